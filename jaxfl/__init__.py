@@ -1,0 +1,66 @@
+"""A JAX simulator for private, compressed federated optimization.
+
+>>> import jax, jaxfl
+>>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), jaxfl.data.split("digits", 10))
+>>> run = jaxfl.simulate("soteriafl_sgd", problem, jax.random.key(0), 100, eps=5.0)
+"""
+
+from typing import Any
+
+__version__ = "0.1.0"
+
+from jaxfl import (
+    algorithms,
+    channels,
+    compressors,
+    data,
+    estimators,
+    hyper,
+    mechanisms,
+    models,
+    rounds,
+    sampling,
+    servers,
+    theory,
+)
+from jaxfl.algorithms import ALGORITHMS, algorithm, register
+from jaxfl.errors import InputError
+from jaxfl.problems import make_problem
+from jaxfl.run import Progress, Run, Stop, simulate
+from jaxfl.types import Algorithm, Problem
+
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "InputError",
+    "Problem",
+    "Progress",
+    "Run",
+    "Stop",
+    "__version__",
+    "algorithm",
+    "algorithms",
+    "channels",
+    "compressors",
+    "data",
+    "estimators",
+    "hyper",
+    "load",
+    "make_problem",
+    "mechanisms",
+    "models",
+    "register",
+    "rounds",
+    "sampling",
+    "servers",
+    "simulate",
+    "theory",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "load":  # reading results needs xarray, which is slow to import
+        from jaxfl.results import load
+
+        return load
+    raise AttributeError(f"module 'jaxfl' has no attribute {name!r}")

@@ -1,0 +1,33 @@
+"""Published algorithms, each a composition of parts: one function here, one row in the common tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxfl.algorithms import soteriafl
+from jaxfl.algorithms.compose import compose
+from jaxfl.errors import InputError
+from jaxfl.hyper import closest
+from jaxfl.types import Algorithm
+
+__all__ = ["ALGORITHMS", "algorithm", "compose", "register"]
+
+ALGORITHMS: dict[str, Callable[..., Algorithm]] = {}
+
+
+def register(constructor: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
+    """Make an algorithm known by its function's name, to ``simulate`` and to the command line."""
+    ALGORITHMS[constructor.__name__] = constructor
+    return constructor
+
+
+for _name in soteriafl.__all__:
+    register(getattr(soteriafl, _name))
+
+
+def algorithm(name: str, **parts: Any) -> Algorithm:
+    """The algorithm of that name, with some of its parts exchanged."""
+    if name not in ALGORITHMS:
+        raise InputError(closest("algorithm", name, ALGORITHMS))
+    return ALGORITHMS[name](**parts)

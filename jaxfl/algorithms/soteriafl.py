@@ -1,0 +1,307 @@
+"""SoteriaFL and the algorithms it is compared with.
+
+Z. Li, H. Zhao, B. Li, Y. Chi: SoteriaFL: A Unified Framework for Private Federated Learning with
+Communication Compression.  NeurIPS 2022.
+
+===================  ================  ==========  =======  =====
+algorithm            estimator         compressor  channel  noise
+===================  ================  ==========  =======  =====
+soteriafl_gd, _sgd   full, minibatch   random-k    shifted  yes
+soteriafl_svrg       loopless SVRG     random-k    shifted  yes
+soteriafl_saga       SAGA              random-k    shifted  yes
+cdp_gd, cdp_sgd      full, minibatch   random-k    direct   yes
+ldp_gd, ldp_sgd      full, minibatch   none        direct   yes
+ldp_svrg             loopless SVRG     none        direct   yes
+fedgd, fedsgd        full, minibatch   none        direct   no
+===================  ================  ==========  =======  =====
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypedDict, Unpack
+
+from jaxfl import channels, compressors, estimators, mechanisms, sampling, servers, theory
+from jaxfl.algorithms.compose import compose
+from jaxfl.errors import InputError
+from jaxfl.rounds import Federated
+from jaxfl.types import (
+    Algorithm,
+    Channel,
+    Compressor,
+    Estimator,
+    Facts,
+    Mechanism,
+    Param,
+    Participation,
+    Resolved,
+    Sampler,
+    Server,
+)
+
+__all__ = [
+    "cdp_gd",
+    "cdp_sgd",
+    "fedgd",
+    "fedsgd",
+    "ldp_gd",
+    "ldp_sgd",
+    "ldp_svrg",
+    "soteriafl_gd",
+    "soteriafl_saga",
+    "soteriafl_sgd",
+    "soteriafl_svrg",
+]
+
+PAPER = "SoteriaFL, NeurIPS 2022"
+NUMBERS = (
+    Param("smoothness", "smoothness L of every example's loss, where the model does not know it"),
+    Param("gap", "f(x0) - f*, which CDP-SGD's step size asks for", open_low=True),
+)
+PRIVACY = (
+    Param("eps", "privacy that the paper's formula turns into sigma", open_low=True),
+    Param("delta", "privacy failure probability", open_low=True, high=1.0),
+    Param("noise_constant", "c in sigma^2 = c G^2 T ln(1/delta) / (m eps)^2", open_low=True),
+)
+
+
+class Parts(TypedDict, total=False):
+    """What a user may exchange in any of these algorithms."""
+
+    compressor: Compressor
+    sampler: Sampler
+    participation: Participation
+    server: Server
+    clip: str
+    noise: str
+
+
+class Rule(NamedTuple):
+    """The paper's choices for one family; the functions read resolved numbers ``v`` and facts."""
+
+    where: str
+    constant: float
+    batch: Callable[[dict[str, Any], Facts, float], float]
+    step: Callable[[dict[str, Any], Facts, float], float]
+    rounds: Callable[[dict[str, Any], Facts, float], float]
+
+
+def soteriafl_gd(**parts: Unpack[Parts]) -> Algorithm:
+    """SoteriaFL-GD: :func:`soteriafl_sgd` with every sample in every round [Corollary 1]."""
+    return _algorithm("soteriafl_gd", _minibatch, SGD, channel=_shifted(), **_whole(parts))
+
+
+def soteriafl_sgd(**parts: Unpack[Parts]) -> Algorithm:
+    """SoteriaFL-SGD [Algorithm 3, option I]::
+
+        g_i = mean_{j in I_b} clip grad f_ij(x) + xi_i
+        v_i = C_i(g_i - s_i),  s_i <- s_i + gamma v_i
+        v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
+    """
+    return _algorithm("soteriafl_sgd", _minibatch, SGD, channel=_shifted(), **parts)
+
+
+def soteriafl_svrg(**parts: Unpack[Parts]) -> Algorithm:
+    """SoteriaFL-SVRG [Algorithm 3, option II]: :func:`soteriafl_sgd` with the estimator
+    :func:`jaxfl.estimators.svrg`."""
+    return _algorithm("soteriafl_svrg", _svrg, SVRG, channel=_shifted(), **parts)
+
+
+def soteriafl_saga(**parts: Unpack[Parts]) -> Algorithm:
+    """SoteriaFL-SAGA [Algorithm 3, option III]: :func:`soteriafl_sgd` with the estimator
+    :func:`jaxfl.estimators.saga`."""
+    return _algorithm("soteriafl_saga", _saga, SAGA, channel=_shifted(), **parts)
+
+
+def cdp_gd(**parts: Unpack[Parts]) -> Algorithm:
+    """CDP-GD: :func:`cdp_sgd` with every sample in every round."""
+    return _algorithm("cdp_gd", _minibatch, CDP, **_whole(parts))
+
+
+def cdp_sgd(**parts: Unpack[Parts]) -> Algorithm:
+    """CDP-SGD [Algorithm 1]::
+
+        g_i = mean_{j in I_b} clip grad f_ij(x);  v_i = C_i(g_i + xi_i);  x <- x - eta mean_i v_i
+    """
+    return _algorithm("cdp_sgd", _minibatch, CDP, **parts)
+
+
+def ldp_gd(**parts: Unpack[Parts]) -> Algorithm:
+    """LDP-GD: :func:`cdp_gd` without compression."""
+    return _algorithm("ldp_gd", _minibatch, CDP, **_plain(_whole(parts)))
+
+
+def ldp_sgd(**parts: Unpack[Parts]) -> Algorithm:
+    """LDP-SGD: :func:`cdp_sgd` without compression."""
+    return _algorithm("ldp_sgd", _minibatch, CDP, **_plain(parts))
+
+
+def ldp_svrg(**parts: Unpack[Parts]) -> Algorithm:
+    """LDP-SVRG as the SoteriaFL experiments run it: loopless, one noise on the whole estimate, no
+    compression and no shift."""
+    return _algorithm("ldp_svrg", _svrg, SVRG, **_plain(parts))
+
+
+def fedgd(**parts: Unpack[Parts]) -> Algorithm:
+    """Federated gradient descent: x <- x - eta mean_i grad f_i(x).  Not private."""
+    return _algorithm("fedgd", _minibatch, SGD, _noiseless(), **_plain(_whole(parts)))
+
+
+def fedsgd(**parts: Unpack[Parts]) -> Algorithm:
+    """FedSGD: one minibatch gradient per client and round [McMahan et al., 2017].  Not private."""
+    return _algorithm("fedsgd", _minibatch, SGD, _noiseless(), **_plain(parts))
+
+
+# --- what they share -----------------------------------------------------------------------------
+
+# Parts are made once: equal calls give equal algorithms, and a compiled round is found again.
+_minibatch = functools.cache(estimators.minibatch)
+_svrg = functools.cache(estimators.svrg)
+_saga = functools.cache(estimators.saga)
+_shifted = functools.cache(channels.shifted)
+_direct = functools.cache(channels.direct)
+_gaussian = functools.cache(mechanisms.gaussian)
+_noiseless = functools.cache(mechanisms.noiseless)
+_descent = functools.cache(servers.descent)
+_identity = functools.cache(compressors.identity)
+_random_k = functools.cache(compressors.random_k)
+_poisson = functools.cache(sampling.poisson)
+_full = functools.cache(sampling.full)
+_everyone = functools.cache(sampling.everyone)
+
+SGD = Rule(
+    "Corollary 1",
+    12,
+    lambda v, f, L: theory.sgd_batch(
+        v["omega"], f.n, L, f.d, f.m, v["clip"], v["eps"], v["delta"]
+    ),
+    lambda v, f, L: theory.sgd_step(v["omega"], f.n, L),
+    lambda v, f, L: theory.soteriafl_rounds(
+        v["omega"], f.n, L, f.d, f.m, v["clip"], v["eps"], v["delta"], False
+    ),
+)
+SVRG = Rule(
+    "Corollary 2",
+    96,
+    lambda v, f, L: theory.svrg_batch(f.m),
+    lambda v, f, L: theory.svrg_step(v["omega"], f.n, L),
+    lambda v, f, L: theory.soteriafl_rounds(
+        v["omega"], f.n, L, f.d, f.m, v["clip"], v["eps"], v["delta"], True
+    ),
+)
+SAGA = SVRG._replace(
+    where="Corollary 3",
+    batch=lambda v, f, L: theory.saga_batch(f.m),
+    step=lambda v, f, L: theory.saga_step(v["omega"], f.n, L),
+)
+CDP = Rule(
+    "Theorem 1",
+    8,
+    SGD.batch,
+    lambda v, f, L: theory.cdp_step(
+        v["omega"], f.n, L, v["gap"], f.d, f.m, v["clip"], v["eps"], v["delta"]
+    ),
+    lambda v, f, L: theory.cdp_rounds(
+        v["omega"], f.n, L, v["gap"], f.d, f.m, v["clip"], v["eps"], v["delta"]
+    ),
+)
+
+
+def _whole(parts: Parts) -> Parts:
+    return {**parts, "sampler": _full()}
+
+
+def _plain(parts: Parts) -> Parts:
+    return {"compressor": _identity(), **parts}
+
+
+@functools.cache
+def _algorithm(
+    name: str,
+    estimator: Callable[[Sampler, bool], Estimator],
+    rule: Rule,
+    mechanism: Mechanism | None = None,
+    *,
+    channel: Channel | None = None,
+    compressor: Compressor | None = None,
+    sampler: Sampler | None = None,
+    participation: Participation | None = None,
+    server: Server | None = None,
+    clip: str = "example",
+    noise: str = "fused",
+) -> Algorithm:
+    if clip not in ("example", "batch"):
+        raise InputError(f"clip = {clip!r} has to be 'example' or 'batch'.")
+    if noise not in ("fused", "per_client"):
+        raise InputError(f"noise = {noise!r} has to be 'fused' or 'per_client'.")
+    body = Federated(
+        estimator=estimator(sampler or _poisson(), clip == "example"),
+        mechanism=mechanism or _gaussian(),
+        compressor=compressor or _random_k(),
+        channel=channel or _direct(),
+        server=server or _descent(),
+        participation=participation or _everyone(),
+        clip=clip,
+        noise=noise,
+    )
+    resolve = functools.partial(_resolve, rule, body)
+    private = body.mechanism.std is not None
+    summary = (globals()[name].__doc__ or "").split(":", 1)[0].split("[")[0].strip().rstrip(".")
+    return compose(name, summary, PAPER, body, resolve, NUMBERS + (PRIVACY if private else ()))
+
+
+def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts) -> Resolved:
+    """The user's numbers, then the paper's, then defaults that say so."""
+    v, why = dict(given), dict.fromkeys(given, "given")
+
+    def default(name: str, value: Any, source: str) -> None:
+        if name not in v:
+            v[name], why[name] = value, source
+
+    private = body.mechanism.std is not None
+    if private and "sigma" in given and "eps" in given:
+        raise InputError(
+            f"eps = {given['eps']!r} and sigma = {given['sigma']!r} are both given: eps is turned into "
+            "sigma, so give one of them."
+        )
+    default("clip", 1.0, "default")
+    for name, value in body.compressor.resolve(given, facts.d).items():
+        default(name, value, "default")
+    v["omega"] = body.compressor.omega(facts.d, v)
+    why["omega"] = "achieved"
+    default("eps", 5.0, "default")
+    default("delta", min(1e-3, 0.1 / facts.m), "default: min(0.001, 0.1/m)")
+    default("gap", 1.0, "default")
+    L, known = v.get("smoothness", facts.smoothness), True
+    if L is None:
+        L, known = 1.0, False
+    note = rule.where if known else f"{rule.where} with L = 1: L of this model is unknown"
+
+    rounds = facts.rounds or max(1, round(float(rule.rounds(v, facts, L))))
+    default("rounds", rounds, "given" if facts.rounds else note)
+    if body.estimator.sampler.params:
+        default("batch", int(rule.batch(v, facts, L)), note)
+    if "refresh" in {param.name for param in body.estimator.params}:
+        default("refresh", v["batch"] / facts.m, f"{rule.where}: b/m")
+    if body.channel.params:
+        default("shift", float(theory.shift(v["omega"])), "Theorem 3")
+    if private:
+        default("noise_constant", rule.constant, "the authors' code")
+        args = (v["noise_constant"], v["clip"], v["rounds"], facts.m)
+        if "sigma" not in v:
+            default("sigma", float(theory.paper_sigma(*args, v["eps"], v["delta"])), rule.where)
+        else:
+            v["eps"] = _claim(*args, v["sigma"], v["delta"])
+            why["eps"] = f"{rule.where}, from sigma"
+    if not known and "lr" not in v:
+        default("lr", 0.1, "default: L of this model is unknown")
+    default("lr", float(rule.step(v, facts, L)), note)
+    if not private:
+        for name in ("eps", "delta"):
+            del v[name], why[name]
+    return Resolved(v, why)
+
+
+def _claim(c: float, G: float, rounds: int, m: int, sigma: float, delta: float) -> float:
+    return float(theory.paper_eps(c, G, rounds, m, sigma, delta)) if sigma > 0 else float("inf")

@@ -1,0 +1,65 @@
+"""What both ends of a link remember of earlier messages.
+
+``before(memory, g)`` is what is compressed in place of g.  When only the mean over clients is needed
+the round calls it once with the server's memory and the mean estimate, which is the same thing for
+every channel that is linear in its memory.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from jaxfl.types import Array, Channel, Hyper, Message, Param, PyTree
+
+__all__ = ["add", "direct", "shifted"]
+
+SHIFT = Param("shift", "step gamma of the shifts s_i towards the estimates", high=1.0)
+
+
+def add(v: Array, message: Message, scale: Array) -> Array:
+    """v + scale * message; slots that hold nothing are dropped."""
+    if message.index is None:
+        return v + scale * message.value
+    return v.at[message.index].add(scale * message.value, mode="drop")
+
+
+def direct() -> Channel:
+    """v_i = C(g_i + xi_i); the server takes their mean [SoteriaFL, Algorithm 1]."""
+
+    def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
+        return (), ()
+
+    def before(link: PyTree, g: Array) -> Array:
+        return g
+
+    def after(link: PyTree, message: Message, hp: Hyper) -> PyTree:
+        return link
+
+    def receive(link: PyTree, mean: Array, rate: Array, hp: Hyper) -> tuple[Array, PyTree]:
+        return mean, link
+
+    return Channel("direct", init, before, after, receive)
+
+
+def shifted() -> Channel:
+    """Shifted compression [SoteriaFL, Algorithm 2, lines 5-10]::
+
+        v_i = C(g_i + xi_i - s_i),  s_i <- s_i + gamma v_i     (client, if it takes part)
+        v = s + (1/r) sum_S v_i,    s <- s + (gamma/n) sum_S v_i
+
+    so that s = mean_i s_i in every round, whoever takes part.
+    """
+
+    def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
+        return () if fused else jnp.zeros((n, x.size), x.dtype), jnp.zeros_like(x)
+
+    def before(s: Array, g: Array) -> Array:
+        return g - s
+
+    def after(s_i: Array, message: Message, hp: Hyper) -> Array:
+        return add(s_i, message, hp["shift"])
+
+    def receive(s: Array, mean: Array, rate: Array, hp: Hyper) -> tuple[Array, Array]:
+        return s + mean, s + hp["shift"] * rate * mean
+
+    return Channel("shifted", init, before, after, receive, (SHIFT,))

@@ -1,0 +1,70 @@
+"""Data on the host: loading, sharing out among clients, preparing.
+
+>>> split("digits", clients=10, how="dirichlet", alpha=0.3).train[0].shape[0]
+10
+
+NumPy only; nothing here is traced.
+"""
+
+from jaxfl.data.loaders import LOADERS, load, load_libsvm
+from jaxfl.data.partition import (
+    PARTITIONS,
+    by_label,
+    by_size,
+    class_pairs,
+    contiguous,
+    dirichlet,
+    iid,
+    partition,
+    round_robin,
+    shards,
+)
+from jaxfl.data.preprocess import (
+    append_ones,
+    carve_test,
+    drop_trailing,
+    map_features,
+    map_labels,
+    moments,
+    scale_spectral,
+    spectral_scale,
+    standardise,
+)
+from jaxfl.data.records import ClientData, Dataset, client, from_clients, gather
+from jaxfl.data.sizes import sizes
+from jaxfl.data.splits import holdout, split
+from jaxfl.data.synthetic import synthetic
+
+__all__ = [
+    "LOADERS",
+    "PARTITIONS",
+    "ClientData",
+    "Dataset",
+    "append_ones",
+    "by_label",
+    "by_size",
+    "carve_test",
+    "class_pairs",
+    "client",
+    "contiguous",
+    "dirichlet",
+    "drop_trailing",
+    "from_clients",
+    "gather",
+    "holdout",
+    "iid",
+    "load",
+    "load_libsvm",
+    "map_features",
+    "map_labels",
+    "moments",
+    "partition",
+    "round_robin",
+    "scale_spectral",
+    "shards",
+    "sizes",
+    "spectral_scale",
+    "split",
+    "standardise",
+    "synthetic",
+]

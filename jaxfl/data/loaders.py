@@ -1,0 +1,246 @@
+"""Data sets by name, and LIBSVM files of the user's own."""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxfl.data import sources
+from jaxfl.data._checks import bind, integer, lookup
+from jaxfl.data.preprocess import carve_test, moments
+from jaxfl.data.records import Array, Dataset
+from jaxfl.data.synthetic import synthetic
+from jaxfl.errors import InputError
+
+__all__ = ["LOADERS", "load", "load_libsvm"]
+
+Read = Callable[[str], bytes]
+
+# A dense matrix beyond this is more likely a mistake than a wish.
+DENSE_BYTES = 8 << 30
+
+
+def load(
+    name: str = "digits",
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    download: bool = True,
+    **options: Any,
+) -> Dataset:
+    """The data set of that name; see `LOADERS` for the names and each loader for its options.
+
+    Files are looked for in ``directory`` (default: ``JAXFL_DATA``), then in the per-user cache,
+    then downloaded; their content is always checked.
+    """
+    loader = lookup("data set", name, LOADERS)
+    read = partial(sources.read, directory=directory, download=download)
+    return bind("Data set", name, loader, read, **options)
+
+
+def load_libsvm(
+    path: str | os.PathLike[str],
+    test: str | os.PathLike[str] | None = None,
+    *,
+    features: int | None = None,
+    classes: int | None = None,
+) -> Dataset:
+    """Any LIBSVM file (plain, .gz or .bz2), dense.
+
+    ``features`` is the number of columns; the files decide if it is None.  ``classes=None`` takes
+    two distinct labels for a binary problem, up to 1000 integers for classes, anything else for
+    real targets; 0 asks for real targets.  Class labels are renumbered 0, 1, ... in increasing
+    order of the training file's.
+    """
+    files = []
+    for name in (path,) if test is None else (path, test):
+        file = Path(name).expanduser()
+        if not file.is_file():
+            raise InputError(f"LIBSVM file {str(name)!r} does not exist: check the path.")
+        files.append(file)
+    return _dense_libsvm(
+        [str(file) for file in files],
+        [str(file) for file in files],
+        Path(path).name,
+        features,
+        classes,
+        f"LIBSVM file {path}",
+    )
+
+
+# --- LIBSVM --------------------------------------------------------------------------------------
+
+
+def _dense_libsvm(
+    files: list[Any],
+    names: list[str],
+    name: str,
+    features: int | None,
+    classes: int | None,
+    note: str,
+) -> Dataset:
+    if features is not None:
+        features = integer("features", features, 1)
+    from sklearn.datasets import load_svmlight_files
+
+    shown = " and ".join(names)
+    try:
+        parts = load_svmlight_files(files, n_features=features, dtype=np.float32)
+    except (ValueError, OSError, EOFError, OverflowError, zlib.error) as error:
+        if "n_features" in str(error):
+            way_out = f"an index exceeds features={features}; raise it or leave it out"
+        else:
+            reason = str(error).strip().splitlines()[0].rstrip(".") if str(error) else "damaged"
+            way_out = f"{reason}; each line must read 'label index:value index:value ...'"
+        raise InputError(f"{shown} cannot be read as LIBSVM data: {way_out}.") from None
+    data, targets = parts[0::2], [np.asarray(y, np.float64) for y in parts[1::2]]
+    for matrix, y, file in zip(data, targets, names, strict=True):
+        if matrix.nnz == 0:
+            raise InputError(f"LIBSVM file {file} holds no examples with features: check it.")
+        if not (np.isfinite(matrix.data).all() and np.isfinite(y).all()):
+            raise InputError(f"LIBSVM file {file} holds NaN or infinity: clean it first.")
+        if (size := 4 * matrix.shape[0] * matrix.shape[1]) > DENSE_BYTES:
+            raise InputError(
+                f"LIBSVM file {file} would take {size / 2**30:.0f} GiB as a dense "
+                f"{matrix.shape[0]} x {matrix.shape[1]} array: select rows or columns first."
+            )
+    labels, count = _class_numbers(targets, classes, shown)
+    dense = [matrix.toarray() for matrix in data]
+    test = (dense[1], labels[1]) if len(dense) > 1 else None
+    return Dataset(name, (dense[0], labels[0]), test, count, note)
+
+
+def _class_numbers(
+    targets: list[Array], classes: int | None, shown: str
+) -> tuple[list[Array], int]:
+    values = np.unique(targets[0])
+    if classes is None:
+        discrete = len(values) == 2 or bool((values == np.round(values)).all())
+        classes = len(values) if discrete and 1 < len(values) <= 1000 else 0
+    if integer("classes", classes, 0) == 0:
+        return [y.astype(np.float32) for y in targets], 0
+    if len(values) != classes or classes < 2:
+        raise InputError(
+            f"{shown} has {len(values)} distinct training labels, not classes={classes}: pass "
+            "classes=0 if they are real targets."
+        )
+    for y in targets[1:]:
+        if not np.isin(y, values).all():
+            raise InputError(f"{shown}: the test file has labels that the training file lacks.")
+    return [np.searchsorted(values, y).astype(np.int32) for y in targets], classes
+
+
+# --- named data sets -----------------------------------------------------------------------------
+
+
+def _digits(read: Read) -> Dataset:
+    """8 x 8 digits that come with scikit-learn, pixels / 16.
+
+    Every fifth row of each class, in file order, is a test row: 1,442 and 355 rows.
+    """
+    from sklearn.datasets import load_digits
+
+    raw = load_digits()
+    features, labels = (raw.data / 16).astype(np.float32), raw.target.astype(np.int32)
+    held = np.zeros(len(labels), bool)
+    for digit in range(10):
+        held[np.flatnonzero(labels == digit)[4::5]] = True
+    return Dataset(
+        "digits",
+        (features[~held], labels[~held]),
+        (features[held], labels[held]),
+        10,
+        "UCI optical digits as embedded in scikit-learn; every fifth row of each class is for test",
+    )
+
+
+def _a9a(read: Read) -> Dataset:
+    """LIBSVM a9a (Adult, one-hot): 32,561 and 16,281 rows, 123 features, labels -1/+1 as 0/1."""
+    files = [io.BytesIO(read("a9a")), io.BytesIO(read("a9a.t"))]
+    note = "LIBSVM a9a and a9a.t (UCI Adult, one-hot)"
+    return _dense_libsvm(files, ["a9a", "a9a.t"], "a9a", 123, 2, note)
+
+
+def _mushrooms(read: Read, test_share: float | None = None, seed: int = 0) -> Dataset:
+    """LIBSVM mushrooms: 8,124 rows, 112 features, labels 1/2 as 0/1.
+
+    The source has no test file; ``test_share`` carves one out, see `carve_test`.
+    """
+    files = [io.BytesIO(read("mushrooms"))]
+    data = _dense_libsvm(files, ["mushrooms"], "mushrooms", 112, 2, "LIBSVM mushrooms")
+    return data if test_share is None else carve_test(data, test_share, seed)
+
+
+def _mnist(read: Read) -> Dataset:
+    """MNIST: 60,000 and 10,000 rows of 784 pixels / 255."""
+
+    def pair(stem: str) -> tuple[Array, Array]:
+        images = np.frombuffer(read(f"{stem}-images-idx3-ubyte.gz"), np.uint8, offset=16)
+        labels = np.frombuffer(read(f"{stem}-labels-idx1-ubyte.gz"), np.uint8, offset=8)
+        pixels = np.divide(images.reshape(-1, 784), 255, dtype=np.float32)
+        return pixels, labels.astype(np.int32)
+
+    return Dataset("mnist", pair("train"), pair("t10k"), 10, "MNIST (LeCun, Cortes, Burges)")
+
+
+ADULT_NUMERIC = (0, 2, 4, 10, 11, 12)
+ADULT_CATEGORICAL = (1, 3, 5, 6, 7, 8, 9, 13)
+
+
+def _adult(read: Read, pool: bool = False) -> Dataset:
+    """UCI Adult (census income), 108 features: label 1 is an income above 50K.
+
+    All 14 attributes are kept.  The 6 numeric columns come first (age, fnlwgt, education-num,
+    capital-gain, capital-loss, hours-per-week), standardised by the training rows' mean and
+    deviation; then the 8 categorical ones, one-hot, categories in alphabetical order over both
+    files, a missing value ("?") being a category of its own.  ``pool=True`` gives all 48,842 rows
+    as training rows in file order, standardised over all of them, and no test set.
+    """
+    tables = []
+    for name in ("adult.data", "adult.test"):
+        lines = read(name).decode("ascii").splitlines()
+        tables.append([line.split(", ") for line in lines if line and line[0] != "|"])
+    first = len(tables[0])
+    columns = list(zip(*tables[0], *tables[1], strict=True))
+    labels = np.fromiter((cell[0] == ">" for cell in columns[14]), np.int32)
+    train = slice(None) if pool else slice(first)
+
+    numeric = np.array([columns[j] for j in ADULT_NUMERIC]).T.astype(np.float64)
+    mean, deviation = moments(numeric[train], per_feature=True)
+    blocks = [((numeric - mean) / deviation).astype(np.float32)]
+    for j in ADULT_CATEGORICAL:
+        rank = {value: k for k, value in enumerate(sorted(set(columns[j])))}
+        codes = np.fromiter((rank[cell] for cell in columns[j]), np.intp)
+        blocks.append(np.eye(len(rank), dtype=np.float32)[codes])
+    features = np.concatenate(blocks, axis=1)
+    note = "UCI Adult; numeric columns standardised, categories one-hot, '?' a category"
+    if pool:
+        return Dataset("adult", (features, labels), None, 2, note)
+    test = (features[first:], labels[first:])
+    return Dataset("adult", (features[:first], labels[:first]), test, 2, note)
+
+
+def _synthetic(read: Read, **options: Any) -> Dataset:
+    """The clients of `synthetic`, pooled in order: equal ones are "contiguous" pieces of it."""
+    data = bind("Data set", "synthetic", synthetic, **options)
+    owned = np.arange(data.train[0].shape[1]) < data.count[:, None]
+    train = (data.train[0][owned], data.train[1][owned])
+    return Dataset(
+        "synthetic", train, data.test, data.classes, "(alpha, beta) generator of FedProx"
+    )
+
+
+LOADERS: dict[str, Callable[..., Dataset]] = {
+    "digits": _digits,
+    "a9a": _a9a,
+    "mushrooms": _mushrooms,
+    "mnist": _mnist,
+    "adult": _adult,
+    "synthetic": _synthetic,
+}

@@ -1,0 +1,251 @@
+"""Which rows belong to which client: pure functions of labels (or a number of rows) and a seed.
+
+Every partitioner returns one array of row indices per client, and uses no row twice (except
+`class_pairs` with ``reuse=True``, which says so).  ``drop_remainder=True`` gives all clients
+equally many rows by leaving out the last few; otherwise the first clients have one more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.data._checks import bind, integer, lookup, real, stream
+from jaxfl.data.records import Array
+from jaxfl.data.sizes import sizes
+from jaxfl.errors import InputError
+
+__all__ = [
+    "PARTITIONS",
+    "by_label",
+    "by_size",
+    "class_pairs",
+    "contiguous",
+    "dirichlet",
+    "iid",
+    "partition",
+    "round_robin",
+    "shards",
+]
+
+Parts = list[npt.NDArray[np.intp]]
+Rows = int | npt.ArrayLike  # a number of rows, or the labels of the rows
+
+
+def iid(rows: Rows, clients: int, seed: int = 0, *, drop_remainder: bool = True) -> Parts:
+    """A random permutation cut into equal pieces; what is dropped is random too."""
+    total, clients = _total(rows, clients)
+    return _cut(stream(seed, "iid").permutation(total), clients, drop_remainder)
+
+
+def contiguous(rows: Rows, clients: int, seed: int = 0, *, drop_remainder: bool = True) -> Parts:
+    """Rows in file order, cut into equal pieces."""
+    total, clients = _total(rows, clients)
+    return _cut(np.arange(total), clients, drop_remainder)
+
+
+def round_robin(rows: Rows, clients: int, seed: int = 0, *, drop_remainder: bool = True) -> Parts:
+    """Row j to client j mod n, in file order."""
+    total, clients = _total(rows, clients)
+    stop = total - total % clients if drop_remainder else total
+    return [np.arange(i, stop, clients) for i in range(clients)]
+
+
+def by_label(labels: Rows, clients: int, seed: int = 0, *, drop_remainder: bool = True) -> Parts:
+    """Rows in a stable sort by label, cut into equal pieces: the extreme of label heterogeneity.
+
+    The remainder is dropped in file order, before sorting, as in the SoteriaFL experiments.
+    """
+    labels = _labels(labels, "by_label")
+    total, clients = _total(labels, clients)
+    kept = total - total % clients if drop_remainder else total
+    return _cut(np.argsort(labels[:kept], kind="stable"), clients, drop_remainder)
+
+
+def shards(
+    labels: Rows, clients: int, seed: int = 0, *, per_client: int = 2, drop_remainder: bool = True
+) -> Parts:
+    """``per_client`` random pieces of the rows sorted by label for each client.
+
+    McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017, section 3.
+    """
+    labels = _labels(labels, "shards")
+    total, clients = _total(labels, clients)
+    pieces = clients * integer("per_client", per_client, 1)
+    if pieces > total:
+        raise InputError(
+            f"{clients} clients x {per_client} shards need {pieces} rows, not {total}."
+        )
+    kept = total - total % pieces if drop_remainder else total
+    cut = _cut(np.argsort(labels[:kept], kind="stable"), pieces, drop_remainder)
+    deal = stream(seed, "shards").permutation(pieces).reshape(clients, -1)
+    return [np.concatenate([cut[j] for j in own]) for own in deal]
+
+
+def dirichlet(
+    labels: Rows,
+    clients: int,
+    seed: int = 0,
+    *,
+    alpha: float = 0.5,
+    min_size: int = 1,
+    tries: int = 100,
+) -> Parts:
+    """Every class divided over the clients in proportions ~ Dirichlet(alpha, ..., alpha).
+
+    Small alpha: few classes per client, and unequal sizes.  All rows are used.  Proportions are
+    redrawn until every client has ``min_size`` rows, at most ``tries`` times.
+
+    Yurochkin et al., Bayesian Nonparametric Federated Learning, ICML 2019; Hsu, Qi and Brown 2019.
+    """
+    names, classes = np.unique(_labels(labels, "dirichlet"), return_inverse=True)
+    total, clients = _total(classes, clients)
+    alpha, tries = real("alpha", alpha, positive=True), integer("tries", tries, 1)
+    if integer("min_size", min_size, 1) * clients > total:
+        raise InputError(
+            f"{clients} clients of min_size={min_size} rows need more than {total} rows."
+        )
+    rng = stream(seed, "dirichlet")
+    order = rng.permutation(total)
+    members = [order[classes[order] == c] for c in range(len(names))]
+    counts = np.array([len(rows) for rows in members])
+    best = 0
+    for _ in range(tries):
+        share = rng.dirichlet(np.full(clients, alpha), size=len(names))
+        cuts = np.floor(np.cumsum(share, axis=1)[:, :-1] * counts[:, None] + 1e-9).astype(np.intp)
+        edges = np.concatenate([0 * counts[:, None], cuts, counts[:, None]], axis=1)
+        size = np.diff(np.minimum(edges, counts[:, None]), axis=1)
+        best = max(best, int(size.sum(axis=0).min()))
+        if best >= min_size:
+            owner = np.empty(total, np.intp)
+            for rows, given in zip(members, size, strict=True):
+                owner[rows] = np.repeat(np.arange(clients), given)
+            return _by_owner(owner, clients)
+    raise InputError(
+        f"No draw of {tries} gave every client min_size={min_size} rows (the best gave {best}): "
+        f"raise alpha={alpha:g} or tries, or lower min_size or the {clients} clients."
+    )
+
+
+def class_pairs(
+    labels: Rows,
+    clients: int,
+    seed: int = 0,
+    *,
+    pairs: Sequence[tuple[int, int]] | None = None,
+    per_class: int | None = None,
+    reuse: bool = False,
+) -> Parts:
+    """Client i holds rows of the two classes ``pairs[i]``; default: all (even, odd) pairs.
+
+    The rows of a class are shuffled and shared out among the clients that hold it: ``per_class`` to
+    each, or all of them as equally as possible.  With ``reuse=True`` every holder gets the same
+    first ``per_class`` rows of the class in file order (default: all), so a row serves several
+    clients: the pipeline of Lowy and Razaviyayn, ICLR 2023, before its 80/20 split.
+    """
+    labels = _labels(labels, "class_pairs")
+    present = np.unique(labels)
+    if pairs is None:
+        even, odd = present[present % 2 == 0], present[present % 2 == 1]
+        pairs = [(int(a), int(b)) for a in even for b in odd]
+    for pair in pairs:
+        if np.shape(pair) != (2,) or not np.isin(pair, present).all() or pair[0] == pair[1]:
+            raise InputError(f"Pair {pair!r} must name two different classes among the labels.")
+    if integer("clients", clients, 1) != len(pairs):
+        raise InputError(
+            f"There are {len(pairs)} class pairs: ask for {len(pairs)} clients, not {clients}."
+        )
+    if per_class is not None:
+        per_class = integer("per_class", per_class, 1)
+    rng = stream(seed, "class_pairs")
+    holdings: list[list[Array]] = [[] for _ in pairs]
+    for c in present:
+        holders = [i for i, pair in enumerate(pairs) if c in pair]
+        members = np.flatnonzero(labels == c)
+        needed = (per_class or 1) * (1 if reuse else len(holders))
+        if needed > len(members):
+            raise InputError(f"Class {c} has {len(members)} rows but its clients need {needed}.")
+        if reuse:
+            given = [members[:per_class]] * len(holders)
+        elif per_class is not None:
+            given = np.split(rng.permutation(members)[:needed], max(len(holders), 1))
+        else:
+            given = np.array_split(rng.permutation(members), max(len(holders), 1))
+        for i, part in zip(holders, given, strict=False):
+            holdings[i].append(part)
+    return [np.sort(np.concatenate(own)) for own in holdings]
+
+
+def by_size(
+    rows: Rows,
+    clients: int,
+    seed: int = 0,
+    *,
+    law: str = "lognormal",
+    spread: float = 1.0,
+    min_size: int = 1,
+) -> Parts:
+    """Random rows in unequal numbers, see `sizes`; all rows are used."""
+    total, clients = _total(rows, clients)
+    min_size = integer("min_size", min_size, 1)
+    counts = sizes(law, total, clients, seed, spread=spread, min_size=min_size)
+    order = stream(seed, "by_size").permutation(total)
+    return np.split(order, np.cumsum(counts)[:-1])
+
+
+PARTITIONS: dict[str, Callable[..., Parts]] = {
+    "iid": iid,
+    "contiguous": contiguous,
+    "round_robin": round_robin,
+    "by_label": by_label,
+    "shards": shards,
+    "dirichlet": dirichlet,
+    "class_pairs": class_pairs,
+    "by_size": by_size,
+}
+
+
+def partition(name: str, rows: Rows, clients: int, seed: int = 0, **options: Any) -> Parts:
+    """The partition of that name, of labels or, where they do not matter, of a number of rows."""
+    entry = lookup("partition", name, PARTITIONS)
+    return bind("Partition", name, entry, rows, clients, seed, **options)
+
+
+# --- shared --------------------------------------------------------------------------------------
+
+
+def _total(rows: Rows, clients: int) -> tuple[int, int]:
+    shape = np.shape(rows)
+    total = shape[0] if shape else integer("rows", rows, 1)
+    clients = integer("clients", clients, 1)
+    if clients > total:
+        raise InputError(
+            f"{clients} clients cannot share {total} rows: ask for at most {total} clients."
+        )
+    return total, clients
+
+
+def _labels(labels: Rows, name: str) -> Array:
+    array = np.asarray(labels)
+    if array.ndim != 1:
+        raise InputError(f"Partition {name!r} needs one label per row, not {np.shape(labels)}.")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InputError(
+            f"Partition {name!r} needs finite labels: replace or drop NaN and infinity."
+        )
+    return array
+
+
+def _cut(order: Array, pieces: int, drop_remainder: bool) -> Parts:
+    if drop_remainder:
+        order = order[: len(order) - len(order) % pieces]
+    return np.array_split(order, pieces)
+
+
+def _by_owner(owner: Array, clients: int) -> Parts:
+    """Rows of every client, in file order."""
+    order = np.argsort(owner, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(owner, minlength=clients))[:-1])

@@ -1,0 +1,144 @@
+"""What experiments do to features before the first round.
+
+Statistics taken from private rows (means, norms) are outside of every privacy guarantee, here as in
+the published experiments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from jaxfl.data._checks import fraction, integer, stream
+from jaxfl.data.records import Array, Dataset, rows
+from jaxfl.errors import InputError
+
+__all__ = [
+    "append_ones",
+    "carve_test",
+    "drop_trailing",
+    "map_features",
+    "map_labels",
+    "moments",
+    "scale_spectral",
+    "spectral_scale",
+    "standardise",
+]
+
+BLOCK = 4096
+
+
+def append_ones(features: Array) -> Array:
+    """``[X, 1]``: the intercept as a last feature."""
+    ones = np.ones((*features.shape[:-1], 1), features.dtype)
+    return np.concatenate([features, ones], axis=-1)
+
+
+def map_features(dataset: Dataset, function: Callable[[Array], Array]) -> Dataset:
+    """Apply a function to the features of the training and the test set."""
+    train, test = _pair(dataset), dataset.test
+    return dataset._replace(
+        train=(function(train[0]), *train[1:]),
+        test=None if test is None else (function(test[0]), *test[1:]),
+    )
+
+
+def map_labels(dataset: Dataset, function: Callable[[Array], Array], classes: int) -> Dataset:
+    """New labels from the old, such as ``lambda y: y % 2 == 0`` for even against odd digits."""
+    kind = np.int32 if integer("classes", classes, 0) else np.float32
+
+    def change(pair: Any) -> Any:
+        return None if pair is None else (pair[0], np.asarray(function(pair[1])).astype(kind))
+
+    _pair(dataset)
+    return dataset._replace(train=change(dataset.train), test=change(dataset.test), classes=classes)
+
+
+def drop_trailing(dataset: Dataset, clients: int) -> Dataset:
+    """Drop the last training rows that would keep ``clients`` clients from having equally many."""
+    total, clients = rows(dataset.train), integer("clients", clients, 1)
+    if clients > total:
+        raise InputError(f"{clients} clients need at least as many rows, not {total}.")
+    kept = total - total % clients
+    return dataset._replace(train=tuple(leaf[:kept] for leaf in _pair(dataset)))
+
+
+def carve_test(dataset: Dataset, share: float = 0.2, seed: int = 0) -> Dataset:
+    """Move a random ``share`` of every class from the training to the test set, in file order."""
+    share = fraction("share", share)
+    features, labels = _pair(dataset)
+    groups = labels if dataset.classes else np.zeros(len(labels), np.int32)
+    shuffled = stream(seed, "carve_test").permutation(len(labels))
+    held = np.zeros(len(labels), bool)
+    for group in np.unique(groups):
+        members = shuffled[groups[shuffled] == group]
+        held[members[: round(share * len(members))]] = True
+    if held.all() or not held.any():
+        raise InputError(f"A test share of {share} of {len(labels)} rows leaves an empty side.")
+    return dataset._replace(
+        train=(features[~held], labels[~held]), test=(features[held], labels[held])
+    )
+
+
+def spectral_scale(features: Array) -> float:
+    """``c = ||X||_2 / (2 sqrt N)``, in float64.
+
+    The mean logistic loss of X/c has smoothness at most 1: its Hessian is at most X^T X / (4 N).
+    """
+    gram = np.zeros((features.shape[1], features.shape[1]))
+    for block in _blocks(features):
+        gram += block.T @ block
+    return math.sqrt(float(np.linalg.eigvalsh(gram)[-1]) / len(features)) / 2
+
+
+def scale_spectral(dataset: Dataset) -> tuple[Dataset, float]:
+    """Divide all features by the `spectral_scale` c of the training features; also returns c."""
+    c = spectral_scale(_pair(dataset)[0])
+    if not math.isfinite(c) or c == 0:
+        raise InputError(
+            f"The features of {dataset.name!r} have spectral norm {c}: nothing to scale."
+        )
+    return map_features(dataset, lambda x: np.asarray(x / x.dtype.type(c))), c
+
+
+def moments(features: Array, *, per_feature: bool = False) -> tuple[Array, Array]:
+    """Mean and deviation (over N, not N - 1) in float64: of all entries, or of each column.
+
+    A deviation of 0 is returned as 1, so that dividing by it is harmless.
+    """
+    axis = 0 if per_feature else None
+    size = len(features) if per_feature else features.size
+    mean = np.sum([block.sum(axis) for block in _blocks(features)], axis=0) / size
+    squares = np.sum([((block - mean) ** 2).sum(axis) for block in _blocks(features)], axis=0)
+    deviation = np.sqrt(squares / size)
+    return mean, np.where(deviation == 0, 1.0, deviation)
+
+
+def standardise(dataset: Dataset, *, per_feature: bool = False) -> tuple[Dataset, Array, Array]:
+    """Subtract the training set's mean and divide by its deviation; returns both, see `moments`."""
+    mean, deviation = moments(_pair(dataset)[0], per_feature=per_feature)
+
+    def change(x: Array) -> Array:
+        out: Array = x - mean.astype(x.dtype)
+        out /= deviation.astype(x.dtype)
+        return out
+
+    return map_features(dataset, change), mean, deviation
+
+
+def _pair(dataset: Dataset) -> tuple[Array, ...]:
+    train: tuple[Array, ...] = dataset.train
+    if isinstance(train, tuple) and len(train) > 1 and isinstance(train[0], np.ndarray):
+        return train
+    raise InputError(
+        f"Data set {dataset.name!r} is not a tuple (features, labels): transform it itself."
+    )
+
+
+def _blocks(features: Array) -> Iterator[Array]:
+    """float64 pieces of a float32 array, so that sums are exact enough without a second copy."""
+    for start in range(0, len(features), BLOCK):
+        yield features[start : start + BLOCK].astype(np.float64)

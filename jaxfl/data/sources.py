@@ -1,0 +1,191 @@
+"""Public files: where they may lie, where they come from, and that they are the published ones."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import tempfile
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxfl.errors import InputError
+
+__all__ = ["FILES", "Source", "find_directory", "read"]
+
+# Seconds to connect, and to wait for the next bytes: a machine without network must say so soon.
+TIMEOUT = (3.0, 20.0)
+
+_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
+_MNIST = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
+
+
+class Source(NamedTuple):
+    """A public file; ``sha256`` is that of its uncompressed content."""
+
+    name: str
+    sha256: str
+    hosts: tuple[str, ...]
+
+
+FILES: dict[str, Source] = {
+    source.name: source
+    for source in (
+        Source(
+            "a9a",
+            "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
+            (_LIBSVM,),
+        ),
+        Source(
+            "a9a.t",
+            "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
+            (_LIBSVM,),
+        ),
+        Source(
+            "mushrooms",
+            "f39a4eb628dc61a7d43760815b061c9e497aa728ce1ad8bde57a09ef6043b538",
+            (_LIBSVM,),
+        ),
+        Source(
+            "train-images-idx3-ubyte.gz",
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+            _MNIST,
+        ),
+        Source(
+            "train-labels-idx1-ubyte.gz",
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+            _MNIST,
+        ),
+        Source(
+            "t10k-images-idx3-ubyte.gz",
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+            _MNIST,
+        ),
+        Source(
+            "t10k-labels-idx1-ubyte.gz",
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+            _MNIST,
+        ),
+        Source(
+            "adult.data",
+            "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+            (_UCI,),
+        ),
+        Source(
+            "adult.test",
+            "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+            (_UCI,),
+        ),
+    )
+}
+
+
+def read(
+    name: str, directory: str | os.PathLike[str] | None = None, *, download: bool = True
+) -> bytes:
+    """The uncompressed, checked content of one of `FILES`.
+
+    Looked for in ``directory`` (default: the environment variable ``JAXFL_DATA``), then in the
+    per-user cache, then at its public address, from which it goes to the cache.  Gzipped files may
+    also lie there unpacked, without the ``.gz``.
+    """
+    source = FILES[name]
+    own, cache = find_directory(directory), _cache()
+    for place in (own, cache):
+        for file in (name, name.removesuffix(".gz")):
+            if place is not None and (path := place / file).is_file():
+                fix = "delete it and load again" if place == cache else "replace or delete it"
+                return _checked(source, path, fix)
+    reason = _download(source, cache) if download else "downloads are switched off"
+    if not reason:
+        return _checked(source, cache / name, "delete it and load again")
+    seen = f"{own} or {cache}" if own else f"{cache} (and JAXFL_DATA is not set)"
+    raise InputError(
+        f"Data file {name!r} is not in {seen} and was not downloaded ({reason}): fetch "
+        f"{source.hosts[0]}{name}, put it into a directory, and set JAXFL_DATA to that directory."
+    )
+
+
+def find_directory(directory: str | os.PathLike[str] | None = None) -> Path | None:
+    """The user's data directory, if one is named."""
+    given = os.environ.get("JAXFL_DATA") if directory is None else directory
+    if not given:
+        return None
+    path = Path(given).expanduser()
+    if not path.is_dir():
+        origin = "JAXFL_DATA" if directory is None else "The data directory"
+        raise InputError(
+            f"{origin} is {str(given)!r}, which is not a directory: create or correct it."
+        )
+    return path
+
+
+def _cache() -> Path:
+    import pooch
+
+    return Path(pooch.os_cache("jaxfl"))
+
+
+def _checked(source: Source, path: Path, fix: str) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"Data file {path} cannot be read ({error.strerror}).") from None
+    problem, content = _verify(source, content)
+    if problem:
+        raise InputError(
+            f"Data file {path} is not the published one: {problem}; {fix} "
+            f"(the original is {source.hosts[0]}{source.name})."
+        )
+    return content
+
+
+def _verify(source: Source, content: bytes) -> tuple[str, bytes]:
+    """What is wrong with the content, if anything, and the content uncompressed."""
+    try:
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error):
+        return f"it is a damaged gzip file, where sha256 {source.sha256} was expected", b""
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != source.sha256:
+        return f"its (uncompressed) sha256 is {actual}, not {source.sha256}", b""
+    return "", content
+
+
+def _fetch(url: str, path: str) -> None:
+    """Download one address to one path; replaced in tests."""
+    import pooch
+
+    pooch.HTTPDownloader(timeout=TIMEOUT)(url, path, None)
+
+
+def _download(source: Source, cache: Path) -> str:
+    """Put the file into the cache; the reason why not, or an empty string.
+
+    Only checked content enters the cache, by one atomic rename, so that neither an interruption nor
+    two processes at once leave a broken file behind.
+    """
+    reason = ""
+    for host in source.hosts:
+        temporary = ""
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=cache, prefix=".partial-")
+            os.close(handle)
+            _fetch(host + source.name, temporary)
+            reason, _ = _verify(source, Path(temporary).read_bytes())
+            if not reason:
+                os.replace(temporary, cache / source.name)
+                return ""
+        except (OSError, ValueError) as error:  # requests' errors are OSErrors
+            reason = type(error).__name__
+        finally:
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)
+    return reason

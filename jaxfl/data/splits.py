@@ -1,0 +1,75 @@
+"""A data set shared out among clients, and rows set aside for testing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.data._checks import fraction, stream
+from jaxfl.data.loaders import load
+from jaxfl.data.partition import Parts, partition
+from jaxfl.data.records import Array, ClientData, Dataset, gather, rows
+from jaxfl.errors import InputError
+
+__all__ = ["holdout", "split"]
+
+
+def holdout(parts: Sequence[Array], share: float, seed: int = 0) -> tuple[Parts, Parts]:
+    """Random rows of every client set aside: (kept, held), ``ceil(share * size)`` rows held.
+
+    Twice for train, validation and test.
+    """
+    share, rng = fraction("share", share), stream(seed, "holdout")
+    kept, held = [], []
+    for i, part in enumerate(parts):
+        number = int(np.ceil(share * len(part) - 1e-9))
+        if number >= len(part):
+            raise InputError(
+                f"Client {i} has {len(part)} rows: too few to hold out {share} of them."
+            )
+        out = np.zeros(len(part), bool)
+        out[rng.permutation(len(part))[:number]] = True
+        kept.append(part[~out])
+        held.append(part[out])
+    return kept, held
+
+
+def split(
+    dataset: Dataset | str,
+    clients: int,
+    how: str = "iid",
+    seed: int = 0,
+    *,
+    labels: npt.ArrayLike | None = None,
+    test_share: float | None = None,
+    **options: Any,
+) -> ClientData:
+    """Share the training rows of a data set, or of the one of that name, among clients.
+
+    ``how`` names the partition (`PARTITIONS`), whose options follow.  ``labels`` replaces the data
+    set's own in the choice of rows (digits to share out, parity to learn).  ``test_share`` holds
+    out that part of every client's rows; pooled in client order, they replace the test set.
+    """
+    if isinstance(dataset, str):
+        dataset = load(dataset)
+    if not isinstance(dataset, Dataset):
+        raise InputError(
+            "split takes a Dataset, e.g. Dataset('mine', (features, labels), classes=2)."
+        )
+    total = rows(dataset.train)
+    if labels is None and isinstance(dataset.train, tuple) and len(dataset.train) == 2:
+        labels = dataset.train[1]
+    if labels is not None and len(np.asarray(labels)) != total:
+        raise InputError(f"There are {len(np.asarray(labels))} labels for {total} training rows.")
+    parts = partition(how, total if labels is None else labels, clients, seed, **options)
+    if test_share is None:
+        return gather(dataset, parts)
+    from jax import tree_util
+
+    parts, held = holdout(parts, test_share, seed)
+    index = np.concatenate(held)
+    test = tree_util.tree_map(lambda leaf: np.asarray(leaf)[index], dataset.train)
+    return gather(dataset._replace(test=test), parts)

@@ -1,0 +1,165 @@
+"""Local gradient estimators: weightings of per-example gradients, and what they remember.
+
+Every gradient is clipped on its own, ``clip(g) = g min(1, G/|g|)``.  With ``clip_examples=False`` they
+are not, and the round clips the whole estimate instead (``clip="batch"``).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.batching import rarely
+from jaxfl.clipping import clip_factor
+from jaxfl.errors import InputError
+from jaxfl.metrics import full_gradient
+from jaxfl.types import Array, Draw, Estimator, Hyper, Kernel, Key, Param, Problem, PyTree, Sampler, Term
+
+__all__ = ["minibatch", "saga", "svrg"]
+
+CLIP = Param("clip", "bound G on the norm of one example's gradient", open_low=True)
+REFRESH = Param("refresh", "probability p that the snapshot moves to the current point", high=1.0)
+TABLE_LIMIT = 8 * 2**30  # bytes of SAGA memory beyond which a run is refused
+
+
+def bound(hp: Hyper, clip_examples: bool) -> Array:
+    """G, or infinity where examples are left alone."""
+    return hp["clip"] if clip_examples else jnp.full_like(hp["clip"], jnp.inf)
+
+
+def nothing(local: PyTree, rows: Draw) -> tuple[None, None]:
+    return None, None
+
+
+def forget(
+    kernel: Kernel, local: PyTree, rows: Draw, batch: PyTree, factors: PyTree, count: Array
+) -> PyTree:
+    return local
+
+
+def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
+    """g_i = sum_j weight_j clip grad f_ij(x): full gradient or minibatch, as the sampler says."""
+
+    def init(problem: Problem, x: Array, hp: Hyper) -> tuple[PyTree, PyTree, Array]:
+        return (), (), jnp.int32(0)
+
+    def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
+        return (Term(1.0, (x,), (1.0,), bound(hp, clip_examples)),)
+
+    return Estimator("minibatch", sampler, init, terms, nothing, forget, None, (CLIP,))
+
+
+def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
+    """Loopless SVRG [SoteriaFL, Algorithm 3, option II]::
+
+        g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + h_i,  h_i = mean_j clip grad f_ij(w)
+        w <- x with probability p, one coin for all clients;  w_0 = x_0
+    """
+
+    def init(problem: Problem, x: Array, hp: Hyper) -> tuple[PyTree, PyTree, Array]:
+        h = full_gradient(problem, x, bound(hp, clip_examples))
+        return x, h, jnp.sum(problem.count)
+
+    def terms(w: Array, x: Array, hp: Hyper) -> tuple[Term, ...]:
+        G = bound(hp, clip_examples)
+        return Term(1.0, (x,), (1.0,), G), Term(-1.0, (w,), (1.0,), G)
+
+    def recall(h_i: Array, rows: Draw) -> tuple[Array, None]:
+        return h_i, None
+
+    def refresh(
+        key: Key, w: Array, h: Array, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[Array, Array, Array]:
+        coin = jax.random.uniform(key) < hp["refresh"]
+
+        def move(x: Array, problem: Problem, G: Array) -> PyTree:
+            return x, full_gradient(problem, x, G)
+
+        w, h = rarely(coin, move, (w, h), x, problem, bound(hp, clip_examples))
+        return w, h, jnp.where(coin, jnp.sum(problem.count), 0)
+
+    return Estimator("svrg", sampler, init, terms, recall, forget, refresh, (CLIP, REFRESH))
+
+
+def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
+    """SAGA [SoteriaFL, Algorithm 3, option III; Defazio et al., 2014]::
+
+        g_i = mean_{j in I_b} (clip grad f_ij(x) - c_ij) + h_i,  h_i = mean_j c_ij
+        c_ij <- clip grad f_ij(x) for j in I_b;  c_ij = clip grad f_ij(x_0) at first
+
+    The table holds the kernel's factors of c_ij: one number per sample of a scalar linear model,
+    activations and deltas of a network, whole gradients where nothing better is known.
+    """
+
+    def init(problem: Problem, x: Array, hp: Hyper) -> tuple[PyTree, PyTree, Array]:
+        kernel, n, m = problem.model.kernel, problem.n, problem.m_max
+        size = n * m * kernel.width * x.dtype.itemsize
+        if size > TABLE_LIMIT:
+            raise InputError(
+                f"SAGA would remember {size / 2**30:.1f} GiB ({n} clients x {m} samples x "
+                f"{kernel.width} numbers) and the limit is {TABLE_LIMIT / 2**30:.0f} GiB: use an SVRG "
+                "variant, fewer clients or a model of dense layers."
+            )
+        G = bound(hp, clip_examples)
+        live = jnp.arange(m)[None] < problem.count[:, None]
+        weight = live / problem.count[:, None].astype(x.dtype)
+
+        def one(batch: PyTree, weight: Array) -> tuple[PyTree, Array]:
+            factors = kernel.factors(x, batch)
+            table = kernel.scale(clip_factor(kernel.inner(factors, factors, batch), G), factors)
+            return table, kernel.contract(weight, table, batch)
+
+        table, h = jax.lax.map(lambda args: one(*args), (problem.train, weight))
+        return (), (table, h), jnp.sum(problem.count)
+
+    def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
+        return (Term(1.0, (x,), (1.0,), bound(hp, clip_examples)),)
+
+    def recall(local: PyTree, rows: Draw) -> tuple[Array, PyTree]:
+        table, h_i = local
+        return h_i, read(table, rows)
+
+    def absorb(
+        kernel: Kernel, local: PyTree, rows: Draw, batch: PyTree, factors: PyTree, count: Array
+    ) -> PyTree:
+        table, h_i = local
+        # A row drawn twice moves the mean once.
+        weight = jnp.where(first_seen(rows, sampler.distinct), 1 / count.astype(h_i.dtype), 0)
+        h_i = (
+            h_i
+            + kernel.contract(weight, factors, batch)
+            - kernel.contract(weight, read(table, rows), batch)
+        )
+        return write(table, rows, factors), h_i
+
+    return Estimator("saga", sampler, init, terms, recall, absorb, None, (CLIP,))
+
+
+def read(table: PyTree, rows: Draw) -> PyTree:
+    """The rows drawn; dead slots read some row, and have weight 0."""
+    if rows.index is None:
+        return table
+    return jax.tree.map(lambda a: a.at[rows.index].get(mode="clip"), table)
+
+
+def write(table: PyTree, rows: Draw, new: PyTree) -> PyTree:
+    if rows.index is None:
+        return jax.tree.map(lambda a, v: jnp.where(live_like(rows, v), v, a), table, new)
+    return jax.tree.map(lambda a, v: a.at[rows.index].set(v, mode="drop"), table, new)
+
+
+def live_like(rows: Draw, v: Array) -> Array:
+    return jnp.expand_dims(rows.weight > 0, tuple(range(1, v.ndim)))
+
+
+def first_seen(rows: Draw, distinct: bool) -> Array:
+    """Which slots are live and the first to hold their row."""
+    live = rows.weight > 0
+    if distinct or rows.index is None:
+        return live
+    slot = jnp.arange(rows.index.size)
+    order = jnp.argsort(rows.index, stable=True)
+    ordered = rows.index[order]
+    new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+    return live & jnp.zeros(slot.shape, bool).at[order].set(new)
+

@@ -1,0 +1,89 @@
+"""From what a user gives to the numbers that a round reads.  Host side."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.errors import InputError
+from jaxfl.types import Algorithm, Facts, Hyper, Param, Problem, Resolved
+
+__all__ = ["build", "check", "closest", "facts_of", "plain", "resolve"]
+
+
+def closest(kind: str, name: str, known: Iterable[str]) -> str:
+    """One sentence for a name that is not known."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
+    return f"There is no {kind} {name!r}: {hint}"
+
+
+def check(params: Iterable[Param], given: Mapping[str, Any], owner: str) -> None:
+    """Refuse numbers that no run could mean."""
+    table = {param.name: param for param in params}
+    for name, value in given.items():
+        if name not in table:
+            raise InputError(closest(f"hyper-parameter of {owner} named", name, table))
+        param = table[name]
+        try:
+            numbers = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} = {value!r} is not a number.") from None
+        low, high = float(np.min(numbers)), float(np.max(numbers))
+        if math.isnan(low):
+            raise InputError(f"{name} = {value!r} is not a number.")
+        if param.integer and not np.array_equal(numbers, np.round(numbers)):
+            raise InputError(f"{name} = {value!r} has to be a whole number.")
+        if low < param.low or (param.open_low and low == param.low) or high > param.high:
+            least = f"{'above' if param.open_low else 'at least'} {param.low:g}"
+            most = "" if math.isinf(param.high) else f" and at most {param.high:g}"
+            raise InputError(f"{name} = {value!r} has to be {least}{most} ({param.doc}).")
+
+
+def facts_of(problem: Problem, rounds: int | None) -> Facts:
+    """What the resolution of numbers may look at."""
+    if rounds is not None and (rounds != int(rounds) or rounds < 1):
+        raise InputError(f"rounds = {rounds!r} has to be a whole number of at least 1.")
+    count, model = np.asarray(problem.count), problem.model
+    smoothness = model.smoothness(problem.train, count) if model.smoothness else None
+    return Facts(problem.n, int(count.min()), problem.m_max, model.dim, rounds, smoothness)
+
+
+def resolve(algorithm: Algorithm, given: Mapping[str, Any], facts: Facts) -> Resolved:
+    """Checked numbers of one run: the user's, then the algorithm's theory and defaults."""
+    given = {name: value for name, value in given.items() if value is not None}
+    check(algorithm.params, given, algorithm.name)
+    return algorithm.resolve(given, facts)
+
+
+def build(
+    algorithm: Algorithm, values: Mapping[str, Any], facts: Facts, dtype: jnp.dtype[Any]
+) -> Hyper:
+    """The traced form: whole numbers as int32, others in the model's dtype."""
+    caps = algorithm.capacity(values, facts)
+    whole = {param.name for param in algorithm.params if param.integer}
+    leaves: dict[str, jax.Array] = {
+        name: jnp.asarray(value, jnp.int32 if name in whole else dtype)
+        for name, value in values.items()
+    }
+    return Hyper(leaves, tuple(sorted(caps.items())))
+
+
+def plain(**defaults: Any) -> Callable[[Mapping[str, Any], Facts], Resolved]:
+    """The simplest ``resolve``: what the user gives, and these numbers otherwise."""
+
+    def resolve(given: Mapping[str, Any], facts: Facts) -> Resolved:
+        if facts.rounds is None:
+            raise InputError("rounds is not given, and this algorithm has no theory to choose it.")
+        values = {**defaults, **given, "rounds": facts.rounds}
+        sources = {name: "given" if name in given else "default" for name in values}
+        return Resolved(values, sources)
+
+    return resolve

@@ -1,0 +1,28 @@
+"""Noise that makes one client's estimate private."""
+
+from __future__ import annotations
+
+import jax
+
+from jaxfl.types import Array, Hyper, Key, Mechanism, Param
+
+__all__ = ["gaussian", "noiseless", "normal"]
+
+SIGMA = Param("sigma", "standard deviation of the noise on each coordinate of a client's estimate")
+
+
+def gaussian() -> Mechanism:
+    """xi ~ N(0, sigma^2 I) added to the estimate, ``sigma`` on the scale of the released mean."""
+    return Mechanism("gaussian", lambda hp: hp["sigma"], (SIGMA,))
+
+
+def noiseless() -> Mechanism:
+    """No noise: a non-private reference."""
+    return Mechanism("none", None, ())
+
+
+def normal(key: Key, mechanism: Mechanism, like: Array, hp: Hyper) -> Array:
+    """One draw of the noise with the shape and dtype of ``like``."""
+    if mechanism.std is None:
+        return jax.numpy.zeros_like(like)
+    return mechanism.std(hp) * jax.random.normal(key, like.shape, like.dtype)

@@ -1,0 +1,125 @@
+"""Losses of a model's output z and a label y, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.data._checks import integer, lookup
+from jaxfl.errors import InputError
+from jaxfl.types import Array, PyTree
+
+__all__ = ["OUTPUTS", "Output", "check_examples", "output"]
+
+
+class Output(NamedTuple):
+    """``loss(z, y)`` with one number or one per class as z."""
+
+    name: str
+    loss: Callable[[Array, Array], Array]
+    labels: Literal["binary", "classes", "real", "any"]
+    correct: Callable[[Array, Array], Array] | None = None
+    curvature: float | None = None  # bound on the norm of the Hessian in z, where one is known
+
+    def classes(self, classes: int) -> int:
+        """The number of classes, refused where this loss cannot serve it."""
+        classes = integer("classes", classes, 0)
+        fits = {"binary": classes == 2, "classes": classes >= 2, "real": classes == 0}
+        if not fits.get(self.labels, True):
+            raise InputError(
+                f"The {self.name} loss does not serve {classes} classes: use 'logistic' or 'hinge' "
+                "for two, 'softmax' for two or more, 'least_squares' or 'absolute' for 0 (real labels)."
+            )
+        return classes
+
+
+def sign(z: Array, y: Array) -> Array:
+    """``s = 2y - 1``: labels {0, 1} as {-1, 1}."""
+    return 2 * jnp.asarray(y).astype(z.dtype) - 1
+
+
+def logistic(z: Array, y: Array) -> Array:
+    """``log(1 + exp(-s z))``."""
+    return jax.nn.softplus(-sign(z, y) * z)
+
+
+def hinge(z: Array, y: Array) -> Array:
+    """``max(0, 1 - s z)``."""
+    return jnp.maximum(0, 1 - sign(z, y) * z)
+
+
+def least_squares(z: Array, y: Array) -> Array:
+    """``(z - y)^2 / 2``."""
+    return (z - y) ** 2 / 2
+
+
+def absolute(z: Array, y: Array) -> Array:
+    """``|z - y|``."""
+    return jnp.abs(z - y)
+
+
+def softmax(z: Array, y: Array) -> Array:
+    """``log sum_k exp(z_k) - z_y``."""
+    return jax.nn.logsumexp(z) - jnp.sum(jax.nn.one_hot(y, z.shape[0], dtype=z.dtype) * z)
+
+
+def right_sign(z: Array, y: Array) -> Array:
+    return (z > 0) == (y == 1)
+
+
+def right_class(z: Array, y: Array) -> Array:
+    return jnp.argmax(z) == y
+
+
+OUTPUTS = {
+    "logistic": Output("logistic", logistic, "binary", right_sign, 1 / 4),
+    "softmax": Output("softmax", softmax, "classes", right_class, 1 / 2),
+    "least_squares": Output("least_squares", least_squares, "real", None, 1.0),
+    "hinge": Output("hinge", hinge, "binary", right_sign),
+    "absolute": Output("absolute", absolute, "real"),
+}
+
+
+def output(
+    spec: str | Callable[[Array, Array], Array] | None,
+    classes: int,
+    correct: Callable[[Array, Array], Array] | None = None,
+) -> Output:
+    """By name; None takes softmax for classes and least squares for none; or a loss of one's own."""
+    if callable(spec):
+        return Output("custom", spec, "any", correct)
+    name = spec or ("least_squares" if classes == 0 else "softmax")
+    return lookup("loss", name, OUTPUTS)
+
+
+def check_examples(shape: tuple[int, ...], out: Output, classes: int) -> Callable[[PyTree], None]:
+    """A check of pairs (features, labels): shape of one example's features, range of the labels."""
+
+    def check(examples: Any) -> None:
+        if not isinstance(examples, tuple | list) or len(examples) < 2:
+            raise InputError(
+                "This model takes pairs (features, labels): pass a tuple of two arrays."
+            )
+        a, y = examples[0], np.asarray(examples[1])
+        if a.ndim != y.ndim + len(shape) or a.shape[y.ndim :] != shape:
+            raise InputError(
+                f"The model takes features of shape {shape} and labels that are numbers, and the data "
+                f"have features {a.shape} and labels {y.shape}, rows included."
+            )
+        if not jnp.issubdtype(a.dtype, jnp.floating):
+            raise InputError(f"Features have dtype {a.dtype}: convert (and scale) them to floats.")
+        if out.labels in ("binary", "classes"):
+            if not np.issubdtype(y.dtype, np.integer):
+                raise InputError(
+                    f"Labels have dtype {y.dtype}: number the classes with integers 0 to {classes - 1}."
+                )
+            if y.size and (y.min() < 0 or y.max() >= classes):
+                raise InputError(
+                    f"Labels run from {y.min()} to {y.max()}, and the model takes 0 to {classes - 1}."
+                )
+
+    return check

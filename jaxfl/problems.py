@@ -1,0 +1,135 @@
+"""A model and the data of n clients, checked once: everything later trusts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.errors import InputError
+from jaxfl.parameters import layout
+from jaxfl.types import Array, Key, Model, Problem, PyTree
+
+__all__ = ["make_problem"]
+
+
+def make_problem(
+    model: Model,
+    data: Any,
+    x0: PyTree | None = None,
+    *,
+    name: str | None = None,
+    dtype: str = "float32",
+) -> Problem:
+    """A problem from a model and `jaxfl.data.ClientData`, or a pytree of arrays (n, m, ...).
+
+    ``x0`` is a flat vector or the model's own pytree of parameters; without it every run draws its own
+    from the model.  Real numbers become ``dtype``, integers int32.
+    """
+    kind = _float_type(dtype)
+    if not hasattr(data, "train"):
+        data = _Full(data)
+    train = _arrays(data.train, kind, "training data")
+    test = None if data.test is None else _arrays(data.test, kind, "test data")
+    count = _counts(train, data.count)
+    if test is not None and jax.tree.structure(test) != jax.tree.structure(train):
+        raise InputError("Test and training data must be pytrees of the same structure.")
+    for examples in (train,) if test is None else (train, test):
+        if model.check is not None:
+            model.check(examples)
+    _try_loss(model, train, kind)
+    if x0 is not None:
+        x0 = layout(_shapes(model, kind)).flat(x0, "x0")
+        if not bool(jnp.all(jnp.isfinite(x0))):
+            raise InputError("x0 has an entry that is not finite.")
+        x0 = x0.astype(kind)
+    if kind != np.float32:
+        model = model._replace(init=_in_dtype(model.init, kind))
+    train, test = jax.tree.map(jnp.array, (train, test))
+    name = name or getattr(data, "name", model.name)
+    return Problem(train, jnp.array(count), test, x0, model, name)
+
+
+class _Full:
+    """Plain arrays: every client has all the rows."""
+
+    def __init__(self, train: PyTree):
+        leaves = jax.tree.leaves(train)
+        if not leaves or np.ndim(leaves[0]) < 2:
+            raise InputError("Data must be ClientData, or arrays of shape (clients, samples, ...).")
+        n, m = np.shape(leaves[0])[:2]
+        self.train, self.test, self.count, self.name = train, None, np.full(n, m), "data"
+
+
+def _float_type(dtype: str) -> np.dtype[Any]:
+    kind = np.dtype(dtype)
+    if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise InputError(f"dtype must be 'float32' or 'float64', not {dtype!r}.")
+    if kind == np.float64 and not jax.config.read("jax_enable_x64"):
+        raise InputError(
+            "dtype='float64' needs 64-bit JAX: call jax.config.update('jax_enable_x64', True) first, or "
+            "set JAX_ENABLE_X64=1 in the environment."
+        )
+    return kind
+
+
+def _arrays(tree: PyTree, kind: np.dtype[Any], what: str) -> PyTree:
+    def convert(leaf: Any) -> Any:
+        a = np.asarray(leaf)
+        if a.dtype.kind in "biu":
+            if a.size and (a.min() < -(2**31) or a.max() >= 2**31):
+                raise InputError(f"The {what} hold integers beyond 32 bits: renumber them from 0.")
+            return a if a.dtype == np.uint8 else a.astype(np.int32)
+        if not jnp.issubdtype(a.dtype, jnp.floating):
+            raise InputError(f"The {what} hold values of dtype {a.dtype}: convert them to numbers.")
+        if not all(np.isfinite(rows).all() for rows in a):
+            raise InputError(f"The {what} hold NaN or infinite values: remove or impute them.")
+        return a.astype(kind)
+
+    return jax.tree.map(convert, tree)
+
+
+def _counts(train: PyTree, count: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
+    leaves = jax.tree.leaves(train)
+    if not leaves or any(leaf.ndim < 2 or leaf.shape[:2] != leaves[0].shape[:2] for leaf in leaves):
+        raise InputError(
+            f"Training arrays must all be (clients, samples, ...), not {[a.shape for a in leaves]}."
+        )
+    n, m_max = leaves[0].shape[:2]
+    count = np.asarray(count)
+    if count.shape != (n,) or count.dtype.kind not in "iu" or n == 0:
+        raise InputError(f"count must hold one integer for each of the {n} clients.")
+    if count.min() < 1 or count.max() > m_max:
+        raise InputError(
+            f"Clients hold {count.min()} to {count.max()} samples of {m_max} rows: each needs at least "
+            "one, and no more than there are rows."
+        )
+    return count.astype(np.int32)
+
+
+def _shapes(model: Model, kind: np.dtype[Any]) -> PyTree:
+    return jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.dim,), kind))
+
+
+def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:
+    """One abstract evaluation, for models that cannot tell what data they take."""
+    x = jax.ShapeDtypeStruct((model.dim,), kind)
+    example = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[2:], a.dtype), train)
+    try:
+        value = jax.eval_shape(model.loss, x, example)
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise InputError(
+            f"The loss of model {model.name!r} fails on one example of these data: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    if getattr(value, "shape", None) != ():
+        raise InputError(f"The loss of model {model.name!r} must return a single number.")
+
+
+@lru_cache(maxsize=256)
+def _in_dtype(init: Callable[[Key], Array], kind: np.dtype[Any]) -> Callable[[Key], Array]:
+    return lambda key: init(key).astype(kind)

@@ -1,0 +1,390 @@
+"""Running an algorithm: rounds compiled once, evaluated at a cadence, durable, extendable."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl import checkpoint as checkpoints
+from jaxfl.algorithms import algorithm as named
+from jaxfl.errors import InputError
+from jaxfl.hyper import build, facts_of, resolve
+from jaxfl.metrics import evaluate_metrics
+from jaxfl.types import Algorithm, Array, Cost, Facts, Hyper, Info, Key, Problem, PyTree, State
+
+__all__ = ["Log", "Metric", "Progress", "Run", "Stop", "simulate"]
+
+Metric = Callable[[Problem, Array], Array]
+LONGEST = 1024  # rounds in one call of the compiled program
+EVALUATIONS = 100  # of a run, unless its cadence is given
+
+
+class Stop(NamedTuple):
+    """When to end before the last round, looked at after every evaluation.  None: never."""
+
+    loss: float | None = None  # training loss at or below it
+    seconds: float | None = None  # wall time, compilation included
+    bits: float | None = None  # uplink bits of all clients together
+    gradients: float | None = None  # per-example gradients of all clients together
+
+
+class Progress(NamedTuple):
+    """What is shown while a run goes on."""
+
+    round: int
+    rounds: int
+    rounds_per_second: float
+    loss: float
+
+
+class Log:
+    """Metrics and exact totals.  What the device returns is read only when somebody asks."""
+
+    def __init__(
+        self,
+        rounds: list[int] | None = None,
+        metrics: list[dict[str, Any]] | None = None,
+        counts: list[dict[str, int]] | None = None,
+    ) -> None:
+        self.rounds = list(rounds or [])
+        self.metrics = list(metrics or [])
+        self.counts = list(counts or [])
+        self.waiting: list[Info] = []
+        self.total = dict(self.counts[-1]) if self.counts else dict.fromkeys(Info._fields, 0)
+
+    def count(self, info: Info) -> None:
+        self.waiting.append(info)
+
+    def record(self, t: int, metrics: dict[str, Any]) -> None:
+        self.rounds.append(t)
+        self.metrics.append(metrics)
+        self.counts.append({"waiting": len(self.waiting)})
+
+    def read(self) -> None:
+        """Bring everything to the host; totals add up in Python's own integers."""
+        self.metrics = [jax.tree.map(np.asarray, m) for m in self.metrics]
+        sums = [[int(np.sum(np.asarray(a), dtype=np.int64)) for a in info] for info in self.waiting]
+        done = 0
+        for i, mark in enumerate(self.counts):
+            if "waiting" in mark:
+                for row in sums[done : mark["waiting"]]:
+                    self.total = {k: self.total[k] + v for k, v in zip(Info._fields, row, strict=True)}
+                done = max(done, mark["waiting"])
+                self.counts[i] = dict(self.total)
+        self.waiting = self.waiting[done:]
+
+    def series(self) -> dict[str, np.ndarray]:
+        names = self.metrics[0] if self.metrics else {}
+        return {name: np.stack([m[name] for m in self.metrics]) for name in names}
+
+
+@dataclasses.dataclass
+class Run:
+    """A run as far as it got.  :meth:`dataset` labels it, :meth:`extend` goes on with it."""
+
+    algorithm: Algorithm
+    problem: Problem
+    key: Key
+    values: dict[str, Any]  # every number that was used
+    sources: dict[str, str]  # and where it came from
+    facts: Facts
+    state: State
+    log: Log
+    settings: dict[str, Any]
+    seconds: float = 0.0
+    compile_seconds: float = 0.0
+    ended: str = "finished"  # or why it ended early
+
+    @property
+    def rounds(self) -> np.ndarray:
+        """The rounds at which metrics were taken."""
+        return np.asarray(self.log.rounds)
+
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Each metric against :attr:`rounds`."""
+        return self.log.series()
+
+    @property
+    def x(self) -> np.ndarray:
+        """The model, flat."""
+        return np.asarray(self.algorithm.output(self.state))
+
+    @property
+    def params(self) -> PyTree:
+        """The model as its own parameter pytree."""
+        return self.problem.model.unravel(self.algorithm.output(self.state))
+
+    @property
+    def cost(self) -> Cost:
+        return self.algorithm.cost(self.values, self.facts)
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """Messages, gradients, uplink and downlink bits of the whole run."""
+        return totals(self.cost, self.log.counts[-1])
+
+    def dataset(self) -> Any:
+        """Everything as a labelled ``xarray.Dataset``."""
+        from jaxfl import results
+
+        return results.dataset(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write :meth:`dataset` to one file, which :func:`jaxfl.load` reads back."""
+        from jaxfl import results
+
+        return results.save(self.dataset(), path)
+
+    def extend(self, rounds: int, **options: Any) -> Run:
+        """Go on until round ``rounds``, with the same numbers and the same streams of draws."""
+        return simulate(self.algorithm, self.problem, self.key, rounds, resume=self, **options)
+
+
+def totals(cost: Cost, counts: Mapping[str, int]) -> dict[str, float]:
+    """Counts with the bits that they stand for; Python's integers, so nothing wraps or rounds."""
+    up = cost.per_message * counts["clients"] + cost.per_coordinate * counts["coordinates"]
+    return {**counts, "uplink_bits": up, "downlink_bits": cost.downlink * counts["clients"]}
+
+
+# --- compiled ------------------------------------------------------------------------------------
+
+
+@functools.partial(jax.jit, static_argnames="algorithm")
+def _start(algorithm: Algorithm, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:
+    return algorithm.init(key, problem, hp)
+
+
+@functools.partial(
+    jax.jit, static_argnames=("algorithm", "length"), donate_argnames="state", keep_unused=False
+)
+def _advance(
+    algorithm: Algorithm,
+    length: int,
+    key: Key,
+    state: State,
+    stop: Array,
+    problem: Problem,
+    hp: Hyper,
+) -> tuple[State, Info]:
+    """Rounds from ``state.t`` up to ``stop``, at most ``length``, and the counts of each."""
+    first = state.t
+
+    def body(t: Array, carry: tuple[State, Info]) -> tuple[State, Info]:
+        state, counts = carry
+        state, info = algorithm.round(key, state, problem, hp)
+        return state, jax.tree.map(lambda a, v: a.at[t - first].set(v), counts, info)
+
+    counts = Info(*(jnp.zeros(length, jnp.int32) for _ in Info._fields))
+    return jax.lax.fori_loop(first, stop, body, (state, counts))
+
+
+@functools.partial(jax.jit, static_argnames=("algorithm", "extra"))
+def _measure(
+    algorithm: Algorithm, extra: tuple[tuple[str, Metric], ...], state: State, problem: Problem
+) -> dict[str, Array]:
+    x = algorithm.output(state)
+    return evaluate_metrics(problem, x) | {name: f(problem, x) for name, f in extra}
+
+
+# --- the loop ------------------------------------------------------------------------------------
+
+
+def simulate(
+    algorithm: Algorithm | str,
+    problem: Problem,
+    key: Key,
+    rounds: int | None = None,
+    *,
+    eval_every: int | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    stop: Stop | None = None,
+    chunk: int = LONGEST,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int | None = None,
+    resume: Run | str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    **numbers: Any,
+) -> Run:
+    """Run ``algorithm`` on ``problem`` for ``rounds`` rounds.
+
+    ``numbers`` are the algorithm's hyper-parameters; what is not given comes from its theory and is
+    listed with its source in ``Run.sources``.  Metrics are taken at round 0, every ``eval_every``
+    rounds (default: a hundredth of them; 0: only at both ends) and at the last; ``metrics`` adds
+    functions of (problem, x).  ``checkpoint`` names a file that holds the whole run, written every
+    ``checkpoint_every`` rounds and at the end; ``resume`` takes such a file, or a :class:`Run`, and
+    gives exactly the numbers of a run that was never interrupted.  ``chunk`` bounds the rounds in one
+    call of the compiled program and changes no number.
+    """
+    began = time.perf_counter()
+    if isinstance(algorithm, str):
+        algorithm = named(algorithm)
+    for name, value, least in (
+        ("eval_every", eval_every, 0),
+        ("chunk", chunk, 1),
+        ("checkpoint_every", checkpoint_every, 1),
+    ):
+        if value is not None and (value != int(value) or value < least):
+            raise InputError(f"{name} = {value!r} has to be a whole number of at least {least}.")
+    if checkpoint_every and not checkpoint:
+        raise InputError(
+            f"checkpoint_every = {checkpoint_every} needs checkpoint=, the file to write."
+        )
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        raise InputError("key has to be a typed key: make it with jax.random.key(seed).")
+    if checkpoint:
+        checkpoints.writable(Path(checkpoint))
+
+    run = _prepare(algorithm, problem, key, rounds, resume, numbers)
+    T = int(run.values["rounds"]) if rounds is None else rounds
+    t = int(run.state.t) if run.log.rounds else 0
+    if t > T:
+        raise InputError(f"rounds = {T} lies before round {t}, which this run has reached already.")
+    every = math.ceil(T / EVALUATIONS) if eval_every is None else eval_every
+    run.settings["eval_every"] = every
+    extra = tuple(sorted((metrics or {}).items()))
+    hp = build(algorithm, run.values, run.facts, _dtype(problem))
+    log, earlier = run.log, run.seconds
+
+    def measure(t: int) -> None:
+        log.record(t, _measure(algorithm, extra, run.state, problem))
+
+    def save() -> None:
+        log.read()
+        run.seconds = earlier + time.perf_counter() - began
+        if checkpoint:
+            checkpoints.write(Path(checkpoint), run)
+
+    if not log.rounds:
+        run.state, info = _start(algorithm, key, problem, hp)
+        log.count(info)
+        measure(0)
+    elif log.rounds[-1] % every if every else False:
+        _forget_last(log)  # the earlier end of an extended run was not on the cadence
+    # No rounds yet: what this call takes is compilation.
+    run.state, _ = _advance(algorithm, chunk, key, run.state, jnp.int32(t), problem, hp)
+    jax.block_until_ready((run.state, log.metrics[-1]))
+    run.compile_seconds += time.perf_counter() - began
+    started, shown = time.perf_counter(), 0.0
+    first, why = t, "finished"
+    try:
+        while t < T:
+            marks = [m for m in (every, checkpoint_every) if m]
+            end = min([T, t + chunk] + [t - t % m + m for m in marks])
+            run.state, info = _advance(
+                algorithm, chunk, key, run.state, jnp.int32(end), problem, hp
+            )
+            log.count(info)
+            t = end
+            at_mark = bool(every) and t % every == 0
+            if at_mark or t == T:
+                measure(t)
+                why = _reached(stop, run, began) if stop else ""
+                if why:
+                    break
+            if checkpoint_every and t % checkpoint_every == 0:
+                save()
+            if progress and time.perf_counter() - shown > 0.1:
+                log.read()
+                shown = time.perf_counter()
+                loss = float(log.metrics[-1]["loss"])
+                progress(Progress(t, T, (t - first) / (shown - started), loss))
+    except KeyboardInterrupt:
+        run.ended = "interrupted"
+        if not any(leaf.is_deleted() for leaf in jax.tree.leaves(run.state)):
+            save()
+        raise
+    run.ended = why or "finished"
+    log.read()
+    lost = [r for r, m in zip(log.rounds, log.metrics, strict=True) if not np.isfinite(m["loss"])]
+    if lost:
+        run.ended = f"diverged: the loss is not finite from round {lost[0]} on"
+    save()
+    if progress:
+        rate = (t - first) / max(time.perf_counter() - started, 1e-9)
+        progress(Progress(t, T, rate, float(log.metrics[-1]["loss"])))
+    return run
+
+
+def _prepare(
+    algorithm: Algorithm,
+    problem: Problem,
+    key: Key,
+    rounds: int | None,
+    resume: Run | str | Path | None,
+    numbers: Mapping[str, Any],
+) -> Run:
+    if resume is None:
+        facts = facts_of(problem, rounds)
+        values, sources = resolve(algorithm, numbers, facts)
+        facts = facts._replace(rounds=int(values["rounds"]))
+        settings = _settings(algorithm, problem, key)
+        blank = State(*[jnp.int32(0)] * len(State._fields))
+        return Run(algorithm, problem, key, values, sources, facts, blank, Log(), settings)
+    if numbers:
+        raise InputError(
+            f"{', '.join(sorted(numbers))} cannot be set in a resumed run, which keeps the numbers it "
+            "began with: start a new one."
+        )
+    if isinstance(resume, Run):
+        state = jax.tree.map(jnp.copy, resume.state)
+        log = Log(resume.log.rounds, resume.log.metrics, resume.log.counts)
+        return dataclasses.replace(
+            resume, state=state, log=log, settings=dict(resume.settings), ended="finished"
+        )
+    return checkpoints.read(Path(resume), algorithm, problem, key)
+
+
+def _settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]:
+    """What a result has to say of itself to be made again."""
+    from jaxfl import __version__
+
+    device = jax.devices()[0]
+    return {
+        "algorithm": algorithm.name,
+        "parts": dict(algorithm.parts),
+        "per_record": algorithm.per_record,
+        "problem": problem.name,
+        "model": problem.model.name,
+        "data": checkpoints.fingerprint(problem),
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "dtype": str(_dtype(problem)),
+        "device": f"{device.platform}: {device.device_kind}",
+        "versions": {"jaxfl": __version__, "jax": jax.__version__, "numpy": np.__version__},
+    }
+
+
+def _dtype(problem: Problem) -> Any:
+    floats = (a.dtype for a in jax.tree.leaves((problem.x0, problem.train)))
+    return next(d for d in floats if jnp.issubdtype(d, jnp.floating))
+
+
+def _forget_last(log: Log) -> None:
+    del log.rounds[-1], log.metrics[-1], log.counts[-1]
+
+
+def _reached(stop: Stop, run: Run, began: float) -> str:
+    """Which limit has been reached, in words; "" while none has."""
+    run.log.read()
+    spent = totals(run.cost, run.log.counts[-1])
+    loss = float(run.log.metrics[-1]["loss"])
+    seconds = time.perf_counter() - began
+    if stop.loss is not None and loss <= stop.loss:
+        return f"stopped: loss {loss:.6g} reached {stop.loss:g}"
+    for name, limit, value in (
+        ("seconds", stop.seconds, seconds),
+        ("bits", stop.bits, spent["uplink_bits"]),
+        ("gradients", stop.gradients, spent["gradients"]),
+    ):
+        if limit is not None and value >= limit:
+            return f"stopped: {value:.6g} {name} reached {limit:g}"
+    return ""

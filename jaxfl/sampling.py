@@ -1,0 +1,255 @@
+"""Who takes part in a round, and which of its rows a client draws.
+
+A draw is a weighting with fixed weights: 1/b for each of b rows, also where chance (Poisson) gives
+more or fewer of them, since dividing by the realised number would let one record change every
+other record's weight.  Letters: q = b/m is a client's sampling rate, r/n the clients' rate.
+
+Everything is written for one client and a traced b; the caller maps over clients.  Draws have a
+static number of slots, and slot s does not depend on that number.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.errors import InputError
+from jaxfl.subsets import coin_slots, coin_tail, coins, subset
+from jaxfl.types import Array, Draw, Facts, Hyper, Key, Param, Participation, Sampler
+
+__all__ = [
+    "PARTICIPATIONS",
+    "SAMPLERS",
+    "everyone",
+    "full",
+    "lookup",
+    "overflow",
+    "participation",
+    "poisson",
+    "poisson_clients",
+    "sampler",
+    "shuffled",
+    "uniform",
+    "with_replacement",
+    "without_replacement",
+]
+
+Capacity = Callable[[Mapping[str, Any], Facts], dict[str, int]]
+T = TypeVar("T")
+
+_BATCH = Param("batch", "rows that a client draws per round", low=1, integer=True)
+_MEAN_BATCH = Param("batch", "rows that a client draws per round, on average", open_low=True)
+_COHORT = Param("cohort", "clients that take part per round", low=1, integer=True)
+_MEAN_COHORT = Param("cohort", "clients that take part per round, on average", open_low=True)
+
+
+# --- rows of one client --------------------------------------------------------------------------
+
+
+def full() -> Sampler:
+    """Every row, weighted 1/m."""
+
+    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
+        live = jnp.arange(m_max) < count
+        return Draw(None, jnp.where(live, 1.0 / jnp.maximum(count, 1), 0.0))
+
+    return Sampler("full", draw, True, (), _none)
+
+
+def with_replacement() -> Sampler:
+    """b independent rows; one may come twice."""
+
+    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
+        slots, b = hp.caps["batch"], hp["batch"]
+        rows = jax.random.randint(
+            jax.random.fold_in(key, t), (slots,), 0, jnp.maximum(count, 1), jnp.int32
+        )
+        live = (jnp.arange(slots) < b) & (count > 0)
+        return _weighted(rows, live, 1.0 / b, m_max)
+
+    return Sampler("with_replacement", draw, False, (_BATCH,), _fixed("batch", None))
+
+
+def without_replacement() -> Sampler:
+    """b distinct rows, every set of them equally likely, independently in each round."""
+
+    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
+        slots, b = hp.caps["batch"], hp["batch"]
+        rows = subset(jax.random.fold_in(key, t), count, slots)
+        live = jnp.arange(slots) < jnp.minimum(b, count)
+        return _weighted(rows, live, 1.0 / b, m_max)
+
+    return Sampler("without_replacement", draw, True, (_BATCH,), _fixed("batch", "m"))
+
+
+def poisson() -> Sampler:
+    """Each row by its own coin of probability q = b/m; weight 1/b whatever their number.
+
+    The slots are chosen so that no draw of the run overflows with more than negligible chance;
+    where one does, its last rows are dropped, and :func:`overflow` is what that costs in delta.
+    """
+
+    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
+        slots, b = hp.caps["batch"], hp["batch"]
+        rows = coins(jax.random.fold_in(key, t), count, b, slots)
+        return _weighted(rows, rows < count, 1.0 / b, m_max)
+
+    return Sampler("poisson", draw, True, (_MEAN_BATCH,), _padded("batch", "m", "m_max"))
+
+
+def shuffled() -> Sampler:
+    """Random reshuffling: one permutation per epoch, b of its rows per round.
+
+    An epoch has floor(m/b) rounds and then starts anew: the m mod b rows at the end of a
+    permutation are not used.
+    """
+
+    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
+        slots, b = hp.caps["batch"], jnp.asarray(hp["batch"]).astype(jnp.int32)
+        count = jnp.asarray(count, jnp.int32)
+        rounds = jnp.maximum(count // b, 1)
+        epoch, step = t // rounds, t % rounds
+        rows = subset(jax.random.fold_in(key, epoch), count, slots, start=step * b)
+        live = jnp.arange(slots) < jnp.minimum(b, count)
+        return _weighted(rows, live, 1.0 / b, m_max)
+
+    return Sampler("shuffled", draw, True, (_BATCH,), _fixed("batch", "m"))
+
+
+# --- clients -------------------------------------------------------------------------------------
+
+
+def everyone() -> Participation:
+    """All clients, weighted 1/n."""
+
+    def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
+        return Draw(None, jnp.full(n, 1.0 / n))
+
+    return Participation("everyone", draw, lambda n, hp: jnp.ones(()), True, (), _none)
+
+
+def uniform() -> Participation:
+    """r distinct clients, every set of them equally likely."""
+
+    def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
+        slots, r = hp.caps["cohort"], hp["cohort"]
+        clients = subset(jax.random.fold_in(key, t), n, slots)
+        return _weighted(clients, jnp.arange(slots) < r, 1.0 / r, n)
+
+    return Participation("uniform", draw, _rate, False, (_COHORT,), _fixed("cohort", "n"))
+
+
+def poisson_clients() -> Participation:
+    """Each client by its own coin of probability r/n; weight 1/r whatever their number."""
+
+    def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
+        slots, r = hp.caps["cohort"], hp["cohort"]
+        clients = coins(jax.random.fold_in(key, t), n, r, slots)
+        return _weighted(clients, clients < n, 1.0 / r, n)
+
+    return Participation(
+        "poisson", draw, _rate, False, (_MEAN_COHORT,), _padded("cohort", "n", "n")
+    )
+
+
+def _rate(n: int, hp: Hyper) -> Array:
+    return jnp.asarray(hp["cohort"] / n)
+
+
+def _weighted(index: Array, live: Array, weight: Array | float, end: int) -> Draw:
+    return Draw(jnp.where(live, index, end), jnp.where(live, weight, 0.0))
+
+
+# --- on the host ---------------------------------------------------------------------------------
+
+
+def overflow(b: float, m: int, rounds: int, slots: int) -> float:
+    """``T P[Bin(m, b/m) > slots]``: the chance that a Poisson draw of one client ever overflows.
+
+    The law with dropped rows is within this total variation of the law without.
+    """
+    return min(1.0, rounds * coin_tail(b, m, slots))
+
+
+def _none(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
+    return {}
+
+
+def _checked(name: str, limit: str | None, values: Mapping[str, Any], facts: Facts) -> float:
+    """The largest of the numbers in all cells, none of them impossible."""
+    asked = np.asarray(values[name], dtype=np.float64)
+    if not (asked > 0).all():
+        raise InputError(f"{name} = {asked.min():g}: ask for a positive number.")
+    most = float(asked.max())
+    if limit is not None and most > getattr(facts, limit):
+        there = {"m": "samples of the smallest client", "n": "clients"}[limit]
+        end = getattr(facts, limit)
+        raise InputError(f"{name} = {most:g} exceeds the {end} {there}: ask for at most {end}.")
+    return most
+
+
+def _fixed(name: str, limit: str | None) -> Capacity:
+    """As many slots as the largest cell draws."""
+
+    def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
+        most = _checked(name, limit, values, facts)
+        if not (np.asarray(values[name]) % 1 == 0).all():
+            raise InputError(f"{name} = {values[name]}: this draw needs a whole number.")
+        return {name: int(most)}
+
+    return capacity
+
+
+def _padded(name: str, limit: str, size: str) -> Capacity:
+    """Slots that coins overflow with chance below 1e-12 in all rounds, per client.
+
+    At equal mean the tail of Bin(m, b/m) above b grows with m (Anderson and Samuels, 1967), so the
+    largest client decides; at equal m it grows with b.
+    """
+
+    def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
+        most = _checked(name, limit, values, facts)
+        return {name: coin_slots(most, getattr(facts, size), facts.rounds)}
+
+    return capacity
+
+
+# --- by name -------------------------------------------------------------------------------------
+
+SAMPLERS: dict[str, Callable[[], Sampler]] = {
+    "full": full,
+    "with_replacement": with_replacement,
+    "without_replacement": without_replacement,
+    "poisson": poisson,
+    "shuffled": shuffled,
+}
+
+PARTICIPATIONS: dict[str, Callable[[], Participation]] = {
+    "everyone": everyone,
+    "uniform": uniform,
+    "poisson": poisson_clients,
+}
+
+
+def lookup(kind: str, name: str, known: Mapping[str, T]) -> T:
+    """What is registered under ``name``, or an error that names the nearest match."""
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise InputError(f"There is no {kind} {name!r}.{hint} Known: {', '.join(known)}.")
+
+
+def sampler(name: str) -> Sampler:
+    """The sampler of that name."""
+    return lookup("sampler", name, SAMPLERS)()
+
+
+def participation(name: str) -> Participation:
+    """The participation of that name."""
+    return lookup("participation", name, PARTICIPATIONS)()

@@ -1,0 +1,51 @@
+"""What the server does with the estimate v of the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import optax
+
+from jaxfl.types import Array, Hyper, Key, Param, PyTree, Server
+
+__all__ = ["LR", "descent", "optimizer"]
+
+LR = Param("lr", "server step size eta")
+
+
+def optimizer(
+    make: Callable[[Hyper], optax.GradientTransformation],
+    params: tuple[Param, ...] = (LR,),
+    name: str = "optax",
+) -> Server:
+    """Any optax transform of v, then the projection onto the problem's constraint set, if it has one.
+
+    ``make`` builds the transform from traced numbers: ``optimizer(lambda hp: optax.adam(hp["lr"]))``.
+    """
+
+    def init(x: Array, hp: Hyper) -> PyTree:
+        return x, make(hp).init(x)
+
+    def step(
+        key: Key,
+        state: PyTree,
+        v: Array,
+        project: Callable[[Array], Array] | None,
+        hp: Hyper,
+    ) -> PyTree:
+        x, memory = state
+        update, memory = make(hp).update(v, memory, x)
+        x = jnp.asarray(optax.apply_updates(x, update))
+        return (x if project is None else project(x)), memory
+
+    def last(state: PyTree) -> Array:
+        x: Array = state[0]
+        return x
+
+    return Server(name, init, last, step, last, params)
+
+
+def descent() -> Server:
+    """x <- Pi(x - eta v)."""
+    return optimizer(lambda hp: optax.sgd(hp["lr"]), name="descent")

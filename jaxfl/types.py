@@ -1,0 +1,331 @@
+"""The records that everything is composed of, and nothing else.
+
+An algorithm is a record of pure functions over a state pytree.  One round body
+(:mod:`jaxfl.rounds`) turns these parts into an algorithm:
+
+* :class:`Participation` -- who takes part this round;
+* :class:`Estimator` -- which of a client's samples are weighed how, and at which points;
+* :class:`Mechanism` -- the noise that makes one client's estimate private;
+* :class:`Compressor` and :class:`Channel` -- what travels, and what both ends remember of it;
+* :class:`Server` -- what the mean of the messages does to the model.
+
+Letters: ``n`` clients, ``m`` samples per client, ``d`` coordinates, ``b`` samples and ``r`` clients
+drawn per round, ``k`` coordinates sent, ``t`` the round.  Whatever draws takes its key first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+
+__all__ = [
+    "Algorithm",
+    "Array",
+    "Channel",
+    "Compressor",
+    "Cost",
+    "Draw",
+    "Estimator",
+    "Facts",
+    "Hyper",
+    "Info",
+    "Kernel",
+    "Key",
+    "Mechanism",
+    "Message",
+    "Model",
+    "Param",
+    "Participation",
+    "Problem",
+    "PyTree",
+    "Resolved",
+    "Sampler",
+    "Server",
+    "State",
+    "Term",
+]
+
+Array: TypeAlias = jax.Array
+Key: TypeAlias = jax.Array
+PyTree: TypeAlias = Any
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+class Param(NamedTuple):
+    """A number that a user may set: an option of the command line, an axis of a sweep."""
+
+    name: str
+    doc: str
+    low: float = 0.0
+    high: float = float("inf")
+    integer: bool = False
+    open_low: bool = False  # the lower end itself is refused
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Hyper:
+    """Resolved numbers: ``values`` are traced leaves, ``caps`` the static lengths they may fill.
+
+    ``hp["batch"]`` is a traced number, ``hp.caps["batch"]`` the number of slots that its draw has.
+    Cells of a sweep differ in ``values`` and share ``caps``.
+    """
+
+    values: dict[str, Any]
+    capacity: tuple[tuple[str, int], ...] = dataclasses.field(
+        default=(), metadata={"static": True}
+    )
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    @property
+    def caps(self) -> dict[str, int]:
+        return dict(self.capacity)
+
+
+class Facts(NamedTuple):
+    """What the host knows of a problem before the first round."""
+
+    n: int
+    m: int  # samples of the smallest client
+    m_max: int  # of the largest
+    d: int
+    rounds: int | None  # None: the algorithm's own theory decides
+    smoothness: float | None  # L of every per-example loss, where a closed form exists
+
+
+class Resolved(NamedTuple):
+    """Numbers that a run uses, and where each came from ("given", "default", a theorem)."""
+
+    values: dict[str, Any]
+    sources: dict[str, str]
+
+
+class Draw(NamedTuple):
+    """Some of a collection: positions and weights.
+
+    ``index`` is None for everything in its own order.  A slot that holds nothing has weight 0 and an
+    index one past the end, so that reads clamp it and writes drop it.
+    """
+
+    index: Array | None
+    weight: Array
+
+
+# --- problems ------------------------------------------------------------------------------------
+
+
+class Kernel(NamedTuple):
+    """Per-example gradients kept as factors F, so that no (b, d) array need exist.
+
+    With ``g_j`` the gradient of example j: ``inner(F, H, batch)_j = <g_j(F), g_j(H)>``,
+    ``scale(c, F)`` are the factors of ``c_j g_j``, ``combine((c, ...), (F, ...))`` those of
+    ``sum_p c_pj g_j(F_p)`` (c_p of shape () or (b,)) and ``contract(w, F, batch) = sum_j w_j g_j``.
+    """
+
+    factors: Callable[[Array, PyTree], PyTree]  # (x, batch) -> F, leaves (b, ...)
+    inner: Callable[[PyTree, PyTree, PyTree], Array]  # -> (b,)
+    scale: Callable[[Array, PyTree], PyTree]
+    combine: Callable[[Sequence[Any], Sequence[PyTree]], PyTree]
+    contract: Callable[[Array, PyTree, PyTree], Array]  # -> (d,)
+    width: int  # floats that one example's factors occupy
+
+
+class Model(NamedTuple):
+    """A loss per example over a flat parameter vector, and what is known of it."""
+
+    name: str
+    dim: int
+    init: Callable[[Key], Array]
+    unravel: Callable[[Array], PyTree]  # the user's own parameter pytree
+    loss: Callable[[Array, PyTree], Array]  # (x, one example) -> scalar, the private part
+    regularizer: Callable[[Array], Array]  # x -> scalar, public: never clipped
+    kernel: Kernel
+    correct: Callable[[Array, PyTree], Array] | None = None  # (x, one example) -> 0 or 1
+    project: Callable[[Array], Array] | None = None  # onto the constraint set
+    smoothness: Callable[[PyTree, Any], float] | None = None  # host: (train, count) -> L
+    diameter: float | None = None  # of the constraint set
+    check: Callable[[PyTree], None] | None = None  # host: refuses data that the loss cannot take
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Data of n clients as leaves, their model as structure."""
+
+    train: PyTree  # leaves (n, m_max, ...), zero-padded
+    count: Array  # (n,) samples that each client really has
+    test: PyTree | None  # leaves (N, ...)
+    x0: Array | None  # (d,), or None: drawn by the model
+    model: Model = dataclasses.field(metadata={"static": True})
+    name: str = dataclasses.field(default="problem", metadata={"static": True})
+
+    @property
+    def n(self) -> int:
+        return int(self.count.shape[0])
+
+    @property
+    def m_max(self) -> int:
+        return int(jax.tree.leaves(self.train)[0].shape[1])
+
+
+# --- parts of a round ----------------------------------------------------------------------------
+
+
+class Sampler(NamedTuple):
+    """Rows of one client.  ``key`` is the client's own stream, the same in every round."""
+
+    name: str
+    draw: Callable[[Key, Array, Array, int, Hyper], Draw]  # (key, t, count, m_max, hp)
+    distinct: bool  # no row twice in one draw
+    params: tuple[Param, ...]
+    capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
+
+
+class Participation(NamedTuple):
+    """The clients of one round, each weighted 1/r.  ``key`` is the run's stream."""
+
+    name: str
+    draw: Callable[[Key, Array, int, Hyper], Draw]  # (key, t, n, hp)
+    rate: Callable[[int, Hyper], Array]  # (n, hp) -> r/n
+    everyone: bool
+    params: tuple[Param, ...]
+    capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
+
+
+class Term(NamedTuple):
+    """``scale * sum_j weight_j clip(sum_p coef_p grad f_j(point_p), bound)``."""
+
+    scale: float
+    points: tuple[Array, ...]
+    coefs: tuple[float, ...]
+    bound: Array
+
+
+class Estimator(NamedTuple):
+    """A weighting of per-example gradients, and a memory.
+
+    The estimate of client i is ``sum of terms - sum_j weight_j stored_j + base``: the round decides
+    how to evaluate it.  ``shared`` memory is the same for all clients, ``local`` is one client's.
+    """
+
+    name: str
+    sampler: Sampler
+    init: Callable[[Problem, Array, Hyper], tuple[PyTree, PyTree, Array]]  # shared, local, gradients
+    terms: Callable[[PyTree, Array, Hyper], tuple[Term, ...]]  # (shared, x, hp)
+    recall: Callable[[PyTree, Draw], tuple[Array | None, PyTree]]  # (local, rows) -> base, stored
+    absorb: Callable[..., PyTree]  # (kernel, local, rows, batch, factors, count) -> local
+    refresh: Callable[..., tuple[PyTree, PyTree, Array]] | None  # once per round, all clients
+    params: tuple[Param, ...] = ()
+
+
+class Mechanism(NamedTuple):
+    """Gaussian noise of standard deviation ``std`` on every coordinate of a client's estimate."""
+
+    name: str
+    std: Callable[[Hyper], Array] | None  # None: no noise
+    params: tuple[Param, ...]
+
+
+class Message(NamedTuple):
+    """What one client sends: ``value`` at the coordinates ``index`` (None: all of them)."""
+
+    value: Array
+    index: Array | None
+
+
+class Compressor(NamedTuple):
+    """C(v), in up to two stages: coordinates chosen without looking at v, then a code of their values.
+
+    ``select`` returns coordinates with their weights (d/k for random-k), so that the others need
+    neither noise nor arithmetic; ``code`` acts on the chosen values.
+    """
+
+    name: str
+    select: Callable[[Key, int, Hyper], Draw] | None
+    code: Callable[[Key, Array, Hyper], Array] | None
+    omega: Callable[[int, Mapping[str, Any]], float]  # host: E|C(v) - v|^2 <= omega |v|^2
+    bits: Callable[[int, Mapping[str, Any]], tuple[float, float]]  # host: per message, per coordinate
+    resolve: Callable[[Mapping[str, Any], int], dict[str, Any]]  # host: (given, d) -> numbers
+    capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
+    params: tuple[Param, ...] = ()
+    unbiased: bool = True
+
+
+class Channel(NamedTuple):
+    """What both ends remember of earlier messages.
+
+    ``before`` is what a client compresses instead of its estimate g, ``after`` what it then
+    remembers; ``receive`` turns the mean message into the server's estimate.
+    """
+
+    name: str
+    init: Callable[[int, Array, bool], tuple[PyTree, PyTree]]  # (n, x, fused) -> clients', server's
+    before: Callable[[PyTree, Array], Array]
+    after: Callable[[PyTree, Message, Hyper], PyTree]
+    receive: Callable[[PyTree, Array, Array, Hyper], tuple[Array, PyTree]]  # (state, mean, r/n, hp)
+    params: tuple[Param, ...] = ()
+
+
+class Server(NamedTuple):
+    """The model's owner."""
+
+    name: str
+    init: Callable[[Array, Hyper], PyTree]
+    view: Callable[[PyTree], Array]  # where clients evaluate
+    step: Callable[..., PyTree]  # (key, state, v, project, hp) -> state
+    output: Callable[[PyTree], Array]
+    params: tuple[Param, ...] = ()
+
+
+# --- the whole -----------------------------------------------------------------------------------
+
+
+class State(NamedTuple):
+    """What the next round needs."""
+
+    t: Array
+    server: PyTree
+    link: PyTree  # the server's end of the channel
+    links: PyTree  # the clients' ends, leaves (n, ...)
+    shared: PyTree  # the estimator's memory
+    local: PyTree  # one per client, leaves (n, ...)
+
+
+class Info(NamedTuple):
+    """Counts of one round; the host turns them into totals and bits."""
+
+    clients: Array  # messages sent
+    coordinates: Array  # coordinates in them
+    gradients: Array  # per-example gradients evaluated
+
+
+class Cost(NamedTuple):
+    """Host: bits of one message, of one coordinate in it, and of one broadcast."""
+
+    per_message: float
+    per_coordinate: float
+    downlink: float
+
+
+class Algorithm(NamedTuple):
+    """A published algorithm: numbers resolved on the host, rounds traced."""
+
+    name: str
+    summary: str
+    paper: str
+    params: tuple[Param, ...]
+    resolve: Callable[[Mapping[str, Any], Facts], Resolved]
+    capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
+    cost: Callable[[Mapping[str, Any], Facts], Cost]
+    init: Callable[[Key, Problem, Hyper], tuple[State, Info]]
+    round: Callable[[Key, State, Problem, Hyper], tuple[State, Info]]
+    output: Callable[[State], Array]
+    parts: tuple[tuple[str, str], ...] = ()  # (role, name), for the record
+    per_record: bool = True  # False: clip="batch", which bounds no single record's influence

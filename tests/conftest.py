@@ -1,0 +1,71 @@
+"""Common ground of all tests: strict settings, and where the published data lie."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import jax
+import pytest
+
+# Pictures are drawn to files; set before any test imports matplotlib.
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+# Silent broadcasting and untyped keys are the two mistakes that still give plausible curves.
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_legacy_prng_key", "error")
+
+# The first example of a property compiles, so no deadline. On a CI machine the examples are fixed.
+hypothesis.settings.register_profile(
+    "jaxfl", deadline=None, derandomize=bool(os.environ.get("CI")), print_blob=True
+)
+hypothesis.settings.load_profile("jaxfl")
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compute on the CPU wherever GPU tests are deselected and nobody chose a platform."""
+    if "not gpu" in config.option.markexpr and "JAX_PLATFORMS" not in os.environ:
+        jax.config.update("jax_platforms", "cpu")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and jax.default_backend() != "gpu":
+        pytest.skip("no GPU here")
+
+
+def _folder(variable: str, default: Path) -> Path:
+    """The folder that `variable` names, or `default`: without either skip, at a wrong name fail."""
+    named = os.environ.get(variable)
+    folder = Path(named) if named else default
+    if folder.is_dir():
+        return folder.resolve()
+    if named:
+        pytest.fail(f"{variable} names {named}, which is not a folder")
+    pytest.skip(f"needs files that are not in the repository: set {variable} to their folder")
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The published data sets (a9a, MNIST, Adult, ...), from `JAXFL_DATA` or `../shared/data`."""
+    return _folder("JAXFL_DATA", SHARED / "data")
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """The folder with `vectors/` and `data/`, from `JAXFL_SHARED` or `../shared`."""
+    return _folder("JAXFL_SHARED", SHARED)
+
+
+@pytest.fixture
+def key() -> jax.Array:
+    """A typed key; tests that need several split it into names."""
+    return jax.random.key(0)
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """Double precision for the length of one test."""
+    with jax.enable_x64(True):
+        yield

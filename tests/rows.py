@@ -1,0 +1,73 @@
+"""The common table: one row per algorithm, and the small problems that all of them are run on."""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+import jaxfl
+from jaxfl.types import Problem
+
+
+class Row(NamedTuple):
+    """An algorithm and numbers with which it makes progress on :func:`a_problem`."""
+
+    name: str
+    numbers: dict[str, Any]
+    gradients: Any  # (problem, rounds) -> per-example gradients expected, None where coins decide
+    compressed: bool
+    descends: bool = True
+
+
+def per_round(points: int, rows: Any = "all", start: bool = False) -> Any:
+    """Gradient counts of an algorithm that evaluates ``rows`` samples at ``points`` points."""
+
+    def count(problem: Problem, rounds: int) -> int:
+        total = int(np.sum(problem.count))
+        each = total if rows == "all" else rows * problem.n
+        return rounds * points * each + (total if start else 0)
+
+    return count
+
+
+QUIET = {"lr": 0.2, "clip": 2.0, "sigma": 0.01}
+ROWS = (
+    Row("soteriafl_gd", {**QUIET, "k": 6}, per_round(1), True),
+    Row("soteriafl_sgd", {**QUIET, "k": 6, "batch": 4}, per_round(1, 4), True),
+    Row("soteriafl_svrg", {**QUIET, "k": 6, "batch": 4, "refresh": 0.2}, None, True),
+    Row("soteriafl_saga", {**QUIET, "k": 6, "batch": 4}, per_round(1, 4, True), True),
+    Row("cdp_gd", {**QUIET, "k": 6}, per_round(1), True),
+    Row("cdp_sgd", {**QUIET, "k": 6, "batch": 4}, per_round(1, 4), True),
+    Row("ldp_gd", QUIET, per_round(1), False),
+    Row("ldp_sgd", {**QUIET, "batch": 4}, per_round(1, 4), False),
+    Row("ldp_svrg", {**QUIET, "batch": 4, "refresh": 0.2}, None, False),
+    Row("fedgd", {"lr": 0.2, "clip": 2.0}, per_round(1), False),
+    Row("fedsgd", {"lr": 0.2, "clip": 2.0, "batch": 4}, per_round(1, 4), False),
+)
+
+
+def a_problem(strength: float = 0.01, n: int = 5, m: int = 12, d: int = 8, seed: int = 0) -> Problem:
+    """Logistic regression on clients of unequal size and different distributions."""
+    rng = np.random.default_rng(seed)
+    w = rng.normal(size=d)
+    clients = []
+    for i in range(n):
+        a = rng.normal(size=(m - (i % 3), d)).astype(np.float32) + np.float32(0.3 * i)
+        y = (a @ w + rng.normal(size=len(a)) > 0).astype(np.int32)
+        clients.append((a, y))
+    test = (rng.normal(size=(20, d)).astype(np.float32), rng.integers(0, 2, 20).astype(np.int32))
+    data = jaxfl.data.from_clients(clients, test=test, classes=2)
+    model = jaxfl.models.logistic(d, regularizer=jaxfl.models.nonconvex(strength))
+    x0 = rng.normal(size=d).astype(np.float32) / 5
+    return jaxfl.make_problem(model, data, x0=x0)
+
+
+def a_network(n: int = 4, m: int = 10, seed: int = 0) -> Problem:
+    """A small network with one hidden layer."""
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(n, m, 6)).astype(np.float32)
+    y = rng.integers(0, 3, size=(n, m)).astype(np.int32)
+    model = jaxfl.models.mlp(6, hidden=(5,), classes=3)
+    return jaxfl.make_problem(model, jaxfl.data.from_clients((a, y), classes=3))
+
+

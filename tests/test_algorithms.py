@@ -1,0 +1,196 @@
+"""What every algorithm has to satisfy; a new one joins by a row in ``rows.py``."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import ROWS, Row, a_network, a_problem
+
+import jaxfl
+from jaxfl.types import Problem
+
+ROW = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+
+
+def start(row: Row, problem: Problem, key: jax.Array, rounds: int = 40, **parts: object):
+    algorithm = jaxfl.algorithm(row.name, **parts)
+    facts = jaxfl.hyper.facts_of(problem, rounds)
+    values = jaxfl.hyper.resolve(algorithm, row.numbers, facts).values
+    hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
+    return algorithm, hp, *algorithm.init(key, problem, hp)
+
+
+def test_every_algorithm_has_a_row() -> None:
+    assert {row.name for row in ROWS} == set(jaxfl.ALGORITHMS)
+
+
+@ROW
+def test_it_is_the_same_algorithm_each_time(row: Row) -> None:
+    """Compiled programs are found again only if equal calls give equal records."""
+    assert jaxfl.algorithm(row.name) == jaxfl.algorithm(row.name)
+    assert hash(jaxfl.algorithm(row.name)) == hash(jaxfl.algorithm(row.name))
+
+
+@ROW
+def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
+    problem, rounds = a_problem(), 60
+    run = jaxfl.simulate(row.name, problem, key, rounds, **row.numbers)
+    loss = run.metrics["loss"]
+    assert run.ended == "finished"
+    assert np.isfinite(loss).all()
+    assert loss[-1] < 0.9 * loss[0]
+    assert run.totals["clients"] == rounds * problem.n
+    if row.gradients is not None and "batch" not in row.numbers:
+        assert run.totals["gradients"] == row.gradients(problem, rounds)
+    elif row.gradients is not None:  # Poisson batches: b in the mean
+        expected = row.gradients(problem, rounds)
+        spread = np.sqrt(rounds * problem.n * row.numbers["batch"])
+        assert abs(run.totals["gradients"] - expected) < 5 * spread
+    d, k = problem.x0.size, run.values.get("k")
+    assert run.totals["coordinates"] == (rounds * problem.n * k if row.compressed else 0)
+    bits = k * (32 + np.ceil(np.log2(d))) if row.compressed else 32 * d
+    assert run.totals["uplink_bits"] == rounds * problem.n * bits
+    assert run.totals["downlink_bits"] == rounds * problem.n * 32 * d
+
+
+@ROW
+def test_fixed_batches_are_counted_exactly(row: Row, key: jax.Array) -> None:
+    if "batch" not in row.numbers or row.gradients is None:
+        pytest.skip("no fixed batch")
+    problem = a_problem()
+    algorithm = jaxfl.algorithm(row.name, sampler=jaxfl.sampling.sampler("without_replacement"))
+    run = jaxfl.simulate(algorithm, problem, key, 7, **row.numbers)
+    assert run.totals["gradients"] == row.gradients(problem, 7)
+
+
+@ROW
+def test_jit_changes_nothing(row: Row, key: jax.Array) -> None:
+    problem = a_problem()
+    algorithm, hp, state, _ = start(row, problem, key)
+    compiled, counts = jax.jit(algorithm.round)(key, state, problem, hp)
+    with jax.disable_jit():
+        plain, plain_counts = algorithm.round(key, state, problem, hp)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), compiled, plain)
+    assert counts == plain_counts
+
+
+@ROW
+def test_vmap_over_seeds_and_numbers_is_the_loop(row: Row) -> None:
+    problem = a_problem()
+    algorithm, hp, state, _ = start(row, problem, jax.random.key(0))
+    keys = jax.random.split(jax.random.key(1), 3)
+    rates = jnp.array([0.1, 0.2, 0.4])
+
+    def rounds(key: jax.Array, lr: jax.Array) -> jax.Array:
+        numbers = jaxfl.types.Hyper({**hp.values, "lr": lr}, hp.capacity)
+        step = lambda _, s: algorithm.round(key, s, problem, numbers)[0]  # noqa: E731
+        return algorithm.output(jax.lax.fori_loop(0, 5, step, state))
+
+    together = jax.jit(jax.vmap(rounds))(keys, rates)
+    one = jax.jit(rounds)
+    alone = jnp.stack([one(k, lr) for k, lr in zip(keys, rates, strict=True)])
+    np.testing.assert_allclose(together, alone, 1e-5, 1e-6)
+
+
+@ROW
+def test_another_seed_another_run(row: Row) -> None:
+    if row.name == "fedgd":
+        pytest.skip("nothing is drawn")
+    ends = [
+        jaxfl.simulate(row.name, a_problem(), jax.random.key(s), 5, eval_every=0, **row.numbers).x
+        for s in (0, 1)
+    ]
+    assert np.abs(ends[0] - ends[1]).max() > 1e-4
+
+
+@ROW
+def test_some_clients_only(row: Row, key: jax.Array) -> None:
+    """Three of five take part; clients that do not keep their memory, and s = mean_i s_i."""
+    problem = a_problem()
+    algorithm = jaxfl.algorithm(row.name, participation=jaxfl.sampling.participation("uniform"))
+    numbers = {**row.numbers, "cohort": 3}
+    run = jaxfl.simulate(algorithm, problem, key, 15, **numbers)
+    assert run.totals["clients"] == 15 * 3
+    if run.settings["parts"]["channel"] == "shifted":
+        s, s_i = run.state.link, run.state.links
+        assert np.abs(s).max() > 1e-3
+        np.testing.assert_allclose(s, np.mean(s_i, axis=0), atol=1e-6)
+    before = run.state
+    after = run.extend(16).state
+    moved = np.abs(np.asarray(after.links) - np.asarray(before.links)).sum(1) if len(
+        jax.tree.leaves(before.links)
+    ) else None
+    if moved is not None:
+        assert (moved > 0).sum() == 3
+
+
+@ROW
+def test_some_clients_are_unbiased(row: Row) -> None:
+    """With quiet noise the step of 3 of 5 clients is the step of all of them, in the mean."""
+    problem = a_problem()
+    numbers = {**row.numbers, "batch": 10} if "batch" in row.numbers else row.numbers
+    quiet = row._replace(numbers={**numbers, **({"sigma": 0.0} if "sigma" in numbers else {})})
+    some = quiet._replace(numbers={**quiet.numbers, "cohort": 3})
+    keys = jax.random.split(jax.random.key(5), 4000)
+
+    def steps(row: Row, **parts: object) -> jax.Array:
+        algorithm, hp, state, _ = start(row, problem, keys[0], **parts)
+        step = lambda k: algorithm.output(algorithm.round(k, state, problem, hp)[0])  # noqa: E731
+        return jax.jit(jax.vmap(step))(keys)
+
+    for name in ("uniform", "poisson_clients"):
+        a, b = steps(quiet), steps(some, participation=jaxfl.sampling.participation(name))
+        error = (a.std(0) + b.std(0)) / np.sqrt(len(keys)) + 1e-6
+        assert (np.abs(a.mean(0) - b.mean(0)) < 5 * error).all()
+        assert b.std(0).max() > 1e-3
+
+
+@ROW
+def test_networks_run(row: Row, key: jax.Array) -> None:
+    run = jaxfl.simulate(row.name, a_network(), key, 30, **row.numbers)
+    assert run.metrics["loss"][-1] < run.metrics["loss"][0]
+
+
+@ROW
+def test_double_precision(row: Row, x64: None) -> None:
+    problem = a_problem()
+    data = jax.tree.map(np.asarray, problem.train)
+    wide = jaxfl.make_problem(problem.model, data, x0=np.asarray(problem.x0), dtype="float64")
+    run = jaxfl.simulate(row.name, wide, jax.random.key(0), 5, **row.numbers)
+    assert run.settings["dtype"] == "float64"
+    floats = [a.dtype for a in jax.tree.leaves(run.state) if jnp.issubdtype(a.dtype, jnp.floating)]
+    assert set(floats) == {jnp.dtype("float64")}
+    assert run.metrics["loss"].dtype == np.float64
+
+
+def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
+    """Sign descent on minibatch gradients, from known parts and an optax transform."""
+    import optax
+
+    from jaxfl.algorithms import compose, soteriafl
+    from jaxfl.rounds import Federated
+
+    def sign_sgd() -> jaxfl.Algorithm:
+        """x <- x - eta sign(mean_i g_i)."""
+        server = jaxfl.servers.optimizer(lambda hp: optax.sign_sgd(hp["lr"]))
+        body = Federated(
+            jaxfl.estimators.minibatch(jaxfl.sampling.sampler("without_replacement")),
+            jaxfl.mechanisms.noiseless(),
+            jaxfl.compressors.identity(),
+            jaxfl.channels.direct(),
+            server,
+            jaxfl.sampling.everyone(),
+        )
+        numbers = jaxfl.hyper.plain(clip=1.0, batch=4, lr=0.02)
+        return compose("sign_sgd", "sign descent", "this test", body, numbers)
+
+    assert soteriafl.fedsgd() != sign_sgd()
+    row = Row("sign_sgd", {}, None, False)
+    jaxfl.register(sign_sgd)
+    try:
+        run = jaxfl.simulate(row.name, a_problem(), key, 40)
+        assert run.metrics["loss"][-1] < run.metrics["loss"][0]
+        step = np.abs(run.extend(41).x - run.x)
+        np.testing.assert_allclose(step, 0.02, rtol=1e-4)
+    finally:
+        del jaxfl.ALGORITHMS["sign_sgd"]

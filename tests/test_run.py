@@ -1,0 +1,237 @@
+"""Running: cadence, chunks, stopping, extending, durability."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import QUIET, ROWS, a_problem
+
+import jaxfl
+from jaxfl import checkpoint as checkpoints
+from jaxfl import run as runs
+
+NUMBERS = {**QUIET, "k": 3, "batch": 4}
+
+
+def same(a: jaxfl.Run, b: jaxfl.Run) -> None:
+    """Bit for bit: model, state, history and totals."""
+    np.testing.assert_array_equal(a.x, b.x)
+    jax.tree.map(np.testing.assert_array_equal, a.state, b.state)
+    np.testing.assert_array_equal(a.rounds, b.rounds)
+    jax.tree.map(np.testing.assert_array_equal, a.metrics, b.metrics)
+    assert a.log.counts == b.log.counts
+
+
+def test_cadence(key: jax.Array) -> None:
+    problem = a_problem()
+    run = jaxfl.simulate("cdp_sgd", problem, key, 7, eval_every=3, **NUMBERS)
+    assert run.rounds.tolist() == [0, 3, 6, 7]
+    assert jaxfl.simulate("cdp_sgd", problem, key, 7, eval_every=0, **NUMBERS).rounds.tolist() == [0, 7]
+    default = jaxfl.simulate("cdp_sgd", problem, key, 250, **NUMBERS)
+    assert default.rounds.tolist() == [*range(0, 250, 3), 250]
+
+
+@pytest.mark.parametrize("name", ["soteriafl_svrg", "soteriafl_saga", "ldp_sgd"])
+def test_chunks_change_no_bit(name: str, key: jax.Array) -> None:
+    row = next(row for row in ROWS if row.name == name)
+    ends = [
+        jaxfl.simulate(name, a_problem(), key, 50, eval_every=10, chunk=c, **row.numbers)
+        for c in (1, 7, 64)
+    ]
+    same(ends[0], ends[1])
+    same(ends[0], ends[2])
+
+
+def test_one_trace_for_a_thousand_rounds(key: jax.Array) -> None:
+    problem = a_problem(d=9)
+    before = runs._advance._cache_size(), runs._measure._cache_size()
+    run = jaxfl.simulate("soteriafl_sgd", problem, key, 1000, chunk=17, eval_every=100, **NUMBERS)
+    assert run.state.t == 1000
+    more = jaxfl.simulate(
+        "soteriafl_sgd", problem, key, 30, chunk=17, eval_every=7, **{**NUMBERS, "lr": 0.7, "sigma": 1.0}
+    )
+    assert more.state.t == 30
+    after = runs._advance._cache_size(), runs._measure._cache_size()
+    assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
+
+
+def test_extended_is_uninterrupted(key: jax.Array) -> None:
+    problem = a_problem()
+    whole = jaxfl.simulate("soteriafl_saga", problem, key, 40, eval_every=6, **NUMBERS)
+    half = jaxfl.simulate("soteriafl_saga", problem, key, 20, eval_every=6, **NUMBERS)
+    kept = half.x.copy()
+    same(whole, half.extend(40, eval_every=6))
+    np.testing.assert_array_equal(half.x, kept)
+
+
+def test_resumed_is_uninterrupted(key: jax.Array, tmp_path: Path) -> None:
+    problem, file = a_problem(), tmp_path / "run.npz"
+    whole = jaxfl.simulate("soteriafl_svrg", problem, key, 40, eval_every=6, **NUMBERS)
+    jaxfl.simulate(
+        "soteriafl_svrg", problem, key, 20, eval_every=6, checkpoint=file, checkpoint_every=7, **NUMBERS
+    )
+    same(whole, jaxfl.simulate("soteriafl_svrg", problem, key, 40, eval_every=6, resume=file))
+
+
+def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
+    """SIGKILL at random moments, also while a checkpoint is being written."""
+    file = tmp_path / "run.npz"
+    code = textwrap.dedent(f"""
+        import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import jax, jaxfl
+        from rows import a_problem
+        jaxfl.simulate("soteriafl_sgd", a_problem(), jax.random.key(0), 100_000, eval_every=50,
+            checkpoint={str(file)!r}, checkpoint_every=20, lr=0.1, clip=2.0, sigma=0.01, k=3, batch=4)
+    """)
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    process = subprocess.Popen([sys.executable, "-c", code], env=env)
+    while not file.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    problem, key = a_problem(), jax.random.key(0)
+    about = checkpoints.read(file, jaxfl.algorithm("soteriafl_sgd"), problem, key)
+    rounds = int(about.state.t) + 33
+    resumed = jaxfl.simulate("soteriafl_sgd", problem, key, rounds, eval_every=50, resume=file)
+    numbers = {"lr": 0.1, "clip": 2.0, "sigma": 0.01, "k": 3, "batch": 4}
+    same(resumed, jaxfl.simulate("soteriafl_sgd", problem, key, rounds, eval_every=50, **numbers))
+
+
+def test_interrupt_saves(key: jax.Array, tmp_path: Path) -> None:
+    problem, file = a_problem(), tmp_path / "run.npz"
+
+    def hit(_: jaxfl.Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        jaxfl.simulate("cdp_sgd", problem, key, 5000, checkpoint=file, progress=hit, **NUMBERS)
+    held = checkpoints.read(file, jaxfl.algorithm("cdp_sgd"), problem, key)
+    assert held.state.t > 0
+    rounds = int(held.state.t) + 10
+    same(
+        jaxfl.simulate("cdp_sgd", problem, key, rounds, eval_every=50, resume=file),
+        jaxfl.simulate("cdp_sgd", problem, key, rounds, eval_every=50, **NUMBERS),
+    )
+
+
+def test_a_checkpoint_of_another_run_is_refused(key: jax.Array, tmp_path: Path) -> None:
+    problem, file = a_problem(), tmp_path / "run.npz"
+    jaxfl.simulate("cdp_sgd", problem, key, 5, checkpoint=file, **NUMBERS)
+    others = {
+        "algorithm": ("soteriafl_sgd", problem, key),
+        "key": ("cdp_sgd", problem, jax.random.key(7)),
+        "data": ("cdp_sgd", a_problem(seed=1), key),
+        "parts": (
+            jaxfl.algorithm("cdp_sgd", sampler=jaxfl.sampling.sampler("with_replacement")),
+            problem,
+            key,
+        ),
+    }
+    for what, args in others.items():
+        with pytest.raises(jaxfl.InputError, match=f"its {what} is"):
+            jaxfl.simulate(*args, 9, resume=file)
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(jaxfl.InputError, match="not a checkpoint"):
+        jaxfl.simulate("cdp_sgd", problem, key, 9, resume=file)
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason"),
+    [
+        (jaxfl.Stop(loss=0.62), "loss"),
+        (jaxfl.Stop(bits=20_000), "bits"),
+        (jaxfl.Stop(gradients=500), "gradients"),
+        (jaxfl.Stop(seconds=0.0), "seconds"),
+    ],
+)
+def test_stopping(stop: jaxfl.Stop, reason: str, key: jax.Array) -> None:
+    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 2000, eval_every=5, stop=stop, **NUMBERS)
+    assert run.ended.startswith("stopped")
+    assert reason in run.ended
+    assert 0 < run.rounds[-1] < 2000
+    if reason == "loss":
+        assert run.metrics["loss"][-1] <= 0.62 < run.metrics["loss"][-2]
+    if reason == "bits":
+        assert run.totals["uplink_bits"] >= 20_000
+
+
+def test_totals_are_exact_beyond_32_bits() -> None:
+    """Ten thousand rounds of 2^30 coordinates each: int32 wraps at the second."""
+    log = runs.Log()
+    step = runs.Info(np.int32(1), np.full(10, 2**30, np.int32), np.int32(3))
+    for t in range(1000):
+        log.count(step)
+        log.record(t, {"loss": np.float32(0)})
+    log.read()
+    assert log.counts[-1]["coordinates"] == 10_000 * 2**30
+    assert log.counts[4]["clients"] == 5
+
+
+def test_a_users_own_metrics(key: jax.Array) -> None:
+    metrics = {"norm": lambda problem, x: jnp.linalg.norm(x), "x": lambda problem, x: x}
+    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 4, metrics=metrics, **NUMBERS)
+    assert run.metrics["x"].shape == (5, 8)
+    np.testing.assert_allclose(run.metrics["norm"], np.linalg.norm(run.metrics["x"], axis=1), 1e-6)
+    np.testing.assert_array_equal(run.metrics["x"][-1], run.x)
+
+
+def test_divergence_is_said(key: jax.Array) -> None:
+    problem = a_problem()
+    numbers = {"lr": 1e38, "clip": 1e30, "batch": 4}
+    run = jaxfl.simulate("fedsgd", problem, key, 20, **numbers)
+    assert run.ended.startswith("diverged")
+    assert int(run.ended.split("round ")[1].split()[0]) <= 20
+
+
+def test_x_is_the_users_pytree(key: jax.Array) -> None:
+    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 2, **NUMBERS)
+    flat = jax.flatten_util.ravel_pytree(run.params)[0]
+    np.testing.assert_array_equal(flat, run.x)
+
+
+MISTAKES = [
+    (dict(rounds=0), "rounds = 0"),
+    (dict(rounds=2.5), "rounds = 2.5"),
+    (dict(eval_every=-1), "eval_every = -1"),
+    (dict(chunk=0), "chunk = 0"),
+    (dict(checkpoint_every=5), "checkpoint_every = 5 needs"),
+    (dict(sigma=-0.1), "sigma = -0.1"),
+    (dict(sigma=float("nan")), "sigma = nan"),
+    (dict(clip=0.0), "clip = 0.0"),
+    (dict(k=99), "99"),
+    (dict(k=2.5), "k = 2.5"),
+    (dict(batch=0), "batch = 0"),
+    (dict(lr="fast"), "lr = 'fast'"),
+    (dict(learning_rate=0.1), "learning_rate"),
+    (dict(sigma=None, eps=-1.0), "eps = -1.0"),
+    (dict(eps=1.0), "eps = 1.0 and sigma"),
+    (dict(sigma=None, delta=1.5), "delta = 1.5"),
+    (dict(shift=2.0), "shift"),
+    (dict(cohort=3), "cohort"),
+    (dict(checkpoint="/proc/nowhere/run.npz"), "Cannot write"),
+    (dict(resume="missing.npz", sigma=None, lr=None, clip=None, k=None, batch=None), "missing.npz"),
+    (dict(algorithm="cdp_sdg"), "did you mean 'cdp_sgd'"),
+    (dict(key=0), "jax.random.key"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), MISTAKES, ids=[str(m[0])[:40] for m in MISTAKES])
+def test_mistakes_get_one_sentence(change: dict, words: str, key: jax.Array) -> None:
+    arguments = {"algorithm": "cdp_sgd", "problem": a_problem(), "key": key, "rounds": 3, **NUMBERS}
+    arguments = {k: v for k, v in {**arguments, **change}.items() if v is not None}
+    with pytest.raises(jaxfl.InputError) as caught:
+        jaxfl.simulate(**arguments)
+    text = str(caught.value)
+    assert words in text
+    assert "\n" not in text
+    assert text.endswith((".", "?"))
