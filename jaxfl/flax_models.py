@@ -14,7 +14,7 @@ from jaxfl import public
 from jaxfl.errors import InputError
 from jaxfl.kernels import generic_kernel
 from jaxfl.outputs import Output, check_examples, output
-from jaxfl.parameters import Init, Layout, initializer, layout
+from jaxfl.parameters import Init, Layout, check_init, initializer, layout
 from jaxfl.types import Array, Key, Model, PyTree
 
 __all__ = ["flax_model"]
@@ -41,18 +41,19 @@ def flax_model(
 ) -> Model:
     """A model from a linen module, an nnx module, or a function ``rngs -> nnx module``.
 
-    ``sample`` is one example's features, or anything with their shape: a row of the data without a
-    batch axis.  The module is applied to a batch of that one example.  ``loss`` is a name ("softmax",
-    "logistic", "least_squares", "hinge", "absolute") or a function of (outputs, label); ``correct``
-    belongs to a loss of one's own.  The initial point is the module's own: drawn from the key, except
-    that an nnx module starts with the weights it holds.
+    ``sample`` is one example's features or a tuple with their shape: no batch axis.  The module is
+    applied to a batch of that one example.  ``loss`` is a name ("softmax", "logistic",
+    "least_squares", "hinge", "absolute") or a function of (outputs, label); ``correct`` belongs to
+    a loss of one's own.  The initial point is the module's own: drawn from the key, except that an
+    nnx module starts with the weights it holds.
 
-    State other than parameters is refused, and so is randomness: a batch norm lets one example change
-    the gradients of others, and no bound on a single gradient would then protect it.
+    State other than parameters is refused, and so is randomness: a batch norm lets one example
+    change the gradients of others, and no bound on a single gradient would then protect it.
     """
     from flax import linen, nnx
 
-    shape = tuple(getattr(sample, "shape", np.shape(sample)))
+    shape = sample if isinstance(sample, tuple) else tuple(np.shape(sample))
+    init = check_init(init)
     name = name or f"flax-{getattr(module, '__name__', type(module).__name__)}"
     reg, within = public.regularizer(regularizer), public.constraint(constraint)
     out = output(loss, 2, correct)
@@ -72,8 +73,8 @@ def flax_model(
 
 
 @lru_cache(maxsize=64)
-def _linen_model(module: Any, shape: tuple[int, ...], *rest: Any) -> Model:
-    return _model(_linen(module, shape), shape, *rest)
+def _linen_model(module: Any, shape: tuple[int, ...], *options: Any) -> Model:
+    return _model(_linen(module, shape), shape, *options)
 
 
 def _model(
@@ -86,8 +87,8 @@ def _model(
     name: str,
 ) -> Model:
     params = forward.params
-    flat = jax.ShapeDtypeStruct((params.dim,), jnp.float32)
-    z = jax.eval_shape(lambda x, a: forward.apply(params.unravel(x), a), flat, _inputs(shape))
+    flat = _struct((params.dim,))
+    z = jax.eval_shape(lambda x, a: forward.apply(params.unravel(x), a), flat, _struct((1, *shape)))
     if not hasattr(z, "shape") or z.shape[:1] != (1,):
         raise InputError("The module must return one array whose first axis is that of the batch.")
     scalar, size = out.labels in ("binary", "real"), int(np.prod(z.shape[1:]))
@@ -98,7 +99,7 @@ def _model(
         )
 
     def outputs(x: Array, a: Array) -> Array:
-        z = forward.apply(params.unravel(x), a[None])[0]
+        z: Array = forward.apply(params.unravel(x), a[None])[0]
         return z.reshape(()) if scalar else z
 
     def flat_loss(x: Array, example: PyTree) -> Array:
@@ -120,14 +121,14 @@ def _model(
     )
 
 
-def _inputs(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+def _struct(shape: tuple[int, ...]) -> Any:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)  # type: ignore[no-untyped-call]
 
 
 def _linen(module: Any, shape: tuple[int, ...]) -> Forward:
     from flax import errors
 
-    inputs = _inputs(shape)
+    inputs = _struct((1, *shape))
 
     def init(key: Key) -> PyTree:
         return module.init(key, jnp.zeros(inputs.shape, inputs.dtype))["params"]
@@ -149,7 +150,9 @@ def _nnx(module: Any, shape: tuple[int, ...]) -> Forward:
     from flax import nnx
 
     made = isinstance(module, nnx.Module)
-    graph, params, rest = nnx.split(module if made else module(nnx.Rngs(0)), nnx.Param, ...)
+    start = module if made else module(nnx.Rngs(0))
+    graph, params, *others = nnx.split(start, nnx.Param, ...)
+    rest = others[0]
     kinds = {type(leaf).__name__ for _, leaf in nnx.to_flat_state(rest)}
     _refuse(module, sorted(kinds))
 
@@ -166,6 +169,6 @@ def _refuse(module: Any, state: list[str]) -> None:
     if state:
         name = getattr(module, "__name__", type(module).__name__)
         raise InputError(
-            f"{name} keeps {', '.join(state)} besides its parameters, so its output is no function of "
-            "the parameters and one example: replace batch norm by layer or group norm, and drop dropout."
+            f"{name} uses {', '.join(state)} besides its parameters, and its output must depend on "
+            "these and one example only: replace batch norm by group norm, and leave out dropout."
         )

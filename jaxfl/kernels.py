@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from jaxfl.types import Array, Kernel, PyTree
 
 __all__ = ["DenseFactors", "dense_kernel", "generic_kernel", "layer_shapes", "linear_kernel"]
 
-# Accelerators would round the inputs of these products to about 3 digits, and clipped norms with them.
+# Accelerators may round the inputs of a product to three digits; a clipped norm would exceed G.
 EXACT = jax.lax.Precision.HIGHEST
 
 OutputLoss = Callable[[Array, PyTree], Array]  # (output of one example, the example) -> scalar
@@ -29,26 +30,28 @@ OutputLoss = Callable[[Array, PyTree], Array]  # (output of one example, the exa
 class DenseFactors(NamedTuple):
     """Gradients ``sum_r u_lr v_lr'`` in every layer l; r has one value at a single point.
 
-    ``u`` (b, R, in) enters the layers after the first, with a trailing 1 where they have a bias; what
-    enters the first is the batch itself.  ``v`` are the deltas, (b, out) in the first layer and
-    (b, R, out) in the others.
+    ``u`` (b, R, in) enters the layers after the first, with a trailing 1 where they have a bias;
+    what enters the first is the batch itself.  ``v`` are the deltas, (b, out) in the first layer
+    and (b, R, out) in the others.
     """
 
     u: tuple[Array, ...]
     v: tuple[Array, ...]
 
 
-def linear_kernel(features: int, output_loss: OutputLoss) -> Kernel:
-    """``f_j(x) = phi_j(a_j . x)``: one number per example, ``e_j = phi_j'(a_j . x)``, ``g_j = e_j a_j``."""
+def linear_kernel(output_loss: OutputLoss) -> Kernel:
+    """``f_j(x) = phi_j(a_j . x)``: ``g_j = e_j a_j`` with the number ``e_j = phi_j'(a_j . x)``."""
 
     def factors(x: Array, batch: PyTree) -> Array:
-        return jax.vmap(jax.grad(output_loss))(batch[0] @ x, batch)
+        e: Array = jax.vmap(jax.grad(output_loss))(batch[0] @ x, batch)
+        return e
 
     def inner(e: Array, h: Array, batch: PyTree) -> Array:
         return jnp.sum(batch[0] ** 2, axis=-1) * e * h
 
     def combine(coefs: Sequence[Array | float], e: Sequence[Array]) -> Array:
-        return sum((c * e_p for c, e_p in zip(coefs[1:], e[1:], strict=True)), coefs[0] * e[0])
+        terms = [c * e_p for c, e_p in zip(coefs, e, strict=True)]
+        return sum(terms[1:], terms[0])
 
     def contract(w: Array, e: Array, batch: PyTree) -> Array:
         return jnp.matmul(w * e, batch[0], precision=EXACT)
@@ -58,7 +61,7 @@ def linear_kernel(features: int, output_loss: OutputLoss) -> Kernel:
 
 def layer_shapes(widths: Sequence[int], bias: bool) -> list[tuple[int, int]]:
     """One matrix per layer: rows for what enters it, then one for the bias."""
-    return [(i + bias, o) for i, o in zip(widths[:-1], widths[1:], strict=True)]
+    return [(i + bias, o) for i, o in pairwise(widths)]
 
 
 def dense_kernel(
@@ -67,11 +70,12 @@ def dense_kernel(
     activation: Callable[[Array], Array] | None = None,
     bias: bool = True,
 ) -> Kernel:
-    """A chain of dense layers, ``z_l = u_l W_l``, ``u_{l+1} = (act(z_l), 1)``, ``f_j = phi_j(z_L)``.
+    """Dense layers in a chain: ``z_l = u_l W_l``, ``u_{l+1} = (act(z_l), 1)``, ``f = phi(z_L)``.
 
-    With ``v_l = d f_j / d z_l`` the gradient in W_l is ``u_l v_l'``, so ``<g, g'> = sum_l (u_l . u_l')
-    (v_l . v_l')``.  ``widths`` are the features, the hidden widths and the outputs; one output enters
-    ``output_loss`` as a scalar.  The coordinates of x are W_1, W_2, ... row by row, the bias last.
+    With ``v_l = d f / d z_l`` the gradient in W_l is ``u_l v_l'``, so that
+    ``<g, h> = sum_l (u_l(g) . u_l(h)) (v_l(g) . v_l(h))``.  ``widths`` are the features, the hidden
+    widths and the outputs; a single output enters ``output_loss`` as a scalar.  The coordinates of
+    x are W_1, W_2, ... row by row, the bias being the last row of each.
     """
     shapes = layer_shapes(widths, bias)
     ends = [sum(math.prod(s) for s in shapes[:l]) for l in range(len(shapes) + 1)]
@@ -79,7 +83,7 @@ def dense_kernel(
     one = 1 if bias else 0
 
     def matrices(x: Array) -> list[Array]:
-        return [x[i:j].reshape(s) for i, j, s in zip(ends[:-1], ends[1:], shapes, strict=True)]
+        return [x[i:j].reshape(s) for (i, j), s in zip(pairwise(ends), shapes, strict=True)]
 
     def factors(x: Array, batch: PyTree) -> DenseFactors:
         a, W = batch[0], matrices(x)
@@ -112,12 +116,12 @@ def dense_kernel(
                     total = total + dot(u[:, r], s[:, q]) * dot(v[:, r], t[:, q])
         return total
 
-    def scale(c: Array, F: DenseFactors) -> DenseFactors:
+    def scale(c: Array | float, F: DenseFactors) -> DenseFactors:
         return F._replace(v=tuple(rowwise(c, v) for v in F.v))
 
     def combine(coefs: Sequence[Array | float], points: Sequence[DenseFactors]) -> DenseFactors:
-        # sum_p u_p v_p' = u_1 (sum_p v_p)' + sum_{p>1} (u_p - u_1) v_p': where points are close, small
-        # differences remain in place of large numbers that cancel.
+        # sum_p u_p v_p' = u_1 (sum_p v_p)' + sum_{p>1} (u_p - u_1) v_p': where points are close,
+        # small differences remain in place of large numbers that cancel.
         first, *rest = [scale(c, F) for c, F in zip(coefs, points, strict=True)]
         if not rest:
             return first
@@ -148,7 +152,8 @@ def generic_kernel(loss: Callable[[Array, PyTree], Array], dim: int) -> Kernel:
     """Any loss, by ``vmap(grad)``: the factors are the (b, d) gradients themselves."""
 
     def factors(x: Array, batch: PyTree) -> Array:
-        return jax.vmap(jax.grad(loss), (None, 0))(x, batch)
+        g: Array = jax.vmap(jax.grad(loss), (None, 0))(x, batch)
+        return g
 
     def inner(g: Array, h: Array, batch: PyTree) -> Array:
         return dot(g, h)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from jaxfl.errors import InputError
 from jaxfl.flax_models import flax_model
 from jaxfl.kernels import dense_kernel, generic_kernel, linear_kernel
 from jaxfl.outputs import OUTPUTS, Output, check_examples
-from jaxfl.parameters import Init, initializer, layout
+from jaxfl.parameters import Init, check_init, initializer, layout
 from jaxfl.public import Constraint, Regularizer, ball, box, l2, nonconvex
 from jaxfl.types import Array, Key, Model, PyTree
 
@@ -103,10 +104,7 @@ def absolute(
 def _linear(name: str, features: int, reg: Reg, within: Set, init: Init) -> Model:
     features = integer("features", features, 1)
     classes = 2 if OUTPUTS[name].labels == "binary" else 0
-    return _dense(
-        name, (features, 1), OUTPUTS[name], classes, None, False, public.regularizer(reg),
-        public.constraint(within), init,
-    )  # fmt: skip
+    return _dense(name, (features, 1), OUTPUTS[name], classes, None, False, reg, within, init)
 
 
 # --- several outputs or layers -------------------------------------------------------------------
@@ -126,10 +124,8 @@ def softmax_regression(
     ``L = max ||a||^2 / 2`` (``||a||^2 + 1`` with a bias) plus the regularizer's.
     """
     features, out = integer("features", features, 1), OUTPUTS["softmax"]
-    return _dense(
-        "softmax", (features, out.classes(classes)), out, classes, None, bool(bias),
-        public.regularizer(regularizer), public.constraint(constraint), init,
-    )  # fmt: skip
+    widths = features, out.classes(classes)
+    return _dense("softmax", widths, out, classes, None, bias, regularizer, constraint, init)
 
 
 def mlp(
@@ -147,8 +143,8 @@ def mlp(
     """Dense layers with one activation between them.
 
     ``loss`` is softmax with an output per class by default, least squares with one output for
-    ``classes=0``; "logistic" and "hinge" take one output for two classes.  Weights start as N(0, 1/in)
-    and biases at 0; ``init="normal/5"`` draws all from N(0, 1/25).
+    ``classes=0``; "logistic" and "hinge" take one output for two classes.  Weights start as
+    N(0, 1/in) and biases at 0; ``init="normal/5"`` draws all of them from N(0, 1/25).
     """
     widths = [hidden] if isinstance(hidden, int | np.integer) else list(hidden)
     out = outputs.output(loss, classes)
@@ -158,14 +154,28 @@ def mlp(
     sizes = (features, *widths, classes if out.labels == "classes" else 1)
     whole = tuple(integer("a width of the network", size, 1) for size in sizes)
     name = "mlp-" + "-".join(map(str, whole))
-    return _dense(
-        name, whole, out, classes, activation, bool(bias), public.regularizer(regularizer),
-        public.constraint(constraint), init,
-    )  # fmt: skip
+    return _dense(name, whole, out, classes, activation, bias, regularizer, constraint, init)
+
+
+def _dense(
+    name: str,
+    widths: tuple[int, ...],
+    out: Output,
+    classes: int,
+    activation: Activation | None,
+    bias: bool,
+    reg: Reg,
+    within: Set,
+    init: Init,
+) -> Model:
+    public_parts = public.regularizer(reg), public.constraint(within)
+    return _build(
+        name, widths, out, classes, activation, bool(bias), *public_parts, check_init(init)
+    )
 
 
 @lru_cache(maxsize=256)
-def _dense(
+def _build(
     name: str,
     widths: tuple[int, ...],
     out: Output,
@@ -179,11 +189,11 @@ def _dense(
     scalar = widths[-1] == 1
     linear = len(widths) == 2 and scalar and not bias
 
-    def zeros(i: int, o: int) -> Layer:
-        return Layer(np.zeros((i, o), np.float32), np.zeros(o, np.float32) if bias else None)
+    def number(*shape: int) -> Any:
+        return jax.ShapeDtypeStruct(shape, jnp.float32)  # type: ignore[no-untyped-call]
 
-    layers = [zeros(i, o) for i, o in zip(widths[:-1], widths[1:], strict=True)]
-    params = layout(np.zeros(widths[0], np.float32) if linear else tuple(layers))
+    layers = [Layer(number(i, o), number(o) if bias else None) for i, o in pairwise(widths)]
+    params = layout(number(widths[0]) if linear else tuple(layers))
 
     def forward(x: Array, a: Array) -> Array:
         if linear:
@@ -205,7 +215,10 @@ def _dense(
     def fan_in(key: Key) -> PyTree:
         keys = jax.random.split(key, len(layers))
         return tuple(
-            Layer(jax.random.normal(k, W.shape, jnp.float32) / math.sqrt(W.shape[0]), b)
+            Layer(
+                jax.random.normal(k, W.shape, jnp.float32) / math.sqrt(W.shape[0]),
+                None if b is None else jnp.zeros(b.shape, jnp.float32),
+            )
             for k, (W, b) in zip(keys, layers, strict=True)
         )
 
@@ -221,7 +234,7 @@ def _dense(
         unravel=params.unravel,
         loss=loss,
         regularizer=reg.value,
-        kernel=linear_kernel(widths[0], output_loss)
+        kernel=linear_kernel(output_loss)
         if linear
         else dense_kernel(widths, output_loss, activation, bias),
         correct=None if correct is None else lambda x, e: correct(forward(x, e[0]), e[1]),
@@ -256,8 +269,8 @@ def custom(
 ) -> Model:
     """Any ``loss(params, example)`` over a pytree of arrays, clipped by ``vmap(grad)``.
 
-    ``init`` is the pytree to start from, or a function of a key that draws it; ``smoothness`` is L of
-    every example's loss without the regularizer, where you know it.
+    ``init`` is the pytree to start from, or a function of a key that draws it; ``smoothness`` is L
+    of every example's loss without the regularizer, where you know it.
     """
     reg, within = public.regularizer(regularizer), public.constraint(constraint)
     if callable(init):

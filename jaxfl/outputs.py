@@ -32,7 +32,7 @@ class Output(NamedTuple):
         if not fits.get(self.labels, True):
             raise InputError(
                 f"The {self.name} loss does not serve {classes} classes: use 'logistic' or 'hinge' "
-                "for two, 'softmax' for two or more, 'least_squares' or 'absolute' for 0 (real labels)."
+                "for 2, 'softmax' for 2 or more, 'least_squares' or 'absolute' for 0 (real labels)."
             )
         return classes
 
@@ -89,7 +89,7 @@ def output(
     classes: int,
     correct: Callable[[Array, Array], Array] | None = None,
 ) -> Output:
-    """By name; None takes softmax for classes and least squares for none; or a loss of one's own."""
+    """A loss by name (None: softmax, or least squares for 0 classes), or one of the user's own."""
     if callable(spec):
         return Output("custom", spec, "any", correct)
     name = spec or ("least_squares" if classes == 0 else "softmax")
@@ -107,19 +107,19 @@ def check_examples(shape: tuple[int, ...], out: Output, classes: int) -> Callabl
         a, y = examples[0], np.asarray(examples[1])
         if a.ndim != y.ndim + len(shape) or a.shape[y.ndim :] != shape:
             raise InputError(
-                f"The model takes features of shape {shape} and labels that are numbers, and the data "
-                f"have features {a.shape} and labels {y.shape}, rows included."
+                f"The model takes features of shape {shape} and one label for each, and the data "
+                f"hold features {a.shape} and labels {y.shape}, the leading axes being rows."
             )
         if not jnp.issubdtype(a.dtype, jnp.floating):
             raise InputError(f"Features have dtype {a.dtype}: convert (and scale) them to floats.")
         if out.labels in ("binary", "classes"):
             if not np.issubdtype(y.dtype, np.integer):
                 raise InputError(
-                    f"Labels have dtype {y.dtype}: number the classes with integers 0 to {classes - 1}."
+                    f"Labels have dtype {y.dtype}: number the classes with integers from 0 on."
                 )
             if y.size and (y.min() < 0 or y.max() >= classes):
                 raise InputError(
-                    f"Labels run from {y.min()} to {y.max()}, and the model takes 0 to {classes - 1}."
+                    f"Labels run from {y.min()} to {y.max()}: the model takes 0 to {classes - 1}."
                 )
 
     return check

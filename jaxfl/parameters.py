@@ -14,7 +14,7 @@ import numpy as np
 from jaxfl.errors import InputError
 from jaxfl.types import Array, Key, PyTree
 
-__all__ = ["Init", "Layout", "initializer", "layout"]
+__all__ = ["Init", "Layout", "check_init", "initializer", "layout"]
 
 Init: TypeAlias = str | Callable[[Key], PyTree] | None
 
@@ -58,7 +58,7 @@ def layout(tree: PyTree) -> Layout:
     """The layout of a pytree of arrays or of their shapes."""
     leaves, treedef = jax.tree.flatten(tree)
     for leaf in leaves:
-        dtype = getattr(leaf, "dtype", np.result_type(leaf))
+        dtype = leaf.dtype if hasattr(leaf, "dtype") else np.result_type(leaf)
         if not jnp.issubdtype(dtype, jnp.floating):
             raise InputError(f"Parameters must be real numbers: one of them has dtype {dtype}.")
     shapes = tuple(tuple(np.shape(leaf)) for leaf in leaves)
@@ -68,25 +68,32 @@ def layout(tree: PyTree) -> Layout:
     return Layout(dim, treedef, shapes)
 
 
+def check_init(spec: Any) -> Init:
+    """``spec`` if it is one that `initializer` takes."""
+    if isinstance(spec, str):
+        _scale(spec)
+    elif spec is not None and not callable(spec):
+        raise InputError(
+            f"init must be 'zeros', 'normal/5' or a function of a key, not {type(spec).__name__}: "
+            "a point of your own goes to make_problem as x0."
+        )
+    return spec
+
+
 def initializer(
     spec: Init, params: Layout, default: Callable[[Key], PyTree]
 ) -> Callable[[Key], Array]:
     """``key -> x`` in float32.
 
     ``spec`` is None for the model's default, ``"zeros"``, ``"normal"`` for N(0, 1) on every
-    coordinate, ``"normal/5"`` for a fifth of it, or a function of a key that returns a flat vector or
-    the pytree of parameters.
+    coordinate, ``"normal/5"`` for a fifth of it, or a function of a key that returns a flat vector
+    or the pytree of parameters.
     """
     if isinstance(spec, str):
         scale = _scale(spec)
         if scale == 0:
             return lambda key: jnp.zeros(params.dim, jnp.float32)
         return lambda key: scale * jax.random.normal(key, (params.dim,), jnp.float32)
-    if spec is not None and not callable(spec):
-        raise InputError(
-            f"init must be 'zeros', 'normal/5' or a function of a key, not {type(spec).__name__}: "
-            "a point of your own goes to make_problem as x0."
-        )
     draw = default if spec is None else spec
     return lambda key: params.flat(draw(key), "The initial point").astype(jnp.float32)
 

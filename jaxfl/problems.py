@@ -27,8 +27,8 @@ def make_problem(
 ) -> Problem:
     """A problem from a model and `jaxfl.data.ClientData`, or a pytree of arrays (n, m, ...).
 
-    ``x0`` is a flat vector or the model's own pytree of parameters; without it every run draws its own
-    from the model.  Real numbers become ``dtype``, integers int32.
+    ``x0`` is a flat vector or the model's own pytree of parameters; without it every run draws its
+    own from the model.  Real numbers become ``dtype``, integers int32.
     """
     kind = _float_type(dtype)
     if not hasattr(data, "train"):
@@ -36,7 +36,8 @@ def make_problem(
     train = _arrays(data.train, kind, "training data")
     test = None if data.test is None else _arrays(data.test, kind, "test data")
     count = _counts(train, data.count)
-    if test is not None and jax.tree.structure(test) != jax.tree.structure(train):
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (train, test)]
+    if test is not None and structures[0] != structures[1]:
         raise InputError("Test and training data must be pytrees of the same structure.")
     for examples in (train,) if test is None else (train, test):
         if model.check is not None:
@@ -50,7 +51,7 @@ def make_problem(
     if kind != np.float32:
         model = model._replace(init=_in_dtype(model.init, kind))
     train, test = jax.tree.map(jnp.array, (train, test))
-    name = name or getattr(data, "name", model.name)
+    name = str(name or getattr(data, "name", model.name))
     return Problem(train, jnp.array(count), test, x0, model, name)
 
 
@@ -69,10 +70,10 @@ def _float_type(dtype: str) -> np.dtype[Any]:
     kind = np.dtype(dtype)
     if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise InputError(f"dtype must be 'float32' or 'float64', not {dtype!r}.")
-    if kind == np.float64 and not jax.config.read("jax_enable_x64"):
+    if kind == np.float64 and jax.dtypes.canonicalize_dtype(kind) != kind:
         raise InputError(
-            "dtype='float64' needs 64-bit JAX: call jax.config.update('jax_enable_x64', True) first, or "
-            "set JAX_ENABLE_X64=1 in the environment."
+            "dtype='float64' needs 64-bit JAX: call jax.config.update('jax_enable_x64', True) "
+            "first, or set JAX_ENABLE_X64=1 in the environment."
         )
     return kind
 
@@ -83,7 +84,7 @@ def _arrays(tree: PyTree, kind: np.dtype[Any], what: str) -> PyTree:
         if a.dtype.kind in "biu":
             if a.size and (a.min() < -(2**31) or a.max() >= 2**31):
                 raise InputError(f"The {what} hold integers beyond 32 bits: renumber them from 0.")
-            return a if a.dtype == np.uint8 else a.astype(np.int32)
+            return a.astype(np.int32)
         if not jnp.issubdtype(a.dtype, jnp.floating):
             raise InputError(f"The {what} hold values of dtype {a.dtype}: convert them to numbers.")
         if not all(np.isfinite(rows).all() for rows in a):
@@ -93,7 +94,7 @@ def _arrays(tree: PyTree, kind: np.dtype[Any], what: str) -> PyTree:
     return jax.tree.map(convert, tree)
 
 
-def _counts(train: PyTree, count: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
+def _counts(train: PyTree, count: Any) -> Any:
     leaves = jax.tree.leaves(train)
     if not leaves or any(leaf.ndim < 2 or leaf.shape[:2] != leaves[0].shape[:2] for leaf in leaves):
         raise InputError(
@@ -105,22 +106,25 @@ def _counts(train: PyTree, count: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
         raise InputError(f"count must hold one integer for each of the {n} clients.")
     if count.min() < 1 or count.max() > m_max:
         raise InputError(
-            f"Clients hold {count.min()} to {count.max()} samples of {m_max} rows: each needs at least "
-            "one, and no more than there are rows."
+            f"Clients hold {count.min()} to {count.max()} samples in {m_max} rows: each needs at "
+            "least one, and no more than there are rows."
         )
     return count.astype(np.int32)
 
 
 def _shapes(model: Model, kind: np.dtype[Any]) -> PyTree:
-    return jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.dim,), kind))
+    return jax.eval_shape(model.unravel, _struct((model.dim,), kind))
+
+
+def _struct(shape: tuple[int, ...], dtype: Any) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
 
 
 def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:
     """One abstract evaluation, for models that cannot tell what data they take."""
-    x = jax.ShapeDtypeStruct((model.dim,), kind)
-    example = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[2:], a.dtype), train)
+    example = jax.tree.map(lambda a: _struct(a.shape[2:], a.dtype), train)
     try:
-        value = jax.eval_shape(model.loss, x, example)
+        value = jax.eval_shape(model.loss, _struct((model.dim,), kind), example)
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise InputError(
             f"The loss of model {model.name!r} fails on one example of these data: "

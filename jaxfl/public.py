@@ -49,7 +49,7 @@ UNCONSTRAINED = Constraint("none", None, lambda d: None)
 
 @lru_cache
 def nonconvex(strength: float = 0.2) -> Regularizer:
-    """``lambda sum_j x_j^2 / (1 + x_j^2)`` [SoteriaFL]; curvature between -lambda/2 and 2 lambda."""
+    """``lambda sum_j x_j^2 / (1 + x_j^2)`` [SoteriaFL]; curvature in [-lambda/2, 2 lambda]."""
     strength = real("strength", strength)
     return Regularizer(
         f"nonconvex:{strength:g}",
@@ -111,8 +111,8 @@ def _fits(per_coordinate: npt.NDArray[np.float64], d: int) -> bool:
     if per_coordinate.shape in ((), (d,)):
         return True
     raise InputError(
-        f"The constraint set has {per_coordinate.size} coordinates and the model {d}: give one number "
-        "for all, or one for each."
+        f"The constraint set has {per_coordinate.size} coordinates and the model {d}: give one "
+        "number for all, or one for each."
     )
 
 
@@ -120,17 +120,28 @@ def regularizer(spec: str | Regularizer | None) -> Regularizer:
     """A regularizer, or one by name: ``"nonconvex:0.2"``, ``"l2:0.01"``, ``"none"``."""
     if isinstance(spec, Regularizer):
         return spec
-    return _parse("regularizer", spec, {"none": lambda: NONE, "nonconvex": nonconvex, "l2": l2})
+    return _parse("regularizer", spec, REGULARIZERS)
 
 
 def constraint(spec: str | Constraint | None) -> Constraint:
     """A constraint set, or one by name: ``"ball:0.05"``, ``"box:-1,1"``, ``"none"``."""
     if isinstance(spec, Constraint):
         return spec
-    return _parse("constraint set", spec, {"none": lambda: UNCONSTRAINED, "ball": ball, "box": box})
+    return _parse("constraint set", spec, CONSTRAINTS)
 
 
 T = TypeVar("T")
+
+REGULARIZERS: dict[str, Callable[..., Regularizer]] = {
+    "none": lambda: NONE,
+    "nonconvex": nonconvex,
+    "l2": l2,
+}
+CONSTRAINTS: dict[str, Callable[..., Constraint]] = {
+    "none": lambda: UNCONSTRAINED,
+    "ball": ball,
+    "box": box,
+}
 
 
 def _parse(kind: str, spec: Any, table: dict[str, Callable[..., T]]) -> T:

@@ -5,20 +5,22 @@ more or fewer of them, since dividing by the realised number would let one recor
 other record's weight.  Letters: q = b/m is a client's sampling rate, r/n the clients' rate.
 
 Everything is written for one client and a traced b; the caller maps over clients.  Draws have a
-static number of slots, and slot s does not depend on that number.
+static number of slots, and slot s does not depend on that number.  Constructors are cached: equal
+calls give one and the same part, and programs compiled with it are found again.
 """
 
 from __future__ import annotations
 
-import difflib
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.errors import InputError
+from jaxfl.hyper import closest
 from jaxfl.subsets import coin_slots, coin_tail, coins, subset
 from jaxfl.types import Array, Draw, Facts, Hyper, Key, Param, Participation, Sampler
 
@@ -27,7 +29,6 @@ __all__ = [
     "SAMPLERS",
     "everyone",
     "full",
-    "lookup",
     "overflow",
     "participation",
     "poisson",
@@ -40,7 +41,6 @@ __all__ = [
 ]
 
 Capacity = Callable[[Mapping[str, Any], Facts], dict[str, int]]
-T = TypeVar("T")
 
 _BATCH = Param("batch", "rows that a client draws per round", low=1, integer=True)
 _MEAN_BATCH = Param("batch", "rows that a client draws per round, on average", open_low=True)
@@ -51,6 +51,7 @@ _MEAN_COHORT = Param("cohort", "clients that take part per round, on average", o
 # --- rows of one client --------------------------------------------------------------------------
 
 
+@functools.cache
 def full() -> Sampler:
     """Every row, weighted 1/m."""
 
@@ -61,6 +62,7 @@ def full() -> Sampler:
     return Sampler("full", draw, True, (), _none)
 
 
+@functools.cache
 def with_replacement() -> Sampler:
     """b independent rows; one may come twice."""
 
@@ -75,6 +77,7 @@ def with_replacement() -> Sampler:
     return Sampler("with_replacement", draw, False, (_BATCH,), _fixed("batch", None))
 
 
+@functools.cache
 def without_replacement() -> Sampler:
     """b distinct rows, every set of them equally likely, independently in each round."""
 
@@ -87,6 +90,7 @@ def without_replacement() -> Sampler:
     return Sampler("without_replacement", draw, True, (_BATCH,), _fixed("batch", "m"))
 
 
+@functools.cache
 def poisson() -> Sampler:
     """Each row by its own coin of probability q = b/m; weight 1/b whatever their number.
 
@@ -102,6 +106,7 @@ def poisson() -> Sampler:
     return Sampler("poisson", draw, True, (_MEAN_BATCH,), _padded("batch", "m", "m_max"))
 
 
+@functools.cache
 def shuffled() -> Sampler:
     """Random reshuffling: one permutation per epoch, b of its rows per round.
 
@@ -124,6 +129,7 @@ def shuffled() -> Sampler:
 # --- clients -------------------------------------------------------------------------------------
 
 
+@functools.cache
 def everyone() -> Participation:
     """All clients, weighted 1/n."""
 
@@ -133,6 +139,7 @@ def everyone() -> Participation:
     return Participation("everyone", draw, lambda n, hp: jnp.ones(()), True, (), _none)
 
 
+@functools.cache
 def uniform() -> Participation:
     """r distinct clients, every set of them equally likely."""
 
@@ -144,6 +151,7 @@ def uniform() -> Participation:
     return Participation("uniform", draw, _rate, False, (_COHORT,), _fixed("cohort", "n"))
 
 
+@functools.cache
 def poisson_clients() -> Participation:
     """Each client by its own coin of probability r/n; weight 1/r whatever their number."""
 
@@ -152,9 +160,8 @@ def poisson_clients() -> Participation:
         clients = coins(jax.random.fold_in(key, t), n, r, slots)
         return _weighted(clients, clients < n, 1.0 / r, n)
 
-    return Participation(
-        "poisson", draw, _rate, False, (_MEAN_COHORT,), _padded("cohort", "n", "n")
-    )
+    capacity = _padded("cohort", "n", "n")
+    return Participation("poisson", draw, _rate, False, (_MEAN_COHORT,), capacity)
 
 
 def _rate(n: int, hp: Hyper) -> Array:
@@ -209,12 +216,12 @@ def _padded(name: str, limit: str, size: str) -> Capacity:
     """Slots that coins overflow with chance below 1e-12 in all rounds, per client.
 
     At equal mean the tail of Bin(m, b/m) above b grows with m (Anderson and Samuels, 1967), so the
-    largest client decides; at equal m it grows with b.
+    largest client decides; at equal m it grows with b.  A million rounds where T is not known.
     """
 
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
         most = _checked(name, limit, values, facts)
-        return {name: coin_slots(most, getattr(facts, size), facts.rounds)}
+        return {name: coin_slots(most, getattr(facts, size), facts.rounds or 10**6)}
 
     return capacity
 
@@ -236,20 +243,15 @@ PARTICIPATIONS: dict[str, Callable[[], Participation]] = {
 }
 
 
-def lookup(kind: str, name: str, known: Mapping[str, T]) -> T:
-    """What is registered under ``name``, or an error that names the nearest match."""
-    if name in known:
-        return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    raise InputError(f"There is no {kind} {name!r}.{hint} Known: {', '.join(known)}.")
-
-
 def sampler(name: str) -> Sampler:
     """The sampler of that name."""
-    return lookup("sampler", name, SAMPLERS)()
+    if name not in SAMPLERS:
+        raise InputError(closest("sampler", name, SAMPLERS))
+    return SAMPLERS[name]()
 
 
 def participation(name: str) -> Participation:
     """The participation of that name."""
-    return lookup("participation", name, PARTICIPATIONS)()
+    if name not in PARTICIPATIONS:
+        raise InputError(closest("participation", name, PARTICIPATIONS))
+    return PARTICIPATIONS[name]()

@@ -48,7 +48,7 @@ def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> A
 
     They are the values at ``start, start + 1, ...`` of one permutation of ``range(size)`` that the
     key fixes: ranges that do not overlap give disjoint subsets.  Past the end of the permutation a
-    slot holds ``size``.  ``size`` and ``start`` may be traced; both below 2^31.
+    slot holds ``size``.  ``size`` and ``start`` may be traced; ``size``, ``start + slots`` < 2^31.
     """
     size = jnp.asarray(size, jnp.uint32)
     n = jnp.maximum(size, 1)
@@ -56,21 +56,23 @@ def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> A
     b -= (b * b > n).astype(jnp.uint32)  # the float may be off by one either way
     b += (b * b < n).astype(jnp.uint32)
     a = (n + b - 1) // b
-    left, right = jax.random.bits(key, (2,), jnp.uint32)
+    left_key, right_key = jax.random.bits(key, (2,), jnp.uint32)
     rounds = jnp.where(n <= _SMALL, _ROUNDS_SMALL, _ROUNDS)
 
-    def double_round(i: Array, pair: tuple[Array, Array]) -> tuple[Array, Array]:
-        L, R = pair
-        shift = i.astype(jnp.uint32) * _WEYL
-        L = L + _scale(_mix(R ^ _mix(left + shift)), a)
-        L = jnp.where(L >= a, L - a, L)
-        R = R + _scale(_mix(L ^ _mix(right + shift)), b)
-        R = jnp.where(R >= b, R - b, R)
-        return L, R
+    def double_round(i: Array, halves: tuple[Array, Array]) -> tuple[Array, Array]:
+        left, right = halves
+        turn = jnp.asarray(i, jnp.uint32) * _WEYL
+        left = left + _scale(_mix(right ^ _mix(left_key + turn)), a)
+        left = jnp.where(left >= a, left - a, left)
+        right = right + _scale(_mix(left ^ _mix(right_key + turn)), b)
+        right = jnp.where(right >= b, right - b, right)
+        return left, right
 
     def permute(x: Array) -> Array:
-        L, R = lax.fori_loop(0, rounds, double_round, (x // b, x % b))
-        return L * b + R
+        left: Array
+        right: Array
+        left, right = lax.fori_loop(0, rounds, double_round, (x // b, x % b))
+        return left * b + right
 
     s = jnp.asarray(start, jnp.uint32) + jnp.arange(slots, dtype=jnp.uint32)
     live = s < size
@@ -103,8 +105,10 @@ def coins(key: Key, size: Array | int, expected: Array | float, slots: int) -> A
     E = jnp.where(U < 0.5, -jnp.log(U), -jnp.log1p(-jnp.minimum(V, 0.5)))
 
     gap = jnp.minimum(jnp.floor(E / rate), 2.0**31).astype(jnp.uint32)
+    past = n + 1
     step = jnp.minimum(gap, n) + 1
-    end = lax.associative_scan(lambda p, r: jnp.minimum(p + r, n + 1), step)
+    # p + r stopping at `past`, in a form that never exceeds it
+    end: Array = lax.associative_scan(lambda p, r: p + jnp.minimum(r, past - p), step)
     return (end - 1).astype(jnp.int32)
 
 

@@ -68,6 +68,6 @@ def a_network(n: int = 4, m: int = 10, seed: int = 0) -> Problem:
     a = rng.normal(size=(n, m, 6)).astype(np.float32)
     y = rng.integers(0, 3, size=(n, m)).astype(np.int32)
     model = jaxfl.models.mlp(6, hidden=(5,), classes=3)
-    return jaxfl.make_problem(model, jaxfl.data.from_clients((a, y), classes=3))
+    return jaxfl.make_problem(model, jaxfl.data.from_clients((a, y), classes=3, stacked=True))
 
 

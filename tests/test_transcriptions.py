@@ -2,6 +2,7 @@
 fed the same draws: samples, noise, masks and coins."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from rows import a_problem
@@ -16,47 +17,43 @@ LAM = 0.2
 
 
 class Draws:
-    """What the JAX round draws, as NumPy arrays: rows, noise, masks (as a dense d/k multiplier), coin."""
+    """What the JAX rounds draw, as NumPy arrays indexed by round and client: rows with their
+    weights, noise, masks (as a dense multiplier d/k or 0) and coins."""
 
     def __init__(self, run: jaxfl.Run) -> None:
-        self.body, self.problem = run.algorithm.round.__self__, run.problem
-        self.hp = jaxfl.hyper.build(run.algorithm, run.values, run.facts, run.problem.x0.dtype)
-        self.keys, self.v = streams(run.key), run.values
+        body, problem, v = run.algorithm.round.__self__, run.problem, run.values
+        hp = jaxfl.hyper.build(run.algorithm, v, run.facts, problem.x0.dtype)
+        keys, d = streams(run.key), problem.x0.size
+
+        def at(t: jax.Array, i: jax.Array) -> tuple[jax.Array, ...]:
+            stream = jax.random.fold_in(keys.rows, i)
+            rows = body.estimator.sampler.draw(stream, t, problem.count[i], problem.m_max, hp)
+            index = jnp.arange(problem.m_max) if rows.index is None else rows.index
+            noise = client_keys(keys.noise, i[None], t)[0]
+            pick, _ = jax.random.split(client_keys(keys.mask, i[None], t)[0])
+            if body.compressor.select is None:
+                return index, rows.weight > 0, jax.random.normal(noise, (d,)), jnp.ones(d)
+            chosen = body.compressor.select(pick, d, hp)
+            place = jnp.zeros(d).at[chosen.index]
+            xi = jax.random.normal(noise, chosen.index.shape)
+            return (
+                index,
+                rows.weight > 0,
+                place.add(xi, mode="drop"),
+                place.add(chosen.weight, mode="drop"),
+            )
+
+        def coin(t: jax.Array) -> jax.Array:
+            return jax.random.uniform(jax.random.fold_in(keys.refresh, t))
+
+        t, i = jnp.arange(ROUNDS), jnp.arange(problem.n)
+        grid = jax.jit(jax.vmap(jax.vmap(at, (None, 0)), (0, None)))(t, i)
+        self.index, self.live, noise, self.mask = map(np.asarray, grid)
+        self.noise = v["sigma"] * noise.astype(float)
+        self.coin = np.asarray(jax.vmap(coin)(t)) < v.get("refresh", 0)
 
     def rows(self, t: int, i: int) -> np.ndarray:
-        key = jax.random.fold_in(self.keys.rows, i)
-        sampler, count = self.body.estimator.sampler, self.problem.count[i]
-        rows = sampler.draw(key, t, count, self.problem.m_max, self.hp)
-        if rows.index is None:
-            return np.arange(int(count))
-        return np.asarray(rows.index)[np.asarray(rows.weight) > 0]
-
-    def key(self, stream: jax.Array, t: int, i: int) -> jax.Array:
-        return client_keys(stream, np.array([i]), t)[0]
-
-    def mask(self, t: int, i: int) -> np.ndarray:
-        d, mask = self.problem.x0.size, np.zeros(self.problem.x0.size + 1)
-        if self.body.compressor.select is None:
-            return np.ones(d)
-        pick, _ = jax.random.split(self.key(self.keys.mask, t, i))
-        chosen = self.body.compressor.select(pick, d, self.hp)
-        np.add.at(mask, np.asarray(chosen.index), np.asarray(chosen.weight))
-        return mask[:d]
-
-    def noise(self, t: int, i: int) -> np.ndarray:
-        """The client's noise where its message has coordinates; elsewhere it was never drawn."""
-        d, out = self.problem.x0.size, np.zeros(self.problem.x0.size + 1)
-        key = self.key(self.keys.noise, t, i)
-        if self.body.compressor.select is None:
-            return self.v["sigma"] * np.asarray(jax.random.normal(key, (d,)))
-        pick, _ = jax.random.split(self.key(self.keys.mask, t, i))
-        index = np.asarray(self.body.compressor.select(pick, d, self.hp).index)
-        out[index] = self.v["sigma"] * np.asarray(jax.random.normal(key, index.shape))
-        return out[:d]
-
-    def coin(self, t: int) -> bool:
-        key = jax.random.fold_in(self.keys.refresh, t)
-        return bool(jax.random.uniform(key) < self.v["refresh"])
+        return self.index[t, i][self.live[t, i]]
 
 
 def clipped(problem: Problem, i: int, j: int, x: np.ndarray, G: float) -> np.ndarray:
@@ -77,7 +74,7 @@ def direct_sgd(run: jaxfl.Run, D: Draws) -> np.ndarray:
             rows = D.rows(t, i)
             b = v.get("batch", len(rows))
             g = sum((clipped(run.problem, i, j, x, v["clip"]) for j in rows), 0 * x) / b
-            total += D.mask(t, i) * (g + regularizer(x) + D.noise(t, i))
+            total += D.mask[t, i] * (g + regularizer(x) + D.noise[t, i])
         x = x - v["lr"] * total / n
     return x
 
@@ -97,13 +94,13 @@ def shifted(run: jaxfl.Run, D: Draws, kind: str) -> np.ndarray:
             g = sum((new[j] - (kind != "sgd") * old[i][j] for j in rows), 0 * x) / b
             if kind != "sgd":
                 g = g + sum(old[i]) / m[i]
-            c = D.mask(t, i) * (g + regularizer(x) + D.noise(t, i) - s_i[i])
+            c = D.mask[t, i] * (g + regularizer(x) + D.noise[t, i] - s_i[i])
             s_i[i] = s_i[i] + v["shift"] * c
             total = total + c
             if kind == "saga":
                 for j in rows:
                     table[i][j] = new[j]
-        if kind == "svrg" and D.coin(t):
+        if kind == "svrg" and D.coin[t]:
             table = [[clipped(p, i, j, x, G) for j in range(m[i])] for i in range(n)]
         x, s = x - v["lr"] * (s + total / n), s + v["shift"] * total / n
     return x
@@ -120,11 +117,15 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("sampler", ["poisson", "with_replacement", "without_replacement"])
-@pytest.mark.parametrize("name", LOOPS)
+CASES = [(name, "poisson") for name in LOOPS] + [
+    ("soteriafl_saga", "with_replacement"),  # one row twice in a batch
+    ("soteriafl_svrg", "shuffled"),
+    ("ldp_sgd", "without_replacement"),
+]
+
+
+@pytest.mark.parametrize(("name", "sampler"), CASES)
 def test_transcription(name: str, sampler: str, key: jax.Array) -> None:
-    if name.endswith("_gd") and sampler != "poisson":
-        pytest.skip("a full pass has no sampler")
     problem = a_problem(LAM)
     algorithm = jaxfl.algorithm(name, sampler=jaxfl.sampling.sampler(sampler), noise="per_client")
     numbers = dict(NUMBERS)

@@ -1,0 +1,70 @@
+"""The command line: `jaxfl run` and `jaxfl list`.
+
+`argparse` rather than a library of typed functions, because most options come from the
+algorithms' own records of hyper-parameters.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from jaxfl.errors import InputError
+
+__all__ = ["main"]
+
+HELP = """\
+usage: jaxfl COMMAND [...]
+
+Private, compressed federated optimization, simulated.
+
+  jaxfl run [ALGORITHM] [--OPTION VALUE ...]   run one algorithm; without options a demonstration
+  jaxfl run ALGORITHM --help                   its options and hyper-parameters
+  jaxfl run --resume FOLDER [--rounds MORE]    go on with an earlier run
+  jaxfl list [KIND] [--json]                   what there is: algorithms, models, data, partitions,
+                                               compressors, samplers, participations
+  jaxfl --version
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command `jaxfl`; returns its exit status: 0, 2 for a mistake, 130 when interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        _dispatch(words)
+    except InputError as error:
+        print(f"jaxfl: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as error:
+        print(f"jaxfl: interrupted{error}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _dispatch(words: list[str]) -> None:
+    command, rest = (words[0], words[1:]) if words else ("--help", [])
+    if command in ("-h", "--help"):
+        print(HELP, end="")
+    elif command == "--version":
+        from jaxfl import __version__
+
+        print(f"jaxfl {__version__}")
+    elif command == "list":
+        from jaxfl.cli.lists import run_list
+
+        run_list(rest)
+    elif command == "run" and ("-h" in rest or "--help" in rest):
+        from jaxfl.cli.parser import print_run_help
+
+        print_run_help(rest)
+    elif command == "run":
+        from jaxfl.cli.parser import parse_run
+        from jaxfl.cli.work import run
+
+        run(*parse_run(rest))
+    else:
+        kind = "option" if command.startswith("-") else "command"
+        raise InputError(f"There is no {kind} {command!r}: the commands are run and list.")

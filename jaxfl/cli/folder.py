@@ -1,0 +1,153 @@
+"""The folder of a run: what it was made from, and when it may be written to."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from jaxfl.cli.options import Session, Setup, flag, options
+from jaxfl.errors import InputError
+
+__all__ = ["Folder"]
+
+
+@dataclasses.dataclass
+class Folder:
+    """``setup`` makes the run again; ``assumed`` says whence the numbers came that nobody gave."""
+
+    path: Path
+    setup: Setup
+    assumed: dict[str, str] = dataclasses.field(default_factory=dict)
+    reached: int | None = None  # the last round, once the run has ended
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.nc"
+
+    @property
+    def picture(self) -> Path:
+        return self.path / "curves.png"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint.npz"
+
+    @property
+    def products(self) -> list[Path]:
+        return [f for f in (self.result, self.checkpoint, self.picture) if f.exists()]
+
+    # --- reading and writing config.json ---------------------------------------------------------
+
+    @classmethod
+    def read(cls, path: Path) -> Folder:
+        """The folder as an earlier run left it."""
+        if not path.exists():
+            raise InputError(f"There is no folder {path} to go on from.")
+        try:
+            about = json.loads((path / "config.json").read_text("utf-8"))
+            setup = Setup.from_json(about["setup"])
+            return cls(path, setup, about["assumed"], about["reached"])
+        except (FileNotFoundError, NotADirectoryError):
+            raise InputError(f"{path} holds no config.json, so it is no run of jaxfl.") from None
+        except (OSError, ValueError, LookupError, TypeError):
+            raise InputError(
+                f"{path / 'config.json'} is damaged, or of another version of jaxfl."
+            ) from None
+
+    def write(self) -> None:
+        from jaxfl import __version__
+        from jaxfl.checkpoint import replace
+
+        about = {
+            "jaxfl": __version__,
+            "reached": self.reached,
+            "assumed": self.assumed,
+            "setup": dataclasses.asdict(self.setup),
+        }
+        text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
+        replace(self.config, lambda file: file.write(text.encode()))
+
+    # --- a new run -------------------------------------------------------------------------------
+
+    def claim(self, force: bool) -> None:
+        """Refuse to replace what this run would not give again."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path} is a file: name a folder with --out.")
+        if force or not self.products:
+            return
+        ways_out = "name another folder with --out, or replace it with --force"
+        if not self.config.exists():
+            raise InputError(f"{self.path} holds {self.products[0].name} already: {ways_out}.")
+        old = Folder.read(self.path)
+        for option, its, mine in old.setup.differences(self.setup):
+            raise InputError(
+                f"{self.path} holds a run with {option} {_shown(its)}, not {_shown(mine)}: "
+                f"{ways_out}."
+            )
+        if old.reached is None:
+            raise InputError(
+                f"{self.path} holds an unfinished run of this configuration: go on with "
+                f"`jaxfl run --resume {self.path}`, or start anew with --force."
+            )
+
+    def begin(self) -> None:
+        """From here on the folder belongs to this run."""
+        from jaxfl.checkpoint import writable
+
+        writable(self.config)
+        for file in self.products:
+            file.unlink()
+        self.reached = None
+        self.write()
+
+    def abandon(self) -> None:
+        """Nothing came of it."""
+        if not self.products:
+            self.config.unlink(missing_ok=True)
+
+    # --- an earlier run --------------------------------------------------------------------------
+
+    @classmethod
+    def resume(cls, given: dict[str, Any], session: Session) -> Folder:
+        """The folder of an earlier run, with those options changed that may change."""
+        path = Path(session.resume or "")
+        if session.out is not None and Path(session.out).resolve() != path.resolve():
+            raise InputError(
+                f"--out {session.out} is not {path}, where --resume goes on: leave it out."
+            )
+        if session.force:
+            raise InputError(f"--force does not go with --resume {path}: nothing is replaced.")
+        folder = cls.read(path)
+        old, ended = folder.setup, folder.reached
+        if ended is not None:  # limits that were reached must not end it again at once
+            old = dataclasses.replace(old, target_loss=None, max_seconds=None, max_bits=None)
+        changed = {**given, "numbers": {**old.numbers, **given["numbers"]}}
+        new = dataclasses.replace(old, **changed)
+        later = {flag(name) for name, option in options().items() if option.later}
+        for option, mine, its in new.differences(old):
+            if option not in later:
+                raise InputError(
+                    f"{option} {_shown(mine)} does not go with {path}, begun with {option} "
+                    f"{_shown(its)}: leave it out, or start a new run."
+                )
+        if not folder.checkpoint.exists():
+            raise InputError(f"{path} holds no checkpoint.npz to go on from.")
+        if ended is not None and new.rounds is not None and new.rounds <= ended:
+            asked = f"--rounds {new.rounds} is not enough: " if "rounds" in given else ""
+            raise InputError(
+                f"{asked}{path} has reached round {ended}; ask for more with --rounds."
+            )
+        folder.setup = new
+        return folder
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == {}:
+        return "left to its default"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

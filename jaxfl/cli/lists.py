@@ -1,0 +1,117 @@
+"""`jaxfl list`: what there is, one line each or as JSON."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jaxfl.cli.options import flag
+from jaxfl.cli.parser import Parser, closest_option
+from jaxfl.errors import InputError
+from jaxfl.types import Param
+
+__all__ = ["run_list", "tables"]
+
+
+def tables() -> dict[str, dict[str, dict[str, Any]]]:
+    """Kind, name, and what is known of it."""
+    from jaxfl.algorithms import ALGORITHMS
+    from jaxfl.compressors import COMPRESSORS
+    from jaxfl.data import LOADERS, PARTITIONS
+    from jaxfl.models import MODELS
+    from jaxfl.sampling import PARTICIPATIONS, SAMPLERS
+
+    parts: dict[str, Mapping[str, Callable[..., Any]]]
+    parts = {"compressors": COMPRESSORS, "samplers": SAMPLERS, "participations": PARTICIPATIONS}
+    plain: dict[str, Mapping[str, Callable[..., Any]]] = {
+        "models": MODELS,
+        "data": LOADERS,
+        "partitions": PARTITIONS,
+    }
+    out: dict[str, dict[str, dict[str, Any]]] = {}
+    out["algorithms"] = {name: _algorithm(make) for name, make in ALGORITHMS.items()}
+    for kind, table in plain.items():
+        out[kind] = {name: {"summary": _summary(make)} for name, make in table.items()}
+    for kind, known in parts.items():
+        out[kind] = {
+            name: {"summary": _summary(make), "parameters": _parameters(make().params)}
+            for name, make in known.items()
+        }
+    return out
+
+
+def run_list(words: Sequence[str]) -> None:
+    """Print one kind of things, or all of them."""
+    from jaxfl.hyper import closest
+
+    parser = Parser()
+    parser.add_argument("kind", nargs="?")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("-h", "--help", action="store_true")
+    found, rest = parser.parse_known_args(words)
+    if found.help:
+        print("usage: jaxfl list [KIND] [--json]\n\nKIND is one of " + ", ".join(tables()) + ".")
+        return
+    if rest:
+        if not rest[0].startswith("-"):
+            raise InputError(f"{rest[0]!r} is one word too many: `jaxfl list` takes one KIND.")
+        raise InputError(closest_option(rest[0], parser, "`jaxfl list` has --json only"))
+    everything = tables()
+    if found.kind is not None and found.kind not in everything:
+        raise InputError(closest("kind of things to list named", found.kind, everything))
+    shown = everything if found.kind is None else {found.kind: everything[found.kind]}
+    if found.json:
+        print(json.dumps(shown, indent=2, ensure_ascii=False))
+        return
+    width = max(len(name) for table in shown.values() for name in table)
+    for i, (kind, table) in enumerate(shown.items()):
+        if found.kind is None:
+            print(f"{'' if i == 0 else chr(10)}{kind}")
+        indent = "" if found.kind else "  "
+        for name, about in table.items():
+            print(f"{indent}{name:<{width}}  {_line(about)}")
+
+
+# --- pieces --------------------------------------------------------------------------------------
+
+
+def _algorithm(make: Callable[..., Any]) -> dict[str, Any]:
+    made = make()
+    return {
+        "summary": made.summary,
+        "paper": made.paper,
+        "parts": dict(made.parts),
+        "parameters": _parameters(made.params),
+    }
+
+
+def _line(about: dict[str, Any]) -> str:
+    if "paper" not in about:
+        return str(about["summary"])
+    parts = about["parts"]
+    made = ", ".join(parts[role] for role in ("estimator", "compressor", "channel", "mechanism"))
+    return f"{about['summary']} ({made}); {about['paper']}"
+
+
+def _parameters(params: Sequence[Param]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": param.name,
+            "option": flag(param.name),
+            "doc": param.doc,
+            "low": param.low,
+            "above_low": param.open_low,
+            "high": None if math.isinf(param.high) else param.high,
+            "whole": param.integer,
+        }
+        for param in params
+    ]
+
+
+def _summary(make: Callable[..., Any]) -> str:
+    """The first sentence of a docstring, on one line."""
+    paragraph = (inspect.getdoc(make) or "").split("\n\n")[0]
+    return " ".join(paragraph.split()).replace("``", "")

@@ -1,0 +1,208 @@
+"""From a command line to a :class:`Setup`; every mistake is one sentence.
+
+`argparse` splits the words; it neither converts nor judges them, since its own messages would
+not say what to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from jaxfl.cli.options import Option, Session, flag, options
+from jaxfl.cli.readers import real, text, whole
+from jaxfl.errors import InputError
+
+__all__ = ["Parser", "closest_option", "parse_run", "print_run_help"]
+
+USAGE = "jaxfl run [ALGORITHM] [--OPTION VALUE ...]"
+ABOUT = """\
+Run one algorithm.  Without ALGORITHM: a demonstration, soteriafl_sgd with step size, batch and
+compression that suit the digits data.  Numbers that are not given come from the algorithm's
+theory and are listed with their source.  The folder --out gets result.nc, curves.png,
+checkpoint.npz and config.json; `jaxfl run --resume FOLDER --rounds MORE` goes on from there."""
+TITLES = {
+    "data": "data",
+    "model": "model",
+    "parts": "parts of the algorithm",
+    "run": "run",
+    "output": "output",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises one sentence where `argparse` would print its usage and exit."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(prog="jaxfl", allow_abbrev=False, add_help=False, **keywords)
+
+    def error(self, message: str) -> NoReturn:
+        match = re.match(r"argument (\S+): expected .*argument", message)
+        if match:
+            message = f"Option {match[1].split('/')[0]} needs a value."
+        raise InputError(message if message.endswith((".", "?")) else message.capitalize() + ".")
+
+
+class _Once(argparse.Action):
+    """An option that must not be given twice: the last would silently win."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, flag: str | None = None) -> None:
+        if getattr(namespace, self.dest) is not None:
+            raise InputError(f"Option {flag} is given twice, the second time as {_shown(values)}.")
+        setattr(namespace, self.dest, values)
+
+
+def _shown(values: Any) -> str:
+    return " ".join(values) if isinstance(values, list) else str(values)
+
+
+def parse_run(words: Sequence[str]) -> tuple[dict[str, Any], Session]:
+    """The options of `jaxfl run` that are on the command line, converted, and the session."""
+    every = list(_every_parameter())
+    known = {param.name: all(p.integer for p in every if p.name == param.name) for param in every}
+    parser = _parser()
+    numbers = parser.add_argument_group("numbers")
+    for name in known:
+        numbers.add_argument(flag(name), dest=f"number {name}", action=_Once)
+    found, rest = parser.parse_known_args(_glued(words))
+    if rest:
+        raise InputError(_unexpected(rest[0], parser))
+    raw = {name: value for name, value in vars(found).items() if value is not None}
+
+    given: dict[str, Any] = {}
+    for name, option in options().items():
+        if name in raw:
+            given[name] = _read(flag(name), option, raw[name])
+    if "algorithm" in raw:
+        given["algorithm"] = text("ALGORITHM", raw["algorithm"])
+    given["numbers"] = {
+        name: (whole(-(2**53)) if integer else real(infinite=name in ("clip", "eps")))(
+            flag(name), raw[f"number {name}"]
+        )
+        for name, integer in known.items()
+        if f"number {name}" in raw
+    }
+    session = Session(
+        out=text("--out", raw["out"]) if "out" in raw else None,
+        resume=text("--resume", raw["resume"]) if "resume" in raw else None,
+        force=raw.get("force", False),
+        quiet=raw.get("quiet", False),
+        plot=not raw.get("no_plot", False),
+    )
+    return given, session
+
+
+def _parser(**keywords: Any) -> Parser:
+    parser = Parser(usage=USAGE, description=ABOUT, formatter_class=_Help, **keywords)
+    parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=argparse.SUPPRESS)
+    groups = {name: parser.add_argument_group(title) for name, title in TITLES.items()}
+    for name, option in options().items():
+        extra: dict[str, Any] = {"nargs": "+"} if option.many == "values" else {}
+        groups[option.group].add_argument(
+            flag(name),
+            metavar=option.metavar,
+            help=option.doc,
+            action="append" if option.many == "repeat" else _Once,
+            **extra,
+        )
+    output = groups["output"]
+    output.add_argument(
+        "--out",
+        metavar="DIR",
+        action=_Once,
+        help="folder of the result (default: results/ALGORITHM-DATA-sSEED)",
+    )
+    output.add_argument(
+        "--resume", metavar="DIR", action=_Once, help="go on with the run in this folder"
+    )
+    output.add_argument(
+        "--force", action="store_true", help="replace the result of another configuration"
+    )
+    output.add_argument("--no-plot", action="store_true", help="draw no picture")
+    output.add_argument("--quiet", action="store_true", help="print nothing")
+    output.add_argument("-h", "--help", action="store_true", help="show this, and exit")
+    return parser
+
+
+class _Help(argparse.HelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+
+
+def print_run_help(words: Sequence[str]) -> None:
+    """Help of `jaxfl run`, with the numbers of the algorithm that the other words describe."""
+    from jaxfl.cli.work import choose_algorithm
+
+    rest = [word for word in words if word not in ("-h", "--help")]
+    given, _ = parse_run(rest)
+    algorithm = choose_algorithm(
+        given.get("algorithm"),
+        **{
+            name: given.get(name)
+            for name in ("compressor", "sampler", "participation", "clip_mode")
+        },
+    )
+    parser = _parser()
+    group = parser.add_argument_group(f"numbers of {algorithm.name}")
+    for param in algorithm.params:
+        metavar = "K" if param.integer else "X"
+        group.add_argument(flag(param.name), metavar=metavar, help=param.doc.replace("%", "%%"))
+    parser.print_help()
+
+
+# --- pieces --------------------------------------------------------------------------------------
+
+
+def _read(flag: str, option: Option, raw: Any) -> Any:
+    if option.many == "repeat":
+        return dict(option.read(flag, value) for value in raw)
+    if option.many == "values":
+        return [option.read(flag, value) for value in raw]
+    return option.read(flag, raw)
+
+
+def _every_parameter() -> Iterable[Any]:
+    """Hyper-parameters of all algorithms and of all parts that one can exchange."""
+    from jaxfl.algorithms import ALGORITHMS
+    from jaxfl.compressors import COMPRESSORS
+    from jaxfl.sampling import PARTICIPATIONS, SAMPLERS
+
+    tables: tuple[Mapping[str, Any], ...] = (ALGORITHMS, COMPRESSORS, SAMPLERS, PARTICIPATIONS)
+    return [param for table in tables for make in table.values() for param in make().params]
+
+
+def _glued(words: Sequence[str]) -> list[str]:
+    """``--lr -1e-3`` as one word, since `argparse` takes -1e-3 for an option."""
+    out: list[str] = []
+    for word in words:
+        if out and out[-1].startswith("--") and "=" not in out[-1] and _negative(word):
+            out[-1] += "=" + word
+        else:
+            out.append(word)
+    return out
+
+
+def _negative(word: str) -> bool:
+    try:
+        return word.startswith("-") and float(word) is not None
+    except ValueError:
+        return False
+
+
+def _unexpected(word: str, parser: Parser) -> str:
+    if not word.startswith("-"):
+        return f"{word!r} is one word too many: `jaxfl run` takes one ALGORITHM."
+    return closest_option(word, parser, "`jaxfl run ALGORITHM --help` lists those that there are")
+
+
+def closest_option(word: str, parser: Parser, otherwise: str) -> str:
+    """One sentence for an option that does not exist."""
+    name = word.split("=")[0]
+    known = [flag for action in parser._actions for flag in action.option_strings]
+    near = difflib.get_close_matches(name.replace("_", "-"), known, 1)
+    return f"There is no option {name}: " + (
+        f"did you mean {near[0]}?" if near else f"{otherwise}."
+    )

@@ -1,0 +1,161 @@
+"""What is shown while a run goes on, and of its result."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import xarray
+
+    from jaxfl.run import Progress
+    from jaxfl.types import Problem
+
+__all__ = ["Display", "amount", "summary"]
+
+LINES = 10  # of a run in a log
+SECONDS = 30.0  # without a line, at most
+WIDTH = 10_000  # of a summary in a file: no line is broken
+
+
+class Display:
+    """A progress bar on a terminal, a line now and then in a log; all on standard error."""
+
+    def __init__(self, name: str, problem: Problem, rounds: int, *, quiet: bool) -> None:
+        self.head = (
+            f"{name} on {problem.name}: {problem.n} clients, {problem.model.name} with "
+            f"{problem.model.dim} parameters, {rounds} rounds"
+        )
+        self.rounds, self.quiet = rounds, quiet
+        self.bar: Any = None
+        self.shown_round, self.shown_time = 0, time.perf_counter()
+
+    def __enter__(self) -> Display:
+        if self.quiet:
+            return self
+        print(self.head, file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+            self.bar = Progress(
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}"),
+                console=Console(file=sys.stderr),
+                transient=True,
+            )
+            self.bar.start()
+            self.task = self.bar.add_task("compiling", total=self.rounds)
+        return self
+
+    def update(self, now: Progress) -> None:
+        words = f"{now.rounds_per_second:,.0f} rounds/s, loss {now.loss:.5g}"
+        if self.bar is not None:
+            self.bar.update(self.task, completed=now.round, total=now.rounds, description=words)
+            return
+        due = now.round - self.shown_round >= now.rounds / LINES
+        due |= now.round == now.rounds > self.shown_round
+        if due or time.perf_counter() - self.shown_time > SECONDS:
+            self.shown_round, self.shown_time = now.round, time.perf_counter()
+            print(f"round {now.round}/{now.rounds}, {words}", file=sys.stderr, flush=True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:
+    """The numbers that were used and what came out, on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from jaxfl import results
+
+    about = results.config(ds)
+    settings = about["settings"]
+    used = Table("number", "value", "from", box=None, pad_edge=False)
+    for name in sorted(about["values"], key=str):
+        used.add_row(name, _number(about["values"][name]), about["sources"].get(name, ""))
+    out = Table.grid(padding=(0, 2))
+    for name, words in _outcome(ds, about):
+        out.add_row(name, words)
+    for file in files:
+        out.add_row("file", str(file))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    console.print(
+        f"{settings['algorithm']} on {settings['problem']}: {about['ended']}", style="bold"
+    )
+    console.print(used)
+    console.print()
+    console.print(out)
+
+
+def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> list[tuple[str, str]]:
+    from jaxfl import results
+
+    last, rounds = ds.isel(round=-1), int(ds["round"].values[-1])
+    final = {str(name): float(v) for name, v in last.data_vars.items() if v.ndim == 0}
+    planned = int(about["values"]["rounds"])
+    rows = [("rounds", f"{rounds}" + (f" of {planned}" if rounds < planned else ""))]
+
+    loss = ds["loss"].values
+    best = int(loss.argmin()) if (loss == loss).all() else None
+    where = "" if best is None else f", best {loss[best]:.5g} at round {int(ds['round'][best])}"
+    rows.append(("loss", f"{final['loss']:.5g}, from {loss[0]:.5g}{where}"))
+    rows.append(("worst client's loss", f"{final['worst_client_loss']:.5g}"))
+    if "test_loss" in final:
+        rows.append(("test loss", f"{final['test_loss']:.5g}"))
+    rows.append(
+        (
+            "squared gradient norm",
+            f"{final['grad_norm_sq']:.4g}, running average {final['utility']:.4g}",
+        )
+    )
+    if "accuracy" in final:
+        words = f"{final['accuracy']:.1%}, worst client {final['worst_client_accuracy']:.1%}"
+        if "test_accuracy" in final:
+            words += f", test {final['test_accuracy']:.1%}"
+        rows.append(("accuracy", words))
+    rows += [
+        ("uplink", amount(final["uplink_bits"])),
+        ("downlink", amount(final["downlink_bits"])),
+        ("gradients", f"{final['gradients']:,.0f} per-example"),
+        ("privacy", results.privacy(about, rounds)),
+        ("time", _time(about, rounds)),
+    ]
+    return rows
+
+
+def _time(about: dict[str, Any], rounds: int) -> str:
+    compiled, total = about["compile_seconds"], about["seconds"]
+    ran = max(total - compiled, 1e-9)
+    device = about["settings"]["device"]
+    return (
+        f"{compiled:.1f} s compiling, {ran:.2f} s running, {rounds / ran:,.0f} rounds/s on {device}"
+    )
+
+
+def amount(bits: float) -> str:
+    """Bits in a unit that a person reads, and in bytes."""
+
+    def scaled(value: float, unit: str) -> str:
+        for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
+            if value >= 10**power:
+                return f"{value / 10**power:.3g} {prefix}{unit}"
+        return f"{value:g} {unit}"
+
+    return f"{scaled(bits, 'bit')} ({scaled(bits / 8, 'B')})"
+
+
+def _number(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"

@@ -1,0 +1,249 @@
+"""Figures of results, drawn without any global state: no pyplot, no backend chosen."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl import results
+from jaxfl.checkpoint import replace
+from jaxfl.errors import InputError
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["PALETTE", "curves"]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+# Okabe and Ito: told apart by readers of every colour vision; yellow is too light for lines.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLES = ("solid", (0, (6, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.2, 1.5, 1.2)))
+GREY = "#555555"
+SUFFIXES = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+UNITS = ((1e15, "Pbit"), (1e12, "Tbit"), (1e9, "Gbit"), (1e6, "Mbit"), (1e3, "kbit"), (1.0, "bit"))
+DECADE = 10.0  # an axis whose values span more is logarithmic
+CAP = 1e3  # times the largest first value: where a curve on its way to infinity ends
+
+# a row of panels: the metric, what is drawn behind it for a single result, and the words for each
+ROWS = (
+    ("loss", "worst_client_loss", "training loss", "mean over clients", "worst client"),
+    ("grad_norm_sq", "utility", "squared gradient norm", "at this round", "running average"),
+)
+
+
+class Curve(NamedTuple):
+    """One result, ready to be drawn."""
+
+    label: str
+    ds: xarray.Dataset
+    about: dict[str, Any]
+    color: str
+    style: Any
+
+    @property
+    def rounds(self) -> int:
+        return int(self.ds["round"].values[-1])
+
+
+def curves(
+    data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]],
+    path: str | Path | Sequence[str | Path],
+    *,
+    title: str | None = None,
+) -> Figure:
+    """Loss and squared gradient norm against rounds and against uplink bits, in four panels.
+
+    ``data`` is one result, or several as pairs (label, result); ``path`` ends in .png, .pdf or
+    .svg, and may be several paths.  A single result also shows its worst client and its running
+    average of the squared gradient norm.  A run that diverged ends in a cross.  Returns the figure.
+    """
+    from matplotlib.figure import Figure
+
+    paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
+    for p in paths:
+        if p.suffix.lower() not in SUFFIXES:
+            raise InputError(f"The picture {str(p)!r} has to end in .png, .pdf or .svg.")
+    drawn = _ready(data)
+    alone = len(drawn) == 1
+    notes = [line for note in _notes(drawn) for line in textwrap.wrap(note, 125)]
+    columns = max(1, min(len(drawn), 100 // (max(len(c.label) for c in drawn) + 8)))
+    legend = 0.3 if alone else 0.1 + 0.24 * -(-len(drawn) // columns)  # inches, like the others
+    above, below = 0.45 + legend, 0.62 + 0.17 * len(notes)
+    width, height = 9.2, 5.6 + above + below
+    figure = Figure(figsize=(width, height))
+    axes = figure.subplots(2, 2, sharey="row", sharex="col")
+    figure.subplots_adjust(
+        0.75 / width,
+        below / height,
+        1 - 0.2 / width,
+        1 - above / height,
+        0.06,
+        0.16 if alone else 0.1,
+    )
+
+    scale, unit = _unit(drawn)
+    for row, (name, behind, words, own, other) in zip(axes, ROWS, strict=True):
+        top = CAP * max(abs(float(curve.ds[name].values[0])) for curve in drawn)
+        for ax, along, by in zip(row, ("round", "uplink_bits"), (1.0, scale), strict=True):
+            if alone:
+                second = drawn[0]._replace(color=PALETTE[1], style=STYLES[1], label=other)
+                _line(ax, second, behind, along, by, top)
+                _line(ax, drawn[0]._replace(label=own), name, along, by, top)
+            else:
+                for curve in drawn:
+                    _line(ax, curve, name, along, by, top)
+            _tidy(ax)
+        row[0].set_ylabel(words)
+        if alone:
+            _legend(row[0], 2, reverse=True)
+    if not alone:
+        _legend(axes[0, 0], columns)
+    ends = [float(curve.ds["uplink_bits"].values[-1]) for curve in drawn]
+    if max(ends) > DECADE * min(ends) > 0:
+        axes[1, 1].set_xscale("log", nonpositive="mask")
+    axes[1, 0].xaxis.get_major_locator().set_params(integer=True)
+    axes[1, 0].set_xlabel("communication round")
+    axes[1, 1].set_xlabel(f"bits sent by all clients so far ({unit})")
+    heading = _title(drawn) if title is None else title
+    figure.text(0.5, 1 - 0.12 / height, heading, fontsize=12, ha="center", va="top")
+    foot = (below - 0.56) / height
+    figure.text(0.15 / width, foot, "\n".join(notes), fontsize=8.5, color=GREY, va="top")
+    for p in paths:
+        _write(figure, p)
+    return figure
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+def _ready(data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]]) -> list[Curve]:
+    import xarray
+
+    pairs = [("", data)] if isinstance(data, xarray.Dataset) else list(data)
+    if not pairs:
+        raise InputError("There are 0 results to draw: give at least one.")
+    labels = [label for label, _ in pairs]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise InputError(f"Two results are called {label!r}: give each a label of its own.")
+    return [
+        Curve(
+            label,
+            ds,
+            results.config(ds),
+            PALETTE[i % len(PALETTE)],
+            STYLES[i // len(PALETTE) % len(STYLES)],
+        )
+        for i, (label, ds) in enumerate(pairs)
+    ]
+
+
+def _unit(drawn: list[Curve]) -> tuple[float, str]:
+    most = max(float(curve.ds["uplink_bits"].values[-1]) for curve in drawn)
+    return next((pair for pair in UNITS if most >= pair[0]), UNITS[-1])
+
+
+def _live(values: Array, top: float) -> int:
+    """How many values of a curve are drawn: all, or those before it leaves for infinity."""
+    if np.isfinite(values).all():
+        return len(values)
+    return int(np.argmin(np.abs(values) <= top))
+
+
+# --- panels --------------------------------------------------------------------------------------
+
+
+def _line(ax: Axes, curve: Curve, name: str, along: str, by: float, top: float) -> None:
+    x, y = curve.ds[along].values / by, curve.ds[name].values
+    live = _live(y, top)
+    style: dict[str, Any] = {"color": curve.color, "linestyle": curve.style}
+    ax.plot(x[:live], y[:live], linewidth=1.7, label=curve.label, **style)
+    if 0 < live < len(y):
+        ax.plot(x[live - 1], y[live - 1], "X", color=curve.color, markersize=9, clip_on=False)
+    elif live == 1:
+        ax.plot(x, y, "o", color=curve.color, markersize=4)
+
+
+def _legend(ax: Axes, columns: int, **options: Any) -> None:
+    ax.legend(
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        borderaxespad=0.2,
+        frameon=False,
+        ncols=columns,
+        **options,
+    )
+
+
+def _tidy(ax: Axes) -> None:
+    from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
+
+    values = np.concatenate([np.asarray(line.get_ydata(), float) for line in ax.get_lines()])
+    if values.size and values.min() > 0 and values.max() > DECADE * values.min():
+        ax.set_yscale("log")
+        few = values.max() < DECADE**3 * values.min()
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
+        ax.yaxis.set_major_formatter("{x:g}" if few else LogFormatterSciNotation())
+        ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.grid(True, which="major", color="#DDDDDD", linewidth=0.7)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def _title(drawn: list[Curve]) -> str:
+    """What all results have in common, and what a single one used."""
+    settings, facts = drawn[0].about["settings"], drawn[0].about["facts"]
+    same = [c for c in drawn if c.about["settings"]["data"] == settings["data"]]
+    where = f"{settings['model']} on {settings['problem']}, n = {facts['n']} clients"
+    if len(drawn) > 1:
+        return where if len(same) == len(drawn) else f"{len(drawn)} results on different data"
+    values = drawn[0].about["values"]
+    numbers = [
+        f"{sign} = {float(values[name]):.3g}"
+        for name, sign in (("eps", "ε"), ("sigma", "noise σ"))
+        if name in values and (name != "eps" or settings["per_record"])
+    ]
+    return ", ".join([f"{settings['algorithm']}: {where}", *numbers])
+
+
+def _notes(drawn: list[Curve]) -> list[str]:
+    """How each run ended, where not as planned, and what its privacy is worth."""
+    notes: dict[str, list[str]] = {}
+    for curve in drawn:
+        privacy = results.privacy(curve.about, curve.rounds)
+        said = [privacy.replace("eps =", "ε =").replace("delta =", "δ =")]
+        if curve.about["ended"] != "finished":
+            said.append(curve.about["ended"])
+        for note in said:
+            notes.setdefault(note, []).append(curve.label)
+    everyone = len(drawn)
+    return [
+        note if len(who) == everyone else f"{note} ({', '.join(who)})"
+        for note, who in notes.items()
+    ]
+
+
+def _write(figure: Figure, path: Path) -> None:
+    """The same figure gives the same bytes: no date, no random names."""
+    import matplotlib
+
+    kind = path.suffix.lower()
+    options: dict[str, Any] = {
+        "format": kind[1:],
+        "dpi": 160,
+        "metadata": SUFFIXES[kind],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context({"svg.hashsalt": "jaxfl"}):
+        replace(path, lambda file: figure.savefig(file, **options))

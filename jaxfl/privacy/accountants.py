@@ -1,0 +1,217 @@
+"""What an event costs: ``epsilon(event, delta)`` and ``delta(event, eps)``.
+
+Each answer says how it was found and how well that is established:
+
+====  ==========================================================================================
+E     established: published accountants
+D     an elementary derivation, given in the docstrings
+N     new, proof sketched and checked numerically, not reviewed: only where asked for by name
+====  ==========================================================================================
+
+Methods that can be asked for by name: ``"chain"``, ``"reveal"``, ``"theorem_k"`` and ``"best"`` (of
+these three) for SVRG and SAGA; ``"ceil"`` for shuffled epochs, which counts a partial pass whole.
+Floating-point and pseudo-random effects are outside all claims.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jaxfl.errors import InputError
+from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
+from jaxfl.privacy.gaussian import check_delta, check_eps, gdp_delta, gdp_eps
+from jaxfl.privacy.mixtures import Chain
+from jaxfl.privacy.pld import Part, compose
+from jaxfl.privacy.profiles import Gaussian, theorem_k
+from jaxfl.privacy.releases import METHODS, Release, releases, snapshot
+
+__all__ = ["METHODS", "Guarantee", "delta", "epsilon"]
+
+
+class Guarantee(NamedTuple):
+    """(eps, delta)-differential privacy, how it was proven, and its status E, D or N."""
+
+    eps: float
+    delta: float
+    method: str
+    status: str
+
+
+class Bound(NamedTuple):
+    """A privacy curve."""
+
+    eps: Callable[[float], float]
+    delta: Callable[[float], float]
+    method: str
+    status: str
+
+
+def epsilon(event: AnyEvent, delta: float, method: str | None = None) -> Guarantee:
+    """The proven eps at this delta."""
+    return _epsilon(event, check_delta(delta), _known(method))
+
+
+def delta(event: AnyEvent, eps: float, method: str | None = None) -> Guarantee:
+    """The proven delta at this eps."""
+    return _delta(event, check_eps(eps), _known(method))
+
+
+def _known(method: str | None) -> str | None:
+    if method is not None and method not in METHODS:
+        raise InputError(f"method = {method!r} is not known: use one of {', '.join(METHODS)}.")
+    return method
+
+
+@functools.lru_cache(maxsize=8192)
+def _epsilon(event: AnyEvent, delta: float, method: str | None) -> Guarantee:
+    if isinstance(event, Phases):
+        worst = max((_epsilon(part, delta, method) for part in event.events), key=_by_eps)
+        return worst._replace(method=f"disjoint phases, the worst: {worst.method}")
+    answers = [
+        Guarantee(b.eps(delta), delta, b.method, b.status) for b in _bounds(event, method)
+    ]
+    return min(answers, key=_by_eps)
+
+
+@functools.lru_cache(maxsize=8192)
+def _delta(event: AnyEvent, eps: float, method: str | None) -> Guarantee:
+    if isinstance(event, Phases):
+        worst = max((_delta(part, eps, method) for part in event.events), key=_by_delta)
+        return worst._replace(method=f"disjoint phases, the worst: {worst.method}")
+    answers = [Guarantee(eps, b.delta(eps), b.method, b.status) for b in _bounds(event, method)]
+    return min(answers, key=_by_delta)
+
+
+def _by_eps(answer: Guarantee) -> float:
+    return answer.eps
+
+
+def _by_delta(answer: Guarantee) -> float:
+    return answer.delta
+
+
+# --- bounds of one event -------------------------------------------------------------------------
+
+
+def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
+    """All that may be used; the least answer counts."""
+    if isinstance(event, NoClaim):
+        return [_nothing(f"no privacy claim: {event.reason}")]
+    if isinstance(event, Phases):
+        raise InputError(
+            "Phases inside a Sequence have no accountant: give each phase the whole sequence instead."
+        )
+    events = (event,) if isinstance(event, Event) else _flat(event)
+    reasons = [part.reason for part in events if isinstance(part, NoClaim)]
+    if reasons:
+        return [_nothing(f"no privacy claim: {reasons[0]}")]
+    plain = [part for part in events if isinstance(part, Event) and part.releases > 0]
+    for part in plain:
+        if math.isinf(getattr(part.sensitivity, "clip", 0.0)):
+            return [_nothing("clip='batch' bounds no single record's influence")]
+        if part.sigma == 0:
+            return [_nothing("no noise")]
+    eta = sum(part.sampling.overflow(part.releases) for part in plain)
+    bounds = []
+    alone = plain[0] if len(plain) == 1 else None
+    estimator = alone is not None and snapshot(alone)
+    if not (estimator and method in ("chain", "theorem_k")):
+        bounds.append(_composed([releases(part, method) for part in plain]))
+    if alone is not None and estimator and method != "reveal":
+        bounds.extend(_chained(alone, method))
+    if estimator and not bounds:
+        raise InputError(
+            f"method = {method!r} does not cover this estimator with sampling = "
+            f"{alone.sampling.scheme if alone else ''!r}: leave the method out."
+        )
+    return [_padded(bound, eta) for bound in bounds] if eta > 0 else bounds
+
+
+def _flat(event: Sequence) -> tuple[AnyEvent, ...]:
+    out: list[AnyEvent] = []
+    for part in event.events:
+        out.extend(_flat(part) if isinstance(part, Sequence) else (part,))
+    if any(isinstance(part, Phases) for part in out):
+        raise InputError(
+            "Phases inside a Sequence have no accountant: give each phase the whole sequence instead."
+        )
+    return tuple(out)
+
+
+def _nothing(why: str) -> Bound:
+    return Bound(lambda delta: math.inf, lambda eps: 1.0, why, "")
+
+
+def _composed(made: list[Release]) -> Bound:
+    """Everything in one privacy loss distribution, or in closed form where all is Gaussian."""
+    parts = [part for release in made for part in release.parts]
+    status = max((release.status for release in made), key="EDN".index, default="E")
+    names = " + ".join(dict.fromkeys(release.method for release in made)) or "nothing released"
+    if all(isinstance(part.profile, Gaussian) for part in parts):
+        mu = math.sqrt(sum(part.count * part.profile.reach**2 for part in parts))
+        return Bound(
+            lambda delta: float(gdp_eps(mu, delta)),
+            lambda eps: float(gdp_delta(mu, eps)),
+            f"{names}: GDP, closed form",
+            status,
+        )
+    sides = (False,) if all(part.profile.symmetric for part in parts) else (False, True)
+
+    def eps(delta: float) -> float:
+        return max(float(compose(parts, delta=delta, reverse=r).eps(delta)) for r in sides)
+
+    def delta(eps: float) -> float:
+        return max(float(compose(parts, eps=eps, reverse=r).delta(eps)) for r in sides)
+
+    return Bound(eps, delta, f"{names}: PLD", status)
+
+
+def _chained(event: Event, method: str | None) -> list[Bound]:
+    """The chain bound, and Theorem K where it was asked for."""
+    estimator, sampling, sigma = event.sensitivity, event.sampling, event.sigma
+    assert isinstance(estimator, Mean)
+    scheme, q, T = sampling.scheme, sampling.q, event.releases
+    out: list[Bound] = []
+    visible = not estimator.hidden and scheme in ("poisson", "without_replacement")
+    if visible and method in (None, "chain", "best"):
+        # without replacement the record's place is taken by another one, which doubles v
+        V = estimator.V(sampling) * (1 if scheme == "poisson" else 2) / sigma
+        chain = Chain(q, V, estimator.M(sampling) / sigma, T)
+        out.append(Bound(chain.eps, chain.delta, f"chain bound, {scheme}: PLD and GDP", "D"))
+    if scheme == "poisson" and method in ("theorem_k", "best"):
+        X, Y = estimator.X(sampling) / sigma, estimator.Y(sampling) / sigma
+        pair = [Part(theorem_k(q, X, Y), T)]
+        out.append(
+            Bound(
+                lambda delta: float(compose(pair, delta=delta).eps(delta)),
+                lambda eps: float(compose(pair, eps=eps).delta(eps)),
+                "Theorem K (new, not reviewed): PLD",
+                "N",
+            )
+        )
+    return out
+
+
+def _padded(bound: Bound, eta: float) -> Bound:
+    """``delta + (1 + e^eps) eta``: draws beyond the padded capacity lose records."""
+
+    def delta(eps: float) -> float:
+        return min(1.0, bound.delta(eps) + (1 + math.exp(min(eps, 700.0))) * eta)
+
+    def eps(delta: float) -> float:
+        trial = bound.eps(delta)
+        for _ in range(60):
+            trial = trial * (1 + 1e-7) + 1e-12
+            left = delta - (1 + math.exp(min(trial, 700.0))) * eta
+            if left <= 0:
+                return math.inf
+            proven = bound.eps(left)
+            if proven <= trial:
+                return proven
+            trial = proven
+        return math.inf
+
+    return Bound(eps, delta, f"{bound.method}, padded batches (eta = {eta:.2g})", bound.status)

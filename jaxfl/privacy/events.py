@@ -1,0 +1,312 @@
+"""What a run releases about one record: frozen, hashable descriptions that accountants read.
+
+An :class:`Event` is a Gaussian mechanism released again and again: how records are drawn, how much
+one record can move a release, the noise, how often.  Events compose one after the other
+(:class:`Sequence`) or over disjoint data (:class:`Phases`).  What cannot be described makes
+:class:`NoClaim`.
+
+Letters: m records of which b are drawn per release, clip G, noise sigma on the released *mean*,
+T releases.  Whoever draws more or fewer than b still divides by b.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any, Literal, TypeAlias
+
+from jaxfl.errors import InputError
+
+__all__ = [
+    "SCHEMES",
+    "AnyEvent",
+    "Event",
+    "Increments",
+    "LocalSteps",
+    "Mean",
+    "NoClaim",
+    "Phases",
+    "Sampling",
+    "Scheme",
+    "Sequence",
+    "batch_clipped",
+    "saga",
+    "scaled",
+    "sigmas",
+    "svrg",
+    "until",
+]
+
+Scheme: TypeAlias = Literal[
+    "full", "poisson", "without_replacement", "with_replacement", "shuffled", "single_pass"
+]
+SCHEMES: tuple[Scheme, ...] = (
+    "full",
+    "poisson",
+    "without_replacement",
+    "with_replacement",
+    "shuffled",
+    "single_pass",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How each release draws its records; the names are those of :mod:`jaxfl.sampling`.
+
+    ``slots`` is the capacity of a padded Poisson batch: a draw beyond it loses records, and the
+    chance of that is added to delta.
+    """
+
+    scheme: Scheme
+    m: int
+    b: float
+    slots: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.scheme not in SCHEMES:
+            raise InputError(
+                f"sampling = {self.scheme!r} is not known: use one of {', '.join(SCHEMES)}."
+            )
+        if not (self.m >= 1 and self.m == int(self.m)):
+            raise InputError(f"samples = {self.m!r} has to be a whole number of at least 1.")
+        if not self.b > 0:
+            raise InputError(f"batch = {self.b!r} has to be positive.")
+        if self.scheme != "with_replacement" and self.b > self.m:
+            raise InputError(
+                f"batch = {self.b!r} exceeds the {self.m} records: ask for at most {self.m}."
+            )
+        if self.scheme not in ("poisson", "full") and self.b != int(self.b):
+            raise InputError(
+                f"batch = {self.b!r} has to be whole where the number of records is fixed: "
+                "round it, or sample by Poisson."
+            )
+        if self.scheme == "full" and self.b != self.m:
+            raise InputError(
+                f"batch = {self.b!r} contradicts sampling = 'full', which draws all {self.m} records: "
+                "leave it out."
+            )
+
+    @property
+    def q(self) -> float:
+        return self.b / self.m
+
+    def overflow(self, releases: int) -> float:
+        """``T P[Bin(m, q) > slots]``."""
+        if self.slots is None or self.slots >= self.m or self.scheme != "poisson":
+            return 0.0
+        from scipy.special import bdtrc
+
+        return min(1.0, releases * float(bdtrc(self.slots, self.m, min(self.q, 1.0))))
+
+
+# --- what one record can do to one release -------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Mean:
+    """A weighting of clipped gradients.
+
+    A drawn record has norm at most ``G (over_b/b + over_m/m)`` in the estimate, an undrawn one
+    ``G undrawn/m``; the two differ by at most ``G over_b/b`` and average to ``G mean/m``.  ``hidden``:
+    the estimator remembers more than the transcript shows (a SAGA table remembers who was drawn).
+
+    =================  ======  ======  =======  ======
+    estimator          over_b  over_m  undrawn  hidden
+    =================  ======  ======  =======  ======
+    minibatch, full    1       0       0        no
+    SVRG               2       -1      1        no
+    SAGA               2       -1      1        yes
+    SPIDER difference  2       0       0        no
+    DP-SRM             2-g     0       0        no
+    =================  ======  ======  =======  ======
+    """
+
+    clip: float
+    over_b: float = 1.0
+    over_m: float = 0.0
+    undrawn: float = 0.0
+    mean: float = 1.0
+    hidden: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.clip > 0:
+            raise InputError(f"clip = {self.clip!r} has to be positive.")
+
+    def X(self, sampling: Sampling) -> float:
+        """The norm of a drawn record's share."""
+        return self.clip * (self.over_b / sampling.b + self.over_m / sampling.m)
+
+    def Y(self, sampling: Sampling) -> float:
+        """The norm of an undrawn record's share."""
+        return self.clip * self.undrawn / sampling.m
+
+    def V(self, sampling: Sampling) -> float:
+        """The norm of the difference between the two."""
+        return self.clip * self.over_b / sampling.b
+
+    def M(self, sampling: Sampling) -> float:
+        """The norm of a record's share averaged over the draw."""
+        return self.clip * self.mean / sampling.m
+
+
+def svrg(clip: float) -> Mean:
+    """``mean_B (clip grad f_j(x) - clip grad f_j(w)) + mean_j clip grad f_j(w)``, w a former x."""
+    return Mean(clip, over_b=2.0, over_m=-1.0, undrawn=1.0)
+
+
+def saga(clip: float) -> Mean:
+    """:func:`svrg` with a snapshot per record, taken when it was last drawn: hidden state."""
+    return dataclasses.replace(svrg(clip), hidden=True)
+
+
+def batch_clipped(batch: float, bound: float | None = None) -> Mean:
+    """The minibatch mean clipped as a whole: one record bounds nothing by itself.
+
+    With ``bound``, a bound on every record's gradient that does not depend on data, the influence of
+    one is ``bound/b``, since projection on a ball brings no two points further apart.
+    """
+    return Mean(math.inf if bound is None else bound)
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalSteps:
+    """Hu, Guo and Gong: tau noisy local steps per release, over shuffled epochs.
+
+    The server sees the mean of ``devices`` models, ``colluding`` of which it knows (1: no secure
+    aggregation).  ``convex``: the loss is convex and beta-smooth and eta <= 2/beta, without which
+    nothing is known of the sum but that it is made of private messages.  ``fresh``: every round
+    shuffles anew, so that a partial pass is a subset drawn at random.
+    """
+
+    clip: float
+    tau: int
+    devices: int = 1
+    colluding: int = 0
+    convex: bool = False
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.clip > 0:
+            raise InputError(f"clip = {self.clip!r} has to be positive.")
+        if self.tau < 1:
+            raise InputError(f"local_steps = {self.tau!r} has to be at least 1.")
+        if not 0 <= self.colluding < self.devices:
+            raise InputError(
+                f"colluding = {self.colluding!r} has to leave at least one of the {self.devices} devices."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Increments:
+    """mu^2-SGD: a record shifts every release from its own step on.
+
+    With S = G + 2LD a record of step t moves the later releases by at most 2 S each, more exactly by
+    ``2 (G + 2LD (t-1)/(t+1))``; ``exact`` uses the latter, which needs G and L proven for the loss.
+    ``machines``: the noise is on the mean over that many.
+    """
+
+    clip: float
+    smoothness: float = 0.0
+    diameter: float = 0.0
+    machines: int = 1
+    exact: bool = True
+
+    @property
+    def S(self) -> float:
+        return self.clip + 2 * self.smoothness * self.diameter
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """``releases`` times: draw, weigh, add N(0, sigma^2 I), show to the adversary."""
+
+    sampling: Sampling
+    sensitivity: Mean | LocalSteps | Increments
+    sigma: float
+    releases: int
+    unit: Literal["record", "client"] = "record"
+    adjacency: Literal["replace_one", "add_remove"] = "replace_one"
+    trust: Literal["local_transcript", "secure_sum", "trusted_server", "single_node"] = (
+        "local_transcript"
+    )
+
+    def __post_init__(self) -> None:
+        if not self.sigma >= 0:
+            raise InputError(f"sigma = {self.sigma!r} has to be a number that is not negative.")
+        if not (self.releases >= 0 and self.releases == int(self.releases)):
+            raise InputError(
+                f"rounds = {self.releases!r} has to be a whole number that is not negative."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Sequence:
+    """Events on the same data, in any order: privacy losses add."""
+
+    events: tuple[AnyEvent, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Phases:
+    """Events on disjoint data, one after the other: the worst counts, and delta does not add."""
+
+    events: tuple[AnyEvent, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class NoClaim:
+    """No event can be given; any number would be wrong."""
+
+    reason: str
+
+
+AnyEvent: TypeAlias = Event | Sequence | Phases | NoClaim
+
+
+def _plain(event: AnyEvent) -> Iterator[Event]:
+    if isinstance(event, Event):
+        yield event
+    elif isinstance(event, (Sequence, Phases)):
+        for part in event.events:
+            yield from _plain(part)
+
+
+def sigmas(event: AnyEvent) -> tuple[float, ...]:
+    """The noise of each plain event, in order."""
+    return tuple(part.sigma for part in _plain(event))
+
+
+def scaled(event: AnyEvent, factor: float) -> AnyEvent:
+    """The same with all noise multiplied."""
+    if isinstance(event, Event):
+        return dataclasses.replace(event, sigma=event.sigma * factor)
+    if isinstance(event, NoClaim):
+        return event
+    return dataclasses.replace(event, events=tuple(scaled(part, factor) for part in event.events))
+
+
+def until(event: AnyEvent, releases: int) -> AnyEvent:
+    """The event of the first so many releases.
+
+    Phases follow one another; the parts of a sequence are taken to advance in proportion, each
+    rounded up.
+    """
+    if isinstance(event, Event):
+        return dataclasses.replace(event, releases=releases)
+    if isinstance(event, NoClaim):
+        return event
+    lengths = [sum(part.releases for part in _plain(each)) for each in event.events]
+    total = max(1, sum(lengths))
+    parts: list[Any] = []
+    for part, length in zip(event.events, lengths, strict=True):
+        if isinstance(event, Phases):
+            parts.append(until(part, max(0, min(releases, length))))
+            releases -= length
+        else:
+            parts.append(until(part, math.ceil(releases * length / total)))
+    return dataclasses.replace(event, events=tuple(parts))

@@ -1,0 +1,156 @@
+"""Gaussian differential privacy in closed form, and conversions from zCDP and RDP.
+
+A mechanism is mu-GDP if it is no easier to tell apart on neighbouring data than N(0, 1) from
+N(mu, 1) [Dong, Roth, Su, 2022].  T releases of Gaussian noise sigma on a statistic of L2 sensitivity
+Delta are mu-GDP with ``mu = Delta sqrt(T) / sigma``, also when each release depends on the earlier
+ones.  Everything broadcasts over NumPy arrays, in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.errors import InputError
+
+__all__ = [
+    "ORDERS",
+    "bisect",
+    "check_delta",
+    "check_eps",
+    "gdp_delta",
+    "gdp_eps",
+    "gdp_mu",
+    "mask_rdp",
+    "rdp_eps",
+    "zcdp_eps",
+    "zcdp_rho",
+]
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Numbers: TypeAlias = float | Floats
+
+
+def check_delta(delta: float) -> float:
+    """delta in (0, 1), or a sentence about it."""
+    if not 0 < delta < 1:
+        raise InputError(f"delta = {delta!r} has to lie strictly between 0 and 1.")
+    return float(delta)
+
+
+def check_eps(eps: float) -> float:
+    """eps >= 0, or a sentence about it."""
+    if not eps >= 0:
+        raise InputError(f"eps = {eps!r} has to be a number that is not negative.")
+    return float(eps)
+
+
+def gdp_delta(mu: Numbers, eps: Numbers) -> Any:
+    """``delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)`` for eps >= 0.
+
+    Balle and Wang (2018), Theorem 8.  With the Mills ratio R of the normal law the second term is
+    ``phi(a) R(-b)``, so that nothing overflows; below a = 1 the first is ``phi(a) R(-a)``.
+    """
+    from scipy.special import erfcx, ndtr
+
+    mu, eps = np.asarray(mu, np.float64), np.asarray(eps, np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+        a, b = -eps / mu + mu / 2, -eps / mu - mu / 2
+        second = erfcx(-b / math.sqrt(2))
+        low = np.minimum(a, 1.0)
+        close = np.exp(-low * low / 2) / 2 * (erfcx(-low / math.sqrt(2)) - second)
+        far = ndtr(a) - np.exp(-a * a / 2) / 2 * second
+        delta = np.where(a < 1, close, far)
+    delta = np.where(mu == 0, 0.0, np.where(np.isinf(mu), 1.0, delta))
+    return np.maximum(delta, 0.0)[()]
+
+
+def gdp_eps(mu: Numbers, delta: Numbers) -> Any:
+    """The least eps >= 0 with ``gdp_delta(mu, eps) <= delta``, from above."""
+    mu, delta = np.broadcast_arrays(np.asarray(mu, np.float64), np.asarray(delta, np.float64))
+    safe = np.where(np.isinf(mu), 1.0, mu)
+    with np.errstate(divide="ignore"):
+        top = safe**2 / 2 + safe * np.sqrt(-2 * np.log(np.minimum(delta, 1.0))) + 1e-300
+    top = np.where(np.isfinite(top), top, 1e300)
+    eps = bisect(lambda e: gdp_delta(safe, e) <= delta, np.zeros_like(safe), top)
+    eps = np.where(gdp_delta(safe, 0.0) <= delta, 0.0, eps)
+    return np.where((delta <= 0) & (mu > 0) | np.isinf(mu), np.inf, eps)[()]
+
+
+def gdp_mu(eps: float, delta: float) -> float:
+    """The largest mu with ``gdp_delta(mu, eps) <= delta``: what a calibrated Gaussian may spend."""
+    check_eps(eps)
+    check_delta(delta)
+    high = 1.0
+    while gdp_delta(high, eps) <= delta:
+        high *= 2
+    return high - float(
+        bisect(lambda x: gdp_delta(high - x, eps) <= delta, np.zeros(()), np.asarray(high))
+    )
+
+
+def bisect(true_above: Callable[[Floats], Any], low: Floats, high: Floats, steps: int = 90) -> Any:
+    """Elementwise the least x in [low, high] for which a monotone condition holds, from above."""
+    low, high = np.array(low, np.float64), np.array(high, np.float64)
+    for _ in range(steps):
+        middle = low + (high - low) / 2
+        if np.all((middle == low) | (middle == high)):
+            break
+        holds = true_above(middle)
+        low, high = np.where(holds, low, middle), np.where(holds, middle, high)
+    return high
+
+
+def zcdp_eps(rho: Numbers, delta: Numbers) -> Any:
+    """``eps = rho + 2 sqrt(rho ln(1/delta))`` [Bun and Steinke, 2016, Proposition 1.3]."""
+    rho = np.asarray(rho, np.float64)
+    return (rho + 2 * np.sqrt(rho * np.log(1 / np.asarray(delta, np.float64))))[()]
+
+
+def zcdp_rho(eps: Numbers, delta: Numbers) -> Any:
+    """The rho at which :func:`zcdp_eps` gives eps: ``(sqrt(ln(1/delta) + eps) - sqrt(ln(1/delta)))^2``."""
+    log = np.log(1 / np.asarray(delta, np.float64))
+    return ((np.asarray(eps) / (np.sqrt(log + eps) + np.sqrt(log))) ** 2)[()]
+
+
+# Tenths up to 10.9, then whole numbers: the orders in common use, and some larger ones.
+ORDERS: tuple[float, ...] = (
+    *(1 + x / 10 for x in range(1, 100)),
+    *range(11, 64),
+    *(64, 80, 96, 128, 192, 256, 512, 1024),
+)
+
+
+def rdp_eps(rdp: Callable[[Floats], Floats], delta: float) -> tuple[float, float]:
+    """The least eps over :data:`ORDERS` a, and its order, where ``rdp(a)`` bounds the divergence.
+
+    ``eps = rdp(a) + ln((a-1)/a) - (ln delta + ln a)/(a-1)`` [Canonne, Kamath, Steinke, 2020,
+    Proposition 12].
+    """
+    check_delta(delta)
+    a = np.array(ORDERS, np.float64)
+    values = rdp(a) + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
+    best = int(np.argmin(values))
+    return max(0.0, float(values[best])), float(a[best])
+
+
+def mask_rdp(p: float, mu: float, rounds: int) -> Callable[[Floats], Floats]:
+    """RDP of T rounds of which each shows a coordinate with probability p, under a public mask.
+
+    ``T/(a-1) ln(1 - p + p e^{(a-1) a mu^2/2})``: averaged over masks, e^{(a-1) divergence} is convex
+    in how the sensitivity mu is spread over coordinates, so all of it in one is the worst.  Scaling
+    the divergence by p instead is wrong: a canary in one coordinate realises more.
+    """
+    if not 0 < p <= 1:
+        raise InputError(f"mask = {p!r} is the chance to keep a coordinate: give one in (0, 1].")
+
+    def rdp(a: Floats) -> Floats:
+        shown = math.log(p) + a * (a - 1) * mu * mu / 2
+        hidden = math.log1p(-p) if p < 1 else -math.inf
+        return np.asarray(rounds / (a - 1) * np.logaddexp(hidden, shown), np.float64)
+
+    return rdp

@@ -1,0 +1,93 @@
+"""Estimators that a record enters in every release, drawn or not: SVRG and SAGA.
+
+The estimate is ``mean + (B - q) v`` with B the record's coin, ``|v| <= V``, while the record's share
+of the mean is at most M.  Three bounds:
+
+* :class:`Chain` [D]: P -> its mean -> the neighbour's mean -> Q.  The outer steps compare a scalar
+  mixture with N(0), the middle one is a Gaussian mechanism, and the three (eps, delta) are chained.
+  Needs v to be known from the transcript (SVRG); not for SAGA.
+* :class:`jaxfl.privacy.profiles.Shown` [D]: show the adversary the record's own coins, which do not
+  depend on data; what remains is Gaussian, and ``delta <= E_K delta_GDP(sqrt(K (2X)^2 + (T-K) (2Y)^2))``
+  with K ~ Bin(T, q) by joint convexity.
+* :func:`jaxfl.privacy.profiles.theorem_k` [N].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxfl.privacy.gaussian import Floats, gdp_eps
+from jaxfl.privacy.pld import Curve, Part, compose
+from jaxfl.privacy.profiles import Split
+
+__all__ = ["Chain", "root"]
+
+
+class Chain(NamedTuple):
+    """``eps = e1 + e2 + e3``, ``delta = d1 + e^{e1} d2 + e^{e1+e2} d3``.
+
+    Steps 1 and 3 compose ``{-qV with 1-q, (1-q)V with q}`` against N(0) and back T times, step 2 is
+    mu-GDP with ``mu = 2 M sqrt(T)``; V and M in units of the noise.
+    """
+
+    q: float
+    V: float
+    M: float
+    rounds: int
+
+    @property
+    def mu(self) -> float:
+        return 2 * self.M * math.sqrt(self.rounds)
+
+    def eps(self, delta: float) -> float:
+        """The best eps over how delta is shared out."""
+        part = [Part(Split(self.q, self.V), self.rounds)]
+        there = compose(part, delta=delta / 3)
+        eps = float(gdp_eps(self.mu, delta / 3)) + 2 * float(there.eps(delta / 3))
+        back = compose(part, delta=max(delta * math.exp(-min(eps, 500.0)), 1e-290), reverse=True)
+        return _shared(there, back, self.mu, delta)
+
+    def delta(self, eps: float) -> float:
+        """The least delta at which :meth:`eps` falls to eps."""
+        return root(self.eps, eps)
+
+
+def _shared(there: Curve, back: Curve, mu: float, delta: float) -> float:
+    """The least ``e1 + e2 + e3`` over shares of delta for steps 1 and 3, by zooming in."""
+
+    def total(first: Floats, last: Floats) -> Floats:
+        e1 = there.eps(first * delta)
+        e2 = gdp_eps(mu, np.exp(-e1) * (1 - first - last) * delta)
+        e3 = back.eps(np.exp(-np.minimum(e1 + e2, 690.0)) * last * delta)
+        value: Floats = e1 + e2 + e3
+        return np.where(np.isnan(value), np.inf, value)
+
+    best, at, width = math.inf, (math.log(1e-3), math.log(1e-3)), math.log(480.0)
+    for _ in range(7):
+        steps = np.linspace(-width, width, 13)
+        first, last = (
+            s.ravel() for s in np.meshgrid(*(np.exp(np.minimum(c + steps, -0.73)) for c in at))
+        )
+        values = total(first, last)
+        k = int(np.argmin(values))
+        if values[k] <= best:
+            best, at = float(values[k]), (math.log(first[k]), math.log(last[k]))
+        width *= 0.4
+    return best
+
+
+def root(eps_of: Callable[[float], float], eps: float) -> float:
+    """The delta at which a decreasing ``eps_of(delta)`` meets eps, from above, to 1e-6 relative."""
+    low, high = math.log(1e-280), 0.0
+    guess = math.log(1e-6)
+    while high - low > 1e-6:
+        if eps_of(math.exp(guess)) <= eps:
+            high = guess
+        else:
+            low = guess
+        guess = (low + high) / 2
+    return math.exp(high)

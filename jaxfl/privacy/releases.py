@@ -1,0 +1,200 @@
+"""From an event to the releases that an accountant composes."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from jaxfl.errors import InputError
+from jaxfl.privacy.events import Event, Increments, LocalSteps, Mean
+from jaxfl.privacy.pld import Part
+from jaxfl.privacy.profiles import (
+    Gaussian,
+    Shown,
+    WithoutReplacement,
+    WithReplacement,
+    poisson,
+    poisson_add_remove,
+)
+
+__all__ = ["METHODS", "Release", "increments_shift", "releases", "snapshot"]
+
+METHODS: tuple[str, ...] = ("chain", "reveal", "theorem_k", "best", "ceil")
+
+
+class Release(NamedTuple):
+    """Parts to compose, by which argument, and its status."""
+
+    parts: tuple[Part, ...]
+    method: str
+    status: str
+
+
+def snapshot(event: Event) -> bool:
+    """Whether a record enters releases for which it was not drawn."""
+    estimator = event.sensitivity
+    drawn_only = not isinstance(estimator, Mean) or estimator.undrawn == estimator.over_m == 0
+    return not drawn_only and not _whole(event)
+
+
+def _whole(event: Event) -> bool:
+    sampling = event.sampling
+    return sampling.scheme == "full" or (
+        sampling.b == sampling.m and sampling.scheme in ("poisson", "without_replacement", "shuffled")
+    )
+
+
+def releases(event: Event, method: str | None = None) -> Release:
+    """The releases of one event."""
+    if isinstance(event.sensitivity, Increments):
+        return _increments(event, event.sensitivity)
+    if isinstance(event.sensitivity, LocalSteps):
+        return _local_steps(event, event.sensitivity, method)
+    if snapshot(event):
+        return _revealed(event, event.sensitivity)
+    return _drawn(event, event.sensitivity, method)
+
+
+def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
+    """A record matters where it is drawn, and nowhere else."""
+    sampling, T = event.sampling, event.releases
+    scheme, q, m = sampling.scheme, sampling.q, sampling.m
+    g = estimator.X(sampling) / event.sigma
+    both = 2.0 if event.adjacency == "replace_one" else 1.0
+    if _whole(event):
+        return Release((Part(Gaussian(both * g * math.sqrt(T)), 1),), "Gaussian releases", "E")
+    if scheme == "poisson":
+        profile = poisson(q, g) if both == 2 else poisson_add_remove(q, g)
+        return Release((Part(profile, T),), "Poisson sampling", "E")
+    if scheme == "single_pass":
+        if T * sampling.b > m:
+            raise InputError(
+                f"rounds = {T} of {sampling.b:g} records each are more than one pass over {m} records: "
+                f"ask for at most {int(m // sampling.b)}, or for sampling = 'shuffled'."
+            )
+        return Release((Part(Gaussian(both * g), 1),), "every record released once", "E")
+    if both == 1:
+        raise InputError(
+            f"sampling = {scheme!r} draws a fixed number of records, which adding a record changes: "
+            "use adjacency = 'replace_one'."
+        )
+    if scheme == "without_replacement":
+        return Release((Part(WithoutReplacement(q, g), T),), "sampling without replacement", "D")
+    if scheme == "with_replacement":
+        b = int(sampling.b)
+        return Release((Part(WithReplacement(b, m, g), T),), "sampling with replacement", "D")
+    return _epochs(m, int(sampling.b), T, 1, g, method)
+
+
+def _epochs(m: int, b: int, rounds: int, times: int, g: float, method: str | None) -> Release:
+    """``times`` runs of ``rounds`` releases over shuffled epochs.
+
+    An epoch of floor(m/b) releases uses a record at most once [parallel composition]; part of an
+    epoch, or one that leaves m mod b records out, uses it with a probability p that does not depend
+    on data: sampling without replacement at rate p, since the record's place may be revealed.
+    ``method="ceil"`` counts that as a whole pass.
+    """
+    length = m // b
+    whole, rest = divmod(rounds, length)
+    cover, p = length * b / m, rest * b / m
+    once = cover == 1 or method == "ceil"
+    if method == "ceil":
+        whole, rest = whole + (rest > 0), 0
+    parts = []
+    if whole:
+        if once:
+            parts.append(Part(Gaussian(2 * g * math.sqrt(whole * times)), 1))
+        else:
+            parts.append(Part(WithoutReplacement(cover, g), whole * times))
+    if rest:
+        parts.append(Part(WithoutReplacement(p, g), times))
+    exact = once and not rest
+    name = "shuffled epochs" if exact else "shuffled epochs, partial passes as random subsets"
+    return Release(tuple(parts), name, "E" if exact else "D")
+
+
+def _revealed(event: Event, estimator: Mean) -> Release:
+    """The record's coins shown: a Gaussian shift of 2X where it is drawn, of 2Y where not.
+
+    With replacement, k draws move the estimate by at most ``2G (over_b k/b + over_m/m)``.
+    """
+    if event.adjacency != "replace_one":
+        raise InputError(
+            "adjacency = 'add_remove' has no accountant for estimators with snapshots: "
+            "use 'replace_one'."
+        )
+    sampling, T, s = event.sampling, event.releases, event.sigma
+    scheme, q = sampling.scheme, sampling.q
+    X, Y = 2 * estimator.X(sampling) / s, 2 * estimator.Y(sampling) / s
+    if scheme in ("poisson", "without_replacement"):
+        parts = (Part(Shown((1 - q, q), (Y, X)), T),)
+    elif scheme == "with_replacement":
+        b, m = int(sampling.b), sampling.m
+        k, pi, lost = WithReplacement(b, m, 1.0).counts
+        over = estimator.over_m / m
+        shifts = 2 * estimator.clip * (estimator.over_b * k / b + over) / s
+        weights = (float(1 - pi.sum() - lost), *pi.tolist(), lost)
+        parts = (Part(Shown(weights, (Y, *shifts.tolist(), 2 * X * b)), T),)
+    elif scheme == "shuffled":
+        K = min(T, math.ceil(T / (sampling.m // int(sampling.b))))
+        parts = (Part(Gaussian(math.sqrt(K * X * X + (T - K) * Y * Y)), 1),)
+    else:
+        raise InputError(
+            f"sampling = {scheme!r} does not fit an estimator that reads all records in every round: "
+            "use 'poisson'."
+        )
+    return Release(parts, f"coins revealed, {scheme}", "D")
+
+
+# --- one family each -----------------------------------------------------------------------------
+
+
+def increments_shift(estimator: Increments, steps: int) -> float:
+    """The L2 norm over all releases of what one record can shift.
+
+    ``max_t 2 (G + 2LD (t-1)/(t+1)) sqrt(T - t + 1)``, or ``2 S sqrt(T)``; over ``machines``.
+    """
+    G, LD = estimator.clip, estimator.smoothness * estimator.diameter
+    if not estimator.exact:
+        return 2 * estimator.S * math.sqrt(steps) / estimator.machines
+    most = max(
+        (G + 2 * LD * (t - 1) / (t + 1)) ** 2 * (steps - t + 1) for t in range(1, steps + 1)
+    )
+    return 2 * math.sqrt(most) / estimator.machines
+
+
+def _increments(event: Event, estimator: Increments) -> Release:
+    mu = increments_shift(estimator, event.releases) / event.sigma
+    name = "weighted increments, each record once" + (", exact shift" if estimator.exact else "")
+    return Release((Part(Gaussian(mu), 1),), name, "D" if estimator.exact else "E")
+
+
+def _local_steps(event: Event, steps: LocalSteps, method: str | None) -> Release:
+    """Hu et al.: what the sum of r noisy models hides, where it is known to hide more than one's own.
+
+    One step: the sum carries r noises.  Several steps of a convex smooth loss, at most one use of a
+    record per round: amplification by iteration, a record used at step s of tau is
+    ``2G^2/(gamma^2 sigma^2 (tau - s + r - 1))``-zCDP, worst at the last [Feldman, Mironov, Talwar,
+    Thakurta, 2018; Gaussian by shifted interpolation, Bok, Su, Altschuler, 2024].  Otherwise each
+    message by itself, of which the sum is a function.
+    """
+    sampling, tau, rounds = event.sampling, steps.tau, event.releases
+    if sampling.scheme != "shuffled":
+        raise InputError(
+            f"sampling = {sampling.scheme!r} does not describe local steps over epochs: use 'shuffled'."
+        )
+    m, b = sampling.m, int(sampling.b)
+    g = steps.clip / b / event.sigma
+    r = steps.devices - steps.colluding
+    times, length = (rounds, tau) if steps.fresh else (1, rounds * tau)
+    if r > 1 and tau == 1:
+        made = _epochs(m, b, length, times, g / math.sqrt(r), method)
+        return made._replace(method=f"secure sum of {r} noises, {made.method}")
+    once = tau <= m // b and (steps.fresh or (m // b) % tau == 0)
+    if r > 1 and steps.convex and once:
+        made = _epochs(m, b, length, times, g / math.sqrt(r), "ceil")
+        name = f"secure sum of {r}, amplification by iteration, {made.method}"
+        return made._replace(method=name, status="D")
+    made = _epochs(m, b, length, times, g, method)
+    why = "" if r == 1 else "secure sum unproved here, messages by themselves, "
+    return made._replace(method=why + made.method)

@@ -1,0 +1,234 @@
+"""A run as labelled arrays, and as one portable file.
+
+Files are netCDF3, which every netCDF reader opens.  It has no 64-bit integers, so totals are
+float64 and refused where float64 would round them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.checkpoint import replace
+from jaxfl.errors import InputError
+
+if TYPE_CHECKING:
+    import xarray
+
+    from jaxfl.run import Run
+
+__all__ = ["check_name", "config", "dataset", "load", "privacy", "save"]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+FORMAT = 1
+EXACT = 2**53  # whole numbers up to here are exact in float64
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@+-]*")
+
+# name: (unit, what it is); "1" is a pure number
+LABELS = {
+    "round": ("round", "communication round"),
+    "client": ("1", "client"),
+    "coordinate": ("1", "coordinate of the model"),
+    "loss": ("1", "training loss, mean over clients"),
+    "grad_norm_sq": ("1", "squared norm of the full gradient"),
+    "client_loss": ("1", "training loss of each client"),
+    "worst_client_loss": ("1", "training loss of the worst client"),
+    "accuracy": ("1", "training accuracy, mean over clients"),
+    "client_accuracy": ("1", "training accuracy of each client"),
+    "worst_client_accuracy": ("1", "training accuracy of the worst client"),
+    "test_loss": ("1", "test loss"),
+    "test_accuracy": ("1", "test accuracy"),
+    "utility": ("1", "running average of the squared norm of the full gradient"),
+    "messages": ("message", "messages sent by all clients so far"),
+    "coordinates": ("1", "coordinates in these messages so far, where only some are sent"),
+    "gradients": ("gradient", "per-example gradients evaluated so far"),
+    "uplink_bits": ("bit", "bits sent by all clients so far"),
+    "downlink_bits": ("bit", "bits sent to all clients so far"),
+    "x": ("1", "the model, flat"),
+}
+OWN = ("round", "client", "coordinate", "utility", "messages", "coordinates", "gradients",
+       "uplink_bits", "downlink_bits", "x")  # fmt: skip
+
+
+def dataset(run: Run) -> xarray.Dataset:
+    """Metrics, running totals and the final model of a run.
+
+    Dimensions: ``round`` (those at which metrics were taken), ``client``, ``coordinate``.
+    ``utility`` is what the papers plot, the average of ``grad_norm_sq`` over the evaluated rounds
+    so far; totals count from the start, all clients together.  Every variable has ``units`` and
+    ``long_name``; :func:`config` reads the rest: numbers with their sources, settings, times.
+    """
+    import xarray
+
+    data: dict[str, tuple[tuple[str, ...], Array]] = {}
+    for name, values in run.metrics.items():
+        check_name(name)
+        data[name] = (_dims(name, values.shape, run.facts.n), _portable(name, values))
+    total = np.cumsum(run.metrics["grad_norm_sq"], dtype=np.float64)
+    data["utility"] = (("round",), total / np.arange(1, len(total) + 1))
+    spent = [_totals(run, counts) for counts in run.log.counts]
+    for name in spent[0]:
+        data[name] = (("round",), _exact(name, [row[name] for row in spent]))
+    data["x"] = (("coordinate",), _portable("x", run.x))
+    coords = {
+        "round": ("round", np.asarray(run.log.rounds, np.int32)),
+        "client": ("client", np.arange(run.facts.n, dtype=np.int32)),
+        "coordinate": ("coordinate", np.arange(run.x.size, dtype=np.int32)),
+    }
+    out = xarray.Dataset(data, coords, {"config": json.dumps(_config(run), ensure_ascii=False)})
+    for key in out.variables:
+        units, words = LABELS.get(str(key), ("1", str(key).replace("_", " ")))
+        out[key].attrs.update(units=units, long_name=words)
+    out["utility"].attrs["comment"] = "average over the evaluated rounds so far, round 0 included"
+    return out
+
+
+def check_name(name: str) -> None:
+    """Refuse a metric whose name a result file cannot hold."""
+    if name in OWN or not NAME.fullmatch(name):
+        raise InputError(
+            f"A metric cannot be called {name!r}: use letters, digits and _, and none of "
+            f"{', '.join(OWN)}."
+        )
+
+
+def config(ds: xarray.Dataset) -> dict[str, Any]:
+    """What a result says of itself: numbers with sources, facts, settings, times, how it ended.
+
+    Numbers that are not finite are the strings "inf", "-inf" and "nan"; ``float`` reads them.
+    """
+    out: dict[str, Any] = json.loads(ds.attrs["config"])
+    return out
+
+
+def privacy(about: Mapping[str, Any], rounds: int) -> str:
+    """What the :func:`config` of a run of so many rounds lets us say of its privacy, in words."""
+    values, settings = about["values"], about["settings"]
+    if settings["parts"].get("mechanism") == "none" or float(values.get("sigma", 1)) == 0:
+        return "not private: no noise"
+    if not settings["per_record"]:
+        return "no per-record privacy guarantee (clip='batch')"
+    if "eps" not in values:
+        return "no privacy claimed"
+    planned = int(values["rounds"])
+    part = f" for the first {planned} of {rounds} rounds" if rounds > planned else ""
+    return (
+        f"eps = {float(values['eps']):.4g}, delta = {float(values['delta']):.3g}{part}: claimed by the "
+        "paper's formula, not yet proven by an accountant"
+    )
+
+
+def save(ds: xarray.Dataset, path: str | Path) -> Path:
+    """Write a result to one file, whole or not at all."""
+    path = Path(path)
+    plain = ds.copy()
+    for variable in plain.variables.values():
+        variable.encoding = {"_FillValue": None}
+    content = plain.to_netcdf(engine="scipy", format="NETCDF3_64BIT")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace(path, lambda file: file.write(content))
+    return path
+
+
+def load(path: str | Path) -> xarray.Dataset:
+    """Read a result that :func:`save` wrote."""
+    import xarray
+
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"There is no result file {str(path)!r}.") from None
+    except OSError as error:
+        raise InputError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from None
+    if content[:3] != b"CDF":
+        raise InputError(f"{str(path)!r} is not a result file of jaxfl, which is netCDF3.")
+    try:
+        out = xarray.load_dataset(io.BytesIO(content), engine="scipy")
+    except Exception:
+        raise InputError(f"{str(path)!r} is damaged or cut short: write it again.") from None
+    try:
+        form = config(out)["format"]
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{str(path)!r} is a netCDF file, but no result of jaxfl.") from None
+    if form != FORMAT:
+        raise InputError(
+            f"{str(path)!r} has result format {form}, and this version reads {FORMAT}."
+        )
+    return out
+
+
+# --- pieces --------------------------------------------------------------------------------------
+
+
+def _dims(name: str, shape: tuple[int, ...], n: int) -> tuple[str, ...]:
+    """The rounds first, then clients where the name says so, else axes of the metric's own."""
+    if name.startswith("client_") and shape[1:] == (n,):
+        return "round", "client"
+    return "round", *(f"{name}_{axis}" for axis in range(len(shape) - 1))
+
+
+def _portable(name: str, values: Array) -> Array:
+    """The same numbers in a type that the file format has."""
+    kind = values.dtype
+    if kind == np.bool_:
+        return values.astype(np.int8)
+    if jnp.issubdtype(kind, jnp.integer):
+        narrow = values.astype(np.int32)
+        return narrow if np.array_equal(narrow, values) else _exact(name, values)
+    if jnp.issubdtype(kind, jnp.floating):
+        return values if kind in (np.float32, np.float64) else values.astype(np.float32)
+    raise InputError(f"Metric {name!r} has dtype {kind}: make it return real numbers.")
+
+
+def _exact(name: str, values: Any) -> Array:
+    most = np.max(np.abs(np.asarray(values)), initial=0)
+    if most > EXACT:
+        raise InputError(
+            f"{name} reaches {most:.6g}, beyond 2**53, where a result file would round it."
+        )
+    return np.asarray(values, np.float64)
+
+
+def _totals(run: Run, counts: Mapping[str, int]) -> dict[str, float]:
+    from jaxfl.run import totals
+
+    spent = dict(totals(run.cost, counts))
+    return {"messages": spent.pop("clients"), **spent}
+
+
+def _config(run: Run) -> dict[str, Any]:
+    about = {
+        "format": FORMAT,
+        "values": run.values,
+        "sources": run.sources,
+        "facts": run.facts._asdict(),
+        "settings": run.settings,
+        "seconds": run.seconds,
+        "compile_seconds": run.compile_seconds,
+        "ended": run.ended,
+    }
+    plain: dict[str, Any] = _plain(about)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """What strict JSON can hold."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numbers and arrays of NumPy and JAX
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,176 @@
+"""Figures: there, not blank, the same each time, and honest about privacy and divergence."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import xarray
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from rows import a_problem
+
+import jaxfl
+from jaxfl import plots, results
+
+
+@pytest.fixture(scope="module")
+def ds() -> xarray.Dataset:
+    run = jaxfl.simulate(
+        "soteriafl_sgd", a_problem(), jax.random.key(0), 24, batch=4, k=3, lr=0.3, eps=20.0
+    )
+    return run.dataset()
+
+
+def changed(ds: xarray.Dataset, **about: Any) -> xarray.Dataset:
+    """The same result with another history."""
+    out = ds.copy(deep=True)
+    out.attrs["config"] = json.dumps(results.config(ds) | about)
+    return out
+
+
+def words(figure: Figure) -> str:
+    """All text of a figure."""
+    from matplotlib.text import Text
+
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+@pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg", ".PNG"])
+def test_files_are_written_and_always_the_same(
+    ds: xarray.Dataset, suffix: str, tmp_path: Path
+) -> None:
+    one, two = tmp_path / "new" / f"a{suffix}", tmp_path / f"b{suffix}"
+    plots.curves(ds, [one, two])
+    again = tmp_path / f"c{suffix}"
+    plots.curves(ds, str(again))
+    assert one.read_bytes() == two.read_bytes() == again.read_bytes()
+    assert len(one.read_bytes()) > 10_000
+    assert [path.name for path in one.parent.iterdir()] == [one.name]
+
+
+def test_pictures_are_not_blank(ds: xarray.Dataset, tmp_path: Path) -> None:
+    plots.curves(ds, tmp_path / "a.png")
+    pixels = imread(tmp_path / "a.png")[:, :, :3]
+    assert pixels.shape[0] > 900
+    assert pixels.shape[1] > 1200
+    for color in plots.PALETTE[:2]:
+        rgb = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        assert (np.abs(pixels - rgb).max(axis=2) < 0.01).sum() > 1000
+
+
+def test_labels_of_one_result(ds: xarray.Dataset, tmp_path: Path) -> None:
+    text = words(plots.curves(ds, tmp_path / "a.png"))
+    for expected in (
+        "soteriafl_sgd: logistic on data, n = 5 clients, ε = 20, noise σ = ",
+        "training loss",
+        "squared gradient norm",
+        "communication round",
+        "bits sent by all clients so far (kbit)",
+        "worst client",
+        "running average",
+        "claimed by the paper's formula, not yet proven by an accountant",
+    ):
+        assert expected in text
+    assert "a title of mine" in words(plots.curves(ds, tmp_path / "a.png", title="a title of mine"))
+
+
+def test_data_are_drawn_as_they_are(ds: xarray.Dataset, tmp_path: Path) -> None:
+    figure = plots.curves(ds, tmp_path / "a.png")
+    for ax, x, name in zip(
+        figure.axes,
+        ("round", "uplink_bits", "round", "uplink_bits"),
+        ("loss", "loss", "grad_norm_sq", "grad_norm_sq"),
+        strict=True,
+    ):
+        line = ax.get_lines()[-1]
+        np.testing.assert_array_equal(line.get_ydata(), ds[name])
+        scale = 1000 if x == "uplink_bits" else 1
+        np.testing.assert_allclose(line.get_xdata(), ds[x] / scale)
+
+
+def test_several_results(ds: xarray.Dataset, tmp_path: Path) -> None:
+    other = changed(ds)
+    other["uplink_bits"] = other["uplink_bits"] * 40
+    other["grad_norm_sq"] = other["grad_norm_sq"] / 1000
+    pairs = [("SoteriaFL", ds), ("LDP", other), *((f"run {i}", ds) for i in range(8))]
+    figure = plots.curves(pairs, tmp_path / "a.png")
+    text = words(figure)
+    assert "logistic on data, n = 5 clients" in text
+    assert "soteriafl_sgd" not in text
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    assert [t.get_text() for t in legend.get_texts()] == [label for label, _ in pairs]
+    styles = {(line.get_color(), str(line.get_linestyle())) for line in figure.axes[0].get_lines()}
+    assert len(styles) == len(pairs)
+    assert figure.axes[3].get_xscale() == figure.axes[3].get_yscale() == "log"
+    assert figure.axes[2].get_xscale() == "linear"
+
+
+def test_no_claim_without_a_guarantee(ds: xarray.Dataset, tmp_path: Path) -> None:
+    about = results.config(ds)
+    batch = changed(ds, settings=about["settings"] | {"per_record": False})
+    text = words(plots.curves(batch, tmp_path / "a.png"))
+    assert "no per-record privacy guarantee (clip='batch')" in text
+    assert "ε" not in text
+
+    parts = about["settings"]["parts"] | {"mechanism": "none"}
+    open_ = changed(ds, settings=about["settings"] | {"parts": parts})
+    text = words(plots.curves([("a", ds), ("b", open_)], tmp_path / "a.png"))
+    assert "not private: no noise (b)" in text
+
+    extended = changed(ds, values=about["values"] | {"rounds": 10})
+    assert "for the first 10 of 24 rounds" in words(plots.curves(extended, tmp_path / "a.png"))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("first", [1, 9])
+def test_divergence_ends_in_a_cross(
+    ds: xarray.Dataset, bad: float, first: int, tmp_path: Path
+) -> None:
+    ended = f"diverged: the loss is not finite from round {first} on"
+    lost = changed(ds, ended=ended)
+    for name in ("loss", "worst_client_loss", "grad_norm_sq", "utility"):
+        lost[name].values[first:] = bad
+        lost[name].values[first - 1] = 1e30 if first > 1 else lost[name].values[0]
+    for data in (lost, [("fine", ds), ("lost", lost)]):
+        figure = plots.curves(data, tmp_path / "a.png")
+        assert ended in words(figure)
+        for ax in figure.axes:
+            crosses = [line for line in ax.get_lines() if line.get_marker() == "X"]
+            assert crosses
+            assert np.ravel(ax.get_lines()[-1].get_ydata())[-1] < 1e6
+
+
+def test_one_evaluation_is_a_dot(ds: xarray.Dataset, tmp_path: Path) -> None:
+    figure = plots.curves(ds.isel(round=[0]), tmp_path / "a.png")
+    assert "o" in {line.get_marker() for line in figure.axes[0].get_lines()}
+
+
+def test_mistakes_get_one_sentence(ds: xarray.Dataset, tmp_path: Path) -> None:
+    with pytest.raises(jaxfl.InputError, match=r"a\.jpg"):
+        plots.curves(ds, tmp_path / "a.jpg")
+    with pytest.raises(jaxfl.InputError, match="0 results"):
+        plots.curves([], tmp_path / "a.png")
+    with pytest.raises(jaxfl.InputError, match="called 'same'"):
+        plots.curves([("same", ds), ("same", ds)], tmp_path / "a.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_global_state(ds: xarray.Dataset, tmp_path: Path) -> None:
+    """No pyplot, no backend, no settings changed."""
+    results.save(ds, tmp_path / "a.nc")
+    code = (
+        "import sys, jaxfl, matplotlib\n"
+        "from jaxfl import plots\n"
+        "before = dict(matplotlib.rcParams)\n"
+        "plots.curves(jaxfl.load('a.nc'), ['a.png', 'a.svg'])\n"
+        "assert dict(matplotlib.rcParams) == before\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    environment = {"PYTHONPATH": str(Path(jaxfl.__file__).parents[1]), "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)

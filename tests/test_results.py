@@ -1,0 +1,163 @@
+"""Results: labelled, exact on disk, and refused in one sentence where they are no results."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import a_problem
+
+import jaxfl
+from jaxfl import results
+
+
+def shares(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
+    return jnp.stack([jnp.max(x), jnp.min(x)])
+
+
+def active(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
+    return jnp.sum(x != 0)
+
+
+def half(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
+    return jnp.mean(x).astype(jnp.bfloat16)
+
+
+def above(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
+    return jnp.mean(x) > 0
+
+
+@pytest.fixture(scope="module")
+def run() -> jaxfl.Run:
+    return jaxfl.simulate(
+        "soteriafl_sgd",
+        a_problem(),
+        jax.random.key(1),
+        11,
+        eval_every=4,
+        metrics={"shares": shares, "active": active, "half": half, "above": above},
+        batch=4,
+        k=3,
+        lr=0.2,
+    )
+
+
+def test_labels_and_dimensions(run: jaxfl.Run) -> None:
+    ds = run.dataset()
+    assert ds["round"].values.tolist() == [0, 4, 8, 11]
+    assert ds["loss"].dims == ds["uplink_bits"].dims == ds["active"].dims == ("round",)
+    assert ds["client_loss"].dims == ("round", "client")
+    assert ds["shares"].dims == ("round", "shares_0")
+    assert ds["x"].dims == ("coordinate",)
+    for name in ds.variables:
+        assert ds[name].attrs["units"]
+        assert ds[name].attrs["long_name"]
+    np.testing.assert_array_equal(ds["x"], run.x)
+    np.testing.assert_array_equal(ds["loss"], run.metrics["loss"])
+
+
+def test_utility_is_the_running_average(run: jaxfl.Run) -> None:
+    ds = run.dataset()
+    g = run.metrics["grad_norm_sq"].astype(np.float64)
+    for i in range(len(g)):
+        assert ds["utility"].values[i] == pytest.approx(g[: i + 1].mean(), rel=1e-12)
+
+
+def test_totals_are_the_runs(run: jaxfl.Run) -> None:
+    last = run.dataset().isel(round=-1)
+    for name, value in run.totals.items():
+        assert float(last["messages" if name == "clients" else name]) == value
+    assert run.dataset()["uplink_bits"].values[0] == 0
+
+
+def test_config_says_how_to_make_it_again(run: jaxfl.Run) -> None:
+    about = results.config(run.dataset())
+    assert about["values"]["k"] == 3
+    assert about["sources"]["k"] == "given"
+    assert about["settings"]["versions"]["jax"] == jax.__version__
+    assert about["settings"]["key"] == [0, 1]
+    assert about["facts"]["n"] == 5
+    assert about["ended"] == "finished"
+    assert about["seconds"] >= about["compile_seconds"] > 0
+
+
+def test_round_trip_is_exact(run: jaxfl.Run, tmp_path: Path) -> None:
+    ds = run.dataset()
+    ds["loss"].values[2] = np.nan
+    ds["worst_client_loss"].values[1] = -np.inf
+    path = run.save(tmp_path / "deeper" / "run.nc")
+    results.save(ds, path)
+    back = jaxfl.load(path)
+    assert back.identical(ds)
+    for name in ds.variables:
+        assert back[name].dtype == ds[name].dtype
+        assert back[name].values.tobytes() == ds[name].values.tobytes()
+    assert [p.name for p in path.parent.iterdir()] == ["run.nc"]
+
+
+def test_numbers_that_are_not_finite_stay_json(run: jaxfl.Run) -> None:
+    values = {**run.values, "eps": float("inf"), "batch": np.float32(4)}
+    about = results.config(dataclasses.replace(run, values=values).dataset())
+    assert about["values"]["eps"] == "inf"
+    assert float(about["values"]["eps"]) == np.inf
+    assert about["values"]["batch"] == 4.0
+
+
+def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
+    log = jaxfl.run.Log(run.log.rounds, run.log.metrics, run.log.counts)
+    log.counts[-1] = {**log.counts[-1], "gradients": 2**53 + 1}
+    with pytest.raises(jaxfl.InputError, match=r"gradients reaches 9\.0072e\+15"):
+        dataclasses.replace(run, log=log).dataset()
+
+
+@pytest.mark.parametrize("name", ["utility", "x", "a/b", "", "2nd"])
+def test_metric_names_that_files_cannot_hold(name: str) -> None:
+    with pytest.raises(jaxfl.InputError, match=f"called '{name}'"):
+        results.check_name(name)
+
+
+def test_a_file_cut_short_is_never_read(run: jaxfl.Run, tmp_path: Path) -> None:
+    path = run.save(tmp_path / "run.nc")
+    content = path.read_bytes()
+    for end in [*range(0, len(content) - 1, 41), len(content) - 1]:
+        path.write_bytes(content[:end])
+        with pytest.raises(jaxfl.InputError, match=r"run\.nc"):
+            jaxfl.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a result\n", b"CDF\x02", b"PK\x03\x04" * 9])
+def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "other.nc"
+    path.write_bytes(content)
+    with pytest.raises(jaxfl.InputError, match=r"other\.nc"):
+        jaxfl.load(path)
+
+
+def test_missing_files_folders_and_foreign_netcdf(tmp_path: Path) -> None:
+    import xarray
+
+    for place in (tmp_path / "none.nc", tmp_path):
+        with pytest.raises(jaxfl.InputError, match=place.name):
+            jaxfl.load(place)
+    foreign = xarray.Dataset({"a": ("b", [1.0])})
+    foreign.to_netcdf(tmp_path / "foreign.nc", engine="scipy")
+    with pytest.raises(jaxfl.InputError, match="no result of jaxfl"):
+        jaxfl.load(tmp_path / "foreign.nc")
+
+
+def test_a_failed_write_leaves_the_old_file(
+    run: jaxfl.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = run.save(tmp_path / "run.nc")
+    before = path.read_bytes()
+
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(jaxfl.InputError, match="No space left"):
+        run.save(path)
+    assert path.read_bytes() == before

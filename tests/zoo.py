@@ -1,0 +1,87 @@
+"""The common table of models: a new one joins by a row, with data that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl import models
+from jaxfl.types import Model
+
+FEATURES = 5
+
+
+class Entry(NamedTuple):
+    name: str
+    build: Callable[[], Model]
+    classes: int  # of its labels; 0: real numbers
+    structural: bool = True  # the kernel is not vmap(grad)
+
+
+def quadratic() -> Model:
+    start = {"w": np.linspace(-1, 1, FEATURES, dtype=np.float32), "c": np.float32(0.5)}
+
+    def loss(params: Any, example: Any) -> Any:
+        a, y = example
+        return jnp.tanh(jnp.dot(params["w"], a) + params["c"] ** 2 - y)
+
+    return models.custom(start, loss, regularizer="l2:0.1")
+
+
+def linen() -> Model:
+    from flax import linen
+
+    class Net(linen.Module):
+        @linen.compact
+        def __call__(self, a: Any) -> Any:
+            return linen.Dense(3)(linen.LayerNorm()(linen.tanh(linen.Dense(4)(a))))
+
+    return models.flax_model(Net(), np.zeros(FEATURES))
+
+
+def nnx() -> Model:
+    from flax import nnx
+
+    class Net(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs):
+            self.first = nnx.Linear(FEATURES, 4, rngs=rngs)
+            self.last = nnx.Linear(4, 3, rngs=rngs)
+
+        def __call__(self, a: Any) -> Any:
+            return self.last(nnx.relu(self.first(a)))
+
+    return models.flax_model(lambda rngs: Net(rngs), (FEATURES,), name="nnx")
+
+
+ZOO = (
+    Entry("logistic", lambda: models.logistic(FEATURES, regularizer="nonconvex:0.2"), 2),
+    Entry("least_squares", lambda: models.least_squares(FEATURES, regularizer="l2:0.3"), 0),
+    Entry("hinge", lambda: models.hinge(FEATURES), 2),
+    Entry("absolute", lambda: models.absolute(FEATURES), 0),
+    Entry("softmax", lambda: models.softmax_regression(FEATURES, 3), 3),
+    Entry("softmax_no_bias", lambda: models.softmax_regression(FEATURES, 3, bias=False), 3),
+    Entry("mlp_sigmoid", lambda: models.mlp(FEATURES, 4, 3), 3),
+    Entry("mlp_tanh_deep", lambda: models.mlp(FEATURES, (4, 6, 2), 3, activation="tanh"), 3),
+    Entry("mlp_no_bias", lambda: models.mlp(FEATURES, (4, 3), 3, activation="gelu", bias=False), 3),
+    Entry("mlp_regression", lambda: models.mlp(FEATURES, 4, 0, activation="softplus"), 0),
+    Entry("mlp_one_output", lambda: models.mlp(FEATURES, 4, 2, loss="logistic"), 2),
+    Entry("custom", quadratic, 0, False),
+    Entry("linen", linen, 3, False),
+    Entry("nnx", nnx, 3, False),
+)
+
+
+def examples(entry: Entry, rows: int, seed: int = 0, dtype: Any = np.float32) -> tuple[Any, Any]:
+    """Random examples of very different norms; the last row repeats the first."""
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(rows, FEATURES)) * np.exp(rng.normal(size=(rows, 1)))
+    y = rng.normal(size=rows) if entry.classes == 0 else rng.integers(0, entry.classes, rows)
+    a[-1], y[-1] = a[0], y[0]
+    return a.astype(dtype), y.astype(dtype if entry.classes == 0 else np.int32)
+
+
+def point(model: Model, seed: int, dtype: Any = np.float32) -> Any:
+    return jnp.asarray(np.random.default_rng(seed).normal(size=model.dim) / 2, dtype)
