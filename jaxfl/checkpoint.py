@@ -33,7 +33,7 @@ def fingerprint(problem: Problem) -> str:
     crc = 0
     for leaf in jax.tree.leaves((problem.train, problem.count, problem.test, problem.x0)):
         array = np.ascontiguousarray(leaf)
-        crc = zlib.crc32(array.view(np.uint8).reshape(-1), zlib.crc32(repr(array.shape).encode(), crc))
+        crc = zlib.crc32(array.tobytes(), zlib.crc32(repr(array.shape).encode(), crc))
     return f"{crc:08x}"
 
 
@@ -82,7 +82,7 @@ def write(path: Path, run: Run) -> None:
         "compile_seconds": run.compile_seconds,
     }
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    replace(path, lambda file: np.savez(file, about=text, **arrays))
+    replace(path, lambda file: np.savez(file, allow_pickle=False, about=text, **arrays))
 
 
 def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
@@ -91,7 +91,7 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
     from jaxfl.hyper import build
 
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         about = json.loads(arrays.pop("about").tobytes())
     except FileNotFoundError:
@@ -101,7 +101,9 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
             f"{path} is not a checkpoint of a run ({error}): name another, or start anew."
         ) from None
     if about["format"] != FORMAT:
-        raise InputError(f"{path} has checkpoint format {about['format']}, this version reads {FORMAT}.")
+        raise InputError(
+            f"{path} has checkpoint format {about['format']}, this version reads {FORMAT}."
+        )
     now = runs._settings(algorithm, problem, key)
     for name in SAME:
         if about["settings"][name] != now[name]:

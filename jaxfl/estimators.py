@@ -13,7 +13,19 @@ from jaxfl.batching import rarely
 from jaxfl.clipping import clip_factor
 from jaxfl.errors import InputError
 from jaxfl.metrics import full_gradient
-from jaxfl.types import Array, Draw, Estimator, Hyper, Kernel, Key, Param, Problem, PyTree, Sampler, Term
+from jaxfl.types import (
+    Array,
+    Draw,
+    Estimator,
+    Hyper,
+    Kernel,
+    Key,
+    Param,
+    Problem,
+    PyTree,
+    Sampler,
+    Term,
+)
 
 __all__ = ["minibatch", "saga", "svrg"]
 
@@ -52,8 +64,8 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
 def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """Loopless SVRG [SoteriaFL, Algorithm 3, option II]::
 
-        g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + h_i,  h_i = mean_j clip grad f_ij(w)
-        w <- x with probability p, one coin for all clients;  w_0 = x_0
+    g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + h_i,  h_i = mean_j clip grad f_ij(w)
+    w <- x with probability p, one coin for all clients;  w_0 = x_0
     """
 
     def init(problem: Problem, x: Array, hp: Hyper) -> tuple[PyTree, PyTree, Array]:
@@ -162,4 +174,3 @@ def first_seen(rows: Draw, distinct: bool) -> Array:
     ordered = rows.index[order]
     new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
     return live & jnp.zeros(slot.shape, bool).at[order].set(new)
-

@@ -51,9 +51,9 @@ class Keys(NamedTuple):
 class Members(NamedTuple):
     """The clients of a round, or of a block of it; leaves (r, ...)."""
 
-    index: Array
+    index: Array  # type: ignore[assignment]  # tuples have methods of these names
     weight: Array
-    count: Array
+    count: Array  # type: ignore[assignment]
     train: PyTree  # their samples, where a draw takes them all; None where it gathers
     local: PyTree
     link: PyTree
@@ -210,7 +210,13 @@ class Federated(NamedTuple):
         """sum_i weight_i message_i, client by client."""
 
         def one(
-            noise: Key, mask: Key, weight: Array, batch: PyTree, base: Any, stored: Any, link: PyTree
+            noise: Key,
+            mask: Key,
+            weight: Array,
+            batch: PyTree,
+            base: Any,
+            stored: Any,
+            link: PyTree,
         ) -> tuple[Message, Array, PyTree, PyTree]:
             g, factors = evaluate(problem.model.kernel, terms, weight, batch, stored)
             g = g + grad_r if base is None else g + base + grad_r
@@ -291,9 +297,7 @@ def take(train: PyTree, who: Members, rows: Draw) -> PyTree:
         return who.train
     m = jax.tree.leaves(train)[0].shape[1]
     flat = who.index[:, None] * m + jnp.minimum(rows.index, m - 1)
-    return jax.tree.map(
-        lambda a: a.reshape(-1, *a.shape[2:]).at[flat].get(mode="clip"), train
-    )
+    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]).at[flat].get(mode="clip"), train)
 
 
 def put(cohort: Draw, old: PyTree, new: PyTree) -> PyTree:
@@ -307,7 +311,8 @@ def stream(block: Any, who: Members, size: int) -> tuple[Array, PyTree, PyTree, 
     """``block`` over clients, ``size`` at a time: totals and counts add up, memories line up."""
     r = who.index.shape[0]
     if r <= size:
-        return block(who)
+        whole_round: tuple[Array, PyTree, PyTree, Info] = block(who)
+        return whole_round
     whole = r // size
     head = jax.tree.map(lambda a: a[: whole * size].reshape(whole, size, *a.shape[1:]), who)
 

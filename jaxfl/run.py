@@ -73,14 +73,18 @@ class Log:
         """Bring everything to the host; totals add up in Python's own integers."""
         self.metrics = [jax.tree.map(np.asarray, m) for m in self.metrics]
         sums = [[int(np.sum(np.asarray(a), dtype=np.int64)) for a in info] for info in self.waiting]
-        done = 0
+        seen = 0
         for i, mark in enumerate(self.counts):
             if "waiting" in mark:
-                for row in sums[done : mark["waiting"]]:
-                    self.total = {k: self.total[k] + v for k, v in zip(Info._fields, row, strict=True)}
-                done = max(done, mark["waiting"])
-                self.counts[i] = dict(self.total)
-        self.waiting = self.waiting[done:]
+                self._add(sums[seen : mark["waiting"]])
+                self.counts[i], seen = dict(self.total), mark["waiting"]
+        self._add(sums[seen:])
+        self.waiting = []
+
+    def _add(self, rows: list[list[int]]) -> None:
+        for row in rows:
+            for name, number in zip(Info._fields, row, strict=True):
+                self.total[name] += number
 
     def series(self) -> dict[str, np.ndarray]:
         names = self.metrics[0] if self.metrics else {}
@@ -185,7 +189,8 @@ def _advance(
         return state, jax.tree.map(lambda a, v: a.at[t - first].set(v), counts, info)
 
     counts = Info(*(jnp.zeros(length, jnp.int32) for _ in Info._fields))
-    return jax.lax.fori_loop(first, stop, body, (state, counts))
+    end: tuple[State, Info] = jax.lax.fori_loop(first, stop, body, (state, counts))
+    return end
 
 
 @functools.partial(jax.jit, static_argnames=("algorithm", "extra"))
@@ -239,8 +244,8 @@ def simulate(
         raise InputError(
             f"checkpoint_every = {checkpoint_every} needs checkpoint=, the file to write."
         )
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        raise InputError("key has to be a typed key: make it with jax.random.key(seed).")
+    if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        raise InputError(f"key = {key!r} has to be a typed key: make it with jax.random.key(seed).")
     if checkpoint:
         checkpoints.writable(Path(checkpoint))
 
@@ -272,7 +277,7 @@ def simulate(
         _forget_last(log)  # the earlier end of an extended run was not on the cadence
     # No rounds yet: what this call takes is compilation.
     run.state, _ = _advance(algorithm, chunk, key, run.state, jnp.int32(t), problem, hp)
-    jax.block_until_ready((run.state, log.metrics[-1]))
+    jax.block_until_ready((run.state, log.metrics[-1]))  # type: ignore[no-untyped-call]
     run.compile_seconds += time.perf_counter() - began
     started, shown = time.perf_counter(), 0.0
     first, why = t, "finished"

@@ -68,19 +68,16 @@ def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> A
         right = jnp.where(right >= b, right - b, right)
         return left, right
 
-    def permute(x: Array) -> Array:
-        left: Array
-        right: Array
+    def walk(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        x, outside = state
         left, right = lax.fori_loop(0, rounds, double_round, (x // b, x % b))
-        return left * b + right
+        x = jnp.where(outside, left * b + right, x)
+        return x, x >= n
 
     s = jnp.asarray(start, jnp.uint32) + jnp.arange(slots, dtype=jnp.uint32)
     live = s < size
-    x = lax.while_loop(
-        lambda x: (x >= n).any(),
-        lambda x: jnp.where(x < n, x, permute(x)),
-        permute(jnp.where(live, s, 0)),
-    )
+    first = jnp.where(live, s, 0), jnp.ones(slots, bool)
+    x, _ = lax.while_loop(lambda state: state[1].any(), walk, first)
     return jnp.where(live, x, size).astype(jnp.int32)
 
 

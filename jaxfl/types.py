@@ -77,9 +77,7 @@ class Hyper:
     """
 
     values: dict[str, Any]
-    capacity: tuple[tuple[str, int], ...] = dataclasses.field(
-        default=(), metadata={"static": True}
-    )
+    capacity: tuple[tuple[str, int], ...] = dataclasses.field(default=(), metadata={"static": True})
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -114,7 +112,7 @@ class Draw(NamedTuple):
     index one past the end, so that reads clamp it and writes drop it.
     """
 
-    index: Array | None
+    index: Array | None  # type: ignore[assignment]  # tuples have a method of that name
     weight: Array
 
 
@@ -217,7 +215,9 @@ class Estimator(NamedTuple):
 
     name: str
     sampler: Sampler
-    init: Callable[[Problem, Array, Hyper], tuple[PyTree, PyTree, Array]]  # shared, local, gradients
+    init: Callable[
+        [Problem, Array, Hyper], tuple[PyTree, PyTree, Array]
+    ]  # shared, local, gradients
     terms: Callable[[PyTree, Array, Hyper], tuple[Term, ...]]  # (shared, x, hp)
     recall: Callable[[PyTree, Draw], tuple[Array | None, PyTree]]  # (local, rows) -> base, stored
     absorb: Callable[..., PyTree]  # (kernel, local, rows, batch, factors, count) -> local
@@ -237,7 +237,7 @@ class Message(NamedTuple):
     """What one client sends: ``value`` at the coordinates ``index`` (None: all of them)."""
 
     value: Array
-    index: Array | None
+    index: Array | None  # type: ignore[assignment]  # tuples have a method of that name
 
 
 class Compressor(NamedTuple):
@@ -251,7 +251,9 @@ class Compressor(NamedTuple):
     select: Callable[[Key, int, Hyper], Draw] | None
     code: Callable[[Key, Array, Hyper], Array] | None
     omega: Callable[[int, Mapping[str, Any]], float]  # host: E|C(v) - v|^2 <= omega |v|^2
-    bits: Callable[[int, Mapping[str, Any]], tuple[float, float]]  # host: per message, per coordinate
+    bits: Callable[
+        [int, Mapping[str, Any]], tuple[float, float]
+    ]  # host: per message, per coordinate
     resolve: Callable[[Mapping[str, Any], int], dict[str, Any]]  # host: (given, d) -> numbers
     capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
     params: tuple[Param, ...] = ()

@@ -46,7 +46,9 @@ ROWS = (
 )
 
 
-def a_problem(strength: float = 0.01, n: int = 5, m: int = 12, d: int = 8, seed: int = 0) -> Problem:
+def a_problem(
+    strength: float = 0.01, n: int = 5, m: int = 12, d: int = 8, seed: int = 0
+) -> Problem:
     """Logistic regression on clients of unequal size and different distributions."""
     rng = np.random.default_rng(seed)
     w = rng.normal(size=d)
@@ -69,5 +71,3 @@ def a_network(n: int = 4, m: int = 10, seed: int = 0) -> Problem:
     y = rng.integers(0, 3, size=(n, m)).astype(np.int32)
     model = jaxfl.models.mlp(6, hidden=(5,), classes=3)
     return jaxfl.make_problem(model, jaxfl.data.from_clients((a, y), classes=3, stacked=True))
-
-

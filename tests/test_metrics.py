@@ -11,14 +11,16 @@ import pytest
 from zoo import FEATURES, ZOO, Entry, examples, point
 
 from jaxfl import models
-from jaxfl.clipping import clip
 from jaxfl.data import ClientData
 from jaxfl.metrics import evaluate_metrics, even, full_gradient
 from jaxfl.problems import make_problem
 from jaxfl.types import Problem
 
-ENTRY = pytest.mark.parametrize("entry", ZOO, ids=lambda entry: entry.name)
-COUNT = (7, 3, 5)
+COUNT = np.asarray([7, 3, 5], np.int32)
+NAMES = "logistic", "least_squares", "softmax", "mlp_tanh_deep", "custom", "linen"
+ENTRY = pytest.mark.parametrize(
+    "entry", [e for e in ZOO if e.name in NAMES], ids=lambda entry: entry.name
+)
 
 
 def ragged(entry: Entry) -> Problem:
@@ -27,43 +29,49 @@ def ragged(entry: Entry) -> Problem:
     a, y = a.reshape(3, 7, -1), y.reshape(3, 7)
     for i, m in enumerate(COUNT):
         a[i, m:] = 1e4
-    data = ClientData((a, y), np.asarray(COUNT, np.int32), examples(entry, 11, seed=4))
+    data = ClientData((a, y), COUNT, examples(entry, 11, seed=4))
     return make_problem(entry.build(), data)
 
 
-def clients(problem: Problem) -> list[Any]:
-    return [jax.tree.map(lambda a, i=i, m=m: a[i, :m], problem.train) for i, m in enumerate(COUNT)]
+def by_client(rows: Any) -> list[np.ndarray]:
+    """Values of the rows (21, ...) that clients really have."""
+    return [np.asarray(rows, np.float64)[7 * i : 7 * i + m] for i, m in enumerate(COUNT)]
 
 
 @ENTRY
 def test_metrics_are_means_over_clients_of_their_real_examples(entry: Entry) -> None:
     problem = ragged(entry)
     model, x = problem.model, point(problem.model, 1)
-    losses = jax.vmap(model.loss, (None, 0))
+    rows = jax.tree.map(
+        lambda a, b: np.concatenate([a.reshape(21, *a.shape[2:]), b]), problem.train, problem.test
+    )
 
-    def f(x: Any) -> Any:
-        each = jnp.stack([jnp.mean(losses(x, rows)) for rows in clients(problem)])
-        return jnp.mean(each) + model.regularizer(x), each
+    @jax.jit
+    def each(x: Any) -> Any:
+        losses, grads = jax.vmap(jax.value_and_grad(model.loss), (None, 0))(x, rows)
+        right = None if model.correct is None else jax.vmap(model.correct, (None, 0))(x, rows)
+        return losses, grads, right, *jax.value_and_grad(model.regularizer)(x)
 
-    (value, each), grad = jax.value_and_grad(f, has_aux=True)(x)
+    losses, grads, right, r, grad_r = each(x)
+    client = np.asarray([values.mean() for values in by_client(losses)]) + r
+    grad = np.mean([values.mean(axis=0) for values in by_client(grads)], axis=0) + grad_r
     expected = {
-        "loss": value,
+        "loss": client.mean(),
         "grad_norm_sq": grad @ grad,
-        "client_loss": each + model.regularizer(x),
-        "worst_client_loss": jnp.max(each) + model.regularizer(x),
-        "test_loss": jnp.mean(losses(x, problem.test)),
+        "client_loss": client,
+        "worst_client_loss": client.max(),
+        "test_loss": losses[21:].mean(),
     }
-    if model.correct is not None:
-        correct = jax.vmap(model.correct, (None, 0))
-        right = jnp.stack([jnp.mean(correct(x, rows)) for rows in clients(problem)])
+    if right is not None:
+        client = np.asarray([values.mean() for values in by_client(right)])
         expected |= {
-            "accuracy": jnp.mean(right),
-            "client_accuracy": right,
-            "worst_client_accuracy": jnp.min(right),
-            "test_accuracy": jnp.mean(correct(x, problem.test)),
+            "accuracy": client.mean(),
+            "client_accuracy": client,
+            "worst_client_accuracy": client.min(),
+            "test_accuracy": np.mean(right[21:]),
         }
-    for rows in (4, 2048):  # blocks that overlap at the end, and one block for everything
-        got = jax.jit(evaluate_metrics, static_argnums=2)(problem, x, rows)
+    for size in (4, 2048):  # blocks that overlap at the end, and one block for everything
+        got = jax.jit(evaluate_metrics, static_argnums=2)(problem, x, size)
         assert got.keys() == expected.keys()
         for name, number in expected.items():
             np.testing.assert_allclose(got[name], number, rtol=2e-5, err_msg=name)
@@ -74,7 +82,6 @@ def test_accuracy_counts_the_right_ones(y: int) -> None:
     """Signs and classes by hand: predicted 1, 0, 1, and a tie that counts as 0."""
     a = np.asarray([[[2.0], [-1.0], [0.5], [0.0]]])
     labels = np.full((1, 4), y)
-    expected = 0.5
     for model, x in (
         (models.logistic(1), [1.0]),
         (models.hinge(1), [1.0]),
@@ -82,23 +89,23 @@ def test_accuracy_counts_the_right_ones(y: int) -> None:
     ):
         problem = make_problem(model, (a, labels), x0=np.asarray(x))
         assert problem.x0 is not None
-        assert evaluate_metrics(problem, problem.x0)["accuracy"] == expected
+        assert jax.jit(evaluate_metrics)(problem, problem.x0)["accuracy"] == 0.5
 
 
 @ENTRY
 def test_full_gradient_is_the_clipped_mean_of_each_client(entry: Entry) -> None:
     problem = ragged(entry)
     model, x = problem.model, point(problem.model, 1)
-    each = [jax.vmap(jax.grad(model.loss), (None, 0))(x, rows) for rows in clients(problem)]
-    bound = float(np.median(np.linalg.norm(np.concatenate(each), axis=1)))
-    expected = np.stack(
-        [np.mean([clip(row, jnp.asarray(bound)) for row in g], axis=0) for g in each]
-    )
-    for numbers in (1, 3 * (model.kernel.width + FEATURES + 1), 1 << 22):
-        h = jax.jit(full_gradient, static_argnums=3)(problem, x, jnp.asarray(bound), numbers)
-        np.testing.assert_allclose(h, expected, rtol=2e-5, atol=1e-6)
-    free = full_gradient(problem, x, jnp.asarray(jnp.inf))
-    np.testing.assert_allclose(free, np.stack([g.mean(axis=0) for g in each]), rtol=2e-5, atol=1e-6)
+    rows = jax.tree.map(lambda a: a.reshape(21, *a.shape[2:]), problem.train)
+    grads = by_client(jax.jit(jax.vmap(jax.grad(model.loss), (None, 0)))(x, rows))
+    size = [np.linalg.norm(g, axis=1, keepdims=True) for g in grads]
+    for bound in (float(np.median(np.concatenate(size))), np.inf):
+        expected = [
+            (g * np.minimum(1, bound / s)).mean(axis=0) for g, s in zip(grads, size, strict=True)
+        ]
+        for numbers in (3 * (model.kernel.width + FEATURES + 1), 1 << 22):
+            h = jax.jit(full_gradient, static_argnums=3)(problem, x, jnp.asarray(bound), numbers)
+            np.testing.assert_allclose(h, expected, rtol=2e-5, atol=1e-6)
 
 
 def test_blocks() -> None:
@@ -127,10 +134,11 @@ def test_memory_is_that_of_a_block(name: str) -> None:
 def test_cells_of_a_sweep(key: jax.Array) -> None:
     problem = ragged(ZOO[0])
     points = jax.random.normal(key, (3, problem.model.dim))
-    together = jax.vmap(evaluate_metrics, (None, 0))(problem, points)
+    together = jax.jit(jax.vmap(evaluate_metrics, (None, 0)))(problem, points)
+    alone = jax.jit(evaluate_metrics)
     for c in range(3):
-        alone = evaluate_metrics(problem, points[c])
-        np.testing.assert_allclose(together["loss"][c], alone["loss"], rtol=1e-6)
+        for name, value in alone(problem, points[c]).items():
+            np.testing.assert_allclose(together[name][c], value, rtol=1e-5, err_msg=name)
 
 
 # --- published anchors ---------------------------------------------------------------------------
@@ -164,7 +172,7 @@ def test_a9a_starts_as_published(data_dir: Path) -> None:
 
 
 def test_mnist_network_starts_as_published(data_dir: Path) -> None:
-    """SoteriaFL's network: weights of a (785, 65) and a (65, 10) matrix, one hidden unit constant."""
+    """SoteriaFL's network: a (785, 65) and a (65, 10) matrix, one hidden unit constant."""
 
     def idx(name: str, header: int) -> Any:
         path = data_dir / name

@@ -22,8 +22,9 @@ def register(constructor: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     return constructor
 
 
-for _name in soteriafl.__all__:
-    register(getattr(soteriafl, _name))
+for _family in (soteriafl,):
+    for _name in _family.__all__:
+        register(getattr(_family, _name))
 
 
 def algorithm(name: str, **parts: Any) -> Algorithm:

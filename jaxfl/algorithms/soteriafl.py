@@ -95,9 +95,9 @@ def soteriafl_gd(**parts: Unpack[Parts]) -> Algorithm:
 def soteriafl_sgd(**parts: Unpack[Parts]) -> Algorithm:
     """SoteriaFL-SGD [Algorithm 3, option I]::
 
-        g_i = mean_{j in I_b} clip grad f_ij(x) + xi_i
-        v_i = C_i(g_i - s_i),  s_i <- s_i + gamma v_i
-        v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
+    g_i = mean_{j in I_b} clip grad f_ij(x) + xi_i
+    v_i = C_i(g_i - s_i),  s_i <- s_i + gamma v_i
+    v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
     """
     return _algorithm("soteriafl_sgd", _minibatch, SGD, channel=_shifted(), **parts)
 
@@ -122,7 +122,7 @@ def cdp_gd(**parts: Unpack[Parts]) -> Algorithm:
 def cdp_sgd(**parts: Unpack[Parts]) -> Algorithm:
     """CDP-SGD [Algorithm 1]::
 
-        g_i = mean_{j in I_b} clip grad f_ij(x);  v_i = C_i(g_i + xi_i);  x <- x - eta mean_i v_i
+    g_i = mean_{j in I_b} clip grad f_ij(x);  v_i = C_i(g_i + xi_i);  x <- x - eta mean_i v_i
     """
     return _algorithm("cdp_sgd", _minibatch, CDP, **parts)
 
@@ -173,9 +173,7 @@ _everyone = functools.cache(sampling.everyone)
 SGD = Rule(
     "Corollary 1",
     12,
-    lambda v, f, L: theory.sgd_batch(
-        v["omega"], f.n, L, f.d, f.m, v["clip"], v["eps"], v["delta"]
-    ),
+    lambda v, f, L: theory.sgd_batch(v["omega"], f.n, L, f.d, f.m, v["clip"], v["eps"], v["delta"]),
     lambda v, f, L: theory.sgd_step(v["omega"], f.n, L),
     lambda v, f, L: theory.soteriafl_rounds(
         v["omega"], f.n, L, f.d, f.m, v["clip"], v["eps"], v["delta"], False

@@ -59,24 +59,23 @@ class Chain(NamedTuple):
 def _shared(there: Curve, back: Curve, mu: float, delta: float) -> float:
     """The least ``e1 + e2 + e3`` over shares of delta for steps 1 and 3, by zooming in."""
 
-    def total(first: Floats, last: Floats) -> Floats:
-        e1 = there.eps(first * delta)
-        e2 = gdp_eps(mu, np.exp(-e1) * (1 - first - last) * delta)
-        e3 = back.eps(np.exp(-np.minimum(e1 + e2, 690.0)) * last * delta)
-        value: Floats = e1 + e2 + e3
-        return np.where(np.isnan(value), np.inf, value)
+    def total(u: Floats, w: Floats) -> tuple[Floats, Floats, Floats]:
+        middle = 1 / (1 + np.exp(u) + np.exp(w))  # shares of delta, none of them 0 or 1
+        e1 = there.eps(np.exp(u) * middle * delta)
+        e2 = gdp_eps(mu, np.exp(-e1) * middle * delta, 34)
+        e3 = back.eps(np.exp(w - np.minimum(e1 + e2, 690.0)) * middle * delta)
+        value = e1 + e2 + e3
+        return np.where(np.isnan(value), np.inf, value), u, w
 
-    best, at, width = math.inf, (math.log(1e-3), math.log(1e-3)), math.log(480.0)
-    for _ in range(7):
-        steps = np.linspace(-width, width, 13)
-        first, last = (
-            s.ravel() for s in np.meshgrid(*(np.exp(np.minimum(c + steps, -0.73)) for c in at))
-        )
-        values = total(first, last)
-        k = int(np.argmin(values))
-        if values[k] <= best:
-            best, at = float(values[k]), (math.log(first[k]), math.log(last[k]))
-        width *= 0.4
+    # with few and large losses the curves have steps, and their sum many valleys: look closely first
+    best, at, width, points = math.inf, (-2.0, -2.0), 11.0, (67, 23)
+    for _ in range(6):
+        u, w = np.meshgrid(*(c + np.linspace(-width, width, k) for c, k in zip(at, points, strict=True)))
+        values = total(u.ravel(), w.ravel())
+        k = int(np.argmin(values[0]))
+        if values[0][k] <= best:
+            best, at = float(values[0][k]), (float(values[1][k]), float(values[2][k]))
+        width, points = width * (0.1 if points[0] > 9 else 0.35), (9, 9)
     return best
 
 

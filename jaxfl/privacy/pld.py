@@ -222,12 +222,9 @@ def _convolve(
 
     product: Any = 1.0
     for grid, count in zip(grids, counts, strict=True):
-        K = grid.p.size // 2
-        loss = h * np.arange(-K, K + 1)
-        top = theta * loss[-1]
-        tilted = grid.p * np.exp(theta * loss - top)
-        tilted /= tilted.sum()
-        folded = np.bincount(np.arange(-K, K + 1) % size, weights=tilted, minlength=size)
+        index = np.arange(grid.p.size) - grid.p.size // 2
+        tilted = _tilted(grid.p, theta * h * index)
+        folded = np.bincount(index % size, weights=tilted, minlength=size)
         product = product * np.power(fft.rfft(folded), count)
     law = np.maximum(np.roll(fft.irfft(product, size), -first % size), 0.0)
 
@@ -242,6 +239,14 @@ def _convolve(
     curve = Curve(loss, mass, damped, infinite + math.exp(lost))
     answer = eps if eps is not None else float(curve.eps(delta))
     return curve, not (0 < answer < 8 * h)
+
+
+def _tilted(p: Floats, exponent: Floats) -> Floats:
+    """``p e^exponent``, normalised."""
+    seen = p > 1e-300
+    weights = np.where(seen, np.log(np.where(seen, p, 1.0)) + exponent, -np.inf)
+    weights = np.exp(weights - weights.max())
+    return np.asarray(weights / weights.sum())
 
 
 def _discounted(p: Floats, h: float) -> Floats:

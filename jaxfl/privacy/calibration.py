@@ -1,0 +1,201 @@
+"""Noise, batch size or rounds for a wanted (eps, delta): proven eps at most what was asked for.
+
+Searches stop when the proven eps lies within :data:`SLACK` below the wanted one.  Answers are
+cached, since events are frozen; :func:`sigma_grid` is the same over any grid of questions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from jaxfl.errors import InputError
+from jaxfl.privacy.accountants import Guarantee, epsilon
+from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence, scaled, sigmas
+from jaxfl.privacy.gaussian import check_delta, gdp_mu
+
+__all__ = ["SLACK", "Calibration", "batch_for", "rounds_for", "sigma_for", "sigma_grid"]
+
+SLACK = 4e-4  # relative, of eps
+
+
+class Calibration(NamedTuple):
+    """The noise that was found, the event with it, and what it proves."""
+
+    sigma: float  # of the first plain event; the others keep their proportion to it
+    event: AnyEvent
+    proven: Guarantee
+
+
+def sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None = None) -> Calibration:
+    """The least noise with proven eps <= ``eps``: all sigmas of ``event`` scaled together.
+
+    The sigmas that the event holds only say how they relate to each other.
+    """
+    check_delta(delta)
+    if not 0 < eps < math.inf:
+        raise InputError(f"eps = {eps!r} has to be positive and finite to calibrate noise for it.")
+    return _sigma_for(_unit(event), float(eps), float(delta), method)
+
+
+def sigma_grid(
+    questions: Iterable[tuple[AnyEvent, float, float]], method: str | None = None
+) -> list[Calibration]:
+    """:func:`sigma_for` of each (event, eps, delta); equal questions are answered once."""
+    return [sigma_for(event, eps, delta, method) for event, eps, delta in questions]
+
+
+def _unit(event: AnyEvent) -> AnyEvent:
+    """The event with its first sigma 1, so that equal questions look equal."""
+    values = sigmas(event)
+    if isinstance(event, NoClaim) or not values:
+        why = event.reason if isinstance(event, NoClaim) else "it has no releases"
+        raise InputError(f"No noise can be calibrated for this event: {why}.")
+    if min(values) > 0:
+        return scaled(event, 1 / values[0])
+    if max(values) > 0:
+        raise InputError("sigma = 0 in one part of the event and not in another: give both noise.")
+    return _one(event)
+
+
+def _one(event: AnyEvent) -> AnyEvent:
+    if isinstance(event, Event):
+        return dataclasses.replace(event, sigma=1.0)
+    assert isinstance(event, Sequence | Phases)
+    return dataclasses.replace(event, events=tuple(_one(part) for part in event.events))
+
+
+@functools.lru_cache(maxsize=8192)
+def _sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None) -> Calibration:
+    def answer(log_s: float) -> Guarantee:
+        return epsilon(scaled(event, math.exp(log_s)), delta, method)
+
+    first = epsilon(event, delta, method)
+    if "GDP, closed form" in first.method and not isinstance(event, Phases) and first.eps < math.inf:
+        # mu is inversely proportional to sigma; its value at sigma = 1 follows from any eps
+        s = math.exp(_gdp_scale(answer, eps, delta))
+    else:
+        s = math.exp(_search(lambda x: answer(x).eps, eps, _guess(event, eps, delta)))
+    found = scaled(event, s)
+    return Calibration(sigmas(found)[0], found, epsilon(found, delta, method))
+
+
+def _gdp_scale(answer: Callable[[float], Guarantee], eps: float, delta: float) -> float:
+    """ln sigma of a GDP event, to rounding error."""
+    x = 0.0
+    for _ in range(200):  # to where eps is neither 0 nor astronomically large
+        now = answer(x).eps
+        if 0.01 < now < 100:
+            break
+        x += 1.0 if now >= 100 else -0.5
+    x += math.log(gdp_mu(max(answer(x).eps, 1e-300), delta) / gdp_mu(eps, delta))
+    while answer(x).eps > eps:
+        x += 1e-13 * max(1.0, abs(x))
+    return x
+
+
+def _guess(event: AnyEvent, eps: float, delta: float) -> float:
+    """ln sigma as if every record were always read: the central limit of many small samples."""
+    parts = event.events if isinstance(event, Sequence | Phases) else (event,)
+    total = 0.0
+    for part in parts:
+        if isinstance(part, Event) and isinstance(part.sensitivity, Mean):
+            share = part.sensitivity.X(part.sampling) * part.sampling.q
+            total += part.releases * (2 * share / part.sigma) ** 2
+    return math.log(math.sqrt(total) / gdp_mu(eps, delta)) if 0 < total < math.inf else 0.0
+
+
+def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float:
+    """ln sigma with ``eps_at`` in ``[eps (1 - SLACK), eps]``, for a decreasing function.
+
+    Secant steps on ln eps inside a bracket, aimed at the middle of the interval.
+    """
+    aim = math.log(eps * (1 - SLACK / 2))
+
+    def gap(x: float) -> float:
+        return math.log(min(max(eps_at(x), eps * 1e-6), 1e300)) - aim
+
+    x, low, high = guess, -math.inf, math.inf
+    f, f_low, f_high = gap(x), math.nan, math.nan
+    slope = -1.2
+    for _ in range(200):
+        if -SLACK / 2 <= f <= SLACK / 2 and eps_at(x) <= eps:
+            return x
+        if f > 0:
+            low, f_low = x, f
+        else:
+            high, f_high = x, f
+        if math.isinf(low) or math.isinf(high):
+            step = -f / slope
+            new = x + max(-3.0, min(3.0, step * 1.02))
+        else:
+            new = low - f_low * (high - low) / (f_high - f_low)
+            inner = 0.02 * (high - low)
+            new = min(max(new, low + inner), high - inner)
+            if high - low < 1e-12:
+                return high
+            near, f_near = (low, f_low) if abs(f_low) < abs(f_high) else (high, f_high)
+            if abs(f_near) < 0.3 and slope < -0.5:  # close by, the last secant is the better guide
+                tangent = near - f_near / slope
+                new = tangent if low < tangent < high else new
+        f_new = gap(new)
+        if new != x and abs(new - x) > 1e-12 and f_new != f:
+            slope = min(-0.1, max(-20.0, (f_new - f) / (new - x)))
+        x, f = new, f_new
+    raise InputError(
+        f"No noise was found that proves eps = {eps:g}: check that the event's delta can be reached."
+    )
+
+
+# --- whole numbers -------------------------------------------------------------------------------
+
+
+def rounds_for(event: Event, eps: float, delta: float, method: str | None = None) -> int:
+    """The most releases with proven eps <= ``eps`` at the event's noise."""
+
+    def fits(T: int) -> bool:
+        return epsilon(dataclasses.replace(event, releases=T), delta, method).eps <= eps
+
+    top = 2**31
+    if event.sampling.scheme == "single_pass":
+        top = int(event.sampling.m // event.sampling.b)
+    if not fits(1):
+        raise InputError(
+            f"sigma = {event.sigma:g} does not allow one round at eps = {eps:g}: add noise."
+        )
+    low, high = 1, 2
+    while high < top and fits(high):
+        low, high = high, high * 2
+    if high >= top:
+        if fits(top):
+            return top
+        high = top
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def batch_for(event: Event, eps: float, delta: float, method: str | None = None) -> int:
+    """The least whole batch with proven eps <= ``eps`` at the event's noise."""
+    m = event.sampling.m
+
+    def fits(b: int) -> bool:
+        sampling = dataclasses.replace(event.sampling, b=b, slots=None)
+        return epsilon(dataclasses.replace(event, sampling=sampling), delta, method).eps <= eps
+
+    if event.sampling.scheme == "full":
+        raise InputError("sampling = 'full' has no batch to choose: use 'poisson'.")
+    if not fits(m):
+        raise InputError(
+            f"sigma = {event.sigma:g} does not reach eps = {eps:g} even with all {m} records in every "
+            "batch: add noise or take fewer rounds."
+        )
+    low, high = 0, m
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
