@@ -1,7 +1,8 @@
 """A JAX simulator for private, compressed federated optimization.
 
 >>> import jax, jaxfl
->>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), jaxfl.data.split("digits", 10))
+>>> data = jaxfl.data.split("digits", clients=10)
+>>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
 >>> run = jaxfl.simulate("soteriafl_sgd", problem, jax.random.key(0), 100, eps=5.0)
 """
 
@@ -26,7 +27,8 @@ from jaxfl import (
 from jaxfl.algorithms import ALGORITHMS, algorithm, register
 from jaxfl.errors import InputError
 from jaxfl.problems import make_problem
-from jaxfl.run import Progress, Run, Stop, simulate
+from jaxfl.record import Run
+from jaxfl.run import Progress, Stop, simulate
 from jaxfl.types import Algorithm, Problem
 
 __all__ = [

@@ -1,8 +1,8 @@
 """What both ends of a link remember of earlier messages.
 
-``before(memory, g)`` is what is compressed in place of g.  When only the mean over clients is needed
-the round calls it once with the server's memory and the mean estimate, which is the same thing for
-every channel that is linear in its memory.
+``before(memory, g)`` is what is compressed in place of g.  When only the mean over clients is
+needed the round calls it once with the server's memory and the mean estimate, which is the same
+thing for every channel that is linear in its memory.
 """
 
 from __future__ import annotations

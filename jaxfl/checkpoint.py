@@ -1,40 +1,29 @@
 """A run in one file: written whole or not at all, read back bit for bit.
 
-States here are a handful of arrays.  One ``npz``, written beside its place, synced and renamed, takes
-about a millisecond, where a directory of array stores takes tens of files; so this is NumPy's own.
+States here are a handful of arrays.  One ``npz``, written beside its place, synced and renamed,
+takes about a millisecond, where an array store takes tens of files: so this is NumPy's own.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.errors import InputError
+from jaxfl.hyper import build
+from jaxfl.record import Log, Run, dtype, settings
 from jaxfl.types import Algorithm, Facts, Key, Problem
 
-if TYPE_CHECKING:
-    from jaxfl.run import Run
-
-__all__ = ["fingerprint", "read", "replace", "writable", "write"]
+__all__ = ["read", "replace", "writable", "write"]
 
 FORMAT = 1
 SAME = ("algorithm", "parts", "problem", "model", "data", "key", "dtype")
-
-
-def fingerprint(problem: Problem) -> str:
-    """A checksum of the data that a run learns from."""
-    crc = 0
-    for leaf in jax.tree.leaves((problem.train, problem.count, problem.test, problem.x0)):
-        array = np.ascontiguousarray(leaf)
-        crc = zlib.crc32(array.tobytes(), zlib.crc32(repr(array.shape).encode(), crc))
-    return f"{crc:08x}"
 
 
 def writable(path: Path) -> None:
@@ -87,9 +76,6 @@ def write(path: Path, run: Run) -> None:
 
 def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
     """The run that ``path`` holds, refused unless it is one of this algorithm, problem and key."""
-    from jaxfl import run as runs
-    from jaxfl.hyper import build
-
     try:
         with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -104,15 +90,15 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
         raise InputError(
             f"{path} has checkpoint format {about['format']}, this version reads {FORMAT}."
         )
-    now = runs._settings(algorithm, problem, key)
+    now = settings(algorithm, problem, key)
     for name in SAME:
         if about["settings"][name] != now[name]:
             raise InputError(
-                f"{path} belongs to another run: its {name} is {about['settings'][name]!r}, this one's "
-                f"is {now[name]!r}."
+                f"{path} belongs to another run: its {name} is {about['settings'][name]!r}, "
+                f"this one's is {now[name]!r}."
             )
     facts = Facts(**about["facts"])
-    hp = build(algorithm, about["values"], facts, runs._dtype(problem))
+    hp = build(algorithm, about["values"], facts, dtype(problem))
     shape = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])
     leaves, tree = jax.tree.flatten(shape)
     saved = [arrays[f"state{i}"] for i in range(about["leaves"])]
@@ -123,9 +109,9 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
     metrics = [
         {name: arrays[f"metric.{name}"][i] for name in names} for i in range(len(about["rounds"]))
     ]
-    log = runs.Log(about["rounds"], metrics, about["counts"])
+    log = Log(about["rounds"], metrics, about["counts"])
     log.total = about["total"]
-    return runs.Run(
+    return Run(
         algorithm,
         problem,
         key,

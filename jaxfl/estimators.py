@@ -1,7 +1,7 @@
 """Local gradient estimators: weightings of per-example gradients, and what they remember.
 
-Every gradient is clipped on its own, ``clip(g) = g min(1, G/|g|)``.  With ``clip_examples=False`` they
-are not, and the round clips the whole estimate instead (``clip="batch"``).
+Every gradient is clipped on its own, ``clip(g) = g min(1, G/|g|)``.  With ``clip_examples=False``
+they are not, and the round clips the whole estimate instead (``clip="batch"``).
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
 def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """Loopless SVRG [SoteriaFL, Algorithm 3, option II]::
 
-    g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + h_i,  h_i = mean_j clip grad f_ij(w)
+    g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + h_i
+    h_i = mean_j clip grad f_ij(w)
     w <- x with probability p, one coin for all clients;  w_0 = x_0
     """
 
@@ -109,8 +110,8 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         if size > TABLE_LIMIT:
             raise InputError(
                 f"SAGA would remember {size / 2**30:.1f} GiB ({n} clients x {m} samples x "
-                f"{kernel.width} numbers) and the limit is {TABLE_LIMIT / 2**30:.0f} GiB: use an SVRG "
-                "variant, fewer clients or a model of dense layers."
+                f"{kernel.width} numbers) and the limit is {TABLE_LIMIT / 2**30:.0f} GiB: use an "
+                "SVRG variant, fewer clients or a model of dense layers."
             )
         G = bound(hp, clip_examples)
         live = jnp.arange(m)[None] < problem.count[:, None]

@@ -24,7 +24,7 @@ from jaxfl.errors import InputError
 if TYPE_CHECKING:
     import xarray
 
-    from jaxfl.run import Run
+    from jaxfl.record import Run
 
 __all__ = ["check_name", "config", "dataset", "load", "privacy", "save"]
 
@@ -200,7 +200,7 @@ def _exact(name: str, values: Any) -> Array:
 
 
 def _totals(run: Run, counts: Mapping[str, int]) -> dict[str, float]:
-    from jaxfl.run import totals
+    from jaxfl.record import totals
 
     spent = dict(totals(run.cost, counts))
     return {"messages": spent.pop("clients"), **spent}

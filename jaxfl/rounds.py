@@ -64,7 +64,7 @@ class Federated(NamedTuple):
 
     Each round, for the clients S that take part::
 
-        g_i = estimate of client i at the server's point x, examples clipped, + grad of the regularizer
+        g_i = client i's estimate at the server's point x, examples clipped, + grad regularizer(x)
         message_i = C(before(link_i, g_i) + xi_i),   xi_i ~ N(0, sigma^2 I)
         v = receive(link, sum_i weight_i message_i),  x = step(x, v)
 

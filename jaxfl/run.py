@@ -19,9 +19,10 @@ from jaxfl.algorithms import algorithm as named
 from jaxfl.errors import InputError
 from jaxfl.hyper import build, facts_of, resolve
 from jaxfl.metrics import evaluate_metrics
-from jaxfl.types import Algorithm, Array, Cost, Facts, Hyper, Info, Key, Problem, PyTree, State
+from jaxfl.record import Log, Run, dtype, settings, totals
+from jaxfl.types import Algorithm, Array, Hyper, Info, Key, Problem, State
 
-__all__ = ["Log", "Metric", "Progress", "Run", "Stop", "simulate"]
+__all__ = ["Metric", "Progress", "Stop", "simulate"]
 
 Metric = Callable[[Problem, Array], Array]
 LONGEST = 1024  # rounds in one call of the compiled program
@@ -44,120 +45,6 @@ class Progress(NamedTuple):
     rounds: int
     rounds_per_second: float
     loss: float
-
-
-class Log:
-    """Metrics and exact totals.  What the device returns is read only when somebody asks."""
-
-    def __init__(
-        self,
-        rounds: list[int] | None = None,
-        metrics: list[dict[str, Any]] | None = None,
-        counts: list[dict[str, int]] | None = None,
-    ) -> None:
-        self.rounds = list(rounds or [])
-        self.metrics = list(metrics or [])
-        self.counts = list(counts or [])
-        self.waiting: list[Info] = []
-        self.total = dict(self.counts[-1]) if self.counts else dict.fromkeys(Info._fields, 0)
-
-    def count(self, info: Info) -> None:
-        self.waiting.append(info)
-
-    def record(self, t: int, metrics: dict[str, Any]) -> None:
-        self.rounds.append(t)
-        self.metrics.append(metrics)
-        self.counts.append({"waiting": len(self.waiting)})
-
-    def read(self) -> None:
-        """Bring everything to the host; totals add up in Python's own integers."""
-        self.metrics = [jax.tree.map(np.asarray, m) for m in self.metrics]
-        sums = [[int(np.sum(np.asarray(a), dtype=np.int64)) for a in info] for info in self.waiting]
-        seen = 0
-        for i, mark in enumerate(self.counts):
-            if "waiting" in mark:
-                self._add(sums[seen : mark["waiting"]])
-                self.counts[i], seen = dict(self.total), mark["waiting"]
-        self._add(sums[seen:])
-        self.waiting = []
-
-    def _add(self, rows: list[list[int]]) -> None:
-        for row in rows:
-            for name, number in zip(Info._fields, row, strict=True):
-                self.total[name] += number
-
-    def series(self) -> dict[str, np.ndarray]:
-        names = self.metrics[0] if self.metrics else {}
-        return {name: np.stack([m[name] for m in self.metrics]) for name in names}
-
-
-@dataclasses.dataclass
-class Run:
-    """A run as far as it got.  :meth:`dataset` labels it, :meth:`extend` goes on with it."""
-
-    algorithm: Algorithm
-    problem: Problem
-    key: Key
-    values: dict[str, Any]  # every number that was used
-    sources: dict[str, str]  # and where it came from
-    facts: Facts
-    state: State
-    log: Log
-    settings: dict[str, Any]
-    seconds: float = 0.0
-    compile_seconds: float = 0.0
-    ended: str = "finished"  # or why it ended early
-
-    @property
-    def rounds(self) -> np.ndarray:
-        """The rounds at which metrics were taken."""
-        return np.asarray(self.log.rounds)
-
-    @property
-    def metrics(self) -> dict[str, np.ndarray]:
-        """Each metric against :attr:`rounds`."""
-        return self.log.series()
-
-    @property
-    def x(self) -> np.ndarray:
-        """The model, flat."""
-        return np.asarray(self.algorithm.output(self.state))
-
-    @property
-    def params(self) -> PyTree:
-        """The model as its own parameter pytree."""
-        return self.problem.model.unravel(self.algorithm.output(self.state))
-
-    @property
-    def cost(self) -> Cost:
-        return self.algorithm.cost(self.values, self.facts)
-
-    @property
-    def totals(self) -> dict[str, float]:
-        """Messages, gradients, uplink and downlink bits of the whole run."""
-        return totals(self.cost, self.log.counts[-1])
-
-    def dataset(self) -> Any:
-        """Everything as a labelled ``xarray.Dataset``."""
-        from jaxfl import results
-
-        return results.dataset(self)
-
-    def save(self, path: str | Path) -> Path:
-        """Write :meth:`dataset` to one file, which :func:`jaxfl.load` reads back."""
-        from jaxfl import results
-
-        return results.save(self.dataset(), path)
-
-    def extend(self, rounds: int, **options: Any) -> Run:
-        """Go on until round ``rounds``, with the same numbers and the same streams of draws."""
-        return simulate(self.algorithm, self.problem, self.key, rounds, resume=self, **options)
-
-
-def totals(cost: Cost, counts: Mapping[str, int]) -> dict[str, float]:
-    """Counts with the bits that they stand for; Python's integers, so nothing wraps or rounds."""
-    up = cost.per_message * counts["clients"] + cost.per_coordinate * counts["coordinates"]
-    return {**counts, "uplink_bits": up, "downlink_bits": cost.downlink * counts["clients"]}
 
 
 # --- compiled ------------------------------------------------------------------------------------
@@ -227,8 +114,8 @@ def simulate(
     rounds (default: a hundredth of them; 0: only at both ends) and at the last; ``metrics`` adds
     functions of (problem, x).  ``checkpoint`` names a file that holds the whole run, written every
     ``checkpoint_every`` rounds and at the end; ``resume`` takes such a file, or a :class:`Run`, and
-    gives exactly the numbers of a run that was never interrupted.  ``chunk`` bounds the rounds in one
-    call of the compiled program and changes no number.
+    gives exactly the numbers of a run that was never interrupted.  ``chunk`` bounds the rounds in
+    one call of the compiled program and changes no number.
     """
     began = time.perf_counter()
     if isinstance(algorithm, str):
@@ -257,7 +144,7 @@ def simulate(
     every = math.ceil(T / EVALUATIONS) if eval_every is None else eval_every
     run.settings["eval_every"] = every
     extra = tuple(sorted((metrics or {}).items()))
-    hp = build(algorithm, run.values, run.facts, _dtype(problem))
+    hp = build(algorithm, run.values, run.facts, dtype(problem))
     log, earlier = run.log, run.seconds
 
     def measure(t: int) -> None:
@@ -274,7 +161,7 @@ def simulate(
         log.count(info)
         measure(0)
     elif log.rounds[-1] % every if every else False:
-        _forget_last(log)  # the earlier end of an extended run was not on the cadence
+        log.forget_last()  # the earlier end of an extended run was not on the cadence
     # No rounds yet: what this call takes is compilation.
     run.state, _ = _advance(algorithm, chunk, key, run.state, jnp.int32(t), problem, hp)
     jax.block_until_ready((run.state, log.metrics[-1]))  # type: ignore[no-untyped-call]
@@ -332,13 +219,22 @@ def _prepare(
         facts = facts_of(problem, rounds)
         values, sources = resolve(algorithm, numbers, facts)
         facts = facts._replace(rounds=int(values["rounds"]))
-        settings = _settings(algorithm, problem, key)
         blank = State(*[jnp.int32(0)] * len(State._fields))
-        return Run(algorithm, problem, key, values, sources, facts, blank, Log(), settings)
+        return Run(
+            algorithm,
+            problem,
+            key,
+            values,
+            sources,
+            facts,
+            blank,
+            Log(),
+            settings(algorithm, problem, key),
+        )
     if numbers:
         raise InputError(
-            f"{', '.join(sorted(numbers))} cannot be set in a resumed run, which keeps the numbers it "
-            "began with: start a new one."
+            f"{', '.join(sorted(numbers))} cannot be set in a resumed run, which keeps the numbers "
+            "it began with: start a new one."
         )
     if isinstance(resume, Run):
         state = jax.tree.map(jnp.copy, resume.state)
@@ -347,34 +243,6 @@ def _prepare(
             resume, state=state, log=log, settings=dict(resume.settings), ended="finished"
         )
     return checkpoints.read(Path(resume), algorithm, problem, key)
-
-
-def _settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]:
-    """What a result has to say of itself to be made again."""
-    from jaxfl import __version__
-
-    device = jax.devices()[0]
-    return {
-        "algorithm": algorithm.name,
-        "parts": dict(algorithm.parts),
-        "per_record": algorithm.per_record,
-        "problem": problem.name,
-        "model": problem.model.name,
-        "data": checkpoints.fingerprint(problem),
-        "key": np.asarray(jax.random.key_data(key)).tolist(),
-        "dtype": str(_dtype(problem)),
-        "device": f"{device.platform}: {device.device_kind}",
-        "versions": {"jaxfl": __version__, "jax": jax.__version__, "numpy": np.__version__},
-    }
-
-
-def _dtype(problem: Problem) -> Any:
-    floats = (a.dtype for a in jax.tree.leaves((problem.x0, problem.train)))
-    return next(d for d in floats if jnp.issubdtype(d, jnp.floating))
-
-
-def _forget_last(log: Log) -> None:
-    del log.rounds[-1], log.metrics[-1], log.counts[-1]
 
 
 def _reached(stop: Stop, run: Run, began: float) -> str:

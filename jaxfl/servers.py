@@ -19,9 +19,9 @@ def optimizer(
     params: tuple[Param, ...] = (LR,),
     name: str = "optax",
 ) -> Server:
-    """Any optax transform of v, then the projection onto the problem's constraint set, if it has one.
+    """Any optax transform of v, then the projection onto the problem's constraint set, if any.
 
-    ``make`` builds the transform from traced numbers: ``optimizer(lambda hp: optax.adam(hp["lr"]))``.
+    ``make`` builds the transform from traced numbers, as ``lambda hp: optax.adam(hp["lr"])``.
     """
 
     def init(x: Array, hp: Hyper) -> PyTree:

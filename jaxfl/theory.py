@@ -1,7 +1,7 @@
-"""Step sizes, schedules and noise levels as the papers print them.  Host side: floats in, floats out.
+"""Step sizes, schedules and noise levels as the papers print them.  Host side: floats in and out.
 
-Letters as in SoteriaFL [Li, Zhao, Li, Chi, 2022]: ``n`` clients of ``m`` samples, ``d`` coordinates,
-gradient bound ``G``, smoothness ``L``, compressor variance ``omega``, privacy ``(eps, delta)``.
+Letters as in SoteriaFL [Li, Zhao, Li, Chi, 2022]: ``n`` clients of ``m`` samples, ``d``
+coordinates, gradient bound ``G``, smoothness ``L``, compressor variance ``omega``, privacy ``(eps, delta)``.
 Arguments may be NumPy arrays; they broadcast.
 """
 
@@ -46,7 +46,7 @@ def paper_sigma(
     """sigma = sqrt(c G^2 T ln(1/delta)) / (m eps)  [Theorems 1 and 2].
 
     The papers print only "c"; 8 follows from the proof of CDP-SGD, 12 of SoteriaFL-SGD, 96 of
-    SoteriaFL-SVRG and -SAGA.  The theorem's condition eps < c' b^2 T / m^2 is the caller's to check.
+    SoteriaFL-SVRG and -SAGA.  The theorem's condition eps < c' b^2 T / m^2 is the caller's.
     """
     return np.sqrt(constant * G**2 * rounds * np.log(1 / delta)) / (m * eps)
 
@@ -64,7 +64,7 @@ def sgd_step(omega: Number, n: Number, L: Number) -> Number:
 
 
 def svrg_step(omega: Number, n: Number, L: Number) -> Number:
-    """eta = min(1, 1/tau) / (8 L), which is p^{2/3} b^{1/3} min(1, 1/tau) / (2 L)  [Corollary 2]."""
+    """eta = p^{2/3} b^{1/3} min(1, 1/tau) / (2 L) = min(1, 1/tau) / (8 L)  [Corollary 2]."""
     return np.minimum(1, 1 / tau(omega, n)) / (8 * L)
 
 
@@ -105,7 +105,10 @@ def cdp_rounds(
     delta: Number,
     constant: Number = 8,
 ) -> Number:
-    """T = max(m eps sqrt(n L D_f) / (G sqrt((1+omega) c d l)), m^2 eps^2 / (c d l))  [Theorem 1]."""
+    """T = max(m eps sqrt(n L D_f) / (G sqrt((1+omega) c d l)), m^2 eps^2 / (c d l)).
+
+    [Theorem 1], l = ln(1/delta).
+    """
     dl = constant * d * np.log(1 / delta)
     return np.maximum(
         m * eps * np.sqrt(n * L * gap) / (G * np.sqrt((1 + omega) * dl)), (m * eps) ** 2 / dl

@@ -108,8 +108,8 @@ class Resolved(NamedTuple):
 class Draw(NamedTuple):
     """Some of a collection: positions and weights.
 
-    ``index`` is None for everything in its own order.  A slot that holds nothing has weight 0 and an
-    index one past the end, so that reads clamp it and writes drop it.
+    ``index`` is None for everything in its own order.  A slot that holds nothing has weight 0 and
+    an index one past the end, so that reads clamp it and writes drop it.
     """
 
     index: Array | None  # type: ignore[assignment]  # tuples have a method of that name
@@ -241,7 +241,7 @@ class Message(NamedTuple):
 
 
 class Compressor(NamedTuple):
-    """C(v), in up to two stages: coordinates chosen without looking at v, then a code of their values.
+    """C(v), in up to two stages: coordinates chosen without a look at v, then a code of their values.
 
     ``select`` returns coordinates with their weights (d/k for random-k), so that the others need
     neither noise nor arithmetic; ``code`` acts on the chosen values.

@@ -17,7 +17,7 @@ from jaxfl.problems import make_problem
 from jaxfl.types import Problem
 
 COUNT = np.asarray([7, 3, 5], np.int32)
-NAMES = "logistic", "least_squares", "softmax", "mlp_tanh_deep", "custom", "linen"
+NAMES = "logistic", "mlp_sigmoid", "custom", "linen"
 ENTRY = pytest.mark.parametrize(
     "entry", [e for e in ZOO if e.name in NAMES], ids=lambda entry: entry.name
 )

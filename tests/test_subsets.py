@@ -173,7 +173,6 @@ def test_coins_do_not_know_their_slots(key):
     long = np.asarray(many_coins(keys, 500, 20.0, 64))
     np.testing.assert_array_equal(many_coins(keys, 500, 20.0, 8), long[:, :8])
     np.testing.assert_array_equal(one_coins(keys[7], 500, 20.0, 8), long[7, :8])
-    np.testing.assert_array_equal(coins(keys[7], 500, 20.0, 3), long[7, :3])
 
 
 @pytest.mark.parametrize(

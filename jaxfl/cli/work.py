@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from jaxfl.errors import InputError
 
 if TYPE_CHECKING:
     from jaxfl.data import ClientData
-    from jaxfl.run import Run
+    from jaxfl.record import Run
     from jaxfl.types import Algorithm, Problem
 
 __all__ = ["choose_algorithm", "choose_data", "choose_problem", "run"]
@@ -154,13 +155,13 @@ def choose_algorithm(
     if compressor is not None:
         for code in compressor.split("+"):
             _known("compressor", code, compressors.COMPRESSORS)
-        parts["compressor"] = compressors.compressor(compressor)
+        parts["compressor"] = _made(compressors.compressor, compressor)
     if sampler is not None:
         _known("sampler", sampler, sampling.SAMPLERS)
-        parts["sampler"] = sampling.sampler(sampler)
+        parts["sampler"] = _made(sampling.sampler, sampler)
     if participation is not None:
         _known("participation", participation, sampling.PARTICIPATIONS)
-        parts["participation"] = sampling.participation(participation)
+        parts["participation"] = _made(sampling.participation, participation)
     ways = {"clip": clip_mode, "noise": noise_draw}
     made = algorithm(name, **parts, **{role: way for role, way in ways.items() if way is not None})
     used = dict(made.parts)
@@ -170,6 +171,12 @@ def choose_algorithm(
                 f"--{role} {part.name} does not apply to {name}, whose {role} is {used.get(role)}."
             )
     return made
+
+
+@functools.cache
+def _made(make: Callable[[str], Any], name: str) -> Any:
+    """One object per part, since compiled rounds are found again by their parts."""
+    return make(name)
 
 
 def choose_data(setup: Setup) -> ClientData:

@@ -98,14 +98,18 @@ def _gdp_scale(answer: Callable[[float], Guarantee], eps: float, delta: float) -
 
 
 def _guess(event: AnyEvent, eps: float, delta: float) -> float:
-    """ln sigma as if every record were always read: the central limit of many small samples."""
+    """ln sigma: the central limit of many small shares, or one large one that is rarely drawn."""
     parts = event.events if isinstance(event, Sequence | Phases) else (event,)
-    total = 0.0
+    total = single = 0.0
     for part in parts:
         if isinstance(part, Event) and isinstance(part.sensitivity, Mean):
-            share = part.sensitivity.X(part.sampling) * part.sampling.q
-            total += part.releases * (2 * share / part.sigma) ** 2
-    return math.log(math.sqrt(total) / gdp_mu(eps, delta)) if 0 < total < math.inf else 0.0
+            X, q = part.sensitivity.X(part.sampling) / part.sigma, min(part.sampling.q, 1.0)
+            total += part.releases * (2 * X * q) ** 2
+            drawn = min(1.0, q * part.releases)
+            single = max(single, X / gdp_mu(eps, min(0.4, delta / drawn)) if drawn else 0.0)
+    if not 0 < total < math.inf:
+        return 0.0
+    return math.log(max(math.sqrt(total) / gdp_mu(eps, delta), single))
 
 
 def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float:

@@ -47,8 +47,8 @@ class Chain(NamedTuple):
         """The best eps over how delta is shared out."""
         part = [Part(Split(self.q, self.V), self.rounds)]
         there = compose(part, delta=delta / 3)
-        eps = float(gdp_eps(self.mu, delta / 3)) + 2 * float(there.eps(delta / 3))
-        back = compose(part, delta=max(delta * math.exp(-min(eps, 500.0)), 1e-290), reverse=True)
+        eps = float(gdp_eps(self.mu, delta / 3)) + float(there.eps(delta / 3))
+        back = compose(part, delta=max(delta / 3 * math.exp(-min(eps, 500.0)), 1e-290), reverse=True)
         return _shared(there, back, self.mu, delta)
 
     def delta(self, eps: float) -> float:

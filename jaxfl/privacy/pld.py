@@ -27,7 +27,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 # A grid step is fine enough when doubling it adds less than this to the variance of the loss; the
 # step itself adds a third of it, and eps moves by about half of that, relatively.
-_INFLATION = 4e-4
+_INFLATION = 1e-3
 _SHARE = 1e-7  # of delta, given away to each truncation
 _VISIBLE = 1e-8  # a delta from here on needs no tilt
 _MOST = 2**21  # grid points
@@ -94,39 +94,57 @@ def compose(
     if not parts:
         return Curve(np.zeros(1), np.zeros(1), np.ones(1), 0.0)
     floor = 1e-18 if delta is None else delta
-    reaches = [_reach(part.profile, _SHARE * floor / part.count / len(parts)) for part in parts]
-    h = 2.0 ** math.floor(math.log2(max(reaches) / 128))
-    while True:
-        grids = [
+    shapes = [_shape(part.profile, _SHARE * floor / part.count / len(parts)) for part in parts]
+    reaches = [shape[0] for shape in shapes]
+    counts = [part.count for part in parts]
+
+    def grids(h: float) -> list[Grid]:
+        return [
             _grid(part.profile, h, 2 * math.ceil(reach / h / 2 + 1), reverse)
             for part, reach in zip(parts, reaches, strict=True)
         ]
-        counts = [part.count for part in parts]
-        spread = sum(c * g.variance for c, g in zip(counts, grids, strict=True))
-        excess = sum(c * g.inflation for c, g in zip(counts, grids, strict=True))
-        if excess <= _INFLATION * spread or max(reaches) / h > _MOST / 8:
+
+    finest = max(reaches) * 8 / _MOST
+    width = math.sqrt(sum(c * v for c, (_, v) in zip(counts, shapes, strict=True)) / sum(counts))
+    h = 2.0 ** math.floor(math.log2(max(min(1.4 * math.sqrt(_INFLATION) * width, max(reaches) / 8), finest)))
+    while h > finest:
+        made = grids(h)
+        spread = sum(c * g.variance for c, g in zip(counts, made, strict=True))
+        excess = sum(c * g.inflation for c, g in zip(counts, made, strict=True))
+        if excess <= _INFLATION * spread:
             break
         h /= 2.0 ** max(1, math.floor(math.log2(excess / (_INFLATION * spread)) / 2))
     while True:
-        curve, smooth = _convolve(grids, counts, h, delta, eps)
-        if smooth or max(reaches) / h > _MOST / 8:
+        made = grids(h)
+        window = _window(_Moments(made, counts, h), made, counts, h, delta, eps)
+        if window.size > _MOST:
+            h *= 2.0 ** math.ceil(math.log2(window.size / _MOST))
+            finest = h  # coarser than wished for, and still an upper bound
+            continue
+        curve = _convolve(made, counts, h, window)
+        answer = eps if eps is not None else float(curve.eps(delta))
+        if not 0 < answer < 8 * h or h / 2 <= finest:
             return curve
         h /= 2  # the question is finer than the law's own width
-        grids = [
-            _grid(part.profile, h, 2 * math.ceil(reach / h / 2 + 1), reverse)
-            for part, reach in zip(parts, reaches, strict=True)
-        ]
 
 
-def _reach(profile: Profile, tail: float) -> float:
-    """A loss that the release exceeds with probability below ``tail``, either way round."""
+def _shape(profile: Profile, tail: float) -> tuple[float, float]:
+    """A loss that the release exceeds with probability below ``tail``, and about its variance.
+
+    With H the curve one way round and H' the other, by parts,
+    ``E l = int H + e^-l H' dl`` and ``E l^2 = 2 int (1 + l) H + (1 - l) e^-l H' dl``.
+    """
     mu = min(profile.reach, 1e8)
     most = mu * mu / 2 + mu * math.sqrt(-2 * math.log(tail))
-    losses = np.geomspace(most * 1e-7, most, 160)
-    forward, backward = profile(losses)
+    loss = np.geomspace(most * 1e-7, most, 160)
+    forward, backward = profile(loss)
     inside = np.maximum(forward, backward) > tail
     last = int(np.flatnonzero(inside)[-1]) + 1 if inside.any() else 0
-    return float(losses[min(last, losses.size - 1)])
+    damped = np.exp(-loss) * backward
+    mean = float(np.trapezoid(forward + damped, loss))
+    square = 2 * float(np.trapezoid((1 + loss) * forward + (1 - loss) * damped, loss))
+    reach = float(loss[min(last, loss.size - 1)])
+    return reach, max(square - mean * mean, 1e-3 * square, 1e-12 * reach * reach)
 
 
 @functools.lru_cache(maxsize=64)
@@ -196,30 +214,49 @@ class _Moments:
         return psi, slope
 
 
-def _convolve(
-    grids: Sequence[Grid], counts: Sequence[int], h: float, delta: float | None, eps: float | None
-) -> tuple[Curve, bool]:
-    """The curve, and whether the grid step is small beside eps."""
+class _Window(NamedTuple):
+    """Losses ``h (first, ..., first + size - 1)`` and the tilt to compute them under."""
+
+    theta: float
+    psi: float
+    first: int
+    size: int
+    lost: float
+
+
+def _window(
+    moments: _Moments,
+    grids: Sequence[Grid],
+    counts: Sequence[int],
+    h: float,
+    delta: float | None,
+    eps: float | None,
+) -> _Window:
     from scipy import fft
 
-    moments = _Moments(grids, counts, h)
     width = math.sqrt(sum(c * g.variance for c, g in zip(counts, grids, strict=True))) or h
     if delta is None:
         assert eps is not None
-        level = 0.01 * _chernoff(moments, width, eps)
-    else:
-        level = delta
-    theta = _tilt(moments, width, level)
+        delta = 0.01 * _chernoff(moments, width, eps)
+    theta = _tilt(moments, width, delta)
     psi, centre = moments(theta)
-    lost = math.log(_SHARE * level)
+    lost = math.log(_SHARE * delta)
     high = low = centre
     for _ in range(3 if theta > 0 else 1):
         # what leaves the window above comes back below, where removing the tilt enlarges it
         high = _upper(moments, theta, width, lost - theta * (high - low))
         low = _lower(moments, theta, width, min(0.0, lost - psi + theta * high))
+        if theta > 0:  # the tilt shrinks what is wrapped from below, so keep all that eps >= 0 needs
+            low = min(low, 0.0)
     first = math.floor(min(low, centre - h) / h)
     size = fft.next_fast_len(max(8, math.ceil(high / h) - first + 1), real=True)
+    return _Window(theta, psi, first, size, math.exp(lost))
 
+
+def _convolve(grids: Sequence[Grid], counts: Sequence[int], h: float, window: _Window) -> Curve:
+    from scipy import fft
+
+    theta, psi, first, size, lost = window
     product: Any = 1.0
     for grid, count in zip(grids, counts, strict=True):
         index = np.arange(grid.p.size) - grid.p.size // 2
@@ -227,18 +264,13 @@ def _convolve(
         folded = np.bincount(index % size, weights=tilted, minlength=size)
         product = product * np.power(fft.rfft(folded), count)
     law = np.maximum(np.roll(fft.irfft(product, size), -first % size), 0.0)
-
     loss = h * (first + np.arange(size))
     p = law * np.exp(np.minimum(psi - theta * loss, 0.0 if theta == 0 else 700.0))
     mass = np.cumsum(p[::-1])[::-1]
-    # damped_j = p_j + e^-h damped_{j+1}, block by block so that no power of e^h overflows
-    damped = _discounted(p, h)
     infinite = -math.expm1(
         sum(c * math.log1p(-min(g.infinite, 1 - 1e-16)) for c, g in zip(counts, grids, strict=True))
     )
-    curve = Curve(loss, mass, damped, infinite + math.exp(lost))
-    answer = eps if eps is not None else float(curve.eps(delta))
-    return curve, not (0 < answer < 8 * h)
+    return Curve(loss, mass, _discounted(p, h), infinite + lost)
 
 
 def _tilted(p: Floats, exponent: Floats) -> Floats:

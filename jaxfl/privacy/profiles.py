@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-_TINY = 1e-30
+_TINY = 1e-20
 
 
 class Profile(Protocol):

@@ -1,0 +1,169 @@
+"""What a run leaves: its history, exact totals, and how it can be made again."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.types import Algorithm, Cost, Facts, Info, Key, Problem, PyTree, State
+
+__all__ = ["Log", "Run", "dtype", "fingerprint", "settings", "totals"]
+
+
+class Log:
+    """Metrics and exact totals.  What the device returns is read only when somebody asks."""
+
+    def __init__(
+        self,
+        rounds: list[int] | None = None,
+        metrics: list[dict[str, Any]] | None = None,
+        counts: list[dict[str, int]] | None = None,
+    ) -> None:
+        self.rounds = list(rounds or [])
+        self.metrics = list(metrics or [])
+        self.counts = list(counts or [])
+        self.waiting: list[Info] = []
+        self.total = dict(self.counts[-1]) if self.counts else dict.fromkeys(Info._fields, 0)
+
+    def count(self, info: Info) -> None:
+        self.waiting.append(info)
+
+    def record(self, t: int, metrics: dict[str, Any]) -> None:
+        self.rounds.append(t)
+        self.metrics.append(metrics)
+        self.counts.append({"waiting": len(self.waiting)})
+
+    def read(self) -> None:
+        """Bring everything to the host; totals add up in Python's own integers."""
+        self.metrics = [jax.tree.map(np.asarray, m) for m in self.metrics]
+        sums = [[int(np.sum(np.asarray(a), dtype=np.int64)) for a in info] for info in self.waiting]
+        seen = 0
+        for i, mark in enumerate(self.counts):
+            if "waiting" in mark:
+                self._add(sums[seen : mark["waiting"]])
+                self.counts[i], seen = dict(self.total), mark["waiting"]
+        self._add(sums[seen:])
+        self.waiting = []
+
+    def _add(self, rows: list[list[int]]) -> None:
+        for row in rows:
+            for name, number in zip(Info._fields, row, strict=True):
+                self.total[name] += number
+
+    def forget_last(self) -> None:
+        del self.rounds[-1], self.metrics[-1], self.counts[-1]
+
+    def series(self) -> dict[str, np.ndarray]:
+        names = self.metrics[0] if self.metrics else {}
+        return {name: np.stack([m[name] for m in self.metrics]) for name in names}
+
+
+@dataclasses.dataclass
+class Run:
+    """A run as far as it got.  :meth:`dataset` labels it, :meth:`extend` goes on with it."""
+
+    algorithm: Algorithm
+    problem: Problem
+    key: Key
+    values: dict[str, Any]  # every number that was used
+    sources: dict[str, str]  # and where it came from
+    facts: Facts
+    state: State
+    log: Log
+    settings: dict[str, Any]
+    seconds: float = 0.0
+    compile_seconds: float = 0.0
+    ended: str = "finished"  # or why it ended early
+
+    @property
+    def rounds(self) -> np.ndarray:
+        """The rounds at which metrics were taken."""
+        return np.asarray(self.log.rounds)
+
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Each metric against :attr:`rounds`."""
+        return self.log.series()
+
+    @property
+    def x(self) -> np.ndarray:
+        """The model, flat."""
+        return np.asarray(self.algorithm.output(self.state))
+
+    @property
+    def params(self) -> PyTree:
+        """The model as its own parameter pytree."""
+        return self.problem.model.unravel(self.algorithm.output(self.state))
+
+    @property
+    def cost(self) -> Cost:
+        return self.algorithm.cost(self.values, self.facts)
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """Messages, gradients, uplink and downlink bits of the whole run."""
+        return totals(self.cost, self.log.counts[-1])
+
+    def dataset(self) -> Any:
+        """Everything as a labelled ``xarray.Dataset``."""
+        from jaxfl import results
+
+        return results.dataset(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write :meth:`dataset` to one file, which :func:`jaxfl.load` reads back."""
+        from jaxfl import results
+
+        return results.save(self.dataset(), path)
+
+    def extend(self, rounds: int, **options: Any) -> Run:
+        """Go on until round ``rounds``, with the same numbers and the same streams of draws."""
+        from jaxfl.run import simulate
+
+        return simulate(self.algorithm, self.problem, self.key, rounds, resume=self, **options)
+
+
+def totals(cost: Cost, counts: Mapping[str, int]) -> dict[str, float]:
+    """Counts with the bits that they stand for; Python's integers, so nothing wraps or rounds."""
+    up = cost.per_message * counts["clients"] + cost.per_coordinate * counts["coordinates"]
+    return {**counts, "uplink_bits": up, "downlink_bits": cost.downlink * counts["clients"]}
+
+
+def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]:
+    """What a result has to say of itself to be made again."""
+    from jaxfl import __version__
+
+    device = jax.devices()[0]
+    return {
+        "algorithm": algorithm.name,
+        "parts": dict(algorithm.parts),
+        "per_record": algorithm.per_record,
+        "problem": problem.name,
+        "model": problem.model.name,
+        "data": fingerprint(problem),
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "dtype": str(dtype(problem)),
+        "device": f"{device.platform}: {device.device_kind}",
+        "versions": {"jaxfl": __version__, "jax": jax.__version__, "numpy": np.__version__},
+    }
+
+
+def dtype(problem: Problem) -> Any:
+    floats = (a.dtype for a in jax.tree.leaves((problem.x0, problem.train)))
+    return next(d for d in floats if jnp.issubdtype(d, jnp.floating))
+
+
+def fingerprint(problem: Problem) -> str:
+    """A checksum of the data that a run learns from."""
+    crc = 0
+    for leaf in jax.tree.leaves((problem.train, problem.count, problem.test, problem.x0)):
+        array = np.ascontiguousarray(leaf)
+        crc = zlib.crc32(array.tobytes(), zlib.crc32(repr(array.shape).encode(), crc))
+    return f"{crc:08x}"
