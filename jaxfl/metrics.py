@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -107,7 +109,7 @@ def full_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBE
     on CPUs), large ones in blocks of rows that hold about ``numbers`` numbers.
     """
     kernel, m = problem.model.kernel, problem.m_max
-    each = kernel.width + sum(a[0, 0].size for a in jax.tree.leaves(problem.train))
+    each = kernel.width + sum(math.prod(a.shape[2:]) for a in jax.tree.leaves(problem.train))
     size = even(m, max(1, numbers // each))
     term = Term(1.0, (x,), (1.0,), bound)
 

@@ -68,7 +68,7 @@ def layout(tree: PyTree) -> Layout:
     return Layout(dim, treedef, shapes)
 
 
-def check_init(spec: Any) -> Init:
+def check_init(spec: Init) -> Init:
     """``spec`` if it is one that `initializer` takes."""
     if isinstance(spec, str):
         _scale(spec)

@@ -59,6 +59,15 @@ class Members(NamedTuple):
     link: PyTree
 
 
+class Work(NamedTuple):
+    """What members have before them; leaves (r, b, ...), ``base`` (r, d)."""
+
+    rows: Draw
+    batch: PyTree
+    base: Array | None
+    stored: PyTree
+
+
 class Federated(NamedTuple):
     """One server and n clients.
 
@@ -109,16 +118,16 @@ class Federated(NamedTuple):
         def block(who: Members) -> tuple[Array, PyTree, PyTree, Info]:
             rows = self.draw_rows(keys.rows, t, who, problem.m_max, hp)
             batch = take(problem.train, who, rows)
-            base, stored = jax.vmap(self.estimator.recall)(who.local, rows)
+            work = Work(rows, batch, *jax.vmap(self.estimator.recall)(who.local, rows))
             if self.fused:
-                total, factors = self.mean_estimate(problem, terms, who, rows, batch, base, stored)
+                total, factors = self.mean_estimate(problem, terms, who, work)
                 total = total + jnp.sum(who.weight) * grad_r
                 if self.noise == "per_client":
                     total = total + self.noise_of_each(keys.noise, t, who, total, hp)
                 links, sent = who.link, jnp.int32(0)
             else:
                 total, factors, links, sent = self.messages(
-                    keys, t, problem, terms, grad_r, who, rows, batch, base, stored, hp
+                    keys, t, problem, terms, grad_r, who, work, hp
                 )
             local = jax.vmap(lambda *a: self.estimator.absorb(model.kernel, *a))(
                 who.local, rows, batch, factors, who.count
@@ -168,24 +177,22 @@ class Federated(NamedTuple):
         problem: Problem,
         terms: tuple[Term, ...],
         who: Members,
-        rows: Draw,
-        batch: PyTree,
-        base: Array | None,
-        stored: PyTree,
+        work: Work,
     ) -> tuple[Array, PyTree]:
         """sum_i weight_i g_i in one evaluation over the samples of all clients."""
-        weight = who.weight[:, None] * rows.weight
-        flat, stored = (
-            jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), a) for a in (batch, stored)
+        weight = who.weight[:, None] * work.rows.weight
+        batch, stored = (
+            jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), a)
+            for a in (work.batch, work.stored)
         )
-        total, factors = evaluate(problem.model.kernel, terms, weight.reshape(-1), flat, stored)
-        if base is not None:
-            total = total + who.weight @ base
+        total, factors = evaluate(problem.model.kernel, terms, weight.reshape(-1), batch, stored)
+        if work.base is not None:
+            total = total + who.weight @ work.base
         return total, jax.tree.map(lambda a: a.reshape(*weight.shape, *a.shape[1:]), factors)
 
     def noise_of_each(self, key: Key, t: Array, who: Members, like: Array, hp: Hyper) -> Array:
         """sum_i weight_i xi_i, each from its client's own stream."""
-        keys = client_keys(key, who.index, t)
+        (keys,) = client_keys([key], who.index, t)
         return who.weight @ jax.vmap(lambda key: normal(key, self.mechanism, like, hp))(keys)
 
     def noise_of_mean(self, key: Key, t: Array, cohort: Draw, like: Array, hp: Hyper) -> Array:
@@ -201,39 +208,24 @@ class Federated(NamedTuple):
         terms: tuple[Term, ...],
         grad_r: Array,
         who: Members,
-        rows: Draw,
-        batch: PyTree,
-        base: Array | None,
-        stored: PyTree,
+        work: Work,
         hp: Hyper,
     ) -> tuple[Array, PyTree, PyTree, Array]:
         """sum_i weight_i message_i, client by client."""
+        kernel = problem.model.kernel
 
         def one(
-            noise: Key,
-            mask: Key,
-            weight: Array,
-            batch: PyTree,
-            base: Any,
-            stored: Any,
-            link: PyTree,
+            noise: Key, mask: Key, link: PyTree, work: Work
         ) -> tuple[Message, Array, PyTree, PyTree]:
-            g, factors = evaluate(problem.model.kernel, terms, weight, batch, stored)
-            g = g + grad_r if base is None else g + base + grad_r
+            g, factors = evaluate(kernel, terms, work.rows.weight, work.batch, work.stored)
+            g = g + grad_r if work.base is None else g + work.base + grad_r
             if self.clip == "batch":
                 g = clip(g, hp["clip"])
             message, sent = self.release(noise, mask, self.channel.before(link, g), hp)
             return message, sent, factors, self.channel.after(link, message, hp)
 
-        message, sent, factors, links = jax.vmap(one)(
-            client_keys(keys.noise, who.index, t),
-            client_keys(keys.mask, who.index, t),
-            rows.weight,
-            batch,
-            base,
-            stored,
-            who.link,
-        )
+        noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
+        message, sent, factors, links = jax.vmap(one)(noise, mask, who.link, work)
         if message.index is None:
             total = who.weight @ message.value
         else:
@@ -250,7 +242,7 @@ class Federated(NamedTuple):
         the message has the same law.
         """
         select, code = self.compressor.select, self.compressor.code
-        pick, encode = jax.random.split(mask)
+        pick, encode = jax.random.split(mask) if select and code else (mask, mask)
         if select is None:
             value = v + normal(noise, self.mechanism, v, hp)
             index, sent = None, jnp.int32(0)
@@ -287,8 +279,10 @@ def streams(key: Key) -> Keys:
     return Keys(*jax.random.split(key, len(Keys._fields)))
 
 
-def client_keys(key: Key, index: Array, t: Array) -> Key:
-    return jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(key, i), t))(index)
+def client_keys(streams: list[Key], index: Array, t: Array) -> Key:
+    """One key per stream and client, for this round."""
+    now = jax.vmap(jax.random.fold_in, (0, None))(jnp.stack(streams), t)
+    return jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(now, index)
 
 
 def take(train: PyTree, who: Members, rows: Draw) -> PyTree:

@@ -1,8 +1,8 @@
 """Step sizes, schedules and noise levels as the papers print them.  Host side: floats in and out.
 
 Letters as in SoteriaFL [Li, Zhao, Li, Chi, 2022]: ``n`` clients of ``m`` samples, ``d``
-coordinates, gradient bound ``G``, smoothness ``L``, compressor variance ``omega``, privacy ``(eps, delta)``.
-Arguments may be NumPy arrays; they broadcast.
+coordinates, gradient bound ``G``, smoothness ``L``, compressor variance ``omega``, privacy
+``(eps, delta)``.  Arguments may be NumPy arrays; they broadcast.
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ class Message(NamedTuple):
 
 
 class Compressor(NamedTuple):
-    """C(v), in up to two stages: coordinates chosen without a look at v, then a code of their values.
+    """C(v) in two stages: coordinates chosen without a look at v, then a code of their values.
 
     ``select`` returns coordinates with their weights (d/k for random-k), so that the others need
     neither noise nor arithmetic; ``code`` acts on the chosen values.

@@ -1,9 +1,12 @@
 """The command line: what it makes, how it goes on, and one sentence for every mistake."""
 
+import contextlib
 import itertools
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 import jaxfl
 from jaxfl import results
 from jaxfl.cli import main
+from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import options
 from jaxfl.cli.report import Display, amount
 
@@ -249,6 +253,16 @@ def test_interrupted_and_resumed_is_uninterrupted(
     same_arrays(whole, parts)
 
 
+def test_a_signal_that_jax_swallows_still_arrives(tmp_path: Path) -> None:
+    """An exception raised within a callback of JAX is lost; the next evaluation raises it again."""
+    with Interrupts() as interrupts:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+    assert signal.getsignal(signal.SIGTERM) is not interrupts.arrive
+
+
 @pytest.mark.parametrize("every", ["1", "4", "0"])
 def test_a_run_killed_at_the_very_end_is_completed(every: str, tmp_path: Path) -> None:
     """Its checkpoint is whole, its result was not written."""
@@ -421,12 +435,27 @@ def test_damaged_config_and_missing_checkpoint(
         assert "config.json is damaged" in shown
 
 
+def test_data_that_have_changed_are_noticed_and_nothing_is_touched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "mine.libsvm", tmp_path / "out"
+    file.write_text("".join(f"{i % 2} 1:{i / 8} 2:1 3:{i % 3} 4:0.5\n" for i in range(24)))
+    words = ["run", "soteriafl_sgd", "--data", str(file), "--clients", "3", "--batch", "3"]
+    words += ["--k", "2", "--lr", "0.2", "--rounds", "30", "--out", str(out), "--quiet"]
+    assert main(words) == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    file.write_text(file.read_text().replace("0.5", "0.25"))
+    assert main(["run", "--resume", str(out), "--rounds", "40"]) == 2
+    shown = capsys.readouterr().err.splitlines()
+    one_sentence(shown[-1] + "\n")
+    assert "its data is" in shown[-1]
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
 # --- as a program --------------------------------------------------------------------------------
 
 
 def program(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    import os
-
     return subprocess.run(
         [sys.executable, "-m", "jaxfl", *words],
         capture_output=True,

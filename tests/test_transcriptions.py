@@ -29,8 +29,7 @@ class Draws:
             stream = jax.random.fold_in(keys.rows, i)
             rows = body.estimator.sampler.draw(stream, t, problem.count[i], problem.m_max, hp)
             index = jnp.arange(problem.m_max) if rows.index is None else rows.index
-            noise = client_keys(keys.noise, i[None], t)[0]
-            pick, _ = jax.random.split(client_keys(keys.mask, i[None], t)[0])
+            noise, pick = client_keys([keys.noise, keys.mask], i[None], t)[:, 0]
             if body.compressor.select is None:
                 return index, rows.weight > 0, jax.random.normal(noise, (d,)), jnp.ones(d)
             chosen = body.compressor.select(pick, d, hp)

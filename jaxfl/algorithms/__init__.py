@@ -1,4 +1,4 @@
-"""Published algorithms, each a composition of parts: one function here, one row in the common tests."""
+"""Published algorithms, each a composition of parts: one function, one row in the tests."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def compose(
 ) -> Algorithm:
     """The algorithm whose rounds are ``body`` and whose numbers come from ``resolve``.
 
-    ``params`` are numbers that only ``resolve`` reads; those that the parts read join by themselves.
+    ``params`` are numbers that only ``resolve`` reads; those that parts read join by themselves.
     """
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
 

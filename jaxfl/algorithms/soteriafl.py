@@ -260,8 +260,8 @@ def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts
     private = body.mechanism.std is not None
     if private and "sigma" in given and "eps" in given:
         raise InputError(
-            f"eps = {given['eps']!r} and sigma = {given['sigma']!r} are both given: eps is turned into "
-            "sigma, so give one of them."
+            f"eps = {given['eps']!r} and sigma = {given['sigma']!r} are both given: eps is turned "
+            "into sigma, so give one of them."
         )
     default("clip", 1.0, "default")
     for name, value in body.compressor.resolve(given, facts.d).items():

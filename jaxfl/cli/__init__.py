@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"jaxfl: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
-        print(f"jaxfl: interrupted{error}", file=sys.stderr)
+        print(f"jaxfl: interrupted{str(error) or '.'}", file=sys.stderr, flush=True)
+        if argv is None:  # a thread of JAX may be compiling still, and crash in a regular exit
+            os._exit(130)
         return 130
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -21,6 +22,8 @@ class Folder:
     setup: Setup
     assumed: dict[str, str] = dataclasses.field(default_factory=dict)
     reached: int | None = None  # the last round, once the run has ended
+    before: bytes | None = None  # config.json of the run that is gone on with
+    ours: bool = False  # whether this call has begun to write here
 
     @property
     def config(self) -> Path:
@@ -103,13 +106,26 @@ class Folder:
         writable(self.config)
         for file in self.products:
             file.unlink()
-        self.reached = None
+        self.reached, self.ours = None, True
+        self.write()
+
+    def go_on(self) -> None:
+        """From here on the folder belongs to the longer run."""
+        self.before = self.config.read_bytes()
+        self.reached, self.ours = None, True
         self.write()
 
     def abandon(self) -> None:
-        """Nothing came of it."""
-        if not self.products:
+        """Nothing came of it: leave the folder as it was found."""
+        from jaxfl.checkpoint import replace
+
+        before = self.before
+        if before is not None:
+            replace(self.config, lambda file: file.write(before))
+        elif not self.products:
             self.config.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # other files are in it
+                self.path.rmdir()
 
     # --- an earlier run --------------------------------------------------------------------------
 

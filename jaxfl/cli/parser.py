@@ -134,7 +134,7 @@ class _Help(argparse.HelpFormatter):
 
 def print_run_help(words: Sequence[str]) -> None:
     """Help of `jaxfl run`, with the numbers of the algorithm that the other words describe."""
-    from jaxfl.cli.work import choose_algorithm
+    from jaxfl.cli.build import choose_algorithm
 
     rest = [word for word in words if word not in ("-h", "--help")]
     given, _ = parse_run(rest)

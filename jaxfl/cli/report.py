@@ -54,6 +54,8 @@ class Display:
         return self
 
     def update(self, now: Progress) -> None:
+        if self.quiet:
+            return
         words = f"{now.rounds_per_second:,.0f} rounds/s, loss {now.loss:.5g}"
         if self.bar is not None:
             self.bar.update(self.task, completed=now.round, total=now.rounds, description=words)
@@ -158,4 +160,4 @@ def amount(bits: float) -> str:
 
 
 def _number(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:.6g}"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

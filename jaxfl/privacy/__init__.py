@@ -1,0 +1,91 @@
+"""What each run releases about one record, and what can be proven about it.
+
+Host side, in float64, never traced.  An :class:`Event` describes the release, :func:`epsilon` and
+:func:`delta` account for it, :func:`sigma_for` calibrates its noise, :mod:`formulas` holds what the
+papers state, :func:`report` sets both side by side, :func:`account` and :func:`calibrate` ask by the
+name of an algorithm (:mod:`mapping` lists names and letters).
+
+>>> from jaxfl import privacy as p
+>>> event = p.Event(p.Sampling("poisson", 3256, 51), p.Mean(0.5), sigma=0.005, releases=100)
+>>> p.epsilon(event, 1e-3)._replace(eps=round(p.epsilon(event, 1e-3).eps, 2))
+Guarantee(eps=4.92, delta=0.001, method='Poisson sampling: PLD', status='E')
+"""
+
+from jaxfl.privacy import (
+    accountants,
+    audit_bounds,
+    calibration,
+    canary,
+    events,
+    formulas,
+    gaussian,
+    kinds,
+    mapping,
+    unclipped,
+)
+from jaxfl.privacy.accountants import METHODS, Guarantee, delta, epsilon
+from jaxfl.privacy.calibration import Calibration, batch_for, rounds_for, sigma_for, sigma_grid
+from jaxfl.privacy.events import (
+    AnyEvent,
+    Event,
+    Increments,
+    LocalSteps,
+    Mean,
+    NoClaim,
+    Phases,
+    Sampling,
+    Sequence,
+    batch_clipped,
+    saga,
+    scaled,
+    svrg,
+    until,
+)
+from jaxfl.privacy.formulas import Claim, Condition
+from jaxfl.privacy.kinds import KINDS
+from jaxfl.privacy.questions import account, calibrate
+from jaxfl.privacy.reports import Report, report, spent
+
+__all__ = [
+    "KINDS",
+    "METHODS",
+    "AnyEvent",
+    "Calibration",
+    "Claim",
+    "Condition",
+    "Event",
+    "Guarantee",
+    "Increments",
+    "LocalSteps",
+    "Mean",
+    "NoClaim",
+    "Phases",
+    "Report",
+    "Sampling",
+    "Sequence",
+    "account",
+    "accountants",
+    "audit_bounds",
+    "batch_clipped",
+    "batch_for",
+    "calibrate",
+    "calibration",
+    "canary",
+    "delta",
+    "epsilon",
+    "events",
+    "formulas",
+    "gaussian",
+    "kinds",
+    "mapping",
+    "report",
+    "rounds_for",
+    "saga",
+    "scaled",
+    "sigma_for",
+    "sigma_grid",
+    "spent",
+    "svrg",
+    "unclipped",
+    "until",
+]

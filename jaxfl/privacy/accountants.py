@@ -8,8 +8,10 @@ D     an elementary derivation, given in the docstrings
 N     new, proof sketched and checked numerically, not reviewed: only where asked for by name
 ====  ==========================================================================================
 
-Methods that can be asked for by name: ``"chain"``, ``"reveal"``, ``"theorem_k"`` and ``"best"`` (of
-these three) for SVRG and SAGA; ``"ceil"`` for shuffled epochs, which counts a partial pass whole.
+Methods that can be asked for by name, for SVRG and SAGA: ``"chain"``, ``"reveal"`` (the default is
+the better of these two), ``"theorem_k"``, ``"best"`` of these three; ``"chain_fixed"``, the chain with
+two fixed sharings of delta instead of the best one, and ``"pair_or_chain"``, the better of that and
+Theorem K.  For shuffled epochs: ``"ceil"``, which counts a partial pass whole.
 Floating-point and pseudo-random effects are outside all claims.
 """
 
@@ -70,9 +72,7 @@ def _epsilon(event: AnyEvent, delta: float, method: str | None) -> Guarantee:
     if isinstance(event, Phases):
         worst = max((_epsilon(part, delta, method) for part in event.events), key=_by_eps)
         return worst._replace(method=f"disjoint phases, the worst: {worst.method}")
-    answers = [
-        Guarantee(b.eps(delta), delta, b.method, b.status) for b in _bounds(event, method)
-    ]
+    answers = [Guarantee(b.eps(delta), delta, b.method, b.status) for b in _bounds(event, method)]
     return min(answers, key=_by_eps)
 
 
@@ -118,7 +118,7 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
     bounds = []
     alone = plain[0] if len(plain) == 1 else None
     estimator = alone is not None and snapshot(alone)
-    if not (estimator and method in ("chain", "theorem_k")):
+    if not (estimator and method in ("chain", "chain_fixed", "theorem_k", "pair_or_chain")):
         bounds.append(_composed([releases(part, method) for part in plain]))
     if alone is not None and estimator and method != "reveal":
         bounds.extend(_chained(alone, method))
@@ -176,12 +176,13 @@ def _chained(event: Event, method: str | None) -> list[Bound]:
     scheme, q, T = sampling.scheme, sampling.q, event.releases
     out: list[Bound] = []
     visible = not estimator.hidden and scheme in ("poisson", "without_replacement")
-    if visible and method in (None, "chain", "best"):
+    if visible and method not in ("reveal", "theorem_k"):
         # without replacement the record's place is taken by another one, which doubles v
         V = estimator.V(sampling) * (1 if scheme == "poisson" else 2) / sigma
-        chain = Chain(q, V, estimator.M(sampling) / sigma, T)
+        fixed = method in ("chain_fixed", "pair_or_chain")
+        chain = Chain(q, V, estimator.M(sampling) / sigma, T, fixed)
         out.append(Bound(chain.eps, chain.delta, f"chain bound, {scheme}: PLD and GDP", "D"))
-    if scheme == "poisson" and method in ("theorem_k", "best"):
+    if scheme == "poisson" and method in ("theorem_k", "pair_or_chain", "best"):
         X, Y = estimator.X(sampling) / sigma, estimator.Y(sampling) / sigma
         pair = [Part(theorem_k(q, X, Y), T)]
         out.append(

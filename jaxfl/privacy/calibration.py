@@ -74,7 +74,11 @@ def _sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None) ->
         return epsilon(scaled(event, math.exp(log_s)), delta, method)
 
     first = epsilon(event, delta, method)
-    if "GDP, closed form" in first.method and not isinstance(event, Phases) and first.eps < math.inf:
+    if (
+        "GDP, closed form" in first.method
+        and not isinstance(event, Phases)
+        and first.eps < math.inf
+    ):
         # mu is inversely proportional to sigma; its value at sigma = 1 follows from any eps
         s = math.exp(_gdp_scale(answer, eps, delta))
     else:

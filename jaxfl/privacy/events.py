@@ -161,11 +161,11 @@ def saga(clip: float) -> Mean:
     return dataclasses.replace(svrg(clip), hidden=True)
 
 
-def batch_clipped(batch: float, bound: float | None = None) -> Mean:
-    """The minibatch mean clipped as a whole: one record bounds nothing by itself.
+def batch_clipped(bound: float | None = None) -> Mean:
+    """The minibatch mean clipped as a whole: no single record's influence is bounded.
 
-    With ``bound``, a bound on every record's gradient that does not depend on data, the influence of
-    one is ``bound/b``, since projection on a ball brings no two points further apart.
+    With ``bound``, a bound on every record's gradient that does not depend on data, the share of one
+    is ``bound/b``, since projection on a ball brings no two points further apart.
     """
     return Mean(math.inf if bound is None else bound)
 

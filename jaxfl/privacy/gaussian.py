@@ -69,14 +69,14 @@ def gdp_delta(mu: Numbers, eps: Numbers) -> Any:
     return np.maximum(delta, 0.0)[()]
 
 
-def gdp_eps(mu: Numbers, delta: Numbers, steps: int = 90) -> Any:
+def gdp_eps(mu: Numbers, delta: Numbers) -> Any:
     """The least eps >= 0 with ``gdp_delta(mu, eps) <= delta``, from above."""
     mu, delta = np.broadcast_arrays(np.asarray(mu, np.float64), np.asarray(delta, np.float64))
     safe = np.where(np.isinf(mu), 1.0, mu)
     with np.errstate(divide="ignore"):
         top = safe**2 / 2 + safe * np.sqrt(-2 * np.log(np.minimum(delta, 1.0))) + 1e-300
     top = np.where(np.isfinite(top), top, 1e300)
-    eps = bisect(lambda e: gdp_delta(safe, e) <= delta, np.zeros_like(safe), top, steps)
+    eps = bisect(lambda e: gdp_delta(safe, e) <= delta, np.zeros_like(safe), top)
     eps = np.where(gdp_delta(safe, 0.0) <= delta, 0.0, eps)
     return np.where((delta <= 0) & (mu > 0) | np.isinf(mu), np.inf, eps)[()]
 

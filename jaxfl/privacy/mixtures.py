@@ -20,11 +20,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxfl.privacy.gaussian import Floats, gdp_eps
+from jaxfl.privacy.gaussian import Floats, gdp_delta, gdp_eps
 from jaxfl.privacy.pld import Curve, Part, compose
 from jaxfl.privacy.profiles import Split
 
 __all__ = ["Chain", "root"]
+
+
+# Shares of delta for steps 1 and 3: a good choice where the batch is small, and where it is large.
+FIXED = ((0.15, 0.085), (0.01, 0.01))
 
 
 class Chain(NamedTuple):
@@ -38,6 +42,7 @@ class Chain(NamedTuple):
     V: float
     M: float
     rounds: int
+    fixed: bool = False  # only the shares in FIXED
 
     @property
     def mu(self) -> float:
@@ -48,45 +53,73 @@ class Chain(NamedTuple):
         part = [Part(Split(self.q, self.V), self.rounds)]
         there = compose(part, delta=delta / 3)
         eps = float(gdp_eps(self.mu, delta / 3)) + float(there.eps(delta / 3))
-        back = compose(part, delta=max(delta / 3 * math.exp(-min(eps, 500.0)), 1e-290), reverse=True)
-        return _shared(there, back, self.mu, delta)
+        back = compose(
+            part, delta=max(delta / 3 * math.exp(-min(eps, 500.0)), 1e-290), reverse=True
+        )
+        return _shared(there, back, self.mu, delta, self.fixed)
 
     def delta(self, eps: float) -> float:
         """The least delta at which :meth:`eps` falls to eps."""
         return root(self.eps, eps)
 
 
-def _shared(there: Curve, back: Curve, mu: float, delta: float) -> float:
-    """The least ``e1 + e2 + e3`` over shares of delta for steps 1 and 3, by zooming in."""
+def _shared(there: Curve, back: Curve, mu: float, delta: float, fixed: bool) -> float:
+    """The least ``e1 + e2 + e3`` over shares of delta for steps 1, 2 and 3, by zooming in."""
+    if fixed:
+        first, last = np.array(FIXED).T
+        e1 = there.eps(first * delta)
+        e2 = gdp_eps(mu, (1 - first - last) * delta * np.exp(-e1))
+        e3 = back.eps(last * delta * np.exp(-np.minimum(e1 + e2, 690.0)))
+        return float(np.min(np.where(np.isnan(e1 + e2 + e3), np.inf, e1 + e2 + e3)))
+    table = np.linspace(0.0, float(gdp_eps(mu, delta * 1e-12)), 4001)
+    log_delta = -np.log(np.maximum(gdp_delta(mu, table), 1e-300))
 
-    def total(u: Floats, w: Floats) -> tuple[Floats, Floats, Floats]:
-        middle = 1 / (1 + np.exp(u) + np.exp(w))  # shares of delta, none of them 0 or 1
+    def quick(log_share: Floats) -> Floats:
+        return np.interp(-log_share, log_delta, table)
+
+    def exact(log_share: Floats) -> Floats:
+        return np.asarray(gdp_eps(mu, np.exp(log_share)))
+
+    def total(u: Floats, w: Floats, middle_eps: Callable[[Floats], Floats]) -> Floats:
+        middle = 1 / (1 + np.exp(u) + np.exp(w))  # the shares are positive and sum to 1
         e1 = there.eps(np.exp(u) * middle * delta)
-        e2 = gdp_eps(mu, np.exp(-e1) * middle * delta, 34)
+        e2 = middle_eps(np.log(middle * delta) - e1)
         e3 = back.eps(np.exp(w - np.minimum(e1 + e2, 690.0)) * middle * delta)
-        value = e1 + e2 + e3
-        return np.where(np.isnan(value), np.inf, value), u, w
+        value: Floats = np.asarray(e1 + e2 + e3)
+        return np.where(np.isnan(value), np.inf, value)
 
     # with few and large losses the curves have steps, and their sum many valleys: look closely first
     best, at, width, points = math.inf, (-2.0, -2.0), 11.0, (67, 23)
     for _ in range(6):
-        u, w = np.meshgrid(*(c + np.linspace(-width, width, k) for c, k in zip(at, points, strict=True)))
-        values = total(u.ravel(), w.ravel())
-        k = int(np.argmin(values[0]))
-        if values[0][k] <= best:
-            best, at = float(values[0][k]), (float(values[1][k]), float(values[2][k]))
+        u, w = (
+            v.ravel()
+            for v in np.meshgrid(
+                *(c + np.linspace(-width, width, k) for c, k in zip(at, points, strict=True))
+            )
+        )
+        values = total(u, w, quick)
+        k = int(np.argmin(values))
+        if values[k] <= best:
+            best, at = float(values[k]), (float(u[k]), float(w[k]))
         width, points = width * (0.1 if points[0] > 9 else 0.35), (9, 9)
-    return best
+    return float(total(np.array(at[0]), np.array(at[1]), exact))
 
 
 def root(eps_of: Callable[[float], float], eps: float) -> float:
-    """The delta at which a decreasing ``eps_of(delta)`` meets eps, from above, to 1e-6 relative."""
-    low, high = math.log(1e-280), 0.0
-    guess = math.log(1e-6)
-    while high - low > 1e-6:
-        if eps_of(math.exp(guess)) <= eps:
-            high = guess
-        else:
-            low = guess
-        guess = (low + high) / 2
-    return math.exp(high)
+    """The delta at which a decreasing ``eps_of(delta)`` meets eps, from above, to 1e-3 relative."""
+    from scipy.optimize import brentq
+
+    def gap(log_delta: float) -> float:
+        return min(eps_of(math.exp(log_delta)) - eps, 1e3)
+
+    low, high, step = -7.0, -1e-9, 7.0
+    if gap(high) > 0:
+        return 1.0
+    while gap(low) <= 0:
+        high, low, step = low, low - step, 2 * step
+        if low < -600:
+            return math.exp(high)
+    at = float(brentq(gap, low, high, xtol=2e-4))
+    while gap(at) > 0:
+        at += 2e-4
+    return math.exp(min(at, 0.0))

@@ -106,7 +106,9 @@ def compose(
 
     finest = max(reaches) * 8 / _MOST
     width = math.sqrt(sum(c * v for c, (_, v) in zip(counts, shapes, strict=True)) / sum(counts))
-    h = 2.0 ** math.floor(math.log2(max(min(1.4 * math.sqrt(_INFLATION) * width, max(reaches) / 8), finest)))
+    h = 2.0 ** math.floor(
+        math.log2(max(min(1.4 * math.sqrt(_INFLATION) * width, max(reaches) / 8), finest))
+    )
     while h > finest:
         made = grids(h)
         spread = sum(c * g.variance for c, g in zip(counts, made, strict=True))
@@ -177,12 +179,13 @@ def _masses(H: Floats, h: float) -> Floats:
     Chords that rounding left steeper than the one before are levelled up.
     """
     K = H.size - 1
-    # chord between (i-1)h and ih times e^{ih}; the P-mass at ih is slope_i - e^{-h} slope_{i+1}
+    # the chord from (k-1)h to kh times e^{kh}; the P-mass at kh is slope_k - e^{-h} slope_{k+1}
+    loss = h * np.arange(1, K + 1)
     slope = np.maximum(-np.diff(H) / -math.expm1(-h), 0.0)
-    log = np.log(np.maximum(slope, 1e-300)) - h * np.arange(1, K + 1)
+    log = np.where(slope > 0, np.log(np.where(slope > 0, slope, 1.0)) - loss, -np.inf)
     log = np.maximum.accumulate(log[::-1])[::-1]
-    slope = np.where(log < -600 * math.log(10), 0.0, np.exp(log + h * np.arange(1, K + 1)))
-    return np.maximum(slope - math.exp(-h) * np.append(slope[1:], 0.0), 0.0)
+    slope = np.exp(log + loss)
+    return np.asarray(np.maximum(slope - math.exp(-h) * np.append(slope[1:], 0.0), 0.0))
 
 
 def _variance(p: Floats, loss: Floats) -> float:
@@ -246,7 +249,9 @@ def _window(
         # what leaves the window above comes back below, where removing the tilt enlarges it
         high = _upper(moments, theta, width, lost - theta * (high - low))
         low = _lower(moments, theta, width, min(0.0, lost - psi + theta * high))
-        if theta > 0:  # the tilt shrinks what is wrapped from below, so keep all that eps >= 0 needs
+        if (
+            theta > 0
+        ):  # the tilt shrinks what is wrapped from below, so keep all that eps >= 0 needs
             low = min(low, 0.0)
     first = math.floor(min(low, centre - h) / h)
     size = fft.next_fast_len(max(8, math.ceil(high / h) - first + 1), real=True)
@@ -332,9 +337,7 @@ def _upper(moments: _Moments, theta: float, width: float, log_lost: float) -> fl
 def _lower(moments: _Moments, theta: float, width: float, log_lost: float) -> float:
     """A loss below which the tilted law has mass below e^log_lost."""
     psi = moments(theta)[0]
-    return -_least(
-        lambda r: (moments(theta - r / width)[0] - psi - log_lost) * width / r, 0.1, 1e3
-    )
+    return -_least(lambda r: (moments(theta - r / width)[0] - psi - log_lost) * width / r, 0.1, 1e3)
 
 
 def _least(f: Callable[[float], float], low: float, high: float) -> float:

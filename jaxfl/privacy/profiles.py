@@ -199,7 +199,9 @@ class Pair:
         if self.symmetric or not backward:
             return forward, forward
         y = invert(self.loss, -eps[::-1])[::-1]
-        back = _above(self.v, _minus(self.c), -y, 0 * eps) - _above(self.w, _minus(self.a), -y, gamma)
+        back = _above(self.v, _minus(self.c), -y, 0 * eps) - _above(
+            self.w, _minus(self.a), -y, gamma
+        )
         return forward, np.maximum(back, 0.0)
 
 
@@ -269,9 +271,7 @@ def _minus(means: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(-a for a in means)
 
 
-def log_mixture(
-    w: tuple[float, ...], a: tuple[float, ...], x: Floats
-) -> tuple[Floats, Floats]:
+def log_mixture(w: tuple[float, ...], a: tuple[float, ...], x: Floats) -> tuple[Floats, Floats]:
     """``ln sum_i w_i N(x; a_i, 1)/N(x; 0, 1)`` and its derivative."""
     terms = [math.log(wi) + ai * x - ai * ai / 2 for wi, ai in zip(w, a, strict=True)]
     if len(terms) == 1:

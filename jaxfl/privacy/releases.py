@@ -19,7 +19,15 @@ from jaxfl.privacy.profiles import (
 
 __all__ = ["METHODS", "Release", "increments_shift", "releases", "snapshot"]
 
-METHODS: tuple[str, ...] = ("chain", "reveal", "theorem_k", "best", "ceil")
+METHODS: tuple[str, ...] = (
+    "chain",
+    "chain_fixed",
+    "reveal",
+    "theorem_k",
+    "pair_or_chain",
+    "best",
+    "ceil",
+)
 
 
 class Release(NamedTuple):
@@ -40,7 +48,8 @@ def snapshot(event: Event) -> bool:
 def _whole(event: Event) -> bool:
     sampling = event.sampling
     return sampling.scheme == "full" or (
-        sampling.b == sampling.m and sampling.scheme in ("poisson", "without_replacement", "shuffled")
+        sampling.b == sampling.m
+        and sampling.scheme in ("poisson", "without_replacement", "shuffled")
     )
 
 
@@ -157,9 +166,7 @@ def increments_shift(estimator: Increments, steps: int) -> float:
     G, LD = estimator.clip, estimator.smoothness * estimator.diameter
     if not estimator.exact:
         return 2 * estimator.S * math.sqrt(steps) / estimator.machines
-    most = max(
-        (G + 2 * LD * (t - 1) / (t + 1)) ** 2 * (steps - t + 1) for t in range(1, steps + 1)
-    )
+    most = max((G + 2 * LD * (t - 1) / (t + 1)) ** 2 * (steps - t + 1) for t in range(1, steps + 1))
     return 2 * math.sqrt(most) / estimator.machines
 
 

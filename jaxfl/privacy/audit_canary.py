@@ -1,0 +1,156 @@
+"""The worst record an audit can plant, and what an adversary then sees.
+
+One client holds m records; the loss of record a is ``s(x) a . x``, so that its gradient is
+``s(x) a``.  All records but the canaries are zero, and a canary is so long that clipping makes it
+exactly +-G along its direction.  The two worlds hold it with opposite signs.
+
+``s = 1``, or for a *turning* canary a sign read from the bits of x: it differs from point to point,
+which shows what estimators that compare two points (SVRG, SAGA, SPIDER) or that repeat their noise
+would otherwise cancel, and an adversary who sees x knows it.
+
+The adversary sees the trajectory.  Where the server steps ``x <- x - eta v`` the increments are the
+messages: ``v_t = (x_t - x_{t+1}) / eta``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.errors import InputError
+from jaxfl.hyper import build, facts_of, resolve
+from jaxfl.kernels import linear_kernel
+from jaxfl.privacy.events import AnyEvent
+from jaxfl.types import Algorithm, Array, Facts, Hyper, Key, Model, Problem, PyTree
+
+__all__ = [
+    "EventLike",
+    "Setup",
+    "canary_model",
+    "canary_problem",
+    "prepare",
+    "record",
+    "sign",
+    "takes",
+    "trajectory",
+]
+
+EventLike = AnyEvent | Callable[[Mapping[str, Any], Facts], AnyEvent]
+
+
+class Setup(NamedTuple):
+    """An algorithm with its numbers resolved on the canary's problem."""
+
+    algorithm: Algorithm
+    problem: Problem  # its records are all zero
+    values: dict[str, Any]
+    hp: Hyper
+    event: AnyEvent | None
+    step: float  # eta, by which increments become messages
+    clip: float
+
+
+def record(algorithm: Algorithm | str) -> Algorithm:
+    """An algorithm, or one by name."""
+    from jaxfl.algorithms import algorithm as named
+
+    return named(algorithm) if isinstance(algorithm, str) else algorithm
+
+
+def takes(algorithm: Algorithm, name: str) -> bool:
+    """Whether it has a hyper-parameter of that name."""
+    return name in {param.name for param in algorithm.params}
+
+
+def sign(x: Array) -> Array:
+    """+1 or -1 by a hash of x's first coordinate: any change of x may turn it."""
+    h = jax.lax.bitcast_convert_type(x[0].astype(jnp.float32), jnp.uint32)
+    h = (h ^ (h >> 16)) * np.uint32(0x21F0AAAD)
+    h = (h ^ (h >> 15)) * np.uint32(0x735A2D97)
+    return jnp.where((h ^ (h >> 15)) & 1, 1.0, -1.0).astype(x.dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def canary_model(dim: int, turning: bool) -> Model:
+    """``f(x; a) = s(x) a . x``, turning only for records that say so."""
+
+    def slope(x: Array, turns: Array) -> Array:
+        return jnp.where(turns > 0, sign(jax.lax.stop_gradient(x)), 1.0).astype(x.dtype)
+
+    def loss(x: Array, example: PyTree) -> Array:
+        product: Array = jnp.dot(example[0], x)
+        return slope(x, example[1]) * product if turning else product
+
+    def factors(x: Array, batch: PyTree) -> Array:
+        if turning:
+            return slope(x, batch[1])
+        return jnp.ones(batch[0].shape[0], x.dtype)
+
+    def contract(w: Array, e: Array, batch: PyTree) -> Array:
+        return jnp.sum((w * e)[:, None] * batch[0], axis=0)  # products this thin are faster so
+
+    return Model(
+        name="canary",
+        dim=dim,
+        init=lambda key: jnp.zeros(dim),
+        unravel=lambda x: x,
+        loss=loss,
+        regularizer=lambda x: jnp.zeros((), x.dtype),
+        kernel=linear_kernel(lambda z, example: z)._replace(factors=factors, contract=contract),
+    )
+
+
+def canary_problem(m: int, dim: int, turning: bool) -> Problem:
+    """One client with m records of zeros, x_0 = 0."""
+    train: tuple[Array, ...] = (jnp.zeros((1, m, dim)),)
+    if turning:
+        train = (*train, jnp.zeros((1, m)))
+    count = jnp.full(1, m, jnp.int32)
+    return Problem(train, count, None, jnp.zeros(dim), canary_model(dim, turning), "canary")
+
+
+def prepare(
+    algorithm: Algorithm | str,
+    m: int,
+    dim: int,
+    rounds: int,
+    turning: bool,
+    event: EventLike | None,
+    numbers: Mapping[str, Any],
+) -> Setup:
+    """Resolve an algorithm's numbers; a step size that is not given is 1."""
+    algorithm = record(algorithm)
+    for name, value in (("m", m), ("dim", dim), ("rounds", rounds)):
+        if not (value >= 1 and value == int(value)):
+            raise InputError(f"{name} = {value!r} has to be a whole number of at least 1.")
+    problem = canary_problem(int(m), int(dim), turning)
+    given = dict(numbers)
+    if takes(algorithm, "lr"):
+        given.setdefault("lr", 1.0)
+    facts = facts_of(problem, int(rounds))
+    values = resolve(algorithm, given, facts).values
+    hp = build(algorithm, values, facts, jnp.dtype(jnp.float32))
+    if event is None:
+        event = getattr(algorithm, "event", None)
+    described = event(values, facts) if callable(event) else event
+    step, clip = float(values.get("lr", 1.0)), float(values.get("clip", 1.0))
+    if not step > 0:
+        raise InputError(f"lr = {step!r} has to be positive: with no step nothing is released.")
+    return Setup(algorithm, problem, dict(values), hp, described, step, clip)
+
+
+def trajectory(algorithm: Algorithm, rounds: int, key: Key, problem: Problem, hp: Hyper) -> Array:
+    """x_0, ..., x_T of one run, (T + 1, d).  Traced."""
+
+    def step(state: PyTree, _: None) -> tuple[PyTree, Array]:
+        state, _info = algorithm.round(key, state, problem, hp)
+        return state, algorithm.output(state)
+
+    state, _ = algorithm.init(key, problem, hp)
+    _, x = jax.lax.scan(step, state, length=rounds)
+    return jnp.concatenate([algorithm.output(state)[None], x])

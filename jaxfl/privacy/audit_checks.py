@@ -1,0 +1,186 @@
+"""Two quick looks at a mechanism: what one record moves with the noise off, and one run's leak."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.errors import InputError
+from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.audit_bounds import one_run_eps
+from jaxfl.privacy.audit_canary import EventLike, prepare, record, takes, trajectory
+from jaxfl.privacy.events import AnyEvent, Event, Mean, Sequence
+from jaxfl.types import Algorithm, Array, Hyper, Key, Problem
+
+__all__ = ["OneRun", "Sensitivity", "one_run_audit", "sensitivity"]
+
+
+class Sensitivity(NamedTuple):
+    """How far one record moved any message, and how far the event says it may."""
+
+    moved: float
+    bound: float | None  # None: the event says nothing of single messages
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.bound is None else self.moved / self.bound
+
+
+def sensitivity(
+    algorithm: Algorithm | str,
+    *,
+    rounds: int,
+    key: Key,
+    m: int = 8,
+    runs: int = 64,
+    event: EventLike | None = None,
+    dim: int = 1,
+    canary: float = 1e6,
+    **numbers: Any,
+) -> Sensitivity:
+    """Same draws, no noise, one record exchanged for its negation: the largest change of a message.
+
+    The record is a turning canary (:mod:`jaxfl.privacy.audit_canary`), so that estimators which
+    compare two points are seen at their worst; the other gradients do not depend on x, so that
+    worlds whose trajectories differ can be compared round by round.  The maximum is over the rounds
+    of ``runs`` runs: with few records and many runs it comes close to the bound.  Noise that an
+    algorithm has no ``sigma`` for is the same in both worlds and cancels.
+    """
+    algorithm = record(algorithm)
+    if takes(algorithm, "sigma"):
+        numbers["sigma"] = 0.0
+    setup = prepare(algorithm, m, dim, rounds, True, event, numbers)
+    rows, turns = setup.problem.train
+    others = setup.clip * jnp.linspace(-0.5, 1.0, m) / math.sqrt(dim)
+    rows = rows + others[None, :, None]
+    C = canary * setup.clip
+    alone = jnp.zeros(dim).at[0].set(C)
+    worlds = jnp.stack([rows.at[0, 0].set(alone), rows.at[0, 0].set(-alone)])
+    keys = jax.random.split(key, runs)
+    turns = turns.at[0, 0].set(1.0)
+    v = _messages(setup.algorithm, rounds, keys, worlds, turns, setup.problem, setup.hp)
+    moved = float(jnp.max(jnp.linalg.norm(v[0] - v[1], axis=-1))) / setup.step
+    return Sensitivity(moved, _largest(setup.event))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _messages(
+    algorithm: Algorithm,
+    rounds: int,
+    keys: Key,
+    worlds: Array,
+    turns: Array,
+    problem: Problem,
+    hp: Hyper,
+) -> Array:
+    """Increments (worlds, runs, T, d)."""
+
+    def one(key: Key, rows: Array) -> Array:
+        here = dataclasses.replace(problem, train=(rows, turns))
+        x = trajectory(algorithm, rounds, key, here, hp)
+        return x[:-1] - x[1:]
+
+    return jax.vmap(lambda rows: jax.vmap(lambda key: one(key, rows))(keys))(worlds)
+
+
+def _largest(event: AnyEvent | None) -> float | None:
+    """The L2 sensitivity of one release: ``2 max(X, Y)`` under replace-one.
+
+    With replacement a record may come b times over.
+    """
+    if isinstance(event, Sequence):
+        every = [_largest(part) for part in event.events]
+        known = [bound for bound in every if bound is not None]
+        return max(known) if known and len(known) == len(every) else None
+    if not isinstance(event, Event) or not isinstance(event.sensitivity, Mean):
+        return None
+    estimator, sampling = event.sensitivity, event.sampling
+    X = estimator.X(sampling)
+    if sampling.scheme == "with_replacement":
+        X = estimator.clip * (estimator.over_b + estimator.over_m / sampling.m)
+    both = 2.0 if event.adjacency == "replace_one" else 1.0
+    return both * max(X, estimator.Y(sampling))
+
+
+# --- one run -------------------------------------------------------------------------------------
+
+
+class OneRun(NamedTuple):
+    """A lower bound on eps from the guesses of a single run."""
+
+    algorithm: str
+    lower: float
+    proven: float
+    delta: float
+    confidence: float
+    canaries: int
+    guesses: int
+    right: int
+    seconds: float
+
+
+def one_run_audit(
+    algorithm: Algorithm | str,
+    *,
+    rounds: int,
+    key: Key,
+    m: int = 1000,
+    dim: int = 1000,
+    canaries: int | None = None,
+    guesses: int | None = None,
+    delta: float = 1e-3,
+    event: EventLike | None = None,
+    confidence: float = 0.95,
+    canary: float = 1e6,
+    **numbers: Any,
+) -> OneRun:
+    """Privacy auditing with one training run [Steinke, Nasr, Jagielski, NeurIPS 2023].
+
+    Canary i is +C e_i or -C e_i by a fair coin; the ``guesses`` with the largest ``|sum_t v_t|_i``
+    are guessed by their sign.  Canaries must not meet, so there can be at most ``dim`` of them.
+    The bound is far below eps even where the accountant is tight: a smoke test.
+    """
+    began = time.perf_counter()
+    k = min(m, dim) if canaries is None else canaries
+    if not 1 <= k <= min(m, dim):
+        raise InputError(
+            f"canaries = {k!r} need a record and a coordinate each: ask for at most {min(m, dim)}."
+        )
+    r = max(1, k // 10) if guesses is None else guesses
+    if not 1 <= r <= k:
+        raise InputError(f"guesses = {r!r} has to lie between 1 and the {k} canaries.")
+    setup = prepare(algorithm, m, dim, rounds, False, event, numbers)
+    coin_key, run_key = jax.random.split(key)
+    coins = jax.random.rademacher(coin_key, (k,), jnp.float32)
+    diagonal = jnp.arange(k)
+    rows = setup.problem.train[0].at[0, diagonal, diagonal].set(canary * setup.clip * coins)
+    x = _run(setup.algorithm, rounds, run_key, rows, setup.problem, setup.hp)
+    score = np.asarray(x[0] - x[-1])[:k]
+    sure = np.argsort(-np.abs(score), kind="stable")[:r]
+    right = int(np.sum(np.sign(score[sure]) == np.asarray(coins)[sure]))
+    return OneRun(
+        algorithm=setup.algorithm.name,
+        lower=one_run_eps(k, r, right, delta, 1 - confidence),
+        proven=math.inf if setup.event is None else epsilon(setup.event, delta).eps,
+        delta=delta,
+        confidence=confidence,
+        canaries=k,
+        guesses=r,
+        right=right,
+        seconds=time.perf_counter() - began,
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _run(
+    algorithm: Algorithm, rounds: int, key: Key, rows: Array, problem: Problem, hp: Hyper
+) -> Array:
+    here = dataclasses.replace(problem, train=(rows,))
+    return trajectory(algorithm, rounds, key, here, hp)

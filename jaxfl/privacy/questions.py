@@ -1,0 +1,208 @@
+"""``account`` and ``calibrate`` by name, with no data at all: what the command line prints.
+
+>>> from jaxfl.privacy import calibrate
+>>> found = calibrate("soteriafl_gd", samples=3256, rounds=100, clip=0.5, eps=5, delta=1e-3)
+>>> round(found["sigma"], 6), found["status"], round(found["paper_sigma"], 6)
+(0.002119, 'E', 0.002796)
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxfl.errors import InputError
+from jaxfl.privacy import accountants, calibration
+from jaxfl.privacy.calculators import CALCULATORS
+from jaxfl.privacy.events import Event
+from jaxfl.privacy.formulas import Claim, mu2
+from jaxfl.privacy.gaussian import gdp_eps
+from jaxfl.privacy.kinds import Kind
+from jaxfl.privacy.kinds import kind as kind_of
+
+__all__ = ["account", "calibrate"]
+
+_ASKED = ("eps", "delta", "sigma", "rho")
+
+
+def account(kind: str, *, method: str | None = None, **params: Any) -> dict[str, Any]:
+    """What the noise ``sigma`` proves: eps at ``delta``, or delta at ``eps``; the paper's claim beside.
+
+    ``params`` are the kind's own, under their names or the papers' letters.  Kinds without an event
+    (conversions, audits, counterexamples) answer their one question.
+    """
+    key = kind.replace("-", "_").lower()
+    if key in CALCULATORS:
+        function, letters = CALCULATORS[key]
+        return {"kind": key, **_call(key, function, _named(key, function, letters, params))}
+    known, numbers, asked = _split(kind, params)
+    sigma, delta, eps = asked.get("sigma"), asked.get("delta"), asked.get("eps")
+    if sigma is None and kind_of(kind).name not in ("isrl_localized", "noise_multiplier"):
+        raise InputError("sigma = None: give the noise to account for, or ask to calibrate it.")
+    event = _call(known.name, known.event, {**numbers, "sigma": 1.0 if sigma is None else sigma})
+    out: dict[str, Any] = {"kind": known.name, "sigma": sigma}
+    if delta is None:
+        if eps is None:
+            raise InputError("delta = None: give delta to get eps, or eps to get delta.")
+        answer = accountants.delta(event, eps, method)
+        return {**out, **answer._asdict()}
+    answer = accountants.epsilon(event, delta, method)
+    out |= answer._asdict()
+    claim = _claim(known, numbers, delta=delta, sigma=sigma) if sigma else None
+    if claim is not None:
+        at = accountants.delta(event, claim.eps, method).delta if claim.eps < math.inf else 0.0
+        out |= {
+            "claimed_eps": claim.eps,
+            "delta_at_claimed_eps": at,
+            "flag": answer.eps > claim.eps * (1 + 1e-9),
+            **_conditions(claim),
+        }
+    return out
+
+
+def calibrate(
+    kind: str, *, method: str | None = None, find: str = "sigma", **params: Any
+) -> dict[str, Any]:
+    """The least noise for (eps, delta), what it proves, and the paper's noise beside it.
+
+    ``find="rounds"`` or ``find="batch"`` take ``sigma`` and look for that number instead.
+    """
+    known, numbers, asked = _split(kind, params)
+    delta, eps, rho = asked.get("delta"), asked.get("eps"), asked.get("rho")
+    if rho is not None and eps is None and delta is not None:
+        eps = float(gdp_eps(rho, delta))  # Reshef and Levy's rho is the mu of GDP
+    if eps is None or delta is None:
+        raise InputError(f"eps = {eps!r}, delta = {delta!r}: give both to calibrate for them.")
+    if find != "sigma":
+        return _find(find, known, numbers, asked, eps, delta, method)
+    if asked.get("sigma") is not None:
+        raise InputError(
+            f"sigma = {asked['sigma']!r} is what calibrate looks for: leave it out, or ask for "
+            "find = 'rounds' or 'batch'."
+        )
+    event = _call(known.name, known.event, {**numbers, "sigma": 1.0})
+    found = calibration.sigma_for(event, eps, delta, method)
+    out: dict[str, Any] = {
+        "kind": known.name,
+        "sigma": found.sigma,
+        **found.proven._asdict(),
+        "asked_eps": eps,
+    }
+    claim = (
+        mu2(_S(numbers), numbers["rounds"], delta, machines=numbers.get("machines", 1), rho=rho)
+        if rho is not None
+        else _claim(known, numbers, delta=delta, eps=eps)
+    )
+    if claim is not None:
+        noisy = _call(known.name, known.event, {**numbers, "sigma": claim.sigma})
+        at_paper = accountants.epsilon(noisy, delta, method)
+        out |= {
+            "paper_sigma": claim.sigma,
+            "eps_at_paper_sigma": at_paper.eps,
+            "delta_at_claimed_eps": accountants.delta(noisy, claim.eps, method).delta,
+            "flag": at_paper.eps > claim.eps * (1 + 1e-9),
+            **_conditions(claim),
+        }
+    return out
+
+
+def _find(
+    what: str,
+    known: Kind,
+    numbers: dict[str, Any],
+    asked: dict[str, Any],
+    eps: float,
+    delta: float,
+    method: str | None,
+) -> dict[str, Any]:
+    search: Callable[..., int]
+    if what not in ("rounds", "batch"):
+        raise InputError(f"find = {what!r} is not known: use 'sigma', 'rounds' or 'batch'.")
+    search = calibration.rounds_for if what == "rounds" else calibration.batch_for
+    if asked.get("sigma") is None:
+        raise InputError(f"sigma = None: give the noise for which to find {what}.")
+    start = {**numbers, "sigma": asked["sigma"]}
+    event = _call(known.name, known.event, {**start, what: 1})
+    if not isinstance(event, Event):
+        raise InputError(
+            f"find = {what!r} needs one event, and {known.name} has several: find sigma."
+        )
+    value = search(event, eps, delta, method)
+    proven = accountants.epsilon(
+        _call(known.name, known.event, {**start, what: value}), delta, method
+    )
+    return {"kind": known.name, "sigma": asked["sigma"], what: value, **proven._asdict()}
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def _split(kind: str, params: Mapping[str, Any]) -> tuple[Kind, dict[str, Any], dict[str, Any]]:
+    """The kind, its numbers, and what is asked."""
+    if kind.replace("-", "_").lower() in CALCULATORS:
+        raise InputError(f"{kind!r} has no noise to calibrate: use account.")
+    known = kind_of(kind)
+    named = _named(known.name, known.event, dict(known.letters), params, _ASKED)
+    asked = {name: named.pop(name) for name in _ASKED if name in named}
+    return known, named, asked
+
+
+def _named(
+    kind: str,
+    function: Callable[..., Any],
+    letters: Mapping[str, str],
+    params: Mapping[str, Any],
+    more: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """Parameters under their names, letters translated, unknown ones refused."""
+    names = [*inspect.signature(function).parameters, *more]
+    out: dict[str, Any] = {}
+    for given, value in params.items():
+        if value is None:
+            continue
+        name = given if given in names else letters.get(given, given)
+        if name not in names:
+            near = difflib.get_close_matches(name, [*names, *letters], n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise InputError(
+                f"{kind} has no parameter {given!r}.{hint} It takes: {', '.join(dict.fromkeys(names))}."
+            )
+        if name in out and out[name] != value:
+            raise InputError(f"{name} is given twice, as {out[name]!r} and as {value!r}.")
+        out[name] = value
+    return out
+
+
+def _call(kind: str, function: Callable[..., Any], numbers: dict[str, Any]) -> Any:
+    """The function's answer, or a sentence about what is missing."""
+    missing = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is parameter.empty and name not in numbers
+    ]
+    if missing:
+        raise InputError(
+            f"{kind} needs {', '.join(missing)}: give {'it' if len(missing) == 1 else 'them'}."
+        )
+    return function(**numbers)
+
+
+def _S(numbers: Mapping[str, Any]) -> float:
+    return float(numbers["clip"] + 2 * numbers["smoothness"] * numbers["diameter"])
+
+
+def _claim(known: Kind, numbers: dict[str, Any], **asked: Any) -> Claim | None:
+    return known.claim(**{**numbers, **asked})
+
+
+def _conditions(claim: Claim) -> dict[str, Any]:
+    return {
+        "paper": claim.source,
+        "paper_formula": claim.formula,
+        "paper_verified": claim.verified,
+        "paper_conditions": [c._asdict() for c in claim.conditions],
+        "paper_note": claim.note,
+    }

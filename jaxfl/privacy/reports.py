@@ -1,0 +1,77 @@
+"""What a run says about its privacy: claimed, proven, delta at the claimed eps, and a red flag."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxfl.privacy.accountants import delta as delta_of
+from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.events import AnyEvent, until
+from jaxfl.privacy.formulas import Claim, Condition
+from jaxfl.privacy.gaussian import Floats, check_delta
+
+__all__ = ["Report", "report", "spent"]
+
+
+class Report(NamedTuple):
+    """One line of a result file."""
+
+    claimed: float | None  # what the paper's formula says of this noise
+    proven: float  # what an accountant proves for the event that ran
+    delta: float
+    delta_at_claimed: float | None  # proven delta at the claimed eps
+    method: str
+    status: str  # E, D, N; empty where nothing is proven
+    flag: bool  # proven exceeds the claim
+    source: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+    def __str__(self) -> str:
+        claim = "-" if self.claimed is None else f"{self.claimed:.4g}"
+        at = "-" if self.delta_at_claimed is None else f"{self.delta_at_claimed:.3g}"
+        proven = "infinity" if math.isinf(self.proven) else f"{self.proven:.4g}"
+        status = f" [{self.status}]" if self.status else ""
+        text = (
+            f"claimed eps {claim} | proven eps {proven} at delta {self.delta:.3g} | "
+            f"delta at the claimed eps {at} | {self.method}{status}"
+        )
+        failed = "; ".join(c.text for c in self.conditions if c.holds is False)
+        text += f" | the claim's conditions fail: {failed}" if failed else ""
+        return f"RED FLAG: {text}" if self.flag else text
+
+
+def report(
+    event: AnyEvent, claimed: Claim | float | None, delta: float, method: str | None = None
+) -> Report:
+    """``claimed | proven | delta at the claimed eps | status`` of an event."""
+    proven = epsilon(event, check_delta(delta), method)
+    claim = claimed.eps if isinstance(claimed, Claim) else claimed
+    at = None
+    if claim is not None:
+        at = 1.0 if math.isinf(proven.eps) else delta_of(event, claim, method).delta
+    source, conditions = (
+        (claimed.source, claimed.conditions) if isinstance(claimed, Claim) else ("", ())
+    )
+    return Report(
+        claim,
+        proven.eps,
+        delta,
+        at,
+        proven.method,
+        proven.status,
+        # rounding of an eps that was calibrated to the claim is no reason for alarm
+        claim is not None and proven.eps > claim * (1 + 1e-9),
+        source,
+        conditions,
+    )
+
+
+def spent(
+    event: AnyEvent, rounds: Iterable[int], delta: float, method: str | None = None
+) -> Floats:
+    """Proven eps after each of these numbers of releases."""
+    return np.array([epsilon(until(event, int(t)), delta, method).eps for t in rounds])

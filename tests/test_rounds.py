@@ -1,0 +1,244 @@
+"""The round body: every way through it computes the same thing, and its noise has the stated law."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import a_network, a_problem
+
+import jaxfl
+from jaxfl import rounds
+from jaxfl.sampling import participation, sampler
+
+NUMBERS = {"lr": 0.2, "clip": 0.6}
+
+
+def gradient_descent(problem: jaxfl.Problem, lr: float, T: int) -> np.ndarray:
+    """x <- x - eta grad f(x), by automatic differentiation of the whole objective."""
+    live = jnp.arange(problem.m_max)[None] < problem.count[:, None]
+
+    def f(x: jax.Array) -> jax.Array:
+        losses = jax.vmap(jax.vmap(problem.model.loss, (None, 0)), (None, 0))(x, problem.train)
+        means = jnp.where(live, losses, 0).sum(1) / problem.count
+        return means.mean() + problem.model.regularizer(x)
+
+    x = problem.x0
+    for _ in range(T):
+        x = x - lr * jax.jit(jax.grad(f))(x)
+    return np.asarray(x)
+
+
+@pytest.mark.parametrize("path", ["fused", "messages", "shifted fused", "shifted messages"])
+def test_without_noise_and_compression_it_is_gradient_descent(path: str, key: jax.Array) -> None:
+    problem = a_problem(0.1)
+    name = "soteriafl_gd" if "shifted" in path else "cdp_gd"
+    part = "identity" if "fused" in path else "random_k"
+    algorithm = jaxfl.algorithm(name, compressor=jaxfl.compressors.compressor(part))
+    numbers = {"lr": 0.3, "clip": 1e6, "sigma": 0.0} | ({"k": 8} if part == "random_k" else {})
+    if "shifted" in path:
+        numbers["shift"] = 0.3
+    run = jaxfl.simulate(algorithm, problem, key, 20, **numbers)
+    np.testing.assert_allclose(run.x, gradient_descent(problem, 0.3, 20), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga"])
+def test_messages_equal_the_fused_round(name: str, key: jax.Array) -> None:
+    """Same rows, no noise: client by client or all at once."""
+    problem = a_problem()
+    ends = []
+    for part, more in (("identity", {}), ("random_k", {"k": 8})):
+        algorithm = jaxfl.algorithm(name, compressor=jaxfl.compressors.compressor(part))
+        numbers = {**NUMBERS, "sigma": 0.0, "batch": 4, "shift": 0.3, **more}
+        if "svrg" in name:
+            numbers["refresh"] = 0.3
+        ends.append(jaxfl.simulate(algorithm, problem, key, 20, **numbers).x)
+    np.testing.assert_allclose(ends[0], ends[1], rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["ldp_sgd", "soteriafl_saga"])
+@pytest.mark.parametrize("clients", ["everyone", "uniform"])
+def test_blocks_of_clients_change_no_draw(
+    name: str, clients: str, key: jax.Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five clients at once, or two at a time with one left over."""
+    problem = a_network(n=5)
+    ends = []
+    for rows in (1 << 14, 2):
+        monkeypatch.setattr(rounds, "ROWS_AT_ONCE", rows * 10)
+        jax.clear_caches()
+        algorithm = jaxfl.algorithm(name, participation=participation(clients))
+        numbers = {**NUMBERS, "sigma": 0.02, "batch": 4}
+        if clients == "uniform":
+            numbers["cohort"] = 5
+        run = jaxfl.simulate(algorithm, problem, key, 6, **numbers)
+        ends.append((run.x, run.totals))
+    np.testing.assert_allclose(ends[0][0], ends[1][0], rtol=1e-4, atol=1e-6)
+    assert ends[0][1] == ends[1][1]
+
+
+def steps(algorithm: jaxfl.Algorithm, problem: jaxfl.Problem, keys: jax.Array, **numbers: float):
+    """x_1 - x_0 over many seeds."""
+    facts = jaxfl.hyper.facts_of(problem, 10)
+    values = jaxfl.hyper.resolve(algorithm, numbers, facts).values
+    hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
+    state, _ = algorithm.init(keys[0], problem, hp)
+
+    def step(key: jax.Array) -> jax.Array:
+        return algorithm.output(algorithm.round(key, state, problem, hp)[0]) - problem.x0
+
+    return np.asarray(jax.jit(jax.vmap(step))(keys), float)
+
+
+def scale_is(draws: np.ndarray, std: float) -> bool:
+    """Whether independent N(0, std^2) explains the draws: sum of squares within 5 deviations."""
+    z = draws / std
+    return abs((z**2).sum() - z.size) < 5 * np.sqrt(2 * z.size)
+
+
+WAYS = {
+    "fused": ("ldp_gd", {}, {}),
+    "per client": ("ldp_gd", {"noise": "per_client"}, {}),
+    "messages": ("cdp_gd", {}, {"k": 8}),
+    "shifted": ("soteriafl_gd", {}, {"k": 8, "shift": 0.3}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_noise_has_the_stated_scale(way: str) -> None:
+    """The step's noise is N(0, eta^2 sigma^2 / n) on every coordinate, independent across rounds
+    and coordinates; two thirds and three halves of it are told apart."""
+    name, parts, more = WAYS[way]
+    problem, sigma, lr = a_problem(), 0.7, 0.5
+    keys = jax.random.split(jax.random.key(3), 500)
+    algorithm = jaxfl.algorithm(name, **parts)
+    noisy = steps(algorithm, problem, keys, lr=lr, clip=1.0, sigma=sigma, **more)
+    quiet = steps(algorithm, problem, keys, lr=lr, clip=1.0, sigma=0.0, **more)
+    noise = noisy - quiet
+    std = lr * sigma / np.sqrt(problem.n)
+    assert scale_is(noise, std)
+    for wrong in (2 / 3, 3 / 2, 1 / np.sqrt(problem.n), np.sqrt(problem.n)):
+        assert not scale_is(noise, wrong * std)
+    correlation = np.corrcoef(noise.T) - np.eye(noise.shape[1])
+    assert np.abs(correlation).max() < 5 / np.sqrt(len(keys))
+
+
+@pytest.mark.parametrize("name", ["ldp_gd", "cdp_gd", "soteriafl_gd"])
+def test_noise_is_fresh_every_round(name: str, key: jax.Array) -> None:
+    """A key reused from round to round would give the same noise again."""
+    problem = a_problem()
+    more = {} if name == "ldp_gd" else {"k": 8}
+    numbers = {"lr": 1.0, "clip": 1e-6, "sigma": 1.0, **more}
+    xs = {"x": lambda problem, x: x}
+    run = jaxfl.simulate(name, problem, key, 30, eval_every=1, metrics=xs, **numbers)
+    moves = np.diff(run.metrics["x"], axis=0)
+    correlation = np.corrcoef(moves) - np.eye(len(moves))
+    assert np.abs(correlation).max() < 0.97
+    assert abs(correlation.mean()) < 0.2
+
+
+def test_masks_are_independent_of_noise_and_of_each_other() -> None:
+    """One key for noise and mask, or one mask for all clients, would show as correlation."""
+    problem = a_problem()
+    keys = jax.random.split(jax.random.key(4), 4000)
+    move = steps(jaxfl.algorithm("cdp_gd"), problem, keys, lr=1.0, clip=1e-6, sigma=1.0, k=2) + 0.0
+    # Var = (d/k) sigma^2 / n on every coordinate, whatever the masks.
+    d, k, n = problem.x0.size, 2, problem.n
+    ratio = move.var(0) / (d / k / n)
+    assert (np.abs(ratio - 1) < 0.15).all()
+    zero = (np.abs(move) < 1e-3).mean()
+    np.testing.assert_allclose(zero, (1 - k / d) ** n, atol=0.02)  # a shared mask: 1 - k/d
+
+
+def test_noise_under_client_sampling_is_that_of_the_cohort() -> None:
+    problem, sigma = a_problem(), 0.7
+    keys = jax.random.split(jax.random.key(3), 500)
+    algorithm = jaxfl.algorithm("ldp_gd", participation=participation("uniform"))
+    numbers = {"lr": 1.0, "clip": 1.0, "cohort": 3}
+    noise = steps(algorithm, problem, keys, sigma=sigma, **numbers) - steps(
+        algorithm, problem, keys, sigma=0.0, **numbers
+    )
+    assert scale_is(noise, sigma / np.sqrt(3))
+    assert not scale_is(noise, sigma / np.sqrt(5))
+
+
+def test_the_regularizer_is_not_clipped(key: jax.Array) -> None:
+    """With a tiny bound on examples what remains is the regularizer's own step, in every path."""
+    problem = a_problem(0.5)
+    grad = np.asarray(jax.grad(problem.model.regularizer)(problem.x0))
+    for name, more in (
+        ("ldp_gd", {}),
+        ("cdp_gd", {"k": 8}),
+        ("soteriafl_saga", {"k": 8, "batch": 4}),
+    ):
+        run = jaxfl.simulate(name, problem, key, 1, lr=1.0, clip=1e-9, sigma=0.0, **more)
+        np.testing.assert_allclose(np.asarray(problem.x0) - run.x, grad, rtol=1e-4, atol=1e-6)
+
+
+def test_batch_clipping_is_another_thing_and_says_so(key: jax.Array) -> None:
+    """The whole estimate, regularizer included, has norm at most G; examples alone are not clipped."""
+    problem, G = a_problem(0.5), 0.05
+    algorithm = jaxfl.algorithm("ldp_gd", clip="batch")
+    run = jaxfl.simulate(algorithm, problem, key, 1, lr=1.0, clip=G, sigma=0.0)
+    assert not algorithm.per_record
+    assert run.settings["per_record"] is False
+    assert np.linalg.norm(run.x - np.asarray(problem.x0)) <= G * 1.001
+    x, total = problem.x0, 0.0
+    for i in range(problem.n):
+        rows = jax.tree.map(lambda a: a[i, : int(problem.count[i])], problem.train)  # noqa: B023
+        losses = lambda x: jax.vmap(problem.model.loss, (None, 0))(x, rows).mean()  # noqa: B023, E731
+        g = np.asarray(jax.grad(losses)(x) + jax.grad(problem.model.regularizer)(x))
+        total = total + g * min(1, G / np.linalg.norm(g))
+    np.testing.assert_allclose(np.asarray(x) - run.x, total / problem.n, rtol=1e-4, atol=1e-7)
+
+
+# --- estimators ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga"])
+@pytest.mark.parametrize("draw", ["poisson", "with_replacement", "without_replacement", "shuffled"])
+def test_estimators_are_unbiased(name: str, draw: str) -> None:
+    """After some rounds, when their memories differ from the present gradients, the mean over rows
+    drawn is still the clipped full gradient; shuffled epochs are uniform over first draws."""
+    problem = a_problem()
+    algorithm = jaxfl.algorithm(
+        name, sampler=sampler(draw), compressor=jaxfl.compressors.compressor("identity")
+    )
+    numbers = {"lr": 0.5, "clip": 0.6, "sigma": 0.0, "batch": 3, "shift": 0.5}
+    if "svrg" in name:
+        numbers["refresh"] = 0.2
+    run = jaxfl.simulate(algorithm, problem, jax.random.key(0), 8, **numbers)
+    hp = jaxfl.hyper.build(algorithm, run.values, run.facts, jnp.float32)
+    keys = jax.random.split(jax.random.key(1), 4000)
+    x = jnp.asarray(run.x)
+    after = jax.jit(
+        jax.vmap(lambda k: algorithm.output(algorithm.round(k, run.state, problem, hp)[0]))
+    )(keys)
+    moved = (np.asarray(x)[None] - np.asarray(after, float)) / 0.5
+    h = jaxfl.metrics.full_gradient(problem, x, jnp.float32(0.6)).mean(0)
+    expected = np.asarray(h + jax.grad(problem.model.regularizer)(x))
+    error = moved.std(0) / np.sqrt(len(keys)) + 1e-6
+    assert (np.abs(moved.mean(0) - expected) < 5 * error).all()
+    assert moved.std(0).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["ldp_svrg", "soteriafl_saga", "fedsgd"])
+def test_variance_reduction_reaches_the_optimum_of_a_quadratic(name: str, key: jax.Array) -> None:
+    """The error of SVRG and SAGA vanishes at a constant step; that of SGD does not."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(4, 20, 5)).astype(np.float32)
+    y = (a @ rng.normal(size=5) + rng.normal(size=(4, 20))).astype(np.float32)
+    model = jaxfl.models.least_squares(5)
+    data = jaxfl.data.from_clients((a, y), stacked=True)
+    problem = jaxfl.make_problem(model, data)
+    best = np.linalg.lstsq(a.reshape(-1, 5), y.reshape(-1), rcond=None)[0]
+    numbers = {"lr": 0.02, "clip": 1e4, "batch": 2}
+    parts = {}
+    if name != "fedsgd":
+        parts["compressor"] = jaxfl.compressors.compressor("identity")
+        numbers["sigma"] = 0.0
+    if "svrg" in name:
+        numbers["refresh"] = 0.1
+    algorithm = jaxfl.algorithm(name, **parts)
+    run = jaxfl.simulate(algorithm, problem, key, 3000, eval_every=0, **numbers)
+    error = np.linalg.norm(run.x - best)
+    assert error > 5e-3 if name == "fedsgd" else error < 2e-5
