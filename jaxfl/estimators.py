@@ -6,6 +6,9 @@ they are not, and the round clips the whole estimate instead (``clip="batch"``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -58,7 +61,20 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         return (Term(1.0, (x,), (1.0,), bound(hp, clip_examples)),)
 
-    return Estimator("minibatch", sampler, init, terms, nothing, forget, None, (CLIP,))
+    def sensitivity(values: Mapping[str, Any]) -> Any:
+        return _events().Mean(values["clip"])
+
+    return Estimator(
+        "minibatch",
+        sampler,
+        init,
+        terms,
+        nothing,
+        forget,
+        None,
+        (CLIP,),
+        sensitivity if clip_examples else _whole,
+    )
 
 
 def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
@@ -91,7 +107,20 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         w, h = rarely(coin, move, (w, h), x, problem, bound(hp, clip_examples))
         return w, h, jnp.where(coin, jnp.sum(problem.count), 0)
 
-    return Estimator("svrg", sampler, init, terms, recall, forget, refresh, (CLIP, REFRESH))
+    def sensitivity(values: Mapping[str, Any]) -> Any:
+        return _events().svrg(values["clip"])
+
+    return Estimator(
+        "svrg",
+        sampler,
+        init,
+        terms,
+        recall,
+        forget,
+        refresh,
+        (CLIP, REFRESH),
+        sensitivity if clip_examples else _whole,
+    )
 
 
 def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
@@ -145,7 +174,31 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         )
         return write(table, rows, factors), h_i
 
-    return Estimator("saga", sampler, init, terms, recall, absorb, None, (CLIP,))
+    def sensitivity(values: Mapping[str, Any]) -> Any:
+        return _events().saga(values["clip"])
+
+    return Estimator(
+        "saga",
+        sampler,
+        init,
+        terms,
+        recall,
+        absorb,
+        None,
+        (CLIP,),
+        sensitivity if clip_examples else _whole,
+    )
+
+
+def _events() -> Any:
+    from jaxfl.privacy import events  # the accountants' imports are paid by those who ask them
+
+    return events
+
+
+def _whole(values: Mapping[str, Any]) -> Any:
+    """The estimate clipped as a whole: no record's influence is bounded."""
+    return _events().batch_clipped(values["clip"])
 
 
 def read(table: PyTree, rows: Draw) -> PyTree:

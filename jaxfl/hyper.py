@@ -14,6 +14,8 @@ import numpy as np
 from jaxfl.errors import InputError
 from jaxfl.types import Algorithm, Facts, Hyper, Param, Problem, Resolved
 
+NOISES = ("calibrated", "paper")
+
 __all__ = ["build", "check", "closest", "facts_of", "plain", "resolve"]
 
 
@@ -56,11 +58,32 @@ def facts_of(problem: Problem, rounds: int | None) -> Facts:
     return Facts(problem.n, int(count.min()), problem.m_max, model.dim, rounds, smoothness)
 
 
-def resolve(algorithm: Algorithm, given: Mapping[str, Any], facts: Facts) -> Resolved:
-    """Checked numbers of one run: the user's, then the algorithm's theory and defaults."""
+def resolve(
+    algorithm: Algorithm, given: Mapping[str, Any], facts: Facts, noise: str = "calibrated"
+) -> Resolved:
+    """Checked numbers of one run: the user's, then the algorithm's theory and defaults.
+
+    Where sigma is not given, ``noise="calibrated"`` takes the least that an accountant proves
+    (eps, delta) for, ``noise="paper"`` what the paper's formula says.
+    """
+    if noise not in NOISES:
+        raise InputError(f"noise = {noise!r} has to be one of {', '.join(NOISES)}.")
     given = {name: value for name, value in given.items() if value is not None}
     check(algorithm.params, given, algorithm.name)
-    return algorithm.resolve(given, facts)
+    values, sources = algorithm.resolve(given, facts)
+    if noise == "paper" or "sigma" in given or "sigma" not in values or algorithm.event is None:
+        return Resolved(values, sources)
+    from jaxfl import privacy
+
+    if not algorithm.per_record:
+        raise InputError(
+            "clip='batch' bounds no record's influence, so no noise can be calibrated for "
+            f"eps = {values['eps']:g}: give noise='paper' for the paper's formula, or sigma."
+        )
+    event = algorithm.event(values, facts._replace(rounds=int(values["rounds"])))
+    found = privacy.sigma_for(event, values["eps"], values["delta"])
+    values = {**values, "sigma": found.sigma}
+    return Resolved(values, {**sources, "sigma": f"calibrated: {found.proven.method}"})
 
 
 def build(

@@ -31,6 +31,7 @@ SUFFIXES = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 UNITS = ((1e15, "Pbit"), (1e12, "Tbit"), (1e9, "Gbit"), (1e6, "Mbit"), (1e3, "kbit"), (1.0, "bit"))
 DECADE = 10.0  # an axis whose values span more is logarithmic
 CAP = 1e3  # times the largest first value: where a curve on its way to infinity ends
+ROOM = 4.0  # times the span of a curve: what a second one may take
 
 # a row of panels: the metric, what is drawn behind it for a single result, and the words for each
 ROWS = (
@@ -95,7 +96,8 @@ def curves(
         for ax, along, by in zip(row, ("round", "uplink_bits"), (1.0, scale), strict=True):
             if alone:
                 second = drawn[0]._replace(color=PALETTE[1], style=STYLES[1], label=other)
-                _line(ax, second, behind, along, by, top)
+                if not _hidden(drawn[0].ds, name, behind):
+                    _line(ax, second, behind, along, by, top, width=1.2)
                 _line(ax, drawn[0]._replace(label=own), name, along, by, top)
             else:
                 for curve in drawn:
@@ -161,11 +163,19 @@ def _live(values: Array, top: float) -> int:
 # --- panels --------------------------------------------------------------------------------------
 
 
-def _line(ax: Axes, curve: Curve, name: str, along: str, by: float, top: float) -> None:
+def _hidden(ds: xarray.Dataset, name: str, behind: str) -> bool:
+    """Whether a second curve lies so far off that the first would be flat beside it."""
+    first, second = (values[np.isfinite(values)] for values in (ds[name].values, ds[behind].values))
+    return first.size > 1 and bool(np.ptp(np.append(second, first)) > ROOM * np.ptp(first))
+
+
+def _line(
+    ax: Axes, curve: Curve, name: str, along: str, by: float, top: float, width: float = 1.7
+) -> None:
     x, y = curve.ds[along].values / by, curve.ds[name].values
     live = _live(y, top)
     style: dict[str, Any] = {"color": curve.color, "linestyle": curve.style}
-    ax.plot(x[:live], y[:live], linewidth=1.7, label=curve.label, **style)
+    ax.plot(x[:live], y[:live], linewidth=width, label=curve.label, **style)
     if 0 < live < len(y):
         ax.plot(x[live - 1], y[live - 1], "X", color=curve.color, markersize=9, clip_on=False)
     elif live == 1:
@@ -225,6 +235,11 @@ def _notes(drawn: list[Curve]) -> list[str]:
         said = [privacy.replace("eps =", "ε =").replace("delta =", "δ =")]
         if curve.about["ended"] != "finished":
             said.append(curve.about["ended"])
+        if len(drawn) == 1 and _hidden(curve.ds, *ROWS[0][:2]):
+            last = float(curve.ds["worst_client_loss"].values[-1])
+            said.append(
+                f"the worst client's loss, {last:.3g} at the end, is outside of the picture"
+            )
         for note in said:
             notes.setdefault(note, []).append(curve.label)
     everyone = len(drawn)

@@ -111,6 +111,22 @@ class Run:
         """Messages, gradients, uplink and downlink bits of the whole run."""
         return totals(self.cost, self.log.counts[-1])
 
+    def privacy(self, delta: float | None = None, method: str | None = None) -> Any:
+        """``claimed | proven | delta at the claimed eps``, for the rounds that ran.
+
+        A :class:`jaxfl.privacy.Report`.  An algorithm that cannot describe what it releases has no
+        privacy claim: infinity.
+        """
+        from jaxfl import privacy
+
+        facts = self.facts._replace(rounds=max(1, int(self.state.t)))
+        values = {**self.values, "rounds": facts.rounds}
+        event = privacy.NoClaim("the algorithm does not describe what it releases")
+        if self.algorithm.event is not None:
+            event = self.algorithm.event(values, facts)
+        claim = self.algorithm.claim(values, facts) if self.algorithm.claim else None
+        return privacy.report(event, claim, delta or self.values.get("delta", 1e-5), method)
+
     def dataset(self) -> Any:
         """Everything as a labelled ``xarray.Dataset``."""
         from jaxfl import results

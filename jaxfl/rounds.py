@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from jaxfl.types import (
     Compressor,
     Draw,
     Estimator,
+    Facts,
     Hyper,
     Info,
     Key,
@@ -163,6 +165,35 @@ class Federated(NamedTuple):
 
     def output(self, state: State) -> Array:
         return self.server.output(state.server)
+
+    def event(self, values: Mapping[str, Any], facts: Facts) -> Any:
+        """What all rounds release about one record of one client; messages are seen one by one.
+
+        Compression, shifts and the server's steps act on what is already noised.  Who takes part is
+        public, so client sampling amplifies nothing.  Clients' data are disjoint: of clients of
+        unequal size the smallest and the largest stand for all, and the worst counts.
+        """
+        from jaxfl.privacy import events
+
+        sampler, sensitivity = self.estimator.sampler, self.estimator.sensitivity
+        if self.mechanism.std is None:
+            return events.NoClaim("nothing is noised")
+        if sensitivity is None:
+            return events.NoClaim(f"the sensitivity of {self.estimator.name} is not declared")
+        slots = sampler.capacity(values, facts).get("batch") if sampler.name == "poisson" else None
+
+        def client(m: int) -> Any:
+            b = m if sampler.name == "full" else float(values["batch"])
+            return events.Event(
+                events.Sampling(sampler.name, m, b, slots),
+                sensitivity(values),
+                float(values["sigma"]),
+                int(values["rounds"]),
+            )
+
+        if facts.m == facts.m_max:
+            return client(facts.m)
+        return events.Phases((client(facts.m), client(facts.m_max)))
 
     # --- one block of clients --------------------------------------------------------------------
 

@@ -105,17 +105,19 @@ def simulate(
     checkpoint_every: int | None = None,
     resume: Run | str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
+    noise: str = "calibrated",
     **numbers: Any,
 ) -> Run:
     """Run ``algorithm`` on ``problem`` for ``rounds`` rounds.
 
     ``numbers`` are the algorithm's hyper-parameters; what is not given comes from its theory and is
-    listed with its source in ``Run.sources``.  Metrics are taken at round 0, every ``eval_every``
-    rounds (default: a hundredth of them; 0: only at both ends) and at the last; ``metrics`` adds
-    functions of (problem, x).  ``checkpoint`` names a file that holds the whole run, written every
-    ``checkpoint_every`` rounds and at the end; ``resume`` takes such a file, or a :class:`Run`, and
-    gives exactly the numbers of a run that was never interrupted.  ``chunk`` bounds the rounds in
-    one call of the compiled program and changes no number.
+    listed with its source in ``Run.sources``.  Noise for a given ``eps`` is calibrated by an
+    accountant, or with ``noise="paper"`` taken from the paper's formula.  Metrics are taken at round
+    0, every ``eval_every`` rounds (default: a hundredth of them; 0: only at both ends) and at the
+    last; ``metrics`` adds functions of (problem, x).  ``checkpoint`` names a file that holds the
+    whole run, written every ``checkpoint_every`` rounds and at the end; ``resume`` takes such a
+    file, or a :class:`Run`, and gives exactly the numbers of a run that was never interrupted.
+    ``chunk`` bounds the rounds in one call of the compiled program and changes no number.
     """
     began = time.perf_counter()
     if isinstance(algorithm, str):
@@ -136,7 +138,7 @@ def simulate(
     if checkpoint:
         checkpoints.writable(Path(checkpoint))
 
-    run = _prepare(algorithm, problem, key, rounds, resume, numbers)
+    run = _prepare(algorithm, problem, key, rounds, resume, numbers, noise)
     T = int(run.values["rounds"]) if rounds is None else rounds
     t = int(run.state.t) if run.log.rounds else 0
     if t > T:
@@ -214,10 +216,11 @@ def _prepare(
     rounds: int | None,
     resume: Run | str | Path | None,
     numbers: Mapping[str, Any],
+    noise: str,
 ) -> Run:
     if resume is None:
         facts = facts_of(problem, rounds)
-        values, sources = resolve(algorithm, numbers, facts)
+        values, sources = resolve(algorithm, numbers, facts, noise)
         facts = facts._replace(rounds=int(values["rounds"]))
         blank = State(*[jnp.int32(0)] * len(State._fields))
         return Run(

@@ -223,6 +223,7 @@ class Estimator(NamedTuple):
     absorb: Callable[..., PyTree]  # (kernel, local, rows, batch, factors, count) -> local
     refresh: Callable[..., tuple[PyTree, PyTree, Array]] | None  # once per round, all clients
     params: tuple[Param, ...] = ()
+    sensitivity: Callable[[Mapping[str, Any]], Any] | None = None  # host: for the privacy event
 
 
 class Mechanism(NamedTuple):
@@ -329,5 +330,7 @@ class Algorithm(NamedTuple):
     init: Callable[[Key, Problem, Hyper], tuple[State, Info]]
     round: Callable[[Key, State, Problem, Hyper], tuple[State, Info]]
     output: Callable[[State], Array]
+    event: Callable[[Mapping[str, Any], Facts], Any] | None = None  # what a run releases
+    claim: Callable[[Mapping[str, Any], Facts], Any] | None = None  # what the paper says of it
     parts: tuple[tuple[str, str], ...] = ()  # (role, name), for the record
     per_record: bool = True  # False: clip="batch", which bounds no single record's influence

@@ -146,6 +146,16 @@ def test_divergence_ends_in_a_cross(
             assert np.ravel(ax.get_lines()[-1].get_ydata())[-1] < 1e6
 
 
+def test_a_worst_client_far_off_does_not_flatten_the_mean(
+    ds: xarray.Dataset, tmp_path: Path
+) -> None:
+    far = changed(ds)
+    far["worst_client_loss"].values[:] = 100.0
+    figure = plots.curves(far, tmp_path / "a.png")
+    assert figure.axes[0].get_ylim()[1] < 2
+    assert "the worst client's loss, 100 at the end, is outside of the picture" in words(figure)
+
+
 def test_one_evaluation_is_a_dot(ds: xarray.Dataset, tmp_path: Path) -> None:
     figure = plots.curves(ds.isel(round=[0]), tmp_path / "a.png")
     assert "o" in {line.get_marker() for line in figure.axes[0].get_lines()}

@@ -74,7 +74,13 @@ def test_end_utility(a9a: Problem, method: str, eps: int) -> None:
     for seed in range(SEEDS):
         numbers = settings(method, eps, STEPS[eps][i])
         run = jaxfl.simulate(
-            algorithm, a9a, jax.random.key(seed), ROUNDS[eps], eval_every=1, **numbers
+            algorithm,
+            a9a,
+            jax.random.key(seed),
+            ROUNDS[eps],
+            eval_every=1,
+            noise="paper",
+            **numbers,
         )
         ends.append(run.metrics["grad_norm_sq"].mean())
     mean, deviation = np.mean(ends), np.std(ends, ddof=1)

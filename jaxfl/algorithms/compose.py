@@ -21,10 +21,13 @@ def compose(
     body: Federated,
     resolve: Callable[[Mapping[str, Any], Facts], Resolved],
     params: Iterable[Param] = (),
+    claim: Callable[[Mapping[str, Any], Facts], Any] | None = None,
 ) -> Algorithm:
     """The algorithm whose rounds are ``body`` and whose numbers come from ``resolve``.
 
     ``params`` are numbers that only ``resolve`` reads; those that parts read join by themselves.
+    ``claim`` is what the paper's formula says that the noise is worth; what it is worth, accountants
+    read off the body's own event.
     """
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
 
@@ -57,6 +60,8 @@ def compose(
         init=body.init,
         round=body.round,
         output=body.output,
+        event=body.event,
+        claim=claim,
         parts=(
             *((role, getattr(body, role).name) for role in ROLES),
             ("sampler", sampler.name),

@@ -19,6 +19,7 @@ fedgd, fedsgd        full, minibatch   none        direct   no
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypedDict, Unpack
 
@@ -246,7 +247,9 @@ def _algorithm(
     resolve = functools.partial(_resolve, rule, body)
     private = body.mechanism.std is not None
     summary = (globals()[name].__doc__ or "").split(":", 1)[0].split("[")[0].strip().rstrip(".")
-    return compose(name, summary, PAPER, body, resolve, NUMBERS + (PRIVACY if private else ()))
+    params = NUMBERS + (PRIVACY if private else ())
+    claim = functools.partial(_claim, body) if private else None
+    return compose(name, summary, PAPER, body, resolve, params, claim)
 
 
 def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts) -> Resolved:
@@ -290,7 +293,8 @@ def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts
         if "sigma" not in v:
             default("sigma", float(theory.paper_sigma(*args, v["eps"], v["delta"])), rule.where)
         else:
-            v["eps"] = _claim(*args, v["sigma"], v["delta"])
+            sigma = v["sigma"]
+            v["eps"] = float(theory.paper_eps(*args, sigma, v["delta"])) if sigma else math.inf
             why["eps"] = f"{rule.where}, from sigma"
     if not known and "lr" not in v:
         default("lr", 0.1, "default: L of this model is unknown")
@@ -301,5 +305,17 @@ def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts
     return Resolved(v, why)
 
 
-def _claim(c: float, G: float, rounds: int, m: int, sigma: float, delta: float) -> float:
-    return float(theory.paper_eps(c, G, rounds, m, sigma, delta)) if sigma > 0 else float("inf")
+def _claim(body: Federated, v: Mapping[str, Any], facts: Facts) -> Any:
+    """What the paper's formula says of this noise, and whether its conditions hold."""
+    from jaxfl.privacy import formulas
+
+    return formulas.compressed_gd(
+        v["noise_constant"],
+        v["clip"],
+        facts.m,
+        v.get("batch", facts.m),
+        v["rounds"],
+        v["delta"],
+        sigma=v["sigma"],
+        snapshot=body.estimator.name in ("svrg", "saga"),
+    )

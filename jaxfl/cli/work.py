@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-# Without ALGORITHM: the theory's step size is safe, but nothing would be seen of it.
+# Without ALGORITHM: the theory's step size is safe, but nothing would be seen of it.  In a longer run
+# the noise is larger, and so the steps are smaller.
 DEMO_NUMBERS = {"lr": 0.6, "batch": 32, "omega": 1.0}
+DEMO_ROUNDS = 200
 
 
 def run(given: dict[str, Any], session: Session) -> None:
@@ -123,8 +125,9 @@ def _complete(folder: Folder, algorithm: Algorithm, problem: Problem) -> dict[st
     numbers: dict[str, Any] = dict(setup.numbers)
     if setup.algorithm is None:
         known = {param.name for param in algorithm.params}
-        for name, value in DEMO_NUMBERS.items():
-            value = min(value, facts.m) if name == "batch" else value
+        scale = min(1.0, DEMO_ROUNDS / (setup.rounds or DEMO_ROUNDS))
+        fitted = {"lr": DEMO_NUMBERS["lr"] * scale, "batch": min(DEMO_NUMBERS["batch"], facts.m)}
+        for name, value in (DEMO_NUMBERS | fitted).items():
             if name in known and name not in numbers and not (name == "omega" and "k" in numbers):
                 numbers[name] = value
                 folder.assumed[name] = "demonstration"

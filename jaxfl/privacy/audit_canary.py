@@ -91,9 +91,6 @@ def canary_model(dim: int, turning: bool) -> Model:
             return slope(x, batch[1])
         return jnp.ones(batch[0].shape[0], x.dtype)
 
-    def contract(w: Array, e: Array, batch: PyTree) -> Array:
-        return jnp.sum((w * e)[:, None] * batch[0], axis=0)  # products this thin are faster so
-
     return Model(
         name="canary",
         dim=dim,
@@ -101,7 +98,7 @@ def canary_model(dim: int, turning: bool) -> Model:
         unravel=lambda x: x,
         loss=loss,
         regularizer=lambda x: jnp.zeros((), x.dtype),
-        kernel=linear_kernel(lambda z, example: z)._replace(factors=factors, contract=contract),
+        kernel=linear_kernel(lambda z, example: z)._replace(factors=factors),
     )
 
 

@@ -1,29 +1,26 @@
 """Composition of many releases: privacy loss distributions on a grid, multiplied by FFT.
 
-Each release is replaced by a discrete pair whose hockey-stick curve joins the true curve's points
-at the grid's losses by straight lines in e^eps: an upper bound [Doroshenko, Ghazi, Kamath, Kumar,
-Manurangsi, 2022].  The T-fold law of the loss is computed under an exponential tilt towards the eps
-in question, so that rounding errors stay small beside delta also where delta is tiny.  Mass beyond
-the window is bounded by Chernoff's inequality and added to delta; what the FFT wraps around only
-adds.  Everything is rounded up except the floating-point errors themselves.
+Each release is a discrete pair from :mod:`jaxfl.privacy.grids` that bounds it from above.  The
+T-fold law of the loss is computed under an exponential tilt towards the eps in question where delta
+is so tiny that rounding errors would show.  Mass beyond the window is bounded by Chernoff's
+inequality and added to delta; what the FFT wraps around only adds [as Gopi, Lee, Wutschitz, 2021].
+Everything is rounded up except the floating-point errors themselves.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from jaxfl.privacy.gaussian import Floats
+from jaxfl.privacy.grids import Grid, grid, shape
 from jaxfl.privacy.profiles import Profile
 
 __all__ = ["Curve", "Part", "compose"]
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 # A grid step is fine enough when doubling it adds less than this to the variance of the loss; the
 # step itself adds a third of it, and eps moves by about half of that, relatively.
@@ -33,20 +30,12 @@ _VISIBLE = 1e-8  # a delta from here on needs no tilt
 _MOST = 2**21  # grid points
 
 
-class Part(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Part:
     """A release and how often it is made."""
 
     profile: Profile
     count: int
-
-
-class Grid(NamedTuple):
-    """One release on losses ``h (-K, ..., K)``: probabilities under P, and of an infinite loss."""
-
-    p: Floats
-    infinite: float
-    variance: float
-    inflation: float  # of the variance, by doubling h
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,13 +83,13 @@ def compose(
     if not parts:
         return Curve(np.zeros(1), np.zeros(1), np.ones(1), 0.0)
     floor = 1e-18 if delta is None else delta
-    shapes = [_shape(part.profile, _SHARE * floor / part.count / len(parts)) for part in parts]
-    reaches = [shape[0] for shape in shapes]
+    shapes = [shape(part.profile, _SHARE * floor / part.count / len(parts)) for part in parts]
+    reaches = [reach for reach, _ in shapes]
     counts = [part.count for part in parts]
 
     def grids(h: float) -> list[Grid]:
         return [
-            _grid(part.profile, h, 2 * math.ceil(reach / h / 2 + 1), reverse)
+            grid(part.profile, h, 2 * math.ceil(reach / h / 2 + 1), reverse)
             for part, reach in zip(parts, reaches, strict=True)
         ]
 
@@ -116,6 +105,7 @@ def compose(
         if excess <= _INFLATION * spread:
             break
         h /= 2.0 ** max(1, math.floor(math.log2(excess / (_INFLATION * spread)) / 2))
+    halvings = 3
     while True:
         made = grids(h)
         window = _window(_Moments(made, counts, h), made, counts, h, delta, eps)
@@ -125,72 +115,10 @@ def compose(
             continue
         curve = _convolve(made, counts, h, window)
         answer = eps if eps is not None else float(curve.eps(delta))
-        if not 0 < answer < 8 * h or h / 2 <= finest:
+        if not 0 < answer < 8 * h or h / 2 <= finest or halvings == 0:
             return curve
         h /= 2  # the question is finer than the law's own width
-
-
-def _shape(profile: Profile, tail: float) -> tuple[float, float]:
-    """A loss that the release exceeds with probability below ``tail``, and about its variance.
-
-    With H the curve one way round and H' the other, by parts,
-    ``E l = int H + e^-l H' dl`` and ``E l^2 = 2 int (1 + l) H + (1 - l) e^-l H' dl``.
-    """
-    mu = min(profile.reach, 1e8)
-    most = mu * mu / 2 + mu * math.sqrt(-2 * math.log(tail))
-    loss = np.geomspace(most * 1e-7, most, 160)
-    forward, backward = profile(loss)
-    inside = np.maximum(forward, backward) > tail
-    last = int(np.flatnonzero(inside)[-1]) + 1 if inside.any() else 0
-    damped = np.exp(-loss) * backward
-    mean = float(np.trapezoid(forward + damped, loss))
-    square = 2 * float(np.trapezoid((1 + loss) * forward + (1 - loss) * damped, loss))
-    reach = float(loss[min(last, loss.size - 1)])
-    return reach, max(square - mean * mean, 1e-3 * square, 1e-12 * reach * reach)
-
-
-@functools.lru_cache(maxsize=64)
-def _grid(profile: Profile, h: float, K: int, reverse: bool) -> Grid:
-    """Join the dots: K even."""
-    forward, backward = profile(h * np.arange(K + 1))
-    if reverse:
-        forward, backward = backward, forward
-    p, infinite = _join(forward, backward, h)
-    coarse, _ = _join(forward[::2], backward[::2], 2 * h)
-    loss = h * np.arange(-K, K + 1)
-    variance = _variance(p, loss)
-    return Grid(p, infinite, variance, max(0.0, _variance(coarse, loss[::2]) - variance))
-
-
-def _join(forward: Floats, backward: Floats, h: float) -> tuple[Floats, float]:
-    K = forward.size - 1
-    loss = h * np.arange(1, K + 1)
-    above, below = _masses(forward, h), _masses(backward, h)
-    p = np.concatenate([(below * np.exp(-loss))[::-1], [0.0], above])
-    infinite = float(forward[-1])
-    p[K] = max(0.0, 1.0 - float(p.sum()) - infinite)
-    return p, infinite
-
-
-def _masses(H: Floats, h: float) -> Floats:
-    """P-masses at losses h, 2h, ..., Kh from ``H`` at 0, h, ..., Kh.
-
-    A chord of H in e^eps falls by the Q-mass above it; P has e^loss times the difference of two.
-    Chords that rounding left steeper than the one before are levelled up.
-    """
-    K = H.size - 1
-    # the chord from (k-1)h to kh times e^{kh}; the P-mass at kh is slope_k - e^{-h} slope_{k+1}
-    loss = h * np.arange(1, K + 1)
-    slope = np.maximum(-np.diff(H) / -math.expm1(-h), 0.0)
-    log = np.where(slope > 0, np.log(np.where(slope > 0, slope, 1.0)) - loss, -np.inf)
-    log = np.maximum.accumulate(log[::-1])[::-1]
-    slope = np.exp(log + loss)
-    return np.asarray(np.maximum(slope - math.exp(-h) * np.append(slope[1:], 0.0), 0.0))
-
-
-def _variance(p: Floats, loss: Floats) -> float:
-    mean = float(p @ loss)
-    return float(p @ (loss - mean) ** 2)
+        halvings -= 1
 
 
 # --- composition ---------------------------------------------------------------------------------
@@ -263,13 +191,13 @@ def _convolve(grids: Sequence[Grid], counts: Sequence[int], h: float, window: _W
 
     theta, psi, first, size, lost = window
     product: Any = 1.0
-    for grid, count in zip(grids, counts, strict=True):
-        index = np.arange(grid.p.size) - grid.p.size // 2
-        tilted = _tilted(grid.p, theta * h * index)
+    for g, count in zip(grids, counts, strict=True):
+        index = np.arange(g.p.size) - g.p.size // 2
+        tilted = _tilted(g.p, np.asarray(theta * h * index, np.float64))
         folded = np.bincount(index % size, weights=tilted, minlength=size)
         product = product * np.power(fft.rfft(folded), count)
     law = np.maximum(np.roll(fft.irfft(product, size), -first % size), 0.0)
-    loss = h * (first + np.arange(size))
+    loss: Floats = np.asarray(h * (first + np.arange(size)), np.float64)
     p = law * np.exp(np.minimum(psi - theta * loss, 0.0 if theta == 0 else 700.0))
     mass = np.cumsum(p[::-1])[::-1]
     infinite = -math.expm1(

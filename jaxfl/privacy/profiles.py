@@ -11,13 +11,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from collections.abc import Hashable
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from jaxfl.privacy.gaussian import gdp_delta
+from jaxfl.privacy.gaussian import Floats, gdp_delta
+from jaxfl.privacy.lines import above, between, invert, log_mixture, minus
 
 __all__ = [
     "Gaussian",
@@ -32,11 +32,10 @@ __all__ = [
     "theorem_k",
 ]
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 _TINY = 1e-20
 
 
-class Profile(Protocol):
+class Profile(Hashable, Protocol):
     """``profile(eps) -> (H(P||Q), H(Q||P))`` for an increasing array of eps >= 0."""
 
     @property
@@ -193,15 +192,12 @@ class Pair:
         if self.reach == 0:
             return np.zeros_like(eps), np.zeros_like(eps)
         x = invert(self.loss, eps)
-        gamma = np.minimum(eps, 700.0)
-        forward = _above(self.w, self.a, x, 0 * eps) - _above(self.v, self.c, x, gamma)
+        forward = above(self.w, self.a, x, 0 * eps) - above(self.v, self.c, x, eps)
         forward = np.maximum(forward, 0.0)
         if self.symmetric or not backward:
             return forward, forward
         y = invert(self.loss, -eps[::-1])[::-1]
-        back = _above(self.v, _minus(self.c), -y, 0 * eps) - _above(
-            self.w, _minus(self.a), -y, gamma
-        )
+        back = above(self.v, minus(self.c), -y, 0 * eps) - above(self.w, minus(self.a), -y, eps)
         return forward, np.maximum(back, 0.0)
 
 
@@ -229,7 +225,7 @@ def theorem_k(q: float, X: float, Y: float) -> Pair:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """``(1-q) N(-qV) + q N((1-q)V)`` against ``N(0)``: an estimate against its mean over the coin."""
+    """``(1-q) N(-qV) + q N((1-q)V)`` against ``N(0)``: an estimate against its mean over coins."""
 
     q: float
     V: float
@@ -246,95 +242,18 @@ class Split:
         # ln P/N is convex with its least value at the midpoint of the two means
         middle, least = (a[0] + a[1]) / 2, a[0] * a[1] / 2
         right = functools.partial(log_mixture, w, a)
-        left = functools.partial(log_mixture, w, _minus(a))
-        gamma = np.minimum(eps, 700.0)
+        left = functools.partial(log_mixture, w, minus(a))
         zero = 0 * eps
         one, origin = (1.0,), (0.0,)
         x, y = invert(right, eps, middle), invert(left, eps, -middle)
-        forward = _above(w, a, x, zero) - _above(one, origin, x, gamma)
-        forward += _above(w, _minus(a), y, zero) - _above(one, origin, y, gamma)
+        forward = above(w, a, x, zero) - above(one, origin, x, eps)
+        forward += above(w, minus(a), y, zero) - above(one, origin, y, eps)
         inside = -eps > least
         back = zero.copy()
         if inside.any():
-            e, gamma = eps[inside], gamma[inside]
+            e = eps[inside]
             x = invert(right, -e[::-1], middle)[::-1]
             y = -invert(left, -e[::-1], -middle)[::-1]
-            between = _between(one, origin, y, x) - np.exp(gamma) * _between(w, a, y, x)
-            back[inside] = between
+            back[inside] = between(one, origin, y, x)
+            back[inside] -= np.exp(np.minimum(e, 700.0)) * between(w, a, y, x)
         return np.maximum(forward, 0.0), np.maximum(back, 0.0)
-
-
-# --- mixtures of unit normals --------------------------------------------------------------------
-
-
-def _minus(means: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(-a for a in means)
-
-
-def log_mixture(w: tuple[float, ...], a: tuple[float, ...], x: Floats) -> tuple[Floats, Floats]:
-    """``ln sum_i w_i N(x; a_i, 1)/N(x; 0, 1)`` and its derivative."""
-    terms = [math.log(wi) + ai * x - ai * ai / 2 for wi, ai in zip(w, a, strict=True)]
-    if len(terms) == 1:
-        return terms[0], np.full_like(x, a[0])
-    top = functools.reduce(np.maximum, terms)
-    total, slope = np.zeros_like(x), np.zeros_like(x)
-    for ai, term in zip(a, terms, strict=True):
-        part = np.exp(term - top)
-        total += part
-        slope += ai * part
-    return top + np.log(total), slope / total
-
-
-def _above(w: tuple[float, ...], a: tuple[float, ...], x: Floats, log_factor: Floats) -> Floats:
-    """``e^log_factor sum_i w_i P[N(a_i, 1) > x]``."""
-    from scipy.special import log_ndtr
-
-    total = np.zeros_like(x)
-    for wi, ai in zip(w, a, strict=True):
-        total += wi * np.exp(np.minimum(log_ndtr(ai - x) + log_factor, 700.0))
-    return total
-
-
-def _between(w: tuple[float, ...], a: tuple[float, ...], x: Floats, y: Floats) -> Floats:
-    """``sum_i w_i P[x < N(a_i, 1) < y]``."""
-    from scipy.special import ndtr
-
-    total = np.zeros_like(x)
-    for wi, ai in zip(w, a, strict=True):
-        total += wi * np.where(x > ai, ndtr(ai - x) - ndtr(ai - y), ndtr(y - ai) - ndtr(x - ai))
-    return total
-
-
-def invert(
-    loss: Callable[[Floats], tuple[Floats, Floats]], targets: Floats, start: float | None = None
-) -> Floats:
-    """x with ``loss(x) = target`` for increasing targets and a loss increasing from ``start`` on.
-
-    Newton steps kept inside a bracket from a table.  A target below the infimum gives an x so low
-    that nothing lies beneath it.
-    """
-    low = -1.0 if start is None else start
-    while start is None and loss(np.array([low]))[0][0] > targets[0] and low > -1e6:
-        low *= 2
-    high = max(low, 0.0) + 1.0
-    while loss(np.array([high]))[0][0] < targets[-1] and high < 1e9:
-        high += max(1.0, high)
-    table = np.linspace(low, high, 1025)
-    values = np.maximum.accumulate(loss(table)[0])
-    cell = np.clip(np.searchsorted(values, targets), 1, 1024)
-    left, right = table[cell - 1].copy(), table[cell].copy()
-    rise = values[cell] - values[cell - 1]
-    part = np.divide(targets - values[cell - 1], rise, out=np.full_like(rise, 0.5), where=rise > 0)
-    x = left + np.clip(part, 0.0, 1.0) * (right - left)
-    close = 1e-8 * max(1.0, high)  # H is flat in x at its best
-    for _ in range(60):
-        value, slope = loss(x)
-        below = value < targets
-        left, right = np.where(below, x, left), np.where(below, right, x)
-        step = np.divide(targets - value, slope, out=np.full_like(x, np.inf), where=slope > 0)
-        wild = (np.abs(step) > close) & ~((x + step > left) & (x + step < right))
-        step = np.where(wild, (left + right) / 2 - x, step)
-        x = x + step
-        if np.max(np.abs(step), initial=0.0) <= close:
-            break
-    return x

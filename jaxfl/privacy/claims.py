@@ -1,0 +1,51 @@
+"""What a paper states about noise and privacy, and whether its conditions hold."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from jaxfl.errors import InputError
+from jaxfl.privacy.gaussian import check_delta
+
+__all__ = ["Claim", "Condition", "either"]
+
+
+class Condition(NamedTuple):
+    """A condition of the theorem, in words, and whether it holds; None: nobody can tell."""
+
+    text: str
+    holds: bool | None
+
+
+class Claim(NamedTuple):
+    """What a paper states."""
+
+    source: str
+    formula: str
+    sigma: float
+    eps: float
+    delta: float
+    conditions: tuple[Condition, ...] = ()
+    verified: bool = True  # False: the source of the constant could not be checked
+    note: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether no condition is known to fail."""
+        return all(condition.holds is not False for condition in self.conditions)
+
+
+def either(
+    numerator: float, eps: float | None, sigma: float | None, delta: float
+) -> tuple[float, float]:
+    """sigma and eps of a formula ``sigma = numerator / eps``."""
+    check_delta(delta)
+    if (eps is None) == (sigma is None):
+        raise InputError(f"eps = {eps!r} and sigma = {sigma!r}: give exactly one of them.")
+    if eps is None:
+        assert sigma is not None
+        return sigma, numerator / sigma if sigma > 0 else math.inf
+    if not eps > 0:
+        raise InputError(f"eps = {eps!r} has to be positive: no noise is enough for 0.")
+    return numerator / eps, eps

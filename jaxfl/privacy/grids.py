@@ -1,0 +1,91 @@
+"""One release on a grid of losses: the dots that are joined.
+
+The hockey-stick curve of a release, known at losses 0, h, ..., Kh both ways round, is replaced by
+the curve that joins these points by straight lines in e^eps: that of a discrete pair, and an upper
+bound [Doroshenko, Ghazi, Kamath, Kumar, Manurangsi, 2022].
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxfl.privacy.gaussian import Floats
+from jaxfl.privacy.profiles import Profile
+
+__all__ = ["Grid", "grid", "shape"]
+
+
+class Grid(NamedTuple):
+    """One release on losses ``h (-K, ..., K)``: probabilities under P, and of an infinite loss."""
+
+    p: Floats
+    infinite: float
+    variance: float
+    inflation: float  # of the variance, by doubling h
+
+
+def shape(profile: Profile, tail: float) -> tuple[float, float]:
+    """A loss that the release exceeds with probability below ``tail``, and about its variance.
+
+    With H the curve one way round and H' the other, by parts,
+    ``E l = int H + e^-l H' dl`` and ``E l^2 = 2 int (1 + l) H + (1 - l) e^-l H' dl``.
+    """
+    mu = min(profile.reach, 1e8)
+    most = mu * mu / 2 + mu * math.sqrt(-2 * math.log(tail))
+    loss: Floats = np.geomspace(most * 1e-7, most, 160).astype(np.float64)
+    forward, backward = profile(loss)
+    inside = np.maximum(forward, backward) > tail
+    last = int(np.flatnonzero(inside)[-1]) + 1 if inside.any() else 0
+    damped = np.exp(-loss) * backward
+    mean = float(np.trapezoid(forward + damped, loss))
+    square = 2 * float(np.trapezoid((1 + loss) * forward + (1 - loss) * damped, loss))
+    reach = float(loss[min(last, loss.size - 1)])
+    return reach, max(square - mean * mean, 1e-3 * square, 1e-12 * reach * reach)
+
+
+@functools.lru_cache(maxsize=64)
+def grid(profile: Profile, h: float, K: int, reverse: bool) -> Grid:
+    """Join the dots: K even."""
+    forward, backward = profile(np.asarray(h * np.arange(K + 1), np.float64))
+    if reverse:
+        forward, backward = backward, forward
+    p, infinite = _join(forward, backward, h)
+    coarse, _ = _join(forward[::2], backward[::2], 2 * h)
+    loss: Floats = np.asarray(h * np.arange(-K, K + 1), np.float64)
+    variance = _variance(p, loss)
+    return Grid(p, infinite, variance, max(0.0, _variance(coarse, loss[::2]) - variance))
+
+
+def _join(forward: Floats, backward: Floats, h: float) -> tuple[Floats, float]:
+    K = forward.size - 1
+    loss = h * np.arange(1, K + 1)
+    above, below = _masses(forward, h), _masses(backward, h)
+    p = np.concatenate([(below * np.exp(-loss))[::-1], [0.0], above])
+    infinite = float(forward[-1])
+    p[K] = max(0.0, 1.0 - float(p.sum()) - infinite)
+    return p, infinite
+
+
+def _masses(H: Floats, h: float) -> Floats:
+    """P-masses at losses h, 2h, ..., Kh from ``H`` at 0, h, ..., Kh.
+
+    A chord of H in e^eps falls by the Q-mass above it; P has e^loss times the difference of two.
+    Chords that rounding left steeper than the one before are levelled up.
+    """
+    K = H.size - 1
+    # the chord from (k-1)h to kh times e^{kh}; the P-mass at kh is slope_k - e^{-h} slope_{k+1}
+    loss = h * np.arange(1, K + 1)
+    slope = np.maximum(-np.diff(H) / -math.expm1(-h), 0.0)
+    log = np.where(slope > 0, np.log(np.where(slope > 0, slope, 1.0)) - loss, -np.inf)
+    log = np.maximum.accumulate(log[::-1])[::-1]
+    slope = np.exp(log + loss)
+    return np.asarray(np.maximum(slope - math.exp(-h) * np.append(slope[1:], 0.0), 0.0))
+
+
+def _variance(p: Floats, loss: Floats) -> float:
+    mean = float(p @ loss)
+    return float(p @ (loss - mean) ** 2)

@@ -1,0 +1,413 @@
+"""Attacks never beat the proof, come close to it where it is tight, and catch what is broken."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import ROWS
+
+import jaxfl
+from jaxfl.hyper import plain
+from jaxfl.privacy import audit_bounds as bounds
+from jaxfl.privacy.audit import audit, one_run_audit, sensitivity
+from jaxfl.privacy.calibration import sigma_for
+from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling, saga, svrg
+from jaxfl.privacy.gaussian import gdp_mu
+from jaxfl.types import Algorithm, Cost, Facts, Info, Param
+
+DELTA = 1e-3
+ERROR = 1e-3  # chance that any gate of a table fails although all is well
+ESTIMATORS = {"minibatch": Mean, "svrg": svrg, "saga": saga}
+SAMPLERS = ("poisson", "without_replacement", "with_replacement", "shuffled")
+PRIVATE = [row.name for row in ROWS if row.name not in ("fedgd", "fedsgd")]
+SAMPLED = [name for name in PRIVATE if not name.endswith("_gd")]
+
+
+def event_of(algorithm: Algorithm, slots: bool = True) -> Callable[..., AnyEvent]:
+    """What an algorithm made of known parts releases."""
+    parts = dict(algorithm.parts)
+
+    def event(values: dict[str, Any], facts: Facts) -> AnyEvent:
+        scheme, m = parts["sampler"], facts.m
+        estimator = ESTIMATORS[parts["estimator"]](values["clip"])
+        sampling = Sampling(scheme, m, m if scheme == "full" else values["batch"])
+        return Event(sampling, estimator, float(values["sigma"]), int(values["rounds"]))
+
+    return event
+
+
+def noise(algorithm: Algorithm, eps: float, m: int, rounds: int, **numbers: Any) -> float:
+    values = {"clip": 1.0, "sigma": 1.0, "rounds": rounds, **numbers}
+    facts = Facts(1, m, m, 1, rounds, None)
+    return sigma_for(event_of(algorithm)(values, facts), eps, DELTA).sigma
+
+
+# --- the statistics ------------------------------------------------------------------------------
+
+
+def test_clopper_pearson_covers() -> None:
+    """Each side misses at most alpha, by summation over all outcomes."""
+    from scipy.stats import binom
+
+    n, alpha, k = 40, 0.05, np.arange(41)
+    low, high = bounds.clopper_pearson(k, n, alpha)
+    for p in np.linspace(0.01, 0.99, 25):
+        chance = binom.pmf(k, n, p)
+        assert chance[low > p].sum() <= alpha + 1e-12
+        assert chance[high < p].sum() <= alpha + 1e-12
+    assert low[0] == 0
+    assert high[-1] == 1
+
+
+def test_plain_eps_is_right_for_randomized_response() -> None:
+    p = math.e / (1 + math.e)
+    assert bounds.plain_eps(p, 1 - p, 0.0) == pytest.approx(1.0)
+    assert bounds.plain_eps(0.3, 0.4, 0.0) == pytest.approx(0.0)
+
+
+def test_separation_is_mu_of_a_gaussian() -> None:
+    from scipy.stats import norm
+
+    assert bounds.separation(norm.cdf(0.7), norm.cdf(-0.5)) == pytest.approx(1.2)
+
+
+# --- how close ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("eps", "plainly", "curve"), [(1, 0.62, 0.85), (5, 3.3, 4.8)])
+def test_gaussian_bounds_are_as_strong_as_expected(
+    eps: float, plainly: float, curve: float
+) -> None:
+    """10^4 runs per world that bound, and as many that choose."""
+    algorithm = jaxfl.algorithm("ldp_gd")
+    found = audit(
+        algorithm,
+        rounds=4,
+        m=4,
+        runs=20_000,
+        key=jax.random.key(eps),
+        delta=DELTA,
+        event=event_of(algorithm),
+        clip=1.0,
+        sigma=noise(algorithm, eps, 4, 4),
+    )
+    assert found.proven == pytest.approx(eps, rel=1e-3)
+    assert found.lower == found.curve
+    assert 0.8 * plainly < found.plain < 1.2 * plainly
+    assert 0.9 * curve < found.curve < 1.1 * curve
+    assert 0.6 * found.proven <= found.lower <= found.proven
+
+
+@pytest.mark.parametrize("eps", [1, 5])
+def test_poisson_bounds_are_strong(eps: float) -> None:
+    algorithm = jaxfl.algorithm("ldp_sgd")
+    found = audit(
+        algorithm,
+        rounds=20,
+        m=40,
+        runs=20_000,
+        key=jax.random.key(3),
+        delta=DELTA,
+        event=event_of(algorithm),
+        confidence=1 - ERROR / 2,
+        clip=0.5,
+        batch=4,
+        sigma=noise(algorithm, eps, 40, 20, batch=4, clip=0.5),
+    )
+    assert 0.6 * found.proven <= found.lower <= found.proven
+    assert not found.refuted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("turning", [False, True])
+@pytest.mark.parametrize("eps", [1, 5])
+@pytest.mark.parametrize("name", PRIVATE)
+def test_no_attack_beats_the_proof(name: str, eps: float, turning: bool) -> None:
+    algorithm = jaxfl.algorithm(name)
+    numbers = {} if name.endswith("_gd") else {"batch": 5}
+    found = audit(
+        algorithm,
+        rounds=20,
+        m=50,
+        runs=20_000,
+        key=jax.random.key(5),
+        delta=DELTA,
+        event=event_of(algorithm),
+        confidence=1 - ERROR / (4 * len(PRIVATE)),
+        turning=turning,
+        clip=1.0,
+        sigma=noise(algorithm, eps, 50, 20, **numbers),
+        **numbers,
+    )
+    assert found.proven == pytest.approx(eps, rel=1e-3)
+    assert found.lower <= found.proven
+    if ("gd" in name) and "svrg" not in name:
+        assert found.lower >= 0.6 * found.proven
+
+
+@pytest.mark.parametrize(("eps", "runs"), [(1, 200), (5, 4000)])
+def test_batch_clipping_is_exposed(eps: float, runs: int) -> None:
+    """The minibatch mean clipped as a whole, with the noise that the paper's formula asks for."""
+    found = audit(
+        jaxfl.algorithm("ldp_sgd", clip="batch"),
+        rounds=100,
+        m=200,
+        runs=runs,
+        key=jax.random.key(0),
+        delta=DELTA,
+        batch=20,
+        clip=1.0,
+        eps=eps,
+    )
+    assert found.claimed == eps
+    assert found.lower == found.plain > eps
+    assert found.exposed
+    assert found.proven == math.inf
+    assert "EXPOSED" in str(found)
+
+
+# --- algorithms of a user, sound and broken --------------------------------------------------------
+
+
+class Toy(NamedTuple):
+    """A state of the user's own."""
+
+    t: jax.Array
+    x: jax.Array
+
+
+@functools.cache
+def toy(bug: str = "") -> Algorithm:
+    """Noisy gradient descent written by hand, as a user would; with one of several bugs."""
+
+    def init(key, problem, hp):
+        return Toy(jnp.int32(0), problem.x0), Info(*[jnp.int32(0)] * 3)
+
+    def round(key, state, problem, hp):
+        data = jax.tree.map(lambda a: a[0], problem.train)
+        g = jax.vmap(jax.grad(problem.model.loss), (None, 0))(state.x, data)
+        at = key if bug == "same key in every round" else jax.random.fold_in(key, state.t)
+        xi = hp["sigma"] * jax.random.normal(at, state.x.shape)
+        xi = xi * {"noise scaled by 2/3": 2 / 3, "noise scaled by 3/2": 3 / 2}.get(bug, 1.0)
+        if bug == "noise before clipping":
+            g = g + xi[None]
+        G = 2 * hp["clip"] if bug == "sensitivity G instead of 2G" else hp["clip"]
+        if bug != "clip after averaging":
+            g = g * jnp.minimum(1, G / jnp.maximum(jnp.linalg.norm(g, axis=1, keepdims=True), 1e-9))
+        v = jnp.mean(g, axis=0)
+        if bug == "clip after averaging":
+            v = v * jnp.minimum(1, G / jnp.linalg.norm(v))
+        if bug != "noise before clipping":
+            v = v + xi
+        return Toy(state.t + 1, state.x - hp["lr"] * v), Info(*[jnp.int32(1)] * 3)
+
+    names = ("lr", "clip", "sigma")
+    return Algorithm(
+        name="toy",
+        summary="",
+        paper="",
+        params=tuple(Param(name, name) for name in names),
+        resolve=plain(lr=0.1, clip=1.0, sigma=1.0),
+        capacity=lambda values, facts: {},
+        cost=lambda values, facts: Cost(0.0, 32.0, 32.0),
+        init=init,
+        round=round,
+        output=lambda state: state.x,
+    )
+
+
+def gaussian(values: dict[str, Any], facts: Facts) -> AnyEvent:
+    sampling = Sampling("full", facts.m, facts.m)
+    return Event(sampling, Mean(values["clip"]), float(values["sigma"]), int(values["rounds"]))
+
+
+def attack(bug: str = "", eps: float = 5.0, **options: Any) -> Any:
+    m, rounds = 4, 10
+    options = {"event": gaussian, "runs": 4000, "confidence": 1 - 1e-4, **options}
+    sigma = 2 * 0.5 * math.sqrt(rounds) / m / gdp_mu(eps, DELTA)
+    return audit(
+        toy(bug), rounds=rounds, m=m, key=jax.random.key(7), delta=DELTA, clip=0.5, sigma=sigma,
+        **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("turning", [False, True])
+def test_a_users_algorithm_needs_no_extra_code(turning: bool) -> None:
+    found = attack(turning=turning)
+    assert found.algorithm == "toy"
+    assert 0.6 * found.proven < found.lower < found.proven
+    assert found.proven == pytest.approx(5.0, rel=1e-3)
+
+
+def test_without_an_event_there_is_no_proof() -> None:
+    found = attack(event=None)
+    assert found.proven == math.inf
+    assert found.curve is None
+    assert 1 < found.lower == found.plain < 5
+    assert "no event" in found.method
+
+
+@pytest.mark.parametrize(
+    ("bug", "turning"),
+    [
+        ("noise scaled by 2/3", False),
+        ("noise before clipping", False),
+        ("same key in every round", True),
+        ("sensitivity G instead of 2G", False),
+        ("clip after averaging", False),
+    ],
+)
+def test_planted_bugs_are_caught(bug: str, turning: bool) -> None:
+    found = attack(bug, turning=turning)
+    assert found.refuted
+    assert "REFUTED" in str(found)
+
+
+def test_too_much_noise_shows_as_a_gap() -> None:
+    assert attack("noise scaled by 3/2").lower < 0.8 * attack().lower
+
+
+def test_repeated_noise_is_caught_under_sampling_too() -> None:
+    """Rounds in which the record was not drawn give the noise away."""
+    algorithm = jaxfl.algorithm("ldp_sgd")
+
+    def round(key, state, problem, hp):
+        quiet = jaxfl.types.Hyper({**hp.values, "sigma": jnp.float32(0)}, hp.capacity)
+        state, info = algorithm.round(key, state, problem, quiet)
+        x, memory = state.server
+        xi = hp["lr"] * hp["sigma"] * jax.random.normal(key, x.shape)
+        return state._replace(server=(x - xi, memory)), info
+
+    broken = algorithm._replace(round=round)
+    sigma = noise(algorithm, 1.0, 40, 20, batch=4)
+    found = audit(
+        broken, rounds=20, m=40, runs=2000, key=jax.random.key(0), delta=DELTA, batch=4, clip=1.0,
+        sigma=sigma, event=event_of(algorithm), confidence=1 - 1e-4,
+    )  # fmt: skip
+    assert found.refuted
+    assert found.statistic == "spread"
+
+
+# --- sensitivity ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in PRIVATE if name.endswith("_gd")])
+def test_full_batches_move_by_their_sensitivity(name: str) -> None:
+    algorithm = jaxfl.algorithm(name)
+    found = sensitivity(
+        algorithm, rounds=12, key=jax.random.key(0), event=event_of(algorithm), clip=0.7
+    )
+    assert 0.999 < found.ratio < 1.001
+
+
+@pytest.mark.parametrize("scheme", SAMPLERS)
+@pytest.mark.parametrize("name", SAMPLED)
+def test_batches_move_by_their_sensitivity(name: str, scheme: str) -> None:
+    """And by nearly as much at worst; b = 2 of 6, so that the worst does come up."""
+    algorithm = jaxfl.algorithm(name, sampler=jaxfl.sampling.sampler(scheme))
+    found = sensitivity(
+        algorithm,
+        rounds=12,
+        key=jax.random.key(0),
+        m=6,
+        runs=128,
+        event=event_of(algorithm),
+        clip=0.7,
+        batch=2,
+    )
+    assert 0.999 < found.ratio < 1.001
+
+
+def test_batch_clipping_moves_by_twice_the_clip() -> None:
+    algorithm = jaxfl.algorithm("ldp_sgd", clip="batch")
+    found = sensitivity(
+        algorithm,
+        rounds=8,
+        key=jax.random.key(0),
+        m=50,
+        event=event_of(algorithm),
+        clip=0.7,
+        batch=10,
+    )
+    assert found.moved == pytest.approx(1.4, rel=1e-3)
+    assert found.ratio == pytest.approx(10, rel=1e-3)
+
+
+@pytest.mark.parametrize("bug", ["clip after averaging", "sensitivity G instead of 2G"])
+def test_sensitivity_catches_planted_bugs(bug: str) -> None:
+    found = sensitivity(toy(bug), rounds=5, key=jax.random.key(0), event=gaussian, clip=0.5)
+    assert found.ratio > 1.9
+    assert sensitivity(
+        toy(), rounds=5, key=jax.random.key(0), event=gaussian, clip=0.5
+    ).ratio == pytest.approx(1, rel=1e-3)
+
+
+def test_the_realised_batch_size_as_normaliser_is_caught() -> None:
+    """Dividing by the number drawn lets one record change the weight of all others."""
+    poisson = jaxfl.sampling.poisson()
+
+    def draw(key, t, count, m_max, hp):
+        rows = poisson.draw(key, t, count, m_max, hp)
+        live = rows.weight > 0
+        return rows._replace(weight=live / jnp.maximum(jnp.sum(live), 1))
+
+    algorithm = jaxfl.algorithm("ldp_sgd", sampler=poisson._replace(draw=draw))
+    found = sensitivity(
+        algorithm,
+        rounds=10,
+        key=jax.random.key(0),
+        m=20,
+        event=event_of(algorithm),
+        clip=1.0,
+        batch=5,
+    )
+    assert found.ratio > 1.5
+
+
+# --- one run --------------------------------------------------------------------------------------
+
+
+def test_one_run_says_something_and_not_too_much() -> None:
+    algorithm = jaxfl.algorithm("ldp_gd")
+    m = dim = 400
+    found = one_run_audit(
+        algorithm,
+        rounds=3,
+        key=jax.random.key(0),
+        m=m,
+        dim=dim,
+        delta=1e-5,
+        event=event_of(algorithm),
+        clip=1.0,
+        sigma=2 * math.sqrt(3) / m / gdp_mu(8.0, 1e-5),
+    )
+    assert found.canaries == 400
+    assert found.proven == pytest.approx(8.0, rel=1e-3)
+    assert 1.0 < found.lower <= found.proven
+
+
+def test_one_run_of_pure_noise_says_nothing() -> None:
+    found = one_run_audit(
+        "ldp_gd", rounds=3, key=jax.random.key(0), m=100, dim=100, clip=1.0, sigma=100.0
+    )
+    assert found.lower == 0
+    assert found.proven == math.inf
+
+
+def test_mistakes_are_explained() -> None:
+    few = {"rounds": 2, "m": 4, "key": jax.random.key(0)}
+    with pytest.raises(jaxfl.InputError, match="runs = 3"):
+        audit("ldp_gd", runs=3, **few)
+    with pytest.raises(jaxfl.InputError, match="confidence"):
+        audit("ldp_gd", confidence=1.0, **few)
+    with pytest.raises(jaxfl.InputError, match="delta"):
+        audit(toy(), delta=2.0, **few)
+    with pytest.raises(jaxfl.InputError, match="canaries"):
+        one_run_audit("ldp_gd", dim=3, canaries=4, **few)
+    with pytest.raises(jaxfl.InputError, match="rounds"):
+        audit("ldp_gd", rounds=0, key=jax.random.key(0))
