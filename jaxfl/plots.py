@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,10 +49,6 @@ class Curve(NamedTuple):
     about: dict[str, Any]
     color: str
     style: Any
-
-    @property
-    def rounds(self) -> int:
-        return int(self.ds["round"].values[-1])
 
 
 def curves(
@@ -218,12 +215,12 @@ def _title(drawn: list[Curve]) -> str:
     where = f"{settings['model']} on {settings['problem']}, n = {facts['n']} clients"
     if len(drawn) > 1:
         return where if len(same) == len(drawn) else f"{len(drawn)} results on different data"
-    values = drawn[0].about["values"]
-    numbers = [
-        f"{sign} = {float(values[name]):.3g}"
-        for name, sign in (("eps", "ε"), ("sigma", "noise σ"))
-        if name in values and (name != "eps" or settings["per_record"])
-    ]
+    values, privacy = drawn[0].about["values"], drawn[0].about["privacy"]
+    numbers = []
+    if privacy and settings["per_record"] and math.isfinite(float(privacy["proven"])):
+        numbers.append(f"ε = {float(privacy['proven']):.3g}")
+    if "sigma" in values:
+        numbers.append(f"noise σ = {float(values['sigma']):.3g}")
     return ", ".join([f"{settings['algorithm']}: {where}", *numbers])
 
 
@@ -231,7 +228,7 @@ def _notes(drawn: list[Curve]) -> list[str]:
     """How each run ended, where not as planned, and what its privacy is worth."""
     notes: dict[str, list[str]] = {}
     for curve in drawn:
-        privacy = results.privacy(curve.about, curve.rounds)
+        privacy = results.privacy(curve.about)
         said = [privacy.replace("eps =", "ε =").replace("delta =", "δ =")]
         if curve.about["ended"] != "finished":
             said.append(curve.about["ended"])

@@ -50,7 +50,7 @@ def make_problem(
         x0 = x0.astype(kind)
     if kind != np.float32:
         model = model._replace(init=_in_dtype(model.init, kind))
-    train, test = jax.tree.map(jnp.array, (train, test))
+    train, test = jax.tree.map(jnp.asarray, (train, test))  # copies by now, so nothing is shared
     name = str(name or getattr(data, "name", model.name))
     return Problem(train, jnp.array(count), test, x0, model, name)
 

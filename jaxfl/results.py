@@ -103,7 +103,7 @@ def check_name(name: str) -> None:
 
 
 def config(ds: xarray.Dataset) -> dict[str, Any]:
-    """What a result says of itself: numbers with sources, facts, settings, times, how it ended.
+    """What a result says of itself: numbers with sources, facts, settings, times, privacy, ending.
 
     Numbers that are not finite are the strings "inf", "-inf" and "nan"; ``float`` reads them.
     """
@@ -111,21 +111,19 @@ def config(ds: xarray.Dataset) -> dict[str, Any]:
     return out
 
 
-def privacy(about: Mapping[str, Any], rounds: int) -> str:
-    """What the :func:`config` of a run of so many rounds lets us say of its privacy, in words."""
-    values, settings = about["values"], about["settings"]
-    if settings["parts"].get("mechanism") == "none" or float(values.get("sigma", 1)) == 0:
+def privacy(about: Mapping[str, Any]) -> str:
+    """What the :func:`config` of a run lets us say of its privacy, in words."""
+    found = about["privacy"]
+    if found is None:
         return "not private: no noise"
-    if not settings["per_record"]:
+    if not about["settings"]["per_record"]:
         return "no per-record privacy guarantee (clip='batch')"
-    if "eps" not in values:
-        return "no privacy claimed"
-    planned = int(values["rounds"])
-    part = f" for the first {planned} of {rounds} rounds" if rounds > planned else ""
-    return (
-        f"eps = {float(values['eps']):.4g}, delta = {float(values['delta']):.3g}{part}: claimed by the "
-        "paper's formula, not yet proven by an accountant"
-    )
+    claimed = "" if found["claimed"] is None else f"{float(found['claimed']):.4g}"
+    if math.isinf(float(found["proven"])):
+        return "no eps proven" + (f", where the paper's formula claims {claimed}" * bool(claimed))
+    words = f"eps = {float(found['proven']):.4g}, delta = {float(found['delta']):.3g} proven"
+    says = "claims only" if found["flag"] else "says"
+    return words + (f"; the paper's formula {says} {claimed} for this noise" * bool(claimed))
 
 
 def save(ds: xarray.Dataset, path: str | Path) -> Path:
@@ -216,9 +214,14 @@ def _config(run: Run) -> dict[str, Any]:
         "seconds": run.seconds,
         "compile_seconds": run.compile_seconds,
         "ended": run.ended,
+        "privacy": run.privacy()._asdict() if _noisy(run) else None,
     }
     plain: dict[str, Any] = _plain(about)
     return plain
+
+
+def _noisy(run: Run) -> bool:
+    return dict(run.algorithm.parts).get("mechanism") != "none" and run.values.get("sigma") != 0
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,36 +14,15 @@ import jaxfl
 from jaxfl.hyper import plain
 from jaxfl.privacy import audit_bounds as bounds
 from jaxfl.privacy.audit import audit, one_run_audit, sensitivity
-from jaxfl.privacy.calibration import sigma_for
-from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling, saga, svrg
+from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling
 from jaxfl.privacy.gaussian import gdp_mu
 from jaxfl.types import Algorithm, Cost, Facts, Info, Param
 
 DELTA = 1e-3
 ERROR = 1e-3  # chance that any gate of a table fails although all is well
-ESTIMATORS = {"minibatch": Mean, "svrg": svrg, "saga": saga}
 SAMPLERS = ("poisson", "without_replacement", "with_replacement", "shuffled")
 PRIVATE = [row.name for row in ROWS if row.name not in ("fedgd", "fedsgd")]
 SAMPLED = [name for name in PRIVATE if not name.endswith("_gd")]
-
-
-def event_of(algorithm: Algorithm, slots: bool = True) -> Callable[..., AnyEvent]:
-    """What an algorithm made of known parts releases."""
-    parts = dict(algorithm.parts)
-
-    def event(values: dict[str, Any], facts: Facts) -> AnyEvent:
-        scheme, m = parts["sampler"], facts.m
-        estimator = ESTIMATORS[parts["estimator"]](values["clip"])
-        sampling = Sampling(scheme, m, m if scheme == "full" else values["batch"])
-        return Event(sampling, estimator, float(values["sigma"]), int(values["rounds"]))
-
-    return event
-
-
-def noise(algorithm: Algorithm, eps: float, m: int, rounds: int, **numbers: Any) -> float:
-    values = {"clip": 1.0, "sigma": 1.0, "rounds": rounds, **numbers}
-    facts = Facts(1, m, m, 1, rounds, None)
-    return sigma_for(event_of(algorithm)(values, facts), eps, DELTA).sigma
 
 
 # --- the statistics ------------------------------------------------------------------------------
@@ -92,9 +70,8 @@ def test_gaussian_bounds_are_as_strong_as_expected(
         runs=20_000,
         key=jax.random.key(eps),
         delta=DELTA,
-        event=event_of(algorithm),
         clip=1.0,
-        sigma=noise(algorithm, eps, 4, 4),
+        eps=eps,
     )
     assert found.proven == pytest.approx(eps, rel=1e-3)
     assert found.lower == found.curve
@@ -113,11 +90,10 @@ def test_poisson_bounds_are_strong(eps: float) -> None:
         runs=20_000,
         key=jax.random.key(3),
         delta=DELTA,
-        event=event_of(algorithm),
         confidence=1 - ERROR / 2,
         clip=0.5,
         batch=4,
-        sigma=noise(algorithm, eps, 40, 20, batch=4, clip=0.5),
+        eps=eps,
     )
     assert 0.6 * found.proven <= found.lower <= found.proven
     assert not found.refuted
@@ -137,11 +113,10 @@ def test_no_attack_beats_the_proof(name: str, eps: float, turning: bool) -> None
         runs=20_000,
         key=jax.random.key(5),
         delta=DELTA,
-        event=event_of(algorithm),
         confidence=1 - ERROR / (4 * len(PRIVATE)),
         turning=turning,
         clip=1.0,
-        sigma=noise(algorithm, eps, 50, 20, **numbers),
+        eps=eps,
         **numbers,
     )
     assert found.proven == pytest.approx(eps, rel=1e-3)
@@ -163,15 +138,16 @@ def test_batch_clipping_is_exposed(eps: float, runs: int) -> None:
         batch=20,
         clip=1.0,
         eps=eps,
+        noise="paper",
     )
-    assert found.claimed == eps
+    assert found.claimed == pytest.approx(eps)
     assert found.lower == found.plain > eps
     assert found.exposed
     assert found.proven == math.inf
     assert "EXPOSED" in str(found)
 
 
-# --- algorithms of a user, sound and broken --------------------------------------------------------
+# --- algorithms of a user, sound and broken -------------------------------------------------------
 
 
 class Toy(NamedTuple):
@@ -284,10 +260,9 @@ def test_repeated_noise_is_caught_under_sampling_too() -> None:
         return state._replace(server=(x - xi, memory)), info
 
     broken = algorithm._replace(round=round)
-    sigma = noise(algorithm, 1.0, 40, 20, batch=4)
     found = audit(
         broken, rounds=20, m=40, runs=2000, key=jax.random.key(0), delta=DELTA, batch=4, clip=1.0,
-        sigma=sigma, event=event_of(algorithm), confidence=1 - 1e-4,
+        eps=1.0, confidence=1 - 1e-4,
     )  # fmt: skip
     assert found.refuted
     assert found.statistic == "spread"
@@ -296,30 +271,32 @@ def test_repeated_noise_is_caught_under_sampling_too() -> None:
 # --- sensitivity ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in PRIVATE if name.endswith("_gd")])
-def test_full_batches_move_by_their_sensitivity(name: str) -> None:
-    algorithm = jaxfl.algorithm(name)
-    found = sensitivity(
-        algorithm, rounds=12, key=jax.random.key(0), event=event_of(algorithm), clip=0.7
-    )
-    assert 0.999 < found.ratio < 1.001
+def rows(*fast: Any) -> list[Any]:
+    """All of a table, but only some of it in every run."""
+    table = [(name, scheme) for name in SAMPLED for scheme in SAMPLERS]
+    table += [(name, "full") for name in PRIVATE if name not in SAMPLED]
+    return [
+        pytest.param(*row, marks=() if row in fast else pytest.mark.slow, id="-".join(row))
+        for row in table
+    ]
 
 
-@pytest.mark.parametrize("scheme", SAMPLERS)
-@pytest.mark.parametrize("name", SAMPLED)
-def test_batches_move_by_their_sensitivity(name: str, scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    rows(
+        ("soteriafl_gd", "full"),
+        *[("ldp_sgd", scheme) for scheme in SAMPLERS],
+        ("soteriafl_svrg", "poisson"),
+        ("soteriafl_saga", "poisson"),
+    ),
+)
+def test_messages_move_by_their_sensitivity(name: str, scheme: str) -> None:
     """And by nearly as much at worst; b = 2 of 6, so that the worst does come up."""
-    algorithm = jaxfl.algorithm(name, sampler=jaxfl.sampling.sampler(scheme))
-    found = sensitivity(
-        algorithm,
-        rounds=12,
-        key=jax.random.key(0),
-        m=6,
-        runs=128,
-        event=event_of(algorithm),
-        clip=0.7,
-        batch=2,
-    )
+    numbers = {} if scheme == "full" else {"batch": 2}
+    parts = {} if scheme == "full" else {"sampler": jaxfl.sampling.sampler(scheme)}
+    algorithm = jaxfl.algorithm(name, **parts)
+    key = jax.random.key(0)
+    found = sensitivity(algorithm, rounds=12, key=key, m=6, runs=128, clip=0.7, **numbers)
     assert 0.999 < found.ratio < 1.001
 
 
@@ -330,12 +307,10 @@ def test_batch_clipping_moves_by_twice_the_clip() -> None:
         rounds=8,
         key=jax.random.key(0),
         m=50,
-        event=event_of(algorithm),
         clip=0.7,
         batch=10,
     )
     assert found.moved == pytest.approx(1.4, rel=1e-3)
-    assert found.ratio == pytest.approx(10, rel=1e-3)
 
 
 @pytest.mark.parametrize("bug", ["clip after averaging", "sensitivity G instead of 2G"])
@@ -362,7 +337,6 @@ def test_the_realised_batch_size_as_normaliser_is_caught() -> None:
         rounds=10,
         key=jax.random.key(0),
         m=20,
-        event=event_of(algorithm),
         clip=1.0,
         batch=5,
     )
@@ -382,7 +356,6 @@ def test_one_run_says_something_and_not_too_much() -> None:
         m=m,
         dim=dim,
         delta=1e-5,
-        event=event_of(algorithm),
         clip=1.0,
         sigma=2 * math.sqrt(3) / m / gdp_mu(8.0, 1e-5),
     )
@@ -396,7 +369,7 @@ def test_one_run_of_pure_noise_says_nothing() -> None:
         "ldp_gd", rounds=3, key=jax.random.key(0), m=100, dim=100, clip=1.0, sigma=100.0
     )
     assert found.lower == 0
-    assert found.proven == math.inf
+    assert found.proven < 0.01
 
 
 def test_mistakes_are_explained() -> None:

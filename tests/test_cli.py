@@ -111,7 +111,7 @@ def test_files_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert {file.name for file in out.iterdir()} == names
     shown = capsys.readouterr()
     assert "round 30/30" in shown.err
-    for words in ("sigma", "given", "uplink", "rounds/s", "not yet proven by an accountant"):
+    for words in ("sigma", "given", "uplink", "rounds/s", "proven; the paper's formula"):
         assert words in shown.out
     ds = jaxfl.load(out / "result.nc")
     assert ds["round"].values.tolist() == list(range(31))
@@ -151,7 +151,7 @@ def test_all_kinds_of_options(tmp_path: Path) -> None:
         --test-share 0.2 --model mlp --hidden 5 4 --activation tanh --regularizer l2 --strength 0.01
         --dtype float64 --compressor qsgd+random_k --levels 4 --k 3 --batch 2
         --sampler without_replacement --participation uniform --cohort 2 --noise-draw per_client
-        --clip-mode batch --rounds 20 --eval-every 5 --max-bits 1000 --device cpu --seed 7
+        --clip-mode batch --noise paper --rounds 20 --eval-every 5 --max-bits 1000 --device cpu --seed 7
         --quiet --out {out}
     """
     assert main(words.split()) == 0
@@ -163,7 +163,7 @@ def test_all_kinds_of_options(tmp_path: Path) -> None:
     assert ds["round"].values[-1] < 20
     assert about["settings"]["parts"]["compressor"] == "qsgd+random_k"
     assert about["values"]["cohort"] == 2
-    assert "no per-record" in results.privacy(about, 20)
+    assert "no per-record" in results.privacy(about)
     assert not jax.config.read("jax_enable_x64")
     # The limit was reached: going on means without it, from the stored absolute path.
     assert main(["run", "--resume", str(out), "--quiet"]) == 0
@@ -208,8 +208,11 @@ def test_extended_run_is_the_longer_run(finished: Path, tmp_path: Path) -> None:
     assert main(["run", "--resume", str(parts), "--rounds", "47", "--quiet", "--no-plot"]) == 0
     same_arrays(whole, parts)
     assert json.loads((parts / "config.json").read_text())["reached"] == 47
-    about = results.config(jaxfl.load(parts / "result.nc"))
-    assert "for the first 30 of 47 rounds" in results.privacy(about, 47)
+    proven = [
+        float(results.config(jaxfl.load(out / "result.nc"))["privacy"]["proven"])
+        for out in (finished, parts)
+    ]
+    assert proven[0] < proven[1] < float("inf")
 
 
 @pytest.mark.parametrize("every", ["4", "0"])
@@ -351,6 +354,8 @@ MISTAKES = {
     "run --device npu": "--device npu",
     "run --clip-mode both": "--clip-mode both",
     "run --noise-draw x": "--noise-draw x",
+    "run --noise pappr": "--noise pappr",
+    "run --clip-mode batch": "clip='batch'",
     "run --compressor qsgd+random_j": "'random_j'",
     "run --compressor random_k+qsgd": "random_k+qsgd",
     "run --sampler posson": "'poisson'",

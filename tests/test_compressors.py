@@ -241,6 +241,15 @@ def test_qsgd_variance_at_a_vector(levels):
     assert steps.max() <= levels + 1e-4
 
 
+def test_both_codes_of_a_composition_act():
+    """With one level qsgd gives 0 or the norm, of which natural makes one of two powers of two."""
+    compressor = cs.compressor("natural+qsgd")
+    v = vectors()[0]
+    x = np.abs(sample(compressor, hyper(compressor, {"levels": 1}))[0])
+    low = 2.0 ** np.floor(np.log2(np.linalg.norm(v)))
+    assert set(np.unique(x).tolist()) == {0.0, low, 2 * low}
+
+
 @pytest.mark.parametrize("name", ["qsgd", "natural"])
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30])
 def test_codes_at_extreme_scales(name, scale):
@@ -297,7 +306,7 @@ def test_double_precision_values_stay_double(x64):
     v = jnp.asarray(vectors()[0], jnp.float64)
     for name in ("random_k", "qsgd+bernoulli"):
         compressor = cs.compressor(name)
-        hp = hyper(compressor, {})
+        hp = jax.tree.map(lambda k: k.astype(jnp.int64), hyper(compressor, {}))
         for dtype in (jnp.float32, jnp.float64):
             shape = jax.eval_shape(
                 lambda v, c=compressor, hp=hp: cs.compress(c, jax.random.key(0), v, hp),
@@ -320,6 +329,7 @@ def test_resolve():
     assert resolve({}, 64) == {"k": 3}
     assert resolve({}, 7) == {"k": 1}
     assert resolve({"omega": 19, "batch": 7}, 50890) == {"k": 2544}  # 2544.5, to even
+    assert resolve({"omega": 2}, 62) == {"k": 21}  # 20.67
     assert resolve({"omega": 1e9}, 64) == {"k": 1}
     assert resolve({"omega": 0}, 64) == {"k": 64}
     np.testing.assert_array_equal(resolve({"omega": np.array([0, 1, 3])}, 64)["k"], [64, 32, 16])

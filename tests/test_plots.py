@@ -73,7 +73,7 @@ def test_labels_of_one_result(ds: xarray.Dataset, tmp_path: Path) -> None:
         "bits sent by all clients so far (kbit)",
         "worst client",
         "running average",
-        "claimed by the paper's formula, not yet proven by an accountant",
+        "ε = 20, δ = 0.001 proven; the paper's formula says ",
     ):
         assert expected in text
     assert "a title of mine" in words(plots.curves(ds, tmp_path / "a.png", title="a title of mine"))
@@ -118,13 +118,18 @@ def test_no_claim_without_a_guarantee(ds: xarray.Dataset, tmp_path: Path) -> Non
     assert "no per-record privacy guarantee (clip='batch')" in text
     assert "ε" not in text
 
-    parts = about["settings"]["parts"] | {"mechanism": "none"}
-    open_ = changed(ds, settings=about["settings"] | {"parts": parts})
-    text = words(plots.curves([("a", ds), ("b", open_)], tmp_path / "a.png"))
+    bare = changed(ds, privacy=None)
+    text = words(plots.curves([("a", ds), ("b", bare)], tmp_path / "a.png"))
     assert "not private: no noise (b)" in text
 
-    extended = changed(ds, values=about["values"] | {"rounds": 10})
-    assert "for the first 10 of 24 rounds" in words(plots.curves(extended, tmp_path / "a.png"))
+    unproven = changed(ds, privacy=about["privacy"] | {"proven": "inf", "claimed": 3.0})
+    text = words(plots.curves(unproven, tmp_path / "a.png"))
+    assert "no eps proven, where the paper's formula claims 3" in text
+    assert "ε" not in text
+
+    flagged = changed(ds, privacy=about["privacy"] | {"proven": 9.0, "claimed": 3.0, "flag": True})
+    text = words(plots.curves(flagged, tmp_path / "a.png"))
+    assert "ε = 9, δ = 0.001 proven; the paper's formula claims only 3 for this noise" in text
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -44,11 +44,12 @@ def settings(method: str, eps: int, step: float) -> dict[str, float]:
     if compressed:
         numbers["k"] = k
     omega = d / k - 1 if compressed else 0.0
+    setting = jaxfl.theory.Setting(10, m, d, omega, 1.0, G, eps, 1e-3)
     if method.endswith("svrg"):
-        numbers["batch"] = jaxfl.theory.svrg_batch(m)
+        numbers["batch"] = jaxfl.theory.svrg_batch(setting)
         numbers["refresh"] = numbers["batch"] / m
     else:
-        numbers["batch"] = jaxfl.theory.sgd_batch(omega, 10, 1.0, d, m, G, eps, 1e-3)
+        numbers["batch"] = jaxfl.theory.sgd_batch(setting)
     return numbers
 
 

@@ -81,7 +81,16 @@ def test_config_says_how_to_make_it_again(run: jaxfl.Run) -> None:
     assert about["settings"]["key"] == [0, 1]
     assert about["facts"]["n"] == 5
     assert about["ended"] == "finished"
+    assert about["privacy"]["proven"] == run.privacy().proven
+    assert results.privacy(about).startswith(
+        f"eps = {run.privacy().proven:.4g}, delta = 0.001 proven"
+    )
     assert about["seconds"] >= about["compile_seconds"] > 0
+
+
+def test_nothing_is_proven_without_noise(run: jaxfl.Run) -> None:
+    silent = dataclasses.replace(run, values={**run.values, "sigma": 0.0})
+    assert results.privacy(results.config(silent.dataset())) == "not private: no noise"
 
 
 def test_round_trip_is_exact(run: jaxfl.Run, tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ def compose(
     """The algorithm whose rounds are ``body`` and whose numbers come from ``resolve``.
 
     ``params`` are numbers that only ``resolve`` reads; those that parts read join by themselves.
-    ``claim`` is what the paper's formula says that the noise is worth; what it is worth, accountants
-    read off the body's own event.
+    ``claim`` is what the paper's formula says that the noise is worth; what it is worth,
+    accountants read off the body's own event.
     """
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
 

@@ -79,13 +79,19 @@ class Parts(TypedDict, total=False):
 
 
 class Rule(NamedTuple):
-    """The paper's choices for one family; the functions read resolved numbers ``v`` and facts."""
+    """The paper's choices for one family."""
 
     where: str
-    constant: float
-    batch: Callable[[dict[str, Any], Facts, float], float]
-    step: Callable[[dict[str, Any], Facts, float], float]
-    rounds: Callable[[dict[str, Any], Facts, float], float]
+    constant: float  # c of the noise formula
+    batch: Callable[[theory.Setting], Any]
+    step: Callable[[theory.Setting], Any]
+    rounds: Callable[[theory.Setting], Any]
+
+
+SGD = Rule("Corollary 1", 12, theory.sgd_batch, theory.sgd_step, theory.sgd_rounds)
+SVRG = Rule("Corollary 2", 96, theory.svrg_batch, theory.svrg_step, theory.svrg_rounds)
+SAGA = Rule("Corollary 3", 96, theory.saga_batch, theory.saga_step, theory.svrg_rounds)
+CDP = Rule("Theorem 1", 8, theory.sgd_batch, theory.cdp_step, theory.cdp_rounds)
 
 
 def soteriafl_gd(**parts: Unpack[Parts]) -> Algorithm:
@@ -171,41 +177,6 @@ _poisson = functools.cache(sampling.poisson)
 _full = functools.cache(sampling.full)
 _everyone = functools.cache(sampling.everyone)
 
-SGD = Rule(
-    "Corollary 1",
-    12,
-    lambda v, f, L: theory.sgd_batch(v["omega"], f.n, L, f.d, f.m, v["clip"], v["eps"], v["delta"]),
-    lambda v, f, L: theory.sgd_step(v["omega"], f.n, L),
-    lambda v, f, L: theory.soteriafl_rounds(
-        v["omega"], f.n, L, f.d, f.m, v["clip"], v["eps"], v["delta"], False
-    ),
-)
-SVRG = Rule(
-    "Corollary 2",
-    96,
-    lambda v, f, L: theory.svrg_batch(f.m),
-    lambda v, f, L: theory.svrg_step(v["omega"], f.n, L),
-    lambda v, f, L: theory.soteriafl_rounds(
-        v["omega"], f.n, L, f.d, f.m, v["clip"], v["eps"], v["delta"], True
-    ),
-)
-SAGA = SVRG._replace(
-    where="Corollary 3",
-    batch=lambda v, f, L: theory.saga_batch(f.m),
-    step=lambda v, f, L: theory.saga_step(v["omega"], f.n, L),
-)
-CDP = Rule(
-    "Theorem 1",
-    8,
-    SGD.batch,
-    lambda v, f, L: theory.cdp_step(
-        v["omega"], f.n, L, v["gap"], f.d, f.m, v["clip"], v["eps"], v["delta"]
-    ),
-    lambda v, f, L: theory.cdp_rounds(
-        v["omega"], f.n, L, v["gap"], f.d, f.m, v["clip"], v["eps"], v["delta"]
-    ),
-)
-
 
 def _whole(parts: Parts) -> Parts:
     return {**parts, "sampler": _full()}
@@ -278,27 +249,27 @@ def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts
     if L is None:
         L, known = 1.0, False
     note = rule.where if known else f"{rule.where} with L = 1: L of this model is unknown"
-
-    rounds = facts.rounds or max(1, round(float(rule.rounds(v, facts, L))))
+    setting = theory.Setting(
+        facts.n, facts.m, facts.d, v["omega"], L, v["clip"], v["eps"], v["delta"], v["gap"]
+    )
+    rounds = facts.rounds or max(1, round(float(rule.rounds(setting))))
     default("rounds", rounds, "given" if facts.rounds else note)
     if body.estimator.sampler.params:
-        default("batch", int(rule.batch(v, facts, L)), note)
+        default("batch", int(rule.batch(setting)), note)
     if "refresh" in {param.name for param in body.estimator.params}:
         default("refresh", v["batch"] / facts.m, f"{rule.where}: b/m")
     if body.channel.params:
         default("shift", float(theory.shift(v["omega"])), "Theorem 3")
     if private:
         default("noise_constant", rule.constant, "the authors' code")
-        args = (v["noise_constant"], v["clip"], v["rounds"], facts.m)
-        if "sigma" not in v:
-            default("sigma", float(theory.paper_sigma(*args, v["eps"], v["delta"])), rule.where)
-        else:
-            sigma = v["sigma"]
-            v["eps"] = float(theory.paper_eps(*args, sigma, v["delta"])) if sigma else math.inf
-            why["eps"] = f"{rule.where}, from sigma"
-    if not known and "lr" not in v:
+        c, T = v["noise_constant"], v["rounds"]
+        if "sigma" in v:
+            eps = theory.paper_eps(c, setting, T, v["sigma"]) if v["sigma"] else math.inf
+            v["eps"], why["eps"] = float(eps), f"{rule.where}, from sigma"
+        default("sigma", float(theory.paper_sigma(c, setting, T)), rule.where)
+    if not known:
         default("lr", 0.1, "default: L of this model is unknown")
-    default("lr", float(rule.step(v, facts, L)), note)
+    default("lr", float(rule.step(setting)), note)
     if not private:
         for name in ("eps", "delta"):
             del v[name], why[name]

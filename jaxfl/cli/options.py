@@ -127,6 +127,16 @@ class Setup:
             among("example", "batch"),
         ),
     ] = "example"
+    noise: Annotated[
+        str,
+        Option(
+            "HOW",
+            "calibrated: the least that an accountant proves --eps for (default), or paper: what the "
+            "paper's formula says",
+            "parts",
+            among("calibrated", "paper"),
+        ),
+    ] = "calibrated"
     noise_draw: Annotated[
         str,
         Option(

@@ -132,7 +132,7 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> list[tuple[str, str]]
         ("uplink", amount(final["uplink_bits"])),
         ("downlink", amount(final["downlink_bits"])),
         ("gradients", f"{final['gradients']:,.0f} per-example"),
-        ("privacy", results.privacy(about, rounds)),
+        ("privacy", results.privacy(about)),
         ("time", _time(about, rounds)),
     ]
     return rows

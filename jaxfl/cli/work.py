@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-# Without ALGORITHM: the theory's step size is safe, but nothing would be seen of it.  In a longer run
-# the noise is larger, and so the steps are smaller.
+# Without ALGORITHM: the theory's step size is safe, but nothing would be seen of it.  In a longer
+# run the noise is larger, and so the steps are smaller.
 DEMO_NUMBERS = {"lr": 0.6, "batch": 32, "omega": 1.0}
 DEMO_ROUNDS = 200
 
@@ -91,6 +91,7 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
                 checkpoint_every=setup.checkpoint_every,
                 resume=folder.checkpoint if session.resume is not None else None,
                 progress=update,
+                noise=setup.noise,
                 **numbers,
             )
     except InputError:
@@ -131,7 +132,7 @@ def _complete(folder: Folder, algorithm: Algorithm, problem: Problem) -> dict[st
             if name in known and name not in numbers and not (name == "omega" and "k" in numbers):
                 numbers[name] = value
                 folder.assumed[name] = "demonstration"
-    values, sources = resolve(algorithm, numbers, facts)
+    values, sources = resolve(algorithm, numbers, facts, setup.noise)
     rounds = int(values["rounds"])
     if setup.rounds is None:
         folder.assumed["rounds"] = sources["rounds"]

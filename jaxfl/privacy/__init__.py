@@ -1,9 +1,9 @@
 """What each run releases about one record, and what can be proven about it.
 
 Host side, in float64, never traced.  An :class:`Event` describes the release, :func:`epsilon` and
-:func:`delta` account for it, :func:`sigma_for` calibrates its noise, :mod:`formulas` holds what the
-papers state, :func:`report` sets both side by side, :func:`account` and :func:`calibrate` ask by the
-name of an algorithm (:mod:`mapping` lists names and letters).
+:func:`delta` account for it, :func:`sigma_for` calibrates its noise, :mod:`formulas` holds what
+the papers state, :func:`report` sets both side by side, :func:`account` and :func:`calibrate` ask
+by the name of an algorithm (:mod:`mapping` lists names and letters).
 
 >>> from jaxfl import privacy as p
 >>> event = p.Event(p.Sampling("poisson", 3256, 51), p.Mean(0.5), sigma=0.005, releases=100)
@@ -25,6 +25,7 @@ from jaxfl.privacy import (
 )
 from jaxfl.privacy.accountants import METHODS, Guarantee, delta, epsilon
 from jaxfl.privacy.calibration import Calibration, batch_for, rounds_for, sigma_for, sigma_grid
+from jaxfl.privacy.claims import Claim, Condition
 from jaxfl.privacy.events import (
     AnyEvent,
     Event,
@@ -41,7 +42,6 @@ from jaxfl.privacy.events import (
     svrg,
     until,
 )
-from jaxfl.privacy.formulas import Claim, Condition
 from jaxfl.privacy.kinds import KINDS
 from jaxfl.privacy.questions import account, calibrate
 from jaxfl.privacy.reports import Report, report, spent

@@ -8,10 +8,10 @@ D     an elementary derivation, given in the docstrings
 N     new, proof sketched and checked numerically, not reviewed: only where asked for by name
 ====  ==========================================================================================
 
-Methods that can be asked for by name, for SVRG and SAGA: ``"chain"``, ``"reveal"`` (the default is
-the better of these two), ``"theorem_k"``, ``"best"`` of these three; ``"chain_fixed"``, the chain with
-two fixed sharings of delta instead of the best one, and ``"pair_or_chain"``, the better of that and
-Theorem K.  For shuffled epochs: ``"ceil"``, which counts a partial pass whole.
+Methods that can be asked for by name, for SVRG and SAGA: ``"chain"``, ``"reveal"`` (the default
+is the better of these two), ``"theorem_k"``, ``"best"`` of these three; ``"chain_fixed"``, the
+chain with two fixed sharings of delta instead of the best one, and ``"pair_or_chain"``, the better
+of that and Theorem K.  For shuffled epochs: ``"ceil"``, which counts a partial pass whole.
 Floating-point and pseudo-random effects are outside all claims.
 """
 
@@ -31,6 +31,9 @@ from jaxfl.privacy.profiles import Gaussian, theorem_k
 from jaxfl.privacy.releases import METHODS, Release, releases, snapshot
 
 __all__ = ["METHODS", "Guarantee", "delta", "epsilon"]
+
+
+_NESTED = "Phases inside a Sequence have no accountant: give each phase the whole sequence instead."
 
 
 class Guarantee(NamedTuple):
@@ -101,9 +104,7 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
     if isinstance(event, NoClaim):
         return [_nothing(f"no privacy claim: {event.reason}")]
     if isinstance(event, Phases):
-        raise InputError(
-            "Phases inside a Sequence have no accountant: give each phase the whole sequence instead."
-        )
+        raise InputError(_NESTED)
     events = (event,) if isinstance(event, Event) else _flat(event)
     reasons = [part.reason for part in events if isinstance(part, NoClaim)]
     if reasons:
@@ -135,9 +136,7 @@ def _flat(event: Sequence) -> tuple[AnyEvent, ...]:
     for part in event.events:
         out.extend(_flat(part) if isinstance(part, Sequence) else (part,))
     if any(isinstance(part, Phases) for part in out):
-        raise InputError(
-            "Phases inside a Sequence have no accountant: give each phase the whole sequence instead."
-        )
+        raise InputError(_NESTED)
     return tuple(out)
 
 

@@ -98,6 +98,7 @@ def audit(
     turning: bool = False,
     canary: float = 1e6,
     chunk: int | None = None,
+    noise: str = "calibrated",
     **numbers: Any,
 ) -> AuditResult:
     """Attack ``runs`` runs in each of two worlds: one of m records is +C e_1 there, -C e_1 here.
@@ -108,8 +109,9 @@ def audit(
     Half of the runs choose statistic and threshold, the others bound how often the test succeeds.
 
     ``event`` describes the mechanism (or is a function of resolved numbers and facts); without it
-    the algorithm's own is used, if it has one.  ``claimed`` defaults to the algorithm's resolved
-    ``eps``.  The worlds share their draws: each world's bound holds by itself, and so do both.
+    the algorithm's own is used, if it has one.  ``claimed`` defaults to what its paper's formula
+    says; ``noise="paper"`` takes the noise from there.  The worlds share their draws: each world's
+    bound holds by itself, and so do both.
     """
     began = time.perf_counter()
     if not (runs >= 20 and runs == int(runs)):
@@ -119,7 +121,7 @@ def audit(
     algorithm = record(algorithm)
     if delta is not None and takes(algorithm, "delta"):
         numbers["delta"] = delta
-    setup = prepare(algorithm, m, dim, rounds, turning, event, numbers)
+    setup = prepare(algorithm, m, dim, rounds, turning, event, numbers, noise)
     delta = float(setup.values.get("delta", 1e-3)) if delta is None else delta
     if not 0 < delta < 1:
         raise InputError(f"delta = {delta!r} has to lie strictly between 0 and 1.")
@@ -143,8 +145,8 @@ def audit(
     proven, method, status = math.inf, "the algorithm has no event", ""
     if setup.event is not None:
         proven, _, method, status = epsilon(setup.event, delta)
-    if claimed is None and "eps" in setup.values:
-        claimed = float(setup.values["eps"])
+    if claimed is None:
+        claimed = _claimed(setup)
     rule = plain_rule if curve is None else curve_rule
     return AuditResult(
         algorithm=algorithm.name,
@@ -162,6 +164,14 @@ def audit(
         status=status,
         seconds=time.perf_counter() - began,
     )
+
+
+def _claimed(setup: Setup) -> float | None:
+    """What the paper's formula says of this noise, or the eps that was asked for."""
+    claim = setup.algorithm.claim
+    if claim is not None:
+        return float(claim(setup.values, setup.facts).eps)
+    return float(setup.values["eps"]) if "eps" in setup.values else None
 
 
 def _attack(

@@ -49,6 +49,7 @@ class Setup(NamedTuple):
     algorithm: Algorithm
     problem: Problem  # its records are all zero
     values: dict[str, Any]
+    facts: Facts
     hp: Hyper
     event: AnyEvent | None
     step: float  # eta, by which increments become messages
@@ -119,6 +120,7 @@ def prepare(
     turning: bool,
     event: EventLike | None,
     numbers: Mapping[str, Any],
+    noise: str = "calibrated",
 ) -> Setup:
     """Resolve an algorithm's numbers; a step size that is not given is 1."""
     algorithm = record(algorithm)
@@ -130,15 +132,15 @@ def prepare(
     if takes(algorithm, "lr"):
         given.setdefault("lr", 1.0)
     facts = facts_of(problem, int(rounds))
-    values = resolve(algorithm, given, facts).values
+    values = resolve(algorithm, given, facts, noise).values
     hp = build(algorithm, values, facts, jnp.dtype(jnp.float32))
     if event is None:
-        event = getattr(algorithm, "event", None)
+        event = algorithm.event
     described = event(values, facts) if callable(event) else event
     step, clip = float(values.get("lr", 1.0)), float(values.get("clip", 1.0))
     if not step > 0:
         raise InputError(f"lr = {step!r} has to be positive: with no step nothing is released.")
-    return Setup(algorithm, problem, dict(values), hp, described, step, clip)
+    return Setup(algorithm, problem, dict(values), facts, hp, described, step, clip)
 
 
 def trajectory(algorithm: Algorithm, rounds: int, key: Key, problem: Problem, hp: Hyper) -> Array:

@@ -156,6 +156,9 @@ def one_run_audit(
     r = max(1, k // 10) if guesses is None else guesses
     if not 1 <= r <= k:
         raise InputError(f"guesses = {r!r} has to lie between 1 and the {k} canaries.")
+    algorithm = record(algorithm)
+    if takes(algorithm, "delta"):
+        numbers["delta"] = delta
     setup = prepare(algorithm, m, dim, rounds, False, event, numbers)
     coin_key, run_key = jax.random.split(key)
     coins = jax.random.rademacher(coin_key, (k,), jnp.float32)

@@ -21,7 +21,7 @@ from jaxfl.privacy.gaussian import (
     rdp_eps,
     zcdp_eps,
 )
-from jaxfl.privacy.kinds import scheme
+from jaxfl.privacy.kinds_base import scheme
 from jaxfl.privacy.pld import Part, compose
 from jaxfl.privacy.profiles import Shown
 
@@ -37,7 +37,8 @@ def _gaussian(
             f"mu = {mu!r}, eps = {eps!r}, delta = {delta!r}: give exactly two of them."
         )
     if delta is None:
-        assert mu is not None and eps is not None
+        assert mu is not None
+        assert eps is not None
         delta = float(gdp_delta(mu, eps))
     elif eps is None:
         assert mu is not None

@@ -70,21 +70,27 @@ def _one(event: AnyEvent) -> AnyEvent:
 
 @functools.lru_cache(maxsize=8192)
 def _sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None) -> Calibration:
+    if isinstance(event, Phases):  # the part that needs most decides for all
+        factor = max(_part_factor(part, eps, delta, method) for part in event.events)
+    else:
+        factor = math.exp(_log_sigma(event, eps, delta, method))
+    found = scaled(event, factor)
+    return Calibration(sigmas(found)[0], found, epsilon(found, delta, method))
+
+
+def _part_factor(part: AnyEvent, eps: float, delta: float, method: str | None) -> float:
+    return _sigma_for(_unit(part), eps, delta, method).sigma / sigmas(part)[0]
+
+
+def _log_sigma(event: AnyEvent, eps: float, delta: float, method: str | None) -> float:
     def answer(log_s: float) -> Guarantee:
         return epsilon(scaled(event, math.exp(log_s)), delta, method)
 
     first = epsilon(event, delta, method)
-    if (
-        "GDP, closed form" in first.method
-        and not isinstance(event, Phases)
-        and first.eps < math.inf
-    ):
+    if first.method.endswith("GDP, closed form") and first.eps < math.inf:
         # mu is inversely proportional to sigma; its value at sigma = 1 follows from any eps
-        s = math.exp(_gdp_scale(answer, eps, delta))
-    else:
-        s = math.exp(_search(lambda x: answer(x).eps, eps, _guess(event, eps, delta)))
-    found = scaled(event, s)
-    return Calibration(sigmas(found)[0], found, epsilon(found, delta, method))
+        return _gdp_scale(answer, eps, delta)
+    return _search(lambda x: answer(x).eps, eps, _guess(event, eps, delta))
 
 
 def _gdp_scale(answer: Callable[[float], Guarantee], eps: float, delta: float) -> float:
@@ -154,7 +160,7 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
             slope = min(-0.1, max(-20.0, (f_new - f) / (new - x)))
         x, f = new, f_new
     raise InputError(
-        f"No noise was found that proves eps = {eps:g}: check that the event's delta can be reached."
+        f"No noise was found that proves eps = {eps:g}: check that its delta can be reached."
     )
 
 
@@ -199,8 +205,8 @@ def batch_for(event: Event, eps: float, delta: float, method: str | None = None)
         raise InputError("sampling = 'full' has no batch to choose: use 'poisson'.")
     if not fits(m):
         raise InputError(
-            f"sigma = {event.sigma:g} does not reach eps = {eps:g} even with all {m} records in every "
-            "batch: add noise or take fewer rounds."
+            f"sigma = {event.sigma:g} does not reach eps = {eps:g} even with all {m} records in "
+            "every batch: add noise or take fewer rounds."
         )
     low, high = 0, m
     while high - low > 1:

@@ -42,9 +42,9 @@ def audit_poisson(
 ) -> Audit:
     """``runs`` per world of a record with gradient +G, or -G in the other world.
 
-    It shows as ``G/(b sigma)`` where drawn; under ``clip="batch"``, an outlier owns the clipped mean
-    and shows as ``G/sigma``.  The statistic is the summed log-likelihood ratio, its threshold the
-    best one on the first half of the runs, the bound from the second half.
+    It shows as ``G/(b sigma)`` where drawn; under ``clip="batch"``, an outlier owns the clipped
+    mean and shows as ``G/sigma``.  The statistic is the summed log-likelihood ratio, its threshold
+    the best one on the first half of the runs, the bound from the second half.
     """
     q, shift = b / m, G / sigma / (1.0 if clip == "batch" else b)
     rng = np.random.default_rng(seed)

@@ -59,7 +59,7 @@ class Sampling:
     chance of that is added to delta.
     """
 
-    scheme: Scheme
+    scheme: str  # one of SCHEMES
     m: int
     b: float
     slots: int | None = None
@@ -84,8 +84,8 @@ class Sampling:
             )
         if self.scheme == "full" and self.b != self.m:
             raise InputError(
-                f"batch = {self.b!r} contradicts sampling = 'full', which draws all {self.m} records: "
-                "leave it out."
+                f"batch = {self.b!r} contradicts sampling = 'full', which draws all {self.m} "
+                "records: leave it out."
             )
 
     @property
@@ -109,8 +109,9 @@ class Mean:
     """A weighting of clipped gradients.
 
     A drawn record has norm at most ``G (over_b/b + over_m/m)`` in the estimate, an undrawn one
-    ``G undrawn/m``; the two differ by at most ``G over_b/b`` and average to ``G mean/m``.  ``hidden``:
-    the estimator remembers more than the transcript shows (a SAGA table remembers who was drawn).
+    ``G undrawn/m``; the two differ by at most ``G over_b/b`` and average to ``G mean/m``.
+    ``hidden``: the estimator remembers more than the transcript shows (a SAGA table remembers who
+    was drawn).
 
     =================  ======  ======  =======  ======
     estimator          over_b  over_m  undrawn  hidden
@@ -164,8 +165,8 @@ def saga(clip: float) -> Mean:
 def batch_clipped(bound: float | None = None) -> Mean:
     """The minibatch mean clipped as a whole: no single record's influence is bounded.
 
-    With ``bound``, a bound on every record's gradient that does not depend on data, the share of one
-    is ``bound/b``, since projection on a ball brings no two points further apart.
+    With ``bound``, a bound on every record's gradient that does not depend on data, the share of
+    one is ``bound/b``, since projection on a ball brings no two points further apart.
     """
     return Mean(math.inf if bound is None else bound)
 
@@ -194,7 +195,7 @@ class LocalSteps:
             raise InputError(f"local_steps = {self.tau!r} has to be at least 1.")
         if not 0 <= self.colluding < self.devices:
             raise InputError(
-                f"colluding = {self.colluding!r} has to leave at least one of the {self.devices} devices."
+                f"colluding = {self.colluding!r} has to leave one of the {self.devices} devices."
             )
 
 
@@ -202,9 +203,9 @@ class LocalSteps:
 class Increments:
     """mu^2-SGD: a record shifts every release from its own step on.
 
-    With S = G + 2LD a record of step t moves the later releases by at most 2 S each, more exactly by
-    ``2 (G + 2LD (t-1)/(t+1))``; ``exact`` uses the latter, which needs G and L proven for the loss.
-    ``machines``: the noise is on the mean over that many.
+    With S = G + 2LD a record of step t moves the later releases by at most 2 S each, more exactly
+    by ``2 (G + 2LD (t-1)/(t+1))``; ``exact`` uses the latter, which needs G and L proven for the
+    loss.  ``machines``: the noise is on the mean over that many.
     """
 
     clip: float

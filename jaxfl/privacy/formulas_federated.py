@@ -106,7 +106,7 @@ def gao(
             f"eps = {e:.4g} <= 2 ln(2/delta) = {2 * math.log(2 / delta):.4g}",
             e <= 2 * math.log(2 / delta),
         ),
-        Condition(f"K = {K:g} >= eps n/(4 sqrt(2 R ln(2/delta))) = {least:.4g}", K >= least),
+        Condition(f"K = {K:g} >= eps n/(4 sqrt(2 R ln(2/delta))) = {least:.4g}", least <= K),
     )
     formula = "sigma^2 = 256 L^2 R ln(2.5R/delta) ln(2/delta)/(n^2 eps^2)"
     return Claim("Gao, Lowy, Zhou, Wright", formula, s, e, delta, conditions)
@@ -153,7 +153,7 @@ def lowy_svrg(
     least = eps * m / (4 * math.sqrt(2 * restarts * R * log))
     conditions = (
         Condition(f"eps = {eps:g} <= min(2 ln(2/delta), 15)", eps <= min(2 * log, 15.0)),
-        Condition(f"K = {K} >= eps m/(4 sqrt(2 S R ln(2/delta))) = {least:.4g}", K >= least),
+        Condition(f"K = {K} >= eps m/(4 sqrt(2 S R ln(2/delta))) = {least:.4g}", least <= K),
     )
     first = math.sqrt(256 * restarts * epochs * log * math.log(5 * epochs / delta)) * G / (eps * m)
     second = math.sqrt(1024 * restarts * R * log * math.log(2.5 * R / delta)) * G / (eps * m)
@@ -181,7 +181,7 @@ def lowy_svrg(
 def lowy_spider(
     G: float, L: float, m: int, rounds: int, period: int, delta: float, eps: float
 ) -> tuple[Claim, Claim, Claim]:
-    """FedProx-SPIDER [Lowy et al., AISTATS 2023], full batches: sigma1, sigma2 per unit of |dx|, shat.
+    """FedProx-SPIDER [Lowy et al., AISTATS 2023], full batches: sigma1, sigma2 per |dx|, shat.
 
     ``sigma1^2 = 16 G^2 ln(1/delta)/(eps^2 m^2) max(R/q, 1)``,
     ``sigma2^2 = 16 L^2 R ln(1/delta)/(eps^2 m^2)``, ``shat^2 = 64 G^2 R ln(1/delta)/(eps^2 m^2)``.
@@ -218,10 +218,10 @@ def mu2(
     eps: float | None = None,
     sigma: float | None = None,
 ) -> Claim:
-    """``sigma^2 = 4 S^2 T/(rho^2 M^2)``, ``eps = rho^2/2 + rho sqrt(2 ln(1/delta))`` [Reshef, Levy].
+    """``sigma^2 = 4 S^2 T/(rho^2 M^2)``, ``eps = rho^2/2 + rho sqrt(2 ln(1/delta))``.
 
-    ``machines``: M with a trusted server, else 1.  Their rho is the mu of GDP; as zCDP it is
-    rho^2/2.  S = G + 2LD bounds the increments only where G and L hold for the loss.
+    [Reshef, Levy.]  ``machines``: M with a trusted server, else 1.  Their rho is the mu of GDP; as
+    zCDP it is rho^2/2.  S = G + 2LD bounds the increments only where G and L hold for the loss.
     """
     check_delta(delta)
     if sum(x is not None for x in (rho, eps, sigma)) != 1:

@@ -28,17 +28,15 @@ def compressed_gd(
 ) -> Claim:
     """``sigma^2 = c G^2 T ln(1/delta)/(m^2 eps^2)`` [SoteriaFL, Theorems 1, 2 and 4].
 
-    The paper writes ``c (G_A^2/4 + G_B^2)`` and never gives c; its proof gives 48, so that G_A = G,
-    G_B = 0 is c = 12 (SoteriaFL-SGD and -GD in the authors' code), G_A = 2G, G_B = G is c = 96 (SVRG
-    and SAGA), and Theorem 4 has c = 8 (CDP-SGD, DP-GD).  c' is not given either; from the proof
-    ``eps <= 4 q^2 T ln(G_A/(q b s))``, with 8 for 4 where there is a ``snapshot``.
+    The paper writes ``c (G_A^2/4 + G_B^2)`` and never gives c; its proof gives 48, so that
+    G_A = G, G_B = 0 is c = 12 (SoteriaFL-SGD and -GD in the authors' code), G_A = 2G, G_B = G is
+    c = 96 (SVRG and SAGA), and Theorem 4 has c = 8 (CDP-SGD, DP-GD).  c' is not given either; from
+    the proof ``eps <= 4 q^2 T ln(G_A/(q b s))``, with 8 for 4 where there is a ``snapshot``.
 
     Slips in the paper: Lemma 3 mixes add/remove and replace-one (a consistent version gives
     G_A^2 + G_B^2), its factor 1/(1-q) excludes q = 1, ``t = 0..T`` releases T + 1 messages.
     """
-    s, e = either(
-        math.sqrt(constant * G * G * rounds * math.log(1 / delta)) / m, eps, sigma, delta
-    )
+    s, e = either(math.sqrt(constant * G * G * rounds * math.log(1 / delta)) / m, eps, sigma, delta)
     q, G_A = b / m, 2 * G if snapshot else G
     conditions: tuple[Condition, ...]
     if b == m:
@@ -141,7 +139,8 @@ def dp_srm(
     """Noise of the first and of every later estimate in DP-SRM [Wang et al., UAI 2023].
 
     ``step`` is zeta/n0, ``split`` their B: ``sigma0^2 = 14 T G^2 a/(B m^2 eps)``,
-    ``sigma^2 = 14 T [(1-gamma) zeta/n0 + gamma G]^2 a/(B m^2 eps)``, ``a = 1 + ln(1/delta)/((1-B) eps)``.
+    ``sigma^2 = 14 T [(1-gamma) zeta/n0 + gamma G]^2 a/(B m^2 eps)``,
+    ``a = 1 + ln(1/delta)/((1-B) eps)``.
     """
     check_delta(delta)
     a = 1 + math.log(1 / delta) / ((1 - split) * eps)

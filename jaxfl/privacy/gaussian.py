@@ -1,9 +1,9 @@
 """Gaussian differential privacy in closed form, and conversions from zCDP and RDP.
 
 A mechanism is mu-GDP if it is no easier to tell apart on neighbouring data than N(0, 1) from
-N(mu, 1) [Dong, Roth, Su, 2022].  T releases of Gaussian noise sigma on a statistic of L2 sensitivity
-Delta are mu-GDP with ``mu = Delta sqrt(T) / sigma``, also when each release depends on the earlier
-ones.  Everything broadcasts over NumPy arrays, in float64.
+N(mu, 1) [Dong, Roth, Su, 2022].  T releases of Gaussian noise sigma on a statistic of L2
+sensitivity Delta are mu-GDP with ``mu = Delta sqrt(T) / sigma``, also when each release depends on
+the earlier ones.  Everything broadcasts over NumPy arrays, in float64.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def zcdp_eps(rho: Numbers, delta: Numbers) -> Any:
 
 
 def zcdp_rho(eps: Numbers, delta: Numbers) -> Any:
-    """The rho at which :func:`zcdp_eps` gives eps: ``(sqrt(ln(1/delta) + eps) - sqrt(ln(1/delta)))^2``."""
+    """The rho of :func:`zcdp_eps`: ``(sqrt(ln(1/delta) + eps) - sqrt(ln(1/delta)))^2``."""
     log = np.log(1 / np.asarray(delta, np.float64))
     return ((np.asarray(eps) / (np.sqrt(log + eps) + np.sqrt(log))) ** 2)[()]
 
@@ -141,9 +141,9 @@ def rdp_eps(rdp: Callable[[Floats], Floats], delta: float) -> tuple[float, float
 def mask_rdp(p: float, mu: float, rounds: int) -> Callable[[Floats], Floats]:
     """RDP of T rounds of which each shows a coordinate with probability p, under a public mask.
 
-    ``T/(a-1) ln(1 - p + p e^{(a-1) a mu^2/2})``: averaged over masks, e^{(a-1) divergence} is convex
-    in how the sensitivity mu is spread over coordinates, so all of it in one is the worst.  Scaling
-    the divergence by p instead is wrong: a canary in one coordinate realises more.
+    ``T/(a-1) ln(1 - p + p e^{(a-1) a mu^2/2})``: averaged over masks, e^{(a-1) divergence} is
+    convex in how the sensitivity mu is spread over coordinates, so all of it in one is the worst.
+    Scaling the divergence by p instead is wrong: a canary in one coordinate realises more.
     """
     if not 0 < p <= 1:
         raise InputError(f"mask = {p!r} is the chance to keep a coordinate: give one in (0, 1].")

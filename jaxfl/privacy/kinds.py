@@ -10,14 +10,13 @@ from __future__ import annotations
 import difflib
 
 from jaxfl.errors import InputError
-from jaxfl.privacy import kinds_federated, kinds_gradient
 from jaxfl.privacy.kinds_base import Kind, scheme
+from jaxfl.privacy.kinds_federated import TABLE as FEDERATED
+from jaxfl.privacy.kinds_gradient import TABLE as GRADIENT
 
 __all__ = ["KINDS", "Kind", "kind", "scheme"]
 
-KINDS: dict[str, Kind] = {
-    each.name: each for each in (*kinds_gradient.TABLE, *kinds_federated.TABLE)
-}
+KINDS: dict[str, Kind] = {each.name: each for each in (*GRADIENT, *FEDERATED)}
 
 
 def kind(name: str) -> Kind:

@@ -1,8 +1,8 @@
 """Names for names: papers, test vectors, functions and the command line.
 
-``jaxfl account KIND --samples 3256 ...`` is ``account("KIND", samples=3256, ...)``, and the same for
-``calibrate``: every option is the parameter's name with dashes.  The functions also take the letters
-of the papers and of the test vectors.
+``jaxfl account KIND --samples 3256 ...`` is ``account("KIND", samples=3256, ...)``, and the same
+for ``calibrate``: every option is the parameter's name with dashes.  The functions also take the
+letters of the papers and of the test vectors.
 
 Vectors (their ``algorithm`` and ``sampling`` choose the kind)
 --------------------------------------------------------------
@@ -81,7 +81,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxfl.errors import InputError
-from jaxfl.privacy.formulas import hu as hu_claim
 from jaxfl.privacy.formulas import mu2 as mu2_claim
 from jaxfl.privacy.gaussian import gdp_mu
 from jaxfl.privacy.questions import account, calibrate
@@ -181,7 +180,7 @@ def answers(vector: Mapping[str, Any]) -> dict[str, float]:
         return {"eps": account(kind, **params)["eps"]}
     if kind == "isrl_localized":
         each = [account(kind, **{**params, "phases": [p]})["eps"] for p in params["phases"]]
-        return {"eps": account(kind, **params)["eps"], "per_phase_eps": each}  # type: ignore[dict-item]
+        return {"eps": account(kind, **params)["eps"], "per_phase_eps": each}
     poisson, method = vector["sampling"] == "poisson", None
     if kind in ("soteriafl_svrg", "ldp_svrg"):
         method = "pair_or_chain" if poisson else "chain_fixed"
@@ -211,7 +210,10 @@ def _calibrated(
     """Noise, and what it proves: at the vector's own noise where it has one."""
     found = calibrate(kind, method=method, **params)
     rest = {k: v for k, v in params.items() if k not in ("eps", "sigma")}
-    out = {k: found[k] for k in ("paper_sigma", "eps_at_paper_sigma") if k in found}
+    out: dict[str, float] = {}
+    for name in ("paper_sigma", "eps_at_paper_sigma"):
+        if name in found:
+            out[name] = found[name]
     out["tight_sigma"] = found["sigma"]
     at_noise = kind == "hu" and params.get("r", 1) > 1  # these vectors have no eps at tight_sigma
     sigma = found["paper_sigma"] if at_noise else vector.get("tight_sigma") or found["sigma"]
@@ -225,12 +227,10 @@ def _calibrated(
             out[f"eps_{name}_at_paper"] = at_paper["eps"]
     if kind == "hu":
         G, m, b, tau, C = (params[k] for k in ("G", "m", "gamma", "tau", "C_i"))
-        claim = hu_claim(
-            G, m, b, tau, C, params["delta"], devices=params.get("r", 1), sigma=found["paper_sigma"]
-        )
-        out["rho"] = 2 * C * tau * G * G / (params.get("r", 1) * m * b * claim.sigma**2)
-        alone = {**rest, "r": 1}
-        out["eps_no_secagg_same_sigma"] = account(kind, sigma=claim.sigma, **alone)["eps"]
+        noise = found["paper_sigma"]
+        out["rho"] = 2 * C * tau * G * G / (params.get("r", 1) * m * b * noise**2)
+        alone = account(kind, sigma=noise, **{**rest, "r": 1})
+        out["eps_no_secagg_same_sigma"] = alone["eps"]
     if "GDP" in str(found["method"]):
         out["mu"] = gdp_mu(params["eps"], params["delta"])
     return out

@@ -1,14 +1,14 @@
 """Estimators that a record enters in every release, drawn or not: SVRG and SAGA.
 
-The estimate is ``mean + (B - q) v`` with B the record's coin, ``|v| <= V``, while the record's share
-of the mean is at most M.  Three bounds:
+The estimate is ``mean + (B - q) v`` with B the record's coin, ``|v| <= V``, while the record's
+share of the mean is at most M.  Three bounds:
 
 * :class:`Chain` [D]: P -> its mean -> the neighbour's mean -> Q.  The outer steps compare a scalar
   mixture with N(0), the middle one is a Gaussian mechanism, and the three (eps, delta) are chained.
   Needs v to be known from the transcript (SVRG); not for SAGA.
-* :class:`jaxfl.privacy.profiles.Shown` [D]: show the adversary the record's own coins, which do not
-  depend on data; what remains is Gaussian, and ``delta <= E_K delta_GDP(sqrt(K (2X)^2 + (T-K) (2Y)^2))``
-  with K ~ Bin(T, q) by joint convexity.
+* :class:`jaxfl.privacy.profiles.Shown` [D]: show the adversary the record's own coins, which do
+  not depend on data; what remains is Gaussian, and by joint convexity
+  ``delta <= E_K delta_GDP(sqrt(K (2X)^2 + (T-K) (2Y)^2))`` with K ~ Bin(T, q).
 * :func:`jaxfl.privacy.profiles.theorem_k` [N].
 """
 
@@ -88,7 +88,7 @@ def _shared(there: Curve, back: Curve, mu: float, delta: float, fixed: bool) -> 
         value: Floats = np.asarray(e1 + e2 + e3)
         return np.where(np.isnan(value), np.inf, value)
 
-    # with few and large losses the curves have steps, and their sum many valleys: look closely first
+    # few and large losses make curves with steps, and their sum has many valleys: look closely
     best, at, width, points = math.inf, (-2.0, -2.0), 11.0, (67, 23)
     for _ in range(6):
         u, w = (

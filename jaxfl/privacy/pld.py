@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxfl.errors import InputError
 from jaxfl.privacy.gaussian import Floats
 from jaxfl.privacy.grids import Grid, grid, shape
 from jaxfl.privacy.profiles import Profile
@@ -79,11 +80,22 @@ def compose(
 
     ``reverse`` exchanges the roles of the two data sets.
     """
+    if delta is not None:
+        return _compose(parts, delta, reverse)
+    if eps is None:
+        raise InputError("eps = None, delta = None: give one of them to compose for.")
+    for trial in (1e-6, 1e-14, 1e-30, 1e-60):
+        curve = _compose(parts, trial, reverse)
+        if curve.delta(eps) >= 1e-2 * trial:
+            break
+    return curve
+
+
+def _compose(parts: Sequence[Part], delta: float, reverse: bool) -> Curve:
     parts = [part for part in parts if part.count > 0 and part.profile.reach > 0]
     if not parts:
         return Curve(np.zeros(1), np.zeros(1), np.ones(1), 0.0)
-    floor = 1e-18 if delta is None else delta
-    shapes = [shape(part.profile, _SHARE * floor / part.count / len(parts)) for part in parts]
+    shapes = [shape(part.profile, _SHARE * delta / part.count / len(parts)) for part in parts]
     reaches = [reach for reach, _ in shapes]
     counts = [part.count for part in parts]
 
@@ -108,14 +120,13 @@ def compose(
     halvings = 3
     while True:
         made = grids(h)
-        window = _window(_Moments(made, counts, h), made, counts, h, delta, eps)
+        window = _window(_Moments(made, counts, h), made, counts, h, delta)
         if window.size > _MOST:
             h *= 2.0 ** math.ceil(math.log2(window.size / _MOST))
             finest = h  # coarser than wished for, and still an upper bound
             continue
         curve = _convolve(made, counts, h, window)
-        answer = eps if eps is not None else float(curve.eps(delta))
-        if not 0 < answer < 8 * h or h / 2 <= finest or halvings == 0:
+        if not 0 < float(curve.eps(delta)) < 8 * h or h / 2 <= finest or halvings == 0:
             return curve
         h /= 2  # the question is finer than the law's own width
         halvings -= 1
@@ -160,15 +171,11 @@ def _window(
     grids: Sequence[Grid],
     counts: Sequence[int],
     h: float,
-    delta: float | None,
-    eps: float | None,
+    delta: float,
 ) -> _Window:
     from scipy import fft
 
     width = math.sqrt(sum(c * g.variance for c, g in zip(counts, grids, strict=True))) or h
-    if delta is None:
-        assert eps is not None
-        delta = 0.01 * _chernoff(moments, width, eps)
     theta = _tilt(moments, width, delta)
     psi, centre = moments(theta)
     lost = math.log(_SHARE * delta)
@@ -248,12 +255,6 @@ def _tilt(moments: _Moments, width: float, delta: float) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
-
-
-def _chernoff(moments: _Moments, width: float, eps: float) -> float:
-    """A bound on P[loss > eps], which bounds delta(eps)."""
-    log = _least(lambda r: moments(r / width)[0] - r / width * eps, 1e-3, 1e4)
-    return math.exp(max(min(log, 0.0), -660.0))
 
 
 def _upper(moments: _Moments, theta: float, width: float, log_lost: float) -> float:

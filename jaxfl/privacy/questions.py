@@ -17,11 +17,11 @@ from typing import Any
 from jaxfl.errors import InputError
 from jaxfl.privacy import accountants, calibration
 from jaxfl.privacy.calculators import CALCULATORS
+from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.events import Event
-from jaxfl.privacy.formulas import Claim, mu2
 from jaxfl.privacy.gaussian import gdp_eps
-from jaxfl.privacy.kinds import Kind
 from jaxfl.privacy.kinds import kind as kind_of
+from jaxfl.privacy.kinds_base import Kind
 
 __all__ = ["account", "calibrate"]
 
@@ -29,7 +29,7 @@ _ASKED = ("eps", "delta", "sigma", "rho")
 
 
 def account(kind: str, *, method: str | None = None, **params: Any) -> dict[str, Any]:
-    """What the noise ``sigma`` proves: eps at ``delta``, or delta at ``eps``; the paper's claim beside.
+    """What the noise ``sigma`` proves, eps at ``delta`` or delta at ``eps``; and the paper's claim.
 
     ``params`` are the kind's own, under their names or the papers' letters.  Kinds without an event
     (conversions, audits, counterexamples) answer their one question.
@@ -91,11 +91,7 @@ def calibrate(
         **found.proven._asdict(),
         "asked_eps": eps,
     }
-    claim = (
-        mu2(_S(numbers), numbers["rounds"], delta, machines=numbers.get("machines", 1), rho=rho)
-        if rho is not None
-        else _claim(known, numbers, delta=delta, eps=eps)
-    )
+    claim = _claim(known, numbers, delta=delta, eps=eps, **({} if rho is None else {"rho": rho}))
     if claim is not None:
         noisy = _call(known.name, known.event, {**numbers, "sigma": claim.sigma})
         at_paper = accountants.epsilon(noisy, delta, method)
@@ -168,7 +164,7 @@ def _named(
             near = difflib.get_close_matches(name, [*names, *letters], n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise InputError(
-                f"{kind} has no parameter {given!r}.{hint} It takes: {', '.join(dict.fromkeys(names))}."
+                f"{kind} has no parameter {given!r}.{hint} It takes: {', '.join(names)}."
             )
         if name in out and out[name] != value:
             raise InputError(f"{name} is given twice, as {out[name]!r} and as {value!r}.")
@@ -184,14 +180,8 @@ def _call(kind: str, function: Callable[..., Any], numbers: dict[str, Any]) -> A
         if parameter.default is parameter.empty and name not in numbers
     ]
     if missing:
-        raise InputError(
-            f"{kind} needs {', '.join(missing)}: give {'it' if len(missing) == 1 else 'them'}."
-        )
+        raise InputError(f"{kind} needs {', '.join(missing)}: give what is missing.")
     return function(**numbers)
-
-
-def _S(numbers: Mapping[str, Any]) -> float:
-    return float(numbers["clip"] + 2 * numbers["smoothness"] * numbers["diameter"])
 
 
 def _claim(known: Kind, numbers: dict[str, Any], **asked: Any) -> Claim | None:

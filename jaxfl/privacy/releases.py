@@ -78,13 +78,13 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
     if scheme == "single_pass":
         if T * sampling.b > m:
             raise InputError(
-                f"rounds = {T} of {sampling.b:g} records each are more than one pass over {m} records: "
+                f"rounds = {T} of {sampling.b:g} records each are more than one pass over {m}: "
                 f"ask for at most {int(m // sampling.b)}, or for sampling = 'shuffled'."
             )
         return Release((Part(Gaussian(both * g), 1),), "every record released once", "E")
     if both == 1:
         raise InputError(
-            f"sampling = {scheme!r} draws a fixed number of records, which adding a record changes: "
+            f"sampling = {scheme!r} draws a fixed number of records, which adding one changes: "
             "use adjacency = 'replace_one'."
         )
     if scheme == "without_replacement":
@@ -149,8 +149,8 @@ def _revealed(event: Event, estimator: Mean) -> Release:
         parts = (Part(Gaussian(math.sqrt(K * X * X + (T - K) * Y * Y)), 1),)
     else:
         raise InputError(
-            f"sampling = {scheme!r} does not fit an estimator that reads all records in every round: "
-            "use 'poisson'."
+            f"sampling = {scheme!r} does not fit an estimator that reads all records in every "
+            "round: use 'poisson'."
         )
     return Release(parts, f"coins revealed, {scheme}", "D")
 
@@ -177,7 +177,7 @@ def _increments(event: Event, estimator: Increments) -> Release:
 
 
 def _local_steps(event: Event, steps: LocalSteps, method: str | None) -> Release:
-    """Hu et al.: what the sum of r noisy models hides, where it is known to hide more than one's own.
+    """Hu et al.: what a sum of r noisy models hides, where that is known to be more than one does.
 
     One step: the sum carries r noises.  Several steps of a convex smooth loss, at most one use of a
     record per round: amplification by iteration, a record used at step s of tau is
@@ -188,7 +188,7 @@ def _local_steps(event: Event, steps: LocalSteps, method: str | None) -> Release
     sampling, tau, rounds = event.sampling, steps.tau, event.releases
     if sampling.scheme != "shuffled":
         raise InputError(
-            f"sampling = {sampling.scheme!r} does not describe local steps over epochs: use 'shuffled'."
+            f"sampling = {sampling.scheme!r} does not describe local steps: use 'shuffled'."
         )
     m, b = sampling.m, int(sampling.b)
     g = steps.clip / b / event.sigma

@@ -10,8 +10,8 @@ import numpy as np
 
 from jaxfl.privacy.accountants import delta as delta_of
 from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.claims import Claim, Condition
 from jaxfl.privacy.events import AnyEvent, until
-from jaxfl.privacy.formulas import Claim, Condition
 from jaxfl.privacy.gaussian import Floats, check_delta
 
 __all__ = ["Report", "report", "spent"]

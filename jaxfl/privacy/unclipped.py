@@ -24,7 +24,7 @@ class Exposure(NamedTuple):
 
     hit: float  # the chance that a record is in a batch
     delta: float  # of distinguishing at the claimed eps
-    eps: float  # at least this much at the given delta, by hand; -inf where the estimate says nothing
+    eps: float  # at least this much at the given delta, by hand
     client_mu: float  # GDP of the client as a whole
 
 
