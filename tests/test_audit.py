@@ -133,6 +133,7 @@ def test_batch_clipping_is_exposed(eps: float, runs: int) -> None:
         rounds=100,
         m=200,
         runs=runs,
+        chunk=200,
         key=jax.random.key(0),
         delta=DELTA,
         batch=20,
@@ -285,7 +286,7 @@ def rows(*fast: Any) -> list[Any]:
     ("name", "scheme"),
     rows(
         ("soteriafl_gd", "full"),
-        *[("ldp_sgd", scheme) for scheme in SAMPLERS],
+        *[("ldp_sgd", scheme) for scheme in SAMPLERS if scheme != "shuffled"],
         ("soteriafl_svrg", "poisson"),
         ("soteriafl_saga", "poisson"),
     ),
@@ -348,28 +349,14 @@ def test_the_realised_batch_size_as_normaliser_is_caught() -> None:
 
 def test_one_run_says_something_and_not_too_much() -> None:
     algorithm = jaxfl.algorithm("ldp_gd")
-    m = dim = 400
-    found = one_run_audit(
-        algorithm,
-        rounds=3,
-        key=jax.random.key(0),
-        m=m,
-        dim=dim,
-        delta=1e-5,
-        clip=1.0,
-        sigma=2 * math.sqrt(3) / m / gdp_mu(8.0, 1e-5),
-    )
+    numbers = {"rounds": 3, "m": 400, "dim": 400, "clip": 1.0, "delta": 1e-5}
+    found = one_run_audit(algorithm, key=jax.random.key(0), eps=8.0, **numbers)
     assert found.canaries == 400
     assert found.proven == pytest.approx(8.0, rel=1e-3)
     assert 1.0 < found.lower <= found.proven
-
-
-def test_one_run_of_pure_noise_says_nothing() -> None:
-    found = one_run_audit(
-        "ldp_gd", rounds=3, key=jax.random.key(0), m=100, dim=100, clip=1.0, sigma=100.0
-    )
-    assert found.lower == 0
-    assert found.proven < 0.01
+    noise = one_run_audit(algorithm, key=jax.random.key(0), sigma=100.0, **numbers)
+    assert noise.lower == 0
+    assert noise.proven < 0.01
 
 
 def test_mistakes_are_explained() -> None:

@@ -151,8 +151,8 @@ def test_all_kinds_of_options(tmp_path: Path) -> None:
         --test-share 0.2 --model mlp --hidden 5 4 --activation tanh --regularizer l2 --strength 0.01
         --dtype float64 --compressor qsgd+random_k --levels 4 --k 3 --batch 2
         --sampler without_replacement --participation uniform --cohort 2 --noise-draw per_client
-        --clip-mode batch --noise paper --rounds 20 --eval-every 5 --max-bits 1000 --device cpu --seed 7
-        --quiet --out {out}
+        --clip-mode batch --noise paper --rounds 20 --eval-every 5 --max-bits 1000 --device cpu
+        --seed 7 --quiet --out {out}
     """
     assert main(words.split()) == 0
     ds = jaxfl.load(out / "result.nc")

@@ -73,7 +73,7 @@ def test_labels_of_one_result(ds: xarray.Dataset, tmp_path: Path) -> None:
         "bits sent by all clients so far (kbit)",
         "worst client",
         "running average",
-        "ε = 20, δ = 0.001 proven; the paper's formula says ",
+        ", δ = 0.001 proven; the paper's formula says ",
     ):
         assert expected in text
     assert "a title of mine" in words(plots.curves(ds, tmp_path / "a.png", title="a title of mine"))

@@ -131,8 +131,8 @@ class Setup:
         str,
         Option(
             "HOW",
-            "calibrated: the least that an accountant proves --eps for (default), or paper: what the "
-            "paper's formula says",
+            "calibrated: the least that an accountant proves --eps for (default), or paper: what "
+            "the paper's formula says",
             "parts",
             among("calibrated", "paper"),
         ),

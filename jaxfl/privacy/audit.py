@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax.typing import ArrayLike
 
 from jaxfl.errors import InputError
 from jaxfl.privacy.accountants import epsilon
@@ -184,13 +185,12 @@ def _attack(
     chunk: int | None,
 ) -> tuple[Floats, Floats]:
     """The statistics of all runs in both worlds, (runs, statistics) each."""
-    problem = setup.problem
-    zero = problem.train[0]
-    event = setup.event
+    problem, event = setup.problem, setup.event
     removed = isinstance(event, Event) and event.adjacency == "add_remove"
-    C = canary * setup.clip
-    worlds = jnp.stack([zero.at[0, 0, 0].set(C), zero.at[0, 0, 0].set(0.0 if removed else -C)])
-    turns = () if not turning else (problem.train[1].at[0, 0].set(1.0),)
+    worlds = np.zeros((2, 1, problem.m_max, problem.model.dim), np.float32)
+    worlds[:, 0, 0, 0] = np.array([1.0, 0.0 if removed else -1.0]) * canary * setup.clip
+    turns = np.zeros((1, problem.m_max), np.float32)
+    turns[0, 0] = 1.0
     if chunk is None:
         width = max(setup.hp.caps.get("batch", problem.m_max), problem.model.dim, rounds)
         chunk = max(1, min(runs, 4096, NUMBERS_AT_ONCE // width))
@@ -199,10 +199,8 @@ def _attack(
     def pieces() -> Iterator[Array]:
         for first in range(0, runs, chunk):
             # the last piece is as long as the others, so that one program serves all
-            numbers = jnp.arange(first, first + chunk)
-            keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
-            args = (keys, worlds, turns, problem, setup.hp, setup.step, mixture)
-            yield _statistics(setup.algorithm, rounds, turning, *args)
+            args = (key, first, worlds, turns, problem, setup.hp, setup.step, mixture)
+            yield _statistics(setup.algorithm, rounds, turning, chunk, *args)
 
     done: list[npt.NDArray[np.float32]] = []
     waiting: deque[Array] = deque()
@@ -215,32 +213,35 @@ def _attack(
     return S[0], S[1]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _statistics(
     algorithm: Algorithm,
     rounds: int,
     turning: bool,
-    keys: Key,
-    worlds: Array,
-    turns: tuple[Array, ...],
+    runs: int,
+    key: Key,
+    first: ArrayLike,
+    worlds: ArrayLike,
+    turns: ArrayLike,
     problem: Problem,
     hp: Hyper,
     step: float,
-    mixture: tuple[Array, Array, Array],
+    mixture: tuple[ArrayLike, ArrayLike, ArrayLike],
 ) -> Array:
     """(worlds, runs, statistics).  Samplers do not look at data: both worlds share their work."""
 
     def one(key: Key, rows: Array) -> Array:
-        here = dataclasses.replace(problem, train=(rows, *turns))
+        here = dataclasses.replace(problem, train=(rows, turns) if turning else (rows,))
         x = trajectory(algorithm, rounds, key, here, hp)
         v = (x[:-1, 0] - x[1:, 0]) / step
         s = jax.vmap(sign)(x[:-1]) if turning else jnp.ones_like(v)
         return summary(s, v, mixture)
 
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(runs))
     return jax.vmap(lambda rows: jax.vmap(lambda key: one(key, rows))(keys))(worlds)
 
 
-def summary(s: Array, v: Array, mixture: tuple[Array, Array, Array]) -> Array:
+def summary(s: Array, v: Array, mixture: tuple[ArrayLike, ArrayLike, ArrayLike]) -> Array:
     """What the attack looks at: messages v_t along the canary, where its sign was s_t.
 
     ======================  ======================================================================
@@ -251,7 +252,7 @@ def summary(s: Array, v: Array, mixture: tuple[Array, Array, Array]) -> Array:
     contrast                ``sum_t (s_t - mean s) v_t``: likewise, for turning canaries
     ======================  ======================================================================
     """
-    log_w, a, sigma = mixture
+    log_w, a, sigma = (jnp.asarray(part) for part in mixture)
     u = s * v
     y = (u / sigma)[:, None]
     up = jax.nn.logsumexp(log_w[None] + a[None] * y - a[None] ** 2 / 2, axis=1)
@@ -267,7 +268,7 @@ def summary(s: Array, v: Array, mixture: tuple[Array, Array, Array]) -> Array:
     )
 
 
-def _mixture(event: AnyEvent | None) -> tuple[Array, Array, Array]:
+def _mixture(event: AnyEvent | None) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
     """``ln w_k``, ``a_k``, sigma: messages of world P are sigma times ``sum_k w_k N(a_k, 1)``."""
     w: Floats = np.ones(1)
     a: Floats = np.ones(1)
@@ -285,4 +286,4 @@ def _mixture(event: AnyEvent | None) -> tuple[Array, Array, Array]:
             elif sampling.q >= 1:
                 w, a = np.ones(1), np.array([X])
     log_w = np.log(np.maximum(w, 1e-30))
-    return jnp.asarray(log_w, jnp.float32), jnp.asarray(a, jnp.float32), jnp.float32(sigma)
+    return log_w.astype(np.float32), a.astype(np.float32), np.float32(sigma)

@@ -105,11 +105,12 @@ def canary_model(dim: int, turning: bool) -> Model:
 
 def canary_problem(m: int, dim: int, turning: bool) -> Problem:
     """One client with m records of zeros, x_0 = 0."""
-    train: tuple[Array, ...] = (jnp.zeros((1, m, dim)),)
+    train: tuple[Any, ...] = (np.zeros((1, m, dim), np.float32),)
     if turning:
-        train = (*train, jnp.zeros((1, m)))
-    count = jnp.full(1, m, jnp.int32)
-    return Problem(train, count, None, jnp.zeros(dim), canary_model(dim, turning), "canary")
+        train = (*train, np.zeros((1, m), np.float32))
+    count, x0 = np.full(1, m, np.int32), np.zeros(dim, np.float32)
+    train, count, x0 = jax.tree.map(jnp.asarray, (train, count, x0))
+    return Problem(train, count, None, x0, canary_model(dim, turning), "canary")
 
 
 def prepare(

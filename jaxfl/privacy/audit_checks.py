@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from jaxfl.errors import InputError
 from jaxfl.privacy.accountants import epsilon
@@ -57,16 +58,15 @@ def sensitivity(
     if takes(algorithm, "sigma"):
         numbers["sigma"] = 0.0
     setup = prepare(algorithm, m, dim, rounds, True, event, numbers)
-    rows, turns = setup.problem.train
-    others = setup.clip * jnp.linspace(-0.5, 1.0, m) / math.sqrt(dim)
-    rows = rows + others[None, :, None]
-    C = canary * setup.clip
-    alone = jnp.zeros(dim).at[0].set(C)
-    worlds = jnp.stack([rows.at[0, 0].set(alone), rows.at[0, 0].set(-alone)])
+    worlds = np.empty((2, 1, m, dim), np.float32)
+    worlds[:] = setup.clip * np.linspace(-0.5, 1.0, m)[:, None] / math.sqrt(dim)
+    worlds[:, 0, 0] = 0.0
+    worlds[:, 0, 0, 0] = canary * setup.clip, -canary * setup.clip
+    turns = np.zeros((1, m), np.float32)
+    turns[0, 0] = 1.0
     keys = jax.random.split(key, runs)
-    turns = turns.at[0, 0].set(1.0)
-    v = _messages(setup.algorithm, rounds, keys, worlds, turns, setup.problem, setup.hp)
-    moved = float(jnp.max(jnp.linalg.norm(v[0] - v[1], axis=-1))) / setup.step
+    v = np.asarray(_messages(setup.algorithm, rounds, keys, worlds, turns, setup.problem, setup.hp))
+    moved = float(np.max(np.linalg.norm(v[0] - v[1], axis=-1))) / setup.step
     return Sensitivity(moved, _largest(setup.event))
 
 
@@ -75,8 +75,8 @@ def _messages(
     algorithm: Algorithm,
     rounds: int,
     keys: Key,
-    worlds: Array,
-    turns: Array,
+    worlds: ArrayLike,
+    turns: ArrayLike,
     problem: Problem,
     hp: Hyper,
 ) -> Array:
@@ -161,13 +161,13 @@ def one_run_audit(
         numbers["delta"] = delta
     setup = prepare(algorithm, m, dim, rounds, False, event, numbers)
     coin_key, run_key = jax.random.split(key)
-    coins = jax.random.rademacher(coin_key, (k,), jnp.float32)
-    diagonal = jnp.arange(k)
-    rows = setup.problem.train[0].at[0, diagonal, diagonal].set(canary * setup.clip * coins)
-    x = _run(setup.algorithm, rounds, run_key, rows, setup.problem, setup.hp)
-    score = np.asarray(x[0] - x[-1])[:k]
+    coins = np.asarray(jax.random.rademacher(coin_key, (k,), jnp.float32))
+    rows = np.zeros((1, m, dim), np.float32)
+    rows[0, range(k), range(k)] = canary * setup.clip * coins
+    x = np.asarray(_run(setup.algorithm, rounds, run_key, rows, setup.problem, setup.hp))
+    score = (x[0] - x[-1])[:k]
     sure = np.argsort(-np.abs(score), kind="stable")[:r]
-    right = int(np.sum(np.sign(score[sure]) == np.asarray(coins)[sure]))
+    right = int(np.sum(np.sign(score[sure]) == coins[sure]))
     return OneRun(
         algorithm=setup.algorithm.name,
         lower=one_run_eps(k, r, right, delta, 1 - confidence),
@@ -183,7 +183,7 @@ def one_run_audit(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _run(
-    algorithm: Algorithm, rounds: int, key: Key, rows: Array, problem: Problem, hp: Hyper
+    algorithm: Algorithm, rounds: int, key: Key, rows: ArrayLike, problem: Problem, hp: Hyper
 ) -> Array:
     here = dataclasses.replace(problem, train=(rows,))
     return trajectory(algorithm, rounds, key, here, hp)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxfl.privacy.gaussian import Floats
 from jaxfl.privacy.profiles import Profile
 
-__all__ = ["Grid", "grid", "shape"]
+__all__ = ["Grid", "grid", "reach"]
 
 
 class Grid(NamedTuple):
@@ -28,23 +28,14 @@ class Grid(NamedTuple):
     inflation: float  # of the variance, by doubling h
 
 
-def shape(profile: Profile, tail: float) -> tuple[float, float]:
-    """A loss that the release exceeds with probability below ``tail``, and about its variance.
-
-    With H the curve one way round and H' the other, by parts,
-    ``E l = int H + e^-l H' dl`` and ``E l^2 = 2 int (1 + l) H + (1 - l) e^-l H' dl``.
-    """
+def reach(profile: Profile, tail: float) -> float:
+    """A loss that the release exceeds with probability below ``tail``, either way round."""
     mu = min(profile.reach, 1e8)
     most = mu * mu / 2 + mu * math.sqrt(-2 * math.log(tail))
     loss: Floats = np.geomspace(most * 1e-7, most, 160).astype(np.float64)
-    forward, backward = profile(loss)
-    inside = np.maximum(forward, backward) > tail
+    inside = np.maximum(*profile(loss)) > tail
     last = int(np.flatnonzero(inside)[-1]) + 1 if inside.any() else 0
-    damped = np.exp(-loss) * backward
-    mean = float(np.trapezoid(forward + damped, loss))
-    square = 2 * float(np.trapezoid((1 + loss) * forward + (1 - loss) * damped, loss))
-    reach = float(loss[min(last, loss.size - 1)])
-    return reach, max(square - mean * mean, 1e-3 * square, 1e-12 * reach * reach)
+    return float(loss[min(last, loss.size - 1)])
 
 
 @functools.lru_cache(maxsize=64)

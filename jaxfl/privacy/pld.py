@@ -18,14 +18,12 @@ import numpy as np
 
 from jaxfl.errors import InputError
 from jaxfl.privacy.gaussian import Floats
-from jaxfl.privacy.grids import Grid, grid, shape
+from jaxfl.privacy.grids import Grid, grid, reach
 from jaxfl.privacy.profiles import Profile
 
 __all__ = ["Curve", "Part", "compose"]
 
-# A grid step is fine enough when doubling it adds less than this to the variance of the loss; the
-# step itself adds a third of it, and eps moves by about half of that, relatively.
-_INFLATION = 1e-3
+_PRECISION = 1.2e-4  # of eps, that the grid may cost
 _SHARE = 1e-7  # of delta, given away to each truncation
 _VISIBLE = 1e-8  # a delta from here on needs no tilt
 _MOST = 2**21  # grid points
@@ -68,6 +66,12 @@ class Curve:
         eps = np.where(np.isnan(eps), 0.0, np.maximum(eps, 0.0))
         return np.where(target <= 0, np.inf, eps)[()]
 
+    def decay(self, eps: float) -> float:
+        """``-d ln delta / d eps``: how much a wider law matters."""
+        j = min(int(np.searchsorted(self.loss, eps, side="right")), self.loss.size - 1)
+        slope = math.exp(min(eps - float(self.loss[j]), 0.0)) * float(self.damped[j])
+        return slope / max(float(self.delta(eps)), 1e-300)
+
 
 def compose(
     parts: Sequence[Part],
@@ -84,52 +88,59 @@ def compose(
         return _compose(parts, delta, reverse)
     if eps is None:
         raise InputError("eps = None, delta = None: give one of them to compose for.")
-    for trial in (1e-6, 1e-14, 1e-30, 1e-60):
-        curve = _compose(parts, trial, reverse)
-        if curve.delta(eps) >= 1e-2 * trial:
-            break
-    return curve
+    level = 1e-6
+    while True:
+        curve = _compose(parts, level, reverse, eps)
+        found = float(curve.delta(eps))
+        if found >= 1e-2 * level or level < 1e-100:
+            return curve
+        level = found if found > 1e-5 * level else 1e-6 * level
 
 
-def _compose(parts: Sequence[Part], delta: float, reverse: bool) -> Curve:
+def _compose(
+    parts: Sequence[Part], delta: float, reverse: bool, eps: float | None = None
+) -> Curve:
+    """The curve for delta, by way of about this eps where it is known."""
     parts = [part for part in parts if part.count > 0 and part.profile.reach > 0]
     if not parts:
         return Curve(np.zeros(1), np.zeros(1), np.ones(1), 0.0)
-    shapes = [shape(part.profile, _SHARE * delta / part.count / len(parts)) for part in parts]
-    reaches = [reach for reach, _ in shapes]
+    reaches = [reach(part.profile, _SHARE * delta / part.count / len(parts)) for part in parts]
     counts = [part.count for part in parts]
 
     def grids(h: float) -> list[Grid]:
         return [
-            grid(part.profile, h, 2 * math.ceil(reach / h / 2 + 1), reverse)
-            for part, reach in zip(parts, reaches, strict=True)
+            grid(part.profile, h, 2 * math.ceil(most / h / 2 + 1), reverse)
+            for part, most in zip(parts, reaches, strict=True)
         ]
 
-    finest = max(reaches) * 8 / _MOST
-    width = math.sqrt(sum(c * v for c, (_, v) in zip(counts, shapes, strict=True)) / sum(counts))
-    h = 2.0 ** math.floor(
-        math.log2(max(min(1.4 * math.sqrt(_INFLATION) * width, max(reaches) / 8), finest))
-    )
-    while h > finest:
-        made = grids(h)
-        spread = sum(c * g.variance for c, g in zip(counts, made, strict=True))
-        excess = sum(c * g.inflation for c, g in zip(counts, made, strict=True))
-        if excess <= _INFLATION * spread:
-            break
-        h /= 2.0 ** max(1, math.floor(math.log2(excess / (_INFLATION * spread)) / 2))
-    halvings = 3
+    # coarse first: what a finer grid has to achieve is read off the curve
+    h = 2.0 ** math.floor(math.log2(max(reaches) / 64))
+    finest, asked = max(reaches) * 8 / _MOST, eps
     while True:
         made = grids(h)
-        window = _window(_Moments(made, counts, h), made, counts, h, delta)
+        moments = _Moments(made, counts, h)
+        window = _window(moments, made, counts, h, delta, eps)
         if window.size > _MOST:
             h *= 2.0 ** math.ceil(math.log2(window.size / _MOST))
             finest = h  # coarser than wished for, and still an upper bound
             continue
         curve = _convolve(made, counts, h, window)
-        if not 0 < float(curve.eps(delta)) < 8 * h or h / 2 <= finest or halvings == 0:
+        answer = float(curve.eps(delta)) if asked is None else asked
+        if not answer < math.inf or h / 2 <= finest:
             return curve
-        h /= 2  # the question is finer than the law's own width
-        halvings -= 1
+        # doubling h adds `excess` to the variance, h itself a third of that; half of it times the
+        # decay of ln delta is what eps gains
+        excess = sum(c * g.inflation for c, g in zip(counts, made, strict=True))
+        spread = sum(c * g.variance for c, g in zip(counts, made, strict=True))
+        gain = curve.decay(answer) * excess / 6
+        ratio = gain / (_PRECISION * max(answer, 0.05 * math.sqrt(spread)))
+        noise = window.psi - window.theta * answer + math.log(1e-16)
+        muddy = window.theta > 0 and noise > math.log(1e-5 * delta)
+        if ratio <= 1 and not (muddy and eps != answer):
+            return curve
+        if ratio > 1:
+            h /= 2.0 ** max(1, math.ceil(math.log2(ratio) / 2))
+        eps = answer  # a tilt towards the answer
 
 
 # --- composition ---------------------------------------------------------------------------------
@@ -172,21 +183,20 @@ def _window(
     counts: Sequence[int],
     h: float,
     delta: float,
+    eps: float | None,
 ) -> _Window:
     from scipy import fft
 
     width = math.sqrt(sum(c * g.variance for c, g in zip(counts, grids, strict=True))) or h
-    theta = _tilt(moments, width, delta)
-    psi, centre = moments(theta)
     lost = math.log(_SHARE * delta)
+    theta = _tilt(moments, width, delta, eps, lost)
+    psi, centre = moments(theta)
     high = low = centre
     for _ in range(3 if theta > 0 else 1):
         # what leaves the window above comes back below, where removing the tilt enlarges it
         high = _upper(moments, theta, width, lost - theta * (high - low))
         low = _lower(moments, theta, width, min(0.0, lost - psi + theta * high))
-        if (
-            theta > 0
-        ):  # the tilt shrinks what is wrapped from below, so keep all that eps >= 0 needs
+        if theta > 0:  # what is wrapped from below shrinks: keep no more than eps >= 0 needs
             low = min(low, 0.0)
     first = math.floor(min(low, centre - h) / h)
     size = fft.next_fast_len(max(8, math.ceil(high / h) - first + 1), real=True)
@@ -236,37 +246,52 @@ def _discounted(p: Floats, h: float) -> Floats:
     return out
 
 
-def _tilt(moments: _Moments, width: float, delta: float) -> float:
-    """theta such that delta, by Chernoff's bound, is not far out in the tilted law.
+def _tilt(
+    moments: _Moments, width: float, delta: float, eps: float | None, lost: float
+) -> float:
+    """theta whose tilted law is centred on eps, or where Chernoff's bound falls to delta.
 
-    Zero unless delta is so small that the rounding errors of the FFT could be seen.
+    Zero unless delta is so small that the rounding errors of the FFT could be seen, and never so
+    large that the law is carried beyond what the window has to hold.
     """
+    if delta >= _VISIBLE:
+        return 0.0
+    top = _upper(moments, 0.0, width, lost)
 
     def enough(theta: float) -> bool:
         psi, centre = moments(theta)
-        return psi - theta * centre < math.log(delta / _VISIBLE)
+        if centre > top:
+            return True
+        return centre >= eps if eps is not None else psi - theta * centre < math.log(delta)
 
-    if delta >= _VISIBLE:
+    if enough(0.0):
         return 0.0
     low, high = 0.0, 1.0 / width
     while not enough(high) and high * width < 1e9:
         low, high = high, 2 * high
-    for _ in range(5):
+    for _ in range(10):
         middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    # few and large losses: the centre jumps, and the law has two modes just before it does
+    return low if moments(high)[1] <= top else 0.8 * low
 
 
 def _upper(moments: _Moments, theta: float, width: float, log_lost: float) -> float:
     """A loss exceeded with probability below e^log_lost: the best of Chernoff's bounds."""
-    base = max(theta, 1e-3 / width)
-    return _least(lambda r: (moments(base * r)[0] - log_lost) / (base * r), 1.01, 1e3)
+    low = max(1.01 * theta, min(1e-3 / width, 1e-2))
+    return _least(
+        lambda s: (moments(s)[0] - log_lost) / s, low, 10 * low + max(1e3 / width, 1e3)
+    )
 
 
 def _lower(moments: _Moments, theta: float, width: float, log_lost: float) -> float:
     """A loss below which the tilted law has mass below e^log_lost."""
     psi = moments(theta)[0]
-    return -_least(lambda r: (moments(theta - r / width)[0] - psi - log_lost) * width / r, 0.1, 1e3)
+    return -_least(
+        lambda s: (moments(theta - s)[0] - psi - log_lost) / s,
+        min(0.1 / width, 1e-2),
+        max(1e3 / width, 1e3),
+    )
 
 
 def _least(f: Callable[[float], float], low: float, high: float) -> float:
@@ -275,7 +300,7 @@ def _least(f: Callable[[float], float], low: float, high: float) -> float:
     a, b = math.log(low), math.log(high)
     x, y = b - ratio * (b - a), a + ratio * (b - a)
     fx, fy = f(math.exp(x)), f(math.exp(y))
-    for _ in range(12):
+    while b - a > 0.1:
         if fx <= fy:
             b, y, fy = y, x, fx
             x = b - ratio * (b - a)

@@ -1,0 +1,99 @@
+"""`jaxfl account`, `jaxfl calibrate` and `jaxfl audit`: privacy by the name of an algorithm."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from jaxfl.errors import InputError
+
+__all__ = ["run_question"]
+
+HELP = {
+    "account": """\
+usage: jaxfl account KIND --sigma S (--delta D | --eps E) [--NUMBER VALUE ...] [--json]
+
+What the noise proves: eps at delta, or delta at eps; beside it what the paper's formula claims.
+
+  jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \\
+        --sigma 0.01 --delta 1e-3
+""",
+    "calibrate": """\
+usage: jaxfl calibrate KIND --eps E --delta D [--NUMBER VALUE ...] [--json]
+
+The least noise for (eps, delta); beside it the paper's.  With --sigma and --find rounds or
+--find batch: the most rounds, or the largest batch, instead.
+
+  jaxfl calibrate soteriafl_gd --samples 3256 --rounds 100 --clip 0.5 --eps 5 --delta 1e-3 --json
+""",
+}
+
+
+def run_question(command: str, words: Sequence[str]) -> None:
+    """Answer on standard output: a line per number, or one JSON object."""
+    from jaxfl import privacy
+
+    if not words or "-h" in words or "--help" in words:
+        print(HELP[command])
+        print("KIND is one of:", ", ".join(sorted(privacy.KINDS)))
+        print("Their numbers and letters: python -c 'help(\"jaxfl.privacy.mapping\")'")
+        return
+    kind, options = words[0], _pairs(words[1:])
+    if kind.startswith("-"):
+        raise InputError(f"jaxfl {command} begins with a KIND, not with {kind}.")
+    as_json = options.pop("json", False)
+    ask = privacy.account if command == "account" else privacy.calibrate
+    answer = ask(kind, **options)
+    if as_json:
+        print(json.dumps({name: _plain(value) for name, value in answer.items()}))
+        return
+    width = max(map(len, answer))
+    for name, value in answer.items():
+        print(f"{name:{width}}  {_shown(value)}")
+
+
+def _pairs(words: Sequence[str]) -> dict[str, Any]:
+    """``--name value`` and ``--name=value``; an option without a value is a flag that is set."""
+    out: dict[str, Any] = {}
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if not word.startswith("--") or len(word) == 2:
+            raise InputError(f"{word!r} is not an option: write --name value.")
+        flag, given, value = word[2:].partition("=")
+        if not given:
+            has_value = bool(left) and (not left[0].startswith("--"))
+            value = left.pop(0) if has_value else "true"
+        name = flag.replace("-", "_")
+        if name in out:
+            raise InputError(f"Option --{flag} is given twice, the second time as {value}.")
+        out[name] = _value(value)
+    return out
+
+
+def _value(text: str) -> Any:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity: such a number becomes a string."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {name: _plain(v) for name, v in value.items()}
+    return value
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.8g}" if isinstance(value, float) else str(value)
