@@ -1,4 +1,4 @@
-"""The command line: `jaxfl run` and `jaxfl list`.
+"""The command line: `jaxfl run`, `jaxfl list`, `jaxfl account` and `jaxfl calibrate`.
 
 `argparse` rather than a library of typed functions, because most options come from the
 algorithms' own records of hyper-parameters.
@@ -24,6 +24,8 @@ Private, compressed federated optimization, simulated.
   jaxfl run --resume FOLDER [--rounds MORE]    go on with an earlier run
   jaxfl list [KIND] [--json]                   what there is: algorithms, models, data, partitions,
                                                compressors, samplers, participations
+  jaxfl account KIND --sigma S --delta D ...   what noise proves, beside what the paper claims
+  jaxfl calibrate KIND --eps E --delta D ...   the least noise for (eps, delta)
   jaxfl --version
 """
 
@@ -67,6 +69,12 @@ def _dispatch(words: list[str]) -> None:
         from jaxfl.cli.work import run
 
         run(*parse_run(rest))
+    elif command in ("account", "calibrate"):
+        from jaxfl.cli.questions import run_question
+
+        run_question(command, rest)
     else:
         kind = "option" if command.startswith("-") else "command"
-        raise InputError(f"There is no {kind} {command!r}: the commands are run and list.")
+        raise InputError(
+            f"There is no {kind} {command!r}: the commands are run, list, account and calibrate."
+        )

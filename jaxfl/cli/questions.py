@@ -40,9 +40,10 @@ def run_question(command: str, words: Sequence[str]) -> None:
         print("KIND is one of:", ", ".join(sorted(privacy.KINDS)))
         print("Their numbers and letters: python -c 'help(\"jaxfl.privacy.mapping\")'")
         return
-    kind, options = words[0], _pairs(words[1:])
+    kind = words[0]
     if kind.startswith("-"):
         raise InputError(f"jaxfl {command} begins with a KIND, not with {kind}.")
+    options = _pairs(words[1:])
     as_json = options.pop("json", False)
     ask = privacy.account if command == "account" else privacy.calibrate
     answer = ask(kind, **options)

@@ -126,20 +126,22 @@ def _compose(
             continue
         curve = _convolve(made, counts, h, window)
         answer = float(curve.eps(delta)) if asked is None else asked
-        if not answer < math.inf or h / 2 <= finest:
+        if not answer < math.inf or h <= finest or (answer == 0 and asked is None):
             return curve
-        # doubling h adds `excess` to the variance, h itself a third of that; half of it times the
-        # decay of ln delta is what eps gains
-        excess = sum(c * g.inflation for c, g in zip(counts, made, strict=True))
+        # Doubling h adds `excess` to the variance of the loss, h itself a third of that; half of it
+        # moves the mean, and times the decay of ln delta the tail.
+        decay = curve.decay(answer)
+        excess = sum(c * g.inflation for c, g in zip(counts, made, strict=True)) / 3
+        moved = (decay + 1) * excess / 2
+        allowed = _PRECISION * answer if asked is None else 10 * _PRECISION / max(decay, 1e-9)
         spread = sum(c * g.variance for c, g in zip(counts, made, strict=True))
-        gain = curve.decay(answer) * excess / 6
-        ratio = gain / (_PRECISION * max(answer, 0.05 * math.sqrt(spread)))
+        ratio = moved / max(allowed, 0.05 * _PRECISION * math.sqrt(spread))
         noise = window.psi - window.theta * answer + math.log(1e-16)
         muddy = window.theta > 0 and noise > math.log(1e-5 * delta)
         if ratio <= 1 and not (muddy and eps != answer):
             return curve
         if ratio > 1:
-            h /= 2.0 ** max(1, math.ceil(math.log2(ratio) / 2))
+            h = max(finest, h / 2.0 ** max(1, math.ceil(math.log2(min(ratio, 1e12)) / 2)))
         eps = answer  # a tilt towards the answer
 
 

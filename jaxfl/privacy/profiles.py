@@ -32,7 +32,7 @@ __all__ = [
     "theorem_k",
 ]
 
-_TINY = 1e-20
+_TINY = 1e-24
 
 
 class Profile(Hashable, Protocol):

@@ -1,0 +1,68 @@
+"""`jaxfl account` and `jaxfl calibrate`, with no data at all."""
+
+import json
+
+import pytest
+
+from jaxfl.cli import main
+
+
+def ask(capsys: pytest.CaptureFixture[str], line: str) -> dict:
+    assert main([*line.split(), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_calibrate(capsys: pytest.CaptureFixture[str]) -> None:
+    found = ask(
+        capsys,
+        "calibrate soteriafl_gd --samples 3256 --rounds 100 --clip 0.5 --eps 5 --delta 1e-3",
+    )
+    # GDP: mu solves delta(5; mu) = 1e-3; sigma = 2 G sqrt(T) / (m mu)
+    assert found["sigma"] == pytest.approx(0.00211868, rel=1e-5)
+    assert found["paper_sigma"] == pytest.approx(0.00279624, rel=1e-5)
+    assert found["status"] == "E"
+    assert found["eps"] == pytest.approx(5, rel=1e-3)
+
+
+def test_account_flags_a_claim_that_does_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    """The published a9a run at eps 1: b = 10, T = 25, drawn with replacement; constant 8."""
+    line = (
+        "account cdp_sgd --samples 3256 --batch 10 --rounds 25 --clip 0.5 --delta 1e-3 "
+        "--sampling poisson --sigma "
+    )
+    sigma = (8 * 0.25 * 25 * 6.907755) ** 0.5 / 3256
+    found = ask(capsys, line + str(sigma))
+    assert found["claimed_eps"] == pytest.approx(1, rel=1e-5)
+    assert found["eps"] == pytest.approx(68.8, abs=0.2)
+    assert found["flag"] is True
+    assert main([*line.split(), str(sigma)]) == 0
+    text = capsys.readouterr().out
+    assert "claimed_eps" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("account soteria --sigma 1 --delta 1e-3", "soteria"),
+        ("account --sigma 1", "--sigma"),
+        ("account cdp_gd samples 3", "samples"),
+        ("account cdp_gd --samples 10 --rounds 3 --clip 1 --sigma -1 --delta 1e-3", "-1"),
+        ("account cdp_gd --samples 10 --rounds 3 --clip 1 --sigma 1 --delta 2", "2"),
+        ("account cdp_gd --samples 10 --rounds 3 --clip 1 --sigma 1 --sigma 2", "--sigma"),
+        ("calibrate cdp_gd --samples 10 --rounds 3 --clip 1 --eps 0 --delta 1e-3", "eps"),
+        ("calibrate cdp_gd --samples 10 --rounds 3 --clip 1 --delta 1e-3", "eps"),
+        ("calibrate cdp_sgd --samples 10 --batch 11 --rounds 3 --clip 1 --eps 1 --delta .1", "11"),
+        ("calibrate cdp_gd --sampels 10 --rounds 3 --clip 1 --eps 1 --delta 1e-3", "sampels"),
+    ],
+)
+def test_mistakes(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert words in said
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("account", "calibrate"):
+        assert main([command, "--help"]) == 0
+        assert "soteriafl_sgd" in capsys.readouterr().out
