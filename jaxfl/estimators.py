@@ -198,7 +198,7 @@ def _events() -> Any:
 
 def _whole(values: Mapping[str, Any]) -> Any:
     """The estimate clipped as a whole: no record's influence is bounded."""
-    return _events().batch_clipped(values["clip"])
+    return _events().batch_clipped()
 
 
 def read(table: PyTree, rows: Draw) -> PyTree:

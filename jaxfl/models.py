@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl import outputs, public
+from jaxfl.custom import custom
 from jaxfl.data._checks import bind, integer, lookup
 from jaxfl.errors import InputError
 from jaxfl.flax_models import flax_model
-from jaxfl.kernels import dense_kernel, generic_kernel, linear_kernel
+from jaxfl.kernels import dense_kernel, linear_kernel
 from jaxfl.outputs import OUTPUTS, Output, check_examples
 from jaxfl.parameters import Init, check_init, initializer, layout
 from jaxfl.public import Constraint, Regularizer, ball, box, l2, nonconvex
@@ -252,63 +253,6 @@ def largest_square(a: Any, count: Any) -> float:
         rows = np.asarray(a_i)[:m_i]
         largest = max(largest, float(np.einsum("jk,jk->j", rows, rows, dtype=np.float64).max()))
     return largest
-
-
-# --- anything else -------------------------------------------------------------------------------
-
-
-def custom(
-    init: PyTree | Callable[[Key], PyTree],
-    loss: Callable[[PyTree, PyTree], Array],
-    *,
-    correct: Callable[[PyTree, PyTree], Array] | None = None,
-    regularizer: Reg = None,
-    constraint: Set = None,
-    smoothness: float | None = None,
-    name: str = "custom",
-) -> Model:
-    """Any ``loss(params, example)`` over a pytree of arrays, clipped by ``vmap(grad)``.
-
-    ``init`` is the pytree to start from, or a function of a key that draws it; ``smoothness`` is L
-    of every example's loss without the regularizer, where you know it.
-    """
-    reg, within = public.regularizer(regularizer), public.constraint(constraint)
-    if callable(init):
-        return _custom(init, loss, correct, reg, within, smoothness, name)
-    start = jax.tree.map(np.array, init)
-    return _custom.__wrapped__(lambda key: start, loss, correct, reg, within, smoothness, name)
-
-
-@lru_cache(maxsize=256)
-def _custom(
-    init: Callable[[Key], PyTree],
-    loss: Callable[[PyTree, PyTree], Array],
-    correct: Callable[[PyTree, PyTree], Array] | None,
-    reg: Regularizer,
-    within: Constraint,
-    smoothness: float | None,
-    name: str,
-) -> Model:
-    params = layout(jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0))))
-
-    def flat_loss(x: Array, example: PyTree) -> Array:
-        return loss(params.unravel(x), example)
-
-    return Model(
-        name=name,
-        dim=params.dim,
-        init=initializer(init, params, init),
-        unravel=params.unravel,
-        loss=flat_loss,
-        regularizer=reg.value,
-        kernel=generic_kernel(flat_loss, params.dim),
-        correct=None if correct is None else lambda x, e: correct(params.unravel(x), e),
-        project=within.project,
-        smoothness=None
-        if smoothness is None
-        else lambda train, count: float(smoothness) + reg.smoothness,
-        diameter=within.diameter(params.dim),
-    )
 
 
 # --- by name -------------------------------------------------------------------------------------

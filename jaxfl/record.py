@@ -156,7 +156,7 @@ def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]
     """What a result has to say of itself to be made again."""
     from jaxfl import __version__
 
-    device = jax.devices()[0]
+    (device, *_) = sorted(jax.tree.leaves(problem.train)[0].devices(), key=lambda d: d.id)
     return {
         "algorithm": algorithm.name,
         "parts": dict(algorithm.parts),

@@ -20,6 +20,7 @@ from jaxfl.errors import InputError
 from jaxfl.hyper import build, facts_of, resolve
 from jaxfl.metrics import evaluate_metrics
 from jaxfl.record import Log, Run, dtype, settings, totals
+from jaxfl.results import check_name
 from jaxfl.types import Algorithm, Array, Hyper, Info, Key, Problem, State
 
 __all__ = ["Metric", "Progress", "Stop", "simulate"]
@@ -85,7 +86,12 @@ def _measure(
     algorithm: Algorithm, extra: tuple[tuple[str, Metric], ...], state: State, problem: Problem
 ) -> dict[str, Array]:
     x = algorithm.output(state)
-    return evaluate_metrics(problem, x) | {name: f(problem, x) for name, f in extra}
+    measured = evaluate_metrics(problem, x)
+    for name, f in extra:
+        if name in measured:
+            raise InputError(f"A metric {name!r} exists already: give yours another name.")
+        measured[name] = f(problem, x)
+    return measured
 
 
 # --- the loop ------------------------------------------------------------------------------------
@@ -146,6 +152,8 @@ def simulate(
     every = math.ceil(T / EVALUATIONS) if eval_every is None else eval_every
     run.settings["eval_every"] = every
     extra = tuple(sorted((metrics or {}).items()))
+    for name, _ in extra:
+        check_name(name)
     hp = build(algorithm, run.values, run.facts, dtype(problem))
     log, earlier = run.log, run.seconds
 
@@ -162,7 +170,7 @@ def simulate(
         run.state, info = _start(algorithm, key, problem, hp)
         log.count(info)
         measure(0)
-    elif log.rounds[-1] % every if every else False:
+    elif t < T and log.rounds[-1] and (not every or log.rounds[-1] % every):
         log.forget_last()  # the earlier end of an extended run was not on the cadence
     # No rounds yet: what this call takes is compilation.
     run.state, _ = _advance(algorithm, chunk, key, run.state, jnp.int32(t), problem, hp)

@@ -11,7 +11,9 @@ from jaxfl.types import Array, Hyper, Key, Param, PyTree, Server
 
 __all__ = ["LR", "descent", "optimizer"]
 
-LR = Param("lr", "server step size eta")
+LARGEST = 3.4e38  # of a 32-bit float: a step size is finite
+
+LR = Param("lr", "server step size eta", high=LARGEST)
 
 
 def optimizer(

@@ -110,7 +110,7 @@ def test_no_attack_beats_the_proof(name: str, eps: float, turning: bool) -> None
         algorithm,
         rounds=20,
         m=50,
-        runs=20_000,
+        runs=50_000,
         key=jax.random.key(5),
         delta=DELTA,
         confidence=1 - ERROR / (4 * len(PRIVATE)),

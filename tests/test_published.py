@@ -33,7 +33,7 @@ def a9a(data_dir: Path) -> Problem:
     data, c = jaxfl.data.scale_spectral(jaxfl.data.drop_trailing(data, 10))
     assert math.isclose(c, 1.3485619931, rel_tol=1e-9)
     model = jaxfl.models.logistic(124, regularizer=jaxfl.models.nonconvex(0.2))
-    x0 = np.random.RandomState(0).randn(124) / 5  # noqa: NPY002
+    x0 = np.random.RandomState(0).randn(124) / 5
     return jaxfl.make_problem(model, jaxfl.data.split(data, 10, "by_label"), x0=x0)
 
 

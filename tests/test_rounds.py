@@ -1,4 +1,4 @@
-"""The round body: every way through it computes the same thing, and its noise has the stated law."""
+"""The round body: every way through it computes the same, and its noise has the stated law."""
 
 import jax
 import jax.numpy as jnp
@@ -175,7 +175,7 @@ def test_the_regularizer_is_not_clipped(key: jax.Array) -> None:
 
 
 def test_batch_clipping_is_another_thing_and_says_so(key: jax.Array) -> None:
-    """The whole estimate, regularizer included, has norm at most G; examples alone are not clipped."""
+    """The whole estimate, regularizer included, has norm at most G; examples are not clipped."""
     problem, G = a_problem(0.5), 0.05
     algorithm = jaxfl.algorithm("ldp_gd", clip="batch")
     run = jaxfl.simulate(algorithm, problem, key, 1, lr=1.0, clip=G, sigma=0.0)

@@ -106,7 +106,8 @@ def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
         import jax, jaxfl
         from rows import a_problem
         jaxfl.simulate("soteriafl_sgd", a_problem(), jax.random.key(0), 100_000, eval_every=50,
-            checkpoint={str(file)!r}, checkpoint_every=20, lr=0.1, clip=2.0, sigma=0.01, k=3, batch=4)
+            checkpoint={str(file)!r}, checkpoint_every=20,
+            lr=0.1, clip=2.0, sigma=0.01, k=3, batch=4)
     """)
     env = {**os.environ, "JAX_PLATFORMS": "cpu"}
     process = subprocess.Popen([sys.executable, "-c", code], env=env)
@@ -195,11 +196,11 @@ def test_totals_are_exact_beyond_32_bits() -> None:
 
 
 def test_a_users_own_metrics(key: jax.Array) -> None:
-    metrics = {"norm": lambda problem, x: jnp.linalg.norm(x), "x": lambda problem, x: x}
+    metrics = {"norm": lambda problem, x: jnp.linalg.norm(x), "point": lambda problem, x: x}
     run = jaxfl.simulate("cdp_sgd", a_problem(), key, 4, metrics=metrics, **NUMBERS)
-    assert run.metrics["x"].shape == (5, 8)
-    np.testing.assert_allclose(run.metrics["norm"], np.linalg.norm(run.metrics["x"], axis=1), 1e-6)
-    np.testing.assert_array_equal(run.metrics["x"][-1], run.x)
+    assert run.metrics["point"].shape == (5, 8)
+    np.testing.assert_allclose(run.metrics["norm"], np.linalg.norm(run.metrics["point"], axis=1), 1e-6)
+    np.testing.assert_array_equal(run.metrics["point"][-1], run.x)
 
 
 def test_divergence_is_said(key: jax.Array) -> None:
@@ -239,6 +240,10 @@ MISTAKES = [
     (dict(resume="missing.npz", sigma=None, lr=None, clip=None, k=None, batch=None), "missing.npz"),
     (dict(algorithm="cdp_sdg"), "did you mean 'cdp_sgd'"),
     (dict(key=0), "jax.random.key"),
+    (dict(lr=float("inf")), "lr = inf"),
+    (dict(metrics={"loss": lambda problem, x: x[0]}), "'loss'"),
+    (dict(metrics={"a b": lambda problem, x: x[0]}), "'a b'"),
+    (dict(noise="none"), "noise = 'none'"),
 ]
 
 
@@ -252,3 +257,31 @@ def test_mistakes_get_one_sentence(change: dict, words: str, key: jax.Array) -> 
     assert words in text
     assert "\n" not in text
     assert text.endswith((".", "?"))
+
+
+def test_what_is_said_of_privacy(key: jax.Array) -> None:
+    """Calibrated: proven is what was asked for. By the paper: flagged. Without bound: infinity."""
+    problem = a_problem()
+    asked = {"eps": 2.0, "delta": 1e-3, "batch": 4, "k": 3, "lr": 0.1}
+    run = jaxfl.simulate("soteriafl_sgd", problem, key, 20, **asked)
+    said = run.privacy()
+    assert said.proven <= 2.0
+    assert said.proven == pytest.approx(2.0, rel=1e-3)
+    assert run.sources["sigma"].startswith("calibrated")
+    small = {**asked, "eps": 9.0, "batch": 1}
+    paper = jaxfl.simulate("soteriafl_sgd", problem, key, 20, noise="paper", **small)
+    said = paper.privacy()
+    assert said.claimed == pytest.approx(9.0)
+    assert said.flag
+    assert said.proven > 9.0
+    longer = run.extend(40).privacy()
+    assert longer.proven > 2.0
+    batch = jaxfl.algorithm("soteriafl_sgd", clip="batch")
+    assert np.isinf(
+        jaxfl.simulate(batch, problem, key, 2, sigma=1.0, k=3, batch=4).privacy().proven
+    )
+    with pytest.raises(jaxfl.InputError, match="noise='paper'"):
+        jaxfl.simulate(batch, problem, key, 2, **asked)
+    silent = jaxfl.simulate("ldp_gd", problem, key, 2, sigma=0.0, lr=0.1)
+    assert np.isinf(silent.privacy().proven)
+    assert np.isinf(jaxfl.simulate("fedsgd", problem, key, 2, batch=4).privacy().proven)

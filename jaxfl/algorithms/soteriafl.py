@@ -57,7 +57,9 @@ __all__ = [
 
 PAPER = "SoteriaFL, NeurIPS 2022"
 NUMBERS = (
-    Param("smoothness", "smoothness L of every example's loss, where the model does not know it"),
+    Param(
+        "smoothness", "smoothness L of every example's loss, instead of the model's", open_low=True
+    ),
     Param("gap", "f(x0) - f*, which CDP-SGD's step size asks for", open_low=True),
 )
 PRIVACY = (
@@ -179,7 +181,13 @@ _everyone = functools.cache(sampling.everyone)
 
 
 def _whole(parts: Parts) -> Parts:
-    return {**parts, "sampler": _full()}
+    sampler = parts.get("sampler", _full())
+    if sampler.name != "full":
+        raise InputError(
+            f"sampler = {sampler.name!r} does not apply to a full-gradient algorithm: take its _sgd "
+            "variant."
+        )
+    return {**parts, "sampler": sampler}
 
 
 def _plain(parts: Parts) -> Parts:
@@ -239,7 +247,9 @@ def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts
         )
     default("clip", 1.0, "default")
     for name, value in body.compressor.resolve(given, facts.d).items():
-        default(name, value, "default")
+        default(name, value, "from omega" if "omega" in given else "default")
+    for param in body.participation.params:
+        default(param.name, max(1, facts.n // 10), "default: a tenth of the clients")
     v["omega"] = body.compressor.omega(facts.d, v)
     why["omega"] = "achieved"
     default("eps", 5.0, "default")
@@ -280,6 +290,8 @@ def _claim(body: Federated, v: Mapping[str, Any], facts: Facts) -> Any:
     """What the paper's formula says of this noise, and whether its conditions hold."""
     from jaxfl.privacy import formulas
 
+    if v["sigma"] == 0:
+        return None
     return formulas.compressed_gd(
         v["noise_constant"],
         v["clip"],

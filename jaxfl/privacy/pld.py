@@ -26,6 +26,7 @@ __all__ = ["Curve", "Part", "compose"]
 _PRECISION = 1.2e-4  # of eps, that the grid may cost
 _SHARE = 1e-7  # of delta, given away to each truncation
 _VISIBLE = 1e-8  # a delta from here on needs no tilt
+_NOISE = 1e-12  # rounding errors of all grid points together
 _MOST = 2**21  # grid points
 
 
@@ -97,9 +98,7 @@ def compose(
         level = found if found > 1e-5 * level else 1e-6 * level
 
 
-def _compose(
-    parts: Sequence[Part], delta: float, reverse: bool, eps: float | None = None
-) -> Curve:
+def _compose(parts: Sequence[Part], delta: float, reverse: bool, eps: float | None = None) -> Curve:
     """The curve for delta, by way of about this eps where it is known."""
     parts = [part for part in parts if part.count > 0 and part.profile.reach > 0]
     if not parts:
@@ -136,7 +135,7 @@ def _compose(
         allowed = _PRECISION * answer if asked is None else 10 * _PRECISION / max(decay, 1e-9)
         spread = sum(c * g.variance for c, g in zip(counts, made, strict=True))
         ratio = moved / max(allowed, 0.05 * _PRECISION * math.sqrt(spread))
-        noise = window.psi - window.theta * answer + math.log(1e-16)
+        noise = window.psi - window.theta * answer + math.log(_NOISE)
         muddy = window.theta > 0 and noise > math.log(1e-5 * delta)
         if ratio <= 1 and not (muddy and eps != answer):
             return curve
@@ -194,12 +193,14 @@ def _window(
     theta = _tilt(moments, width, delta, eps, lost)
     psi, centre = moments(theta)
     high = low = centre
-    for _ in range(3 if theta > 0 else 1):
+    for _ in range(40):
         # what leaves the window above comes back below, where removing the tilt enlarges it
-        high = _upper(moments, theta, width, lost - theta * (high - low))
+        before, high = high, _upper(moments, theta, width, lost - theta * (high - low))
         low = _lower(moments, theta, width, min(0.0, lost - psi + theta * high))
         if theta > 0:  # what is wrapped from below shrinks: keep no more than eps >= 0 needs
             low = min(low, 0.0)
+        if theta == 0 or abs(high - before) < 0.01 * (high - low):
+            break
     first = math.floor(min(low, centre - h) / h)
     size = fft.next_fast_len(max(8, math.ceil(high / h) - first + 1), real=True)
     return _Window(theta, psi, first, size, math.exp(lost))
@@ -248,23 +249,22 @@ def _discounted(p: Floats, h: float) -> Floats:
     return out
 
 
-def _tilt(
-    moments: _Moments, width: float, delta: float, eps: float | None, lost: float
-) -> float:
-    """theta whose tilted law is centred on eps, or where Chernoff's bound falls to delta.
+def _tilt(moments: _Moments, width: float, delta: float, eps: float | None, lost: float) -> float:
+    """The least theta whose law has delta within sight of the rounding errors of the FFT.
 
-    Zero unless delta is so small that the rounding errors of the FFT could be seen, and never so
+    Where eps is not known, one whose law is centred where Chernoff's bound falls to delta.  Never so
     large that the law is carried beyond what the window has to hold.
     """
     if delta >= _VISIBLE:
         return 0.0
     top = _upper(moments, 0.0, width, lost)
+    quiet = math.log(1e-5 * delta / _NOISE)
 
     def enough(theta: float) -> bool:
         psi, centre = moments(theta)
-        if centre > top:
-            return True
-        return centre >= eps if eps is not None else psi - theta * centre < math.log(delta)
+        if eps is None:
+            return centre > top or psi - theta * centre < math.log(delta)
+        return centre > min(top, eps) or psi - theta * eps < quiet
 
     if enough(0.0):
         return 0.0
@@ -275,15 +275,13 @@ def _tilt(
         middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     # few and large losses: the centre jumps, and the law has two modes just before it does
-    return low if moments(high)[1] <= top else 0.8 * low
+    return high if moments(high)[1] <= top else 0.8 * low
 
 
 def _upper(moments: _Moments, theta: float, width: float, log_lost: float) -> float:
     """A loss exceeded with probability below e^log_lost: the best of Chernoff's bounds."""
     low = max(1.01 * theta, min(1e-3 / width, 1e-2))
-    return _least(
-        lambda s: (moments(s)[0] - log_lost) / s, low, 10 * low + max(1e3 / width, 1e3)
-    )
+    return _least(lambda s: (moments(s)[0] - log_lost) / s, low, 10 * low + max(1e3 / width, 1e3))
 
 
 def _lower(moments: _Moments, theta: float, width: float, log_lost: float) -> float:
