@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.batching import rarely
-from jaxfl.clipping import clip_factor
+from jaxfl.clipping import evaluate
 from jaxfl.errors import InputError
 from jaxfl.metrics import full_gradient
 from jaxfl.types import (
@@ -146,12 +146,10 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         live = jnp.arange(m)[None] < problem.count[:, None]
         weight = live / problem.count[:, None].astype(x.dtype)
 
-        def one(batch: PyTree, weight: Array) -> tuple[PyTree, Array]:
-            factors = kernel.factors(x, batch)
-            table = kernel.scale(clip_factor(kernel.inner(factors, factors, batch), G), factors)
-            return table, kernel.contract(weight, table, batch)
-
-        table, h = jax.lax.map(lambda args: one(*args), (problem.train, weight))
+        term = Term(1.0, (x,), (1.0,), G)
+        h, table = jax.lax.map(
+            lambda rows: evaluate(kernel, (term,), *rows), (weight, problem.train)
+        )
         return (), (table, h), jnp.sum(problem.count)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:

@@ -25,9 +25,9 @@ from typing import NamedTuple
 from jaxfl.errors import InputError
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
 from jaxfl.privacy.gaussian import check_delta, check_eps, gdp_delta, gdp_eps
-from jaxfl.privacy.mixtures import Chain
+from jaxfl.privacy.mixtures import Chain, coins_delta, coins_eps
 from jaxfl.privacy.pld import Part, compose
-from jaxfl.privacy.profiles import Gaussian, theorem_k
+from jaxfl.privacy.profiles import Gaussian, Shown, theorem_k
 from jaxfl.privacy.releases import METHODS, Release, releases, snapshot
 
 __all__ = ["METHODS", "Guarantee", "delta", "epsilon"]
@@ -155,6 +155,16 @@ def _composed(made: list[Release]) -> Bound:
             lambda delta: float(gdp_eps(mu, delta)),
             lambda eps: float(gdp_delta(mu, eps)),
             f"{names}: GDP, closed form",
+            status,
+        )
+    first = parts[0].profile
+    if len(parts) == 1 and isinstance(first, Shown) and len(first.w) == 2:
+        (undrawn, drawn), T = first.mu, parts[0].count
+        coins = first.w[1], drawn, undrawn, T
+        return Bound(
+            lambda delta: coins_eps(*coins, delta),
+            lambda eps: coins_delta(*coins, eps),
+            f"{names}: mean of GDP over coins",
             status,
         )
     sides = (False,) if all(part.profile.symmetric for part in parts) else (False, True)

@@ -22,8 +22,7 @@ from jaxfl.privacy.gaussian import (
     zcdp_eps,
 )
 from jaxfl.privacy.kinds_base import scheme
-from jaxfl.privacy.pld import Part, compose
-from jaxfl.privacy.profiles import Shown
+from jaxfl.privacy.mixtures import coins_eps
 
 __all__ = ["CALCULATORS", "hidden_state_violation", "local_steps_counterexample"]
 
@@ -63,12 +62,12 @@ def _zcdp(rho: float, delta: float) -> dict[str, Any]:
 
 def _mask(p: float, mu_per_round: float, rounds: int, delta: float) -> dict[str, Any]:
     """A public random mask that keeps each coordinate with probability p."""
-    one = compose([Part(Shown((1 - p, p), (0.0, mu_per_round)), rounds)], delta=check_delta(delta))
+    check_delta(delta)
     return {
         "eps": rdp_eps(mask_rdp(p, mu_per_round, rounds), delta)[0],
         "eps_unmasked": float(gdp_eps(mu_per_round * math.sqrt(rounds), delta)),
         "eps_p_scaled_claim": formulas.sdm(p, mu_per_round, rounds, delta).eps,
-        "eps_single_coordinate": float(one.eps(delta)),
+        "eps_single_coordinate": coins_eps(p, mu_per_round, 0.0, rounds, delta),
         "delta": delta,
         "method": "RDP, public mask, all sensitivity in one coordinate",
         "status": "D",

@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxfl.privacy.gaussian import Floats, gdp_delta, gdp_eps
-from jaxfl.privacy.pld import Curve, Part, compose
+from jaxfl.privacy.gaussian import Floats, bisect, gdp_delta, gdp_eps
+from jaxfl.privacy.pld import TINY, Curve, Part, compose
 from jaxfl.privacy.profiles import Split
 
-__all__ = ["Chain", "root"]
+__all__ = ["Chain", "coins_delta", "coins_eps", "root"]
 
 
 # Shares of delta for steps 1 and 3: a good choice where the batch is small, and where it is large.
@@ -105,6 +105,36 @@ def _shared(there: Curve, back: Curve, mu: float, delta: float, fixed: bool) -> 
     return float(total(np.array(at[0]), np.array(at[1]), exact))
 
 
+def coins_delta(q: float, drawn: float, undrawn: float, rounds: int, eps: float) -> float:
+    """``E_K delta_GDP(eps; sqrt(K drawn^2 + (T - K) undrawn^2))``, K ~ Bin(T, q)."""
+    from scipy.stats import binom
+
+    middle, spread = rounds * q, math.sqrt(rounds * q * (1 - q))
+    low = max(0, math.floor(middle - 12 * spread - 40))
+    high = min(rounds, math.ceil(middle + 12 * spread + 40))
+    K = np.arange(low, high + 1)
+    mu = np.sqrt(K * drawn**2 + (rounds - K) * undrawn**2)
+    outside = float(binom.cdf(low - 1, rounds, q) + binom.sf(high, rounds, q))
+    return min(1.0, float(binom.pmf(K, rounds, q) @ gdp_delta(mu, eps)) + outside)
+
+
+def coins_eps(q: float, drawn: float, undrawn: float, rounds: int, delta: float) -> float:
+    """The inverse of :func:`coins_delta`, from above."""
+    top = np.asarray(gdp_eps(max(drawn, undrawn) * math.sqrt(rounds), delta))
+    if coins_delta(q, drawn, undrawn, rounds, 0.0) <= delta:
+        return 0.0
+    if not top < math.inf:
+        return math.inf
+    return float(
+        bisect(
+            lambda e: coins_delta(q, drawn, undrawn, rounds, float(e)) <= delta,
+            np.zeros(()),
+            top * (1 + 1e-9) + 1e-12,
+            50,
+        )
+    )
+
+
 def root(eps_of: Callable[[float], float], eps: float) -> float:
     """The delta at which a decreasing ``eps_of(delta)`` meets eps, from above, to 1e-3 relative."""
     from scipy.optimize import brentq
@@ -117,7 +147,7 @@ def root(eps_of: Callable[[float], float], eps: float) -> float:
         return 1.0
     while gap(low) <= 0:
         high, low, step = low, low - step, 2 * step
-        if low < -600:
+        if high < math.log(TINY):
             return math.exp(high)
     at = float(brentq(gap, low, high, xtol=2e-4))
     while gap(at) > 0:

@@ -21,7 +21,9 @@ from jaxfl.privacy.gaussian import Floats
 from jaxfl.privacy.grids import Grid, grid, reach
 from jaxfl.privacy.profiles import Profile
 
-__all__ = ["Curve", "Part", "compose"]
+__all__ = ["TINY", "Curve", "Part", "compose"]
+
+TINY = 1e-30  # a smaller delta is only known to be below about that
 
 _PRECISION = 1.2e-4  # of eps, that the grid may cost
 _SHARE = 1e-7  # of delta, given away to each truncation
@@ -93,9 +95,9 @@ def compose(
     while True:
         curve = _compose(parts, level, reverse, eps)
         found = float(curve.delta(eps))
-        if found >= 1e-2 * level or level < 1e-100:
+        if found >= 1e-2 * level or level <= TINY:
             return curve
-        level = found if found > 1e-5 * level else 1e-6 * level
+        level = max(TINY, found if found > 1e-5 * level else 1e-6 * level)
 
 
 def _compose(parts: Sequence[Part], delta: float, reverse: bool, eps: float | None = None) -> Curve:
