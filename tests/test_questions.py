@@ -52,6 +52,9 @@ def test_account_flags_a_claim_that_does_not_hold(capsys: pytest.CaptureFixture[
         ("calibrate cdp_gd --samples 10 --rounds 3 --clip 1 --eps 0 --delta 1e-3", "eps"),
         ("calibrate cdp_gd --samples 10 --rounds 3 --clip 1 --delta 1e-3", "eps"),
         ("calibrate cdp_sgd --samples 10 --batch 11 --rounds 3 --clip 1 --eps 1 --delta .1", "11"),
+        ("audit ldp_sdg --rounds 3", "ldp_sgd"),
+        ("audit ldp_gd --rounds 3 --runs 3", "runs = 3"),
+        ("audit ldp_gd --rounds 3 --batsh 3", "batsh"),
         ("calibrate cdp_gd --sampels 10 --rounds 3 --clip 1 --eps 1 --delta 1e-3", "sampels"),
     ],
 )
@@ -62,7 +65,19 @@ def test_mistakes(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> 
     assert words in said
 
 
+def test_audit_exposes_batch_clipping(capsys: pytest.CaptureFixture[str]) -> None:
+    found = ask(
+        capsys,
+        "audit ldp_sgd --samples 1000 --rounds 20 --runs 200 --batch 100 --clip-mode batch "
+        "--noise paper --eps 1",
+    )
+    assert found["claimed"] == pytest.approx(1)
+    assert found["lower"] > 1
+    assert found["exposed"] is True
+    assert found["proven"] == "inf"
+
+
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("account", "calibrate"):
+    for command in ("account", "calibrate", "audit"):
         assert main([command, "--help"]) == 0
-        assert "soteriafl_sgd" in capsys.readouterr().out
+        assert "--rounds" in capsys.readouterr().out

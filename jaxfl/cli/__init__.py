@@ -1,4 +1,4 @@
-"""The command line: `jaxfl run`, `jaxfl list`, `jaxfl account` and `jaxfl calibrate`.
+"""The command line: `jaxfl run`, `jaxfl list`, `jaxfl account`, `calibrate` and `audit`.
 
 `argparse` rather than a library of typed functions, because most options come from the
 algorithms' own records of hyper-parameters.
@@ -26,6 +26,7 @@ Private, compressed federated optimization, simulated.
                                                compressors, samplers, participations
   jaxfl account KIND --sigma S --delta D ...   what noise proves, beside what the paper claims
   jaxfl calibrate KIND --eps E --delta D ...   the least noise for (eps, delta)
+  jaxfl audit ALGORITHM [--runs R] ...         a lower bound on eps, by attack
   jaxfl --version
 """
 
@@ -69,12 +70,12 @@ def _dispatch(words: list[str]) -> None:
         from jaxfl.cli.work import run
 
         run(*parse_run(rest))
-    elif command in ("account", "calibrate"):
+    elif command in ("account", "calibrate", "audit"):
         from jaxfl.cli.questions import run_question
 
         run_question(command, rest)
     else:
         kind = "option" if command.startswith("-") else "command"
         raise InputError(
-            f"There is no {kind} {command!r}: the commands are run, list, account and calibrate."
+            f"There is no {kind} {command!r}: the commands are run, list, account, calibrate, audit."
         )

@@ -20,6 +20,18 @@ What the noise proves: eps at delta, or delta at eps; beside it what the paper's
   jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \\
         --sigma 0.01 --delta 1e-3
 """,
+    "audit": """\
+usage: jaxfl audit ALGORITHM [--samples M] [--rounds T] [--runs R] [--NUMBER VALUE ...] [--json]
+
+A lower bound on eps by attack: R runs in each of two worlds that differ in one record, told apart
+by what the server sees.  --sampler, --compressor and --clip-mode exchange parts, --noise paper takes
+the paper's noise, --claimed E sets a claim to refute, --confidence, --seed, --delta; the others are the
+algorithm's own numbers.
+
+  jaxfl audit ldp_sgd --samples 1000 --rounds 100 --runs 10000 --batch 50 --eps 5
+  jaxfl audit ldp_sgd --samples 1000 --rounds 20 --runs 4000 --batch 100 --clip-mode batch \\
+        --noise paper --eps 5
+""",
     "calibrate": """\
 usage: jaxfl calibrate KIND --eps E --delta D [--NUMBER VALUE ...] [--json]
 
@@ -37,15 +49,19 @@ def run_question(command: str, words: Sequence[str]) -> None:
 
     if not words or "-h" in words or "--help" in words:
         print(HELP[command])
+        if command == "audit":
+            return
         print("KIND is one of:", ", ".join(sorted(privacy.KINDS)))
         print("Their numbers and letters: python -c 'help(\"jaxfl.privacy.mapping\")'")
         return
     kind = words[0]
     if kind.startswith("-"):
-        raise InputError(f"jaxfl {command} begins with a KIND, not with {kind}.")
+        raise InputError(
+            f"jaxfl {command} begins with a {HELP[command].split()[3]}, not with {kind}."
+        )
     options = _pairs(words[1:])
     as_json = options.pop("json", False)
-    ask = privacy.account if command == "account" else privacy.calibrate
+    ask = {"account": privacy.account, "calibrate": privacy.calibrate, "audit": _audit}[command]
     answer = ask(kind, **options)
     if as_json:
         print(json.dumps({name: _plain(value) for name, value in answer.items()}))
@@ -53,6 +69,38 @@ def run_question(command: str, words: Sequence[str]) -> None:
     width = max(map(len, answer))
     for name, value in answer.items():
         print(f"{name:{width}}  {_shown(value)}")
+
+
+def _audit(
+    name: str,
+    *,
+    samples: int = 1000,
+    rounds: int = 100,
+    runs: int = 10_000,
+    seed: int = 0,
+    clip_mode: str = "example",
+    sampler: str | None = None,
+    compressor: str | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    import jax
+
+    import jaxfl
+    from jaxfl.privacy.audit import audit
+
+    parts: dict[str, Any] = {"clip": clip_mode}
+    if sampler is not None:
+        parts["sampler"] = jaxfl.sampling.sampler(sampler)
+    if compressor is not None:
+        parts["compressor"] = jaxfl.compressors.compressor(compressor)
+    for given in (samples, seed):
+        if not isinstance(given, int):
+            raise InputError(f"{given!r} has to be a whole number.")
+    algorithm = jaxfl.algorithm(name, **parts)
+    found = audit(
+        algorithm, rounds=rounds, key=jax.random.key(seed), m=samples, runs=runs, **options
+    )
+    return {**found._asdict(), "refuted": found.refuted, "exposed": found.exposed}
 
 
 def _pairs(words: Sequence[str]) -> dict[str, Any]:

@@ -30,9 +30,10 @@ from jaxfl.privacy.pld import Part, compose
 from jaxfl.privacy.profiles import Gaussian, Shown, theorem_k
 from jaxfl.privacy.releases import METHODS, Release, releases, snapshot
 
-__all__ = ["METHODS", "Guarantee", "delta", "epsilon"]
+__all__ = ["METHODS", "Guarantee", "closed_form", "delta", "epsilon"]
 
 
+_GDP = "GDP, closed form"
 _NESTED = "Phases inside a Sequence have no accountant: give each phase the whole sequence instead."
 
 
@@ -62,6 +63,12 @@ def epsilon(event: AnyEvent, delta: float, method: str | None = None) -> Guarant
 def delta(event: AnyEvent, eps: float, method: str | None = None) -> Guarantee:
     """The proven delta at this eps."""
     return _delta(event, check_eps(eps), _known(method))
+
+
+def closed_form(event: AnyEvent, method: str | None = None) -> bool:
+    """Whether all there is to the event is one mu, inversely proportional to its noise."""
+    bounds = [] if isinstance(event, Phases) else _bounds(event, method)
+    return len(bounds) == 1 and bounds[0].method.endswith(_GDP)
 
 
 def _known(method: str | None) -> str | None:
@@ -154,7 +161,7 @@ def _composed(made: list[Release]) -> Bound:
         return Bound(
             lambda delta: float(gdp_eps(mu, delta)),
             lambda eps: float(gdp_delta(mu, eps)),
-            f"{names}: GDP, closed form",
+            f"{names}: {_GDP}",
             status,
         )
     first = parts[0].profile

@@ -44,8 +44,8 @@ class AuditResult(NamedTuple):
     """Lower bounds on eps at ``delta``, and what they are compared with.
 
     ``plain`` assumes nothing; ``curve`` asks which noise the event's own trade-off curve allows
-    (None where no event says).  ``lower`` is ``curve`` where there is one, else ``plain``; each
-    holds with the stated confidence by itself.
+    (None where no event says).  ``lower`` is the one that was larger on the half of the runs that
+    chooses; each holds with the stated confidence by itself.
     """
 
     algorithm: str
@@ -130,28 +130,33 @@ def audit(
     P, Q = _attack(setup, int(rounds), int(runs), key, canary, turning, chunk)
     half = runs // 2
     train, test = (P[:half], Q[:half]), (P[half:], Q[half:])
-    n = runs - half
     # strict, so that the luckiest of many rules is not taken for the best one
     strict = 1 - 1e-2 * (1 - confidence), 1 - 1e-4 * (1 - confidence)
     plain_rule = choose(*train, lambda a, b: plain_eps(*limits(a, b, half, strict[0]), delta))
     curves = family(setup.event)
     score = separation if curves is None else curves.score
     curve_rule = choose(*train, lambda a, b: score(*limits(a, b, half, strict[1])))
-    plain = float(plain_eps(*limits(*plain_rule.counts(*test), n, confidence), delta))
-    curve = None
-    if curves is not None:
-        p, f = limits(*curve_rule.counts(*test), n, confidence)
-        curve = curves.eps(float(p), float(f), delta)
+
+    def plainly(P: Floats, Q: Floats) -> float:
+        rates = limits(*plain_rule.counts(P, Q), P.shape[0], confidence)
+        return float(plain_eps(*rates, delta))
+
+    def by_curve(P: Floats, Q: Floats) -> float | None:
+        p, f = limits(*curve_rule.counts(P, Q), P.shape[0], confidence)
+        return None if curves is None else curves.eps(float(p), float(f), delta)
+
+    plain, curve, guess = plainly(*test), by_curve(*test), by_curve(*train)
+    through_curve = curve is not None and guess is not None and guess >= plainly(*train)
 
     proven, method, status = math.inf, "the algorithm has no event", ""
     if setup.event is not None:
         proven, _, method, status = epsilon(setup.event, delta)
     if claimed is None:
         claimed = _claimed(setup)
-    rule = plain_rule if curve is None else curve_rule
+    rule = curve_rule if through_curve else plain_rule
     return AuditResult(
         algorithm=algorithm.name,
-        lower=plain if curve is None else curve,
+        lower=curve if through_curve and curve is not None else plain,
         proven=proven,
         claimed=claimed,
         delta=delta,

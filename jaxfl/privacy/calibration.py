@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from jaxfl.errors import InputError
-from jaxfl.privacy.accountants import Guarantee, epsilon
+from jaxfl.privacy.accountants import Guarantee, closed_form, epsilon
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence, scaled, sigmas
 from jaxfl.privacy.gaussian import check_delta, gdp_mu
 
@@ -86,11 +86,13 @@ def _log_sigma(event: AnyEvent, eps: float, delta: float, method: str | None) ->
     def answer(log_s: float) -> Guarantee:
         return epsilon(scaled(event, math.exp(log_s)), delta, method)
 
-    first = epsilon(event, delta, method)
-    if first.method.endswith("GDP, closed form") and first.eps < math.inf:
+    if closed_form(event, method):
         # mu is inversely proportional to sigma; its value at sigma = 1 follows from any eps
         return _gdp_scale(answer, eps, delta)
-    return _search(lambda x: answer(x).eps, eps, _guess(event, eps, delta))
+    guess = _guess(event, eps, delta)
+    if not answer(guess).status:
+        raise InputError(f"No noise can be calibrated for this event: {answer(guess).method}.")
+    return _search(lambda x: answer(x).eps, eps, guess)
 
 
 def _gdp_scale(answer: Callable[[float], Guarantee], eps: float, delta: float) -> float:
@@ -102,8 +104,9 @@ def _gdp_scale(answer: Callable[[float], Guarantee], eps: float, delta: float) -
             break
         x += 1.0 if now >= 100 else -0.5
     x += math.log(gdp_mu(max(answer(x).eps, 1e-300), delta) / gdp_mu(eps, delta))
+    step = 1e-13
     while answer(x).eps > eps:
-        x += 1e-13 * max(1.0, abs(x))
+        x, step = x + step, 2 * step
     return x
 
 
@@ -134,7 +137,7 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
 
     x, low, high = guess, -math.inf, math.inf
     f, f_low, f_high = gap(x), math.nan, math.nan
-    slope = -1.2
+    slope = -1.8
     for _ in range(200):
         if -SLACK / 2 <= f <= SLACK / 2 and eps_at(x) <= eps:
             return x
@@ -194,7 +197,11 @@ def rounds_for(event: Event, eps: float, delta: float, method: str | None = None
 
 
 def batch_for(event: Event, eps: float, delta: float, method: str | None = None) -> int:
-    """The least whole batch with proven eps <= ``eps`` at the event's noise."""
+    """The least whole batch with proven eps <= ``eps`` at the event's noise.
+
+    With replacement the bound need not fall as b grows: there it is a batch that serves while one
+    less does not.
+    """
     m = event.sampling.m
 
     def fits(b: int) -> bool:
@@ -203,12 +210,15 @@ def batch_for(event: Event, eps: float, delta: float, method: str | None = None)
 
     if event.sampling.scheme == "full":
         raise InputError("sampling = 'full' has no batch to choose: use 'poisson'.")
-    if not fits(m):
+    high = m
+    while not fits(high) and high > 1 and event.sampling.scheme == "with_replacement":
+        high //= 2
+    if not fits(high):
         raise InputError(
             f"sigma = {event.sigma:g} does not reach eps = {eps:g} even with all {m} records in "
             "every batch: add noise or take fewer rounds."
         )
-    low, high = 0, m
+    low = 0
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)

@@ -53,16 +53,19 @@ def between(w: tuple[float, ...], a: tuple[float, ...], x: Floats, y: Floats) ->
 
 
 def invert(
-    loss: Callable[[Floats], tuple[Floats, Floats]], targets: Floats, start: float | None = None
+    loss: Callable[[Floats], tuple[Floats, Floats]],
+    targets: Floats,
+    start: float | None = None,
+    floor: float = -64.0,
 ) -> Floats:
     """x with ``loss(x) = target`` for increasing targets and a loss increasing from ``start`` on.
 
-    Newton steps kept inside a bracket from a table.  A target below the infimum gives an x so low
-    that nothing lies beneath it.
+    Newton steps kept inside a bracket from a table.  A target that is not reached above ``floor``
+    gives about that.
     """
     low = -1.0 if start is None else start
-    while start is None and loss(np.array([low]))[0][0] > targets[0] and low > -1e6:
-        low *= 2
+    while start is None and loss(np.array([low]))[0][0] > targets[0] and low > floor:
+        low = max(2 * low, floor)
     high = max(low, 0.0) + 1.0
     while loss(np.array([high]))[0][0] < targets[-1] and high < 1e9:
         high += max(1.0, high)
@@ -78,7 +81,8 @@ def invert(
         value, slope = loss(x)
         below = value < targets
         left, right = np.where(below, x, left), np.where(below, right, x)
-        step = np.divide(targets - value, slope, out=np.full_like(x, np.inf), where=slope > 0)
+        with np.errstate(over="ignore"):
+            step = np.divide(targets - value, slope, out=np.full_like(x, np.inf), where=slope > 0)
         wild = (np.abs(step) > close) & ~((x + step > left) & (x + step < right))
         step = np.where(wild, (left + right) / 2 - x, step)
         x = x + step

@@ -51,11 +51,11 @@ class Chain(NamedTuple):
     def eps(self, delta: float) -> float:
         """The best eps over how delta is shared out."""
         part = [Part(Split(self.q, self.V), self.rounds)]
-        there = compose(part, delta=delta / 3)
-        eps = float(gdp_eps(self.mu, delta / 3)) + float(there.eps(delta / 3))
-        back = compose(
-            part, delta=max(delta / 3 * math.exp(-min(eps, 500.0)), 1e-290), reverse=True
-        )
+        middle = float(gdp_eps(self.mu, delta / 3))
+        there = compose(part, delta=delta / 3, scale=middle)
+        eps = middle + float(there.eps(delta / 3))
+        left = max(delta / 3 * math.exp(-min(eps, 500.0)), 1e-290)
+        back = compose(part, delta=left, reverse=True, scale=eps)
         return _shared(there, back, self.mu, delta, self.fixed)
 
     def delta(self, eps: float) -> float:

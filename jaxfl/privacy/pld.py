@@ -82,13 +82,15 @@ def compose(
     delta: float | None = None,
     eps: float | None = None,
     reverse: bool = False,
+    scale: float = 0.0,
 ) -> Curve:
     """The curve of all parts together, most precise around the given delta or eps.
 
-    ``reverse`` exchanges the roles of the two data sets.
+    ``reverse`` exchanges the roles of the two data sets.  ``scale``: an eps beside which this one's
+    error may be small, where it is only a part of what is asked.
     """
     if delta is not None:
-        return _compose(parts, delta, reverse)
+        return _compose(parts, delta, reverse, scale=scale)
     if eps is None:
         raise InputError("eps = None, delta = None: give one of them to compose for.")
     level = 1e-6
@@ -100,7 +102,13 @@ def compose(
         level = max(TINY, found if found > 1e-5 * level else 1e-6 * level)
 
 
-def _compose(parts: Sequence[Part], delta: float, reverse: bool, eps: float | None = None) -> Curve:
+def _compose(
+    parts: Sequence[Part],
+    delta: float,
+    reverse: bool,
+    eps: float | None = None,
+    scale: float = 0.0,
+) -> Curve:
     """The curve for delta, by way of about this eps where it is known."""
     parts = [part for part in parts if part.count > 0 and part.profile.reach > 0]
     if not parts:
@@ -134,7 +142,7 @@ def _compose(parts: Sequence[Part], delta: float, reverse: bool, eps: float | No
         decay = curve.decay(answer)
         excess = sum(c * g.inflation for c, g in zip(counts, made, strict=True)) / 3
         moved = (decay + 1) * excess / 2
-        allowed = _PRECISION * answer if asked is None else 10 * _PRECISION / max(decay, 1e-9)
+        allowed = _PRECISION * max(answer, scale) if asked is None else 10 * _PRECISION / max(decay, 1e-9)
         spread = sum(c * g.variance for c, g in zip(counts, made, strict=True))
         ratio = moved / max(allowed, 0.05 * _PRECISION * math.sqrt(spread))
         noise = window.psi - window.theta * answer + math.log(_NOISE)

@@ -196,7 +196,7 @@ class Pair:
         forward = np.maximum(forward, 0.0)
         if self.symmetric or not backward:
             return forward, forward
-        y = invert(self.loss, -eps[::-1])[::-1]
+        y = invert(self.loss, -eps[::-1], floor=min(self.c) - 64)[::-1]
         back = above(self.v, minus(self.c), -y, 0 * eps) - above(self.w, minus(self.a), -y, eps)
         return forward, np.maximum(back, 0.0)
 

@@ -1,0 +1,345 @@
+"""Noise, rounds and batches for a wanted (eps, delta), and what the papers' formulas make of it."""
+
+import dataclasses
+import math
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxfl.errors import InputError
+from jaxfl.privacy import (
+    KINDS,
+    Event,
+    Increments,
+    LocalSteps,
+    Mean,
+    NoClaim,
+    Phases,
+    Sampling,
+    Sequence,
+    account,
+    batch_clipped,
+    batch_for,
+    calibrate,
+    epsilon,
+    formulas,
+    report,
+    rounds_for,
+    saga,
+    scaled,
+    sigma_for,
+    sigma_grid,
+    spent,
+    svrg,
+)
+
+
+def event(scheme: str = "poisson", m: int = 1000, b: float = 50, T: int = 60, **more: Any) -> Event:
+    sampling = Sampling(scheme, m, m if scheme == "full" else b)
+    return Event(sampling, more.get("estimator", Mean(1.0)), more.get("sigma", 0.06), T)
+
+
+EVENTS = {
+    "full": event("full"),
+    "poisson": event(),
+    "padded": dataclasses.replace(event(), sampling=Sampling("poisson", 1000, 50, slots=120)),
+    "without replacement": event("without_replacement"),
+    "with replacement": event("with_replacement"),
+    "shuffled": event("shuffled"),
+    "shuffled, in part": event("shuffled", T=70),
+    "single pass": event("single_pass", T=20),
+    "svrg": event(estimator=svrg(1.0)),
+    "svrg, fixed size": event("without_replacement", estimator=svrg(1.0)),
+    "saga": event(estimator=saga(1.0)),
+    "local steps": Event(Sampling("shuffled", 2400, 240), LocalSteps(1.0, 10), 1.0, 20),
+    "increments": Event(Sampling("single_pass", 500, 1), Increments(1.0, 1.0, 1.0), 1.0, 500),
+    "sequence": Sequence((event(T=30), event("full", T=5, sigma=0.03))),
+    "phases": Phases((event(T=30), event(b=100, T=5), event("full", T=5, sigma=0.03))),
+}
+
+
+@pytest.mark.parametrize("eps", [0.3, 5.0])
+@pytest.mark.parametrize("name", EVENTS)
+def test_calibrated_noise_proves_what_was_asked_from_below(name: str, eps: float) -> None:
+    asked = EVENTS[name]
+    found = sigma_for(asked, eps, 1e-5)
+    assert found.proven == epsilon(found.event, 1e-5)
+    assert 0.999 * eps <= found.proven.eps <= eps
+    assert sigma_for(scaled(asked, 7.0), eps, 1e-5) is sigma_for(asked, eps, 1e-5)  # cached
+    more = epsilon(scaled(found.event, 0.99), 1e-5).eps
+    assert more > eps  # and no less would do
+
+
+def test_a_gaussian_is_calibrated_to_rounding() -> None:
+    found = sigma_for(event("full"), 1.0, 1e-5)
+    assert found.proven.eps == pytest.approx(1.0, rel=1e-9)
+    assert found.sigma == pytest.approx(2 * math.sqrt(60) / 1000 / 0.2680511232, rel=1e-6)
+
+
+def test_parts_keep_their_proportion() -> None:
+    found = sigma_for(EVENTS["sequence"], 1.0, 1e-5)
+    first, second = found.event.events  # type: ignore[union-attr]
+    assert second.sigma == pytest.approx(0.5 * first.sigma)
+    assert found.sigma == first.sigma
+
+
+def test_phases_need_what_their_worst_part_needs() -> None:
+    parts = EVENTS["phases"].events  # type: ignore[union-attr]
+    factors = [sigma_for(part, 1.0, 1e-5).sigma / part.sigma for part in parts]
+    assert sigma_for(EVENTS["phases"], 1.0, 1e-5).sigma == pytest.approx(max(factors) * 0.06)
+
+
+@pytest.mark.parametrize("scheme", ["poisson", "without_replacement", "with_replacement", "full"])
+def test_rounds(scheme: str) -> None:
+    e = event(scheme, sigma=0.08 if scheme != "full" else 0.004)
+    T = rounds_for(e, 2.0, 1e-5)
+    assert T > 1
+    assert epsilon(dataclasses.replace(e, releases=T), 1e-5).eps <= 2.0
+    assert epsilon(dataclasses.replace(e, releases=T + 1), 1e-5).eps > 2.0
+
+
+@pytest.mark.parametrize("scheme", ["poisson", "without_replacement"])
+def test_batch(scheme: str) -> None:
+    e = event(scheme, sigma=0.08)
+    b = batch_for(e, 0.9, 1e-5)
+    proven = [
+        epsilon(dataclasses.replace(e, sampling=Sampling(scheme, 1000, x)), 1e-5).eps
+        for x in (b, b - 1)
+    ]
+    assert proven[0] <= 0.9 < proven[1]
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: sigma_for(event(), 0.0, 1e-5), "eps = 0.0"),
+        (lambda: sigma_for(event(), 1.0, 1.0), "delta = 1.0"),
+        (lambda: sigma_for(NoClaim("not noised"), 1.0, 1e-5), "not noised"),
+        (lambda: sigma_for(event(estimator=batch_clipped()), 1.0, 1e-5), "clip='batch'"),
+        (lambda: rounds_for(event(sigma=1e-3), 1.0, 1e-5), "does not allow one round"),
+        (lambda: batch_for(event(sigma=1e-4), 1.0, 1e-5), "all 1000 records"),
+        (lambda: batch_for(event("full"), 1.0, 1e-5), "no batch"),
+    ],
+)
+def test_impossible_questions_are_refused(ask: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ask()
+
+
+def grid(points: int) -> list[tuple[Event, float, float]]:
+    """Questions of the kinds that a sweep asks."""
+    rng = np.random.default_rng(0)
+    out = []
+    for i in range(points):
+        m = int(rng.choice([500, 1000, 3256, 6000]))
+        b = max(1, int(m * 10 ** rng.uniform(-2.5, -0.3)))
+        T = int(10 ** rng.uniform(1, 3))
+        scheme = ("poisson", "with_replacement", "poisson")[i % 3]
+        estimator = svrg(1.0) if i % 3 == 2 else Mean(1.0)
+        e = event(scheme, m=m, b=b, T=T, estimator=estimator)
+        out.append((e, float(10 ** rng.uniform(-0.3, 1)), float(rng.choice([1e-3, 1e-5]))))
+    return out
+
+
+@pytest.mark.slow
+def test_a_grid_of_200_in_half_a_minute() -> None:
+    questions = grid(200)
+    began = time.process_time()
+    answers = sigma_grid(questions)
+    assert time.process_time() - began < 30
+    for (_, eps, _), found in zip(questions, answers, strict=True):
+        assert 0.999 * eps <= found.proven.eps <= eps
+
+
+# --- formulas ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("eps", "constant"),
+    [(1.0, 3.84), (5.0, 6.89), (10.0, 9.55)],  # what a full batch needs at delta = 1e-3
+)
+def test_the_constant_that_full_batches_need(eps: float, constant: float) -> None:
+    found = calibrate("dp_gd", samples=1000, rounds=50, clip=1.0, eps=eps, delta=1e-3)
+    c = (found["sigma"] * 1000 * eps) ** 2 / (50 * math.log(1e3))
+    assert c == pytest.approx(constant, abs=0.005)
+    assert found["flag"] == (constant > 8)
+
+
+def test_eight_is_safe_up_to_a_point() -> None:
+    at = {
+        eps: calibrate("dp_gd", samples=1000, rounds=50, clip=1.0, eps=eps, delta=1e-3)["flag"]
+        for eps in (6.97, 7.0)
+    }
+    assert at == {6.97: False, 7.0: True}
+
+
+@pytest.mark.parametrize(("delta", "last"), [(1e-3, 7.0), (1e-5, 8.0), (1 / 1734**2, 8.5)])
+def test_where_the_one_pass_formula_fails(delta: float, last: float) -> None:
+    flags = [
+        calibrate("isrl_one_pass", batch=64, clip=1.0, eps=eps, delta=delta)["flag"]
+        for eps in (last - 0.1, last + 0.1)
+    ]
+    assert flags == [False, True]
+
+
+def test_conditions_of_the_published_runs_fail() -> None:
+    for eps, b, T, ratio in ((1, 10, 25, "4241"), (5, 51, 100, "203.8"), (10, 103, 150, "66.6")):
+        claim = formulas.compressed_gd(8, 0.5, 3256, b, T, 1e-3, eps=eps)
+        assert not claim.holds
+        assert ratio in claim.conditions[0].text
+    kind = {"samples": 3256, "batch": 10, "rounds": 25, "clip": 0.5, "eps": 1, "delta": 1e-3}
+    found = calibrate("cdp_sgd", **kind)
+    assert found["eps_at_paper_sigma"] == pytest.approx(68.8, rel=1e-3)
+    assert found["flag"]
+    assert not found["paper_conditions"][0]["holds"]
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        lambda **x: formulas.compressed_gd(12, 0.5, 3256, 51, 100, 1e-3, **x),
+        lambda **x: formulas.q_dpsgd(3256, 25, 1e-3, **x),
+        lambda **x: formulas.hu(1.0, 2400, 240, 10, 20, 1e-4, devices=10, **x),
+        lambda **x: formulas.gao(1.0, 867, 6, 50, 1e-6, **x),
+        lambda **x: formulas.one_pass(1.0, 64, 1e-5, **x),
+        lambda **x: formulas.mu2(3.0, 1000, 1e-6, **x),
+        lambda **x: formulas.rrpsgd(1.0, 100, 1e-4, **x),
+    ],
+)
+def test_formulas_are_read_both_ways(claim: Any) -> None:
+    for eps in (0.5, 4.0):
+        forward = claim(eps=eps)
+        assert claim(sigma=forward.sigma).eps == pytest.approx(eps, rel=1e-9)
+    with pytest.raises(InputError, match="exactly one"):
+        claim()
+
+
+def test_formulas_with_more_than_one_noise() -> None:
+    first, second = formulas.lowy_svrg(1.0, 1000, 100, 10, 1e-5, 1.0)
+    assert first.sigma**2 == pytest.approx(
+        256 * 10 * math.log(2e5) * math.log(50 / 1e-5) / 1000**2, rel=1e-9
+    )
+    assert second.sigma**2 == pytest.approx(
+        1024 * 100 * math.log(2e5) * math.log(250 / 1e-5) / 1000**2, rel=1e-9
+    )
+    noises = [c.sigma for c in formulas.lowy_spider(1.0, 2.0, 1000, 100, 10, 1e-5, 1.0)]
+    unit = math.sqrt(16 * math.log(1e5)) / 1000
+    assert noises == pytest.approx([unit * math.sqrt(10), 2 * unit * 10, 2 * unit * 10])
+    start, later = formulas.dp_srm(1.0, 1000, 100, 100, 100, 0.1, 0.5, 1e-5, 1.0)
+    assert later.sigma / start.sigma == pytest.approx(0.9 * 0.5 + 0.1)
+
+
+def test_hus_conditions() -> None:
+    numbers = {"G": 1.0, "m": 2400, "gamma": 240, "rounds": 20, "delta": 1e-4, "sigma": 0.02}
+    assert formulas.hu(tau=10, **numbers).holds
+    assert not formulas.hu(tau=7, **numbers | {"rounds": 3}).holds  # 2.1 passes
+    assert not formulas.hu(tau=10, devices=10, convex=False, **numbers).holds
+    assert not formulas.hu(tau=20, devices=10, convex=True, **numbers).holds
+    assert formulas.hu(tau=10, devices=10, convex=True, **numbers).holds
+
+
+# --- reports and questions -----------------------------------------------------------------------
+
+
+def test_a_report_raises_its_flag() -> None:
+    e = event(m=3256, b=10, T=25, estimator=Mean(0.5), sigma=0.005707804344)
+    claim = formulas.compressed_gd(8, 0.5, 3256, 10, 25, 1e-3, sigma=e.sigma)
+    line = report(e, claim, 1e-3)
+    assert line.claimed == pytest.approx(1.0)
+    assert line.proven == pytest.approx(68.77, rel=1e-3)
+    assert line.delta_at_claimed > 0.05
+    assert line.flag
+    assert str(line).startswith("RED FLAG: claimed eps 1 | proven eps 68.7")
+    assert "conditions fail" in str(line)
+    good = report(dataclasses.replace(e, sigma=0.03), 1.0, 1e-3)
+    assert not good.flag
+    assert good.delta_at_claimed < 1e-3
+
+
+def test_batch_clipping_is_infinite_in_a_report() -> None:
+    line = report(event(estimator=batch_clipped()), 1.0, 1e-3)
+    assert (line.proven, line.delta_at_claimed, line.flag) == (math.inf, 1.0, True)
+    assert "proven eps infinity" in str(line)
+    assert report(NoClaim("no event"), None, 1e-3).claimed is None
+
+
+def test_calibrated_noise_raises_no_flag() -> None:
+    found = sigma_for(event("full"), 3.0, 1e-5)
+    assert not report(found.event, 3.0, 1e-5).flag
+
+
+def test_privacy_spent_grows_to_what_the_event_costs() -> None:
+    e = event()
+    curve = spent(e, [0, 1, 10, 30, 60], 1e-5)
+    assert curve[0] == 0
+    assert np.all(np.diff(curve) > 0)
+    assert curve[-1] == epsilon(e, 1e-5).eps
+    phases = spent(EVENTS["phases"], [10, 30, 35, 40], 1e-5)
+    assert np.all(np.diff(phases) >= 0)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_says_what_it_lacks_and_knows_its_names(name: str) -> None:
+    required = [k for k, v in KINDS[name].params.items() if v is not None and v == v and v is v]
+    assert required
+    with pytest.raises(InputError, match="needs"):
+        account(name, sigma=1.0, delta=1e-5)
+    with pytest.raises(InputError, match="no parameter 'cilp'"):
+        account(name, sigma=1.0, delta=1e-5, cilp=1.0)
+
+
+def test_account_answers_both_ways_and_calibrate_finds_what_is_asked() -> None:
+    kind = {"samples": 1000, "batch": 50, "clip": 1.0}
+    found = calibrate("dp_sgd", rounds=60, eps=2.0, delta=1e-5, **kind)
+    there = account("dp_sgd", rounds=60, sigma=found["sigma"], delta=1e-5, **kind)
+    assert there["eps"] == found["eps"]
+    back = account("dp_sgd", rounds=60, sigma=found["sigma"], eps=found["eps"], **kind)
+    assert back["delta"] == pytest.approx(1e-5, rel=5e-3)
+    asked = {"sigma": found["sigma"], "eps": 2.0, "delta": 1e-5, **kind}
+    assert calibrate("dp_sgd", find="rounds", **asked)["rounds"] == 60
+    del asked["batch"]
+    batch = calibrate("dp_sgd", find="batch", rounds=60, **asked)["batch"]
+    assert batch == pytest.approx(50, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: account("dp_sdg", sigma=1.0), "Did you mean dp_sgd"),
+        (lambda: account("dp_gd", m=10, T=5, G=1.0, delta=1e-5), "sigma = None"),
+        (lambda: account("dp_gd", m=10, T=5, G=1.0, sigma=1.0), "delta = None"),
+        (lambda: calibrate("dp_gd", m=10, T=5, G=1.0, eps=1.0), "delta = None"),
+        (lambda: calibrate("dp_gd", m=10, T=5, G=1.0, eps=1, delta=1e-3, sigma=1), "leave it out"),
+        (lambda: calibrate("dp_gd", m=10, samples=11, T=5, G=1, eps=1, delta=1e-3), "given twice"),
+        (lambda: calibrate("gaussian", mu=1.0, eps=1.0), "use account"),
+        (lambda: account("gaussian", mu=1.0), "exactly two"),
+        (lambda: account("dp_sgd", m=10, b=2, T=1, G=1, sigma=1, delta=0.1, sampling="x"), "'x'"),
+        (lambda: account("audit_cp", tp=5, npos=4, fp=0, nneg=4, delta=1e-5), "not counts"),
+    ],
+)
+def test_mistakes_are_named(ask: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ask()
+
+
+def test_every_kind_of_the_papers_can_be_calibrated() -> None:
+    numbers = {
+        "samples": 1000,
+        "batch": 50,
+        "rounds": 20,
+        "clip": 1.0,
+        "epochs": 4,
+        "inner": 5,
+        "smoothness": 1.0,
+        "diameter": 1.0,
+        "phases": [{"n": 500, "R": 10, "K": 50, "sigma": 1.0}],
+        "q": 0.1,
+        "nm": 1.0,
+    }
+    for name, known in KINDS.items():
+        params = {k: v for k, v in numbers.items() if k in known.params}
+        found = calibrate(name, eps=2.0, delta=1e-5, **params)
+        assert 1.998 <= found["eps"] <= 2.0, name
+        assert found["status"] in ("E", "D"), name
