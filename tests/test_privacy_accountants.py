@@ -264,7 +264,7 @@ SLACK = 1 + 1e-3  # the grids' precision
 
 
 @given(SCHEMES, st.integers(1, 150), st.integers(1, 200), st.floats(0.01, 1.0), st.floats(-20, -3))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_eps_falls_with_noise_and_delta_and_grows_with_rounds(
     scheme: str, b: int, T: int, sigma: float, log_delta: float
 ) -> None:
@@ -279,31 +279,23 @@ def test_eps_falls_with_noise_and_delta_and_grows_with_rounds(
     assert here <= eps(T=T + T // 5 + 1) * SLACK
 
 
-@given(
-    st.sampled_from(["poisson", "without_replacement"]),
-    st.integers(1, 150),
-    st.integers(1, 200),
-    st.floats(0.01, 1.0),
-    st.floats(-20, -3),
-)
-@settings(max_examples=25)
-def test_eps_falls_with_the_batch(
-    scheme: str, b: int, T: int, sigma: float, log_delta: float
-) -> None:
-    """Within a hundredth, and as long as delta cannot pay for never being drawn.
+@pytest.mark.parametrize("scheme", ["poisson", "without_replacement"])
+@pytest.mark.parametrize("sigma", [0.02, 0.005])
+def test_eps_falls_with_the_batch(scheme: str, sigma: float) -> None:
+    """While few are drawn.
 
-    (Rare large losses are better than frequent small ones where delta is large.  Whole passes jump,
-    and the bound for draws with replacement turns up again.)
+    Not everywhere: where delta could pay for never being drawn, or where b nears m (the draw itself
+    is noise that larger batches lack), eps turns up again, as the library confirms.
     """
-    d = min(math.exp(log_delta), 0.01 * b / 300)
-    here, more = (
-        epsilon(event(scheme, m=300, b=x, T=T, sigma=sigma), d).eps for x in (b, b + b // 5 + 1)
-    )
-    assert more <= here * 1.01
+    eps = [
+        epsilon(event(scheme, m=3256, b=b, T=100, sigma=sigma), 1e-5).eps
+        for b in (5, 10, 20, 40, 80, 160)
+    ]
+    assert eps == sorted(eps, reverse=True)
 
 
 @given(st.integers(1, 250), st.integers(1, 150), st.floats(0.01, 1.0), st.floats(-20, -3))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_poisson_without_and_with_replacement_are_ordered(
     b: int, T: int, sigma: float, log_delta: float
 ) -> None:
@@ -419,7 +411,9 @@ def test_svrg_and_saga() -> None:
     for scheme in ("without_replacement", "with_replacement", "shuffled"):
         assert default.eps < epsilon(make(svrg(1.0), scheme), 1e-5).eps < math.inf
     full = Event(Sampling("full", 1000, 1000), svrg(1.0), 0.01, 40)
-    assert epsilon(full, 1e-5).eps == epsilon(dataclasses.replace(full, sensitivity=Mean(1)), 1e-5).eps
+    assert (
+        epsilon(full, 1e-5).eps == epsilon(dataclasses.replace(full, sensitivity=Mean(1)), 1e-5).eps
+    )
 
 
 def test_the_chain_inverts_too() -> None:

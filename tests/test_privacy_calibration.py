@@ -93,7 +93,7 @@ def test_phases_need_what_their_worst_part_needs() -> None:
 
 @pytest.mark.parametrize("scheme", ["poisson", "without_replacement", "with_replacement", "full"])
 def test_rounds(scheme: str) -> None:
-    e = event(scheme, sigma=0.08 if scheme != "full" else 0.004)
+    e = event(scheme, sigma=0.08 if scheme != "full" else 0.01)
     T = rounds_for(e, 2.0, 1e-5)
     assert T > 1
     assert epsilon(dataclasses.replace(e, releases=T), 1e-5).eps <= 2.0

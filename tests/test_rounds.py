@@ -128,9 +128,9 @@ def test_noise_is_fresh_every_round(name: str, key: jax.Array) -> None:
     problem = a_problem()
     more = {} if name == "ldp_gd" else {"k": 8}
     numbers = {"lr": 1.0, "clip": 1e-6, "sigma": 1.0, **more}
-    xs = {"x": lambda problem, x: x}
+    xs = {"point": lambda problem, x: x}
     run = jaxfl.simulate(name, problem, key, 30, eval_every=1, metrics=xs, **numbers)
-    moves = np.diff(run.metrics["x"], axis=0)
+    moves = np.diff(run.metrics["point"], axis=0)
     correlation = np.corrcoef(moves) - np.eye(len(moves))
     assert np.abs(correlation).max() < 0.97
     assert abs(correlation.mean()) < 0.2

@@ -116,7 +116,7 @@ LOOPS = {
 }
 
 
-CASES = [(name, "poisson") for name in LOOPS] + [
+CASES = [(name, "full" if name.endswith("_gd") else "poisson") for name in LOOPS] + [
     ("soteriafl_saga", "with_replacement"),  # one row twice in a batch
     ("soteriafl_svrg", "shuffled"),
     ("ldp_sgd", "without_replacement"),

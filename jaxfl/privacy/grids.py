@@ -78,5 +78,5 @@ def _masses(H: Floats, h: float) -> Floats:
 
 
 def _variance(p: Floats, loss: Floats) -> float:
-    mean = float(p @ loss)
-    return float(p @ (loss - mean) ** 2)
+    mean = float(np.sum(p * loss))  # not a BLAS product: its threads cost more than they save
+    return float(np.sum(p * (loss - mean) ** 2))

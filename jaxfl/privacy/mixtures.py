@@ -115,7 +115,7 @@ def coins_delta(q: float, drawn: float, undrawn: float, rounds: int, eps: float)
     K = np.arange(low, high + 1)
     mu = np.sqrt(K * drawn**2 + (rounds - K) * undrawn**2)
     outside = float(binom.cdf(low - 1, rounds, q) + binom.sf(high, rounds, q))
-    return min(1.0, float(binom.pmf(K, rounds, q) @ gdp_delta(mu, eps)) + outside)
+    return min(1.0, float(np.sum(binom.pmf(K, rounds, q) * gdp_delta(mu, eps))) + outside)
 
 
 def coins_eps(q: float, drawn: float, undrawn: float, rounds: int, delta: float) -> float:
@@ -142,13 +142,13 @@ def root(eps_of: Callable[[float], float], eps: float) -> float:
     def gap(log_delta: float) -> float:
         return min(eps_of(math.exp(log_delta)) - eps, 1e3)
 
-    low, high, step = -7.0, -1e-9, 7.0
+    low, high, step, least = -7.0, -1e-9, 7.0, math.log(TINY)
     if gap(high) > 0:
         return 1.0
     while gap(low) <= 0:
-        high, low, step = low, low - step, 2 * step
-        if high < math.log(TINY):
-            return math.exp(high)
+        if low <= least:
+            return math.exp(low)
+        high, low, step = low, max(low - step, least), 2 * step
     at = float(brentq(gap, low, high, xtol=2e-4))
     while gap(at) > 0:
         at += 2e-4

@@ -23,7 +23,7 @@ from jaxfl.privacy.profiles import Profile
 
 __all__ = ["TINY", "Curve", "Part", "compose"]
 
-TINY = 1e-30  # a smaller delta is only known to be below about that
+TINY = 1e-20  # a smaller delta is only known to be below about that
 
 _PRECISION = 1.2e-4  # of eps, that the grid may cost
 _SHARE = 1e-7  # of delta, given away to each truncation
@@ -137,6 +137,8 @@ def _compose(
         answer = float(curve.eps(delta)) if asked is None else asked
         if not answer < math.inf or h <= finest or (answer == 0 and asked is None):
             return curve
+        if asked is not None and float(curve.delta(asked)) < 1e-2 * delta:
+            return curve  # too small for this level
         # Doubling h adds `excess` to the variance of the loss, h itself a third of that; half of it
         # moves the mean, and times the decay of ln delta the tail.
         decay = curve.decay(answer)
@@ -174,7 +176,7 @@ class _Moments:
             weights = np.exp(weights - top)
             total = float(weights.sum())
             psi += count * (math.log(total) + top)
-            slope += count * float(weights @ loss) / total
+            slope += count * float(np.sum(weights * loss)) / total
         return psi, slope
 
 
