@@ -37,7 +37,9 @@ def ours(w: Workload, algorithm: str, k: int | None, **parts: object) -> Callabl
         model = jaxfl.models.logistic(w.features, regularizer=jaxfl.models.nonconvex(0.2))
     else:
         model = jaxfl.models.mlp(w.features, hidden=(64,), classes=10)
-    clients = jaxfl.data.from_clients((a, y), classes=2 if w.kind == "logistic" else 10, stacked=True)
+    clients = jaxfl.data.from_clients(
+        (a, y), classes=2 if w.kind == "logistic" else 10, stacked=True
+    )
     problem = jaxfl.make_problem(model, clients)
     sampler = jaxfl.sampling.sampler("with_replacement")
     chosen = jaxfl.algorithm(algorithm, sampler=sampler, **parts)
@@ -114,14 +116,18 @@ def main() -> None:
         "load": os.getloadavg()[0],
         "workloads": {},
     }
-    print(f"{result['machine']}, {result['device']}, {result['versions']}, load {result['load']:.1f}")
+    print(
+        f"{result['machine']}, {result['device']}, {result['versions']}, load {result['load']:.1f}"
+    )
     for name in args.workloads:
         w = WORKLOADS[name]
         table = measure(w)
         result["workloads"][name] = table
         print(f"\n{name}: n={w.n} m={w.m} d={w.d} b={w.b}")
         for who, row in table.items():
-            print(f"  {who:36s}{row['rounds_per_s']:12.1f} rounds/s   first {row['first_round_s']:5.1f} s")
+            print(
+                f"  {who:36s}{row['rounds_per_s']:12.1f} rounds/s   first {row['first_round_s']:5.1f} s"
+            )
         for over, under in (
             ("jaxfl, fused noise", "NumPy, clip per example"),
             ("jaxfl, fused noise", "naive JAX"),

@@ -199,7 +199,9 @@ def test_a_users_own_metrics(key: jax.Array) -> None:
     metrics = {"norm": lambda problem, x: jnp.linalg.norm(x), "point": lambda problem, x: x}
     run = jaxfl.simulate("cdp_sgd", a_problem(), key, 4, metrics=metrics, **NUMBERS)
     assert run.metrics["point"].shape == (5, 8)
-    np.testing.assert_allclose(run.metrics["norm"], np.linalg.norm(run.metrics["point"], axis=1), 1e-6)
+    np.testing.assert_allclose(
+        run.metrics["norm"], np.linalg.norm(run.metrics["point"], axis=1), 1e-6
+    )
     np.testing.assert_array_equal(run.metrics["point"][-1], run.x)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxfl.errors import InputError
@@ -61,8 +61,12 @@ def run_question(command: str, words: Sequence[str]) -> None:
         )
     options = _pairs(words[1:])
     as_json = options.pop("json", False)
-    ask = {"account": privacy.account, "calibrate": privacy.calibrate, "audit": _audit}[command]
-    answer = ask(kind, **options)
+    asks: dict[str, Callable[..., dict[str, Any]]] = {
+        "account": privacy.account,
+        "calibrate": privacy.calibrate,
+        "audit": _audit,
+    }
+    answer = asks[command](kind, **options)
     if as_json:
         print(json.dumps({name: _plain(value) for name, value in answer.items()}))
         return

@@ -189,6 +189,11 @@ def _chained(event: Event, method: str | None) -> list[Bound]:
     """The chain bound, and Theorem K where it was asked for."""
     estimator, sampling, sigma = event.sensitivity, event.sampling, event.sigma
     assert isinstance(estimator, Mean)
+    if event.adjacency != "replace_one":
+        raise InputError(
+            "adjacency = 'add_remove' has no accountant for estimators with snapshots: "
+            "use 'replace_one'."
+        )
     scheme, q, T = sampling.scheme, sampling.q, event.releases
     out: list[Bound] = []
     visible = not estimator.hidden and scheme in ("poisson", "without_replacement")

@@ -144,7 +144,9 @@ def _compose(
         decay = curve.decay(answer)
         excess = sum(c * g.inflation for c, g in zip(counts, made, strict=True)) / 3
         moved = (decay + 1) * excess / 2
-        allowed = _PRECISION * max(answer, scale) if asked is None else 10 * _PRECISION / max(decay, 1e-9)
+        allowed = (
+            _PRECISION * max(answer, scale) if asked is None else 10 * _PRECISION / max(decay, 1e-9)
+        )
         spread = sum(c * g.variance for c, g in zip(counts, made, strict=True))
         ratio = moved / max(allowed, 0.05 * _PRECISION * math.sqrt(spread))
         noise = window.psi - window.theta * answer + math.log(_NOISE)
