@@ -1,5 +1,6 @@
 """Running: cadence, chunks, stopping, extending, durability."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from jaxfl import record
 from jaxfl import run as runs
 
 NUMBERS = {**QUIET, "k": 3, "batch": 4}
+FREE = {**QUIET, "batch": 4}
 
 
 def same(a: jaxfl.Run, b: jaxfl.Run) -> None:
@@ -211,6 +213,17 @@ def test_divergence_is_said(key: jax.Array) -> None:
     run = jaxfl.simulate("fedsgd", problem, key, 20, **numbers)
     assert run.ended.startswith("diverged")
     assert int(run.ended.split("round ")[1].split()[0]) <= 20
+
+
+def test_steps_stay_in_the_constraint_set(key: jax.Array) -> None:
+    free = a_problem()
+    model = jaxfl.models.logistic(8, constraint="ball:0.5")
+    problem = dataclasses.replace(free, model=model)
+    norms = {"norm": lambda problem, x: jnp.linalg.norm(x)}
+    run = jaxfl.simulate("ldp_sgd", problem, key, 20, eval_every=1, metrics=norms, **FREE)
+    assert run.metrics["norm"][1:].max() <= 0.5 * (1 + 1e-6)
+    away = jaxfl.simulate("ldp_sgd", free, key, 20, eval_every=1, metrics=norms, **FREE)
+    assert away.metrics["norm"].max() > 0.6
 
 
 def test_x_is_the_users_pytree(key: jax.Array) -> None:

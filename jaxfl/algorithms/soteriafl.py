@@ -56,6 +56,7 @@ __all__ = [
 ]
 
 PAPER = "SoteriaFL, NeurIPS 2022"
+FEDAVG = "McMahan et al., AISTATS 2017"
 NUMBERS = (
     Param(
         "smoothness", "smoothness L of every example's loss, instead of the model's", open_low=True
@@ -147,19 +148,19 @@ def ldp_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def ldp_svrg(**parts: Unpack[Parts]) -> Algorithm:
-    """LDP-SVRG as the SoteriaFL experiments run it: loopless, one noise on the whole estimate, no
-    compression and no shift."""
+    """LDP-SVRG: :func:`soteriafl_svrg` without compression and shift, as the SoteriaFL experiments
+    run it; loopless, one noise on the whole estimate."""
     return _algorithm("ldp_svrg", _svrg, SVRG, **_plain(parts))
 
 
 def fedgd(**parts: Unpack[Parts]) -> Algorithm:
     """Federated gradient descent: x <- x - eta mean_i grad f_i(x).  Not private."""
-    return _algorithm("fedgd", _minibatch, SGD, _noiseless(), **_plain(_whole(parts)))
+    return _algorithm("fedgd", _minibatch, SGD, _noiseless(), paper=FEDAVG, **_plain(_whole(parts)))
 
 
 def fedsgd(**parts: Unpack[Parts]) -> Algorithm:
     """FedSGD: one minibatch gradient per client and round [McMahan et al., 2017].  Not private."""
-    return _algorithm("fedsgd", _minibatch, SGD, _noiseless(), **_plain(parts))
+    return _algorithm("fedsgd", _minibatch, SGD, _noiseless(), paper=FEDAVG, **_plain(parts))
 
 
 # --- what they share -----------------------------------------------------------------------------
@@ -208,6 +209,7 @@ def _algorithm(
     server: Server | None = None,
     clip: str = "example",
     noise: str = "fused",
+    paper: str = PAPER,
 ) -> Algorithm:
     if clip not in ("example", "batch"):
         raise InputError(f"clip = {clip!r} has to be 'example' or 'batch'.")
@@ -228,7 +230,7 @@ def _algorithm(
     summary = (globals()[name].__doc__ or "").split(":", 1)[0].split("[")[0].strip().rstrip(".")
     params = NUMBERS + (PRIVACY if private else ())
     claim = functools.partial(_claim, body) if private else None
-    return compose(name, summary, PAPER, body, resolve, params, claim)
+    return compose(name, summary, paper, body, resolve, params, claim)
 
 
 def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts) -> Resolved:

@@ -138,7 +138,12 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
     x, low, high = guess, -math.inf, math.inf
     f, f_low, f_high = gap(x), math.nan, math.nan
     slope = -1.8
-    for _ in range(200):
+    for _ in range(100):
+        if x < guess - 12 and f < 0:
+            raise InputError(
+                f"eps = {eps:g} is proven with any noise, since delta exceeds the chance of a record "
+                "to matter at all: lower delta."
+            )
         if -SLACK / 2 <= f <= SLACK / 2 and eps_at(x) <= eps:
             return x
         if f > 0:

@@ -125,7 +125,7 @@ def _compose(
     # coarse first: what a finer grid has to achieve is read off the curve
     h = 2.0 ** math.floor(math.log2(max(reaches) / 64))
     finest, asked = max(reaches) * 8 / _MOST, eps
-    while True:
+    for _ in range(40):
         made = grids(h)
         moments = _Moments(made, counts, h)
         window = _window(moments, made, counts, h, delta, eps)
@@ -141,14 +141,14 @@ def _compose(
             return curve  # too small for this level
         # Doubling h adds `excess` to the variance of the loss, h itself a third of that; half of it
         # moves the mean, and times the decay of ln delta the tail.
-        decay = curve.decay(answer)
         excess = sum(c * g.inflation for c, g in zip(counts, made, strict=True)) / 3
+        width = math.sqrt(sum(c * g.variance for c, g in zip(counts, made, strict=True)))
+        decay = curve.decay(answer)
         moved = (decay + 1) * excess / 2
-        allowed = (
-            _PRECISION * max(answer, scale) if asked is None else 10 * _PRECISION / max(decay, 1e-9)
-        )
-        spread = sum(c * g.variance for c, g in zip(counts, made, strict=True))
-        ratio = moved / max(allowed, 0.05 * _PRECISION * math.sqrt(spread))
+        if asked is None:
+            ratio = moved / (_PRECISION * max(answer, scale, 0.05 * width))
+        else:  # delta itself, which a tail decays from by at least its own width
+            ratio = moved * max(decay, 1 / (answer + width + 1e-300)) / (10 * _PRECISION)
         noise = window.psi - window.theta * answer + math.log(_NOISE)
         muddy = window.theta > 0 and noise > math.log(1e-5 * delta)
         if ratio <= 1 and not (muddy and eps != answer):
@@ -156,6 +156,7 @@ def _compose(
         if ratio > 1:
             h = max(finest, h / 2.0 ** max(1, math.ceil(math.log2(min(ratio, 1e12)) / 2)))
         eps = answer  # a tilt towards the answer
+    return curve
 
 
 # --- composition ---------------------------------------------------------------------------------

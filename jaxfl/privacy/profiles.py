@@ -135,7 +135,8 @@ class WithReplacement:
         more = binom.sf(k, self.b, 1 / self.m)
         k = k[: int(np.searchsorted(-more, -_TINY)) + 1]
         pi = binom.pmf(k, self.b, 1 / self.m)
-        return k.astype(np.float64), pi, float(more[k.size - 1])
+        k, pi = k[pi > 0], pi[pi > 0]
+        return k.astype(np.float64), pi, float(more[int(k[-1]) - 1])
 
     @property
     def reach(self) -> float:
