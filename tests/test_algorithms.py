@@ -70,7 +70,9 @@ def test_fixed_batches_are_counted_exactly(row: Row, key: jax.Array) -> None:
     assert run.totals["gradients"] == row.gradients(problem, 7)
 
 
-@DISTINCT
+@pytest.mark.parametrize(
+    "row", [r for r in ROWS if r.name in ("soteriafl_saga", "ldp_sgd")], ids=lambda row: row.name
+)
 def test_jit_changes_nothing(row: Row, key: jax.Array) -> None:
     problem = a_problem()
     algorithm, hp, state, _ = start(row, problem, key)
