@@ -51,6 +51,7 @@ __all__ = [
     "make_problem",
     "mechanisms",
     "models",
+    "privacy",
     "register",
     "rounds",
     "sampling",
@@ -61,8 +62,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "load":  # reading results needs xarray, which is slow to import
+    if name == "load":
         from jaxfl.results import load
 
         return load
+    if name == "privacy":  # accountants are imported by those who ask them
+        import importlib
+
+        return importlib.import_module("jaxfl.privacy")
     raise AttributeError(f"module 'jaxfl' has no attribute {name!r}")

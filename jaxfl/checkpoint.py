@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,16 @@ from jaxfl.hyper import build
 from jaxfl.record import Log, Run, dtype, settings
 from jaxfl.types import Algorithm, Facts, Key, Problem
 
-__all__ = ["read", "replace", "writable", "write"]
+__all__ = ["read", "replace", "same", "writable", "write"]
 
 FORMAT = 1
-SAME = ("algorithm", "parts", "problem", "model", "data", "key", "dtype")
+SAME = ("algorithm", "parts", "problem", "model", "data", "objective", "key", "dtype")
 
 
 def writable(path: Path) -> None:
     """Refuse, before any round is run, a place where nothing can be written."""
+    if path.is_dir():
+        raise InputError(f"Cannot write {path}: it is a folder, and a checkpoint is a file.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         probe = path.with_name(f".{path.name}.probe")
@@ -70,8 +73,18 @@ def write(path: Path, run: Run) -> None:
         "seconds": run.seconds,
         "compile_seconds": run.compile_seconds,
     }
-    text = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    text = np.frombuffer(json.dumps(about, default=_number).encode(), np.uint8)
     replace(path, lambda file: np.savez(file, allow_pickle=False, about=text, **arrays))
+
+
+def same(whose: str, held: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse to go on with another run's state."""
+    for name in SAME:
+        if held[name] != now[name]:
+            raise InputError(
+                f"{whose} belongs to another run: its {name} is {held[name]!r}, this one's is "
+                f"{now[name]!r}."
+            )
 
 
 def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
@@ -90,14 +103,8 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
         raise InputError(
             f"{path} has checkpoint format {about['format']}, this version reads {FORMAT}."
         )
-    now = settings(algorithm, problem, key)
-    for name in SAME:
-        if about["settings"][name] != now[name]:
-            raise InputError(
-                f"{path} belongs to another run: its {name} is {about['settings'][name]!r}, "
-                f"this one's is {now[name]!r}."
-            )
-    facts = Facts(**about["facts"])
+    same(str(path), about["settings"], settings(algorithm, problem, key))
+    facts = Facts(**{**about["facts"], "sizes": tuple(about["facts"]["sizes"])})
     hp = build(algorithm, about["values"], facts, dtype(problem))
     shape = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])
     leaves, tree = jax.tree.flatten(shape)

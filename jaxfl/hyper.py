@@ -16,7 +16,7 @@ from jaxfl.types import Algorithm, Facts, Hyper, Param, Problem, Resolved
 
 NOISES = ("calibrated", "paper")
 
-__all__ = ["build", "check", "closest", "facts_of", "plain", "resolve"]
+__all__ = ["build", "check", "closest", "facts_of", "plain", "resolve", "whole"]
 
 
 def closest(kind: str, name: str, known: Iterable[str]) -> str:
@@ -51,11 +51,23 @@ def check(params: Iterable[Param], given: Mapping[str, Any], owner: str) -> None
 
 def facts_of(problem: Problem, rounds: int | None) -> Facts:
     """What the resolution of numbers may look at."""
-    if rounds is not None and (rounds != int(rounds) or rounds < 1):
-        raise InputError(f"rounds = {rounds!r} has to be a whole number of at least 1.")
     count, model = np.asarray(problem.count), problem.model
     smoothness = model.smoothness(problem.train, count) if model.smoothness else None
-    return Facts(problem.n, int(count.min()), problem.m_max, model.dim, rounds, smoothness)
+    sizes = tuple(int(m) for m in np.unique(count))
+    return Facts(problem.n, sizes[0], problem.m_max, model.dim, rounds, smoothness, sizes)
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """``value`` as an int, or one sentence."""
+    try:
+        number = int(value)
+        if number != value or number < least:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            f"{name} = {value!r} has to be a whole number of at least {least}."
+        ) from None
+    return number
 
 
 def resolve(
@@ -70,9 +82,23 @@ def resolve(
         raise InputError(f"noise = {noise!r} has to be one of {', '.join(NOISES)}.")
     given = {name: value for name, value in given.items() if value is not None}
     check(algorithm.params, given, algorithm.name)
+    for name, value in given.items():
+        if np.ndim(value) != 0:
+            raise InputError(f"{name} = {value!r} has to be one number: a run has no axes.")
     values, sources = algorithm.resolve(given, facts)
-    if noise == "paper" or "sigma" in given or "sigma" not in values or algorithm.event is None:
+    missing = sorted(set(algorithm.needs) - set(values))
+    if missing:
+        raise InputError(
+            f"{algorithm.name} needs {' and '.join(missing)}, which nothing sets: give it."
+        )
+    wanted = {"sigma", "eps"} <= set(values) and "sigma" not in given
+    if noise == "paper" or algorithm.event is None or not wanted:
         return Resolved(values, sources)
+    if "noise_constant" in given:
+        raise InputError(
+            f"noise_constant = {given['noise_constant']!r} is part of the paper's formula: give "
+            "noise='paper' with it."
+        )
     from jaxfl import privacy
 
     if not algorithm.per_record:

@@ -8,7 +8,9 @@ from jaxfl.types import Array, Hyper, Key, Mechanism, Param
 
 __all__ = ["gaussian", "noiseless", "normal"]
 
-SIGMA = Param("sigma", "standard deviation of the noise on each coordinate of a client's estimate")
+SIGMA = Param(
+    "sigma", "standard deviation of the noise on a coordinate of a client's estimate", high=3.4e38
+)
 
 
 def gaussian() -> Mechanism:

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxfl.types import Algorithm, Cost, Facts, Info, Key, Problem, PyTree, State
 
-__all__ = ["Log", "Run", "dtype", "fingerprint", "settings", "totals"]
+__all__ = ["Log", "Run", "dtype", "fingerprint", "objective", "settings", "totals"]
 
 
 class Log:
@@ -81,6 +81,7 @@ class Run:
     seconds: float = 0.0
     compile_seconds: float = 0.0
     ended: str = "finished"  # or why it ended early
+    extra: tuple[tuple[str, Any], ...] = ()  # the user's own metrics
 
     @property
     def rounds(self) -> np.ndarray:
@@ -119,13 +120,15 @@ class Run:
         """
         from jaxfl import privacy
 
-        facts = self.facts._replace(rounds=max(1, int(self.state.t)))
-        values = {**self.values, "rounds": facts.rounds}
+        facts = self.facts  # those of the plan: they decided how many slots a batch has
+        values = {**self.values, "rounds": max(1, int(self.state.t))}
         event = privacy.NoClaim("the algorithm does not describe what it releases")
         if self.algorithm.event is not None:
             event = self.algorithm.event(values, facts)
         claim = self.algorithm.claim(values, facts) if self.algorithm.claim else None
-        return privacy.report(event, claim, delta or self.values.get("delta", 1e-5), method)
+        if delta is None:
+            delta = self.values.get("delta", 1e-5)
+        return privacy.report(event, claim, delta, method)
 
     def dataset(self) -> Any:
         """Everything as a labelled ``xarray.Dataset``."""
@@ -163,6 +166,7 @@ def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]
         "per_record": algorithm.per_record,
         "problem": problem.name,
         "model": problem.model.name,
+        "objective": objective(problem),
         "data": fingerprint(problem),
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "dtype": str(dtype(problem)),
@@ -171,9 +175,21 @@ def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]
     }
 
 
+def objective(problem: Problem) -> str:
+    """Loss, regularizer and constraint at one arbitrary point: tells apart what names do not."""
+    model = problem.model
+    x = jnp.sin(jnp.arange(1, model.dim + 1, dtype=dtype(problem)))
+    example = jax.tree.map(lambda a: a[0, 0], problem.train)
+    moved = x if model.project is None else model.project(x)
+    parts = (model.loss(x, example), model.regularizer(x), jnp.sum(moved * x))
+    return " ".join(f"{float(part):.9g}" for part in parts)
+
+
 def dtype(problem: Problem) -> Any:
-    floats = (a.dtype for a in jax.tree.leaves((problem.x0, problem.train)))
-    return next(d for d in floats if jnp.issubdtype(d, jnp.floating))
+    """Of the model's parameters."""
+    if problem.x0 is not None:
+        return problem.x0.dtype
+    return jax.eval_shape(problem.model.init, jax.random.key(0)).dtype
 
 
 def fingerprint(problem: Problem) -> str:

@@ -170,8 +170,8 @@ class Federated(NamedTuple):
         """What all rounds release about one record of one client; messages are seen one by one.
 
         Compression, shifts and the server's steps act on what is already noised.  Who takes part is
-        public, so client sampling amplifies nothing.  Clients' data are disjoint: of clients of
-        unequal size the smallest and the largest stand for all, and the worst counts.
+        public, so client sampling amplifies nothing.  Clients' data are disjoint, and of clients of
+        different sizes the worst counts, which may be one in the middle.
         """
         from jaxfl.privacy import events
 
@@ -191,9 +191,9 @@ class Federated(NamedTuple):
                 int(values["rounds"]),
             )
 
-        if facts.m == facts.m_max:
+        if len(facts.sizes) == 1:
             return client(facts.m)
-        return events.Phases((client(facts.m), client(facts.m_max)))
+        return events.Phases(tuple(client(m) for m in facts.sizes))
 
     # --- one block of clients --------------------------------------------------------------------
 

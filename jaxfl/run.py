@@ -17,7 +17,7 @@ import numpy as np
 from jaxfl import checkpoint as checkpoints
 from jaxfl.algorithms import algorithm as named
 from jaxfl.errors import InputError
-from jaxfl.hyper import build, facts_of, resolve
+from jaxfl.hyper import build, facts_of, resolve, whole
 from jaxfl.metrics import evaluate_metrics
 from jaxfl.record import Log, Run, dtype, settings, totals
 from jaxfl.results import check_name
@@ -56,9 +56,7 @@ def _start(algorithm: Algorithm, key: Key, problem: Problem, hp: Hyper) -> tuple
     return algorithm.init(key, problem, hp)
 
 
-@functools.partial(
-    jax.jit, static_argnames=("algorithm", "length"), donate_argnames="state", keep_unused=False
-)
+@functools.partial(jax.jit, static_argnames=("algorithm", "length"), donate_argnames="state")
 def _advance(
     algorithm: Algorithm,
     length: int,
@@ -128,19 +126,21 @@ def simulate(
     began = time.perf_counter()
     if isinstance(algorithm, str):
         algorithm = named(algorithm)
-    for name, value, least in (
-        ("eval_every", eval_every, 0),
-        ("chunk", chunk, 1),
-        ("checkpoint_every", checkpoint_every, 1),
-    ):
-        if value is not None and (value != int(value) or value < least):
-            raise InputError(f"{name} = {value!r} has to be a whole number of at least {least}.")
+    rounds = None if rounds is None else whole("rounds", rounds, 1)
+    eval_every = None if eval_every is None else whole("eval_every", eval_every, 0)
+    chunk = whole("chunk", chunk, 1)
+    if checkpoint_every is not None:
+        checkpoint_every = whole("checkpoint_every", checkpoint_every, 1)
+    if stop is not None and not isinstance(stop, Stop):
+        raise InputError(f"stop = {stop!r} has to be a jaxfl.Stop, as in jaxfl.Stop(loss=0.5).")
     if checkpoint_every and not checkpoint:
         raise InputError(
             f"checkpoint_every = {checkpoint_every} needs checkpoint=, the file to write."
         )
     if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         raise InputError(f"key = {key!r} has to be a typed key: make it with jax.random.key(seed).")
+    if key.shape != ():
+        raise InputError(f"key has shape {key.shape}: a run takes one key, not an array of them.")
     if checkpoint:
         checkpoints.writable(Path(checkpoint))
 
@@ -151,9 +151,15 @@ def simulate(
         raise InputError(f"rounds = {T} lies before round {t}, which this run has reached already.")
     every = math.ceil(T / EVALUATIONS) if eval_every is None else eval_every
     run.settings["eval_every"] = every
-    extra = tuple(sorted((metrics or {}).items()))
-    for name, _ in extra:
+    if metrics is not None:
+        run.extra = tuple(sorted(metrics.items()))
+    for name, f in run.extra:
         check_name(name)
+        if not callable(f):
+            raise InputError(
+                f"The metric {name!r} has to be a function of (problem, x), not {f!r}."
+            )
+    extra = run.extra
     hp = build(algorithm, run.values, run.facts, dtype(problem))
     log, earlier = run.log, run.seconds
 
@@ -170,8 +176,12 @@ def simulate(
         run.state, info = _start(algorithm, key, problem, hp)
         log.count(info)
         measure(0)
-    elif t < T and log.rounds[-1] and (not every or log.rounds[-1] % every):
-        log.forget_last()  # the earlier end of an extended run was not on the cadence
+    else:  # the earlier end of an extended run may lie off the cadence
+        _agree(log, jax.eval_shape(lambda: _measure(algorithm, extra, run.state, problem)))
+        if t < T and log.rounds[-1] == t and t and (not every or t % every):
+            log.forget_last()
+        elif log.rounds[-1] != t and (t == T or (every and t % every == 0)):
+            measure(t)  # an interrupt came between the round and its metrics
     # No rounds yet: what this call takes is compilation.
     run.state, _ = _advance(algorithm, chunk, key, run.state, jnp.int32(t), problem, hp)
     jax.block_until_ready((run.state, log.metrics[-1]))  # type: ignore[no-untyped-call]
@@ -190,7 +200,7 @@ def simulate(
             at_mark = bool(every) and t % every == 0
             if at_mark or t == T:
                 measure(t)
-                why = _reached(stop, run, began) if stop else ""
+                why = _reached(stop, run, began) if stop and t < T else ""
                 if why:
                     break
             if checkpoint_every and t % checkpoint_every == 0:
@@ -200,13 +210,13 @@ def simulate(
                 shown = time.perf_counter()
                 loss = float(log.metrics[-1]["loss"])
                 progress(Progress(t, T, (t - first) / (shown - started), loss))
+        log.read()
     except KeyboardInterrupt:
         run.ended = "interrupted"
         if not any(leaf.is_deleted() for leaf in jax.tree.leaves(run.state)):
             save()
         raise
     run.ended = why or "finished"
-    log.read()
     lost = [r for r, m in zip(log.rounds, log.metrics, strict=True) if not np.isfinite(m["loss"])]
     if lost:
         run.ended = f"diverged: the loss is not finite from round {lost[0]} on"
@@ -248,12 +258,28 @@ def _prepare(
             "it began with: start a new one."
         )
     if isinstance(resume, Run):
+        checkpoints.same("The run", resume.settings, settings(algorithm, problem, key))
+        if algorithm != resume.algorithm:
+            raise InputError(
+                f"The run belongs to another {algorithm.name}: make one and use it for both."
+            )
         state = jax.tree.map(jnp.copy, resume.state)
         log = Log(resume.log.rounds, resume.log.metrics, resume.log.counts)
         return dataclasses.replace(
             resume, state=state, log=log, settings=dict(resume.settings), ended="finished"
         )
     return checkpoints.read(Path(resume), algorithm, problem, key)
+
+
+def _agree(log: Log, now: Mapping[str, Any]) -> None:
+    """A series has to have the same metrics from end to end."""
+    before = set(log.metrics[0])
+    if before != set(now):
+        names = ", ".join(sorted(before ^ set(now)))
+        raise InputError(
+            f"The metrics of a resumed run are those it began with, and {names} is not on both sides: "
+            "give the same metrics=."
+        )
 
 
 def _reached(stop: Stop, run: Run, began: float) -> str:

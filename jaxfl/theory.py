@@ -105,13 +105,16 @@ def sgd_step(s: Setting) -> Number:
     return 1 / ((1 + 2 * tau(s)) * s.L)
 
 
-def svrg_step(s: Setting) -> Number:
-    """eta = p^{2/3} b^{1/3} min(1, 1/tau) / (2 L) = min(1, 1/tau) / (8 L)  [Corollary 2]."""
-    return np.minimum(1, 1 / tau(s)) / (8 * s.L)
+def svrg_step(s: Setting, b: Number, p: Number) -> Number:
+    """eta = p^{2/3} b^{1/3} min(1, 1/tau) / (2 L)  [Corollary 2].
+
+    That is min(1, 1/tau) / (8 L) at the paper's b = m^{2/3} / 4 and p = b/m.
+    """
+    return p ** (2 / 3) * b ** (1 / 3) * np.minimum(1, 1 / tau(s)) / (2 * s.L)
 
 
 def saga_step(s: Setting) -> Number:
-    """eta = min(1, 1/tau) / (3 L)  [Corollary 3]."""
+    """eta = min(1, 1/tau) / (3 L)  [Corollary 3], for its own b."""
     return np.minimum(1, 1 / tau(s)) / (3 * s.L)
 
 

@@ -96,6 +96,7 @@ class Facts(NamedTuple):
     d: int
     rounds: int | None  # None: the algorithm's own theory decides
     smoothness: float | None  # L of every per-example loss, where a closed form exists
+    sizes: tuple[int, ...] = ()  # the different numbers of samples that clients have
 
 
 class Resolved(NamedTuple):
@@ -332,5 +333,6 @@ class Algorithm(NamedTuple):
     output: Callable[[State], Array]
     event: Callable[[Mapping[str, Any], Facts], Any] | None = None  # what a run releases
     claim: Callable[[Mapping[str, Any], Facts], Any] | None = None  # what the paper says of it
+    needs: tuple[str, ...] = ()  # numbers that rounds cannot do without
     parts: tuple[tuple[str, str], ...] = ()  # (role, name), for the record
     per_record: bool = True  # False: clip="batch", which bounds no single record's influence

@@ -259,6 +259,17 @@ MISTAKES = [
     (dict(metrics={"loss": lambda problem, x: x[0]}), "'loss'"),
     (dict(metrics={"a b": lambda problem, x: x[0]}), "'a b'"),
     (dict(noise="none"), "noise = 'none'"),
+    (dict(metrics={"q": 3}), "'q'"),
+    (dict(stop=0.5), "stop = 0.5"),
+    (dict(rounds="x"), "rounds = 'x'"),
+    (dict(chunk=2.5), "chunk = 2.5"),
+    (dict(lr=[0.1, 0.2]), "lr = [0.1, 0.2]"),
+    (dict(sigma=None, eps=1.0, clip=float("inf")), "clip = inf"),
+    (dict(sigma=None, delta=1.0), "delta = 1.0"),
+    (dict(sigma=float("inf")), "sigma = inf"),
+    (dict(sigma=None, eps=1.0, noise_constant=800.0), "noise_constant = 800.0"),
+    (dict(key=jax.random.split(jax.random.key(0))), "shape (2,)"),
+    (dict(checkpoint="/tmp"), "it is a folder"),
 ]
 
 
@@ -272,6 +283,53 @@ def test_mistakes_get_one_sentence(change: dict, words: str, key: jax.Array) -> 
     assert words in text
     assert "\n" not in text
     assert text.endswith((".", "?"))
+
+
+def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
+    """Not without its noise, under another key, with another regularizer or other metrics."""
+    problem = a_problem()
+    run = jaxfl.simulate("ldp_sgd", problem, key, 4, **FREE)
+    for others in (
+        ("fedsgd", problem, key),
+        ("ldp_sgd", problem, jax.random.key(7)),
+        ("ldp_sgd", a_problem(0.3), key),
+    ):
+        with pytest.raises(jaxfl.InputError, match="belongs to another"):
+            jaxfl.simulate(*others, 8, resume=run)
+    with pytest.raises(jaxfl.InputError, match="mine"):
+        run.extend(8, metrics={"mine": lambda problem, x: x[0]})
+    with pytest.raises(jaxfl.InputError, match=r"rounds = 6\.5"):
+        run.extend(6.5)
+    own = {"mine": lambda problem, x: x[0]}
+    longer = jaxfl.simulate("ldp_sgd", problem, key, 4, metrics=own, **FREE).extend(np.int64(6))
+    assert longer.metrics["mine"].shape == (7,)
+    file = tmp_path / "run.npz"
+    jaxfl.simulate("ldp_sgd", problem, key, np.int64(4), checkpoint=file, **FREE)
+    with pytest.raises(jaxfl.InputError, match="its objective is"):
+        jaxfl.simulate("ldp_sgd", a_problem(0.3), key, 8, resume=file)
+
+
+def test_the_worst_client_may_be_one_in_the_middle() -> None:
+    """SVRG without replacement: of sizes 100, 400 and 10,000 the middle one proves least."""
+
+    def proven(*sizes: int) -> float:
+        rng = np.random.default_rng(0)
+        clients = [
+            (rng.normal(size=(m, 3)).astype(np.float32), rng.integers(0, 2, m).astype(np.int32))
+            for m in sizes
+        ]
+        data = jaxfl.data.from_clients(clients, classes=2)
+        problem = jaxfl.make_problem(jaxfl.models.logistic(3), data)
+        algorithm = jaxfl.algorithm(
+            "soteriafl_svrg", sampler=jaxfl.sampling.sampler("without_replacement")
+        )
+        facts = jaxfl.hyper.facts_of(problem, 1)
+        numbers = {"batch": 100, "sigma": 0.02, "clip": 1.0, "delta": 1e-5}
+        values = jaxfl.hyper.resolve(algorithm, numbers, facts).values
+        return jaxfl.privacy.epsilon(algorithm.event(values, facts), 1e-5).eps
+
+    alone = [proven(m) for m in (100, 400, 10_000)]
+    assert proven(100, 400, 10_000) == max(alone) == alone[1]
 
 
 def test_what_is_said_of_privacy(key: jax.Array) -> None:

@@ -24,7 +24,8 @@ def test_formulas_by_hand() -> None:
     s = theory.Setting(n=4, m=1000, d=10, omega=3.0, L=2.0, G=1.0, eps=2.0, delta=1e-2, gap=3.0)
     assert theory.tau(s) == pytest.approx(4.0)
     assert theory.sgd_step(s) == pytest.approx(1 / 18)
-    assert theory.svrg_step(s) == pytest.approx(1 / 64)
+    assert theory.svrg_step(s, 25, 0.025) == pytest.approx(1 / 64)
+    assert theory.svrg_step(s, 1, 0.001) == pytest.approx(0.01 / 16)
     assert theory.saga_step(s) == pytest.approx(1 / 24)
     assert theory.svrg_batch(s) == 25
     assert theory.saga_batch(s) == 300
@@ -56,7 +57,7 @@ def test_defaults_come_from_the_theorems() -> None:
     values, sources = jaxfl.hyper.resolve(algorithm, {"eps": 2.0, "omega": 3.0}, facts, "paper")
     s = theory.Setting(5, 10, 8, 3.0, L, 1.0, 2.0, 1e-3)
     assert values["k"] == 2
-    assert values["lr"] == pytest.approx(theory.svrg_step(s), rel=1e-5)
+    assert values["lr"] == pytest.approx(theory.svrg_step(s, 1, 0.1), rel=1e-5)
     assert values["batch"] == theory.svrg_batch(s) == 1
     assert values["refresh"] == pytest.approx(0.1)
     assert values["rounds"] == max(1, round(float(theory.svrg_rounds(s))))

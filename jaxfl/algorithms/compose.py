@@ -48,6 +48,7 @@ def compose(
         participation,
     )
     table = {param.name: param for owner in owners for param in owner.params}
+    needs = tuple(name for name in table if name != "omega")  # another way to say k
     table |= {param.name: param for param in params}
     return Algorithm(
         name=name,
@@ -62,6 +63,7 @@ def compose(
         output=body.output,
         event=body.event,
         claim=claim,
+        needs=needs,
         parts=(
             *((role, getattr(body, role).name) for role in ROLES),
             ("sampler", sampler.name),

@@ -64,8 +64,8 @@ NUMBERS = (
     Param("gap", "f(x0) - f*, which CDP-SGD's step size asks for", open_low=True),
 )
 PRIVACY = (
-    Param("eps", "privacy that the paper's formula turns into sigma", open_low=True),
-    Param("delta", "privacy failure probability", open_low=True, high=1.0),
+    Param("eps", "privacy that sigma is calibrated for", open_low=True),
+    Param("delta", "privacy failure probability, below 1", open_low=True, high=1 - 1e-9),
     Param("noise_constant", "c in sigma^2 = c G^2 T ln(1/delta) / (m eps)^2", open_low=True),
 )
 
@@ -87,14 +87,22 @@ class Rule(NamedTuple):
     where: str
     constant: float  # c of the noise formula
     batch: Callable[[theory.Setting], Any]
-    step: Callable[[theory.Setting], Any]
+    step: Callable[[theory.Setting, dict[str, Any]], Any]  # of the setting and the numbers so far
     rounds: Callable[[theory.Setting], Any]
 
 
-SGD = Rule("Corollary 1", 12, theory.sgd_batch, theory.sgd_step, theory.sgd_rounds)
-SVRG = Rule("Corollary 2", 96, theory.svrg_batch, theory.svrg_step, theory.svrg_rounds)
-SAGA = Rule("Corollary 3", 96, theory.saga_batch, theory.saga_step, theory.svrg_rounds)
-CDP = Rule("Theorem 1", 8, theory.sgd_batch, theory.cdp_step, theory.cdp_rounds)
+SGD = Rule("Corollary 1", 12, theory.sgd_batch, lambda s, v: theory.sgd_step(s), theory.sgd_rounds)
+SVRG = Rule(
+    "Corollary 2",
+    96,
+    theory.svrg_batch,
+    lambda s, v: theory.svrg_step(s, v["batch"], v["refresh"]),
+    theory.svrg_rounds,
+)
+SAGA = Rule(
+    "Corollary 3", 96, theory.saga_batch, lambda s, v: theory.saga_step(s), theory.svrg_rounds
+)
+CDP = Rule("Theorem 1", 8, theory.sgd_batch, lambda s, v: theory.cdp_step(s), theory.cdp_rounds)
 
 
 def soteriafl_gd(**parts: Unpack[Parts]) -> Algorithm:
@@ -247,7 +255,11 @@ def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts
             f"eps = {given['eps']!r} and sigma = {given['sigma']!r} are both given: eps is turned "
             "into sigma, so give one of them."
         )
-    default("clip", 1.0, "default")
+    if private and math.isinf(given.get("clip", 1.0)) and "sigma" not in given:
+        raise InputError(
+            "clip = inf bounds no example, so that no noise is enough for any eps: give a finite clip."
+        )
+    default("clip", 1.0 if private else math.inf, "default")
     for name, value in body.compressor.resolve(given, facts.d).items():
         default(name, value, "from omega" if "omega" in given else "default")
     for param in body.participation.params:
@@ -255,21 +267,23 @@ def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts
     v["omega"] = body.compressor.omega(facts.d, v)
     why["omega"] = "achieved"
     default("eps", 5.0, "default")
-    default("delta", min(1e-3, 0.1 / facts.m), "default: min(0.001, 0.1/m)")
+    default("delta", min(1e-3, 0.1 / facts.m_max), "default: min(0.001, 0.1/m)")
     default("gap", 1.0, "default")
     L, known = v.get("smoothness", facts.smoothness), True
     if L is None:
         L, known = 1.0, False
     note = rule.where if known else f"{rule.where} with L = 1: L of this model is unknown"
+    G = v["clip"] if math.isfinite(v["clip"]) else 1.0  # only schedules of non-private runs read it
     setting = theory.Setting(
-        facts.n, facts.m, facts.d, v["omega"], L, v["clip"], v["eps"], v["delta"], v["gap"]
+        facts.n, facts.m, facts.d, v["omega"], L, G, v["eps"], v["delta"], v["gap"]
     )
     rounds = facts.rounds or max(1, round(float(rule.rounds(setting))))
     default("rounds", rounds, "given" if facts.rounds else note)
     if body.estimator.sampler.params:
         default("batch", int(rule.batch(setting)), note)
     if "refresh" in {param.name for param in body.estimator.params}:
-        default("refresh", v["batch"] / facts.m, f"{rule.where}: b/m")
+        default("batch", facts.m, "full passes")
+        default("refresh", min(1.0, v["batch"] / facts.m), f"{rule.where}: b/m")
     if body.channel.params:
         default("shift", float(theory.shift(v["omega"])), "Theorem 3")
     if private:
@@ -281,7 +295,7 @@ def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts
         default("sigma", float(theory.paper_sigma(c, setting, T)), rule.where)
     if not known:
         default("lr", 0.1, "default: L of this model is unknown")
-    default("lr", float(rule.step(setting)), note)
+    default("lr", float(rule.step(setting, v)), note)
     if not private:
         for name in ("eps", "delta"):
             del v[name], why[name]
