@@ -117,6 +117,13 @@ def build(
 ) -> Hyper:
     """The traced form: whole numbers as int32, others in the model's dtype."""
     caps = algorithm.capacity(values, facts)
+    clients = min(facts.n, caps.get("cohort", facts.n))
+    each = max(caps.get("k", 0), 2 * caps.get("batch", facts.m_max))
+    if clients * each >= 2**31 or facts.n * facts.m_max >= 2**31:
+        raise InputError(
+            f"{clients} clients with {each} coordinates or gradients each are more than one round can "
+            "count (2^31): let fewer take part, or make k or batch smaller."
+        )
     whole = {param.name for param in algorithm.params if param.integer}
     leaves: dict[str, jax.Array] = {
         name: jnp.asarray(value, jnp.int32 if name in whole else dtype)

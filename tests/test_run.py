@@ -219,6 +219,16 @@ def test_totals_are_exact_beyond_32_bits() -> None:
     assert log.counts[4]["clients"] == 5
 
 
+def test_rounds_that_cannot_be_counted_are_refused() -> None:
+    """A million clients sending 2,500 coordinates each: 2.5e9 in one round."""
+    algorithm = jaxfl.algorithm("cdp_sgd")
+    facts = jaxfl.hyper.facts_of(a_problem(), 5)._replace(n=10**6, d=10**5)
+    values = {**NUMBERS, "k": 2500, "rounds": 5}
+    with pytest.raises(jaxfl.InputError, match="let fewer take part"):
+        jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
+    jaxfl.hyper.build(algorithm, {**values, "k": 2000}, facts, jnp.float32)
+
+
 def test_a_users_own_metrics(key: jax.Array) -> None:
     metrics = {"norm": lambda problem, x: jnp.linalg.norm(x), "point": lambda problem, x: x}
     run = jaxfl.simulate("cdp_sgd", a_problem(), key, 4, metrics=metrics, **NUMBERS)
