@@ -6,7 +6,7 @@ they are not, and the round clips the whole estimate instead (``clip="batch"``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -61,9 +61,6 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         return (Term(1.0, (x,), (1.0,), bound(hp, clip_examples)),)
 
-    def sensitivity(values: Mapping[str, Any]) -> Any:
-        return _events().Mean(values["clip"])
-
     return Estimator(
         "minibatch",
         sampler,
@@ -73,7 +70,7 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         forget,
         None,
         (CLIP,),
-        sensitivity if clip_examples else _whole,
+        declared("Mean", clip_examples),
     )
 
 
@@ -107,9 +104,6 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         w, h = rarely(coin, move, (w, h), x, problem, bound(hp, clip_examples))
         return w, h, jnp.where(coin, jnp.sum(problem.count), 0)
 
-    def sensitivity(values: Mapping[str, Any]) -> Any:
-        return _events().svrg(values["clip"])
-
     return Estimator(
         "svrg",
         sampler,
@@ -119,7 +113,7 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         forget,
         refresh,
         (CLIP, REFRESH),
-        sensitivity if clip_examples else _whole,
+        declared("svrg", clip_examples),
     )
 
 
@@ -172,9 +166,6 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         )
         return write(table, rows, factors), h_i
 
-    def sensitivity(values: Mapping[str, Any]) -> Any:
-        return _events().saga(values["clip"])
-
     return Estimator(
         "saga",
         sampler,
@@ -184,19 +175,19 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         absorb,
         None,
         (CLIP,),
-        sensitivity if clip_examples else _whole,
+        declared("saga", clip_examples),
     )
 
 
-def _events() -> Any:
-    from jaxfl.privacy import events  # the accountants' imports are paid by those who ask them
+def declared(kind: str, clip_examples: bool) -> Callable[[Mapping[str, Any]], Any]:
+    """The sensitivity of that name in :mod:`jaxfl.privacy.events`; none is bounded without clipping."""
 
-    return events
+    def sensitivity(values: Mapping[str, Any]) -> Any:
+        from jaxfl.privacy import events  # accountants' imports are paid by those who ask them
 
+        return getattr(events, kind)(values["clip"]) if clip_examples else events.batch_clipped()
 
-def _whole(values: Mapping[str, Any]) -> Any:
-    """The estimate clipped as a whole: no record's influence is bounded."""
-    return _events().batch_clipped()
+    return sensitivity
 
 
 def read(table: PyTree, rows: Draw) -> PyTree:

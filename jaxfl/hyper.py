@@ -124,9 +124,9 @@ def build(
             f"{clients} clients with {each} coordinates or gradients each are more than one round can "
             "count (2^31): let fewer take part, or make k or batch smaller."
         )
-    whole = {param.name for param in algorithm.params if param.integer}
+    integers = {param.name for param in algorithm.params if param.integer}
     leaves: dict[str, jax.Array] = {
-        name: jnp.asarray(value, jnp.int32 if name in whole else dtype)
+        name: jnp.asarray(value, jnp.int32 if name in integers else dtype)
         for name, value in values.items()
     }
     return Hyper(leaves, tuple(sorted(caps.items())))

@@ -140,7 +140,7 @@ def test_masks_are_independent_of_noise_and_of_each_other() -> None:
     """One key for noise and mask, or one mask for all clients, would show as correlation."""
     problem = a_problem()
     keys = jax.random.split(jax.random.key(4), 4000)
-    move = steps(jaxfl.algorithm("cdp_gd"), problem, keys, lr=1.0, clip=1e-6, sigma=1.0, k=2) + 0.0
+    move = steps(jaxfl.algorithm("cdp_gd"), problem, keys, lr=1.0, clip=1e-6, sigma=1.0, k=2)
     # Var = (d/k) sigma^2 / n on every coordinate, whatever the masks.
     d, k, n = problem.x0.size, 2, problem.n
     ratio = move.var(0) / (d / k / n)

@@ -11,6 +11,11 @@ from jaxfl.errors import InputError
 
 __all__ = ["run_question"]
 
+# Options that are words; all others are numbers, or flags without a value.
+TEXTS = (
+    "adjacency", "clip_mode", "clip_what", "compressor", "find", "method", "noise", "sampler",
+    "sampling",
+)  # fmt: skip
 HELP = {
     "account": """\
 usage: jaxfl account KIND --sigma S (--delta D | --eps E) [--NUMBER VALUE ...] [--json]
@@ -97,12 +102,14 @@ def _audit(
         parts["sampler"] = jaxfl.sampling.sampler(sampler)
     if compressor is not None:
         parts["compressor"] = jaxfl.compressors.compressor(compressor)
-    for given in (samples, seed):
-        if not isinstance(given, int):
-            raise InputError(f"{given!r} has to be a whole number.")
-    algorithm = jaxfl.algorithm(name, **parts)
+    whole = jaxfl.hyper.whole
     found = audit(
-        algorithm, rounds=rounds, key=jax.random.key(seed), m=samples, runs=runs, **options
+        jaxfl.algorithm(name, **parts),
+        rounds=whole("rounds", rounds, 1),
+        key=jax.random.key(whole("seed", seed, 0)),
+        m=whole("samples", samples, 1),
+        runs=whole("runs", runs, 20),
+        **options,
     )
     return {**found._asdict(), "refuted": found.refuted, "exposed": found.exposed}
 
@@ -123,11 +130,17 @@ def _pairs(words: Sequence[str]) -> dict[str, Any]:
         if name in out:
             raise InputError(f"Option --{flag} is given twice, the second time as {value}.")
         out[name] = _value(value)
+        if isinstance(out[name], str) and name not in TEXTS:
+            raise InputError(f"--{flag} {value} has to be a number.")
     return out
 
 
 def _value(text: str) -> Any:
-    for read in (int, float):
+    """A number, true or false, a JSON list or object (the phases of one kind), else the text."""
+    readers: tuple[Callable[[str], Any], ...] = (int, float)
+    if text[:1] in ("[", "{"):
+        readers = (json.loads,)
+    for read in readers:
         try:
             return read(text)
         except ValueError:
