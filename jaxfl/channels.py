@@ -13,7 +13,9 @@ from jaxfl.types import Array, Channel, Hyper, Message, Param, PyTree
 
 __all__ = ["add", "direct", "shifted"]
 
-SHIFT = Param("shift", "step gamma of the shifts s_i towards the estimates", high=1.0)
+SHIFT = Param(
+    "shift", "step gamma of the shifts s_i towards the estimates", high=1.0, schedule=True
+)
 
 
 def add(v: Array, message: Message, scale: Array) -> Array:

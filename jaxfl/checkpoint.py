@@ -19,6 +19,7 @@ import numpy as np
 from jaxfl.errors import InputError
 from jaxfl.hyper import build
 from jaxfl.record import Log, Run, dtype, settings
+from jaxfl.schedules import Schedule, schedule
 from jaxfl.types import Algorithm, Facts, Key, Problem
 
 __all__ = ["read", "replace", "same", "writable", "write"]
@@ -104,6 +105,7 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
             f"{path} has checkpoint format {about['format']}, this version reads {FORMAT}."
         )
     same(str(path), about["settings"], settings(algorithm, problem, key))
+    about["values"] = {name: _value(value) for name, value in about["values"].items()}
     facts = Facts(**{**about["facts"], "sizes": tuple(about["facts"]["sizes"])})
     hp = build(algorithm, about["values"], facts, dtype(problem))
     shape = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])
@@ -134,4 +136,11 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
 
 
 def _number(value: Any) -> Any:
+    if isinstance(value, Schedule):
+        return value.label
     return value.item() if hasattr(value, "item") else value
+
+
+def _value(value: Any) -> Any:
+    """A number, or the schedule that a text names."""
+    return schedule(value) if isinstance(value, str) else value

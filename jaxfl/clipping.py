@@ -40,8 +40,15 @@ def evaluate(
     """
     coefs: list[Array | float] = []
     factors: list[PyTree] = []
+    first: PyTree = None
     for scale, points, coefs_p, bound in terms:
         F = [at(kernel, point, batch) for point in points]
+        if kernel.clip is not None and len(F) == 1 and coefs_p[0] == 1:
+            clipped = kernel.clip(F[0], bound, batch)
+            coefs.append(scale)
+            factors.append(clipped)
+            first = clipped if first is None else first
+            continue
         g = F[0] if len(F) == 1 else kernel.combine(coefs_p, F)
         square = kernel.inner(g, g, batch)
         if len(F) == 1:
@@ -49,7 +56,7 @@ def evaluate(
         c = clip_factor(square, bound)
         coefs += [scale * coef * c for coef in coefs_p]
         factors += F
-        if len(factors) == len(F):
+        if first is None:
             first = kernel.scale(coefs_p[0] * c, F[0])
     if stored is not None:
         coefs.append(-1.0)

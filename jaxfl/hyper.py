@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.errors import InputError
+from jaxfl.schedules import Schedule, schedule
 from jaxfl.types import Algorithm, Facts, Hyper, Param, Problem, Resolved
 
 NOISES = ("calibrated", "paper")
@@ -80,12 +81,25 @@ def resolve(
     """
     if noise not in NOISES:
         raise InputError(f"noise = {noise!r} has to be one of {', '.join(NOISES)}.")
-    given = {name: value for name, value in given.items() if value is not None}
-    check(algorithm.params, given, algorithm.name)
-    for name, value in given.items():
+    given = {
+        name: schedule(value) if _varies(value) else value
+        for name, value in given.items()
+        if value is not None
+    }
+    varying = {name: value for name, value in given.items() if isinstance(value, Schedule)}
+    _may_vary(algorithm, varying)
+    fixed = {name: value for name, value in given.items() if name not in varying}
+    check(algorithm.params, fixed, algorithm.name)
+    for name, value in fixed.items():
         if np.ndim(value) != 0:
-            raise InputError(f"{name} = {value!r} has to be one number: a run has no axes.")
+            raise InputError(
+                f"{name} = {value!r} has to be one number: a run has no axes, and sweep() has."
+            )
     values, sources = algorithm.resolve(given, facts)
+    for name, value in varying.items():
+        numbers = value.over(int(values["rounds"]))
+        for extreme in (float(numbers.min()), float(numbers.max())):
+            check(algorithm.params, {name: extreme}, algorithm.name)
     missing = sorted(set(algorithm.needs) - set(values))
     if missing:
         raise InputError(
@@ -112,6 +126,21 @@ def resolve(
     return Resolved(values, {**sources, "sigma": f"calibrated: {found.proven.method}"})
 
 
+def _varies(value: Any) -> bool:
+    return (
+        callable(value) or isinstance(value, Schedule) or (isinstance(value, str) and ":" in value)
+    )
+
+
+def _may_vary(algorithm: Algorithm, names: Iterable[str]) -> None:
+    able = [param.name for param in algorithm.params if param.schedule]
+    for name in set(names) & {param.name for param in algorithm.params} - set(able):
+        raise InputError(
+            f"{name} cannot change from round to round, since one number enters the accounting and "
+            f"the theory: {algorithm.name} takes schedules for {', '.join(able)}."
+        )
+
+
 def build(
     algorithm: Algorithm, values: Mapping[str, Any], facts: Facts, dtype: jnp.dtype[Any]
 ) -> Hyper:
@@ -126,7 +155,10 @@ def build(
         )
     integers = {param.name for param in algorithm.params if param.integer}
     leaves: dict[str, jax.Array] = {
-        name: jnp.asarray(value, jnp.int32 if name in integers else dtype)
+        name: jnp.asarray(
+            value.over(int(values["rounds"])) if isinstance(value, Schedule) else value,
+            jnp.int32 if name in integers else dtype,
+        )
         for name, value in values.items()
     }
     return Hyper(leaves, tuple(sorted(caps.items())))

@@ -56,7 +56,12 @@ def linear_kernel(output_loss: OutputLoss) -> Kernel:
     def contract(w: Array, e: Array, batch: PyTree) -> Array:
         return jnp.matmul(w * e, batch[0], precision=EXACT)
 
-    return Kernel(factors, inner, jnp.multiply, combine, contract, 1)
+    def clip(e: Array, G: Array, batch: PyTree) -> Array:
+        # |e_j a_j| <= G is |e_j| <= G/|a_j|: no root or quotient that depends on x
+        most = G / jnp.sqrt(jnp.sum(batch[0] ** 2, axis=-1))
+        return jnp.clip(e, -most, most)
+
+    return Kernel(factors, inner, jnp.multiply, combine, contract, 1, clip)
 
 
 def layer_shapes(widths: Sequence[int], bias: bool) -> list[tuple[int, int]]:

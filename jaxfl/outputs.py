@@ -42,9 +42,19 @@ def sign(z: Array, y: Array) -> Array:
     return 2 * jnp.asarray(y).astype(z.dtype) - 1
 
 
+@jax.custom_jvp
+def softplus(u: Array) -> Array:
+    """``log(1 + exp(u))``; its derivative as one sigmoid, where the chain rule takes two exp."""
+    return jnp.logaddexp(u, 0)
+
+
+softplus.defjvps(lambda du, out, u: jax.nn.sigmoid(u) * du)
+
+
 def logistic(z: Array, y: Array) -> Array:
     """``log(1 + exp(-s z))``."""
-    return jax.nn.softplus(-sign(z, y) * z)
+    value: Array = softplus(-sign(z, y) * z)
+    return value
 
 
 def hinge(z: Array, y: Array) -> Array:

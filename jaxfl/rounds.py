@@ -113,6 +113,7 @@ class Federated(NamedTuple):
     def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
         """One round; ``key`` is the run's, the same in every round."""
         keys, t, model = streams(key), state.t, problem.model
+        hp = hp.at(t)
         x = self.server.view(state.server)
         terms = self.estimator.terms(state.shared, x, hp)
         grad_r = jax.grad(model.regularizer)(x)

@@ -13,7 +13,7 @@ __all__ = ["LR", "descent", "optimizer"]
 
 LARGEST = 3.4e38  # of a 32-bit float: a step size is finite
 
-LR = Param("lr", "server step size eta", high=LARGEST)
+LR = Param("lr", "server step size eta", high=LARGEST, schedule=True)
 
 
 def optimizer(

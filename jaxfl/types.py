@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
+import jax.numpy as jnp
 
 __all__ = [
     "Algorithm",
@@ -65,6 +66,7 @@ class Param(NamedTuple):
     high: float = float("inf")
     integer: bool = False
     open_low: bool = False  # the lower end itself is refused
+    schedule: bool = False  # may change from round to round
 
 
 @jax.tree_util.register_dataclass
@@ -81,6 +83,14 @@ class Hyper:
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
+
+    def at(self, t: Array) -> Hyper:
+        """The numbers of round t: a schedule holds one per round, and keeps its last."""
+        now = {
+            name: value if value.ndim == 0 else value[jnp.minimum(t, value.shape[0] - 1)]
+            for name, value in self.values.items()
+        }
+        return Hyper(now, self.capacity)
 
     @property
     def caps(self) -> dict[str, int]:
@@ -134,6 +144,7 @@ class Kernel(NamedTuple):
     combine: Callable[[Sequence[Any], Sequence[PyTree]], PyTree]
     contract: Callable[[Array, PyTree, PyTree], Array]  # -> (d,)
     width: int  # floats that one example's factors occupy
+    clip: Callable[[PyTree, Array, PyTree], PyTree] | None = None  # (F, G, batch): without norms
 
 
 class Model(NamedTuple):
