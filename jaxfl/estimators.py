@@ -33,7 +33,9 @@ from jaxfl.types import (
 __all__ = ["minibatch", "saga", "svrg"]
 
 CLIP = Param("clip", "bound G on the norm of one example's gradient", open_low=True)
-REFRESH = Param("refresh", "probability p that the snapshot moves to the current point", high=1.0)
+REFRESH = Param(
+    "refresh", "probability p that the snapshot moves to the current point", high=1.0, schedule=True
+)
 TABLE_LIMIT = 8 * 2**30  # bytes of SAGA memory beyond which a run is refused
 
 

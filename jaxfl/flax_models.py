@@ -122,7 +122,7 @@ def _model(
 
 
 def _struct(shape: tuple[int, ...]) -> Any:
-    return jax.ShapeDtypeStruct(shape, jnp.float32)  # type: ignore[no-untyped-call]
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 def _linen(module: Any, shape: tuple[int, ...]) -> Forward:

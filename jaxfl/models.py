@@ -191,7 +191,7 @@ def _build(
     linear = len(widths) == 2 and scalar and not bias
 
     def number(*shape: int) -> Any:
-        return jax.ShapeDtypeStruct(shape, jnp.float32)  # type: ignore[no-untyped-call]
+        return jax.ShapeDtypeStruct(shape, jnp.float32)
 
     layers = [Layer(number(i, o), number(o) if bias else None) for i, o in pairwise(widths)]
     params = layout(number(widths[0]) if linear else tuple(layers))

@@ -117,7 +117,7 @@ def _shapes(model: Model, kind: np.dtype[Any]) -> PyTree:
 
 
 def _struct(shape: tuple[int, ...], dtype: Any) -> Any:
-    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
+    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:

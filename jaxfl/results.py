@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import xarray
 
     from jaxfl.record import Run
+    from jaxfl.types import Algorithm
 
 __all__ = ["check_name", "config", "dataset", "load", "privacy", "save"]
 
@@ -73,19 +74,21 @@ def dataset(run: Run) -> xarray.Dataset:
     data: dict[str, tuple[tuple[str, ...], Array]] = {}
     for name, values in run.metrics.items():
         check_name(name)
-        data[name] = (_dims(name, values.shape, run.facts.n), _portable(name, values))
+        data[name] = (_dims(name, values.shape, run.facts.n), portable(name, values))
     total = np.cumsum(run.metrics["grad_norm_sq"], dtype=np.float64)
     data["utility"] = (("round",), total / np.arange(1, len(total) + 1))
     spent = [_totals(run, counts) for counts in run.log.counts]
     for name in spent[0]:
         data[name] = (("round",), _exact(name, [row[name] for row in spent]))
-    data["x"] = (("coordinate",), _portable("x", run.x))
+    data["x"] = (("coordinate",), portable("x", run.x))
     coords = {
         "round": ("round", np.asarray(run.log.rounds, np.int32)),
         "client": ("client", np.arange(run.facts.n, dtype=np.int32)),
         "coordinate": ("coordinate", np.arange(run.x.size, dtype=np.int32)),
     }
-    out = xarray.Dataset(data, coords, {"config": json.dumps(_config(run), ensure_ascii=False)})
+    out = xarray.Dataset(
+        data, coords, {"config": json.dumps(_config(run), ensure_ascii=False, default=str)}
+    )
     for key in out.variables:
         units, words = LABELS.get(str(key), ("1", str(key).replace("_", " ")))
         out[key].attrs.update(units=units, long_name=words)
@@ -175,7 +178,7 @@ def _dims(name: str, shape: tuple[int, ...], n: int) -> tuple[str, ...]:
     return "round", *(f"{name}_{axis}" for axis in range(len(shape) - 1))
 
 
-def _portable(name: str, values: Array) -> Array:
+def portable(name: str, values: Array) -> Array:
     """The same numbers in a type that the file format has."""
     kind = values.dtype
     if kind == np.bool_:
@@ -214,24 +217,25 @@ def _config(run: Run) -> dict[str, Any]:
         "seconds": run.seconds,
         "compile_seconds": run.compile_seconds,
         "ended": run.ended,
-        "privacy": run.privacy()._asdict() if _noisy(run) else None,
+        "privacy": run.privacy()._asdict() if noisy(run.algorithm, run.values) else None,
     }
-    plain: dict[str, Any] = _plain(about)
-    return plain
+    out: dict[str, Any] = plain(about)
+    return out
 
 
-def _noisy(run: Run) -> bool:
-    return dict(run.algorithm.parts).get("mechanism") != "none" and run.values.get("sigma") != 0
+def noisy(algorithm: Algorithm, values: Mapping[str, Any]) -> bool:
+    """Whether runs with these numbers add any noise."""
+    return dict(algorithm.parts).get("mechanism") != "none" and values.get("sigma") != 0
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What strict JSON can hold."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if hasattr(value, "tolist"):  # numbers and arrays of NumPy and JAX
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

@@ -18,15 +18,13 @@ from jaxfl import checkpoint as checkpoints
 from jaxfl.algorithms import algorithm as named
 from jaxfl.errors import InputError
 from jaxfl.hyper import build, facts_of, resolve, whole
-from jaxfl.metrics import evaluate_metrics
+from jaxfl.loop import LONGEST, Metric, advance, measure
 from jaxfl.record import Log, Run, dtype, settings, totals
 from jaxfl.results import check_name
-from jaxfl.types import Algorithm, Array, Hyper, Info, Key, Problem, State
+from jaxfl.types import Algorithm, Hyper, Info, Key, Problem, State
 
 __all__ = ["Metric", "Progress", "Stop", "simulate"]
 
-Metric = Callable[[Problem, Array], Array]
-LONGEST = 1024  # rounds in one call of the compiled program
 EVALUATIONS = 100  # of a run, unless its cadence is given
 
 
@@ -56,40 +54,8 @@ def _start(algorithm: Algorithm, key: Key, problem: Problem, hp: Hyper) -> tuple
     return algorithm.init(key, problem, hp)
 
 
-@functools.partial(jax.jit, static_argnames=("algorithm", "length"), donate_argnames="state")
-def _advance(
-    algorithm: Algorithm,
-    length: int,
-    key: Key,
-    state: State,
-    stop: Array,
-    problem: Problem,
-    hp: Hyper,
-) -> tuple[State, Info]:
-    """Rounds from ``state.t`` up to ``stop``, at most ``length``, and the counts of each."""
-    first = state.t
-
-    def body(t: Array, carry: tuple[State, Info]) -> tuple[State, Info]:
-        state, counts = carry
-        state, info = algorithm.round(key, state, problem, hp)
-        return state, jax.tree.map(lambda a, v: a.at[t - first].set(v), counts, info)
-
-    counts = Info(*(jnp.zeros(length, jnp.int32) for _ in Info._fields))
-    end: tuple[State, Info] = jax.lax.fori_loop(first, stop, body, (state, counts))
-    return end
-
-
-@functools.partial(jax.jit, static_argnames=("algorithm", "extra"))
-def _measure(
-    algorithm: Algorithm, extra: tuple[tuple[str, Metric], ...], state: State, problem: Problem
-) -> dict[str, Array]:
-    x = algorithm.output(state)
-    measured = evaluate_metrics(problem, x)
-    for name, f in extra:
-        if name in measured:
-            raise InputError(f"A metric {name!r} exists already: give yours another name.")
-        measured[name] = f(problem, x)
-    return measured
+_advance = jax.jit(advance, static_argnames=("algorithm", "length"), donate_argnames="state")
+_measure = jax.jit(measure, static_argnames=("algorithm", "extra"))
 
 
 # --- the loop ------------------------------------------------------------------------------------
@@ -163,7 +129,7 @@ def simulate(
     hp = build(algorithm, run.values, run.facts, dtype(problem))
     log, earlier = run.log, run.seconds
 
-    def measure(t: int) -> None:
+    def look(t: int) -> None:
         log.record(t, _measure(algorithm, extra, run.state, problem))
 
     def save() -> None:
@@ -175,16 +141,16 @@ def simulate(
     if not log.rounds:
         run.state, info = _start(algorithm, key, problem, hp)
         log.count(info)
-        measure(0)
+        look(0)
     else:  # the earlier end of an extended run may lie off the cadence
         _agree(log, jax.eval_shape(lambda: _measure(algorithm, extra, run.state, problem)))
         if t < T and log.rounds[-1] == t and t and (not every or t % every):
             log.forget_last()
         elif log.rounds[-1] != t and (t == T or (every and t % every == 0)):
-            measure(t)  # an interrupt came between the round and its metrics
+            look(t)  # an interrupt came between the round and its metrics
     # No rounds yet: what this call takes is compilation.
     run.state, _ = _advance(algorithm, chunk, key, run.state, jnp.int32(t), problem, hp)
-    jax.block_until_ready((run.state, log.metrics[-1]))  # type: ignore[no-untyped-call]
+    jax.block_until_ready((run.state, log.metrics[-1]))
     run.compile_seconds += time.perf_counter() - began
     started, shown = time.perf_counter(), 0.0
     first, why = t, "finished"
@@ -199,7 +165,7 @@ def simulate(
             t = end
             at_mark = bool(every) and t % every == 0
             if at_mark or t == T:
-                measure(t)
+                look(t)
                 why = _reached(stop, run, began) if stop and t < T else ""
                 if why:
                     break

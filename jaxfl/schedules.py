@@ -85,5 +85,5 @@ RULES: dict[str, tuple[Callable[..., Floats], int, int]] = {
     "exponential": (exponential, 2, 2),
     "sqrt": (lambda t, end, a: a / np.sqrt(1 + t), 1, 1),
     "inverse": (lambda t, end, a: a / (1 + t), 1, 1),
-    "step": (lambda t, end, a, b, change: np.where(t < change, a, b), 3, 3),
+    "step": (lambda t, end, a, b, change: b + (a - b) * (t < change), 3, 3),
 }

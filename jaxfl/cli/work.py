@@ -160,7 +160,7 @@ def _computing(setup: Setup) -> Iterator[None]:
         if setup.device is not None:
             if setup.device == "cpu" and not getattr(jax.config, "jax_platforms", None):
                 # Before any device has started: a GPU is left alone, memory and all.
-                jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
+                jax.config.update("jax_platforms", "cpu")
             try:
                 device = jax.devices(setup.device)[0]
             except RuntimeError:

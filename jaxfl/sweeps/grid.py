@@ -1,0 +1,287 @@
+"""Axes and cells: from what a user spans to the numbers of every run.  Host side."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from jaxfl.algorithms import algorithm as named
+from jaxfl.errors import InputError
+from jaxfl.hyper import closest, facts_of, resolve
+from jaxfl.schedules import Schedule, schedule
+from jaxfl.types import Algorithm, Facts, Problem
+
+__all__ = ["Axis", "Build", "Cell", "Grid", "Problems", "Study", "lay_out"]
+
+Build: TypeAlias = str | Algorithm | Sequence[str | Algorithm] | Callable[..., Algorithm]
+Problems: TypeAlias = Problem | Mapping[str, Problem] | Callable[..., Problem]
+
+
+class Axis(NamedTuple):
+    """One dimension of the grid; ``labels`` are its coordinates, numbers or texts."""
+
+    name: str
+    values: tuple[Any, ...]
+    labels: tuple[Any, ...]
+    static: bool  # each value is a program of its own
+
+
+class Cell(NamedTuple):
+    """One point of a study's numbers, for all seeds."""
+
+    place: tuple[int | None, ...]  # along the axes of numbers; None: the axis does not apply
+    label: str  # what was given, in words that do not depend on the rest of the grid
+    values: dict[str, Any]
+    sources: dict[str, str]
+    facts: Facts
+
+
+class Study(NamedTuple):
+    """An algorithm on a problem, and its cells."""
+
+    place: tuple[int, ...]  # along the static axes
+    algorithm: Algorithm
+    problem: Problem
+    cells: tuple[Cell, ...]
+
+
+class Grid(NamedTuple):
+    """The whole: static axes, the algorithm's first, then numbers, then seeds."""
+
+    static: tuple[Axis, ...]
+    numbers: tuple[Axis, ...]
+    seeds: tuple[int, ...]
+    studies: tuple[Study, ...]
+
+    @property
+    def runs(self) -> int:
+        return sum(len(study.cells) for study in self.studies) * len(self.seeds)
+
+
+def lay_out(
+    build: Build,
+    axes: Mapping[str, Sequence[Any]],
+    problem: Problems,
+    rounds: int | None,
+    seeds: int | Sequence[int],
+    numbers: Mapping[str, Any],
+    noise: str,
+) -> Grid:
+    """The grid with every cell resolved: theory's defaults and calibrated noise included."""
+    given = {name: _values(name, values) for name, values in axes.items()}
+    for name in given.keys() & {"seed", "seeds", "round"}:
+        raise InputError(f"The grid has an axis {name!r}: seeds are given as seeds=, rounds run.")
+    for name in sorted(given.keys() & numbers.keys()):
+        raise InputError(f"{name} is both an axis and fixed: give it once.")
+    if rounds is not None and "rounds" in given:
+        raise InputError(f"rounds = {rounds} is given, and an axis of rounds too: give one.")
+    make, asked = _maker(build, given)
+    pose, asked_too = _poser(problem, given)
+    taken = asked | asked_too
+    static = [_static(name, given[name]) for name in given if name in taken]
+    spanned = [_numbers(name, values) for name, values in given.items() if name not in taken]
+    static.sort(key=lambda axis: axis.name != "algorithm")
+
+    parts = []
+    for place in itertools.product(*(range(len(axis.values)) for axis in static)):
+        chosen = {axis.name: axis.values[i] for axis, i in zip(static, place, strict=True)}
+        parts.append((place, make(chosen), pose(chosen)))
+    if not static or static[0].name != "algorithm":
+        names = tuple(dict.fromkeys(algorithm.name for _, algorithm, _ in parts))
+        if len(names) > 1:
+            raise InputError(
+                f"build makes {', '.join(names)}: let it take `algorithm`, and span that axis."
+            )
+        static.insert(0, Axis("algorithm", names, names, True))
+        parts = [((0, *place), algorithm, posed) for place, algorithm, posed in parts]
+    _known(spanned, numbers, [algorithm for _, algorithm, _ in parts])
+
+    facts = functools.cache(lambda i: facts_of(parts[i][2], None))
+    first = {id(posed): i for i, (_, _, posed) in reversed(list(enumerate(parts)))}
+    studies = [
+        Study(
+            place,
+            algorithm,
+            posed,
+            tuple(_cells(algorithm, spanned, facts(first[id(posed)]), rounds, numbers, noise)),
+        )
+        for place, algorithm, posed in parts
+    ]
+    return Grid(tuple(static), tuple(spanned), _seeds(seeds), tuple(studies))
+
+
+def _cells(
+    algorithm: Algorithm,
+    spanned: Sequence[Axis],
+    facts: Facts,
+    rounds: int | None,
+    fixed: Mapping[str, Any],
+    noise: str,
+) -> Any:
+    mine = {param.name for param in algorithm.params} | {"rounds"}
+    fixed = {name: value for name, value in fixed.items() if name in mine}
+    spans = [range(len(axis.values)) if axis.name in mine else (None,) for axis in spanned]
+    for place in itertools.product(*spans):
+        here = [(axis, i) for axis, i in zip(spanned, place, strict=True) if i is not None]
+        given = {**fixed, **{axis.name: axis.values[i] for axis, i in here}}
+        label = "|".join(f"{name}={_word(given[name])}" for name in sorted(given))
+        T = given.pop("rounds", rounds)
+        try:
+            values, sources = resolve(algorithm, given, facts._replace(rounds=T), noise)
+        except InputError as error:
+            raise InputError(f"{algorithm.name} with {label or 'its defaults'}: {error}") from None
+        there = facts._replace(rounds=int(values["rounds"]))
+        yield Cell(place, label, values, sources, there)
+
+
+# --- who makes what ------------------------------------------------------------------------------
+
+
+def _maker(
+    build: Build, given: dict[str, tuple[Any, ...]]
+) -> tuple[Callable[[dict[str, Any]], Algorithm], set[str]]:
+    """A function of the static values that gives the algorithm, and which of them it takes."""
+    if isinstance(build, str | Algorithm) or not callable(build):
+        if "algorithm" in given:
+            raise InputError("The grid has an axis 'algorithm', and build names algorithms too.")
+        one = isinstance(build, str | Algorithm)
+        listed: Sequence[Any] = [build] if one else list(build)
+        made = [named(a) if isinstance(a, str) else a for a in listed]
+        if not all(isinstance(a, Algorithm) for a in made):
+            raise InputError(f"build = {build!r} has to be algorithms, their names, or a function.")
+        given["algorithm"] = _values("algorithm", made)
+        return (lambda chosen: chosen["algorithm"]), {"algorithm"}
+    takes = _takes(build, given)
+    called = _once(build, takes)
+
+    def make(chosen: dict[str, Any]) -> Algorithm:
+        made = called(chosen)
+        made = named(made) if isinstance(made, str) else made
+        if not isinstance(made, Algorithm):
+            raise InputError(f"build has to return an algorithm, and returned {made!r}.")
+        return made
+
+    return make, takes
+
+
+def _poser(
+    problem: Problems, given: dict[str, tuple[Any, ...]]
+) -> tuple[Callable[[dict[str, Any]], Problem], set[str]]:
+    if isinstance(problem, Problem):
+        return (lambda chosen: problem), set()
+    if isinstance(problem, Mapping):
+        if "problem" in given:
+            raise InputError("The grid has an axis 'problem', and problem names several too.")
+        given["problem"] = _values("problem", list(problem))
+        return (lambda chosen: problem[chosen["problem"]]), {"problem"}
+    if not callable(problem):
+        raise InputError(
+            f"problem = {problem!r} has to be a Problem, several by name, or a function."
+        )
+    takes = _takes(problem, given)
+    return _once(problem, takes), takes
+
+
+def _once(f: Callable[..., Any], takes: set[str]) -> Callable[[dict[str, Any]], Any]:
+    """``f`` of those static values that it takes, called once for each choice of them."""
+    made: dict[tuple[str, ...], Any] = {}
+
+    def call(chosen: dict[str, Any]) -> Any:
+        mine = {name: value for name, value in chosen.items() if name in takes}
+        key = tuple(map(_word, mine.values()))
+        if key not in made:
+            made[key] = f(**mine)
+        return made[key]
+
+    return call
+
+
+def _takes(f: Callable[..., Any], given: Mapping[str, tuple[Any, ...]]) -> set[str]:
+    """The axes that ``f`` takes by name, or all that are no numbers if it takes any."""
+    parameters = inspect.signature(f).parameters
+    out = {name for name in given if name in parameters}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        out |= {name for name in given if not all(map(_is_number, given[name]))}
+    return out
+
+
+def _known(spanned: list[Axis], fixed: Mapping[str, Any], algorithms: list[Algorithm]) -> None:
+    everything = {param.name for a in algorithms for param in a.params} | {"rounds"}
+    for name in [*(axis.name for axis in spanned), *fixed]:
+        if name not in everything:
+            whose = " or ".join(dict.fromkeys(a.name for a in algorithms))
+            raise InputError(closest(f"hyper-parameter of {whose} named", name, everything))
+
+
+# --- values and their labels ---------------------------------------------------------------------
+
+
+def _values(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise InputError(f"The axis {name} = {values!r} has to be a list of values.")
+    out = tuple(v.item() if getattr(v, "ndim", None) == 0 else v for v in values)
+    if not out:
+        raise InputError(f"The axis {name} has no values: give at least one, or leave it out.")
+    words = [_word(value) for value in out]
+    for word in words:
+        if words.count(word) > 1:
+            raise InputError(f"The axis {name} has {word} twice: give it once.")
+    return out
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) or (
+        isinstance(value, Schedule) or (isinstance(value, str) and ":" in value)
+    )
+
+
+def _word(value: Any) -> str:
+    """One value in words; records of parts go by their names."""
+    if isinstance(value, int | float):
+        return f"{float(value):.12g}"
+    return str(getattr(value, "name", getattr(value, "label", value)))
+
+
+def _static(name: str, values: tuple[Any, ...]) -> Axis:
+    numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    labels = tuple(map(float, values)) if numeric else tuple(map(_word, values))
+    return Axis(name, values, labels, True)
+
+
+def _numbers(name: str, values: tuple[Any, ...]) -> Axis:
+    read: list[Any] = []
+    for value in values:
+        if isinstance(value, str) or callable(value):
+            read.append(schedule(value))
+        elif isinstance(value, Schedule):
+            read.append(value)
+        else:
+            try:
+                number = float(value)
+            except (TypeError, ValueError):
+                raise InputError(
+                    f"{name} = {value!r} on the axis {name} is not a number."
+                ) from None
+            if math.isnan(number):
+                raise InputError(f"{name} = {value!r} on the axis {name} is not a number.")
+            read.append(value)
+    plain = not any(isinstance(value, Schedule) for value in read)
+    labels = tuple(map(float, read)) if plain else tuple(map(_word, read))
+    return Axis(name, tuple(read), labels, False)
+
+
+def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    listed = range(seeds) if isinstance(seeds, int) else seeds
+    try:
+        out = tuple(int(seed) for seed in listed)
+        if any(seed != given for seed, given in zip(out, listed, strict=True)):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise InputError(f"seeds = {seeds!r} has to be a number of seeds, or a list.") from None
+    if not out or min(out) < 0 or max(out) >= 2**31 or len(set(out)) < len(out):
+        raise InputError(f"seeds = {seeds!r} has to hold different whole numbers from 0 on.")
+    return out

@@ -1,0 +1,92 @@
+"""What is shown while a sweep goes on."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxfl.sweeps.plan import Chunk, Program
+
+__all__ = ["Look", "Plan", "Progress"]
+
+SECONDS = 0.2  # between looks at the loss, each of which waits for the device
+
+
+class Plan(NamedTuple):
+    """What a sweep is about to do."""
+
+    runs: int
+    compilations: int
+    compile_seconds: float
+    chunks: int
+    done: int  # chunks that an earlier call has left
+    bytes: int  # of the largest chunk
+    available: int
+    programs: tuple[str, ...]  # one line each
+
+
+class Progress(NamedTuple):
+    """What is shown while a sweep goes on."""
+
+    done: int  # rounds of all runs together, of this call
+    total: int
+    per_second: float
+    seconds_left: float
+    best: float  # least training loss so far
+    where: str  # and the run that has it
+
+
+class Look:
+    """Watches the loss of the chunk that is being computed, now and then."""
+
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        todo: Sequence[Chunk],
+        seeds: Sequence[int],
+        tell: Callable[[Progress], None] | None,
+    ) -> None:
+        self.programs, self.seeds, self.tell = programs, seeds, tell
+        self.total = sum(self.size(chunk) * self.rounds(chunk) for chunk in todo)
+        self.behind = 0  # rounds in finished chunks
+        self.began = self.seen = time.perf_counter()
+        self.best, self.where = math.inf, ""
+
+    def size(self, chunk: Chunk) -> int:
+        return len(chunk.cells) * len(chunk.seeds)
+
+    def rounds(self, chunk: Chunk) -> int:
+        return self.programs[chunk.program].cells[chunk.cells[0]].facts.rounds or 1
+
+    def at(self, chunk: Chunk, t: int, loss: Any) -> bool:
+        """After round t of a chunk; True if none of its runs is finite any more."""
+        if time.perf_counter() - self.seen < SECONDS:
+            return False
+        values = np.asarray(loss)[: len(chunk.seeds), : len(chunk.cells)]
+        self.seen = time.perf_counter()
+        finite = np.isfinite(values)
+        if finite.any():
+            least = np.unravel_index(np.argmin(np.where(finite, values, np.inf)), values.shape)
+            if values[least] < self.best:
+                program = self.programs[chunk.program]
+                cell = program.cells[chunk.cells[int(least[1])]]
+                self.best = float(values[least])
+                seed = self.seeds[chunk.seeds[int(least[0])]]
+                self.where = f"{program.algorithm.name} {cell.label.replace('|', ' ')} seed={seed}"
+        self.report(self.behind + self.size(chunk) * t)
+        return not finite.any()
+
+    def finished(self, chunk: Chunk) -> None:
+        self.behind += self.size(chunk) * self.rounds(chunk)
+        self.report(self.behind)
+
+    def report(self, done: int) -> None:
+        if self.tell is None:
+            return
+        rate = done / max(time.perf_counter() - self.began, 1e-9)
+        left = (self.total - done) / max(rate, 1e-9)
+        self.tell(Progress(done, self.total, rate, left, self.best, self.where))
