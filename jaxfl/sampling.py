@@ -12,6 +12,7 @@ calls give one and the same part, and programs compiled with it are found again.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -213,7 +214,9 @@ def _fixed(name: str, limit: str | None) -> Capacity:
 
 
 def _padded(name: str, limit: str, size: str) -> Capacity:
-    """Slots that coins overflow with chance below 1e-12 in all rounds, per client.
+    """Slots that coins overflow with chance below 1e-12 e^-eps in all rounds, per client.
+
+    Overflow with chance tau adds ``(1 + e^eps) tau`` to delta.
 
     At equal mean the tail of Bin(m, b/m) above b grows with m (Anderson and Samuels, 1967), so the
     largest client decides; at equal m it grows with b.  A million rounds where T is not known.
@@ -221,7 +224,9 @@ def _padded(name: str, limit: str, size: str) -> Capacity:
 
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
         most = _checked(name, limit, values, facts)
-        return {name: coin_slots(most, getattr(facts, size), facts.rounds or 10**6)}
+        eps = min(float(np.max(values.get("eps", 0.0))), 300.0)
+        tolerance = 1e-12 * math.exp(-eps)
+        return {name: coin_slots(most, getattr(facts, size), facts.rounds or 10**6, tolerance)}
 
     return capacity
 

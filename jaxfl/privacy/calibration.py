@@ -20,6 +20,7 @@ from jaxfl.privacy.gaussian import check_delta, gdp_mu
 __all__ = ["SLACK", "Calibration", "batch_for", "rounds_for", "sigma_for", "sigma_grid"]
 
 SLACK = 4e-4  # relative, of eps
+BROKEN = 50.0  # ln of how far above the wanted eps an answer is no number any more
 
 
 class Calibration(NamedTuple):
@@ -153,6 +154,10 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
         if math.isinf(low) or math.isinf(high):
             step = -f / slope
             new = x + max(-3.0, min(3.0, step * 1.02))
+        elif f_low > BROKEN:  # no eps at all is proven with that little noise: nothing to interpolate
+            new = (low + high) / 2
+            if high - low < 1e-12:
+                return high
         else:
             new = low - f_low * (high - low) / (f_high - f_low)
             inner = 0.02 * (high - low)
