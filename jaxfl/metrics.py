@@ -33,72 +33,86 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int = ROWS) -> dict[str, 
 
     Accuracies exist where the model can be right, ``test_*`` where there are test data.
     """
-    model, n, m = problem.model, problem.n, problem.m_max
+    model, n = problem.model, problem.n
     count = problem.count.astype(x.dtype)
-    live = jnp.arange(m)[None] < problem.count[:, None]
-    flat = jax.tree.map(lambda a: a.reshape(n * m, *a.shape[2:]), problem.train)
-    share = jnp.where(live, 1 / (n * count[:, None]), 0).reshape(-1)
-    losses, right, grad = sums(model, x, flat, share, rows)
-
+    losses, right, grad = sums(model, x, problem.train, problem.count, rows)
     r, grad_r = jax.value_and_grad(model.regularizer)(x)
-
-    def means(values: Array) -> Array:
-        return jnp.sum(jnp.where(live, values.reshape(n, m), 0), axis=1) / count
-
-    client_loss = means(losses) + r
+    client_loss = losses / count + r
     metrics = {
         "loss": jnp.mean(client_loss),
-        "grad_norm_sq": jnp.sum((grad + grad_r) ** 2),
+        "grad_norm_sq": jnp.sum((grad / n + grad_r) ** 2),
         "client_loss": client_loss,
         "worst_client_loss": jnp.max(client_loss),
     }
     if right is not None:
-        client_accuracy = means(right)
+        client_accuracy = right / count
         metrics["accuracy"] = jnp.mean(client_accuracy)
         metrics["client_accuracy"] = client_accuracy
         metrics["worst_client_accuracy"] = jnp.min(client_accuracy)
     if problem.test is not None:
-        losses, right, _ = sums(model, x, problem.test, None, rows)
-        metrics["test_loss"] = jnp.mean(losses)
+        test = jax.tree.map(lambda a: a[None], problem.test)
+        N = jnp.full(1, jax.tree.leaves(test)[0].shape[1])
+        losses, right, _ = sums(model, x, test, N, rows, gradient=False)
+        metrics["test_loss"] = losses[0] / N[0].astype(x.dtype)
         if right is not None:
-            metrics["test_accuracy"] = jnp.mean(right)
+            metrics["test_accuracy"] = right[0] / N[0].astype(x.dtype)
     return metrics
 
 
 def sums(
-    model: Model, x: Array, examples: PyTree, weight: Array | None, rows: int
+    model: Model, x: Array, examples: PyTree, count: Array, rows: int, gradient: bool = True
 ) -> tuple[Array, Array | None, Array]:
-    """Losses and correctness of all examples, and ``grad sum_j weight_j f_j(x)`` (0 if None)."""
-    N = jax.tree.leaves(examples)[0].shape[0]
-    size = even(N, rows)
+    """Losses and correct examples of each client, summed, and ``sum_i grad mean_j f_ij(x)``.
 
-    def block(x: Array, batch: PyTree, w: Array | None) -> tuple[Array, tuple[Array, Array | None]]:
+    A block holds some rows of one client, or all rows of some clients; what is added up is one
+    number per client, so that no array over all examples exists.
+    """
+    n, m = jax.tree.leaves(examples)[0].shape[:2]
+    tall = even(m, rows)
+    wide = 1 if tall < m else even(n, max(1, rows // m))
+    parts = -(-m // tall)
+    share = 1 / count.astype(x.dtype)
+
+    def block(x: Array, batch: PyTree, live: Array, w: Array) -> tuple[Array, PyTree]:
         losses = jax.vmap(model.loss, (None, 0))(x, batch)
+        added = jnp.where(live, losses.reshape(live.shape), 0).sum(axis=1)
         right = None
         if model.correct is not None:
-            right = jax.vmap(model.correct, (None, 0))(x, batch).astype(x.dtype)
-        return jnp.zeros((), x.dtype) if w is None else w @ losses, (losses, right)
+            right = jax.vmap(model.correct, (None, 0))(x, batch).reshape(live.shape)
+            right = jnp.sum(live & (right != 0), axis=1).astype(x.dtype)
+        return jnp.sum(w * added), (added, right)
 
     def step(k: Array, carry: PyTree) -> PyTree:
-        # The last block starts early to be full; rows seen twice count once.
-        start = jnp.minimum(k * size, N - size)
-        batch = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, start, size), examples)
+        # The last blocks start early to be full; what is seen twice counts once.
+        i, j = (k // parts) * wide, (k % parts) * tall
+        i0, j0 = jnp.minimum(i, n - wide), jnp.minimum(j, m - tall)
+        batch = jax.tree.map(
+            lambda a: jax.lax.dynamic_slice(
+                a, (i0, j0, *(0,) * (a.ndim - 2)), (wide, tall, *a.shape[2:])
+            ).reshape(wide * tall, *a.shape[2:]),
+            examples,
+        )
+        client, row = i0 + jnp.arange(wide), j0 + jnp.arange(tall)
+        mine = jax.lax.dynamic_slice_in_dim(count, i0, wide)
+        live = (client >= i)[:, None] & (row >= j)[None] & (row[None] < mine[:, None])
+        w = jax.lax.dynamic_slice_in_dim(share, i0, wide)
         losses, right, grad = carry
-        if weight is None:
-            _, (l, c) = block(x, batch, None)
-        else:
-            w = jax.lax.dynamic_slice_in_dim(weight, start, size)
-            w = jnp.where(start + jnp.arange(size) >= k * size, w, 0)
-            (_, (l, c)), g = jax.value_and_grad(block, has_aux=True)(x, batch, w)
+        if gradient:
+            (_, (l, c)), g = jax.value_and_grad(block, has_aux=True)(x, batch, live, w)
             grad = grad + g
-        losses = jax.lax.dynamic_update_slice_in_dim(losses, l, start, 0)
-        if c is not None:
-            right = jax.lax.dynamic_update_slice_in_dim(right, c, start, 0)
-        return losses, right, grad
+        else:
+            _, (l, c) = block(x, batch, live, w)
 
-    zeros = jnp.zeros(N, x.dtype)
+        def put(total: Array, part: Array) -> Array:
+            there = jax.lax.dynamic_slice_in_dim(total, i0, wide)
+            return jax.lax.dynamic_update_slice_in_dim(total, there + part, i0, 0)
+
+        return put(losses, l), None if c is None else put(right, c), grad
+
+    zeros = jnp.zeros(n, x.dtype)
     start = zeros, None if model.correct is None else zeros, jnp.zeros_like(x)
-    result: tuple[Array, Array | None, Array] = jax.lax.fori_loop(0, -(-N // size), step, start)
+    steps = -(-n // wide) * parts
+    result: tuple[Array, Array | None, Array] = jax.lax.fori_loop(0, steps, step, start)
     return result
 
 

@@ -45,7 +45,7 @@ def sign(z: Array, y: Array) -> Array:
 @jax.custom_jvp
 def softplus(u: Array) -> Array:
     """``log(1 + exp(u))``; its derivative as one sigmoid, where the chain rule takes two exp."""
-    return jnp.logaddexp(u, 0)
+    return jnp.maximum(u, 0) + jnp.log1p(jnp.exp(-jnp.abs(u)))
 
 
 softplus.defjvps(lambda du, out, u: jax.nn.sigmoid(u) * du)

@@ -154,7 +154,9 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
         if math.isinf(low) or math.isinf(high):
             step = -f / slope
             new = x + max(-3.0, min(3.0, step * 1.02))
-        elif f_low > BROKEN:  # no eps at all is proven with that little noise: nothing to interpolate
+        elif (
+            f_low > BROKEN
+        ):  # no eps at all is proven with that little noise: nothing to interpolate
             new = (low + high) / 2
             if high - low < 1e-12:
                 return high
