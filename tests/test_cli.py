@@ -240,7 +240,7 @@ def test_interrupted_and_resumed_is_uninterrupted(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Display, "update", stop)
+        patch.setattr(Display, "show", stop)
         patch.setattr(
             "time.perf_counter", itertools.count().__next__
         )  # so that every mark is shown

@@ -131,7 +131,7 @@ def algorithm_of(setup: Setup) -> Algorithm:
     for name, value in setup.numbers.items():
         if name not in names:
             raise InputError(
-                f"{flag(name)} {value:g} does not apply to {made.name} with these parts, whose "
+                f"{flag(name)} {value} does not apply to {made.name} with these parts, whose "
                 f"numbers are {', '.join(map(flag, names))}."
             )
     return made

@@ -16,7 +16,18 @@ from jaxfl.cli.options import Option, Session, flag, options
 from jaxfl.cli.readers import real, text, whole
 from jaxfl.errors import InputError
 
-__all__ = ["Parser", "closest_option", "parse_run", "print_run_help"]
+__all__ = [
+    "Help",
+    "Once",
+    "Parser",
+    "closest_option",
+    "every_parameter",
+    "glued",
+    "number",
+    "parse_run",
+    "print_run_help",
+    "read",
+]
 
 USAGE = "jaxfl run [ALGORITHM] [--OPTION VALUE ...]"
 ABOUT = """\
@@ -46,7 +57,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(message if message.endswith((".", "?")) else message.capitalize() + ".")
 
 
-class _Once(argparse.Action):
+class Once(argparse.Action):
     """An option that must not be given twice: the last would silently win."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, flag: str | None = None) -> None:
@@ -61,13 +72,13 @@ def _shown(values: Any) -> str:
 
 def parse_run(words: Sequence[str]) -> tuple[dict[str, Any], Session]:
     """The options of `jaxfl run` that are on the command line, converted, and the session."""
-    every = list(_every_parameter())
+    every = list(every_parameter())
     known = {param.name: all(p.integer for p in every if p.name == param.name) for param in every}
     parser = _parser()
     numbers = parser.add_argument_group("numbers")
     for name in known:
-        numbers.add_argument(flag(name), dest=f"number {name}", action=_Once)
-    found, rest = parser.parse_known_args(_glued(words))
+        numbers.add_argument(flag(name), dest=f"number {name}", action=Once)
+    found, rest = parser.parse_known_args(glued(words))
     if rest:
         raise InputError(_unexpected(rest[0], parser))
     raw = {name: value for name, value in vars(found).items() if value is not None}
@@ -75,13 +86,11 @@ def parse_run(words: Sequence[str]) -> tuple[dict[str, Any], Session]:
     given: dict[str, Any] = {}
     for name, option in options().items():
         if name in raw:
-            given[name] = _read(flag(name), option, raw[name])
+            given[name] = read(flag(name), option, raw[name])
     if "algorithm" in raw:
         given["algorithm"] = text("ALGORITHM", raw["algorithm"])
     given["numbers"] = {
-        name: (whole(-(2**53)) if integer else real(infinite=name in ("clip", "eps")))(
-            flag(name), raw[f"number {name}"]
-        )
+        name: number(name, raw[f"number {name}"], integer)
         for name, integer in known.items()
         if f"number {name}" in raw
     }
@@ -96,7 +105,7 @@ def parse_run(words: Sequence[str]) -> tuple[dict[str, Any], Session]:
 
 
 def _parser(**keywords: Any) -> Parser:
-    parser = Parser(usage=USAGE, description=ABOUT, formatter_class=_Help, **keywords)
+    parser = Parser(usage=USAGE, description=ABOUT, formatter_class=Help, **keywords)
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=argparse.SUPPRESS)
     groups = {name: parser.add_argument_group(title) for name, title in TITLES.items()}
     for name, option in options().items():
@@ -105,18 +114,18 @@ def _parser(**keywords: Any) -> Parser:
             flag(name),
             metavar=option.metavar,
             help=option.doc,
-            action="append" if option.many == "repeat" else _Once,
+            action="append" if option.many == "repeat" else Once,
             **extra,
         )
     output = groups["output"]
     output.add_argument(
         "--out",
         metavar="DIR",
-        action=_Once,
+        action=Once,
         help="folder of the result (default: results/ALGORITHM-DATA-sSEED)",
     )
     output.add_argument(
-        "--resume", metavar="DIR", action=_Once, help="go on with the run in this folder"
+        "--resume", metavar="DIR", action=Once, help="go on with the run in this folder"
     )
     output.add_argument(
         "--force", action="store_true", help="replace the result of another configuration"
@@ -127,7 +136,9 @@ def _parser(**keywords: Any) -> Parser:
     return parser
 
 
-class _Help(argparse.HelpFormatter):
+class Help(argparse.HelpFormatter):
+    """Wider first columns."""
+
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28)
 
@@ -156,7 +167,8 @@ def print_run_help(words: Sequence[str]) -> None:
 # --- pieces --------------------------------------------------------------------------------------
 
 
-def _read(flag: str, option: Option, raw: Any) -> Any:
+def read(flag: str, option: Option, raw: Any) -> Any:
+    """The value of one option of :class:`Setup`."""
     if option.many == "repeat":
         return dict(option.read(flag, value) for value in raw)
     if option.many == "values":
@@ -164,7 +176,17 @@ def _read(flag: str, option: Option, raw: Any) -> Any:
     return option.read(flag, raw)
 
 
-def _every_parameter() -> Iterable[Any]:
+def number(name: str, word: str, integer: bool) -> Any:
+    """One hyper-parameter: a number, or a schedule by its text."""
+    if ":" in word:
+        from jaxfl.schedules import schedule
+
+        return schedule(word).label
+    reader = whole(-(2**53)) if integer else real(infinite=name in ("clip", "eps"))
+    return reader(flag(name), word)
+
+
+def every_parameter() -> Iterable[Any]:
     """Hyper-parameters of all algorithms and of all parts that one can exchange."""
     from jaxfl.algorithms import ALGORITHMS
     from jaxfl.compressors import COMPRESSORS
@@ -174,7 +196,7 @@ def _every_parameter() -> Iterable[Any]:
     return [param for table in tables for make in table.values() for param in make().params]
 
 
-def _glued(words: Sequence[str]) -> list[str]:
+def glued(words: Sequence[str]) -> list[str]:
     """``--lr -1e-3`` as one word, since `argparse` takes -1e-3 for an option."""
     out: list[str] = []
     for word in words:

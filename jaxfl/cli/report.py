@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from jaxfl.progress import Bar
 
 if TYPE_CHECKING:
     import xarray
@@ -17,63 +17,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Display", "amount", "summary"]
 
-LINES = 10  # of a run in a log
-SECONDS = 30.0  # without a line, at most
 WIDTH = 10_000  # of a summary in a file: no line is broken
 
 
-class Display:
-    """A progress bar on a terminal, a line now and then in a log; all on standard error."""
+class Display(Bar):
+    """The progress of one run."""
 
     def __init__(self, name: str, problem: Problem, rounds: int, *, quiet: bool) -> None:
-        self.head = (
+        super().__init__(
             f"{name} on {problem.name}: {problem.n} clients, {problem.model.name} with "
-            f"{problem.model.dim} parameters, {rounds} rounds"
+            f"{problem.model.dim} parameters, {rounds} rounds",
+            quiet=quiet,
         )
-        self.rounds, self.quiet = rounds, quiet
-        self.bar: Any = None
-        self.shown_round, self.shown_time = 0, time.perf_counter()
 
-    def __enter__(self) -> Display:
-        if self.quiet:
-            return self
-        print(self.head, file=sys.stderr, flush=True)
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-            self.bar = Progress(
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.description}"),
-                console=Console(file=sys.stderr),
-                transient=True,
-            )
-            self.bar.start()
-            self.task = self.bar.add_task("compiling", total=self.rounds)
-        return self
-
-    def update(self, now: Progress) -> None:
-        if self.quiet:
-            return
+    def show(self, now: Progress) -> None:
         words = f"{now.rounds_per_second:,.0f} rounds/s, loss {now.loss:.5g}"
-        if self.bar is not None:
-            self.bar.update(self.task, completed=now.round, total=now.rounds, description=words)
-            return
-        due = now.round - self.shown_round >= now.rounds / LINES
-        due |= now.round == now.rounds > self.shown_round
-        if due or time.perf_counter() - self.shown_time > SECONDS:
-            self.shown_round, self.shown_time = now.round, time.perf_counter()
-            print(f"round {now.round}/{now.rounds}, {words}", file=sys.stderr, flush=True)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.bar is not None:
-            self.bar.stop()
+        self.update(now.round, now.rounds, words)
 
 
 def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:

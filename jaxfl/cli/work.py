@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jaxfl.run import Progress
     from jaxfl.types import Algorithm, Problem
 
-__all__ = ["run"]
+__all__ = ["absolute", "computing", "run"]
 
 # Without ALGORITHM: the theory's step size is safe, but nothing would be seen of it.  In a longer
 # run the noise is larger, and so the steps are smaller.
@@ -32,7 +32,7 @@ DEMO_ROUNDS = 200
 def run(given: dict[str, Any], session: Session) -> None:
     """Run, or go on with a run, and write its files."""
     with Interrupts() as interrupts:
-        _run(_absolute(given), session, interrupts)
+        _run(absolute(given), session, interrupts)
 
 
 def _run(given: dict[str, Any], session: Session, interrupts: Interrupts) -> None:
@@ -42,7 +42,7 @@ def _run(given: dict[str, Any], session: Session, interrupts: Interrupts) -> Non
         setup = Setup(**given)
         place = session.out or Path("results") / _folder_name(setup)
         folder = Folder(Path(place), setup, {} if "rounds" in given else {"rounds": "default"})
-    with _computing(folder.setup):
+    with computing(folder.setup):
         try:
             _write(folder, session, _simulate(folder, session, interrupts))
         except KeyboardInterrupt:
@@ -76,7 +76,7 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
 
     def update(now: Progress) -> None:
         interrupts.check()
-        shown.update(now)
+        shown.show(now)
 
     try:
         with shown:
@@ -152,7 +152,7 @@ def _complete(folder: Folder, algorithm: Algorithm, problem: Problem) -> dict[st
 
 
 @contextlib.contextmanager
-def _computing(setup: Setup) -> Iterator[None]:
+def computing(setup: Setup) -> Iterator[None]:
     """The device and the precision of this call, and of nothing after it."""
     import jax
 
@@ -174,7 +174,7 @@ def _computing(setup: Setup) -> Iterator[None]:
         yield
 
 
-def _absolute(given: dict[str, Any]) -> dict[str, Any]:
+def absolute(given: dict[str, Any]) -> dict[str, Any]:
     """Paths that hold wherever a run is gone on with."""
     from jaxfl.data import LOADERS
 

@@ -335,11 +335,20 @@ def _plan(
 
 
 def _facts(grid: Grid) -> dict[str, Any]:
-    """n, d and the like, by problem."""
-    out = {}
+    """n, d and the like where all problems agree, and of each problem where there is an axis of them."""
+    each = []
     for study in grid.studies:
         facts = study.cells[0].facts
-        out[study.problem.name] = {"n": facts.n, "m": facts.m, "d": facts.d, "m_max": facts.m_max}
+        each.append({"n": facts.n, "m": facts.m, "m_max": facts.m_max, "d": facts.d})
+    out: dict[str, Any] = {
+        name: value for name, value in each[0].items() if all(one[name] == value for one in each)
+    }
+    for i, axis in enumerate(grid.static):
+        if axis.name == "problem":
+            out |= {
+                str(axis.labels[study.place[i]]): facts
+                for study, facts in zip(grid.studies, each, strict=True)
+            }
     return out
 
 

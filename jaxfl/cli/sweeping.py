@@ -1,0 +1,222 @@
+"""`jaxfl sweep`: from a :class:`Spans` to the files of a grid."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jaxfl.cli.build import choose_algorithm, choose_problem, known
+from jaxfl.cli.interrupt import Interrupts
+from jaxfl.cli.options import Setup
+from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
+from jaxfl.cli.work import absolute, computing
+from jaxfl.errors import InputError
+from jaxfl.progress import Bar
+
+if TYPE_CHECKING:
+    import xarray
+
+    from jaxfl.sweeps import Plan, Progress
+    from jaxfl.types import Algorithm, Problem
+
+__all__ = ["run_sweep"]
+
+CONFIG = "config.json"
+ROUNDS = 200
+
+
+def run_sweep(spans: Spans | None, session: Session) -> None:
+    """Run a grid, or what is left of one, and write its files."""
+    if session.coordinator is not None or session.process is not None:
+        import jax
+
+        jax.distributed.initialize(session.coordinator, session.processes, session.process)
+    with Interrupts() as interrupts:
+        if spans is not None:
+            spans = dataclasses.replace(spans, setup=absolute(spans.setup))
+            folder = Path(session.out) if session.out is not None else _folder(spans)
+        else:
+            folder = Path(session.resume or "")
+            spans = _read(folder)
+        setup = Setup(**{**spans.setup, "rounds": None})
+        with computing(setup):
+            try:
+                ds = _compute(spans, setup, folder, session, interrupts)
+            except KeyboardInterrupt:
+                if (folder / "sweep.json").exists():
+                    raise KeyboardInterrupt(
+                        f"; finished chunks are kept: go on with `jaxfl sweep --resume {folder}`."
+                    ) from None
+                raise KeyboardInterrupt(" before anything was saved.") from None
+    if ds is not None:
+        _show(ds, folder, session)
+
+
+def _compute(
+    spans: Spans, setup: Setup, folder: Path, session: Session, interrupts: Interrupts
+) -> xarray.Dataset | None:
+    import jax
+
+    from jaxfl.sweeps import sweep
+
+    bar = Bar(quiet=session.quiet)
+
+    def announce(plan: Plan) -> None:
+        for line in plan.programs:
+            bar.say(line)
+        bar.say(
+            f"{plan.runs:,} runs in {plan.compilations} compilations "
+            f"({plan.compile_seconds:.1f} s), {plan.chunks} chunks of at most "
+            f"{plan.bytes / 2**20:,.0f} MiB ({plan.available / 2**20:,.0f} are free)"
+            + (f"; {plan.done} chunks are done already" if plan.done else "")
+        )
+        if session.plan:
+            raise _Planned
+        if jax.process_index() == 0:
+            _write(folder, spans)
+
+    def update(now: Progress) -> None:
+        interrupts.check()
+        left = f", {_time(now.seconds_left)} left" if now.done else ""
+        words = (
+            f"{now.per_second:,.0f} cell-rounds/s{left}, least loss {now.best:.5g} ({now.where})"
+        )
+        bar.update(now.done, now.total, words, "cell-round")
+
+    axes, numbers = dict(spans.static), {}
+    for name, values in spans.numbers.items():
+        if len(values) > 1:
+            axes[name] = values
+        else:
+            numbers[name] = values[0]
+    rounds = None if "rounds" in axes else numbers.pop("rounds", ROUNDS)
+    with bar:
+        try:
+            return sweep(
+                _signed(_algorithm(setup), ("algorithm", *_those(spans, OF_ALGORITHM))),
+                {"algorithm": spans.algorithms, **axes},
+                _signed(_problem(setup), _those(spans, OF_PROBLEM)),
+                None,
+                rounds,
+                seeds=spans.seeds,
+                numbers=numbers,
+                eval_every=setup.eval_every,
+                noise=setup.noise,
+                paired=spans.paired,
+                out=None if session.plan else folder,
+                resume=session.resume is not None,
+                memory=session.memory,
+                announce=announce,
+                progress=update,
+            )
+        except _Planned:
+            return None
+
+
+class _Planned(Exception):
+    """The plan was all that was asked for."""
+
+
+def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
+    """Pictures, and a table on standard output."""
+    import jax
+
+    from jaxfl import sweeps
+
+    if jax.process_index() != 0:
+        return
+    files = [folder / "result.nc"]
+    if session.plot:
+        files += sweeps.draw(ds, folder, criterion=session.select)
+    if session.quiet:
+        return
+    chosen = sweeps.select(ds, session.select)
+    sweeps.table(chosen.dataset).print()
+    for file in files:
+        print(f"file  {file}")
+
+
+# --- what is run ---------------------------------------------------------------------------------
+
+
+def _those(spans: Spans, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in spans.static)
+
+
+def _signed(f: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+    """``f`` with these parameters and no others, as :func:`sweep` reads them."""
+
+    def call(**chosen: Any) -> Any:
+        return f(**chosen)
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, kind) for name in names]
+    )
+    return call
+
+
+def _algorithm(setup: Setup) -> Callable[..., Algorithm]:
+    def build(algorithm: str, **chosen: Any) -> Algorithm:
+        of = dataclasses.replace(setup, **chosen)
+        return choose_algorithm(
+            algorithm,
+            compressor=of.compressor,
+            sampler=of.sampler,
+            participation=of.participation,
+            clip_mode=None if of.clip_mode == "example" else of.clip_mode,
+            noise_draw=None if of.noise_draw == "fused" else of.noise_draw,
+        )
+
+    return build
+
+
+def _problem(setup: Setup) -> Callable[..., Problem]:
+    return lambda **chosen: choose_problem(dataclasses.replace(setup, **chosen))
+
+
+# --- its folder ----------------------------------------------------------------------------------
+
+
+def _folder(spans: Spans) -> Path:
+    from jaxfl.algorithms import ALGORITHMS
+
+    for name in spans.algorithms:
+        known("algorithm", name, ALGORITHMS)
+    data = spans.static.get("data") or [spans.setup.get("data", "digits")]
+    names = [*spans.algorithms, *(Path(str(name)).stem for name in data)]
+    return Path("results") / "-".join(["sweep", *names])[:100]
+
+
+def _write(folder: Path, spans: Spans) -> None:
+    from jaxfl import __version__
+    from jaxfl.checkpoint import replace
+
+    about = {"jaxfl": __version__, "sweep": dataclasses.asdict(spans)}
+    text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
+    replace(folder / CONFIG, lambda file: file.write(text.encode()))
+
+
+def _read(folder: Path) -> Spans:
+    if not folder.exists():
+        raise InputError(f"There is no folder {folder} to go on from.")
+    try:
+        return Spans(**json.loads((folder / CONFIG).read_text("utf-8"))["sweep"])
+    except FileNotFoundError:
+        raise InputError(
+            f"{folder} holds no {CONFIG} of a sweep: name the folder of a `jaxfl sweep`."
+        ) from None
+    except (OSError, ValueError, LookupError, TypeError):
+        raise InputError(
+            f"{folder / CONFIG} is damaged, or not of a sweep: `jaxfl run --resume` goes on with runs."
+        ) from None
+
+
+def _time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
