@@ -1,0 +1,1 @@
+"""Sweeps: many runs as one labelled result."""
