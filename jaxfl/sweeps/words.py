@@ -1,0 +1,85 @@
+"""Numbers, units and names of axes as a person reads them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from jaxfl.sweeps.cells import Array
+
+__all__ = ["NAMES", "SYMBOLS", "estimate", "label", "name_of", "number", "prefix"]
+
+SYMBOLS = {"eps": "ε", "omega": "ω", "delta": "δ", "sigma": "σ", "shift": "γ"}
+NAMES = {
+    "lr": "step size",
+    "clip": "clip bound",
+    "rounds": "rounds",
+    "batch": "batch size",
+    "utility": "utility (running mean of ‖∇f‖²)",
+    "loss": "training loss",
+    "grad_norm_sq": "squared gradient norm",
+    "worst_client_loss": "training loss of the worst client",
+    "accuracy": "training accuracy",
+    "worst_client_accuracy": "training accuracy of the worst client",
+}
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+DIGITS = 4
+
+
+def name_of(axis: str) -> str:
+    """An axis or a metric in words or as its letter."""
+    return SYMBOLS.get(axis) or NAMES.get(axis) or axis.replace("_", " ")
+
+
+def label(axis: str, value: Any) -> str:
+    """``ε = 5``; a word stands for itself."""
+    return value if isinstance(value, str) else f"{name_of(axis)} = {number(value)}"
+
+
+def number(value: float, digits: int = DIGITS) -> str:
+    """Four significant digits, without an exponent where one can do without; – for NaN."""
+    value = float(value)
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == 0:
+        return "0"
+    text = f"{value:.{digits}g}"
+    if "e" not in text:
+        return text
+    return f"{value:.0f}" if 1 < abs(value) < 1e6 else _short(text)
+
+
+def estimate(mean: float, error: float, digits: int = DIGITS) -> tuple[str, str]:
+    """Mean and standard error to the same place: two digits of the error, four of the mean at most.
+
+    The error is empty where a single seed says nothing of it.
+    """
+    if not math.isfinite(mean) or not math.isfinite(error):
+        return number(mean, digits), ""
+    scale = max(abs(mean), error)
+    if scale == 0:
+        return "0", "0"
+    places = digits - 1 - math.floor(math.log10(scale))
+    if error > 0:
+        places = min(places, 1 - math.floor(math.log10(error)))
+    if not -2 <= places <= 6:  # too large or too small to be read without an exponent
+        return _short(f"{mean:.{digits - 1}e}"), number(error, 2)
+    shown = f"{error:.{max(places, 0)}f}"
+    if error > 0 and float(shown) == 0:
+        shown = _short(f"{error:.0e}")
+    return f"{mean:.{max(places, 0)}f}", shown
+
+
+def prefix(values: Array, unit: str) -> tuple[float, str]:
+    """The factor and the unit in which the largest of some amounts is a short number."""
+    most = float(max((v for v in values.ravel().tolist() if math.isfinite(v)), default=0.0))
+    factor, letter = next((pair for pair in PREFIXES if most >= pair[0]), PREFIXES[-1])
+    return factor, letter + unit
+
+
+def _short(text: str) -> str:
+    """1.2e-05 as 1.2e-5."""
+    mantissa, _, power = text.partition("e")
+    return f"{mantissa}e{int(power)}" if power else mantissa
