@@ -22,6 +22,7 @@ from jaxfl import (
     rounds,
     sampling,
     servers,
+    sweeps,
     theory,
 )
 from jaxfl.algorithms import ALGORITHMS, algorithm, register
@@ -29,6 +30,8 @@ from jaxfl.errors import InputError
 from jaxfl.problems import make_problem
 from jaxfl.record import Run
 from jaxfl.run import Progress, Stop, simulate
+from jaxfl.schedules import schedule
+from jaxfl.sweeps import sweep
 from jaxfl.types import Algorithm, Problem
 
 __all__ = [
@@ -55,8 +58,11 @@ __all__ = [
     "register",
     "rounds",
     "sampling",
+    "schedule",
     "servers",
     "simulate",
+    "sweep",
+    "sweeps",
     "theory",
 ]
 

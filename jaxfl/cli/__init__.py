@@ -22,6 +22,7 @@ Private, compressed federated optimization, simulated.
   jaxfl run [ALGORITHM] [--OPTION VALUE ...]   run one algorithm; without options a demonstration
   jaxfl run ALGORITHM --help                   its options and hyper-parameters
   jaxfl run --resume FOLDER [--rounds MORE]    go on with an earlier run
+  jaxfl sweep ALGORITHM ... [--NUMBER V ...]   a grid of runs; --resume FOLDER finishes one
   jaxfl list [KIND] [--json]                   what there is: algorithms, models, data, partitions,
                                                compressors, samplers, participations
   jaxfl account KIND --sigma S --delta D ...   what noise proves, beside what the paper claims
@@ -70,6 +71,15 @@ def _dispatch(words: list[str]) -> None:
         from jaxfl.cli.work import run
 
         run(*parse_run(rest))
+    elif command == "sweep" and ("-h" in rest or "--help" in rest):
+        from jaxfl.cli.sweep_parser import print_sweep_help
+
+        print_sweep_help(rest)
+    elif command == "sweep":
+        from jaxfl.cli.sweep_parser import parse_sweep
+        from jaxfl.cli.sweeping import run_sweep
+
+        run_sweep(*parse_sweep(rest))
     elif command in ("account", "calibrate", "audit"):
         from jaxfl.cli.questions import run_question
 
@@ -77,5 +87,5 @@ def _dispatch(words: list[str]) -> None:
     else:
         kind = "option" if command.startswith("-") else "command"
         raise InputError(
-            f"There is no {kind} {command!r}: the commands are run, list, account, calibrate, audit."
+            f"There is no {kind} {command!r}: the commands are run, sweep, list, account, calibrate, audit."
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["run_sweep"]
 
 CONFIG = "config.json"
+WIDTH = 10_000  # of a table in a file: no line is broken
 ROUNDS = 200
 
 
@@ -59,8 +62,6 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
 def _compute(
     spans: Spans, setup: Setup, folder: Path, session: Session, interrupts: Interrupts
 ) -> xarray.Dataset | None:
-    import jax
-
     from jaxfl.sweeps import sweep
 
     bar = Bar(quiet=session.quiet)
@@ -76,8 +77,6 @@ def _compute(
         )
         if session.plan:
             raise _Planned
-        if jax.process_index() == 0:
-            _write(folder, spans)
 
     def update(now: Progress) -> None:
         interrupts.check()
@@ -94,7 +93,7 @@ def _compute(
         else:
             numbers[name] = values[0]
     rounds = None if "rounds" in axes else numbers.pop("rounds", ROUNDS)
-    with bar:
+    with bar, _config(folder, spans, session):
         try:
             return sweep(
                 _signed(_algorithm(setup), ("algorithm", *_those(spans, OF_ALGORITHM))),
@@ -134,10 +133,13 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
         files += sweeps.draw(ds, folder, criterion=session.select)
     if session.quiet:
         return
+    from rich.console import Console
+
     chosen = sweeps.select(ds, session.select)
-    sweeps.table(chosen.dataset).print()
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    sweeps.table(chosen.ds).show(console)
     for file in files:
-        print(f"file  {file}")
+        console.print(f"file  {file}", soft_wrap=True)
 
 
 # --- what is run ---------------------------------------------------------------------------------
@@ -192,13 +194,37 @@ def _folder(spans: Spans) -> Path:
     return Path("results") / "-".join(["sweep", *names])[:100]
 
 
-def _write(folder: Path, spans: Spans) -> None:
-    from jaxfl import __version__
-    from jaxfl.checkpoint import replace
+@contextlib.contextmanager
+def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
+    """What --resume reads lies there before the sweep does, and goes if there will be none."""
+    import jax
 
+    from jaxfl import __version__
+    from jaxfl.checkpoint import replace, writable
+
+    if session.plan or session.resume is not None or jax.process_index() != 0:
+        yield
+        return
+    if (folder / "sweep.json").exists():
+        raise InputError(
+            f"{folder} holds a sweep already: finish it with `jaxfl sweep --resume {folder}`, look at "
+            "it with `jaxfl show`, or name another folder with --out."
+        )
+    for name in ("result.nc", CONFIG):
+        if (folder / name).exists():
+            raise InputError(f"{folder} holds a {name} already: name another folder with --out.")
+    writable(folder / CONFIG)
     about = {"jaxfl": __version__, "sweep": dataclasses.asdict(spans)}
     text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
     replace(folder / CONFIG, lambda file: file.write(text.encode()))
+    try:
+        yield
+    finally:
+        if not (folder / "sweep.json").exists():
+            (folder / CONFIG).unlink(missing_ok=True)
+            for place in (folder / "chunks", folder):
+                with contextlib.suppress(OSError):  # other files are in it, or it is not there
+                    place.rmdir()
 
 
 def _read(folder: Path) -> Spans:
