@@ -198,7 +198,7 @@ def _build(
 
     def forward(x: Array, a: Array) -> Array:
         if linear:
-            return a @ x
+            return x @ a  # in this order, many x give rows of outputs with no transposition
         u = a
         for l, (W, b) in enumerate(params.unravel(x)):
             if l > 0:
