@@ -31,7 +31,8 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int = ROWS) -> dict[str, 
     ``test_accuracy``         share of the test examples that is right
     ========================  =====================================================================
 
-    Accuracies exist where the model can be right, ``test_*`` where there are test data.
+    Accuracies exist where the model can be right, ``test_*`` where there are test data, and
+    ``validation_*`` like them where some of those were set aside.
     """
     model, n = problem.model, problem.n
     count = problem.count.astype(x.dtype)
@@ -49,13 +50,15 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int = ROWS) -> dict[str, 
         metrics["accuracy"] = jnp.mean(client_accuracy)
         metrics["client_accuracy"] = client_accuracy
         metrics["worst_client_accuracy"] = jnp.min(client_accuracy)
-    if problem.test is not None:
-        test = jax.tree.map(lambda a: a[None], problem.test)
-        N = jnp.full(1, jax.tree.leaves(test)[0].shape[1])
-        losses, right, _ = sums(model, x, test, N, rows, gradient=False)
-        metrics["test_loss"] = losses[0] / N[0].astype(x.dtype)
+    for name, examples in (("test", problem.test), ("validation", problem.validation)):
+        if examples is None:
+            continue
+        examples = jax.tree.map(lambda a: a[None], examples)
+        N = jnp.full(1, jax.tree.leaves(examples)[0].shape[1])
+        losses, right, _ = sums(model, x, examples, N, rows, gradient=False)
+        metrics[f"{name}_loss"] = losses[0] / N[0].astype(x.dtype)
         if right is not None:
-            metrics["test_accuracy"] = right[0] / N[0].astype(x.dtype)
+            metrics[f"{name}_accuracy"] = right[0] / N[0].astype(x.dtype)
     return metrics
 
 

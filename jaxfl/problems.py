@@ -24,11 +24,13 @@ def make_problem(
     *,
     name: str | None = None,
     dtype: str = "float32",
+    validation_share: float = 0.0,
 ) -> Problem:
     """A problem from a model and `jaxfl.data.ClientData`, or a pytree of arrays (n, m, ...).
 
     ``x0`` is a flat vector or the model's own pytree of parameters; without it every run draws its
-    own from the model.  Real numbers become ``dtype``, integers int32.
+    own from the model.  Real numbers become ``dtype``, integers int32.  ``validation_share`` of the
+    test examples, drawn once and for all, are set aside for choosing settings and test no more.
     """
     kind = _float_type(dtype)
     if not hasattr(data, "train"):
@@ -52,7 +54,27 @@ def make_problem(
         model = model._replace(init=_in_dtype(model.init, kind))
     train, test = jax.tree.map(jnp.asarray, (train, test))  # copies by now, so nothing is shared
     name = str(name or getattr(data, "name", model.name))
-    return Problem(train, jnp.array(count), test, x0, model, name)
+    validation, test = _set_aside(test, validation_share)
+    return Problem(train, jnp.array(count), test, x0, model, name, validation)
+
+
+def _set_aside(test: PyTree | None, share: float) -> tuple[PyTree | None, PyTree | None]:
+    """Validation and test examples."""
+    if share == 0:
+        return None, test
+    if test is None:
+        raise InputError(f"validation_share = {share!r} needs test examples, and there are none.")
+    N = jax.tree.leaves(test)[0].shape[0]
+    chosen = round(share * N) if 0 < share < 1 else 0
+    if not 0 < chosen < N:
+        raise InputError(
+            f"validation_share = {share!r} of {N} test examples leaves none on one side: it has to lie "
+            "between 0 and 1."
+        )
+    order = np.random.default_rng(0).permutation(N)
+    parts = np.sort(order[:chosen]), np.sort(order[chosen:])
+    validation, rest = (jax.tree.map(lambda a, rows=rows: a[rows], test) for rows in parts)
+    return validation, rest
 
 
 class _Full:

@@ -195,7 +195,8 @@ def dtype(problem: Problem) -> Any:
 def fingerprint(problem: Problem) -> str:
     """A checksum of the data that a run learns from."""
     crc = 0
-    for leaf in jax.tree.leaves((problem.train, problem.count, problem.test, problem.x0)):
+    parts = (problem.train, problem.count, problem.test, problem.x0, problem.validation)
+    for leaf in jax.tree.leaves(parts):
         array = np.ascontiguousarray(leaf)
         crc = zlib.crc32(array.tobytes(), zlib.crc32(repr(array.shape).encode(), crc))
     return f"{crc:08x}"

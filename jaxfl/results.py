@@ -49,6 +49,8 @@ LABELS = {
     "worst_client_accuracy": ("1", "training accuracy of the worst client"),
     "test_loss": ("1", "test loss"),
     "test_accuracy": ("1", "test accuracy"),
+    "validation_loss": ("1", "validation loss"),
+    "validation_accuracy": ("1", "validation accuracy"),
     "utility": ("1", "running average of the squared norm of the full gradient"),
     "messages": ("message", "messages sent by all clients so far"),
     "coordinates": ("1", "coordinates in these messages so far, where only some are sent"),

@@ -175,6 +175,7 @@ class Problem:
     x0: Array | None  # (d,), or None: drawn by the model
     model: Model = dataclasses.field(metadata={"static": True})
     name: str = dataclasses.field(default="problem", metadata={"static": True})
+    validation: PyTree | None = None  # examples that settings may be chosen on, leaves (N, ...)
 
     @property
     def n(self) -> int:

@@ -197,3 +197,29 @@ def test_mnist_network_starts_as_published(data_dir: Path) -> None:
     assert float(metrics["loss"]) == pytest.approx(2.74345, abs=6e-6)
     assert float(metrics["grad_norm_sq"]) == pytest.approx(1.81104, abs=6e-6)
     assert float(metrics["test_accuracy"]) == pytest.approx(0.1313, abs=5e-5)
+
+
+def test_validation_examples_are_set_aside_from_the_test() -> None:
+    """Disjoint, complete, and measured like test examples."""
+    rng = np.random.default_rng(0)
+    a, y = rng.normal(size=(3, 4, 5)).astype(np.float32), rng.integers(0, 2, (3, 4))
+    test = rng.normal(size=(10, 5)).astype(np.float32), rng.integers(0, 2, 10)
+    data = jaxfl.data.from_clients((a, y), test=test, classes=2, stacked=True)
+    model = jaxfl.models.logistic(5)
+    problem = jaxfl.make_problem(model, data, validation_share=0.3)
+    assert problem.validation is not None
+    assert problem.test is not None
+    rows = np.concatenate([problem.validation[0], problem.test[0]])
+    assert len(problem.validation[1]) == 3
+    assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, test[0].tolist()))
+    x = jnp.asarray(rng.normal(size=model.dim), jnp.float32)
+    found = evaluate_metrics(problem, x)
+    losses = jax.vmap(model.loss, (None, 0))(x, problem.validation)
+    np.testing.assert_allclose(found["validation_loss"], losses.mean(), rtol=1e-6)
+    assert found["validation_loss"] != found["test_loss"]
+    for share in (1.0, 0.01, -0.2):
+        with pytest.raises(jaxfl.InputError, match="between 0 and 1"):
+            jaxfl.make_problem(model, data, validation_share=share)
+    bare = jaxfl.data.from_clients((a, y), classes=2, stacked=True)
+    with pytest.raises(jaxfl.InputError, match="there are none"):
+        jaxfl.make_problem(model, bare, validation_share=0.3)

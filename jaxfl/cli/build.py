@@ -115,7 +115,9 @@ def choose_problem(setup: Setup) -> Problem:
         model = models.default_model(found.classes, features, **options)
     else:
         model = models.model(setup.model, features, found.classes, **options)
-    return make_problem(model, found, dtype=setup.dtype)
+    return make_problem(
+        model, found, dtype=setup.dtype, validation_share=setup.validation_share or 0.0
+    )
 
 
 def algorithm_of(setup: Setup) -> Algorithm:

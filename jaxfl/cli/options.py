@@ -56,6 +56,15 @@ class Setup:
         float | None,
         Option("SHARE", "part of every client's rows held out for testing", "data", real(above=0)),
     ] = None
+    validation_share: Annotated[
+        float | None,
+        Option(
+            "SHARE",
+            "part of the test examples set aside for choosing settings by",
+            "data",
+            real(above=0),
+        ),
+    ] = None
     clients: Annotated[int, Option("N", "clients (default: 10)", "data", whole(1))] = 10
     partition: Annotated[
         str, Option("HOW", "a name of `jaxfl list partitions` (default: iid)", "data")
