@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from zoo import FEATURES, ZOO, Entry, examples, point
 
+import jaxfl
 from jaxfl import models
 from jaxfl.data import ClientData
 from jaxfl.metrics import evaluate_metrics, even, full_gradient
