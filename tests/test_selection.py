@@ -181,7 +181,7 @@ def test_the_price_of_choosing_is_said(ds: xarray.Dataset) -> None:
     chosen = select(ds)
     assert chosen.candidates == 3
     assert chosen.note == (
-        "lr chosen on the private data: in each row the best of 3 settings (9 runs) by the lowest "
+        "lr chosen on the private data: each time the best of 3 settings (9 runs) by the lowest "
         "final utility; each proven eps holds for one run, and does not pay for this choice."
     )
     assert results.config(chosen.ds)["selection"]["note"] == chosen.note

@@ -229,7 +229,7 @@ def _note(ds: xarray.Dataset, rule: Criterion, over: tuple[str, ...], most: int)
     runs = f" ({most * seeds} runs)" if seeds > 1 else ""
     where = "chosen on test data" if rule.on_test_data else "chosen on the private data"
     note = (
-        f"{' and '.join(over)} {where}: in each row the best of {most} settings{runs} by the "
+        f"{' and '.join(over)} {where}: each time the best of {most} settings{runs} by the "
         f"{rule.words}"
     )
     if not math.isclose(float(ds["complete"].mean()), 1.0):

@@ -32,8 +32,10 @@ def name_of(axis: str) -> str:
 
 
 def label(axis: str, value: Any) -> str:
-    """``ε = 5``; a word stands for itself."""
-    return value if isinstance(value, str) else f"{name_of(axis)} = {number(value)}"
+    """``ε = 5``; a word stands for itself, but for a schedule."""
+    if isinstance(value, str):
+        return f"{name_of(axis)} {value}" if axis in (*NAMES, *SYMBOLS) else value
+    return f"{name_of(axis)} = {number(value)}"
 
 
 def number(value: float, digits: int = DIGITS) -> str:

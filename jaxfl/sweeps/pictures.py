@@ -1,0 +1,69 @@
+"""The pictures of a sweep: curves, heat maps, and what utility costs in bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jaxfl.errors import InputError
+from jaxfl.hyper import closest
+from jaxfl.sweeps.cells import axes, metrics
+from jaxfl.sweeps.curves import BANDS, draw_curves
+from jaxfl.sweeps.fronts import draw_fronts
+from jaxfl.sweeps.ink import FORMATS
+from jaxfl.sweeps.maps import draw_maps
+from jaxfl.sweeps.rows import criterion_used
+from jaxfl.sweeps.scenes import scene
+from jaxfl.sweeps.selection import TUNED, select
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["draw"]
+
+
+def draw(
+    ds: xarray.Dataset,
+    folder: str | Path,
+    *,
+    formats: Sequence[str] = ("png", "pdf"),
+    criterion: str | None = "utility",
+    over: Sequence[str] | None = None,
+    allow_test: bool = False,
+    band: str = "error",
+) -> list[Path]:
+    """Draw a sweep into files, and return their names.
+
+    ``curves-METRIC``: utility, loss and accuracy against rounds, uplink bits and gradients;
+    ``map-METRIC``: final values over the first two axes; ``front-METRIC``: final values against
+    bits.  First the best step size is chosen as in :func:`select`; ``criterion=None`` chooses none.
+    Bands are means with standard errors (``band="error"``) or from the smallest to the largest
+    seed (``"range"``).
+    """
+    if not formats:
+        raise InputError(
+            "No formats are asked for: name at least one of " + ", ".join(FORMATS) + "."
+        )
+    for name in formats:
+        if name not in FORMATS:
+            raise InputError(closest("format of pictures named", name, FORMATS))
+    if band not in BANDS:
+        raise InputError(f"band = {band!r} has to be one of {', '.join(BANDS)}.")
+    if criterion is not None and (over is not None or set(TUNED) & set(axes(ds))):
+        ds = select(ds, criterion, over=over, allow_test=allow_test).ds
+    rule = criterion_used(ds)
+    lines, points = scene(ds), scene(ds, shaded=False)
+    place, out = Path(folder), []
+    for metric in _curves(ds, rule.metric):
+        out += draw_curves(ds, lines, metric, place, formats, band)
+    out += draw_maps(ds, rule, place, formats)
+    return out + draw_fronts(ds, points, rule, place, formats)
+
+
+def _curves(ds: xarray.Dataset, chosen_by: str) -> list[str]:
+    """Utility, loss, what was chosen by, and the accuracy that says most."""
+    known = metrics(ds)
+    accuracy = "test_accuracy" if "test_accuracy" in known else "accuracy"
+    wanted = dict.fromkeys(("utility", "loss", chosen_by, accuracy))
+    return [name for name in wanted if name in known]

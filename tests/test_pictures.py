@@ -1,0 +1,396 @@
+"""Pictures of sweeps: there, the same each time, and showing what the sweep holds."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import grids
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.text import Text
+
+import jaxfl
+from jaxfl import plots
+from jaxfl.sweeps import curves, fronts, maps
+from jaxfl.sweeps.cells import restrict
+from jaxfl.sweeps.fronts import front
+from jaxfl.sweeps.pictures import draw
+from jaxfl.sweeps.scenes import scene
+from jaxfl.sweeps.selection import select
+
+THREE = ("soteriafl_sgd", "ldp_sgd", "fedsgd")
+FIVE = ("soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "cdp_sgd", "ldp_sgd")
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+    """Figures by the name of their file, instead of the files, which take most of the time."""
+    out: dict[str, Figure] = {}
+
+    def keep(figure: Figure, folder: Path, name: str, formats: Any) -> list[Path]:
+        out[name] = figure
+        return [folder / f"{name}.{kind}" for kind in formats]
+
+    for module in (curves, maps, fronts):
+        monkeypatch.setattr(module, "save", keep)
+    return out
+
+
+def words(figure: Figure) -> str:
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for key in figure.legends for text in key.get_texts()]
+
+
+def panels(figure: Figure) -> list[Any]:
+    return [ax for ax in figure.axes if ax.get_visible()]
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_files_are_written_and_always_the_same(tmp_path: Path) -> None:
+    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
+    one = draw(ds, tmp_path / "deep" / "a", formats=("png", "pdf", "svg"))
+    two = draw(ds, tmp_path / "b", formats=("png", "pdf", "svg"))
+    names = (
+        "curves-utility",
+        "curves-loss",
+        "curves-test_accuracy",
+        "map-utility",
+        "front-utility",
+    )
+    assert [path.name for path in one] == [
+        f"{name}.{kind}" for name, kind in itertools.product(names, ("png", "pdf", "svg"))
+    ]
+    for a, b in zip(one, two, strict=True):
+        assert a.read_bytes() == b.read_bytes(), a.name
+        assert len(a.read_bytes()) > 5_000
+    assert {path.name for path in (tmp_path / "b").iterdir()} == {path.name for path in two}
+    pixels = imread(one[0])[:, :, :3]
+    for color in plots.PALETTE[:2]:
+        assert (np.abs(pixels - np.array(to_rgb(color))).max(axis=2) < 0.01).sum() > 1000
+
+
+# --- curves --------------------------------------------------------------------------------------
+
+
+def test_curves_are_means_with_bands(drawn: dict[str, Figure]) -> None:
+    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)}, spread=0.2)
+    draw(ds, ".")
+    axes = panels(drawn["curves-loss"])
+    assert len(axes) == 6
+    for ax, (along, eps) in zip(
+        axes, itertools.product(("round", "uplink_bits", "gradients"), (1.0, 5.0)), strict=True
+    ):
+        lines, bands = ax.get_lines(), ax.collections
+        assert len(lines) == len(bands) == 3  # ldp_sgd has one line for both values of omega
+        places = [("soteriafl_sgd", 1.0), ("soteriafl_sgd", 9.0), ("ldp_sgd", 1.0)]
+        for line, band, (name, omega) in zip(lines, bands, places, strict=True):
+            cell = ds.sel(algorithm=name, eps=eps, omega=omega).dropna("round")
+            mean = cell["loss"].mean("seed").values
+            np.testing.assert_allclose(line.get_ydata(), mean, rtol=1e-12)
+            x = cell["round"].values if along == "round" else cell[along].mean("seed").values
+            unit = {"round": 1, "uplink_bits": 1e6, "gradients": 1e3}[along]
+            np.testing.assert_allclose(line.get_xdata(), x / unit, rtol=1e-12)
+            error = cell["loss"].std("seed", ddof=1).values / np.sqrt(3)
+            corners = band.get_paths()[0].vertices
+            assert corners[:, 1].max() == pytest.approx((mean + error).max(), rel=1e-9)
+            assert corners[:, 1].min() == pytest.approx((mean - error).min(), rel=1e-9)
+    assert legend(drawn["curves-loss"]) == ["soteriafl_sgd", "ldp_sgd", "ω = 1", "ω = 9"]
+    assert "Bands: standard error over 3 seeds." in words(drawn["curves-loss"])
+
+
+def test_a_band_from_the_smallest_to_the_largest(drawn: dict[str, Figure]) -> None:
+    ds = grids.grid({"eps": (1.0,)}, spread=0.2, algorithms=("ldp_sgd",))
+    draw(ds, ".", band="range")
+    corners = panels(drawn["curves-loss"])[0].collections[0].get_paths()[0].vertices
+    assert corners[:, 1].max() == pytest.approx(float(ds["loss"].max()))
+    assert corners[:, 1].min() == pytest.approx(float(ds["loss"].min()))
+
+
+def test_lines_are_told_apart(drawn: dict[str, Figure]) -> None:
+    draw(grids.grid({"eps": (1.0,), "omega": (1.0, 3.0, 9.0)}), ".")
+    lines = panels(drawn["curves-utility"])[0].get_lines()
+    looks = {(line.get_color(), str(line.get_linestyle())) for line in lines}
+    assert len(looks) == len(lines) == 4
+
+
+def test_one_seed_has_no_band(drawn: dict[str, Figure]) -> None:
+    draw(grids.grid({"eps": (1.0,)}, seeds=1), ".")
+    assert not panels(drawn["curves-loss"])[0].collections
+    assert "Bands" not in words(drawn["curves-loss"])
+
+
+def test_divergence_ends_in_a_cross(drawn: dict[str, Figure]) -> None:
+    axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0)}
+    ds = grids.grid(axes, diverged={"omega": 9.0, "eps": 1.0})
+    draw(ds, ".")
+    for i, ax in enumerate(panels(drawn["curves-loss"])):
+        crosses = [line for line in ax.get_lines() if line.get_marker() == "X"]
+        assert len(crosses) == (i % 2 == 0)  # the left panel of each row
+        if i == 0:
+            mean = ds["loss"].sel(algorithm="soteriafl_sgd", eps=1.0, omega=9.0, round=5).mean()
+            assert np.ravel(crosses[0].get_data()).tolist() == [5, pytest.approx(float(mean))]
+    assert "a cross is where the first of the seeds diverged" in words(drawn["curves-loss"])
+    assert "1 setting that diverged or has not run" in words(drawn["curves-loss"])
+
+
+def test_a_curve_on_its_way_to_infinity_flattens_no_other(drawn: dict[str, Figure]) -> None:
+    ds = grids.grid({"eps": (1.0,), "omega": (1.0, 9.0)}, diverged={"omega": 9.0})
+    ds["loss"][0, 0, 1, :, 1] = 1e30
+    draw(ds, ".")
+    assert panels(drawn["curves-loss"])[0].get_ylim()[1] < 10
+
+
+def test_what_is_chosen_is_drawn(drawn: dict[str, Figure]) -> None:
+    ds = grids.grid({"eps": (1.0,), "lr": (0.1, 1.0)}, algorithms=("ldp_sgd",))
+    draw(ds, ".")
+    (line,) = panels(drawn["curves-utility"])[0].get_lines()
+    best = ds["utility"].sel(lr=1.0).mean("seed").dropna("round").values[0, 0]
+    np.testing.assert_allclose(line.get_ydata(), best)
+    assert "each time the best of 2 settings" in words(drawn["curves-utility"])
+    drawn.clear()
+    draw(ds, ".", criterion=None)
+    assert len(panels(drawn["curves-utility"])[0].get_lines()) == 2
+    assert "best of" not in words(drawn["curves-utility"])
+
+
+@pytest.mark.parametrize(
+    ("axes", "algorithms", "names", "lines"),
+    [
+        ({}, THREE, ["curves-utility"], 3),  # no axis at all
+        ({"omega": (1.0, 9.0)}, THREE[:1], ["curves-utility"], 2),  # no eps, one algorithm
+        ({"omega": (1.0, 3.0, 9.0, 19.0, 40.0, 99.0)}, THREE[:1], ["curves-utility"], 6),
+        ({"eps": (1.0,), "omega": tuple(range(1, 13))}, THREE[:2],
+         [f"curves-utility-omega-{w}" for w in range(1, 13)], 2),
+        ({"omega": (1.0, 3.0, 9.0, 19.0, 40.0, 99.0)}, FIVE,
+         [f"curves-utility-{name}" for name in FIVE], None),  # 25 lines
+        ({"problem": ("a9a", "mnist"), "eps": (1.0, 5.0), "omega": (1.0, 9.0)}, THREE[:2],
+         ["curves-utility-a9a", "curves-utility-mnist"], 3),
+        ({"eps": tuple(range(1, 7))}, THREE[:2],
+         [f"curves-utility-{along}" for along in ("round", "uplink_bits", "gradients")], 2),
+    ],
+)  # fmt: skip
+def test_any_shape_can_be_drawn(
+    drawn: dict[str, Figure], axes: Any, algorithms: Any, names: list[str], lines: int | None
+) -> None:
+    draw(grids.grid(axes, algorithms=algorithms, static=("problem",)), ".")
+    assert [name for name in drawn if name.startswith("curves-utility")] == names
+    figure = drawn[names[0]]
+    if lines is not None:
+        assert len(panels(figure)[0].get_lines()) == lines
+    assert all(name in [*algorithms, *legend(figure)] for name in algorithms)
+    for text in figure.texts:  # the title and the notes stay inside of the picture
+        box = text.get_window_extent()
+        assert box.x0 >= 0, text.get_text()
+        assert box.x1 <= figure.bbox.x1 + 1, text.get_text()
+
+
+def test_nothing_covers_the_data(drawn: dict[str, Figure]) -> None:
+    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)}, algorithms=FIVE)
+    draw(ds, ".")
+    for name, figure in drawn.items():
+        figure.draw_without_rendering()
+        boxes = [text.get_window_extent() for text in figure.texts]
+        boxes += [key.get_window_extent() for key in figure.legends]
+        for ax, box in itertools.product(panels(figure), boxes):
+            assert not ax.get_window_extent().overlaps(box), name
+        for a, b in itertools.combinations(boxes, 2):
+            assert not a.overlaps(b), name
+
+
+def test_too_much_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    many = tuple(float(v) for v in range(1, 31))
+    with pytest.raises(jaxfl.InputError, match=r"eps has 30 values.*--where eps=1,2,3\."):
+        draw(grids.grid({"eps": many}), tmp_path)
+    algorithms = tuple(f"a{i}" for i in range(8))
+    with pytest.raises(
+        jaxfl.InputError, match="8 algorithms are more than a picture has colours, 7"
+    ):
+        draw(grids.grid({"eps": (1.0,)}, algorithms=algorithms, seeds=1), tmp_path)
+    wide = grids.grid({"eps": (1.0, 5.0), "omega": many, "batch": many[:2]}, seeds=1, rounds=(5,))
+    with pytest.raises(jaxfl.InputError, match=r"60 pictures.* keep fewer values of omega"):
+        draw(wide, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"formats": ("jpg",)}, "no format of pictures named 'jpg'"),
+        ({"formats": ()}, "No formats"),
+        ({"band": "both"}, "band = 'both' has to be one of error, range"),
+        ({"criterion": "test_loss"}, "allow_test=True"),
+    ],
+)
+def test_mistakes(tmp_path: Path, options: Any, match: str) -> None:
+    with pytest.raises(jaxfl.InputError, match=match):
+        draw(grids.grid({"lr": (0.1, 0.3)}), tmp_path, **options)
+
+
+# --- privacy -------------------------------------------------------------------------------------
+
+
+def test_an_eps_that_is_not_proven_is_only_claimed(drawn: dict[str, Figure]) -> None:
+    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 3.0)}, algorithms=THREE)
+    draw(ds, ".")
+    titles = [ax.get_title() for ax in panels(drawn["curves-loss"])[:2]]
+    assert titles == ["ε = 1", "ε = 5"]
+    text = words(drawn["curves-loss"])
+    assert "fedsgd: not private, no noise." in text
+    assert "fedsgd (no noise)" in text
+    assert "δ = 0.001." in text
+    ds["proven_eps"][0, 0] = np.inf
+    draw(ds, ".")
+    titles = [ax.get_title() for ax in panels(drawn["curves-loss"])[:2]]
+    assert titles == ["ε = 1 (claimed)", "ε = 5"]
+    assert "soteriafl_sgd: no ε proven, where its paper claims 1 to 5." in words(
+        drawn["map-utility"]
+    )
+    flagged = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
+    draw(flagged, ".")
+    said = "soteriafl_sgd: proven is ε = 1.01 to 5.05, where its paper claims 1 to 5."
+    assert said in words(drawn["front-utility"])
+    draw(grids.grid({"omega": (1.0, 3.0)}), ".")
+    assert "ε = 1 proven." in words(drawn["curves-loss"])
+
+
+# --- maps ----------------------------------------------------------------------------------------
+
+
+def squares(ax: Any) -> dict[tuple[float, float], str]:
+    return {text.get_position(): text.get_text() for text in ax.texts}
+
+
+def test_maps_hold_the_final_values(drawn: dict[str, Figure]) -> None:
+    axes = {"eps": (1.0, 5.0, 10.0), "omega": (1.0, 9.0)}
+    ds = grids.grid(
+        axes, algorithms=THREE, diverged={"omega": 9.0, "eps": 1.0}, missing={"eps": 10.0}
+    )
+    draw(ds, ".")
+    soteria, ldp, fed, bar = panels(drawn["map-utility"])
+    final = ds["utility"].sel(algorithm="soteriafl_sgd", omega=1.0).mean("seed")
+    expected = f"{float(final.sel(eps=5.0, round=40)):#.3g}"
+    found = squares(soteria)
+    assert found[1, 0] == expected
+    assert found[0, 1] == "diverged"
+    assert found[2, 0] == found[2, 1] == "not run"
+    assert len(found) == 6
+    assert len(squares(ldp)) == 3
+    assert [text.get_text() for text in ldp.get_yticklabels()] == ["no ω"]
+    assert len(squares(fed)) == 1
+    assert [text.get_text() for text in fed.get_xticklabels()] == ["no ε"]
+    hatched = [patch for patch in soteria.patches if patch.get_hatch()]
+    assert {tuple(np.add(patch.get_xy(), 0.5)) for patch in hatched} == {(0, 1), (2, 0), (2, 1)}
+    assert "lower is better" in bar.get_ylabel()
+
+
+def test_one_colour_is_one_value_in_all_panels(drawn: dict[str, Figure]) -> None:
+    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
+    ds["utility"][:] = 0.3
+    ds["utility"][0, 0] = 0.9
+    draw(ds, ".")
+    one, two, _ = panels(drawn["map-utility"])
+    colors = {patch.get_xy(): patch.get_facecolor() for patch in one.patches}
+    assert colors[0.5, -0.5] == two.patches[0].get_facecolor()
+    assert colors[-0.5, -0.5] != colors[0.5, -0.5]
+
+
+def test_one_axis_is_drawn_against_the_algorithms(drawn: dict[str, Figure]) -> None:
+    draw(grids.grid({"eps": (1.0, 5.0)}), ".", criterion="max:accuracy")
+    ax = panels(drawn["map-utility"])[0]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["soteriafl_sgd", "ldp_sgd"]
+    assert len(squares(ax)) == 4
+    drawn.clear()
+    draw(grids.grid({}), ".")
+    assert not any(name.startswith("map") for name in drawn)
+
+
+def test_larger_is_better_for_an_accuracy(drawn: dict[str, Figure]) -> None:
+    draw(grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3)}), ".", criterion="accuracy")
+    assert "higher is better" in panels(drawn["map-accuracy"])[-1].get_ylabel()
+    assert "curves-accuracy" in drawn
+
+
+# --- fronts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_front_by_brute_force(sign: int) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        bits = rng.integers(1, 6, 8).astype(float).tolist()
+        values = rng.integers(1, 6, 8).astype(float).tolist()
+        good = {
+            (b, v)
+            for b, v in zip(bits, values, strict=True)
+            if not any(
+                (c <= b and sign * w <= sign * v) and (c, w) != (b, v)
+                for c, w in zip(bits, values, strict=True)
+            )
+        }
+        found = [(bits[i], values[i]) for i in front(bits, values, sign)]
+        assert set(found) == good
+        assert found == sorted(found)
+
+
+def test_points_of_the_front(drawn: dict[str, Figure]) -> None:
+    axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0)}
+    ds = grids.grid(axes, diverged={"omega": 9.0, "eps": 1.0}, spread=0.2)
+    draw(ds, ".")
+    left, right = panels(drawn["front-utility"])
+    assert len(left.containers) == 2  # what diverged is no point
+    assert len(right.containers) == 3
+    final = ds["utility"].sel(algorithm="soteriafl_sgd", eps=5.0, omega=9.0, round=40)
+    marker, _, (bar,) = right.containers[1]
+    assert marker.get_ydata()[0] == pytest.approx(float(final.mean()))
+    assert marker.get_xdata()[0] == pytest.approx(40 * grids.N * 12 * grids.BITS / 1e6)
+    error = float(final.std(ddof=1)) / np.sqrt(3)
+    assert np.ptp(bar.get_segments()[0][:, 1]) == pytest.approx(2 * error)
+    assert {"ω = 1", "ω = 9"} <= {text.get_text() for text in right.texts}
+    assert legend(drawn["front-utility"]) == ["soteriafl_sgd", "ldp_sgd", "ω = 1", "ω = 9"]
+
+
+def test_labels_of_a_front_stay_inside(drawn: dict[str, Figure]) -> None:
+    draw(grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 3.0, 9.0, 19.0)}), ".")
+    figure = drawn["front-utility"]
+    figure.draw_without_rendering()
+    for ax in panels(figure):
+        room = ax.get_window_extent()
+        assert ax.texts
+        for text in ax.texts:
+            box = text.get_window_extent()
+            assert room.x0 <= box.x0 <= box.x1 <= room.x1, text.get_text()
+            assert room.y0 <= box.y0 <= box.y1 <= room.y1, text.get_text()
+
+
+# --- what is what --------------------------------------------------------------------------------
+
+
+def test_parts_that_axes_play() -> None:
+    ds = grids.grid({"batch": (8.0, 16.0), "omega": (1.0, 9.0), "eps": (1.0, 5.0)}, seeds=1)
+    assert scene(ds) == ("eps", "omega", ("batch",))
+    assert scene(restrict(ds, {"eps": 1})) == ("batch", "omega", ())
+    assert scene(restrict(ds, {"eps": 1, "omega": 1})) == (None, "batch", ())
+    only = restrict(ds, {"algorithm": "ldp_sgd"})  # it has no omega
+    assert scene(only) == ("eps", "batch", ())
+
+
+def test_an_earlier_selection_keeps_its_words(drawn: dict[str, Figure]) -> None:
+    chosen = select(grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3)}), "loss").ds
+    draw(chosen, ".")
+    assert "by the lowest final loss" in words(drawn["curves-loss"]).replace("\n", " ")
+    assert "front-loss" in drawn
+
+
+def test_files_are_named_after_their_part(drawn: dict[str, Figure]) -> None:
+    axes = {"problem": ("a/b c", "mnist"), "eps": (1.0, 5.0), "omega": (1.0, 9.0)}
+    draw(grids.grid(axes, static=("problem",)), ".")
+    assert "curves-loss-a_b_c" in drawn
+    assert "a/b c" in words(drawn["curves-loss-a_b_c"])
