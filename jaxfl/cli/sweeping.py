@@ -38,6 +38,7 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
         import jax
 
         jax.distributed.initialize(session.coordinator, session.processes, session.process)
+    _criterion(session.select)
     with Interrupts() as interrupts:
         if spans is not None:
             spans = dataclasses.replace(spans, setup=absolute(spans.setup))
@@ -70,8 +71,8 @@ def _compute(
         for line in plan.programs:
             bar.say(line)
         bar.say(
-            f"{plan.runs:,} runs in {plan.compilations} compilations "
-            f"({plan.compile_seconds:.1f} s), {plan.chunks} chunks of at most "
+            f"{_count(plan.runs, 'run')} in {_count(plan.compilations, 'compilation')} "
+            f"({plan.compile_seconds:.1f} s), {_count(plan.chunks, 'chunk')} of at most "
             f"{plan.bytes / 2**20:,.0f} MiB ({plan.available / 2**20:,.0f} are free)"
             + (f"; {plan.done} chunks are done already" if plan.done else "")
         )
@@ -114,6 +115,20 @@ def _compute(
             )
         except _Planned:
             return None
+
+
+def _criterion(text: str) -> None:
+    """Refuse what nothing could be chosen by, before anything is computed."""
+    from jaxfl.hyper import closest
+    from jaxfl.sweeps.selection import CRITERIA
+
+    if text.startswith("test_"):
+        raise InputError(
+            f"--select {text} would choose on the test data, which then test no more: use a training "
+            "metric, or --validation-share and --select validation_accuracy."
+        )
+    if ":" not in text and text not in CRITERIA:
+        raise InputError(closest("criterion named", text, CRITERIA))
 
 
 class _Planned(Exception):
@@ -213,6 +228,7 @@ def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
     for name in ("result.nc", CONFIG):
         if (folder / name).exists():
             raise InputError(f"{folder} holds a {name} already: name another folder with --out.")
+    fresh = [place for place in (folder, *folder.parents) if not place.exists()]
     writable(folder / CONFIG)
     about = {"jaxfl": __version__, "sweep": dataclasses.asdict(spans)}
     text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
@@ -222,7 +238,7 @@ def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
     finally:
         if not (folder / "sweep.json").exists():
             (folder / CONFIG).unlink(missing_ok=True)
-            for place in (folder / "chunks", folder):
+            for place in (folder / "chunks", *fresh):
                 with contextlib.suppress(OSError):  # other files are in it, or it is not there
                     place.rmdir()
 
@@ -240,6 +256,10 @@ def _read(folder: Path) -> Spans:
         raise InputError(
             f"{folder / CONFIG} is damaged, or not of a sweep: `jaxfl run --resume` goes on with runs."
         ) from None
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + "s" * (number != 1)
 
 
 def _time(seconds: float) -> str:

@@ -4,6 +4,7 @@ from jaxfl.sweeps.cells import final, restrict
 from jaxfl.sweeps.compare import compare
 from jaxfl.sweeps.links import Links
 from jaxfl.sweeps.look import Plan, Progress
+from jaxfl.sweeps.pictures import draw
 from jaxfl.sweeps.rows import table
 from jaxfl.sweeps.selection import Selection, select
 from jaxfl.sweeps.sweep import sweep
@@ -15,6 +16,7 @@ __all__ = [
     "Progress",
     "Selection",
     "compare",
+    "draw",
     "final",
     "restrict",
     "select",

@@ -29,6 +29,8 @@ CRITERIA = {
     "worst_client_accuracy": "max",
     "test_loss": "min",
     "test_accuracy": "max",
+    "validation_loss": "min",
+    "validation_accuracy": "max",
 }
 TUNED = ("lr", "shift")  # axes that one tries out rather than studies
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which a best value means nothing

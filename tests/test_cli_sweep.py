@@ -1,0 +1,201 @@
+"""`jaxfl sweep`: the grid that the words ask for, its folder, going on, and mistakes in one sentence."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import xarray
+
+import jaxfl
+from jaxfl.cli import main
+from jaxfl.cli.sweep_parser import parse_sweep
+
+DATA = """
+    --data synthetic --data-option n=3 --data-option m=8 --data-option d=4 --data-option classes=2
+    --clients 3 --partition contiguous
+""".split()
+NUMBERS = "--batch 3 --sigma 0.05 --lr 0.1 0.3 --omega 0 1 --rounds 6".split()
+
+
+def sweep(*words: str) -> int:
+    return main(["sweep", *words, *DATA])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sweep") / "grid"
+    words = ["soteriafl_sgd", "ldp_sgd", *NUMBERS, "--seeds", "2", "--no-plot", "--quiet"]
+    assert sweep(*words, "--out", str(out)) == 0
+    return out
+
+
+def test_dimensions_are_the_axes_that_were_asked_for(finished: Path) -> None:
+    ds = jaxfl.load(finished / "result.nc")
+    assert dict(ds.sizes) == {
+        "algorithm": 2,
+        "lr": 2,
+        "omega": 2,
+        "seed": 2,
+        "round": 7,
+    }
+    assert np.isfinite(ds["loss"].values).all()
+    assert ds["applies_omega"].values.tolist() == [1, 0]
+
+
+def test_a_cell_is_the_run_of_the_same_words(finished: Path, tmp_path: Path) -> None:
+    words = "--batch 3 --sigma 0.05 --lr 0.3 --omega 1 --rounds 6 --seed 1 --no-plot --quiet"
+    out = tmp_path / "run"
+    assert main(["run", "soteriafl_sgd", *words.split(), *DATA, "--out", str(out)]) == 0
+    run = jaxfl.load(out / "result.nc")
+    cell = jaxfl.load(finished / "result.nc").sel(
+        algorithm="soteriafl_sgd", lr=0.3, omega=1, seed=1
+    )
+    np.testing.assert_allclose(cell["loss"], run["loss"], rtol=1e-5)
+    for name in ("uplink_bits", "downlink_bits", "gradients", "messages"):
+        np.testing.assert_array_equal(cell[name], run[name])
+    assert float(cell["proven_eps"]) == pytest.approx(
+        float(jaxfl.results.config(run)["privacy"]["proven"]), rel=1e-9
+    )
+
+
+def test_resume_completes_what_is_missing_and_only_that(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    folder = tmp_path / "part"
+    shutil.copytree(finished, folder)
+    (folder / "result.nc").unlink()
+    lost, *kept = sorted((folder / "chunks").iterdir())
+    lost.unlink()
+    before = {file: file.stat().st_mtime_ns for file in kept}
+    assert main(["sweep", "--resume", str(folder), "--no-plot"]) == 0
+    told = capsys.readouterr()
+    assert "done already" in told.err
+    assert "soteriafl_sgd" in told.out
+    assert lost.exists()
+    assert {file: file.stat().st_mtime_ns for file in kept} == before
+    one, two = jaxfl.load(finished / "result.nc"), jaxfl.load(folder / "result.nc")
+    xarray.testing.assert_identical(one.drop_attrs(), two.drop_attrs())
+
+
+def test_a_plan_computes_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [*"ldp_sgd --batch 3 --sigma 0.05 --lr 0.1 0.3 --rounds 6 --plan".split()]
+    assert sweep(*words) == 0
+    assert "2 runs in 1 compilation " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parts_data_and_rounds_are_axes(tmp_path: Path) -> None:
+    out = tmp_path / "grid"
+    words = "--batch 3 --sigma 0.05 --lr 0.1 cosine:0.3 --rounds 2 4 --seed 3 7 --no-plot --quiet"
+    assert (
+        sweep(
+            "cdp_sgd",
+            *words.split(),
+            "--compressor",
+            "random_k",
+            "bernoulli",
+            "--k",
+            "2",
+            "--out",
+            str(out),
+        )
+        == 0
+    )
+    ds = jaxfl.load(out / "result.nc")
+    assert ds["compressor"].values.tolist() == ["random_k", "bernoulli"]
+    assert ds["lr"].values.tolist() == ["0.1", "cosine:0.3"]
+    assert ds["rounds"].values.tolist() == [2, 4]
+    assert ds["seed"].values.tolist() == [3, 7]
+    assert np.isnan(ds["loss"].sel(rounds=2, round=4).values).all()
+    assert np.isfinite(ds["loss"].sel(rounds=4, round=4).values).all()
+
+
+def test_one_value_is_no_axis() -> None:
+    spans, _ = parse_sweep(["ldp_sgd", "--lr", "0.1", "--eps", "1", "2", "--data", "digits"])
+    assert spans is not None
+    assert spans.numbers == {"lr": [0.1], "eps": [1, 2]}
+    assert spans.setup == {"data": "digits"}
+    assert spans.static == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "needs an ALGORITHM"),
+        (["ldp_sgdd"], "did you mean 'ldp_sgd'"),
+        (["ldp_sgd", "ldp_sgd"], "ldp_sgd twice"),
+        (["ldp_sgd", "--lr", "0.1", "0.1"], "--lr has 0.1 twice"),
+        (["ldp_sgd", "--lr", "-1"], "lr = -1"),
+        (["ldp_sgd", "--lr", "cosin:1"], "no schedule 'cosin:1'"),
+        (["ldp_sgd", "--epss", "1"], "did you mean --eps"),
+        (["ldp_sgd", "--seeds", "2", "--seed", "1"], "--seeds and --seed"),
+        (["ldp_sgd", "--seeds", "0"], "at least 1"),
+        (["ldp_sgd", "--rounds", "auto", "3"], "--rounds auto"),
+        (["fedsgd", "--eps", "1", "2"], "eps"),
+        (["ldp_sgd", "--sigma", "1", "--memory", "1000"], "bytes"),
+        (["--resume", "nowhere"], "no folder nowhere"),
+        (["ldp_sgd", "--resume", "nowhere"], "ALGORITHM does not go with --resume"),
+        (["ldp_sgd", "--sigma", "1", "--select", "lossy"], "lossy"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    words: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with_data = words if "--resume" in words else [*words, *DATA]
+    assert main(["sweep", *with_data]) == 2
+    told = capsys.readouterr()
+    last = told.err.strip().splitlines()[-1]
+    assert last.startswith("jaxfl: error: ")
+    assert says in last
+    assert "Traceback" not in told.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_of_others_are_left_alone(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = {file: file.read_bytes() for file in finished.rglob("*") if file.is_file()}
+    assert sweep("cdp_sgd", *NUMBERS, "--out", str(finished)) == 2
+    assert "holds a sweep already" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in finished.rglob("*") if file.is_file()} == held
+    (tmp_path / "config.json").write_text("{}")
+    assert main(["sweep", "--resume", str(tmp_path)]) == 2
+    assert "damaged, or not of a sweep" in capsys.readouterr().err
+
+
+def test_another_sweeps_chunks_are_not_taken(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    folder = tmp_path / "edited"
+    shutil.copytree(finished, folder)
+    about = json.loads((folder / "config.json").read_text())
+    about["sweep"]["numbers"]["lr"] = [0.1, 0.4]
+    (folder / "config.json").write_text(json.dumps(about))
+    assert main(["sweep", "--resume", str(folder), "--quiet"]) == 2
+    assert "holds another sweep" in capsys.readouterr().err
+
+
+def test_a_key_of_ones_own_gives_the_loop_of_runs() -> None:
+    """Without a key a seed's run has the key of that seed, and with one a key folded from it."""
+    from rows import a_problem
+
+    problem, numbers = a_problem(), {"batch": 4, "sigma": 0.1}
+    key = jax.random.key(5)
+    for given, own in ((None, jax.random.key(3)), (key, jax.random.fold_in(key, 3))):
+        ds = jaxfl.sweep("ldp_sgd", {"lr": [0.2]}, problem, given, 4, seeds=[3], numbers=numbers)
+        run = jaxfl.simulate("ldp_sgd", problem, own, 4, lr=0.2, **numbers)
+        np.testing.assert_allclose(ds["loss"].squeeze(), run.metrics["loss"], rtol=1e-6)
