@@ -12,11 +12,12 @@ import jaxfl
 from jaxfl.cli import main
 from jaxfl.cli.sweep_parser import parse_sweep
 
-DATA = """
+WHERE = """
     --data synthetic --data-option n=3 --data-option m=8 --data-option d=4 --data-option classes=2
     --clients 3 --partition contiguous
-""".split()
-NUMBERS = "--batch 3 --sigma 0.05 --lr 0.1 0.3 --omega 0 1 --rounds 6".split()
+"""
+SPAN = "--batch 3 --sigma 0.05 --lr 0.1 0.3 --omega 0 1 --rounds 6"
+DATA, NUMBERS = WHERE.split(), SPAN.split()
 
 
 def sweep(*words: str) -> int:
@@ -85,8 +86,8 @@ def test_a_plan_computes_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = [*"ldp_sgd --batch 3 --sigma 0.05 --lr 0.1 0.3 --rounds 6 --plan".split()]
-    assert sweep(*words) == 0
+    words = "ldp_sgd --batch 3 --sigma 0.05 --lr 0.1 0.3 --rounds 6 --plan"
+    assert sweep(*words.split()) == 0
     assert "2 runs in 1 compilation " in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
