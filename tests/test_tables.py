@@ -215,6 +215,11 @@ def test_one_value_of_an_axis_is_in_the_title(ds: xarray.Dataset) -> None:
     assert "eps" not in found.csv().splitlines()[0].split(",")
 
 
+def test_a_step_size_that_theory_chose_is_shown() -> None:
+    assert {row["used_lr"] for row in read(table(grids.grid({"eps": (1.0,)})))} == {"0.3"}
+    assert "used_lr" not in table(grids.grid()).csv() + table(select(grids.grid()).ds).csv()
+
+
 def test_metrics_of_ones_own(ds: xarray.Dataset) -> None:
     own = ds.assign(margin=ds["loss"] * 2)
     header = table(own, metrics=["margin"]).csv().splitlines()[0]
