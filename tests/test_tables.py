@@ -187,6 +187,9 @@ def test_what_has_not_run() -> None:
     assert {row["state"] for row in read(table(part)) if row["eps"] == "5"} == {"not run yet"}
     chosen = read(table(select(part).ds))
     assert {row["state"] for row in chosen if row["eps"] == "5"} == {"not run yet"}
+    half = grids.grid({"eps": (1.0,)}, algorithms=("ldp_sgd",))
+    half["complete"][..., -1] = 0
+    assert [row["state"] for row in read(table(half))] == ["unfinished"]
     assert {row["state"] for row in chosen if row["eps"] == "1"} == {""}
 
 
@@ -212,6 +215,11 @@ def test_one_value_of_an_axis_is_in_the_title(ds: xarray.Dataset) -> None:
     assert "eps" not in found.csv().splitlines()[0].split(",")
 
 
+def test_a_step_size_that_theory_chose_is_shown() -> None:
+    assert {row["used_lr"] for row in read(table(grids.grid({"eps": (1.0,)})))} == {"0.3"}
+    assert "used_lr" not in table(grids.grid()).csv() + table(select(grids.grid()).ds).csv()
+
+
 def test_metrics_of_ones_own(ds: xarray.Dataset) -> None:
     own = ds.assign(margin=ds["loss"] * 2)
     header = table(own, metrics=["margin"]).csv().splitlines()[0]
@@ -232,7 +240,7 @@ def test_one_seed_has_no_error() -> None:
 
 
 def hostile() -> Table:
-    columns = (Column("a_b", "a_b"), Column("x", "x (kbit)", 1000.0), Column("w", "50 % <&> #1"))
+    columns = (Column("a_b", "a_b"), Column("x", "x (kbit)", 1000.0), Column("w", "50 % [b]<&> #1"))
     rows = (
         ("50 % of [bold]{x}_~^\\", Estimate(1500.0, 12.0), None),
         ("plain, comma", 2.5e-4, -3.0),
@@ -243,6 +251,7 @@ def hostile() -> Table:
 def test_text_is_one_line_per_row() -> None:
     lines = hostile().text().splitlines()
     assert lines[0] == "a $title$"
+    assert "50 % [b]<&> #1" in lines[1]
     assert "50 % of [bold]{x}_~^\\" in lines[2]
     assert "1.500 ± 0.012" in lines[2]
     assert lines[3].startswith("*")
@@ -259,7 +268,7 @@ def test_csv_keeps_all_digits() -> None:
 
 def test_latex_is_escaped() -> None:
     text = hostile().latex()
-    assert r"a\_b & x (kbit) & 50 \% $<$\&$>$ \#1 \\" in text
+    assert r"a\_b & x (kbit) & 50 \% [b]$<$\&$>$ \#1 \\" in text
     assert r"50 \% of [bold]\{x\}\_\textasciitilde{}\textasciicircum{}\textbackslash{}" in text
     assert r"$1.500 \pm 0.012$ & -- \\" in text
     assert r"\textbf{plain, comma} & $\mathbf{2.5 \cdot 10^{-7}}$ & $\mathbf{-3}$ \\" in text

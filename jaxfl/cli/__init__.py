@@ -1,4 +1,4 @@
-"""The command line: `jaxfl run`, `jaxfl list`, `jaxfl account`, `calibrate` and `audit`.
+"""The command line: `jaxfl run`, `show`, `compare`, `plot`, `list`, `account`, `calibrate`, `audit`.
 
 `argparse` rather than a library of typed functions, because most options come from the
 algorithms' own records of hyper-parameters.
@@ -23,6 +23,9 @@ Private, compressed federated optimization, simulated.
   jaxfl run ALGORITHM --help                   its options and hyper-parameters
   jaxfl run --resume FOLDER [--rounds MORE]    go on with an earlier run
   jaxfl sweep ALGORITHM ... [--NUMBER V ...]   a grid of runs; --resume FOLDER finishes one
+  jaxfl show DIR [--where eps=1,5] ...         the result of a sweep as a table, or that of a run
+  jaxfl compare DIR_A DIR_B ...                two sweeps, or two runs, side by side
+  jaxfl plot DIR [--out DIR] ...               pictures of a sweep or of a run
   jaxfl list [KIND] [--json]                   what there is: algorithms, models, data, partitions,
                                                compressors, samplers, participations
   jaxfl account KIND --sigma S --delta D ...   what noise proves, beside what the paper claims
@@ -84,8 +87,13 @@ def _dispatch(words: list[str]) -> None:
         from jaxfl.cli.questions import run_question
 
         run_question(command, rest)
+    elif command in ("show", "compare", "plot"):
+        from jaxfl.cli.look import run_look
+
+        run_look(command, rest)
     else:
         kind = "option" if command.startswith("-") else "command"
         raise InputError(
-            f"There is no {kind} {command!r}: the commands are run, sweep, list, account, calibrate, audit."
+            f"There is no {kind} {command!r}: the commands are run, sweep, show, compare, plot, list, "
+            "account, calibrate, audit."
         )

@@ -1,8 +1,7 @@
 """One compiled program for many runs: vmap over cells inside, over seeds outside.
 
 Cells of a seed share its key, so that whatever is drawn from it is drawn once, and a matrix-vector
-product of one run becomes a matrix product of all.  Cells (or seeds, where there are more of them)
-are split over devices by `shard_map`: they have nothing to say to each other.
+product of one run becomes a matrix product of all.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
 
 from jaxfl.errors import InputError
 from jaxfl.loop import LONGEST, Extra, advance, measure
 from jaxfl.record import dtype
 from jaxfl.schedules import Schedule
+from jaxfl.sweeps.placement import Placement, compile_for, placement
 from jaxfl.sweeps.plan import Chunk, Program
 from jaxfl.types import Algorithm, Array, Hyper, Info, Key, Problem, State
 
-__all__ = ["Compiled", "bytes_of_run", "compiled", "inputs"]
+__all__ = ["Compiled", "blank", "bytes_of_run", "compiled", "inputs", "placed_problem"]
 
 
 class Compiled(NamedTuple):
     """A program for ``shape`` (seeds, cells), and what it takes."""
 
-    call: Any  # (keys, state, hp, first, start, stop, problem) -> state, begun, counts, metrics
+    call: Any  # (keys, state, hp, first, start, stop, problem) -> state, counts, metrics
     state: State  # shapes
     shape: tuple[int, int]
     length: int  # rounds that one call can do
@@ -51,20 +50,24 @@ def segment(
     start: Array,
     stop: Array,
     problem: Problem,
-) -> tuple[State, Info, Info, dict[str, Array]]:
-    """One run, from round ``start`` to ``stop``: state, costs of its start, of each round, metrics."""
+) -> tuple[State, Info, dict[str, Array]]:
+    """One run, from round ``start`` to ``stop``; the ``first`` call makes its state and does no round.
+
+    Counts come as sums of their upper and their lower sixteen bits, (2,), which cannot overflow.
+    """
     none = Info(*(jnp.int32(0) for _ in Info._fields))
     state, begun = jax.lax.cond(
         first, lambda: algorithm.init(key, problem, hp), lambda: (state, none)
     )
     state, counts = advance(algorithm, length, key, state._replace(t=start), stop, problem, hp)
+    counts = jax.tree.map(lambda a, b: a.at[0].add(b), counts, begun)
+    halves = jax.tree.map(lambda a: jnp.stack([jnp.sum(a >> 16), jnp.sum(a & 0xFFFF)]), counts)
     measured = measure(algorithm, extra, state, problem)
     for name, _ in extra:
-        if measured[name].ndim:
-            raise InputError(
-                f"The metric {name!r} has shape {measured[name].shape}: a sweep keeps numbers only."
-            )
-    return state, begun, counts, {n: a for n, a in measured.items() if a.ndim == 0}
+        shape = jnp.shape(measured[name])
+        if shape:
+            raise InputError(f"The metric {name!r} has shape {shape}: a sweep keeps numbers only.")
+    return state, halves, {n: a for n, a in measured.items() if jnp.ndim(a) == 0}
 
 
 def compiled(
@@ -92,7 +95,7 @@ def compiled(
         shape,
         _Shapes((state, hp, program.problem)),
         tuple(sorted(program.shared)),
-        tuple(devices),
+        placement(program.problem, devices),
     )
 
 
@@ -120,44 +123,21 @@ def _compiled(
     shape: tuple[int, int],
     shapes: _Shapes,
     shared: tuple[str, ...],
-    devices: tuple[jax.Device, ...],
+    place: Placement,
 ) -> Compiled:
     began = time.perf_counter()
     state, hp, problem = shapes.tree
     own = Hyper({name: None if name in shared else 0 for name in hp.values}, hp.capacity)
     one = functools.partial(segment, algorithm, extra, length)
-    over_cells = jax.vmap(
-        one, (None if paired else 0, 0, own, None, None, None, None), axis_size=shape[1]
-    )
-    program = jax.vmap(over_cells, (0, 0, None, None, None, None, None), axis_size=shape[0])
+    # The sizes are what a device has of the shape, and axis_size= would be that of the whole.
+    over_cells = jax.vmap(one, (None if paired else 0, 0, own, None, None, None, None))
+    program = jax.vmap(over_cells, (0, 0, None, None, None, None, None))
     keys = jax.eval_shape(jax.random.key, 0)
     keys = jax.ShapeDtypeStruct(shape[:1] if paired else shape, keys.dtype)
     number = jax.ShapeDtypeStruct((), jnp.int32)
     flag = jax.ShapeDtypeStruct((), jnp.bool_)
-
-    options: dict[str, Any] = {"donate_argnums": 1}
-    if len(devices) > 1:
-        mesh = Mesh(np.array(devices), ("runs",))
-        cells = shape[1] % len(devices) == 0
-        runs = PartitionSpec(None, "runs") if cells else PartitionSpec("runs")
-        each = PartitionSpec("runs") if cells else PartitionSpec()
-        numbers = Hyper(
-            {name: PartitionSpec() if name in shared else each for name in hp.values}, hp.capacity
-        )
-        where = (PartitionSpec() if paired and cells else runs, runs, numbers)
-        everywhere = (PartitionSpec(),) * 4
-        program = jax.shard_map(
-            program, mesh=mesh, in_specs=(*where, *everywhere), out_specs=runs, check_vma=False
-        )
-        jitted = jax.jit(program, **options)
-    else:
-        jitted = jax.jit(program, **options)
-        place = jax.sharding.SingleDeviceSharding(devices[0])
-        keys, state, hp, problem, number, flag = jax.tree.map(
-            lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place),
-            (keys, state, hp, problem, number, flag),
-        )
-    call = jitted.lower(keys, state, hp, flag, number, number, problem).compile()
+    arguments = (keys, state, hp, flag, number, number, problem)
+    call = compile_for(place, program, shape, shared, paired, arguments)
     memory = call.memory_analysis()
     total = 0
     if memory is not None:
@@ -166,10 +146,9 @@ def _compiled(
             + memory.output_size_in_bytes
             + memory.temp_size_in_bytes
             - memory.alias_size_in_bytes
-        ) * len(devices)
+        ) * len(place.devices)
     where = call.input_shardings[0]
-    seconds = time.perf_counter() - began
-    return Compiled(call, state, shape, length, where, total, seconds)
+    return Compiled(call, state, shape, length, where, total, time.perf_counter() - began)
 
 
 def blank(run: Compiled) -> State:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 
 from jaxfl.errors import InputError
+from jaxfl.hyper import whole
 from jaxfl.loop import Extra
 from jaxfl.run import EVALUATIONS
 from jaxfl.sweeps import engine
 from jaxfl.sweeps.grid import Grid
+from jaxfl.sweeps.placement import placement
 from jaxfl.sweeps.plan import Chunk, Program, chunks
 
-__all__ = ["budget", "cadence", "fit", "predicted"]
+__all__ = ["again", "budget", "cadence", "fit", "predicted"]
 
 RUNS_ON_CPU = 256  # of a chunk: more gain nothing there, and an interrupt loses what a chunk took
 RUNS = 4096
@@ -25,11 +28,9 @@ SERIES = 16  # numbers kept per run and evaluation, about
 
 
 def budget(asked: int | None, devices: Sequence[jax.Device]) -> int:
-    """Bytes that a chunk may take on all devices together."""
+    """Bytes that a chunk may take on all devices together, the data included."""
     if asked is not None:
-        if not asked > 0:
-            raise InputError(f"memory = {asked!r} has to be a positive number of bytes.")
-        return int(asked)
+        return whole("memory", asked, 1)
     if devices[0].platform == "cpu":
         return int(FREE_ON_CPU * _free_host_memory())
     free = []
@@ -73,31 +74,59 @@ def fit(
     at_once: int | None,
 ) -> tuple[list[engine.Compiled], list[Chunk]]:
     """Compiled programs and their chunks; refused before anything runs where one run is too large."""
-    most = at_once or (RUNS_ON_CPU if devices[0].platform == "cpu" else RUNS) * len(devices)
     programs, todo = [], []
     for i, program in enumerate(made):
-        room = available - (len(devices) - 1) * _size(program.problem)
-        guess = engine.bytes_of_run(program)
-        limit = max(1, min(most, room // max(1, guess)))
+        place = placement(program.problem, devices)
+        most = at_once or (RUNS_ON_CPU if devices[0].platform == "cpu" else RUNS) * place.parts
+        data = place.parts * _size(program.problem)
+        guess = max(1, engine.bytes_of_run(program))
+        limit = max(place.parts, min(most, (available - data) // guess))
         every = cadence(program, None, eval_every)
         while True:
-            shape, mine = chunks(i, program.cells, len(grid.seeds), limit, len(devices))
+            shape, mine = chunks(i, program.cells, len(grid.seeds), limit, place.parts)
             found = engine.compiled(program, shape, extra, every, paired, devices)
-            needed = found.bytes - _size(program.problem)  # which is in memory already
-            if needed <= room:
+            if found.bytes <= available:
                 break
             runs = shape[0] * shape[1]
-            if runs <= len(devices):
+            if runs <= place.parts:
                 raise InputError(
                     f"One run of {program.algorithm.name} on {program.problem.name} needs "
-                    f"{needed / len(devices):,.0f} bytes and {room / len(devices):,.0f} are available "
-                    "on each device: give it more memory=, a smaller batch or k, fewer clients, or a "
+                    f"{found.bytes / place.parts:,.0f} bytes and {available / place.parts:,.0f} are "
+                    "available: give it more memory=, a smaller batch or k, fewer clients, or a "
                     "smaller model."
                 )
-            limit = max(1, min(runs - 1, int(0.9 * runs * room / needed)))
+            share = max(0, available - data) / max(1, found.bytes - data)
+            limit = max(place.parts, min(runs - 1, int(0.9 * runs * share)))
         programs.append(found)
         todo += mine
     return programs, todo
+
+
+def again(
+    grid: Grid,
+    made: Sequence[Program],
+    extra: Extra,
+    eval_every: int | None,
+    paired: bool,
+    devices: Sequence[jax.Device],
+    available: int,
+    plan: Mapping[str, Any],
+) -> tuple[list[engine.Compiled], list[Chunk]]:
+    """Compiled programs and chunks as an earlier call, or another host, has planned them."""
+    programs = []
+    for program, (tall, wide) in zip(made, plan["shapes"], strict=True):
+        parts = placement(program.problem, devices).parts
+        if tall % parts and wide % parts:  # planned for other devices
+            wide = -(-wide // parts) * parts
+        every = cadence(program, None, eval_every)
+        found = engine.compiled(program, (tall, wide), extra, every, paired, devices)
+        if found.bytes > available:
+            raise InputError(
+                f"A chunk of {tall * wide} runs, as this sweep was begun with, needs {found.bytes:,} "
+                f"bytes and {available:,} are available: give it more memory=, or start anew."
+            )
+        programs.append(found)
+    return programs, [Chunk(p, tuple(c), tuple(s)) for p, c, s in plan["chunks"]]
 
 
 def predicted(grid: Grid, made: Sequence[Program], extra: Extra, eval_every: int | None) -> int:

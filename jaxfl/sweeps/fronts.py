@@ -72,7 +72,6 @@ def _picture(whole: xarray.Dataset, ds: xarray.Dataset, where: Scene, rule: Crit
     costs = np.array([point.bits for point in everything])
     scale, unit = prefix(costs, "bit")
     costs = costs / scale
-    spread = (float(costs.min()), float(costs.max())) if logarithmic(costs) else None
     seeds = ds.sizes["seed"]
     said = ["Grey: the settings that no other beats in both bits and value"]
     said[0] += f"; bars: standard error over {seeds} seeds." if seeds > 1 else "."
@@ -96,7 +95,7 @@ def _picture(whole: xarray.Dataset, ds: xarray.Dataset, where: Scene, rule: Crit
         if i >= len(parts):
             ax.set_visible(False)
             continue
-        _panel(ax, whole, ds, where, points[i], scale, spread, rule)
+        _panel(ax, whole, ds, where, points[i], scale, costs, rule)
         tidy(ax, np.concatenate(shown))
         _room(ax, np.concatenate(shown), rule.sign)
         ax.set_title(panel_words(parts[i], where.panel), fontsize=10.5)
@@ -135,7 +134,7 @@ def _panel(
     where: Scene,
     points: list[Point],
     scale: float,
-    spread: tuple[float, float] | None,
+    costs: Array,
     rule: Criterion,
 ) -> None:
     everyone = whole["algorithm"].values.tolist()
@@ -161,11 +160,7 @@ def _panel(
             linestyle="none",
             zorder=3,
         )
-    ax.margins(x=0.16)
-    if spread is not None:
-        ax.set_xscale("log")
-        powers(ax.xaxis, *spread)
-    ax.autoscale_view()
+    _across(ax, costs)
     for i in best:  # on the better side of the front, where no point lies
         if where.line is not None and points[i].place < 0:
             continue  # the marker says it already
@@ -181,6 +176,19 @@ def _panel(
             fontsize=8,
             zorder=4,
         )
+
+
+def _across(ax: Axes, costs: Array) -> None:
+    """The same costs in every panel, with room for labels at the sides."""
+    if not costs.size or costs.min() == costs.max():
+        return
+    low, high = float(costs.min()), float(costs.max())
+    if logarithmic(costs):
+        ax.set_xscale("log")
+        powers(ax.xaxis, low, high)
+        ax.set_xlim(low * (low / high) ** 0.12, high * (high / low) ** 0.12)
+    else:
+        ax.set_xlim(low - 0.12 * (high - low), high + 0.12 * (high - low))
 
 
 def _room(ax: Axes, values: Array, sign: int) -> None:

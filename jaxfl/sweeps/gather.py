@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ from jaxfl.types import Algorithm, Info
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["dataset", "finish"]
+__all__ = ["LABELS", "dataset", "finish"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -40,27 +41,30 @@ LABELS = {
 
 
 def finish(
-    program: Program, chunk: Chunk, rounds: list[int], metrics: list[Any], counts: Arrays
+    program: Program, chunk: Chunk, rounds: list[int], metrics: list[Any], counts: list[Any]
 ) -> Arrays:
-    """What is kept of a chunk: metrics and running totals against its evaluated rounds.
+    """What is kept of a chunk: metrics and running totals against its evaluated ``rounds``.
 
     ``counts`` are sums over the rounds up to each evaluation.  A run whose loss is not finite is
-    frozen where that is first seen: from there on it has no numbers.
+    frozen where that is first seen: from there on it has no numbers.  Where all are, ``metrics``
+    and ``counts`` may end early.
     """
     tall, wide = len(chunk.seeds), len(chunk.cells)
-    out: Arrays = {"rounds": np.asarray(rounds, np.int32)}
-    for name in metrics[0]:
-        stacked = np.stack([np.asarray(m[name]) for m in metrics], axis=-1)[:tall, :wide]
+    missing = len(rounds) - len(metrics)
+    held = {name: [m[name] for m in metrics] for name in metrics[0]}
+    held |= {name: [row[i] for row in counts] for i, name in enumerate(Info._fields)}
+    out: Arrays = {}
+    for name, rows in held.items():
+        stacked = np.stack(rows + rows[-1:] * missing, axis=-1)[:tall, :wide]
         out[name] = results.portable(name, stacked)
-    for name, values in counts.items():
-        out[name] = values[:tall, :wide]
     lost = ~np.isfinite(out["loss"])
     first = np.where(lost.any(-1), lost.argmax(-1), len(rounds))
     gone = np.arange(len(rounds)) >= first[..., None]
-    for name in out.keys() - {"rounds"}:
-        kept = out[name].astype(np.result_type(out[name].dtype, np.float32))
-        out[name] = np.where(gone, np.nan, kept).astype(kept.dtype)
+    for name, values in out.items():
+        kind = np.result_type(values.dtype, np.float32)
+        out[name] = np.where(gone, np.nan, values.astype(kind)).astype(kind)
     at = np.asarray([*rounds, -1], np.float64)[first]
+    out["rounds"] = np.asarray(rounds, np.int32)
     return {**out, "diverged_at": np.where(at < 0, np.nan, at)}
 
 
@@ -182,17 +186,12 @@ def _facts(algorithm: Algorithm, cell: Cell) -> dict[str, float]:
     return {**out, "flag": float(report.flag)}
 
 
-_REPORTS: dict[Any, Any] = {}
-
-
+@functools.lru_cache(maxsize=4096)
 def _report(event: Any, claim: Any, delta: float) -> Any:
     """A report, made once for equal questions: cells that differ in the step size have the same."""
     from jaxfl import privacy
 
-    asked = (event, None if claim is None else claim.eps, delta)
-    if asked not in _REPORTS:
-        _REPORTS[asked] = privacy.report(event, claim, delta)
-    return _REPORTS[asked]
+    return privacy.report(event, claim, delta)
 
 
 def _compact(name: str, values: Any) -> Any:

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from jaxfl.algorithms import algorithm as named
 from jaxfl.errors import InputError
-from jaxfl.hyper import closest, facts_of, resolve
+from jaxfl.hyper import closest, facts_of, resolve, whole
 from jaxfl.schedules import Schedule, schedule
 from jaxfl.types import Algorithm, Facts, Problem
 
-__all__ = ["Axis", "Build", "Cell", "Grid", "Problems", "Study", "lay_out"]
+__all__ = ["Axis", "Build", "Cell", "Grid", "Problems", "Study", "lay_out", "seeds_of"]
 
 Build: TypeAlias = str | Algorithm | Sequence[str | Algorithm] | Callable[..., Algorithm]
 Problems: TypeAlias = Problem | Mapping[str, Problem] | Callable[..., Problem]
@@ -79,6 +79,10 @@ def lay_out(
         raise InputError(f"{name} is both an axis and fixed: give it once.")
     if rounds is not None and "rounds" in given:
         raise InputError(f"rounds = {rounds} is given, and an axis of rounds too: give one.")
+    numbers = {
+        name: schedule(value) if callable(value) or isinstance(value, str) else value
+        for name, value in numbers.items()
+    }
     make, asked = _maker(build, given)
     pose, asked_too = _poser(problem, given)
     taken = asked | asked_too
@@ -89,33 +93,36 @@ def lay_out(
     parts = []
     for place in itertools.product(*(range(len(axis.values)) for axis in static)):
         chosen = {axis.name: axis.values[i] for axis, i in zip(static, place, strict=True)}
-        parts.append((place, make(chosen), pose(chosen)))
+        parts.append((place, make(chosen), pose(chosen), chosen))
     if not static or static[0].name != "algorithm":
-        names = tuple(dict.fromkeys(algorithm.name for _, algorithm, _ in parts))
+        names = tuple(dict.fromkeys(algorithm.name for _, algorithm, *_ in parts))
         if len(names) > 1:
             raise InputError(
                 f"build makes {', '.join(names)}: let it take `algorithm`, and span that axis."
             )
         static.insert(0, Axis("algorithm", names, names, True))
-        parts = [((0, *place), algorithm, posed) for place, algorithm, posed in parts]
-    _known(spanned, numbers, [algorithm for _, algorithm, _ in parts])
+        parts = [((0, *place), made, posed, chosen) for place, made, posed, chosen in parts]
+    _known(spanned, numbers, [algorithm for _, algorithm, *_ in parts])
 
     facts = functools.cache(lambda i: facts_of(parts[i][2], None))
-    first = {id(posed): i for i, (_, _, posed) in reversed(list(enumerate(parts)))}
+    first = {id(posed): i for i, (_, _, posed, _) in reversed(list(enumerate(parts)))}
     studies = [
         Study(
             place,
             algorithm,
             posed,
-            tuple(_cells(algorithm, spanned, facts(first[id(posed)]), rounds, numbers, noise)),
+            tuple(
+                _cells(algorithm, chosen, spanned, facts(first[id(posed)]), rounds, numbers, noise)
+            ),
         )
-        for place, algorithm, posed in parts
+        for place, algorithm, posed, chosen in parts
     ]
-    return Grid(tuple(static), tuple(spanned), _seeds(seeds), tuple(studies))
+    return Grid(tuple(static), tuple(spanned), seeds_of(seeds), tuple(studies))
 
 
 def _cells(
     algorithm: Algorithm,
+    chosen: Mapping[str, Any],
     spanned: Sequence[Axis],
     facts: Facts,
     rounds: int | None,
@@ -128,12 +135,16 @@ def _cells(
     for place in itertools.product(*spans):
         here = [(axis, i) for axis, i in zip(spanned, place, strict=True) if i is not None]
         given = {**fixed, **{axis.name: axis.values[i] for axis, i in here}}
-        label = "|".join(f"{name}={_word(given[name])}" for name in sorted(given))
+        told = {**chosen, **given}
+        label = "|".join(
+            f"{name}={_word(told[name])}" for name in sorted(told.keys() - {"algorithm"})
+        )
         T = given.pop("rounds", rounds)
         try:
             values, sources = resolve(algorithm, given, facts._replace(rounds=T), noise)
         except InputError as error:
-            raise InputError(f"{algorithm.name} with {label or 'its defaults'}: {error}") from None
+            words = label.replace("|", ", ") or "its defaults"
+            raise InputError(f"{algorithm.name} with {words}: {error}") from None
         there = facts._replace(rounds=int(values["rounds"]))
         yield Cell(place, label, values, sources, there)
 
@@ -204,6 +215,10 @@ def _takes(f: Callable[..., Any], given: Mapping[str, tuple[Any, ...]]) -> set[s
     """The axes that ``f`` takes by name, or all that are no numbers if it takes any."""
     parameters = inspect.signature(f).parameters
     out = {name for name in given if name in parameters}
+    for name, p in parameters.items():
+        optional = p.default is not p.empty or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        if name not in given and not optional:
+            raise InputError(f"{_word(f)} asks for {name}: give the grid an axis of that name.")
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         out |= {name for name in given if not all(map(_is_number, given[name]))}
     return out
@@ -229,7 +244,7 @@ def _values(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
     words = [_word(value) for value in out]
     for word in words:
         if words.count(word) > 1:
-            raise InputError(f"The axis {name} has {word} twice: give it once.")
+            raise InputError(f"The axis {name} has {word} twice: give it once, or another name.")
     return out
 
 
@@ -243,7 +258,9 @@ def _word(value: Any) -> str:
     """One value in words; records of parts go by their names."""
     if isinstance(value, int | float):
         return f"{float(value):.12g}"
-    return str(getattr(value, "name", getattr(value, "label", value)))
+    for attribute in ("name", "label", "__name__"):
+        value = getattr(value, attribute, value)
+    return str(value)
 
 
 def _static(name: str, values: tuple[Any, ...]) -> Axis:
@@ -256,7 +273,9 @@ def _numbers(name: str, values: tuple[Any, ...]) -> Axis:
     read: list[Any] = []
     for value in values:
         if isinstance(value, str) or callable(value):
-            read.append(schedule(value))
+            read.append(schedule(value, _word(value)))
+        elif name == "rounds":
+            read.append(whole(name, value, 1))
         elif isinstance(value, Schedule):
             read.append(value)
         else:
@@ -274,9 +293,9 @@ def _numbers(name: str, values: tuple[Any, ...]) -> Axis:
     return Axis(name, tuple(read), labels, False)
 
 
-def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    listed = range(seeds) if isinstance(seeds, int) else seeds
+def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
     try:
+        listed: Sequence[int] = range(seeds) if hasattr(seeds, "__index__") else tuple(seeds)
         out = tuple(int(seed) for seed in listed)
         if any(seed != given for seed, given in zip(out, listed, strict=True)):
             raise ValueError

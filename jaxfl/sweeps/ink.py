@@ -162,7 +162,7 @@ def powers(axis: Axis, low: float, high: float) -> None:
     from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
 
     span = math.log10(high / low)
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 1.7 else (1,)))
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 2.1 else (1,)))
     axis.set_major_formatter("{x:g}" if span < 4 else LogFormatterSciNotation())
     axis.set_minor_formatter(NullFormatter())
 

@@ -67,23 +67,16 @@ def programs(grid: Grid) -> list[Program]:
 
 
 def chunks(
-    program: int, cells: Sequence[Cell], seeds: int, limit: int, multiple: int = 1
+    program: int, cells: Sequence[Cell], seeds: int, limit: int, parts: int = 1
 ) -> tuple[tuple[int, int], list[Chunk]]:
     """The shape (seeds, cells) that all chunks of a program have, and the chunks.
 
-    At most ``limit`` runs each; cells fill it first, since they share their seed's draws.  The last
-    ones may name fewer than the shape has room for.  ``multiple``: devices that share the cells,
-    or where cells are fewer, the seeds.
+    At most ``limit`` runs each, but one on each of the ``parts`` devices that share them; cells fill
+    it first, since they share their seed's draws.  The last chunks may name fewer than the shape
+    has room for.
     """
     groups = list(_groups(cells))
-    largest = max(len(group) for group in groups)
-    parts = math.ceil(largest / max(1, limit))
-    wide = math.ceil(largest / parts)
-    if wide >= multiple:
-        wide = min(_up(wide, multiple), max(multiple, limit // multiple * multiple))
-    tall = min(seeds, max(1, limit // wide))
-    if multiple > 1 and wide < multiple:
-        tall = min(_up(tall, multiple), max(multiple, limit // wide // multiple * multiple))
+    tall, wide = _shape(max(map(len, groups)), seeds, limit, parts)
     out = []
     for group in groups:
         for i in range(0, len(group), wide):
@@ -92,6 +85,23 @@ def chunks(
                     Chunk(program, tuple(group[i : i + wide]), tuple(range(seeds)[s : s + tall]))
                 )
     return (tall, wide), out
+
+
+def _shape(cells: int, seeds: int, limit: int, parts: int) -> tuple[int, int]:
+    """Seeds or cells split over devices, whichever leaves each of them less to do."""
+    each = max(1, limit // parts)
+
+    def even(total: int, most: int) -> int:
+        return math.ceil(total / math.ceil(total / most))
+
+    def work(split: tuple[int, int]) -> int:
+        return math.ceil(seeds / split[0]) * math.ceil(cells / split[1]) * split[0] * split[1]
+
+    wide = even(cells, each)
+    by_seeds = even(math.ceil(seeds / parts), max(1, each // wide)) * parts, wide
+    wide = even(math.ceil(cells / parts), each)
+    by_cells = even(seeds, max(1, each // wide)), wide * parts
+    return min(by_seeds, by_cells, key=work)
 
 
 def _groups(cells: Sequence[Cell]) -> Iterator[list[int]]:
@@ -115,10 +125,6 @@ def _groups(cells: Sequence[Cell]) -> Iterator[list[int]]:
 def _same(value: Any) -> Any:
     """Something that is equal exactly for equal numbers."""
     return value if value is None or isinstance(value, Schedule) else float(value)
-
-
-def _up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
 
 
 # --- padding -------------------------------------------------------------------------------------

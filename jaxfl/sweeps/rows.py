@@ -68,9 +68,10 @@ def heading(ds: xarray.Dataset) -> str:
     """The problem, and the axes that have one value."""
     about = results.config(ds)
     settings, facts = about["settings"], about["facts"]
-    words = [f"{settings[key]}" for key in ("model",) if key in settings]
-    if "problem" in settings and "problem" not in axes(ds):
-        words.append(f"on {settings['problem']}")
+    named = {key: words for key, words in settings.items() if isinstance(words, str)}
+    words = [named["model"]] if "model" in named else []
+    if "problem" in named and "problem" not in axes(ds):
+        words.append(f"on {named['problem']}")
     out = [" ".join(words)] if words else []
     if "n" in facts and "clients" not in axes(ds):
         out.append(f"{facts['n']} clients")
@@ -145,6 +146,9 @@ def _choices(ds: xarray.Dataset, order: list[Cell]) -> list[tuple[Column, list[V
                 None if v != v or v == "" else v if isinstance(v, str) else float(v) for v in found
             ]
             out.append((Column(name, f"best {SYMBOLS.get(name[7:], name[7:])}"), list(shown)))
+    if "used_lr" in ds and "lr" not in axes(ds) and "chosen_lr" not in ds:
+        theirs = _numbers(ds, "used_lr", order)
+        out.append((Column("used_lr", "lr"), [None if v != v else v for v in theirs]))
     return out
 
 

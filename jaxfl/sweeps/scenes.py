@@ -126,9 +126,13 @@ def panel_words(ds: xarray.Dataset, name: str | None) -> str:
     if name is None:
         return ""
     words = label(name, ds[name].values.tolist()[0])
-    noisy = ds["noisy"].values.astype(bool)
-    short = ds["flag"].values.astype(bool) | np.isinf(ds["proven_eps"].values)
-    return words + " (claimed)" * bool(name == "eps" and (noisy & short).any())
+    return words + " (claimed)" * bool(name == "eps" and not _meets(ds))
+
+
+def _meets(ds: xarray.Dataset) -> bool:
+    """Whether every eps on the axis is proven for the noise that was made for it."""
+    short = ds["proven_eps"] > ds["eps"].astype(float) * (1 + 1e-6)
+    return not bool((short & (ds["noisy"] > 0)).any())
 
 
 def notes(ds: xarray.Dataset) -> list[str]:
@@ -185,6 +189,8 @@ def _worth(ds: xarray.Dataset, by_eps: bool) -> str:
     if np.isinf(proven).any():
         said = claimed[np.isfinite(claimed)]
         return "no ε proven" + (f", where its paper claims {_span(said)}" if said.size else "")
+    if by_eps and _meets(ds):
+        return f"for noise of this ε its paper claims {_span(claimed[flag])}" if flag.any() else ""
     if flag.any():
         return f"proven is ε = {_span(proven[flag])}, where its paper claims {_span(claimed[flag])}"
     return "" if by_eps or not known.size else f"ε = {_span(known)} proven"

@@ -65,6 +65,9 @@ class Store:
             raise InputError(
                 f"{self.folder} holds a sweep already: go on with it (resume), or name another folder."
             )
+        for old in (self.result, *self.chunk(0).parent.glob("chunk-*.npz")):
+            if old.exists():
+                raise InputError(f"{old} exists already: name another folder, or remove it.")
         return None
 
     def begin(self, about: Mapping[str, Any], nbytes: int) -> None:

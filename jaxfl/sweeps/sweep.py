@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxfl.errors import InputError
 from jaxfl.hyper import NOISES, whole
 from jaxfl.loop import Extra, Metric
 from jaxfl.record import settings
 from jaxfl.results import check_name, save
-from jaxfl.schedules import Schedule
 from jaxfl.sweeps import engine
-from jaxfl.sweeps.fit import budget, cadence, fit, predicted
-from jaxfl.sweeps.gather import dataset, finish
-from jaxfl.sweeps.grid import Build, Grid, Problems, lay_out
+from jaxfl.sweeps.compute import compute
+from jaxfl.sweeps.fit import again, budget, cadence, fit, predicted
+from jaxfl.sweeps.gather import LABELS, dataset
+from jaxfl.sweeps.grid import Build, Grid, Problems, lay_out, seeds_of
+from jaxfl.sweeps.identity import about, same
 from jaxfl.sweeps.look import Look, Plan, Progress
-from jaxfl.sweeps.plan import Chunk, Program, programs
-from jaxfl.sweeps.store import Arrays, Store
+from jaxfl.sweeps.placement import placement
+from jaxfl.sweeps.plan import Program, programs
+from jaxfl.sweeps.store import Store
 from jaxfl.types import Info, Key
 
 if TYPE_CHECKING:
     import xarray
 
 __all__ = ["sweep"]
-
-SAME = ("algorithm", "parts", "problem", "model", "data", "objective", "dtype")
 
 
 def sweep(
@@ -77,49 +74,44 @@ def sweep(
     A run that diverges is frozen, marked by ``diverged_at``, and touches no other.
     """
     began = time.perf_counter()
-    if rounds is not None:
-        rounds = whole("rounds", rounds, 1)
-    if eval_every is not None:
-        eval_every = whole("eval_every", eval_every, 0)
+    rounds = None if rounds is None else whole("rounds", rounds, 1)
+    eval_every = None if eval_every is None else whole("eval_every", eval_every, 0)
+    at_once = None if runs_at_once is None else whole("runs_at_once", runs_at_once, 1)
     if noise not in NOISES:
         raise InputError(f"noise = {noise!r} has to be one of {', '.join(NOISES)}.")
-    extra = tuple(sorted((metrics or {}).items()))
-    for name, _ in extra:
-        check_name(name)
-    laid = lay_out(build, grid, problem, rounds, seeds, dict(numbers or {}), noise)
-    keys = _keys(key, laid.seeds)
-    hosts = jax.process_count()
+    extra = _extra(metrics or {}, grid)
+    chosen = list(jax.local_devices() if devices is None else devices)
+    if not chosen:
+        raise InputError("devices = [] names none: leave it out for all that there are.")
+    available = budget(memory, chosen)
+    seeds = seeds_of(seeds)
+    keys = _keys(key, seeds)
+    hosts, leader = jax.process_count(), jax.process_index() == 0
     if hosts > 1 and out is None:
         raise InputError(f"A sweep on {hosts} hosts needs out=, a folder that all can reach.")
-    chosen = list(devices or jax.local_devices())
-    made = programs(laid)
     store = Store(Path(out) if out is not None else None)
-    about = _about(laid, made, keys, extra, eval_every, paired, noise)
-    leader = jax.process_index() == 0
-    if leader:
-        held = store.claim(resume)
+    held = store.claim(resume)
     _meet("claimed", hosts)
-    if not leader:
-        held = store.claim(True) if resume else None
-    available = budget(memory, chosen)
-    if held is None:
-        compiled, todo = fit(laid, made, extra, eval_every, paired, chosen, available, runs_at_once)
-        plan = {
-            "shapes": [c.shape for c in compiled],
-            "chunks": [[c.program, list(c.cells), list(c.seeds)] for c in todo],
-        }
-        if leader:
-            store.begin({**about, "plan": plan}, predicted(laid, made, extra, eval_every))
-    else:
-        _same(store, held, about)
-        todo = [Chunk(p, tuple(c), tuple(s)) for p, c, s in held["plan"]["chunks"]]
-        compiled = [
-            engine.compiled(
-                program, tuple(shape), extra, cadence(program, None, eval_every), paired, chosen
-            )
-            for program, shape in zip(made, held["plan"]["shapes"], strict=True)
-        ]
+
+    laid = lay_out(build, grid, problem, rounds, seeds, dict(numbers or {}), noise)
+    made = programs(laid)
+    if devices is not None and any(placement(p.problem, chosen).leaves for p in made):
+        raise InputError(
+            "The problem's clients are split over devices already: leave out devices=."
+        )
+    told = about(laid, made, keys, extra, eval_every, paired, noise)
+    how = (laid, made, extra, eval_every, paired, chosen, available)
+    if held is None and leader:
+        compiled, todo = fit(*how, at_once)
+        plan = {"shapes": [c.shape for c in compiled], "chunks": [chunk[:] for chunk in todo]}
+        store.begin({**told, "plan": plan}, predicted(laid, made, extra, eval_every))
     _meet("begun", hosts)
+    if held is None and not leader:  # free memory differs between hosts, and the plan must not
+        held = store.claim(resume=True)
+    if held is not None:
+        same(store.folder, held, told)
+        compiled, todo = again(*how, held["plan"])
+
     there = [store.read(i) is not None for i in range(len(todo))]
     if announce is not None:
         announce(_plan(laid, made, compiled, there, available))
@@ -133,7 +125,8 @@ def sweep(
             placed = chunk.program, engine.placed_problem(program, run)
         given = engine.inputs(program, chunk, run, keys, paired)
         every = cadence(program, chunk, eval_every)
-        store.write(i, _compute(program, chunk, run, given, placed[1], every, look))
+        store.write(i, compute(program, chunk, run, given, placed[1], every, look))
+        look.finished(chunk)
     _meet("computed", hosts)
     found = [(chunk, store.read(i)) for i, chunk in enumerate(todo)]
     ds = dataset(
@@ -154,92 +147,13 @@ def sweep(
             "seconds": time.perf_counter() - began,
         },
     )
-    if store.folder is not None and jax.process_index() == 0:
+    if store.folder is not None and leader:
         save(ds, store.result)
     _meet("written", hosts)
     return ds
 
 
-# --- a chunk -------------------------------------------------------------------------------------
-
-
-def _compute(
-    program: Program,
-    chunk: Chunk,
-    run: engine.Compiled,
-    given: Any,
-    problem: Any,
-    every: int,
-    look: Look,
-) -> Arrays:
-    """All rounds of a chunk, evaluated at the cadence."""
-    T = look.rounds(chunk)
-    keys, hp = given
-    state = engine.blank(run)
-    totals = _Totals()
-    rounds: list[int] = []
-    metrics: list[dict[str, Any]] = []
-    t = end = 0
-    while True:
-        state, begun, counts, measured = run.call(
-            keys, state, hp, jnp.bool_(not rounds), jnp.int32(t), jnp.int32(end), problem
-        )
-        totals.add(counts if rounds else jax.tree.map(lambda a: a[..., None], begun))
-        t = end
-        if t == T or not rounds or (every and t % every == 0):
-            rounds.append(t)
-            metrics.append(measured)
-            totals.mark()
-            if look.at(chunk, t, measured["loss"]):
-                break  # nothing is left that is finite
-        if t == T:
-            break
-        end = min([T, t + run.length] + ([t - t % every + every] if every else []))
-    arrays = finish(program, chunk, rounds, metrics, totals.series())
-    look.finished(chunk)
-    return arrays
-
-
-class _Totals:
-    """Running sums of counts at the evaluated rounds; what the device returns is read in batches."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Info] = []
-        self.marks: list[int] = []  # how many of the waiting come before each evaluation
-        self.sum: list[Any] = [0] * len(Info._fields)
-        self.rows: list[list[Any]] = []
-
-    def add(self, counts: Info) -> None:
-        self.waiting.append(counts)
-        if len(self.waiting) >= 64:
-            self.read()
-
-    def mark(self) -> None:
-        self.marks.append(len(self.waiting))
-
-    def read(self) -> None:
-        seen = 0
-        for mark in self.marks:
-            self.fold(self.waiting[seen:mark])
-            self.rows.append(list(self.sum))
-            seen = mark
-        self.fold(self.waiting[seen:])
-        self.waiting, self.marks = [], []
-
-    def fold(self, some: list[Info]) -> None:
-        for info in some:
-            for i, a in enumerate(info):
-                self.sum[i] = self.sum[i] + np.sum(np.asarray(a), axis=-1, dtype=np.int64)
-
-    def series(self) -> Arrays:
-        self.read()
-        return {
-            name: np.stack([row[i] for row in self.rows], axis=-1).astype(np.float64)
-            for i, name in enumerate(Info._fields)
-        }
-
-
-# --- what it is, and where it runs ---------------------------------------------------------------
+# --- what is asked, and what is said ---------------------------------------------------------------
 
 
 def _keys(key: Key | None, seeds: Sequence[int]) -> list[Key]:
@@ -253,61 +167,17 @@ def _keys(key: Key | None, seeds: Sequence[int]) -> list[Key]:
     return [jax.random.fold_in(key, seed) for seed in seeds]
 
 
-def _about(
-    grid: Grid,
-    made: Sequence[Program],
-    keys: Sequence[Key],
-    extra: Extra,
-    eval_every: int | None,
-    paired: bool,
-    noise: str,
-) -> dict[str, Any]:
-    """Everything that decides the numbers of a sweep, as its manifest holds it."""
-    studies = []
-    for study in grid.studies:
-        told = settings(study.algorithm, study.problem, keys[0])
-        cells = [f"{cell.label} {sorted(_words(cell.values).items())}" for cell in study.cells]
-        studies.append({name: told[name] for name in SAME} | {"cells": _sum(cells)})
-    axes = {axis.name: list(axis.labels) for axis in (*grid.static, *grid.numbers)}
-    return {
-        "axes": axes,
-        "seeds": list(grid.seeds),
-        "keys": [np.asarray(jax.random.key_data(key)).tolist() for key in keys],
-        "metrics": [name for name, _ in extra],
-        "eval_every": eval_every,
-        "paired": paired,
-        "noise": noise,
-        "studies": studies,
-        "programs": [[program.study, len(program.cells)] for program in made],
-    }
-
-
-def _words(values: Mapping[str, Any]) -> dict[str, str]:
-    """Numbers to nine digits: calibration may differ in the last ones between machines."""
-    return {
-        name: str(value) if isinstance(value, Schedule) else f"{float(value):.9g}"
-        for name, value in values.items()
-    }
-
-
-def _sum(words: Sequence[str]) -> str:
-    return f"{zlib.crc32(chr(10).join(words).encode()):08x} of {len(words)}"
-
-
-def _same(store: Store, held: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    """Refuse to go on with another sweep's chunks."""
-    now = json.loads(json.dumps(about, default=str))
-    for name, mine in now.items():
-        if held.get(name) != mine:
+def _extra(metrics: Mapping[str, Metric], grid: Mapping[str, Any]) -> Extra:
+    """The user's metrics in one order."""
+    for name, f in metrics.items():
+        check_name(name)
+        if name in {*grid, *LABELS, *Info._fields} or name.startswith(("used_", "applies_")):
+            raise InputError(f"A metric of a sweep cannot be called {name!r}: take another name.")
+        if not callable(f):
             raise InputError(
-                f"{store.folder} holds another sweep: its {name} is {_short(held.get(name))}, this "
-                f"one's {_short(mine)}: name another folder, or make the sweep as it was."
+                f"The metric {name!r} has to be a function of (problem, x), not {f!r}."
             )
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 120 else text[:117] + "..."
+    return tuple(sorted(metrics.items()))
 
 
 def _plan(

@@ -1,0 +1,297 @@
+"""`jaxfl show`, `jaxfl compare` and `jaxfl plot`: what a folder of results holds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jaxfl.cli.parser import Parser, closest_option
+from jaxfl.cli.readers import real, text
+from jaxfl.errors import InputError
+
+if TYPE_CHECKING:
+    import xarray
+
+    from jaxfl.sweeps.tables import Table
+
+__all__ = ["run_look"]
+
+USAGE = {
+    "show": "usage: jaxfl show DIR [--OPTION VALUE ...]",
+    "compare": "usage: jaxfl compare DIR_A DIR_B [--OPTION VALUE ...]",
+    "plot": "usage: jaxfl plot DIR [--OPTION VALUE ...]",
+}
+ABOUT = {
+    "show": """\
+The result of a sweep as a table, or that of a run.  Of every setting the best step size is shown,
+and said to be chosen; means over seeds come with standard errors.
+
+  jaxfl show results/sweep --where eps=1,5 --metric loss utility --csv table.csv
+  jaxfl show results/sweep --target-loss 0.65 --bandwidth lognormal:1e6,0.8 --latency 0.05""",
+    "compare": """\
+Two sweeps, or two runs, where they have the same settings: values, differences, standard errors.
+
+  jaxfl compare results/old results/new --metric loss""",
+    "plot": """\
+Curves with bands over seeds, heat maps, and utility against bits; of a run its curves.
+
+  jaxfl plot results/sweep --where eps=1,5 --format pdf svg""",
+}
+# option: (what follows it, what it says, the commands that have it)
+ALL, TABLES = ("show", "compare", "plot"), ("show", "compare")
+OPTIONS = {
+    "select": (
+        "CRITERION",
+        "what the best step size is best in: utility (default), loss, accuracy, min:NAME, max:NAME; "
+        "none shows all",
+        ALL,
+    ),
+    "over": ("AXIS ...", "the axes to choose on (default: lr, shift)", ALL),
+    "where": ("AXIS=V,V ...", "only these values of these axes", ALL),
+    "metric": ("NAME ...", "the metrics to show (default: utility, loss, accuracies)", TABLES),
+    "csv": ("FILE", "write the table there too, with all digits", TABLES),
+    "latex": ("FILE", "and there, for the package booktabs", TABLES),
+    "target_loss": ("X", "what it takes to reach this training loss", ("show",)),
+    "bandwidth": ("B", "of clients in bit/s, for times: B, B1,B2,... or lognormal:MEDIAN,SIGMA", ("show",)),
+    "latency": ("S", "of a round, in seconds", ("show",)),
+    "out": ("DIR", "folder of the pictures (default: DIR/pictures)", ("plot",)),
+    "format": ("KIND ...", "png, pdf, svg (default: png pdf)", ("plot",)),
+}  # fmt: skip
+SEVERAL = ("over", "where", "metric", "format")
+OF_SWEEPS = ("select", "over", "where", "allow_test")
+
+
+def run_look(command: str, words: Sequence[str]) -> None:
+    """Answer one of the three commands."""
+    parser = _parser(command)
+    found, rest = parser.parse_known_args(list(words))
+    given = {name: value for name, value in vars(found).items() if value not in (None, False)}
+    if "help" in given or not words:
+        print(_help(command))
+        return
+    if rest:
+        if not rest[0].startswith("-"):
+            raise InputError(f"{rest[0]!r} is one word too many: {USAGE[command][7:]}.")
+        raise InputError(closest_option(rest[0], parser, f"`jaxfl {command} --help` lists them"))
+    for name, value in given.items():
+        if name in OPTIONS and name not in SEVERAL:
+            if len(value) > 1:
+                raise InputError(
+                    f"Option {_flag(name)} is given twice, the second time as {value[1]}."
+                )
+            given[name] = text(_flag(name), value[0])
+    folders = given.pop("folders", [])
+    wanted = 2 if command == "compare" else 1
+    if len(folders) != wanted:
+        raise InputError(
+            f"jaxfl {command} takes {'two folders' if wanted == 2 else 'one folder'}, "
+            f"not {len(folders)}: {USAGE[command][7:]}."
+        )
+    commands: dict[str, Callable[..., None]]
+    commands = {"show": _show, "compare": _compare, "plot": _plot}
+    commands[command](given, *map(Path, folders))
+
+
+# --- the commands --------------------------------------------------------------------------------
+
+
+def _show(given: dict[str, Any], folder: Path) -> None:
+    from jaxfl.sweeps.rows import table
+
+    ds = _load(folder)
+    links = _links(given)
+    if not _is_sweep(ds):
+        from jaxfl.cli.report import summary
+        from jaxfl.results import config
+        from jaxfl.sweeps.compare import as_sweep
+
+        _refuse_for_runs(given, folder)
+        summary(ds, [])
+        name = config(ds)["settings"]["algorithm"]
+        ds = as_sweep(ds).assign_coords(algorithm=[name])
+        if not {"csv", "latex", "target_loss", "metric"} & set(given):
+            return
+        print()
+    ds = _selected(ds, given)
+    targets = None
+    if "target_loss" in given:
+        from jaxfl.sweeps.targets import to_target
+
+        value = real()("--target-loss", given["target_loss"])
+        targets = to_target(ds, "loss", target=value, links=links)
+    _print(table(ds, metrics=given.get("metric"), targets=targets), given)
+
+
+def _compare(given: dict[str, Any], a: Path, b: Path) -> None:
+    from jaxfl.sweeps.compare import compare
+
+    both = []
+    for folder in (a, b):
+        ds = _load(folder)
+        if _is_sweep(ds):
+            ds = _selected(ds, given)
+        else:
+            _refuse_for_runs(given, folder)
+        both.append(ds)
+    short = (a.name, b.name) if a.name != b.name else (str(a), str(b))
+    _print(compare(both[0], both[1], names=short, metrics=given.get("metric")), given)
+
+
+def _plot(given: dict[str, Any], folder: Path) -> None:
+    from jaxfl.sweeps.pictures import draw
+
+    ds = _load(folder)
+    place = Path(given["out"]) if "out" in given else _home(folder) / "pictures"
+    formats = given.get("format", ["png", "pdf"])
+    if _is_sweep(ds):
+        ds = _selected(ds, given)
+        files = draw(ds, place, formats=formats, criterion=None)
+    else:
+        from jaxfl.plots import curves
+
+        _refuse_for_runs(given, folder)
+        files = [place / f"curves.{kind}" for kind in formats]
+        curves(ds, files)
+    for file in files:
+        print(file)
+
+
+# --- options -------------------------------------------------------------------------------------
+
+
+def _parser(command: str) -> Parser:
+    parser = Parser()
+    parser.add_argument("folders", nargs="*")
+    for name, (_, _, commands) in OPTIONS.items():
+        if command in commands and name in SEVERAL:
+            parser.add_argument(_flag(name), dest=name, nargs="+", action="extend")
+        elif command in commands:
+            parser.add_argument(_flag(name), dest=name, action="append")
+    parser.add_argument("--allow-test", action="store_true")
+    parser.add_argument("-h", "--help", action="store_true")
+    return parser
+
+
+def _help(command: str) -> str:
+    lines = [USAGE[command], "", ABOUT[command], ""]
+    for name, (value, words, commands) in OPTIONS.items():
+        if command in commands:
+            lines.append(f"  {_flag(name) + ' ' + value:<24}  {words}")
+    lines.append(f"  {'--allow-test':<24}  let --select choose on test data, and say so")
+    return "\n".join(lines)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _where(words: Sequence[str]) -> dict[str, list[str]]:
+    """AXIS=V,V; several of one axis add up."""
+    out: dict[str, list[str]] = {}
+    for word in words:
+        name, equals, values = word.partition("=")
+        if not (name and equals and values.strip(",")):
+            raise InputError(
+                f"--where {word} has to read AXIS=VALUE,VALUE; the folder comes before the options."
+            )
+        out.setdefault(name, []).extend(value for value in values.split(",") if value)
+    return out
+
+
+def _links(given: dict[str, Any]) -> Any:
+    from jaxfl.sweeps.links import Links
+
+    if "bandwidth" not in given:
+        if "latency" in given:
+            raise InputError(
+                f"--latency {given['latency']} needs --bandwidth too, for the time of a round."
+            )
+        return None
+    if "target_loss" not in given:
+        raise InputError(
+            f"--bandwidth {given['bandwidth']} needs --target-loss: shown is the time to reach it."
+        )
+    speed: Any = given["bandwidth"]
+    if not speed.startswith("lognormal"):
+        values = [real(above=0)("--bandwidth", value) for value in speed.split(",")]
+        speed = values[0] if len(values) == 1 else values
+    latency = real()("--latency", given["latency"]) if "latency" in given else 0.0
+    return Links(speed, latency)
+
+
+def _refuse_for_runs(given: dict[str, Any], folder: Path) -> None:
+    for name in OF_SWEEPS:
+        if name in given:
+            raise InputError(
+                f"{_flag(name)} is for sweeps, and {folder} holds a single run: leave it out."
+            )
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def _load(path: Path) -> xarray.Dataset:
+    """The result in a folder, or in a file; one sentence where there is none yet."""
+    from jaxfl.results import load
+
+    file = path / "result.nc" if path.is_dir() else path
+    if not path.exists():
+        raise InputError(f"There is no folder {path}.")
+    if path.is_dir() and not file.exists():
+        for name, command in (("sweep.json", "sweep"), ("config.json", "run")):
+            if (path / name).exists():
+                raise InputError(
+                    f"{path} is unfinished: go on with `jaxfl {command} --resume {path}`."
+                )
+        raise InputError(f"{path} holds no result.nc, so it is no result of jaxfl.")
+    return load(file)
+
+
+def _home(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
+
+
+def _is_sweep(ds: xarray.Dataset) -> bool:
+    from jaxfl.results import config
+
+    return config(ds).get("kind") == "sweep"
+
+
+def _selected(ds: xarray.Dataset, given: dict[str, Any]) -> xarray.Dataset:
+    """The part that is asked for, with its best step sizes."""
+    from jaxfl.sweeps.cells import axes, restrict
+    from jaxfl.sweeps.selection import TUNED, select
+
+    ds = restrict(ds, _where(given.get("where", [])))
+    criterion = given.get("select", "utility")
+    over = given.get("over")
+    if criterion == "none":
+        if over:
+            raise InputError(f"--over {over[0]} does not go with --select none: leave one out.")
+        return ds
+    if over is None and "select" not in given and not set(TUNED) & set(axes(ds)):
+        return ds
+    return select(ds, criterion, over=over, allow_test=given.get("allow_test", False)).ds
+
+
+def _print(shown: Table, given: dict[str, Any]) -> None:
+    """On standard output, and to the files that are asked for."""
+    from jaxfl.checkpoint import replace
+
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        shown.show(Console(highlight=False))
+    else:
+        print(shown.text(), end="")
+    for name, content in (("csv", shown.csv), ("latex", shown.latex)):
+        if name not in given:
+            continue
+        path = Path(given[name])
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace(path, lambda file, content=content: file.write(content().encode()))
+        except OSError as error:
+            raise InputError(f"Cannot write {path}: {error.strerror or error}.") from None
