@@ -2,7 +2,7 @@
 
 A program is one compilation: cells of one study whose arrays have the same shapes.  k, b and T are
 numbers that fill static capacities, so that cells which differ in them share a program unless the
-padding would more than double its work.  A chunk is what one call computes: cells with the same
+padding would more than double the work of the smaller ones.  A chunk is what one call computes: cells with the same
 batch and number of rounds, so that their draws are made once for all of them.
 """
 
@@ -20,7 +20,7 @@ from jaxfl.types import Algorithm, Problem
 
 __all__ = ["Chunk", "Program", "chunks", "programs"]
 
-PADDING = 2.0  # times the work of cells on their own: beyond it a program is split
+PADDING = 2.0  # times the work of the smaller cells without the larger: beyond it they are split
 SEPARATE = ("batch", "cohort", "rounds")  # constant in a chunk: else every cell gathers for itself
 BETTER = ("refresh", "k")  # constant where chunks stay this large all the same:
 WORTH = 16
@@ -131,11 +131,9 @@ def _same(value: Any) -> Any:
 
 
 def _buckets(study: Study, cells: list[Cell]) -> Iterator[list[Cell]]:
-    """Cells whose common capacities cost at most :data:`PADDING` times what they need alone."""
+    """Halves of the cells, and of those again, as long as that spares the smaller enough work."""
     caps = _capacity(study, cells)
-    own = sum(_work(study, cell, _capacity(study, [cell])) for cell in cells)
-    padded = sum(_work(study, cell, caps) for cell in cells)
-    if padded <= PADDING * own or len(cells) == 1:
+    if not caps:
         yield cells
         return
 
@@ -151,7 +149,9 @@ def _buckets(study: Study, cells: list[Cell]) -> Iterator[list[Cell]]:
     middle = math.sqrt(min(sizes) * max(sizes))
     small = [cell for cell, size in zip(cells, sizes, strict=True) if size <= middle]
     large = [cell for cell, size in zip(cells, sizes, strict=True) if size > middle]
-    if not small or not large:
+    padded = sum(_work(study, cell, caps) for cell in small)
+    own = sum(_work(study, cell, _capacity(study, small)) for cell in small)
+    if not large or padded <= PADDING * own:
         yield cells
         return
     yield from _buckets(study, small)

@@ -1,0 +1,121 @@
+"""Schedules: their values at both ends and between, and what a run makes of them."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from rows import a_problem
+
+import jaxfl
+from jaxfl.schedules import RULES, Schedule, schedule
+from jaxfl.types import Hyper
+
+T = 11  # rounds 0 ... 10
+VALUES = {
+    "cosine:0.4": {0: 0.4, 5: 0.2, 10: 0.0, 2: 0.2 * (1 + math.cos(0.2 * math.pi))},
+    "cosine:0.4,0.2": {0: 0.4, 5: 0.3, 10: 0.2},
+    "linear:1,0": {0: 1.0, 3: 0.7, 10: 0.0},
+    "linear:-1,1": {0: -1.0, 5: 0.0, 10: 1.0},
+    "exponential:1,0.01": {0: 1.0, 5: 0.1, 10: 0.01},
+    "sqrt:3": {0: 3.0, 8: 1.0, 3: 1.5},
+    "inverse:3": {0: 3.0, 2: 1.0, 9: 0.3},
+    "step:2,1,4": {0: 2.0, 3: 2.0, 4: 1.0, 10: 1.0},
+}
+
+
+@pytest.mark.parametrize("spec", VALUES)
+def test_named(spec: str) -> None:
+    found = schedule(spec).over(T)
+    assert found.shape == (T,)
+    assert found.dtype == np.float64
+    for t, value in VALUES[spec].items():
+        assert found[t] == pytest.approx(value, rel=1e-12, abs=1e-15)
+    assert str(schedule(spec)) == spec
+
+
+def test_all_rules_are_tested() -> None:
+    assert {spec.split(":")[0] for spec in VALUES} == set(RULES)
+
+
+@pytest.mark.parametrize("spec", VALUES)
+def test_one_round(spec: str) -> None:
+    """A run of one round begins, and divides by no zero."""
+    (value,) = schedule(spec).over(1)
+    assert value == pytest.approx(VALUES[spec][0])
+
+
+def test_ends_depend_on_the_run() -> None:
+    np.testing.assert_allclose(schedule("linear:1,0").over(3), [1, 0.5, 0])
+    np.testing.assert_allclose(schedule("linear:1,0").over(5), [1, 0.75, 0.5, 0.25, 0])
+
+
+def test_functions() -> None:
+    """One's own, optax's, and a label for the results."""
+    own = schedule(lambda t: 0.1 * (t + 1), "mine")
+    np.testing.assert_allclose(own.over(3), [0.1, 0.2, 0.3])
+    assert str(own) == "mine"
+    decay = optax.exponential_decay(0.5, transition_steps=2, decay_rate=0.1)
+    np.testing.assert_allclose(schedule(decay).over(3), [0.5, 0.5 * 0.1**0.5, 0.05], 1e-6)
+    assert schedule(own) is own
+    constant = Schedule("c", lambda t, T: 0.25)
+    np.testing.assert_array_equal(constant.over(3), [0.25] * 3)
+
+
+def test_a_round_reads_its_own_number() -> None:
+    """After the last one, the last; plain numbers stay."""
+    hp = Hyper({"lr": jnp.array([3.0, 2.0, 1.0]), "clip": jnp.float32(7)}, (("batch", 4),))
+    at = [float(hp.at(jnp.int32(t))["lr"]) for t in (0, 1, 2, 3, 100)]
+    assert at == [3, 2, 1, 1, 1]
+    now = hp.at(jnp.int32(1))
+    assert float(now["clip"]) == 7
+    assert now.caps == {"batch": 4}
+
+
+def test_a_run_follows_its_schedule(key: jax.Array) -> None:
+    """Gradient descent by hand, a step size for every round."""
+    problem = a_problem()
+    run = jaxfl.simulate("fedgd", problem, key, 4, lr="linear:0.4,0.1", eval_every=1)
+    value = jax.grad(lambda x: jaxfl.metrics.evaluate_metrics(problem, x)["loss"])
+    x = problem.x0
+    for lr in (0.4, 0.3, 0.2, 0.1):
+        x = x - lr * value(x)
+    np.testing.assert_allclose(run.x, x, 1e-5, 1e-6)
+    plain = jaxfl.simulate("fedgd", problem, key, 4, lr="linear:0.25,0.25")
+    fixed = jaxfl.simulate("fedgd", problem, key, 4, lr=0.25)
+    np.testing.assert_array_equal(plain.x, fixed.x)
+    assert run.values["lr"].label == "linear:0.4,0.1"
+
+
+MISTAKES = [
+    ("cosin:0.3", "There is no schedule 'cosin:0.3'"),
+    ("cosine:", "cosine:A,B"),
+    ("cosine:a", "1 or 2 finite numbers"),
+    ("cosine:1,2,3", "1 or 2 finite numbers"),
+    ("linear:1", "with 2 finite"),
+    ("step:1,2", "with 3 finite"),
+    ("sqrt:inf", "finite"),
+    ("exponential:1,0", "exponential:1,0 has to join two numbers of one sign"),
+    ("exponential:1,-1", "one sign"),
+]
+
+
+@pytest.mark.parametrize(("spec", "words"), MISTAKES)
+def test_mistakes(spec: str, words: str) -> None:
+    with pytest.raises(jaxfl.InputError) as caught:
+        schedule(spec).over(3)
+    text = str(caught.value)
+    assert words in text
+    assert text.endswith(".")
+    assert "\n" not in text
+
+
+def test_only_some_numbers_may_vary(key: jax.Array) -> None:
+    for name, spec in (("sigma", "linear:1,2"), ("clip", lambda t: 1.0)):
+        numbers = {"sigma": 0.1, name: spec}
+        with pytest.raises(jaxfl.InputError, match=f"{name} cannot change from round to round"):
+            jaxfl.simulate("ldp_gd", a_problem(), key, 3, **numbers)
+    with pytest.raises(jaxfl.InputError, match="lr = -0.2"):
+        jaxfl.simulate("ldp_gd", a_problem(), key, 3, sigma=0.1, lr="linear:0.1,-0.2")
