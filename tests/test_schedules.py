@@ -117,5 +117,5 @@ def test_only_some_numbers_may_vary(key: jax.Array) -> None:
         numbers = {"sigma": 0.1, name: spec}
         with pytest.raises(jaxfl.InputError, match=f"{name} cannot change from round to round"):
             jaxfl.simulate("ldp_gd", a_problem(), key, 3, **numbers)
-    with pytest.raises(jaxfl.InputError, match="lr = -0.2"):
+    with pytest.raises(jaxfl.InputError, match=r"lr = -0\.2"):
         jaxfl.simulate("ldp_gd", a_problem(), key, 3, sigma=0.1, lr="linear:0.1,-0.2")

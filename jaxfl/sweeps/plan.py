@@ -2,8 +2,8 @@
 
 A program is one compilation: cells of one study whose arrays have the same shapes.  k, b and T are
 numbers that fill static capacities, so that cells which differ in them share a program unless the
-padding would more than double the work of the smaller ones.  A chunk is what one call computes: cells with the same
-batch and number of rounds, so that their draws are made once for all of them.
+padding would more than double the work of the smaller ones.  A chunk is what one call computes:
+cells with the same batch and number of rounds, so that their draws are made once for all of them.
 """
 
 from __future__ import annotations

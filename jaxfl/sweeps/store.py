@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from jaxfl.checkpoint import replace, writable
 from jaxfl.errors import InputError
+from jaxfl.sweeps.plan import Chunk
 
 __all__ = ["MANIFEST", "RESULT", "Arrays", "Store"]
 
@@ -25,6 +26,7 @@ Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 FORMAT = 1
 MANIFEST = "sweep.json"
 RESULT = "result.nc"
+WHOSE = "chunk.json"  # no metric's name has a dot
 ROOM = 2  # times what is predicted: chunks and the result that they are merged into
 
 
@@ -88,20 +90,21 @@ class Store:
 
     # --- chunks ----------------------------------------------------------------------------------
 
-    def write(self, index: int, arrays: Arrays) -> None:
+    def write(self, index: int, chunk: Chunk, arrays: Arrays) -> None:
         if self.folder is None:
             self.memory[index] = arrays
             return
-        content: Any = arrays  # numpy's signature takes no mapping of arrays beside its own options
+        content: Any = {WHOSE: np.array(json.dumps(chunk)), **arrays}
         replace(self.chunk(index), lambda file: np.savez_compressed(file, **content))
 
-    def read(self, index: int) -> Arrays | None:
-        """A finished chunk; None if there is none, or it is damaged."""
+    def read(self, index: int, chunk: Chunk) -> Arrays | None:
+        """A finished chunk; None if there is none, it is damaged, or not this one."""
         if self.folder is None:
             return self.memory.get(index)
         try:
             with open(self.chunk(index), "rb") as held, np.load(held, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
+                arrays = {name: file[name] for name in file.files}
+            return arrays if arrays.pop(WHOSE).item() == json.dumps(chunk) else None
         except Exception:
             return None
 

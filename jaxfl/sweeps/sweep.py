@@ -112,7 +112,7 @@ def sweep(
         same(store.folder, held, told)
         compiled, todo = again(*how, held["plan"])
 
-    there = [store.read(i) is not None for i in range(len(todo))]
+    there = [store.read(i, chunk) is not None for i, chunk in enumerate(todo)]
     if announce is not None:
         announce(_plan(laid, made, compiled, there, available))
     mine = [i for i in range(len(todo)) if not there[i] and i % hosts == jax.process_index()]
@@ -125,10 +125,10 @@ def sweep(
             placed = chunk.program, engine.placed_problem(program, run)
         given = engine.inputs(program, chunk, run, keys, paired)
         every = cadence(program, chunk, eval_every)
-        store.write(i, compute(program, chunk, run, given, placed[1], every, look))
+        store.write(i, chunk, compute(program, chunk, run, given, placed[1], every, look))
         look.finished(chunk)
     _meet("computed", hosts)
-    found = [(chunk, store.read(i)) for i, chunk in enumerate(todo)]
+    found = [(chunk, store.read(i, chunk)) for i, chunk in enumerate(todo)]
     ds = dataset(
         laid,
         made,
