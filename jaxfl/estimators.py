@@ -1,7 +1,8 @@
 """Local gradient estimators: weightings of per-example gradients, and what they remember.
 
 Every gradient is clipped on its own, ``clip(g) = g min(1, G/|g|)``.  With ``clip_examples=False``
-they are not, and the round clips the whole estimate instead (``clip="batch"``).
+they are not, and the round clips the whole estimate instead (``clip="batch"``); what the number
+``gradient_bound`` states of every gradient is then enforced, so that a proof may rest on it.
 """
 
 from __future__ import annotations
@@ -40,8 +41,11 @@ TABLE_LIMIT = 8 * 2**30  # bytes of SAGA memory beyond which a run is refused
 
 
 def bound(hp: Hyper, clip_examples: bool) -> Array:
-    """G, or infinity where examples are left alone."""
-    return hp["clip"] if clip_examples else jnp.full_like(hp["clip"], jnp.inf)
+    """G; where examples are left alone what is stated of them, and else infinity."""
+    G: Array = hp["clip"]
+    if not clip_examples:
+        G = hp.values.get("gradient_bound", jnp.full_like(G, jnp.inf))
+    return G
 
 
 def nothing(local: PyTree, rows: Draw) -> tuple[None, None]:
@@ -182,12 +186,16 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
 
 
 def declared(kind: str, clip_examples: bool) -> Callable[[Mapping[str, Any]], Any]:
-    """The sensitivity of that name in :mod:`jaxfl.privacy.events`; none is bounded without clipping."""
+    """The sensitivity of that name in :mod:`jaxfl.privacy.events`; of examples that are not clipped
+    only what ``gradient_bound`` gives."""
 
     def sensitivity(values: Mapping[str, Any]) -> Any:
         from jaxfl.privacy import events  # accountants' imports are paid by those who ask them
 
-        return getattr(events, kind)(values["clip"]) if clip_examples else events.batch_clipped()
+        make = getattr(events, kind)
+        if clip_examples:
+            return make(values["clip"])
+        return events.batch_clipped(values.get("gradient_bound"), values["clip"], make)
 
     return sensitivity
 

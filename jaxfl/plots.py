@@ -32,6 +32,7 @@ SUFFIXES = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 UNITS = ((1e15, "Pbit"), (1e12, "Tbit"), (1e9, "Gbit"), (1e6, "Mbit"), (1e3, "kbit"), (1.0, "bit"))
 DECADE = 10.0  # an axis whose values span more is logarithmic
 CAP = 1e3  # times the largest first value: where a curve on its way to infinity ends
+ALIKE = 0.02  # relative: two eps that one cannot tell apart in a picture
 ROOM = 4.0  # times the span of a curve: what a second one may take
 
 # a row of panels: the metric, what is drawn behind it for a single result, and the words for each
@@ -57,7 +58,8 @@ def curves(
     *,
     title: str | None = None,
 ) -> Figure:
-    """Loss and squared gradient norm against rounds and against uplink bits, in four panels.
+    """Loss and squared gradient norm against rounds and against uplink bits, in four panels; below
+    them, for private runs, the eps that is proven for what was released so far.
 
     ``data`` is one result, or several as pairs (label, result); ``path`` ends in .png, .pdf or
     .svg, and may be several paths.  A single result also shows its worst client and its running
@@ -75,9 +77,11 @@ def curves(
     columns = max(1, min(len(drawn), 100 // (max(len(c.label) for c in drawn) + 8)))
     legend = 0.3 if alone else 0.1 + 0.24 * -(-len(drawn) // columns)  # inches, like the others
     above, below = 0.45 + legend, 0.62 + 0.17 * len(notes)
-    width, height = 9.2, 5.6 + above + below
+    private = any("eps_spent" in curve.ds for curve in drawn)
+    tall = (1.0, 1.0, 0.42) if private else (1.0, 1.0)
+    width, height = 9.2, 2.8 * sum(tall) + above + below
     figure = Figure(figsize=(width, height))
-    axes = figure.subplots(2, 2, sharey="row", sharex="col")
+    axes = figure.subplots(len(tall), 2, sharey="row", sharex="col", height_ratios=tall)
     figure.subplots_adjust(
         0.75 / width,
         below / height,
@@ -88,7 +92,7 @@ def curves(
     )
 
     scale, unit = _unit(drawn)
-    for row, (name, behind, words, own, other) in zip(axes, ROWS, strict=True):
+    for row, (name, behind, words, own, other) in zip(axes[:2], ROWS, strict=True):
         top = CAP * max(abs(float(curve.ds[name].values[0])) for curve in drawn)
         for ax, along, by in zip(row, ("round", "uplink_bits"), (1.0, scale), strict=True):
             if alone:
@@ -103,14 +107,16 @@ def curves(
         row[0].set_ylabel(words)
         if alone:
             _legend(row[0], 2, reverse=True)
+    if private:
+        _spent(axes[2], drawn, scale)
     if not alone:
         _legend(axes[0, 0], columns)
     ends = [float(curve.ds["uplink_bits"].values[-1]) for curve in drawn]
     if max(ends) > DECADE * min(ends) > 0:
-        axes[1, 1].set_xscale("log", nonpositive="mask")
-    axes[1, 0].xaxis.get_major_locator().set_params(integer=True)
-    axes[1, 0].set_xlabel("communication round")
-    axes[1, 1].set_xlabel(f"bits sent by all clients so far ({unit})")
+        axes[-1, 1].set_xscale("log", nonpositive="mask")
+    axes[-1, 0].xaxis.get_major_locator().set_params(integer=True)
+    axes[-1, 0].set_xlabel("communication round")
+    axes[-1, 1].set_xlabel(f"bits sent by all clients so far ({unit})")
     heading = _title(drawn) if title is None else title
     figure.text(0.5, 1 - 0.12 / height, heading, fontsize=12, ha="center", va="top")
     foot = (below - 0.56) / height
@@ -179,6 +185,25 @@ def _line(
         ax.plot(x, y, "o", color=curve.color, markersize=4)
 
 
+def _spent(row: Sequence[Axes], drawn: list[Curve], scale: float) -> None:
+    """eps so far, in steps: between two of its values the later one is what is proven.
+
+    Runs that are calibrated for the same eps coincide: the earlier ones are wider, and show below
+    the later ones.
+    """
+    private = [curve for curve in drawn if "eps_spent" in curve.ds]
+    last = np.array([float(curve.ds["eps_spent"].values[-1]) for curve in private])
+    for ax, along, by in zip(row, ("round", "uplink_bits"), (1.0, scale), strict=True):
+        for i, curve in enumerate(private):
+            x, y = curve.ds[along].values / by, curve.ds["eps_spent"].values
+            alike = int(np.sum(np.isclose(last[i + 1 :], last[i], rtol=ALIKE)))
+            style: dict[str, Any] = {"color": curve.color, "linestyle": curve.style}
+            ax.step(x, y, where="pre", linewidth=1.7 + 1.5 * min(alike, 3), **style)
+        ax.set_ylim(bottom=0)
+        _frame(ax)
+    row[0].set_ylabel("proven ε so far")
+
+
 def _legend(ax: Axes, columns: int, **options: Any) -> None:
     ax.legend(
         loc="lower left",
@@ -200,6 +225,10 @@ def _tidy(ax: Axes) -> None:
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
         ax.yaxis.set_major_formatter("{x:g}" if few else LogFormatterSciNotation())
         ax.yaxis.set_minor_formatter(NullFormatter())
+    _frame(ax)
+
+
+def _frame(ax: Axes) -> None:
     ax.grid(True, which="major", color="#DDDDDD", linewidth=0.7)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
@@ -217,7 +246,7 @@ def _title(drawn: list[Curve]) -> str:
         return where if len(same) == len(drawn) else f"{len(drawn)} results on different data"
     values, privacy = drawn[0].about["values"], drawn[0].about["privacy"]
     numbers = []
-    if privacy and settings["per_record"] and math.isfinite(float(privacy["proven"])):
+    if privacy and math.isfinite(float(privacy["proven"])):
         numbers.append(f"ε = {float(privacy['proven']):.3g}")
     if "sigma" in values:
         numbers.append(f"noise σ = {float(values['sigma']):.3g}")

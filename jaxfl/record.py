@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.types import Algorithm, Cost, Facts, Info, Key, Problem, PyTree, State
+from jaxfl.metrics import NUMBERS, even
+from jaxfl.rounds import streams
+from jaxfl.types import Algorithm, Array, Cost, Facts, Info, Key, Problem, PyTree, State
 
-__all__ = ["Log", "Run", "dtype", "fingerprint", "objective", "settings", "totals"]
+__all__ = [
+    "Log",
+    "Run",
+    "dtype",
+    "fingerprint",
+    "largest_gradient",
+    "objective",
+    "settings",
+    "totals",
+]
+
+ROUNDING = 1e-5  # of a norm in float32
 
 
 class Log:
@@ -120,15 +134,46 @@ class Run:
         """
         from jaxfl import privacy
 
-        facts = self.facts  # those of the plan: they decided how many slots a batch has
-        values = {**self.values, "rounds": max(1, int(self.state.t))}
-        event = privacy.NoClaim("the algorithm does not describe what it releases")
-        if self.algorithm.event is not None:
-            event = self.algorithm.event(values, facts)
-        claim = self.algorithm.claim(values, facts) if self.algorithm.claim else None
-        if delta is None:
-            delta = self.values.get("delta", 1e-5)
-        return privacy.report(event, claim, delta, method)
+        rounds = max(1, int(self.state.t))
+        values = {**self.values, "rounds": rounds}
+        claim = self.algorithm.claim(values, self.facts) if self.algorithm.claim else None
+        delta = self.values.get("delta", 1e-5) if delta is None else delta
+        report = privacy.report(self._event(rounds), claim, delta, method)
+        broken = self._broken()
+        return report._replace(flag=True, note=broken) if broken else report
+
+    def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:
+        """Proven eps after each of these numbers of rounds."""
+        from jaxfl import privacy
+
+        delta = self.values.get("delta", 1e-5) if delta is None else delta
+        event = self._event(max(1, int(self.state.t)))
+        spent: np.ndarray = privacy.spent(event, rounds, delta)
+        return spent
+
+    def _event(self, rounds: int) -> Any:
+        from jaxfl import privacy
+
+        if self.algorithm.event is None:
+            return privacy.NoClaim("the algorithm does not describe what it releases")
+        # The facts are those of the plan: they decided how many slots a batch has.
+        return self.algorithm.event({**self.values, "rounds": int(rounds)}, self.facts)
+
+    def _broken(self) -> str:
+        """Where the data break a stated ``gradient_bound``, at the first point or the last."""
+        if "gradient_bound" not in self.values:
+            return ""
+        bound, start = float(self.values["gradient_bound"]), self.problem.x0
+        if start is None:
+            start = self.problem.model.init(streams(self.key).start)
+        for t, x in ((0, start), (int(self.state.t), self.algorithm.output(self.state))):
+            most = float(largest_gradient(self.problem, x))
+            if not most <= bound * (1 + ROUNDING):
+                return (
+                    f"gradient_bound = {bound:.4g} does not hold on these data: an example's gradient "
+                    f"has norm {most:.4g} at round {t}, and eps holds because such are clipped to it"
+                )
+        return ""
 
     def dataset(self) -> Any:
         """Everything as a labelled ``xarray.Dataset``."""
@@ -183,6 +228,30 @@ def objective(problem: Problem) -> str:
     moved = x if model.project is None else model.project(x)
     parts = (model.loss(x, example), model.regularizer(x), jnp.sum(moved * x))
     return " ".join(f"{float(part):.9g}" for part in parts)
+
+
+@jax.jit
+def largest_gradient(problem: Problem, x: Array) -> Array:
+    """``max_ij ||grad f_ij(x)||``, the public regularizer left out."""
+    kernel, m = problem.model.kernel, problem.m_max
+    each = kernel.width + sum(math.prod(a.shape[2:]) for a in jax.tree.leaves(problem.train))
+    size = even(m, max(1, NUMBERS // each))
+
+    def client(i: Array) -> Array:
+        def step(k: Array, most: Array) -> Array:
+            start = jnp.minimum(k * size, m - size)
+            batch = jax.tree.map(
+                lambda a: jax.lax.dynamic_slice_in_dim(a[i], start, size), problem.train
+            )
+            F = kernel.factors(x, batch)
+            norm = jnp.sqrt(jnp.maximum(kernel.inner(F, F, batch), 0))
+            live = start + jnp.arange(size) < problem.count[i]
+            return jnp.maximum(most, jnp.max(jnp.where(live, norm, 0)))
+
+        most: Array = jax.lax.fori_loop(0, -(-m // size), step, jnp.zeros((), x.dtype))
+        return most
+
+    return jnp.max(jax.lax.map(client, jnp.arange(problem.n)))
 
 
 def dtype(problem: Problem) -> Any:

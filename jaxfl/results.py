@@ -55,12 +55,14 @@ LABELS = {
     "messages": ("message", "messages sent by all clients so far"),
     "coordinates": ("1", "coordinates in these messages so far, where only some are sent"),
     "gradients": ("gradient", "per-example gradients evaluated so far"),
+    "eps_spent": ("1", "eps proven for the rounds so far"),
     "uplink_bits": ("bit", "bits sent by all clients so far"),
     "downlink_bits": ("bit", "bits sent to all clients so far"),
     "x": ("1", "the model, flat"),
 }
 OWN = ("round", "client", "coordinate", "utility", "messages", "coordinates", "gradients",
-       "uplink_bits", "downlink_bits", "x")  # fmt: skip
+       "eps_spent", "uplink_bits", "downlink_bits", "x")  # fmt: skip
+ACCOUNTED = 25  # rounds for which eps is computed: an accountant may take 50 ms for each
 
 
 def dataset(run: Run) -> xarray.Dataset:
@@ -68,8 +70,9 @@ def dataset(run: Run) -> xarray.Dataset:
 
     Dimensions: ``round`` (those at which metrics were taken), ``client``, ``coordinate``.
     ``utility`` is what the papers plot, the average of ``grad_norm_sq`` over the evaluated rounds
-    so far; totals count from the start, all clients together.  Every variable has ``units`` and
-    ``long_name``; :func:`config` reads the rest: numbers with their sources, settings, times.
+    so far; totals count from the start, all clients together.  ``eps_spent`` exists where an eps is
+    proven.  Every variable has ``units`` and ``long_name``; :func:`config` reads the rest: numbers
+    with their sources, settings, times.
     """
     import xarray
 
@@ -82,6 +85,9 @@ def dataset(run: Run) -> xarray.Dataset:
     spent = [_totals(run, counts) for counts in run.log.counts]
     for name in spent[0]:
         data[name] = (("round",), _exact(name, [row[name] for row in spent]))
+    report = run.privacy() if noisy(run.algorithm, run.values) else None
+    if report is not None and math.isfinite(report.proven):
+        data["eps_spent"] = (("round",), _eps_spent(run))
     data["x"] = (("coordinate",), portable("x", run.x))
     coords = {
         "round": ("round", np.asarray(run.log.rounds, np.int32)),
@@ -89,12 +95,17 @@ def dataset(run: Run) -> xarray.Dataset:
         "coordinate": ("coordinate", np.arange(run.x.size, dtype=np.int32)),
     }
     out = xarray.Dataset(
-        data, coords, {"config": json.dumps(_config(run), ensure_ascii=False, default=str)}
+        data, coords, {"config": json.dumps(_config(run, report), ensure_ascii=False, default=str)}
     )
     for key in out.variables:
         units, words = LABELS.get(str(key), ("1", str(key).replace("_", " ")))
         out[key].attrs.update(units=units, long_name=words)
     out["utility"].attrs["comment"] = "average over the evaluated rounds so far, round 0 included"
+    if report is not None and "eps_spent" in out:
+        out["eps_spent"].attrs["comment"] = (
+            f"at delta = {report.delta:.6g}; computed at {ACCOUNTED} of the evaluated rounds at most, "
+            "the others hold the value of the next of these, which is an upper bound"
+        )
     return out
 
 
@@ -121,14 +132,18 @@ def privacy(about: Mapping[str, Any]) -> str:
     found = about["privacy"]
     if found is None:
         return "not private: no noise"
-    if not about["settings"]["per_record"]:
+    proven, delta = float(found["proven"]), float(found["delta"])
+    if math.isinf(proven) and not about["settings"]["per_record"]:
         return "no per-record privacy guarantee (clip='batch')"
     claimed = "" if found["claimed"] is None else f"{float(found['claimed']):.4g}"
-    if math.isinf(float(found["proven"])):
+    if math.isinf(proven):
         return "no eps proven" + (f", where the paper's formula claims {claimed}" * bool(claimed))
-    words = f"eps = {float(found['proven']):.4g}, delta = {float(found['delta']):.3g} proven"
-    says = "claims only" if found["flag"] else "says"
-    return words + (f"; the paper's formula {says} {claimed} for this noise" * bool(claimed))
+    words = f"eps = {proven:.4g}, delta = {delta:.3g} proven"
+    if claimed:
+        says = "claims only" if proven > float(found["claimed"]) * (1 + 1e-9) else "says"
+        words += f"; the paper's formula {says} {claimed} for this noise"
+    note = found.get("note")  # older files have none
+    return f"{words}; {note}" if note else words
 
 
 def save(ds: xarray.Dataset, path: str | Path) -> Path:
@@ -209,7 +224,17 @@ def _totals(run: Run, counts: Mapping[str, int]) -> dict[str, float]:
     return {"messages": spent.pop("clients"), **spent}
 
 
-def _config(run: Run) -> dict[str, Any]:
+def _eps_spent(run: Run) -> Array:
+    """eps at evaluated rounds that its growth like a square root makes about equally different."""
+    rounds = np.asarray(run.log.rounds)
+    last = len(rounds) - 1
+    share = np.linspace(0, 1, ACCOUNTED) ** 2
+    some = np.unique(np.rint(last * share).astype(int))
+    eps = run.spent(rounds[some])
+    return np.asarray(eps[np.searchsorted(some, np.arange(last + 1))], np.float64)
+
+
+def _config(run: Run, report: Any) -> dict[str, Any]:
     about = {
         "format": FORMAT,
         "values": run.values,
@@ -219,7 +244,7 @@ def _config(run: Run) -> dict[str, Any]:
         "seconds": run.seconds,
         "compile_seconds": run.compile_seconds,
         "ended": run.ended,
-        "privacy": run.privacy()._asdict() if noisy(run.algorithm, run.values) else None,
+        "privacy": None if report is None else report._asdict(),
     }
     out: dict[str, Any] = plain(about)
     return out

@@ -194,7 +194,7 @@ class Federated(NamedTuple):
 
         if len(facts.sizes) == 1:
             return client(facts.m)
-        return events.Phases(tuple(client(m) for m in facts.sizes))
+        return events.Phases(tuple(client(m) for m in facts.sizes), together=True)
 
     # --- one block of clients --------------------------------------------------------------------
 

@@ -83,8 +83,8 @@ def test_data_are_drawn_as_they_are(ds: xarray.Dataset, tmp_path: Path) -> None:
     figure = plots.curves(ds, tmp_path / "a.png")
     for ax, x, name in zip(
         figure.axes,
-        ("round", "uplink_bits", "round", "uplink_bits"),
-        ("loss", "loss", "grad_norm_sq", "grad_norm_sq"),
+        ("round", "uplink_bits") * 3,
+        ("loss", "loss", "grad_norm_sq", "grad_norm_sq", "eps_spent", "eps_spent"),
         strict=True,
     ):
         line = ax.get_lines()[-1]
@@ -113,23 +113,56 @@ def test_several_results(ds: xarray.Dataset, tmp_path: Path) -> None:
 
 def test_no_claim_without_a_guarantee(ds: xarray.Dataset, tmp_path: Path) -> None:
     about = results.config(ds)
-    batch = changed(ds, settings=about["settings"] | {"per_record": False})
+    settings = about["settings"] | {"per_record": False}
+    nothing = about["privacy"] | {"proven": "inf"}
+    batch = changed(ds, settings=settings, privacy=nothing).drop_vars("eps_spent")
     text = words(plots.curves(batch, tmp_path / "a.png"))
     assert "no per-record privacy guarantee (clip='batch')" in text
     assert "ε" not in text
 
-    bare = changed(ds, privacy=None)
+    bounded = changed(ds, settings=settings)
+    text = words(plots.curves(bounded, tmp_path / "a.png"))
+    assert "clients, ε = 20, " in text
+    assert ", δ = 0.001 proven; the paper's formula says " in text
+
+    bare = changed(ds, privacy=None).drop_vars("eps_spent")
     text = words(plots.curves([("a", ds), ("b", bare)], tmp_path / "a.png"))
     assert "not private: no noise (b)" in text
 
-    unproven = changed(ds, privacy=about["privacy"] | {"proven": "inf", "claimed": 3.0})
+    unproven = changed(ds, privacy=nothing | {"claimed": 3.0}).drop_vars("eps_spent")
     text = words(plots.curves(unproven, tmp_path / "a.png"))
     assert "no eps proven, where the paper's formula claims 3" in text
     assert "ε" not in text
 
+    noted = changed(ds, privacy=about["privacy"] | {"note": "a bound does not hold"})
+    assert "a bound does not hold" in words(plots.curves(noted, tmp_path / "a.png"))
+
     flagged = changed(ds, privacy=about["privacy"] | {"proven": 9.0, "claimed": 3.0, "flag": True})
     text = words(plots.curves(flagged, tmp_path / "a.png"))
     assert "ε = 9, δ = 0.001 proven; the paper's formula claims only 3 for this noise" in text
+
+
+def test_eps_is_drawn_where_it_is_proven(ds: xarray.Dataset, tmp_path: Path) -> None:
+    """Never below the truth: a step to the next value; without a proof there is no panel."""
+    old = changed(ds, privacy=None).drop_vars("eps_spent")
+    assert len(plots.curves(old, tmp_path / "a.png").axes) == 4
+    same, more = changed(ds), changed(ds)
+    more["eps_spent"] = more["eps_spent"] * 3
+    pairs = [("old", old), ("a", ds), ("b", same), ("c", more)]
+    figure = plots.curves(pairs, tmp_path / "a.png")
+    assert len(figure.axes) == 6
+    for ax, x, scale in zip(figure.axes[4:], ("round", "uplink_bits"), (1, 1000), strict=True):
+        lines = ax.get_lines()
+        assert [line.get_color() for line in lines] == list(plots.PALETTE[1:4])
+        assert [line.get_drawstyle() for line in lines] == ["steps-pre"] * 3
+        np.testing.assert_array_equal(lines[2].get_ydata(), 3 * ds["eps_spent"])
+        np.testing.assert_allclose(lines[2].get_xdata(), ds[x] / scale)
+        first, second, third = (line.get_linewidth() for line in lines)
+        assert first > second == third  # the first one would be hidden by the second
+        assert ax.get_ylim()[0] == 0
+    assert "proven ε so far" in words(figure)
+    assert figure.axes[4].get_xlabel() == "communication round"
+    assert not figure.axes[2].get_xlabel()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -145,7 +178,7 @@ def test_divergence_ends_in_a_cross(
     for data in (lost, [("fine", ds), ("lost", lost)]):
         figure = plots.curves(data, tmp_path / "a.png")
         assert ended in words(figure)
-        for ax in figure.axes:
+        for ax in figure.axes[:4]:
             crosses = [line for line in ax.get_lines() if line.get_marker() == "X"]
             assert crosses
             assert np.ravel(ax.get_lines()[-1].get_ydata())[-1] < 1e6

@@ -280,6 +280,14 @@ def test_privacy_spent_grows_to_what_the_event_costs() -> None:
     assert np.all(np.diff(phases) >= 0)
 
 
+def test_clients_release_at_the_same_time_and_phases_one_after_the_other() -> None:
+    """The second client is the worst, and has spent as much by round 10 as it would alone."""
+    many, few = event(m=2000), event(m=500)
+    together = spent(Phases((many, few), together=True), [10, 60], 1e-5)
+    assert together.tolist() == spent(few, [10, 60], 1e-5).tolist()
+    assert spent(Phases((many, few)), [10], 1e-5)[0] == spent(many, [10], 1e-5)[0]
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_says_what_it_lacks_and_knows_its_names(name: str) -> None:
     required = [k for k, v in KINDS[name].params.items() if v is not None and v == v and v is v]

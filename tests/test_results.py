@@ -73,6 +73,73 @@ def test_totals_are_the_runs(run: jaxfl.Run) -> None:
     assert run.dataset()["uplink_bits"].values[0] == 0
 
 
+def spent_by_hand(run: jaxfl.Run) -> list[float]:
+    """eps of every evaluated round, from events made one by one."""
+    from jaxfl import privacy
+
+    out = []
+    for t in run.rounds:
+        event = run.algorithm.event({**run.values, "rounds": int(t)}, run.facts)
+        out.append(privacy.epsilon(event, run.values["delta"]).eps)
+    return out
+
+
+def test_privacy_spent_ends_at_what_is_proven(run: jaxfl.Run) -> None:
+    """Clients of three sizes: each of them makes every release, from the first round on."""
+    assert len(run.facts.sizes) == 3
+    eps = run.dataset()["eps_spent"]
+    assert eps.values[0] == 0
+    assert eps.values[-1] == run.privacy().proven
+    assert eps.values.tolist() == spent_by_hand(run)
+    assert "upper bound" in eps.attrs["comment"]
+
+
+def test_privacy_spent_is_never_below_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computed at few of the rounds; the others hold the value of the next of these."""
+    run = jaxfl.simulate("ldp_sgd", a_problem(), jax.random.key(0), 60, eval_every=1, batch=4)
+    asked: list[int] = []
+    spent = type(run).spent
+
+    def counted(run: jaxfl.Run, rounds: Any, delta: float | None = None) -> Any:
+        asked.extend(rounds)
+        return spent(run, rounds, delta)
+
+    monkeypatch.setattr(type(run), "spent", counted)
+    eps = run.dataset()["eps_spent"].values
+    true = np.asarray(spent_by_hand(run))
+    assert len(asked) <= results.ACCOUNTED < len(true)
+    np.testing.assert_array_equal(eps[asked], true[asked])
+    assert np.all(eps >= true)
+    assert np.all(np.diff(eps) >= 0)
+    for t in range(61):
+        assert eps[t] == true[min(s for s in asked if s >= t)]
+    assert np.max(np.diff(eps)) < 0.1 * eps[-1]  # 24 steps of about the same height
+
+
+def test_privacy_spent_goes_on_with_a_run(run: jaxfl.Run) -> None:
+    more = run.extend(20, eval_every=4)
+    eps = more.dataset()["eps_spent"]
+    assert eps["round"].values.tolist() == [0, 4, 8, 12, 16, 20]
+    assert eps.values[-1] == more.privacy().proven > run.privacy().proven
+    np.testing.assert_array_equal(eps[1:3], run.dataset()["eps_spent"][1:3])
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "numbers"),
+    [
+        ("fedsgd", {}, {}),
+        ("ldp_sgd", {}, {"sigma": 0.0}),
+        ("ldp_sgd", {"clip": "batch"}, {"sigma": 1.0}),
+    ],
+)
+def test_nothing_is_said_of_eps_where_none_is_proven(
+    name: str, parts: dict[str, Any], numbers: dict[str, Any]
+) -> None:
+    algorithm = jaxfl.algorithm(name, **parts)
+    ran = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 2, batch=4, **numbers)
+    assert "eps_spent" not in ran.dataset()
+
+
 def test_config_says_how_to_make_it_again(run: jaxfl.Run) -> None:
     about = results.config(run.dataset())
     assert about["values"]["k"] == 3
@@ -122,7 +189,7 @@ def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
         dataclasses.replace(run, log=log).dataset()
 
 
-@pytest.mark.parametrize("name", ["utility", "x", "a/b", "", "2nd"])
+@pytest.mark.parametrize("name", ["utility", "eps_spent", "x", "a/b", "", "2nd"])
 def test_metric_names_that_files_cannot_hold(name: str) -> None:
     with pytest.raises(jaxfl.InputError, match=f"called '{name}'"):
         results.check_name(name)

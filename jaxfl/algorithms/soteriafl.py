@@ -67,6 +67,12 @@ PRIVACY = (
     Param("eps", "privacy that sigma is calibrated for", open_low=True),
     Param("delta", "privacy failure probability, below 1", open_low=True, high=1 - 1e-9),
     Param("noise_constant", "c in sigma^2 = c G^2 T ln(1/delta) / (m eps)^2", open_low=True),
+    Param(
+        "gradient_bound",
+        "with clip='batch': a bound on every example's gradient that holds whatever the data, for "
+        "example the largest norm that features can have in logistic regression",
+        open_low=True,
+    ),
 )
 
 
@@ -250,6 +256,11 @@ def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts
             v[name], why[name] = value, source
 
     private = body.mechanism.std is not None
+    if "gradient_bound" in given and body.clip == "example":
+        raise InputError(
+            f"gradient_bound = {given['gradient_bound']!r} belongs to clip='batch': every example is "
+            "clipped here, so give clip, its bound G, instead."
+        )
     if private and "sigma" in given and "eps" in given:
         raise InputError(
             f"eps = {given['eps']!r} and sigma = {given['sigma']!r} are both given: eps is turned "

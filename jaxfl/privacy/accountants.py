@@ -119,7 +119,7 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
     plain = [part for part in events if isinstance(part, Event) and part.releases > 0]
     for part in plain:
         if math.isinf(getattr(part.sensitivity, "clip", 0.0)):
-            return [_nothing("clip='batch' bounds no single record's influence")]
+            return [_nothing("no bound on a single record (clip='batch', or clip = inf)")]
         if part.sigma == 0:
             return [_nothing("no noise")]
     eta = sum(part.sampling.overflow(part.releases) for part in plain)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias
 
 from jaxfl.errors import InputError
@@ -111,7 +111,8 @@ class Mean:
     A drawn record has norm at most ``G (over_b/b + over_m/m)`` in the estimate, an undrawn one
     ``G undrawn/m``; the two differ by at most ``G over_b/b`` and average to ``G mean/m``.
     ``hidden``: the estimator remembers more than the transcript shows (a SAGA table remembers who
-    was drawn).
+    was drawn).  ``whole``: the estimate is clipped to this norm in the end, so that no record moves
+    it by more than 2 ``whole``.
 
     =================  ======  ======  =======  ======
     estimator          over_b  over_m  undrawn  hidden
@@ -130,6 +131,7 @@ class Mean:
     undrawn: float = 0.0
     mean: float = 1.0
     hidden: bool = False
+    whole: float = math.inf
 
     def __post_init__(self) -> None:
         if not self.clip > 0:
@@ -137,11 +139,12 @@ class Mean:
 
     def X(self, sampling: Sampling) -> float:
         """The norm of a drawn record's share."""
-        return self.clip * (self.over_b / sampling.b + self.over_m / sampling.m)
+        share = self.clip * (self.over_b / sampling.b + self.over_m / sampling.m)
+        return min(share, 2 * self.whole)
 
     def Y(self, sampling: Sampling) -> float:
         """The norm of an undrawn record's share."""
-        return self.clip * self.undrawn / sampling.m
+        return min(self.clip * self.undrawn / sampling.m, 2 * self.whole)
 
     def V(self, sampling: Sampling) -> float:
         """The norm of the difference between the two."""
@@ -162,13 +165,22 @@ def saga(clip: float) -> Mean:
     return dataclasses.replace(svrg(clip), hidden=True)
 
 
-def batch_clipped(bound: float | None = None) -> Mean:
-    """The minibatch mean clipped as a whole: no single record's influence is bounded.
+def batch_clipped(
+    bound: float | None = None,
+    clip: float = math.inf,
+    make: Callable[[float], Mean] = Mean,
+) -> Mean:
+    """The estimate clipped to norm ``clip`` as a whole: no single record's influence is bounded.
 
-    With ``bound``, a bound on every record's gradient that does not depend on data, the share of
-    one is ``bound/b``, since projection on a ball brings no two points further apart.
+    With ``bound``, a bound on every record's gradient that does not depend on data, records have
+    the shares of ``make(bound)``, since projection on a ball brings no two points further apart, and
+    two points of a ball of radius ``clip`` are no further apart than its diameter.  A projected
+    share need not point where the share did, so that drawn and undrawn rounds no longer cancel, on
+    which the chain bound of SVRG rests: the estimator counts as one with hidden state.
     """
-    return Mean(math.inf if bound is None else bound)
+    if bound is None:
+        return Mean(math.inf, whole=clip)
+    return dataclasses.replace(make(bound), whole=clip, hidden=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,9 +266,13 @@ class Sequence:
 
 @dataclasses.dataclass(frozen=True)
 class Phases:
-    """Events on disjoint data, one after the other: the worst counts, and delta does not add."""
+    """Events on disjoint data: the worst counts, and delta does not add.
+
+    They follow one another, or all go on at the same time (``together``), as those of clients do.
+    """
 
     events: tuple[AnyEvent, ...]
+    together: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,8 +310,8 @@ def scaled(event: AnyEvent, factor: float) -> AnyEvent:
 def until(event: AnyEvent, releases: int) -> AnyEvent:
     """The event of the first so many releases.
 
-    Phases follow one another; the parts of a sequence are taken to advance in proportion, each
-    rounded up.
+    Phases follow one another, or each makes so many; the parts of a sequence are taken to advance in
+    proportion, each rounded up.
     """
     if isinstance(event, Event):
         return dataclasses.replace(event, releases=releases)
@@ -305,7 +321,9 @@ def until(event: AnyEvent, releases: int) -> AnyEvent:
     total = max(1, sum(lengths))
     parts: list[Any] = []
     for part, length in zip(event.events, lengths, strict=True):
-        if isinstance(event, Phases):
+        if isinstance(event, Phases) and event.together:
+            parts.append(until(part, releases))
+        elif isinstance(event, Phases):
             parts.append(until(part, max(0, min(releases, length))))
             releases -= length
         else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from jaxfl.errors import InputError
 from jaxfl.privacy.events import Event, Increments, LocalSteps, Mean
 from jaxfl.privacy.pld import Part
@@ -70,11 +72,13 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
     scheme, q, m = sampling.scheme, sampling.q, sampling.m
     g = estimator.X(sampling) / event.sigma
     both = 2.0 if event.adjacency == "replace_one" else 1.0
-    if _whole(event):
-        return Release((Part(Gaussian(both * g * math.sqrt(T)), 1),), "Gaussian releases", "E")
-    if scheme == "poisson":
+    if scheme == "poisson" and not _whole(event):
         profile = poisson(q, g) if both == 2 else poisson_add_remove(q, g)
         return Release((Part(profile, T),), "Poisson sampling", "E")
+    if both == 2:  # from here on the two records are drawn together: their distance is what counts
+        g = min(g, estimator.whole / event.sigma)
+    if _whole(event):
+        return Release((Part(Gaussian(both * g * math.sqrt(T)), 1),), "Gaussian releases", "E")
     if scheme == "single_pass":
         if T * sampling.b > m:
             raise InputError(
@@ -134,14 +138,15 @@ def _revealed(event: Event, estimator: Mean) -> Release:
         )
     sampling, T, s = event.sampling, event.releases, event.sigma
     scheme, q = sampling.scheme, sampling.q
-    X, Y = 2 * estimator.X(sampling) / s, 2 * estimator.Y(sampling) / s
+    most = 2 * estimator.whole / s
+    X, Y = (min(2 * share(sampling) / s, most) for share in (estimator.X, estimator.Y))
     if scheme in ("poisson", "without_replacement"):
         parts = (Part(Shown((1 - q, q), (Y, X)), T),)
     elif scheme == "with_replacement":
         b, m = int(sampling.b), sampling.m
         k, pi, lost = WithReplacement(b, m, 1.0).counts
         over = estimator.over_m / m
-        shifts = 2 * estimator.clip * (estimator.over_b * k / b + over) / s
+        shifts = np.minimum(2 * estimator.clip * (estimator.over_b * k / b + over) / s, most)
         weights = (float(1 - pi.sum() - lost), *pi.tolist(), lost)
         parts = (Part(Shown(weights, (Y, *shifts.tolist(), 2 * X * b)), T),)
     elif scheme == "shuffled":

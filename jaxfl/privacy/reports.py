@@ -26,9 +26,10 @@ class Report(NamedTuple):
     delta_at_claimed: float | None  # proven delta at the claimed eps
     method: str
     status: str  # E, D, N; empty where nothing is proven
-    flag: bool  # proven exceeds the claim
+    flag: bool  # proven exceeds the claim, or there is a note
     source: str = ""
     conditions: tuple[Condition, ...] = ()
+    note: str = ""  # what was stated and does not hold
 
     def __str__(self) -> str:
         claim = "-" if self.claimed is None else f"{self.claimed:.4g}"
@@ -41,6 +42,7 @@ class Report(NamedTuple):
         )
         failed = "; ".join(c.text for c in self.conditions if c.holds is False)
         text += f" | the claim's conditions fail: {failed}" if failed else ""
+        text += f" | {self.note}" if self.note else ""
         return f"RED FLAG: {text}" if self.flag else text
 
 
