@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from jaxfl.types import Key
 
 __all__ = ["about", "same"]
 
-SAME = ("algorithm", "parts", "problem", "model", "data", "objective", "dtype")
+SAME = ("algorithm", "parts", "problem", "model", "data", "dtype")
 
 
 def about(
@@ -38,7 +38,9 @@ def about(
     for study in grid.studies:
         told = settings(study.algorithm, study.problem, keys[0])
         cells = [f"{cell.label} {sorted(_words(cell).items())}" for cell in study.cells]
-        studies.append({name: told[name] for name in SAME} | {"cells": _sum(cells)})
+        points = [float(number) for number in told["objective"].split()]
+        kept = {name: told[name] for name in SAME}
+        studies.append(kept | {"objective": points, "numbers": _sum(cells)})
     axes = {axis.name: list(axis.labels) for axis in (*grid.static, *grid.numbers)}
     return {
         "axes": axes,
@@ -69,12 +71,27 @@ def _sum(words: Sequence[str]) -> str:
 
 def same(folder: Path | None, held: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Refuse to go on with another sweep's chunks."""
-    for name, mine in json.loads(json.dumps(now, default=str)).items():
-        if held.get(name) != mine:
-            raise InputError(
-                f"{folder} holds another sweep: its {name} is {_short(held.get(name))}, this one's "
-                f"{_short(mine)}: name another folder, or make the sweep as it was."
-            )
+    found = _difference("", {name: held.get(name) for name in now}, json.loads(json.dumps(now)))
+    if found is not None:
+        name, before, mine = found
+        raise InputError(
+            f"{folder} holds another sweep: its {name} is {_short(before)}, this one's "
+            f"{_short(mine)}: name another folder, or make the sweep as it was."
+        )
+
+
+def _difference(name: str, held: Any, mine: Any) -> tuple[str, Any, Any] | None:
+    """The first thing that differs, by its name.  Devices may differ in the last digits of a loss."""
+    pairs: Iterable[tuple[str, Any, Any]] = ()
+    if isinstance(held, dict) and isinstance(mine, dict):
+        pairs = ((key, held.get(key), mine.get(key)) for key in (mine | held))
+    elif isinstance(held, list) and isinstance(mine, list) and len(held) == len(mine):
+        pairs = ((name, a, b) for a, b in zip(held, mine, strict=True))
+    elif name == "objective" and isinstance(held, float):
+        return None if np.isclose(held, mine, 1e-5, 1e-6, equal_nan=True) else (name, held, mine)
+    elif held != mine:
+        return name, held, mine
+    return next(filter(None, (_difference(*pair) for pair in pairs)), None)
 
 
 def _short(value: Any) -> str:
