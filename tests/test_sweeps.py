@@ -22,6 +22,7 @@ from rows import QUIET, ROWS, Row, a_problem
 import jaxfl
 from jaxfl.sweeps import Plan, Progress, engine, look
 from jaxfl.sweeps.sweep import sweep
+from jaxfl.types import Info, State
 
 COUNTS = ("messages", "coordinates", "gradients", "uplink_bits", "downlink_bits")
 ONCE = 1e-6  # relative: one round from the same state, a handful of float32 roundings
@@ -440,19 +441,17 @@ def test_progress_and_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_totals_beyond_32_bits() -> None:
-    """Halves of counts add up exactly where 32 bits wrap and floats round."""
-    from jaxfl.sweeps.compute import Series
-    from jaxfl.types import Info
+    """Rounds that count almost 2^31 gradients and messages each: 32 bits wrap, floats round."""
+    most = 2**31 - 7
 
-    step, times = 2**30 + 12345, 3000
-    hi, lo = 1000 * (step >> 16), 1000 * (step & 0xFFFF)
-    assert max(hi, lo) < 2**31
-    series = Series()
-    for i in range(times // 1000):
-        one = np.full((1, 1, 2), [hi, lo], np.int32)
-        series.add(Info(one, one, 0 * one), {"loss": np.zeros((1, 1))} if i % 2 == 0 else None)
-    series.read()
-    assert [int(row[0][0, 0]) for row in series.totals] == [1000 * step, 3000 * step]
+    def round(key: Any, state: State, problem: Any, hp: Any) -> tuple[State, Info]:
+        return state._replace(t=state.t + 1), Info(jnp.int32(1), jnp.int32(0), jnp.int32(most))
+
+    greedy = jaxfl.algorithm("ldp_gd")._replace(round=round)
+    ds = sweep(greedy, {"lr": [0.1]}, common(), rounds=2500, eval_every=2100, numbers={"sigma": 1})
+    found = ds["gradients"].isel(algorithm=0, lr=0, seed=0).values.tolist()
+    assert found == [0, 2100 * most, 2500 * most]
+    assert ds["messages"].values.ravel().tolist() == [0, 2100, 2500]
 
 
 # --- mistakes ------------------------------------------------------------------------------------
