@@ -5,6 +5,7 @@ import json
 import pytest
 
 from jaxfl.cli import main
+from jaxfl.privacy import Event, Mean, Sampling, epsilon
 
 
 def ask(capsys: pytest.CaptureFixture[str], line: str) -> dict:
@@ -89,3 +90,42 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("account", "calibrate", "audit"):
         assert main([command, "--help"]) == 0
         assert "--rounds" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "phases",
+    [
+        '{"n": 1}',
+        "[1]",
+        '[{"n": 5}]',
+        '[{"n": 50, "R": 2, "K": 5, "sigma": "x"}]',
+        "[]",
+        "abc",
+        "[{",
+    ],
+)
+def test_malformed_phases_are_one_sentence(phases: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["isrl_localized", "--phases", phases, "--clip", "1", "--delta", "1e-5"]
+    assert main(["account", *words]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("jaxfl: error: ")
+    assert "phase" in told
+    assert told.count("\n") == 1
+
+
+def test_the_best_of_several_runs_costs_more(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "cdp_sgd --samples 500 --batch 25 --rounds 10 --clip 1 --sigma 0.1 --delta 1e-4 --json"
+    eps = {}
+    for seen in ("all", "winner"):
+        assert main(["account", *words.split(), "--best-of", "40", "--seen", seen]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["best_of"] == 40
+        eps[seen] = answer["eps_of_best"]
+        assert eps[seen] > answer["eps"]
+    assert eps["winner"] < eps["all"]
+    event = Event(Sampling("poisson", 500, 25), Mean(1.0), 0.1, 400)
+    assert eps["all"] == pytest.approx(epsilon(event, 1e-4).eps, rel=1e-9)
+    for wrong in (["--seen", "all"], ["--best-of", "0"], ["--best-of", "2", "--seen", "some"]):
+        assert main(["account", *words.split(), *wrong]) == 2
+        told = capsys.readouterr().err
+        assert "has to be" in told or "needs" in told

@@ -14,13 +14,15 @@ __all__ = ["run_question"]
 # Options that are words; all others are numbers, or flags without a value.
 TEXTS = (
     "adjacency", "clip_mode", "clip_what", "compressor", "find", "method", "noise", "sampler",
-    "sampling",
+    "sampling", "seen",
 )  # fmt: skip
 HELP = {
     "account": """\
 usage: jaxfl account KIND --sigma S (--delta D | --eps E) [--NUMBER VALUE ...] [--json]
 
 What the noise proves: eps at delta, or delta at eps; beside it what the paper's formula claims.
+--best-of K: also what choosing the best of K runs proves, all of them seen; with --seen winner only
+the best of a random number of runs, K on average.
 
   jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \\
         --sigma 0.01 --delta 1e-3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jaxfl.errors import InputError
 from jaxfl.privacy import formulas
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.events import AnyEvent, Event, Increments, LocalSteps, Mean, Phases, Sampling
@@ -103,10 +104,19 @@ def _gao_claim(
     return formulas.gao(clip, samples, b, rounds, delta, eps=eps, sigma=sigma)
 
 
+_PHASE = '{"n": ..., "R": ..., "K": ..., "sigma": ...}'
+
+
 def _localized(
     phases: Sequence[dict[str, Any]], clip: float, sampling: str = "poisson", sigma: float = 1.0
 ) -> AnyEvent:
     """Phases {n, R, K, sigma} over disjoint parts of a silo's data; sigma scales them all."""
+    if not isinstance(phases, list | tuple) or not phases:
+        raise InputError(f"phases = {phases!r} has to be a list of objects {_PHASE}.")
+    for p in phases:
+        numbers = [p.get(name) for name in ("n", "R", "K", "sigma")] if isinstance(p, dict) else []
+        if not numbers or not all(isinstance(v, int | float) for v in numbers):
+            raise InputError(f"The phase {p!r} has to be an object {_PHASE}, all of them numbers.")
     return Phases(
         tuple(
             _phase(p["n"], p["R"], clip, p["K"], sampling, sigma=sigma * p["sigma"]) for p in phases

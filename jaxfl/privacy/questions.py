@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxfl.errors import InputError
-from jaxfl.privacy import accountants, calibration
+from jaxfl.privacy import accountants, calibration, selection
 from jaxfl.privacy.calculators import CALCULATORS
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.events import Event
@@ -28,13 +28,26 @@ __all__ = ["account", "calibrate"]
 _ASKED = ("eps", "delta", "sigma", "rho")
 
 
-def account(kind: str, *, method: str | None = None, **params: Any) -> dict[str, Any]:
+def account(
+    kind: str,
+    *,
+    method: str | None = None,
+    best_of: int | None = None,
+    seen: str | None = None,
+    **params: Any,
+) -> dict[str, Any]:
     """What the noise ``sigma`` proves, eps at ``delta`` or delta at ``eps``; and the paper's claim.
 
-    ``params`` are the kind's own, under their names or the papers' letters.  Kinds without an event
-    (conversions, audits, counterexamples) answer their one question.
+    ``best_of`` adds what choosing the best of so many runs proves, where they are all ``seen``
+    (the default) or only the ``winner`` is.  ``params`` are the kind's own, under their names or
+    the papers' letters.  Kinds without an event (conversions, audits, counterexamples) answer their
+    one question.
     """
     key = kind.replace("-", "_").lower()
+    if seen is not None and best_of is None:
+        raise InputError(f"seen = {seen!r} needs best_of, the number of runs that are compared.")
+    if best_of is not None and (key in CALCULATORS or params.get("delta") is None):
+        raise InputError(f"best_of = {best_of!r} needs a kind with noise, and delta.")
     if key in CALCULATORS:
         function, letters = CALCULATORS[key]
         return {"kind": key, **_call(key, function, _named(key, function, letters, params))}
@@ -51,6 +64,10 @@ def account(kind: str, *, method: str | None = None, **params: Any) -> dict[str,
         return {**out, **answer._asdict()}
     answer = accountants.epsilon(event, delta, method)
     out |= answer._asdict()
+    if best_of is not None:
+        asked_of: Any = seen or "all"
+        best = selection.best_of(event, best_of, delta, seen=asked_of, method=method)
+        out |= {"best_of": best.runs, "seen": best.seen, "eps_of_best": best.eps}
     claim = _claim(known, numbers, delta=delta, sigma=sigma) if sigma else None
     if claim is not None:
         at = accountants.delta(event, claim.eps, method).delta if claim.eps < math.inf else 0.0
