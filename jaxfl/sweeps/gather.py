@@ -16,6 +16,7 @@ from jaxfl.record import totals
 from jaxfl.schedules import Schedule
 from jaxfl.sweeps.grid import Cell, Grid, Study
 from jaxfl.sweeps.plan import Chunk, Program
+from jaxfl.sweeps.selection import TUNED
 from jaxfl.sweeps.store import Arrays
 from jaxfl.types import Algorithm, Info
 
@@ -36,6 +37,8 @@ LABELS = {
     "delta": ("1", "delta of both eps"),
     "delta_at_claimed": ("1", "delta proven at the claimed eps"),
     "flag": ("1", "whether the proven eps exceeds the claimed one"),
+    "tried": ("1", "runs among which a step size is chosen: steps and shifts times seeds"),
+    "eps_of_choice": ("1", "eps that an accountant proves where all these runs are shown"),
     "noisy": ("1", "whether the algorithm adds noise; without, nothing is private"),
 }
 
@@ -111,7 +114,7 @@ def dataset(
     for study in grid.studies:
         for cell in study.cells:
             where = _where(study, cell)
-            for name, number in _facts(study.algorithm, cell).items():
+            for name, number in _facts(study.algorithm, cell, _tried(grid, cell)).items():
                 variable(name, names, cells, np.nan)[where] = number
     for i, axis in enumerate(grid.numbers):
         applies = np.array([study.cells[0].place[i] is not None for study in grid.studies])
@@ -158,8 +161,18 @@ def _series(
         yield "messages" if name == "clients" else name, np.asarray(row)
 
 
-def _facts(algorithm: Algorithm, cell: Cell) -> dict[str, float]:
-    """Numbers that were used, and what they prove."""
+def _tried(grid: Grid, cell: Cell) -> int:
+    """Runs among which a step size is chosen by the usual selection, seeds included."""
+    tuned = [
+        len(axis.values)
+        for axis, i in zip(grid.numbers, cell.place, strict=True)
+        if axis.name in TUNED and i is not None
+    ]
+    return math.prod(tuned) * len(grid.seeds)
+
+
+def _facts(algorithm: Algorithm, cell: Cell, tried: int) -> dict[str, float]:
+    """Numbers that were used, and what they prove, alone and with all runs that were tried."""
     from jaxfl import privacy
 
     out = {
@@ -183,6 +196,7 @@ def _facts(algorithm: Algorithm, cell: Cell) -> dict[str, float]:
         "delta_at_claimed": report.delta_at_claimed,
     }
     out |= {name: float(number) for name, number in given.items() if number is not None}
+    out |= {"tried": float(tried), "eps_of_choice": _choice(event, tried, report.delta)}
     return {**out, "flag": float(report.flag)}
 
 
@@ -192,6 +206,15 @@ def _report(event: Any, claim: Any, delta: float) -> Any:
     from jaxfl import privacy
 
     return privacy.report(event, claim, delta)
+
+
+@functools.lru_cache(maxsize=4096)
+def _choice(event: Any, runs: int, delta: float) -> float:
+    """The eps of showing all the runs that a choice was made among."""
+    from jaxfl import privacy
+
+    eps: float = privacy.best_of(event, runs, delta).eps
+    return eps
 
 
 def _compact(name: str, values: Any) -> Any:

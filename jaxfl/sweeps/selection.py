@@ -13,6 +13,7 @@ from jaxfl import results
 from jaxfl.errors import InputError
 from jaxfl.hyper import closest
 from jaxfl.sweeps.cells import Array, applying, axes, final, metrics, over_seeds
+from jaxfl.sweeps.words import number
 
 if TYPE_CHECKING:
     import xarray
@@ -229,7 +230,11 @@ def _note(ds: xarray.Dataset, rule: Criterion, over: tuple[str, ...], most: int)
         return ""
     seeds = ds.sizes["seed"]
     runs = f" ({most * seeds} runs)" if seeds > 1 else ""
-    where = "chosen on test data" if rule.on_test_data else "chosen on the private data"
+    where = "chosen on the private data"
+    if rule.on_test_data:
+        where = "chosen on test data"
+    elif rule.metric.startswith("validation_"):
+        where = "chosen on validation data"
     note = (
         f"{' and '.join(over)} {where}: each time the best of {most} settings{runs} by the "
         f"{rule.words}"
@@ -238,4 +243,18 @@ def _note(ds: xarray.Dataset, rule: Criterion, over: tuple[str, ...], most: int)
         note += ", so far"
     if bool(ds["noisy"].any()):
         note += "; each proven eps holds for one run, and does not pay for this choice"
+        note += _price(ds, most * seeds)
     return note + "."
+
+
+def _price(ds: xarray.Dataset, runs: int) -> str:
+    """What showing all the runs proves, where the sweep has accounted for just these."""
+    if "eps_of_choice" not in ds:
+        return ""
+    known = (ds["tried"] == runs) & np.isfinite(ds["eps_of_choice"])
+    eps = ds["eps_of_choice"].values[known.values]
+    if not eps.size:
+        return ""
+    low, high = number(eps.min(), 3), number(eps.max(), 3)
+    span = low if low == high else f"{low} to {high}"
+    return f": all {runs} runs together prove eps = {span}"
