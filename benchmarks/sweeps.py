@@ -65,7 +65,7 @@ class Program:
         self.program = programs(grid)[0]
         here = [jax.local_devices()[0]]
         (self.run,), (chunk, *_) = fit(
-            grid, [self.program], (), 0, True, here, budget(None, here), None
+            grid, [self.program], (), 0, True, here, budget(None, here), lambda line: None, None
         )
         keys = [jax.random.key(seed) for seed in range(seeds)]
         self.keys, self.hp = engine.inputs(self.program, chunk, self.run, keys, True)

@@ -64,28 +64,23 @@ def _compute(
     spans: Spans, setup: Setup, folder: Path, session: Session, interrupts: Interrupts
 ) -> xarray.Dataset | None:
     from jaxfl.sweeps import sweep
+    from jaxfl.sweeps.look import words
 
     bar = Bar(quiet=session.quiet)
 
     def announce(plan: Plan) -> None:
-        for line in plan.programs:
-            bar.say(line)
         bar.say(
             f"{_count(plan.runs, 'run')} in {_count(plan.compilations, 'compilation')} "
             f"({plan.compile_seconds:.1f} s), {_count(plan.chunks, 'chunk')} of at most "
             f"{plan.bytes / 2**20:,.0f} MiB ({plan.available / 2**20:,.0f} are free)"
-            + (f"; {plan.done} chunks are done already" if plan.done else "")
+            + (f"; {plan.done} of the chunks are done already" if plan.done else "")
         )
         if session.plan:
             raise _Planned
 
     def update(now: Progress) -> None:
         interrupts.check()
-        left = f", {_time(now.seconds_left)} left" if now.done else ""
-        words = (
-            f"{now.per_second:,.0f} cell-rounds/s{left}, least loss {now.best:.5g} ({now.where})"
-        )
-        bar.update(now.done, now.total, words, "cell-round")
+        bar.update(now.done, now.total, words(now), "cell-round")
 
     axes, numbers = dict(spans.static), {}
     for name, values in spans.numbers.items():
@@ -110,6 +105,7 @@ def _compute(
                 out=None if session.plan else folder,
                 resume=session.resume is not None,
                 memory=session.memory,
+                say=bar.say,
                 announce=announce,
                 progress=update,
             )
@@ -260,9 +256,3 @@ def _read(folder: Path) -> Spans:
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" + "s" * (number != 1)
-
-
-def _time(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

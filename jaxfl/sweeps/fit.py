@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from jaxfl.sweeps.grid import Grid
 from jaxfl.sweeps.placement import placement
 from jaxfl.sweeps.plan import Chunk, Program, chunks
 
-__all__ = ["again", "budget", "cadence", "fit", "predicted"]
+__all__ = ["again", "budget", "cadence", "fit", "line", "predicted"]
 
 RUNS_ON_CPU = 256  # of a chunk: more gain nothing there, and an interrupt loses what a chunk took
 RUNS = 4096
@@ -63,6 +63,15 @@ def cadence(program: Program, chunk: Chunk | None, eval_every: int | None) -> in
     return math.ceil(max(cell.facts.rounds or 1 for cell in cells) / EVALUATIONS)
 
 
+def line(program: Program, grid: Grid) -> str:
+    """A program in words."""
+    cells, seeds = len(program.cells), len(grid.seeds)
+    return (
+        f"{program.algorithm.name} on {program.problem.name}, {cells} cell{'s' * (cells != 1)} x "
+        f"{seeds} seed{'s' * (seeds != 1)}"
+    )
+
+
 def fit(
     grid: Grid,
     made: Sequence[Program],
@@ -71,6 +80,7 @@ def fit(
     paired: bool,
     devices: Sequence[jax.Device],
     available: int,
+    say: Callable[[str], None],
     at_once: int | None,
 ) -> tuple[list[engine.Compiled], list[Chunk]]:
     """Compiled programs and their chunks; refused before anything runs where one run is too large."""
@@ -83,6 +93,7 @@ def fit(
         limit = max(place.parts, min(most, (available - data) // guess))
         every = cadence(program, None, eval_every)
         while True:
+            say(f"compiling {line(program, grid)}")
             shape, mine = chunks(i, program.cells, len(grid.seeds), limit, place.parts)
             found = engine.compiled(program, shape, extra, every, paired, devices)
             if found.bytes <= available:
@@ -110,6 +121,7 @@ def again(
     paired: bool,
     devices: Sequence[jax.Device],
     available: int,
+    say: Callable[[str], None],
     plan: Mapping[str, Any],
 ) -> tuple[list[engine.Compiled], list[Chunk]]:
     """Compiled programs and chunks as an earlier call, or another host, has planned them."""
@@ -119,6 +131,7 @@ def again(
         if tall % parts and wide % parts:  # planned for other devices
             wide = -(-wide // parts) * parts
         every = cadence(program, None, eval_every)
+        say(f"compiling {line(program, grid)}")
         found = engine.compiled(program, (tall, wide), extra, every, paired, devices)
         if found.bytes > available:
             raise InputError(

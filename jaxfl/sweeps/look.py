@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxfl.progress import Bar
 from jaxfl.sweeps.plan import Chunk, Program
 
-__all__ = ["Look", "Plan", "Progress"]
+__all__ = ["Look", "Plan", "Progress", "watching", "words"]
 
 SECONDS = 0.2  # between looks at the loss, each of which waits for the device
 
@@ -38,6 +40,24 @@ class Progress(NamedTuple):
     seconds_left: float
     best: float  # least training loss so far
     where: str  # and the run that has it
+
+
+def words(now: Progress) -> str:
+    """The rate, the time left, and the best run so far."""
+    left = f", {_time(now.seconds_left)} left" if now.done else ""
+    return f"{now.per_second:,.0f} cell-rounds/s{left}, least loss {now.best:.5g} ({now.where})"
+
+
+@contextlib.contextmanager
+def watching(
+    progress: bool | Callable[[Progress], None] | None,
+) -> Iterator[Callable[[Progress], None] | None]:
+    """Where progress goes: to the caller's function, with True to a bar, otherwise nowhere."""
+    if callable(progress) or not progress:
+        yield progress if callable(progress) else None
+        return
+    with Bar() as bar:
+        yield lambda now: bar.update(now.done, now.total, words(now), "cell-round")
 
 
 class Look:
@@ -90,3 +110,9 @@ class Look:
         rate = done / max(time.perf_counter() - self.began, 1e-9)
         left = (self.total - done) / max(rate, 1e-9)
         self.tell(Progress(done, self.total, rate, left, self.best, self.where))
+
+
+def _time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -17,11 +17,11 @@ from jaxfl.record import settings
 from jaxfl.results import check_name, save
 from jaxfl.sweeps import engine
 from jaxfl.sweeps.compute import compute
-from jaxfl.sweeps.fit import again, budget, cadence, fit, predicted
+from jaxfl.sweeps.fit import again, budget, cadence, fit, line, predicted
 from jaxfl.sweeps.gather import LABELS, dataset
 from jaxfl.sweeps.grid import Build, Grid, Problems, lay_out, seeds_of
 from jaxfl.sweeps.identity import about, same
-from jaxfl.sweeps.look import Look, Plan, Progress
+from jaxfl.sweeps.look import Look, Plan, Progress, watching
 from jaxfl.sweeps.placement import placement
 from jaxfl.sweeps.plan import Program, programs
 from jaxfl.sweeps.store import Store
@@ -51,8 +51,9 @@ def sweep(
     memory: int | None = None,
     runs_at_once: int | None = None,
     devices: Sequence[jax.Device] | None = None,
+    say: Callable[[str], None] | None = None,
     announce: Callable[[Plan], None] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: bool | Callable[[Progress], None] | None = None,
 ) -> xarray.Dataset:
     """Every run of a grid, as one labelled dataset.
 
@@ -65,13 +66,19 @@ def sweep(
 
     Seed s is the run that :func:`simulate` makes with ``fold_in(key, s)``, or without ``key`` with
     ``jax.random.key(s)``: all cells of a seed share their draws, so that they differ by what was
-    asked about and not by luck.  ``paired=False`` gives every cell draws of its own.
+    asked about and not by luck.  ``paired=False`` gives every cell draws of its own.  What is drawn
+    and counted never depends on other cells, chunks or devices, and the rest to rounding only.
 
     The grid is run in chunks that fit in ``memory`` bytes (default: most of what is free on
-    ``devices``, by default all local ones).  ``out`` is a folder in which every finished chunk is
-    kept and ``result.nc`` written; with ``resume`` what is in it is not computed again.  On several
-    hosts (`jax.distributed`) each takes its share of the chunks, in one folder that all can reach.
-    A run that diverges is frozen, marked by ``diverged_at``, and touches no other.
+    ``devices``, by default all local ones, which share the runs; a problem whose clients are split
+    over devices stays so).  ``out`` is a folder in which every finished chunk is kept and
+    ``result.nc`` written; with ``resume`` what is in it is not computed again, and the whole is bit
+    for bit what it would have been.  On several hosts (`jax.distributed`) each takes its share of
+    the chunks, in one folder that all can reach.  A run that diverges is frozen, marked by
+    ``diverged_at``, and touches no other.
+
+    ``say`` gets a line before anything is compiled and before each compilation, ``announce`` the
+    :class:`Plan` before the first chunk, ``progress`` what is done; True draws a bar of it.
     """
     began = time.perf_counter()
     rounds = None if rounds is None else whole("rounds", rounds, 1)
@@ -100,7 +107,9 @@ def sweep(
             "The problem's clients are split over devices already: leave out devices=."
         )
     told = about(laid, made, keys, extra, eval_every, paired, noise)
-    how = (laid, made, extra, eval_every, paired, chosen, available)
+    say = say or (lambda line: None)
+    say(f"{laid.runs:,} runs, {len(made)} to compile" if len(made) > 1 else f"{laid.runs:,} runs")
+    how = (laid, made, extra, eval_every, paired, chosen, available, say)
     if held is None and leader:
         compiled, todo = fit(*how, at_once)
         plan = {"shapes": [c.shape for c in compiled], "chunks": [chunk[:] for chunk in todo]}
@@ -116,17 +125,18 @@ def sweep(
     if announce is not None:
         announce(_plan(laid, made, compiled, there, available))
     mine = [i for i in range(len(todo)) if not there[i] and i % hosts == jax.process_index()]
-    look = Look(made, [todo[i] for i in mine], laid.seeds, progress)
-    placed: tuple[int, Any] = (-1, None)
-    for i in mine:
-        chunk = todo[i]
-        program, run = made[chunk.program], compiled[chunk.program]
-        if placed[0] != chunk.program:
-            placed = chunk.program, engine.placed_problem(program, run)
-        given = engine.inputs(program, chunk, run, keys, paired)
-        every = cadence(program, chunk, eval_every)
-        store.write(i, chunk, compute(program, chunk, run, given, placed[1], every, look))
-        look.finished(chunk)
+    with watching(progress) as tell:
+        look = Look(made, [todo[i] for i in mine], laid.seeds, tell)
+        placed: tuple[int, Any] = (-1, None)
+        for i in mine:
+            chunk = todo[i]
+            program, run = made[chunk.program], compiled[chunk.program]
+            if placed[0] != chunk.program:
+                placed = chunk.program, engine.placed_problem(program, run)
+            given = engine.inputs(program, chunk, run, keys, paired)
+            every = cadence(program, chunk, eval_every)
+            store.write(i, chunk, compute(program, chunk, run, given, placed[1], every, look))
+            look.finished(chunk)
     _meet("computed", hosts)
     found = [(chunk, store.read(i, chunk)) for i, chunk in enumerate(todo)]
     ds = dataset(
@@ -188,8 +198,7 @@ def _plan(
     available: int,
 ) -> Plan:
     lines = tuple(
-        f"{p.algorithm.name} on {p.problem.name}: {len(p.cells)} cells x {len(grid.seeds)} seeds, "
-        f"{c.shape[0] * c.shape[1]} runs at once in {c.bytes / 2**20:,.0f} MiB"
+        f"{line(p, grid)}: {c.shape[0] * c.shape[1]} runs at once in {c.bytes / 2**20:,.0f} MiB"
         for p, c in zip(made, compiled, strict=True)
     )
     return Plan(
