@@ -59,7 +59,7 @@ def quick(
 ) -> xarray.Dataset:
     """A sweep with every round evaluated; what is no option is a number."""
     own = ("problem", "key", "seeds", "noise", "paired", "memory", "runs_at_once", "devices", "out",
-           "resume", "announce", "progress")  # fmt: skip
+           "resume", "say", "announce", "progress")  # fmt: skip
     numbers = {name: options.pop(name) for name in list(options) if name not in own}
     options = {"problem": common(), "key": jax.random.key(0), "seeds": 2, **options}
     problem, key = options.pop("problem"), options.pop("key")
@@ -123,7 +123,7 @@ def test_a_sweep_is_its_runs(row: Row) -> None:
         used = {name: float(ds[f"used_{name}"].sel(lr=step)[0]) for name in run.values}
         assert used == {name: float(value) for name, value in run.values.items()}
     last = ds["direction"].isel(algorithm=0, round=-1).values
-    assert len(np.unique(last)) == 4
+    assert len(np.unique(last)) == (2 if row.name == "fedgd" else 4)  # it draws nothing
     assert (ds["complete"] == 1).all()
     assert (ds["last_round"] == 12).all()
     assert ds["diverged_at"].isnull().all()
@@ -375,8 +375,9 @@ def test_axes_that_do_not_apply() -> None:
 WILD = {"clip": 1e30, "batch": 4}
 
 
-def test_a_diverged_cell_is_frozen_alone() -> None:
+def test_a_diverged_cell_is_frozen_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no numbers from where it was seen to be lost; its neighbours keep every bit."""
+    monkeypatch.setattr(look, "SECONDS", 0.0)
     calm = quick("fedsgd", {"lr": [0.1, 0.2, 0.3]}, 10, **WILD).isel(algorithm=0)
     wild = quick("fedsgd", {"lr": [0.1, 1e38, 0.3]}, 10, **WILD).isel(algorithm=0)
     at = wild["diverged_at"].sel(lr=1e38)

@@ -94,9 +94,9 @@ def test_a_folder_holds_the_sweep(whole: tuple[Path, xarray.Dataset]) -> None:
 
 
 def kill_and_resume(folder: Path, instants: list[float], from_manifest: bool) -> int:
-    """SIGKILL at each instant; says how many chunks of finished ones were lost, which is none."""
+    """SIGKILL at each instant, until the sweep is whole: how many processes it has hit."""
     kept: dict[str, int] = {}
-    redone = 0
+    hit = 0
     for instant in instants:
         resume = (folder / "sweep.json").exists()
         process = start(f"job(Path({str(folder)!r}), resume={resume})")
@@ -110,15 +110,15 @@ def kill_and_resume(folder: Path, instants: list[float], from_manifest: bool) ->
             while set(written(folder)) == have and process.poll() is None:
                 time.sleep(0.005)
         time.sleep(instant)
+        hit += process.poll() is None
         process.send_signal(signal.SIGKILL)
         process.communicate()
         now = written(folder)
-        redone += sum(now[name] != when for name, when in kept.items())
-        assert kept.keys() <= now.keys()
+        assert kept.items() <= now.items()  # nothing is lost, and nothing written again
         kept = now
         if (folder / "result.nc").exists():
             break
-    return redone
+    return hit
 
 
 @pytest.mark.parametrize(
@@ -132,28 +132,26 @@ def test_killed_sweeps_resume_exactly(
     killed = 0
     while killed < count:
         folder = tmp_path / f"sweep-{killed}"
-        instants = [draw.uniform(0.0, 0.25) for _ in range(min(3, count - killed))]
-        assert kill_and_resume(folder, instants, True) == 0
-        killed += len(instants)
+        killed += kill_and_resume(folder, [draw.uniform(0.0, 0.25) for _ in range(3)], True)
         before = written(folder)
         plans: list[Plan] = []
         ds = job(folder, resume=True, announce=plans.append)
         xarray.testing.assert_equal(ds, whole[1])
         xarray.testing.assert_equal(jaxfl.load(folder / "result.nc"), whole[1])
-        assert plans[0].done == len(before)
+        assert plans[0].done == len(before)  # so that one chunk, at most, had been begun
         assert before.items() <= written(folder).items()
         assert len(written(folder)) == CHUNKS
-    assert count < 20 or killed == 20
 
 
 @pytest.mark.slow
 def test_killed_at_any_instant(whole: tuple[Path, xarray.Dataset], tmp_path: Path) -> None:
     """Also while it imports, compiles, writes the manifest or the result."""
     draw = random.Random(8)
-    folder = tmp_path / "sweep"
-    kill_and_resume(folder, [draw.uniform(0.0, 6.0) for _ in range(10)], False)
-    ds = job(folder, resume=(folder / "sweep.json").exists())
-    xarray.testing.assert_equal(ds, whole[1])
+    for name in "abcd":
+        folder = tmp_path / name
+        kill_and_resume(folder, [draw.uniform(0.3, 4.0) for _ in range(3)], False)
+        ds = job(folder, resume=(folder / "sweep.json").exists())
+        xarray.testing.assert_equal(ds, whole[1])
 
 
 # --- interrupted, damaged, without room ----------------------------------------------------------
