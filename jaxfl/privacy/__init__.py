@@ -45,6 +45,7 @@ from jaxfl.privacy.events import (
 from jaxfl.privacy.kinds import KINDS
 from jaxfl.privacy.questions import account, calibrate
 from jaxfl.privacy.reports import Report, report, spent
+from jaxfl.privacy.selection import Selected, best_of, selection_note
 
 __all__ = [
     "KINDS",
@@ -62,12 +63,14 @@ __all__ = [
     "Phases",
     "Report",
     "Sampling",
+    "Selected",
     "Sequence",
     "account",
     "accountants",
     "audit_bounds",
     "batch_clipped",
     "batch_for",
+    "best_of",
     "calibrate",
     "calibration",
     "canary",
@@ -82,6 +85,7 @@ __all__ = [
     "rounds_for",
     "saga",
     "scaled",
+    "selection_note",
     "sigma_for",
     "sigma_grid",
     "spent",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jaxfl.errors import InputError
 from jaxfl.privacy import formulas
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.events import AnyEvent, Event, Increments, LocalSteps, Mean, Phases, Sampling
@@ -107,6 +108,16 @@ def _localized(
     phases: Sequence[dict[str, Any]], clip: float, sampling: str = "poisson", sigma: float = 1.0
 ) -> AnyEvent:
     """Phases {n, R, K, sigma} over disjoint parts of a silo's data; sigma scales them all."""
+    whole = isinstance(phases, list | tuple) and len(phases) > 0
+    for p in phases if whole else [phases]:
+        if not (whole and isinstance(p, dict) and {"n", "R", "K", "sigma"} == set(p)):
+            raise InputError(
+                f"phases = {phases!r} has to be a list of phases such as "
+                '[{"n": 100, "R": 10, "K": 10, "sigma": 1.0}].'
+            )
+        for name, value in p.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InputError(f"phases: {name} = {value!r} has to be a number.")
     return Phases(
         tuple(
             _phase(p["n"], p["R"], clip, p["K"], sampling, sigma=sigma * p["sigma"]) for p in phases

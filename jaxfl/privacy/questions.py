@@ -22,24 +22,34 @@ from jaxfl.privacy.events import Event
 from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.privacy.kinds import kind as kind_of
 from jaxfl.privacy.kinds_base import Kind
+from jaxfl.privacy.selection import best_of
 
 __all__ = ["account", "calibrate"]
 
 _ASKED = ("eps", "delta", "sigma", "rho")
 
 
-def account(kind: str, *, method: str | None = None, **params: Any) -> dict[str, Any]:
+def account(
+    kind: str, *, method: str | None = None, seen: str | None = None, **params: Any
+) -> dict[str, Any]:
     """What the noise ``sigma`` proves, eps at ``delta`` or delta at ``eps``; and the paper's claim.
 
-    ``params`` are the kind's own, under their names or the papers' letters.  Kinds without an event
-    (conversions, audits, counterexamples) answer their one question.
+    ``params`` are the kind's own, under their names or the papers' letters.  With ``runs`` also
+    what the best of so many runs proves (:func:`jaxfl.privacy.best_of`; ``seen="winner"`` where
+    the others stay secret).  Kinds without an event (conversions, audits, counterexamples) answer
+    their one question.
     """
     key = kind.replace("-", "_").lower()
     if key in CALCULATORS:
         function, letters = CALCULATORS[key]
         return {"kind": key, **_call(key, function, _named(key, function, letters, params))}
+    runs = params.pop("runs", None)
     known, numbers, asked = _split(kind, params)
     sigma, delta, eps = asked.get("sigma"), asked.get("delta"), asked.get("eps")
+    if runs is None and seen is not None:
+        raise InputError(f"seen = {seen!r} needs runs, the number of runs to choose from: give it.")
+    if runs is not None and delta is None:
+        raise InputError(f"runs = {runs!r} needs delta, at which the choice is accounted: give it.")
     if sigma is None and kind_of(kind).name not in ("isrl_localized", "noise_multiplier"):
         raise InputError("sigma = None: give the noise to account for, or ask to calibrate it.")
     event = _call(known.name, known.event, {**numbers, "sigma": 1.0 if sigma is None else sigma})
@@ -51,6 +61,10 @@ def account(kind: str, *, method: str | None = None, **params: Any) -> dict[str,
         return {**out, **answer._asdict()}
     answer = accountants.epsilon(event, delta, method)
     out |= answer._asdict()
+    if runs is not None:
+        best = best_of(event, runs, delta, seen=seen or "all", method=method)  # type: ignore[arg-type]
+        out |= {f"{name}_of_selection": value for name, value in best._asdict().items()}
+        del out["delta_of_selection"]
     claim = _claim(known, numbers, delta=delta, sigma=sigma) if sigma else None
     if claim is not None:
         at = accountants.delta(event, claim.eps, method).delta if claim.eps < math.inf else 0.0
