@@ -225,11 +225,13 @@ def _totals(run: Run, counts: Mapping[str, int]) -> dict[str, float]:
 
 
 def _eps_spent(run: Run) -> Array:
-    """eps at evaluated rounds that its growth like a square root makes about equally different."""
+    """eps at all evaluated rounds, or some that its growth like a root makes equally different."""
     rounds = np.asarray(run.log.rounds)
     last = len(rounds) - 1
     share = np.linspace(0, 1, ACCOUNTED) ** 2
-    some = np.unique(np.rint(last * share).astype(int))
+    some = np.arange(last + 1)
+    if last >= ACCOUNTED:
+        some = np.unique(np.rint(last * share).astype(int))
     eps = run.spent(rounds[some])
     return np.asarray(eps[np.searchsorted(some, np.arange(last + 1))], np.float64)
 

@@ -134,14 +134,12 @@ def test_what_is_proven_is_the_event_of_the_bound() -> None:
 
 
 def largest_by_hand(problem: jaxfl.Problem, x: Any) -> float:
-    norms = [
-        np.linalg.norm(
-            jax.grad(problem.model.loss)(x, jax.tree.map(lambda a: a[i, j], problem.train))
-        )  # noqa: B023, E501
+    gradient, (a, y) = jax.grad(problem.model.loss), problem.train
+    return max(
+        float(np.linalg.norm(gradient(x, (a[i, j], y[i, j]))))
         for i in range(problem.n)
         for j in range(int(problem.count[i]))
-    ]
-    return float(max(norms))
+    )
 
 
 def test_a_bound_that_does_not_hold_raises_the_flag() -> None:

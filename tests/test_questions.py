@@ -5,7 +5,11 @@ import json
 import pytest
 
 from jaxfl.cli import main
-from jaxfl.privacy import Event, Mean, Sampling, epsilon
+
+SOTERIA = (
+    "soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 --sigma 0.01 --delta 1e-3"
+)
+PHASES = "isrl_localized --clip 1 --eps 1 --delta 1e-5 --phases"
 
 
 def ask(capsys: pytest.CaptureFixture[str], line: str) -> dict:
@@ -41,6 +45,31 @@ def test_account_flags_a_claim_that_does_not_hold(capsys: pytest.CaptureFixture[
     assert "claimed_eps" in text
 
 
+def test_phases_are_read(capsys: pytest.CaptureFixture[str]) -> None:
+    phases = '[{"n":1000,"R":10,"K":10,"sigma":1},{"n":100,"R":10,"K":10,"sigma":1}]'
+    found = ask(capsys, f"calibrate {PHASES} {phases}")
+    alone = ask(
+        capsys,
+        "calibrate dp_sgd --samples 100 --rounds 10 --batch 10 --clip 1 --eps 1 --delta 1e-5",
+    )
+    assert found["sigma"] == pytest.approx(alone["sigma"], rel=1e-3)  # the smaller phase decides
+
+
+def test_the_price_of_a_choice_is_added_to_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    alone = ask(capsys, f"account {SOTERIA}")
+    every = ask(capsys, f"account {SOTERIA} --runs 12")
+    winner = ask(capsys, f"account {SOTERIA} --runs 12 --seen winner")
+    for found in (every, winner):
+        assert {name: found[name] for name in alone} == alone
+        assert found["runs_of_selection"] == 12
+    longer = ask(capsys, f"account {SOTERIA.replace('--rounds 100', '--rounds 1200')}")
+    assert every["eps_of_selection"] == longer["eps"]
+    assert alone["eps"] < winner["eps_of_selection"] < every["eps_of_selection"]
+    assert winner["seen_of_selection"] == "winner"
+    assert main(["account", "--help"]) == 0
+    assert "--seen all|winner" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -53,6 +82,23 @@ def test_account_flags_a_claim_that_does_not_hold(capsys: pytest.CaptureFixture[
         ("calibrate cdp_gd --samples 10 --rounds 3 --clip 1 --eps 0 --delta 1e-3", "eps"),
         ("calibrate cdp_gd --samples 10 --rounds 3 --clip 1 --delta 1e-3", "eps"),
         ("calibrate cdp_sgd --samples 10 --batch 11 --rounds 3 --clip 1 --eps 1 --delta .1", "11"),
+        (f"account {SOTERIA} --runs 0", "runs = 0"),
+        (f"account {SOTERIA} --runs 1.5", "runs = 1.5"),
+        (f"account {SOTERIA} --runs", "runs = True"),
+        (f"account {SOTERIA} --runs [3]", "--runs [3]"),
+        (f"account {SOTERIA} --seen winner", "seen = 'winner' needs runs"),
+        (f"account {SOTERIA} --runs 3 --seen some", "'some'"),
+        ("account cdp_gd --samples 9 --rounds 3 --clip 1 --sigma 1 --eps 1 --runs 3", "delta"),
+        (f"calibrate {PHASES} 3", "phases = 3 has to be a list"),
+        (f"calibrate {PHASES} abc", "phases = 'abc' has to be a list"),
+        (f"calibrate {PHASES} []", "phases = [] has to be a list"),
+        (f"calibrate {PHASES} [3]", "phases = [3] has to be a list"),
+        (f'calibrate {PHASES} {{"n":9,"R":1,"K":1,"sigma":1}}', "has to be a list"),
+        (f'calibrate {PHASES} [{{"n":9,"R":1,"K":1}}]', '"sigma": 1.0'),
+        (f'calibrate {PHASES} [{{"n":9,"R":1,"K":1,"sigma":1,"x":1}}]', "'x'"),
+        (f'calibrate {PHASES} [{{"n":"x","R":1,"K":1,"sigma":1}}]', "n = 'x'"),
+        (f'calibrate {PHASES} [{{"n":9,"R":1,"K":true,"sigma":1}}]', "K = True"),
+        (f'calibrate {PHASES} [{{"n":9,"R":1,"K":10,"sigma":1}}]', "batch = 10"),
         ("audit ldp_sdg --rounds 3", "ldp_sgd"),
         ("audit ldp_gd --rounds 3 --runs 3", "runs = 3"),
         ("audit ldp_gd --rounds 3 --runs x", "--runs x"),
@@ -90,42 +136,3 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("account", "calibrate", "audit"):
         assert main([command, "--help"]) == 0
         assert "--rounds" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "phases",
-    [
-        '{"n": 1}',
-        "[1]",
-        '[{"n": 5}]',
-        '[{"n": 50, "R": 2, "K": 5, "sigma": "x"}]',
-        "[]",
-        "abc",
-        "[{",
-    ],
-)
-def test_malformed_phases_are_one_sentence(phases: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["isrl_localized", "--phases", phases, "--clip", "1", "--delta", "1e-5"]
-    assert main(["account", *words]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("jaxfl: error: ")
-    assert "phase" in told
-    assert told.count("\n") == 1
-
-
-def test_the_best_of_several_runs_costs_more(capsys: pytest.CaptureFixture[str]) -> None:
-    words = "cdp_sgd --samples 500 --batch 25 --rounds 10 --clip 1 --sigma 0.1 --delta 1e-4 --json"
-    eps = {}
-    for seen in ("all", "winner"):
-        assert main(["account", *words.split(), "--best-of", "40", "--seen", seen]) == 0
-        answer = json.loads(capsys.readouterr().out)
-        assert answer["best_of"] == 40
-        eps[seen] = answer["eps_of_best"]
-        assert eps[seen] > answer["eps"]
-    assert eps["winner"] < eps["all"]
-    event = Event(Sampling("poisson", 500, 25), Mean(1.0), 0.1, 400)
-    assert eps["all"] == pytest.approx(epsilon(event, 1e-4).eps, rel=1e-9)
-    for wrong in (["--seen", "all"], ["--best-of", "0"], ["--best-of", "2", "--seen", "some"]):
-        assert main(["account", *words.split(), *wrong]) == 2
-        told = capsys.readouterr().err
-        assert "has to be" in told or "needs" in told

@@ -92,6 +92,9 @@ def test_privacy_spent_ends_at_what_is_proven(run: jaxfl.Run) -> None:
     assert eps.values[-1] == run.privacy().proven
     assert eps.values.tolist() == spent_by_hand(run)
     assert "upper bound" in eps.attrs["comment"]
+    more = run.extend(24, eval_every=1)
+    assert len(more.rounds) < results.ACCOUNTED
+    assert more.dataset()["eps_spent"].values.tolist() == spent_by_hand(more)
 
 
 def test_privacy_spent_is_never_below_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,13 +16,16 @@ TEXTS = (
     "adjacency", "clip_mode", "clip_what", "compressor", "find", "method", "noise", "sampler",
     "sampling", "seen",
 )  # fmt: skip
+LISTS = ("phases",)
 HELP = {
     "account": """\
 usage: jaxfl account KIND --sigma S (--delta D | --eps E) [--NUMBER VALUE ...] [--json]
+       [--runs K [--seen all|winner]]
 
 What the noise proves: eps at delta, or delta at eps; beside it what the paper's formula claims.
---best-of K: also what choosing the best of K runs proves, all of them seen; with --seen winner only
-the best of a random number of runs, K on average.
+With --runs K also what is proven once the best of K runs was chosen on the private data: everybody
+sees all of them (the default), or --seen winner: a trusted party draws their number (K on average)
+and shows the best alone.
 
   jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \\
         --sigma 0.01 --delta 1e-3
@@ -132,8 +135,10 @@ def _pairs(words: Sequence[str]) -> dict[str, Any]:
         if name in out:
             raise InputError(f"Option --{flag} is given twice, the second time as {value}.")
         out[name] = _value(value)
-        if isinstance(out[name], str) and name not in TEXTS:
+        if isinstance(out[name], str) and name not in (*TEXTS, *LISTS):
             raise InputError(f"--{flag} {value} has to be a number.")
+        if isinstance(out[name], list | dict) and name not in LISTS:
+            raise InputError(f"--{flag} {value} has to be one value, not a list.")
     return out
 
 

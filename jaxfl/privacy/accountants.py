@@ -119,7 +119,9 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
     plain = [part for part in events if isinstance(part, Event) and part.releases > 0]
     for part in plain:
         if math.isinf(getattr(part.sensitivity, "clip", 0.0)):
-            return [_nothing("no bound on a single record (clip='batch', or clip = inf)")]
+            whole = isinstance(part.sensitivity, Mean) and math.isfinite(part.sensitivity.whole)
+            clip = "clip='batch'" if whole else "clip = inf"
+            return [_nothing(f"{clip} bounds no single record's influence")]
         if part.sigma == 0:
             return [_nothing("no noise")]
     eta = sum(part.sampling.overflow(part.releases) for part in plain)

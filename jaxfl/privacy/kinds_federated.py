@@ -104,19 +104,20 @@ def _gao_claim(
     return formulas.gao(clip, samples, b, rounds, delta, eps=eps, sigma=sigma)
 
 
-_PHASE = '{"n": ..., "R": ..., "K": ..., "sigma": ...}'
-
-
 def _localized(
     phases: Sequence[dict[str, Any]], clip: float, sampling: str = "poisson", sigma: float = 1.0
 ) -> AnyEvent:
     """Phases {n, R, K, sigma} over disjoint parts of a silo's data; sigma scales them all."""
-    if not isinstance(phases, list | tuple) or not phases:
-        raise InputError(f"phases = {phases!r} has to be a list of objects {_PHASE}.")
-    for p in phases:
-        numbers = [p.get(name) for name in ("n", "R", "K", "sigma")] if isinstance(p, dict) else []
-        if not numbers or not all(isinstance(v, int | float) for v in numbers):
-            raise InputError(f"The phase {p!r} has to be an object {_PHASE}, all of them numbers.")
+    whole = isinstance(phases, list | tuple) and len(phases) > 0
+    for p in phases if whole else [phases]:
+        if not (whole and isinstance(p, dict) and {"n", "R", "K", "sigma"} == set(p)):
+            raise InputError(
+                f"phases = {phases!r} has to be a list of phases such as "
+                '[{"n": 100, "R": 10, "K": 10, "sigma": 1.0}].'
+            )
+        for name, value in p.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InputError(f"phases: {name} = {value!r} has to be a number.")
     return Phases(
         tuple(
             _phase(p["n"], p["R"], clip, p["K"], sampling, sigma=sigma * p["sigma"]) for p in phases

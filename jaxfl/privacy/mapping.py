@@ -71,6 +71,8 @@ instances           instances               theorem_k
 tp npos fp nneg     the same                also ``alpha``
 guesses, correct    the same                m is then ``canaries``
 runs_per_world      runs                    also ``seed``; ``clip_what="batch"``
+-                   runs, seen              of every other kind: the best of so many runs was chosen
+                                            (``seen``: all, or winner if the others stay secret)
 ==================  ======================  ==============================================
 """
 

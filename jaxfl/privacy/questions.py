@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxfl.errors import InputError
-from jaxfl.privacy import accountants, calibration, selection
+from jaxfl.privacy import accountants, calibration
 from jaxfl.privacy.calculators import CALCULATORS
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.events import Event
 from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.privacy.kinds import kind as kind_of
 from jaxfl.privacy.kinds_base import Kind
+from jaxfl.privacy.selection import best_of
 
 __all__ = ["account", "calibrate"]
 
@@ -29,30 +30,26 @@ _ASKED = ("eps", "delta", "sigma", "rho")
 
 
 def account(
-    kind: str,
-    *,
-    method: str | None = None,
-    best_of: int | None = None,
-    seen: str | None = None,
-    **params: Any,
+    kind: str, *, method: str | None = None, seen: str | None = None, **params: Any
 ) -> dict[str, Any]:
     """What the noise ``sigma`` proves, eps at ``delta`` or delta at ``eps``; and the paper's claim.
 
-    ``best_of`` adds what choosing the best of so many runs proves, where they are all ``seen``
-    (the default) or only the ``winner`` is.  ``params`` are the kind's own, under their names or
-    the papers' letters.  Kinds without an event (conversions, audits, counterexamples) answer their
-    one question.
+    ``params`` are the kind's own, under their names or the papers' letters.  With ``runs`` also
+    what the best of so many runs proves (:func:`jaxfl.privacy.best_of`; ``seen="winner"`` where
+    the others stay secret).  Kinds without an event (conversions, audits, counterexamples) answer
+    their one question.
     """
     key = kind.replace("-", "_").lower()
-    if seen is not None and best_of is None:
-        raise InputError(f"seen = {seen!r} needs best_of, the number of runs that are compared.")
-    if best_of is not None and (key in CALCULATORS or params.get("delta") is None):
-        raise InputError(f"best_of = {best_of!r} needs a kind with noise, and delta.")
     if key in CALCULATORS:
         function, letters = CALCULATORS[key]
         return {"kind": key, **_call(key, function, _named(key, function, letters, params))}
+    runs = params.pop("runs", None)
     known, numbers, asked = _split(kind, params)
     sigma, delta, eps = asked.get("sigma"), asked.get("delta"), asked.get("eps")
+    if runs is None and seen is not None:
+        raise InputError(f"seen = {seen!r} needs runs, the number of runs to choose from: give it.")
+    if runs is not None and delta is None:
+        raise InputError(f"runs = {runs!r} needs delta, at which the choice is accounted: give it.")
     if sigma is None and kind_of(kind).name not in ("isrl_localized", "noise_multiplier"):
         raise InputError("sigma = None: give the noise to account for, or ask to calibrate it.")
     event = _call(known.name, known.event, {**numbers, "sigma": 1.0 if sigma is None else sigma})
@@ -64,10 +61,10 @@ def account(
         return {**out, **answer._asdict()}
     answer = accountants.epsilon(event, delta, method)
     out |= answer._asdict()
-    if best_of is not None:
-        asked_of: Any = seen or "all"
-        best = selection.best_of(event, best_of, delta, seen=asked_of, method=method)
-        out |= {"best_of": best.runs, "seen": best.seen, "eps_of_best": best.eps}
+    if runs is not None:
+        best = best_of(event, runs, delta, seen=seen or "all", method=method)  # type: ignore[arg-type]
+        out |= {f"{name}_of_selection": value for name, value in best._asdict().items()}
+        del out["delta_of_selection"]
     claim = _claim(known, numbers, delta=delta, sigma=sigma) if sigma else None
     if claim is not None:
         at = accountants.delta(event, claim.eps, method).delta if claim.eps < math.inf else 0.0

@@ -1,14 +1,6 @@
-"""What choosing the best of several private runs costs.
+"""What it costs to choose the best of several runs by a score that depends on the private data.
 
-Whoever sees all K runs sees their composition, whatever is chosen later: under the trust model of
-most algorithms here, where each message of a client is seen, this is the price.  A trusted party
-that repeats a run in private and publishes only the best pays less, if the number of repetitions is
-random [J. Liu and K. Talwar, Private selection from private candidates, 2019; N. Papernot and
-T. Steinke, Hyperparameter tuning with Renyi differential privacy, 2022; in terms of privacy curves
-A. Koskela, R. Redberg and Y.-X. Wang, Privacy profiles for private selection, 2024].
-
-Runs are compared by a score.  It has to be something that a run's own output determines, or public
-data do; the exact loss on the private data is neither, and pays extra.
+Choosing looks at all of them: a proof for one run is no proof for the one that was chosen.
 """
 
 from __future__ import annotations
@@ -18,118 +10,136 @@ import math
 from typing import Literal, NamedTuple
 
 from jaxfl.errors import InputError
-from jaxfl.privacy.accountants import delta as delta_of
-from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy import accountants
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
 from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["Selected", "best_of", "selection_note"]
 
-REPEATABLE = ("full", "poisson", "with_replacement", "without_replacement")
-STEPS = 40  # of a bisection whose every point is a valid bound
+STEPS = 30  # of a search whose every point gives a valid bound
+CLOSE = 1e-4  # relative, of its two values
+FAR = 700.0  # e^-e is a number up to here
 
 
 class Selected(NamedTuple):
-    """(eps, delta)-differential privacy of choosing among runs."""
+    """(eps, delta)-differential privacy of the chosen run, how it was proven, and on what terms."""
 
     eps: float
     delta: float
-    runs: int
-    seen: str
     method: str
-    status: str
+    status: str  # E, D or N, as of a Guarantee
+    runs: float
+    seen: str
+    note: str
 
 
 def best_of(
     event: AnyEvent,
-    runs: int,
+    runs: float,
     delta: float,
     *,
     seen: Literal["all", "winner"] = "all",
     method: str | None = None,
 ) -> Selected:
-    """The eps of releasing all of K = ``runs`` runs, or only the best of about that many.
+    """eps of the best of ``runs`` runs, each of which releases at most what ``event`` does.
 
-    ``seen="all"``: the composition of K runs.  ``seen="winner"``: K is drawn from a geometric law
-    with mean ``runs``, so with g = 1/runs its generating function is f(x) = g x / (1 - (1-g) x), and
-    with Q the law of one run and q(y) = Q(score <= y's) the winner's density is Q(y) f'(q(y)), ties
-    being broken at random.  Let Q and Q' be (e, d)-close both ways.  Then
-    1 - q >= (1 - q' - d)_+ / exp(e), and
+    ``seen="all"``: everything that any run releases is seen, as by a server that receives every
+    message; the runs compose.
 
-        f'(q) / f'(q') = ((g + (1-g) (1-q')) / (g + (1-g) (1-q)))^2 <= R^2,
-        R = max_{u in {d, 1}} (g + (1-g) u) / (g + (1-g) exp(-e) (u - d)_+),
+    ``seen="winner"``: a trusted party repeats the run K times and publishes the best alone, K being
+    geometric with mean ``runs`` and unknown to others; each run draws its configuration at random,
+    whatever the data, and its score is part of what it privately releases, or of public data.
+    With ``g = 1/runs`` and ``f(x) = E x^K = g x/(1 - (1-g) x)`` the winner's density at y is
+    ``Q(y) f'(q)``, where ``q = Q(score <= that of y)``, ties broken at random.  Let Q and Q' be
+    (e, d)-close both ways: then ``1 - q >= e^-e (u - d)+`` with ``u = 1 - q'``, so that, by
+    ``f'(x) = g/(1 - (1-g) x)^2``::
 
-    a quotient of linear functions being monotone between u = d and u = 1.  So, as f' <= f'(1) = runs,
+        f'(q)/f'(q') = ((g + (1-g) u)/(g + (1-g) (1-q)))^2 <= R^2,
+        R = max over u of (g + (1-g) u)/(g + (1-g) e^-e (u - d)+),  reached at u = d or u = 1
 
-        delta_winner(eps) <= int f'(q) (Q - exp(eps) R^-2 Q')_+ <= runs delta_Q(eps - 2 ln R),
-
-    that is eps_winner(delta) <= eps_Q(delta / runs) + 2 ln R, for any e with d = delta_Q(e).  As
-    delta falls this tends to three times the eps of one run.
+    and the excess of Q(y) f'(q) over e^a Q'(y) f'(q') is at most ``f'(q) (Q - e^(a - 2 ln R) Q')``
+    with ``f' <= f'(1) = runs``, hence ``delta_winner(a) <= runs delta_Q(a - 2 ln R)``.  The best e
+    makes both values of R equal.  For pure eps this is 3 eps [Liu and Talwar, STOC 2019; Papernot
+    and Steinke, ICLR 2022; in terms of delta(eps) Koskela, Redberg and Wang, 2024].  A number of
+    runs that is fixed, or known, is not covered: take ``"all"``.
     """
     check_delta(delta)
-    if not (runs >= 1 and runs == int(runs)):
-        raise InputError(f"runs = {runs!r} has to be a whole number of at least 1.")
     if seen not in ("all", "winner"):
         raise InputError(f"seen = {seen!r} has to be 'all' or 'winner'.")
-    runs = int(runs)
-    if runs == 1 or isinstance(event, NoClaim):
-        one = epsilon(event, delta, method)
-        return Selected(one.eps, delta, runs, seen, one.method, one.status)
-    if seen == "all":
-        every = epsilon(repeated(event, runs), delta, method)
-        return Selected(
-            every.eps, delta, runs, seen, f"{runs} runs in sequence: {every.method}", every.status
+    number = isinstance(runs, int | float) and not isinstance(runs, bool)
+    if not number or not 1 <= runs < math.inf or (seen == "all" and runs != int(runs)):
+        raise InputError(
+            f"runs = {runs!r} has to be at least 1, and a whole number where all of them are seen."
         )
-    one = epsilon(event, delta / runs, method)
-    eps = one.eps + 2 * _log_ratio(event, 1 / runs, one.eps, method)
-    words = f"the best of {runs} runs on average, their number geometric: {one.method}"
-    return Selected(eps, delta, runs, seen, words, "D" if one.status == "E" else one.status)
-
-
-def repeated(event: AnyEvent, runs: int) -> AnyEvent:
-    """``runs`` runs of the same event, one after the other on the same data."""
-    if isinstance(event, Phases):
-        parts = tuple(repeated(part, runs) for part in event.events)
-        return dataclasses.replace(event, events=parts)
-    if isinstance(event, Sequence):
-        return Sequence(event.events * runs)
-    simple = isinstance(event, Event) and isinstance(event.sensitivity, Mean)
-    if isinstance(event, Event) and simple and event.sampling.scheme in REPEATABLE:
-        return dataclasses.replace(event, releases=event.releases * runs)
-    return Sequence((event,) * runs)
-
-
-def _log_ratio(event: AnyEvent, g: float, most: float, method: str | None) -> float:
-    """The least ln R that a bisection finds; where e is too small d counts, where too large e."""
-    if math.isinf(most):
-        return math.inf
-
-    def pair(e: float) -> tuple[float, float]:
-        d = delta_of(event, e, method).delta
-        at_d = math.log1p((1 / g - 1) * d)
-        at_1 = -math.log(g + (1 - g) * math.exp(-e) * (1 - d))
-        return at_d, at_1
-
-    low, high = 0.0, 2 * most
-    best = max(pair(high))
-    for _ in range(STEPS):
-        e = (low + high) / 2
-        at_d, at_1 = pair(e)
-        best = min(best, max(at_d, at_1))
-        low, high = (e, high) if at_d > at_1 else (low, e)
-        if high - low < 1e-6 * most:
-            break
-    return best
+    if seen == "all":
+        found = accountants.epsilon(_repeated(event, int(runs)), delta, method)
+        note = f"all that is released is seen, {runs:g} times that of one run"
+        return Selected(*found, float(runs), seen, note)
+    one = accountants.epsilon(event, delta / runs, method)
+    note = (
+        f"only the best of K runs is published, K geometric with mean {runs:g}, by a party that is "
+        "trusted with all of them"
+    )
+    if runs == 1 or math.isinf(one.eps):
+        return Selected(*one._replace(delta=delta), float(runs), seen, note)
+    eps = one.eps + 2 * _log_ratio(event, float(runs), method)
+    name = f"private selection, {one.method}"
+    return Selected(eps, delta, name, "N" if one.status == "N" else "D", float(runs), seen, note)
 
 
 def selection_note(event: AnyEvent, runs: int, delta: float) -> str:
-    """One sentence about what choosing among so many runs costs."""
-    every = best_of(event, runs, delta)
-    if math.isinf(every.eps):
-        return f"{runs} runs were compared, and none of them proves any eps."
+    """One sentence about a run that was chosen among ``runs`` of them."""
+    shown = best_of(event, runs, delta)
+    if math.isinf(shown.eps):
+        return f"the best of {runs} runs was chosen, and no eps is proven of any: {shown.method}"
+    if runs == 1:
+        return f"one run, which was not chosen among others, proves eps = {shown.eps:.4g}"
     winner = best_of(event, runs, delta, seen="winner")
     return (
-        f"showing all {runs} runs proves eps = {every.eps:.3g}; a trusted party that shows only the "
-        f"best of a geometric number of runs, {runs} on average, by a score that each run itself "
-        f"releases, proves {winner.eps:.3g}."
+        f"the best of {runs} runs was chosen on the private data: showing all of them proves "
+        f"eps = {shown.eps:.4g}, and publishing only the winner of a random number of runs "
+        f"({runs} on average) would prove eps = {winner.eps:.4g}, at delta = {delta:.3g}"
     )
+
+
+def _repeated(event: AnyEvent, times: int) -> AnyEvent:
+    """The event so many times on the same data."""
+    if isinstance(event, NoClaim):
+        return event
+    if isinstance(event, Phases):
+        parts = tuple(_repeated(part, times) for part in event.events)
+        return dataclasses.replace(event, events=parts)
+    assert isinstance(event, Event | Sequence)
+    if isinstance(event, Sequence) or not _alike(event):
+        return Sequence((event,) * times)
+    return dataclasses.replace(event, releases=event.releases * times)
+
+
+def _alike(event: Event) -> bool:
+    """Whether its rounds do not depend on how many came before, as they do within an epoch."""
+    epochs = event.sampling.scheme in ("shuffled", "single_pass")
+    return isinstance(event.sensitivity, Mean) and not epochs
+
+
+def _log_ratio(event: AnyEvent, runs: float, method: str | None) -> float:
+    """The least ln R over e: one value falls with e and the other rises."""
+    g = 1 / runs
+
+    def values(e: float) -> tuple[float, float]:
+        d = accountants.delta(event, e, method).delta
+        return 1 + (1 - g) * d * runs, 1 / (g + (1 - g) * math.exp(-e) * (1 - d))
+
+    low, high, ends = 0.0, 1.0, runs  # with e -> infinity; f' lies between g and 1/g
+    doubling = True
+    for _ in range(STEPS):
+        e = high if doubling else (low + high) / 2
+        falls, rises = values(e)
+        ends = min(ends, max(falls, rises))
+        if abs(falls - rises) < CLOSE * rises:
+            break
+        if falls <= rises:
+            high, doubling = e, False
+        else:
+            low = e
+            high = min(2 * e, FAR) if doubling else high
+    return math.log(ends)
