@@ -115,10 +115,11 @@ def resolve(
         )
     from jaxfl import privacy
 
-    if not algorithm.per_record:
+    if not algorithm.per_record and "gradient_bound" not in values:
         raise InputError(
             "clip='batch' bounds no record's influence, so no noise can be calibrated for "
-            f"eps = {values['eps']:g}: give noise='paper' for the paper's formula, or sigma."
+            f"eps = {values['eps']:g}: give gradient_bound, noise='paper' for the paper's formula, or "
+            "sigma."
         )
     event = algorithm.event(values, facts._replace(rounds=int(values["rounds"])))
     found = privacy.sigma_for(event, values["eps"], values["delta"])

@@ -133,6 +133,17 @@ def test_what_is_proven_is_the_event_of_the_bound() -> None:
     assert run.privacy().proven == pytest.approx(gdp_eps(share * math.sqrt(7) / 3.0, 1e-3))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_noise_is_calibrated_for_what_the_bound_allows(name: str) -> None:
+    numbers = {"eps": 3.0, "lr": 0.1, "gradient_bound": 20.0, "clip": 1.5, **numbers_of(name)}
+    run = jaxfl.simulate(batch_clipping(name), a_problem(), jax.random.key(0), 7, **numbers)
+    assert run.sources["sigma"].startswith("calibrated")
+    assert 3.0 * (1 - 1e-3) < run.privacy().proven <= 3.0
+    del numbers["gradient_bound"]
+    with pytest.raises(jaxfl.InputError, match="give gradient_bound, noise='paper'"):
+        jaxfl.simulate(batch_clipping(name), a_problem(), jax.random.key(0), 7, **numbers)
+
+
 def largest_by_hand(problem: jaxfl.Problem, x: Any) -> float:
     gradient, (a, y) = jax.grad(problem.model.loss), problem.train
     return max(
