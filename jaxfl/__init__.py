@@ -24,6 +24,7 @@ from jaxfl import (
     servers,
     sweeps,
     theory,
+    views,
 )
 from jaxfl.algorithms import ALGORITHMS, algorithm, register
 from jaxfl.errors import InputError
@@ -64,6 +65,7 @@ __all__ = [
     "sweep",
     "sweeps",
     "theory",
+    "views",
 ]
 
 

@@ -14,12 +14,12 @@ from matplotlib.text import Text
 
 import jaxfl
 from jaxfl import plots
-from jaxfl.sweeps import curves, fronts, maps
-from jaxfl.sweeps.cells import restrict
-from jaxfl.sweeps.fronts import front
-from jaxfl.sweeps.pictures import draw
-from jaxfl.sweeps.scenes import scene
-from jaxfl.sweeps.selection import select
+from jaxfl.views import curves, fronts, maps
+from jaxfl.views.cells import restrict
+from jaxfl.views.fronts import front
+from jaxfl.views.pictures import draw
+from jaxfl.views.scenes import scene
+from jaxfl.views.selection import select
 
 THREE = ("soteriafl_sgd", "ldp_sgd", "fedsgd")
 FIVE = ("soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "cdp_sgd", "ldp_sgd")

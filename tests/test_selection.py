@@ -12,10 +12,10 @@ import xarray
 
 import jaxfl
 from jaxfl import results
-from jaxfl.sweeps.cells import applying, cells, final, restrict
-from jaxfl.sweeps.links import Links, expected_slowest
-from jaxfl.sweeps.selection import select
-from jaxfl.sweeps.targets import to_target
+from jaxfl.views.cells import applying, cells, final, restrict
+from jaxfl.views.links import Links, expected_slowest
+from jaxfl.views.selection import select
+from jaxfl.views.targets import to_target
 
 RATES = grids.AXES["lr"]
 EXACT = 1e-12  # sums of at most 9 numbers of order 1 in float64

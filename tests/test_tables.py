@@ -17,14 +17,14 @@ from rows import a_problem
 
 import jaxfl
 from jaxfl import results
-from jaxfl.sweeps.cells import final, restrict
-from jaxfl.sweeps.compare import as_sweep, compare
-from jaxfl.sweeps.links import Links
-from jaxfl.sweeps.rows import FLAG, table
-from jaxfl.sweeps.selection import select
-from jaxfl.sweeps.tables import Column, Estimate, Table
-from jaxfl.sweeps.targets import to_target
-from jaxfl.sweeps.words import estimate, number, prefix
+from jaxfl.views.cells import final, restrict
+from jaxfl.views.compare import as_sweep, compare
+from jaxfl.views.links import Links
+from jaxfl.views.rows import FLAG, table
+from jaxfl.views.selection import select
+from jaxfl.views.tables import Column, Estimate, Table
+from jaxfl.views.targets import to_target
+from jaxfl.views.words import estimate, number, prefix
 
 THREE = ("soteriafl_sgd", "ldp_sgd", "fedsgd")
 

@@ -14,7 +14,7 @@ from jaxfl.errors import InputError
 if TYPE_CHECKING:
     import xarray
 
-    from jaxfl.sweeps.tables import Table
+    from jaxfl.views.tables import Table
 
 __all__ = ["run_look"]
 
@@ -98,14 +98,14 @@ def run_look(command: str, words: Sequence[str]) -> None:
 
 
 def _show(given: dict[str, Any], folder: Path) -> None:
-    from jaxfl.sweeps.rows import table
+    from jaxfl.views.rows import table
 
     ds = _load(folder)
     links = _links(given)
     if not _is_sweep(ds):
         from jaxfl.cli.report import summary
         from jaxfl.results import config
-        from jaxfl.sweeps.compare import as_sweep
+        from jaxfl.views.compare import as_sweep
 
         _refuse_for_runs(given, folder)
         summary(ds, [])
@@ -117,7 +117,7 @@ def _show(given: dict[str, Any], folder: Path) -> None:
     ds = _selected(ds, given)
     targets = None
     if "target_loss" in given:
-        from jaxfl.sweeps.targets import to_target
+        from jaxfl.views.targets import to_target
 
         value = real()("--target-loss", given["target_loss"])
         targets = to_target(ds, "loss", target=value, links=links)
@@ -125,7 +125,7 @@ def _show(given: dict[str, Any], folder: Path) -> None:
 
 
 def _compare(given: dict[str, Any], a: Path, b: Path) -> None:
-    from jaxfl.sweeps.compare import compare
+    from jaxfl.views.compare import compare
 
     both = []
     for folder in (a, b):
@@ -140,7 +140,7 @@ def _compare(given: dict[str, Any], a: Path, b: Path) -> None:
 
 
 def _plot(given: dict[str, Any], folder: Path) -> None:
-    from jaxfl.sweeps.pictures import draw
+    from jaxfl.views.pictures import draw
 
     ds = _load(folder)
     place = Path(given["out"]) if "out" in given else _home(folder) / "pictures"
@@ -201,7 +201,7 @@ def _where(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _links(given: dict[str, Any]) -> Any:
-    from jaxfl.sweeps.links import Links
+    from jaxfl.views.links import Links
 
     if "bandwidth" not in given:
         if "latency" in given:
@@ -261,8 +261,8 @@ def _is_sweep(ds: xarray.Dataset) -> bool:
 
 def _selected(ds: xarray.Dataset, given: dict[str, Any]) -> xarray.Dataset:
     """The part that is asked for, with its best step sizes."""
-    from jaxfl.sweeps.cells import axes, restrict
-    from jaxfl.sweeps.selection import TUNED, select
+    from jaxfl.views.cells import axes, restrict
+    from jaxfl.views.selection import TUNED, select
 
     ds = restrict(ds, _where(given.get("where", [])))
     criterion = given.get("select", "utility")

@@ -116,7 +116,7 @@ def _compute(
 def _criterion(text: str) -> None:
     """Refuse what nothing could be chosen by, before anything is computed."""
     from jaxfl.hyper import closest
-    from jaxfl.sweeps.selection import CRITERIA
+    from jaxfl.views.selection import CRITERIA
 
     if text.startswith("test_"):
         raise InputError(
@@ -135,20 +135,20 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
     """Pictures, and a table on standard output."""
     import jax
 
-    from jaxfl import sweeps
+    from jaxfl import views
 
     if jax.process_index() != 0:
         return
     files = [folder / "result.nc"]
     if session.plot:
-        files += sweeps.draw(ds, folder, criterion=session.select)
+        files += views.draw(ds, folder, criterion=session.select)
     if session.quiet:
         return
     from rich.console import Console
 
-    chosen = sweeps.select(ds, session.select)
+    chosen = views.select(ds, session.select)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
-    sweeps.table(chosen.ds).show(console)
+    views.table(chosen.ds).show(console)
     for file in files:
         console.print(f"file  {file}", soft_wrap=True)
 

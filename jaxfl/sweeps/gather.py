@@ -16,9 +16,9 @@ from jaxfl.record import totals
 from jaxfl.schedules import Schedule
 from jaxfl.sweeps.grid import Cell, Grid, Study
 from jaxfl.sweeps.plan import Chunk, Program
-from jaxfl.sweeps.selection import TUNED
 from jaxfl.sweeps.store import Arrays
 from jaxfl.types import Algorithm, Info
+from jaxfl.views.selection import TUNED
 
 if TYPE_CHECKING:
     import xarray

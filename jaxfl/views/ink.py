@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxfl.checkpoint import replace
 from jaxfl.plots import PALETTE
-from jaxfl.sweeps.cells import Array
+from jaxfl.views.cells import Array
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.sweeps.cells import Array, Cell, applying, axes, cells, final, over_seeds
-from jaxfl.sweeps.ink import GREY, frame, logarithmic, powers, save
-from jaxfl.sweeps.rows import heading
-from jaxfl.sweeps.scenes import free, notes, pages
-from jaxfl.sweeps.selection import Criterion
-from jaxfl.sweeps.words import NAMES, name_of, number
+from jaxfl.views.cells import Array, Cell, applying, axes, cells, final, over_seeds
+from jaxfl.views.ink import GREY, frame, logarithmic, powers, save
+from jaxfl.views.rows import heading
+from jaxfl.views.scenes import free, notes, pages
+from jaxfl.views.selection import Criterion
+from jaxfl.views.words import NAMES, name_of, number
 
 if TYPE_CHECKING:
     import xarray

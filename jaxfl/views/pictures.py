@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from jaxfl.errors import InputError
 from jaxfl.hyper import closest
-from jaxfl.sweeps.cells import axes, metrics
-from jaxfl.sweeps.curves import BANDS, draw_curves
-from jaxfl.sweeps.fronts import draw_fronts
-from jaxfl.sweeps.ink import FORMATS
-from jaxfl.sweeps.maps import draw_maps
-from jaxfl.sweeps.rows import criterion_used
-from jaxfl.sweeps.scenes import scene
-from jaxfl.sweeps.selection import TUNED, select
+from jaxfl.views.cells import axes, metrics
+from jaxfl.views.curves import BANDS, draw_curves
+from jaxfl.views.fronts import draw_fronts
+from jaxfl.views.ink import FORMATS
+from jaxfl.views.maps import draw_maps
+from jaxfl.views.rows import criterion_used
+from jaxfl.views.scenes import scene
+from jaxfl.views.selection import TUNED, select
 
 if TYPE_CHECKING:
     import xarray

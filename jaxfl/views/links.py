@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from jaxfl.errors import InputError
-from jaxfl.sweeps.cells import Array
+from jaxfl.views.cells import Array
 
 __all__ = ["Links", "expected_slowest"]
 

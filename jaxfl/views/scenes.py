@@ -13,8 +13,8 @@ import numpy as np
 from jaxfl import results
 from jaxfl.errors import InputError
 from jaxfl.plots import PALETTE
-from jaxfl.sweeps.cells import applying, axes, cells, final, over_seeds
-from jaxfl.sweeps.words import label, name_of, number
+from jaxfl.views.cells import applying, axes, cells, final, over_seeds
+from jaxfl.views.words import label, name_of, number
 
 if TYPE_CHECKING:
     import xarray

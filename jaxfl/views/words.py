@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jaxfl.sweeps.cells import Array
+from jaxfl.views.cells import Array
 
 __all__ = ["NAMES", "SYMBOLS", "estimate", "label", "name_of", "number", "prefix"]
 

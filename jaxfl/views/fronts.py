@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.sweeps.cells import Array, axes, cells, final, over_seeds
-from jaxfl.sweeps.ink import GREY, MARKERS, Key, frame, logarithmic, powers, save, shade, tidy
-from jaxfl.sweeps.rows import heading
-from jaxfl.sweeps.scenes import Scene, notes, pages, panel_words, panels_of, titled
-from jaxfl.sweeps.selection import Criterion
-from jaxfl.sweeps.words import NAMES, label, prefix
+from jaxfl.views.cells import Array, axes, cells, final, over_seeds
+from jaxfl.views.ink import GREY, MARKERS, Key, frame, logarithmic, powers, save, shade, tidy
+from jaxfl.views.rows import heading
+from jaxfl.views.scenes import Scene, notes, pages, panel_words, panels_of, titled
+from jaxfl.views.selection import Criterion
+from jaxfl.views.words import NAMES, label, prefix
 
 if TYPE_CHECKING:
     import xarray

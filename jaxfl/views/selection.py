@@ -12,8 +12,8 @@ import numpy as np
 from jaxfl import results
 from jaxfl.errors import InputError
 from jaxfl.hyper import closest
-from jaxfl.sweeps.cells import Array, applying, axes, final, metrics, over_seeds
-from jaxfl.sweeps.words import number
+from jaxfl.views.cells import Array, applying, axes, final, metrics, over_seeds
+from jaxfl.views.words import number
 
 if TYPE_CHECKING:
     import xarray

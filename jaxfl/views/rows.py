@@ -11,10 +11,10 @@ import numpy as np
 from jaxfl import results
 from jaxfl.errors import InputError
 from jaxfl.hyper import closest
-from jaxfl.sweeps.cells import Array, Cell, applying, axes, cells, final, metrics, over_seeds
-from jaxfl.sweeps.selection import Criterion, criterion_of
-from jaxfl.sweeps.tables import Column, Estimate, Table, Value
-from jaxfl.sweeps.words import SYMBOLS, label, number, prefix
+from jaxfl.views.cells import Array, Cell, applying, axes, cells, final, metrics, over_seeds
+from jaxfl.views.selection import Criterion, criterion_of
+from jaxfl.views.tables import Column, Estimate, Table, Value
+from jaxfl.views.words import SYMBOLS, label, number, prefix
 
 if TYPE_CHECKING:
     import xarray

@@ -10,9 +10,9 @@ import numpy as np
 
 from jaxfl import results
 from jaxfl.errors import InputError
-from jaxfl.sweeps.cells import Array, axes
-from jaxfl.sweeps.links import Links
-from jaxfl.sweeps.selection import Criterion, criterion_of
+from jaxfl.views.cells import Array, axes
+from jaxfl.views.links import Links
+from jaxfl.views.selection import Criterion, criterion_of
 
 if TYPE_CHECKING:
     import xarray

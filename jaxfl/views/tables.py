@@ -8,7 +8,7 @@ import math
 import re
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from jaxfl.sweeps.words import estimate, number
+from jaxfl.views.words import estimate, number
 
 if TYPE_CHECKING:
     from rich.console import Console

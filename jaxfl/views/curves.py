@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.sweeps.cells import Array, Cell, axes, cells, over_seeds
-from jaxfl.sweeps.ink import DECADE, GREY, Key, frame, powers, save, shade, tidy
-from jaxfl.sweeps.rows import heading
-from jaxfl.sweeps.scenes import Scene, notes, pages, panel_words, panels_of, titled
-from jaxfl.sweeps.words import NAMES, label, prefix
+from jaxfl.views.cells import Array, Cell, axes, cells, over_seeds
+from jaxfl.views.ink import DECADE, GREY, Key, frame, powers, save, shade, tidy
+from jaxfl.views.rows import heading
+from jaxfl.views.scenes import Scene, notes, pages, panel_words, panels_of, titled
+from jaxfl.views.words import NAMES, label, prefix
 
 if TYPE_CHECKING:
     import xarray

@@ -11,10 +11,10 @@ import numpy as np
 
 from jaxfl import results
 from jaxfl.errors import InputError
-from jaxfl.sweeps.cells import Array, Cell, Index, axes, cells, final, over_seeds
-from jaxfl.sweeps.rows import shown_metrics
-from jaxfl.sweeps.tables import Column, Estimate, Table, Value
-from jaxfl.sweeps.words import SYMBOLS, label, prefix
+from jaxfl.views.cells import Array, Cell, Index, axes, cells, final, over_seeds
+from jaxfl.views.rows import shown_metrics
+from jaxfl.views.tables import Column, Estimate, Table, Value
+from jaxfl.views.words import SYMBOLS, label, prefix
 
 if TYPE_CHECKING:
     import xarray
