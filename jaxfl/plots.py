@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["PALETTE", "curves"]
+__all__ = ["PALETTE", "SUFFIXES", "curves", "write"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -122,7 +122,7 @@ def curves(
     foot = (below - 0.56) / height
     figure.text(0.15 / width, foot, "\n".join(notes), fontsize=8.5, color=GREY, va="top")
     for p in paths:
-        _write(figure, p)
+        write(figure, p)
     return figure
 
 
@@ -275,7 +275,7 @@ def _notes(drawn: list[Curve]) -> list[str]:
     ]
 
 
-def _write(figure: Figure, path: Path) -> None:
+def write(figure: Figure, path: Path) -> None:
     """The same figure gives the same bytes: no date, no random names."""
     import matplotlib
 
@@ -286,5 +286,5 @@ def _write(figure: Figure, path: Path) -> None:
         "metadata": SUFFIXES[kind],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({"svg.hashsalt": "jaxfl"}):
+    with matplotlib.rc_context({"svg.hashsalt": "jaxfl", "pdf.fonttype": 42}):
         replace(path, lambda file: figure.savefig(file, **options))

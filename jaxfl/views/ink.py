@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.checkpoint import replace
-from jaxfl.plots import PALETTE
+from jaxfl.plots import PALETTE, SUFFIXES, write
 from jaxfl.views.cells import Array
 
 if TYPE_CHECKING:
@@ -35,11 +34,7 @@ __all__ = [
     "tidy",
 ]
 
-FORMATS: dict[str, dict[str, Any]] = {
-    "png": {},
-    "pdf": {"CreationDate": None},
-    "svg": {"Date": None},
-}
+FORMATS = tuple(suffix[1:] for suffix in SUFFIXES)
 STYLES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.5, 1.2)))
 MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">")
 LIGHTER = (0.0, 0.2, 0.35, 0.45)  # towards white, with the line styles
@@ -168,17 +163,10 @@ def powers(axis: Axis, low: float, high: float) -> None:
 
 
 def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
-    """The same figure gives the same bytes: no date, no random names."""
-    import matplotlib
-
-    out = []
-    folder.mkdir(parents=True, exist_ok=True)
-    for kind in formats:
-        options: dict[str, Any] = {"format": kind, "dpi": 160, "metadata": FORMATS[kind]}
-        path = folder / f"{name}.{kind}"
-        with matplotlib.rc_context({"svg.hashsalt": "jaxfl", "pdf.fonttype": 42}):
-            replace(path, lambda file, options=options: figure.savefig(file, **options))
-        out.append(path)
+    """One file for each format."""
+    out = [folder / f"{name}.{kind}" for kind in formats]
+    for path in out:
+        write(figure, path)
     return out
 
 
