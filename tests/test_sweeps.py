@@ -9,7 +9,7 @@ import functools
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -29,6 +29,20 @@ ONCE = 1e-6  # relative: one round from the same state, a handful of float32 rou
 WHOLE = 1e-5  # a dozen rounds, which on these problems forget earlier roundings
 FAST = ("soteriafl_saga",)  # the parts of the others are in the tests below
 FREE = {"clip": 2.0, "batch": 4}
+
+
+@pytest.fixture(autouse=True)
+def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Most of the time here is compilation; only slow tests wait for its optimizations."""
+    plain = request.node.get_closest_marker("slow") is None
+    if not plain:
+        engine._compiled.cache_clear()
+    jax.config.update("jax_disable_most_optimizations", plain)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+BOTH = pytest.mark.parametrize("code", ["plain", pytest.param("fast", marks=pytest.mark.slow)])
 
 
 def direction(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
@@ -175,7 +189,8 @@ def test_privacy_of_a_cell_is_that_of_its_run() -> None:
 NOISE = {"lr": 0.5, "clip": 1.0, "batch": 4, "smoothness": 1.0}
 
 
-def test_paired_cells_share_all_draws() -> None:
+@BOTH
+def test_paired_cells_share_all_draws(code: str) -> None:
     """Twice the noise is exactly twice the way, so that cohorts, masks and noise are the same."""
     build = jaxfl.algorithm("cdp_sgd", participation=jaxfl.sampling.participation("poisson"))
     grid = {"sigma": [0.25, 0.5]}
@@ -251,8 +266,10 @@ def test_a_run_is_its_own(name: str, base: xarray.Dataset) -> None:
             )
 
 
-def test_other_cells_of_one_program_change_no_bit(base: xarray.Dataset) -> None:
+@BOTH
+def test_other_cells_of_one_program_change_no_bit(code: str) -> None:
     """The same shapes, hence the same program: a neighbour's numbers are none of a cell's business."""
+    base = quick("ldp_sgd", {"lr": [0.1, 0.2], "sigma": [0.1, 0.3]}, seeds=[3, 8], **FREE)
     ds = quick("ldp_sgd", {"lr": [0.1, 0.9], "sigma": [0.1, 2.0]}, seeds=[3, 5], **FREE)
     here = {"lr": 0.1, "sigma": 0.1, "seed": 3}
     for name in ("loss", "direction", "grad_norm_sq", *COUNTS):
@@ -375,7 +392,8 @@ def test_axes_that_do_not_apply() -> None:
 WILD = {"clip": 1e30, "batch": 4}
 
 
-def test_a_diverged_cell_is_frozen_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@BOTH
+def test_a_diverged_cell_is_frozen_alone(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no numbers from where it was seen to be lost; its neighbours keep every bit."""
     monkeypatch.setattr(look, "SECONDS", 0.0)
     calm = quick("fedsgd", {"lr": [0.1, 0.2, 0.3]}, 10, **WILD).isel(algorithm=0)

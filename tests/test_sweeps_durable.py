@@ -60,7 +60,7 @@ def start(code: str, first: str = "", **env: str) -> subprocess.Popen[str]:
     )
 
 
-def end(process: subprocess.Popen[str], seconds: float = 120) -> str:
+def end(process: subprocess.Popen[str], seconds: float = 90) -> str:
     text, _ = process.communicate(timeout=seconds)
     assert process.returncode == 0, text
     return text
