@@ -6,6 +6,7 @@ takes about a millisecond, where an array store takes tens of files: so this is 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -51,6 +52,8 @@ def replace(path: Path, content: Any) -> None:
             os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
         raise InputError(
             f"Cannot write {path}: {error.strerror or error}; what was there before is untouched."
         ) from None

@@ -281,7 +281,7 @@ def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts
     default("delta", min(1e-3, 0.1 / facts.m_max), "default: min(0.001, 0.1/m)")
     default("gap", 1.0, "default")
     L, known = v.get("smoothness", facts.smoothness), True
-    if L is None:
+    if not L:  # unknown, or 0 on data without features
         L, known = 1.0, False
     note = rule.where if known else f"{rule.where} with L = 1: L of this model is unknown"
     G = v["clip"] if math.isfinite(v["clip"]) else 1.0  # only schedules of non-private runs read it
