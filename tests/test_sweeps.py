@@ -529,7 +529,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "words"), MISTAKES, ids=[str(m[0])[:40] for m in MISTAKES])
+@pytest.mark.parametrize(("change", "words"), MISTAKES, ids=range(len(MISTAKES)))
 def test_mistakes_get_one_sentence(change: dict[str, Any], words: str) -> None:
     given = {
         "build": "ldp_gd",
