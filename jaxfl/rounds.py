@@ -111,7 +111,7 @@ class Federated(NamedTuple):
         x = self.server.view(state.server)
         terms = self.estimator.terms(state.shared, x, hp)
         grad_r = jax.grad(model.regularizer)(x)
-        cohort = self.participation.draw(keys.clients, t, problem.n, hp)
+        cohort = self.cohort(key, t, problem.n, hp)
         cohort = cohort._replace(weight=cohort.weight.astype(x.dtype))
 
         def estimates(who: Members) -> tuple[Array, PyTree, PyTree, Info]:
@@ -181,6 +181,10 @@ class Federated(NamedTuple):
             info = info._replace(gradients=info.gradients + extra)
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
         return State(t + 1, server, link, links, shared, local), info
+
+    def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw:
+        """Who takes part in round t of the run with this key."""
+        return self.participation.draw(streams(key).clients, t, n, hp)
 
     def output(self, state: State) -> Array:
         return self.server.output(state.server)

@@ -403,3 +403,4 @@ class Algorithm(NamedTuple):
     parts: tuple[tuple[str, str], ...] = ()  # (role, name), for the record
     per_record: bool = True  # False: clip="batch", which bounds no single record's influence
     settle: Callable[[Resolved, Facts], Resolved] | None = None  # numbers that follow from sigma
+    cohort: Callable[[Key, Array, int, Hyper], Draw] | None = None  # of a round, by the run's key

@@ -90,5 +90,6 @@ def compose(
             ("noise", body.noise),
         ),
         per_record=body.clip == "example",
+        cohort=body.cohort,
         settle=None if aggregation is None else settle,
     )

@@ -277,7 +277,8 @@ class Promise(NamedTuple):
             events.Sampling(scheme, m, b, slots),
             events.Mean(bound),
             float(values["sigma"]),
-            body.turns(values, facts),
+            # whoever sees the models only does not know who took part, but in a fixed order
+            body.turns(values, facts) if name == "balanced" else int(values["rounds"]),
             unit="client",
             adjacency="replace_one" if name == "uniform" else "add_remove",
             trust="trusted_server",
@@ -376,7 +377,7 @@ def _noise(promise: Promise, v: dict[str, Any], why: dict[str, str], facts: Fact
     if promise.body.mechanism.central:
         from jaxfl.privacy.gaussian import gdp_eps, gdp_mu
 
-        r, T = v.get("cohort", facts.n), promise.body.turns(v, facts)
+        r, T = v.get("cohort", facts.n), v["rounds"]
         shift = float(v["update_clip"]) * math.sqrt(T) / r
         where = "Gaussian releases, no amplification"
         if "sigma" in v:

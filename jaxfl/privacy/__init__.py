@@ -43,6 +43,7 @@ from jaxfl.privacy.events import (
     until,
 )
 from jaxfl.privacy.kinds import KINDS
+from jaxfl.privacy.ledger import Ledger, ledger
 from jaxfl.privacy.questions import account, calibrate
 from jaxfl.privacy.reports import Report, report, spent
 
@@ -56,6 +57,7 @@ __all__ = [
     "Event",
     "Guarantee",
     "Increments",
+    "Ledger",
     "LocalSteps",
     "Mean",
     "NoClaim",
@@ -77,6 +79,7 @@ __all__ = [
     "formulas",
     "gaussian",
     "kinds",
+    "ledger",
     "mapping",
     "report",
     "rounds_for",
