@@ -11,12 +11,14 @@ from typing import Any
 __version__ = "0.1.0"
 
 from jaxfl import (
+    aggregations,
     algorithms,
     channels,
     compressors,
     data,
     estimators,
     hyper,
+    local,
     mechanisms,
     models,
     rounds,
@@ -44,6 +46,7 @@ __all__ = [
     "Run",
     "Stop",
     "__version__",
+    "aggregations",
     "algorithm",
     "algorithms",
     "channels",
@@ -52,6 +55,7 @@ __all__ = [
     "estimators",
     "hyper",
     "load",
+    "local",
     "make_problem",
     "mechanisms",
     "models",

@@ -77,8 +77,18 @@ def resolve(
     """Checked numbers of one run: the user's, then the algorithm's theory and defaults.
 
     Where sigma is not given, ``noise="calibrated"`` takes the least that an accountant proves
-    (eps, delta) for, ``noise="paper"`` what the paper's formula says.
+    (eps, delta) for, ``noise="paper"`` what the paper's formula says.  What depends on the noise
+    is settled last.
     """
+    found = _with_noise(algorithm, given, facts, noise)
+    if algorithm.settle is None:
+        return found
+    return algorithm.settle(found, facts._replace(rounds=int(found.values["rounds"])))
+
+
+def _with_noise(
+    algorithm: Algorithm, given: Mapping[str, Any], facts: Facts, noise: str
+) -> Resolved:
     if noise not in NOISES:
         raise InputError(f"noise = {noise!r} has to be one of {', '.join(NOISES)}.")
     given = {
@@ -148,7 +158,8 @@ def build(
     """The traced form: whole numbers as int32, others in the model's dtype."""
     caps = algorithm.capacity(values, facts)
     clients = min(facts.n, caps.get("cohort", facts.n))
-    each = max(caps.get("k", 0), 2 * caps.get("batch", facts.m_max))
+    tau = int(np.max(values.get("local_steps", 1)))
+    each = max(caps.get("k", 0), 2 * caps.get("batch", facts.m_max) * tau)
     if clients * each >= 2**31 or facts.n * facts.m_max >= 2**31:
         raise InputError(
             f"{clients} clients with {each} coordinates or gradients each are more than one round can "

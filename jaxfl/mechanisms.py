@@ -1,4 +1,4 @@
-"""Noise that makes one client's estimate private."""
+"""Noise that makes one client's estimate private, at the client or at a trusted server."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import jax
 
 from jaxfl.types import Array, Hyper, Key, Mechanism, Param
 
-__all__ = ["gaussian", "noiseless", "normal"]
+__all__ = ["central", "gaussian", "noiseless", "normal"]
 
 SIGMA = Param(
     "sigma", "standard deviation of the noise on a coordinate of a client's estimate", high=3.4e38
 )
+MEAN_SIGMA = SIGMA._replace(doc="standard deviation of the noise on a coordinate of the mean")
 
 
 def gaussian() -> Mechanism:
     """xi ~ N(0, sigma^2 I) added to the estimate, ``sigma`` on the scale of the released mean."""
     return Mechanism("gaussian", lambda hp: hp["sigma"], (SIGMA,))
+
+
+def central() -> Mechanism:
+    """xi ~ N(0, sigma^2 I) added to the mean of the messages by a server that clients trust."""
+    return Mechanism("central", lambda hp: hp["sigma"], (MEAN_SIGMA,), central=True)
 
 
 def noiseless() -> Mechanism:

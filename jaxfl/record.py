@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.blocks import streams
 from jaxfl.metrics import NUMBERS, even
-from jaxfl.rounds import streams
 from jaxfl.types import Algorithm, Array, Cost, Facts, Info, Key, Problem, PyTree, State
 
 __all__ = [

@@ -55,13 +55,14 @@ LABELS = {
     "messages": ("message", "messages sent by all clients so far"),
     "coordinates": ("1", "coordinates in these messages so far, where only some are sent"),
     "gradients": ("gradient", "per-example gradients evaluated so far"),
+    "clamped": ("1", "coordinates clamped by secure aggregation so far"),
     "eps_spent": ("1", "eps proven for the rounds so far"),
     "uplink_bits": ("bit", "bits sent by all clients so far"),
     "downlink_bits": ("bit", "bits sent to all clients so far"),
     "x": ("1", "the model, flat"),
 }
 OWN = ("round", "client", "coordinate", "utility", "messages", "coordinates", "gradients",
-       "eps_spent", "uplink_bits", "downlink_bits", "x")  # fmt: skip
+       "clamped", "eps_spent", "uplink_bits", "downlink_bits", "x")  # fmt: skip
 ACCOUNTED = 25  # rounds for which eps is computed: an accountant may take 50 ms for each
 
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from jaxfl.blocks import Keys, Members, Work, client_keys, put, stream, streams, take
 from jaxfl.channels import add
 from jaxfl.clipping import clip, evaluate
-from jaxfl.mechanisms import normal
+from jaxfl.compressors import dense
+from jaxfl.mechanisms import noiseless, normal
 from jaxfl.types import (
+    Aggregation,
     Array,
     Channel,
+    Client,
     Compressor,
     Draw,
     Estimator,
     Facts,
     Hyper,
     Info,
+    Kernel,
     Key,
+    Local,
     Mechanism,
     Message,
     Participation,
@@ -37,39 +43,6 @@ ROWS_AT_ONCE = 1 << 14  # samples evaluated together; beyond it clients go in bl
 NUMBERS_AT_ONCE = 1 << 25  # numbers that a block may hold
 
 
-class Keys(NamedTuple):
-    """One stream per purpose.  Clients fold in their number, rounds theirs."""
-
-    start: Key
-    clients: Key
-    rows: Key
-    noise: Key
-    mean_noise: Key
-    mask: Key
-    refresh: Key
-    server: Key
-
-
-class Members(NamedTuple):
-    """The clients of a round, or of a block of it; leaves (r, ...)."""
-
-    index: Array  # type: ignore[assignment]  # tuples have methods of these names
-    weight: Array
-    count: Array  # type: ignore[assignment]
-    train: PyTree  # their samples, where a draw takes them all; None where it gathers
-    local: PyTree
-    link: PyTree
-
-
-class Work(NamedTuple):
-    """What members have before them; leaves (r, b, ...), ``base`` (r, d)."""
-
-    rows: Draw
-    batch: PyTree
-    base: Array | None
-    stored: PyTree
-
-
 class Federated(NamedTuple):
     """One server and n clients.
 
@@ -83,6 +56,10 @@ class Federated(NamedTuple):
     holds) the whole round is one evaluation over all drawn samples and one draw of noise with the
     variance of the mean, sigma^2 sum_i weight_i^2: the law of the trajectory is the same, and no
     (n, d) array exists.  ``noise="per_client"`` draws each client's noise all the same.
+
+    With ``local``, g_i is what that procedure returns, and its noise is drawn inside.  With
+    ``aggregation``, the server gets the sum of the messages of S and no message.  Either way only the
+    data and the memory of S are touched.
     """
 
     estimator: Estimator
@@ -93,19 +70,36 @@ class Federated(NamedTuple):
     participation: Participation
     clip: str = "example"  # or "batch": the whole estimate, which bounds no record's influence
     noise: str = "fused"  # or "per_client"
+    local: Local | None = None
+    aggregation: Aggregation | None = None
+
+    @property
+    def linear(self) -> bool:
+        """Whether the server's estimate is a function of the mean of what clients compute."""
+        plain = self.compressor.select is None and self.compressor.code is None
+        remembers = self.channel.name != "direct"
+        return plain and (self.participation.everyone or not remembers)
 
     @property
     def fused(self) -> bool:
-        plain = self.compressor.select is None and self.compressor.code is None
-        remembers = self.channel.name != "direct"
-        return plain and self.clip == "example" and (self.participation.everyone or not remembers)
+        whole = self.local is None and self.aggregation is None
+        return whole and self.linear and self.clip == "example"
+
+    @property
+    def own(self) -> Mechanism:
+        """The noise that a client adds to its message."""
+        elsewhere = self.local is not None or self.mechanism.central
+        return noiseless() if elsewhere else self.mechanism
 
     def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:
         """The state before the first round, and what making it cost."""
         x = problem.x0
         if x is None:
             x = problem.model.init(streams(key).start)
-        shared, local, gradients = self.estimator.init(problem, x, hp)
+        if self.local is None:
+            shared, local, gradients = self.estimator.init(problem, x, hp)
+        else:
+            (shared, local), gradients = self.local.init(problem, x), jnp.int32(0)
         links, link = self.channel.init(problem.n, x, self.fused)
         state = State(jnp.int32(0), self.server.init(x, hp), link, links, shared, local)
         return state, Info(jnp.int32(0), jnp.int32(0), gradients)
@@ -117,8 +111,10 @@ class Federated(NamedTuple):
         x = self.server.view(state.server)
         terms = self.estimator.terms(state.shared, x, hp)
         grad_r = jax.grad(model.regularizer)(x)
+        cohort = self.cohort(key, t, problem.n, hp)
+        cohort = cohort._replace(weight=cohort.weight.astype(x.dtype))
 
-        def block(who: Members) -> tuple[Array, PyTree, PyTree, Info]:
+        def estimates(who: Members) -> tuple[Array, PyTree, PyTree, Info]:
             rows = self.draw_rows(keys.rows, t, who, problem.m_max, hp)
             batch = take(problem.train, who, rows)
             work = Work(rows, batch, *jax.vmap(self.estimator.recall)(who.local, rows))
@@ -127,23 +123,43 @@ class Federated(NamedTuple):
                 total = total + jnp.sum(who.weight) * grad_r
                 if self.noise == "per_client":
                     total = total + self.noise_of_each(keys.noise, t, who, total, hp)
-                links, sent = who.link, jnp.int32(0)
+                links, counts = who.link, Info(jnp.sum(who.weight > 0), jnp.int32(0), jnp.int32(0))
             else:
-                total, factors, links, sent = self.messages(
-                    keys, t, problem, terms, grad_r, who, work, hp
+                estimate = self.estimate(model.kernel, terms, grad_r, hp)
+                total, factors, links, counts = self.messages(
+                    keys, t, cohort, who, work, estimate, x, hp
                 )
             local = jax.vmap(lambda *a: self.estimator.absorb(model.kernel, *a))(
                 who.local, rows, batch, factors, who.count
             )
             live = (who.weight > 0)[:, None] & (rows.weight > 0)
             points = sum(len(term.points) for term in terms)
-            counts = Info(jnp.sum(who.weight > 0), sent, points * jnp.sum(live))
-            return total, local, links, counts
+            return total, local, links, counts._replace(gradients=points * jnp.sum(live))
 
-        cohort = self.participation.draw(keys.clients, t, problem.n, hp)
-        cohort = cohort._replace(weight=cohort.weight.astype(x.dtype))
+        def procedures(who: Members) -> tuple[Array, PyTree, PyTree, Info]:
+            assert self.local is not None
+            local = self.local
+
+            def run(noise: Key, me: Members) -> tuple[Array, PyTree]:
+                stream = jax.random.fold_in(keys.rows, me.index)
+                client = Client(stream, noise, me.count, lambda rows: take(problem.train, me, rows))
+                g, *rest = local.run(client, x, state.shared, me.local, problem, hp)
+                return g, rest
+
+            total, (memory, gradients), links, counts = self.messages(
+                keys, t, cohort, who, who, run, x, hp
+            )
+            gradients = jnp.sum(jnp.where(who.weight > 0, gradients, 0))
+            return total, memory, links, counts._replace(gradients=gradients)
+
         who = self.members(cohort, problem, state)
+        block = estimates if self.local is None else procedures
         total, local, links, info = stream(block, who, self.block_size(problem, hp))
+        if self.aggregation is not None:
+            total = jnp.max(cohort.weight) * self.aggregation.recover(total, x, hp)
+        if self.mechanism.central:
+            server_noise = jax.random.fold_in(keys.mean_noise, t)
+            total = total + normal(server_noise, self.mechanism, total, hp)
         if self.fused:
             if self.noise == "fused":
                 total = total + self.noise_of_mean(keys.mean_noise, t, cohort, total, hp)
@@ -157,6 +173,8 @@ class Federated(NamedTuple):
             put(cohort, old, new) for old, new in ((state.local, local), (state.links, links))
         )
         shared = state.shared
+        if self.local is not None and self.local.close is not None:
+            shared = self.local.close(shared, v, rate, hp)
         if self.estimator.refresh is not None:
             coin = jax.random.fold_in(keys.refresh, t)
             shared, local, extra = self.estimator.refresh(coin, shared, local, x, problem, hp)
@@ -164,15 +182,21 @@ class Federated(NamedTuple):
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
         return State(t + 1, server, link, links, shared, local), info
 
+    def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw:
+        """Who takes part in round t of the run with this key."""
+        return self.participation.draw(streams(key).clients, t, n, hp)
+
     def output(self, state: State) -> Array:
         return self.server.output(state.server)
 
     def event(self, values: Mapping[str, Any], facts: Facts) -> Any:
-        """What all rounds release about one record of one client; messages are seen one by one.
+        """What all rounds release about one record of one client.
 
-        Compression, shifts and the server's steps act on what is already noised.  Who takes part is
-        public, so client sampling amplifies nothing.  Clients' data are disjoint, and of clients of
-        different sizes the worst counts, which may be one in the middle.
+        Messages are seen one by one, or under an aggregation where :meth:`noises` says so only as a
+        sum of r of them, whose noise is sqrt(r) times as large.  Compression, shifts and the server's
+        steps act on what is already noised.  Who takes part is public, so client sampling amplifies
+        nothing, but nobody releases more often than it takes part.  Clients' data are disjoint, and
+        of clients of different sizes the worst counts, which may be one in the middle.
         """
         from jaxfl.privacy import events
 
@@ -182,6 +206,9 @@ class Federated(NamedTuple):
         if sensitivity is None:
             return events.NoClaim(f"the sensitivity of {self.estimator.name} is not declared")
         slots = sampler.capacity(values, facts).get("batch") if sampler.name == "poisson" else None
+        r = self.noises(values, facts)
+        if r > 1:  # the same ratio, beside one client's sigma
+            values = {**values, "clip": values["clip"] / r**0.5}
 
         def client(m: int) -> Any:
             b = m if sampler.name == "full" else float(values["batch"])
@@ -189,12 +216,51 @@ class Federated(NamedTuple):
                 events.Sampling(sampler.name, m, b, slots),
                 sensitivity(values),
                 float(values["sigma"]),
-                int(values["rounds"]),
+                self.turns(values, facts),
+                trust="local_transcript" if self.aggregation is None else "secure_sum",
             )
 
         if len(facts.sizes) == 1:
             return client(facts.m)
         return events.Phases(tuple(client(m) for m in facts.sizes), together=True)
+
+    def turns(self, values: Mapping[str, Any], facts: Facts) -> int:
+        """The rounds in which a client takes part: its own number if known, else the most of any.
+
+        Epochs that follow the rounds, not the client's turns, use a record once in every epoch.
+        """
+        T, most = int(values["rounds"]), self.participation.most
+        if self.local is None and self.estimator.sampler.name == "shuffled":
+            return T
+        return int(values.get("turns", T if most is None else most(T, facts.n, values)))
+
+    def noises(self, values: Mapping[str, Any], facts: Facts) -> int:
+        """How many clients' noises the server sees added up, at least: 1 where it sees messages.
+
+        A cohort of random size may be a single client.  The masks of a sparsifier are public, and
+        some coordinate may come from one client.  A shift that does not cancel is made of earlier
+        messages, which were never seen.
+        """
+        if self.aggregation is None or self.participation.name == "poisson" or not self.linear:
+            return 1
+        return facts.n if self.participation.everyone else int(values["cohort"])
+
+    def reach(self, values: Mapping[str, Any], facts: Facts) -> tuple[float, float] | None:
+        """How far clipping lets a message go, and the deviation of its noise; None: not bounded.
+
+        A Poisson batch is divided by b and may be larger; snapshots make three gradients of one; a
+        sparsifier scales what it keeps by 1 + omega.  The regularizer is taken to be small.
+        """
+        if self.local is not None:
+            return self.local.reach(values)
+        if self.channel.name != "direct" or self.compressor.code is not None:
+            return None
+        b = values.get("batch", 1)
+        slots = self.estimator.sampler.capacity(values, facts).get("batch", b)
+        scale = (1.0 + values.get("omega", 0.0)) * (1 if self.estimator.name == "minibatch" else 3)
+        noisy = self.own.std is not None
+        noise = (1.0 + values.get("omega", 0.0)) * (values["sigma"] if noisy else 0.0)
+        return float(scale * slots / b * values["clip"]), float(noise)
 
     # --- one block of clients --------------------------------------------------------------------
 
@@ -225,47 +291,66 @@ class Federated(NamedTuple):
     def noise_of_each(self, key: Key, t: Array, who: Members, like: Array, hp: Hyper) -> Array:
         """sum_i weight_i xi_i, each from its client's own stream."""
         (keys,) = client_keys([key], who.index, t)
-        return who.weight @ jax.vmap(lambda key: normal(key, self.mechanism, like, hp))(keys)
+        return who.weight @ jax.vmap(lambda key: normal(key, self.own, like, hp))(keys)
 
     def noise_of_mean(self, key: Key, t: Array, cohort: Draw, like: Array, hp: Hyper) -> Array:
         """One draw with the law of sum_i weight_i xi_i: N(0, sigma^2 sum_i weight_i^2)."""
-        draw = normal(jax.random.fold_in(key, t), self.mechanism, like, hp)
+        draw = normal(jax.random.fold_in(key, t), self.own, like, hp)
         return jnp.sqrt(jnp.sum(cohort.weight**2)) * draw
+
+    def estimate(
+        self, kernel: Kernel, terms: tuple[Term, ...], grad_r: Array, hp: Hyper
+    ) -> Callable[[Key, Work], tuple[Array, PyTree]]:
+        """One client's estimate from what it has before it."""
+
+        def estimate(_: Key, work: Work) -> tuple[Array, PyTree]:
+            g, factors = evaluate(kernel, terms, work.rows.weight, work.batch, work.stored)
+            g = g + grad_r if work.base is None else g + work.base + grad_r
+            return (clip(g, hp["clip"]) if self.clip == "batch" else g), factors
+
+        return estimate
 
     def messages(
         self,
         keys: Keys,
         t: Array,
-        problem: Problem,
-        terms: tuple[Term, ...],
-        grad_r: Array,
+        cohort: Draw,
         who: Members,
-        work: Work,
+        work: PyTree,
+        estimate: Callable[[Key, Any], tuple[Array, PyTree]],
+        x: Array,
         hp: Hyper,
-    ) -> tuple[Array, PyTree, PyTree, Array]:
-        """sum_i weight_i message_i, client by client."""
-        kernel = problem.model.kernel
+    ) -> tuple[Array, PyTree, PyTree, Info]:
+        """sum_i weight_i message_i client by client, or the words that stand for their sum."""
 
         def one(
-            noise: Key, mask: Key, link: PyTree, work: Work
+            noise: Key, mask: Key, link: PyTree, work: PyTree
         ) -> tuple[Message, Array, PyTree, PyTree]:
-            g, factors = evaluate(kernel, terms, work.rows.weight, work.batch, work.stored)
-            g = g + grad_r if work.base is None else g + work.base + grad_r
-            if self.clip == "batch":
-                g = clip(g, hp["clip"])
+            g, rest = estimate(noise, work)
             message, sent = self.release(noise, mask, self.channel.before(link, g), hp)
-            return message, sent, factors, self.channel.after(link, message, hp)
+            return message, sent, rest, self.channel.after(link, message, hp)
 
         noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
-        message, sent, factors, links = jax.vmap(one)(noise, mask, who.link, work)
-        if message.index is None:
+        message, sent, rest, links = jax.vmap(one)(noise, mask, who.link, work)
+        live = who.weight > 0
+        counts = Info(jnp.sum(live), jnp.sum(jnp.where(live, sent, 0)), jnp.int32(0), jnp.int32(0))
+        if self.aggregation is not None:
+            protect = self.aggregation.protect
+
+            def hide(me: Array, message: Message) -> tuple[Array, Array]:
+                return protect(keys.pairs, t, me, cohort, dense(message, x.size), hp)
+
+            words, clamped = jax.vmap(hide)(who.index, message)
+            total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
+            counts = counts._replace(clamped=jnp.sum(jnp.where(live, clamped, 0)))
+        elif message.index is None:
             total = who.weight @ message.value
         else:
-            every = Message(
+            flat = Message(
                 (who.weight[:, None] * message.value).reshape(-1), message.index.reshape(-1)
             )
-            total = add(jnp.zeros_like(grad_r), every, jnp.ones((), grad_r.dtype))
-        return total, factors, links, jnp.sum(jnp.where(who.weight > 0, sent, 0))
+            total = add(jnp.zeros_like(x), flat, jnp.ones((), x.dtype))
+        return total, rest, links, counts
 
     def release(self, noise: Key, mask: Key, v: Array, hp: Hyper) -> tuple[Message, Array]:
         """C(v + xi), and the number of coordinates that it holds.
@@ -276,13 +361,13 @@ class Federated(NamedTuple):
         select, code = self.compressor.select, self.compressor.code
         pick, encode = jax.random.split(mask) if select and code else (mask, mask)
         if select is None:
-            value = v + normal(noise, self.mechanism, v, hp)
+            value = v + normal(noise, self.own, v, hp)
             index, sent = None, jnp.int32(0)
         else:
             chosen = select(pick, v.size, hp)
             value = v.at[chosen.index].get(mode="clip")
             weight = chosen.weight.astype(v.dtype)
-            value = weight * (value + normal(noise, self.mechanism, value, hp))
+            value = weight * (value + normal(noise, self.own, value, hp))
             index, sent = chosen.index, jnp.sum(chosen.weight != 0)
         if code is not None:
             value = code(encode, value, hp)
@@ -305,55 +390,3 @@ class Federated(NamedTuple):
         if not self.fused or self.noise == "per_client":
             each = max(each, problem.model.dim)
         return max(1, min(ROWS_AT_ONCE // rows, NUMBERS_AT_ONCE // each))
-
-
-def streams(key: Key) -> Keys:
-    return Keys(*jax.random.split(key, len(Keys._fields)))
-
-
-def client_keys(streams: list[Key], index: Array, t: Array) -> Key:
-    """One key per stream and client, for this round."""
-    now = jax.vmap(jax.random.fold_in, (0, None))(jnp.stack(streams), t)
-    return jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(now, index)
-
-
-def take(train: PyTree, who: Members, rows: Draw) -> PyTree:
-    """The drawn samples, leaves (r, b, ...)."""
-    if rows.index is None:
-        return who.train
-    m = jax.tree.leaves(train)[0].shape[1]
-    flat = who.index[:, None] * m + jnp.minimum(rows.index, m - 1)
-    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]).at[flat].get(mode="clip"), train)
-
-
-def put(cohort: Draw, old: PyTree, new: PyTree) -> PyTree:
-    """Members' memory back in its place; the others keep theirs."""
-    if cohort.index is None:
-        return new
-    return jax.tree.map(lambda a, v: a.at[cohort.index].set(v, mode="drop"), old, new)
-
-
-def stream(block: Any, who: Members, size: int) -> tuple[Array, PyTree, PyTree, Info]:
-    """``block`` over clients, ``size`` at a time: totals and counts add up, memories line up."""
-    r = who.index.shape[0]
-    if r <= size:
-        whole_round: tuple[Array, PyTree, PyTree, Info] = block(who)
-        return whole_round
-    whole = r // size
-    head = jax.tree.map(lambda a: a[: whole * size].reshape(whole, size, *a.shape[1:]), who)
-
-    def step(carry: PyTree, who: Members) -> tuple[PyTree, PyTree]:
-        total, local, links, info = block(who)
-        return jax.tree.map(jnp.add, carry, (total, info)), (local, links)
-
-    shapes = jax.eval_shape(block, jax.tree.map(lambda a: a[0], head))
-    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), (shapes[0], shapes[3]))
-    (total, info), (local, links) = jax.lax.scan(step, zero, head)
-    local, links = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (local, links))
-    if whole * size < r:
-        rest = block(jax.tree.map(lambda a: a[whole * size :], who))
-        total, info = jax.tree.map(jnp.add, (total, info), (rest[0], rest[3]))
-        local, links = jax.tree.map(
-            lambda a, b: jnp.concatenate([a, b]), (local, links), (rest[1], rest[2])
-        )
-    return total, local, links, info

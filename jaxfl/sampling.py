@@ -28,6 +28,7 @@ from jaxfl.types import Array, Draw, Facts, Hyper, Key, Param, Participation, Sa
 __all__ = [
     "PARTICIPATIONS",
     "SAMPLERS",
+    "balanced",
     "everyone",
     "full",
     "overflow",
@@ -165,6 +166,39 @@ def poisson_clients() -> Participation:
     return Participation("poisson", draw, _rate, False, (_MEAN_COHORT,), capacity)
 
 
+@functools.cache
+def balanced() -> Participation:
+    """r distinct clients, in an order that calls all equally often: no client more than ceil(T r/n).
+
+    Over n/gcd(n, r) rounds, the r clients of each follow one another in a cycle through a random
+    permutation; then comes another permutation.
+    """
+
+    def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
+        slots, r = hp.caps["cohort"], jnp.asarray(hp["cohort"]).astype(jnp.int32)
+        length = n // jnp.gcd(n, r)
+        cycle = jax.random.fold_in(key, t // length)
+        first, slot = (t % length) * r % n, jnp.arange(slots)
+        # a cycle that ends goes on with its beginning, which the end does not hold
+        end, beginning = subset(cycle, n, slots, start=first), subset(cycle, n, slots)
+        clients = jnp.where(slot < n - first, end, beginning[slot - (n - first)])
+        return _weighted(clients, slot < r, 1.0 / r, n)
+
+    def most(T: int, n: int, values: Mapping[str, Any]) -> int:
+        return math.ceil(T * int(values["cohort"]) / n)
+
+    def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
+        slots = _fixed("cohort", "n")(values, facts)
+        if slots["cohort"] * facts.n >= 2**31:
+            raise InputError(
+                f"cohort = {slots['cohort']} of {facts.n} clients is more than a balanced order can "
+                "count (2^31): let fewer take part, or draw them by uniform."
+            )
+        return slots
+
+    return Participation("balanced", draw, _rate, False, (_COHORT,), capacity, most)
+
+
 def _rate(n: int, hp: Hyper) -> Array:
     return jnp.asarray(hp["cohort"] / n)
 
@@ -244,6 +278,7 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
 PARTICIPATIONS: dict[str, Callable[[], Participation]] = {
     "everyone": everyone,
     "uniform": uniform,
+    "balanced": balanced,
     "poisson": poisson_clients,
 }
 

@@ -9,11 +9,12 @@ import optax
 
 from jaxfl.types import Array, Hyper, Key, Param, PyTree, Server
 
-__all__ = ["LR", "descent", "optimizer"]
+__all__ = ["LR", "averaging", "descent", "optimizer"]
 
 LARGEST = 3.4e38  # of a 32-bit float: a step size is finite
 
 LR = Param("lr", "server step size eta", high=LARGEST, schedule=True)
+SERVER_LR = Param("server_lr", "server step size: 1 takes the mean of the models", high=LARGEST)
 
 
 def optimizer(
@@ -51,3 +52,8 @@ def optimizer(
 def descent() -> Server:
     """x <- Pi(x - eta v)."""
     return optimizer(lambda hp: optax.sgd(hp["lr"]), name="descent")
+
+
+def averaging() -> Server:
+    """x <- Pi(x - eta_g v): for v = mean_i (x - theta_i) and eta_g = 1 the mean of the models."""
+    return optimizer(lambda hp: optax.sgd(hp["server_lr"]), (SERVER_LR,), "averaging")

@@ -7,7 +7,9 @@ An algorithm is a record of pure functions over a state pytree.  One round body
 * :class:`Estimator` -- which of a client's samples are weighed how, and at which points;
 * :class:`Mechanism` -- the noise that makes one client's estimate private;
 * :class:`Compressor` and :class:`Channel` -- what travels, and what both ends remember of it;
-* :class:`Server` -- what the mean of the messages does to the model.
+* :class:`Server` -- what the mean of the messages does to the model;
+* optionally :class:`Local`, what a client runs in place of one estimate, and :class:`Aggregation`,
+  how the server gets the sum of the messages and nothing else.
 
 Letters: ``n`` clients, ``m`` samples per client, ``d`` coordinates, ``b`` samples and ``r`` clients
 drawn per round, ``k`` coordinates sent, ``t`` the round.  Whatever draws takes its key first.
@@ -21,11 +23,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 __all__ = [
+    "Aggregation",
     "Algorithm",
     "Array",
     "Channel",
+    "Client",
     "Compressor",
     "Cost",
     "Draw",
@@ -35,6 +40,7 @@ __all__ = [
     "Info",
     "Kernel",
     "Key",
+    "Local",
     "Mechanism",
     "Message",
     "Model",
@@ -208,6 +214,8 @@ class Participation(NamedTuple):
     everyone: bool
     params: tuple[Param, ...]
     capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
+    most: Callable[[int, int, Mapping[str, Any]], int] | None = None
+    # host: (T, n, values) -> rounds that no client exceeds; None: all of them
 
 
 class Term(NamedTuple):
@@ -240,11 +248,56 @@ class Estimator(NamedTuple):
 
 
 class Mechanism(NamedTuple):
-    """Gaussian noise of standard deviation ``std`` on every coordinate of a client's estimate."""
+    """Gaussian noise of standard deviation ``std`` on every coordinate of a client's estimate.
+
+    ``central``: on the mean of the messages instead, by a server that clients trust.
+    """
 
     name: str
     std: Callable[[Hyper], Array] | None  # None: no noise
     params: tuple[Param, ...]
+    central: bool = False
+
+
+class Client(NamedTuple):
+    """One client as its own procedure sees it."""
+
+    rows: Key  # the stream of its samples, the same in every round
+    noise: Key  # of this round
+    count: Array  # type: ignore[assignment]  # tuples have a method of that name
+    take: Callable[[Draw], PyTree]  # the drawn samples, leaves (b, ...)
+
+
+class Local(NamedTuple):
+    """A procedure that a client runs in place of one estimate, its noise included.
+
+    ``run(client, x, shared, memory, problem, hp) -> (g, memory, gradients)``; g takes the place of
+    the estimate: ``x - theta_i`` of a client that moves the model x to theta_i.  ``close`` is what
+    the server makes of the mean of them.
+    """
+
+    name: str
+    init: Callable[[Problem, Array], tuple[PyTree, PyTree]]  # shared, one per client
+    run: Callable[..., tuple[Array, PyTree, Array]]
+    close: Callable[[PyTree, Array, Array, Hyper], PyTree] | None  # (shared, mean, r/n, hp)
+    reach: Callable[[Mapping[str, Any]], tuple[float, float] | None]  # host: see Aggregation
+    params: tuple[Param, ...] = ()
+    broadcasts: int = 1  # vectors that the server sends to a client
+
+
+class Aggregation(NamedTuple):
+    """How the server comes to the sum of the messages without seeing one of them.
+
+    ``protect(key, t, me, cohort, v, hp)`` is one client's message as words, and how many of its
+    coordinates had to be clamped; words add up modulo 2^32, and ``recover`` reads the sum.
+    """
+
+    name: str
+    protect: Callable[[Key, Array, Array, Draw, Array, Hyper], tuple[Array, Array]]
+    recover: Callable[[Array, Array, Hyper], Array]  # (words, like, hp)
+    settle: Callable[..., dict[str, tuple[float, str]]]  # host: (values, reach, senders, d)
+    bits: int  # of one word
+    params: tuple[Param, ...] = ()
 
 
 class Message(NamedTuple):
@@ -320,6 +373,7 @@ class Info(NamedTuple):
     clients: Array  # messages sent
     coordinates: Array  # coordinates in them
     gradients: Array  # per-example gradients evaluated
+    clamped: Array = np.zeros((), np.int32)  # type: ignore[assignment]  # coordinates out of range
 
 
 class Cost(NamedTuple):
@@ -348,3 +402,5 @@ class Algorithm(NamedTuple):
     needs: tuple[str, ...] = ()  # numbers that rounds cannot do without
     parts: tuple[tuple[str, str], ...] = ()  # (role, name), for the record
     per_record: bool = True  # False: clip="batch", which bounds no single record's influence
+    settle: Callable[[Resolved, Facts], Resolved] | None = None  # numbers that follow from sigma
+    cohort: Callable[[Key, Array, int, Hyper], Draw] | None = None  # of a round, by the run's key

@@ -15,7 +15,7 @@ class Row(NamedTuple):
     numbers: dict[str, Any]
     gradients: Any  # (problem, rounds) -> per-example gradients expected, None where coins decide
     compressed: bool
-    descends: bool = True
+    down: int = 1  # vectors that the server sends to a client
 
 
 def per_round(points: int, rows: Any = "all", start: bool = False) -> Any:
@@ -42,7 +42,19 @@ ROWS = (
     Row("ldp_svrg", {**QUIET, "batch": 4, "refresh": 0.2}, None, False),
     Row("fedgd", {"lr": 0.2, "clip": 2.0}, per_round(1), False),
     Row("fedsgd", {"lr": 0.2, "clip": 2.0, "batch": 4}, per_round(1, 4), False),
+    Row("private_local_sgd", {**QUIET, "batch": 4, "local_steps": 3}, per_round(3, 4), False),
+    Row("local_dp_sgd", {**QUIET, "batch": 4}, per_round(1, 4), False),
+    Row(
+        "dp_fedavg",
+        {"lr": 0.2, "sigma": 0.01, "batch": 4, "local_steps": 3},
+        per_round(3, 4),
+        False,
+    ),
+    Row("fedavg", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False),
+    Row("fedprox", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False),
+    Row("scaffold", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, down=2),
 )
+ONE_SHOT = tuple(row.name for row in ROWS[:11])  # one estimate per round, no local steps
 
 
 def a_problem(

@@ -57,7 +57,8 @@ def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
     assert run.totals["coordinates"] == (rounds * problem.n * k if row.compressed else 0)
     bits = k * (32 + np.ceil(np.log2(d))) if row.compressed else 32 * d
     assert run.totals["uplink_bits"] == rounds * problem.n * bits
-    assert run.totals["downlink_bits"] == rounds * problem.n * 32 * d
+    assert run.totals["downlink_bits"] == rounds * problem.n * 32 * d * row.down
+    assert run.totals["clamped"] == 0
 
 
 @DISTINCT

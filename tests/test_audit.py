@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rows import ROWS
+from rows import ONE_SHOT
 
 import jaxfl
 from jaxfl.hyper import plain
@@ -21,7 +21,7 @@ from jaxfl.types import Algorithm, Cost, Facts, Info, Param
 DELTA = 1e-3
 ERROR = 1e-3  # chance that any gate of a table fails although all is well
 SAMPLERS = ("poisson", "without_replacement", "with_replacement", "shuffled")
-PRIVATE = [row.name for row in ROWS if row.name not in ("fedgd", "fedsgd")]
+PRIVATE = [name for name in ONE_SHOT if name not in ("fedgd", "fedsgd")]
 SAMPLED = [name for name in PRIVATE if not name.endswith("_gd")]
 
 

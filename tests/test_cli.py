@@ -93,7 +93,7 @@ def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert params["--delta"]["high"] == pytest.approx(1)
     assert all(param["doc"] for param in params.values())
     assert main(["list", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 7
+    assert len(json.loads(capsys.readouterr().out)) == 8
 
 
 def test_no_number_hides_an_option() -> None:

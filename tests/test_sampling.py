@@ -16,7 +16,7 @@ M_MAX = 20
 COUNTS = [7, 20, 12]
 FACTS = Facts(n=15, m=7, m_max=M_MAX, d=3, rounds=50, smoothness=None)
 DRAWN = ["with_replacement", "without_replacement", "poisson", "shuffled"]
-PART = ["uniform", "poisson"]
+PART = ["uniform", "balanced", "poisson"]
 N = 10_000
 
 
@@ -217,8 +217,23 @@ def test_every_client_has_mean_weight_one_over_n(key, name):
         live = check_slots(draw, 1 / r, n)
         assert (np.asarray(draw.index)[~live] == n).all()
         assert total.max() < 1.5 / r
-        if name == "uniform":
+        if name != "poisson":
             assert (live.sum(1) == r).all()
+
+
+@pytest.mark.parametrize(("n", "r"), [(16, 10), (15, 4), (5, 5), (7, 1)])
+def test_balanced_cohorts_call_all_equally_often(key, n, r):
+    part, T = sampling.participation("balanced"), 40
+    hp = hyper("cohort", r, n)
+    draw = jax.vmap(lambda t: part.draw(key, t, n, hp))(jnp.arange(T))
+    drawn = scatter(draw, n) > 0
+    assert (drawn.sum(1) == r).all()
+    for t in range(1, T + 1):
+        turns = drawn[:t].sum(0)
+        assert turns.max() - turns.min() <= 1
+        assert turns.max() == part.most(t, n, {"cohort": r})
+    with pytest.raises(InputError, match=r"2\^31"):
+        part.capacity({"cohort": 2**12}, FACTS._replace(n=2**20))
 
 
 @pytest.mark.parametrize("name", PART)
@@ -289,5 +304,5 @@ def test_names():
         assert sampling.participation(name).name == name
     with pytest.raises(InputError, match="did you mean 'poisson'"):
         sampling.sampler("poison")
-    with pytest.raises(InputError, match="known are everyone, poisson, uniform"):
+    with pytest.raises(InputError, match="known are balanced, everyone, poisson, uniform"):
         sampling.participation("zzz")

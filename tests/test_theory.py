@@ -43,6 +43,62 @@ def test_formulas_by_hand() -> None:
     assert theory.svrg_rounds(s) == pytest.approx(4 * order)
 
 
+def test_local_steps_by_hand() -> None:
+    s = theory.LocalSetting(
+        eta=0.01, tau=3, rounds=20, r=4, batch=5, d=7, L=2.0, sigma=0.5, variance=3.0, gap=1.5
+    )
+    assert s.K == 60
+    assert theory.local_condition(s) == pytest.approx(5 * 0.02 + 3 * 9 * 0.0004)
+    # (tau-1)(2 tau-1) = 10, d sigma^2 = 1.75
+    assert theory.local_bound(s) == pytest.approx(
+        3 / 0.6 + 0.02 * 3 / 10 + 0.02 * 1.75 / 8 + 10 * 0.0004 * (6 / 15 + 1.75 * 5 / 12)
+    )
+    assert theory.local_bound_convex(s, 0.5) == pytest.approx(
+        0.995 / 0.3 * 1.5
+        + 0.02 * 3 / (4 * 0.5 * 5)
+        + 0.02 * 1.75 / (4 * 4 * 0.5)
+        + 0.0004 * 10 * (3 / (3 * 0.5 * 5) + 1.75 * 5 / (6 * 4 * 0.5))
+    )
+    for L, tau in ((2.0, 1), (0.3, 40)):
+        eta = theory.local_step(L, tau)
+        assert theory.local_condition(s._replace(L=L, tau=tau, eta=eta)) == pytest.approx(1.0)
+    many = theory.local_bound(s._replace(tau=np.array([1, 5, 10])))
+    assert many.shape == (3,)
+
+
+@pytest.mark.parametrize("tau", [1, 4])
+def test_measured_gradients_stay_below_the_bound(tau: int) -> None:
+    """Strongly convex quadratics, noise that dominates; the bound is not 100 times too large."""
+    import jax
+
+    rng = np.random.default_rng(0)
+    a = np.linalg.qr(rng.normal(size=(32, 4)))[0].astype(np.float32) * np.sqrt(32)
+    clients, sigma, T = np.stack([a] * 4), 0.3, 60
+    problem = jaxfl.make_problem(
+        jaxfl.models.least_squares(4), (clients, np.zeros((4, 32), np.float32)), x0=np.ones(4)
+    )
+    L = 1.0  # of every client: a.T a / 32 = I, every batch is the whole
+    eta = float(theory.local_step(L, tau))
+    algorithm = jaxfl.algorithm("private_local_sgd", sampler=jaxfl.sampling.sampler("full"))
+    numbers = {
+        "lr": eta,
+        "local_steps": tau,
+        "sigma": sigma,
+        "clip": 1e3,
+        "range": 1e4,
+        "precision": 1e-4,
+    }
+    runs = [
+        jaxfl.simulate(algorithm, problem, jax.random.key(s), T, eval_every=1, **numbers)
+        for s in range(4)
+    ]
+    measured = np.mean([run.metrics["grad_norm_sq"][:-1].mean() for run in runs])
+    s = theory.LocalSetting(eta, tau, T, 4, 32, 4, L, sigma, 0.0, gap=2.0)
+    assert measured < theory.local_bound(s) < 20 * measured
+    gap = np.mean([run.metrics["loss"][:-1].mean() for run in runs])
+    assert gap < theory.local_bound_convex(s, 1.0) < 20 * gap
+
+
 def test_they_broadcast() -> None:
     eps = np.array([1.0, 5.0, 10.0])
     np.testing.assert_array_equal(theory.sgd_batch(A9A._replace(eps=eps)), [10, 51, 103])

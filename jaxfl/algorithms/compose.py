@@ -11,6 +11,7 @@ from jaxfl.types import Algorithm, Cost, Facts, Param, Resolved
 __all__ = ["compose"]
 
 ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
+LATER = ("range", "precision")  # of an aggregation, settled when the noise is known
 FLOAT_BITS = 32  # every number on the wire is a 32-bit float
 
 
@@ -22,21 +23,35 @@ def compose(
     resolve: Callable[[Mapping[str, Any], Facts], Resolved],
     params: Iterable[Param] = (),
     claim: Callable[[Mapping[str, Any], Facts], Any] | None = None,
+    event: Callable[[Mapping[str, Any], Facts], Any] | None = None,
 ) -> Algorithm:
     """The algorithm whose rounds are ``body`` and whose numbers come from ``resolve``.
 
     ``params`` are numbers that only ``resolve`` reads; those that parts read join by themselves.
     ``claim`` is what the paper's formula says that the noise is worth; what it is worth,
-    accountants read off the body's own event.
+    accountants read off ``event``, by default the body's own.
     """
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
+    local, aggregation = body.local, body.aggregation
 
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
         parts = (sampler, participation, compressor)
         return {k: v for part in parts for k, v in part.capacity(values, facts).items()}
 
     def cost(values: Mapping[str, Any], facts: Facts) -> Cost:
-        return Cost(*compressor.bits(facts.d, values), downlink=FLOAT_BITS * facts.d)
+        down = FLOAT_BITS * facts.d * (1 if local is None else local.broadcasts)
+        if aggregation is not None:  # masks cover all coordinates, also those that are not sent
+            return Cost(aggregation.bits * facts.d, 0.0, down)
+        return Cost(*compressor.bits(facts.d, values), downlink=down)
+
+    def settle(found: Resolved, facts: Facts) -> Resolved:
+        assert aggregation is not None
+        senders = capacity(found.values, facts).get("cohort", facts.n)
+        new = aggregation.settle(found.values, body.reach(found.values, facts), senders, facts.d)
+        return Resolved(
+            {**found.values, **{name: value for name, (value, _) in new.items()}},
+            {**found.sources, **{name: why for name, (_, why) in new.items()}},
+        )
 
     owners = (
         body.estimator,
@@ -46,9 +61,11 @@ def compose(
         body.channel,
         body.server,
         participation,
+        *(part for part in (local, aggregation) if part is not None),
     )
     table = {param.name: param for owner in owners for param in owner.params}
-    needs = tuple(name for name in table if name != "omega")  # another way to say k
+    # omega is another way to say k
+    needs = tuple(name for name in table if name not in ("omega", *LATER))
     table |= {param.name: param for param in params}
     return Algorithm(
         name=name,
@@ -61,14 +78,18 @@ def compose(
         init=body.init,
         round=body.round,
         output=body.output,
-        event=body.event,
+        event=event or body.event,
         claim=claim,
         needs=needs,
         parts=(
             *((role, getattr(body, role).name) for role in ROLES),
+            ("local", "none" if local is None else local.name),
+            ("aggregation", "plain_sum" if aggregation is None else aggregation.name),
             ("sampler", sampler.name),
             ("clip", body.clip),
             ("noise", body.noise),
         ),
         per_record=body.clip == "example",
+        cohort=body.cohort,
+        settle=None if aggregation is None else settle,
     )

@@ -28,6 +28,7 @@ from jaxfl.algorithms.compose import compose
 from jaxfl.errors import InputError
 from jaxfl.rounds import Federated
 from jaxfl.types import (
+    Aggregation,
     Algorithm,
     Channel,
     Compressor,
@@ -83,6 +84,7 @@ class Parts(TypedDict, total=False):
     sampler: Sampler
     participation: Participation
     server: Server
+    aggregation: Aggregation
     clip: str
     noise: str
 
@@ -221,6 +223,7 @@ def _algorithm(
     sampler: Sampler | None = None,
     participation: Participation | None = None,
     server: Server | None = None,
+    aggregation: Aggregation | None = None,
     clip: str = "example",
     noise: str = "fused",
     paper: str = PAPER,
@@ -238,6 +241,7 @@ def _algorithm(
         participation=participation or _everyone(),
         clip=clip,
         noise=noise,
+        aggregation=aggregation if aggregation and aggregation.name != "plain_sum" else None,
     )
     resolve = functools.partial(_resolve, rule, body)
     private = body.mechanism.std is not None

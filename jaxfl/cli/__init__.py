@@ -27,7 +27,8 @@ Private, compressed federated optimization, simulated.
   jaxfl compare DIR_A DIR_B ...                two sweeps, or two runs, side by side
   jaxfl plot DIR [--out DIR] ...               pictures of a sweep or of a run
   jaxfl list [KIND] [--json]                   what there is: algorithms, models, data, partitions,
-                                               compressors, samplers, participations
+                                               compressors, samplers, participations,
+                                               aggregations
   jaxfl account KIND --sigma S --delta D ...   what noise proves, beside what the paper claims
   jaxfl calibrate KIND --eps E --delta D ...   the least noise for (eps, delta)
   jaxfl audit ALGORITHM [--runs R] ...         a lower bound on eps, by attack

@@ -25,11 +25,12 @@ def choose_algorithm(
     compressor: str | None = None,
     sampler: str | None = None,
     participation: str | None = None,
+    aggregation: str | None = None,
     clip_mode: str | None = None,
     noise_draw: str | None = None,
 ) -> Algorithm:
     """An algorithm (None: the demonstration's), with the named ones of its parts exchanged."""
-    from jaxfl import compressors, sampling
+    from jaxfl import aggregations, compressors, sampling
     from jaxfl.algorithms import ALGORITHMS, algorithm
 
     name = name or DEMO
@@ -45,6 +46,9 @@ def choose_algorithm(
     if participation is not None:
         known("participation", participation, sampling.PARTICIPATIONS)
         parts["participation"] = _made(sampling.participation, participation)
+    if aggregation is not None:
+        known("aggregation", aggregation, aggregations.AGGREGATIONS)
+        parts["aggregation"] = _made(aggregations.aggregation, aggregation)
     ways = {"clip": clip_mode, "noise": noise_draw}
     made = algorithm(name, **parts, **{role: way for role, way in ways.items() if way is not None})
     used = dict(made.parts)
@@ -126,6 +130,7 @@ def algorithm_of(setup: Setup) -> Algorithm:
         compressor=setup.compressor,
         sampler=setup.sampler,
         participation=setup.participation,
+        aggregation=setup.aggregation,
         clip_mode=None if setup.clip_mode == "example" else setup.clip_mode,
         noise_draw=None if setup.noise_draw == "fused" else setup.noise_draw,
     )

@@ -18,6 +18,7 @@ __all__ = ["run_list", "tables"]
 
 def tables() -> dict[str, dict[str, dict[str, Any]]]:
     """Kind, name, and what is known of it."""
+    from jaxfl.aggregations import AGGREGATIONS
     from jaxfl.algorithms import ALGORITHMS
     from jaxfl.compressors import COMPRESSORS
     from jaxfl.data import LOADERS, PARTITIONS
@@ -25,7 +26,12 @@ def tables() -> dict[str, dict[str, dict[str, Any]]]:
     from jaxfl.sampling import PARTICIPATIONS, SAMPLERS
 
     parts: dict[str, Mapping[str, Callable[..., Any]]]
-    parts = {"compressors": COMPRESSORS, "samplers": SAMPLERS, "participations": PARTICIPATIONS}
+    parts = {
+        "compressors": COMPRESSORS,
+        "samplers": SAMPLERS,
+        "participations": PARTICIPATIONS,
+        "aggregations": AGGREGATIONS,
+    }
     plain: dict[str, Mapping[str, Callable[..., Any]]] = {
         "models": MODELS,
         "data": LOADERS,

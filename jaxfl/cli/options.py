@@ -126,6 +126,14 @@ class Setup:
     participation: Annotated[
         str | None, Option("NAME", "a name of `jaxfl list participations`", "parts")
     ] = None
+    aggregation: Annotated[
+        str | None,
+        Option(
+            "NAME",
+            "how the server gets the sum of the messages: a name of `jaxfl list aggregations`",
+            "parts",
+        ),
+    ] = None
     clip_mode: Annotated[
         str,
         Option(

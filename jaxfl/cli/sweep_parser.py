@@ -31,7 +31,14 @@ seed.  Numbers, also --rounds, are axes of one compiled program; each algorithm,
 a program of its own.  Cells of a seed share their draws.  A schedule is a value too, as in
 --lr 0.1 cosine:0.3.  The folder --out gets result.nc, pictures, and all that --resume needs; look at
 it again with `jaxfl show FOLDER` and `jaxfl plot FOLDER`."""
-OF_ALGORITHM = ("compressor", "sampler", "participation", "clip_mode", "noise_draw")
+OF_ALGORITHM = (
+    "compressor",
+    "sampler",
+    "participation",
+    "aggregation",
+    "clip_mode",
+    "noise_draw",
+)
 OF_PROBLEM = ("data", "clients", "partition", "alpha", "model", "regularizer", "strength")
 WITHOUT = ("seed", "checkpoint_every", "target_loss", "max_seconds", "max_bits", "rounds")
 TITLES = {"data": "data", "model": "model", "parts": "parts of the algorithms", "run": "runs"}

@@ -43,6 +43,7 @@ from jaxfl.privacy.events import (
     until,
 )
 from jaxfl.privacy.kinds import KINDS
+from jaxfl.privacy.ledger import Ledger, ledger
 from jaxfl.privacy.questions import account, calibrate
 from jaxfl.privacy.reports import Report, report, spent
 from jaxfl.privacy.selection import Selected, best_of, selection_note
@@ -57,6 +58,7 @@ __all__ = [
     "Event",
     "Guarantee",
     "Increments",
+    "Ledger",
     "LocalSteps",
     "Mean",
     "NoClaim",
@@ -80,6 +82,7 @@ __all__ = [
     "formulas",
     "gaussian",
     "kinds",
+    "ledger",
     "mapping",
     "report",
     "rounds_for",

@@ -21,7 +21,8 @@ from jaxfl.types import Algorithm, Problem
 __all__ = ["Chunk", "Program", "chunks", "programs"]
 
 PADDING = 2.0  # times the work of the smaller cells without the larger: beyond it they are split
-SEPARATE = ("batch", "cohort", "rounds")  # constant in a chunk: else every cell gathers for itself
+# constant in a chunk: else every cell gathers for itself, or waits for the longest one
+SEPARATE = ("batch", "cohort", "local_steps", "rounds")
 BETTER = ("refresh", "k")  # constant where chunks stay this large all the same:
 WORTH = 16
 WEIGHT = 50  # arithmetic of one sent coordinate, in multiplications of a gradient
@@ -174,6 +175,6 @@ def _work(study: Study, cell: Cell, caps: dict[str, int]) -> float:
     """Multiplications of one run, roughly: gradients of the drawn rows, and the messages."""
     facts, d = cell.facts, study.problem.model.dim
     clients = min(facts.n, caps.get("cohort", facts.n))
-    rows = caps.get("batch", facts.m_max)
+    rows = caps.get("batch", facts.m_max) * float(cell.values.get("local_steps", 1))
     sent = WEIGHT * caps.get("k", 0)
     return float(facts.rounds or 1) * clients * (4.0 * rows * d + sent)

@@ -36,7 +36,7 @@ Array: TypeAlias = npt.NDArray[Any]
 Index: TypeAlias = tuple[int, ...]
 
 CLOSE = 1e-9  # two numbers that name the same place on an axis differ by less, relatively
-TOTALS = ("messages", "coordinates", "gradients", "uplink_bits", "downlink_bits")
+TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
 
 
 class Cell(NamedTuple):

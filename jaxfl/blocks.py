@@ -1,0 +1,100 @@
+"""Clients in blocks of bounded memory, their keys and their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.types import Array, Draw, Info, Key, PyTree
+
+__all__ = ["Keys", "Members", "Work", "client_keys", "put", "stream", "streams", "take"]
+
+Block: TypeAlias = tuple[Array, PyTree, PyTree, Info]  # total, memory, links, counts
+
+
+class Keys(NamedTuple):
+    """One stream per purpose.  Clients fold in their number, rounds theirs."""
+
+    start: Key
+    clients: Key
+    rows: Key
+    noise: Key
+    mean_noise: Key
+    mask: Key
+    refresh: Key
+    server: Key
+    pairs: Key  # what two clients agreed on at enrolment
+
+
+class Members(NamedTuple):
+    """The clients of a round, or of a block of it; leaves (r, ...)."""
+
+    index: Array  # type: ignore[assignment]  # tuples have methods of these names
+    weight: Array
+    count: Array  # type: ignore[assignment]
+    train: PyTree  # their samples, where a draw takes them all; None where it gathers
+    local: PyTree
+    link: PyTree
+
+
+class Work(NamedTuple):
+    """What members have before them; leaves (r, b, ...), ``base`` (r, d)."""
+
+    rows: Draw
+    batch: PyTree
+    base: Array | None
+    stored: PyTree
+
+
+def streams(key: Key) -> Keys:
+    return Keys(*jax.random.split(key, len(Keys._fields)))
+
+
+def client_keys(streams: list[Key], index: Array, t: Array) -> Key:
+    """One key per stream and client, for this round."""
+    now = jax.vmap(jax.random.fold_in, (0, None))(jnp.stack(streams), t)
+    return jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(now, index)
+
+
+def take(train: PyTree, who: Members, rows: Draw) -> PyTree:
+    """The drawn samples of one client, leaves (b, ...), or of several, (r, b, ...)."""
+    if rows.index is None:
+        return who.train
+    m = jax.tree.leaves(train)[0].shape[1]
+    flat = who.index[..., None] * m + jnp.minimum(rows.index, m - 1)
+    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]).at[flat].get(mode="clip"), train)
+
+
+def put(cohort: Draw, old: PyTree, new: PyTree) -> PyTree:
+    """Members' memory back in its place; the others keep theirs."""
+    if cohort.index is None:
+        return new
+    return jax.tree.map(lambda a, v: a.at[cohort.index].set(v, mode="drop"), old, new)
+
+
+def stream(block: Callable[[Members], Block], who: Members, size: int) -> Block:
+    """``block`` over clients, ``size`` at a time: totals and counts add up, memories line up."""
+    r = who.index.shape[0]
+    if r <= size:
+        return block(who)
+    whole = r // size
+    head = jax.tree.map(lambda a: a[: whole * size].reshape(whole, size, *a.shape[1:]), who)
+
+    def step(carry: PyTree, who: Members) -> tuple[PyTree, PyTree]:
+        total, local, links, info = block(who)
+        return jax.tree.map(jnp.add, carry, (total, info)), (local, links)
+
+    shapes = jax.eval_shape(block, jax.tree.map(lambda a: a[0], head))
+    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), (shapes[0], shapes[3]))
+    (total, info), (local, links) = jax.lax.scan(step, zero, head)
+    local, links = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (local, links))
+    if whole * size < r:
+        rest = block(jax.tree.map(lambda a: a[whole * size :], who))
+        total, info = jax.tree.map(jnp.add, (total, info), (rest[0], rest[3]))
+        local, links = jax.tree.map(
+            lambda a, b: jnp.concatenate([a, b]), (local, links), (rest[1], rest[2])
+        )
+    return total, local, links, info

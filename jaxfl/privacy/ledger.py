@@ -1,0 +1,117 @@
+"""What a run cost each of its clients: who took part how often, and the eps of each.
+
+Who takes part is drawn from the run's key and from nothing else, so that it can be drawn again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.errors import InputError
+from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.events import NoClaim
+from jaxfl.privacy.gaussian import Floats, check_delta
+
+if TYPE_CHECKING:
+    from jaxfl.record import Run
+
+__all__ = ["Ledger", "ledger", "turns"]
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+AT_ONCE = 1024  # rounds whose cohorts are drawn together
+
+
+class Ledger(NamedTuple):
+    """One number per client; infinite where nothing is proven."""
+
+    turns: Ints  # C_i, the rounds in which it took part
+    proven: Floats  # its eps by the accountant
+    claimed: Floats | None  # by the paper's formula, of its own C_i where that speaks of one
+    delta: float
+    method: str  # of the worst client's proof
+    status: str
+
+    @property
+    def worst(self) -> int:
+        """The client with the largest proven eps."""
+        return int(np.argmax(self.proven))
+
+    def __str__(self) -> str:
+        i = self.worst
+        low, middle, high = np.quantile(self.proven, [0.0, 0.5, 1.0])
+        claim = "" if self.claimed is None else f", claimed {self.claimed[i]:.4g}"
+        return (
+            f"{self.turns.size} clients, in {self.turns.min()} to {self.turns.max()} rounds each: proven "
+            f"eps {low:.4g} to {high:.4g}, median {middle:.4g}; the worst is client {i} with "
+            f"{self.turns[i]} rounds{claim}; delta = {self.delta:.3g}, {self.method}"
+            + f" [{self.status}]"
+            * bool(self.status)
+        )
+
+
+def turns(run: Run) -> Ints:
+    """How many of the run's rounds each client took part in, exactly."""
+    from jaxfl.hyper import build
+    from jaxfl.record import dtype
+
+    algorithm, n = run.algorithm, run.facts.n
+    if algorithm.cohort is None:
+        raise InputError(
+            f"{algorithm.name} does not say who takes part in a round: compose it of parts."
+        )
+    draw = algorithm.cohort
+    hp = build(algorithm, run.values, run.facts, dtype(run.problem))
+
+    @jax.jit
+    def count(first: jax.Array, T: jax.Array) -> jax.Array:
+        def one(t: jax.Array) -> jax.Array:
+            cohort = draw(run.key, t, n, hp.at(t))
+            live = ((cohort.weight > 0) & (t < T)).astype(jnp.int32)
+            if cohort.index is None:
+                return live
+            return jnp.zeros(n, jnp.int32).at[cohort.index].add(live, mode="drop")
+
+        return jnp.sum(jax.lax.map(one, first + jnp.arange(AT_ONCE)), axis=0)
+
+    T = int(run.state.t)
+    total = np.zeros(n, np.int64)
+    for first in range(0, T, AT_ONCE):
+        total += np.asarray(count(jnp.int32(first), jnp.int32(T)), np.int64)
+    return total
+
+
+def ledger(run: Run, delta: float | None = None, method: str | None = None) -> Ledger:
+    """eps_i of each client for its own C_i and its own number of samples, as far as the run got."""
+    delta = check_delta(run.values.get("delta", 1e-5) if delta is None else delta)
+    sizes, C = np.asarray(run.problem.count), turns(run)
+    proven, claimed = np.zeros(C.size), np.zeros(C.size)
+    found: dict[tuple[int, int], tuple[float, str, str, float]] = {}
+    for i, key in enumerate(zip(C.tolist(), sizes.tolist(), strict=True)):
+        if key not in found:
+            found[key] = _of_one(run, *key, delta, method)
+        proven[i], claimed[i] = found[key][0], found[key][3]
+    worst = int(np.argmax(proven))
+    _, how, status, _ = found[int(C[worst]), int(sizes[worst])]
+    told = run.algorithm.claim is not None and not np.isnan(claimed).any()
+    return Ledger(C, proven, claimed if told else None, delta, how, status)
+
+
+def _of_one(
+    run: Run, C: int, m: int, delta: float, method: str | None
+) -> tuple[float, str, str, float]:
+    if C == 0:
+        return 0.0, "never took part", "E", 0.0
+    values = {**run.values, "rounds": int(run.state.t), "turns": C, "delta": delta}
+    facts = run.facts._replace(m=m, sizes=(m,))
+    event = NoClaim("the algorithm does not describe what it releases")
+    if run.algorithm.event is not None:
+        event = run.algorithm.event(values, facts)
+    proof = epsilon(event, delta, method)
+    claim = run.algorithm.claim(values, facts) if run.algorithm.claim else None
+    return proof.eps, proof.method, proof.status, math.nan if claim is None else float(claim.eps)
