@@ -245,23 +245,6 @@ class Federated(NamedTuple):
             return 1
         return facts.n if self.participation.everyone else int(values["cohort"])
 
-    def reach(self, values: Mapping[str, Any], facts: Facts) -> tuple[float, float] | None:
-        """How far clipping lets a message go, and the deviation of its noise; None: not bounded.
-
-        A Poisson batch is divided by b and may be larger; snapshots make three gradients of one; a
-        sparsifier scales what it keeps by 1 + omega.  The regularizer is taken to be small.
-        """
-        if self.local is not None:
-            return self.local.reach(values)
-        if self.channel.name != "direct" or self.compressor.code is not None:
-            return None
-        b = values.get("batch", 1)
-        slots = self.estimator.sampler.capacity(values, facts).get("batch", b)
-        scale = (1.0 + values.get("omega", 0.0)) * (1 if self.estimator.name == "minibatch" else 3)
-        noisy = self.own.std is not None
-        noise = (1.0 + values.get("omega", 0.0)) * (values["sigma"] if noisy else 0.0)
-        return float(scale * slots / b * values["clip"]), float(noise)
-
     # --- one block of clients --------------------------------------------------------------------
 
     def draw_rows(self, key: Key, t: Array, who: Members, m: int, hp: Hyper) -> Draw:

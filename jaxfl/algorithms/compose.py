@@ -47,7 +47,7 @@ def compose(
     def settle(found: Resolved, facts: Facts) -> Resolved:
         assert aggregation is not None
         senders = capacity(found.values, facts).get("cohort", facts.n)
-        new = aggregation.settle(found.values, body.reach(found.values, facts), senders, facts.d)
+        new = aggregation.settle(found.values, _reach(body, found.values, facts), senders, facts.d)
         return Resolved(
             {**found.values, **{name: value for name, (value, _) in new.items()}},
             {**found.sources, **{name: why for name, (_, why) in new.items()}},
@@ -93,3 +93,21 @@ def compose(
         cohort=body.cohort,
         settle=None if aggregation is None else settle,
     )
+
+
+def _reach(body: Federated, values: Mapping[str, Any], facts: Facts) -> tuple[float, float] | None:
+    """How far clipping lets a message go, and the deviation of its noise; None: not bounded.
+
+    A Poisson batch is divided by b and may be larger; snapshots make three gradients of one; a
+    sparsifier scales what it keeps by 1 + omega.  The regularizer is taken to be small.
+    """
+    if body.local is not None:
+        return body.local.reach(values)
+    if body.channel.name != "direct" or body.compressor.code is not None:
+        return None
+    b = values.get("batch", 1)
+    slots = body.estimator.sampler.capacity(values, facts).get("batch", b)
+    scale = 1.0 + values.get("omega", 0.0)
+    points = 1 if body.estimator.name == "minibatch" else 3
+    noise = 0.0 if body.own.std is None else values["sigma"]
+    return float(scale * points * slots / b * values["clip"]), float(scale * noise)
