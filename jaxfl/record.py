@@ -18,6 +18,7 @@ from jaxfl.metrics import NUMBERS, even
 from jaxfl.types import Algorithm, Array, Cost, Facts, Info, Key, Problem, PyTree, State
 
 __all__ = [
+    "ROUNDING",
     "Log",
     "Run",
     "dtype",
@@ -25,6 +26,7 @@ __all__ = [
     "largest_gradient",
     "objective",
     "settings",
+    "start",
     "totals",
 ]
 
@@ -163,10 +165,8 @@ class Run:
         """Where the data break a stated ``gradient_bound``, at the first point or the last."""
         if "gradient_bound" not in self.values:
             return ""
-        bound, start = float(self.values["gradient_bound"]), self.problem.x0
-        if start is None:
-            start = self.problem.model.init(streams(self.key).start)
-        for t, x in ((0, start), (int(self.state.t), self.algorithm.output(self.state))):
+        bound, x0 = float(self.values["gradient_bound"]), start(self.problem, self.key)
+        for t, x in ((0, x0), (int(self.state.t), self.algorithm.output(self.state))):
             most = float(largest_gradient(self.problem, x))
             if not most <= bound * (1 + ROUNDING):
                 return (
@@ -228,6 +228,11 @@ def objective(problem: Problem) -> str:
     moved = x if model.project is None else model.project(x)
     parts = (model.loss(x, example), model.regularizer(x), jnp.sum(moved * x))
     return " ".join(f"{float(part):.9g}" for part in parts)
+
+
+def start(problem: Problem, key: Key) -> Array:
+    """Where the run with this key begins."""
+    return problem.model.init(streams(key).start) if problem.x0 is None else problem.x0
 
 
 @jax.jit

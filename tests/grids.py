@@ -27,7 +27,7 @@ LACKS = {"ldp_sgd": ("omega",), "fedsgd": ("omega", "eps")}  # which axes an alg
 METRICS = ("loss", "grad_norm_sq", "worst_client_loss", "accuracy", "test_loss", "test_accuracy")
 ELSE = {"lr": 0.3, "omega": 0.0, "eps": 1.0}  # where a sweep has no such axis
 NUMBERS = ("used_lr", "used_sigma", "used_omega", "proven_eps", "claimed_eps", "delta",
-           "delta_at_claimed")  # fmt: skip
+           "delta_at_claimed", "tried", "eps_of_choice", "broken")  # fmt: skip
 TOTALS = ("messages", "coordinates", "gradients", "uplink_bits", "downlink_bits")
 
 
@@ -44,6 +44,7 @@ def grid(
     *,
     algorithms: Sequence[str] = ("soteriafl_sgd", "ldp_sgd"),
     static: Sequence[str] = (),
+    problems: Sequence[str] = ("problem", "data", "clients", "model"),
     seeds: int = 3,
     spread: float = 0.02,
     rounds: Sequence[int] = (20, 40),
@@ -89,6 +90,9 @@ def grid(
         cells["claimed_eps"][where] = eps if private else np.nan
         cells["delta"][where], cells["delta_at_claimed"][where] = 1e-3, 1e-3
         flag[where] = private and w > 5
+        tried = seeds * math.prod(len(axes[name]) for name in ("lr", "shift") if name in real)
+        if private:  # each run as much again
+            cells["tried"][where], cells["eps_of_choice"][where] = tried, tried * eps
         noisy[where] = private
         if matches(seen, missing):
             complete[where] = 0
@@ -99,8 +103,8 @@ def grid(
             for name in (*METRICS, "utility"):
                 data[name][(*where, -1, evaluated >= 10)] = np.nan
     return labelled(
-        names, values, static, evaluated, data, last, lost, complete, cells, flag, noisy, paired,
-        settings,
+        names, values, static, problems, evaluated, data, last, lost, complete, cells, flag, noisy,
+        paired, settings,
     )  # fmt: skip
 
 
@@ -141,8 +145,8 @@ def fill(
 
 
 def labelled(
-    names: Any, values: Any, static: Any, evaluated: Any, data: Any, last: Any, lost: Any,
-    complete: Any, cells: Any, flag: Any, noisy: Any, paired: bool, settings: Any,
+    names: Any, values: Any, static: Any, problems: Any, evaluated: Any, data: Any, last: Any,
+    lost: Any, complete: Any, cells: Any, flag: Any, noisy: Any, paired: bool, settings: Any,
 ) -> xarray.Dataset:  # fmt: skip
     """Arrays with their dimensions, units and the sweep's account of itself."""
     seeds = last.shape[-1]
@@ -151,6 +155,12 @@ def labelled(
     variables |= {name: (names, array) for name, array in cells.items()}
     variables |= {"last_round": (seeded, last), "diverged_at": (seeded, lost)}
     variables |= {"complete": (seeded, complete), "flag": (names, flag), "noisy": (names, noisy)}
+    shape = [len(values[name]) for name in names]
+    n = np.full(shape, N, np.int32)
+    if "clients" in names:
+        along = [-1 if name == "clients" else 1 for name in names]
+        n = np.broadcast_to(np.array(values["clients"], np.int32).reshape(along), shape)
+    variables["n"] = names, n
     for axis in names[1:]:
         has = np.array([axis not in LACKS.get(a, ()) for a in values["algorithm"]], np.int8)
         if not has.all():
@@ -161,11 +171,21 @@ def labelled(
         "format": 1,
         "kind": "sweep",
         "axes": {
-            name: {"values": values[name], "static": name == "algorithm" or name in static}
+            name: {
+                "values": values[name],
+                "static": name == "algorithm" or name in static,
+                "problem": name in problems,
+            }
             for name in names
         },
         "paired": paired,
-        "settings": {"model": "logistic", "problem": "a9a", "data": "abc", **settings},
+        "settings": {
+            "model": "logistic",
+            "problem": "a9a",
+            "data": "abc",
+            "key": [0, 7],
+            **settings,
+        },
         "facts": {"n": N, "d": D},
         "compilations": 2,
         "seconds": 1.5,

@@ -1,6 +1,7 @@
 """`jaxfl sweep`: the grid that the words ask for, its folder, going on, and mistakes in one sentence."""
 
 import json
+import shutil
 from pathlib import Path
 
 import jax
@@ -64,8 +65,6 @@ def test_a_cell_is_the_run_of_the_same_words(finished: Path, tmp_path: Path) -> 
 def test_resume_completes_what_is_missing_and_only_that(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import shutil
-
     folder = tmp_path / "part"
     shutil.copytree(finished, folder)
     (folder / "result.nc").unlink()
@@ -90,6 +89,18 @@ def test_a_plan_computes_and_writes_nothing(
     assert sweep(*words.split()) == 0
     assert "2 runs in 1 compilation " in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_plan_of_what_is_left(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is compiled for what is done, and nothing is written."""
+    folder = tmp_path / "part"
+    shutil.copytree(finished, folder)
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
+    assert main(["sweep", "--resume", str(folder), "--plan"]) == 0
+    assert "in 0 compilations (0.0 s)" in capsys.readouterr().err
+    assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
 
 
 def test_parts_data_and_rounds_are_axes(tmp_path: Path) -> None:
@@ -144,6 +155,10 @@ def test_one_value_is_no_axis() -> None:
         (["--resume", "nowhere"], "no folder nowhere"),
         (["ldp_sgd", "--resume", "nowhere"], "ALGORITHM does not go with --resume"),
         (["ldp_sgd", "--sigma", "1", "--select", "lossy"], "lossy"),
+        (["ldp_sgd", "--sigma", "1", "--select", "min:nothing"], "nothing"),
+        (["ldp_sgd", "--sigma", "1", "--select", "least:loss"], "min:NAME or max:NAME"),
+        (["ldp_sgd", "--sigma", "1", "--select", "max:test_accuracy"], "test no more"),
+        (["ldp_sgd", "--sigma", "1", "--select", "validation_loss"], "--validation-share"),
     ],
 )
 def test_mistakes_are_one_sentence(

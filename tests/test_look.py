@@ -170,6 +170,19 @@ def test_compare_sweeps(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert str(alike) in out(capsys, "compare", sweep, alike)
 
 
+def test_compare_where_one_sweep_has_more_axes(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the refusal proposes works."""
+    more = tmp_path / "more"
+    axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0), "batch": (8, 16)}
+    results.save(grids.grid(axes), more / "result.nc")
+    told = refused(capsys, "compare", sweep, more)
+    assert "--where batch=8" in told
+    assert "common cell" in out(capsys, "compare", sweep, more, "--where", "batch=8", "eps=5")
+    assert "no" in refused(capsys, "compare", sweep, more, "--where", "bach=8")
+
+
 def test_compare_runs(
     single: Path, tmp_path: Path, sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -357,6 +357,32 @@ def test_points_of_the_front(drawn: dict[str, Figure]) -> None:
     assert legend(drawn["front-utility"]) == ["soteriafl_sgd", "ldp_sgd", "ω = 1", "ω = 9"]
 
 
+def test_what_adds_no_noise_is_on_no_front(drawn: dict[str, Figure]) -> None:
+    """It would beat everything, and nobody may have it."""
+    axes = {"eps": (1.0,), "omega": (1.0, 9.0)}
+    ds = grids.grid(axes, algorithms=THREE)
+    free = ds["algorithm"] == "fedsgd"
+    for name in ("utility", "uplink_bits"):
+        ds[name] = ds[name].where(~free, ds[name] / 100)
+    draw(ds, ".")
+    figure = drawn["front-utility"]
+    (step,) = (line for line in panels(figure)[0].get_lines() if line.get_linewidth() == 4)
+    private = ds["utility"].sel(algorithm=list(THREE[:2]), round=20).mean("seed").values
+    assert step.get_ydata().min() == pytest.approx(private.min())
+    assert "Grey: the private settings that no other of them beats" in words(figure)
+
+
+def test_a_sweep_without_any_noise_can_be_drawn(drawn: dict[str, Figure]) -> None:
+    draw(grids.grid({"lr": (0.1, 0.3)}, algorithms=("fedsgd",)), ".")
+    assert "no noise" in words(drawn["curves-utility"])
+
+
+def test_problems_have_fronts_of_their_own(drawn: dict[str, Figure]) -> None:
+    draw(grids.grid({"clients": (10, 20), "eps": (1.0, 5.0)}), ".")
+    assert {"front-utility-clients-10", "front-utility-clients-20"} <= set(drawn)
+    assert "curves-utility" in drawn  # where lines can be told apart
+
+
 def test_labels_of_a_front_stay_inside(drawn: dict[str, Figure]) -> None:
     ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 3.0, 9.0, 19.0)}, algorithms=THREE[:1])
     draw(ds, ".")

@@ -12,7 +12,7 @@ import xarray
 
 import jaxfl
 from jaxfl import results
-from jaxfl.views.cells import applying, cells, final, restrict
+from jaxfl.views.cells import applying, cells, final, over_seeds, restrict
 from jaxfl.views.links import Links, expected_slowest
 from jaxfl.views.selection import select
 from jaxfl.views.targets import to_target
@@ -87,6 +87,16 @@ def test_restricting(ds: xarray.Dataset) -> None:
         restrict(ds, {"omga": [1]})
     with pytest.raises(jaxfl.InputError, match="No values of eps"):
         restrict(ds, {"eps": []})
+
+
+def test_seeds_that_agree_have_no_error() -> None:
+    """Rounding of a mean of three equal numbers is no spread."""
+    values = np.array([[0.1, 0.1, 0.1], [0.1, 0.1, 0.3], [np.nan, 0.1, 0.1]])
+    mean, error = over_seeds(values)
+    assert np.array([0.1, 0.1, 0.1]).std(ddof=1) != 0
+    assert (mean[0], error[0]) == (0.1, 0.0)
+    assert error[1] == pytest.approx(0.2 / 3)
+    assert np.isnan([mean[2], error[2]]).all()
 
 
 # --- the best step size --------------------------------------------------------------------------
@@ -182,12 +192,37 @@ def test_the_price_of_choosing_is_said(ds: xarray.Dataset) -> None:
     assert chosen.candidates == 3
     assert chosen.note == (
         "lr chosen on the private data: each time the best of 3 settings (9 runs) by the lowest "
-        "final utility; each proven eps holds for one run, and does not pay for this choice."
+        "final utility; each proven eps holds for one run, and does not pay for this choice: all 9 "
+        "runs together prove eps = 9 to 45."
     )
     assert results.config(chosen.ds)["selection"]["note"] == chosen.note
     assert "lr" not in results.config(chosen.ds)["axes"]
     assert "eps" not in select(grids.grid({"lr": RATES}, algorithms=("fedsgd",))).note
     assert select(ds, over=()).note == ""
+
+
+def test_a_price_is_said_only_of_what_was_accounted_for(ds: xarray.Dataset) -> None:
+    assert "together" not in select(restrict(ds, {"lr": [0.1, 0.3]})).note
+    two = grids.grid({"lr": RATES, "shift": (0.1, 0.5)})
+    assert "all 18 runs together prove eps = 18" in select(two).note
+    assert "together" not in select(two, over=("lr",)).note
+    assert (
+        "together"
+        not in select(grids.grid({"lr": RATES, "clip": (1.0, 2.0, 3.0)}), over=("clip",)).note
+    )
+
+
+def test_a_choice_among_runs_without_proof_has_no_price(ds: xarray.Dataset) -> None:
+    """A mean over cells would hide that one algorithm proves nothing, as with clip="batch"."""
+    some = ds.copy(deep=True)
+    some["proven_eps"][0], some["eps_of_choice"][0] = np.inf, np.inf
+    note = select(some).note
+    assert "all 9 runs together prove eps = 9 to 45; no eps is proven of some of the runs" in note
+    some["proven_eps"][:], some["eps_of_choice"][:] = np.inf, np.inf
+    note = select(some).note
+    assert "together" not in note
+    assert "each proven eps" not in note
+    assert "no eps is proven of any of the runs, nor of this choice among them." in note
 
 
 def test_test_data_choose_only_where_said(ds: xarray.Dataset) -> None:

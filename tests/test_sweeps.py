@@ -480,10 +480,12 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (dict(grid={"lr": []}), "axis lr has no values"),
     (dict(grid={"lr": [0.1, 0.2, 0.1]}), "lr has 0.1 twice"),
     (dict(grid={"lr": 0.1}), "lr = 0.1 has to be a list"),
+    (dict(grid=[0.1, 0.2]), "grid = [0.1, 0.2] has to hold lists of values by name"),
+    (dict(grid={"lr": ["0.1"]}), "lr = '0.1' on the axis lr is a text"),
     (dict(grid={"lr": ["fast"]}), "'fast'"),
     (dict(grid={"lr": [None]}), "lr = None"),
     (dict(grid={"lr": [0.1, float("nan")]}), "lr = nan"),
-    (dict(grid={"lr": [lambda t: 0.1, lambda t: 0.2]}), "<lambda> twice"),
+    (dict(grid={"lr": [lambda t: 0.1, lambda t: 0.2]}), "<lambda> twice: give it once, or a name"),
     (dict(numbers={"lr": 0.1, "sigma": 0.1}), "lr is both an axis and fixed"),
     (dict(numbers={"sigma": 0.1, "k": 2}), "'k'"),
     (dict(grid={"rounds": [3, 4]}), "rounds = 3 is given"),
@@ -512,6 +514,9 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (dict(metrics={"loss": lambda problem, x: x[0]}), "'loss'"),
     (dict(metrics={"lr": lambda problem, x: x[0]}), "'lr'"),
     (dict(metrics={"clients": lambda problem, x: x[0]}), "'clients'"),
+    (dict(metrics={"algorithm": lambda problem, x: x[0]}), "'algorithm'"),
+    (dict(metrics={"n": lambda problem, x: x[0]}), "'n'"),
+    (dict(metrics={"chosen_lr": lambda problem, x: x[0]}), "'chosen_lr'"),
     (dict(metrics={"a b": lambda problem, x: x[0]}), "'a b'"),
     (dict(key=0), "jax.random.key"),
     (dict(key=jax.random.split(jax.random.key(0))), "shape (2,)"),
@@ -527,6 +532,23 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (dict(out="/proc/nowhere/sweep"), "Cannot write"),
     (dict(out="/proc/version"), "is a file"),
 ]
+
+
+def test_a_broken_gradient_bound_is_flagged() -> None:
+    """eps holds because gradients are clipped to the bound, and who stated it has to know."""
+    given = dict(problem=common(), rounds=2, numbers=dict(sigma=0.5, lr=0.1, batch=4))
+    build = jaxfl.algorithm("ldp_sgd", clip="batch")._replace(claim=None)  # another alarm
+    x0 = common().x0
+    most = float(jaxfl.record.largest_gradient(common(), x0))
+    ds = sweep(build, {"gradient_bound": [0.5 * most, 2 * most]}, **given)
+    assert ds["flag"].values.tolist() == [[1, 0]]
+    assert float(ds["broken"][0, 0]) == pytest.approx(most)
+    assert np.isnan(ds["broken"][0, 1])
+    for j, bound in enumerate((0.5 * most, 2 * most)):
+        run = jaxfl.simulate(
+            build, common(), jax.random.key(0), 2, gradient_bound=bound, **given["numbers"]
+        )
+        assert bool(run.privacy().note) == bool(np.isfinite(ds["broken"][0, j]))
 
 
 @pytest.mark.parametrize(("change", "words"), MISTAKES, ids=range(len(MISTAKES)))

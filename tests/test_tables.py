@@ -20,7 +20,7 @@ from jaxfl import results
 from jaxfl.views.cells import final, restrict
 from jaxfl.views.compare import as_sweep, compare
 from jaxfl.views.links import Links
-from jaxfl.views.rows import FLAG, table
+from jaxfl.views.rows import BROKEN, FLAG, table
 from jaxfl.views.selection import select
 from jaxfl.views.tables import Column, Estimate, Table
 from jaxfl.views.targets import to_target
@@ -145,6 +145,26 @@ def test_the_best_row_of_each_group(ds: xarray.Dataset) -> None:
     assert sum(line.startswith("*") and "soteriafl" not in line for line in lines) == 4  # a note
 
 
+def test_problems_do_not_compete() -> None:
+    """Whatever the axis is called, if the problem takes it."""
+    axes = {"regularizer": ("l2", "none"), "eps": (1.0,)}
+    apart = table(grids.grid(axes, problems=("regularizer",)))
+    assert len(apart.best) == 2
+    assert [column.name for column in apart.columns][:2] == ["regularizer", "algorithm"]
+    assert len(table(grids.grid(axes)).best) == 1
+
+
+def test_a_broken_bound_is_an_alarm(ds: xarray.Dataset) -> None:
+    broken = ds.copy(deep=True)
+    broken["broken"][1], broken["flag"][1] = 2.5, 1
+    found = table(broken)
+    flags = {(row["algorithm"], row["flag"]) for row in read(found)}
+    assert ("ldp_sgd", BROKEN) in flags
+    assert ("soteriafl_sgd", FLAG) in flags
+    assert "gradient has norm 2.5 at x0, above gradient_bound" in found.text()
+    assert BROKEN not in table(ds).text()
+
+
 def test_best_follows_the_criterion(ds: xarray.Dataset) -> None:
     worst = read(table(select(ds, "max:utility", over=()).ds))
     group = [row for row in worst if row["eps"] == "5"]
@@ -178,7 +198,11 @@ def test_what_diverged_has_no_mean(ds: xarray.Dataset) -> None:
         assert row["state"] == ("1 of 3 seeds diverged" if lost else "")
         assert (row["utility"] == "") == lost
     states = [row["state"] for row in read(table(select(ds).ds))]
+    assert states.count("each of 3 settings has a seed that diverged") == 1
+    alone = grids.grid(diverged={"omega": 9.0, "eps": 1.0}, seeds=1)
+    states = [row["state"] for row in read(table(select(alone).ds))]
     assert states.count("all 3 settings diverged") == 1
+    assert "diverged" in [row["state"] for row in read(table(alone))]
     assert "state" not in table(grids.grid()).csv()
 
 
@@ -360,6 +384,25 @@ def test_costs_and_privacy_are_compared() -> None:
     assert rows_of(found, "proven ε")[0]["difference"] == pytest.approx(4.0 - 5.05)
     bits = rows_of(found, "uplink (Mbit)")[0]
     assert bits["b B"].mean == pytest.approx(3 * bits["a A"].mean)
+
+
+def test_numbers_that_differ_are_said() -> None:
+    a = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, rounds=(20, 40))
+    b = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, rounds=(20, 20))
+    b["used_sigma"] = b["used_sigma"] * 2
+    a["used_clip"] = xarray.full_like(a["used_sigma"], 1.0)
+    b["used_clip"] = xarray.full_like(b["used_sigma"], 0.5)
+    text = compare(a, b).text()
+    assert "rounds differs in 2 of 4 cells: 40 in A, 20 in B." in text
+    assert "sigma differs in 4 of 4 cells." in text
+    assert "clip differs: 1 in A, 0.5 in B." in text
+    assert "differ" not in compare(a, a).text().replace("difference", "")
+
+
+def test_seeds_of_other_keys_are_not_paired() -> None:
+    a, b = grids.grid({"eps": (1.0,)}), grids.grid({"eps": (1.0,)}, key=[0, 8])
+    assert "paired by seed" in compare(a, a).text()
+    assert "of unpaired seeds" in compare(a, b).text()
 
 
 def test_mistakes_in_a_comparison() -> None:

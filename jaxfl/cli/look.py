@@ -127,16 +127,29 @@ def _show(given: dict[str, Any], folder: Path) -> None:
 def _compare(given: dict[str, Any], a: Path, b: Path) -> None:
     from jaxfl.views.compare import compare
 
-    both = []
-    for folder in (a, b):
-        ds = _load(folder)
-        if _is_sweep(ds):
-            ds = _selected(ds, given)
+    both = [_load(folder) for folder in (a, b)]
+    for i, folder in enumerate((a, b)):
+        if _is_sweep(both[i]):
+            both[i] = _selected(both[i], _of_axes(given, both, i))
         else:
             _refuse_for_runs(given, folder)
-        both.append(ds)
     short = (a.name, b.name) if a.name != b.name else (str(a), str(b))
     _print(compare(both[0], both[1], names=short, metrics=given.get("metric")), given)
+
+
+def _of_axes(given: dict[str, Any], both: list[xarray.Dataset], i: int) -> dict[str, Any]:
+    """Without what is asked of an axis that the other sweep alone has."""
+    from jaxfl.views.cells import axes
+
+    if not all(map(_is_sweep, both)):
+        return given
+    other = {*axes(both[1 - i])} - {*axes(both[i])}
+    out = dict(given)
+    if "where" in given:
+        out["where"] = [word for word in given["where"] if word.partition("=")[0] not in other]
+    if "over" in given:
+        out["over"] = [name for name in given["over"] if name not in other]
+    return out
 
 
 def _plot(given: dict[str, Any], folder: Path) -> None:

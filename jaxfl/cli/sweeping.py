@@ -38,7 +38,7 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
         import jax
 
         jax.distributed.initialize(session.coordinator, session.processes, session.process)
-    _criterion(session.select)
+    _criterion(session.select, spans)
     with Interrupts() as interrupts:
         if spans is not None:
             spans = dataclasses.replace(spans, setup=absolute(spans.setup))
@@ -46,6 +46,7 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
         else:
             folder = Path(session.resume or "")
             spans = _read(folder)
+            _criterion(session.select, spans)
         setup = Setup(**{**spans.setup, "rounds": None})
         with computing(setup):
             try:
@@ -102,7 +103,7 @@ def _compute(
                 eval_every=setup.eval_every,
                 noise=setup.noise,
                 paired=spans.paired,
-                out=None if session.plan else folder,
+                out=None if session.plan and session.resume is None else folder,
                 resume=session.resume is not None,
                 memory=session.memory,
                 say=bar.say,
@@ -113,18 +114,27 @@ def _compute(
             return None
 
 
-def _criterion(text: str) -> None:
+def _criterion(text: str, spans: Spans | None) -> None:
     """Refuse what nothing could be chosen by, before anything is computed."""
     from jaxfl.hyper import closest
     from jaxfl.views.selection import CRITERIA
 
-    if text.startswith("test_"):
+    way, colon, name = text.rpartition(":")
+    if colon and way not in ("min", "max"):
+        raise InputError(f"--select {text} has to read min:NAME or max:NAME, or just NAME.")
+    if name not in CRITERIA:
+        raise InputError(closest("criterion named", name, CRITERIA))
+    if name.startswith("test_"):
         raise InputError(
             f"--select {text} would choose on the test data, which then test no more: use a training "
             "metric, or --validation-share and --select validation_accuracy."
         )
-    if ":" not in text and text not in CRITERIA:
-        raise InputError(closest("criterion named", text, CRITERIA))
+    share = spans is not None and spans.setup.get("validation_share")
+    if name.startswith("validation_") and spans is not None and not share:
+        raise InputError(
+            f"--select {text} needs validation data: set some test examples aside with "
+            "--validation-share, as in --validation-share 0.5."
+        )
 
 
 class _Planned(Exception):

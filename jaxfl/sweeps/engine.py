@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxfl.errors import InputError
 from jaxfl.loop import LONGEST, Extra, advance, measure
+from jaxfl.metrics import ROWS
 from jaxfl.record import dtype
 from jaxfl.schedules import Schedule
 from jaxfl.sweeps.placement import Placement, compile_for, placement
@@ -232,5 +233,6 @@ def bytes_of_run(program: Program) -> int:
     tests = 0 if problem.test is None else int(jax.tree.leaves(problem.test)[0].shape[0])
     item = dtype(problem).itemsize
     scratch = 4 * rows * problem.model.kernel.width + 6 * problem.model.dim
-    evaluation = 2 * (problem.n * problem.m_max + tests)
+    seen = min(problem.n * problem.m_max, ROWS) + min(tests, ROWS)
+    evaluation = 2 * seen * problem.model.kernel.width + 4 * problem.n
     return int(3 * held + item * (scratch + evaluation))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
 
 import jax
 
@@ -24,6 +23,7 @@ RUNS_ON_CPU = 256  # of a chunk: more gain nothing there, and an interrupt loses
 RUNS = 4096
 FREE_ON_CPU = 0.6  # of the free memory that a chunk may take
 FREE = 0.85
+GROW = 2  # times the runs at once are worth another compilation
 SERIES = 16  # numbers kept per run and evaluation, about
 
 
@@ -92,13 +92,20 @@ def fit(
         guess = max(1, engine.bytes_of_run(program))
         limit = max(place.parts, min(most, (available - data) // guess))
         every = cadence(program, None, eval_every)
+        guessed = limit < most  # and not measured yet
         while True:
             say(f"compiling {line(program, grid)}")
             shape, mine = chunks(i, program.cells, len(grid.seeds), limit, place.parts)
             found = engine.compiled(program, shape, extra, every, paired, devices)
-            if found.bytes <= available:
-                break
             runs = shape[0] * shape[1]
+            share = max(0, available - data) / max(1, found.bytes - data)
+            if found.bytes <= available:
+                larger = min(most, int(0.9 * runs * share))
+                if not guessed or len(mine) == 1 or larger < GROW * runs:
+                    break
+                limit, guessed = larger, False  # the guess was far too careful
+                continue
+            guessed = False
             if runs <= place.parts:
                 raise InputError(
                     f"One run of {program.algorithm.name} on {program.problem.name} needs "
@@ -106,7 +113,6 @@ def fit(
                     "available: give it more memory=, a smaller batch or k, fewer clients, or a "
                     "smaller model."
                 )
-            share = max(0, available - data) / max(1, found.bytes - data)
             limit = max(place.parts, min(runs - 1, int(0.9 * runs * share)))
         programs.append(found)
         todo += mine
@@ -122,11 +128,15 @@ def again(
     devices: Sequence[jax.Device],
     available: int,
     say: Callable[[str], None],
-    plan: Mapping[str, Any],
-) -> tuple[list[engine.Compiled], list[Chunk]]:
-    """Compiled programs and chunks as an earlier call, or another host, has planned them."""
-    programs = []
-    for program, (tall, wide) in zip(made, plan["shapes"], strict=True):
+    shapes: Sequence[tuple[int, int]],
+    needed: Collection[int],
+) -> list[engine.Compiled | None]:
+    """Programs in the shapes that an earlier call, or another host, has planned; only the needed."""
+    programs: list[engine.Compiled | None] = []
+    for i, (program, (tall, wide)) in enumerate(zip(made, shapes, strict=True)):
+        if i not in needed:
+            programs.append(None)
+            continue
         parts = placement(program.problem, devices).parts
         if tall % parts and wide % parts:  # planned for other devices
             wide = -(-wide // parts) * parts
@@ -139,7 +149,7 @@ def again(
                 f"bytes and {available:,} are available: give it more memory=, or start anew."
             )
         programs.append(found)
-    return programs, [Chunk(p, tuple(c), tuple(s)) for p, c, s in plan["chunks"]]
+    return programs
 
 
 def predicted(grid: Grid, made: Sequence[Program], extra: Extra, eval_every: int | None) -> int:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from jaxfl import results
-from jaxfl.record import totals
+from jaxfl.record import ROUNDING, largest_gradient, start, totals
 from jaxfl.schedules import Schedule
 from jaxfl.sweeps.grid import Cell, Grid, Study
 from jaxfl.sweeps.plan import Chunk, Program
 from jaxfl.sweeps.store import Arrays
-from jaxfl.types import Algorithm, Info
+from jaxfl.types import Algorithm, Info, Key
 from jaxfl.views.selection import TUNED
 
 if TYPE_CHECKING:
@@ -36,11 +36,18 @@ LABELS = {
     "claimed_eps": ("1", "eps that the paper's formula claims for this noise"),
     "delta": ("1", "delta of both eps"),
     "delta_at_claimed": ("1", "delta proven at the claimed eps"),
-    "flag": ("1", "whether the proven eps exceeds the claimed one"),
+    "flag": (
+        "1",
+        "whether the proven eps exceeds the claimed one, or a stated bound does not hold",
+    ),
+    "broken": ("1", "largest norm of an example's gradient at x0 where it breaks gradient_bound"),
+    "n": ("1", "clients of the problem"),
     "tried": ("1", "runs among which a step size is chosen: steps and shifts times seeds"),
     "eps_of_choice": ("1", "eps that an accountant proves where all these runs are shown"),
     "noisy": ("1", "whether the algorithm adds noise; without, nothing is private"),
 }
+PROOF = ("claimed_eps", "delta", "delta_at_claimed", "tried", "eps_of_choice", "broken")
+WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n")
 
 
 def finish(
@@ -75,9 +82,13 @@ def dataset(
     grid: Grid,
     programs: list[Program],
     found: Iterable[tuple[Chunk, Arrays | None]],
+    keys: Sequence[Key],
     about: Mapping[str, Any],
 ) -> xarray.Dataset:
-    """The whole grid; cells whose chunk is missing are NaN and not ``complete``."""
+    """The whole grid; cells whose chunk is missing are NaN and not ``complete``.
+
+    ``keys`` are those of the seeds.
+    """
     import xarray
 
     pairs = list(found)
@@ -111,10 +122,12 @@ def dataset(
                     full = np.full(len(ticks), np.nan)
                     full[at] = row
                     variable(name, every, (*runs, len(ticks)), np.nan)[(*where, seed)] = full
+    steepest = {study.place: _steepest(study, keys) for study in grid.studies}
     for study in grid.studies:
         for cell in study.cells:
             where = _where(study, cell)
-            for name, number in _facts(study.algorithm, cell, _tried(grid, cell)).items():
+            facts = _facts(study.algorithm, cell, _tried(grid, cell), steepest[study.place])
+            for name, number in facts.items():
                 variable(name, names, cells, np.nan)[where] = number
     for i, axis in enumerate(grid.numbers):
         applies = np.array([study.cells[0].place[i] is not None for study in grid.studies])
@@ -135,7 +148,10 @@ def dataset(
         out["utility"].attrs["comment"] = (
             "average over the evaluated rounds so far, round 0 included"
         )
-    spans = {axis.name: {"values": list(axis.labels), "static": axis.static} for axis in axes}
+    spans = {
+        axis.name: {"values": list(axis.labels), "static": axis.static, "problem": axis.posed}
+        for axis in axes
+    }
     text = {"format": results.FORMAT, "kind": "sweep", "axes": spans, **about}
     out.attrs["config"] = json.dumps(results.plain(text), ensure_ascii=False, default=str)
     return out
@@ -171,7 +187,15 @@ def _tried(grid: Grid, cell: Cell) -> int:
     return math.prod(tuned) * len(grid.seeds)
 
 
-def _facts(algorithm: Algorithm, cell: Cell, tried: int) -> dict[str, float]:
+def _steepest(study: Study, keys: Sequence[Key]) -> float:
+    """The largest norm of an example's gradient where the runs begin, if a cell states a bound."""
+    if not any("gradient_bound" in cell.values for cell in study.cells):
+        return math.nan
+    starts = {id(x): x for x in (start(study.problem, key) for key in keys)}
+    return max(float(largest_gradient(study.problem, x)) for x in starts.values())
+
+
+def _facts(algorithm: Algorithm, cell: Cell, tried: int, steepest: float) -> dict[str, float]:
     """Numbers that were used, and what they prove, alone and with all runs that were tried."""
     from jaxfl import privacy
 
@@ -181,7 +205,8 @@ def _facts(algorithm: Algorithm, cell: Cell, tried: int) -> dict[str, float]:
         if not isinstance(value, Schedule)
     }
     noisy = results.noisy(algorithm, cell.values)
-    out["noisy"] = float(noisy)
+    out |= dict.fromkeys(PROOF, math.nan)
+    out |= {"noisy": float(noisy), "n": float(cell.facts.n)}
     if not noisy:
         return {**out, "proven_eps": math.inf, "flag": 0.0}
     event: Any = privacy.NoClaim("the algorithm does not describe what it releases")
@@ -197,7 +222,10 @@ def _facts(algorithm: Algorithm, cell: Cell, tried: int) -> dict[str, float]:
     }
     out |= {name: float(number) for name, number in given.items() if number is not None}
     out |= {"tried": float(tried), "eps_of_choice": _choice(event, tried, report.delta)}
-    return {**out, "flag": float(report.flag)}
+    broken = steepest > cell.values.get("gradient_bound", math.inf) * (1 + ROUNDING)
+    if broken:
+        out["broken"] = steepest
+    return {**out, "flag": float(report.flag or broken)}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -219,9 +247,7 @@ def _choice(event: Any, runs: int, delta: float) -> float:
 
 def _compact(name: str, values: Any) -> Any:
     """Whole numbers without gaps as such; the rest keeps float64."""
-    whole = name in ("seed", "last_round", "complete", "flag", "noisy") or name.startswith(
-        "applies_"
-    )
+    whole = name in WHOLE or name.startswith("applies_")
     return values.astype(np.int32) if whole else values
 
 

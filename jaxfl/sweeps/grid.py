@@ -28,6 +28,7 @@ class Axis(NamedTuple):
     values: tuple[Any, ...]
     labels: tuple[Any, ...]
     static: bool  # each value is a program of its own
+    posed: bool = False  # and a problem of its own: its results are not compared with others
 
 
 class Cell(NamedTuple):
@@ -86,7 +87,7 @@ def lay_out(
     make, asked = _maker(build, given)
     pose, asked_too = _poser(problem, given)
     taken = asked | asked_too
-    static = [_static(name, given[name]) for name in given if name in taken]
+    static = [_static(n, given[n], n in asked_too) for n in given if n in taken]
     spanned = [_numbers(name, values) for name, values in given.items() if name not in taken]
     static.sort(key=lambda axis: axis.name != "algorithm")
 
@@ -244,7 +245,10 @@ def _values(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
     words = [_word(value) for value in out]
     for word in words:
         if words.count(word) > 1:
-            raise InputError(f"The axis {name} has {word} twice: give it once, or another name.")
+            raise InputError(
+                f"The axis {name} has {word} twice: give it once, or a name of its own, as with "
+                "jaxfl.schedule(f, 'name')."
+            )
     return out
 
 
@@ -263,15 +267,27 @@ def _word(value: Any) -> str:
     return str(value)
 
 
-def _static(name: str, values: tuple[Any, ...]) -> Axis:
+def _reads(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _static(name: str, values: tuple[Any, ...], posed: bool) -> Axis:
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
     labels = tuple(map(float, values)) if numeric else tuple(map(_word, values))
-    return Axis(name, values, labels, True)
+    return Axis(name, values, labels, True, posed)
 
 
 def _numbers(name: str, values: tuple[Any, ...]) -> Axis:
     read: list[Any] = []
     for value in values:
+        if isinstance(value, str) and _reads(value):
+            raise InputError(
+                f"{name} = {value!r} on the axis {name} is a text: leave out the quotes."
+            )
         if isinstance(value, str) or callable(value):
             read.append(schedule(value, _word(value)))
         elif name == "rounds":

@@ -45,7 +45,8 @@ class Progress(NamedTuple):
 def words(now: Progress) -> str:
     """The rate, the time left, and the best run so far."""
     left = f", {_time(now.seconds_left)} left" if now.done else ""
-    return f"{now.per_second:,.0f} cell-rounds/s{left}, least loss {now.best:.5g} ({now.where})"
+    best = f", least loss {now.best:.5g} ({now.where})" if now.where else ""
+    return f"{now.per_second:,.0f} cell-rounds/s{left}{best}"
 
 
 @contextlib.contextmanager

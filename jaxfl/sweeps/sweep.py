@@ -23,7 +23,7 @@ from jaxfl.sweeps.grid import Build, Grid, Problems, lay_out, seeds_of
 from jaxfl.sweeps.identity import about, same
 from jaxfl.sweeps.look import Look, Plan, Progress, watching
 from jaxfl.sweeps.placement import placement
-from jaxfl.sweeps.plan import Program, programs
+from jaxfl.sweeps.plan import Chunk, Program, programs
 from jaxfl.sweeps.store import Store
 from jaxfl.types import Info, Key
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     import xarray
 
 __all__ = ["sweep"]
+
+PREFIXES = ("used_", "applies_", "chosen_")  # of a sweep's own variables
+OWN = ("algorithm", "problem", "messages", "score", "score_error", "candidates", "found")
 
 
 def sweep(
@@ -86,6 +89,10 @@ def sweep(
     at_once = None if runs_at_once is None else whole("runs_at_once", runs_at_once, 1)
     if noise not in NOISES:
         raise InputError(f"noise = {noise!r} has to be one of {', '.join(NOISES)}.")
+    if not isinstance(grid, Mapping):
+        raise InputError(
+            f"grid = {grid!r} has to hold lists of values by name, as in {{'lr': [0.1, 0.3]}}."
+        )
     extra = _extra(metrics or {}, grid)
     chosen = list(jax.local_devices() if devices is None else devices)
     if not chosen:
@@ -108,20 +115,27 @@ def sweep(
         )
     told = about(laid, made, keys, extra, eval_every, paired, noise)
     say = say or (lambda line: None)
-    say(f"{laid.runs:,} runs, {len(made)} to compile" if len(made) > 1 else f"{laid.runs:,} runs")
+    say(
+        f"{laid.runs:,} run{'s' * (laid.runs != 1)}"
+        + (f", {len(made)} to compile" if len(made) > 1 else "")
+    )
     how = (laid, made, extra, eval_every, paired, chosen, available, say)
+    compiled: Sequence[engine.Compiled | None] = ()
     if held is None and leader:
-        compiled, todo = fit(*how, at_once)
-        plan = {"shapes": [c.shape for c in compiled], "chunks": [chunk[:] for chunk in todo]}
+        found, todo = fit(*how, at_once)
+        plan = {"shapes": [c.shape for c in found], "chunks": [chunk[:] for chunk in todo]}
+        compiled = found
         store.begin({**told, "plan": plan}, predicted(laid, made, extra, eval_every))
     _meet("begun", hosts)
     if held is None and not leader:  # free memory differs between hosts, and the plan must not
         held = store.claim(resume=True)
     if held is not None:
         same(store.folder, held, told)
-        compiled, todo = again(*how, held["plan"])
-
+        todo = [Chunk(p, tuple(c), tuple(s)) for p, c, s in held["plan"]["chunks"]]
     there = [store.read(i, chunk) is not None for i, chunk in enumerate(todo)]
+    if held is not None:
+        needed = {chunk.program for chunk, done in zip(todo, there, strict=True) if not done}
+        compiled = again(*how, held["plan"]["shapes"], needed)
     if announce is not None:
         announce(_plan(laid, made, compiled, there, available))
     mine = [i for i in range(len(todo)) if not there[i] and i % hosts == jax.process_index()]
@@ -131,6 +145,7 @@ def sweep(
         for i in mine:
             chunk = todo[i]
             program, run = made[chunk.program], compiled[chunk.program]
+            assert run is not None
             if placed[0] != chunk.program:
                 placed = chunk.program, engine.placed_problem(program, run)
             given = engine.inputs(program, chunk, run, keys, paired)
@@ -138,22 +153,25 @@ def sweep(
             store.write(i, chunk, compute(program, chunk, run, given, placed[1], every, look))
             look.finished(chunk)
     _meet("computed", hosts)
-    found = [(chunk, store.read(i, chunk)) for i, chunk in enumerate(todo)]
+    results = [(chunk, store.read(i, chunk)) for i, chunk in enumerate(todo)]
     ds = dataset(
         laid,
         made,
-        found,
+        results,
+        keys,
         {
-            "ended": "finished" if all(arrays is not None for _, arrays in found) else "unfinished",
+            "ended": "finished"
+            if all(arrays is not None for _, arrays in results)
+            else "unfinished",
             "paired": paired,
             "noise": noise,
             "rounds": rounds,
             "numbers": {name: str(value) for name, value in (numbers or {}).items()},
-            "settings": settings(laid.studies[0].algorithm, laid.studies[0].problem, keys[0]),
+            "settings": _settings(laid, keys[0]),
             "facts": _facts(laid),
-            "compilations": len(compiled),
+            "compilations": len(made),
             "chunks": len(todo),
-            "compile_seconds": sum(c.seconds for c in compiled),
+            "compile_seconds": sum(c.seconds for c in compiled if c is not None),
             "seconds": time.perf_counter() - began,
         },
     )
@@ -181,7 +199,8 @@ def _extra(metrics: Mapping[str, Metric], grid: Mapping[str, Any]) -> Extra:
     """The user's metrics in one order."""
     for name, f in metrics.items():
         check_name(name)
-        if name in {*grid, *LABELS, *Info._fields} or name.startswith(("used_", "applies_")):
+        taken = {*grid, *LABELS, *Info._fields, *OWN}
+        if name in taken or name.startswith(PREFIXES):
             raise InputError(f"A metric of a sweep cannot be called {name!r}: take another name.")
         if not callable(f):
             raise InputError(
@@ -193,42 +212,53 @@ def _extra(metrics: Mapping[str, Metric], grid: Mapping[str, Any]) -> Extra:
 def _plan(
     grid: Grid,
     made: Sequence[Program],
-    compiled: Sequence[engine.Compiled],
+    compiled: Sequence[engine.Compiled | None],
     there: Sequence[bool],
     available: int,
 ) -> Plan:
     lines = tuple(
-        f"{line(p, grid)}: {c.shape[0] * c.shape[1]} runs at once in {c.bytes / 2**20:,.0f} MiB"
+        f"{line(p, grid)}: "
+        + (
+            f"{c.shape[0] * c.shape[1]} runs at once in {c.bytes / 2**20:,.0f} MiB"
+            if c is not None
+            else "done"
+        )
         for p, c in zip(made, compiled, strict=True)
     )
+    new = [c for c in compiled if c is not None]
     return Plan(
         grid.runs,
-        len(compiled),
-        sum(c.seconds for c in compiled),
+        len(new),
+        sum(c.seconds for c in new),
         len(there),
         sum(there),
-        max(c.bytes for c in compiled),
+        max((c.bytes for c in new), default=0),
         available,
         lines,
     )
 
 
 def _facts(grid: Grid) -> dict[str, Any]:
-    """n, d and the like where all problems agree, and of each problem where there is an axis of them."""
-    each = []
-    for study in grid.studies:
-        facts = study.cells[0].facts
-        each.append({"n": facts.n, "m": facts.m, "m_max": facts.m_max, "d": facts.d})
-    out: dict[str, Any] = {
-        name: value for name, value in each[0].items() if all(one[name] == value for one in each)
+    """n, d and the like where all problems agree."""
+    each = [study.cells[0].facts._asdict() for study in grid.studies]
+    return {
+        name: each[0][name]
+        for name in ("n", "m", "m_max", "d")
+        if all(one[name] == each[0][name] for one in each)
     }
-    for i, axis in enumerate(grid.static):
-        if axis.name == "problem":
-            out |= {
-                str(axis.labels[study.place[i]]): facts
-                for study, facts in zip(grid.studies, each, strict=True)
-            }
-    return out
+
+
+def _settings(grid: Grid, key: Key) -> dict[str, Any]:
+    """What is true of all studies."""
+    first = {id(study.problem): study for study in reversed(grid.studies)}
+    every = [settings(study.algorithm, study.problem, key) for study in first.values()]
+    names = {study.algorithm.name for study in grid.studies}
+    return {
+        name: value
+        for name, value in every[0].items()
+        if all(one[name] == value for one in every)
+        and (len(names) == 1 or name not in ("algorithm", "parts", "per_record"))
+    }
 
 
 def _meet(where: str, hosts: int) -> None:

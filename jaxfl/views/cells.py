@@ -27,6 +27,7 @@ __all__ = [
     "axes",
     "cells",
     "final",
+    "groups",
     "metrics",
     "over_seeds",
     "restrict",
@@ -51,6 +52,12 @@ def axes(ds: xarray.Dataset) -> tuple[str, ...]:
     if results.config(ds).get("kind") != "sweep":
         raise InputError("This result is of a single run, and a sweep is needed here.")
     return tuple(str(dim) for dim in ds["last_round"].dims if dim != "seed")
+
+
+def groups(ds: xarray.Dataset) -> list[str]:
+    """Axes whose values are not set against each other: those of the problem, and eps."""
+    spans = results.config(ds)["axes"]
+    return [name for name in axes(ds) if name == "eps" or spans[name].get("problem")]
 
 
 def applying(ds: xarray.Dataset, axis: str) -> Array:
@@ -107,12 +114,15 @@ def final(ds: xarray.Dataset, name: str) -> xarray.DataArray:
 def over_seeds(values: Array) -> tuple[Array, Array]:
     """Mean over the last axis and its standard error, NaN for a single seed.
 
-    A seed that diverged makes both NaN: the mean of the others would flatter its cell.
+    A seed that diverged makes both NaN: the mean of the others would flatter its cell.  Seeds that
+    agree have no error, and rounding makes none.
     """
-    count = values.shape[-1]
+    count, first = values.shape[-1], values[..., 0]
     if count == 1:
-        return values[..., 0], np.full(values.shape[:-1], np.nan)
-    return values.mean(-1), values.std(-1, ddof=1) / np.sqrt(count)
+        return first, np.full(values.shape[:-1], np.nan)
+    alike = values.max(-1) == values.min(-1)
+    mean, error = values.mean(-1), values.std(-1, ddof=1) / np.sqrt(count)
+    return np.where(alike, first, mean), np.where(alike, 0.0, error)
 
 
 def restrict(ds: xarray.Dataset, where: Mapping[str, Sequence[Any] | Any]) -> xarray.Dataset:

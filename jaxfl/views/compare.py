@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from jaxfl.errors import InputError
 from jaxfl.views.cells import Array, Cell, Index, axes, cells, final, over_seeds
 from jaxfl.views.rows import shown_metrics
 from jaxfl.views.tables import Column, Estimate, Table, Value
-from jaxfl.views.words import SYMBOLS, label, prefix
+from jaxfl.views.words import SYMBOLS, label, number, prefix
 
 if TYPE_CHECKING:
     import xarray
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["as_sweep", "compare"]
 
 SETTINGS = ("problem", "model", "data", "objective", "dtype")  # that make numbers comparable
+SAME_BY_EPS = {"used_eps", "used_delta", "used_noise_constant"}  # the proven eps says it
 DIGITS = 9  # of a number that names a place on an axis
 
 
@@ -77,6 +79,8 @@ def compare(
         if left:
             notes.append(f"Only in {name}: {_listed(left, common)}.")
     notes += _differing(first, second, names)
+    pairs = [(cells_a[key].at, cells_b[key].at) for key in both]
+    notes += _unlike(first, second, pairs, names)
     if first.sizes["seed"] > 1 or second.sizes["seed"] > 1:
         how = "paired by seed" if paired else "of unpaired seeds"
         notes.append(f"± standard error over seeds; differences are {how}.")
@@ -105,7 +109,11 @@ def as_sweep(ds: xarray.Dataset) -> xarray.Dataset:
         delta=(one, np.array([float(found["delta"]) if found else math.nan])),
         flag=(one, np.array([bool(found and found["flag"])], np.int8)),
         noisy=(one, np.array([bool(found)], np.int8)),
-    ).assign_coords(algorithm=["run"], seed=np.zeros(1, np.int32))
+        n=(one, np.array([about["facts"]["n"]], np.int32)),
+        broken=(one, np.array([math.nan])),
+    )
+    used = {f"used_{name}": (one, np.array([value])) for name, value in _numbers(about).items()}
+    out = out.assign(used).assign_coords(algorithm=["run"], seed=np.zeros(1, np.int32))
     config = {
         **{name: about[name] for name in ("format", "settings", "facts", "values", "ended")},
         "kind": "sweep",
@@ -116,6 +124,15 @@ def as_sweep(ds: xarray.Dataset) -> xarray.Dataset:
 
 
 # --- pieces --------------------------------------------------------------------------------------
+
+
+def _numbers(about: dict[str, Any]) -> dict[str, float]:
+    """The numbers that a run used; schedules left out."""
+    out = {}
+    for name, told in about["values"].items():
+        with contextlib.suppress(TypeError, ValueError):
+            out[name] = float(told)
+    return out
 
 
 def _claim(found: dict[str, Any] | None) -> float:
@@ -181,8 +198,9 @@ def _measured(
 
 def _paired(a: xarray.Dataset, b: xarray.Dataset) -> bool:
     """Whether a seed means the same draws on both sides."""
-    shared = all(results.config(ds)["paired"] for ds in (a, b))
-    return shared and a["seed"].values.tolist() == b["seed"].values.tolist()
+    one, two = (results.config(ds) for ds in (a, b))
+    shared = one["paired"] and two["paired"] and one["settings"]["key"] == two["settings"]["key"]
+    return bool(shared) and a["seed"].values.tolist() == b["seed"].values.tolist()
 
 
 def _difference(x: Any, y: Any, paired: bool) -> Estimate:
@@ -201,11 +219,45 @@ def _listed(keys: list[tuple[Any, ...]], common: list[str], most: int = 4) -> st
     return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
 
 
+def _unlike(
+    a: xarray.Dataset, b: xarray.Dataset, pairs: list[tuple[Index, Index]], names: tuple[str, str]
+) -> list[str]:
+    """Numbers that the common cells used and that are not the same on both sides."""
+    notes = []
+    skip = {f"used_{name}" for name in axes(a) if name in axes(b)} | SAME_BY_EPS
+    wanted = [str(name) for name in a.data_vars if str(name).startswith("used_") and name in b]
+    for name in ["last_round", *(name for name in wanted if name not in skip)]:
+        one, two = (_at(ds, name) for ds in (a, b))
+        unlike = [
+            (one[i], two[j])
+            for i, j in pairs
+            if not np.isclose(one[i], two[j], 1e-6, 0, equal_nan=True)
+        ]
+        if not unlike:
+            continue
+        word = {"last_round": "rounds"}.get(name, name.removeprefix("used_"))
+        if len(set(unlike)) == 1:
+            x, y = (number(value) for value in unlike[0])
+            where = "" if len(unlike) == len(pairs) else f" in {len(unlike)} of {len(pairs)} cells"
+            notes.append(f"{word} differs{where}: {x} in {names[0]}, {y} in {names[1]}.")
+        else:
+            notes.append(f"{word} differs in {len(unlike)} of {len(pairs)} cells.")
+    return notes
+
+
+def _at(ds: xarray.Dataset, name: str) -> Array:
+    """A number of every cell, of its first seed."""
+    values = ds[name].isel(seed=0) if "seed" in ds[name].dims else ds[name]
+    out: Array = values.transpose(*axes(ds)).values.astype(np.float64)
+    return out
+
+
 def _differing(a: xarray.Dataset, b: xarray.Dataset, names: tuple[str, str]) -> list[str]:
     """What makes the comparison one of different things."""
-    one, two = (results.config(ds)["settings"] for ds in (a, b))
+    whole = [results.config(ds) for ds in (a, b)]
+    one, two = ({**about["settings"], "noise": about.get("noise")} for about in whole)
     return [
         f"{key} differs: {one[key]} in {names[0]}, {two[key]} in {names[1]}."
-        for key in ("algorithm", *SETTINGS)
-        if key in one and key in two and one[key] != two[key]
+        for key in ("algorithm", *SETTINGS, "noise")
+        if one.get(key) and two.get(key) and one[key] != two[key]
     ]

@@ -37,6 +37,7 @@ class Point(NamedTuple):
     value: float
     bits_error: float
     error: float
+    noisy: bool
 
 
 def front(bits: Sequence[float], values: Sequence[float], sign: int = 1) -> list[int]:
@@ -73,7 +74,9 @@ def _picture(whole: xarray.Dataset, ds: xarray.Dataset, where: Scene, rule: Crit
     scale, unit = prefix(costs, "bit")
     costs = costs / scale
     seeds = ds.sizes["seed"]
-    said = ["Grey: the settings that no other beats in both bits and value"]
+    mixed = len({point.noisy for point in everything}) > 1
+    whose, other = ("private settings", "other of them") if mixed else ("settings", "other")
+    said = [f"Grey: the {whose} that no {other} beats in both bits and value"]
     said[0] += f"; bars: standard error over {seeds} seeds." if seeds > 1 else "."
     figure, grid = frame(
         math.ceil(len(parts) / columns),
@@ -113,12 +116,13 @@ def _points(ds: xarray.Dataset, line: str | None, rule: Criterion) -> list[Point
     """The settings of one panel that ended with a value."""
     value, bits = (over_seeds(final(ds, name).values) for name in (rule.metric, "uplink_bits"))
     names = axes(ds)
+    noisy = ds["noisy"].transpose(*names).values
     out = []
     for cell in cells(ds):
         applies = line is not None and cell.labels[line] is not None
         place = cell.at[names.index(line)] if line is not None and applies else -1
-        numbers = (float(a[cell.at]) for a in (bits[0], value[0], bits[1], value[1]))
-        point = Point(cell.labels["algorithm"], place, *numbers)
+        x, y, dx, dy = (float(a[cell.at]) for a in (bits[0], value[0], bits[1], value[1]))
+        point = Point(cell.labels["algorithm"], place, x, y, dx, dy, bool(noisy[cell.at]))
         if math.isfinite(point.value) and math.isfinite(point.bits):
             out.append(point)
     return out
@@ -138,7 +142,10 @@ def _panel(
     rule: Criterion,
 ) -> None:
     everyone = whole["algorithm"].values.tolist()
-    best = front([p.bits for p in points], [p.value for p in points], rule.sign)
+    # What needs no privacy is drawn for comparison, and beats nobody who does.
+    rivals = [i for i, p in enumerate(points) if p.noisy] or list(range(len(points)))
+    best = front([points[i].bits for i in rivals], [points[i].value for i in rivals], rule.sign)
+    best = [rivals[i] for i in best]
     bits = np.array([p.bits / scale for p in points])
     if best:
         x, y = bits[best], np.array([points[i].value for i in best])

@@ -11,7 +11,17 @@ import numpy as np
 from jaxfl import results
 from jaxfl.errors import InputError
 from jaxfl.hyper import closest
-from jaxfl.views.cells import Array, Cell, applying, axes, cells, final, metrics, over_seeds
+from jaxfl.views.cells import (
+    Array,
+    Cell,
+    applying,
+    axes,
+    cells,
+    final,
+    groups,
+    metrics,
+    over_seeds,
+)
 from jaxfl.views.selection import Criterion, criterion_of
 from jaxfl.views.tables import Column, Estimate, Table, Value
 from jaxfl.views.words import SYMBOLS, label, number, prefix
@@ -22,8 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["axis_columns", "criterion_used", "heading", "shown_metrics", "table"]
 
 SHOWN = ("utility", "loss", "accuracy", "test_accuracy")  # where a sweep has them
-GROUPS = ("problem", "clients", "eps")  # rows alike in these compete with each other
 FLAG = "claim < proven"
+BROKEN = "bound broken"
 
 
 def table(
@@ -37,8 +47,8 @@ def table(
     Axes with one value are in the title; ``metrics`` default to utility, loss and accuracies, and
     are means over seeds with standard errors.  Then the uplink of all clients, ``claimed | proven``
     eps with a red flag where the proven one is larger, and seeds that diverged.  ``targets`` from
-    :func:`to_target` adds what reaching the target took.  Marked is the best row for each problem,
-    number of clients and eps, by the selection's criterion, else by utility.
+    :func:`to_target` adds what reaching the target took.  Marked is the best row for each problem
+    and eps, by the selection's criterion, else by utility.
     """
     order = _order(ds)
     rule = criterion_used(ds)
@@ -67,14 +77,14 @@ def table(
 def heading(ds: xarray.Dataset) -> str:
     """The problem, and the axes that have one value."""
     about = results.config(ds)
-    settings, facts = about["settings"], about["facts"]
-    named = {key: words for key, words in settings.items() if isinstance(words, str)}
-    words = [named["model"]] if "model" in named else []
-    if "problem" in named and "problem" not in axes(ds):
+    named = {key: words for key, words in about["settings"].items() if isinstance(words, str)}
+    words = [named["model"]] if "model" in named and "model" not in axes(ds) else []
+    if "problem" in named and not {"problem", "data"} & set(axes(ds)):
         words.append(f"on {named['problem']}")
     out = [" ".join(words)] if words else []
-    if "n" in facts and "clients" not in axes(ds):
-        out.append(f"{facts['n']} clients")
+    n = np.unique(ds["n"].values)
+    if n.size == 1 and "clients" not in axes(ds):
+        out.append(f"{n[0]} clients")
     for name in axes(ds):
         if ds.sizes[name] == 1 and name != "algorithm" and applying(ds, name).any():
             out.append(label(name, ds[name].values.tolist()[0]))
@@ -99,7 +109,8 @@ def shown_metrics(ds: xarray.Dataset, names: Sequence[str] | None) -> list[str]:
 
 def axis_columns(ds: xarray.Dataset, order: list[Cell]) -> list[tuple[Column, list[Value]]]:
     """Groups first, then the algorithm, then what varies within."""
-    names = sorted(axes(ds), key=lambda name: (name not in GROUPS, name != "algorithm"))
+    first = groups(ds)
+    names = sorted(axes(ds), key=lambda name: (name not in first, name != "algorithm"))
     return [
         (Column(name, SYMBOLS.get(name, name)), [cell.labels[name] for cell in order])
         for name in names
@@ -113,7 +124,7 @@ def axis_columns(ds: xarray.Dataset, order: list[Cell]) -> list[tuple[Column, li
 def _order(ds: xarray.Dataset) -> list[Cell]:
     """Rows of one group beside each other; without the axis, after all others."""
     names = axes(ds)
-    grouped = [i for i, name in enumerate(names) if name in GROUPS]
+    grouped = [names.index(name) for name in groups(ds)]
 
     def place(cell: Cell) -> tuple[tuple[bool, int], ...]:
         return tuple((cell.labels[names[i]] is None, cell.at[i]) for i in grouped)
@@ -177,7 +188,10 @@ def _privacy(ds: xarray.Dataset, order: list[Cell]) -> list[tuple[Column, list[V
         (Column("proven_eps", "proven ε"), kept),
     ]
     if any(flags):
-        red: list[Value] = [FLAG if flag else "" for flag in flags]
+        red: list[Value] = [
+            ", ".join([FLAG] * (p > c * (1 + 1e-9)) + [BROKEN] * (b == b))
+            for p, c, b in zip(proven, claimed, _numbers(ds, "broken", order), strict=True)
+        ]
         out.append((Column("flag", "flag", alarm=True), red))
     deltas = _numbers(ds, "delta", order)
     if len({d for d, n in zip(deltas, noisy, strict=True) if n and d == d}) > 1:
@@ -222,13 +236,21 @@ def _fates(ds: xarray.Dataset, order: list[Cell]) -> list[tuple[Column, list[Val
     def fate(cell: Cell) -> str:
         if not found[cell.at]:
             tried = int(ds["candidates"].transpose(*axes(ds)).values[cell.at])
-            return f"all {tried} settings diverged" if tried else "not run yet"
+            if tried > 1 and seeds > 1:
+                return f"each of {tried} settings has a seed that diverged"
+            if tried > 1:
+                return f"all {tried} settings diverged"
+            return _seeds(int(lost[cell.at]), seeds) if tried else "not run yet"
         if not ran[cell.at].all():
             return "not run yet" if not ran[cell.at].any() else "unfinished"
-        return f"{lost[cell.at]} of {seeds} seeds diverged" if lost[cell.at] else ""
+        return _seeds(int(lost[cell.at]), seeds) if lost[cell.at] else ""
 
     words: list[Value] = [fate(cell) for cell in order]
     return [(Column("state", "state", alarm=True), words)] if any(words) else []
+
+
+def _seeds(lost: int, seeds: int) -> str:
+    return f"{lost} of {seeds} seeds diverged" if seeds > 1 else "diverged"
 
 
 # --- what is said of it --------------------------------------------------------------------------
@@ -236,13 +258,14 @@ def _fates(ds: xarray.Dataset, order: list[Cell]) -> list[tuple[Column, list[Val
 
 def _best(ds: xarray.Dataset, order: list[Cell], judged: Array) -> frozenset[int]:
     """The first best row of each group that has a choice."""
-    groups: dict[tuple[Any, ...], list[int]] = {}
+    found: dict[tuple[Any, ...], list[int]] = {}
+    names = groups(ds)
     for i, cell in enumerate(order):
-        key = tuple(cell.labels[name] for name in GROUPS if name in cell.labels)
+        key = tuple(cell.labels[name] for name in names)
         if not math.isnan(judged[cell.at]):
-            groups.setdefault(key, []).append(i)
+            found.setdefault(key, []).append(i)
     return frozenset(
-        min(rows, key=lambda i: judged[order[i].at]) for rows in groups.values() if len(rows) > 1
+        min(rows, key=lambda i: judged[order[i].at]) for rows in found.values() if len(rows) > 1
     )
 
 
@@ -261,5 +284,21 @@ def _notes(ds: xarray.Dataset, order: list[Cell], rule: Criterion) -> tuple[str,
     if len(deltas) == 1:
         notes.append(f"ε at δ = {number(deltas.pop())}.")
     if any(_numbers(ds, "flag", order)):
-        notes.append(f"{FLAG}: the paper's formula claims less than this noise is proven to give.")
+        notes += [words for words in _alarms(ds, order) if words]
     return tuple(notes)
+
+
+def _alarms(ds: xarray.Dataset, order: list[Cell]) -> tuple[str, str]:
+    """What the words in the flag column mean, where they stand."""
+    claimed, proven, broken = (
+        _numbers(ds, name, order) for name in ("claimed_eps", "proven_eps", "broken")
+    )
+    less = any(p > c * (1 + 1e-9) for p, c in zip(proven, claimed, strict=True))
+    steep = [b for b in broken if b == b]
+    return (
+        f"{FLAG}: the paper's formula claims less than this noise is proven to give." * less,
+        f"{BROKEN}: an example's gradient has norm {max(steep):.4g} at x0, above gradient_bound; the "
+        "proven eps holds because such gradients are clipped to it."
+        if steep
+        else "",
+    )

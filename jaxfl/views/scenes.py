@@ -62,8 +62,15 @@ def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
 
     Where lines would be too many to be told apart, there is one picture for each algorithm (if
     ``shaded``, with colours for the second axis), or else for each value of the second axis.
+    Problems of different names have a picture each; unless ``shaded``, so have all problems.
     """
-    rest = free(ds)
+    everything, spans = free(ds), results.config(ds)["axes"]
+    apart = [
+        name
+        for name in everything
+        if spans[name].get("problem") and not (shaded and ds[name].dtype.kind in "iuf")
+    ]
+    rest = [name for name in everything if name not in apart]
     panel = "eps" if "eps" in rest else None
     lines = [name for name in rest if name != panel]
     line = lines[0] if lines else None
@@ -77,7 +84,7 @@ def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
             f"{panel} has {ds.sizes[panel]} values, and a picture has room for {PANELS} panels: keep "
             f"fewer, as with --where {panel}={some}."
         )
-    others = tuple(name for name in rest if name not in (panel, line))
+    others = (*apart, *(name for name in rest if name not in (panel, line)))
     many = ds.sizes["algorithm"]
     if line is not None and shaded:
         crowded = ds.sizes[line] > STYLED or _lines(ds, line) > LINES

@@ -135,7 +135,14 @@ def select(
     for name in extra:
         out[name].attrs.update(units="1", long_name=_words(name, rule))
     most = int(compared.max(initial=0))
-    note = _note(ds, rule, over, most)
+    note = _note(
+        out,
+        rule,
+        over,
+        most,
+        whole=math.isclose(float(ds["complete"].mean()), 1.0),
+        priced=set(over) == set(TUNED) & set(axes(ds)),
+    )
     about = results.config(ds)
     about["axes"] = {name: axis for name, axis in about["axes"].items() if name not in over}
     about["selection"] = {"criterion": list(rule), "over": list(over), "note": note}
@@ -224,7 +231,15 @@ def _words(name: str, rule: Criterion) -> str:
     }[name]
 
 
-def _note(ds: xarray.Dataset, rule: Criterion, over: tuple[str, ...], most: int) -> str:
+def _note(
+    ds: xarray.Dataset,
+    rule: Criterion,
+    over: tuple[str, ...],
+    most: int,
+    *,
+    whole: bool,
+    priced: bool,
+) -> str:
     """What was chosen on which data, and that no eps pays for it."""
     if not over or most < 2:
         return ""
@@ -239,22 +254,26 @@ def _note(ds: xarray.Dataset, rule: Criterion, over: tuple[str, ...], most: int)
         f"{' and '.join(over)} {where}: each time the best of {most} settings{runs} by the "
         f"{rule.words}"
     )
-    if not math.isclose(float(ds["complete"].mean()), 1.0):
+    if not whole:
         note += ", so far"
-    if bool(ds["noisy"].any()):
+    noisy = (ds["noisy"].values > 0) & (ds["found"].values > 0)
+    proven = noisy & np.isfinite(ds["proven_eps"].values)
+    if proven.any():
         note += "; each proven eps holds for one run, and does not pay for this choice"
-        note += _price(ds, most * seeds)
+        note += _price(ds, proven) if priced else ""
+    if (noisy & ~proven).any():
+        who = "some of the runs" if proven.any() else "any of the runs"
+        note += f"; no eps is proven of {who}, nor of this choice among them"
     return note + "."
 
 
-def _price(ds: xarray.Dataset, runs: int) -> str:
+def _price(ds: xarray.Dataset, proven: Array) -> str:
     """What showing all the runs proves, where the sweep has accounted for just these."""
-    if "eps_of_choice" not in ds:
+    runs = ds["candidates"].values * ds.sizes["seed"]
+    if not (ds["tried"].values == runs)[proven].all():
         return ""
-    known = (ds["tried"] == runs) & np.isfinite(ds["eps_of_choice"])
-    eps = ds["eps_of_choice"].values[known.values]
-    if not eps.size:
-        return ""
+    eps, counts = ds["eps_of_choice"].values[proven], np.unique(runs[proven])
     low, high = number(eps.min(), 3), number(eps.max(), 3)
     span = low if low == high else f"{low} to {high}"
-    return f": all {runs} runs together prove eps = {span}"
+    many = f"all {counts[0]} runs" if counts.size == 1 else "all runs that a choice was made among"
+    return f": {many} together prove eps = {span}"

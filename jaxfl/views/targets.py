@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxfl import results
 from jaxfl.errors import InputError
 from jaxfl.views.cells import Array, axes
 from jaxfl.views.links import Links
@@ -75,18 +74,9 @@ def _series(ds: xarray.Dataset, name: str, dims: tuple[str, ...], by: str) -> Ar
 
 
 def _clients(ds: xarray.Dataset, dims: tuple[str, ...], shape: tuple[int, ...]) -> Array:
-    """The number of clients of each cell: an axis, or a fact of the problem."""
-    facts = results.config(ds)["facts"]
-
-    def along(name: str, values: Any) -> Array:
-        place = [-1 if dim == name else 1 for dim in dims]
-        return np.broadcast_to(np.asarray(values, np.int64).reshape(place), shape)
-
-    if "clients" in dims:
-        return along("clients", ds["clients"].values)
-    if "n" in facts:
-        return np.full(shape, facts["n"])
-    return along("problem", [facts[label]["n"] for label in ds["problem"].values.tolist()])
+    """The number of clients of each cell."""
+    n = ds["n"].transpose(*axes(ds)).values
+    return np.broadcast_to(n[..., None] if "seed" in dims else n, shape)
 
 
 def _seconds(
