@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from jaxfl.types import Array, Draw, Info, Key, PyTree
+from jaxfl.samples import samples
+from jaxfl.types import Array, Draw, Info, Key, Made, PyTree
 
 __all__ = ["Keys", "Members", "Work", "client_keys", "put", "stream", "streams", "take"]
 
@@ -35,7 +36,7 @@ class Members(NamedTuple):
     index: Array  # type: ignore[assignment]  # tuples have methods of these names
     weight: Array
     count: Array  # type: ignore[assignment]
-    train: PyTree  # their samples, where a draw takes them all; None where it gathers
+    train: PyTree  # their samples, where a draw takes all that are held; None where it gathers
     local: PyTree
     link: PyTree
 
@@ -61,11 +62,11 @@ def client_keys(streams: list[Key], index: Array, t: Array) -> Key:
 
 def take(train: PyTree, who: Members, rows: Draw) -> PyTree:
     """The drawn samples of one client, leaves (b, ...), or of several, (r, b, ...)."""
-    if rows.index is None:
-        return who.train
-    m = jax.tree.leaves(train)[0].shape[1]
-    flat = who.index[..., None] * m + jnp.minimum(rows.index, m - 1)
-    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]).at[flat].get(mode="clip"), train)
+    if rows.index is not None:
+        return samples(train, who.index[..., None], rows.index)
+    if isinstance(train, Made):
+        return samples(train, who.index[..., None], jnp.arange(train.m))
+    return who.train
 
 
 def put(cohort: Draw, old: PyTree, new: PyTree) -> PyTree:

@@ -17,6 +17,7 @@ from jaxfl.batching import rarely
 from jaxfl.clipping import evaluate
 from jaxfl.errors import InputError
 from jaxfl.metrics import full_gradient
+from jaxfl.samples import block
 from jaxfl.types import (
     Array,
     Draw,
@@ -147,9 +148,11 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         weight = live / problem.count[:, None].astype(x.dtype)
 
         term = Term(1.0, (x,), (1.0,), G)
-        h, table = jax.lax.map(
-            lambda rows: evaluate(kernel, (term,), *rows), (weight, problem.train)
-        )
+
+        def client(i: Array) -> tuple[Array, PyTree]:
+            return evaluate(kernel, (term,), weight[i], block(problem.train, i, jnp.int32(0), 1, m))
+
+        h, table = jax.lax.map(client, jnp.arange(n))
         return (), (table, h), jnp.sum(problem.count)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:

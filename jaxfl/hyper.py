@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxfl.errors import InputError
 from jaxfl.schedules import Schedule, schedule
-from jaxfl.types import Algorithm, Facts, Hyper, Param, Problem, Resolved
+from jaxfl.types import Algorithm, Facts, Hyper, Made, Param, Problem, Resolved
 
 NOISES = ("calibrated", "paper")
 
@@ -53,7 +53,9 @@ def check(params: Iterable[Param], given: Mapping[str, Any], owner: str) -> None
 def facts_of(problem: Problem, rounds: int | None) -> Facts:
     """What the resolution of numbers may look at."""
     count, model = np.asarray(problem.count), problem.model
-    smoothness = model.smoothness(problem.train, count) if model.smoothness else None
+    smoothness = None
+    if model.smoothness and not isinstance(problem.train, Made):
+        smoothness = model.smoothness(problem.train, count)
     sizes = tuple(int(m) for m in np.unique(count))
     return Facts(problem.n, sizes[0], problem.m_max, model.dim, rounds, smoothness, sizes)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import jax
 import jax.numpy as jnp
 
+from jaxfl import samples
 from jaxfl.clipping import evaluate
 from jaxfl.types import Array, Model, Problem, PyTree, Term
 
 __all__ = ["evaluate_metrics", "full_gradient"]
 
+CLIENTS = 1 << 14  # beyond it metrics of single clients are not kept
 ROWS = 2048  # examples whose activations are held together
 NUMBERS = 1 << 22  # numbers that a block of per-example factors may hold
 
@@ -32,30 +32,34 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int = ROWS) -> dict[str, 
     ========================  =====================================================================
 
     Accuracies exist where the model can be right, ``test_*`` where there are test data, and
-    ``validation_*`` like them where some of those were set aside.
+    ``validation_*`` like them where some of those were set aside.  Beyond 16,384 clients there are
+    no values of each.
     """
     model, n = problem.model, problem.n
     count = problem.count.astype(x.dtype)
-    losses, right, grad = sums(model, x, problem.train, problem.count, rows)
+    losses, right, grad = sums(model, x, problem.train, problem.count, problem.m_max, rows)
     r, grad_r = jax.value_and_grad(model.regularizer)(x)
     client_loss = losses / count + r
     metrics = {
         "loss": jnp.mean(client_loss),
         "grad_norm_sq": jnp.sum((grad / n + grad_r) ** 2),
-        "client_loss": client_loss,
         "worst_client_loss": jnp.max(client_loss),
     }
+    if n <= CLIENTS:
+        metrics["client_loss"] = client_loss
     if right is not None:
         client_accuracy = right / count
         metrics["accuracy"] = jnp.mean(client_accuracy)
-        metrics["client_accuracy"] = client_accuracy
+        if n <= CLIENTS:
+            metrics["client_accuracy"] = client_accuracy
         metrics["worst_client_accuracy"] = jnp.min(client_accuracy)
     for name, examples in (("test", problem.test), ("validation", problem.validation)):
         if examples is None:
             continue
         examples = jax.tree.map(lambda a: a[None], examples)
-        N = jnp.full(1, jax.tree.leaves(examples)[0].shape[1])
-        losses, right, _ = sums(model, x, examples, N, rows, gradient=False)
+        size = jax.tree.leaves(examples)[0].shape[1]
+        N = jnp.full(1, size)
+        losses, right, _ = sums(model, x, examples, N, size, rows, gradient=False)
         metrics[f"{name}_loss"] = losses[0] / N[0].astype(x.dtype)
         if right is not None:
             metrics[f"{name}_accuracy"] = right[0] / N[0].astype(x.dtype)
@@ -63,14 +67,22 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int = ROWS) -> dict[str, 
 
 
 def sums(
-    model: Model, x: Array, examples: PyTree, count: Array, rows: int, gradient: bool = True
+    model: Model,
+    x: Array,
+    examples: PyTree,
+    count: Array,
+    longest: int,
+    rows: int,
+    gradient: bool = True,
 ) -> tuple[Array, Array | None, Array]:
     """Losses and correct examples of each client, summed, and ``sum_i grad mean_j f_ij(x)``.
+
+    ``longest`` is the number of rows of each.
 
     A block holds some rows of one client, or all rows of some clients; what is added up is one
     number per client, so that no array over all examples exists.
     """
-    n, m = jax.tree.leaves(examples)[0].shape[:2]
+    n, m = count.shape[0], longest
     tall = even(m, rows)
     wide = 1 if tall < m else even(n, max(1, rows // m))
     parts = -(-m // tall)
@@ -89,12 +101,7 @@ def sums(
         # The last blocks start early to be full; what is seen twice counts once.
         i, j = (k // parts) * wide, (k % parts) * tall
         i0, j0 = jnp.minimum(i, n - wide), jnp.minimum(j, m - tall)
-        batch = jax.tree.map(
-            lambda a: jax.lax.dynamic_slice(
-                a, (i0, j0, *(0,) * (a.ndim - 2)), (wide, tall, *a.shape[2:])
-            ).reshape(wide * tall, *a.shape[2:]),
-            examples,
-        )
+        batch = samples.block(examples, i0, j0, wide, tall)
         client, row = i0 + jnp.arange(wide), j0 + jnp.arange(tall)
         mine = jax.lax.dynamic_slice_in_dim(count, i0, wide)
         live = (client >= i)[:, None] & (row >= j)[None] & (row[None] < mine[:, None])
@@ -126,7 +133,7 @@ def full_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBE
     on CPUs), large ones in blocks of rows that hold about ``numbers`` numbers.
     """
     kernel, m = problem.model.kernel, problem.m_max
-    each = kernel.width + sum(math.prod(a.shape[2:]) for a in jax.tree.leaves(problem.train))
+    each = kernel.width + samples.numbers(problem.train)
     size = even(m, max(1, numbers // each))
     term = Term(1.0, (x,), (1.0,), bound)
 
@@ -136,12 +143,7 @@ def full_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBE
         def step(k: Array, h: Array) -> Array:
             start = jnp.minimum(k * size, m - size)
             j = start + jnp.arange(size)
-            batch = jax.tree.map(
-                lambda a: jax.lax.dynamic_slice(
-                    a, (i, start, *(0,) * (a.ndim - 2)), (1, size, *a.shape[2:])
-                )[0],
-                problem.train,
-            )
+            batch = samples.block(problem.train, i, start, 1, size)
             weight = jnp.where((j >= k * size) & (j < count), 1 / count.astype(x.dtype), 0)
             return h + evaluate(kernel, (term,), weight, batch)[0]
 

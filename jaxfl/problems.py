@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -12,7 +13,8 @@ import numpy as np
 
 from jaxfl.errors import InputError
 from jaxfl.parameters import layout
-from jaxfl.types import Array, Key, Model, Problem, PyTree
+from jaxfl.samples import samples
+from jaxfl.types import Array, Key, Made, Model, Problem, PyTree
 
 __all__ = ["make_problem"]
 
@@ -28,6 +30,9 @@ def make_problem(
 ) -> Problem:
     """A problem from a model and `jaxfl.data.ClientData`, or a pytree of arrays (n, m, ...).
 
+    Samples that are made where they are needed (`jaxfl.data.generated`) are tried out on three
+    clients.
+
     ``x0`` is a flat vector or the model's own pytree of parameters; without it every run draws its
     own from the model.  Real numbers become ``dtype``, integers int32.  ``validation_share`` of the
     test examples, drawn once and for all, are set aside for choosing settings and test no more.
@@ -35,9 +40,11 @@ def make_problem(
     kind = _float_type(dtype)
     if not hasattr(data, "train"):
         data = _Full(data)
-    train = _arrays(data.train, kind, "training data")
+    made = isinstance(data.train, Made)
+    shown = _tried(data.train, np.atleast_1d(data.count)) if made else data.train
+    train = _arrays(shown, kind, "training data")
     test = None if data.test is None else _arrays(data.test, kind, "test data")
-    count = _counts(train, data.count)
+    count = _counts(train, data.count, len(data.count) if made else None)
     structures: list[Any] = [jax.tree.structure(tree) for tree in (train, test)]
     if test is not None and structures[0] != structures[1]:
         raise InputError("Test and training data must be pytrees of the same structure.")
@@ -52,6 +59,10 @@ def make_problem(
         x0 = x0.astype(kind)
     if kind != np.float32:
         model = model._replace(init=_in_dtype(model.init, kind))
+    if made:
+        train = data.train
+        if kind != np.float32:
+            train = dataclasses.replace(train, make=_made_in(train.make, kind))
     train, test = jax.tree.map(jnp.asarray, (train, test))  # copies by now, so nothing is shared
     name = str(name or getattr(data, "name", model.name))
     validation, test = _set_aside(test, validation_share)
@@ -116,13 +127,27 @@ def _arrays(tree: PyTree, kind: np.dtype[Any], what: str) -> PyTree:
     return jax.tree.map(convert, tree)
 
 
-def _counts(train: PyTree, count: Any) -> Any:
+def _tried(train: Made, count: Any) -> PyTree:
+    """All samples of the first, the middle and the last client; the last of each in its padding."""
+    n = len(count)
+    some = np.array([[0], [n // 2], [n - 1]])
+    rows = np.minimum(np.arange(train.m), np.maximum(count[some], 1) - 1)
+    try:
+        return samples(train, jnp.asarray(some), jnp.asarray(rows))
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise InputError(
+            f"The samples of these data cannot be made: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _counts(train: PyTree, count: Any, clients: int | None = None) -> Any:
     leaves = jax.tree.leaves(train)
     if not leaves or any(leaf.ndim < 2 or leaf.shape[:2] != leaves[0].shape[:2] for leaf in leaves):
         raise InputError(
             f"Training arrays must all be (clients, samples, ...), not {[a.shape for a in leaves]}."
         )
     n, m_max = leaves[0].shape[:2]
+    n = clients or n
     count = np.asarray(count)
     if count.shape != (n,) or count.dtype.kind not in "iu" or n == 0:
         raise InputError(f"count must hold one integer for each of the {n} clients.")
@@ -154,6 +179,14 @@ def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:
         ) from error
     if getattr(value, "shape", None) != ():
         raise InputError(f"The loss of model {model.name!r} must return a single number.")
+
+
+@lru_cache(maxsize=64)
+def _made_in(make: Callable[..., PyTree], kind: np.dtype[Any]) -> Callable[..., PyTree]:
+    def cast(a: Array) -> Array:
+        return a.astype(kind) if jnp.issubdtype(a.dtype, jnp.floating) else a
+
+    return lambda *at: jax.tree.map(cast, make(*at))
 
 
 @lru_cache(maxsize=256)

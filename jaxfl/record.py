@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl import samples
 from jaxfl.blocks import streams
 from jaxfl.metrics import NUMBERS, even
-from jaxfl.types import Algorithm, Array, Cost, Facts, Info, Key, Problem, PyTree, State
+from jaxfl.types import Algorithm, Array, Cost, Facts, Info, Key, Made, Problem, PyTree, State
 
 __all__ = [
     "ROUNDING",
@@ -204,7 +204,7 @@ def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]
     """What a result has to say of itself to be made again."""
     from jaxfl import __version__
 
-    (device, *_) = sorted(jax.tree.leaves(problem.train)[0].devices(), key=lambda d: d.id)
+    (device, *_) = sorted(problem.count.devices(), key=lambda d: d.id)
     return {
         "algorithm": algorithm.name,
         "parts": dict(algorithm.parts),
@@ -224,7 +224,7 @@ def objective(problem: Problem) -> str:
     """Loss, regularizer and constraint at one arbitrary point: tells apart what names do not."""
     model = problem.model
     x = jnp.sin(jnp.arange(1, model.dim + 1, dtype=dtype(problem)))
-    example = jax.tree.map(lambda a: a[0, 0], problem.train)
+    example = samples.samples(problem.train, jnp.int32(0), jnp.int32(0))
     moved = x if model.project is None else model.project(x)
     parts = (model.loss(x, example), model.regularizer(x), jnp.sum(moved * x))
     return " ".join(f"{float(part):.9g}" for part in parts)
@@ -239,15 +239,13 @@ def start(problem: Problem, key: Key) -> Array:
 def largest_gradient(problem: Problem, x: Array) -> Array:
     """``max_ij ||grad f_ij(x)||``, the public regularizer left out."""
     kernel, m = problem.model.kernel, problem.m_max
-    each = kernel.width + sum(math.prod(a.shape[2:]) for a in jax.tree.leaves(problem.train))
+    each = kernel.width + samples.numbers(problem.train)
     size = even(m, max(1, NUMBERS // each))
 
     def client(i: Array) -> Array:
         def step(k: Array, most: Array) -> Array:
             start = jnp.minimum(k * size, m - size)
-            batch = jax.tree.map(
-                lambda a: jax.lax.dynamic_slice_in_dim(a[i], start, size), problem.train
-            )
+            batch = samples.block(problem.train, i, start, 1, size)
             F = kernel.factors(x, batch)
             norm = jnp.sqrt(jnp.maximum(kernel.inner(F, F, batch), 0))
             live = start + jnp.arange(size) < problem.count[i]
@@ -269,7 +267,11 @@ def dtype(problem: Problem) -> Any:
 def fingerprint(problem: Problem) -> str:
     """A checksum of the data that a run learns from."""
     crc = 0
-    parts = (problem.train, problem.count, problem.test, problem.x0, problem.validation)
+    train = problem.train
+    if isinstance(train, Made):  # of the first and the last client, what is made
+        ends = jnp.array([[0], [problem.n - 1]])
+        train = samples.samples(train, ends, jnp.arange(train.m))
+    parts = (train, problem.count, problem.test, problem.x0, problem.validation)
     for leaf in jax.tree.leaves(parts):
         array = np.ascontiguousarray(leaf)
         crc = zlib.crc32(array.tobytes(), zlib.crc32(repr(array.shape).encode(), crc))

@@ -27,6 +27,7 @@ from jaxfl.types import (
     Kernel,
     Key,
     Local,
+    Made,
     Mechanism,
     Message,
     Participation,
@@ -359,7 +360,7 @@ class Federated(NamedTuple):
     # --- who takes part --------------------------------------------------------------------------
 
     def members(self, cohort: Draw, problem: Problem, state: State) -> Members:
-        every = self.estimator.sampler.name == "full"
+        every = self.estimator.sampler.name == "full" and not isinstance(problem.train, Made)
         leaves = (problem.count, problem.train if every else None, state.local, state.links)
         if cohort.index is None:
             return Members(jnp.arange(problem.n), cohort.weight, *leaves)

@@ -41,6 +41,7 @@ __all__ = [
     "Kernel",
     "Key",
     "Local",
+    "Made",
     "Mechanism",
     "Message",
     "Model",
@@ -172,10 +173,23 @@ class Model(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+class Made:
+    """Samples that are made where they are needed: those at (i, j) are ``make(source, i, j)``.
+
+    ``i`` and ``j`` are clients and rows, (B,), and the leaves made (B, ...).
+    """
+
+    source: PyTree
+    make: Callable[[PyTree, Array, Array], PyTree] = dataclasses.field(metadata={"static": True})
+    m: int = dataclasses.field(metadata={"static": True})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Problem:
     """Data of n clients as leaves, their model as structure."""
 
-    train: PyTree  # leaves (n, m_max, ...), zero-padded
+    train: PyTree  # leaves (n, m_max, ...), zero-padded; or Made
     count: Array  # (n,) samples that each client really has
     test: PyTree | None  # leaves (N, ...)
     x0: Array | None  # (d,), or None: drawn by the model
@@ -189,6 +203,8 @@ class Problem:
 
     @property
     def m_max(self) -> int:
+        if isinstance(self.train, Made):
+            return self.train.m
         return int(jax.tree.leaves(self.train)[0].shape[1])
 
 

@@ -3,7 +3,7 @@
 >>> split("digits", clients=10, how="dirichlet", alpha=0.3).train[0].shape[0]
 10
 
-NumPy only; nothing here is traced.
+NumPy only; nothing here is traced but what makes samples where a round needs them.
 """
 
 from jaxfl.data.loaders import LOADERS, load, load_libsvm
@@ -33,6 +33,7 @@ from jaxfl.data.preprocess import (
 from jaxfl.data.records import ClientData, Dataset, client, from_clients, gather
 from jaxfl.data.sizes import sizes
 from jaxfl.data.splits import holdout, split
+from jaxfl.data.streams import generated, mapped
 from jaxfl.data.synthetic import synthetic
 
 __all__ = [
@@ -51,12 +52,14 @@ __all__ = [
     "drop_trailing",
     "from_clients",
     "gather",
+    "generated",
     "holdout",
     "iid",
     "load",
     "load_libsvm",
     "map_features",
     "map_labels",
+    "mapped",
     "moments",
     "partition",
     "round_robin",

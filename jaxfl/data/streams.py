@@ -1,0 +1,93 @@
+"""Samples that are made, or read from disk, where a round needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.data._checks import integer
+from jaxfl.data.records import ClientData
+from jaxfl.errors import InputError
+from jaxfl.types import Array, Made
+
+__all__ = ["generated", "mapped"]
+
+PyTree: TypeAlias = Any
+
+
+def generated(
+    make: Callable[[PyTree, Array, Array], PyTree],
+    clients: int,
+    samples: int,
+    *,
+    source: PyTree = (),
+    count: Sequence[int] | npt.NDArray[Any] | None = None,
+    test: PyTree | None = None,
+    classes: int = 0,
+    name: str = "generated",
+) -> ClientData:
+    """Clients whose sample j is ``make(source, i, j)``, for client i: one example, traced.
+
+    It is made anew whenever a round or a metric reads it, so that a million clients take no more
+    memory than one block of them.  Draw with ``jax.random.fold_in`` from a key in ``source``, an
+    argument and not a constant of the program; the same i and j have to give the same example.
+
+    >>> import jax
+    >>> def make(key, i, j):
+    ...     a = jax.random.normal(jax.random.fold_in(jax.random.fold_in(key, i), j), (8,))
+    ...     return a, (a[0] > 0).astype("int32")
+    >>> generated(make, 1_000_000, 8, source=jax.random.key(0), classes=2).count.sum()
+    8000000
+    """
+    n, m = integer("clients", clients, 1), integer("samples", samples, 1)
+    counts = np.full(n, m, np.int32) if count is None else np.asarray(count)
+    if counts.shape != (n,):
+        raise InputError(f"count must hold one integer for each of the {n} clients.")
+    return ClientData(Made(source, _mapped_over(make), m), counts, test, classes, name)
+
+
+def mapped(
+    arrays: PyTree,
+    *,
+    count: Sequence[int] | npt.NDArray[Any] | None = None,
+    test: PyTree | None = None,
+    classes: int = 0,
+    name: str = "mapped",
+) -> ClientData:
+    """Clients whose samples stay on disk: leaves (n, m, ...), as `numpy.load(file, mmap_mode="r")`.
+
+    Only what a round or a metric reads is fetched, by the host; float64 becomes float32.
+    """
+    leaves, treedef = jax.tree.flatten(arrays)
+    if not leaves or any(a.ndim < 2 or a.shape[:2] != leaves[0].shape[:2] for a in leaves):
+        raise InputError(
+            f"mapped takes arrays (clients, samples, ...), not {[np.shape(a) for a in leaves]}."
+        )
+    n, m = leaves[0].shape[:2]
+    kinds = [np.dtype(np.float32 if a.dtype.kind == "f" else np.int32) for a in leaves]
+
+    def read(i: npt.NDArray[Any], j: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        i, j = np.minimum(i, n - 1), np.asarray(j)  # a slot without a client asks beyond the last
+        return [np.asarray(a[i, j], kind) for a, kind in zip(leaves, kinds, strict=True)]
+
+    def make(source: PyTree, i: Array, j: Array) -> PyTree:
+        shapes = [
+            jax.ShapeDtypeStruct((*i.shape, *a.shape[2:]), kind)
+            for a, kind in zip(leaves, kinds, strict=True)
+        ]
+        found = jax.pure_callback(read, shapes, i, j, vmap_method="broadcast_all")
+        return jax.tree.unflatten(treedef, found)
+
+    counts = np.full(n, m, np.int32) if count is None else np.asarray(count)
+    return ClientData(Made((), make, int(m)), counts, test, classes, name)
+
+
+@lru_cache(maxsize=64)
+def _mapped_over(make: Callable[[PyTree, Array, Array], PyTree]) -> Callable[..., PyTree]:
+    """``make`` for many at once; the same function for the same one, so that programs are found."""
+    return jax.vmap(make, (None, 0, 0))

@@ -1,0 +1,53 @@
+"""The clients' samples, held in arrays or made where they are needed."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.types import Array, Made, PyTree
+
+__all__ = ["block", "example", "numbers", "samples"]
+
+
+def example(train: PyTree) -> PyTree:
+    """Shapes and types of one sample."""
+    if isinstance(train, Made):
+        one = jnp.zeros(1, jnp.int32)
+        made = jax.eval_shape(train.make, train.source, one, one)
+        return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), made)
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[2:], a.dtype), train)
+
+
+def numbers(train: PyTree) -> int:
+    """How many one sample holds."""
+    return sum(math.prod(a.shape) for a in jax.tree.leaves(example(train)))
+
+
+def samples(train: PyTree, i: Array, j: Array) -> PyTree:
+    """Samples j of clients i, leaves (..., ·); beyond the last one comes some other."""
+    i, j = jnp.broadcast_arrays(i, j)
+    if not isinstance(train, Made):
+        m = jax.tree.leaves(train)[0].shape[1]
+        flat = i * m + jnp.minimum(j, m - 1)
+        return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]).at[flat].get(mode="clip"), train)
+    j = jnp.minimum(j, train.m - 1)
+    made = train.make(train.source, i.reshape(-1), j.reshape(-1))
+    return jax.tree.map(lambda a: a.reshape(*i.shape, *a.shape[1:]), made)
+
+
+def block(train: PyTree, i: Array, j: Array, wide: int, tall: int) -> PyTree:
+    """Samples j, ..., j + tall - 1 of clients i, ..., i + wide - 1, leaves (wide * tall, ·)."""
+    if isinstance(train, Made):
+        clients, rows = i + jnp.arange(wide)[:, None], j + jnp.arange(tall)[None]
+        part = samples(train, clients, rows)
+    else:
+        part = jax.tree.map(
+            lambda a: jax.lax.dynamic_slice(
+                a, (i, j, *(0,) * (a.ndim - 2)), (wide, tall, *a.shape[2:])
+            ),
+            train,
+        )
+    return jax.tree.map(lambda a: a.reshape(wide * tall, *a.shape[2:]), part)
