@@ -15,7 +15,6 @@ import jax.numpy as jnp
 
 from jaxfl.batching import rarely
 from jaxfl.clipping import evaluate
-from jaxfl.errors import InputError
 from jaxfl.metrics import full_gradient
 from jaxfl.samples import block
 from jaxfl.types import (
@@ -38,7 +37,6 @@ CLIP = Param("clip", "bound G on the norm of one example's gradient", open_low=T
 REFRESH = Param(
     "refresh", "probability p that the snapshot moves to the current point", high=1.0, schedule=True
 )
-TABLE_LIMIT = 8 * 2**30  # bytes of SAGA memory beyond which a run is refused
 
 
 def bound(hp: Hyper, clip_examples: bool) -> Array:
@@ -136,13 +134,6 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
 
     def init(problem: Problem, x: Array, hp: Hyper) -> tuple[PyTree, PyTree, Array]:
         kernel, n, m = problem.model.kernel, problem.n, problem.m_max
-        size = n * m * kernel.width * x.dtype.itemsize
-        if size > TABLE_LIMIT:
-            raise InputError(
-                f"SAGA would remember {size / 2**30:.1f} GiB ({n} clients x {m} samples x "
-                f"{kernel.width} numbers) and the limit is {TABLE_LIMIT / 2**30:.0f} GiB: use an "
-                "SVRG variant, fewer clients or a model of dense layers."
-            )
         G = bound(hp, clip_examples)
         live = jnp.arange(m)[None] < problem.count[:, None]
         weight = live / problem.count[:, None].astype(x.dtype)

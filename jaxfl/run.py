@@ -19,6 +19,7 @@ from jaxfl.algorithms import algorithm as named
 from jaxfl.errors import InputError
 from jaxfl.hyper import build, facts_of, resolve, whole
 from jaxfl.loop import LONGEST, Metric, advance, measure
+from jaxfl.memory import check_room
 from jaxfl.record import Log, Run, dtype, settings, totals
 from jaxfl.results import check_name
 from jaxfl.types import Algorithm, Hyper, Info, Key, Problem, State
@@ -127,6 +128,8 @@ def simulate(
             )
     extra = run.extra
     hp = build(algorithm, run.values, run.facts, dtype(problem))
+    if not run.log.rounds:
+        check_room(algorithm, problem, hp)
     log, earlier = run.log, run.seconds
 
     def look(t: int) -> None:

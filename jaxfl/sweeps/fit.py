@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Collection, Sequence
 
 import jax
@@ -11,6 +10,7 @@ import jax
 from jaxfl.errors import InputError
 from jaxfl.hyper import whole
 from jaxfl.loop import Extra
+from jaxfl.memory import free
 from jaxfl.run import EVALUATIONS
 from jaxfl.sweeps import engine
 from jaxfl.sweeps.grid import Grid
@@ -32,27 +32,8 @@ def budget(asked: int | None, devices: Sequence[jax.Device]) -> int:
     if asked is not None:
         return whole("memory", asked, 1)
     if devices[0].platform == "cpu":
-        return int(FREE_ON_CPU * _free_host_memory())
-    free = []
-    for device in devices:
-        stats = device.memory_stats() or {}
-        limit = stats.get("bytes_limit", _free_host_memory())
-        free.append(limit - stats.get("bytes_in_use", 0))
-    return int(FREE * min(free) * len(devices))
-
-
-def _free_host_memory() -> int:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("MemAvailable"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (AttributeError, ValueError, OSError):
-        return 4 * 2**30
+        return int(FREE_ON_CPU * free(devices[0]))
+    return int(FREE * min(map(free, devices)) * len(devices))
 
 
 def cadence(program: Program, chunk: Chunk | None, eval_every: int | None) -> int:

@@ -1,0 +1,57 @@
+"""What is free, and what a run remembers: refused before it begins where that is too much."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import jax
+
+from jaxfl.errors import InputError
+from jaxfl.types import Algorithm, Hyper, Problem
+
+__all__ = ["check_room", "free", "remembered"]
+
+
+def free(device: jax.Device) -> int:
+    """Bytes that are free on a device; those of the host, where that is the device."""
+    stats = (device.memory_stats() or {}) if device.platform != "cpu" else {}
+    if "bytes_limit" in stats:
+        return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError, OSError):
+        return 4 * 2**30
+
+
+def remembered(algorithm: Algorithm, problem: Problem, hp: Hyper) -> dict[str, int]:
+    """Bytes of each part of the state, from shapes alone."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(lambda k, p, h: algorithm.init(k, p, h)[0], key, problem, hp)
+    return {
+        name: sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(part))
+        for name, part in zip(state._fields, state, strict=True)
+    }
+
+
+def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
+    """Refuse a run whose state is larger than what is free, as one memory per client may be."""
+    found = remembered(algorithm, problem, hp)
+    need, devices = sum(found.values()), problem.count.devices()
+    on_host = all(device.platform == "cpu" for device in devices)
+    there = free(next(iter(devices))) if on_host else sum(map(free, devices))
+    if need > there:
+        each = (found["links"] + found["local"]) // problem.n
+        raise InputError(
+            f"{algorithm.name} would remember {need / 2**30:,.1f} GiB beside the data, {each:,} bytes "
+            f"for each of {problem.n:,} clients, and {there / 2**30:,.1f} GiB are free: take fewer "
+            "clients, a smaller model, or an algorithm that remembers nothing of a client, such as "
+            "cdp_sgd."
+        )

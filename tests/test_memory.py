@@ -1,0 +1,50 @@
+"""What a run remembers is known before it begins, and refused where it is too much."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import ROWS, Row, a_problem
+
+import jaxfl
+from jaxfl import memory
+
+
+def numbers(algorithm: jaxfl.Algorithm, problem: jaxfl.Problem, given: dict[str, float]) -> object:
+    facts = jaxfl.hyper.facts_of(problem, 3)
+    values = jaxfl.hyper.resolve(algorithm, given, facts).values
+    return jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_bytes_are_those_of_the_state(row: Row) -> None:
+    problem, algorithm = a_problem(), jaxfl.algorithm(row.name)
+    hp = numbers(algorithm, problem, row.numbers)
+    state, _ = algorithm.init(jax.random.key(0), problem, hp)
+    found = memory.remembered(algorithm, problem, hp)
+    assert sum(found.values()) == sum(a.nbytes for a in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_saga", "ldp_svrg"])
+def test_what_cannot_fit_is_refused_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 clients with a million coordinates each: nothing of that size may be allocated."""
+    monkeypatch.setattr(memory, "free", lambda device: 8 * 2**30)
+    n, d = 20_000, 1_000_000
+
+    def make(source: object, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.zeros(d) + i, jnp.int32(0)
+
+    data = jaxfl.data.generated(make, n, 1, classes=2)
+    problem = jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d))
+    words = (
+        rf"{name} would remember 7[45]\.[0-9] GiB .* 4,000,00[04] bytes for each of 20,000 clients"
+    )
+    with pytest.raises(jaxfl.InputError, match=words):
+        jaxfl.simulate(name, problem, jax.random.key(0), 2, batch=1, sigma=0.1, lr=0.1)
+
+
+def test_what_is_free_is_looked_up() -> None:
+    (device, *_) = jax.devices()
+    with open("/proc/meminfo", encoding="ascii") as file:
+        total = int(file.readline().split()[1]) * 1024
+    assert 0 < memory.free(device) < total
