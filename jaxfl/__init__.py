@@ -31,6 +31,7 @@ from jaxfl import (
 from jaxfl.algorithms import ALGORITHMS, algorithm, register
 from jaxfl.errors import InputError
 from jaxfl.problems import make_problem
+from jaxfl.profiling import Profile, profile
 from jaxfl.record import Run
 from jaxfl.run import Progress, Stop, simulate
 from jaxfl.schedules import schedule
@@ -42,6 +43,7 @@ __all__ = [
     "Algorithm",
     "InputError",
     "Problem",
+    "Profile",
     "Progress",
     "Run",
     "Stop",
@@ -60,6 +62,7 @@ __all__ = [
     "mechanisms",
     "models",
     "privacy",
+    "profile",
     "register",
     "rounds",
     "sampling",

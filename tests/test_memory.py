@@ -36,9 +36,7 @@ def test_what_cannot_fit_is_refused_at_once(name: str, monkeypatch: pytest.Monke
 
     data = jaxfl.data.generated(make, n, 1, classes=2)
     problem = jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d))
-    words = (
-        rf"{name} would remember (74.5|149.0) GiB .* [48],000,00[04] bytes for each of 20,000 clients"
-    )
+    words = rf"{name} would remember (74.5|149.0) GiB .* [48],000,00[04] bytes for each of 20,000 clients"
     with pytest.raises(jaxfl.InputError, match=words):
         jaxfl.simulate(name, problem, jax.random.key(0), 2, batch=1, sigma=0.1, lr=0.1)
 

@@ -32,6 +32,7 @@ Private, compressed federated optimization, simulated.
   jaxfl account KIND --sigma S --delta D ...   what noise proves, beside what the paper claims
   jaxfl calibrate KIND --eps E --delta D ...   the least noise for (eps, delta)
   jaxfl audit ALGORITHM [--runs R] ...         a lower bound on eps, by attack
+  jaxfl profile [ALGORITHM] ...                where the time of a round goes
   jaxfl --version
 """
 
@@ -88,6 +89,10 @@ def _dispatch(words: list[str]) -> None:
         from jaxfl.cli.questions import run_question
 
         run_question(command, rest)
+    elif command == "profile":
+        from jaxfl.cli.profiling import run_profile
+
+        run_profile(rest)
     elif command in ("show", "compare", "plot"):
         from jaxfl.cli.look import run_look
 
@@ -96,5 +101,5 @@ def _dispatch(words: list[str]) -> None:
         kind = "option" if command.startswith("-") else "command"
         raise InputError(
             f"There is no {kind} {command!r}: the commands are run, sweep, show, compare, plot, list, "
-            "account, calibrate, audit."
+            "account, calibrate, audit, profile."
         )

@@ -1,0 +1,89 @@
+"""`jaxfl profile`: compile time, time by phase, arithmetic and traffic beside the machine's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from jaxfl.errors import InputError
+
+__all__ = ["run_profile"]
+
+USAGE = """\
+usage: jaxfl profile [ALGORITHM] [--OPTION VALUE ...] [--json]
+
+Where the time of one round goes: draws, samples, gradients, messages; what an evaluation costs; what
+was compiled; and the share of the machine's own matrix product and copy that is reached.  It takes
+the options of `jaxfl run`, and writes no file."""
+REFUSED = ("--out", "--resume", "--force", "--no-plot", "--checkpoint-every", "--eval-every")
+
+
+def run_profile(words: Sequence[str]) -> None:
+    """Answer `jaxfl profile`."""
+    if {"-h", "--help"} & set(words):
+        print(USAGE)
+        return
+    for word in words:
+        if word.split("=")[0] in REFUSED:
+            raise InputError(f"{word} is of `jaxfl run`, and `jaxfl profile` writes nothing.")
+    import jax
+
+    from jaxfl.cli.build import algorithm_of, choose_problem
+    from jaxfl.cli.options import Setup
+    from jaxfl.cli.parser import parse_run
+    from jaxfl.cli.work import absolute, computing
+    from jaxfl.profiling import profile
+
+    given, _ = parse_run([word for word in words if word != "--json"])
+    setup = Setup(**absolute(given))
+    with computing(setup):
+        algorithm, problem = algorithm_of(setup), choose_problem(setup)
+        found = profile(
+            algorithm,
+            problem,
+            jax.random.key(setup.seed),
+            setup.rounds or 100,
+            noise=setup.noise,
+            **setup.numbers,
+        )
+    if "--json" in words:
+        whole = {**found._asdict(), "of_matmul": found.of_matmul, "of_copy": found.of_copy}
+        print(json.dumps({"algorithm": algorithm.name, "problem": problem.name, **whole}, indent=1))
+        return
+    d = problem.model.dim
+    print(f"{algorithm.name} on {problem.name}: {problem.n:,} clients, d = {d:,}; {found.device}")
+    print(f"compilation  {found.trace:.2f} s tracing, {found.compile:.2f} s compiling one round")
+    print(f"round        {_time(found.round)}, {1 / found.round:,.0f} rounds/s")
+    for name, seconds in found.phases.items():
+        print(f"  {name:<20}{_time(seconds):>10}  {seconds / found.round:6.1%}")
+    print(f"evaluation   {_time(found.evaluation)}, {found.evaluation / found.round:,.1f} rounds")
+    print(
+        f"arithmetic   {_size(found.flops, 'FLOP')} a round, "
+        f"{_size(found.flops / found.round, 'FLOP/s')}: {found.of_matmul:.1%} of a large matrix "
+        f"product ({_size(found.matmul, 'FLOP/s')})"
+    )
+    print(
+        f"traffic      {_size(found.bytes, 'B')} a round, {_size(found.bytes / found.round, 'B/s')}: "
+        f"{found.of_copy:.1%} of a copy ({_size(found.copy, 'B/s')})"
+        + ", much of it in caches"
+        * (found.of_copy > 1)
+    )
+    held = sum(found.memory.values())
+    print(
+        f"memory       state {_size(held, 'B')}, data {_size(found.data, 'B')}, scratch of a round "
+        f"{_size(found.scratch, 'B')}"
+    )
+
+
+def _time(seconds: float) -> str:
+    for factor, unit in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} µs"
+
+
+def _size(value: float, unit: str) -> str:
+    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g} {letter}{unit}"
+    return f"{value:.3g} {unit}"

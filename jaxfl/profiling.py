@@ -1,0 +1,240 @@
+"""Where the time of a round goes, beside what the machine could do."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.algorithms import algorithm as named
+from jaxfl.blocks import Members, stream, streams, take
+from jaxfl.clipping import evaluate
+from jaxfl.hyper import build, facts_of, resolve, whole
+from jaxfl.loop import measure
+from jaxfl.memory import check_room, remembered
+from jaxfl.record import dtype
+from jaxfl.rounds import Federated
+from jaxfl.types import Algorithm, Array, Hyper, Info, Key, Problem, PyTree, State
+
+__all__ = ["Profile", "profile"]
+
+TURNS = 5
+SECONDS = 0.2  # of one timed call, about
+SIDE = 2048  # of the matrices whose product sets the ceiling
+COPIED = 1 << 25  # numbers
+
+
+class Profile(NamedTuple):
+    """Seconds, bytes and operations of one algorithm on one problem, medians of five turns.
+
+    ``phases`` are differences between a round and its beginnings, compiled one by one; they add up
+    to ``round``.  ``flops`` and ``bytes`` of a round are the compiler's own count, which takes
+    loops over blocks of clients for one of them.
+    """
+
+    device: str
+    trace: float  # seconds, of the round
+    compile: float
+    round: float
+    evaluation: float
+    phases: dict[str, float]
+    flops: float
+    bytes: float
+    scratch: int  # bytes beside state and data
+    memory: dict[str, int]  # bytes of the state, by part
+    data: int  # bytes
+    matmul: float  # operations per second of a large matrix product
+    copy: float  # bytes per second, read and written
+
+    @property
+    def of_matmul(self) -> float:
+        """The share of the ceiling that the round's arithmetic reaches."""
+        return self.flops / self.round / self.matmul
+
+    @property
+    def of_copy(self) -> float:
+        return self.bytes / self.round / self.copy
+
+
+def profile(
+    algorithm: Algorithm | str,
+    problem: Problem,
+    key: Key,
+    rounds: int = 100,
+    *,
+    noise: str = "calibrated",
+    **numbers: Any,
+) -> Profile:
+    """Compile and time a round, its parts and an evaluation, with the numbers of such a run."""
+    algorithm = named(algorithm) if isinstance(algorithm, str) else algorithm
+    facts = facts_of(problem, whole("rounds", rounds, 1))
+    values = resolve(algorithm, numbers, facts, noise).values
+    facts = facts._replace(rounds=int(values["rounds"]))
+    hp = build(algorithm, values, facts, dtype(problem))
+    check_room(algorithm, problem, hp)
+    state, _ = jax.jit(algorithm.init)(key, problem, hp)
+
+    with _uncached():
+        began = time.perf_counter()
+        lowered = jax.jit(algorithm.round).lower(key, state, problem, hp)
+        traced = time.perf_counter()
+        compiled = lowered.compile()
+        done = time.perf_counter()
+    cost = compiled.cost_analysis() or {}
+    taken = compiled.memory_analysis()
+
+    def rounds_of(state: State, stop: Array, problem: Problem, hp: Hyper) -> State:
+        # counts are dropped: their array would be as long as the longest call
+        return jax.lax.fori_loop(
+            state.t, stop, lambda t, s: algorithm.round(key, s, problem, hp)[0], state
+        )
+
+    body = getattr(algorithm.round, "__self__", None)
+    parts = beginnings(body) if isinstance(body, Federated) and body.local is None else {}
+    calls = {name: looped(part, key) for name, part in parts.items()} | {"round": rounds_of}
+    times = per_round({name: jax.jit(f) for name, f in calls.items()}, state, problem, hp)
+    evaluation = jax.jit(lambda state, problem: measure(algorithm, (), state, problem))
+    (seen,) = timed([lambda: evaluation(state, problem)])
+    matmul, copy = ceilings(dtype(problem))
+
+    phases, before = {}, 0.0
+    for name in parts:
+        reached = min(max(before, times[name]), times["round"])
+        phases[name], before = reached - before, reached
+    phases["messages and server" if parts else "whole"] = times["round"] - before
+    (device, *_) = sorted(problem.count.devices(), key=lambda d: d.id)
+    return Profile(
+        device=f"{device.platform}: {device.device_kind}",
+        trace=traced - began,
+        compile=done - traced,
+        round=times["round"],
+        evaluation=seen,
+        phases=phases,
+        flops=float(cost.get("flops", 0.0)),
+        bytes=float(cost.get("bytes accessed", 0.0)),
+        scratch=int(taken.temp_size_in_bytes) if taken is not None else 0,
+        memory=remembered(algorithm, problem, hp),
+        data=sum(a.nbytes for a in jax.tree.leaves(problem)),
+        matmul=matmul,
+        copy=copy,
+    )
+
+
+# --- beginnings of a round -----------------------------------------------------------------------
+
+
+def beginnings(body: Federated) -> dict[str, Callable[..., Array]]:
+    """A round up to its draws, its samples, its gradients: one number that depends on all of them."""
+    return {
+        "draws": lambda *at: begin(body, "draws", *at),
+        "samples": lambda *at: begin(body, "samples", *at),
+        "gradients": lambda *at: begin(body, "gradients", *at),
+    }
+
+
+def begin(body: Federated, end: str, key: Key, state: State, problem: Problem, hp: Hyper) -> Array:
+    keys, t, kernel = streams(key), state.t, problem.model.kernel
+    hp = hp.at(t)
+    x = body.server.view(state.server)
+    terms = body.estimator.terms(state.shared, x, hp)
+    cohort = body.cohort(key, t, problem.n, hp)
+    cohort = cohort._replace(weight=cohort.weight.astype(x.dtype))
+
+    def block(who: Members) -> tuple[Array, PyTree, PyTree, Info]:
+        none = Info(*(jnp.int32(0) for _ in Info._fields))
+        rows = body.draw_rows(keys.rows, t, who, problem.m_max, hp)
+        if end == "draws":
+            return touched((rows, who.weight)), (), (), none
+        batch = take(problem.train, who, rows)
+        if end == "samples":
+            return touched(batch), (), (), none
+
+        def one(weight: Array, batch: PyTree, stored: PyTree) -> Array:
+            return evaluate(kernel, terms, weight, batch, stored)[0]
+
+        _, stored = jax.vmap(body.estimator.recall)(who.local, rows)
+        weight = who.weight[:, None] * rows.weight
+        if body.fused:
+            flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (batch, stored))
+            return touched(one(weight.reshape(-1), *flat)), (), (), none
+        return touched(jax.vmap(one)(weight, batch, stored)), (), (), none
+
+    return stream(block, body.members(cohort, problem, state), body.block_size(problem, hp))[0]
+
+
+def touched(tree: PyTree) -> Array:
+    """A number that nothing can be left out of."""
+    parts = [jnp.sum(a.astype(jnp.float32)) for a in jax.tree.leaves(tree)]
+    return sum(parts[1:], parts[0])
+
+
+def looped(part: Callable[..., Array], key: Key) -> Callable[..., Array]:
+    """``part`` in the rounds from the state's to ``stop``."""
+
+    def run(state: State, stop: Array, problem: Problem, hp: Hyper) -> Array:
+        def body(t: Array, total: Array) -> Array:
+            # a state that depends on the total: nothing can be moved out of the loop
+            now = state._replace(t=t + (total != total).astype(t.dtype))
+            return total + part(key, now, problem, hp)
+
+        end: Array = jax.lax.fori_loop(state.t, stop, body, jnp.float32(0))
+        return end
+
+    return run
+
+
+@contextlib.contextmanager
+def _uncached() -> Iterator[None]:
+    """Compilation in earnest."""
+    before = jax.config.read("jax_enable_compilation_cache")
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+
+
+# --- timing --------------------------------------------------------------------------------------
+
+
+def per_round(
+    calls: dict[str, Callable[..., Any]], state: State, problem: Problem, hp: Hyper
+) -> dict[str, float]:
+    """Seconds of a round of each, the calls taking turns."""
+    runs: list[Callable[[], Any]] = []
+    lengths: list[int] = []
+    for f in calls.values():
+        once = functools.partial(f, state, state.t + 1, problem, hp)
+        timed([once], turns=1)  # compiled now
+        (seconds,) = timed([once], turns=1)
+        lengths.append(max(1, min(10_000, int(SECONDS / max(seconds, 1e-6)))))
+        runs.append(functools.partial(f, state, state.t + lengths[-1], problem, hp))
+    found = timed(runs)
+    return {name: s / n for name, s, n in zip(calls, found, lengths, strict=True)}
+
+
+def timed(calls: Sequence[Callable[[], Any]], turns: int = TURNS) -> list[float]:
+    """Median seconds of each, called in turns, after a first call that may compile."""
+    for call in calls:
+        jax.block_until_ready(call())
+    seconds: list[list[float]] = [[] for _ in calls]
+    for _ in range(turns):
+        for call, row in zip(calls, seconds, strict=True):
+            began = time.perf_counter()
+            jax.block_until_ready(call())
+            row.append(time.perf_counter() - began)
+    return [statistics.median(row) for row in seconds]
+
+
+def ceilings(kind: Any) -> tuple[float, float]:
+    """Operations per second of a matrix product, and bytes per second of a copy: the best of turns."""
+    a, b = jnp.ones((SIDE, SIDE), kind), jnp.ones(COPIED, kind)
+    dot, move = jax.jit(jnp.matmul), jax.jit(lambda a: a + 1)
+    product, copy = timed([lambda: dot(a, a), lambda: move(b)])
+    return 2.0 * SIDE**3 / product, 2.0 * b.nbytes / copy

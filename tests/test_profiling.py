@@ -1,0 +1,87 @@
+"""What `profile` says is of the round that runs."""
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from rows import a_network, a_problem
+
+import jaxfl
+from jaxfl import profiling
+from jaxfl.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiling, "SECONDS", 0.002)
+    monkeypatch.setattr(profiling, "SIDE", 64)
+    monkeypatch.setattr(profiling, "COPIED", 1 << 12)
+
+
+@pytest.mark.parametrize("name", ["ldp_sgd", "soteriafl_saga", "private_local_sgd"])
+def test_phases_add_up(name: str) -> None:
+    found = jaxfl.profile(name, a_network(), jax.random.key(0), 3, sigma=0.1, lr=0.1, batch=3)
+    assert found.round > 0
+    assert found.evaluation > 0
+    assert min(found.phases.values()) >= 0
+    assert sum(found.phases.values()) == pytest.approx(found.round)
+    whole = name == "private_local_sgd"
+    assert list(found.phases) == (
+        ["whole"] if whole else ["draws", "samples", "gradients", "messages and server"]
+    )
+
+
+def test_arithmetic_is_that_of_the_products() -> None:
+    """Full gradients of logistic regression: two products with all features, and little else."""
+    n, m, d = 4, 200, 300
+    rng = np.random.default_rng(0)
+    arrays = rng.normal(size=(n, m, d)).astype(np.float32), rng.integers(0, 2, (n, m))
+    data = jaxfl.data.from_clients(arrays, classes=2, stacked=True)
+    problem = jaxfl.make_problem(jaxfl.models.logistic(d), data)
+    found = jaxfl.profile("ldp_gd", problem, jax.random.key(0), 3, sigma=0.1, lr=0.1)
+    assert 1.0 <= found.flops / (4 * n * m * d) < 2.0
+    assert found.data == sum(a.nbytes for a in jax.tree.leaves(problem))
+    assert found.memory["links"] == found.memory["local"] == 0
+
+
+def test_beginnings_depend_on_the_round() -> None:
+    """Work that is the same in every round would be moved out of the timed loop."""
+    problem, algorithm = a_problem(), jaxfl.algorithm("cdp_sgd")
+    facts = jaxfl.hyper.facts_of(problem, 3)
+    given = {"sigma": 0.1, "lr": 0.1, "batch": 4, "k": 3}
+    values = jaxfl.hyper.resolve(algorithm, given, facts).values
+    hp = jaxfl.hyper.build(algorithm, values, facts, "float32")
+    key = jax.random.key(0)
+    state, _ = algorithm.init(key, problem, hp)
+    for name, part in profiling.beginnings(algorithm.round.__self__).items():
+        seen = {float(part(key, state._replace(t=t), problem, hp)) for t in range(4)}
+        assert len(seen) > 1, name
+
+
+@pytest.mark.parametrize("how", ["text", "json"])
+def test_the_command(how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["profile", "ldp_sgd", "--batch", "3", "--rounds", "5"]
+    assert main([*words, *["--json"] * (how == "json")]) == 0
+    text = capsys.readouterr().out
+    if how == "json":
+        told: dict[str, Any] = json.loads(text)
+        assert told["algorithm"] == "ldp_sgd"
+        assert told["round"] > 0
+        assert told["of_matmul"] == pytest.approx(told["flops"] / told["round"] / told["matmul"])
+    else:
+        assert all(word in text for word in ("compilation", "gradients", "evaluation", "scratch"))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["ldp_sgdd"], "did you mean 'ldp_sgd'"),
+        (["ldp_sgd", "--out", "x"], "--out is of `jaxfl run`"),
+        (["ldp_sgd", "--batch", "0"], "batch"),
+    ],
+)
+def test_mistakes(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", *words]) == 2
+    assert says in capsys.readouterr().err
