@@ -91,9 +91,10 @@ def profile(
 
     def rounds_of(state: State, stop: Array, problem: Problem, hp: Hyper) -> State:
         # counts are dropped: their array would be as long as the longest call
-        return jax.lax.fori_loop(
+        end: State = jax.lax.fori_loop(
             state.t, stop, lambda t, s: algorithm.round(key, s, problem, hp)[0], state
         )
+        return end
 
     body = getattr(algorithm.round, "__self__", None)
     parts = beginnings(body) if isinstance(body, Federated) and body.local is None else {}
@@ -192,7 +193,7 @@ def looped(part: Callable[..., Array], key: Key) -> Callable[..., Array]:
 @contextlib.contextmanager
 def _uncached() -> Iterator[None]:
     """Compilation in earnest."""
-    before = jax.config.read("jax_enable_compilation_cache")
+    before = jax.config.values["jax_enable_compilation_cache"]
     jax.config.update("jax_enable_compilation_cache", False)
     try:
         yield
