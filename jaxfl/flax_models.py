@@ -12,7 +12,8 @@ import numpy as np
 
 from jaxfl import public
 from jaxfl.errors import InputError
-from jaxfl.kernels import generic_kernel
+from jaxfl.flax_layers import linen_tapped, nnx_tapped
+from jaxfl.layers import Tapped, layered_kernel
 from jaxfl.outputs import Output, check_examples, output
 from jaxfl.parameters import Init, Layout, check_init, initializer, layout
 from jaxfl.types import Array, Key, Model, PyTree
@@ -26,6 +27,7 @@ class Forward(NamedTuple):
     params: Layout
     init: Callable[[Key], PyTree]
     apply: Callable[[PyTree, Array], Any]  # (parameters, inputs with a batch axis)
+    tapped: Tapped
 
 
 def flax_model(
@@ -46,6 +48,9 @@ def flax_model(
     "least_squares", "hinge", "absolute") or a function of (outputs, label); ``correct`` belongs to
     a loss of one's own.  The initial point is the module's own: drawn from the key, except that an
     nnx module starts with the weights it holds.
+
+    Gradients of single examples come from what enters dense and convolutional layers (linen's Dense
+    and Conv, nnx's Linear and Conv), and by ``vmap(grad)`` where there are none.
 
     State other than parameters is refused, and so is randomness: a batch norm lets one example
     change the gradients of others, and no bound on a single gradient would then protect it.
@@ -105,6 +110,10 @@ def _model(
     def flat_loss(x: Array, example: PyTree) -> Array:
         return out.loss(outputs(x, example[0]), example[1])
 
+    def batch_loss(z: Array, example: PyTree) -> Array:
+        z = z[0].reshape(()) if scalar else z[0]
+        return out.loss(z, example[1])
+
     correct = out.correct
     return Model(
         name=name,
@@ -113,7 +122,7 @@ def _model(
         unravel=params.unravel,
         loss=flat_loss,
         regularizer=reg.value,
-        kernel=generic_kernel(flat_loss, params.dim),
+        kernel=layered_kernel(forward.tapped, batch_loss, params, shape, flat_loss, name),
         correct=None if correct is None else lambda x, e: correct(outputs(x, e[0]), e[1]),
         project=within.project,
         diameter=within.diameter(params.dim),
@@ -143,7 +152,8 @@ def _linen(module: Any, shape: tuple[int, ...]) -> Forward:
         jax.eval_shape(apply, variables.get("params", {}), inputs)
     except errors.InvalidRngError:
         _refuse(module, ["dropout or other randomness"])
-    return Forward(layout(variables.get("params", {})), init, apply)
+    params = layout(variables.get("params", {}))
+    return Forward(params, init, apply, linen_tapped(module, params))
 
 
 def _nnx(module: Any, shape: tuple[int, ...]) -> Forward:
@@ -162,7 +172,7 @@ def _nnx(module: Any, shape: tuple[int, ...]) -> Forward:
     def apply(params: PyTree, a: Array) -> Any:
         return nnx.merge(graph, params, rest)(a)
 
-    return Forward(layout(params), init, apply)
+    return Forward(layout(params), init, apply, nnx_tapped(graph, rest, layout(params)))
 
 
 def _refuse(module: Any, state: list[str]) -> None:

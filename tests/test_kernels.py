@@ -55,7 +55,9 @@ def close(left: Any, right: Any, tolerance: float) -> None:
 
 
 DOUBLE = [(entry, True) for entry in ZOO if entry.name not in ("linen", "nnx")]
-SINGLE = [(entry, False) for entry in ZOO if entry.name in ("logistic", "mlp_sigmoid")]
+SINGLE = [
+    (entry, False) for entry in ZOO if entry.name in ("logistic", "mlp_sigmoid", "linen", "nnx")
+]
 
 
 @pytest.mark.parametrize(

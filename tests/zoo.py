@@ -18,7 +18,6 @@ class Entry(NamedTuple):
     name: str
     build: Callable[[], Model]
     classes: int  # of its labels; 0: real numbers
-    structural: bool = True  # the kernel is not vmap(grad)
 
 
 def quadratic() -> Model:
@@ -68,9 +67,9 @@ ZOO = (
     Entry("mlp_no_bias", lambda: models.mlp(FEATURES, 4, 3, activation="gelu", bias=False), 3),
     Entry("mlp_regression", lambda: models.mlp(FEATURES, 4, 0, activation="softplus"), 0),
     Entry("mlp_one_output", lambda: models.mlp(FEATURES, 4, 2, loss="logistic"), 2),
-    Entry("custom", quadratic, 0, False),
-    Entry("linen", linen, 3, False),
-    Entry("nnx", nnx, 3, False),
+    Entry("custom", quadratic, 0),
+    Entry("linen", linen, 3),
+    Entry("nnx", nnx, 3),
 )
 
 

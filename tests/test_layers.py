@@ -1,0 +1,191 @@
+"""Gradients of flax modules, layer by layer, against `jax.grad` of each example."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import jaxfl
+from jaxfl import models
+from jaxfl.clipping import evaluate
+from jaxfl.types import Model, Term
+
+B, SHAPE = 7, (8, 8, 2)
+
+
+class Convolutions(linen.Module):
+    """Every way to call a convolution, and layers of other kinds between."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        a = linen.relu(linen.Conv(3, (3, 2), strides=2)(a))
+        a = linen.GroupNorm(num_groups=1)(linen.Conv(4, (2, 2), padding=1, kernel_dilation=2)(a))
+        a = linen.Conv(4, (3, 3), padding=((0, 1), (1, 0)), use_bias=False)(linen.tanh(a))
+        a = linen.Conv(4, (1, 1), feature_group_count=2)(a)  # not a plain product
+        return linen.Dense(3)(a.reshape(a.shape[0], -1))
+
+
+class Positions(linen.Module):
+    """Dense layers at many positions and at one; as pairs and as sums."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        a = linen.tanh(linen.Dense(6)(a.reshape(a.shape[0], 8, 16)))
+        a = linen.tanh(linen.Dense(2, use_bias=False)(a)).reshape(a.shape[0], -1)
+        return linen.Dense(3)(linen.Dense(20)(a))
+
+
+class Tied(linen.Module):
+    """A layer that is called twice has no single product."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        again = linen.Dense(8)
+        a = a.reshape(a.shape[0], -1)[:, :8]
+        return linen.Dense(3)(again(linen.tanh(again(a))))
+
+
+class Borrowed(linen.Module):
+    """Weights of a layer that are used outside of it."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        layer = linen.Dense(4)
+        a = a.reshape(a.shape[0], -1)
+        z = linen.tanh(layer(a)) @ layer.variables["params"]["kernel"].T[:, :3]
+        return z
+
+
+class Bare(linen.Module):
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        w = self.param("w", linen.initializers.normal(), (128, 3))
+        return a.reshape(a.shape[0], -1) @ w
+
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs):
+        self.blocks = nnx.List([nnx.Conv(2, 4, (3, 3), padding="VALID", rngs=rngs)])
+        self.norm = nnx.LayerNorm(4, rngs=rngs)
+        self.last = nnx.Linear(6 * 6 * 4, 3, rngs=rngs)
+
+    def __call__(self, a: Any) -> Any:
+        a = nnx.relu(self.norm(self.blocks[0](a)))
+        return self.last(a.reshape(a.shape[0], -1))
+
+
+CASES: dict[str, tuple[Callable[[], Any], bool]] = {
+    "convolutions": (Convolutions, True),
+    "positions": (Positions, True),
+    "tied": (Tied, True),
+    "borrowed": (Borrowed, False),
+    "bare": (Bare, False),
+    "nnx": (lambda: Nnx(nnx.Rngs(0)), True),
+}
+
+
+def batch(seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(B, *SHAPE)) * np.exp(rng.normal(size=(B, 1, 1, 1)))
+    return jnp.asarray(a, jnp.float32), jnp.asarray(rng.integers(0, 3, B), jnp.int32)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layers_give_the_gradients(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    make, structural = CASES[name]
+    with caplog.at_level(logging.WARNING, "jaxfl"):
+        model = models.flax_model(make(), SHAPE, name=name)
+    assert (model.kernel.width < model.dim) == structural
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == (
+        []
+        if structural
+        else [f"{name}: gradients of single examples take the slow way, vmap(grad)."]
+    )
+    rng, data = np.random.default_rng(1), batch()
+    x, w = (jnp.asarray(rng.normal(size=model.dim) / 3, jnp.float32) for _ in range(2))
+    weight = jnp.asarray(rng.uniform(size=B), jnp.float32)
+    g, h, found = compared(model)(x, w, weight, data)
+    bound = float(np.median(np.linalg.norm(g, axis=1)))
+
+    def short(g: np.ndarray) -> np.ndarray:
+        return g * bound / np.maximum(bound, np.linalg.norm(g, axis=1, keepdims=True))
+
+    expected = (
+        np.sum(g * h, axis=1),
+        weight @ (short(g) - short(h)),
+        weight @ short(2 * g - h),
+        weight @ (short(g) - h),
+    )
+    for left, right in zip(found(bound), expected, strict=True):
+        assert np.linalg.norm(left - right) <= 2e-5 * np.linalg.norm(right)
+
+
+def compared(model: Model) -> Callable[..., Any]:
+    def run(x: Any, w: Any, weight: Any, data: Any) -> Any:
+        kernel = model.kernel
+        g, h = (
+            np.asarray(jax.jit(jax.vmap(jax.grad(model.loss), (None, 0)))(p, data), np.float64)
+            for p in (x, w)
+        )
+
+        @jax.jit
+        def found(bound: Any) -> Any:
+            F, H = kernel.factors(x, data), kernel.factors(w, data)
+            one, two = Term(1.0, (x,), (1.0,), bound), Term(-1.0, (w,), (1.0,), bound)
+            joint = Term(1.0, (x, w), (2.0, -1.0), bound)
+            return (
+                kernel.inner(F, H, data),
+                evaluate(kernel, (one, two), weight, data)[0],
+                evaluate(kernel, (joint,), weight, data)[0],
+                evaluate(kernel, (one,), weight, data, H)[0],
+            )
+
+        return g, h, found
+
+    return run
+
+
+def test_examples_of_a_batch_do_not_meet() -> None:
+    """A module that looks across its batch sees one example at a time, in gradients too."""
+
+    class Across(linen.Module):
+        @linen.compact
+        def __call__(self, a: Any) -> Any:
+            a = a.reshape(a.shape[0], -1)
+            return linen.Dense(3)(a - a.mean(axis=0, keepdims=True) + 1.0)
+
+    model = models.flax_model(Across(), SHAPE)
+    (a, y), x = batch(), model.init(jax.random.key(0))
+    both = model.kernel.factors(x, (a, y))
+    alone = model.kernel.factors(x, (a[:1], y[:1]))
+    for left, right in zip(jax.tree.leaves(both), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(left[0], right[0], rtol=1e-6)
+
+
+def test_a_network_of_convolutions_runs() -> None:
+    """SAGA's table holds what the layers keep."""
+    (a, y), (b, z) = batch(), batch(1)
+    data = jaxfl.data.from_clients(
+        [(np.asarray(a), np.asarray(y)), (np.asarray(b), np.asarray(z))], classes=3
+    )
+    problem = jaxfl.make_problem(models.flax_model(Positions(), SHAPE), data)
+    run = jaxfl.simulate(
+        "soteriafl_saga",
+        problem,
+        jax.random.key(0),
+        5,
+        batch=3,
+        sigma=0.01,
+        lr=0.1,
+        clip=1.0,
+        omega=1,
+    )
+    assert np.isfinite(run.metrics["loss"]).all()
+    table = jax.tree.leaves(run.state.local[0])
+    assert sum(a.size for a in table) == 2 * B * problem.model.kernel.width
