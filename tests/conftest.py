@@ -11,6 +11,9 @@ import pytest
 # Pictures are drawn to files; set before any test imports matplotlib.
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+# Programs started by tests keep nothing in the user's cache.
+os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "0")
+
 # Silent broadcasting and untyped keys are the two mistakes that still give plausible curves.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_legacy_prng_key", "error")

@@ -7,12 +7,16 @@ algorithms' own records of hyper-parameters.
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from jaxfl.errors import InputError
 
-__all__ = ["main"]
+__all__ = ["keep_programs", "main"]
+
+SHORT = 0.2  # seconds of compilation that are not worth a file
 
 HELP = """\
 usage: jaxfl COMMAND [...]
@@ -40,6 +44,8 @@ Private, compressed federated optimization, simulated.
 def main(argv: Sequence[str] | None = None) -> int:
     """The command `jaxfl`; returns its exit status: 0, 2 for a mistake, 130 when interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        keep_programs()
     try:
         _dispatch(words)
     except InputError as error:
@@ -53,6 +59,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def keep_programs() -> None:
+    """Compiled programs are kept for the next call, in the user's cache, unless JAX was told where.
+
+    JAX_ENABLE_COMPILATION_CACHE=0 turns it off.
+    """
+    import jax
+    import pooch
+
+    now = jax.config.values
+    if not now["jax_enable_compilation_cache"] or now["jax_compilation_cache_dir"] is not None:
+        return
+    folder = Path(pooch.os_cache("jaxfl")) / f"programs-{platform.node()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    if os.access(folder, os.W_OK):
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORT)
 
 
 def _dispatch(words: list[str]) -> None:
