@@ -118,6 +118,8 @@ def _with_noise(
             f"{algorithm.name} needs {' and '.join(missing)}, which nothing sets: give it."
         )
     wanted = {"sigma", "eps"} <= set(values) and "sigma" not in given
+    if noise == "paper" and wanted and algorithm.claim is not None:
+        _speaks(algorithm.claim(values, facts._replace(rounds=int(values["rounds"]))))
     if noise == "paper" or algorithm.event is None or not wanted:
         return Resolved(values, sources)
     if "noise_constant" in given:
@@ -137,6 +139,16 @@ def _with_noise(
     found = privacy.sigma_for(event, values["eps"], values["delta"])
     values = {**values, "sigma": found.sigma}
     return Resolved(values, {**sources, "sigma": f"calibrated: {found.proven.method}"})
+
+
+def _speaks(claim: Any) -> None:
+    """Refuse a formula where it counts something else than what is run."""
+    failed = [c.text for c in claim.conditions if c.needed and c.holds is False] if claim else []
+    if failed:
+        raise InputError(
+            f"noise = 'paper' takes the formula of {claim.source}, which needs {failed[0]}: change "
+            "batch, local_steps, rounds or who takes part, or let the noise be calibrated."
+        )
 
 
 def _varies(value: Any) -> bool:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from jaxfl.bounds import Bound
+
 __all__ = ["PALETTE", "SUFFIXES", "curves", "write"]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -57,13 +59,15 @@ def curves(
     path: str | Path | Sequence[str | Path],
     *,
     title: str | None = None,
+    bounds: Sequence[Bound] = (),
 ) -> Figure:
     """Loss and squared gradient norm against rounds and against uplink bits, in four panels; below
     them, for private runs, the eps that is proven for what was released so far.
 
     ``data`` is one result, or several as pairs (label, result); ``path`` ends in .png, .pdf or
     .svg, and may be several paths.  A single result also shows its worst client and its running
-    average of the squared gradient norm.  A run that diverged ends in a cross.  Returns the figure.
+    average of the squared gradient norm, and its ``bounds`` [:func:`jaxfl.bounds.bounds`].  A run that
+    diverged ends in a cross.  Returns the figure.
     """
     from matplotlib.figure import Figure
 
@@ -73,7 +77,11 @@ def curves(
             raise InputError(f"The picture {str(p)!r} has to end in .png, .pdf or .svg.")
     drawn = _ready(data)
     alone = len(drawn) == 1
-    notes = [line for note in _notes(drawn) for line in textwrap.wrap(note, 125)]
+    notes = [
+        line
+        for note in [*_notes(drawn), *(b.note for b in bounds)]
+        for line in textwrap.wrap(note, 125)
+    ]
     columns = max(1, min(len(drawn), 100 // (max(len(c.label) for c in drawn) + 8)))
     legend = 0.3 if alone else 0.1 + 0.24 * -(-len(drawn) // columns)  # inches, like the others
     above, below = 0.45 + legend, 0.62 + 0.17 * len(notes)
@@ -100,13 +108,17 @@ def curves(
                 if not _hidden(drawn[0].ds, name, behind):
                     _line(ax, second, behind, along, by, top, width=1.2)
                 _line(ax, drawn[0]._replace(label=own), name, along, by, top)
+                for bound in bounds:
+                    if bound.metric == name and bound.values is not None:
+                        x = drawn[0].ds[along].sel(round=bound.rounds).values / by
+                        ax.plot(x, bound.values, color=GREY, linestyle=STYLES[2], label=bound.label)
             else:
                 for curve in drawn:
                     _line(ax, curve, name, along, by, top)
             _tidy(ax)
         row[0].set_ylabel(words)
         if alone:
-            _legend(row[0], 2, reverse=True)
+            _legend(row[0], 2 + bool(bounds), reverse=True)
     if private:
         _spent(axes[2], drawn, scale)
     if not alone:

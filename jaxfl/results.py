@@ -57,12 +57,16 @@ LABELS = {
     "gradients": ("gradient", "per-example gradients evaluated so far"),
     "clamped": ("1", "coordinates clamped by secure aggregation so far"),
     "eps_spent": ("1", "eps proven for the rounds so far"),
+    "client_rounds": ("round", "rounds in which each client took part"),
+    "client_eps": ("1", "eps proven for each client and its own rounds"),
+    "client_eps_claimed": ("1", "eps of each client by the paper's formula"),
     "uplink_bits": ("bit", "bits sent by all clients so far"),
     "downlink_bits": ("bit", "bits sent to all clients so far"),
     "x": ("1", "the model, flat"),
 }
 OWN = ("round", "client", "coordinate", "utility", "messages", "coordinates", "gradients",
-       "clamped", "eps_spent", "uplink_bits", "downlink_bits", "x")  # fmt: skip
+       "clamped", "eps_spent", "client_rounds", "client_eps", "client_eps_claimed", "uplink_bits",
+       "downlink_bits", "x")  # fmt: skip
 ACCOUNTED = 25  # rounds for which eps is computed: an accountant may take 50 ms for each
 
 
@@ -72,8 +76,8 @@ def dataset(run: Run) -> xarray.Dataset:
     Dimensions: ``round`` (those at which metrics were taken), ``client``, ``coordinate``.
     ``utility`` is what the papers plot, the average of ``grad_norm_sq`` over the evaluated rounds
     so far; totals count from the start, all clients together.  ``eps_spent`` exists where an eps is
-    proven.  Every variable has ``units`` and ``long_name``; :func:`config` reads the rest: numbers
-    with their sources, settings, times.
+    proven, ``client_eps`` beside it where clients spent differently.  Every variable has ``units``
+    and ``long_name``; :func:`config` reads the rest: numbers with their sources, settings, times.
     """
     import xarray
 
@@ -89,6 +93,7 @@ def dataset(run: Run) -> xarray.Dataset:
     report = run.privacy() if noisy(run.algorithm, run.values) else None
     if report is not None and math.isfinite(report.proven):
         data["eps_spent"] = (("round",), _eps_spent(run))
+        data |= {name: (("client",), values) for name, values in _ledger(run).items()}
     data["x"] = (("coordinate",), portable("x", run.x))
     coords = {
         "round": ("round", np.asarray(run.log.rounds, np.int32)),
@@ -235,6 +240,18 @@ def _eps_spent(run: Run) -> Array:
         some = np.unique(np.rint(last * share).astype(int))
     eps = run.spent(rounds[some])
     return np.asarray(eps[np.searchsorted(some, np.arange(last + 1))], np.float64)
+
+
+def _ledger(run: Run) -> dict[str, Array]:
+    """What each client spent, where they differ."""
+    from jaxfl.privacy.ledger import differing
+
+    book = differing(run)
+    if book is None:
+        return {}
+    out: dict[str, Array] = {"client_rounds": book.turns.astype(np.int32)}
+    out["client_eps"] = book.proven
+    return out if book.claimed is None else {**out, "client_eps_claimed": book.claimed}
 
 
 def _config(run: Run, report: Any) -> dict[str, Any]:

@@ -244,6 +244,8 @@ class Federated(NamedTuple):
         """
         if self.aggregation is None or self.participation.name == "poisson" or not self.linear:
             return 1
+        if self.participation.least is not None:
+            return self.participation.least(facts.n, values)
         return facts.n if self.participation.everyone else int(values["cohort"])
 
     # --- one block of clients --------------------------------------------------------------------

@@ -24,6 +24,7 @@ from jaxfl.errors import InputError
 from jaxfl.hyper import closest
 from jaxfl.subsets import coin_slots, coin_tail, coins, subset
 from jaxfl.types import Array, Draw, Facts, Hyper, Key, Param, Participation, Sampler
+from jaxfl.unreliable import unreliable
 
 __all__ = [
     "PARTICIPATIONS",
@@ -280,6 +281,7 @@ PARTICIPATIONS: dict[str, Callable[[], Participation]] = {
     "uniform": uniform,
     "balanced": balanced,
     "poisson": poisson_clients,
+    "unreliable": lambda: unreliable(uniform()),
 }
 
 

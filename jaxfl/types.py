@@ -232,6 +232,8 @@ class Participation(NamedTuple):
     capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
     most: Callable[[int, int, Mapping[str, Any]], int] | None = None
     # host: (T, n, values) -> rounds that no client exceeds; None: all of them
+    least: Callable[[int, Mapping[str, Any]], int] | None = None
+    # host: (n, values) -> clients whose messages a round adds up, at least; None: all that are called
 
 
 class Term(NamedTuple):

@@ -1,8 +1,5 @@
 """Local steps: against closed forms, a NumPy loop with the same draws, and the laws of their noise."""
 
-import functools
-from collections.abc import Iterator
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -69,34 +66,58 @@ def test_full_batches_on_quadratics_have_a_closed_form(key: jax.Array) -> None:
 
 
 class Draws:
-    """Cohorts, batches and noise of the JAX rounds, as NumPy arrays."""
+    """Cohorts, batches and noise of the JAX rounds, as NumPy arrays.
+
+    All of them are drawn by one compiled program: drawn one by one, each draw would trace and compile
+    its loops anew, and keep the program.
+    """
 
     def __init__(self, run: jaxfl.Run) -> None:
-        self.run, self.keys = run, streams(run.key)
-        self.body = run.algorithm.round.__self__
-        dtype = run.problem.x0.dtype
-        self.hp = jaxfl.hyper.build(run.algorithm, run.values, run.facts, dtype)
-        self.sigma = run.values.get("sigma", 0.0)
+        body, keys, p = run.algorithm.round.__self__, streams(run.key), run.problem
+        hp = jaxfl.hyper.build(run.algorithm, run.values, run.facts, p.x0.dtype)
+        tau, T, d = int(run.values.get("local_steps", 1)), int(run.state.t), p.x0.size
 
-    def cohort(self, t: int) -> Iterator[int]:
-        draw = self.body.participation.draw(self.keys.clients, t, self.run.problem.n, self.hp)
-        index = np.arange(self.run.problem.n) if draw.index is None else np.asarray(draw.index)
-        yield from index[np.asarray(draw.weight) > 0].tolist()
+        def who(t: jax.Array) -> jax.Array:
+            draw = body.participation.draw(keys.clients, t, p.n, hp)
+            index = jnp.arange(p.n) if draw.index is None else draw.index
+            return jnp.zeros(p.n, bool).at[index].set(draw.weight > 0, mode="drop")
 
-    @functools.cache  # noqa: B019
+        def rows(i: jax.Array, batch: jax.Array) -> tuple[jax.Array, jax.Array]:
+            stream = jax.random.fold_in(keys.rows, i)
+            drawn = body.estimator.sampler.draw(stream, batch, p.count[i], p.m_max, hp)
+            return drawn.index, drawn.weight > 0
+
+        def noise(i: jax.Array, t: jax.Array, s: jax.Array) -> jax.Array:
+            key = client_keys([keys.noise], i[None], t)[0, 0]
+            return jax.random.normal(jax.random.fold_in(key, s), (d,))
+
+        def central(t: jax.Array) -> jax.Array:
+            return jax.random.normal(jax.random.fold_in(keys.mean_noise, t), (d,))
+
+        @jax.jit
+        def everything() -> tuple:
+            i, t, s, batch = (jnp.arange(size) for size in (p.n, T, tau, T * tau))
+            each = jax.vmap(jax.vmap(rows, (None, 0)), (0, None))(i, batch)
+            per_step = jax.vmap(
+                jax.vmap(jax.vmap(noise, (None, None, 0)), (None, 0, None)), (0, None, None)
+            )
+            return jax.vmap(who)(t), each, per_step(i, t, s), jax.vmap(central)(t)
+
+        self.live, (self.index, self.used), xi, mean = jax.tree.map(np.asarray, everything())
+        sigma = run.values.get("sigma", 0.0)
+        self.xi, self.mean = sigma * xi.astype(float), sigma * mean.astype(float)
+
+    def cohort(self, t: int) -> list[int]:
+        return np.flatnonzero(self.live[t]).tolist()
+
     def rows(self, i: int, batch: int) -> list[int]:
-        stream, p = jax.random.fold_in(self.keys.rows, i), self.run.problem
-        rows = self.body.estimator.sampler.draw(stream, batch, p.count[i], p.m_max, self.hp)
-        return np.asarray(rows.index)[np.asarray(rows.weight) > 0].tolist()
+        return self.index[i, batch][self.used[i, batch]].tolist()
 
     def noise(self, i: int, t: int, s: int) -> np.ndarray:
-        key = client_keys([self.keys.noise], jnp.array([i]), t)[0, 0]
-        xi = jax.random.normal(jax.random.fold_in(key, s), self.run.problem.x0.shape)
-        return self.sigma * np.asarray(xi, float)
+        return self.xi[i, t, s]
 
     def central(self, t: int) -> np.ndarray:
-        key = jax.random.fold_in(self.keys.mean_noise, t)
-        return self.sigma * np.asarray(jax.random.normal(key, self.run.problem.x0.shape), float)
+        return self.mean[t]
 
 
 def loop(run: jaxfl.Run, D: Draws) -> np.ndarray:
@@ -105,7 +126,7 @@ def loop(run: jaxfl.Run, D: Draws) -> np.ndarray:
     x, turns, tau = np.asarray(p.x0, float), [0] * n, v.get("local_steps", 1)
     c, c_i = 0 * x, [0 * x for _ in range(n)]
     for t in range(int(run.state.t)):
-        total, change, members = 0 * x, 0 * x, list(D.cohort(t))
+        total, change, members = 0 * x, 0 * x, D.cohort(t)
         for i in members:
             theta, m = x, 0 * x
             for s in range(tau):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from jaxfl.errors import InputError
 from jaxfl.rounds import Federated
 from jaxfl.types import Algorithm, Cost, Facts, Param, Resolved
 
@@ -33,6 +34,12 @@ def compose(
     """
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
     local, aggregation = body.local, body.aggregation
+    remembers = body.channel.name != "direct" or (local is not None and local.close is not None)
+    if participation.least is not None and remembers:
+        raise InputError(
+            f"{name} adds up at the server what it keeps at each client, and cannot with clients that "
+            f"do not answer: take another participation than {participation.name}."
+        )
 
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
         parts = (sampler, participation, compressor)

@@ -267,7 +267,7 @@ class Promise(NamedTuple):
 
         body, n = self.body, facts.n
         name, S = body.participation.name, float(values["update_clip"])
-        r = n if body.participation.everyone else float(values["cohort"])
+        r = self.heard(values, n)
         scheme, m, b, bound, slots = "full", n, float(n), S * n / r, None
         if name in ("poisson", "uniform"):
             scheme, b, bound = {"poisson": name, "uniform": "without_replacement"}[name], r, S
@@ -283,6 +283,13 @@ class Promise(NamedTuple):
             adjacency="replace_one" if name == "uniform" else "add_remove",
             trust="trusted_server",
         )
+
+    def heard(self, values: Mapping[str, Any], n: int) -> float:
+        """Clients among whom a mean is taken, at least."""
+        participation = self.body.participation
+        if participation.least is not None:
+            return participation.least(n, values)
+        return n if participation.everyone else float(values["cohort"])
 
     def claim(self, values: Mapping[str, Any], facts: Facts, eps: float | None = None) -> Any:
         """Theorem 1, or the formula of the baseline; with ``eps``, of the noise that it asks for."""
@@ -337,8 +344,8 @@ def _resolve(promise: Promise, given: Mapping[str, Any], facts: Facts) -> Resolv
     for name, value in body.compressor.resolve(given, facts.d).items():
         default(name, value, "from omega" if "omega" in given else "default")
     v["omega"], why["omega"] = body.compressor.omega(facts.d, v), "achieved"
-    for param in body.participation.params:
-        default(param.name, max(1, facts.n // 10), "default: a tenth of the clients")
+    if any(param.name == "cohort" for param in body.participation.params):
+        default("cohort", max(1, facts.n // 10), "default: a tenth of the clients")
     if body.estimator.sampler.params:
         default("batch", min(32, facts.m), "default")
     if "local_steps" in names:
@@ -377,7 +384,7 @@ def _noise(promise: Promise, v: dict[str, Any], why: dict[str, str], facts: Fact
     if promise.body.mechanism.central:
         from jaxfl.privacy.gaussian import gdp_eps, gdp_mu
 
-        r, T = v.get("cohort", facts.n), v["rounds"]
+        r, T = promise.heard(v, facts.n), v["rounds"]
         shift = float(v["update_clip"]) * math.sqrt(T) / r
         where = "Gaussian releases, no amplification"
         if "sigma" in v:

@@ -277,8 +277,8 @@ def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts
     default("clip", 1.0 if private else math.inf, "default")
     for name, value in body.compressor.resolve(given, facts.d).items():
         default(name, value, "from omega" if "omega" in given else "default")
-    for param in body.participation.params:
-        default(param.name, max(1, facts.n // 10), "default: a tenth of the clients")
+    if any(param.name == "cohort" for param in body.participation.params):
+        default("cohort", max(1, facts.n // 10), "default: a tenth of the clients")
     v["omega"] = body.compressor.omega(facts.d, v)
     why["omega"] = "achieved"
     default("eps", 5.0, "default")

@@ -30,6 +30,7 @@ Private, compressed federated optimization, simulated.
   jaxfl show DIR [--where eps=1,5] ...         the result of a sweep as a table, or that of a run
   jaxfl compare DIR_A DIR_B ...                two sweeps, or two runs, side by side
   jaxfl plot DIR [--out DIR] ...               pictures of a sweep or of a run
+  jaxfl papers [run NAME ...]                  published figures and tables, listed or run again
   jaxfl list [KIND] [--json]                   what there is: algorithms, models, data, partitions,
                                                compressors, samplers, participations,
                                                aggregations
@@ -120,6 +121,10 @@ def _dispatch(words: list[str]) -> None:
         from jaxfl.cli.profiling import run_profile
 
         run_profile(rest)
+    elif command == "papers":
+        from jaxfl.cli.papers import run_papers
+
+        run_papers(rest)
     elif command in ("show", "compare", "plot"):
         from jaxfl.cli.look import run_look
 
@@ -128,5 +133,5 @@ def _dispatch(words: list[str]) -> None:
         kind = "option" if command.startswith("-") else "command"
         raise InputError(
             f"There is no {kind} {command!r}: the commands are run, sweep, show, compare, plot, list, "
-            "account, calibrate, audit, profile."
+            "papers, account, calibrate, audit, profile."
         )

@@ -252,6 +252,7 @@ class Session(NamedTuple):
     force: bool = False
     quiet: bool = False
     plot: bool = True
+    bound: float | None = None  # lambda of Lemma 6; 0: Theorem 2 alone; None: no bound is drawn
 
 
 def options() -> dict[str, Option]:

@@ -100,6 +100,7 @@ def parse_run(words: Sequence[str]) -> tuple[dict[str, Any], Session]:
         force=raw.get("force", False),
         quiet=raw.get("quiet", False),
         plot=not raw.get("no_plot", False),
+        bound=real(above=-1e-300)("--bound", raw["bound"]) if "bound" in raw else None,
     )
     return given, session
 
@@ -129,6 +130,15 @@ def _parser(**keywords: Any) -> Parser:
     )
     output.add_argument(
         "--force", action="store_true", help="replace the result of another configuration"
+    )
+    output.add_argument(
+        "--bound",
+        metavar="LAM",
+        nargs="?",
+        const="0",
+        action=Once,
+        help="draw the paper's convergence bound beside the curves, where there is one; with LAM also "
+        "the one for losses that are LAM-strongly convex",
     )
     output.add_argument("--no-plot", action="store_true", help="draw no picture")
     output.add_argument("--quiet", action="store_true", help="print nothing")

@@ -92,9 +92,24 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> list[tuple[str, str]]
         ("downlink", amount(final["downlink_bits"])),
         ("gradients", f"{final['gradients']:,.0f} per-example"),
         ("privacy", results.privacy(about)),
+        *([("clients' privacy", _devices(ds))] if "client_eps" in ds else []),
         ("time", _time(about, rounds)),
     ]
     return rows
+
+
+def _devices(ds: xarray.Dataset) -> str:
+    """What clients spent, where they differ: the spread and the worst."""
+    rounds, eps = (ds[name].values for name in ("client_rounds", "client_eps"))
+    i = int(eps.argmax())
+    claim = ""
+    if "client_eps_claimed" in ds:
+        claim = f", claimed {ds['client_eps_claimed'].values[i]:.4g}"
+    low, middle, high = sorted(eps)[0], sorted(eps)[len(eps) // 2], eps[i]
+    return (
+        f"in {rounds.min()} to {rounds.max()} rounds each: eps {low:.4g} to {high:.4g} proven, median "
+        f"{middle:.4g}; the worst is client {i} with {rounds[i]} rounds{claim}"
+    )
 
 
 def _time(about: dict[str, Any], rounds: int) -> str:

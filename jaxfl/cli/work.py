@@ -17,6 +17,9 @@ from jaxfl.cli.report import Display, summary
 from jaxfl.errors import InputError
 
 if TYPE_CHECKING:
+    import xarray
+
+    from jaxfl.bounds import Bound
     from jaxfl.record import Run
     from jaxfl.run import Progress
     from jaxfl.types import Algorithm, Problem
@@ -65,7 +68,7 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
     problem = choose_problem(setup)
     numbers: dict[str, Any] = {}
     if session.resume is None:
-        numbers = _complete(folder, algorithm, problem)
+        numbers = _complete(folder, algorithm, problem, session.bound is not None)
         folder.claim(session.force)
         folder.begin()
     else:
@@ -107,7 +110,7 @@ def _write(folder: Folder, session: Session, result: Run) -> None:
     ds = result.dataset()
     results.save(ds, folder.result)
     if session.plot:
-        plots.curves(ds, folder.picture)
+        plots.curves(ds, folder.picture, bounds=_bounds(ds, session.bound))
     else:
         folder.picture.unlink(missing_ok=True)  # it would show an earlier end
     folder.reached = int(result.rounds[-1])
@@ -116,7 +119,15 @@ def _write(folder: Folder, session: Session, result: Run) -> None:
         summary(ds, folder.products)
 
 
-def _complete(folder: Folder, algorithm: Algorithm, problem: Problem) -> dict[str, Any]:
+def _bounds(ds: xarray.Dataset, lam: float | None) -> list[Bound]:
+    from jaxfl.bounds import bounds
+
+    return [] if lam is None else bounds(ds, lam or None)
+
+
+def _complete(
+    folder: Folder, algorithm: Algorithm, problem: Problem, bound: bool
+) -> dict[str, Any]:
     """All numbers of a new run, checked before anything is written; T and the cadence are fixed."""
     from jaxfl.hyper import facts_of, resolve
     from jaxfl.run import EVALUATIONS
@@ -134,6 +145,10 @@ def _complete(folder: Folder, algorithm: Algorithm, problem: Problem) -> dict[st
                 folder.assumed[name] = "demonstration"
     values, sources = resolve(algorithm, numbers, facts, setup.noise)
     rounds = int(values["rounds"])
+    if bound:
+        from jaxfl.bounds import possible
+
+        possible(algorithm.name, dict(algorithm.parts), values, facts._asdict())
     if setup.rounds is None:
         folder.assumed["rounds"] = sources["rounds"]
     try:

@@ -12,10 +12,14 @@ __all__ = ["Claim", "Condition", "either"]
 
 
 class Condition(NamedTuple):
-    """A condition of the theorem, in words, and whether it holds; None: nobody can tell."""
+    """A condition of the theorem, in words, and whether it holds; None: nobody can tell.
+
+    ``needed``: without it the formula counts what did not happen, and ``noise="paper"`` is refused.
+    """
 
     text: str
     holds: bool | None
+    needed: bool = False
 
 
 class Claim(NamedTuple):

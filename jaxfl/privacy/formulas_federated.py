@@ -29,7 +29,8 @@ def hu(
 ) -> Claim:
     """``eps = a + 2 sqrt(a ln(1/delta))``, ``a = 2 C tau G^2/(r m gamma sigma^2)`` [Theorem 1].
 
-    C rounds in which the device took part, r devices under secure aggregation (1: without it).
+    C rounds in which the device took part, r devices under secure aggregation (1: without it).  It
+    counts whole passes, so that gamma has to divide m, and m/gamma the C tau steps.
     """
     check_delta(delta)
     share = 2 * rounds * tau * G * G / (devices * m * gamma)  # a sigma^2
@@ -44,7 +45,10 @@ def hu(
     per_round = tau * gamma / m
     conditions = [
         Condition(
-            f"whole passes over the data: C tau gamma/m = {passes:.6g}", passes == int(passes)
+            f"whole passes over the data, gamma dividing m and m/gamma dividing C tau: C tau gamma/m = "
+            f"{passes:.6g} at gamma = {gamma}, m = {m}",
+            m % gamma == 0 and (rounds * tau) % (m // gamma) == 0,
+            needed=True,
         )
     ]
     if devices > 1 and tau > 1:

@@ -21,10 +21,11 @@ from jaxfl.privacy.gaussian import Floats, check_delta
 if TYPE_CHECKING:
     from jaxfl.record import Run
 
-__all__ = ["Ledger", "ledger", "turns"]
+__all__ = ["Ledger", "differing", "ledger", "turns"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 AT_ONCE = 1024  # rounds whose cohorts are drawn together
+KINDS = 64  # of clients, by rounds and samples: each is a question to an accountant
 
 
 class Ledger(NamedTuple):
@@ -41,6 +42,11 @@ class Ledger(NamedTuple):
     def worst(self) -> int:
         """The client with the largest proven eps."""
         return int(np.argmax(self.proven))
+
+    @property
+    def alike(self) -> bool:
+        """Whether all clients spent the same."""
+        return bool(np.ptp(self.proven) <= 1e-9 * self.proven.max())
 
     def __str__(self) -> str:
         i = self.worst
@@ -100,6 +106,25 @@ def ledger(run: Run, delta: float | None = None, method: str | None = None) -> L
     _, how, status, _ = found[int(C[worst]), int(sizes[worst])]
     told = run.algorithm.claim is not None and not np.isnan(claimed).any()
     return Ledger(C, proven, claimed if told else None, delta, how, status)
+
+
+def differing(run: Run) -> Ledger | None:
+    """The ledger where clients spent differently, and telling so is cheap.
+
+    None where all took part in every round with as many samples, where what is protected is a client
+    and not a record, and for more than :data:`KINDS` kinds of clients: then ask :func:`ledger`.
+    """
+    everyone = dict(run.algorithm.parts).get("participation") == "everyone"
+    if run.algorithm.cohort is None or (everyone and len(run.facts.sizes) == 1):
+        return None
+    event = run.algorithm.event(run.values, run.facts) if run.algorithm.event else None
+    if getattr(event, "unit", "record") == "client":
+        return None
+    kinds = set(zip(turns(run).tolist(), np.asarray(run.problem.count).tolist(), strict=True))
+    if len(kinds) > KINDS:
+        return None
+    found = ledger(run)
+    return None if found.alike else found
 
 
 def _of_one(

@@ -1,0 +1,109 @@
+"""`jaxfl papers`: the published figures and tables, listed and run again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jaxfl.cli.interrupt import Interrupts
+from jaxfl.cli.parser import Once, Parser, closest_option
+from jaxfl.cli.readers import text
+from jaxfl.errors import InputError
+
+if TYPE_CHECKING:
+    from jaxfl.papers import Report
+
+__all__ = ["run_papers"]
+
+WIDTH = 10_000  # of a table in a file: no line is broken
+HELP = """\
+usage: jaxfl papers
+       jaxfl papers run NAME ... [--out DIR] [--fast] [--data-dir DIR] [--quiet]
+
+Published figures and tables, run again: the picture in the paper's layout, a table of what was
+published beside ours, and the eps claimed, proven and audited.  Without `run` they are listed.
+NAME is one of those names, the first words of several (hu), or all.
+
+  --out DIR       folder of the results, one in it for each NAME (default: results/papers)
+  --fast          fewer seeds and rounds, into NAME-fast
+  --data-dir DIR  where data files lie (default: JAXFL_DATA, then the user's cache)
+  --quiet         print nothing
+
+What was stopped goes on when the command is given again."""
+
+
+def run_papers(words: Sequence[str]) -> None:
+    """List what there is, or run it."""
+    from jaxfl import papers
+
+    if not words:
+        width = max(map(len, papers.entries()))
+        for name, entry in papers.entries().items():
+            print(f"{name:<{width}}  {entry.what}; {entry.paper}")
+        return
+    if {"-h", "--help"} & set(words):
+        print(HELP)
+        return
+    if words[0] != "run":
+        raise InputError(
+            f"`jaxfl papers` lists them and `jaxfl papers run NAME` runs one: there is no {words[0]!r}."
+        )
+    parser = Parser()
+    parser.add_argument("names", nargs="*")
+    for option in ("--out", "--data-dir"):
+        parser.add_argument(option, action=Once)
+    for option in ("--fast", "--quiet"):
+        parser.add_argument(option, action="store_true")
+    found, rest = parser.parse_known_args(list(words[1:]))
+    if rest:
+        raise InputError(closest_option(rest[0], parser, "`jaxfl papers --help` lists them"))
+    if not found.names:
+        raise InputError("No figure is named: `jaxfl papers` lists their names, and all runs all.")
+    out = Path("results/papers" if found.out is None else text("--out", found.out))
+    data = None if found.data_dir is None else text("--data-dir", found.data_dir)
+    with Interrupts() as interrupts:
+
+        def say(line: str) -> None:
+            interrupts.check()
+            if not found.quiet:
+                print(line, file=sys.stderr, flush=True)
+
+        for name in _named(found.names):
+            try:
+                report = papers.run(name, out, fast=found.fast, data=data, say=say)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(
+                    "; finished parts are kept: give the command again to go on."
+                ) from None
+            if not found.quiet:
+                _show(report)
+
+
+def _named(asked: Sequence[str]) -> list[str]:
+    """Names, in their order, each once; the beginning of several stands for all of them."""
+    from jaxfl import papers
+
+    known = list(papers.entries())
+    chosen: dict[str, None] = {}
+    for word in asked:
+        several = [name for name in known if word == "all" or name.startswith(f"{word}-")]
+        chosen |= dict.fromkeys([papers.entry(word).name] if word in known else several)
+        if word not in known and not several:
+            papers.entry(word)  # says what is near
+    return list(chosen)
+
+
+def _show(report: Report) -> None:
+    from rich.console import Console
+
+    from jaxfl.papers.report import epsilon_table, table
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    table(report).show(console)
+    if report.epsilons:
+        console.print()
+        epsilon_table(report).show(console)
+    for file in report.files:
+        console.print(f"file  {file}", soft_wrap=True)

@@ -1,0 +1,73 @@
+"""The published figures and tables, run again: one entry each, over what everybody can call.
+
+>>> "hu-figure-3" in entries()
+True
+
+A new paper is a module with ``ENTRIES`` and one more name in :data:`MODULES`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+from jaxfl.errors import InputError
+from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
+from jaxfl.papers.report import Report, write, write_overview
+from jaxfl.papers.report import read as read_report
+
+__all__ = [
+    "MODULES",
+    "Entry",
+    "Epsilons",
+    "Job",
+    "Numbers",
+    "Report",
+    "Row",
+    "entries",
+    "entry",
+    "read_report",
+    "run",
+]
+
+MODULES = ("hu",)
+
+
+@functools.cache
+def entries() -> dict[str, Entry]:
+    """All entries by name, in the order of the papers."""
+    modules = [importlib.import_module(f"jaxfl.papers.{name}") for name in MODULES]
+    return {entry.name: entry for module in modules for entry in module.ENTRIES}
+
+
+def entry(name: str) -> Entry:
+    """The entry of that name."""
+    if name not in entries():
+        from jaxfl.hyper import closest
+
+        raise InputError(closest("figure or table named", name, entries()))
+    return entries()[name]
+
+
+def run(
+    name: str,
+    out: str | Path = "results/papers",
+    *,
+    fast: bool = False,
+    data: str | Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Report:
+    """Regenerate one figure or table in ``out/NAME`` (``out/NAME-fast``).
+
+    Its sweeps go on where an earlier call was stopped.  Written are the picture as PNG and PDF, the
+    numbers (``record.json``), the table (``report.md``, ``table.csv``), and ``out/papers.md`` over
+    all that ``out`` holds.  ``fast`` takes fewer seeds and rounds.
+    """
+    made = entry(name)
+    folder = Path(out) / (f"{name}-fast" if fast else name)
+    job = Job(folder, fast, None if data is None else str(data), say or (lambda line: None))
+    report = write(made, job)
+    write_overview(Path(out), entries())
+    return report

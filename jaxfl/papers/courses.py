@@ -1,0 +1,105 @@
+"""What a record keeps of a sweep: mean curves, and the numbers of each seed that are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxfl.papers.entry import Epsilons, Numbers, Row, estimate
+from jaxfl.views.cells import Array, axes, cells, over_seeds
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["Window", "chain", "courses", "epsilons", "find", "ordered", "ordering"]
+
+Window = Callable[[Array], Array]  # which rounds a judged number is the mean over
+DIGITS = 6
+ERRORS = 2.0  # standard errors that a difference has to be seen beyond
+
+
+def courses(
+    ds: xarray.Dataset, metrics: Sequence[str], windows: Mapping[str, Window]
+) -> list[Numbers]:
+    """One dictionary per cell: its labels, ``METRIC`` and ``METRIC_error`` against ``round``.
+
+    ``METRIC@WINDOW`` is one number per seed: the mean over the rounds that the window names.  A cell
+    also has what is said of its privacy.
+    """
+    names, ticks = axes(ds), ds["round"].values
+    out: list[Numbers] = []
+    for cell in cells(ds):
+        here = ds.isel(dict(zip(names, cell.at, strict=True)))
+        known = np.isfinite(here["loss"].transpose("seed", "round").values[0]) | (
+            ticks <= int(here["last_round"].values.max())
+        )
+        found: Numbers = {**cell.labels, "round": ticks[known].tolist()}
+        for metric in metrics:
+            values = here[metric].transpose("round", "seed").values[known].astype(np.float64)
+            mean, error = over_seeds(values)
+            found |= {metric: _short(mean), f"{metric}_error": _short(error)}
+            for name, window in windows.items():
+                found[f"{metric}@{name}"] = _short(values[window(ticks[known])].mean(0))
+        for name in ("claimed_eps", "proven_eps", "delta", "used_sigma", "used_eps"):
+            if name in here and np.isfinite(here[name].values):
+                found[name] = float(here[name].values)
+        out.append(found)
+    return out
+
+
+def find(cells: Sequence[Numbers], **labels: Any) -> Numbers:
+    """The one cell with these labels."""
+    (found,) = [c for c in cells if all(c[name] == value for name, value in labels.items())]
+    return found
+
+
+def ordered(values: Sequence[Sequence[float]], sign: int) -> bool:
+    """Whether these rise (+1) or fall (-1), each given as one number per seed.
+
+    From the first to the last by more than :data:`ERRORS` standard errors of the difference, which
+    is paired since seeds share their draws; and nowhere in between against the order by more than
+    that.  With a single seed strictly.
+    """
+    each = sign * np.asarray(values, np.float64)
+    if each.shape[1] == 1:
+        return bool((np.diff(each[:, 0]) > 0).all())
+
+    def beyond(steps: Array) -> Array:
+        error = steps.std(-1, ddof=1) / np.sqrt(steps.shape[-1])
+        ends: Array = steps.mean(-1) - np.array([[-ERRORS], [ERRORS]]) * error
+        return ends
+
+    against, _ = beyond(np.diff(each, axis=0))
+    _, along = beyond((each[-1] - each[0])[None])
+    return bool((against > 0).all() and (along > 0).all())
+
+
+def chain(values: Sequence[Sequence[float]]) -> str:
+    """Means with standard errors in a row, in words."""
+    from jaxfl.views.words import estimate as words
+
+    found = [estimate(each) for each in values]
+    return ", ".join(" ± ".join(filter(None, words(e.mean, e.error, 3))) for e in found)
+
+
+def ordering(what: str, published: str, values: Sequence[Sequence[float]], sign: int) -> Row:
+    """A statement that these rise (+1) or fall (-1), in the order that is given."""
+    return Row(what, published, chain(values), ordered(values, sign))
+
+
+def epsilons(cell: Numbers, what: str, note: str = "") -> Epsilons:
+    """The three numbers that were kept of a cell; proven is infinite where nothing is."""
+    return Epsilons(
+        what,
+        cell.get("claimed_eps"),
+        float(cell.get("proven_eps", "inf")),
+        cell.get("audited_eps"),
+        float(cell["delta"]),
+        note,
+    )
+
+
+def _short(values: Any) -> Any:
+    return [float(f"{v:.{DIGITS}g}") for v in np.asarray(values, np.float64).tolist()]

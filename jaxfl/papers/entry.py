@@ -1,0 +1,100 @@
+"""What a published figure or table is made of: numbers that are measured once, then judged and drawn.
+
+Only :attr:`Entry.measure` computes anything.  What it returns is kept as JSON beside the picture,
+and both the verdicts and the picture are functions of that record alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from jaxfl.views.tables import Estimate
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+__all__ = ["Entry", "Epsilons", "Job", "Numbers", "Row", "estimate"]
+
+Numbers: TypeAlias = dict[str, Any]  # as strict JSON holds them
+SEEDS, FEW = 5, 3
+ATTACKS, FEW_ATTACKS = 1000, 200  # runs of an audit in each of its two worlds
+
+
+class Row(NamedTuple):
+    """One line of the table: what was published, what came out, and whether the two agree."""
+
+    what: str
+    published: str
+    ours: Estimate | str
+    holds: bool | None  # within the band, or the ordering holds; None: nothing to agree with
+    band: str = ""
+
+
+class Epsilons(NamedTuple):
+    """The three numbers of one setting; None where there is none."""
+
+    what: str
+    claimed: float | None
+    proven: float  # infinite: nothing is
+    audited: float | None
+    delta: float
+    note: str = ""
+
+
+class Job(NamedTuple):
+    """Where and how an entry is run."""
+
+    folder: Path
+    fast: bool = False  # fewer seeds and rounds
+    data: str | None = None  # folder of the data files; None: JAXFL_DATA, or the user's cache
+    say: Callable[[str], None] = lambda line: None
+
+    @property
+    def seeds(self) -> int:
+        return FEW if self.fast else SEEDS
+
+    def sweep(self, name: str, *args: Any, **options: Any) -> xarray.Dataset:
+        """:func:`jaxfl.sweep` into a folder of that name, gone on with if it is there already."""
+        from jaxfl.sweeps import sweep
+
+        out = self.folder / name
+        self.say(f"{out}:")
+        resume = (out / "sweep.json").exists()
+        given: dict[str, Any] = {"seeds": self.seeds, "say": self.say, **options}
+        return sweep(*args, out=out, resume=resume, **given)
+
+    def audit(self, algorithm: Any, **options: Any) -> float:
+        """A lower bound on eps, by attack on canaries [:func:`jaxfl.privacy.audit.audit`]."""
+        import jax
+
+        from jaxfl.privacy.audit import audit
+
+        runs = FEW_ATTACKS if self.fast else ATTACKS
+        self.say(f"attacking {getattr(algorithm, 'name', algorithm)}, {runs} runs")
+        return audit(algorithm, key=jax.random.key(0), runs=runs, **options).lower
+
+
+class Entry(NamedTuple):
+    """One figure or table of a paper."""
+
+    name: str  # as in `jaxfl papers run NAME`
+    paper: str
+    what: str
+    measure: Callable[[Job], Numbers]
+    judge: Callable[[Numbers], Sequence[Row]]
+    draw: Callable[[Numbers], Mapping[str, Figure]]  # pictures by the ends of their names
+    choices: tuple[str, ...] = ()  # what the paper does not print, and we chose
+    privacy: Callable[[Numbers], Sequence[Epsilons]] = lambda numbers: ()
+    notes: tuple[str, ...] = ()  # where ours differs from the published, and why
+
+
+def estimate(values: Any) -> Estimate:
+    """Mean over seeds with its standard error, of one number per seed."""
+    each = np.asarray(values, np.float64)
+    error = float(each.std(ddof=1) / np.sqrt(each.size)) if each.size > 1 else float("nan")
+    return Estimate(float(each.mean()), error)

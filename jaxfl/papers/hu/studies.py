@@ -1,0 +1,270 @@
+"""The three kinds of figures: what is measured, what the paper says of it, and the eps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from jaxfl.papers.courses import courses, epsilons, find, ordering
+from jaxfl.papers.entry import Epsilons, Job, Numbers, Row
+from jaxfl.papers.hu import pictures
+from jaxfl.papers.hu.setting import COHORT, DELTA, TRAIN, UNIT, adult, algorithm, attacked
+from jaxfl.papers.hu.words import NAMES, WORDS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Comparison", "Convergence", "Tradeoff"]
+
+PUBLISHED = {"logistic": (1e-5, 1e-4, 5e-4, 1e-3), "network": (1e-4, 1e-3, 5e-3, 1e-2)}  # sigma
+LATE = "mean of the last fifth"
+TURN = 5  # rounds in which the loss has fallen, before noise lets it rise
+
+
+# --- Figures 3 and 4: noise and local steps -------------------------------------------------------
+
+
+class Convergence(NamedTuple):
+    """Loss or gradient norm, and accuracy, of all noises and numbers of local steps."""
+
+    model: str
+    metric: str  # whose floor the paper speaks of
+    taus: tuple[int, ...]
+    lr: float
+    opening: str  # what tells who is faster, over the first ``rounds`` rounds
+    rounds: int
+    sign: int  # of its change with tau
+
+    @property
+    def sigmas(self) -> tuple[float, ...]:
+        return tuple(float(f"{UNIT[self.model] * s:g}") for s in PUBLISHED[self.model])
+
+    def measure(self, job: Job) -> Numbers:
+        taus, sigmas = self.taus, self.sigmas
+        if job.fast:
+            taus, sigmas = (taus[0], taus[2]), (sigmas[0], sigmas[-1])
+        ds = job.sweep(
+            "sweep",
+            algorithm(),
+            {"local_steps": list(taus), "sigma": list(sigmas)},
+            adult(self.model, job.data),
+            rounds=100,
+            eval_every=1,
+            numbers={"clip": 1.0, "batch": 61, "cohort": COHORT, "lr": self.lr, "delta": DELTA},
+        )
+        windows = {
+            "start": lambda rounds: (rounds >= 1) & (rounds <= self.rounds),
+            "turn": lambda rounds: (rounds >= 1) & (rounds <= TURN),
+            "floor": lambda rounds: rounds >= 0.8 * rounds[-1],
+        }
+        return {"cells": courses(ds, ("loss", "grad_norm_sq", "test_accuracy"), windows)}
+
+    def judge(self, numbers: Numbers) -> list[Row]:
+        cells = numbers["cells"]
+        taus, sigmas = (sorted({c[name] for c in cells}) for name in ("local_steps", "sigma"))
+        when = "after round 1" if self.rounds == 1 else f"rounds 1 to {self.rounds}"
+
+        def of_tau(metric: str, window: str, sign: int, says: str) -> list[Row]:
+            return [
+                ordering(
+                    f"{WORDS[metric]}, {says}, σ = {sigma:g}, for τ = {_list(taus)}",
+                    f"{'rises' if sign > 0 else 'falls'} with τ",
+                    [
+                        find(cells, sigma=sigma, local_steps=tau)[f"{metric}@{window}"]
+                        for tau in taus
+                    ],
+                    sign,
+                )
+                for sigma in sigmas
+            ]
+
+        def of_sigma(metric: str, sign: int) -> list[Row]:
+            return [
+                ordering(
+                    f"{WORDS[metric]}, {LATE}, τ = {tau:g}, for σ = {_list(sigmas)}",
+                    f"{'rises' if sign > 0 else 'falls'} with σ",
+                    [
+                        find(cells, sigma=sigma, local_steps=tau)[f"{metric}@floor"]
+                        for sigma in sigmas
+                    ],
+                    sign,
+                )
+                for tau in taus
+            ]
+
+        most = find(cells, sigma=sigmas[-1], local_steps=taus[-1])
+        again = ordering(
+            f"training loss, σ = {sigmas[-1]:g}, τ = {taus[-1]:g}, rounds 1 to {TURN} and last fifth",
+            "falls first, then rises",
+            [most["loss@turn"], most["loss@floor"]],
+            1,
+        )
+        return [
+            *of_tau(self.opening, "start", self.sign, when),
+            *of_tau(self.metric, "floor", 1, LATE),
+            *of_sigma(self.metric, 1),
+            *of_sigma("test_accuracy", -1),
+            *([again] if self.metric == "loss" else []),
+        ]
+
+    def draw(self, numbers: Numbers) -> dict[str, Figure]:
+        return pictures.convergence(numbers["cells"], self.metric, UNIT[self.model])
+
+    def privacy(self, numbers: Numbers) -> list[Epsilons]:
+        cells = numbers["cells"]
+        return [
+            epsilons(
+                find(cells, sigma=sigma, local_steps=tau),
+                f"σ = {sigma:g}, τ = {tau:g}, 100 rounds",
+                "by Theorem 1, whose whole passes 63 rounds of a device need not make",
+            )
+            for sigma in sorted({c["sigma"] for c in cells})[-1:]
+            for tau in sorted({c["local_steps"] for c in cells})
+        ]
+
+
+# --- Figures 5 and 6: beside DP-SGD ---------------------------------------------------------------
+
+
+class Comparison(NamedTuple):
+    """The same eps for private local SGD and for the paper's DP-SGD."""
+
+    model: str
+    metric: str
+    rounds: int
+    tau: int
+    lr: float
+
+    @property
+    def batch(self) -> int:
+        return TRAIN // self.tau
+
+    def measure(self, job: Job) -> Numbers:
+        out: Numbers = {"cells": []}
+        windows = {
+            "early": lambda rounds: (rounds >= 1) & (rounds <= self.rounds // 4),
+            "end": lambda rounds: rounds == rounds[-1],
+        }
+        for noise in ("paper", "calibrated"):
+            ds = job.sweep(
+                noise,
+                algorithm,
+                {"algorithm": ["private_local_sgd", "local_dp_sgd"], "local_steps": [self.tau]},
+                adult(self.model, job.data),
+                rounds=self.rounds,
+                eval_every=1,
+                noise=noise,
+                numbers={"clip": 1.0, "batch": self.batch, "cohort": COHORT, "lr": self.lr,
+                         "eps": 10.0, "delta": DELTA},
+            )  # fmt: skip
+            for cell in courses(ds, ("loss", "grad_norm_sq", "test_accuracy"), windows):
+                local = cell["algorithm"] == "private_local_sgd"
+                tau, hidden = (self.tau, COHORT) if local else (1, 1)
+                cell["audited_eps"] = attacked(job, cell, tau, self.batch, self.rounds, hidden)
+                out["cells"].append({**cell, "noise": noise})
+        return out
+
+    def judge(self, numbers: Numbers) -> list[Row]:
+        rows = []
+        for noise, says in (("paper", ""), ("calibrated", "; proven ε = 10")):
+            ours, base = (
+                find(numbers["cells"], noise=noise, algorithm=name)
+                for name in ("private_local_sgd", "local_dp_sgd")
+            )
+            for metric, window, sign in (
+                ("test_accuracy", "early", 1),
+                ("test_accuracy", "end", 1),
+                (self.metric, "end", -1),
+            ):
+                when = f"rounds 1 to {self.rounds // 4}" if window == "early" else "at the end"
+                values = [base[f"{metric}@{window}"], ours[f"{metric}@{window}"]]
+                published = (
+                    f"{'higher' if sign > 0 else 'lower'} than DP-SGD's" if not says else "–"
+                )
+                what = f"{WORDS[metric]}, {when}{says}, DP-SGD and private local SGD"
+                rows.append(ordering(what, published, values, sign))
+        return rows
+
+    def draw(self, numbers: Numbers) -> dict[str, Figure]:
+        return pictures.comparison(numbers["cells"], self.metric)
+
+    def privacy(self, numbers: Numbers) -> list[Epsilons]:
+        return [_of_noise(cell, NAMES[cell["algorithm"]]) for cell in numbers["cells"]]
+
+
+# --- Figures 7 and 8: secure aggregation ----------------------------------------------------------
+
+
+class Tradeoff(NamedTuple):
+    """Accuracy at the end against eps, with and without secure aggregation."""
+
+    model: str
+    rounds: int
+    tau: int
+    lr: float
+    eps: tuple[float, ...]
+
+    def measure(self, job: Job) -> Numbers:
+        eps = self.eps[::2] if job.fast else self.eps
+        batch, out = TRAIN // self.tau, []
+        for noise in ("paper", "calibrated"):
+            ds = job.sweep(
+                noise,
+                lambda aggregation: algorithm(aggregation=aggregation),
+                {"aggregation": ["secure_sum", "plain_sum"], "eps": list(eps)},
+                adult(self.model, job.data),
+                rounds=self.rounds,
+                eval_every=0,
+                noise=noise,
+                numbers={"clip": 1.0, "batch": batch, "cohort": COHORT, "lr": self.lr,
+                         "local_steps": self.tau, "delta": DELTA},
+            )  # fmt: skip
+            end = {"end": lambda rounds: rounds == rounds[-1]}
+            for cell in courses(ds, ("loss", "test_accuracy"), end):
+                if cell["eps"] == eps[-1]:
+                    hidden = COHORT if cell["aggregation"] == "secure_sum" else 1
+                    cell["audited_eps"] = attacked(job, cell, self.tau, batch, self.rounds, hidden)
+                out.append({**cell, "noise": noise})
+        return {"cells": out}
+
+    def judge(self, numbers: Numbers) -> list[Row]:
+        cells, rows = numbers["cells"], []
+        eps = sorted({c["eps"] for c in cells})
+        for noise, published in (("paper", "higher with secure aggregation"), ("calibrated", "–")):
+            for e in eps:
+                plain, secure = (
+                    find(cells, noise=noise, eps=e, aggregation=name)["test_accuracy@end"]
+                    for name in ("plain_sum", "secure_sum")
+                )
+                words = "claimed" if noise == "paper" else "proven"
+                what = f"test accuracy, {words} ε = {e:g}, without and with secure aggregation"
+                row = ordering(what, published, [plain, secure], 1)
+                rows.append(row if noise == "paper" else row._replace(holds=None))
+        for name, words in (("secure_sum", "with"), ("plain_sum", "without")):
+            each = [find(cells, noise="paper", eps=e, aggregation=name) for e in eps]
+            what = f"test accuracy {words} secure aggregation, for claimed ε = {_list(eps)}"
+            rows.append(ordering(what, "rises with ε", [c["test_accuracy@end"] for c in each], 1))
+        return rows
+
+    def draw(self, numbers: Numbers) -> dict[str, Figure]:
+        return pictures.tradeoff(numbers["cells"])
+
+    def privacy(self, numbers: Numbers) -> list[Epsilons]:
+        return [
+            _of_noise(cell, NAMES[cell["aggregation"]])
+            for cell in numbers["cells"]
+            if "audited_eps" in cell
+        ]
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def _list(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
+
+
+def _of_noise(cell: Numbers, name: str) -> Epsilons:
+    noise = "by the paper's formula" if cell["noise"] == "paper" else "calibrated"
+    note = "a sum is attacked where losses are linear" if "secure" in name else ""
+    return epsilons(cell, f"{name}, ε = {cell['used_eps']:g}, noise {noise}", note)

@@ -1,0 +1,211 @@
+"""From an entry's numbers to its files: record, picture, table, and one page over all of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxfl.checkpoint import replace
+from jaxfl.errors import InputError
+from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
+from jaxfl.results import plain
+from jaxfl.views.tables import Column, Estimate, Table
+from jaxfl.views.words import estimate, number
+
+__all__ = [
+    "RECORD",
+    "Report",
+    "epsilon_table",
+    "markdown",
+    "read",
+    "table",
+    "write",
+    "write_overview",
+]
+
+RECORD = "record.json"
+FORMAT = 1
+FORMATS = ("png", "pdf")
+VERDICTS = {True: "yes", False: "NO", None: "–"}
+
+
+class Report(NamedTuple):
+    """One entry's numbers, and what follows from them."""
+
+    entry: Entry
+    numbers: Numbers
+    fast: bool
+    seeds: int
+    seconds: float  # that computing took, in the call that finished it
+    version: str
+    files: tuple[Path, ...] = ()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(self.entry.judge(self.numbers))
+
+    @property
+    def epsilons(self) -> tuple[Epsilons, ...]:
+        return tuple(self.entry.privacy(self.numbers))
+
+
+def write(entry: Entry, job: Job) -> Report:
+    """Measure, judge, draw; returns what was written."""
+    from jaxfl import __version__
+    from jaxfl.plots import write as write_picture
+
+    began = time.perf_counter()
+    numbers: Numbers = plain(entry.measure(job))
+    seconds = time.perf_counter() - began
+    about = {
+        "format": FORMAT,
+        "name": entry.name,
+        "jaxfl": __version__,
+        "fast": job.fast,
+        "seeds": job.seeds,
+        "seconds": round(seconds, 1),
+        "numbers": numbers,
+    }
+    files = [job.folder / RECORD]
+    _text(files[0], json.dumps(about, ensure_ascii=False, separators=(",", ":")) + "\n")
+    report = read(entry, files[0])  # what is judged and drawn is what the file says
+    for end, figure in entry.draw(report.numbers).items():
+        for kind in FORMATS:
+            files.append(job.folder / f"{entry.name}{end}.{kind}")
+            write_picture(figure, files[-1])
+    files += [job.folder / "table.csv", job.folder / "report.md"]
+    _text(files[-2], table(report).csv())
+    _text(files[-1], markdown(report))
+    return report._replace(files=tuple(files))
+
+
+def read(entry: Entry, path: str | Path) -> Report:
+    """The record that :func:`write` left, judged anew."""
+    try:
+        about: dict[str, Any] = json.loads(Path(path).read_text("utf-8"))
+        if (about["format"], about["name"]) != (FORMAT, entry.name):
+            raise ValueError
+        return Report(
+            entry,
+            about["numbers"],
+            bool(about["fast"]),
+            int(about["seeds"]),
+            float(about["seconds"]),
+            str(about["jaxfl"]),
+        )
+    except FileNotFoundError:
+        raise InputError(f"There is no record {str(path)!r}.") from None
+    except (OSError, ValueError, LookupError, TypeError):
+        raise InputError(
+            f"{str(path)!r} is damaged, or no record of {entry.name}: run it again."
+        ) from None
+
+
+def write_overview(folder: Path, known: Mapping[str, Entry]) -> Path:
+    """``papers.md``: the reports of all records in the folder, in the order of the papers."""
+    parts = ["# The papers, run again", ""]
+    for name, entry in known.items():
+        for place in (folder / name, folder / f"{name}-fast"):
+            if (place / RECORD).exists():
+                parts.append(markdown(read(entry, place / RECORD), f"{place.name}/", depth=2))
+    path = folder / "papers.md"
+    _text(path, "\n".join(parts))
+    return path
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def table(report: Report) -> Table:
+    """``published | ours | band | agrees``, one row each."""
+    columns = (
+        Column("what", "what"),
+        Column("published", "published"),
+        Column("ours", f"ours ({_seeds(report)})"),
+        Column("band", "band"),
+        Column("agrees", "within band, or ordering holds?"),
+    )
+    rows = tuple(
+        (row.what, row.published, row.ours, row.band or None, VERDICTS[row.holds])
+        for row in report.rows
+    )
+    return Table(_heading(report), columns, rows)
+
+
+def epsilon_table(report: Report) -> Table:
+    """``claimed | proven | audited`` of each setting; a proof that there is none is "none"."""
+    columns = (
+        Column("what", "privacy of"),
+        Column("claimed", "claimed ε"),
+        Column("proven", "proven ε"),
+        Column("audited", "audited ε ≥"),
+        Column("delta", "δ"),
+        Column("note", ""),
+    )
+    rows = tuple(
+        (
+            e.what,
+            e.claimed,
+            "none" if math.isinf(e.proven) else e.proven,
+            e.audited,
+            e.delta,
+            e.note,
+        )
+        for e in report.epsilons
+    )
+    return Table("", columns, rows)
+
+
+def markdown(report: Report, folder: str = "", depth: int = 1) -> str:
+    """The report as a page, or as a section of one."""
+    entry, known = report.entry, table(report)
+    lines = [f"{'#' * depth} {entry.name}: {entry.what}", "", f"{entry.paper}.  {_how(report)}", ""]
+    for end in entry.draw(report.numbers):
+        lines += [f"![{entry.name}{end}]({folder}{entry.name}{end}.png)", ""]
+    tables = [known, epsilon_table(report)] if report.epsilons else [known]
+    for each in tables:
+        lines += [*_grid([c.heading for c in each.columns], each.rows), ""]
+    for title, items in (("Ours, since the paper does not print it", entry.choices),
+                         ("Notes", entry.notes)):  # fmt: skip
+        if items:
+            lines += [f"{title}:", "", *(f"- {item}" for item in items), ""]
+    return "\n".join(lines)
+
+
+def _grid(heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> list[str]:
+    names = list(heads)
+    lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
+    return lines + ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, Estimate):
+        mean, error = estimate(value.mean, value.error)
+        return f"{mean} ± {error}" if error else mean
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return number(value)
+    return str(value).replace("|", "\\|")
+
+
+def _heading(report: Report) -> str:
+    return f"{report.entry.name}: {report.entry.what}; {report.entry.paper}"
+
+
+def _how(report: Report) -> str:
+    fast = "The fast variant: fewer rounds or cells.  " if report.fast else ""
+    return f"{fast}{_seeds(report)[0].upper()}{_seeds(report)[1:]}; jaxfl {report.version}."
+
+
+def _seeds(report: Report) -> str:
+    return f"mean and standard error of {report.seeds} seeds"
+
+
+def _text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace(path, lambda file: file.write(text.encode()))
