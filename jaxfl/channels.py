@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxfl.types import Array, Channel, Hyper, Message, Param, PyTree
 
-__all__ = ["add", "direct", "shifted"]
+__all__ = ["add", "direct", "recursion", "shifted"]
 
 SHIFT = Param(
     "shift", "step gamma of the shifts s_i towards the estimates", high=1.0, schedule=True
@@ -65,3 +65,19 @@ def shifted() -> Channel:
         return s + mean, s + hp["shift"] * rate * mean
 
     return Channel("shifted", init, before, after, receive, (SHIFT,))
+
+
+def recursion() -> Channel:
+    """v <- (1-gamma) v + mean_i u_i, kept by the server; ``carry`` is 1-gamma, or 0 to start anew.
+
+    The noise of the messages goes on in v  [DP-SRM, Algorithm 1; SPIDER].
+    """
+
+    def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
+        return (), jnp.zeros_like(x)
+
+    def receive(v: Array, mean: Array, rate: Array, hp: Hyper) -> tuple[Array, Array]:
+        v = hp["carry"] * v + mean
+        return v, v
+
+    return direct()._replace(name="recursion", init=init, receive=receive)

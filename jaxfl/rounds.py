@@ -109,8 +109,17 @@ class Federated(NamedTuple):
         keys, t, model = streams(key), state.t, problem.model
         hp = hp.at(t)
         x = self.server.view(state.server)
+        extra = jnp.int32(0)
+        if self.estimator.begin is not None:
+            start = jax.random.fold_in(keys.begin, t)
+            shared, local, extra, hp = self.estimator.begin(
+                start, state.shared, state.local, x, problem, hp
+            )
+            state = state._replace(shared=shared, local=local)
         terms = self.estimator.terms(state.shared, x, hp)
-        grad_r = jax.grad(model.regularizer)(x)
+        slope = jax.grad(model.regularizer)
+        public = self.estimator.public
+        grad_r = slope(x) if public is None else public(state.shared, slope, x, hp)
         cohort = self.cohort(key, t, problem.n, hp)
         cohort = cohort._replace(weight=cohort.weight.astype(x.dtype))
 
@@ -133,7 +142,7 @@ class Federated(NamedTuple):
                 who.local, rows, batch, factors, who.count
             )
             live = (who.weight > 0)[:, None] & (rows.weight > 0)
-            points = sum(len(term.points) for term in terms)
+            points = len({id(point) for term in terms for point in term.points})
             return total, local, links, counts._replace(gradients=points * jnp.sum(live))
 
         def procedures(who: Members) -> tuple[Array, PyTree, PyTree, Info]:
@@ -177,8 +186,9 @@ class Federated(NamedTuple):
             shared = self.local.close(shared, v, rate, hp)
         if self.estimator.refresh is not None:
             coin = jax.random.fold_in(keys.refresh, t)
-            shared, local, extra = self.estimator.refresh(coin, shared, local, x, problem, hp)
-            info = info._replace(gradients=info.gradients + extra)
+            shared, local, more = self.estimator.refresh(coin, shared, local, x, problem, hp)
+            extra = extra + more
+        info = info._replace(gradients=info.gradients + extra)
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
         return State(t + 1, server, link, links, shared, local), info
 
