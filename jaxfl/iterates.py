@@ -11,12 +11,11 @@ from jaxfl.clipping import clip
 from jaxfl.servers import LR, descent
 from jaxfl.types import Array, Hyper, Key, Param, PyTree, Server
 
-__all__ = ["anytime", "averaged", "normalised", "sampled"]
+__all__ = ["anytime", "averaged", "limited", "sampled"]
 
 Project = Callable[[Array], Array] | None
 
-ZETA = Param("zeta", "length zeta of a step, before it is divided by n0 L", open_low=True)
-N0 = Param("n0", "n0 of the step size min(zeta/(n0 L |v|), 1/(2 n0 L))", open_low=True)
+STEP_LIMIT = Param("step_limit", "length that no step exceeds", open_low=True)
 
 
 def within(project: Project, start: Array, hp: Hyper) -> Callable[[Array], Array]:
@@ -61,22 +60,19 @@ def averaged() -> Server:
     return Server("averaged", init, lambda s: s[2], step, lambda s: s[3], (LR,))
 
 
-def normalised() -> Server:
-    """x <- Pi(x - eta v), ``eta = min(zeta/(n0 L |v|), 1/(2 n0 L))``  [DP-SRM, Algorithm 1].
+def limited() -> Server:
+    """x <- Pi(x - min(eta, l/|v|) v): no step is longer than l.
 
-    No step is longer than zeta/(n0 L).
+    DP-SRM's step [Algorithm 1] has eta = 1/(2 n0 L) and l = zeta/(n0 L).
     """
     plain = descent()
 
     def step(key: Key, state: PyTree, v: Array, project: Project, hp: Hyper) -> PyTree:
-        scale = hp["n0"] * hp["smoothness"]
-        norm = jnp.sqrt(jnp.sum(v**2))
-        most = 1 / (2 * scale)
-        eta = jnp.where(norm > 0, jnp.minimum(hp["zeta"] / (scale * norm), most), most)
-        now = Hyper({**hp.values, "lr": eta}, hp.capacity)
-        return plain.step(key, state, v, project, now)
+        # eta min(1, (l/eta)/|v|)
+        short = clip(v, hp["step_limit"] / hp["lr"])
+        return plain.step(key, state, short, project, hp)
 
-    return plain._replace(name="normalised", step=step, params=(ZETA, N0))
+    return plain._replace(name="limited", step=step, params=(LR, STEP_LIMIT))
 
 
 def sampled(

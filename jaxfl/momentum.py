@@ -110,7 +110,8 @@ def corrected(sampler: Sampler) -> Estimator:
     def public(
         shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper
     ) -> Array:  # the same recursion, which telescopes
-        return shared[0].astype(x.dtype) * slope(x)
+        t: Array = shared[0].astype(x.dtype)
+        return t * slope(x)
 
     return Estimator(
         "corrected",
@@ -171,13 +172,11 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
     ) -> tuple[PyTree, PyTree, Array]:
         return (shared[0] + 1, x), local, jnp.int32(0)
 
-    def public(
-        shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper
-    ) -> Array:
-        return slope(x) - hp["carry"] * slope(shared[1])
+    def public(shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper) -> Array:
+        carry: Array = hp["carry"]
+        return slope(x) - carry * slope(shared[1])
 
-    params = (CLIP, NOISE_RATIO) if moving else (CLIP, DIFFERENCE_CLIP, MOMENTUM, NOISE_RATIO)
-    params += (PERIOD, SMOOTHNESS) if moving else ()
+    own = (PERIOD, SMOOTHNESS) if moving else (DIFFERENCE_CLIP, MOMENTUM)
     return Estimator(
         "spider" if moving else "recursive momentum",
         sampler,
@@ -186,7 +185,7 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
         nothing,
         forget,
         refresh,
-        params + ((ANCHOR_BATCH,) if drawn else ()),
+        (CLIP, NOISE_RATIO, *own, *((ANCHOR_BATCH,) if drawn else ())),
         begin=begin,
         public=public,
     )

@@ -59,11 +59,13 @@ class Kind(NamedTuple):
 def mu2_untrusted(**parts: Unpack[Parts]) -> Algorithm:
     """DP-mu^2-FL for an untrusted server [Algorithm 1]::
 
-        q_i = t d_i,  d_i <- g + (1 - 1/t)(d_i - g~)       one fresh sample, see momentum.corrected
-        w <- Pi_K(w - eta mean_i (q_i + Y_i)),  Y_i ~ N(0, sigma^2 I)
-        x_{t+1} = (1 - 2/(t+2)) x_t + 2/(t+2) w,            output x_T
+    q_i = t d_i,  d_i <- g + (1 - 1/t)(d_i - g~)       one fresh sample, see momentum.corrected
+    w <- Pi_K(w - eta mean_i (q_i + Y_i)),  Y_i ~ N(0, sigma^2 I)
+    x_{t+1} = (1 - 2/(t+2)) x_t + 2/(t+2) w,            output x_T
     """
-    return _algorithm("mu2_untrusted", Kind(_gaussian()), **only("mu2_untrusted", parts, *EXCHANGED))
+    return _algorithm(
+        "mu2_untrusted", Kind(_gaussian()), **only("mu2_untrusted", parts, *EXCHANGED)
+    )
 
 
 def mu2_trusted(**parts: Unpack[Parts]) -> Algorithm:
@@ -102,7 +104,6 @@ _noiseless = functools.cache(mechanisms.noiseless)
 _direct = functools.cache(channels.direct)
 _anytime = functools.cache(iterates.anytime)
 _averaged = functools.cache(iterates.averaged)
-
 
 
 @functools.cache
@@ -182,7 +183,7 @@ class Promise(NamedTuple):
         def of(rho: float) -> float:
             if self.kind.corrected:
                 s = self._setting(N.values | {"rho": rho}, facts)
-                return float(theory_anytime.anytime_sigma(s)) / N["batch"]
+                return float(theory_anytime.anytime_sigma(s) / N["batch"])
             return float(theory_anytime.minibatch_sigma(N["clip"], rho, N["batch"]))
 
         if "sigma" in N:

@@ -103,7 +103,7 @@ def _reach(body: Federated, values: Mapping[str, Any], facts: Facts) -> tuple[fl
     """
     if body.local is not None:
         return body.local.reach(values)
-    if body.channel.name != "direct" or body.compressor.code is not None:
+    if body.channel.name not in ("direct", "recursion") or body.compressor.code is not None:
         return None
     b = values.get("batch", 1)
     slots = body.estimator.sampler.capacity(values, facts).get("batch", b)

@@ -137,7 +137,9 @@ class Numbers:
         return Resolved(self.values, self.sources)
 
 
-def curator(body: Federated, values: Mapping[str, Any], facts: Facts, make: Callable[..., Any]) -> Any:
+def curator(
+    body: Federated, values: Mapping[str, Any], facts: Facts, make: Callable[..., Any]
+) -> Any:
     """The event of a trusted curator that noises the mean over r clients.
 
     ``make(m, b, scheme, slots, r)`` is the event of a record of a client with m records; of clients
