@@ -45,6 +45,7 @@ __all__ = [
     "SMOOTHNESS",
     "anchored",
     "corrected",
+    "marina",
     "reach",
     "recursive",
 ]
@@ -55,6 +56,7 @@ MOMENTUM = Param("momentum", "weight gamma of the new gradient in the recursion"
 DIFFERENCE_CLIP = Param(
     "difference_clip", "bound C on the difference of one example's two gradients", open_low=True
 )
+RESTART = Param("restart", "probability p of a full gradient that is not compressed", high=1.0)
 PERIOD = Param("period", "rounds q between estimates that start anew", low=1, integer=True)
 EPOCH = Param("epoch", "rounds Q between full gradients", low=1, integer=True)
 ANCHOR_BATCH = Param(
@@ -186,6 +188,53 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
         forget,
         refresh,
         (CLIP, NOISE_RATIO, *own, *((ANCHOR_BATCH,) if drawn else ())),
+        begin=begin,
+        public=public,
+    )
+
+
+def marina(sampler: Sampler) -> Estimator:
+    """MARINA's differences: with probability p all of the gradient, uncompressed, else its change::
+
+        g_i = grad f_i(x)  or  g_i + C(grad f_i(x) - grad f_i(x')),  one coin for all clients
+
+    The server adds up (:func:`jaxfl.channels.recursion`).  A sparsifier that sends k = d coordinates
+    compresses nothing.  The first round is a full one.
+    """
+
+    def init(problem: Problem, x: Array, hp: Hyper) -> tuple[PyTree, PyTree, Array]:
+        return (jnp.int32(0), x), (), jnp.int32(0)
+
+    def begin(
+        key: Key, shared: PyTree, local: PyTree, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[PyTree, PyTree, Array, Hyper]:
+        anew = (shared[0] == 0) | (jax.random.uniform(key) < hp["restart"])
+        now = {"carry": jnp.where(anew, 0, jnp.ones((), x.dtype))}
+        now["k"] = jnp.where(anew, x.size, hp["k"])
+        return shared, local, jnp.int32(0), Hyper({**hp.values, **now}, hp.capacity)
+
+    def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
+        G, carry = hp["clip"], hp["carry"]
+        return Term(1.0, (x,), (1.0,), G), Term(-carry, (shared[1],), (1.0,), G)
+
+    def refresh(
+        key: Key, shared: PyTree, local: PyTree, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[PyTree, PyTree, Array]:
+        return (shared[0] + 1, x), local, jnp.int32(0)
+
+    def public(shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper) -> Array:
+        carry: Array = hp["carry"]
+        return slope(x) - carry * slope(shared[1])
+
+    return Estimator(
+        "marina",
+        sampler,
+        init,
+        terms,
+        nothing,
+        forget,
+        refresh,
+        (CLIP, RESTART),
         begin=begin,
         public=public,
     )

@@ -320,8 +320,14 @@ class Federated(NamedTuple):
             noise: Key, mask: Key, link: PyTree, work: PyTree
         ) -> tuple[Message, Array, PyTree, PyTree]:
             g, rest = estimate(noise, work)
-            message, sent = self.release(noise, mask, self.channel.before(link, g), hp)
-            return message, sent, rest, self.channel.after(link, message, hp)
+            v = self.channel.before(link, g)
+            if self.channel.residual is None:
+                message, sent = self.release(noise, mask, v, hp)
+                return message, sent, rest, self.channel.after(link, message, hp)
+            v = v + normal(noise, self.own, v, hp)  # all of it: what is not sent is remembered
+            quiet = self._replace(mechanism=noiseless())
+            message, sent = quiet.release(noise, mask, v, hp)
+            return message, sent, rest, self.channel.residual(link, v, dense(message, x.size))
 
         noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
         message, sent, rest, links = jax.vmap(one)(noise, mask, who.link, work)

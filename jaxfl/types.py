@@ -347,6 +347,8 @@ class Channel(NamedTuple):
     after: Callable[[PyTree, Message, Hyper], PyTree]
     receive: Callable[[PyTree, Array, Array, Hyper], tuple[Array, PyTree]]  # (state, mean, r/n, hp)
     params: tuple[Param, ...] = ()
+    residual: Callable[[PyTree, Array, Array], PyTree] | None = None
+    # (state, what was to be compressed, noise included, C of it) -> clients', in place of ``after``
 
 
 class Server(NamedTuple):
