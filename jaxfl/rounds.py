@@ -86,6 +86,11 @@ class Federated(NamedTuple):
         return whole and self.linear and self.clip == "example"
 
     @property
+    def broadcasts(self) -> int:
+        """Vectors that the server sends to a client in a round."""
+        return 1 if self.local is None else self.local.broadcasts
+
+    @property
     def own(self) -> Mechanism:
         """The noise that a client adds to its message."""
         elsewhere = self.local is not None or self.mechanism.central

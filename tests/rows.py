@@ -84,6 +84,16 @@ ROWS += (
     Row("marina", {"lr": 0.2, "k": 6, "restart": 0.3}, per_round(2), None),
     Row("ef21", {"lr": 0.2, "k": 3}, per_round(1), "top_k", quick=False),
     Row("ef_sgd", {"lr": 0.1, "k": 3, "batch": 4}, per_round(1, 4), "top_k"),
+    Row(
+        "q_dpsgd_1",
+        {**QUIET, "batch": 4, "quantum": 1e-3},
+        per_round(1, 4),
+        "fixed_step",
+        0,
+        everyone=True,
+    ),
+    Row("sdm_dsgd", {**QUIET, "batch": 4, "k": 6}, per_round(1, 4), None, 0, everyone=True),
+    Row("dp_dsgd", {**QUIET, "batch": 4}, per_round(1, 4), False, 0, everyone=True, quick=False),
     Row("isrl_svrg", {**QUIET, "batch": 4, "epoch": 3}, None, False),
 )
 ONE_SHOT = tuple(row.name for row in ROWS[:11])  # one estimate per round, no local steps

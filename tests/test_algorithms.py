@@ -61,7 +61,8 @@ def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
     if row.compressed is not None:
         sparse = row.compressed is True
         assert run.totals["coordinates"] == (rounds * problem.n * k if sparse else 0)
-        bits = k * (32 + np.ceil(np.log2(d))) if row.compressed else 32 * d
+        bits = k * (32 + np.ceil(np.log2(d))) if k else 32 * d
+        bits = 16 * d if row.compressed == "fixed_step" else bits
         assert run.totals["uplink_bits"] == rounds * problem.n * bits
     assert run.totals["downlink_bits"] == rounds * problem.n * 32 * d * row.down
     assert run.totals["clamped"] == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from jaxfl.gossip import Gossip
 from jaxfl.rounds import Federated
 from jaxfl.types import Algorithm, Cost, Facts, Param, Resolved
 
@@ -19,7 +20,7 @@ def compose(
     name: str,
     summary: str,
     paper: str,
-    body: Federated,
+    body: Federated | Gossip,
     resolve: Callable[[Mapping[str, Any], Facts], Resolved],
     params: Iterable[Param] = (),
     claim: Callable[[Mapping[str, Any], Facts], Any] | None = None,
@@ -39,13 +40,14 @@ def compose(
         return {k: v for part in parts for k, v in part.capacity(values, facts).items()}
 
     def cost(values: Mapping[str, Any], facts: Facts) -> Cost:
-        down = FLOAT_BITS * facts.d * (1 if local is None else local.broadcasts)
+        down = FLOAT_BITS * facts.d * body.broadcasts
         if aggregation is not None:  # masks cover all coordinates, also those that are not sent
             return Cost(aggregation.bits * facts.d, 0.0, down)
         return Cost(*compressor.bits(facts.d, values), downlink=down)
 
     def settle(found: Resolved, facts: Facts) -> Resolved:
         assert aggregation is not None
+        assert isinstance(body, Federated)
         senders = capacity(found.values, facts).get("cohort", facts.n)
         new = aggregation.settle(found.values, _reach(body, found.values, facts), senders, facts.d)
         return Resolved(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 from jaxfl.errors import InputError
+from jaxfl.gossip import Gossip
 from jaxfl.rounds import Federated
 from jaxfl.types import (
     Aggregation,
@@ -88,7 +89,7 @@ class Numbers:
             both = " and ".join(f"{name} = {self.values[name]!r}" for name in given)
             raise InputError(f"{both} are all ways to set the noise: give one of them.")
 
-    def parts(self, body: Federated, facts: Facts) -> None:
+    def parts(self, body: Federated | Gossip, facts: Facts) -> None:
         """What compressor and participation need."""
         given = "from omega" if "omega" in self.values else "default"
         for name, value in body.compressor.resolve(self.values, facts.d).items():
