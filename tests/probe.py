@@ -1,5 +1,6 @@
 """What clients send when the model follows a path of one's choice, whatever they send."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -25,15 +26,18 @@ def following(path: np.ndarray) -> Server:
 
 
 def sent(
-    algorithm: jaxfl.Algorithm, problem: Problem, path: np.ndarray, seed: int = 0, **numbers: Any
+    algorithm: jaxfl.Algorithm, problems: Sequence[Problem], path: np.ndarray, **numbers: Any
 ) -> np.ndarray:
-    """The mean message of every round, (T, d): what the channel makes of it is left out."""
+    """The mean message of every round on every problem: what the channel makes of it is left out.
+
+    All problems are of one shape.
+    """
     body = algorithm.round.__self__
-    body = body._replace(server=following(path), channel=jaxfl.channels.direct())
-    facts = jaxfl.hyper.facts_of(problem, len(path))
+    body = body._replace(server=following(path), channel=jaxfl.channels.direct(), aggregation=None)
+    facts = jaxfl.hyper.facts_of(problems[0], len(path))
     values = jaxfl.hyper.resolve(algorithm, numbers, facts).values
     hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
-    key = jax.random.key(seed)
+    key = jax.random.key(0)
 
     @jax.jit
     def run(problem: Problem) -> jax.Array:
@@ -41,7 +45,7 @@ def sent(
         step = lambda _, state: body.round(key, state, problem, hp)[0]  # noqa: E731
         return jax.lax.fori_loop(0, len(path), step, state).server[1]
 
-    return np.asarray(run(problem), float)
+    return np.asarray([run(problem) for problem in problems], float)
 
 
 def steep(signs: np.ndarray, d: int = 3) -> Problem:
@@ -51,3 +55,11 @@ def steep(signs: np.ndarray, d: int = 3) -> Problem:
     a[..., 0] = 1000 * signs
     data = jaxfl.data.from_clients((a, np.full((n, m), -1e6, np.float32)), stacked=True)
     return jaxfl.make_problem(jaxfl.models.absolute(d), data, x0=np.zeros(d, np.float32))
+
+
+def kinked(sign: float, n: int = 3, m: int = 6) -> Problem:
+    """All gradients are zero but those of client 0's first record, 1000 sign sgn(x)."""
+    a = np.zeros((n, m, 1), np.float32)
+    a[0, 0] = 1000 * sign
+    data = jaxfl.data.from_clients((a, np.zeros((n, m), np.float32)), stacked=True)
+    return jaxfl.make_problem(jaxfl.models.absolute(1), data, x0=np.ones(1, np.float32))

@@ -148,7 +148,7 @@ class Promise(NamedTuple):
             if spider:
                 N.default("anchor_batch", facts.m, "default: all samples")
         if not spider:
-            N.default("epoch", max(1, facts.m // int(N["batch"])), "one pass")
+            N.default("epoch", max(1, facts.m // int(N.values.get("batch", facts.m))), "one pass")
         sigma1, sigma = self._paper(N.values, facts, eps)
         N.default("noise_ratio", sigma1 / sigma, "the paper's formulas")
         # the paper's noise falls as 1/eps

@@ -29,6 +29,7 @@ Private, compressed federated optimization, simulated.
   jaxfl list [KIND] [--json]                   what there is: algorithms, models, data, partitions,
                                                compressors, samplers, participations,
                                                aggregations
+  jaxfl theory [--NUMBER VALUE ...]            SoteriaFL's Tables 1 and 2 for any numbers
   jaxfl account KIND --sigma S --delta D ...   what noise proves, beside what the paper claims
   jaxfl calibrate KIND --eps E --delta D ...   the least noise for (eps, delta)
   jaxfl audit ALGORITHM [--runs R] ...         a lower bound on eps, by attack
@@ -88,6 +89,10 @@ def _dispatch(words: list[str]) -> None:
         from jaxfl.cli.questions import run_question
 
         run_question(command, rest)
+    elif command == "theory":
+        from jaxfl.cli.theory import run_theory
+
+        run_theory(rest)
     elif command in ("show", "compare", "plot"):
         from jaxfl.cli.look import run_look
 
@@ -96,5 +101,5 @@ def _dispatch(words: list[str]) -> None:
         kind = "option" if command.startswith("-") else "command"
         raise InputError(
             f"There is no {kind} {command!r}: the commands are run, sweep, show, compare, plot, list, "
-            "account, calibrate, audit."
+            "theory, account, calibrate, audit."
         )
