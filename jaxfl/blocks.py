@@ -28,6 +28,7 @@ class Keys(NamedTuple):
     refresh: Key
     server: Key
     pairs: Key  # what two clients agreed on at enrolment
+    begin: Key  # what an estimator draws before a round
 
 
 class Members(NamedTuple):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxfl.types import Array, Channel, Hyper, Message, Param, PyTree
 
-__all__ = ["add", "direct", "shifted"]
+__all__ = ["add", "direct", "error_feedback", "recursion", "shifted"]
 
 SHIFT = Param(
     "shift", "step gamma of the shifts s_i towards the estimates", high=1.0, schedule=True
@@ -65,3 +65,40 @@ def shifted() -> Channel:
         return s + mean, s + hp["shift"] * rate * mean
 
     return Channel("shifted", init, before, after, receive, (SHIFT,))
+
+
+def recursion() -> Channel:
+    """v <- (1-gamma) v + mean_i u_i, kept by the server; ``carry`` is 1-gamma, or 0 to start anew.
+
+    The noise of the messages goes on in v  [DP-SRM, Algorithm 1; SPIDER].
+    """
+
+    def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
+        return (), jnp.zeros_like(x)
+
+    def receive(v: Array, mean: Array, rate: Array, hp: Hyper) -> tuple[Array, Array]:
+        v = hp["carry"] * v + mean
+        return v, v
+
+    return direct()._replace(name="recursion", init=init, receive=receive)
+
+
+def error_feedback() -> Channel:
+    """What compression left out is sent later  [Seide et al., 2014; Stich et al., 2018]::
+
+        p_i = e_i + g_i + xi_i,  send C(p_i),  e_i <- p_i - C(p_i)
+
+    In units of the gradient; with a constant step it is the same as in units of the step.  The noise
+    is drawn on all coordinates, since e_i keeps it.
+    """
+
+    def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
+        return () if fused else jnp.zeros((n, x.size), x.dtype), ()
+
+    def before(e: PyTree, g: Array) -> Array:
+        return g if isinstance(e, tuple) else g + e
+
+    def residual(e: Array, p: Array, sent: Array) -> Array:
+        return p - sent
+
+    return direct()._replace(name="error_feedback", init=init, before=before, residual=residual)

@@ -35,8 +35,8 @@ def evaluate(
 
     Points are (d,), or (b, d): one for each example.  The terms are added example by example before
     the sum over examples: one matrix product for all of them, and differences of nearly equal
-    gradients keep their digits.  The factors returned are those of ``c_j coef_1 grad f_j(point_1)``
-    with c_j the clipping factor, that is of the whole term where it has one point.
+    gradients keep their digits.  The factors returned are those of the first term without its scale,
+    ``c_j sum_p coef_p grad f_j(point_p)`` with c_j the clipping factor.
     """
     coefs: list[Array | float] = []
     factors: list[PyTree] = []
@@ -57,7 +57,8 @@ def evaluate(
         coefs += [scale * coef * c for coef in coefs_p]
         factors += F
         if first is None:
-            first = kernel.scale(coefs_p[0] * c, F[0])
+            own = [coef * c for coef in coefs_p]
+            first = kernel.scale(own[0], F[0]) if len(F) == 1 else kernel.combine(own, F)
     if stored is not None:
         coefs.append(-1.0)
         factors.append(stored)

@@ -1,4 +1,6 @@
-"""Unbiased compressors: E C(v) = v and E |C(v) - v|^2 <= omega |v|^2.
+"""Compressors: E C(v) = v and E |C(v) - v|^2 <= omega |v|^2, where they say nothing else.
+
+Sparsifiers and compositions are here, codes in :mod:`jaxfl.codes` and :mod:`jaxfl.sketches`.
 
 Each has up to two stages, see :class:`jaxfl.types.Compressor`: coordinates are chosen without
 looking at v, then a code acts on the chosen values.  A sparsifier is set by ``k``, the coordinates
@@ -18,10 +20,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxfl.codes import (
+    FLOAT,
+    identity,
+    log2,
+    natural,
+    natural_dithering,
+    qsgd,
+    refuse,
+    sto_sign,
+    terngrad,
+    whole,
+)
 from jaxfl.errors import InputError
 from jaxfl.hyper import check, closest
+from jaxfl.sketches import count_sketch, fixed_step, top_k
 from jaxfl.subsets import coin_slots, coins, subset
 from jaxfl.types import Array, Compressor, Draw, Facts, Hyper, Key, Message, Param
 
@@ -31,18 +45,24 @@ __all__ = [
     "compose",
     "compress",
     "compressor",
+    "count_sketch",
     "dense",
+    "fixed_step",
     "identity",
+    "lazy",
     "natural",
+    "natural_dithering",
     "qsgd",
     "random_k",
+    "sto_sign",
     "stratified_k",
+    "terngrad",
+    "top_k",
 ]
 
-_FLOAT = 32.0  # bits
 _K = Param("k", "coordinates that a message carries", low=1, integer=True)
+_KEEP = Param("keep", "probability that a message is sent", high=1.0, open_low=True)
 _OMEGA = Param("omega", "variance of the compressor, instead of k = round(d / (1 + omega))")
-_LEVELS = Param("levels", "quantization levels above zero", low=1, high=2**16, integer=True)
 
 
 def compress(compressor: Compressor, key: Key, v: Array, hp: Hyper) -> Message:
@@ -66,12 +86,6 @@ def dense(message: Message, d: int) -> Array:
 
 
 # --- everything, or some coordinates -------------------------------------------------------------
-
-
-@functools.cache
-def identity() -> Compressor:
-    """C(v) = v."""
-    return _code("identity", None, 0.0, _FLOAT)
 
 
 @functools.cache
@@ -134,6 +148,43 @@ def bernoulli(indices: bool = True) -> Compressor:
     return _sparsifier("bernoulli", select, capacity, indices)
 
 
+@functools.cache
+def lazy() -> Compressor:
+    """C(v) = v/p with probability p, else nothing; p is ``keep``, or 1/(1 + omega).
+
+    omega = 1/p - 1, attained by every v.  One bit says whether a message comes.
+    """
+
+    def select(key: Key, d: int, hp: Hyper) -> Draw:
+        p = hp["keep"]
+        sent = jax.random.uniform(key, (), jnp.asarray(p).dtype) < p
+        index = jnp.where(sent, jnp.arange(d, dtype=jnp.int32), d)
+        return Draw(index, jnp.where(sent, jnp.ones(d) / p, 0))
+
+    def resolve(given: Mapping[str, Any], d: int) -> dict[str, Any]:
+        refuse("lazy", "k")(given, d)
+        asked = {name: given[name] for name in ("keep", "omega") if name in given}
+        check((_KEEP, _OMEGA), asked, "lazy")
+        if len(asked) == 2:
+            raise InputError(
+                f"keep = {asked['keep']} and omega = {asked['omega']} are both given: set one."
+            )
+        if "omega" in asked:
+            return {"keep": 1 / (1 + np.asarray(asked["omega"], np.float64))[()]}
+        return {"keep": asked.get("keep", 0.5)}
+
+    return Compressor(
+        "lazy",
+        select,
+        None,
+        lambda d, values: 1 / float(values["keep"]) - 1,
+        lambda d, values: (1.0, FLOAT),
+        resolve,
+        lambda values, facts: {},
+        (_KEEP, _OMEGA),
+    )
+
+
 def _scaled(index: Array, live: Array, d: int, k: Any) -> Draw:
     return Draw(jnp.where(live, index, d), jnp.where(live, d / k, 0.0))
 
@@ -148,83 +199,9 @@ def _sparsifier(
         return d / float(values["k"]) - 1.0
 
     def bits(d: int, values: Mapping[str, Any]) -> tuple[float, float]:
-        return 0.0, _FLOAT + (_log2(d) if indices else 0)
+        return 0.0, FLOAT + (log2(d) if indices else 0)
 
     return Compressor(name, select, None, omega, bits, _resolve_k, capacity, (_K, _OMEGA))
-
-
-# --- codes ---------------------------------------------------------------------------------------
-
-
-@functools.cache
-def qsgd() -> Compressor:
-    """C(v)_j = sign(v_j) |v|/s (l + 1 with probability y - l, else l), where y = s |v_j|/|v|.
-
-    l = floor(y), and s is ``levels``.  omega = min(d/s^2, sqrt(d)/s); at a given v it is
-    sum_j f_j (1 - f_j) / s^2 with f = y - l, so at most d/(4 s^2) too.  A message is the norm and d
-    signs and levels.  Alistarh, Grubic, Li, Tomioka and Vojnovic, QSGD (2017), Lemma 3.1.
-    """
-
-    def code(key: Key, v: Array, hp: Hyper) -> Array:
-        s = jnp.asarray(hp["levels"]).astype(v.dtype)
-        top = jnp.max(jnp.abs(v), initial=0)
-        u = v / jnp.where(top > 0, top, 1)  # squares neither overflow nor vanish
-        norm = jnp.sqrt(jnp.sum(u**2))
-        y = jnp.minimum(s * jnp.abs(u) / jnp.where(top > 0, norm, 1), s)
-        l = jnp.floor(y)
-        up = jax.random.uniform(key, v.shape, v.dtype) < y - l
-        return jnp.sign(v) * (l + up) * (top * norm / s)
-
-    def omega(d: int, values: Mapping[str, Any]) -> float:
-        s = float(values["levels"])
-        return float(min(d / s**2, d**0.5 / s))
-
-    def bits(d: int, values: Mapping[str, Any]) -> tuple[float, float]:
-        return _FLOAT + d * (1.0 + _log2(int(values["levels"]) + 1)), 0.0
-
-    def resolve(given: Mapping[str, Any], d: int) -> dict[str, Any]:
-        _refuse("qsgd", "omega")(given, d)
-        levels = given.get("levels", 16)
-        check((_LEVELS,), {"levels": levels}, "qsgd")
-        return {"levels": _whole(levels)}
-
-    return Compressor("qsgd", None, code, omega, bits, resolve, _nothing, (_LEVELS,))
-
-
-@functools.cache
-def natural() -> Compressor:
-    """C(v)_j = sign(v_j) (2^(a+1) with probability |v_j|/2^a - 1, else 2^a).
-
-    2^a <= |v_j| < 2^(a+1).  omega = 1/8, attained at |v_j| = (4/3) 2^a; powers of two and zero are
-    kept.  Sign and exponent are 9 bits.  Horvath, Ho, Horvath, Sahu, Canini and Richtarik, Natural
-    compression for distributed deep learning (2019), Theorem 1.
-    """
-
-    def code(key: Key, v: Array, hp: Hyper) -> Array:
-        # A mantissa is |v|/2^a - 1 in units of its last place: adding a uniform integer of as many
-        # bits carries into the exponent with exactly that probability.
-        word = jnp.dtype(f"uint{8 * v.dtype.itemsize}")
-        keep = lax.bitcast_convert_type(jnp.asarray(-jnp.inf, v.dtype), word)  # sign, exponent
-        noise = jax.random.bits(key, v.shape, word) & ~keep
-        power = (lax.bitcast_convert_type(v, word) + noise) & keep
-        return jnp.where(jnp.isfinite(v), lax.bitcast_convert_type(power, v.dtype), v)
-
-    return _code("natural", code, 1 / 8, 9.0)
-
-
-def _code(
-    name: str, code: Callable[[Key, Array, Hyper], Array] | None, omega: float, bits: float
-) -> Compressor:
-    """A code without numbers, of ``bits`` per coordinate."""
-    return Compressor(
-        name,
-        select=None,
-        code=code,
-        omega=lambda d, values: omega,
-        bits=lambda d, values: (bits * d, 0.0),
-        resolve=_refuse(name, "k", "omega"),
-        capacity=_nothing,
-    )
 
 
 # --- composition ---------------------------------------------------------------------------------
@@ -248,6 +225,8 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
         raise InputError(f"{name} chooses coordinates last: write {inner.name}+{outer.name}.")
     if inner.select is not None and first is not None:
         raise InputError(f"{name}: compose the codes first, and choose coordinates before them.")
+    if not (outer.unbiased and inner.unbiased):
+        raise InputError(f"{name}: a biased compressor is composed with no other: take it alone.")
     clash = {p.name for p in outer.params} & {p.name for p in inner.params}
     if clash:
         raise InputError(f"{name}: both parts would be set by {', '.join(sorted(clash))}.")
@@ -260,7 +239,7 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
 
     def omega(d: int, values: Mapping[str, Any]) -> float:
         size = d
-        if inner.select is not None:
+        if inner.select is not None and "k" in values:
             size = min(int(values["k"]) + (inner.name == "bernoulli"), d)
         return (1 + outer.omega(size, values)) * (1 + inner.omega(d, values)) - 1
 
@@ -268,11 +247,12 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
         if inner.select is None:
             return outer.bits(d, values)
         once = outer.bits(0, values)[0]
-        position = inner.bits(d, values)[1] - _FLOAT
-        return once, outer.bits(1, values)[0] - once + position
+        said, each = inner.bits(d, values)
+        position = each - FLOAT
+        return said + once, outer.bits(1, values)[0] - once + position
 
     def resolve(given: Mapping[str, Any], d: int) -> dict[str, Any]:
-        _refuse(name, "omega")(given, d)
+        refuse(name, "omega")(given, d)
         parts = [
             part.resolve({p.name: given[p.name] for p in part.params if p.name in given}, d)
             for part in (inner, outer)
@@ -289,27 +269,8 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
 # --- on the host ---------------------------------------------------------------------------------
 
 
-def _log2(count: int) -> float:
-    """ceil(log2(count))."""
-    return float((count - 1).bit_length())
-
-
-def _nothing(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
-    return {}
-
-
 def _exactly(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
     return {"k": int(np.max(values["k"]))}
-
-
-def _refuse(owner: str, *names: str) -> Callable[[Mapping[str, Any], int], dict[str, Any]]:
-    def resolve(given: Mapping[str, Any], d: int) -> dict[str, Any]:
-        for name in names:
-            if name in given:
-                raise InputError(f"{name} = {given[name]} does not apply to {owner}: leave it out.")
-        return {}
-
-    return resolve
 
 
 def _resolve_k(given: Mapping[str, Any], d: int) -> dict[str, Any]:
@@ -320,12 +281,7 @@ def _resolve_k(given: Mapping[str, Any], d: int) -> dict[str, Any]:
     k = asked.get("k", max(1, d // 20))
     if "omega" in asked:
         k = np.maximum(1, np.rint(d / (1 + np.asarray(asked["omega"], dtype=np.float64))))
-    return {"k": _whole(k)}
-
-
-def _whole(x: Any) -> Any:
-    """An int, or an array of them over the cells of a sweep."""
-    return int(x) if np.ndim(x) == 0 else np.asarray(x, dtype=np.int32)
+    return {"k": whole(k)}
 
 
 COMPRESSORS: dict[str, Callable[..., Compressor]] = {
@@ -333,8 +289,15 @@ COMPRESSORS: dict[str, Callable[..., Compressor]] = {
     "random_k": random_k,
     "stratified_k": stratified_k,
     "bernoulli": bernoulli,
+    "lazy": lazy,
     "qsgd": qsgd,
     "natural": natural,
+    "natural_dithering": natural_dithering,
+    "terngrad": terngrad,
+    "sto_sign": sto_sign,
+    "count_sketch": count_sketch,
+    "fixed_step": fixed_step,
+    "top_k": top_k,
 }
 
 

@@ -57,7 +57,9 @@ def facts_of(problem: Problem, rounds: int | None) -> Facts:
     if model.smoothness and not isinstance(problem.train, Made):
         smoothness = model.smoothness(problem.train, count)
     sizes = tuple(int(m) for m in np.unique(count))
-    return Facts(problem.n, sizes[0], problem.m_max, model.dim, rounds, smoothness, sizes)
+    return Facts(
+        problem.n, sizes[0], problem.m_max, model.dim, rounds, smoothness, sizes, model.diameter
+    )
 
 
 def whole(name: str, value: Any, least: int) -> int:

@@ -87,6 +87,11 @@ class Federated(NamedTuple):
         return whole and self.linear and self.clip == "example"
 
     @property
+    def broadcasts(self) -> int:
+        """Vectors that the server sends to a client in a round."""
+        return 1 if self.local is None else self.local.broadcasts
+
+    @property
     def own(self) -> Mechanism:
         """The noise that a client adds to its message."""
         elsewhere = self.local is not None or self.mechanism.central
@@ -110,8 +115,17 @@ class Federated(NamedTuple):
         keys, t, model = streams(key), state.t, problem.model
         hp = hp.at(t)
         x = self.server.view(state.server)
+        extra = jnp.int32(0)
+        if self.estimator.begin is not None:
+            start = jax.random.fold_in(keys.begin, t)
+            shared, local, extra, hp = self.estimator.begin(
+                start, state.shared, state.local, x, problem, hp
+            )
+            state = state._replace(shared=shared, local=local)
         terms = self.estimator.terms(state.shared, x, hp)
-        grad_r = jax.grad(model.regularizer)(x)
+        slope = jax.grad(model.regularizer)
+        public = self.estimator.public
+        grad_r = slope(x) if public is None else public(state.shared, slope, x, hp)
         cohort = self.cohort(key, t, problem.n, hp)
         cohort = cohort._replace(weight=cohort.weight.astype(x.dtype))
 
@@ -134,7 +148,7 @@ class Federated(NamedTuple):
                 who.local, rows, batch, factors, who.count
             )
             live = (who.weight > 0)[:, None] & (rows.weight > 0)
-            points = sum(len(term.points) for term in terms)
+            points = len({id(point) for term in terms for point in term.points})
             return total, local, links, counts._replace(gradients=points * jnp.sum(live))
 
         def procedures(who: Members) -> tuple[Array, PyTree, PyTree, Info]:
@@ -178,8 +192,9 @@ class Federated(NamedTuple):
             shared = self.local.close(shared, v, rate, hp)
         if self.estimator.refresh is not None:
             coin = jax.random.fold_in(keys.refresh, t)
-            shared, local, extra = self.estimator.refresh(coin, shared, local, x, problem, hp)
-            info = info._replace(gradients=info.gradients + extra)
+            shared, local, more = self.estimator.refresh(coin, shared, local, x, problem, hp)
+            extra = extra + more
+        info = info._replace(gradients=info.gradients + extra)
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
         return State(t + 1, server, link, links, shared, local), info
 
@@ -313,8 +328,14 @@ class Federated(NamedTuple):
             noise: Key, mask: Key, link: PyTree, work: PyTree
         ) -> tuple[Message, Array, PyTree, PyTree]:
             g, rest = estimate(noise, work)
-            message, sent = self.release(noise, mask, self.channel.before(link, g), hp)
-            return message, sent, rest, self.channel.after(link, message, hp)
+            v = self.channel.before(link, g)
+            if self.channel.residual is None:
+                message, sent = self.release(noise, mask, v, hp)
+                return message, sent, rest, self.channel.after(link, message, hp)
+            v = v + normal(noise, self.own, v, hp)  # all of it: what is not sent is remembered
+            quiet = self._replace(mechanism=noiseless())
+            message, sent = quiet.release(noise, mask, v, hp)
+            return message, sent, rest, self.channel.residual(link, v, dense(message, x.size))
 
         noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
         message, sent, rest, links = jax.vmap(one)(noise, mask, who.link, work)

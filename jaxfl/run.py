@@ -127,6 +127,9 @@ def simulate(
                 f"The metric {name!r} has to be a function of (problem, x), not {f!r}."
             )
     extra = run.extra
+    algorithm.capacity(
+        run.values, run.facts._replace(rounds=T)
+    )  # refuses samples that are not there
     hp = build(algorithm, run.values, run.facts, dtype(problem))
     if not run.log.rounds:
         check_room(algorithm, problem, hp)

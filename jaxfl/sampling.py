@@ -38,6 +38,7 @@ __all__ = [
     "poisson_clients",
     "sampler",
     "shuffled",
+    "single_pass",
     "uniform",
     "with_replacement",
     "without_replacement",
@@ -127,6 +128,32 @@ def shuffled() -> Sampler:
         return _weighted(rows, live, 1.0 / b, m_max)
 
     return Sampler("shuffled", draw, True, (_BATCH,), _fixed("batch", "m"))
+
+
+@functools.cache
+def single_pass() -> Sampler:
+    """b fresh rows per round in the order of the data, no row ever again.
+
+    Refused where the rounds ask for more than the smallest client has.
+    """
+
+    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
+        slot, b = jnp.arange(hp.caps["batch"]), jnp.asarray(hp["batch"]).astype(jnp.int32)
+        rows = t * b + slot
+        return _weighted(rows, (slot < b) & (rows < count), 1.0 / b, m_max)
+
+    def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
+        slots = _fixed("batch", "m")(values, facts)
+        rounds = np.maximum(facts.rounds or 1, values.get("rounds", 1))
+        used = float(np.max(rounds * np.asarray(values["batch"])))
+        if used > facts.m:
+            raise InputError(
+                f"rounds = {int(np.max(rounds))} use {used:g} samples of each client once, and the "
+                f"smallest client has {facts.m}: ask for at most {facts.m // slots['batch']} rounds."
+            )
+        return slots
+
+    return Sampler("single_pass", draw, True, (_BATCH,), capacity)
 
 
 # --- clients -------------------------------------------------------------------------------------
@@ -274,6 +301,7 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "without_replacement": without_replacement,
     "poisson": poisson,
     "shuffled": shuffled,
+    "single_pass": single_pass,
 }
 
 PARTICIPATIONS: dict[str, Callable[[], Participation]] = {

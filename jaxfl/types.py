@@ -114,6 +114,7 @@ class Facts(NamedTuple):
     rounds: int | None  # None: the algorithm's own theory decides
     smoothness: float | None  # L of every per-example loss, where a closed form exists
     sizes: tuple[int, ...] = ()  # the different numbers of samples that clients have
+    diameter: float | None = None  # D of the constraint set, where there is one
 
 
 class Resolved(NamedTuple):
@@ -239,9 +240,9 @@ class Participation(NamedTuple):
 class Term(NamedTuple):
     """``scale * sum_j weight_j clip(sum_p coef_p grad f_j(point_p), bound)``."""
 
-    scale: float
+    scale: float | Array
     points: tuple[Array, ...]
-    coefs: tuple[float, ...]
+    coefs: tuple[float | Array, ...]
     bound: Array
 
 
@@ -250,6 +251,8 @@ class Estimator(NamedTuple):
 
     The estimate of client i is ``sum of terms - sum_j weight_j stored_j + base``: the round decides
     how to evaluate it.  ``shared`` memory is the same for all clients, ``local`` is one client's.
+    ``begin`` comes before a round, moves memory and sets the numbers that depend on what clients see;
+    ``public`` is the regularizer's part of the estimate, where that is not its gradient at x.
     """
 
     name: str
@@ -263,6 +266,10 @@ class Estimator(NamedTuple):
     refresh: Callable[..., tuple[PyTree, PyTree, Array]] | None  # once per round, all clients
     params: tuple[Param, ...] = ()
     sensitivity: Callable[[Mapping[str, Any]], Any] | None = None  # host: for the privacy event
+    begin: Callable[..., tuple[PyTree, PyTree, Array, Hyper]] | None = None
+    # (key, shared, local, x, problem, hp) -> shared, local, gradients, hp
+    public: Callable[[PyTree, Callable[[Array], Array], Array, Hyper], Array] | None = None
+    # (shared, gradient of the regularizer, x, hp)
 
 
 class Mechanism(NamedTuple):
@@ -358,6 +365,8 @@ class Channel(NamedTuple):
     after: Callable[[PyTree, Message, Hyper], PyTree]
     receive: Callable[[PyTree, Array, Array, Hyper], tuple[Array, PyTree]]  # (state, mean, r/n, hp)
     params: tuple[Param, ...] = ()
+    residual: Callable[[PyTree, Array, Array], PyTree] | None = None
+    # (state, what was to be compressed, noise included, C of it) -> clients', in place of ``after``
 
 
 class Server(NamedTuple):

@@ -14,8 +14,12 @@ class Row(NamedTuple):
     name: str
     numbers: dict[str, Any]
     gradients: Any  # (problem, rounds) -> per-example gradients expected, None where coins decide
-    compressed: bool
+    compressed: bool | str | None  # a sparsifier, a biased code, or k that changes
     down: int = 1  # vectors that the server sends to a client
+    n: int = 5  # clients
+    m: int = 12  # samples of the largest
+    everyone: bool = False  # all clients have to take part
+    quick: bool = True  # its parts are seen in every run of the common tests
 
 
 def per_round(points: int, rows: Any = "all", start: bool = False) -> Any:
@@ -53,6 +57,44 @@ ROWS = (
     Row("fedavg", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False),
     Row("fedprox", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False),
     Row("scaffold", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, down=2),
+)
+PASS = {"m": 64, "everyone": True}  # 60 rounds, a sample used once
+ANYTIME = {**QUIET, "lr": 0.01, "smoothness": 4.0, "diameter": 4.0}
+SRM = {**QUIET, "batch": 4, "anchor_batch": 8, "momentum": 0.3, "step_limit": 0.4}
+ROWS += (
+    Row("mu2_untrusted", ANYTIME, per_round(2, 1), False, **PASS),
+    Row("mu2_trusted", ANYTIME, per_round(2, 1), False, **PASS, quick=False),
+    Row("noisy_mu2", ANYTIME, per_round(2, 1), False, n=1, **PASS, quick=False),
+    Row(
+        "mu2",
+        {k: v for k, v in ANYTIME.items() if k != "sigma"},
+        per_round(2, 1),
+        False,
+        **PASS,
+        quick=False,
+    ),
+    Row("noisy_sgd", {**QUIET, "diameter": 4.0}, per_round(1, 1), False, **PASS, quick=False),
+    Row("dp_gd", QUIET, per_round(1), False, quick=False),
+    Row("dp_sgd", {**QUIET, "batch": 4}, per_round(1, 4), False, quick=False),
+    Row("rrpsgd", QUIET, per_round(1, 1), False, quick=False),
+    Row("dp_srm", SRM, None, False),
+    Row("distributed_dp_srm", SRM, None, False, quick=False),
+    Row("ldp_spider", {**QUIET, "period": 5}, per_round(2), False),
+    Row("diana", {"lr": 0.2, "k": 6}, per_round(1), True, quick=False),
+    Row("marina", {"lr": 0.2, "k": 6, "restart": 0.3}, per_round(2), None),
+    Row("ef21", {"lr": 0.2, "k": 3}, per_round(1), "top_k", quick=False),
+    Row("ef_sgd", {"lr": 0.1, "k": 3, "batch": 4}, per_round(1, 4), "top_k"),
+    Row(
+        "q_dpsgd_1",
+        {**QUIET, "batch": 4, "quantum": 1e-3},
+        per_round(1, 4),
+        "fixed_step",
+        0,
+        everyone=True,
+    ),
+    Row("sdm_dsgd", {**QUIET, "batch": 4, "k": 6}, per_round(1, 4), None, 0, everyone=True),
+    Row("dp_dsgd", {**QUIET, "batch": 4}, per_round(1, 4), False, 0, everyone=True, quick=False),
+    Row("isrl_svrg", {**QUIET, "batch": 4, "epoch": 3}, None, False),
 )
 ONE_SHOT = tuple(row.name for row in ROWS[:11])  # one estimate per round, no local steps
 

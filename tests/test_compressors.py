@@ -29,6 +29,14 @@ TABLE = [
     ("qsgd", {"levels": 16}, False, 64 / 16**2, 32 + 64 * (1 + 5)),
     ("qsgd", {"levels": 1}, False, 8.0, 32 + 64 * (1 + 1)),
     ("natural", {}, False, 1 / 8, 9 * 64),
+    ("lazy", {"keep": 0.25}, True, 3.0, 1),
+    ("lazy", {"omega": 1.0}, True, 1.0, 1),
+    ("natural_dithering", {"levels": 3}, False, 1 / 8 + 2, 32 + 64 * (1 + 2)),
+    ("natural_dithering", {"levels": 8}, False, 1 / 8 + 2.0**-8, 32 + 64 * (1 + 4)),
+    ("terngrad", {}, False, 3.5, 32 + 2 * 64),
+    ("sto_sign", {}, True, 63.0, 32 + 64),
+    ("count_sketch", {"sketch_rows": 3, "sketch_columns": 7}, True, 3.0, 32 * 21),
+    ("terngrad+random_k", {"k": 9}, False, 64 / 9 * 2 - 1, 32 + 9 * (2 + 6)),
     (
         "qsgd+random_k",
         {"k": 9, "levels": 4},
@@ -64,7 +72,11 @@ def hyper(compressor, given, d=D, slots=D):
     """As many slots for every k: tests then share their compiled programs."""
     values = compressor.resolve(given, d)
     caps = (("k", slots),) if "k" in values else ()
-    return Hyper(jax.tree.map(jnp.int32, values), caps)
+    if "sketch_columns" in values:
+        caps += (("sketch_columns", slots),)
+    whole = {name: isinstance(value, int | np.ndarray) for name, value in values.items()}
+    kind = {True: jnp.int32, False: jnp.float32}
+    return Hyper({name: kind[whole[name]](value) for name, value in values.items()}, caps)
 
 
 def once(compressor, key, v, hp):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jaxfl.errors import InputError
+from jaxfl.gossip import Gossip
 from jaxfl.rounds import Federated
 from jaxfl.types import Algorithm, Cost, Facts, Param, Resolved
 
@@ -20,7 +21,7 @@ def compose(
     name: str,
     summary: str,
     paper: str,
-    body: Federated,
+    body: Federated | Gossip,
     resolve: Callable[[Mapping[str, Any], Facts], Resolved],
     params: Iterable[Param] = (),
     claim: Callable[[Mapping[str, Any], Facts], Any] | None = None,
@@ -46,13 +47,14 @@ def compose(
         return {k: v for part in parts for k, v in part.capacity(values, facts).items()}
 
     def cost(values: Mapping[str, Any], facts: Facts) -> Cost:
-        down = FLOAT_BITS * facts.d * (1 if local is None else local.broadcasts)
+        down = FLOAT_BITS * facts.d * body.broadcasts
         if aggregation is not None:  # masks cover all coordinates, also those that are not sent
             return Cost(aggregation.bits * facts.d, 0.0, down)
         return Cost(*compressor.bits(facts.d, values), downlink=down)
 
     def settle(found: Resolved, facts: Facts) -> Resolved:
         assert aggregation is not None
+        assert isinstance(body, Federated)
         senders = capacity(found.values, facts).get("cohort", facts.n)
         new = aggregation.settle(found.values, _reach(body, found.values, facts), senders, facts.d)
         return Resolved(
@@ -110,7 +112,7 @@ def _reach(body: Federated, values: Mapping[str, Any], facts: Facts) -> tuple[fl
     """
     if body.local is not None:
         return body.local.reach(values)
-    if body.channel.name != "direct" or body.compressor.code is not None:
+    if body.channel.name not in ("direct", "recursion") or body.compressor.code is not None:
         return None
     b = values.get("batch", 1)
     slots = body.estimator.sampler.capacity(values, facts).get("batch", b)

@@ -34,6 +34,7 @@ Private, compressed federated optimization, simulated.
   jaxfl list [KIND] [--json]                   what there is: algorithms, models, data, partitions,
                                                compressors, samplers, participations,
                                                aggregations
+  jaxfl theory [--NUMBER VALUE ...]            SoteriaFL's Tables 1 and 2 for any numbers
   jaxfl account KIND --sigma S --delta D ...   what noise proves, beside what the paper claims
   jaxfl calibrate KIND --eps E --delta D ...   the least noise for (eps, delta)
   jaxfl audit ALGORITHM [--runs R] ...         a lower bound on eps, by attack
@@ -125,6 +126,10 @@ def _dispatch(words: list[str]) -> None:
         from jaxfl.cli.papers import run_papers
 
         run_papers(rest)
+    elif command == "theory":
+        from jaxfl.cli.theory import run_theory
+
+        run_theory(rest)
     elif command in ("show", "compare", "plot"):
         from jaxfl.cli.look import run_look
 
@@ -133,5 +138,5 @@ def _dispatch(words: list[str]) -> None:
         kind = "option" if command.startswith("-") else "command"
         raise InputError(
             f"There is no {kind} {command!r}: the commands are run, sweep, show, compare, plot, list, "
-            "papers, account, calibrate, audit, profile."
+            "papers, theory, account, calibrate, audit, profile."
         )

@@ -1,0 +1,244 @@
+"""mu^2-SGD, private and federated, and its neighbours.
+
+R. Reshef, K. Y. Levy: Private and Federated Stochastic Convex Optimization: Efficient Strategies for
+Centralized Systems.  2024.
+
+==============  =====================  ===============  ==========================================
+algorithm       estimator              server           noise
+==============  =====================  ===============  ==========================================
+mu2_untrusted   corrected momentum     anytime average  Gaussian, at each machine
+mu2_trusted     corrected momentum     anytime average  Gaussian, at a server that machines trust
+noisy_mu2       corrected momentum     anytime average  Gaussian, a single machine
+mu2             corrected momentum     anytime average  none
+noisy_sgd       gradient               average          Gaussian, at each machine
+==============  =====================  ===============  ==========================================
+
+All of them use a sample once: round t takes row t of every machine, in the order of its data, and
+more rounds than samples are refused.  The model stays in the problem's constraint set; where there is
+none, in the ball of diameter D around the start.  ``noisy_sgd`` is not in the paper, which reports no
+baseline: its noise and step follow from the same reasoning.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Unpack
+
+from jaxfl import (
+    channels,
+    compressors,
+    estimators,
+    iterates,
+    mechanisms,
+    momentum,
+    sampling,
+    theory_anytime,
+)
+from jaxfl.algorithms.compose import compose
+from jaxfl.algorithms.numbers import PRIVACY, Numbers, Parts, only, summary_of
+from jaxfl.errors import InputError
+from jaxfl.rounds import Federated
+from jaxfl.types import Algorithm, Compressor, Facts, Mechanism, Param, Resolved, Sampler
+
+__all__ = ["mu2", "mu2_trusted", "mu2_untrusted", "noisy_mu2", "noisy_sgd"]
+
+PAPER = "Reshef, Levy, 2024"
+RHO = Param("rho", "noise by (alpha, alpha rho^2/2)-Renyi privacy, instead of eps", open_low=True)
+
+
+class Kind(NamedTuple):
+    """What tells these algorithms apart."""
+
+    mechanism: Mechanism
+    corrected: bool = True
+    alone: bool = False  # a single machine
+
+
+def mu2_untrusted(**parts: Unpack[Parts]) -> Algorithm:
+    """DP-mu^2-FL for an untrusted server [Algorithm 1]::
+
+    q_i = t d_i,  d_i <- g + (1 - 1/t)(d_i - g~)       one fresh sample, see momentum.corrected
+    w <- Pi_K(w - eta mean_i (q_i + Y_i)),  Y_i ~ N(0, sigma^2 I)
+    x_{t+1} = (1 - 2/(t+2)) x_t + 2/(t+2) w,            output x_T
+    """
+    return _algorithm(
+        "mu2_untrusted", Kind(_gaussian()), **only("mu2_untrusted", parts, *EXCHANGED)
+    )
+
+
+def mu2_trusted(**parts: Unpack[Parts]) -> Algorithm:
+    """DP-mu^2-FL for a trusted server [Algorithm 2]: one draw of noise, on the mean of the q_i."""
+    return _algorithm("mu2_trusted", Kind(_central()), **only("mu2_trusted", parts, "noise"))
+
+
+def noisy_mu2(**parts: Unpack[Parts]) -> Algorithm:
+    """Noisy mu^2-SGD of a single machine: :func:`mu2_untrusted` with one client."""
+    kind = Kind(_gaussian(), alone=True)
+    return _algorithm("noisy_mu2", kind, **only("noisy_mu2", parts, "noise"))
+
+
+def mu2(**parts: Unpack[Parts]) -> Algorithm:
+    """mu^2-SGD: :func:`mu2_untrusted` without noise [Levy, 2023].  Not private."""
+    return _algorithm("mu2", Kind(_noiseless()), **only("mu2", parts, "compressor"))
+
+
+def noisy_sgd(**parts: Unpack[Parts]) -> Algorithm:
+    """Noisy one-pass SGD: x <- Pi_K(x - eta mean_i (clip grad f(x; z_i) + xi_i)), output the mean x.
+
+    Reimplemented from description: sigma = 2G/rho, eta = D/sqrt(T (G^2 + d sigma^2/M)).
+    """
+    kind = Kind(_gaussian(), corrected=False)
+    return _algorithm("noisy_sgd", kind, **only("noisy_sgd", parts, *EXCHANGED))
+
+
+# --- what they share -----------------------------------------------------------------------------
+
+EXCHANGED = ("compressor", "noise")
+_corrected = functools.cache(momentum.corrected)
+_minibatch = functools.cache(estimators.minibatch)
+_gaussian = functools.cache(mechanisms.gaussian)
+_central = functools.cache(mechanisms.central)
+_noiseless = functools.cache(mechanisms.noiseless)
+_direct = functools.cache(channels.direct)
+_anytime = functools.cache(iterates.anytime)
+_averaged = functools.cache(iterates.averaged)
+
+
+@functools.cache
+def _algorithm(
+    name: str, kind: Kind, *, compressor: Compressor | None = None, noise: str = "fused"
+) -> Algorithm:
+    sampler: Sampler = sampling.single_pass()
+    body = Federated(
+        estimator=(_corrected if kind.corrected else _minibatch)(sampler),
+        mechanism=kind.mechanism,
+        compressor=compressor or compressors.identity(),
+        channel=_direct(),
+        server=_anytime() if kind.corrected else _averaged(),
+        participation=sampling.everyone(),
+        noise=noise,
+    )
+    promise = Promise(name, kind, body)
+    private = kind.mechanism.std is not None
+    own = (RHO, *PRIVACY) if private else ()
+    return compose(
+        name,
+        summary_of(globals()[name]),
+        PAPER if kind.corrected else "baseline of its kind",
+        body,
+        promise.resolve,
+        (*own, momentum.DIAMETER),
+        promise.claim if private and kind.corrected else None,
+        promise.event if kind.corrected else None,
+    )
+
+
+class Promise(NamedTuple):
+    """The numbers of a run, what it releases, and what the paper says of it."""
+
+    name: str
+    kind: Kind
+    body: Federated
+
+    def resolve(self, given: Mapping[str, Any], facts: Facts) -> Resolved:
+        """The user's numbers, then the theorems', then defaults that say so."""
+        kind, name = self.kind, self.name
+        if kind.alone and facts.n > 1:
+            raise InputError(
+                f"{name} is a single machine's algorithm, and there are {facts.n} clients: take "
+                "mu2_trusted, or one client."
+            )
+        N = Numbers(given, facts, rounds=facts.m)
+        private = kind.mechanism.std is not None
+        N.one_of("eps", "rho", "sigma")
+        N.default("rounds", facts.m, "one pass over the smallest client's samples")
+        N.default("batch", 1)
+        N.clip(private)
+        N.parts(self.body, facts)
+        if kind.corrected:
+            N.smoothness(facts)
+        if facts.diameter:
+            N.default("diameter", facts.diameter, "the constraint set's")
+        N.default("diameter", 1.0, "default: there is no constraint set")
+        if private:
+            N.target(facts)
+            self._noise(N, facts)
+        s = self._setting(N.values, facts)
+        if kind.corrected:
+            where = "Theorem 6.2" if kind.mechanism.central else "Theorem 5.2"
+            # b samples of a machine shrink what one of them moves, as a rho b times as large would
+            step = theory_anytime.anytime_step(s._replace(rho=s.rho * N["batch"]))
+        else:
+            where = "regret bound of projected SGD"
+            step = theory_anytime.minibatch_step(s, N.values.get("sigma", 0.0))
+        N.default("lr", float(step), where)
+        return N.resolved()
+
+    def _noise(self, N: Numbers, facts: Facts) -> None:
+        """rho from eps or sigma, and sigma from rho."""
+        from jaxfl.privacy.gaussian import zcdp_eps, zcdp_rho
+
+        def of(rho: float) -> float:
+            if self.kind.corrected:
+                s = self._setting(N.values | {"rho": rho}, facts)
+                return float(theory_anytime.anytime_sigma(s) / N["batch"])
+            return float(theory_anytime.minibatch_sigma(N["clip"], rho, N["batch"]))
+
+        if "sigma" in N:
+            rho = of(1.0) / N["sigma"] if N["sigma"] else math.inf
+            N.set("rho", rho, "from sigma")
+            eps = float(zcdp_eps(rho**2 / 2, N["delta"])) if N["sigma"] else math.inf
+            N.set("eps", eps, "from sigma")
+            return
+        if "eps" in N:
+            N.set("rho", math.sqrt(2 * float(zcdp_rho(N["eps"], N["delta"]))), "from eps")
+        where = "Theorem 6.1" if self.kind.mechanism.central else "Theorem 5.1"
+        N.default("sigma", of(N["rho"]), where if self.kind.corrected else "each sample once")
+
+    def _setting(self, v: Mapping[str, Any], facts: Facts) -> theory_anytime.AnytimeSetting:
+        G = v["clip"] if math.isfinite(v["clip"]) else 1.0  # only steps of non-private runs read it
+        return theory_anytime.AnytimeSetting(
+            G,
+            v.get("smoothness", 1.0),
+            v["diameter"],
+            facts.d,
+            v["rounds"],
+            facts.n,
+            v.get("rho", math.inf),
+            self.kind.mechanism.central,
+        )
+
+    def event(self, values: Mapping[str, Any], facts: Facts) -> Any:
+        """A record adds one increment to all later q: the shift is that of Theorems 5.1 and 6.1."""
+        from jaxfl.privacy import events
+
+        if self.kind.mechanism.std is None:
+            return events.NoClaim("nothing is noised")
+        central, b, T = self.kind.mechanism.central, int(values["batch"]), int(values["rounds"])
+        return events.Event(
+            events.Sampling("single_pass", T * b, b),
+            events.Increments(
+                float(values["clip"]),
+                float(values["smoothness"]),
+                float(values["diameter"]),
+                (facts.n if central else 1) * b,
+                exact=True,
+            ),
+            float(values["sigma"]),
+            T,
+            trust="trusted_server" if central else "local_transcript",
+        )
+
+    def claim(self, values: Mapping[str, Any], facts: Facts) -> Any:
+        """Theorem 5.1 or 6.1, of this noise."""
+        from jaxfl.privacy import formulas
+
+        if not values["sigma"]:
+            return None
+        S = values["clip"] + 2 * values["smoothness"] * values["diameter"]
+        machines = (facts.n if self.kind.mechanism.central else 1) * int(values["batch"])
+        return formulas.mu2(
+            S, values["rounds"], values["delta"], machines=machines, sigma=values["sigma"]
+        )

@@ -1,0 +1,184 @@
+"""Compressed descent without privacy: references that SoteriaFL grew out of, and its neighbours.
+
+=======  ==============  ===========  ===============================  ==========================
+name     estimator       compressor   channel                          source
+=======  ==============  ===========  ===============================  ==========================
+diana    full gradient   random-k     shifted, gamma = 1/(1 + omega)   Mishchenko et al., 2019
+marina   differences     random-k     recursion                        Gorbunov et al., ICML 2021
+ef21     full gradient   top-k        shifted, gamma = 1               Richtarik et al., 2021
+ef_sgd   minibatch       top-k        error feedback                   Stich et al., NeurIPS 2018
+=======  ==============  ===========  ===============================  ==========================
+
+The first three are as FL_PyTorch has them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Unpack
+
+from jaxfl import (
+    channels,
+    compressors,
+    estimators,
+    mechanisms,
+    momentum,
+    sampling,
+    servers,
+    sketches,
+)
+from jaxfl.algorithms.compose import compose
+from jaxfl.algorithms.numbers import Numbers, Parts, only, summary_of
+from jaxfl.errors import InputError
+from jaxfl.rounds import Federated
+from jaxfl.types import (
+    Algorithm,
+    Channel,
+    Compressor,
+    Estimator,
+    Facts,
+    Participation,
+    Resolved,
+    Sampler,
+    Server,
+)
+
+__all__ = ["diana", "ef21", "ef_sgd", "marina"]
+
+EXCHANGED = ("compressor", "participation", "sampler", "server")
+
+
+def diana(**parts: Unpack[Parts]) -> Algorithm:
+    """DIANA: SoteriaFL-GD without noise, with shifts of step 1/(1 + omega).  Not private."""
+    return _algorithm("diana", DIANA, **only("diana", parts, *EXCHANGED))
+
+
+def marina(**parts: Unpack[Parts]) -> Algorithm:
+    """MARINA: x <- x - eta g, g = mean_i grad f_i(x) with probability p, and otherwise
+    g + mean_i C(grad f_i(x) - grad f_i(x')).  Not private.
+
+    A sparsifier with a shared seed, so that its full rounds cost 32 bits a coordinate.
+    """
+    given = only("marina", parts, "compressor", "participation", "server")
+    chosen = given.get("compressor")
+    if chosen is not None and (
+        chosen.select is None or chosen.code is not None or chosen.name == "lazy"
+    ):
+        raise InputError(
+            f"compressor = {chosen.name!r} does not apply to marina, whose full rounds send all of d "
+            "coordinates: take random_k, stratified_k or bernoulli."
+        )
+    return _algorithm("marina", MARINA, **given)
+
+
+def ef21(**parts: Unpack[Parts]) -> Algorithm:
+    """EF21: c_i = C(grad f_i(x) - g_i), g_i <- g_i + c_i, x <- x - eta mean_i g_i.  Not private.
+
+    The compressor may be biased: top-k by default.
+    """
+    return _algorithm("ef21", EF21, **only("ef21", parts, *EXCHANGED))
+
+
+def ef_sgd(**parts: Unpack[Parts]) -> Algorithm:
+    """SGD with error feedback: send C(e_i + g_i), e_i <- e_i + g_i - C(e_i + g_i).  Not private."""
+    return _algorithm("ef_sgd", EF, **only("ef_sgd", parts, *EXCHANGED))
+
+
+# --- what they share -----------------------------------------------------------------------------
+
+_minibatch = functools.cache(estimators.minibatch)
+_marina = functools.cache(momentum.marina)
+_noiseless = functools.cache(mechanisms.noiseless)
+_shifted = functools.cache(channels.shifted)
+_recursion = functools.cache(channels.recursion)
+_error_feedback = functools.cache(channels.error_feedback)
+_descent = functools.cache(servers.descent)
+
+
+class Kind(NamedTuple):
+    """What tells these algorithms apart."""
+
+    paper: str
+    channel: Callable[[], Channel]
+    compressor: Callable[[], Compressor]
+    sampler: Callable[[], Sampler] = sampling.full
+    estimator: Callable[[Sampler], Estimator] = _minibatch
+    shift: Callable[[float], float] | None = None
+    biased: bool = False  # whether it can do with a biased compressor
+
+
+DIANA = Kind(
+    "Mishchenko et al., 2019", _shifted, compressors.random_k, shift=lambda omega: 1 / (1 + omega)
+)
+MARINA = Kind(
+    "Gorbunov et al., ICML 2021",
+    _recursion,
+    functools.partial(compressors.random_k, False),
+    estimator=_marina,
+)
+EF21 = Kind(
+    "Richtarik et al., NeurIPS 2021", _shifted, sketches.top_k, shift=lambda _: 1.0, biased=True
+)
+EF = Kind(
+    "Stich et al., NeurIPS 2018", _error_feedback, sketches.top_k, sampling.poisson, biased=True
+)
+
+
+@functools.cache
+def _algorithm(
+    name: str,
+    kind: Kind,
+    *,
+    compressor: Compressor | None = None,
+    sampler: Sampler | None = None,
+    participation: Participation | None = None,
+    server: Server | None = None,
+) -> Algorithm:
+    chosen = compressor or kind.compressor()
+    if not chosen.unbiased and not kind.biased:
+        raise InputError(
+            f"compressor = {chosen.name!r} is biased, and {name} needs one that is right in the mean: "
+            "take ef21 or ef_sgd."
+        )
+    body = Federated(
+        estimator=kind.estimator(sampler or kind.sampler()),
+        mechanism=_noiseless(),
+        compressor=chosen,
+        channel=kind.channel(),
+        server=server or _descent(),
+        participation=participation or sampling.everyone(),
+    )
+    made = compose(
+        name,
+        summary_of(globals()[name]),
+        kind.paper,
+        body,
+        functools.partial(_resolve, kind, body),
+        (momentum.SMOOTHNESS,),
+    )
+    if kind is not MARINA:
+        return made
+
+    def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
+        return {**made.capacity(values, facts), "k": facts.d}  # full rounds send all of them
+
+    return made._replace(capacity=capacity)
+
+
+def _resolve(kind: Kind, body: Federated, given: Mapping[str, Any], facts: Facts) -> Resolved:
+    N = Numbers(given, facts)
+    N.default("clip", math.inf)
+    N.parts(body, facts)
+    omega, L = N["omega"], N.smoothness(facts)
+    if body.estimator.sampler.params:
+        N.default("batch", min(32, facts.m))
+    if kind.shift is not None:
+        N.default("shift", kind.shift(omega), "1/(1 + omega)" if kind is DIANA else "1")
+    if kind is MARINA:
+        N.default("restart", 1 / (1 + omega), "1/(1 + omega)")
+    # safe orders of the papers: 1/L slowed down by what compression adds
+    slow = 1 + (omega / (1 - omega) if kind.biased and omega < 1 else omega * facts.n**-0.5)
+    N.default("lr", 1 / (L * slow), "default: 1/L, less for compression")
+    return N.resolved()

@@ -1,0 +1,220 @@
+"""Variance-reduced algorithms with local privacy: SVRG and SPIDER of Lowy et al.
+
+A. Lowy, A. Ghafelebashi, M. Razaviyayn: Private Non-Convex Federated Learning Without a Trusted
+Server.  AISTATS 2023.  Both are verified in the final version; the rates that SoteriaFL's Table 1
+quotes are those of an earlier one.  Their proximal step is the projection onto the problem's set, and
+the regularizer a part of the gradient.
+
+===========  ===========================  ================================================
+algorithm    estimator                    noise
+===========  ===========================  ================================================
+isrl_svrg    SVRG with epochs             on each full gradient once, and on each message
+ldp_spider   SPIDER, kept by the server   on each message, in proportion to how far x moved
+===========  ===========================  ================================================
+
+SoteriaFL's experiments run another LDP-SVRG, loopless and with one noise: ``ldp_svrg``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Unpack
+
+from jaxfl import (
+    channels,
+    compressors,
+    iterates,
+    mechanisms,
+    momentum,
+    sampling,
+    servers,
+    theory,
+    theory_recursive,
+)
+from jaxfl.algorithms.compose import compose
+from jaxfl.algorithms.numbers import PRIVACY, Numbers, Parts, only, summary_of
+from jaxfl.rounds import Federated
+from jaxfl.types import Algorithm, Facts, Param, Participation, Resolved, Sampler, Server
+
+__all__ = ["isrl_svrg", "ldp_spider"]
+
+PAPER = "Lowy et al., AISTATS 2023"
+GAP = Param("gap", "f(x0) - f*, which the number of rounds asks for", open_low=True)
+EXCHANGED = ("sampler", "participation", "noise")
+
+
+def ldp_spider(**parts: Unpack[Parts]) -> Algorithm:
+    """ISRL-DP FedProx-SPIDER [Lowy et al., 2023]::
+
+        h <- mean_i (grad f_i(x) + N(0, sigma1^2 I))                             every q rounds, else
+        h <- h + mean_i (grad f_i(x) - grad f_i(x') + N(0, min(sigma2 |x - x'|, shat)^2 I))
+        x <- Pi(x - eta h),  output a random one of the points
+
+    ``sigma`` is shat, and sigma2 = sigma L/(2G); differences are clipped to min(2G, L |x - x'|), which
+    is no clipping where G and L hold.  All samples in every round, or batches by another sampler.
+    """
+    return _algorithm("ldp_spider", True, **only("ldp_spider", parts, *EXCHANGED))
+
+
+def isrl_svrg(**parts: Unpack[Parts]) -> Algorithm:
+    """ISRL-DP FedProx-SVRG [Lowy et al., 2023], without restarts::
+
+        every Q rounds:  w <- x,  h_i = grad f_i(w) + N(0, sigma1^2 I), which stays with the client
+        v_i = mean_{j in I} (grad f_ij(x) - grad f_ij(w)) + h_i + N(0, sigma2^2 I)
+        x <- Pi(x - eta mean_i v_i),  output a random one of the points
+
+    ``sigma`` is sigma2.  Batches are drawn with replacement.
+    """
+    return _algorithm("isrl_svrg", False, **only("isrl_svrg", parts, *EXCHANGED))
+
+
+# --- what they share -----------------------------------------------------------------------------
+
+_spider = functools.cache(lambda sampler: momentum.recursive(sampler, True))
+_anchored = functools.cache(momentum.anchored)
+_gaussian = functools.cache(mechanisms.gaussian)
+_direct = functools.cache(channels.direct)
+_recursion = functools.cache(channels.recursion)
+
+
+@functools.cache
+def _any_iterate() -> Server:
+    return iterates.sampled(servers.descent())
+
+
+@functools.cache
+def _algorithm(
+    name: str,
+    spider: bool,
+    *,
+    sampler: Sampler | None = None,
+    participation: Participation | None = None,
+    noise: str = "fused",
+) -> Algorithm:
+    chosen = sampler or (sampling.full() if spider else sampling.with_replacement())
+    body = Federated(
+        estimator=_spider(chosen) if spider else _anchored(chosen),
+        mechanism=_gaussian(),
+        compressor=compressors.identity(),
+        channel=_recursion() if spider else _direct(),
+        server=_any_iterate(),
+        participation=participation or sampling.everyone(),
+        noise=noise,
+    )
+    promise = Promise(spider, body)
+    own = (GAP,) if spider else (momentum.SMOOTHNESS, GAP)
+    return compose(
+        name,
+        summary_of(globals()[name]),
+        PAPER,
+        body,
+        promise.resolve,
+        (*own, *PRIVACY),
+        promise.claim,
+        promise.event,
+    )
+
+
+class Promise(NamedTuple):
+    """The numbers of a run, what it releases, and what the paper says of it."""
+
+    spider: bool
+    body: Federated
+
+    def resolve(self, given: Mapping[str, Any], facts: Facts) -> Resolved:
+        """The user's numbers, then the paper's, then defaults that say so."""
+        body, spider = self.body, self.spider
+        N = Numbers(given, facts, rounds="theory")
+        N.one_of("eps", "sigma")
+        G = N.clip(True)
+        N.parts(body, facts)
+        L = N.smoothness(facts)
+        N.target(facts)
+        N.default("gap", 1.0)
+        eps = N.values.get("eps", 5.0)
+        s = theory.Setting(facts.n, facts.m, facts.d, 0.0, L, G, eps, N["delta"], N["gap"])
+        if spider:
+            guess = facts.rounds or max(1, round(float(theory_recursive.spider_rounds(s, 1))))
+            N.default("period", max(1, math.isqrt(int(guess))), "default: root of the rounds")
+        rounds = theory_recursive.spider_rounds(s, N["period"] if spider else 1)
+        N.default("rounds", max(1, round(float(rounds))), "the paper's order, of SPIDER")
+        T = int(N["rounds"])
+        if body.estimator.sampler.params:
+            log = math.log(2 / N["delta"])
+            least = math.ceil(eps * facts.m / (4 * math.sqrt(2 * T * log)))
+            N.default("batch", min(facts.m, max(1, least)), "the least that the theorem allows")
+            if spider:
+                N.default("anchor_batch", facts.m, "default: all samples")
+        if not spider:
+            N.default("epoch", max(1, facts.m // int(N.values.get("batch", facts.m))), "one pass")
+        sigma1, sigma = self._paper(N.values, facts, eps)
+        N.default("noise_ratio", sigma1 / sigma, "the paper's formulas")
+        # the paper's noise falls as 1/eps
+        N.noise(lambda e: sigma * eps / e, lambda x: sigma * eps / x, "the paper's formula")
+        N.default("lr", 1 / (2 * L), "1/(2L)")
+        return N.resolved()
+
+    def _paper(self, v: Mapping[str, Any], facts: Facts, eps: float) -> tuple[float, float]:
+        """Noise of full gradients and of differences."""
+        first, later = self._claims(v, facts, eps)
+        return first.sigma, later.sigma
+
+    def _claims(self, v: Mapping[str, Any], facts: Facts, eps: float) -> tuple[Any, Any]:
+        from jaxfl.privacy import formulas
+
+        G, T, delta = float(v["clip"]), int(v["rounds"]), v["delta"]
+        if self.spider:
+            made = formulas.lowy_spider(
+                G, float(v["smoothness"]), facts.m, T, int(v["period"]), delta, eps
+            )
+            return made[0], made[2]
+        E, K = math.ceil(T / int(v["epoch"])), int(v.get("batch", facts.m))
+        first, later = formulas.lowy_svrg(G, facts.m, K, E, delta, eps)
+        # the formula takes R = E floor(m/K) rounds; with another Q there are T
+        scale = math.sqrt(
+            T * math.log(2.5 * T / delta) / ((R := E * (facts.m // K)) * math.log(2.5 * R / delta))
+        )
+        return first, later._replace(sigma=later.sigma * scale)
+
+    def claim(self, values: Mapping[str, Any], facts: Facts) -> Any:
+        """What the paper's formula says of the noise of the differences."""
+        sigma = float(values["sigma"])
+        if sigma == 0:
+            return None
+        eps = self._paper(values, facts, 1.0)[1] / sigma
+        claim = self._claims(values, facts, eps)[1]
+        return claim._replace(sigma=sigma)
+
+    def event(self, values: Mapping[str, Any], facts: Facts) -> Any:
+        """Full gradients and differences, noised apart; two gradients of a record differ by 2G.
+
+        An epoch's first difference of SVRG is zero, and no release.  SPIDER's differences shrink with
+        their noise.  Rounds are counted for every client, whoever takes part.
+        """
+        from jaxfl.privacy import events
+
+        sampler = self.body.estimator.sampler
+        T, G, sigma = int(values["rounds"]), float(values["clip"]), float(values["sigma"])
+        every = int(values["period" if self.spider else "epoch"])
+        E = math.ceil(T / every)
+        slots = sampler.capacity(values, facts).get("batch") if sampler.name == "poisson" else None
+
+        def client(m: int) -> Any:
+            full = "full" if not self.spider else sampler.name
+            b1 = float(values["anchor_batch"]) if "anchor_batch" in values else float(m)
+            b = float(m) if sampler.name == "full" else float(values["batch"])
+            whole = events.Sampling(full, m, b1, slots if full == "poisson" else None)
+            part = events.Sampling(sampler.name, m, b, slots)
+            ratio = float(values["noise_ratio"])
+            return events.Sequence(
+                (
+                    events.Event(part, events.Mean(G, over_b=2.0), sigma, T - E),
+                    events.Event(whole, events.Mean(G), sigma * ratio, E),
+                )
+            )
+
+        if len(facts.sizes) == 1:
+            return client(facts.m)
+        return events.Phases(tuple(client(m) for m in facts.sizes), together=True)

@@ -1,0 +1,163 @@
+"""What constructors of algorithms share: the user's numbers first, then the paper's, then defaults."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+from jaxfl.errors import InputError
+from jaxfl.gossip import Gossip
+from jaxfl.rounds import Federated
+from jaxfl.types import (
+    Aggregation,
+    Compressor,
+    Facts,
+    Param,
+    Participation,
+    Resolved,
+    Sampler,
+    Server,
+)
+
+__all__ = ["PRIVACY", "Numbers", "Parts", "curator", "only", "summary_of"]
+
+PRIVACY = (
+    Param("eps", "privacy that sigma is calibrated for", open_low=True),
+    Param("delta", "privacy failure probability, below 1", open_low=True, high=1 - 1e-9),
+)
+
+
+class Parts(TypedDict, total=False):
+    """What a user may exchange, as far as an algorithm allows it."""
+
+    compressor: Compressor
+    sampler: Sampler
+    participation: Participation
+    server: Server
+    aggregation: Aggregation
+    clip: str
+    noise: str
+
+
+def only(name: str, parts: Mapping[str, Any], *allowed: str) -> dict[str, Any]:
+    """The parts, or one sentence on the first that this algorithm does not let exchange."""
+    for role, part in parts.items():
+        if role not in allowed:
+            what = getattr(part, "name", part)
+            way = f"it takes {', '.join(allowed)}" if allowed else "leave it out"
+            raise InputError(f"{role} = {what!r} does not apply to {name}: {way}.")
+    if parts.get("noise", "fused") not in ("fused", "per_client"):
+        raise InputError(f"noise = {parts['noise']!r} has to be 'fused' or 'per_client'.")
+    return dict(parts)
+
+
+def summary_of(constructor: Any) -> str:
+    """What a docstring says before its first colon or citation."""
+    return (constructor.__doc__ or "").split(":", 1)[0].split("[")[0].strip().rstrip(".")
+
+
+class Numbers:
+    """Numbers of one run, and where each came from."""
+
+    def __init__(self, given: Mapping[str, Any], facts: Facts, rounds: Any = None):
+        self.values, self.sources = dict(given), dict.fromkeys(given, "given")
+        if facts.rounds is not None:
+            self.default("rounds", facts.rounds, "given")
+        elif rounds is None:
+            raise InputError("rounds is not given, and this algorithm has no theory to choose it.")
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def default(self, name: str, value: Any, source: str = "default") -> None:
+        """``value``, if the user gave none."""
+        if name not in self.values:
+            self.values[name], self.sources[name] = value, source
+
+    def set(self, name: str, value: Any, source: str) -> None:
+        """``value``, whatever there was."""
+        self.values[name], self.sources[name] = value, source
+
+    def one_of(self, *names: str) -> None:
+        """Refuse two ways of saying one thing."""
+        given = [name for name in names if name in self.values]
+        if len(given) > 1:
+            both = " and ".join(f"{name} = {self.values[name]!r}" for name in given)
+            raise InputError(f"{both} are all ways to set the noise: give one of them.")
+
+    def parts(self, body: Federated | Gossip, facts: Facts) -> None:
+        """What compressor and participation need."""
+        given = "from omega" if "omega" in self.values else "default"
+        for name, value in body.compressor.resolve(self.values, facts.d).items():
+            self.default(name, value, given)
+        self.set("omega", body.compressor.omega(facts.d, self.values), "achieved")
+        for param in body.participation.params:
+            self.default(param.name, max(1, facts.n // 10), "default: a tenth of the clients")
+
+    def clip(self, private: bool) -> float:
+        """G, finite where noise is calibrated to it."""
+        if private and math.isinf(self.values.get("clip", 1.0)) and "sigma" not in self.values:
+            raise InputError(
+                "clip = inf bounds no example, so that no noise is enough for any eps: give a finite "
+                "clip."
+            )
+        self.default("clip", 1.0 if private else math.inf)
+        return float(self.values["clip"])
+
+    def smoothness(self, facts: Facts) -> float:
+        """L of the model, or 1 under a label that says so."""
+        known = facts.smoothness
+        if known:
+            self.default("smoothness", known, "the model's")
+        self.default("smoothness", 1.0, "default: L of this model is unknown")
+        return float(self.values["smoothness"])
+
+    def target(self, facts: Facts, records: int | None = None) -> None:
+        """eps and delta where no other way to set the noise is given."""
+        m = facts.m_max if records is None else records
+        self.default("delta", min(1e-3, 0.1 / m), "default: min(0.001, 0.1/m)")
+        if "sigma" not in self.values and "rho" not in self.values:
+            self.default("eps", 5.0)
+
+    def noise(
+        self, sigma_of: Callable[[float], float], eps_of: Callable[[float], float], where: str
+    ) -> None:
+        """sigma by the paper's formula for eps, or what the formula says of a given sigma."""
+        v = self.values
+        if "sigma" in v:
+            eps = float(eps_of(v["sigma"])) if v["sigma"] else math.inf
+            self.set("eps", eps, f"{where}, from sigma")
+        else:
+            self.default("sigma", float(sigma_of(v["eps"])), where)
+
+    def resolved(self) -> Resolved:
+        return Resolved(self.values, self.sources)
+
+
+def curator(
+    body: Federated, values: Mapping[str, Any], facts: Facts, make: Callable[..., Any]
+) -> Any:
+    """The event of a trusted curator that noises the mean over r clients.
+
+    ``make(m, b, scheme, slots, r)`` is the event of a record of a client with m records; of clients
+    of different sizes the worst counts.  Who takes part is public, and amplifies nothing.
+    """
+    from jaxfl.privacy import events
+
+    if body.mechanism.std is None:
+        return events.NoClaim("nothing is noised")
+    sampler = body.estimator.sampler
+    slots = sampler.capacity(values, facts).get("batch") if sampler.name == "poisson" else None
+    r = facts.n if body.participation.everyone else float(values["cohort"])
+
+    def client(m: int) -> Any:
+        b = float(m) if sampler.name == "full" else float(values["batch"])
+        return make(m, b, sampler.name, slots, r)
+
+    if len(facts.sizes) == 1:
+        return client(facts.m)
+    return events.Phases(tuple(client(m) for m in facts.sizes), together=True)

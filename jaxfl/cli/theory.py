@@ -1,0 +1,80 @@
+"""`jaxfl theory`: SoteriaFL's Tables 1 and 2 for the numbers on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from jaxfl.cli.options import flag
+from jaxfl.cli.parser import Once, Parser, closest_option
+from jaxfl.cli.readers import real, whole
+from jaxfl.errors import InputError
+
+__all__ = ["run_theory"]
+
+# number: (its letter in the paper, its default, what it is)
+NUMBERS = {
+    "clients": ("n", 10, "clients"),
+    "samples": ("m", 3256, "samples of each"),
+    "dim": ("d", 124, "coordinates of the model"),
+    "omega": ("omega", 19.0, "variance of the compressor"),
+    "eps": ("eps", 1.0, "privacy"),
+    "delta": ("delta", 1e-3, "privacy failure probability"),
+    "smoothness": ("L", 1.0, "smoothness of every example's loss"),
+    "clip": ("G", 1.0, "bound on every example's gradient"),
+    "variance": ("sigma~^2", None, "absolute error of Q-DPSGD-1's quantizer (default: 1 + omega)"),
+}
+SYMBOLS = {"clients": "n", "samples": "m", "dim": "d", "smoothness": "L", "clip": "G"}
+WHOLE = ("clients", "samples", "dim")
+
+
+def run_theory(words: Sequence[str]) -> None:
+    """Print both tables."""
+    from jaxfl.theory import Setting
+    from jaxfl.theory_tables import table_1, table_2, text
+
+    parser = Parser()
+    for name in NUMBERS:
+        parser.add_argument(flag(name), dest=name, action=Once)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("-h", "--help", action="store_true")
+    found, rest = parser.parse_known_args(list(words))
+    if found.help:
+        print(_help())
+        return
+    if rest:
+        if not rest[0].startswith("-"):
+            raise InputError(
+                f"{rest[0]!r} is one word too many: `jaxfl theory` takes options only."
+            )
+        raise InputError(closest_option(rest[0], parser, "`jaxfl theory --help` lists them"))
+    values: dict[str, Any] = {}
+    for name, (_, default, _) in NUMBERS.items():
+        word = getattr(found, name)
+        reader = whole(1) if name in WHOLE else real() if name == "omega" else real(above=0)
+        values[name] = default if word is None else reader(flag(name), word)
+    if not values["omega"] >= 0:
+        raise InputError(f"--omega {values['omega']:g} has to be at least 0.")
+    if not values["delta"] < 1:
+        raise InputError(f"--delta {values['delta']:g} has to be below 1.")
+    variance = values.pop("variance")
+    s = Setting(**{SYMBOLS.get(name, name): value for name, value in values.items()})
+    if found.json:
+        tables = {
+            "table_1": [row._asdict() for row in table_1(s, variance)],
+            "table_2": [row._asdict() for row in table_2(s)],
+        }
+        print(json.dumps({"numbers": values, **tables}, indent=2))
+        return
+    said = ", ".join(f"{NUMBERS[name][0]} = {value:g}" for name, value in values.items())
+    print(f"{said}\n\n{text(s, variance)}")
+
+
+def _help() -> str:
+    lines = ["usage: jaxfl theory [--NUMBER VALUE ...] [--json]", ""]
+    lines += ["SoteriaFL's Tables 1 and 2: the orders of the paper, evaluated with constant 1.", ""]
+    for name, (letter, default, words) in NUMBERS.items():
+        known = "" if default is None else f" (default: {default:g})"
+        lines.append(f"  {flag(name) + ' ' + letter:<24}  {words}{known}")
+    return "\n".join(lines)

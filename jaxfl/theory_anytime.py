@@ -1,0 +1,92 @@
+"""mu^2-SGD: step sizes, noise, privacy and bounds as the paper prints them.  Host side.
+
+R. Reshef, K. Y. Levy: Private and Federated Stochastic Convex Optimization: Efficient Strategies for
+Centralized Systems.  2024.  Numbers may be NumPy arrays; they broadcast.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = [
+    "AnytimeSetting",
+    "anytime_bound",
+    "anytime_rdp",
+    "anytime_rho",
+    "anytime_sigma",
+    "anytime_step",
+    "minibatch_sigma",
+    "minibatch_step",
+]
+
+Number = Any  # a float or an array of them
+
+
+class AnytimeSetting(NamedTuple):
+    """What Theorems 5.1 to 6.2 speak of."""
+
+    G: Number  # bound on every gradient
+    L: Number  # smoothness of every example's loss
+    D: Number  # diameter of the set K
+    d: Number
+    T: Number  # rounds: samples of each machine
+    M: Number  # machines
+    rho: Number = np.inf  # sqrt(2 rho_z) of zCDP; infinity: no noise
+    trusted: bool = False  # whether the server may see what machines send
+
+    @property
+    def S(self) -> Number:
+        """S = G + 2 L D, which bounds every weighted increment."""
+        return self.G + 2 * self.L * self.D
+
+
+def anytime_sigma(s: AnytimeSetting) -> Number:
+    """sigma = 2 S sqrt(T)/rho  [Theorem 5.1]; over M with a trusted server  [Theorem 6.1]."""
+    return 2 * s.S * np.sqrt(s.T) / (s.rho * (s.M if s.trusted else 1))
+
+
+def anytime_rho(s: AnytimeSetting, sigma: Number) -> Number:
+    """The rho at which :func:`anytime_sigma` gives ``sigma``; that of ``s`` is not looked at."""
+    return anytime_sigma(s._replace(rho=1.0)) / sigma
+
+
+def anytime_rdp(s: AnytimeSetting, alpha: Number) -> Number:
+    """Renyi divergence of order alpha of what is released: alpha rho^2/2  [Theorems 5.1 and 6.1]."""
+    return alpha * s.rho**2 / 2
+
+
+def anytime_step(s: AnytimeSetting) -> Number:
+    """eta = min(rho D sqrt(M)/(2 S T sqrt(d)), 1/(4 L T))  [Theorem 5.2]; M for sqrt(M) [6.2]."""
+    machines = s.M if s.trusted else np.sqrt(s.M)
+    return np.minimum(s.rho * s.D * machines / (2 * s.S * s.T * np.sqrt(s.d)), 1 / (4 * s.L * s.T))
+
+
+def anytime_bound(
+    s: AnytimeSetting, at_optimum: Number, sigma_grad: Number, sigma_L: Number
+) -> Number:
+    """Bound on the expected excess loss of x_T  [Theorems 5.2 and 6.2]::
+
+        4 D ((G* + 2 L D)/T + 2 S sqrt(d)/(rho T sqrt(M)) + s~/sqrt(T M))
+
+    ``at_optimum`` is G* = |grad f(x*)|, ``s~ = sigma_grad + 2 sigma_L D`` with the deviations of one
+    example's gradient and of its change per distance; trusted has M for the first sqrt(M).
+    """
+    machines = s.M if s.trusted else np.sqrt(s.M)
+    drift = (at_optimum + 2 * s.L * s.D) / s.T
+    noise = 2 * s.S * np.sqrt(s.d) / (s.rho * s.T * machines)
+    return 4 * s.D * (drift + noise + (sigma_grad + 2 * sigma_L * s.D) / np.sqrt(s.T * s.M))
+
+
+# --- the noisy minibatch baseline ------------------------------------------------------------------
+
+
+def minibatch_sigma(G: Number, rho: Number, batch: Number = 1) -> Number:
+    """sigma = 2 G/(b rho): each sample is released once, in a mean of b."""
+    return 2 * G / (batch * rho)
+
+
+def minibatch_step(s: AnytimeSetting, sigma: Number) -> Number:
+    """eta = D/sqrt(T (G^2 + d sigma^2/M)): what the regret bound of projected SGD asks for."""
+    return s.D / np.sqrt(s.T * (s.G**2 + s.d * sigma**2 / s.M))

@@ -1,0 +1,65 @@
+"""What clients send when the model follows a path of one's choice, whatever they send."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxfl
+from jaxfl.types import Problem, Server
+
+
+def following(path: np.ndarray) -> Server:
+    """A server that shows ``path[t]`` in round t, and keeps the mean messages."""
+    points = jnp.asarray(path)
+
+    def init(x: jax.Array, hp: Any) -> Any:
+        return jnp.int32(0), jnp.zeros_like(points)
+
+    def step(key: Any, state: Any, v: jax.Array, project: Any, hp: Any) -> Any:
+        t, seen = state
+        return t + 1, seen.at[t].set(v)
+
+    return Server("probe", init, lambda s: points[s[0]], step, lambda s: points[s[0]])
+
+
+def sent(
+    algorithm: jaxfl.Algorithm, problems: Sequence[Problem], path: np.ndarray, **numbers: Any
+) -> np.ndarray:
+    """The mean message of every round on every problem: what the channel makes of it is left out.
+
+    All problems are of one shape.
+    """
+    body = algorithm.round.__self__
+    body = body._replace(server=following(path), channel=jaxfl.channels.direct(), aggregation=None)
+    facts = jaxfl.hyper.facts_of(problems[0], len(path))
+    values = jaxfl.hyper.resolve(algorithm, numbers, facts).values
+    hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
+    key = jax.random.key(0)
+
+    @jax.jit
+    def run(problem: Problem) -> jax.Array:
+        state, _ = body.init(key, problem, hp)
+        step = lambda _, state: body.round(key, state, problem, hp)[0]  # noqa: E731
+        return jax.lax.fori_loop(0, len(path), step, state).server[1]
+
+    return np.asarray([run(problem) for problem in problems], float)
+
+
+def steep(signs: np.ndarray, d: int = 3) -> Problem:
+    """Clients whose gradients are (sign * 1000, 0, ...), wherever the model is: signs (n, m)."""
+    n, m = signs.shape
+    a = np.zeros((n, m, d), np.float32)
+    a[..., 0] = 1000 * signs
+    data = jaxfl.data.from_clients((a, np.full((n, m), -1e6, np.float32)), stacked=True)
+    return jaxfl.make_problem(jaxfl.models.absolute(d), data, x0=np.zeros(d, np.float32))
+
+
+def kinked(sign: float, n: int = 3, m: int = 6) -> Problem:
+    """All gradients are zero but those of client 0's first record, 1000 sign sgn(x)."""
+    a = np.zeros((n, m, 1), np.float32)
+    a[0, 0] = 1000 * sign
+    data = jaxfl.data.from_clients((a, np.zeros((n, m), np.float32)), stacked=True)
+    return jaxfl.make_problem(jaxfl.models.absolute(1), data, x0=np.ones(1, np.float32))

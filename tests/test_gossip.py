@@ -1,0 +1,255 @@
+"""Networks without a server: graphs, the round body, and what it has to agree with."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import a_problem
+from test_rounds import scale_is
+from test_transcriptions import clipped, regularizer
+
+import jaxfl
+from jaxfl import graphs
+from jaxfl.rounds import client_keys, streams
+
+LAM, ROUNDS = 0.2, 12
+NUMBERS = {"lr": 0.2, "clip": 0.6, "sigma": 0.05, "batch": 5}
+
+
+# --- graphs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["complete", "ring", "grid", "erdos_renyi:0.3,2"])
+@pytest.mark.parametrize("n", [1, 2, 6, 12])
+def test_matrices_are_doubly_stochastic_and_connected(name: str, n: int) -> None:
+    W = graphs.graph(name).matrix(n)
+    np.testing.assert_allclose(W.sum(0), 1)
+    np.testing.assert_allclose(W, W.T)
+    assert W.min() >= 0
+    assert (np.linalg.matrix_power(W, n + 1) > 0).all()  # everyone hears of everyone
+    if n > 1:
+        assert graphs.second_eigenvalue(W) < 1
+
+
+def test_known_matrices() -> None:
+    W = graphs.ring().matrix(12)
+    assert graphs.second_eigenvalue(W) == pytest.approx((1 + 2 * np.cos(2 * np.pi / 12)) / 3)
+    assert graphs.second_eigenvalue(graphs.complete().matrix(7)) == pytest.approx(0, abs=1e-12)
+    grid = graphs.grid().matrix(6)  # 2 x 3
+    assert (grid > 0).sum(1).tolist() == [3, 4, 3, 3, 4, 3]
+    path = graphs.metropolis([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    np.testing.assert_allclose(path, np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3)
+    links = graphs.erdos_renyi(0.5, 1).matrix(30) > 0
+    assert 0.4 < (links.sum() - 30) / (30 * 29) < 0.6
+    assert graphs.erdos_renyi(0.5, 1) is graphs.graph("erdos_renyi:0.5,1")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: graphs.graph("rings"), "did you mean 'ring'"),
+        (lambda: graphs.graph("ring:3"), "has to read complete, ring, grid or erdos_renyi"),
+        (lambda: graphs.mixing([[0.5, 0.4], [0.5, 0.6]]), "misses it by 0.1"),
+        (lambda: graphs.mixing(np.ones((2, 3))), "is square"),
+        (lambda: graphs.mixing(np.eye(3)).matrix(2), "of 3 clients, and there are 2"),
+        (lambda: graphs.erdos_renyi(0.0), "a probability above 0"),
+        (lambda: graphs.erdos_renyi(1e-6).matrix(50), "no connected graph"),
+    ],
+)
+def test_mistakes_are_explained(make, words: str) -> None:
+    with pytest.raises(jaxfl.InputError, match=words):
+        make()
+
+
+# --- the round -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.1])
+def test_a_complete_graph_is_the_server(sigma: float, key: jax.Array) -> None:
+    """Round by round, with the same rows and the same noise."""
+    problem, numbers = a_problem(LAM), {**NUMBERS, "sigma": sigma}
+    server = jaxfl.algorithm("ldp_sgd", noise="per_client")
+    ends = [
+        jaxfl.simulate(algorithm, problem, key, 15, eval_every=0, **numbers)
+        for algorithm in (server, jaxfl.algorithm("dp_dsgd"))
+    ]
+    np.testing.assert_allclose(ends[1].x, ends[0].x, rtol=1e-5, atol=1e-6)
+    assert np.asarray(ends[1].state.server).std(0).max() < 1e-6
+    assert ends[0].privacy().proven == ends[1].privacy().proven
+
+
+@pytest.mark.parametrize("name", ["q_dpsgd_1", "sdm_dsgd"])
+def test_one_round_from_agreement_is_the_server_s(name: str, key: jax.Array) -> None:
+    """Without compression; afterwards each client's gradient is at its own point."""
+    problem = a_problem(LAM)
+    identity = jaxfl.compressors.identity()
+    step = {"theta": 1.0} if name == "sdm_dsgd" else {"consensus": 1.0}
+    network = jaxfl.algorithm(name, compressor=identity)
+    one = jaxfl.simulate(network, problem, key, 1, eval_every=0, **NUMBERS, **step)
+    server = jaxfl.algorithm("ldp_sgd", noise="per_client")
+    other = jaxfl.simulate(server, problem, key, 1, eval_every=0, **NUMBERS)
+    np.testing.assert_allclose(one.x, other.x, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["q_dpsgd_1", "sdm_dsgd", "dp_dsgd"])
+def test_without_noise_and_compression_it_has_a_closed_form(name: str, key: jax.Array) -> None:
+    """Quadratics |x - c_i|^2/2: the points follow a linear recursion of n numbers per coordinate."""
+    n, c = 6, np.arange(6.0)
+    data = jaxfl.data.from_clients(
+        (np.ones((n, 2, 1), np.float32), np.tile(c[:, None], 2).astype(np.float32)), stacked=True
+    )
+    problem = jaxfl.make_problem(jaxfl.models.least_squares(1), data, x0=np.zeros(1, np.float32))
+    more = {"q_dpsgd_1": {"consensus": 0.7}, "sdm_dsgd": {"theta": 0.6}}.get(name, {})
+    full, identity = jaxfl.sampling.full(), jaxfl.compressors.identity()
+    algorithm = jaxfl.algorithm(name, compressor=identity, sampler=full, graph="ring")
+    run = jaxfl.simulate(
+        algorithm, problem, key, 9, eval_every=0, lr=0.3, clip=100.0, sigma=0.0, **more
+    )
+    W, x, eye = graphs.ring().matrix(n), np.zeros(n), np.eye(n)
+    A = {
+        "q_dpsgd_1": (0.3 * eye + 0.7 * W, 0.3 * 0.7 * eye),
+        "sdm_dsgd": (0.4 * eye + 0.6 * W, 0.3 * 0.6 * eye),
+        "dp_dsgd": (W, 0.3 * W),
+    }[name]
+    for _ in range(9):
+        x = A[0] @ x - A[1] @ (x - c)
+    assert np.ptp(x) > 0.3
+    np.testing.assert_allclose(np.asarray(run.state.server)[:, 0], x, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ring", "grid", "erdos_renyi:0.4,1"])
+def test_agreement_comes_at_the_rate_of_the_second_eigenvalue(name: str) -> None:
+    """No gradients: the spread shrinks by |lambda_2| a round in the end, and never more slowly."""
+    n, W = 12, graphs.graph(name).matrix(12)
+    problem = a_problem(0.0, n=n, m=3)
+    algorithm = jaxfl.algorithm("dp_dsgd", graph=name)
+    facts = jaxfl.hyper.facts_of(problem, 50)
+    numbers = {"lr": 1e-30, "clip": 1.0, "sigma": 0.0, "batch": 1}
+    values = jaxfl.hyper.resolve(algorithm, numbers, facts).values
+    hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
+    key = jax.random.key(0)
+    state, _ = algorithm.init(key, problem, hp)
+    x = jax.random.normal(jax.random.key(1), state.server.shape)
+    step = jax.jit(algorithm.round)
+    spread, state = [], state._replace(server=x)
+    for _ in range(26):
+        spread.append(float(jnp.linalg.norm(state.server - state.server.mean(0, keepdims=True))))
+        state, _ = step(key, state, problem, hp)
+    np.testing.assert_allclose(state.server.mean(0), x.mean(0), atol=1e-6)
+    rate = np.array(spread[1:]) / np.array(spread[:-1])
+    slowest = graphs.second_eigenvalue(W)
+    assert (rate <= slowest * (1 + 1e-4)).all()
+    measured = (spread[25] / spread[15]) ** 0.1
+    assert measured == pytest.approx(slowest, rel=0.02)
+
+
+def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:
+    """The three rules, client by client, with the same rows, noise and masks."""
+    p, v, body = run.problem, run.values, run.algorithm.round.__self__
+    hp = jaxfl.hyper.build(run.algorithm, v, run.facts, jnp.float32)
+    W, keys, n = body.graph.matrix(p.n), streams(run.key), p.n
+    x = np.tile(np.asarray(p.x0, float), (n, 1))
+    for t in range(ROUNDS):
+        noise, mask = client_keys([keys.noise, keys.mask], jnp.arange(n), jnp.int32(t))
+        g = []
+        for i in range(n):
+            rows = body.estimator.sampler.draw(
+                jax.random.fold_in(keys.rows, i), t, p.count[i], p.m_max, hp
+            )
+            drawn = np.asarray(rows.index)[np.asarray(rows.weight) > 0]
+            mean = sum((clipped(p, i, j, x[i], v["clip"]) for j in drawn), 0 * x[i]) / v["batch"]
+            xi = np.asarray(jax.random.normal(noise[i], x[i].shape), float)
+            g.append(mean + regularizer(x[i]) + v["sigma"] * xi)
+        g = np.array(g)
+
+        def sent(u: np.ndarray, keys: jax.Array = mask) -> np.ndarray:
+            out = []
+            for i in range(n):
+                if name == "q_dpsgd_1":
+                    up = np.asarray(jax.random.uniform(keys[i], u[i].shape), float)
+                    low = np.floor(u[i] / v["quantum"])
+                    out.append(v["quantum"] * (low + (up < u[i] / v["quantum"] - low)))
+                elif name == "sdm_dsgd":
+                    draw = body.compressor.select(keys[i], u.shape[1], hp)
+                    weight = np.zeros(u.shape[1] + 1)
+                    np.add.at(weight, np.asarray(draw.index), np.asarray(draw.weight))
+                    out.append(weight[:-1] * u[i])
+                else:
+                    out.append(u[i])
+            return np.array(out)
+
+        new = np.empty_like(x)
+        if name == "q_dpsgd_1":
+            z, k = sent(x), v["consensus"]
+            for i in range(n):
+                near = sum(W[i, j] * z[j] for j in range(n) if j != i)
+                new[i] = (1 - k + k * W[i, i]) * x[i] + k * near - v["lr"] * k * g[i]
+        elif name == "sdm_dsgd":
+            th = v["theta"]
+            y = [(1 - th) * x[i] + th * (W[i] @ x - v["lr"] * g[i]) for i in range(n)]
+            new = x + sent(np.array(y) - x)
+        else:
+            new = W @ (x - v["lr"] * g)
+        x = new
+    return x
+
+
+@pytest.mark.parametrize("name", ["q_dpsgd_1", "sdm_dsgd", "dp_dsgd"])
+def test_transcription(name: str, key: jax.Array) -> None:
+    more = {"q_dpsgd_1": {"quantum": 0.05, "consensus": 0.8}, "sdm_dsgd": {"k": 4, "theta": 0.7}}
+    algorithm = jaxfl.algorithm(name, graph="ring")
+    run = jaxfl.simulate(
+        algorithm, a_problem(LAM), key, ROUNDS, eval_every=0, **NUMBERS, **more.get(name, {})
+    )
+    expected = transcribed(run, name)
+    assert expected.std(0).max() > 0.01  # clients do not agree
+    # a rounded coordinate may fall to the other side of a multiple of the quantum
+    close = np.isclose(np.asarray(run.state.server), expected, rtol=1e-4, atol=1e-5)
+    assert close.mean() == 1 if name != "q_dpsgd_1" else close.mean() > 0.9
+
+
+def test_noise_has_the_stated_scale() -> None:
+    """Each client's own: the mean of the points moves by eta sigma/sqrt(n) per coordinate."""
+    problem, algorithm = a_problem(), jaxfl.algorithm("dp_dsgd", graph="ring")
+    keys = jax.random.split(jax.random.key(3), 500)
+    facts = jaxfl.hyper.facts_of(problem, 10)
+
+    def moved(sigma: float) -> np.ndarray:
+        numbers = {**NUMBERS, "sigma": sigma}
+        values = jaxfl.hyper.resolve(algorithm, numbers, facts).values
+        hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
+        state, _ = algorithm.init(keys[0], problem, hp)
+        step = jax.jit(jax.vmap(lambda k: algorithm.round(k, state, problem, hp)[0].server))
+        return np.asarray(step(keys), float)
+
+    draws = (moved(2.0) - moved(0.0)).mean(1)
+    assert scale_is(draws, 0.2 * 2.0 / np.sqrt(5))
+    assert not scale_is(draws, 0.2 * 2.0 / np.sqrt(5) * 1.2)
+
+
+def test_models_stay_in_the_constraint_set(key: jax.Array) -> None:
+    rng = np.random.default_rng(0)
+    data = jaxfl.data.from_clients(
+        (rng.normal(size=(4, 6, 3)).astype(np.float32), np.full((4, 6), 9, np.float32)),
+        stacked=True,
+    )
+    model = jaxfl.models.least_squares(3, constraint="ball:0.1")
+    problem = jaxfl.make_problem(model, data, x0=np.zeros(3, np.float32))
+    run = jaxfl.simulate("dp_dsgd", problem, key, 20, lr=0.5, clip=5.0, sigma=0.1, eval_every=0)
+    norms = np.linalg.norm(np.asarray(run.state.server), axis=1)
+    assert norms.max() < 0.1 * (1 + 1e-6)
+    assert norms.max() > 0.09
+
+
+def test_any_matrix_is_a_graph(key: jax.Array) -> None:
+    """Clients that talk to nobody keep to themselves, and the matrix is not that of all."""
+    problem = a_problem()
+    alone = jaxfl.algorithm("dp_dsgd", graph=graphs.mixing(np.eye(5), "nobody"))
+    assert dict(alone.parts)["server"] == "nobody"
+    assert alone == jaxfl.algorithm("dp_dsgd", graph=graphs.mixing(np.eye(5), "nobody"))
+    ends = [
+        jaxfl.simulate(a, problem, key, 5, eval_every=0, **NUMBERS)
+        for a in (alone, jaxfl.algorithm("dp_dsgd"))
+    ]
+    assert np.asarray(ends[0].state.server).std(0).max() > 0.05
+    assert np.abs(ends[0].x - ends[1].x).max() > 1e-4
