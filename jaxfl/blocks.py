@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from jaxfl.types import Array, Draw, Info, Key, PyTree
+from jaxfl.types import Array, Draw, Info, Key, PyTree, Term
 
-__all__ = ["Keys", "Members", "Work", "client_keys", "put", "stream", "streams", "take"]
+__all__ = ["Keys", "Members", "Work", "client_keys", "moved", "put", "stream", "streams", "take"]
 
 Block: TypeAlias = tuple[Array, PyTree, PyTree, Info]  # total, memory, links, counts
 
@@ -27,6 +27,7 @@ class Keys(NamedTuple):
     refresh: Key
     server: Key
     pairs: Key  # what two clients agreed on at enrolment
+    points: Key  # where rows are evaluated, if not all at one point
 
 
 class Members(NamedTuple):
@@ -47,6 +48,7 @@ class Work(NamedTuple):
     batch: PyTree
     base: Array | None
     stored: PyTree
+    moved: Array | None = None  # (r, b, d): what is added to the points of the rows
 
 
 def streams(key: Key) -> Keys:
@@ -66,6 +68,11 @@ def take(train: PyTree, who: Members, rows: Draw) -> PyTree:
     m = jax.tree.leaves(train)[0].shape[1]
     flat = who.index[..., None] * m + jnp.minimum(rows.index, m - 1)
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]).at[flat].get(mode="clip"), train)
+
+
+def moved(terms: tuple[Term, ...], by: Array) -> tuple[Term, ...]:
+    """The terms with a point of its own for each row, off the common ones by ``by`` (b, d)."""
+    return tuple(term._replace(points=tuple(p[None] + by for p in term.points)) for term in terms)
 
 
 def put(cohort: Draw, old: PyTree, new: PyTree) -> PyTree:

@@ -55,7 +55,17 @@ def facts_of(problem: Problem, rounds: int | None) -> Facts:
     count, model = np.asarray(problem.count), problem.model
     smoothness = model.smoothness(problem.train, count) if model.smoothness else None
     sizes = tuple(int(m) for m in np.unique(count))
-    return Facts(problem.n, sizes[0], problem.m_max, model.dim, rounds, smoothness, sizes)
+    return Facts(
+        problem.n,
+        sizes[0],
+        problem.m_max,
+        model.dim,
+        rounds,
+        smoothness,
+        sizes,
+        model.diameter,
+        model.convex,
+    )
 
 
 def whole(name: str, value: Any, least: int) -> int:

@@ -37,6 +37,7 @@ __all__ = [
     "poisson_clients",
     "sampler",
     "shuffled",
+    "single_pass",
     "uniform",
     "with_replacement",
     "without_replacement",
@@ -126,6 +127,21 @@ def shuffled() -> Sampler:
         return _weighted(rows, live, 1.0 / b, m_max)
 
     return Sampler("shuffled", draw, True, (_BATCH,), _fixed("batch", "m"))
+
+
+@functools.cache
+def single_pass() -> Sampler:
+    """Disjoint batches: b rows per round off one permutation, and none after its floor(m/b) rounds."""
+
+    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
+        slots, b = hp.caps["batch"], jnp.asarray(hp["batch"]).astype(jnp.int32)
+        count = jnp.asarray(count, jnp.int32)
+        rounds = count // jnp.maximum(b, 1)
+        rows = subset(key, count, slots, start=jnp.minimum(t, rounds) * b)
+        live = (jnp.arange(slots) < b) & (t < rounds)
+        return _weighted(rows, live, 1.0 / b, m_max)
+
+    return Sampler("single_pass", draw, True, (_BATCH,), _fixed("batch", "m"))
 
 
 # --- clients -------------------------------------------------------------------------------------
@@ -273,6 +289,7 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "without_replacement": without_replacement,
     "poisson": poisson,
     "shuffled": shuffled,
+    "single_pass": single_pass,
 }
 
 PARTICIPATIONS: dict[str, Callable[[], Participation]] = {

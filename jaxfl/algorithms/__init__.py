@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jaxfl.algorithms import localsgd, soteriafl
+from jaxfl.algorithms import isrl, localsgd, soteriafl
 from jaxfl.algorithms.compose import compose
 from jaxfl.errors import InputError
 from jaxfl.hyper import closest
@@ -22,7 +22,7 @@ def register(constructor: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     return constructor
 
 
-for _family in (soteriafl, localsgd):
+for _family in (soteriafl, localsgd, isrl):
     for _name in _family.__all__:
         register(getattr(_family, _name))
 
