@@ -220,8 +220,8 @@ class Numbers(NamedTuple):
         sizes = [n >> level for level in levels]
         mus = [lam or v.get("mu", 0.0) for lam in lams]
         first = [self._rounds(s, size, mu) for size, mu in zip(sizes, mus, strict=True)]
-        if T is not None:
-            first = share(T, first)
+        if T is not None:  # minibatch SGD's are unpublished: halved as the records are
+            first = share(T, sizes if kind.solver == "sgd" else first)
         if "batch" in v:
             if v["batch"] > sizes[0]:
                 raise InputError(
