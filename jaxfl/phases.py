@@ -22,14 +22,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.errors import InputError
+from jaxfl.mechanisms import gaussian
 from jaxfl.schedules import Schedule, pieces
 from jaxfl.subsets import permuted
-from jaxfl.types import Array, Draw, Facts, Hyper, Key, PyTree, Sampler, Server
+from jaxfl.types import Array, Draw, Facts, Hyper, Key, Mechanism, PyTree, Sampler, Server
 
 __all__ = [
     "Phase",
     "event",
     "localized",
+    "noised",
     "phased",
     "phases_of",
     "share",
@@ -50,7 +52,7 @@ class Phase(NamedTuple):
     rounds: int  # R_i
     lam: float = 0.0  # lambda_i
     radius: float = np.inf  # D_i
-    noise: float = 1.0  # sigma_i / sigma
+    noise: float = 1.0  # sigma_i / sigma, sigma being the first phase's
 
     def size(self, m: int) -> int:
         return m >> self.level
@@ -136,6 +138,13 @@ def shorter(phases: Iterable[Phase], rounds: int) -> list[Phase]:
 
 
 # --- traced --------------------------------------------------------------------------------------
+
+
+@functools.cache
+def noised() -> Mechanism:
+    """N(0, sigma_i^2 I) in phase i, sigma being that of the first."""
+    plain = gaussian()
+    return plain._replace(std=lambda hp: hp["sigma"] * hp["noise_t"])
 
 
 @functools.cache

@@ -31,12 +31,12 @@ from __future__ import annotations
 import functools
 from typing import TypedDict, Unpack
 
-from jaxfl import channels, compressors, estimators, mechanisms, sampling
+from jaxfl import channels, compressors, estimators, sampling
 from jaxfl.accelerated import acsa, averaged
 from jaxfl.algorithms.compose import compose
 from jaxfl.algorithms.isrl_numbers import Kind, Numbers
 from jaxfl.errors import InputError
-from jaxfl.phases import localized, phased
+from jaxfl.phases import localized, noised, phased
 from jaxfl.rounds import Federated
 from jaxfl.smoothing import convolution, moreau
 from jaxfl.types import Algorithm, Estimator, Participation, Sampler
@@ -152,7 +152,6 @@ def one_pass_accelerated(**parts: Unpack[Parts]) -> Algorithm:
 SMOOTHERS = {"moreau": moreau, "convolution": convolution}
 
 # Parts are made once: equal calls give equal algorithms, and a compiled round is found again.
-_gaussian = functools.cache(mechanisms.gaussian)
 _identity = functools.cache(compressors.identity)
 _direct = functools.cache(channels.direct)
 
@@ -190,7 +189,7 @@ def _algorithm(
     server = acsa() if kind.accelerated else averaged()
     body = Federated(
         estimator=_estimator(rows, kind.smoothing),
-        mechanism=_gaussian(),
+        mechanism=noised(),
         compressor=_identity(),
         channel=_direct(),
         server=localized(server) if kind.regularized else server,

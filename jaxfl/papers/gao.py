@@ -152,7 +152,9 @@ def best(runs: xarray.Dataset) -> xarray.Dataset:
     error = (1 - end["test_accuracy"].mean("seed")).isel(lr=chosen)
     error = error.drop_vars("lr")
     found = error.mean("trial").to_dataset(name="error")
-    found["deviation"] = error.std("trial", ddof=1) if error.sizes["trial"] > 1 else 0 * found["error"]
+    found["deviation"] = (
+        error.std("trial", ddof=1) if error.sizes["trial"] > 1 else 0 * found["error"]
+    )
     found["step"] = runs["lr"].isel(lr=chosen).drop_vars("lr").median("trial")
     found["proven"] = runs["proven_eps"].isel(lr=0, drop=True).max("trial")
     found["beats"] = found["error"].sel(algorithm=NAMES[1]) - found["error"].sel(algorithm=NAMES[0])
