@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.samples import samples
-from jaxfl.types import Array, Draw, Info, Key, Made, PyTree
+from jaxfl.types import Array, Draw, Info, Key, Made, PyTree, Term
 
-__all__ = ["Keys", "Members", "Work", "client_keys", "put", "stream", "streams", "take"]
+__all__ = ["Keys", "Members", "Work", "client_keys", "moved", "put", "stream", "streams", "take"]
 
 Block: TypeAlias = tuple[Array, PyTree, PyTree, Info]  # total, memory, links, counts
 
@@ -29,6 +29,7 @@ class Keys(NamedTuple):
     server: Key
     pairs: Key  # what two clients agreed on at enrolment
     begin: Key  # what an estimator draws before a round
+    points: Key  # where rows are evaluated, if not all at one point
 
 
 class Members(NamedTuple):
@@ -49,6 +50,7 @@ class Work(NamedTuple):
     batch: PyTree
     base: Array | None
     stored: PyTree
+    moved: Array | None = None  # (r, b, d): what is added to the points of the rows
 
 
 def streams(key: Key) -> Keys:
@@ -68,6 +70,11 @@ def take(train: PyTree, who: Members, rows: Draw) -> PyTree:
     if isinstance(train, Made):
         return samples(train, who.index[..., None], jnp.arange(train.m))
     return who.train
+
+
+def moved(terms: tuple[Term, ...], by: Array) -> tuple[Term, ...]:
+    """The terms with a point of its own for each row, off the common ones by ``by`` (b, d)."""
+    return tuple(term._replace(points=tuple(p[None] + by for p in term.points)) for term in terms)
 
 
 def put(cohort: Draw, old: PyTree, new: PyTree) -> PyTree:

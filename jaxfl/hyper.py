@@ -58,7 +58,15 @@ def facts_of(problem: Problem, rounds: int | None) -> Facts:
         smoothness = model.smoothness(problem.train, count)
     sizes = tuple(int(m) for m in np.unique(count))
     return Facts(
-        problem.n, sizes[0], problem.m_max, model.dim, rounds, smoothness, sizes, model.diameter
+        problem.n,
+        sizes[0],
+        problem.m_max,
+        model.dim,
+        rounds,
+        smoothness,
+        sizes,
+        model.diameter,
+        model.convex,
     )
 
 

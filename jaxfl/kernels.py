@@ -62,7 +62,7 @@ def linear_kernel(output_loss: OutputLoss) -> Kernel:
         most = G / jnp.sqrt(jnp.sum(batch[0] ** 2, axis=-1))
         return jnp.clip(e, -most, most)
 
-    return Kernel(factors, inner, jnp.multiply, combine, contract, 1, clip)
+    return Kernel(factors, inner, jnp.multiply, combine, contract, 1, clip, output_loss)
 
 
 def layer_shapes(widths: Sequence[int], bias: bool) -> list[tuple[int, int]]:

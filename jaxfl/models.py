@@ -243,6 +243,7 @@ def _build(
         smoothness=smoothness if len(widths) == 2 and out.curvature is not None else None,
         diameter=within.diameter(params.dim),
         check=check_examples((widths[0],), out, classes),
+        convex=(len(widths) == 2 and reg.convex) if out.name in OUTPUTS else None,
     )
 
 

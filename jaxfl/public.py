@@ -33,6 +33,7 @@ class Regularizer(NamedTuple):
     name: str
     value: Callable[[Array], Array]
     smoothness: float  # bound on the norm of its Hessian
+    convex: bool = True
 
 
 class Constraint(NamedTuple):
@@ -55,6 +56,7 @@ def nonconvex(strength: float = 0.2) -> Regularizer:
         f"nonconvex:{strength:g}",
         lambda x: strength * jnp.sum(x**2 / (1 + x**2)),
         2 * strength,
+        convex=False,
     )
 
 

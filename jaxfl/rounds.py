@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxfl.blocks import Keys, Members, Work, client_keys, put, stream, streams, take
+from jaxfl.blocks import Keys, Members, Work, client_keys, moved, put, stream, streams, take
 from jaxfl.channels import add
 from jaxfl.clipping import clip, evaluate
 from jaxfl.compressors import dense
@@ -114,6 +114,7 @@ class Federated(NamedTuple):
         """One round; ``key`` is the run's, the same in every round."""
         keys, t, model = streams(key), state.t, problem.model
         hp = hp.at(t)
+        kernel = model.kernel if self.estimator.kernel is None else self.estimator.kernel(model, hp)
         x = self.server.view(state.server)
         extra = jnp.int32(0)
         if self.estimator.begin is not None:
@@ -133,18 +134,19 @@ class Federated(NamedTuple):
             rows = self.draw_rows(keys.rows, t, who, problem.m_max, hp)
             batch = take(problem.train, who, rows)
             work = Work(rows, batch, *jax.vmap(self.estimator.recall)(who.local, rows))
+            work = work._replace(moved=self.moves(keys.points, t, who, rows, x, hp))
             if self.fused:
-                total, factors = self.mean_estimate(problem, terms, who, work)
+                total, factors = self.mean_estimate(kernel, terms, who, work)
                 total = total + jnp.sum(who.weight) * grad_r
                 if self.noise == "per_client":
                     total = total + self.noise_of_each(keys.noise, t, who, total, hp)
                 links, counts = who.link, Info(jnp.sum(who.weight > 0), jnp.int32(0), jnp.int32(0))
             else:
-                estimate = self.estimate(model.kernel, terms, grad_r, hp)
+                estimate = self.estimate(kernel, terms, grad_r, hp)
                 total, factors, links, counts = self.messages(
                     keys, t, cohort, who, work, estimate, x, hp
                 )
-            local = jax.vmap(lambda *a: self.estimator.absorb(model.kernel, *a))(
+            local = jax.vmap(lambda *a: self.estimator.absorb(kernel, *a))(
                 who.local, rows, batch, factors, who.count
             )
             live = (who.weight > 0)[:, None] & (rows.weight > 0)
@@ -271,9 +273,19 @@ class Federated(NamedTuple):
         rows = jax.vmap(lambda key, count: draw(key, t, count, m, hp))(keys, who.count)
         return rows._replace(weight=rows.weight.astype(who.weight.dtype))
 
+    def moves(
+        self, key: Key, t: Array, who: Members, rows: Draw, x: Array, hp: Hyper
+    ) -> Array | None:
+        """What is added to the point of each row of each client, (r, b, d); None: nothing."""
+        jitter = self.estimator.jitter
+        if jitter is None:
+            return None
+        (keys,) = client_keys([key], who.index, t)
+        return jax.vmap(lambda key: jitter(key, rows.weight.shape[1], x, hp))(keys)
+
     def mean_estimate(
         self,
-        problem: Problem,
+        kernel: Kernel,
         terms: tuple[Term, ...],
         who: Members,
         work: Work,
@@ -284,7 +296,9 @@ class Federated(NamedTuple):
             jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), a)
             for a in (work.batch, work.stored)
         )
-        total, factors = evaluate(problem.model.kernel, terms, weight.reshape(-1), batch, stored)
+        if work.moved is not None:
+            terms = moved(terms, work.moved.reshape(-1, work.moved.shape[-1]))
+        total, factors = evaluate(kernel, terms, weight.reshape(-1), batch, stored)
         if work.base is not None:
             total = total + who.weight @ work.base
         return total, jax.tree.map(lambda a: a.reshape(*weight.shape, *a.shape[1:]), factors)
@@ -305,7 +319,8 @@ class Federated(NamedTuple):
         """One client's estimate from what it has before it."""
 
         def estimate(_: Key, work: Work) -> tuple[Array, PyTree]:
-            g, factors = evaluate(kernel, terms, work.rows.weight, work.batch, work.stored)
+            here = terms if work.moved is None else moved(terms, work.moved)
+            g, factors = evaluate(kernel, here, work.rows.weight, work.batch, work.stored)
             g = g + grad_r if work.base is None else g + work.base + grad_r
             return (clip(g, hp["clip"]) if self.clip == "batch" else g), factors
 
@@ -393,7 +408,8 @@ class Federated(NamedTuple):
     def block_size(self, problem: Problem, hp: Hyper) -> int:
         """Clients evaluated together, so that a block's memory is bounded whatever n is."""
         rows = hp.caps.get("batch", problem.m_max)
-        each = rows * problem.model.kernel.width
+        points = 1 if self.estimator.jitter is None else problem.model.dim
+        each = rows * max(points, problem.model.kernel.width)
         if not self.fused or self.noise == "per_client":
             each = max(each, problem.model.dim)
         return max(1, min(ROWS_AT_ONCE // rows, NUMBERS_AT_ONCE // each))

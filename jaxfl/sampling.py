@@ -32,6 +32,7 @@ __all__ = [
     "balanced",
     "everyone",
     "full",
+    "in_order",
     "overflow",
     "participation",
     "poisson",
@@ -132,28 +133,45 @@ def shuffled() -> Sampler:
 
 @functools.cache
 def single_pass() -> Sampler:
-    """b fresh rows per round in the order of the data, no row ever again.
+    """Disjoint batches: b rows per round off one permutation, no row ever again.
 
     Refused where the rounds ask for more than the smallest client has.
     """
+
+    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
+        slots, b = hp.caps["batch"], jnp.asarray(hp["batch"]).astype(jnp.int32)
+        count = jnp.asarray(count, jnp.int32)
+        rounds = count // jnp.maximum(b, 1)
+        rows = subset(key, count, slots, start=jnp.minimum(t, rounds) * b)
+        live = (jnp.arange(slots) < b) & (t < rounds)
+        return _weighted(rows, live, 1.0 / b, m_max)
+
+    return Sampler("single_pass", draw, True, (_BATCH,), _once)
+
+
+@functools.cache
+def in_order() -> Sampler:
+    """:func:`single_pass` in the order of the data."""
 
     def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
         slot, b = jnp.arange(hp.caps["batch"]), jnp.asarray(hp["batch"]).astype(jnp.int32)
         rows = t * b + slot
         return _weighted(rows, (slot < b) & (rows < count), 1.0 / b, m_max)
 
-    def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
-        slots = _fixed("batch", "m")(values, facts)
-        rounds = np.maximum(facts.rounds or 1, values.get("rounds", 1))
-        used = float(np.max(rounds * np.asarray(values["batch"])))
-        if used > facts.m:
-            raise InputError(
-                f"rounds = {int(np.max(rounds))} use {used:g} samples of each client once, and the "
-                f"smallest client has {facts.m}: ask for at most {facts.m // slots['batch']} rounds."
-            )
-        return slots
+    return Sampler("in_order", draw, True, (_BATCH,), _once)
 
-    return Sampler("single_pass", draw, True, (_BATCH,), capacity)
+
+def _once(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
+    """Slots of a batch, where no sample is used twice."""
+    slots = _fixed("batch", "m")(values, facts)
+    rounds = np.maximum(facts.rounds or 1, values.get("rounds", 1))
+    used = float(np.max(rounds * np.asarray(values["batch"])))
+    if used > facts.m:
+        raise InputError(
+            f"rounds = {int(np.max(rounds))} use {used:g} samples of each client once, and the "
+            f"smallest client has {facts.m}: ask for at most {facts.m // slots['batch']} rounds."
+        )
+    return slots
 
 
 # --- clients -------------------------------------------------------------------------------------

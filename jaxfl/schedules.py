@@ -10,13 +10,14 @@ number and a sweep has it as an axis.  Named ones are texts, from A in round 0 t
 ``sqrt:A``             ``A / sqrt(1 + t)``
 ``inverse:A``          ``A / (1 + t)``
 ``step:A,B,t``         A before round t, B from it on
+``pieces:A,k,B,l,...`` A for k rounds, then B for l rounds and so on; the last number stays
 =====================  ============================================================================
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,7 +25,7 @@ import numpy.typing as npt
 
 from jaxfl.errors import InputError
 
-__all__ = ["Schedule", "schedule"]
+__all__ = ["Schedule", "pieces", "schedule"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -42,6 +43,33 @@ class Schedule:
 
     def __str__(self) -> str:
         return self.label
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """Numbers and for how many rounds each: a rule that equals another with the same ones."""
+
+    numbers: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+    def __call__(self, t: Floats, T: int) -> Floats:
+        ends = np.cumsum(self.lengths)
+        place = np.searchsorted(ends, t, side="right")
+        return np.asarray(self.numbers)[np.minimum(place, len(ends) - 1)]
+
+
+def pieces(numbers: Iterable[float], lengths: Iterable[int] | None = None) -> Schedule:
+    """A schedule from one number per round, or from numbers and for how many rounds each."""
+    values = [float(number) for number in numbers]
+    counts = [1] * len(values) if lengths is None else [int(length) for length in lengths]
+    kept: list[tuple[float, int]] = []
+    for value, count in zip(values, counts, strict=True):
+        if kept and kept[-1][0] == value:
+            kept[-1] = value, kept[-1][1] + count
+        elif count:
+            kept.append((value, count))
+    label = "pieces:" + ",".join(f"{value!r},{count}" for value, count in kept)
+    return Schedule(label, Pieces(*zip(*kept, strict=True)))
 
 
 def schedule(spec: Any, label: str | None = None) -> Schedule:
@@ -63,9 +91,20 @@ def schedule(spec: Any, label: str | None = None) -> Schedule:
     except ValueError:
         numbers = []
     if not least <= len(numbers) <= most or not np.isfinite(numbers).all():
-        counts = f"{least}" if least == most else f"{least} or {most}"
+        counts = f"{least}" if least == most else f"{least} or {most if most < 9 else 'more'}"
         raise InputError(f"{spec!r} has to read {name}:A,B,... with {counts} finite numbers.")
+    if name == "pieces":
+        return _pieces(str(spec), numbers)
     return Schedule(label or str(spec), lambda t, T: rule(t, max(T - 1, 1), *numbers))
+
+
+def _pieces(spec: str, numbers: list[float]) -> Schedule:
+    lengths = numbers[1::2]
+    if len(numbers) % 2 or any(length < 1 or length % 1 for length in lengths):
+        raise InputError(
+            f"{spec!r} has to read pieces:A,k,B,l,... with whole numbers of rounds k, l, ..."
+        )
+    return pieces(numbers[::2], [int(length) for length in lengths])
 
 
 def cosine(t: Floats, end: int, a: float, b: float = 0.0) -> Floats:
@@ -85,5 +124,6 @@ RULES: dict[str, tuple[Callable[..., Floats], int, int]] = {
     "exponential": (exponential, 2, 2),
     "sqrt": (lambda t, end, a: a / np.sqrt(1 + t), 1, 1),
     "inverse": (lambda t, end, a: a / (1 + t), 1, 1),
+    "pieces": (lambda t, end, *numbers: t, 2, 10**7),  # read by _pieces
     "step": (lambda t, end, a, b, change: b + (a - b) * (t < change), 3, 3),
 }

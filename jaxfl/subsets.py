@@ -23,7 +23,7 @@ from jax import lax
 
 from jaxfl.types import Array, Key
 
-__all__ = ["coin_slots", "coin_tail", "coins", "subset"]
+__all__ = ["coin_slots", "coin_tail", "coins", "permuted", "subset"]
 
 # Double rounds.  With ideal round functions the chi-square divergence of ordered pairs and triples
 # from uniform is below 2e-7 at 12 of them on the smallest domain, 2 x 3, and at 4 from 16 x 16 on.
@@ -50,6 +50,11 @@ def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> A
     key fixes: ranges that do not overlap give disjoint subsets.  Past the end of the permutation a
     slot holds ``size``.  ``size`` and ``start`` may be traced; ``size``, ``start + slots`` < 2^31.
     """
+    return permuted(key, size, jnp.asarray(start, jnp.uint32) + jnp.arange(slots, dtype=jnp.uint32))
+
+
+def permuted(key: Key, size: Array | int, places: Array) -> Array:
+    """What the permutation of :func:`subset` holds at these places, ``size`` past its end."""
     size = jnp.asarray(size, jnp.uint32)
     n = jnp.maximum(size, 1)
     b = jnp.sqrt(n.astype(jnp.float32)).astype(jnp.uint32)
@@ -74,9 +79,9 @@ def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> A
         x = jnp.where(outside, left * b + right, x)
         return x, x >= n
 
-    s = jnp.asarray(start, jnp.uint32) + jnp.arange(slots, dtype=jnp.uint32)
+    s = jnp.asarray(places, jnp.uint32)
     live = s < size
-    first = jnp.where(live, s, 0), jnp.ones(slots, bool)
+    first = jnp.where(live, s, 0), jnp.ones(s.shape, bool)
     x, _ = lax.while_loop(lambda state: state[1].any(), walk, first)
     return jnp.where(live, x, size).astype(jnp.int32)
 

@@ -114,7 +114,8 @@ class Facts(NamedTuple):
     rounds: int | None  # None: the algorithm's own theory decides
     smoothness: float | None  # L of every per-example loss, where a closed form exists
     sizes: tuple[int, ...] = ()  # the different numbers of samples that clients have
-    diameter: float | None = None  # D of the constraint set, where there is one
+    diameter: float | None = None  # of the constraint set
+    convex: bool | None = None  # every example's loss
 
 
 class Resolved(NamedTuple):
@@ -153,6 +154,9 @@ class Kernel(NamedTuple):
     contract: Callable[[Array, PyTree, PyTree], Array]  # -> (d,)
     width: int  # floats that one example's factors occupy
     clip: Callable[[PyTree, Array, PyTree], PyTree] | None = None  # (F, G, batch): without norms
+    link: Callable[[Array, PyTree], Array] | None = (
+        None  # phi of f_j(x) = phi(a_j . x), if it is so
+    )
 
 
 class Model(NamedTuple):
@@ -170,6 +174,7 @@ class Model(NamedTuple):
     smoothness: Callable[[PyTree, Any], float] | None = None  # host: (train, count) -> L
     diameter: float | None = None  # of the constraint set
     check: Callable[[PyTree], None] | None = None  # host: refuses data that the loss cannot take
+    convex: bool | None = None  # every example's loss, regularizer included; None: not known
 
 
 @jax.tree_util.register_dataclass
@@ -270,6 +275,9 @@ class Estimator(NamedTuple):
     # (key, shared, local, x, problem, hp) -> shared, local, gradients, hp
     public: Callable[[PyTree, Callable[[Array], Array], Array, Hyper], Array] | None = None
     # (shared, gradient of the regularizer, x, hp)
+    kernel: Callable[[Model, Hyper], Kernel] | None = None  # whose gradients; None: the model's
+    jitter: Callable[[Key, int, Array, Hyper], Array] | None = None
+    # (key, rows, x, hp) -> what moves the point of each of one client's rows, (rows, d)
 
 
 class Mechanism(NamedTuple):

@@ -20,6 +20,12 @@ class Row(NamedTuple):
     m: int = 12  # samples of the largest
     everyone: bool = False  # all clients have to take part
     quick: bool = True  # its parts are seen in every run of the common tests
+    convex: bool = False  # it asks for convex losses on a bounded set, and for more records
+    axis: str = "lr"  # a number that sweeps may vary
+
+    @property
+    def problem(self) -> Problem:
+        return a_convex_problem() if self.convex else a_problem(n=self.n, m=self.m)
 
 
 def per_round(points: int, rows: Any = "all", start: bool = False) -> Any:
@@ -33,6 +39,20 @@ def per_round(points: int, rows: Any = "all", start: bool = False) -> Any:
     return count
 
 
+# ISRL-DP; lambda of the theorems is that of noise which drowns so few records
+ISRL: dict[str, dict[str, Any]] = {
+    "localized_accelerated_mbsgd": {"phases": 4, "lam": 0.05},
+    "localized_convolution": {"phases": 4, "lam": 0.05, "spread": 1.5},
+    "localized_mbsgd": {"phases": 4, "lr": 0.5, "lam": 0.05},
+    "localized_nesterov": {"phases": 4, "lam": 0.05, "moreau": 3.0},
+    "localized_subgradient": {"phases": 4, "lam": 0.05},
+    "accelerated_mbsgd": {},
+    "mb_subgradient": {"mu": 0.05},
+    "multi_pass_mbsgd": {"lr": 0.5},
+    "multistage_accelerated": {"mu": 0.05},
+    "one_pass_accelerated": {},
+    "one_pass_mbsgd": {"lr": 0.5},
+}
 QUIET = {"lr": 0.2, "clip": 2.0, "sigma": 0.01}
 ROWS = (
     Row("soteriafl_gd", {**QUIET, "k": 6}, per_round(1), True),
@@ -57,6 +77,18 @@ ROWS = (
     Row("fedavg", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False),
     Row("fedprox", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False),
     Row("scaffold", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, down=2),
+    *(
+        Row(
+            name,
+            {**numbers, "clip": 2.0, "sigma": 0.01},
+            None,
+            False,
+            convex=True,
+            axis="clip",
+            quick=name in ("localized_accelerated_mbsgd", "one_pass_mbsgd"),
+        )
+        for name, numbers in ISRL.items()
+    ),
 )
 PASS = {"m": 64, "everyone": True}  # 60 rounds, a sample used once
 ANYTIME = {**QUIET, "lr": 0.01, "smoothness": 4.0, "diameter": 4.0}
@@ -113,6 +145,22 @@ def a_problem(
     test = (rng.normal(size=(20, d)).astype(np.float32), rng.integers(0, 2, 20).astype(np.int32))
     data = jaxfl.data.from_clients(clients, test=test, classes=2)
     model = jaxfl.models.logistic(d, regularizer=jaxfl.models.nonconvex(strength))
+    x0 = rng.normal(size=d).astype(np.float32) / 5
+    return jaxfl.make_problem(model, data, x0=x0)
+
+
+def a_convex_problem(n: int = 5, m: int = 130, d: int = 8, seed: int = 0) -> Problem:
+    """Logistic regression with an l2 regularizer on a ball, other labels in other places."""
+    rng = np.random.default_rng(seed)
+    w = rng.normal(size=d)
+    clients = []
+    for i in range(n):
+        a = (rng.normal(size=(m - (i % 3), d)) + 0.2 * i) / 2
+        y = (a @ w + rng.normal(size=len(a)) / 4 > 0).astype(np.int32)
+        clients.append((a.astype(np.float32), y))
+    test = clients[0][0][:20], clients[0][1][:20]
+    data = jaxfl.data.from_clients(clients, test=test, classes=2)
+    model = jaxfl.models.logistic(d, regularizer="l2:0.05", constraint="ball:4")
     x0 = rng.normal(size=d).astype(np.float32) / 5
     return jaxfl.make_problem(model, data, x0=x0)
 

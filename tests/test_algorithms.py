@@ -9,7 +9,14 @@ from rows import ROWS, Row, a_network, a_problem
 import jaxfl
 from jaxfl.types import Problem
 
-ROW = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+EACH = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+ROW = pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row.name, marks=pytest.mark.slow if row.convex > row.quick else ())
+        for row in ROWS
+    ],
+)
 QUICK = pytest.mark.parametrize(
     "row",
     [pytest.param(row, id=row.name, marks=() if row.quick else pytest.mark.slow) for row in ROWS],
@@ -35,7 +42,7 @@ def test_every_algorithm_has_a_row() -> None:
     assert {row.name for row in ROWS} == set(jaxfl.ALGORITHMS)
 
 
-@ROW
+@EACH
 def test_it_is_the_same_algorithm_each_time(row: Row) -> None:
     """Compiled programs are found again only if equal calls give equal records."""
     assert jaxfl.algorithm(row.name) == jaxfl.algorithm(row.name)
@@ -44,7 +51,7 @@ def test_it_is_the_same_algorithm_each_time(row: Row) -> None:
 
 @ROW
 def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
-    problem, rounds = a_problem(n=row.n, m=row.m), 60
+    problem, rounds = row.problem, 60
     run = jaxfl.simulate(row.name, problem, key, rounds, **row.numbers)
     loss = run.metrics["loss"]
     assert run.ended == "finished"
@@ -93,13 +100,13 @@ def test_jit_changes_nothing(row: Row, key: jax.Array) -> None:
 
 @QUICK
 def test_vmap_over_seeds_and_numbers_is_the_loop(row: Row) -> None:
-    problem = a_problem(n=row.n, m=row.m)
+    problem = row.problem
     algorithm, hp, state, _ = start(row, problem, jax.random.key(0))
     keys = jax.random.split(jax.random.key(1), 3)
     rates = jnp.array([0.1, 0.2, 0.4])
 
     def rounds(key: jax.Array, lr: jax.Array) -> jax.Array:
-        numbers = jaxfl.types.Hyper({**hp.values, "lr": lr}, hp.capacity)
+        numbers = jaxfl.types.Hyper({**hp.values, row.axis: lr}, hp.capacity)
         step = lambda _, s: algorithm.round(key, s, problem, numbers)[0]  # noqa: E731
         return algorithm.output(jax.lax.fori_loop(0, 5, step, state))
 
@@ -125,7 +132,7 @@ def test_some_clients_only(row: Row, key: jax.Array) -> None:
         with pytest.raises(jaxfl.InputError, match=f"'uniform' does not apply to {row.name}"):
             jaxfl.algorithm(row.name, participation=jaxfl.sampling.participation("uniform"))
         return
-    problem = a_problem()
+    problem = row.problem
     algorithm = jaxfl.algorithm(row.name, participation=jaxfl.sampling.participation("uniform"))
     numbers = {**row.numbers, "cohort": 3}
     run = jaxfl.simulate(algorithm, problem, key, 15, **numbers)
@@ -174,7 +181,7 @@ def test_networks_run(row: Row, key: jax.Array) -> None:
 
 @QUICK
 def test_double_precision(row: Row, x64: None) -> None:
-    problem = a_problem(n=row.n, m=row.m)
+    problem = row.problem
     data = jax.tree.map(np.asarray, problem.train)
     wide = jaxfl.make_problem(problem.model, data, x0=np.asarray(problem.x0), dtype="float64")
     run = jaxfl.simulate(row.name, wide, jax.random.key(0), 5, **row.numbers)

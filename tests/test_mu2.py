@@ -186,7 +186,7 @@ def test_no_sample_is_used_twice(key: jax.Array) -> None:
     assert run.values["rounds"] == 6
     with pytest.raises(jaxfl.InputError, match="ask for at most 6"):
         run.extend(7)
-    sampler, used = jaxfl.sampling.single_pass(), []
+    sampler, used = jaxfl.sampling.in_order(), []
     for t in range(3):
         hp = jaxfl.types.Hyper({"batch": jnp.int32(2)}, (("batch", 3),))
         rows = sampler.draw(key, jnp.int32(t), jnp.int32(6), 8, hp)

@@ -129,14 +129,15 @@ def test_every_algorithm_has_its_row() -> None:
 def test_a_sweep_is_its_runs(row: Row) -> None:
     """Poisson batches, coins and masks included, since counts agree exactly."""
     numbers = dict(row.numbers)
-    lr = numbers.pop("lr")
-    problem = common() if row.m == common().m_max and row.n == 5 else a_problem(n=row.n, m=row.m)
-    ds = quick(row.name, {"lr": [lr, lr / 4]}, 12, problem=problem, **numbers)
-    for step, seed in ((lr, 1), (lr / 4, 0)):
-        run = alone(row.name, seed, 12, problem, lr=step, **numbers)
-        agree(run, ds.sel(algorithm=row.name, lr=step, seed=seed))
-        used = {name: float(ds[f"used_{name}"].sel(lr=step)[0]) for name in run.values}
-        assert used == {name: float(value) for name, value in run.values.items()}
+    value = numbers.pop(row.axis)
+    problem = row.problem if row.convex or (row.n, row.m) != (5, 12) else common()
+    ds = quick(row.name, {row.axis: [value, value / 4]}, 12, problem=problem, **numbers)
+    for number, seed in ((value, 1), (value / 4, 0)):
+        run = alone(row.name, seed, 12, problem, **{row.axis: number}, **numbers)
+        agree(run, ds.sel({"algorithm": row.name, row.axis: number, "seed": seed}))
+        plain = {k: v for k, v in run.values.items() if not isinstance(v, jaxfl.schedules.Schedule)}
+        used = {name: float(ds[f"used_{name}"].sel({row.axis: number})[0]) for name in plain}
+        assert used == {name: float(number) for name, number in plain.items()}
     last = ds["direction"].isel(algorithm=0, round=-1).values
     assert len(np.unique(last)) == (2 if row.name == "fedgd" else 4)  # it draws nothing
     assert (ds["complete"] == 1).all()

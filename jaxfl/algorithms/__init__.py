@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jaxfl.algorithms import anytime, compressed, curator, decentralized, localsgd, lowy, soteriafl
+from jaxfl.algorithms import (
+    anytime,
+    compressed,
+    curator,
+    decentralized,
+    isrl,
+    localsgd,
+    lowy,
+    soteriafl,
+)
 from jaxfl.algorithms.compose import compose
 from jaxfl.errors import InputError
 from jaxfl.hyper import closest
@@ -22,7 +31,7 @@ def register(constructor: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     return constructor
 
 
-for _family in (soteriafl, localsgd, anytime, curator, lowy, compressed, decentralized):
+for _family in (soteriafl, localsgd, isrl, anytime, curator, lowy, compressed, decentralized):
     for _name in _family.__all__:
         register(getattr(_family, _name))
 

@@ -110,7 +110,7 @@ _averaged = functools.cache(iterates.averaged)
 def _algorithm(
     name: str, kind: Kind, *, compressor: Compressor | None = None, noise: str = "fused"
 ) -> Algorithm:
-    sampler: Sampler = sampling.single_pass()
+    sampler: Sampler = sampling.in_order()
     body = Federated(
         estimator=(_corrected if kind.corrected else _minibatch)(sampler),
         mechanism=kind.mechanism,

@@ -1,0 +1,204 @@
+"""ISRL-DP: localized, accelerated and nonsmooth algorithms for convex losses, and their baselines.
+
+C. Gao, A. Lowy, X. Zhou, S. Wright: Private Heterogeneous Federated Learning Without a Trusted
+Server Revisited: Error-Optimal and Communication-Efficient Algorithms for Convex Losses.  ICML 2024.
+A. Lowy, M. Razaviyayn: Private Federated Learning Without a Trusted Server: Optimal Algorithms for
+Convex Losses.  ICLR 2023.
+
+===========================  ===================  ======================  ======================
+algorithm                    solver               records                 loss
+===========================  ===================  ======================  ======================
+localized_accelerated_mbsgd  multi-stage AC-SA    halved in every phase   smooth
+localized_nesterov           multi-stage AC-SA    halved in every phase   its Moreau envelope
+localized_convolution        multi-stage AC-SA    halved, Poisson         its convolution
+localized_subgradient        subgradient          halved in every phase   any
+localized_mbsgd              minibatch SGD        halved in every phase   any
+multistage_accelerated       multi-stage AC-SA    all                     smooth
+accelerated_mbsgd            AC-SA                all                     smooth
+mb_subgradient               subgradient          all                     any
+multi_pass_mbsgd             minibatch SGD        all                     any
+one_pass_mbsgd               minibatch SGD        each once               any
+one_pass_accelerated         AC-SA                each once               smooth
+===========================  ===================  ======================  ======================
+
+Participation "uniform" with cohort M is the paper's M of N silos.  The clip is the paper's L.  All
+losses have to be convex.  Numbers that are not given come from the theorems
+(:mod:`jaxfl.theory_isrl`, :mod:`jaxfl.algorithms.isrl_numbers`).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TypedDict, Unpack
+
+from jaxfl import channels, compressors, estimators, sampling
+from jaxfl.accelerated import acsa, averaged
+from jaxfl.algorithms.compose import compose
+from jaxfl.algorithms.isrl_numbers import Kind, Numbers
+from jaxfl.errors import InputError
+from jaxfl.phases import localized, noised, phased
+from jaxfl.rounds import Federated
+from jaxfl.smoothing import convolution, moreau
+from jaxfl.types import Algorithm, Estimator, Participation, Sampler
+
+__all__ = [
+    "accelerated_mbsgd",
+    "localized_accelerated_mbsgd",
+    "localized_convolution",
+    "localized_mbsgd",
+    "localized_nesterov",
+    "localized_subgradient",
+    "mb_subgradient",
+    "multi_pass_mbsgd",
+    "multistage_accelerated",
+    "one_pass_accelerated",
+    "one_pass_mbsgd",
+]
+
+PAPER = "Gao, Lowy, Zhou, Wright, ICML 2024"
+BASELINE = "Lowy, Razaviyayn, ICLR 2023"
+
+
+class Parts(TypedDict, total=False):
+    """What a user may exchange in any of these algorithms."""
+
+    sampler: Sampler
+    participation: Participation
+    noise: str
+    variant: str  # of the stages of Algorithm 5: "sound", or "paper" as printed
+
+
+def localized_accelerated_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
+    """Localized accelerated MB-SGD [Algorithm 1]::
+
+    for i = 1..tau, on n_i = floor(n/2^i) fresh records of each silo:
+        minimise (1/(n_i N)) sum f(w; x) + lambda_i/2 |w - w_{i-1}|^2,  lambda_i = lambda 2^{(i-1)p}
+        over {w in W : |w - w_{i-1}| <= 2L/lambda_i}
+        by multistage_accelerated with mu = lambda_i for R_i rounds, from w_{i-1}
+    """
+    return _algorithm("localized_accelerated_mbsgd", Kind("multistage", True), PAPER, **parts)
+
+
+def localized_nesterov(**parts: Unpack[Parts]) -> Algorithm:
+    """Localized Nesterov smoothing: :func:`localized_accelerated_mbsgd` on the Moreau envelope of
+    every record's loss, ``min_v f(v; x) + beta/2 |w - v|^2`` [Theorem 3.1]."""
+    return _algorithm("localized_nesterov", Kind("multistage", True, "moreau"), PAPER, **parts)
+
+
+def localized_convolution(**parts: Unpack[Parts]) -> Algorithm:
+    """Localized convolution smoothing: :func:`localized_accelerated_mbsgd` with gradients at w_md + v,
+    v uniform in a ball and fresh for every record and round, and Poisson batches [Algorithm 6, 7]."""
+    kind = Kind("multistage", True, "convolution")
+    parts = {"sampler": sampling.poisson(), **parts}
+    return _algorithm("localized_convolution", kind, PAPER, **parts)
+
+
+def localized_subgradient(**parts: Unpack[Parts]) -> Algorithm:
+    """Localized MB-subgradient method: :func:`localized_accelerated_mbsgd` with
+    :func:`mb_subgradient` inside, ``lambda_i = 1/(eta_i n_i)``, ``eta_i = eta/2^{ip}`` [Algorithm 4]."""
+    return _algorithm("localized_subgradient", Kind("subgradient", True), PAPER, **parts)
+
+
+def localized_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
+    """Localized MB-SGD: :func:`localized_accelerated_mbsgd` with projected minibatch SGD inside.
+
+    As the paper's experiments run it [section 4]; the regularizer's step is implicit,
+    ``w <- Pi(w - lr/(1 + lr lambda_i) (v + lambda_i (w - w_{i-1})))``, stable for any lambda_i.
+    """
+    return _algorithm("localized_mbsgd", Kind("sgd", True), PAPER, **parts)
+
+
+def multistage_accelerated(**parts: Unpack[Parts]) -> Algorithm:
+    """Multi-stage accelerated MB-SGD [Algorithm 5]: :func:`accelerated_mbsgd` anew in every stage.
+
+    For mu-strongly convex losses; without mu, ``lambda/2 |w - w_0|^2`` is added and mu = lambda.
+    """
+    return _algorithm("multistage_accelerated", Kind("multistage", False), PAPER, **parts)
+
+
+def accelerated_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
+    """Accelerated MB-SGD [Algorithm 2]: :func:`jaxfl.accelerated.acsa` with K records of each silo."""
+    return _algorithm("accelerated_mbsgd", Kind("acsa", False), PAPER, **parts)
+
+
+def mb_subgradient(**parts: Unpack[Parts]) -> Algorithm:
+    """MB-subgradient method [Algorithm 3]::
+
+        w_{r+1} = Pi_W(w_r - gamma_r g_r),  gamma_r = 2/(mu (r+1));  output 2/(R(R+1)) sum_r r w_r
+
+    For mu-strongly convex losses; without mu, ``lambda/2 |w - w_0|^2`` is added and mu = lambda.
+    """
+    return _algorithm("mb_subgradient", Kind("subgradient", False), PAPER, **parts)
+
+
+def multi_pass_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
+    """Multi-pass MB-SGD: ``w <- Pi_W(w - eta g)`` on all records, the weighted average returned."""
+    return _algorithm("multi_pass_mbsgd", Kind("sgd", False), BASELINE, **parts)
+
+
+def one_pass_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
+    """One-pass MB-SGD: :func:`multi_pass_mbsgd` on disjoint batches of floor(n/R) records."""
+    return _algorithm("one_pass_mbsgd", Kind("sgd", False, once=True), BASELINE, **parts)
+
+
+def one_pass_accelerated(**parts: Unpack[Parts]) -> Algorithm:
+    """One-pass accelerated MB-SGD: :func:`accelerated_mbsgd` on disjoint batches of floor(n/R)
+    records."""
+    return _algorithm("one_pass_accelerated", Kind("acsa", False, once=True), BASELINE, **parts)
+
+
+# --- what they share -----------------------------------------------------------------------------
+
+SMOOTHERS = {"moreau": moreau, "convolution": convolution}
+
+# Parts are made once: equal calls give equal algorithms, and a compiled round is found again.
+_identity = functools.cache(compressors.identity)
+_direct = functools.cache(channels.direct)
+
+
+@functools.cache
+def _estimator(sampler: Sampler, smoothing: str) -> Estimator:
+    plain = estimators.minibatch(sampler)
+    return SMOOTHERS[smoothing](plain) if smoothing else plain
+
+
+@functools.cache
+def _algorithm(
+    name: str,
+    kind: Kind,
+    paper: str,
+    *,
+    sampler: Sampler | None = None,
+    participation: Participation | None = None,
+    noise: str = "fused",
+    variant: str = "sound",
+) -> Algorithm:
+    if noise not in ("fused", "per_client"):
+        raise InputError(f"noise = {noise!r} has to be 'fused' or 'per_client'.")
+    if variant not in ("sound", "paper"):
+        raise InputError(f"variant = {variant!r} has to be 'sound', or 'paper' as printed.")
+    if not kind.once:
+        rows = phased(sampler or sampling.with_replacement())
+    elif sampler is None or sampler.name == "single_pass":
+        rows = sampling.single_pass()
+    else:
+        raise InputError(
+            f"sampler = {sampler.name!r} does not apply to {name}, which uses every record once: "
+            "take multi_pass_mbsgd or accelerated_mbsgd."
+        )
+    server = acsa() if kind.accelerated else averaged()
+    body = Federated(
+        estimator=_estimator(rows, kind.smoothing),
+        mechanism=noised(),
+        compressor=_identity(),
+        channel=_direct(),
+        server=localized(server) if kind.regularized else server,
+        participation=participation or sampling.everyone(),
+        noise=noise,
+    )
+    numbers = Numbers(name, kind, body, variant)
+    summary = (globals()[name].__doc__ or "").split(":", 1)[0].split("[")[0].strip().rstrip(".")
+    made = compose(
+        name, summary, paper, body, numbers.resolve, numbers.params, numbers.claim, numbers.event
+    )
+    return made._replace(settle=numbers.settle)
