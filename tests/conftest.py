@@ -33,6 +33,13 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_platforms", "cpu")
 
 
+@pytest.fixture(autouse=True)
+def _cheap(request: pytest.FixtureRequest) -> None:
+    """Most of the time of fast tests is compilation: they do without its optimizations."""
+    plain = not any(request.node.get_closest_marker(name) for name in ("slow", "gpu", "optimized"))
+    jax.config.update("jax_disable_most_optimizations", plain)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and jax.default_backend() != "gpu":
         pytest.skip("no GPU here")

@@ -9,7 +9,7 @@ import functools
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -32,14 +32,10 @@ FREE = {"clip": 2.0, "batch": 4}
 
 
 @pytest.fixture(autouse=True)
-def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Most of the time here is compilation; only slow tests wait for its optimizations."""
-    plain = request.node.get_closest_marker("slow") is None
-    if not plain:
+def _fresh(request: pytest.FixtureRequest) -> None:
+    """Programs of fast tests are compiled without optimizations: slow ones compile anew."""
+    if request.node.get_closest_marker("slow") is not None:
         engine._compiled.cache_clear()
-    jax.config.update("jax_disable_most_optimizations", plain)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 BOTH = pytest.mark.parametrize("code", ["plain", pytest.param("fast", marks=pytest.mark.slow)])
