@@ -59,7 +59,7 @@ def possible(
         raise InputError(
             "clip = inf leaves the variance of the gradients unknown, which the bound needs: give clip."
         )
-    if not np.isscalar(values["lr"]):
+    if not isinstance(values["lr"], int | float):
         raise InputError("The bound is for one step size, and lr is a schedule: give a number.")
 
 

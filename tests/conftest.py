@@ -74,6 +74,14 @@ def key() -> jax.Array:
     return jax.random.key(0)
 
 
+@pytest.fixture(scope="module")
+def cheap() -> Iterator[None]:
+    """For a module whose time is nearly all compilation, of programs that run once."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture
 def x64() -> Iterator[None]:
     """Double precision for the length of one test."""

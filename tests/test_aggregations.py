@@ -127,7 +127,14 @@ def test_one_message_is_uniform_on_the_ring(key: jax.Array) -> None:
 # --- in rounds -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["private_local_sgd", "soteriafl_sgd", "cdp_sgd", "ldp_sgd"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "private_local_sgd",
+        "soteriafl_sgd",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("cdp_sgd", "ldp_sgd")),
+    ],
+)
 def test_a_run_is_the_same_under_any_aggregation(name: str, key: jax.Array) -> None:
     """Up to the precision; real masks change no bit.  Three of five clients, in every algorithm."""
     problem, ends, more = a_problem(), {}, {}

@@ -15,6 +15,8 @@ from jaxfl.algorithms.localsgd import Kind
 from jaxfl.blocks import client_keys, streams
 from jaxfl.sampling import participation, sampler
 
+pytestmark = pytest.mark.usefixtures("cheap")
+
 LAM = 0.2
 NAMES = ("private_local_sgd", "local_dp_sgd", "dp_fedavg", "fedavg", "fedprox", "scaffold")
 
@@ -156,9 +158,15 @@ def loop(run: jaxfl.Run, D: Draws) -> np.ndarray:
     return x
 
 
-@pytest.mark.parametrize("name", [*NAMES, "momentum"])
-@pytest.mark.parametrize("part", ["everyone", "uniform"])
-def test_transcription(name: str, part: str, key: jax.Array) -> None:
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        *(("uniform", name) for name in (*NAMES, "momentum")),
+        ("everyone", "private_local_sgd"),
+        ("everyone", "scaffold"),
+    ],
+)
+def test_transcription(part: str, name: str, key: jax.Array) -> None:
     """Epochs of 2 or 3 batches, which tau = 4 neither fills nor divides: they go on across rounds."""
     parts, numbers = {}, {"lr": 0.3, "clip": 0.6, "batch": 4}
     if name != "local_dp_sgd":
@@ -339,6 +347,9 @@ def test_local_steps_are_an_axis(key: jax.Array) -> None:
         ("private_local_sgd", {"convex": True}, {"batch": 4, "local_steps": 7}, "does not divide"),
         ("private_local_sgd", {}, {"eps": 0.0}, "eps"),
         ("local_dp_sgd", {}, {"local_steps": 3}, "named 'local_steps'"),
+        # whole passes of the smallest client's 10 rows: gamma divides them, m/gamma the 6 steps
+        ("private_local_sgd", {}, {"noise": "paper", "batch": 4, "local_steps": 2}, "C tau gamma/m = 2.4"),
+        ("private_local_sgd", {}, {"noise": "paper", "batch": 2, "local_steps": 2}, "needs whole passes"),
     ],
 )  # fmt: skip
 def test_mistakes_are_explained(
@@ -346,6 +357,16 @@ def test_mistakes_are_explained(
 ) -> None:
     with pytest.raises(jaxfl.InputError, match=words):
         jaxfl.simulate(jaxfl.algorithm(name, **parts), a_problem(), key, 3, **numbers)
+
+
+def test_whole_passes_may_take_the_papers_noise() -> None:
+    """As many steps as two epochs of five batches have; what is calibrated asks for no such thing."""
+    facts = jaxfl.hyper.facts_of(a_problem(), 5)
+    algorithm = jaxfl.algorithm("private_local_sgd")
+    given = {"batch": 2, "local_steps": 2, "lr": 0.1}
+    found = jaxfl.hyper.resolve(algorithm, given, facts, "paper").values
+    assert algorithm.claim(found, facts).eps == pytest.approx(found["eps"])
+    assert jaxfl.hyper.resolve(algorithm, {**given, "batch": 4}, facts).values["sigma"] > 0
 
 
 def test_all_are_known_by_name() -> None:

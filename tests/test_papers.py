@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import jaxfl
@@ -13,13 +14,22 @@ from jaxfl import papers
 from jaxfl.cli import main
 from jaxfl.papers.courses import courses, ordered, ordering
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
+from jaxfl.papers.hu.setting import TRAIN, adult
 from jaxfl.papers.panels import Line, Panel, picture
 from jaxfl.papers.report import RECORD
 
 RECORDS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "papers"
 HU = tuple(f"hu-figure-{i}" for i in range(3, 9))
-# Statements of the paper that these runs do not show, and why: see the entries' notes.
-OPEN = {"hu-figure-4"}
+# Statements of the paper that these runs do not show; the entries' notes say why.
+OPEN = {
+    "hu-figure-4": {
+        "test accuracy, rounds 1 to 8, σ = 0.3",
+        *(
+            f"squared gradient norm, mean of the last fifth, σ = {s}"
+            for s in ("0.003", "0.03", "0.15")
+        ),
+    }
+}
 
 
 # --- a small entry -------------------------------------------------------------------------------
@@ -136,11 +146,9 @@ def test_recorded_orderings_hold(name: str) -> None:
     assert (report.seeds, report.fast) == (5, False)
     stated = [row for row in report.rows if row.published != "–"]
     assert stated
-    wrong = [row.what for row in stated if not row.holds]
-    if name in OPEN:
-        assert entry.notes
-    else:
-        assert not wrong, wrong
+    wrong = {row.what.split(", for")[0] for row in stated if not row.holds}
+    assert wrong == OPEN.get(name, set())
+    assert len(wrong) < len(stated) / 2
 
 
 @pytest.mark.parametrize("name", HU)
@@ -151,8 +159,8 @@ def test_verdicts_follow_the_numbers(name: str) -> None:
     cells = about["numbers"]["cells"]
     before = [row.holds for row in entry.judge(about["numbers"])]
     for axis in ("sigma", "local_steps", "algorithm", "aggregation", "eps"):
-        values = sorted({c[axis] for c in cells if axis in c}, key=str)
-        if len(values) < 2:
+        values = sorted({c.get(axis) for c in cells}, key=str)
+        if len(values) < 2 or None in values:
             continue
         turned = dict(zip(values, reversed(values), strict=True))
         moved = [{**c, axis: turned[c[axis]]} for c in cells]
@@ -173,12 +181,26 @@ def test_private_runs_say_all_three_eps() -> None:
     assert paper.proven > 1.5 * paper.claimed  # rho/r is not proven for several local steps
 
 
+def test_devices_of_adult(data_dir: Path) -> None:
+    """16 devices of 3,052 rows, 80/10/10; a round of Figures 5 to 8 is one whole pass."""
+    problem = adult("logistic", str(data_dir))
+    assert np.asarray(problem.count).tolist() == [TRAIN] * 16
+    assert len(problem.test[1]) == 16 * 306 == 16 * (3052 - TRAIN) / 2
+    assert 0.22 < float(np.mean(np.asarray(problem.train[1]))) < 0.26
+    assert problem.x0 is None or not np.any(problem.x0)
+    for tau in (2, 5, 10):
+        assert TRAIN % tau == 0
+    assert adult("network", str(data_dir)).model.dim == 108 * 32 + 32 + 32 * 16 + 16 + 16 * 2 + 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HU)
 def test_fast_variants(name: str, data_dir: Path, tmp_path: Path) -> None:
     report = papers.run(name, tmp_path, fast=True, data=data_dir)
-    wrong = [row for row in report.rows if row.holds is False and row.published != "–"]
-    assert name in OPEN or not wrong
+    wrong = {
+        row.what.split(", for")[0] for row in report.rows if row.published != "–" and not row.holds
+    }
+    assert wrong <= OPEN.get(name, set())
 
 
 # --- the command ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Window", "chain", "courses", "epsilons", "find", "ordered", "ordering"]
 
 Window = Callable[[Array], Array]  # which rounds a judged number is the mean over
-DIGITS = 6
+DIGITS = 5
 ERRORS = 2.0  # standard errors that a difference has to be seen beyond
 
 

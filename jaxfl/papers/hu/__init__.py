@@ -29,6 +29,20 @@ BOTH = (
 BASELINE = "The paper's formula for DP-SGD has n = 16 where every device's messages are seen by themselves."
 
 
+RULE = (
+    "An ordering holds if the first and the last differ by more than two standard errors, paired by "
+    "seeds, and no step in between goes against it by more."
+)
+UNSETTLED = (
+    "The network has not settled after 100 rounds where noise is small: there more local steps are further "
+    "on, and their gradients smaller, not larger."
+)
+DROPS = (
+    "At the largest noise accuracy drops in the first rounds before it rises, the more the larger tau is; "
+    "the paper sees that drop too."
+)
+
+
 def _scale(model: str) -> str:
     return (
         f"clip G = 1 and {UNIT[model]:g} times the published sigma: only their ratio matters, and the "
@@ -45,8 +59,13 @@ FIGURE_8 = Tradeoff("network", 50, 5, 0.5, (0.05, 0.1, 0.2, 0.5, 1.0))
 
 
 def _entry(name: str, what: str, study: Convergence | Comparison | Tradeoff, *more: str) -> Entry:
-    network = study.model == "network"
-    notes = () if isinstance(study, Convergence) else (BOTH,)
+    network, notes = study.model == "network", [RULE]
+    if not isinstance(study, Convergence):
+        notes += [BOTH]
+    elif network:
+        notes += [UNSETTLED, DROPS]
+    if isinstance(study, Comparison):
+        notes += [BASELINE]
     return Entry(
         f"hu-{name}",
         PAPER,
@@ -62,7 +81,7 @@ def _entry(name: str, what: str, study: Convergence | Comparison | Tradeoff, *mo
             *more,
         ),
         privacy=study.privacy,
-        notes=(*notes, BASELINE) if isinstance(study, Comparison) else notes,
+        notes=tuple(notes),
     )
 
 

@@ -57,7 +57,7 @@ class Convergence(NamedTuple):
             "turn": lambda rounds: (rounds >= 1) & (rounds <= TURN),
             "floor": lambda rounds: rounds >= 0.8 * rounds[-1],
         }
-        return {"cells": courses(ds, ("loss", "grad_norm_sq", "test_accuracy"), windows)}
+        return {"cells": courses(ds, (self.metric, "test_accuracy"), windows)}
 
     def judge(self, numbers: Numbers) -> list[Row]:
         cells = numbers["cells"]
@@ -92,19 +92,12 @@ class Convergence(NamedTuple):
                 for tau in taus
             ]
 
-        most = find(cells, sigma=sigmas[-1], local_steps=taus[-1])
-        again = ordering(
-            f"training loss, σ = {sigmas[-1]:g}, τ = {taus[-1]:g}, rounds 1 to {TURN} and last fifth",
-            "falls first, then rises",
-            [most["loss@turn"], most["loss@floor"]],
-            1,
-        )
         return [
             *of_tau(self.opening, "start", self.sign, when),
             *of_tau(self.metric, "floor", 1, LATE),
             *of_sigma(self.metric, 1),
             *of_sigma("test_accuracy", -1),
-            *([again] if self.metric == "loss" else []),
+            *([_again(cells, sigmas[-1], taus[-1])] if self.metric == "loss" else []),
         ]
 
     def draw(self, numbers: Numbers) -> dict[str, Figure]:
@@ -157,7 +150,7 @@ class Comparison(NamedTuple):
                 numbers={"clip": 1.0, "batch": self.batch, "cohort": COHORT, "lr": self.lr,
                          "eps": 10.0, "delta": DELTA},
             )  # fmt: skip
-            for cell in courses(ds, ("loss", "grad_norm_sq", "test_accuracy"), windows):
+            for cell in courses(ds, (self.metric, "test_accuracy"), windows):
                 local = cell["algorithm"] == "private_local_sgd"
                 tau, hidden = (self.tau, COHORT) if local else (1, 1)
                 cell["audited_eps"] = attacked(job, cell, tau, self.batch, self.rounds, hidden)
@@ -258,6 +251,13 @@ class Tradeoff(NamedTuple):
 
 
 # --- words ---------------------------------------------------------------------------------------
+
+
+def _again(cells: Sequence[Numbers], sigma: float, tau: float) -> Row:
+    """Much noise in many steps: the loss falls, and then noise lets it rise."""
+    cell = find(cells, sigma=sigma, local_steps=tau)
+    what = f"training loss, σ = {sigma:g}, τ = {tau:g}, rounds 1 to {TURN} and last fifth"
+    return ordering(what, "falls first, then rises", [cell["loss@turn"], cell["loss@floor"]], 1)
 
 
 def _list(values: Sequence[float]) -> str:
