@@ -1,6 +1,6 @@
 """Algorithms that the papers' tables compare with: transcriptions, closed forms, noise, sensitivity."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -36,6 +36,22 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "ef_sgd": {"lr": 0.2, "clip": G, "k": 3, "batch": 5},
 }  # fmt: skip
 NUMBERS["distributed_dp_srm"] = NUMBERS["dp_srm"]
+
+
+@pytest.fixture(autouse=True)
+def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Most of the time here is compilation; only slow tests wait for its optimizations."""
+    jax.config.update("jax_disable_most_optimizations", not request.node.get_closest_marker("slow"))
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def some_slow(names: Iterable[str], *slow: str) -> Any:
+    """All of them; those whose parts are seen in others only with the longer studies."""
+    marks = {name: [pytest.mark.slow] if name in slow else [] for name in names}
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=mark, id=name) for name, mark in marks.items()]
+    )
 
 
 class Loop:
@@ -273,7 +289,7 @@ def last(run: jaxfl.Run) -> np.ndarray:
     return np.asarray(server.view(run.state.server))
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@some_slow(LOOPS, "dp_gd", "rrpsgd", "diana", "ef21")
 def test_transcription(name: str, key: jax.Array) -> None:
     parts = {"noise": "per_client"} if name in ("ldp_spider", "isrl_svrg") else {}
     run = jaxfl.simulate(
@@ -317,7 +333,7 @@ EXACT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EXACT)
+@some_slow(EXACT, "dp_sgd", "diana", "marina", "ef21", "ef_sgd")
 def test_without_noise_and_compression_it_is_gradient_descent(name: str, key: jax.Array) -> None:
     parts, numbers = EXACT[name]
     # clients of one size, so that a batch can be all of one
@@ -381,7 +397,7 @@ def test_no_step_is_longer_than_its_limit(key: jax.Array) -> None:
 @pytest.mark.parametrize(
     ("name", "std"),
     [
-        ("dp_sgd", 1.0),
+        pytest.param("dp_sgd", 1.0, marks=pytest.mark.slow),
         ("distributed_dp_srm", 2.0),  # the first estimate, once for all clients
         ("ldp_spider", 0.5 / np.sqrt(5)),  # the first, each client's own
         ("isrl_svrg", np.sqrt(1 + 0.25) / np.sqrt(5)),  # that of h_i and of the message
@@ -609,6 +625,7 @@ def test_numbers_that_are_refused(name: str, numbers: dict, words: str, key: jax
 # --- error feedback ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_error_feedback_repairs_what_top_k_breaks(key: jax.Array) -> None:
     """One coordinate of eight: descent with memory ends near the optimum, and without it does not."""
     problem = a_problem(0.0)

@@ -1,6 +1,7 @@
 """mu^2-SGD: corrected momentum, anytime averages, one pass; its noise, its privacy, its tables."""
 
 import math
+from collections.abc import Iterator
 from functools import cache
 
 import jax
@@ -21,6 +22,14 @@ from jaxfl.rounds import client_keys, streams
 
 G, L, D, T = 0.7, 0.9, 0.8, 12
 NUMBERS = {"clip": G, "smoothness": L, "diameter": D, "lr": 0.02, "sigma": 0.3}
+
+
+@pytest.fixture(autouse=True)
+def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Most of the time here is compilation; only slow tests wait for its optimizations."""
+    jax.config.update("jax_disable_most_optimizations", not request.node.get_closest_marker("slow"))
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @cache
@@ -96,6 +105,7 @@ def test_transcription(name: str, key: jax.Array) -> None:
         del numbers["sigma"]
     if name == "noisy_sgd":
         del numbers["smoothness"]
+        numbers["lr"] = 0.1
     p = problem(1 if name == "noisy_mu2" else 4)
     run = jaxfl.simulate(jaxfl.algorithm(name, **parts), p, key, T, eval_every=0, **numbers)
     expected = (plain if name == "noisy_sgd" else transcribed)(run)
@@ -266,7 +276,7 @@ def test_formulas_by_hand() -> None:
     )
 
 
-@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize("trusted", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_excess_loss_stays_below_the_bound(trusted: bool) -> None:
     """Theorems 5.2 and 6.2, on fresh samples of a logistic model; and not by orders of magnitude in
     the part that is noise: without it the loss is lower."""
@@ -335,14 +345,14 @@ def test_samples_are_dealt_in_turn() -> None:
     assert np.std(mixed.x0) == pytest.approx(0.1, rel=0.2)
 
 
-def test_a_cell_at_a_tenth_of_the_size(data_dir) -> None:
-    """6,000 of the samples, M = 10: every number by the public API, noise from rho."""
+def test_a_cell_of_small_size(data_dir) -> None:
+    """3,000 of the samples, M = 10: every number by the public API, noise from rho."""
     cells = reshef.tables(
-        str(data_dir), machines=(10,), rho=(4.0, 16.0), servers=("trusted",), samples=6000
+        str(data_dir), machines=(10,), rho=(4.0, 16.0), servers=("trusted",), samples=3000
     )
     assert [(c.machines, c.rho) for c in cells] == [(10, 4.0), (10, 16.0)]
     assert cells[1].loss < cells[0].loss < math.log(10)
-    assert cells[0].loss == pytest.approx(2.27, abs=0.02)
+    assert cells[0].loss == pytest.approx(2.293, abs=0.003)
     assert cells[0].accuracy > 55
     assert cells[0].published_loss == 2.256
     text = reshef.table(cells)

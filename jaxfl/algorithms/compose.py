@@ -97,6 +97,7 @@ def compose(
             ("sampler", sampler.name),
             ("clip", body.clip),
             ("noise", body.noise),
+            *((("graph", body.graph.name),) if isinstance(body, Gossip) else ()),
         ),
         per_record=body.clip == "example",
         cohort=body.cohort,

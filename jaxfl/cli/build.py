@@ -26,6 +26,7 @@ def choose_algorithm(
     sampler: str | None = None,
     participation: str | None = None,
     aggregation: str | None = None,
+    graph: str | None = None,
     clip_mode: str | None = None,
     noise_draw: str | None = None,
 ) -> Algorithm:
@@ -49,6 +50,16 @@ def choose_algorithm(
     if aggregation is not None:
         known("aggregation", aggregation, aggregations.AGGREGATIONS)
         parts["aggregation"] = _made(aggregations.aggregation, aggregation)
+    if graph is not None:
+        from jaxfl.algorithms import decentralized
+        from jaxfl.graphs import graph as named
+
+        if name not in decentralized.__all__:
+            raise InputError(
+                f"--graph {graph} does not apply to {name}, which has a server: take one of "
+                f"{', '.join(decentralized.__all__)}."
+            )
+        parts["graph"] = named(graph)
     ways = {"clip": clip_mode, "noise": noise_draw}
     made = algorithm(name, **parts, **{role: way for role, way in ways.items() if way is not None})
     used = dict(made.parts)
@@ -131,6 +142,7 @@ def algorithm_of(setup: Setup) -> Algorithm:
         sampler=setup.sampler,
         participation=setup.participation,
         aggregation=setup.aggregation,
+        graph=setup.graph,
         clip_mode=None if setup.clip_mode == "example" else setup.clip_mode,
         noise_draw=None if setup.noise_draw == "fused" else setup.noise_draw,
     )

@@ -134,6 +134,14 @@ class Setup:
             "parts",
         ),
     ] = None
+    graph: Annotated[
+        str | None,
+        Option(
+            "NAME",
+            "who talks to whom without a server: complete, ring, grid or erdos_renyi:P,SEED",
+            "parts",
+        ),
+    ] = None
     clip_mode: Annotated[
         str,
         Option(

@@ -163,7 +163,14 @@ def print_run_help(words: Sequence[str]) -> None:
         given.get("algorithm"),
         **{
             name: given.get(name)
-            for name in ("compressor", "sampler", "participation", "aggregation", "clip_mode")
+            for name in (
+                "compressor",
+                "sampler",
+                "participation",
+                "aggregation",
+                "graph",
+                "clip_mode",
+            )
         },
     )
     parser = _parser()

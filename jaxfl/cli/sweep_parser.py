@@ -36,6 +36,7 @@ OF_ALGORITHM = (
     "sampler",
     "participation",
     "aggregation",
+    "graph",
     "clip_mode",
     "noise_draw",
 )

@@ -192,6 +192,7 @@ def _algorithm(setup: Setup) -> Callable[..., Algorithm]:
             sampler=of.sampler,
             participation=of.participation,
             aggregation=of.aggregation,
+            graph=of.graph,
             clip_mode=None if of.clip_mode == "example" else of.clip_mode,
             noise_draw=None if of.noise_draw == "fused" else of.noise_draw,
         )

@@ -134,6 +134,12 @@ def _complete(
 
     setup = folder.setup
     facts = facts_of(problem, setup.rounds)
+    if "rounds" in folder.assumed and dict(algorithm.parts).get("sampler") == "single_pass":
+        most = facts.m // int(setup.numbers.get("batch", 1))
+        if most and (setup.rounds or 0) > most:  # the default asks for more than one pass
+            setup = dataclasses.replace(setup, rounds=most)
+            folder.assumed["rounds"] = "default: one pass"
+            facts = facts._replace(rounds=most)
     numbers: dict[str, Any] = dict(setup.numbers)
     if setup.algorithm is None:
         known = {param.name for param in algorithm.params}
