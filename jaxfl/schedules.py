@@ -28,6 +28,7 @@ from jaxfl.errors import InputError
 __all__ = ["Schedule", "pieces", "schedule"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+SHOWN = 48  # characters of a label
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Schedule:
         return np.broadcast_to(np.asarray(self.rule(t, rounds), np.float64), t.shape)
 
     def __str__(self) -> str:
-        return self.label
+        """The label, or its beginning: one number per round may make it long."""
+        return self.label if len(self.label) <= SHOWN else f"{self.label[: SHOWN - 3]}..."
 
 
 @dataclasses.dataclass(frozen=True)

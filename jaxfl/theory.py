@@ -1,7 +1,9 @@
 """Step sizes, schedules and noise levels as the papers print them.  Host side: floats in and out.
 
-Letters as in SoteriaFL [Li, Zhao, Li, Chi, 2022], held by a :class:`Setting`, and as in Hu, Guo and
-Gong, held by a :class:`LocalSetting`.  Their numbers may be NumPy arrays; they broadcast.
+Letters as in SoteriaFL [Li, Zhao, Li, Chi, 2022], held by a :class:`Setting`, as in Hu, Guo and
+Gong, held by a :class:`LocalSetting`, and as in Gao, Lowy, Zhou and Wright, held by an
+:class:`IsrlSetting` (all of theirs is in :mod:`jaxfl.theory_isrl`).  Their numbers may be NumPy
+arrays; they broadcast.
 """
 
 from __future__ import annotations
@@ -10,26 +12,47 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxfl.theory_isrl import (
+    Complexity,
+    IsrlSetting,
+    excess_risk,
+    rounds_lower_bound,
+    smooth_gradients,
+    smooth_rounds,
+    subgradient_gradients,
+    table1,
+    table2,
+)
+
 __all__ = [
+    "Complexity",
+    "IsrlSetting",
     "LocalSetting",
     "Setting",
     "cdp_rounds",
     "cdp_step",
+    "excess_risk",
     "local_bound",
     "local_bound_convex",
     "local_condition",
     "local_step",
     "paper_eps",
     "paper_sigma",
+    "rounds_lower_bound",
     "saga_batch",
     "saga_step",
     "sgd_batch",
     "sgd_rounds",
     "sgd_step",
     "shift",
+    "smooth_gradients",
+    "smooth_rounds",
+    "subgradient_gradients",
     "svrg_batch",
     "svrg_rounds",
     "svrg_step",
+    "table1",
+    "table2",
     "tau",
 ]
 

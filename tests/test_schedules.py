@@ -10,7 +10,7 @@ import pytest
 from rows import a_problem
 
 import jaxfl
-from jaxfl.schedules import RULES, Schedule, schedule
+from jaxfl.schedules import RULES, Schedule, pieces, schedule
 from jaxfl.types import Hyper
 
 T = 11  # rounds 0 ... 10
@@ -46,6 +46,21 @@ def test_one_round(spec: str) -> None:
     """A run of one round begins, and divides by no zero."""
     (value,) = schedule(spec).over(1)
     assert value == pytest.approx(VALUES[spec][0])
+
+
+def test_pieces() -> None:
+    """Runs of equal numbers are one piece, a text gives the same schedule back, long ones are cut."""
+    made = pieces([0.1, 0.1, 1 / 3, 2.0], [2, 1, 1, 0])
+    assert made.label == "pieces:0.1,3,0.3333333333333333,1"
+    assert schedule(made.label) == made
+    assert hash(schedule(made.label)) == hash(made)
+    np.testing.assert_array_equal(made.over(6), [0.1, 0.1, 0.1, 1 / 3, 1 / 3, 1 / 3])
+    many = pieces(np.linspace(0, 1, 50))
+    assert len(str(many)) <= 48
+    np.testing.assert_array_equal(schedule(many.label).over(50), np.linspace(0, 1, 50))
+    for bad in ("pieces:1,2,3", "pieces:1,0", "pieces:1,1.5"):
+        with pytest.raises(jaxfl.InputError, match="pieces:A,k,B,l"):
+            schedule(bad)
 
 
 def test_ends_depend_on_the_run() -> None:

@@ -23,7 +23,7 @@ one_pass_accelerated         AC-SA                each once               smooth
 
 Participation "uniform" with cohort M is the paper's M of N silos.  The clip is the paper's L.  All
 losses have to be convex.  Numbers that are not given come from the theorems
-(:mod:`jaxfl.theory_isrl`, :mod:`jaxfl.algorithms.isrl_numbers`).
+(:mod:`jaxfl.theory_isrl`, :mod:`jaxfl.algorithms.isrl_phases`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from typing import TypedDict, Unpack
 from jaxfl import channels, compressors, estimators, sampling
 from jaxfl.accelerated import acsa, averaged
 from jaxfl.algorithms.compose import compose
-from jaxfl.algorithms.isrl_numbers import Kind, Numbers
+from jaxfl.algorithms.isrl_numbers import Numbers
+from jaxfl.algorithms.isrl_phases import Kind, Setup
 from jaxfl.errors import InputError
 from jaxfl.phases import localized, noised, phased
 from jaxfl.rounds import Federated
@@ -196,9 +197,10 @@ def _algorithm(
         participation=participation or sampling.everyone(),
         noise=noise,
     )
-    numbers = Numbers(name, kind, body, variant)
+    setup = Setup(name, kind, body)
+    numbers = Numbers(setup, variant)
     summary = (globals()[name].__doc__ or "").split(":", 1)[0].split("[")[0].strip().rstrip(".")
     made = compose(
-        name, summary, paper, body, numbers.resolve, numbers.params, numbers.claim, numbers.event
+        name, summary, paper, body, numbers.resolve, setup.params, numbers.claim, numbers.event
     )
     return made._replace(settle=numbers.settle)

@@ -1,0 +1,69 @@
+"""Figures 2 and 3 and Tables 1 and 2 of Gao et al.: small here, whole under `-m slow`."""
+
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxfl.papers import gao
+
+
+def test_silos_are_those_of_the_paper(data_dir: Path) -> None:
+    """25 silos of one even and one odd digit, 1734 training rows each, 50 uncorrelated features."""
+    problem = gao.odd_even(3, directory=data_dir)
+    assert problem.n == 25
+    assert set(problem.count.tolist()) == {1734}
+    assert problem.model.dim == 50
+    assert len(problem.test[1]) == 25 * (2 * 1084 - 1734)
+    other = gao.odd_even(4, directory=data_dir)
+    assert problem.name == other.name  # one program serves all trials
+    assert problem.model is other.model
+    assert np.abs(np.asarray(problem.train[0]) - np.asarray(other.train[0])).max() > 1
+    y = np.asarray(problem.train[1])
+    assert 0.45 < y.mean() < 0.55
+    means = np.asarray(problem.train[0]).mean(1)
+    assert len(np.unique(means.round(3), axis=0)) == 25  # heterogeneous
+
+
+def test_the_figures_in_small(data_dir: Path, tmp_path: Path) -> None:
+    """Two trials, two eps, two steps, 17 images: everything but the statistics."""
+    runs = gao.figures(
+        (1.0, 6.0), (0.05, 0.5), trials=2, runs=2, directory=data_dir, per_class=130, rounds=12
+    )
+    assert dict(runs.sizes) | {"algorithm": 2, "trial": 2, "cohort": 2, "eps": 2, "lr": 2} == dict(
+        runs.sizes
+    )
+    found = gao.best(runs)
+    np.testing.assert_allclose(found["proven"], [[[1, 6]] * 2] * 2, rtol=1e-3)
+    # the step is chosen by the loss, each trial for itself
+    cell = runs.isel(round=-1, algorithm=0, cohort=1, eps=0)
+    at = cell["loss"].mean("seed").argmin("lr").values
+    errors = [1 - float(cell["test_accuracy"].mean("seed").isel(trial=i, lr=at[i])) for i in (0, 1)]
+    here = found.isel(algorithm=0, cohort=1, eps=0)
+    assert float(here["error"]) == pytest.approx(np.mean(errors))
+    assert float(here["deviation"]) == pytest.approx(np.std(errors, ddof=1))
+    text = gao.table(found)
+    assert len(re.findall(r"^\| (1|6) \|", text, re.MULTILINE)) == 4
+    assert text.count("published:") == 2
+    assert gao.picture(found, tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_complexity_tables() -> None:
+    text = gao.complexities()
+    assert text.count("| Alg.") + text.count("| [LR") == 8
+    assert text.count("non-i.i.d.") == 6
+
+
+@pytest.mark.slow
+def test_figures_2_and_3(data_dir: Path) -> None:
+    """The whole of it within five minutes, and what came of it: with noise that is calibrated for both,
+    the localized algorithm is better at every eps in both settings, as published."""
+    began = time.perf_counter()
+    found = gao.best(gao.figures(directory=data_dir))
+    assert time.perf_counter() - began < 300
+    assert found.sizes["eps"] >= 7
+    assert (found["beats"] > 0).all()
+    assert (found["deviation"] < 0.02).all()
+    np.testing.assert_allclose(found["proven"], np.broadcast_to(gao.EPS, (2, 2, 7)), rtol=1e-3)
