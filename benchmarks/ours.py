@@ -76,7 +76,7 @@ def rounds_of(
             k = min(rounds, LONGEST)
             held["state"], _ = compiled(key, held["state"], held["state"].t + k, posed, hp)
             rounds -= k
-        return float(chosen.output(held["state"])[0])
+        return float(chosen.output(held["state"]).sum())
 
     told = {
         "trace_s": traced - began,

@@ -119,9 +119,11 @@ class Worker:
                 start_new_session=True,
             )
         except OSError as error:
+            self.log.close()
             raise Failed(f"its interpreter does not start: {error.strerror}") from None
         self.lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
         try:
             hello = self._answer(120.0)
         except Failed:
@@ -147,7 +149,8 @@ class Worker:
         try:
             line = self.lines.get(timeout=timeout)
         except queue.Empty:
-            self.close()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
             raise Failed(f"no answer within {timeout:.0f} s") from None
         if not line:
             self.log.seek(0)
@@ -167,3 +170,6 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+        self.reader.join(timeout=3)
+        self.process.stdout.close()
+        self.log.close()

@@ -47,7 +47,9 @@ class Contest:
         """Start a process and prepare its contenders."""
         print(f"  preparing {who}", file=sys.stderr, flush=True)
         try:
-            worker = Worker(command, {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path[1:]])})
+            beside = command[0] == sys.executable  # other interpreters have packages of their own
+            path = os.pathsep.join([str(HERE), *filter(None, sys.path)]) if beside else ""
+            worker = Worker(command, {"PYTHONPATH": path})
         except Failed as why:
             self.skipped[who] = str(why)
             return None

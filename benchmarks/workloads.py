@@ -86,8 +86,9 @@ def sample(xp: Any, seed: Any, i: Any, j: Any) -> tuple[Any, Any]:
     always; labels are 1 with probability 1/4.  Bits are a hash of i, j and the place.
     """
     u = xp.uint32
-    where = (xp.asarray(i).astype(u) * u(8) + xp.asarray(j).astype(u))[..., None] * u(16)
-    h = where + xp.arange(13, dtype=u) + seed
+    i, j = xp.asarray(i).astype(u), xp.asarray(j).astype(u)
+    one = (1,) * i.ndim  # ranks are equal everywhere
+    h = ((i * u(8) + j) * u(16))[..., None] + xp.arange(13, dtype=u).reshape(*one, 13) + seed
     for factor in (
         0x7FEB352D,
         0x846CA68B,
@@ -95,7 +96,7 @@ def sample(xp: Any, seed: Any, i: Any, j: Any) -> tuple[Any, Any]:
         h = (h ^ (h >> u(16))) * u(factor)
     h = h ^ (h >> u(15))
     words = h[..., :4] & h[..., 4:8] & h[..., 8:12]
-    bits = (words[..., None] >> xp.arange(32, dtype=u)) & u(1)
-    a = bits.reshape(*bits.shape[:-2], 128)[..., :124].astype(np.float32)
-    last = xp.arange(124) == 123
+    bits = (words[..., None] >> xp.arange(32, dtype=u).reshape(*one, 1, 32)) & u(1)
+    a = bits.reshape(*i.shape, 128)[..., :124].astype(np.float32)
+    last = (xp.arange(124) == 123).reshape(*one, 124)
     return xp.where(last, np.float32(1), a), (h[..., 12] & u(3) == u(0)).astype(np.int32)
