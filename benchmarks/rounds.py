@@ -1,9 +1,10 @@
-"""Rounds per second of jaxfl beside what a user would write instead, in one run.
+"""Rounds per second of jaxfl beside what a user would pick instead, everything in one run.
 
-    python benchmarks/rounds.py [W1 W2 W3] [--out benchmarks/results/rounds.json]
+    python benchmarks/rounds.py [W1 ... W5 scale start] [--peers all|none|NAME ...] [--out FILE]
 
-Repetitions take turns, so that a machine whose speed drifts is the same for all; the figure is the
-median, and the ratio is the median of the ratios within a turn.  Compilation is timed apart.
+Every library has a process of its own.  Turns interleave, so that a machine whose speed drifts is
+the same for all: a figure is the median of turns, a ratio the median of the ratios within a turn.
+Steady rounds, compilation with the first round, and memory are told apart.  See README.md here.
 """
 
 from __future__ import annotations
@@ -13,131 +14,202 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-import jax
-import jax.numpy as jnp
-import naive_jax
-import numpy as np
-import numpy_loop
-from workloads import WORKLOADS, Workload, data
+import start
+import tables
+from peers import PEERS, folder, interpreter
+from protocol import Failed, Worker
+from workloads import GROUPS, TINY, WORKLOADS
 
-import jaxfl
-from jaxfl import run as runs
-
-TURNS = 5
-
-
-def ours(w: Workload, algorithm: str, k: int | None, **parts: object) -> Callable[[int], float]:
-    """``rounds -> some number of the model`` by the compiled rounds of ``simulate``."""
-    a, y = data(w)
-    if w.kind == "logistic":
-        model = jaxfl.models.logistic(w.features, regularizer=jaxfl.models.nonconvex(0.2))
-    else:
-        model = jaxfl.models.mlp(w.features, hidden=(64,), classes=10)
-    clients = jaxfl.data.from_clients(
-        (a, y), classes=2 if w.kind == "logistic" else 10, stacked=True
-    )
-    problem = jaxfl.make_problem(model, clients)
-    sampler = jaxfl.sampling.sampler("with_replacement")
-    chosen = jaxfl.algorithm(algorithm, sampler=sampler, **parts)
-    facts = jaxfl.hyper.facts_of(problem, w.rounds)
-    numbers = {"lr": w.eta, "clip": w.G, "sigma": w.sigma, "batch": w.b} | ({"k": k} if k else {})
-    values = jaxfl.hyper.resolve(chosen, numbers, facts).values
-    hp = jaxfl.hyper.build(chosen, values, facts, jnp.float32)
-    key = jax.random.key(0)
-    state, _ = runs._start(chosen, key, problem, hp)
-    held = {"state": state}
-
-    def run(rounds: int) -> float:
-        stop = held["state"].t + rounds
-        held["state"], _ = runs._advance(chosen, 1024, key, held["state"], stop, problem, hp)
-        return float(chosen.output(held["state"])[0])
-
-    return run
+HERE = Path(__file__).resolve().parent
+PAUSE = 0.2  # seconds in which the threads of the contender before fall asleep
+SLOW = 10.0  # seconds of one turn from which a contender has only that one
+LEAST = 3  # turns of all others, then as many as fit
 
 
-def contenders(w: Workload) -> dict[str, Callable[[], Callable[[int], float]]]:
-    k = w.d // 20
-    return {
-        "jaxfl, fused noise": lambda: ours(w, "ldp_sgd", None),
-        "jaxfl, noise per client": lambda: ours(w, "ldp_sgd", None, noise="per_client"),
-        "NumPy, clip per example": lambda: numpy_loop.make(w, "example", None),
-        "naive JAX": lambda: naive_jax.make(w, None),
-        "jaxfl, random-k": lambda: ours(w, "cdp_sgd", k),
-        "jaxfl, random-k, shifted": lambda: ours(w, "soteriafl_sgd", k),
-        "NumPy, random-k, clip per example": lambda: numpy_loop.make(w, "example", k),
-        "NumPy, random-k, clip of the mean": lambda: numpy_loop.make(w, "batch", k),
-        "naive JAX, random-k": lambda: naive_jax.make(w, k),
+class Contest:
+    """Contenders that take turns, their rows of figures, and why some do not take part."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.skipped: dict[str, str] = {}
+        self.versions: dict[str, Any] = {}
+        self.workers: list[Worker] = []
+        self.ready: dict[str, tuple[Worker, int]] = {}
+
+    def enter(self, who: str, command: list[str], only: str = "") -> Worker | None:
+        """Start a process and prepare its contenders."""
+        print(f"  preparing {who}", file=sys.stderr, flush=True)
+        try:
+            beside = command[0] == sys.executable  # other interpreters have packages of their own
+            path = os.pathsep.join([str(HERE), *filter(None, sys.path)]) if beside else ""
+            worker = Worker(command, {"PYTHONPATH": path})
+        except Failed as why:
+            self.skipped[who] = str(why)
+            return None
+        self.workers.append(worker)
+        self.versions[who] = worker.versions
+        for name in worker.names:
+            if only not in name:
+                continue
+            try:
+                self.rows[name] = worker.ask(name, 0, 300.0)
+                once = worker.ask(name, 1)["seconds"]
+                if once < self.seconds / 4:  # a first look at more than the cost of asking
+                    few = max(1, int(self.seconds / 8 / max(once, 1e-6)))
+                    once = worker.ask(name, few)["seconds"] / few
+            except Failed as why:
+                self.rows.pop(name, None)
+                self.skipped[name] = str(why)
+                continue
+            self.ready[name] = worker, max(1, int(self.seconds / max(once, 1e-6)))
+        return worker
+
+    def turns(self, count: int, names: Iterable[str], suffix: str = "") -> None:
+        names = [name for name in names if name in self.ready]
+        spent = dict.fromkeys(names, 0.0)
+        before: Worker | None = None
+        for turn in range(count):
+            for name in names:
+                rates = self.rows.setdefault(name + suffix, {}).setdefault("rates", [])
+                worker, rounds = self.ready[name]
+                slow = turn >= 1 and spent[name] > SLOW * turn
+                tired = turn >= LEAST and spent[name] > 2 * count * self.seconds
+                if slow or tired or name in self.skipped:
+                    rates.append(None)
+                    continue
+                if worker is not before:
+                    time.sleep(PAUSE)
+                before = worker
+                try:
+                    told = worker.ask(name, rounds)
+                except Failed as why:
+                    self.skipped[name] = str(why)
+                    rates.append(None)
+                    continue
+                spent[name] += told["seconds"]
+                per_call = self.rows[name].get("rounds_per_call", 1)
+                rates.append(rounds * per_call / told["seconds"])
+                row = self.rows[name + suffix]
+                row["peak_mib"] = max(row.get("peak_mib", 0.0), told["peak_mib"])
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+
+    def result(self) -> dict[str, Any]:
+        rows = {}
+        for name, row in self.rows.items():
+            seen = [rate for rate in row.get("rates", []) if rate is not None]
+            if seen:
+                rows[name] = {**row, "rounds_per_s": statistics.median(seen)}
+        return {"contenders": rows, "skipped": self.skipped, "versions": self.versions}
+
+
+def measure(name: str, asked: argparse.Namespace) -> dict[str, Any]:
+    """One workload, all its contenders."""
+    contest = Contest(asked.seconds)
+    load = os.getloadavg()[0]
+    try:
+        script = "scale.py" if name == "scale" else "ours.py"
+        contest.enter("jaxfl", [sys.executable, str(HERE / script), name], asked.only)
+        crowded = []
+        for peer, made in PEERS.items():
+            if peer not in asked.peers or not made.enters(name):
+                continue
+            python = asked.python.get(peer) or interpreter(peer, asked.environments)
+            if python is None:
+                contest.skipped[peer] = "not installed: `python benchmarks/peers.py install`"
+            elif made.alone:
+                crowded.append((peer, [python, str(HERE / "peers" / made.script), name]))
+            else:
+                contest.enter(peer, [python, str(HERE / "peers" / made.script), name])
+        contest.turns(asked.turns, list(contest.ready))
+        for peer, command in crowded:  # its idle processes would slow all others
+            earlier = set(contest.ready)
+            worker = contest.enter(peer, command)
+            new = [who for who in contest.ready if who not in earlier]
+            if new:
+                contest.turns(min(asked.turns, LEAST), [tables.OURS], f" (beside {peer})")
+                contest.turns(min(asked.turns, LEAST), new)
+            if worker:
+                worker.close()
+    finally:
+        contest.close()
+    return {**contest.result(), "load": [load, os.getloadavg()[0]]}
+
+
+def machine() -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "cores": len(os.sched_getaffinity(0)),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d"),
     }
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        told["cpu"] = next(line.split(":")[1].strip() for line in lines if "model name" in line)
+        memory = Path("/proc/meminfo").read_text().split()[1]
+        told["memory_gib"] = round(int(memory) / 2**20, 1)
+    except (OSError, StopIteration):
+        pass
+    return told
 
 
-def measure(w: Workload) -> dict[str, dict[str, float]]:
-    table: dict[str, dict[str, float]] = {}
-    ready: dict[str, tuple[Callable[[int], float], int]] = {}
-    for name, make in contenders(w).items():
-        began = time.perf_counter()
-        run = make()
-        run(1)
-        first = time.perf_counter() - began
-        began = time.perf_counter()
-        run(1)
-        once = time.perf_counter() - began
-        ready[name] = run, max(1, min(w.rounds, int(2.0 / once)))
-        table[name] = {"first_round_s": first}
-    rates: dict[str, list[float]] = {name: [] for name in ready}
-    for _ in range(TURNS):
-        for name, (run, rounds) in ready.items():
-            began = time.perf_counter()
-            run(rounds)
-            rates[name].append(rounds / (time.perf_counter() - began))
-    for name, series in rates.items():
-        table[name]["rounds_per_s"] = statistics.median(series)
-        table[name]["rates"] = series
-    return table
-
-
-def ratio(table: dict[str, dict[str, float]], over: str, under: str) -> float:
-    pairs = zip(table[over]["rates"], table[under]["rates"], strict=True)
-    return statistics.median(a / b for a, b in pairs)
-
-
-def main() -> None:
+def read_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("workloads", nargs="*", default=["W1", "W2"], choices=list(WORKLOADS))
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+    groups = {**GROUPS, **{name: [name] for name in TINY}, "scale": ["scale"], "start": ["start"]}
+    usual = [name for name in groups if name not in TINY]
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=", ".join(usual))
+    parser.add_argument(
+        "--peers", nargs="+", default=["all"], help=f"all, none, {', '.join(PEERS)}"
+    )
+    parser.add_argument("--python", nargs="+", default=[], metavar="NAME=PATH", help="interpreters")
+    parser.add_argument("--environments", type=Path, default=folder(), help="folder of peers.py")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.4, help="of one turn of a contender")
+    parser.add_argument("--only", default="", help="of jaxfl, contenders with these words only")
+    parser.add_argument("--out", type=Path, help="where results go, as JSON")
+    asked = parser.parse_args(argv)
+    if unknown := set(asked.workloads) - set(groups):
+        parser.error(f"no such workload: {', '.join(sorted(unknown))}; take {', '.join(usual)}")
+    asked.workloads = [w for group in asked.workloads or usual for w in groups[group]]
+    if unknown := set(asked.peers) - {"all", "none", *PEERS}:
+        parser.error(f"no such peer: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
+    if "all" in asked.peers:
+        asked.peers = list(PEERS)
+    asked.python = dict(pair.split("=", 1) for pair in asked.python)
+    return asked
+
+
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    asked = read_arguments(argv)
     result = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-        "device": jax.devices()[0].device_kind,
-        "versions": {"jax": jax.__version__, "numpy": np.__version__, "jaxfl": jaxfl.__version__},
-        "load": os.getloadavg()[0],
+        "machine": machine(),
+        "settings": {"turns": asked.turns, "seconds": asked.seconds},
         "workloads": {},
     }
-    print(
-        f"{result['machine']}, {result['device']}, {result['versions']}, load {result['load']:.1f}"
-    )
-    for name in args.workloads:
-        w = WORKLOADS[name]
-        table = measure(w)
-        result["workloads"][name] = table
-        print(f"\n{name}: n={w.n} m={w.m} d={w.d} b={w.b}")
-        for who, row in table.items():
-            print(
-                f"  {who:36s}{row['rounds_per_s']:12.1f} rounds/s   first {row['first_round_s']:5.1f} s"
-            )
-        for over, under in (
-            ("jaxfl, fused noise", "NumPy, clip per example"),
-            ("jaxfl, fused noise", "naive JAX"),
-            ("jaxfl, random-k", "NumPy, random-k, clip of the mean"),
-            ("jaxfl, random-k", "naive JAX, random-k"),
-        ):
-            print(f"  {over} / {under}: {ratio(table, over, under):.1f}x")
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result["machine"]))
+    for name in asked.workloads:
+        began = time.perf_counter()
+        if name == "start":
+            found = start.measure()
+        else:
+            found = measure(name, asked)
+            tables.derive(name, WORKLOADS.get(name), found)
+        found["took_s"] = time.perf_counter() - began
+        result["workloads"][name] = found
+        tables.show(name, WORKLOADS.get(name), found)
+        if asked.out:  # what has been measured stays, whatever happens later
+            asked.out.parent.mkdir(parents=True, exist_ok=True)
+            asked.out.write_text(json.dumps(result, indent=1) + "\n")
+    return result
 
 
 if __name__ == "__main__":

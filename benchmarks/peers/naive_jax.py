@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from workloads import Workload, data
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from protocol import serve
+from workloads import WORKLOADS, Workload, data
 
 import jaxfl
 
-__all__ = ["make"]
+CLIENTS_AT_ONCE = 20  # of the many of W3, whose per-example gradients would not fit
 
 
 def make(w: Workload, k: int | None) -> Callable[[int], float]:
-    """``rounds -> some number of the model``; per-example clipping, noise per client, random-k."""
+    """Per-example clipping, noise per client, random-k."""
     a, y = map(jnp.asarray, data(w))
     if w.kind == "logistic":
         model = jaxfl.models.logistic(w.features, regularizer=jaxfl.models.nonconvex(0.2))
@@ -36,8 +43,20 @@ def make(w: Workload, k: int | None) -> Callable[[int], float]:
 
     @jax.jit
     def one_round(key: jax.Array, x: jax.Array, a: jax.Array, y: jax.Array) -> jax.Array:
-        v = jax.vmap(client, (0, None, 0, 0))(jax.random.split(key, w.n), x, a, y)
-        return x - w.eta * v.mean(0)
+        keys = jax.random.split(key, w.n)
+        if w.n <= CLIENTS_AT_ONCE:
+            v = jax.vmap(client, (0, None, 0, 0))(keys, x, a, y).mean(0)
+        else:
+
+            def chunk(total: jax.Array, these: Any) -> tuple[jax.Array, None]:
+                keys, a, y = these
+                return total + jax.vmap(client, (0, None, 0, 0))(keys, x, a, y).sum(0), None
+
+            parts = jax.tree.map(
+                lambda v: v.reshape(-1, CLIENTS_AT_ONCE, *v.shape[1:]), (keys, a, y)
+            )
+            v = jax.lax.scan(chunk, jnp.zeros_like(x), parts)[0] / w.n
+        return x - w.eta * v
 
     state = {"x": x, "t": 0}
 
@@ -45,6 +64,17 @@ def make(w: Workload, k: int | None) -> Callable[[int], float]:
         for _ in range(rounds):
             key = jax.random.fold_in(jax.random.key(1), state["t"])
             state["x"], state["t"] = one_round(key, state["x"], a, y), state["t"] + 1
-        return float(state["x"][0])
+        return float(state["x"].sum())
 
     return run
+
+
+def contenders(w: Workload) -> dict[str, Callable[[], Any]]:
+    return {
+        "naive JAX": lambda: make(w, None),
+        "naive JAX, random-k": lambda: make(w, max(1, w.d // 20)),
+    }
+
+
+if __name__ == "__main__":
+    serve(contenders(WORKLOADS[sys.argv[1]]), {"jax": jax.__version__})
