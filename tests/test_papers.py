@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import jaxfl
 from jaxfl import papers
 from jaxfl.cli import main
+from jaxfl.metrics import evaluate_metrics
 from jaxfl.papers.courses import courses, ordered, ordering
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
 from jaxfl.papers.hu.setting import TRAIN, adult
 from jaxfl.papers.panels import Line, Panel, picture
 from jaxfl.papers.report import RECORD
+from jaxfl.papers.soteriafl.setting import a9a, mnist, numbers
 
 RECORDS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "papers"
 HU = tuple(f"hu-figure-{i}" for i in range(3, 9))
@@ -179,6 +182,37 @@ def test_private_runs_say_all_three_eps() -> None:
     claims = {e.what: e for e in report.epsilons}
     paper = next(e for what, e in claims.items() if what.startswith("with") and "formula" in what)
     assert paper.proven > 1.5 * paper.claimed  # rho/r is not proven for several local steps
+
+
+@pytest.mark.parametrize(
+    ("make", "loss", "square", "accuracy"),
+    [
+        (a9a, 1.6297258, 0.8960451**2, None),
+        pytest.param(mnist, 2.74345, 1.81104, 0.1313, marks=pytest.mark.slow),
+    ],
+)
+def test_starts_of_soteriafl(
+    make: Any, loss: float, square: float, accuracy: float | None, data_dir: Path
+) -> None:
+    """The anchors of the authors' parametrisation, without a run."""
+    problem = make(str(data_dir))
+    found = jax.jit(evaluate_metrics)(problem, problem.x0)
+    assert float(found["loss"]) == pytest.approx(loss, rel=3e-6)
+    assert float(found["grad_norm_sq"]) == pytest.approx(square, rel=4e-6)
+    if accuracy is not None:
+        assert float(found["test_accuracy"]) == pytest.approx(accuracy, abs=5e-5)
+    assert (np.diff(np.asarray(problem.train[1]).mean(1)) >= 0).all()  # sorted by label
+
+
+def test_numbers_of_soteriafl() -> None:
+    """Batches and compression as the authors' code computes them."""
+    found = {eps: numbers("soteriafl_sgd", 3256, 124, 0.5, eps, None) for eps in (1.0, 5.0, 10.0)}
+    assert [found[eps]["batch"] for eps in found] == [10, 51, 103]
+    assert {values["k"] for values in found.values()} == {6}
+    svrg = numbers("ldp_svrg", 3256, 124, 0.5, 1.0, None)
+    assert (svrg["batch"], svrg["refresh"]) == (54, 54 / 3256)
+    assert "k" not in svrg
+    assert numbers("cdp_sgd", 6000, 50_890, 1.0, 4.0, 128)["batch"] == 128
 
 
 def test_devices_of_adult(data_dir: Path) -> None:
