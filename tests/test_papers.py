@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
 from jaxfl.papers.hu.setting import TRAIN, adult
 from jaxfl.papers.panels import Line, Panel, picture
 from jaxfl.papers.report import RECORD
-from jaxfl.papers.soteriafl.setting import a9a, mnist, numbers
+from jaxfl.papers.soteriafl.setting import METHODS, a9a, mnist, numbers
+from jaxfl.papers.soteriafl.studies import WAYS
 
 RECORDS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "papers"
 HU = tuple(f"hu-figure-{i}" for i in range(3, 9))
+SOTERIAFL = tuple(f"soteriafl-figure-{i}" for i in (1, 2))
 # Statements of the paper that these runs do not show; the entries' notes say why.
 OPEN = {
     "hu-figure-4": {
@@ -141,14 +144,14 @@ def test_what_is_in_order(values: Sequence[Sequence[float]], sign: int, holds: b
         assert not ordered(values[::-1], sign)
 
 
-@pytest.mark.parametrize("name", HU)
-def test_recorded_orderings_hold(name: str) -> None:
+@pytest.mark.parametrize("name", (*HU, *SOTERIAFL))
+def test_recorded_statements_hold(name: str) -> None:
     """What the paper states is seen in the full run that was recorded, with its 5 seeds."""
     entry = papers.entry(name)
     report = papers.read_report(entry, RECORDS / name / RECORD)
     assert (report.seeds, report.fast) == (5, False)
-    stated = [row for row in report.rows if row.published != "–"]
-    assert stated
+    stated = [row for row in report.rows if row.published != "–" and row.holds is not None]
+    assert len(stated) >= 3
     wrong = {row.what.split(", for")[0] for row in stated if not row.holds}
     assert wrong == OPEN.get(name, set())
     assert len(wrong) < len(stated) / 2
@@ -169,6 +172,41 @@ def test_verdicts_follow_the_numbers(name: str) -> None:
         moved = [{**c, axis: turned[c[axis]]} for c in cells]
         after = [row.holds for row in entry.judge({"cells": moved})]
         assert sum(after) < sum(before) if None not in before else after != before
+
+
+@pytest.mark.parametrize("name", SOTERIAFL)
+def test_bands_are_bands(name: str) -> None:
+    """All methods move out of them together, and one alone; the private rerun is not judged."""
+    entry = papers.entry(name)
+    about = json.loads((RECORDS / name / RECORD).read_text())
+    cells = about["numbers"]["cells"]
+    assert {(c["method"], c["way"]) for c in cells} == set(product(METHODS, ("batch", "example")))
+
+    def moved(chosen: Sequence[str]) -> list[bool | None]:
+        shifted = [
+            {**c, "utility@end": [v + 0.15 for v in c["utility@end"]]}
+            if c["method"] in chosen
+            else c
+            for c in cells
+        ]
+        return [row.holds for row in entry.judge({"cells": shifted})]
+
+    assert moved(()).count(True) == 10
+    assert moved(METHODS).count(False) == 5
+    assert moved(METHODS[1:2]).count(False) == 1
+    assert moved(METHODS).count(None) == 10
+
+
+def test_the_published_runs_are_exposed() -> None:
+    """An attack on clipped means certifies more than was claimed; nothing is proven of them."""
+    name = "soteriafl-figure-1"
+    found = papers.read_report(papers.entry(name), RECORDS / name / RECORD).epsilons
+    published, private = (
+        next(e for e in found if e.what == f"LDP-SGD, {way}") for way in WAYS.values()
+    )
+    assert (published.claimed, published.proven) == (1.0, float("inf"))
+    assert published.audited > 2.0
+    assert private.audited <= private.proven <= 1.0
 
 
 def test_private_runs_say_all_three_eps() -> None:
@@ -228,7 +266,7 @@ def test_devices_of_adult(data_dir: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", HU)
+@pytest.mark.parametrize("name", (*HU, *SOTERIAFL))
 def test_fast_variants(name: str, data_dir: Path, tmp_path: Path) -> None:
     report = papers.run(name, tmp_path, fast=True, data=data_dir)
     wrong = {

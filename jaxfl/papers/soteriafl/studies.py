@@ -107,7 +107,7 @@ class Study(NamedTuple):
             for along, words in (("round", "communication round"), ("uplink_bits", "bits sent")):
                 lines = []
                 for method in known:
-                    for style, (way, name) in enumerate(WAYS.items()):
+                    for style, way in enumerate(WAYS):
                         cell = find(numbers["cells"], method=method, way=way)
                         first = 0 if along == "round" else 1  # no bits before the first round
                         x, y, error = (
@@ -115,7 +115,7 @@ class Study(NamedTuple):
                         )
                         lines.append(
                             Line(
-                                f"{NAMES[method]}, {name}",
+                                NAMES[method],
                                 x,
                                 y,
                                 error,
@@ -128,7 +128,7 @@ class Study(NamedTuple):
                     Panel("", words, WORDS[metric], lines, logarithmic=along != "round", top=top)
                 )
             rows.append(panels)
-        return {"": picture(f"SoteriaFL, ε = {self.eps:g}", rows)}
+        return {"": picture(f"SoteriaFL, ε = {self.eps:g}", rows, tuple(WAYS.values()))}
 
     def privacy(self, numbers: Numbers) -> list[Epsilons]:
         notes = {"batch": "the mean of a batch is clipped, which bounds no record", "example": ""}
@@ -147,4 +147,4 @@ def _near(
     ours = estimate(values)
     words = f"~{low:g}" if low == high else f"{low:g} to {high:g}"
     inside = bool(low - spread <= ours.mean <= high + spread)
-    return Row(what, words, ours, inside if judged else None, f"± {spread:.3g}")
+    return Row(what, words, ours, inside if judged else None, f"± {spread:.3g}" * judged)
