@@ -13,8 +13,8 @@ coordinates that were) and a precision below the noise; the little that rounding
 sum of real Gaussians is outside all claims here, like floating point.
 
 Masks make no difference to the sum, and cost r^2 d words: the simulation leaves them out unless it
-is told otherwise.  All clients of a round are taken to report; :mod:`jaxfl.dropouts` plays the
-protocol through where some do not.
+is told otherwise.  All clients of a round are taken to report: that some do not is a matter of who takes
+part (:mod:`jaxfl.unreliable`), and :mod:`jaxfl.dropouts` is the protocol that then recovers the sum.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line: `jaxfl run`, `show`, `compare`, `plot`, `list`, `account`, `calibrate`, `audit`.
+"""The command line: `jaxfl run`, `show`, `compare`, `plot`, `papers`, `list`, `account` and others.
 
 `argparse` rather than a library of typed functions, because most options come from the
 algorithms' own records of hyper-parameters.

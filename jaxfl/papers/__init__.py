@@ -32,7 +32,7 @@ __all__ = [
     "run",
 ]
 
-MODULES = ("hu",)
+MODULES = ("soteriafl", "hu")
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxfl.plots import PALETTE
-from jaxfl.views.ink import STYLES, Key, frame, tidy
+from jaxfl.views.ink import GREY, STYLES, Key, frame, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,11 +18,12 @@ __all__ = ["Line", "Panel", "picture"]
 
 SIZES = {1: (5.4, 3.2), 2: (3.8, 2.5)}  # inches of a panel, by their number in a row
 SMALL = 2.9, 2.1
+LARGE = 1e5  # numbers from here on are powers of ten
 FEW = 8  # places on a logarithmic axis that are all named
 
 
 class Line(NamedTuple):
-    """Lines with one label look alike in all panels: ``color`` and ``style`` are places in tables."""
+    """Lines with one label have one colour in all panels; ``style`` is said in a legend of its own."""
 
     label: str
     x: Sequence[float]
@@ -42,17 +43,23 @@ class Panel(NamedTuple):
     top: float | None = None  # what is above is not shown
 
 
-def picture(title: str, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = ()) -> Figure:
-    """Panels of equal size; those of a row share their vertical axis if they have one label."""
+def picture(
+    title: str,
+    rows: Sequence[Sequence[Panel]],
+    styles: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Figure:
+    """Panels of equal size; those of a row share their vertical axis if they have one label.
+
+    ``styles`` are the words for solid, dashed and dotted lines, where there are several.
+    """
     from matplotlib.lines import Line2D
 
     looks: dict[str, Line] = {}
     for line in _lines(rows):
         looks.setdefault(line.label, line)
-    handles = [
-        Line2D([], [], color=_color(line), linestyle=STYLES[line.style], marker=line.marker)
-        for line in looks.values()
-    ]
+    handles = [Line2D([], [], color=_color(line), marker=line.marker) for line in looks.values()]
+    dashes = [Line2D([], [], color=GREY, linestyle=STYLES[i]) for i in range(len(styles))]
     columns = max(map(len, rows))
     alike = all(len({panel.up for panel in row}) == 1 for row in rows)
     figure, grid = frame(
@@ -60,7 +67,7 @@ def picture(title: str, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = 
         columns,
         size=SIZES.get(columns, SMALL),
         title=title,
-        keys=[Key("", handles, list(looks))],
+        keys=[Key("", handles, list(looks)), *([Key("", dashes, styles)] if styles else [])],
         notes=notes,
         heads=any(panel.title for row in rows for panel in row),
         sharey="row" if alike else False,
@@ -107,12 +114,12 @@ def _panel(ax: Axes, panel: Panel) -> None:
 
 def _places(ax: Axes, values: list[float]) -> None:
     """A logarithmic axis that names the values themselves, if they are few."""
-    from matplotlib.ticker import NullFormatter
+    from matplotlib.ticker import LogFormatterSciNotation, NullFormatter
 
     ax.set_xscale("log")
     if len(values) <= FEW:
         ax.set_xticks(values)
-    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_major_formatter("{x:g}" if values[-1] < LARGE else LogFormatterSciNotation())
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jaxfl.papers.courses import find
 from jaxfl.papers.entry import Numbers, estimate
-from jaxfl.papers.hu.words import NAMES, WORDS
+from jaxfl.papers.hu.words import WORDS
 from jaxfl.papers.panels import Line, Panel, picture
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["comparison", "convergence", "tradeoff"]
 
 ROUND = "communication round"
+STYLES = {"paper": "claimed", "calibrated": "proven"}  # solid and dashed
+METHODS = {"private_local_sgd": "private local SGD", "local_dp_sgd": "DP-SGD"}
+SUMS = {"secure_sum": ("secure aggregation", "o"), "plain_sum": ("no secure aggregation", "s")}
 
 
 def convergence(cells: Sequence[Numbers], metric: str, unit: float) -> dict[str, Figure]:
@@ -40,54 +43,36 @@ def convergence(cells: Sequence[Numbers], metric: str, unit: float) -> dict[str,
 
 
 def comparison(cells: Sequence[Numbers], metric: str) -> dict[str, Figure]:
-    """Test accuracy on the left, loss or gradient norm on the right; rigorous noise is dashed."""
+    """Test accuracy on the left, loss or gradient norm on the right."""
     panels = [
         Panel(
             "",
             ROUND,
             WORDS[shown],
             [
-                _line(
-                    find(cells, algorithm=name, noise=noise),
-                    shown,
-                    f"{NAMES[name].split(',')[0]}, {'claimed' if noise == 'paper' else 'proven'} ε = 10",
-                    color,
-                    style,
-                )
-                for color, name in enumerate(("private_local_sgd", "local_dp_sgd"))
-                for style, noise in enumerate(("paper", "calibrated"))
+                _line(find(cells, algorithm=name, noise=noise), shown, METHODS[name], color, style)
+                for color, name in enumerate(METHODS)
+                for style, noise in enumerate(STYLES)
             ],
         )
         for shown in ("test_accuracy", metric)
     ]
-    return {"": picture("Adult: private local SGD beside DP-SGD", [panels])}
+    says = [f"{word} ε = 10" for word in STYLES.values()]
+    return {"": picture("Adult: private local SGD beside DP-SGD", [panels], says)}
 
 
 def tradeoff(cells: Sequence[Numbers]) -> dict[str, Figure]:
-    """Accuracy at the end against eps: claimed by the paper's formula, or (dashed) proven."""
-    eps = sorted({c["eps"] for c in cells})
-    lines = []
-    for color, name in enumerate(("secure_sum", "plain_sum")):
-        for style, (noise, words) in enumerate(
-            (("paper", "claimed ε"), ("calibrated", "proven ε"))
-        ):
+    """Accuracy at the end against eps."""
+    eps, lines = sorted({c["eps"] for c in cells}), []
+    for color, (name, (words, marker)) in enumerate(SUMS.items()):
+        for style, noise in enumerate(STYLES):
             found = [find(cells, aggregation=name, noise=noise, eps=e) for e in eps]
             ends = [estimate(cell["test_accuracy@end"]) for cell in found]
-            lines.append(
-                Line(
-                    f"{'secure aggregation' if name == 'secure_sum' else 'none'}, {words}",
-                    eps,
-                    [end.mean for end in ends],
-                    [end.error for end in ends],
-                    color,
-                    style,
-                    "s" if name == "plain_sum" else "o",
-                )
-            )
+            means, errors = [end.mean for end in ends], [end.error for end in ends]
+            lines.append(Line(words, eps, means, errors, color, style, marker))
     panel = Panel("", "ε", WORDS["test_accuracy"], lines, logarithmic=True)
-    return {
-        "": picture("Adult: privacy and accuracy, with and without secure aggregation", [[panel]])
-    }
+    title, says = "Adult: privacy and accuracy", [f"{word} ε" for word in STYLES.values()]
+    return {"": picture(title, [[panel]], says)}
 
 
 def _line(cell: Numbers, metric: str, label: str, color: int, style: int = 0) -> Line:
