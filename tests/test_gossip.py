@@ -159,34 +159,36 @@ def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:
     hp = jaxfl.hyper.build(run.algorithm, v, run.facts, jnp.float32)
     W, keys, n = body.graph.matrix(p.n), streams(run.key), p.n
     x = np.tile(np.asarray(p.x0, float), (n, 1))
+
+    @jax.jit
+    def draws(t: jax.Array) -> tuple[jax.Array, ...]:
+        def client(i: jax.Array, noise: jax.Array, mask: jax.Array) -> tuple[jax.Array, ...]:
+            stream = jax.random.fold_in(keys.rows, i)
+            rows = body.estimator.sampler.draw(stream, t, p.count[i], p.m_max, hp)
+            d, kept = p.x0.size, jnp.ones(p.x0.size)
+            if body.compressor.select is not None:
+                draw = body.compressor.select(mask, d, hp)
+                kept = jnp.zeros(d).at[draw.index].add(draw.weight, mode="drop")
+            xi, up = jax.random.normal(noise, (d,)), jax.random.uniform(mask, (d,))
+            return rows.index, rows.weight > 0, xi, kept, up
+
+        noise, mask = client_keys([keys.noise, keys.mask], jnp.arange(n), t)
+        return jax.vmap(client)(jnp.arange(n), noise, mask)
+
     for t in range(ROUNDS):
-        noise, mask = client_keys([keys.noise, keys.mask], jnp.arange(n), jnp.int32(t))
+        index, live, xi, kept, up = (np.asarray(a) for a in draws(jnp.int32(t)))
         g = []
         for i in range(n):
-            rows = body.estimator.sampler.draw(
-                jax.random.fold_in(keys.rows, i), t, p.count[i], p.m_max, hp
-            )
-            drawn = np.asarray(rows.index)[np.asarray(rows.weight) > 0]
+            drawn = index[i][live[i]]
             mean = sum((clipped(p, i, j, x[i], v["clip"]) for j in drawn), 0 * x[i]) / v["batch"]
-            xi = np.asarray(jax.random.normal(noise[i], x[i].shape), float)
-            g.append(mean + regularizer(x[i]) + v["sigma"] * xi)
+            g.append(mean + regularizer(x[i]) + v["sigma"] * xi[i].astype(float))
         g = np.array(g)
 
-        def sent(u: np.ndarray, keys: jax.Array = mask) -> np.ndarray:
-            out = []
-            for i in range(n):
-                if name == "q_dpsgd_1":
-                    up = np.asarray(jax.random.uniform(keys[i], u[i].shape), float)
-                    low = np.floor(u[i] / v["quantum"])
-                    out.append(v["quantum"] * (low + (up < u[i] / v["quantum"] - low)))
-                elif name == "sdm_dsgd":
-                    draw = body.compressor.select(keys[i], u.shape[1], hp)
-                    weight = np.zeros(u.shape[1] + 1)
-                    np.add.at(weight, np.asarray(draw.index), np.asarray(draw.weight))
-                    out.append(weight[:-1] * u[i])
-                else:
-                    out.append(u[i])
-            return np.array(out)
+        def sent(u: np.ndarray, kept: np.ndarray = kept, up: np.ndarray = up) -> np.ndarray:
+            if name == "q_dpsgd_1":
+                low = np.floor(u / v["quantum"])
+                return v["quantum"] * (low + (up < u / v["quantum"] - low))
+            return kept * u
 
         new = np.empty_like(x)
         if name == "q_dpsgd_1":
