@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["EPS", "STEPS", "best", "complexities", "figures", "odd_even", "picture", "table"]
 
 EPS = (0.5, 0.75, 1.0, 1.5, 3.0, 6.0, 12.0)
-STEPS = tuple(np.exp(np.linspace(-4, 2, 10)).tolist())  # Lowy and Razaviyayn: from -6 to 0
+STEPS = tuple(np.exp(np.linspace(-6, 2, 10)).tolist())  # Lowy and Razaviyayn: from -6 to 0
 SILOS, AVAILABLE = 25, (25, 18)
 PER_CLASS = 1084  # floor(5421/5) images of each digit; 80 % of two of them are n = 1734
 NAMES = ("localized_mbsgd", "one_pass_mbsgd")
