@@ -613,6 +613,8 @@ def test_bad_input_gets_one_sentence() -> None:
     refused("exceeds the 64 records of a phase", "localized_mbsgd", convex, batch=65)
     with pytest.raises(jaxfl.InputError, match="cannot draw from the records of a phase"):
         jaxfl.algorithm("localized_mbsgd", sampler=sampler("shuffled"))
+    with pytest.raises(jaxfl.InputError, match="compressor does not apply to localized_mbsgd"):
+        jaxfl.algorithm("localized_mbsgd", compressor=jaxfl.compressors.random_k())
     with pytest.raises(jaxfl.InputError, match="uses every record once"):
         jaxfl.algorithm("one_pass_mbsgd", sampler=sampler("poisson"))
     assert averaged() is averaged()
