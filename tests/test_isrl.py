@@ -428,7 +428,11 @@ def receiver(run: Plan) -> Callable[..., np.ndarray]:
 
 @pytest.mark.parametrize(
     "scheme",
-    ["with_replacement", "poisson", pytest.param("without_replacement", marks=pytest.mark.slow)],
+    [
+        "with_replacement",
+        pytest.param("poisson", marks=pytest.mark.slow),
+        pytest.param("without_replacement", marks=pytest.mark.slow),
+    ],
 )
 def test_a_record_moves_one_phase_and_no_further_than_stated(scheme: str) -> None:
     """2L/K_i for each time that it is drawn, and nothing in any other phase."""
@@ -562,7 +566,10 @@ PLANTED: dict[str, tuple[Callable, Callable]] = {
 
 @pytest.mark.parametrize(
     "bug",
-    [pytest.param(b, marks=pytest.mark.slow if b == "the centre stays" else ()) for b in PLANTED],
+    [
+        pytest.param(b, marks=() if b == "phases share records" else pytest.mark.slow)
+        for b in PLANTED
+    ],
 )
 def test_planted_bugs_are_caught(bug: str, monkeypatch: pytest.MonkeyPatch, x64: None) -> None:
     """Each bug once: the test above has to fail with it."""
