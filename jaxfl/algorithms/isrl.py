@@ -29,7 +29,7 @@ losses have to be convex.  Numbers that are not given come from the theorems
 from __future__ import annotations
 
 import functools
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from jaxfl import channels, compressors, estimators, sampling
 from jaxfl.accelerated import acsa, averaged
@@ -173,7 +173,13 @@ def _algorithm(
     participation: Participation | None = None,
     noise: str = "fused",
     variant: str = "sound",
+    **others: Any,
 ) -> Algorithm:
+    if others:
+        raise InputError(
+            f"{' and '.join(others)} does not apply to {name}, of which sampler, participation, noise "
+            "and variant can be exchanged: leave it out."
+        )
     if noise not in ("fused", "per_client"):
         raise InputError(f"noise = {noise!r} has to be 'fused' or 'per_client'.")
     if variant not in ("sound", "paper"):
