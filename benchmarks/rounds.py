@@ -60,7 +60,9 @@ class Contest:
                 continue
             try:
                 self.rows[name] = worker.ask(name, 0, 300.0)
-                once = worker.ask(name, 1)["seconds"]
+                once = self.rows[name]["first_round_s"]
+                if once < self.seconds or "compile_s" not in self.rows[name]:
+                    once = worker.ask(name, 1)["seconds"]  # the first may have compiled
                 if once < self.seconds / 4:  # a first look at more than the cost of asking
                     few = max(1, int(self.seconds / 8 / max(once, 1e-6)))
                     once = worker.ask(name, few)["seconds"] / few

@@ -39,7 +39,7 @@ def derive(name: str, w: Workload | None, found: dict[str, Any]) -> None:
     """Add what follows from the rates of the turns: ``ratios``, ``matmul`` and ``scale``."""
     rows = found["contenders"]
     if name == "scale":
-        found["scale"] = scale(rows)
+        found["scale"] = scale(rows) if len(rows) > 1 else {}
         return
     assert w is not None
     rates = {who: row["rates"] for who, row in rows.items()}

@@ -96,7 +96,11 @@ def sample(xp: Any, seed: Any, i: Any, j: Any) -> tuple[Any, Any]:
         h = (h ^ (h >> u(16))) * u(factor)
     h = h ^ (h >> u(15))
     words = h[..., :4] & h[..., 4:8] & h[..., 8:12]
-    bits = (words[..., None] >> xp.arange(32, dtype=u).reshape(*one, 1, 32)) & u(1)
+    if xp is np:  # the fast way there; words are little-endian
+        raw = np.ascontiguousarray(words).astype("<u4").view(np.uint8)
+        bits = np.unpackbits(raw, axis=-1, bitorder="little")
+    else:
+        bits = (words[..., None] >> xp.arange(32, dtype=u).reshape(*one, 1, 32)) & u(1)
     a = bits.reshape(*i.shape, 128)[..., :124].astype(np.float32)
-    last = (xp.arange(124) == 123).reshape(*one, 124)
+    last = xp.asarray(np.arange(124) == 123).reshape(*one, 124)
     return xp.where(last, np.float32(1), a), (h[..., 12] & u(3) == u(0)).astype(np.int32)
