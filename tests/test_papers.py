@@ -25,7 +25,7 @@ from jaxfl.papers.soteriafl.studies import WAYS
 
 RECORDS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "papers"
 HU = tuple(f"hu-figure-{i}" for i in range(3, 9))
-SOTERIAFL = tuple(f"soteriafl-figure-{i}" for i in (1, 2))
+SOTERIAFL = tuple(f"soteriafl-figure-{i}" for i in (1, 2, 3))
 # Statements of the paper that these runs do not show; the entries' notes say why.
 OPEN = {
     "hu-figure-4": {
