@@ -1,10 +1,11 @@
 """Estimators that correct an earlier estimate by differences of gradients.
 
-Three recursions, each a weighting of gradients at the point x of this round and the one before, x':
+Four recursions, each a weighting of gradients at the point x of this round and the one before, x':
 
 ==============  ===================================================================================
 ``corrected``   what a client remembers, its own: q <- q + t grad f(x; z) - (t-1) grad f(x'; z)
 ``recursive``   what the server remembers (:func:`jaxfl.channels.recursion`); clients send differences
+``marina``      the same of compressed differences, started anew by a coin
 ``anchored``    a full gradient with its own noise, taken at the start of every epoch
 ==============  ===================================================================================
 """

@@ -135,7 +135,11 @@ def test_a_sweep_is_its_runs(row: Row) -> None:
         used = {name: float(ds[f"used_{name}"].sel({row.axis: number})[0]) for name in plain}
         assert used == {name: float(number) for name, number in plain.items()}
     last = ds["direction"].isel(algorithm=0, round=-1).values
-    assert len(np.unique(last)) == (2 if row.name == "fedgd" else 4)  # it draws nothing
+    if "random iterate" in dict(jaxfl.algorithm(row.name).parts)["server"]:
+        assert len(np.unique(last)) > 1  # two of them may be the same early point
+    else:
+        draws_nothing = row.name in ("fedgd", "ef21")
+        assert len(np.unique(last)) == (2 if draws_nothing else 4)
     assert (ds["complete"] == 1).all()
     assert (ds["last_round"] == 12).all()
     assert ds["diverged_at"].isnull().all()

@@ -89,6 +89,14 @@ def test_one_of_each_new_kind_runs_and_sweeps(tmp_path: Path) -> None:
     assert '"erdos_renyi:0.5,1"' in (tmp_path / "run" / "config.json").read_text()
 
 
+def test_a_sweep_without_claims_is_drawn(tmp_path: Path) -> None:
+    """No paper says anything of these, and their pictures have to do without."""
+    for name in ("mu2", "noisy_sgd"):
+        words = [name, "--clients", "2", "--rounds", "2", "--lr", "0.01", "0.02", "--quiet"]
+        assert main(["sweep", *words, "--out", str(tmp_path / name)]) == 0
+        assert list((tmp_path / name).rglob("*.png"))
+
+
 def test_one_pass_is_what_a_run_takes_by_default(tmp_path: Path, capsys) -> None:
     """200 rounds by default are more than these clients have samples."""
     words = ["run", "mu2_trusted", "--no-plot", "--eval-every", "0", "--out", str(tmp_path / "a")]

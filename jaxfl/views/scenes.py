@@ -188,7 +188,10 @@ def _counted(ds: xarray.Dataset, found: Scene) -> Scene:
 def _worth(ds: xarray.Dataset, by_eps: bool) -> str:
     """The privacy of one algorithm in words; empty where it is what the panel says."""
     noisy = np.ravel(ds["noisy"].values).astype(bool)
-    proven, claimed = (np.ravel(ds[name].values)[noisy] for name in ("proven_eps", "claimed_eps"))
+    proven = np.ravel(ds["proven_eps"].values)[noisy]
+    # where no algorithm's paper claims anything, no such number is kept
+    told = ds["claimed_eps"].values if "claimed_eps" in ds else np.full(noisy.shape, np.nan)
+    claimed = np.ravel(told)[noisy]
     flag = np.ravel(ds["flag"].values)[noisy].astype(bool)
     if not noisy.any():
         return "not private, no noise"
