@@ -60,18 +60,23 @@ class Contest:
                 continue
             try:
                 self.rows[name] = worker.ask(name, 0, 300.0)
-                once = self.rows[name]["first_round_s"]
-                if once < self.seconds or "compile_s" not in self.rows[name]:
-                    once = worker.ask(name, 1)["seconds"]  # the first may have compiled
-                if once < self.seconds / 4:  # a first look at more than the cost of asking
-                    few = max(1, int(self.seconds / 8 / max(once, 1e-6)))
-                    once = worker.ask(name, few)["seconds"] / few
+                self.ready[name] = worker, self.fitting(worker, name)
             except Failed as why:
                 self.rows.pop(name, None)
                 self.skipped[name] = str(why)
                 continue
-            self.ready[name] = worker, max(1, int(self.seconds / max(once, 1e-6)))
         return worker
+
+    def fitting(self, worker: Worker, name: str) -> int:
+        """The rounds that take about a turn, from the quickest of a few looks."""
+        once = self.rows[name]["first_round_s"]
+        compiled = "compile_s" in self.rows[name]  # else the first round may have been slower
+        for look in range(4):
+            if once > 4 * self.seconds and (compiled or look):
+                break
+            few = max(1, int(self.seconds / 4 / max(once, 1e-6)))
+            once = min(once, worker.ask(name, few)["seconds"] / few)
+        return max(1, int(self.seconds / max(once, 1e-6)))
 
     def turns(self, count: int, names: Iterable[str], suffix: str = "") -> None:
         names = [name for name in names if name in self.ready]
