@@ -29,6 +29,7 @@ from workloads import GROUPS, TINY, WORKLOADS
 HERE = Path(__file__).resolve().parent
 PAUSE = 0.2  # seconds in which the threads of the contender before fall asleep
 SLOW = 10.0  # seconds of one turn from which a contender has only that one
+HOPELESS = 15.0  # seconds of a first round after which no look decides the length of a turn
 LEAST = 3  # turns of all others, then as many as fit
 
 
@@ -72,7 +73,7 @@ class Contest:
         once = self.rows[name]["first_round_s"]
         compiled = "compile_s" in self.rows[name]  # else the first round may have been slower
         for look in range(4):
-            if once > 4 * self.seconds and (compiled or look):
+            if once > 4 * self.seconds and (compiled or look or once > HOPELESS):
                 break
             few = max(1, int(self.seconds / 4 / max(once, 1e-6)))
             once = min(once, worker.ask(name, few)["seconds"] / few)
@@ -180,7 +181,7 @@ def read_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--python", nargs="+", default=[], metavar="NAME=PATH", help="interpreters")
     parser.add_argument("--environments", type=Path, default=folder(), help="folder of peers.py")
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.4, help="of one turn of a contender")
+    parser.add_argument("--seconds", type=float, default=0.3, help="of one turn of a contender")
     parser.add_argument("--only", default="", help="of jaxfl, contenders with these words only")
     parser.add_argument("--out", type=Path, help="where results go, as JSON")
     asked = parser.parse_args(argv)
