@@ -29,6 +29,7 @@ from workloads import GROUPS, TINY, WORKLOADS
 HERE = Path(__file__).resolve().parent
 PAUSE = 0.2  # seconds in which the threads of the contender before fall asleep
 SLOW = 10.0  # seconds of one turn from which a contender has only that one
+HOPELESS = 15.0  # seconds of a first round after which no look decides the length of a turn
 LEAST = 3  # turns of all others, then as many as fit
 
 
@@ -60,18 +61,23 @@ class Contest:
                 continue
             try:
                 self.rows[name] = worker.ask(name, 0, 300.0)
-                once = self.rows[name]["first_round_s"]
-                if once < self.seconds or "compile_s" not in self.rows[name]:
-                    once = worker.ask(name, 1)["seconds"]  # the first may have compiled
-                if once < self.seconds / 4:  # a first look at more than the cost of asking
-                    few = max(1, int(self.seconds / 8 / max(once, 1e-6)))
-                    once = worker.ask(name, few)["seconds"] / few
+                self.ready[name] = worker, self.fitting(worker, name)
             except Failed as why:
                 self.rows.pop(name, None)
                 self.skipped[name] = str(why)
                 continue
-            self.ready[name] = worker, max(1, int(self.seconds / max(once, 1e-6)))
         return worker
+
+    def fitting(self, worker: Worker, name: str) -> int:
+        """The rounds that take about a turn, from the quickest of a few looks."""
+        once = self.rows[name]["first_round_s"]
+        compiled = "compile_s" in self.rows[name]  # else the first round may have been slower
+        for look in range(4):
+            if once > 4 * self.seconds and (compiled or look or once > HOPELESS):
+                break
+            few = max(1, int(self.seconds / 4 / max(once, 1e-6)))
+            once = min(once, worker.ask(name, few)["seconds"] / few)
+        return max(1, int(self.seconds / max(once, 1e-6)))
 
     def turns(self, count: int, names: Iterable[str], suffix: str = "") -> None:
         names = [name for name in names if name in self.ready]
@@ -175,7 +181,7 @@ def read_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--python", nargs="+", default=[], metavar="NAME=PATH", help="interpreters")
     parser.add_argument("--environments", type=Path, default=folder(), help="folder of peers.py")
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.4, help="of one turn of a contender")
+    parser.add_argument("--seconds", type=float, default=0.3, help="of one turn of a contender")
     parser.add_argument("--only", default="", help="of jaxfl, contenders with these words only")
     parser.add_argument("--out", type=Path, help="where results go, as JSON")
     asked = parser.parse_args(argv)
