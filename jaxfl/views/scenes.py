@@ -160,7 +160,8 @@ def notes(ds: xarray.Dataset) -> list[str]:
     for words, who in worth.items():
         if words:
             out.append(f"{words}." if len(who) == everyone > 1 else f"{', '.join(who)}: {words}.")
-    deltas = {float(d) for d in np.ravel(ds["delta"].where(ds["noisy"] > 0)) if d == d}
+    kept = np.ravel(ds["delta"].where(ds["noisy"] > 0)) if "delta" in ds else ()
+    deltas = {float(d) for d in kept if d == d}
     if len(deltas) == 1:
         out.append(f"δ = {number(deltas.pop())}.")
     return out
