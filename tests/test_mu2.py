@@ -14,7 +14,7 @@ from test_rounds import scale_is
 
 import jaxfl
 from jaxfl import theory_anytime as theory
-from jaxfl.papers import reshef
+from jaxfl.papers.reshef import experiment as reshef
 from jaxfl.privacy import account
 from jaxfl.privacy.events import Increments
 from jaxfl.privacy.releases import increments_shift
@@ -355,9 +355,6 @@ def test_a_cell_of_small_size(data_dir) -> None:
     assert cells[0].loss == pytest.approx(2.293, abs=0.003)
     assert cells[0].accuracy > 55
     assert cells[0].published_loss == 2.256
-    text = reshef.table(cells)
-    assert text.count("\n") == 2
-    assert "2.256" in text
     assert not cells[0]._replace(loss=2.2595).within
     assert cells[0]._replace(loss=2.2585).within
 
@@ -366,6 +363,6 @@ def test_a_cell_of_small_size(data_dir) -> None:
 def test_both_tables(data_dir) -> None:
     cells = reshef.tables(str(data_dir))
     assert len(cells) == 18
-    assert all(c.within for c in cells), reshef.table(cells)
+    assert all(c.within for c in cells), [c for c in cells if not c.within]
     for c in cells:  # of one seed: the seeds' deviation is up to 1.5 points at M = 100
         assert abs(c.accuracy - c.published_accuracy) < 3.0

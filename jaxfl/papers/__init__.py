@@ -32,7 +32,7 @@ __all__ = [
     "run",
 ]
 
-MODULES = ("soteriafl", "hu")
+MODULES = ("soteriafl", "hu", "gao", "reshef")
 
 
 @functools.cache

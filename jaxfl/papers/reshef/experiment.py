@@ -16,13 +16,11 @@ on the training set    0.2 to 1.0    its loss lies up to 0.001 above the test se
 =====================  ============  =============================================================
 
 So one cell may miss by more than a point at rho = 4 or M = 100, and its mean over seeds does not.
-
-``python -m jaxfl.papers.reshef`` prints both tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -38,7 +36,7 @@ from jaxfl.types import Key, Problem
 if TYPE_CHECKING:
     from jaxfl.data.records import Dataset
 
-__all__ = ["BAND", "MACHINES", "PUBLISHED", "RHO", "Cell", "causes", "dealt", "table", "tables"]
+__all__ = ["BAND", "MACHINES", "PUBLISHED", "RHO", "Cell", "causes", "dealt", "tables"]
 
 BAND = 0.003  # of the test loss, around the published one
 RHO, MACHINES = (4.0, 8.0, 16.0), (1, 10, 100)
@@ -116,8 +114,12 @@ def tables(
     key: Key | None = None,
     measured_on: str = "test",
     say: Callable[[str], None] | None = None,
+    run: Callable[..., Any] | None = None,
 ) -> list[Cell]:
-    """Both tables, or part of them: ``samples`` takes the first so many of the 60,000."""
+    """Both tables, or part of them: ``samples`` takes the first so many of the 60,000.
+
+    ``run`` is called in place of :func:`jaxfl.sweep`, with a name for the sweep before its arguments.
+    """
     data = load("mnist", directory=directory)
     key = jax.random.key(0) if key is None else key
     names = ("test_loss", "test_accuracy") if measured_on == "test" else ("loss", "accuracy")
@@ -127,7 +129,8 @@ def tables(
         for server in servers:
             if say is not None:
                 say(f"{server}, M = {M}, T = {problem.m_max}")
-            ds = sweep(
+            ds = (run or _unnamed)(
+                f"{server}-{M}",
                 ALGORITHMS[server],
                 {"rho": list(rho)},
                 problem,
@@ -150,24 +153,12 @@ def tables(
     return cells
 
 
+def _unnamed(name: str, *args: Any, **options: Any) -> Any:
+    return sweep(*args, **options)
+
+
 def _of(values: Any) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1)) if values.size > 1 else 0.0
-
-
-def table(cells: Iterable[Cell]) -> str:
-    """Every cell on a line: published, ours, within the band?"""
-    lines = [
-        f"{'server':<10} {'M':>4} {'rho':>4} | {'loss':>6} {'ours':>7} {'band':>5} | "
-        f"{'accuracy':>8} {'ours':>6} {'diff':>5}"
-    ]
-    for c in cells:
-        lines.append(
-            f"{c.server:<10} {c.machines:>4} {c.rho:>4g} | {c.published_loss:>6.3f} {c.loss:>7.4f} "
-            f"{'yes' if c.within else 'NO':>5} | {c.published_accuracy:>8.1f} {c.accuracy:>6.2f} "
-            f"{c.accuracy - c.published_accuracy:>+5.1f}"
-            + (f"  (seeds: {c.accuracy_spread:.2f})" if c.accuracy_spread else "")
-        )
-    return "\n".join(lines)
 
 
 def causes(
@@ -185,7 +176,3 @@ def causes(
         name: tables(directory, machines=machines, servers=("untrusted",), seeds=seeds, **way)
         for name, way in ways.items()
     }
-
-
-if __name__ == "__main__":
-    print(table(tables(say=print)))
