@@ -231,7 +231,7 @@ class Federated(NamedTuple):
         def client(m: int) -> Any:
             b = m if sampler.name == "full" else float(values["batch"])
             return events.Event(
-                events.Sampling(sampler.name, m, b, slots),
+                events.Sampling(sampler.scheme or sampler.name, m, b, slots),
                 sensitivity(values),
                 float(values["sigma"]),
                 self.turns(values, facts),

@@ -40,13 +40,14 @@ def samples(train: PyTree, i: Array, j: Array) -> PyTree:
 
 def block(train: PyTree, i: Array, j: Array, wide: int, tall: int) -> PyTree:
     """Samples j, ..., j + tall - 1 of clients i, ..., i + wide - 1, leaves (wide * tall, ·)."""
+    i, j = jnp.asarray(i, jnp.int32), jnp.asarray(j, jnp.int32)
     if isinstance(train, Made):
         clients, rows = i + jnp.arange(wide)[:, None], j + jnp.arange(tall)[None]
         part = samples(train, clients, rows)
     else:
         part = jax.tree.map(
             lambda a: jax.lax.dynamic_slice(
-                a, (i, j, *(0,) * (a.ndim - 2)), (wide, tall, *a.shape[2:])
+                a, (i, j, *(jnp.int32(0),) * (a.ndim - 2)), (wide, tall, *a.shape[2:])
             ),
             train,
         )

@@ -158,7 +158,7 @@ def in_order() -> Sampler:
         rows = t * b + slot
         return _weighted(rows, (slot < b) & (rows < count), 1.0 / b, m_max)
 
-    return Sampler("in_order", draw, True, (_BATCH,), _once)
+    return Sampler("in_order", draw, True, (_BATCH,), _once, "single_pass")
 
 
 def _once(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:

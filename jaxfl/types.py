@@ -225,6 +225,7 @@ class Sampler(NamedTuple):
     distinct: bool  # no row twice in one draw
     params: tuple[Param, ...]
     capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
+    scheme: str = ""  # as accountants know it, where that is not its name
 
 
 class Participation(NamedTuple):

@@ -8,6 +8,8 @@ import hypothesis
 import jax
 import pytest
 
+from jaxfl.sweeps import engine
+
 # Pictures are drawn to files; set before any test imports matplotlib.
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -34,10 +36,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _cheap(request: pytest.FixtureRequest) -> None:
+def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
     """Most of the time of fast tests is compilation: they do without its optimizations."""
     plain = not any(request.node.get_closest_marker(name) for name in ("slow", "gpu", "optimized"))
     jax.config.update("jax_disable_most_optimizations", plain)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget() -> Iterator[None]:
+    """Thousands of compiled programs in one process would run into the limit of its memory maps."""
+    yield
+    engine._compiled.cache_clear()
+    jax.clear_caches()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -72,14 +84,6 @@ def shared_dir() -> Path:
 def key() -> jax.Array:
     """A typed key; tests that need several split it into names."""
     return jax.random.key(0)
-
-
-@pytest.fixture(scope="module")
-def cheap() -> Iterator[None]:
-    """For a module whose time is nearly all compilation, of programs that run once."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture

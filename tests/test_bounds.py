@@ -13,8 +13,6 @@ from jaxfl.bounds import bounds
 from jaxfl.cli import main
 from jaxfl.results import config
 
-pytestmark = pytest.mark.usefixtures("cheap")
-
 NUMBERS = {"clip": 3.0, "batch": 4, "local_steps": 2, "sigma": 0.05}
 
 

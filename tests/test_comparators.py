@@ -1,6 +1,6 @@
 """Algorithms that the papers' tables compare with: transcriptions, closed forms, noise, sensitivity."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -36,14 +36,6 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "ef_sgd": {"lr": 0.2, "clip": G, "k": 3, "batch": 5},
 }  # fmt: skip
 NUMBERS["distributed_dp_srm"] = NUMBERS["dp_srm"]
-
-
-@pytest.fixture(autouse=True)
-def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Most of the time here is compilation; only slow tests wait for its optimizations."""
-    jax.config.update("jax_disable_most_optimizations", not request.node.get_closest_marker("slow"))
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def some_slow(names: Iterable[str], *slow: str) -> Any:

@@ -1,7 +1,5 @@
 """Networks without a server: graphs, the round body, and what it has to agree with."""
 
-from collections.abc import Iterator
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,14 +14,6 @@ from jaxfl.rounds import client_keys, streams
 
 LAM, ROUNDS = 0.2, 12
 NUMBERS = {"lr": 0.2, "clip": 0.6, "sigma": 0.05, "batch": 5}
-
-
-@pytest.fixture(autouse=True)
-def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Most of the time here is compilation; only slow tests wait for its optimizations."""
-    jax.config.update("jax_disable_most_optimizations", not request.node.get_closest_marker("slow"))
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 # --- graphs --------------------------------------------------------------------------------------

@@ -18,8 +18,6 @@ from jaxfl.privacy.gaussian import zcdp_eps
 from jaxfl.privacy.ledger import turns
 from jaxfl.sampling import participation, sampler
 
-pytestmark = pytest.mark.usefixtures("cheap")
-
 DELTA = 1e-3
 NUMBERS = {"lr": 0.1, "clip": 0.7, "batch": 4, "sigma": 1.5}
 

@@ -15,8 +15,6 @@ from jaxfl.algorithms.localsgd import Kind
 from jaxfl.blocks import client_keys, streams
 from jaxfl.sampling import participation, sampler
 
-pytestmark = pytest.mark.usefixtures("cheap")
-
 LAM = 0.2
 NAMES = ("private_local_sgd", "local_dp_sgd", "dp_fedavg", "fedavg", "fedprox", "scaffold")
 

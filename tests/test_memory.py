@@ -4,21 +4,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rows import ROWS, Row, a_problem
+from rows import ROWS, Row
 
 import jaxfl
 from jaxfl import memory
 
 
 def numbers(algorithm: jaxfl.Algorithm, problem: jaxfl.Problem, given: dict[str, float]) -> object:
-    facts = jaxfl.hyper.facts_of(problem, 3)
+    facts = jaxfl.hyper.facts_of(problem, 8)
     values = jaxfl.hyper.resolve(algorithm, given, facts).values
     return jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_bytes_are_those_of_the_state(row: Row) -> None:
-    problem, algorithm = a_problem(), jaxfl.algorithm(row.name)
+    problem, algorithm = row.problem, jaxfl.algorithm(row.name)
     hp = numbers(algorithm, problem, row.numbers)
     state, _ = algorithm.init(jax.random.key(0), problem, hp)
     found = memory.remembered(algorithm, problem, hp)

@@ -1,7 +1,6 @@
 """mu^2-SGD: corrected momentum, anytime averages, one pass; its noise, its privacy, its tables."""
 
 import math
-from collections.abc import Iterator
 from functools import cache
 
 import jax
@@ -22,14 +21,6 @@ from jaxfl.rounds import client_keys, streams
 
 G, L, D, T = 0.7, 0.9, 0.8, 12
 NUMBERS = {"clip": G, "smoothness": L, "diameter": D, "lr": 0.02, "sigma": 0.3}
-
-
-@pytest.fixture(autouse=True)
-def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Most of the time here is compilation; only slow tests wait for its optimizations."""
-    jax.config.update("jax_disable_most_optimizations", not request.node.get_closest_marker("slow"))
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @cache

@@ -16,8 +16,6 @@ from jaxfl.sampling import balanced, everyone, participation, sampler, uniform
 from jaxfl.types import Hyper
 from jaxfl.unreliable import unreliable
 
-pytestmark = pytest.mark.usefixtures("cheap")
-
 N = 7
 NUMBERS = {"lr": 0.2, "clip": 0.7, "batch": 4, "sigma": 0.05, "local_steps": 2}
 
