@@ -67,6 +67,7 @@ def facts_of(problem: Problem, rounds: int | None) -> Facts:
         sizes,
         model.diameter,
         model.convex,
+        None if model.convex is None else bool(model.convex and model.kernel.link is not None),
     )
 
 

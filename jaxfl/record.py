@@ -141,6 +141,10 @@ class Run:
         claim = self.algorithm.claim(values, self.facts) if self.algorithm.claim else None
         delta = self.values.get("delta", 1e-5) if delta is None else delta
         report = privacy.report(self._event(rounds), claim, delta, method)
+        if self.sources.get("smoothness", "given") != "given":
+            report = report._replace(
+                method=f"{report.method}, for an L of these data that is taken to be public"
+            )
         broken = self._broken()
         return report._replace(flag=True, note=broken) if broken else report
 

@@ -116,6 +116,9 @@ class Facts(NamedTuple):
     sizes: tuple[int, ...] = ()  # the different numbers of samples that clients have
     diameter: float | None = None  # of the constraint set
     convex: bool | None = None  # every example's loss
+    contracts: bool | None = (
+        None  # whether small steps along clipped gradients bring points together
+    )
 
 
 class Resolved(NamedTuple):

@@ -34,6 +34,11 @@ def compose(
     accountants read off ``event``, by default the body's own.
     """
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
+    if body.mechanism.central and body.mechanism.std is not None and compressor.name != "identity":
+        raise InputError(
+            f"compressor = {compressor.name!r} does not apply to {name}, whose noise is the server's: "
+            "what compression makes larger than clipping left it, that noise does not cover."
+        )
     local, aggregation = body.local, body.aggregation
     remembers = body.channel.name != "direct" or (local is not None and local.close is not None)
     if participation.least is not None and remembers:

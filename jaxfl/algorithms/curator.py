@@ -39,7 +39,16 @@ from jaxfl import (
     theory_recursive,
 )
 from jaxfl.algorithms.compose import compose
-from jaxfl.algorithms.numbers import PRIVACY, Numbers, Parts, curator, only, summary_of
+from jaxfl.algorithms.numbers import (
+    PRIVACY,
+    Numbers,
+    Parts,
+    curator,
+    only,
+    refuse_epochs,
+    reporting,
+    summary_of,
+)
 from jaxfl.errors import InputError
 from jaxfl.rounds import Federated
 from jaxfl.types import (
@@ -186,6 +195,7 @@ def _algorithm(
     if kind.recursive:
         if chosen.name == "full":
             raise InputError(f"sampler = 'full' does not apply to {name}, which draws batches.")
+        refuse_epochs(name, chosen)
         estimator, channel = _recursive(chosen, False), _recursion()
     body = Federated(
         estimator=estimator,
@@ -225,7 +235,7 @@ class Promise(NamedTuple):
         L = N.smoothness(facts)
         N.target(facts)
         N.default("gap", 1.0)
-        records = facts.m * _reporting(body, N.values, facts)
+        records = facts.m * reporting(body, N.values, facts.n)
         s = theory.Setting(
             1, records, facts.d, 0.0, L, G, N.values.get("eps", 5.0), N["delta"], N["gap"]
         )
@@ -305,7 +315,7 @@ class Promise(NamedTuple):
         if sigma == 0:
             return None
         G, delta, T = float(values["clip"]), values["delta"], int(values["rounds"])
-        r = _reporting(self.body, values, facts)
+        r = reporting(self.body, values, facts.n)
         m, b = round(facts.m * r), round(values.get("batch", facts.m) * r)
         if self.kind.once:
             return formulas.rrpsgd(G, m, delta, sigma=sigma)
@@ -346,8 +356,3 @@ def _moved(values: Mapping[str, Any]) -> float:
     """The norm of a record's share in DP-SRM: (1-gamma) C + gamma G."""
     gamma = float(values["momentum"])
     return (1 - gamma) * float(values["difference_clip"]) + gamma * float(values["clip"])
-
-
-def _reporting(body: Federated, values: Mapping[str, Any], facts: Facts) -> float:
-    """How many clients the mean is over."""
-    return facts.n if body.participation.everyone else values["cohort"]

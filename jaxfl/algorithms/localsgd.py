@@ -98,9 +98,11 @@ def private_local_sgd(**parts: Unpack[Parts]) -> Algorithm:
             theta_i <- theta_i - eta (mean_{j in B} clip grad f_ij(theta_i) + b),  b ~ N(0, sigma^2 I)
         x <- (1/r) sum_{i in S} theta_i
 
-    ``convex=True`` states that every example's clipped loss is convex and smooth (a linear model's
-    is): then the sum hides more than a message where a round uses no record twice, and otherwise
-    only for tau = 1 [:class:`jaxfl.privacy.events.LocalSteps`].
+    ``convex=True`` states that every example's clipped loss is convex and smooth (that of a linear
+    model with one output and a convex regularizer is, that of a softmax is not): then the sum hides
+    more than a message where a round uses no record twice, and otherwise only for tau = 1
+    [:class:`jaxfl.privacy.events.LocalSteps`].  Steps of another ``optimizer`` than SGD are no sums
+    of gradients and noise: there the sum is proven to hide no more than a message.
     """
     kind = Kind(mechanism=_gaussian, aggregation=aggregations.secure_sum)
     return _algorithm("private_local_sgd", kind, PAPER, **parts)
@@ -195,7 +197,7 @@ def _algorithm(
         aggregation=None if chosen.name == "plain_sum" else chosen,
     )
     private = mechanism.std is not None
-    promise = Promise(body, kind, fresh, convex)
+    promise = Promise(body, kind, fresh, convex, optimizer is None)
     summary = (globals()[name].__doc__ or "").split(":", 1)[0].split("[")[0].strip().rstrip(".")
     return compose(
         name,
@@ -216,6 +218,7 @@ class Promise(NamedTuple):
     kind: Kind
     fresh: bool
     convex: bool
+    plain: bool  # steps of SGD: another optimizer's are no sums, and hide nothing in a sum of them
 
     def event(self, values: Mapping[str, Any], facts: Facts) -> Any:
         """All rounds of one client.
@@ -231,6 +234,8 @@ class Promise(NamedTuple):
             return events.NoClaim("nothing is noised")
         if mechanism.central:
             return self._of_a_client(values, facts)
+        if not self.plain:
+            body = body._replace(aggregation=None)
         tau, r = int(values.get("local_steps", 1)), body.noises(values, facts)
         sampler = body.estimator.sampler
         if sampler.name != "shuffled":
@@ -239,8 +244,8 @@ class Promise(NamedTuple):
             each = {**values, "turns": body.turns(values, facts) * tau}
             return body._replace(aggregation=None).event(each, facts)
         sigma, turns, b = float(values["sigma"]), body.turns(values, facts), float(values["batch"])
-        hidden = body.aggregation is not None
-        convex = self.convex and self._contracts(values, facts)
+        hidden = self.body.aggregation is not None
+        convex = self.convex and self.plain and self._contracts(values, facts)
         steps = events.LocalSteps(values["clip"], tau, r, convex=convex, fresh=self.fresh)
 
         def client(m: int) -> Any:
@@ -254,10 +259,12 @@ class Promise(NamedTuple):
 
         if len(facts.sizes) == 1:
             return client(facts.m)
-        return events.Phases(tuple(client(m) for m in facts.sizes))
+        return events.Phases(tuple(client(m) for m in facts.sizes), together=True)
 
     def _contracts(self, values: Mapping[str, Any], facts: Facts) -> bool:
-        """eta <= 2/L, as far as L is known."""
+        """eta <= 2/L, as far as L is known, and clipped losses that are convex, as far as that is."""
+        if facts.contracts is False:
+            return False
         L = values.get("smoothness", facts.smoothness)
         return L is not None and local.largest(values["lr"], values["rounds"]) <= 2 / L
 
@@ -269,9 +276,13 @@ class Promise(NamedTuple):
         name, S = body.participation.name, float(values["update_clip"])
         r = self.heard(values, n)
         scheme, m, b, bound, slots = "full", n, float(n), S * n / r, None
-        if name in ("poisson", "uniform"):
-            scheme, b, bound = {"poisson": name, "uniform": "without_replacement"}[name], r, S
+        adjacency: Any = (
+            "zero_out"  # divided by a number of clients: one that is left out sends zero
+        )
+        if name == "uniform":
+            scheme, b, bound, adjacency = "without_replacement", r, S, "replace_one"
         if name == "poisson":
+            scheme, b, bound, adjacency = name, r, S, "add_remove"
             slots = body.participation.capacity(values, facts)["cohort"]
         return events.Event(
             events.Sampling(scheme, m, b, slots),
@@ -280,7 +291,7 @@ class Promise(NamedTuple):
             # whoever sees the models only does not know who took part, but in a fixed order
             body.turns(values, facts) if name == "balanced" else int(values["rounds"]),
             unit="client",
-            adjacency="replace_one" if name == "uniform" else "add_remove",
+            adjacency=adjacency,
             trust="trusted_server",
         )
 
@@ -296,7 +307,7 @@ class Promise(NamedTuple):
         from jaxfl.privacy import formulas
 
         sigma = None if eps is not None else float(values["sigma"])
-        if sigma == 0 or self.body.estimator.sampler.name != "shuffled":
+        if sigma == 0 or not self.plain or self.body.estimator.sampler.name != "shuffled":
             return None
         G, b, turns = values["clip"], int(values["batch"]), self.body.turns(values, facts)
         if self.kind.once and self.body.aggregation is None:
@@ -367,7 +378,16 @@ def _resolve(promise: Promise, given: Mapping[str, Any], facts: Facts) -> Resolv
 
 
 def _one_pass(promise: Promise, v: Mapping[str, Any], facts: Facts) -> None:
-    """What amplification by iteration needs beside convexity."""
+    """What amplification by iteration needs, convexity where it is known."""
+    if facts.contracts is False:
+        raise InputError(
+            "convex=True does not hold for this model, whose clipped losses are not convex: take a linear "
+            "model with one output and an l2 regularizer or none, or leave convex out."
+        )
+    if not promise.plain:
+        raise InputError(
+            "convex=True proves something of SGD's steps alone: leave it or the optimizer out."
+        )
     tau = int(v.get("local_steps", 1))
     for m in {facts.m, facts.m_max}:
         length = m // int(v["batch"]) if "batch" in v else 1

@@ -34,7 +34,7 @@ from jaxfl import (
     theory_recursive,
 )
 from jaxfl.algorithms.compose import compose
-from jaxfl.algorithms.numbers import PRIVACY, Numbers, Parts, only, summary_of
+from jaxfl.algorithms.numbers import PRIVACY, Numbers, Parts, only, refuse_epochs, summary_of
 from jaxfl.rounds import Federated
 from jaxfl.types import Algorithm, Facts, Param, Participation, Resolved, Sampler, Server
 
@@ -94,6 +94,7 @@ def _algorithm(
     noise: str = "fused",
 ) -> Algorithm:
     chosen = sampler or (sampling.full() if spider else sampling.with_replacement())
+    refuse_epochs(name, chosen)
     body = Federated(
         estimator=_spider(chosen) if spider else _anchored(chosen),
         mechanism=_gaussian(),

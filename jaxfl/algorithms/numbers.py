@@ -138,6 +138,22 @@ class Numbers:
         return Resolved(self.values, self.sources)
 
 
+def refuse_epochs(name: str, sampler: Sampler) -> None:
+    """Epochs go on through rounds of another kind, so that where a record falls is not known."""
+    if sampler.name == "shuffled":
+        raise InputError(
+            f"sampler = 'shuffled' does not apply to {name}, whose rounds are of two kinds: no epoch is "
+            "made of one kind alone, and nothing is proven. Take 'poisson' or 'without_replacement'."
+        )
+
+
+def reporting(body: Federated, values: Mapping[str, Any], n: int) -> float:
+    """How many clients a mean is over, at least."""
+    if body.participation.least is not None:
+        return body.participation.least(n, values)
+    return n if body.participation.everyone else float(values["cohort"])
+
+
 def curator(
     body: Federated, values: Mapping[str, Any], facts: Facts, make: Callable[..., Any]
 ) -> Any:
@@ -152,7 +168,7 @@ def curator(
         return events.NoClaim("nothing is noised")
     sampler = body.estimator.sampler
     slots = sampler.capacity(values, facts).get("batch") if sampler.name == "poisson" else None
-    r = facts.n if body.participation.everyone else float(values["cohort"])
+    r = reporting(body, values, facts.n)
 
     def client(m: int) -> Any:
         b = float(m) if sampler.name == "full" else float(values["batch"])

@@ -191,7 +191,7 @@ def _attack(
 ) -> tuple[Floats, Floats]:
     """The statistics of all runs in both worlds, (runs, statistics) each."""
     problem, event = setup.problem, setup.event
-    removed = isinstance(event, Event) and event.adjacency == "add_remove"
+    removed = isinstance(event, Event) and event.adjacency != "replace_one"
     worlds = np.zeros((2, 1, problem.m_max, problem.model.dim), np.float32)
     worlds[:, 0, 0, 0] = np.array([1.0, 0.0 if removed else -1.0]) * canary * setup.clip
     turns = np.zeros((1, problem.m_max), np.float32)

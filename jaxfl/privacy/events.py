@@ -243,7 +243,7 @@ class Event:
     sigma: float
     releases: int
     unit: Literal["record", "client"] = "record"
-    adjacency: Literal["replace_one", "add_remove"] = "replace_one"
+    adjacency: Literal["replace_one", "add_remove", "zero_out"] = "replace_one"
     trust: Literal["local_transcript", "secure_sum", "trusted_server", "single_node"] = (
         "local_transcript"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from jaxfl.errors import InputError
 from jaxfl.privacy import formulas
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling, Sequence, saga, svrg
@@ -152,6 +153,11 @@ def _differences(
 ) -> AnyEvent:
     """E full gradients of noise ``ratio sigma``, E (Q - 1) differences of noise sigma."""
     how = scheme(sampling)
+    if how == "shuffled":
+        raise InputError(
+            "sampling = 'shuffled' has no accountant here: epochs go on through full gradients. Use "
+            "'poisson' or 'without_replacement'."
+        )
     full = Event(Sampling("full", samples, samples), Mean(clip), noise_ratio * sigma, epochs)
     difference = Event(
         Sampling(how, samples, samples if how == "full" else batch),

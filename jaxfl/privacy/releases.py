@@ -147,6 +147,7 @@ def _revealed(event: Event, estimator: Mean) -> Release:
         k, pi, lost = WithReplacement(b, m, 1.0).counts
         over = estimator.over_m / m
         shifts = np.minimum(2 * estimator.clip * (estimator.over_b * k / b + over) / s, most)
+        shifts = np.maximum(shifts, Y)  # a record that is drawn rarely counts as one that is not
         weights = (float(1 - pi.sum() - lost), *pi.tolist(), lost)
         parts = (Part(Shown(weights, (Y, *shifts.tolist(), 2 * X * b)), T),)
     elif scheme == "shuffled":

@@ -1,0 +1,146 @@
+"""No eps is stated for what was put together so that its proof does not hold."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+from rows import a_problem
+
+import jaxfl
+from jaxfl import compressors, models
+from jaxfl.privacy import epsilon
+from jaxfl.privacy.events import Event, Mean, Phases, Sampling, svrg
+from jaxfl.sampling import participation, sampler
+
+DELTA = 1e-5
+
+
+def of(algorithm: Any, problem: jaxfl.Problem, rounds: int = 10, **numbers: float) -> Any:
+    """The event of such a run."""
+    facts = jaxfl.hyper.facts_of(problem, rounds)
+    values = jaxfl.hyper.resolve(algorithm, {"sigma": 0.2, "lr": 0.1, **numbers}, facts).values
+    return algorithm.event(values, facts._replace(rounds=rounds))
+
+
+def even(
+    n: int = 6, m: int = 12, regularizer: str | None = None, kind: str = "logistic"
+) -> jaxfl.Problem:
+    rng = np.random.default_rng(0)
+    a, y = rng.normal(size=(n, m, 4)).astype(np.float32), rng.integers(0, 2, (n, m))
+    data = jaxfl.data.from_clients((a, y), classes=2, stacked=True)
+    model = models.logistic(4, regularizer=regularizer)
+    if kind == "softmax":
+        model = models.softmax_regression(4, 2)
+    return jaxfl.make_problem(model, data)
+
+
+@pytest.mark.parametrize("name", ["dp_gd", "dp_sgd"])
+def test_a_mean_over_few_who_answer(name: str) -> None:
+    """The noise is on the mean of those who answer, of whom there may be as few as the threshold."""
+    given = {"cohort": 5, "dropout": 0.5, "threshold": 1}
+    few = of(jaxfl.algorithm(name, participation=participation("unreliable")), even(), **given)
+    one = of(jaxfl.algorithm(name, participation=participation("uniform")), even(), cohort=1)
+    assert epsilon(few, DELTA).eps == pytest.approx(epsilon(one, DELTA).eps)
+
+
+@pytest.mark.parametrize("name", ["dp_fedavg", "mu2_trusted"])
+def test_compression_before_a_servers_noise(name: str) -> None:
+    """d/k times a clipped update is not clipped."""
+    with pytest.raises(jaxfl.InputError, match="'random_k' does not apply to"):
+        jaxfl.algorithm(name, compressor=compressors.random_k())
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("rows", ["shuffled", "with_replacement"])
+def test_other_optimizers_hide_nothing_in_a_sum(steps: int, rows: str) -> None:
+    """The first step of Adam is a sign, and a sum of signs shows one of them whatever the noise."""
+    given = {"local_steps": steps, "batch": 4, "range": 10.0, "precision": 1e-4}
+    secure, plain = (
+        of(
+            jaxfl.algorithm(
+                "private_local_sgd",
+                optimizer=lambda hp: optax.adam(hp["lr"]),
+                sampler=sampler(rows),
+                aggregation=jaxfl.aggregations.aggregation(how),
+            ),
+            even(),
+            **(given if how == "secure_sum" else {"local_steps": steps, "batch": 4}),
+        )
+        for how in ("secure_sum", "plain_sum")
+    )
+    assert epsilon(secure, DELTA).eps == pytest.approx(epsilon(plain, DELTA).eps)
+
+
+@pytest.mark.parametrize("name", ["isrl_svrg", "ldp_spider", "dp_srm"])
+def test_epochs_through_rounds_of_two_kinds(name: str) -> None:
+    with pytest.raises(jaxfl.InputError, match="'shuffled' does not apply to"):
+        jaxfl.algorithm(name, sampler=sampler("shuffled"))
+
+
+@pytest.mark.parametrize(
+    ("problem", "holds"),
+    [(even(), True), (even(regularizer="nonconvex:0.2"), False), (even(kind="softmax"), False)],
+)
+def test_convexity_is_not_believed_where_it_is_known_not_to_hold(
+    problem: jaxfl.Problem, holds: bool
+) -> None:
+    algorithm = jaxfl.algorithm("private_local_sgd", convex=True)
+    given = {"local_steps": 3, "batch": 4}
+    if holds:
+        plain = of(jaxfl.algorithm("private_local_sgd"), problem, **given)
+        assert epsilon(of(algorithm, problem, **given), DELTA).eps < epsilon(plain, DELTA).eps
+        return
+    with pytest.raises(jaxfl.InputError, match="convex=True does not hold for this model"):
+        of(algorithm, problem, **given)
+
+
+def test_momentum_is_no_contraction() -> None:
+    algorithm = jaxfl.algorithm(
+        "private_local_sgd", convex=True, optimizer=lambda hp: optax.sgd(hp["lr"], 0.9)
+    )
+    with pytest.raises(jaxfl.InputError, match="leave it or the optimizer out"):
+        of(algorithm, even(), local_steps=3, batch=4)
+
+
+@pytest.mark.parametrize(
+    ("who", "adjacency"),
+    [
+        ("everyone", "zero_out"),
+        ("unreliable", "zero_out"),
+        ("uniform", "replace_one"),
+        ("poisson", "add_remove"),
+    ],
+)
+def test_neighbours_are_named(who: str, adjacency: str) -> None:
+    """Leaving a client out changes what a mean divides by, but where that is a fixed number."""
+    given = {} if who == "everyone" else {"cohort": 3}
+    given |= {"dropout": 0.2, "threshold": 2} if who == "unreliable" else {}
+    event = of(jaxfl.algorithm("dp_fedavg", participation=participation(who)), even(), **given)
+    assert event.adjacency == adjacency
+
+
+def test_an_L_of_the_data_is_said_to_be_public() -> None:
+    problem, given = even(), {"sigma": 0.5, "diameter": 2.0}
+    run = jaxfl.simulate("mu2_untrusted", problem, jax.random.key(0), 4, **given)
+    assert run.privacy().method.endswith("for an L of these data that is taken to be public")
+    run = jaxfl.simulate("mu2_untrusted", problem, jax.random.key(0), 4, smoothness=3.0, **given)
+    assert "public" not in run.privacy().method
+
+
+def test_what_is_spent_ends_at_what_is_proven() -> None:
+    """Clients of different sizes release side by side, not one after the other."""
+    numbers = {"sigma": 0.5, "batch": 5, "local_steps": 2, "lr": 0.1}
+    run = jaxfl.simulate("private_local_sgd", a_problem(), jax.random.key(0), 6, **numbers)
+    assert isinstance(run._event(6), Phases)
+    assert run.spent([6])[0] == pytest.approx(run.privacy().proven)
+
+
+@pytest.mark.parametrize("b", [10, 20, 40])
+def test_batches_larger_than_the_data(b: int) -> None:
+    """A record that is drawn seldom moves a snapshot's estimate as one that is not drawn at all."""
+    event = Event(Sampling("with_replacement", 10, b), svrg(1.0), 2.0, 5)
+    whole = Event(Sampling("full", 10, 10), Mean(1.0), 2.0, 5)
+    found = epsilon(event, DELTA, "reveal").eps
+    assert found > epsilon(whole, DELTA).eps
