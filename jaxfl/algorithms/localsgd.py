@@ -379,15 +379,6 @@ def _resolve(promise: Promise, given: Mapping[str, Any], facts: Facts) -> Resolv
 
 def _one_pass(promise: Promise, v: Mapping[str, Any], facts: Facts) -> None:
     """What amplification by iteration needs, convexity where it is known."""
-    if facts.contracts is False:
-        raise InputError(
-            "convex=True does not hold for this model, whose clipped losses are not convex: take a linear "
-            "model with one output and an l2 regularizer or none, or leave convex out."
-        )
-    if not promise.plain:
-        raise InputError(
-            "convex=True proves something of SGD's steps alone: leave it or the optimizer out."
-        )
     tau = int(v.get("local_steps", 1))
     for m in {facts.m, facts.m_max}:
         length = m // int(v["batch"]) if "batch" in v else 1
@@ -397,6 +388,15 @@ def _one_pass(promise: Promise, v: Mapping[str, Any], facts: Facts) -> None:
                 "use a record twice, and convex=True proves nothing: change batch or local_steps, or "
                 "leave convex out."
             )
+    if facts.contracts is False:
+        raise InputError(
+            "convex=True does not hold for this model, whose clipped losses are not convex: take a linear "
+            "model with one output and an l2 regularizer or none, or leave convex out."
+        )
+    if not promise.plain:
+        raise InputError(
+            "convex=True proves something of SGD's steps alone: leave it or the optimizer out."
+        )
 
 
 def _noise(promise: Promise, v: dict[str, Any], why: dict[str, str], facts: Facts) -> None:
