@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import optax
 import pytest
-from rows import a_problem
 
 import jaxfl
 from jaxfl import compressors, models
@@ -131,10 +130,19 @@ def test_an_L_of_the_data_is_said_to_be_public() -> None:
 
 def test_what_is_spent_ends_at_what_is_proven() -> None:
     """Clients of different sizes release side by side, not one after the other."""
-    numbers = {"sigma": 0.5, "batch": 5, "local_steps": 2, "lr": 0.1}
-    run = jaxfl.simulate("private_local_sgd", a_problem(), jax.random.key(0), 6, **numbers)
-    assert isinstance(run._event(6), Phases)
-    assert run.spent([6])[0] == pytest.approx(run.privacy().proven)
+    rng = np.random.default_rng(0)
+    clients = [
+        (rng.normal(size=(m, 4)).astype(np.float32), rng.integers(0, 2, m)) for m in (59, 60)
+    ]
+    data = jaxfl.data.from_clients(clients, classes=2)
+    problem = jaxfl.make_problem(models.logistic(4), data)
+    numbers = {"sigma": 0.2, "batch": 30, "local_steps": 1, "lr": 0.1}
+    algorithm = jaxfl.algorithm(
+        "private_local_sgd", aggregation=jaxfl.aggregations.aggregation("plain_sum")
+    )
+    run = jaxfl.simulate(algorithm, problem, jax.random.key(0), 10, **numbers)
+    assert isinstance(run._event(10), Phases)
+    assert run.spent([10])[0] == pytest.approx(run.privacy().proven)
 
 
 @pytest.mark.parametrize("b", [10, 20, 40])
