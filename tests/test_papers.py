@@ -38,6 +38,27 @@ OPEN = {
 }
 
 
+def test_gao_as_found() -> None:
+    """Ahead at every eps with calibrated noise in both settings, behind with the papers' own."""
+    for name in ("gao-figure-2", "gao-figure-3"):
+        rows = papers.read_report(papers.entry(name), RECORDS / name / RECORD).rows
+        assert len(rows) == 14
+        assert all(row.holds == ("calibrated" in row.what) for row in rows)
+
+
+def test_reshef_as_found() -> None:
+    """Every loss within 0.003; of the accuracies one is more than a point off."""
+    rows = [
+        row
+        for name in ("reshef-table-1", "reshef-table-2")
+        for row in papers.read_report(papers.entry(name), RECORDS / name / RECORD).rows
+    ]
+    assert len(rows) == 36
+    assert [row.what for row in rows if not row.holds] == [
+        "test accuracy in percent, M = 100, rho = 8"
+    ]
+
+
 # --- a small entry -------------------------------------------------------------------------------
 
 
