@@ -58,7 +58,7 @@ def rounds_of(
     values = jaxfl.hyper.resolve(chosen, given, facts).values
     hp = jaxfl.hyper.build(chosen, values, facts, jnp.float32)
     jaxfl.memory.check_room(chosen, posed, hp)
-    key = jax.random.key(0)
+    key, posed = jax.random.key(0), jaxfl.samples.measured(posed)
     state, _ = jax.jit(chosen.init)(key, posed, hp)
     began = time.perf_counter()
     program = jax.jit(advance, static_argnums=(0, 1), donate_argnums=3)

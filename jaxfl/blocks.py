@@ -8,6 +8,8 @@ from typing import NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from jaxfl.fusion import once
+from jaxfl.keys import at, straight
 from jaxfl.samples import samples
 from jaxfl.types import Array, Draw, Info, Key, Made, PyTree, Term
 
@@ -54,13 +56,13 @@ class Work(NamedTuple):
 
 
 def streams(key: Key) -> Keys:
-    return Keys(*jax.random.split(key, len(Keys._fields)))
+    return Keys(*jax.random.split(straight(key), len(Keys._fields)))
 
 
 def client_keys(streams: list[Key], index: Array, t: Array) -> Key:
     """One key per stream and client, for this round."""
-    now = jax.vmap(jax.random.fold_in, (0, None))(jnp.stack(streams), t)
-    return jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(now, index)
+    now = jax.vmap(at, (0, None))(jnp.stack(streams), t)
+    return once(jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(now, index), t)
 
 
 def take(train: PyTree, who: Members, rows: Draw) -> PyTree:

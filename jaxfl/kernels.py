@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxfl.samples import Measured
 from jaxfl.types import Array, Kernel, PyTree
 
 __all__ = ["DenseFactors", "dense_kernel", "generic_kernel", "layer_shapes", "linear_kernel"]
@@ -24,6 +25,7 @@ __all__ = ["DenseFactors", "dense_kernel", "generic_kernel", "layer_shapes", "li
 # Accelerators may round the inputs of a product to three digits; a clipped norm would exceed G.
 EXACT = jax.lax.Precision.HIGHEST
 
+TALL = 512  # rows
 OutputLoss = Callable[[Array, PyTree], Array]  # (output of one example, the example) -> scalar
 
 
@@ -48,7 +50,7 @@ def linear_kernel(output_loss: OutputLoss) -> Kernel:
         return e
 
     def inner(e: Array, h: Array, batch: PyTree) -> Array:
-        return jnp.sum(batch[0] ** 2, axis=-1) * e * h
+        return square(batch) * e * h
 
     def combine(coefs: Sequence[Array | float], e: Sequence[Array]) -> Array:
         terms = [c * e_p for c, e_p in zip(coefs, e, strict=True)]
@@ -59,10 +61,12 @@ def linear_kernel(output_loss: OutputLoss) -> Kernel:
 
     def clip(e: Array, G: Array, batch: PyTree) -> Array:
         # |e_j a_j| <= G is |e_j| <= G/|a_j|: no root or quotient that depends on x
-        most = G / jnp.sqrt(jnp.sum(batch[0] ** 2, axis=-1))
+        most = G / jnp.sqrt(square(batch))
         return jnp.clip(e, -most, most)
 
-    return Kernel(factors, inner, jnp.multiply, combine, contract, 1, clip, output_loss)
+    return Kernel(
+        factors, inner, jnp.multiply, combine, contract, 1, clip, output_loss, squares=True
+    )
 
 
 def layer_shapes(widths: Sequence[int], bias: bool) -> list[tuple[int, int]]:
@@ -115,7 +119,7 @@ def dense_kernel(
         )
 
     def inner(F: DenseFactors, H: DenseFactors, batch: PyTree) -> Array:
-        total = (jnp.sum(batch[0] ** 2, axis=-1) + one) * dot(F.v[0], H.v[0])
+        total = (square(batch) + one) * dot(F.v[0], H.v[0])
         for u, v, s, t in zip(F.u, F.v[1:], H.u, H.v[1:], strict=True):
             for r in range(u.shape[1]):
                 for q in range(s.shape[1]):
@@ -141,7 +145,7 @@ def dense_kernel(
 
     def contract(w: Array, F: DenseFactors, batch: PyTree) -> Array:
         v = rowwise(w, F.v[0])
-        parts = [jnp.matmul(batch[0].T, v, precision=EXACT).reshape(-1)]
+        parts = [transposed_product(batch[0], v).reshape(-1)]
         if bias:
             parts.append(v.sum(axis=0))
         for u, v_l in zip(F.u, F.v[1:], strict=True):
@@ -151,7 +155,7 @@ def dense_kernel(
         return jnp.concatenate(parts)
 
     width = sum(widths[1:]) + sum(h + one for h in widths[1:-1])
-    return Kernel(factors, inner, scale, combine, contract, width)
+    return Kernel(factors, inner, scale, combine, contract, width, squares=True)
 
 
 def generic_kernel(loss: Callable[[Array, PyTree], Array], dim: int) -> Kernel:
@@ -172,6 +176,27 @@ def generic_kernel(loss: Callable[[Array, PyTree], Array], dim: int) -> Kernel:
         return jnp.matmul(w, g, precision=EXACT)
 
     return Kernel(factors, inner, rowwise, combine, contract, dim)
+
+
+def transposed_product(a: Array, v: Array) -> Array:
+    """``a' v``; CPUs transpose a tall a first, since products that read it in columns are slow."""
+
+    def product(a: Array, v: Array) -> Array:
+        return jnp.matmul(a.T, v, precision=EXACT)
+
+    def in_rows(a: Array, v: Array) -> Array:
+        return jnp.matmul(jax.lax.optimization_barrier(a.T), v, precision=EXACT)
+
+    if a.shape[0] < TALL:
+        return product(a, v)
+    found: Array = jax.lax.platform_dependent(a, v, cpu=in_rows, default=product)
+    return found
+
+
+def square(batch: PyTree) -> Array:
+    """``|a_j|^2``, which :func:`jaxfl.samples.measured` puts beside (a_j, y_j)."""
+    found: Array = batch.square if isinstance(batch, Measured) else jnp.sum(batch[0] ** 2, axis=-1)
+    return found
 
 
 def dot(a: Array, b: Array) -> Array:

@@ -13,10 +13,11 @@ __all__ = ["evaluate_metrics", "full_gradient"]
 
 CLIENTS = 1 << 14  # beyond it metrics of single clients are not kept
 ROWS = 2048  # examples whose activations are held together
+FEW_ROWS = 512  # of linear models: products with a vector are as quick as their samples are near
 NUMBERS = 1 << 22  # numbers that a block of per-example factors may hold
 
 
-def evaluate_metrics(problem: Problem, x: Array, rows: int = ROWS) -> dict[str, Array]:
+def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dict[str, Array]:
     """The state of a run at x, with ``r`` the regularizer and ``f_i(x) = mean_j f_ij(x) + r(x)``.
 
     ========================  =====================================================================
@@ -36,6 +37,8 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int = ROWS) -> dict[str, 
     no values of each.
     """
     model, n = problem.model, problem.n
+    if rows is None:
+        rows = FEW_ROWS if model.kernel.width == 1 else ROWS
     count = problem.count.astype(x.dtype)
     losses, right, grad = sums(model, x, problem.train, problem.count, problem.m_max, rows)
     r, grad_r = jax.value_and_grad(model.regularizer)(x)

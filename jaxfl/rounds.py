@@ -12,6 +12,8 @@ from jaxfl.blocks import Keys, Members, Work, client_keys, moved, put, stream, s
 from jaxfl.channels import add
 from jaxfl.clipping import clip, evaluate
 from jaxfl.compressors import dense
+from jaxfl.fusion import apart, once
+from jaxfl.keys import at
 from jaxfl.mechanisms import noiseless, normal
 from jaxfl.types import (
     Aggregation,
@@ -40,8 +42,8 @@ from jaxfl.types import (
 
 __all__ = ["Federated"]
 
-ROWS_AT_ONCE = 1 << 14  # samples evaluated together; beyond it clients go in blocks
-NUMBERS_AT_ONCE = 1 << 25  # numbers that a block may hold
+ROWS_AT_ONCE = 1 << 11  # samples evaluated together; beyond it clients go in blocks
+NUMBERS_AT_ONCE = 1 << 20  # numbers that a block may hold
 
 
 class Federated(NamedTuple):
@@ -118,7 +120,7 @@ class Federated(NamedTuple):
         x = self.server.view(state.server)
         extra = jnp.int32(0)
         if self.estimator.begin is not None:
-            start = jax.random.fold_in(keys.begin, t)
+            start = at(keys.begin, t)
             shared, local, extra, hp = self.estimator.begin(
                 start, state.shared, state.local, x, problem, hp
             )
@@ -175,7 +177,7 @@ class Federated(NamedTuple):
         if self.aggregation is not None:
             total = jnp.max(cohort.weight) * self.aggregation.recover(total, x, hp)
         if self.mechanism.central:
-            server_noise = jax.random.fold_in(keys.mean_noise, t)
+            server_noise = at(keys.mean_noise, t)
             total = total + normal(server_noise, self.mechanism, total, hp)
         if self.fused:
             if self.noise == "fused":
@@ -183,9 +185,7 @@ class Federated(NamedTuple):
             total = self.channel.before(state.link, total)
         rate = self.participation.rate(problem.n, hp).astype(x.dtype)
         v, link = self.channel.receive(state.link, total, rate, hp)
-        server = self.server.step(
-            jax.random.fold_in(keys.server, t), state.server, v, model.project, hp
-        )
+        server = self.server.step(at(keys.server, t), state.server, v, model.project, hp)
         local, links = (
             put(cohort, old, new) for old, new in ((state.local, local), (state.links, links))
         )
@@ -193,7 +193,7 @@ class Federated(NamedTuple):
         if self.local is not None and self.local.close is not None:
             shared = self.local.close(shared, v, rate, hp)
         if self.estimator.refresh is not None:
-            coin = jax.random.fold_in(keys.refresh, t)
+            coin = at(keys.refresh, t)
             shared, local, more = self.estimator.refresh(coin, shared, local, x, problem, hp)
             extra = extra + more
         info = info._replace(gradients=info.gradients + extra)
@@ -268,9 +268,11 @@ class Federated(NamedTuple):
     # --- one block of clients --------------------------------------------------------------------
 
     def draw_rows(self, key: Key, t: Array, who: Members, m: int, hp: Hyper) -> Draw:
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, who.index)
+        keys = once(jax.vmap(jax.random.fold_in, (None, 0))(key, who.index), t)
         draw = self.estimator.sampler.draw
         rows = jax.vmap(lambda key, count: draw(key, t, count, m, hp))(keys, who.count)
+        if rows.index is not None:
+            rows = rows._replace(index=once(rows.index, t))
         return rows._replace(weight=rows.weight.astype(who.weight.dtype))
 
     def moves(
@@ -310,7 +312,7 @@ class Federated(NamedTuple):
 
     def noise_of_mean(self, key: Key, t: Array, cohort: Draw, like: Array, hp: Hyper) -> Array:
         """One draw with the law of sum_i weight_i xi_i: N(0, sigma^2 sum_i weight_i^2)."""
-        draw = normal(jax.random.fold_in(key, t), self.own, like, hp)
+        draw = self.draw_noise(at(key, t), t, like, hp)
         return jnp.sqrt(jnp.sum(cohort.weight**2)) * draw
 
     def estimate(
@@ -345,11 +347,11 @@ class Federated(NamedTuple):
             g, rest = estimate(noise, work)
             v = self.channel.before(link, g)
             if self.channel.residual is None:
-                message, sent = self.release(noise, mask, v, hp)
+                message, sent = self.release(noise, mask, v, t, hp)
                 return message, sent, rest, self.channel.after(link, message, hp)
-            v = v + normal(noise, self.own, v, hp)  # all of it: what is not sent is remembered
+            v = v + self.draw_noise(noise, t, v, hp)  # all of it: what is not sent is remembered
             quiet = self._replace(mechanism=noiseless())
-            message, sent = quiet.release(noise, mask, v, hp)
+            message, sent = quiet.release(noise, mask, v, t, hp)
             return message, sent, rest, self.channel.residual(link, v, dense(message, x.size))
 
         noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
@@ -374,7 +376,12 @@ class Federated(NamedTuple):
             total = add(jnp.zeros_like(x), flat, jnp.ones((), x.dtype))
         return total, rest, links, counts
 
-    def release(self, noise: Key, mask: Key, v: Array, hp: Hyper) -> tuple[Message, Array]:
+    def draw_noise(self, key: Key, t: Array, like: Array, hp: Hyper) -> Array:
+        return apart(lambda: normal(key, self.own, like, hp), t)
+
+    def release(
+        self, noise: Key, mask: Key, v: Array, t: Array, hp: Hyper
+    ) -> tuple[Message, Array]:
         """C(v + xi), and the number of coordinates that it holds.
 
         Coordinates that are chosen without looking at v are chosen first, and only they get noise:
@@ -383,13 +390,13 @@ class Federated(NamedTuple):
         select, code = self.compressor.select, self.compressor.code
         pick, encode = jax.random.split(mask) if select and code else (mask, mask)
         if select is None:
-            value = v + normal(noise, self.own, v, hp)
+            value = v + self.draw_noise(noise, t, v, hp)
             index, sent = None, jnp.int32(0)
         else:
             chosen = select(pick, v.size, hp)
             value = v.at[chosen.index].get(mode="clip")
             weight = chosen.weight.astype(v.dtype)
-            value = weight * (value + normal(noise, self.own, value, hp))
+            value = weight * (value + self.draw_noise(noise, t, value, hp))
             index, sent = chosen.index, jnp.sum(chosen.weight != 0)
         if code is not None:
             value = code(encode, value, hp)

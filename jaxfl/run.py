@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl import checkpoint as checkpoints
+from jaxfl import samples
 from jaxfl.algorithms import algorithm as named
 from jaxfl.errors import InputError
 from jaxfl.hyper import build, facts_of, resolve, whole
@@ -134,6 +135,7 @@ def simulate(
     if not run.log.rounds:
         check_room(algorithm, problem, hp)
     log, earlier = run.log, run.seconds
+    measured = samples.measured(problem)
 
     def look(t: int) -> None:
         log.record(t, _measure(algorithm, extra, run.state, problem))
@@ -145,7 +147,7 @@ def simulate(
             checkpoints.write(Path(checkpoint), run)
 
     if not log.rounds:
-        run.state, info = _start(algorithm, key, problem, hp)
+        run.state, info = _start(algorithm, key, measured, hp)
         log.count(info)
         look(0)
     else:  # the earlier end of an extended run may lie off the cadence
@@ -155,7 +157,7 @@ def simulate(
         elif log.rounds[-1] != t and (t == T or (every and t % every == 0)):
             look(t)  # an interrupt came between the round and its metrics
     # No rounds yet: what this call takes is compilation.
-    run.state, _ = _advance(algorithm, chunk, key, run.state, jnp.int32(t), problem, hp)
+    run.state, _ = _advance(algorithm, chunk, key, run.state, jnp.int32(t), measured, hp)
     jax.block_until_ready((run.state, log.metrics[-1]))
     run.compile_seconds += time.perf_counter() - began
     started, shown = time.perf_counter(), 0.0
@@ -165,7 +167,7 @@ def simulate(
             marks = [m for m in (every, checkpoint_every) if m]
             end = min([T, t + chunk] + [t - t % m + m for m in marks])
             run.state, info = _advance(
-                algorithm, chunk, key, run.state, jnp.int32(end), problem, hp
+                algorithm, chunk, key, run.state, jnp.int32(end), measured, hp
             )
             log.count(info)
             t = end

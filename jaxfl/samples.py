@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxfl.types import Array, Made, PyTree
+from jaxfl.types import Array, Made, Problem, PyTree
 
-__all__ = ["block", "example", "numbers", "samples"]
+__all__ = ["Measured", "block", "example", "measured", "numbers", "samples"]
+
+
+class Measured(NamedTuple):
+    """Examples (a_j, y_j), and ``|a_j|^2``."""
+
+    a: Array
+    y: Array
+    square: Array
 
 
 def example(train: PyTree) -> PyTree:
@@ -52,3 +62,19 @@ def block(train: PyTree, i: Array, j: Array, wide: int, tall: int) -> PyTree:
             train,
         )
     return jax.tree.map(lambda a: a.reshape(wide * tall, *a.shape[2:]), part)
+
+
+def measured(problem: Problem) -> Problem:
+    """The problem with ``|a_ij|^2`` beside (a_ij, y_ij), so that no round computes it anew.
+
+    For rounds alone: it is made of samples that do not change from then on.
+    """
+    if not problem.model.kernel.squares or isinstance(problem.train, Made):
+        return problem
+    a, y = problem.train
+    return dataclasses.replace(problem, train=Measured(a, y, _squares(a)))
+
+
+@jax.jit
+def _squares(a: Array) -> Array:
+    return jnp.sum(a**2, axis=-1)

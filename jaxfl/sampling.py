@@ -22,7 +22,9 @@ import numpy as np
 
 from jaxfl.errors import InputError
 from jaxfl.hyper import closest
+from jaxfl.keys import at
 from jaxfl.subsets import coin_slots, coin_tail, coins, subset
+from jaxfl.subsets import uniform as independent
 from jaxfl.types import Array, Draw, Facts, Hyper, Key, Param, Participation, Sampler
 from jaxfl.unreliable import unreliable
 
@@ -73,9 +75,7 @@ def with_replacement() -> Sampler:
 
     def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
         slots, b = hp.caps["batch"], hp["batch"]
-        rows = jax.random.randint(
-            jax.random.fold_in(key, t), (slots,), 0, jnp.maximum(count, 1), jnp.int32
-        )
+        rows = independent(at(key, t), jnp.maximum(count, 1), slots)
         live = (jnp.arange(slots) < b) & (count > 0)
         return _weighted(rows, live, 1.0 / b, m_max)
 
@@ -88,7 +88,7 @@ def without_replacement() -> Sampler:
 
     def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
         slots, b = hp.caps["batch"], hp["batch"]
-        rows = subset(jax.random.fold_in(key, t), count, slots)
+        rows = subset(at(key, t), count, slots)
         live = jnp.arange(slots) < jnp.minimum(b, count)
         return _weighted(rows, live, 1.0 / b, m_max)
 
@@ -105,7 +105,7 @@ def poisson() -> Sampler:
 
     def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
         slots, b = hp.caps["batch"], hp["batch"]
-        rows = coins(jax.random.fold_in(key, t), count, b, slots)
+        rows = coins(at(key, t), count, b, slots)
         return _weighted(rows, rows < count, 1.0 / b, m_max)
 
     return Sampler("poisson", draw, True, (_MEAN_BATCH,), _padded("batch", "m", "m_max"))
@@ -193,7 +193,7 @@ def uniform() -> Participation:
 
     def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         slots, r = hp.caps["cohort"], hp["cohort"]
-        clients = subset(jax.random.fold_in(key, t), n, slots)
+        clients = subset(at(key, t), n, slots)
         return _weighted(clients, jnp.arange(slots) < r, 1.0 / r, n)
 
     return Participation("uniform", draw, _rate, False, (_COHORT,), _fixed("cohort", "n"))
@@ -205,7 +205,7 @@ def poisson_clients() -> Participation:
 
     def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         slots, r = hp.caps["cohort"], hp["cohort"]
-        clients = coins(jax.random.fold_in(key, t), n, r, slots)
+        clients = coins(at(key, t), n, r, slots)
         return _weighted(clients, clients < n, 1.0 / r, n)
 
     capacity = _padded("cohort", "n", "n")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from jaxfl.kernels import generic_kernel, linear_kernel
+from jaxfl.kernels import generic_kernel, linear_kernel, square
 from jaxfl.types import Array, Estimator, Hyper, Kernel, Key, Model, Param, PyTree
 
 __all__ = ["CLOSED", "convolution", "moreau", "moreau_kernel", "prox", "uniform_in_ball"]
@@ -64,8 +64,7 @@ def moreau_kernel(model: Model, beta: Array) -> Kernel:
 
     def factors(x: Array, batch: PyTree) -> Array:
         z = x @ batch[0].T
-        square = jnp.sum(batch[0] ** 2, axis=-1)
-        e: Array = jax.vmap(slope)(z, beta / jnp.maximum(square, 1e-30), batch)
+        e: Array = jax.vmap(slope)(z, beta / jnp.maximum(square(batch), 1e-30), batch)
         return e
 
     return linear_kernel(link)._replace(factors=factors)

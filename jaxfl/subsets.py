@@ -1,7 +1,8 @@
 """Random subsets of ``range(size)`` at a cost that follows the subset, not the size.
 
 * :func:`subset` -- exactly k positions, the first k values of a keyed pseudo-random permutation;
-* :func:`coins` -- each position by its own coin, reached by jumping over those that lost.
+* :func:`coins` -- each position by its own coin, reached by jumping over those that lost;
+* :func:`uniform` -- independent positions, one of which may come twice.
 
 Slot s of either depends on the key, the size and s alone, never on how many slots the caller holds,
 so that the draw of a run is the same in a sweep that pads it.
@@ -23,11 +24,12 @@ from jax import lax
 
 from jaxfl.types import Array, Key
 
-__all__ = ["coin_slots", "coin_tail", "coins", "permuted", "subset"]
+__all__ = ["coin_slots", "coin_tail", "coins", "permuted", "subset", "uniform"]
 
 # Double rounds.  With ideal round functions the chi-square divergence of ordered pairs and triples
 # from uniform is below 2e-7 at 12 of them on the smallest domain, 2 x 3, and at 4 from 16 x 16 on.
 _SMALL, _ROUNDS_SMALL, _ROUNDS = 256, 12, 4
+_LARGE, _ROUNDS_LARGE = 1 << 14, 3  # for ordered pairs 5e-7 from 128 x 128 on, by the same count
 _WEYL = np.uint32(0x9E3779B9)
 
 
@@ -43,6 +45,27 @@ def _scale(h: Array, a: Array) -> Array:
     return ((h >> 16) * a + (((h & np.uint32(0xFFFF)) * a) >> 16)) >> 16
 
 
+def _product(x: Array, a: Array) -> tuple[Array, Array]:
+    """The high and the low word of ``x a``."""
+    x1, x0, a1, a0 = x >> 16, x & np.uint32(0xFFFF), a >> 16, a & np.uint32(0xFFFF)
+    middle = x1 * a0 + (x0 * a0 >> 16)
+    other = x0 * a1 + (middle & np.uint32(0xFFFF))
+    return x1 * a1 + (middle >> 16) + (other >> 16), x * a
+
+
+def uniform(key: Key, size: Array | int, slots: int) -> Array:
+    """``floor(size U)`` for ``slots`` independent 64-bit fractions U.
+
+    No position is favoured by more than size / 2^64; no division, which processors do one by one.
+    """
+    a = jnp.asarray(size, jnp.uint32)
+    words = jax.random.bits(key, (slots, 2), jnp.uint32)
+    high, low = _product(words[:, 0], a)
+    carried, _ = _product(words[:, 1], a)
+    total = low + carried
+    return (high + (total < low)).astype(jnp.int32)
+
+
 def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> Array:
     """``slots`` distinct positions of ``range(size)``, uniform over ordered choices.
 
@@ -53,8 +76,13 @@ def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> A
     return permuted(key, size, jnp.asarray(start, jnp.uint32) + jnp.arange(slots, dtype=jnp.uint32))
 
 
+def _double_rounds(n: Any, where: Any = np.where) -> Any:
+    return where(n <= _SMALL, _ROUNDS_SMALL, where(n <= _LARGE, _ROUNDS, _ROUNDS_LARGE))
+
+
 def permuted(key: Key, size: Array | int, places: Array) -> Array:
     """What the permutation of :func:`subset` holds at these places, ``size`` past its end."""
+    known = int(size) if isinstance(size, int | np.integer) else None
     size = jnp.asarray(size, jnp.uint32)
     n = jnp.maximum(size, 1)
     b = jnp.sqrt(n.astype(jnp.float32)).astype(jnp.uint32)
@@ -62,9 +90,9 @@ def permuted(key: Key, size: Array | int, places: Array) -> Array:
     b += (b * b < n).astype(jnp.uint32)
     a = (n + b - 1) // b
     left_key, right_key = jax.random.bits(key, (2,), jnp.uint32)
-    rounds = jnp.where(n <= _SMALL, _ROUNDS_SMALL, _ROUNDS)
+    rounds = _double_rounds(n, jnp.where)
 
-    def double_round(i: Array, halves: tuple[Array, Array]) -> tuple[Array, Array]:
+    def double_round(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
         left, right = halves
         turn = jnp.asarray(i, jnp.uint32) * _WEYL
         left = left + _scale(_mix(right ^ _mix(left_key + turn)), a)
@@ -73,9 +101,17 @@ def permuted(key: Key, size: Array | int, places: Array) -> Array:
         right = jnp.where(right >= b, right - b, right)
         return left, right
 
+    def permute(halves: tuple[Array, Array]) -> tuple[Array, Array]:
+        if known is None:
+            halves = lax.fori_loop(0, rounds, double_round, halves)
+            return halves
+        for i in range(int(_double_rounds(known))):  # a loop would cost more than its turns
+            halves = double_round(i, halves)
+        return halves
+
     def walk(state: tuple[Array, Array]) -> tuple[Array, Array]:
         x, outside = state
-        left, right = lax.fori_loop(0, rounds, double_round, (x // b, x % b))
+        left, right = permute((x // b, x % b))
         x = jnp.where(outside, left * b + right, x)
         return x, x >= n
 

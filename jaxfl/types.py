@@ -160,6 +160,7 @@ class Kernel(NamedTuple):
     link: Callable[[Array, PyTree], Array] | None = (
         None  # phi of f_j(x) = phi(a_j . x), if it is so
     )
+    squares: bool = False  # of examples (a_j, y_j) it needs |a_j|^2, see samples.measured
 
 
 class Model(NamedTuple):

@@ -108,7 +108,7 @@ def one_key_for_both(patch: pytest.MonkeyPatch) -> None:
 def mask_without_scale(patch: pytest.MonkeyPatch) -> None:
     honest = rounds.Federated.release
 
-    def release(self, noise, mask, v, hp):
+    def release(self, noise, mask, v, t, hp):
         select = self.compressor.select
 
         def unscaled(key, d, hp):
@@ -116,7 +116,7 @@ def mask_without_scale(patch: pytest.MonkeyPatch) -> None:
             return Draw(chosen.index, (chosen.weight != 0).astype(chosen.weight.dtype))
 
         plain = self._replace(compressor=self.compressor._replace(select=unscaled))
-        return honest(plain, noise, mask, v, hp)
+        return honest(plain, noise, mask, v, t, hp)
 
     patch.setattr(rounds.Federated, "release", release)
 

@@ -101,8 +101,10 @@ def test_resumed_is_uninterrupted(key: jax.Array, tmp_path: Path) -> None:
 
 
 @pytest.mark.optimized  # as the process that is killed
+@pytest.mark.optimized  # as the process that is killed
 def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
     """SIGKILL at random moments, also while a checkpoint is being written."""
+    jax.clear_caches()  # programs of other tests are compiled without optimizations
     file = tmp_path / "run.npz"
     code = textwrap.dedent(f"""
         import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})

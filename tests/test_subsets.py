@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxfl.subsets import coin_slots, coin_tail, coins, subset
+from jaxfl.subsets import coin_slots, coin_tail, coins, subset, uniform
 
 TINY = 1e-5  # p-value below which a fixed-seed draw is called non-uniform
 
@@ -190,3 +190,18 @@ def test_slots_never_exceed_the_rows_and_grow_with_the_mean():
     assert coin_slots(50, 50, 10) == 50
     slots = [coin_slots(b, 50, 10) for b in range(1, 51)]
     assert all(a <= b <= 50 for a, b in pairwise(slots))
+
+
+@pytest.mark.parametrize("size", [1, 7, 3256, 2**31 - 1])
+def test_independent_positions_are_the_fractions_of_64_bits(key, size):
+    """In whole numbers: floor(size W / 2^64); and a slot does not know how many there are."""
+    words = np.asarray(jax.random.bits(key, (200, 2), jnp.uint32)).astype(object)
+    exact = [((int(high) << 32) + int(low)) * size >> 64 for high, low in words]
+    np.testing.assert_array_equal(uniform(key, size, 200), exact)
+    np.testing.assert_array_equal(uniform(key, jnp.int32(size), 50), exact[:50])
+
+
+def test_independent_positions_are_uniform(key):
+    seen = np.bincount(uniform(key, 50, 100_000), minlength=50)
+    assert len(seen) == 50
+    assert stats.chisquare(seen).pvalue > TINY
