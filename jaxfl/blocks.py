@@ -15,7 +15,7 @@ from jaxfl.types import Array, Draw, Info, Key, Made, PyTree, Term
 
 __all__ = ["Keys", "Members", "Work", "client_keys", "moved", "put", "stream", "streams", "take"]
 
-Block: TypeAlias = tuple[Array, PyTree, PyTree, Info]  # total, memory, links, counts
+Block: TypeAlias = tuple[PyTree, PyTree, PyTree, Info]  # totals, memory, links, counts
 
 
 class Keys(NamedTuple):
@@ -43,6 +43,7 @@ class Members(NamedTuple):
     train: PyTree  # their samples, where a draw takes all that are held; None where it gathers
     local: PyTree
     link: PyTree
+    base: Array | None = None
 
 
 class Work(NamedTuple):

@@ -15,14 +15,13 @@ import jax.numpy as jnp
 
 from jaxfl.batching import rarely
 from jaxfl.clipping import evaluate
-from jaxfl.metrics import full_gradient
+from jaxfl.metrics import full_gradient, mean_gradient, over_clients
 from jaxfl.samples import block
 from jaxfl.types import (
     Array,
     Draw,
     Estimator,
     Hyper,
-    Kernel,
     Key,
     Param,
     Problem,
@@ -47,21 +46,21 @@ def bound(hp: Hyper, clip_examples: bool) -> Array:
     return G
 
 
-def nothing(local: PyTree, rows: Draw) -> tuple[None, None]:
-    return None, None
+def nothing(local: PyTree, rows: Draw) -> None:
+    return None
 
 
-def forget(
-    kernel: Kernel, local: PyTree, rows: Draw, batch: PyTree, factors: PyTree, count: Array
-) -> PyTree:
+def forget(local: PyTree, rows: Draw, factors: PyTree) -> PyTree:
     return local
 
 
 def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """g_i = sum_j weight_j clip grad f_ij(x): full gradient or minibatch, as the sampler says."""
 
-    def init(problem: Problem, x: Array, hp: Hyper) -> tuple[PyTree, PyTree, Array]:
-        return (), (), jnp.int32(0)
+    def init(
+        problem: Problem, x: Array, hp: Hyper, pooled: bool
+    ) -> tuple[PyTree, PyTree, None, Array]:
+        return (), (), None, jnp.int32(0)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         return (Term(1.0, (x,), (1.0,), bound(hp, clip_examples)),)
@@ -73,6 +72,7 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         terms,
         nothing,
         forget,
+        None,
         None,
         (CLIP,),
         declared("Mean", clip_examples),
@@ -87,24 +87,24 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     w <- x with probability p, one coin for all clients;  w_0 = x_0
     """
 
-    def init(problem: Problem, x: Array, hp: Hyper) -> tuple[PyTree, PyTree, Array]:
-        h = full_gradient(problem, x, bound(hp, clip_examples))
-        return x, h, jnp.sum(problem.count)
+    def init(
+        problem: Problem, x: Array, hp: Hyper, pooled: bool
+    ) -> tuple[PyTree, PyTree, Array, Array]:
+        h = (mean_gradient if pooled else full_gradient)(problem, x, bound(hp, clip_examples))
+        return x, (), h, jnp.sum(problem.count)
 
     def terms(w: Array, x: Array, hp: Hyper) -> tuple[Term, ...]:
         G = bound(hp, clip_examples)
         return Term(1.0, (x,), (1.0,), G), Term(-1.0, (w,), (1.0,), G)
 
-    def recall(h_i: Array, rows: Draw) -> tuple[Array, None]:
-        return h_i, None
-
     def refresh(
         key: Key, w: Array, h: Array, x: Array, problem: Problem, hp: Hyper
     ) -> tuple[Array, Array, Array]:
         coin = jax.random.uniform(key) < hp["refresh"]
+        gradient = mean_gradient if h.ndim == 1 else full_gradient
 
         def move(x: Array, problem: Problem, G: Array) -> PyTree:
-            return x, full_gradient(problem, x, G)
+            return x, gradient(problem, x, G)
 
         w, h = rarely(coin, move, (w, h), x, problem, bound(hp, clip_examples))
         return w, h, jnp.where(coin, jnp.sum(problem.count), 0)
@@ -114,8 +114,9 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         sampler,
         init,
         terms,
-        recall,
+        nothing,
         forget,
+        None,
         refresh,
         (CLIP, REFRESH),
         declared("svrg", clip_examples),
@@ -132,7 +133,9 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     activations and deltas of a network, whole gradients where nothing better is known.
     """
 
-    def init(problem: Problem, x: Array, hp: Hyper) -> tuple[PyTree, PyTree, Array]:
+    def init(
+        problem: Problem, x: Array, hp: Hyper, pooled: bool
+    ) -> tuple[PyTree, PyTree, Array, Array]:
         kernel, n, m = problem.model.kernel, problem.n, problem.m_max
         G = bound(hp, clip_examples)
         live = jnp.arange(m)[None] < problem.count[:, None]
@@ -143,36 +146,25 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         def client(i: Array) -> tuple[Array, PyTree]:
             return evaluate(kernel, (term,), weight[i], block(problem.train, i, jnp.int32(0), 1, m))
 
-        h, table = jax.lax.map(client, jnp.arange(n))
-        return (), (table, h), jnp.sum(problem.count)
+        h, table = over_clients(client, n, x, pooled)
+        return (), table, h, jnp.sum(problem.count)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         return (Term(1.0, (x,), (1.0,), bound(hp, clip_examples)),)
 
-    def recall(local: PyTree, rows: Draw) -> tuple[Array, PyTree]:
-        table, h_i = local
-        return h_i, read(table, rows)
-
-    def absorb(
-        kernel: Kernel, local: PyTree, rows: Draw, batch: PyTree, factors: PyTree, count: Array
-    ) -> PyTree:
-        table, h_i = local
+    def follow(rows: Draw, count: Array) -> Array:
         # A row drawn twice moves the mean once.
-        weight = jnp.where(first_seen(rows, sampler.distinct), 1 / count.astype(h_i.dtype), 0)
-        h_i = (
-            h_i
-            + kernel.contract(weight, factors, batch)
-            - kernel.contract(weight, read(table, rows), batch)
-        )
-        return write(table, rows, factors), h_i
+        one = 1 / count.astype(rows.weight.dtype)
+        return jnp.where(first_seen(rows, sampler.distinct), one, 0)
 
     return Estimator(
         "saga",
         sampler,
         init,
         terms,
-        recall,
-        absorb,
+        read,
+        write,
+        follow,
         None,
         (CLIP,),
         declared("saga", clip_examples),

@@ -48,7 +48,7 @@ def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
     on_host = all(device.platform == "cpu" for device in devices)
     there = free(next(iter(devices))) if on_host else sum(map(free, devices))
     if need > there:
-        each = (found["links"] + found["local"]) // problem.n
+        each = (found["links"] + found["local"] + found["bases"]) // problem.n
         raise InputError(
             f"{algorithm.name} would remember {need / 2**30:,.1f} GiB beside the data, {each:,} bytes "
             f"for each of {problem.n:,} clients, and {there / 2**30:,.1f} GiB are free: take fewer "

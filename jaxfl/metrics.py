@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -9,7 +11,7 @@ from jaxfl import samples
 from jaxfl.clipping import evaluate
 from jaxfl.types import Array, Model, Problem, PyTree, Term
 
-__all__ = ["evaluate_metrics", "full_gradient"]
+__all__ = ["evaluate_metrics", "full_gradient", "mean_gradient", "over_clients"]
 
 CLIENTS = 1 << 14  # beyond it metrics of single clients are not kept
 ROWS = 2048  # examples whose activations are held together
@@ -155,6 +157,49 @@ def full_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBE
 
     h: Array = jax.lax.map(client, jnp.arange(problem.n))
     return h
+
+
+def mean_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBERS) -> Array:
+    """``mean_i h_i``, the mean of :func:`full_gradient`, (d,): no array holds one vector per client.
+
+    A block holds some rows of one client, or all rows of some clients.
+    """
+    kernel, n, m = problem.model.kernel, problem.n, problem.m_max
+    size = max(1, numbers // (kernel.width + samples.numbers(problem.train)))
+    tall = even(m, size)
+    wide = 1 if tall < m else even(n, max(1, size // m))
+    parts = -(-m // tall)
+    term = Term(1.0, (x,), (1.0,), bound)
+
+    def step(k: Array, h: Array) -> Array:
+        # The last blocks start early to be full; what is seen twice counts once.
+        i, j = (k // parts) * wide, (k % parts) * tall
+        i0, j0 = jnp.minimum(i, n - wide), jnp.minimum(j, m - tall)
+        batch = samples.block(problem.train, i0, j0, wide, tall)
+        count = jax.lax.dynamic_slice_in_dim(problem.count, i0, wide)[:, None]
+        client, row = (i0 + jnp.arange(wide))[:, None], (j0 + jnp.arange(tall))[None]
+        live = (client >= i) & (row >= j) & (row < count)
+        weight = jnp.where(live, 1 / (n * count.astype(x.dtype)), 0)
+        return h + evaluate(kernel, (term,), weight.reshape(-1), batch)[0]
+
+    h: Array = jax.lax.fori_loop(0, -(-n // wide) * parts, step, jnp.zeros_like(x))
+    return h
+
+
+def over_clients(
+    each: Callable[[Array], tuple[Array, PyTree]], n: int, like: Array, pooled: bool
+) -> tuple[Array, PyTree]:
+    """``each(i) = (h_i, more_i)`` of every client, one after the other; ``pooled``: the mean of h_i."""
+
+    def step(h: Array, i: Array) -> tuple[Array, PyTree]:
+        h_i, more = each(i)
+        return h + h_i / n, more
+
+    clients = jnp.arange(n)
+    found: tuple[Array, PyTree] = (
+        jax.lax.scan(step, jnp.zeros_like(like), clients) if pooled else jax.lax.map(each, clients)
+    )
+    return found
 
 
 def even(total: int, size: int) -> int:

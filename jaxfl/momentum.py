@@ -20,13 +20,12 @@ import jax.numpy as jnp
 
 from jaxfl.batching import rarely
 from jaxfl.estimators import CLIP, forget, nothing
-from jaxfl.metrics import full_gradient
+from jaxfl.metrics import full_gradient, mean_gradient, over_clients
 from jaxfl.types import (
     Array,
     Draw,
     Estimator,
     Hyper,
-    Kernel,
     Key,
     Param,
     Problem,
@@ -88,22 +87,19 @@ def corrected(sampler: Sampler) -> Estimator:
     moves q_i by no more than 2 S_t.
     """
 
-    def init(problem: Problem, x: Array, hp: Hyper) -> tuple[PyTree, PyTree, Array]:
-        q = jnp.zeros((problem.n, x.size), x.dtype)
-        return (jnp.int32(1), x), q, jnp.int32(0)
+    def init(
+        problem: Problem, x: Array, hp: Hyper, pooled: bool
+    ) -> tuple[PyTree, PyTree, Array, Array]:
+        q = jnp.zeros(x.shape if pooled else (problem.n, x.size), x.dtype)
+        return (jnp.int32(1), x), (), q, jnp.int32(0)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         t, before = shared[0].astype(x.dtype), shared[1]
         S_t = reach(t, hp["clip"], hp["smoothness"], hp["diameter"])
         return (Term(1.0, (x, before), (t, 1 - t), S_t),)
 
-    def recall(q_i: Array, rows: Draw) -> tuple[Array, None]:
-        return q_i, None
-
-    def absorb(
-        kernel: Kernel, q_i: Array, rows: Draw, batch: PyTree, factors: PyTree, count: Array
-    ) -> Array:
-        return q_i + kernel.contract(rows.weight.astype(q_i.dtype), factors, batch)
+    def follow(rows: Draw, count: Array) -> Array:
+        return rows.weight
 
     def refresh(
         key: Key, shared: PyTree, q: Array, x: Array, problem: Problem, hp: Hyper
@@ -121,8 +117,9 @@ def corrected(sampler: Sampler) -> Estimator:
         sampler,
         init,
         terms,
-        recall,
-        absorb,
+        nothing,
+        forget,
+        follow,
         refresh,
         (CLIP, SMOOTHNESS, DIAMETER),
         public=public,
@@ -143,12 +140,14 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
     """
     drawn = any(param.name == "batch" for param in sampler.params)
 
-    def init(problem: Problem, x: Array, hp: Hyper) -> tuple[PyTree, PyTree, Array]:
-        return (jnp.int32(0), x), (), jnp.int32(0)
+    def init(
+        problem: Problem, x: Array, hp: Hyper, pooled: bool
+    ) -> tuple[PyTree, PyTree, None, Array]:
+        return (jnp.int32(0), x), (), None, jnp.int32(0)
 
     def begin(
-        key: Key, shared: PyTree, local: PyTree, x: Array, problem: Problem, hp: Hyper
-    ) -> tuple[PyTree, PyTree, Array, Hyper]:
+        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[PyTree, Array | None, Array, Hyper]:
         t, before = shared
         anew = t % hp["period"] == 0 if moving else t == 0
         G, one = hp["clip"], jnp.ones((), x.dtype)
@@ -163,7 +162,7 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
             now["sigma"] = hp["sigma"] * jnp.where(anew, hp["noise_ratio"], scale)
         if drawn:
             now["batch"] = jnp.where(anew, hp["anchor_batch"], hp["batch"])
-        return shared, local, jnp.int32(0), Hyper({**hp.values, **now}, hp.capacity)
+        return shared, base, jnp.int32(0), Hyper({**hp.values, **now}, hp.capacity)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         carry = hp["carry"]
@@ -171,9 +170,9 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
         return difference, Term(1 - carry, (x,), (1.0,), hp["clip"])
 
     def refresh(
-        key: Key, shared: PyTree, local: PyTree, x: Array, problem: Problem, hp: Hyper
+        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
     ) -> tuple[PyTree, PyTree, Array]:
-        return (shared[0] + 1, x), local, jnp.int32(0)
+        return (shared[0] + 1, x), base, jnp.int32(0)
 
     def public(shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper) -> Array:
         carry: Array = hp["carry"]
@@ -187,6 +186,7 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
         terms,
         nothing,
         forget,
+        None,
         refresh,
         (CLIP, NOISE_RATIO, *own, *((ANCHOR_BATCH,) if drawn else ())),
         begin=begin,
@@ -203,25 +203,27 @@ def marina(sampler: Sampler) -> Estimator:
     compresses nothing.  The first round is a full one.
     """
 
-    def init(problem: Problem, x: Array, hp: Hyper) -> tuple[PyTree, PyTree, Array]:
-        return (jnp.int32(0), x), (), jnp.int32(0)
+    def init(
+        problem: Problem, x: Array, hp: Hyper, pooled: bool
+    ) -> tuple[PyTree, PyTree, None, Array]:
+        return (jnp.int32(0), x), (), None, jnp.int32(0)
 
     def begin(
-        key: Key, shared: PyTree, local: PyTree, x: Array, problem: Problem, hp: Hyper
-    ) -> tuple[PyTree, PyTree, Array, Hyper]:
+        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[PyTree, Array | None, Array, Hyper]:
         anew = (shared[0] == 0) | (jax.random.uniform(key) < hp["restart"])
         now = {"carry": jnp.where(anew, 0, jnp.ones((), x.dtype))}
         now["k"] = jnp.where(anew, x.size, hp["k"])
-        return shared, local, jnp.int32(0), Hyper({**hp.values, **now}, hp.capacity)
+        return shared, base, jnp.int32(0), Hyper({**hp.values, **now}, hp.capacity)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         G, carry = hp["clip"], hp["carry"]
         return Term(1.0, (x,), (1.0,), G), Term(-carry, (shared[1],), (1.0,), G)
 
     def refresh(
-        key: Key, shared: PyTree, local: PyTree, x: Array, problem: Problem, hp: Hyper
+        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
     ) -> tuple[PyTree, PyTree, Array]:
-        return (shared[0] + 1, x), local, jnp.int32(0)
+        return (shared[0] + 1, x), base, jnp.int32(0)
 
     def public(shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper) -> Array:
         carry: Array = hp["carry"]
@@ -234,6 +236,7 @@ def marina(sampler: Sampler) -> Estimator:
         terms,
         nothing,
         forget,
+        None,
         refresh,
         (CLIP, RESTART),
         begin=begin,
@@ -250,8 +253,11 @@ def anchored(sampler: Sampler) -> Estimator:
     h_i stays with client i; sigma1 is ``noise_ratio`` times sigma.
     """
 
-    def init(problem: Problem, x: Array, hp: Hyper) -> tuple[PyTree, PyTree, Array]:
-        return (jnp.int32(0), x), jnp.zeros((problem.n, x.size), x.dtype), jnp.int32(0)
+    def init(
+        problem: Problem, x: Array, hp: Hyper, pooled: bool
+    ) -> tuple[PyTree, PyTree, Array, Array]:
+        h = jnp.zeros(x.shape if pooled else (problem.n, x.size), x.dtype)
+        return (jnp.int32(0), x), (), h, jnp.int32(0)
 
     def begin(
         key: Key, shared: PyTree, h: Array, x: Array, problem: Problem, hp: Hyper
@@ -260,10 +266,15 @@ def anchored(sampler: Sampler) -> Estimator:
         anew = t % hp["epoch"] == 0
         sigma = hp.values.get("sigma", jnp.zeros((), x.dtype)) * hp["noise_ratio"]
 
+        pooled = h.ndim == 1
+        gradient = mean_gradient if pooled else full_gradient
+
         def move(key: Key, x: Array, problem: Problem, G: Array, sigma: Array) -> PyTree:
-            keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(problem.n))
-            xi = jax.vmap(lambda key: jax.random.normal(key, x.shape, x.dtype))(keys)
-            return x, full_gradient(problem, x, G) + sigma * xi
+            def draw(i: Array) -> tuple[Array, None]:
+                return jax.random.normal(jax.random.fold_in(key, i), x.shape, x.dtype), None
+
+            xi, _ = over_clients(draw, problem.n, x, pooled)
+            return x, gradient(problem, x, G) + sigma * xi
 
         w, h = rarely(anew, move, (w, h), key, x, problem, hp["clip"], sigma)
         return (t, w), h, jnp.where(anew, jnp.sum(problem.count), 0), hp
@@ -272,21 +283,19 @@ def anchored(sampler: Sampler) -> Estimator:
         G = hp["clip"]
         return Term(1.0, (x,), (1.0,), G), Term(-1.0, (shared[1],), (1.0,), G)
 
-    def recall(h_i: Array, rows: Draw) -> tuple[Array, None]:
-        return h_i, None
-
     def refresh(
-        key: Key, shared: PyTree, local: PyTree, x: Array, problem: Problem, hp: Hyper
+        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
     ) -> tuple[PyTree, PyTree, Array]:
-        return (shared[0] + 1, shared[1]), local, jnp.int32(0)
+        return (shared[0] + 1, shared[1]), base, jnp.int32(0)
 
     return Estimator(
         "anchored svrg",
         sampler,
         init,
         terms,
-        recall,
+        nothing,
         forget,
+        None,
         refresh,
         (CLIP, EPOCH, NOISE_RATIO),
         begin=begin,

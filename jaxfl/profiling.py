@@ -159,14 +159,16 @@ def begin(body: Federated, end: str, key: Key, state: State, problem: Problem, h
         def one(weight: Array, batch: PyTree, stored: PyTree) -> Array:
             return evaluate(kernel, terms, weight, batch, stored)[0]
 
-        _, stored = jax.vmap(body.estimator.recall)(who.local, rows)
+        stored = jax.vmap(body.estimator.recall)(who.local, rows)
         weight = who.weight[:, None] * rows.weight
         if body.fused:
             flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (batch, stored))
             return touched(one(weight.reshape(-1), *flat)), (), (), none
         return touched(jax.vmap(one)(weight, batch, stored)), (), (), none
 
-    return stream(block, body.members(cohort, problem, state), body.block_size(problem, hp))[0]
+    who = body.members(cohort, problem, state)
+    total: Array = stream(block, who, body.block_size(problem, hp))[0]
+    return total
 
 
 def touched(tree: PyTree) -> Array:

@@ -58,7 +58,9 @@ class Federated(NamedTuple):
     Where only the mean matters (``fused``: no compression, and a channel whose memory the server
     holds) the whole round is one evaluation over all drawn samples and one draw of noise with the
     variance of the mean, sigma^2 sum_i weight_i^2: the law of the trajectory is the same, and no
-    (n, d) array exists.  ``noise="per_client"`` draws each client's noise all the same.
+    (n, d) array exists.  ``noise="per_client"`` draws each client's noise all the same.  Of what the
+    estimator adds to each client's gradients no more than the mean is kept (``pooled``) where
+    everyone takes part; the sum over some of the clients asks for each of theirs.
 
     With ``local``, g_i is what that procedure returns, and its noise is drawn inside.  With
     ``aggregation``, the server gets the sum of the messages of S and no message.  Either way only the
@@ -89,6 +91,11 @@ class Federated(NamedTuple):
         return whole and self.linear and self.clip == "example"
 
     @property
+    def pooled(self) -> bool:
+        """Whether the estimator needs no more than the mean of what it adds to each client's."""
+        return self.fused and self.participation.everyone
+
+    @property
     def broadcasts(self) -> int:
         """Vectors that the server sends to a client in a round."""
         return 1 if self.local is None else self.local.broadcasts
@@ -105,12 +112,19 @@ class Federated(NamedTuple):
         if x is None:
             x = problem.model.init(streams(key).start)
         if self.local is None:
-            shared, local, gradients = self.estimator.init(problem, x, hp)
+            shared, local, base, gradients = self.estimator.init(problem, x, hp, self.pooled)
         else:
-            (shared, local), gradients = self.local.init(problem, x), jnp.int32(0)
+            (shared, local), base, gradients = self.local.init(problem, x), None, jnp.int32(0)
         links, link = self.channel.init(problem.n, x, self.fused)
         state = State(jnp.int32(0), self.server.init(x, hp), link, links, shared, local)
-        return state, Info(jnp.int32(0), jnp.int32(0), gradients)
+        return self.hold(state, base), Info(jnp.int32(0), jnp.int32(0), gradients.astype(jnp.int32))
+
+    def base(self, state: State) -> Array | None:
+        """What the estimator adds to each client's gradients, (n, d), or the mean of that."""
+        return state.base if self.pooled else state.bases
+
+    def hold(self, state: State, base: Array | None) -> State:
+        return state._replace(base=base) if self.pooled else state._replace(bases=base)
 
     def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
         """One round; ``key`` is the run's, the same in every round."""
@@ -121,10 +135,10 @@ class Federated(NamedTuple):
         extra = jnp.int32(0)
         if self.estimator.begin is not None:
             start = at(keys.begin, t)
-            shared, local, extra, hp = self.estimator.begin(
-                start, state.shared, state.local, x, problem, hp
+            shared, base, extra, hp = self.estimator.begin(
+                start, state.shared, self.base(state), x, problem, hp
             )
-            state = state._replace(shared=shared, local=local)
+            state = self.hold(state._replace(shared=shared), base)
         terms = self.estimator.terms(state.shared, x, hp)
         slope = jax.grad(model.regularizer)
         public = self.estimator.public
@@ -132,10 +146,11 @@ class Federated(NamedTuple):
         cohort = self.cohort(key, t, problem.n, hp)
         cohort = cohort._replace(weight=cohort.weight.astype(x.dtype))
 
-        def estimates(who: Members) -> tuple[Array, PyTree, PyTree, Info]:
+        def estimates(who: Members) -> tuple[PyTree, PyTree, PyTree, Info]:
             rows = self.draw_rows(keys.rows, t, who, problem.m_max, hp)
             batch = take(problem.train, who, rows)
-            work = Work(rows, batch, *jax.vmap(self.estimator.recall)(who.local, rows))
+            stored = jax.vmap(self.estimator.recall)(who.local, rows)
+            work = Work(rows, batch, who.base, stored)
             work = work._replace(moved=self.moves(keys.points, t, who, rows, x, hp))
             if self.fused:
                 total, factors = self.mean_estimate(kernel, terms, who, work)
@@ -148,14 +163,14 @@ class Federated(NamedTuple):
                 total, factors, links, counts = self.messages(
                     keys, t, cohort, who, work, estimate, x, hp
                 )
-            local = jax.vmap(lambda *a: self.estimator.absorb(kernel, *a))(
-                who.local, rows, batch, factors, who.count
-            )
+            local = jax.vmap(self.estimator.absorb)(who.local, rows, factors)
+            bases, step = self.follow(kernel, who, work, factors)
             live = (who.weight > 0)[:, None] & (rows.weight > 0)
             points = len({id(point) for term in terms for point in term.points})
-            return total, local, links, counts._replace(gradients=points * jnp.sum(live))
+            counts = counts._replace(gradients=points * jnp.sum(live))
+            return (total, step), (local, bases), links, counts
 
-        def procedures(who: Members) -> tuple[Array, PyTree, PyTree, Info]:
+        def procedures(who: Members) -> tuple[PyTree, PyTree, PyTree, Info]:
             assert self.local is not None
             local = self.local
 
@@ -169,17 +184,21 @@ class Federated(NamedTuple):
                 keys, t, cohort, who, who, run, x, hp
             )
             gradients = jnp.sum(jnp.where(who.weight > 0, gradients, 0))
-            return total, memory, links, counts._replace(gradients=gradients)
+            return (total, None), (memory, None), links, counts._replace(gradients=gradients)
 
         who = self.members(cohort, problem, state)
         block = estimates if self.local is None else procedures
-        total, local, links, info = stream(block, who, self.block_size(problem, hp))
+        (total, step), (local, bases), links, info = stream(
+            block, who, self.block_size(problem, hp)
+        )
         if self.aggregation is not None:
             total = jnp.max(cohort.weight) * self.aggregation.recover(total, x, hp)
         if self.mechanism.central:
             server_noise = at(keys.mean_noise, t)
             total = total + normal(server_noise, self.mechanism, total, hp)
         if self.fused:
+            if state.base is not None:  # weights add up to 1
+                total = total + state.base
             if self.noise == "fused":
                 total = total + self.noise_of_mean(keys.mean_noise, t, cohort, total, hp)
             total = self.channel.before(state.link, total)
@@ -189,16 +208,20 @@ class Federated(NamedTuple):
         local, links = (
             put(cohort, old, new) for old, new in ((state.local, local), (state.links, links))
         )
-        shared = state.shared
+        shared, base = state.shared, self.base(state)
+        if step is not None:
+            base = base + step
+        if bases is not None:
+            base = put(cohort, base, bases)
         if self.local is not None and self.local.close is not None:
             shared = self.local.close(shared, v, rate, hp)
         if self.estimator.refresh is not None:
             coin = at(keys.refresh, t)
-            shared, local, more = self.estimator.refresh(coin, shared, local, x, problem, hp)
+            shared, base, more = self.estimator.refresh(coin, shared, base, x, problem, hp)
             extra = extra + more
         info = info._replace(gradients=info.gradients + extra)
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
-        return State(t + 1, server, link, links, shared, local), info
+        return self.hold(State(t + 1, server, link, links, shared, local), base), info
 
     def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         """Who takes part in round t of the run with this key."""
@@ -305,6 +328,25 @@ class Federated(NamedTuple):
             total = total + who.weight @ work.base
         return total, jax.tree.map(lambda a: a.reshape(*weight.shape, *a.shape[1:]), factors)
 
+    def follow(
+        self, kernel: Kernel, who: Members, work: Work, factors: PyTree
+    ) -> tuple[Array | None, Array | None]:
+        """``base_i + sum_j u_j (c_j - stored_j)`` of each member, or what moves the mean of them."""
+        if self.estimator.follow is None:
+            return None, None
+        u = jax.vmap(self.estimator.follow)(work.rows, who.count)
+
+        def step(u: Array, batch: PyTree, new: PyTree, old: PyTree) -> Array:
+            new = new if old is None else kernel.combine((1.0, -1.0), (new, old))
+            return kernel.contract(u, new, batch)
+
+        parts = work.batch, factors, work.stored
+        if self.pooled:
+            flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), parts)
+            return None, step((who.weight[:, None] * u).reshape(-1), *flat)
+        assert who.base is not None
+        return who.base + jax.vmap(step)(u, *parts), None
+
     def noise_of_each(self, key: Key, t: Array, who: Members, like: Array, hp: Hyper) -> Array:
         """sum_i weight_i xi_i, each from its client's own stream."""
         (keys,) = client_keys([key], who.index, t)
@@ -406,7 +448,8 @@ class Federated(NamedTuple):
 
     def members(self, cohort: Draw, problem: Problem, state: State) -> Members:
         every = self.estimator.sampler.name == "full" and not isinstance(problem.train, Made)
-        leaves = (problem.count, problem.train if every else None, state.local, state.links)
+        train = problem.train if every else None
+        leaves = (problem.count, train, state.local, state.links, state.bases)
         if cohort.index is None:
             return Members(jnp.arange(problem.n), cohort.weight, *leaves)
         here = jax.tree.map(lambda a: a.at[cohort.index].get(mode="clip"), leaves)

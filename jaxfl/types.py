@@ -259,8 +259,11 @@ class Term(NamedTuple):
 class Estimator(NamedTuple):
     """A weighting of per-example gradients, and a memory.
 
-    The estimate of client i is ``sum of terms - sum_j weight_j stored_j + base``: the round decides
+    The estimate of client i is ``sum of terms - sum_j weight_j stored_j + base_i``: the round decides
     how to evaluate it.  ``shared`` memory is the same for all clients, ``local`` is one client's.
+    After the round ``base_i <- base_i + sum_j u_j (c_j - stored_j)``, with c_j the clipped gradients of
+    the first term and u the weights of ``follow``.  ``base`` is (n, d); ``pooled``, where the round
+    needs no more of it than its mean over clients, that mean, (d,).
     ``begin`` comes before a round, moves memory and sets the numbers that depend on what clients see;
     ``public`` is the regularizer's part of the estimate, where that is not its gradient at x.
     """
@@ -268,16 +271,18 @@ class Estimator(NamedTuple):
     name: str
     sampler: Sampler
     init: Callable[
-        [Problem, Array, Hyper], tuple[PyTree, PyTree, Array]
-    ]  # shared, local, gradients
+        [Problem, Array, Hyper, bool], tuple[PyTree, PyTree, Array | None, Array]
+    ]  # (problem, x, hp, pooled) -> shared, local, base, gradients
     terms: Callable[[PyTree, Array, Hyper], tuple[Term, ...]]  # (shared, x, hp)
-    recall: Callable[[PyTree, Draw], tuple[Array | None, PyTree]]  # (local, rows) -> base, stored
-    absorb: Callable[..., PyTree]  # (kernel, local, rows, batch, factors, count) -> local
-    refresh: Callable[..., tuple[PyTree, PyTree, Array]] | None  # once per round, all clients
+    recall: Callable[[PyTree, Draw], PyTree]  # (local, rows) -> stored
+    absorb: Callable[[PyTree, Draw, PyTree], PyTree]  # (local, rows, factors) -> local
+    follow: Callable[[Draw, Array], Array] | None  # (rows, count) -> u; None: base stays
+    refresh: Callable[..., tuple[PyTree, Array | None, Array]] | None
+    # once per round, all clients: (key, shared, base, x, problem, hp) -> shared, base, gradients
     params: tuple[Param, ...] = ()
     sensitivity: Callable[[Mapping[str, Any]], Any] | None = None  # host: for the privacy event
-    begin: Callable[..., tuple[PyTree, PyTree, Array, Hyper]] | None = None
-    # (key, shared, local, x, problem, hp) -> shared, local, gradients, hp
+    begin: Callable[..., tuple[PyTree, Array | None, Array, Hyper]] | None = None
+    # (key, shared, base, x, problem, hp) -> shared, base, gradients, hp
     public: Callable[[PyTree, Callable[[Array], Array], Array, Hyper], Array] | None = None
     # (shared, gradient of the regularizer, x, hp)
     kernel: Callable[[Model, Hyper], Kernel] | None = None  # whose gradients; None: the model's
@@ -405,6 +410,8 @@ class State(NamedTuple):
     links: PyTree  # the clients' ends, leaves (n, ...)
     shared: PyTree  # the estimator's memory
     local: PyTree  # one per client, leaves (n, ...)
+    bases: Array | None = None  # what is added to each client's estimates, (n, d)
+    base: Array | None = None  # their mean, (d,), where no more is needed
 
 
 class Info(NamedTuple):

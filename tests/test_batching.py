@@ -117,13 +117,13 @@ def test_in_a_loop() -> None:
 
 def test_svrg_pays_for_its_own_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many full gradients as its runs count, where a select would take one in every round."""
-    honest = metrics.full_gradient
+    honest = metrics.mean_gradient
 
     def counted(problem: Any, x: jax.Array, bound: jax.Array) -> jax.Array:
         jax.debug.callback(lambda x: CALLS.append(np.asarray(x)), x)
         return honest(problem, x, bound)
 
-    monkeypatch.setattr(estimators, "full_gradient", counted)
+    monkeypatch.setattr(estimators, "mean_gradient", counted)
     problem = a_problem(n=3, m=7, d=5)  # shapes of its own, so that no compiled program is found
     total, rounds = int(np.sum(problem.count)), 12
     ds = sweep(

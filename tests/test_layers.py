@@ -187,5 +187,5 @@ def test_a_network_of_convolutions_runs() -> None:
         omega=1,
     )
     assert np.isfinite(run.metrics["loss"]).all()
-    table = jax.tree.leaves(run.state.local[0])
+    table = jax.tree.leaves(run.state.local)
     assert sum(a.size for a in table) == 2 * B * problem.model.kernel.width

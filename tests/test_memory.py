@@ -1,5 +1,7 @@
 """What a run remembers is known before it begins, and refused where it is too much."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,11 @@ from rows import ROWS, Row
 
 import jaxfl
 from jaxfl import memory
+
+PARTS = {
+    "compressor": jaxfl.compressors.compressor,
+    "participation": jaxfl.sampling.participation,
+}
 
 
 def numbers(algorithm: jaxfl.Algorithm, problem: jaxfl.Problem, given: dict[str, float]) -> object:
@@ -36,9 +43,40 @@ def test_what_cannot_fit_is_refused_at_once(name: str, monkeypatch: pytest.Monke
 
     data = jaxfl.data.generated(make, n, 1, classes=2)
     problem = jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d))
+    partial = jaxfl.sampling.participation(
+        "uniform"
+    )  # else the mean of what they remember is enough
+    algorithm = jaxfl.algorithm(name, participation=partial)
     words = rf"{name} would remember (74.5|149.0) GiB .* [48],000,00[04] bytes for each of 20,000 clients"
     with pytest.raises(jaxfl.InputError, match=words):
-        jaxfl.simulate(name, problem, jax.random.key(0), 2, batch=1, sigma=0.1, lr=0.1)
+        jaxfl.simulate(algorithm, problem, jax.random.key(0), 2, batch=1, sigma=0.1, lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sizes"),
+    [
+        ("ldp_svrg", {}, "d"),
+        ("soteriafl_svrg", {"k": 4}, "n d"),
+        ("soteriafl_svrg", {"compressor": "identity"}, "d"),
+        ("soteriafl_saga", {"compressor": "identity"}, "d"),
+        ("ldp_svrg", {"participation": "uniform"}, "n d"),
+        ("mu2_untrusted", {}, "d"),
+        ("isrl_svrg", {}, "d"),
+    ],
+)
+def test_where_the_mean_is_enough_it_is_all(name: str, given: dict[str, Any], sizes: str) -> None:
+    """What is added to estimates takes n d numbers only where messages, or cohorts, ask for it."""
+    row = next(row for row in ROWS if row.name == name)
+    problem, parts = row.problem, {k: PARTS[k](v) for k, v in given.items() if k in PARTS}
+    algorithm = jaxfl.algorithm(name, **parts)
+    number = {k: v for k, v in (row.numbers | given).items() if k not in parts}
+    if "compressor" in parts:
+        del number["k"]
+    hp = numbers(algorithm, problem, number)
+    found, n, d = memory.remembered(algorithm, problem, hp), problem.n, problem.model.dim
+    assert (found["base"], found["bases"]) == ((4 * d, 0) if sizes == "d" else (0, 4 * n * d))
+    table = 4 * problem.n * problem.m_max * problem.model.kernel.width
+    assert found["local"] == (table if "saga" in name else 0)
 
 
 def test_what_is_free_is_looked_up() -> None:

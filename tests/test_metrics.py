@@ -13,7 +13,7 @@ from zoo import FEATURES, ZOO, Entry, examples, point
 import jaxfl
 from jaxfl import models
 from jaxfl.data import ClientData
-from jaxfl.metrics import evaluate_metrics, even, full_gradient
+from jaxfl.metrics import evaluate_metrics, even, full_gradient, mean_gradient
 from jaxfl.problems import make_problem
 from jaxfl.types import Problem
 
@@ -107,13 +107,15 @@ def test_full_gradient_is_the_clipped_mean_of_each_client(entry: Entry) -> None:
         for numbers in (3 * (model.kernel.width + FEATURES + 1), 1 << 22):
             h = jax.jit(full_gradient, static_argnums=3)(problem, x, jnp.asarray(bound), numbers)
             np.testing.assert_allclose(h, expected, rtol=2e-5, atol=1e-6)
+            h = jax.jit(mean_gradient, static_argnums=3)(problem, x, jnp.asarray(bound), numbers)
+            np.testing.assert_allclose(h, np.mean(expected, 0), rtol=2e-5, atol=1e-6)
 
 
 def test_blocks() -> None:
     assert [even(6000, 4539), even(10, 3), even(7, 7), even(5, 100)] == [3000, 3, 7, 5]
 
 
-@pytest.mark.parametrize("name", ["evaluate_metrics", "full_gradient"])
+@pytest.mark.parametrize("name", ["evaluate_metrics", "full_gradient", "mean_gradient"])
 def test_memory_is_that_of_a_block(name: str) -> None:
     """Neither the activations of all rows nor a copy of the data."""
     model = models.mlp(30, 50, 3)
@@ -123,9 +125,8 @@ def test_memory_is_that_of_a_block(name: str) -> None:
     if name == "evaluate_metrics":
         lowered = jax.jit(evaluate_metrics, static_argnums=2).lower(problem, x, 500)
     else:
-        lowered = jax.jit(full_gradient, static_argnums=3).lower(
-            problem, x, jnp.asarray(1.0), 100_000
-        )
+        gradient = full_gradient if name == "full_gradient" else mean_gradient
+        lowered = jax.jit(gradient, static_argnums=3).lower(problem, x, jnp.asarray(1.0), 100_000)
     analysis = lowered.compile().memory_analysis()
     if analysis is None:
         pytest.skip("this backend does not tell its memory")

@@ -110,6 +110,7 @@ def _with_clients(place: Placement, arguments: tuple[Any, ...]) -> tuple[Any, ..
     state = state._replace(
         links=jax.tree.map(lambda _: mine, state.links),
         local=jax.tree.map(lambda _: mine, state.local),
+        bases=jax.tree.map(lambda _: mine, state.bases),
     )
     problem = jax.tree.unflatten(jax.tree.structure(arguments[6]), place.leaves)
     return everywhere, state, *(everywhere,) * 4, problem
