@@ -6,6 +6,7 @@ Centralized Systems.  ICML 2024.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
@@ -64,6 +65,14 @@ class Study(NamedTuple):
                 near = abs(ours.mean - published) <= band if numbers["whole"] else None
                 words = f"test {what}{unit}, {where}"
                 rows.append(Row(words, f"{published:g}", ours, near, f"± {band:g}"))
+        for machines in sorted({cell["machines"] for cell in numbers["cells"]}):
+            row = [cell for cell in numbers["cells"] if cell["machines"] == machines]
+            losses = [cell["loss"] for cell in sorted(row, key=lambda cell: cell["rho"])]
+            rhos = ", ".join(f"{cell['rho']:g}" for cell in sorted(row, key=lambda c: c["rho"]))
+            falls = all(b < a for a, b in itertools.pairwise(losses))
+            shown = ", ".join(f"{loss:.4f}" for loss in losses)
+            what = f"test loss, M = {machines}, for rho = {rhos}"
+            rows.append(Row(what, "falls with rho", shown, falls))
         return rows
 
     def privacy(self, numbers: Numbers) -> list[Epsilons]:
