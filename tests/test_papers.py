@@ -129,7 +129,8 @@ def test_files_of_an_entry(small: Entry, tmp_path: Path) -> None:
     assert all(file.parent == folder and file.stat().st_size > 100 for file in report.files)
     assert [row.holds for row in report.rows] == [True, False, None]
     page = (tmp_path / "papers.md").read_text()
-    for words in ("| falls with lr |", "| yes |", "| NO |", "the step sizes", "| none |", "3 seeds",
+    for words in ("| 1 of 2 |", "rises with lr; here", "minutes by the clock",
+                  "| falls with lr |", "| yes |", "| NO |", "the step sizes", "| none |", "3 seeds",
                   "![small-figure-1](small-figure-1-fast/small-figure-1.png)"):  # fmt: skip
         assert words in page, words
     assert any("compiling" in line for line in said)

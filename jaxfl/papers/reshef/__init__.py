@@ -19,8 +19,8 @@ PAPER = "R. Reshef, K. Y. Levy, ICML 2024"
 POINT = 1.0  # of accuracy
 FEW = 6000  # samples of the fast variant
 CHOICES = ("x_1 = 0, and K the ball of diameter D around it", "both numbers are of the test set")
+WHY = ("Accuracy moves with the draws: at M = 100 the deviation over seeds is up to 1.5 points.",)
 NOTES = (
-    "Accuracy moves with the draws: at M = 100 the deviation over seeds is up to 1.5 points.",
     "Noise is that of the theorems, in terms of rho; the eps are those of all rounds for one record.",
 )
 
@@ -90,6 +90,7 @@ ENTRIES = tuple(
         CHOICES,
         study.privacy,
         NOTES,
+        WHY if study.server == "untrusted" else (),
     )
     for i, words, study in (
         (1, "a server that is not trusted", Study("untrusted")),

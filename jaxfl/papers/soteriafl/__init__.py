@@ -62,7 +62,9 @@ ENTRIES = (
         _entry(
             figure,
             "a network on MNIST",
-            Study(mnist, "test_accuracy", eps, T, steps, ends, 0.02, 1.0, 128, (), T // 10, QUICK),
+            Study(
+                mnist, "test_accuracy", eps, T, steps, ends, 0.02, 1.0, 128, (), T // 10, QUICK, 0.0
+            ),
         )
         for figure, eps, T, steps, ends in NETWORK
     ),

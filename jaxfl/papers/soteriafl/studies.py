@@ -47,6 +47,7 @@ class Study(NamedTuple):
     losses: tuple[tuple[float, float], ...] = ()
     every: int = 1  # rounds between evaluations
     quick: int = 0  # rounds of the fast variant; 0: all of them
+    deviations: float = 3.0  # between seeds, by which the bands are at least as wide
 
     def measure(self, job: Job) -> Numbers:
         from jaxfl import algorithms, sampling
@@ -102,10 +103,12 @@ class Study(NamedTuple):
                 i = METHODS.index(cell["method"])
                 what, published = f"{NAMES[cell['method']]}, {name}", self.ends[i]
                 rows.append(_near(f"{WORDS[self.metric]} at the end, {what}", (published, published),
-                                  cell[f"{self.metric}@end"], self.band, judged))  # fmt: skip
+                                  cell[f"{self.metric}@end"], self.band, self.deviations,
+                                  judged))  # fmt: skip
                 if self.losses:
                     rows.append(_near(f"training loss at the end, {what}", self.losses[i],
-                                      cell["loss@end"], LOSS_BAND, judged))  # fmt: skip
+                                      cell["loss@end"], LOSS_BAND, self.deviations,
+                                      judged))  # fmt: skip
         return rows
 
     def shortened(self, numbers: Numbers) -> list[Row]:
@@ -164,11 +167,16 @@ class Study(NamedTuple):
 
 
 def _near(
-    what: str, published: tuple[float, float], values: list[float], band: float, judged: bool
+    what: str,
+    published: tuple[float, float],
+    values: list[float],
+    band: float,
+    deviations: float,
+    judged: bool,
 ) -> Row:
-    """Within the band, or three deviations between seeds, of what was published."""
+    """Within the band, or that many deviations between seeds, of what was published."""
     low, high = published
-    spread = max(band, 3 * float(np.std(values, ddof=1))) if len(values) > 1 else band
+    spread = max(band, deviations * float(np.std(values, ddof=1))) if len(values) > 1 else band
     ours = estimate(values)
     words = f"~{low:g}" if low == high else f"{low:g} to {high:g}"
     inside = bool(low - spread <= ours.mean <= high + spread)
