@@ -111,7 +111,10 @@ def curves(
                 for bound in bounds:
                     if bound.metric == name and bound.values is not None:
                         x = drawn[0].ds[along].sel(round=bound.rounds).values / by
-                        ax.plot(x, bound.values, color=GREY, linestyle=STYLES[2], label=bound.label)
+                        style: dict[str, Any] = {"linestyle": STYLES[2]}
+                        if len(x) == 1:  # a single value is no line
+                            style = {"linestyle": "none", "marker": "_", "markersize": 14}
+                        ax.plot(x, bound.values, color=GREY, label=bound.label, **style)
             else:
                 for curve in drawn:
                     _line(ax, curve, name, along, by, top)

@@ -14,6 +14,7 @@ __all__ = [
     "AnytimeSetting",
     "anytime_bound",
     "anytime_rdp",
+    "anytime_regret",
     "anytime_rho",
     "anytime_sigma",
     "anytime_step",
@@ -77,6 +78,26 @@ def anytime_bound(
     drift = (at_optimum + 2 * s.L * s.D) / s.T
     noise = 2 * s.S * np.sqrt(s.d) / (s.rho * s.T * machines)
     return 4 * s.D * (drift + noise + (sigma_grad + 2 * sigma_L * s.D) / np.sqrt(s.T * s.M))
+
+
+def anytime_regret(
+    s: AnytimeSetting,
+    eta: Number,
+    sigma: Number,
+    at_optimum: Number,
+    sigma_grad: Number,
+    sigma_L: Number,
+) -> Number:
+    """:func:`anytime_bound` before eta and sigma are put in, for eta up to 1/(4 L T)  [appendix E]::
+
+        (2/T^2) (D^2/eta + eta T d s^2 + 2 T D G* + 2 D s~ T^{3/2}/sqrt(M))
+
+    s is the deviation of the noise on the mean: sigma/sqrt(M), with a trusted server sigma.
+    """
+    on_mean = sigma**2 / (1 if s.trusted else s.M)
+    spread = sigma_grad + 2 * sigma_L * s.D
+    drift = 2 * s.D * (s.T * at_optimum + spread * s.T**1.5 / np.sqrt(s.M))
+    return 2 / s.T**2 * (s.D**2 / eta + eta * s.T * s.d * on_mean + drift)
 
 
 # --- the noisy minibatch baseline ------------------------------------------------------------------

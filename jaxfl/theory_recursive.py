@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.theory import Setting
+from jaxfl.theory_soteriafl import Setting
 
 __all__ = ["SrmNumbers", "gd_rounds", "spider_rounds", "srm_numbers", "srm_rounds", "srm_sigma_eps"]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.theory import Setting, sgd_batch, svrg_batch, tau
+from jaxfl.theory_soteriafl import Setting, sgd_batch, svrg_batch, tau
 
 __all__ = ["Complexity", "Row", "table_1", "table_2", "text"]
 

@@ -1,15 +1,17 @@
 """Bounds beside the curves of a run: their values, their assumptions, and where they are silent."""
 
+from functools import cache
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from rows import a_problem
+from rows import a_convex_problem, a_problem
 
 import jaxfl
 from jaxfl import plots, theory
-from jaxfl.bounds import bounds
+from jaxfl.bounds import ALGORITHMS, FAMILIES, bounds, soteriafl
+from jaxfl.bounds.case import Case, Measured
 from jaxfl.cli import main
 from jaxfl.results import config
 
@@ -83,16 +85,18 @@ def test_the_picture_shows_it(key: jax.Array, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "numbers", "words"),
     [
-        ("soteriafl_sgd", {}, "No bound is known to draw for soteriafl_sgd"),
         ("fedprox", {}, "No bound is known"),
+        ("soteriafl_sgd", {"lr": "cosine:0.01"}, "lr is a schedule"),
+        ("mu2_untrusted", {"batch": 2, "rounds": 2}, "Theorem 5.2 speaks of one sample a round"),
         ("fedavg", {}, "clip = inf leaves the variance"),
         ("private_local_sgd", {"server_lr": 0.5}, "server_lr = 1"),
         ("private_local_sgd", {"lr": "cosine:0.01"}, "lr is a schedule"),
     ],
 )
 def test_what_no_bound_speaks_of(name: str, numbers: dict, words: str, key: jax.Array) -> None:
-    own = {"local_steps": 2} if name != "soteriafl_sgd" else {}
-    run = jaxfl.simulate(name, a_problem(), key, 2, batch=4, **{**own, **numbers})
+    own = {"local_steps": 2} if name not in ("soteriafl_sgd", "mu2_untrusted") else {}
+    given = {"batch": 4, **own, **numbers}
+    run = jaxfl.simulate(name, a_problem(), key, given.pop("rounds", 2), **given)
     with pytest.raises(jaxfl.InputError, match=words):
         bounds(run.dataset())
 
@@ -107,6 +111,182 @@ def test_the_command_refuses_before_it_runs(
     assert not out.exists()
     assert main(["run", *given, "0.1", "--regularizer", "l2:0.1"]) == 0
     assert (out / "curves.png").exists()
+
+
+# --- SoteriaFL: Theorems 1 and 3 -----------------------------------------------------------------
+
+FEW = [("cdp_sgd", 2.0), ("soteriafl_svrg", 2.0)]
+EACH = [
+    *(
+        (f"{family}_{kind}", omega)
+        for family, kinds in (("cdp", ("gd", "sgd")), ("soteriafl", ("gd", "sgd", "svrg", "saga")))
+        for kind in kinds
+        for omega in (0.0, 2.0, 5.0)
+    ),
+    *((name, 0.0) for name in ("ldp_gd", "ldp_sgd", "ldp_svrg")),
+]
+T = 120
+
+
+@cache
+def unit(n: int = 8, m: int = 40, d: int = 6) -> jaxfl.Problem:
+    """Logistic regression on features of norm 1: gradients of at most 1, L = 1/4, and nothing clipped."""
+    rng = np.random.default_rng(1)
+    a = rng.normal(size=(n, m, d)) + rng.normal(size=(n, 1, d))
+    a /= np.linalg.norm(a, axis=-1, keepdims=True)
+    y = (a @ rng.normal(size=d) + 0.3 * rng.normal(size=(n, m)) > 0).astype(np.int32)
+    data = a.astype(np.float32), y
+    return jaxfl.make_problem(jaxfl.models.logistic(d), data, x0=3 * np.ones(d), name="unit")
+
+
+def measured(name: str, seeds: int = 1, **numbers: float):
+    """A result, and the running average of the squared gradients in the mean over seeds."""
+    given = {"clip": 1.0, "sigma": 0.05, **numbers}
+    runs = [
+        jaxfl.simulate(name, unit(), jax.random.key(s), T, eval_every=1, **given).dataset()
+        for s in range(seeds)
+    ]
+    squares = np.mean([ds["grad_norm_sq"].values for ds in runs], axis=0)
+    return runs[0], np.cumsum(squares[:-1]) / np.arange(1, T + 1)
+
+
+def case_of(name: str, numbers: dict[str, float]) -> Case:
+    """What is known of a run with these numbers before it starts."""
+    algorithm, facts = jaxfl.algorithm(name), jaxfl.hyper.facts_of(unit(), T)
+    values, sources = jaxfl.hyper.resolve(algorithm, numbers, facts)
+    return Case(name, dict(algorithm.parts), values, facts._asdict(), sources)
+
+
+@pytest.mark.parametrize(
+    ("name", "omega"), [*FEW, *(pytest.param(*row, marks=pytest.mark.slow) for row in EACH)]
+)
+def test_measured_gradients_stay_below(name: str, omega: float) -> None:
+    """After every round, at the longest step that the theorem allows; a longer one is refused, and the
+    bound is not a thousand times too large."""
+    numbers = {"clip": 1.0, "sigma": 0.05, "lr": 1e-3}
+    numbers |= {} if name.startswith("ldp") else {"omega": omega}
+    numbers |= {} if name.endswith("_gd") else {"batch": 8}
+    numbers |= {"refresh": 0.2} if name.endswith("svrg") else {}
+    case = case_of(name, numbers)
+    unknown = Measured(np.ones(1), 1.0, 0.0, False)
+    s = soteriafl.setting(case, unknown)
+    longest = 1 / s.L
+    if name.startswith("soteriafl") or name.endswith("svrg"):
+        longest = theory.longest_step(s, soteriafl.estimator(case, s))
+    (silent,) = FAMILIES[name].bounds(
+        case_of(name, {**numbers, "lr": 1.01 * longest}), unknown, None
+    )
+    assert silent.values is None
+    assert f"at most {longest:.3g} is needed" in silent.note
+    ds, mean = measured(name, 3, **{**numbers, "lr": longest})
+    (found,) = bounds(ds)
+    assert found.label == ("Theorem 1" if longest == 1 / s.L else "Theorem 3")
+    assert (found.values > mean).all()
+    assert found.values[-1] < 1000 * mean[-1]
+
+
+def test_theorems_1_and_3_for_the_numbers_of_a_run() -> None:
+    """By hand: omega, the variance of Poisson batches and the noise that the run had."""
+    numbers = {"lr": 0.5, "batch": 8, "omega": 2.0}
+    after = np.arange(1, T + 1)
+    ds, _ = measured("cdp_sgd", **numbers)
+    f0, variance, noise = float(ds["loss"][0]), (1 - 8 / 40) / 8, 6 * 0.05**2
+    (found,) = bounds(ds)
+    by_hand = 2 * f0 / (0.5 * after) + 0.25 * 0.5 / 8 * (2 + 3 * (variance + noise))
+    np.testing.assert_allclose(found.values, by_hand, rtol=1e-5)
+    ds, _ = measured("soteriafl_sgd", **numbers)
+    (found,) = bounds(ds)
+    reach = (3 * 0.25 * 0.5) ** 2  # beta >= reach (1 + 4 beta (1 + omega))/n
+    beta = reach / (8 - 12 * reach)
+    by_hand = 2 * (f0 + beta / 0.25) / (0.5 * after) + 3 * beta / (3 * 0.25 * 0.5) * (
+        variance + noise
+    )
+    np.testing.assert_allclose(found.values, by_hand, rtol=1e-5)
+    assert "f* ≥ 0" in found.note
+    assert "the regularizer's included" not in found.note
+    whole = jaxfl.simulate("cdp_gd", a_problem(0.2), jax.random.key(0), 2, lr=1e-3).dataset()
+    assert "the regularizer's included" in bounds(whole)[0].note
+
+
+def test_theorem_3_is_for_one_shift_and_unbiased_messages() -> None:
+    ds, _ = measured("soteriafl_sgd", lr=0.1, batch=8, omega=2.0, shift=0.1)
+    assert "speaks of shift = 0.3043 alone" in bounds(ds)[0].note
+    run = jaxfl.simulate(
+        jaxfl.algorithm("cdp_gd", compressor=jaxfl.compressors.top_k()),
+        unit(), jax.random.key(0), 2, k=2, lr=0.1, sigma=0.1,
+    )  # fmt: skip
+    with pytest.raises(jaxfl.InputError, match="unbiased compressors, and top_k is none"):
+        bounds(run.dataset())
+    some = jaxfl.algorithm("cdp_gd", participation=jaxfl.sampling.participation("uniform"))
+    run = jaxfl.simulate(some, unit(), jax.random.key(0), 2, k=2, lr=0.1, sigma=0.1, cohort=3)
+    with pytest.raises(
+        jaxfl.InputError, match="participation = everyone, and participation = 'uni"
+    ):
+        bounds(run.dataset())
+    with pytest.raises(jaxfl.InputError, match="private local SGD alone"):
+        bounds(ds, 0.1)
+
+
+# --- mu^2-SGD: Theorems 5.2 and 6.2; ISRL-DP: orders -----------------------------------------------
+
+
+SLOW = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("mu2_untrusted", "noisy_mu2", "mu2")
+]
+
+
+@pytest.mark.parametrize("name", ["mu2_trusted", *SLOW])
+def test_the_last_loss_stays_below(name: str, tmp_path: Path) -> None:
+    """Of fresh samples, in the mean over seeds; the least loss on the ball is found by descent."""
+    M = 1 if name == "noisy_mu2" else 6
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(M, 300, 5))
+    a /= np.linalg.norm(a, axis=-1, keepdims=True)
+    y = (a @ rng.normal(size=5) > 0).astype(np.int32)
+    model = jaxfl.models.logistic(5, constraint="ball:1.5")
+    p = jaxfl.make_problem(model, (a.astype(np.float32), y), x0=-np.ones(5) / 2)
+    numbers = {"clip": 1.0} if name == "mu2" else {"clip": 1.0, "rho": 20.0}
+    runs = [
+        jaxfl.simulate(name, p, jax.random.key(s), 300, eval_every=100, **numbers).dataset()
+        for s in range(3)
+    ]
+    least = jaxfl.simulate("fedgd", p, jax.random.key(0), 2000, eval_every=0, lr=4.0).metrics[
+        "loss"
+    ]
+    excess = np.mean([ds["loss"].values[-1] for ds in runs]) - least[-1]
+    (found,) = bounds(runs[0])
+    assert found.label == ("Theorem 6.2" if name == "mu2_trusted" else "Theorem 5.2")
+    np.testing.assert_array_equal(found.rounds, [300])
+    s = theory.AnytimeSetting(1.0, 0.25, 3.0, 5, 300, M, numbers.get("rho", np.inf),
+                              name == "mu2_trusted")  # fmt: skip
+    most = theory.anytime_bound(s, 1.0, 1.0, 0.25)
+    room = float(found.values[0] - runs[0]["loss"].min())
+    assert 0 < excess < room <= most * 1.001 < 3.1 * room
+    figure = plots.curves(runs[0], tmp_path / "a.png", bounds=[found])
+    (line, *_) = [
+        line for ax in figure.axes for line in ax.get_lines() if line.get_label() == found.label
+    ]
+    assert line.get_marker() == "_"
+    long = jaxfl.simulate(name, p, jax.random.key(0), 300, eval_every=0, lr=0.1, **numbers)
+    assert "is silent" in bounds(long.dataset())[0].note
+
+
+def test_orders_are_never_drawn() -> None:
+    name, p = "localized_subgradient", a_convex_problem()
+    run = jaxfl.simulate(name, p, jax.random.key(0), 12, phases=2, clip=1.0)
+    (found,) = bounds(run.dataset())
+    assert found.values is None
+    v = run.values
+    s = theory.IsrlSetting(p.n, int(p.count.min()), p.model.dim, v["eps"], v["delta"], 1.0,
+                           v["diameter"], v.get("smoothness", 1.0))  # fmt: skip
+    assert f"{theory.excess_risk(s):.3g} without its constant" in found.note
+    assert "is an order, and not drawn" in found.note
+
+
+def test_every_algorithm_of_the_papers_theorems_is_spoken_of() -> None:
+    known = set(jaxfl.algorithms.ALGORITHMS)
+    assert set(ALGORITHMS) <= known
+    assert len(ALGORITHMS) == 20
 
 
 # --- what each client spent ----------------------------------------------------------------------

@@ -230,8 +230,8 @@ def test_growth_of_the_complexities() -> None:
 
 def test_upper_bound_meets_lower_bound_where_silos_differ_enough() -> None:
     s = theory.IsrlSetting(N=100, n=1e5, d=1e5, eps=1.0, delta=1e-5, beta=3.0, D=2.0, L=0.5)
-    assert isrl.rounds_lower_bound(s, 3.0 * 2.0) == pytest.approx(isrl.smooth_rounds(s))
-    assert isrl.rounds_lower_bound(s, 0.6) == pytest.approx(isrl.smooth_rounds(s) / 10)
+    assert theory.rounds_lower_bound(s, 3.0 * 2.0) == pytest.approx(theory.smooth_rounds(s))
+    assert theory.rounds_lower_bound(s, 0.6) == pytest.approx(theory.smooth_rounds(s) / 10)
 
 
 def test_parameters_of_theorem_c1() -> None:

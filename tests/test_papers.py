@@ -19,7 +19,7 @@ from jaxfl.papers.courses import courses, ordered, ordering
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
 from jaxfl.papers.hu.setting import TRAIN, adult
 from jaxfl.papers.panels import Line, Panel, picture
-from jaxfl.papers.report import RECORD
+from jaxfl.papers.report import RECORD, write
 from jaxfl.papers.soteriafl.setting import METHODS, a9a, mnist, numbers
 from jaxfl.papers.soteriafl.studies import WAYS
 
@@ -38,6 +38,19 @@ OPEN = {
 }
 
 
+def wrong(report: papers.Report) -> set[str]:
+    """What the paper states and the run does not show, beyond what is known not to be shown."""
+    name = report.entry.name
+    found = {
+        row.what.split(", for")[0]
+        for row in report.rows
+        if row.published != "–" and row.holds is False
+    }
+    if name.startswith("gao"):  # by the papers' own formulas
+        found = {what for what in found if "formulas" not in what}
+    return found - OPEN.get(name, set())
+
+
 def test_gao_as_found() -> None:
     """Ahead at every eps with calibrated noise in both settings, behind with the papers' own."""
     for name in ("gao-figure-2", "gao-figure-3"):
@@ -47,13 +60,13 @@ def test_gao_as_found() -> None:
 
 
 def test_reshef_as_found() -> None:
-    """Every loss within 0.003; of the accuracies one is more than a point off."""
+    """Every loss within 0.003 and falling with rho; of the accuracies one is more than a point off."""
     rows = [
         row
         for name in ("reshef-table-1", "reshef-table-2")
         for row in papers.read_report(papers.entry(name), RECORDS / name / RECORD).rows
     ]
-    assert len(rows) == 36
+    assert len(rows) == 36 + 6
     assert [row.what for row in rows if not row.holds] == [
         "test accuracy in percent, M = 100, rho = 8"
     ]
@@ -116,7 +129,8 @@ def test_files_of_an_entry(small: Entry, tmp_path: Path) -> None:
     assert all(file.parent == folder and file.stat().st_size > 100 for file in report.files)
     assert [row.holds for row in report.rows] == [True, False, None]
     page = (tmp_path / "papers.md").read_text()
-    for words in ("| falls with lr |", "| yes |", "| NO |", "the step sizes", "| none |", "3 seeds",
+    for words in ("| 1 of 2 |", "rises with lr; here", "minutes by the clock",
+                  "| falls with lr |", "| yes |", "| NO |", "the step sizes", "| none |", "3 seeds",
                   "![small-figure-1](small-figure-1-fast/small-figure-1.png)"):  # fmt: skip
         assert words in page, words
     assert any("compiling" in line for line in said)
@@ -173,9 +187,9 @@ def test_recorded_statements_hold(name: str) -> None:
     assert (report.seeds, report.fast) == (5, False)
     stated = [row for row in report.rows if row.published != "–" and row.holds is not None]
     assert len(stated) >= 3
-    wrong = {row.what.split(", for")[0] for row in stated if not row.holds}
-    assert wrong == OPEN.get(name, set())
-    assert len(wrong) < len(stated) / 2
+    failed = {row.what.split(", for")[0] for row in stated if not row.holds}
+    assert failed == OPEN.get(name, set())
+    assert len(failed) < len(stated) / 2
 
 
 @pytest.mark.parametrize("name", HU)
@@ -260,7 +274,12 @@ def test_starts_of_soteriafl(
     assert float(found["grad_norm_sq"]) == pytest.approx(square, rel=4e-6)
     if accuracy is not None:
         assert float(found["test_accuracy"]) == pytest.approx(accuracy, abs=5e-5)
-    assert (np.diff(np.asarray(problem.train[1]).mean(1)) >= 0).all()  # sorted by label
+    shares = np.asarray(problem.train[1]).mean(1)
+    assert (np.diff(shares) >= 0).all()  # sorted by label
+    if make is a9a:
+        assert shares[:7].max() == 0.0
+        assert shares[7] == pytest.approx(0.4079, abs=5e-5)
+        assert shares[8:].min() == 1.0
 
 
 def test_numbers_of_soteriafl() -> None:
@@ -287,15 +306,51 @@ def test_devices_of_adult(data_dir: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*HU, *SOTERIAFL])
+@pytest.mark.parametrize("name", list(papers.entries()))
 def test_fast_variants(name: str, data_dir: Path, tmp_path: Path) -> None:
+    """`jaxfl papers run all --fast`, entry by entry: what the paper states is seen in it too."""
     report = papers.run(name, tmp_path, fast=True, data=data_dir)
-    wrong = {
-        row.what.split(", for")[0]
-        for row in report.rows
-        if row.published != "–" and row.holds is False
-    }
-    assert wrong <= OPEN.get(name, set())
+    assert not wrong(report)
+    if report.entry.privacy(report.numbers):
+        assert all((e.audited or 0.0) <= e.proven for e in report.epsilons)
+
+
+class Glimpse(Job):
+    """Eight rounds of one seed in place of a sweep's cells, and no attack."""
+
+    def sweep(self, name: str, build: Any, grid: Any, *args: Any, **options: Any) -> Any:
+        args = args[:2] + (8,) * (len(args) > 2)
+        few = {**options, "seeds": 1, "eval_every": 1}
+        return super().sweep(
+            name, build, grid, *args, **few | ({} if len(args) > 2 else {"rounds": 8})
+        )
+
+    def audit(self, algorithm: Any, **options: Any) -> float:
+        return 0.0
+
+
+SMOKE = ("soteriafl-figure-1", "soteriafl-figure-4", "hu-figure-3", "hu-figure-5", "hu-figure-7",
+         "gao-figure-2", "gao-table-1", "reshef-table-1")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMOKE)
+def test_every_study_in_a_glimpse(name: str, data_dir: Path, tmp_path: Path) -> None:
+    """From the data to the page, whatever comes out; the other entries are other numbers of these."""
+    entry = papers.entry(name)
+    report = write(entry, Glimpse(tmp_path / name, True, str(data_dir)))
+    assert report.rows
+    page = (tmp_path / name / "report.md").read_text()
+    assert page.count("| ") > 10
+    assert all(file.stat().st_size > 100 for file in report.files)
+
+
+def test_no_study_is_left_out() -> None:
+    def kind(name: str) -> Any:
+        measure: Any = papers.entry(name).measure
+        study = getattr(measure, "__self__", None)
+        return getattr(measure, "func", None) or (type(study), getattr(study, "problem", None))
+
+    assert {kind(name) for name in papers.entries()} == {kind(name) for name in SMOKE}
 
 
 # --- the command ---------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ def _complete(
     if bound:
         from jaxfl.bounds import possible
 
-        possible(algorithm.name, dict(algorithm.parts), values, facts._asdict())
+        possible(algorithm.name, dict(algorithm.parts), values, facts._asdict(), sources)
     if setup.rounds is None:
         folder.assumed["rounds"] = sources["rounds"]
     try:

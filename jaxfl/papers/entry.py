@@ -90,7 +90,8 @@ class Entry(NamedTuple):
     draw: Callable[[Numbers], Mapping[str, Figure]]  # pictures by the ends of their names
     choices: tuple[str, ...] = ()  # what the paper does not print, and we chose
     privacy: Callable[[Numbers], Sequence[Epsilons]] = lambda numbers: ()
-    notes: tuple[str, ...] = ()  # where ours differs from the published, and why
+    notes: tuple[str, ...] = ()  # where ours differs from the published
+    why: tuple[str, ...] = ()  # some of what was published is not met
 
 
 def estimate(values: Any) -> Estimate:

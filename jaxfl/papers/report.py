@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,14 +107,37 @@ def read(entry: Entry, path: str | Path) -> Report:
 
 def write_overview(folder: Path, known: Mapping[str, Entry]) -> Path:
     """``papers.md``: the reports of all records in the folder, in the order of the papers."""
-    parts = ["# The papers, run again", ""]
-    for name, entry in known.items():
-        for place in (folder / name, folder / f"{name}-fast"):
-            if (place / RECORD).exists():
-                parts.append(markdown(read(entry, place / RECORD), f"{place.name}/", depth=2))
+    places = [
+        (place, entry)
+        for name, entry in known.items()
+        for place in (folder / name, folder / f"{name}-fast")
+        if (place / RECORD).exists()
+    ]
+    reports = [(place, read(entry, place / RECORD)) for place, entry in places]
+    parts = ["# The papers, run again", "", *_summary(reports), ""]
+    parts += [markdown(report, f"{place.name}/", depth=2) for place, report in reports]
     path = folder / "papers.md"
     _text(path, "\n".join(parts))
     return path
+
+
+def _summary(reports: Sequence[tuple[Path, Report]]) -> list[str]:
+    """How much is met of each, how long it took, and what is not met and why."""
+    rows, missed = [], []
+    for place, report in reports:
+        judged = [row for row in report.rows if row.published != "–" and row.holds is not None]
+        failed = [row for row in judged if not row.holds]
+        met = f"{len(judged) - len(failed)} of {len(judged)}" if judged else None
+        rows.append((place.name, report.entry.what, met, f"{report.seconds:.0f}"))
+        if failed:
+            said = " ".join(report.entry.why) or "The reason is not known."
+            missed += [f"- {place.name}: {said}", ""]
+            missed += [f"  - {row.what}: {row.published}; here {_cell(row.ours)}" for row in failed]
+            missed.append("")
+    total = sum(report.seconds for _, report in reports)
+    heads = ("", "what", "published values and statements met", "seconds")
+    lines = [*_grid(heads, rows), "", f"All of it took {total / 60:.0f} minutes by the clock.", ""]
+    return lines if not missed else [*lines, "Not met:", "", *missed]
 
 
 # --- words ---------------------------------------------------------------------------------------
@@ -170,7 +193,7 @@ def markdown(report: Report, folder: str = "", depth: int = 1) -> str:
     for each in tables:
         lines += [*_grid([c.heading for c in each.columns], each.rows), ""]
     for title, items in (("Ours, since the paper does not print it", entry.choices),
-                         ("Notes", entry.notes)):  # fmt: skip
+                         ("Why some is not met", entry.why), ("Notes", entry.notes)):  # fmt: skip
         if items:
             lines += [f"{title}:", "", *(f"- {item}" for item in items), ""]
     return "\n".join(lines)

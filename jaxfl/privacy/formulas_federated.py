@@ -7,6 +7,7 @@ import math
 from jaxfl.errors import InputError
 from jaxfl.privacy.claims import Claim, Condition, either
 from jaxfl.privacy.gaussian import check_delta, zcdp_eps, zcdp_rho
+from jaxfl.theory_isrl import IsrlSetting, isrl_sigma, least_batch
 
 __all__ = ["dp_sgd_baseline", "gao", "hu", "lowy_spider", "lowy_svrg", "mu2", "one_pass"]
 
@@ -102,9 +103,9 @@ def gao(
     [Gao, Lowy, Zhou, Wright; also the multi-pass algorithm of Lowy and Razaviyayn, 2023.]  Advanced
     composition with amplification by subsampling: safe, and several times more noise than needed.
     """
-    top = 256 * L * L * rounds * math.log(2.5 * rounds / delta) * math.log(2 / delta)
-    s, e = either(math.sqrt(top) / n, eps, sigma, delta)
-    least = e * n / (4 * math.sqrt(2 * rounds * math.log(2 / delta)))
+    unit = IsrlSetting(1, n, 1, 1.0, delta, L)
+    s, e = either(float(isrl_sigma(unit, n, rounds)), eps, sigma, delta)
+    least = float(least_batch(unit._replace(eps=e), n, rounds))
     conditions = (
         Condition(
             f"eps = {e:.4g} <= 2 ln(2/delta) = {2 * math.log(2 / delta):.4g}",

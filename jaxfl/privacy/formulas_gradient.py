@@ -7,6 +7,7 @@ import math
 from jaxfl.errors import InputError
 from jaxfl.privacy.claims import Claim, Condition, either
 from jaxfl.privacy.gaussian import check_delta, rdp_eps
+from jaxfl.theory_soteriafl import unit_sigma
 
 __all__ = ["compressed_gd", "dp_srm", "q_dpsgd", "rrpsgd", "sdm"]
 
@@ -26,7 +27,8 @@ def compressed_gd(
     sigma: float | None = None,
     snapshot: bool = False,
 ) -> Claim:
-    """``sigma^2 = c G^2 T ln(1/delta)/(m^2 eps^2)`` [SoteriaFL, Theorems 1, 2 and 4].
+    """``sigma^2 = c G^2 T ln(1/delta)/(m^2 eps^2)`` [SoteriaFL, Theorems 1, 2 and 4], and whether its
+    conditions hold; the number is :func:`jaxfl.theory.unit_sigma`'s.
 
     The paper writes ``c (G_A^2/4 + G_B^2)`` and never gives c; its proof gives 48, so that
     G_A = G, G_B = 0 is c = 12 (SoteriaFL-SGD and -GD in the authors' code), G_A = 2G, G_B = G is
@@ -36,7 +38,7 @@ def compressed_gd(
     Slips in the paper: Lemma 3 mixes add/remove and replace-one (a consistent version gives
     G_A^2 + G_B^2), its factor 1/(1-q) excludes q = 1, ``t = 0..T`` releases T + 1 messages.
     """
-    s, e = either(math.sqrt(constant * G * G * rounds * math.log(1 / delta)) / m, eps, sigma, delta)
+    s, e = either(float(unit_sigma(constant, G, m, rounds, delta)), eps, sigma, delta)
     q, G_A = b / m, 2 * G if snapshot else G
     conditions: tuple[Condition, ...]
     if b == m:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxfl import data, models, sampling, theory_isrl
+from jaxfl import data, models, sampling, theory
 from jaxfl.algorithms import algorithm
 from jaxfl.problems import make_problem
 from jaxfl.sweeps import sweep
@@ -164,13 +164,13 @@ def best(runs: xarray.Dataset) -> xarray.Dataset:
     return found
 
 
-def rows(setting: theory_isrl.IsrlSetting | None = None) -> dict[str, list[dict[str, Any]]]:
+def rows(setting: theory.IsrlSetting | None = None) -> dict[str, list[dict[str, Any]]]:
     """Tables 1 and 2 beside what they are for a setting (default: that of the experiment)."""
-    s = setting or theory_isrl.IsrlSetting(N=SILOS, n=1734, d=50, eps=1.0, delta=1 / 1734**2)
+    s = setting or theory.IsrlSetting(N=SILOS, n=1734, d=50, eps=1.0, delta=1 / 1734**2)
     out: dict[str, list[dict[str, Any]]] = {}
     for title, computed, printed in (
-        ("Table 1, smooth losses", theory_isrl.table1(s), PRINTED_1),
-        ("Table 2, nonsmooth losses", theory_isrl.table2(s), PRINTED_2),
+        ("Table 1, smooth losses", theory.table1(s), PRINTED_1),
+        ("Table 2, nonsmooth losses", theory.table2(s), PRINTED_2),
     ):
         out[title] = [
             {

@@ -60,10 +60,9 @@ FIGURE_8 = Tradeoff("network", 50, 5, 0.5, (0.05, 0.1, 0.2, 0.5, 1.0))
 
 def _entry(name: str, what: str, study: Convergence | Comparison | Tradeoff, *more: str) -> Entry:
     network, notes = study.model == "network", [RULE]
+    why = (UNSETTLED, DROPS) if isinstance(study, Convergence) and network else ()
     if not isinstance(study, Convergence):
         notes += [BOTH]
-    elif network:
-        notes += [UNSETTLED, DROPS]
     if isinstance(study, Comparison):
         notes += [BASELINE]
     return Entry(
@@ -82,6 +81,7 @@ def _entry(name: str, what: str, study: Convergence | Comparison | Tradeoff, *mo
         ),
         privacy=study.privacy,
         notes=tuple(notes),
+        why=why,
     )
 
 

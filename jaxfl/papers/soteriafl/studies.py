@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from jaxfl.papers.courses import courses, epsilons, find
+from jaxfl.papers.courses import courses, epsilons, find, ordering
 from jaxfl.papers.entry import Epsilons, Job, Numbers, Row, estimate
 from jaxfl.papers.panels import Line, Panel, picture
 from jaxfl.papers.soteriafl.setting import CONSTANT, DELTA, METHODS, numbers
@@ -29,6 +29,7 @@ NAMES = dict(
 )
 WAYS = {"batch": "as published", "example": "private as stated"}
 LOSS_BAND = 0.015
+FEW = ("ldp_sgd", "soteriafl_sgd")  # of the fast variant
 
 
 class Study(NamedTuple):
@@ -45,15 +46,18 @@ class Study(NamedTuple):
     batch: int | None
     losses: tuple[tuple[float, float], ...] = ()
     every: int = 1  # rounds between evaluations
+    quick: int = 0  # rounds of the fast variant; 0: all of them
+    deviations: float = 3.0  # between seeds, by which the bands are at least as wide
 
     def measure(self, job: Job) -> Numbers:
         from jaxfl import algorithms, sampling
 
         problem, cells = self.problem(job.data), []
         m, d = problem.m_max, problem.model.dim
-        chosen = METHODS[:1] + METHODS[3:4] if job.fast else METHODS
+        rounds = self.quick if job.fast and self.quick else self.rounds
+        every = self.every if rounds == self.rounds else rounds
         for way in WAYS:
-            for method in chosen:
+            for method in self.methods(way, job.fast):
                 given = numbers(method, m, d, self.clip, self.eps, self.batch)
                 parts = {"sampler": sampling.with_replacement()} if way == "batch" else {}
                 algorithm = algorithms.algorithm(method, clip=way, **parts)
@@ -64,8 +68,8 @@ class Study(NamedTuple):
                     algorithm,
                     {"lr": [self.steps[METHODS.index(method)]]},
                     problem,
-                    rounds=self.rounds,
-                    eval_every=self.every,
+                    rounds=rounds,
+                    eval_every=every,
                     noise="paper" if way == "batch" else "calibrated",
                     numbers=given,
                 )
@@ -74,7 +78,7 @@ class Study(NamedTuple):
                 if method == "ldp_sgd":
                     cell["audited_eps"] = job.audit(
                         algorithm,
-                        rounds=self.rounds,
+                        rounds=rounds,
                         m=m,
                         delta=DELTA,
                         clip=self.clip,
@@ -84,23 +88,45 @@ class Study(NamedTuple):
                 cells.append({**cell, "method": method, "way": way, "used_eps": self.eps})
         return {"cells": cells}
 
+    def methods(self, way: str, fast: bool) -> tuple[str, ...]:
+        """Those that run: in the fast variant all only where they are quick, and as published."""
+        whole = not fast or (way == "batch" and not self.quick)
+        return METHODS if whole else FEW
+
     def judge(self, numbers: Numbers) -> list[Row]:
+        if any(cell["round"][-1] < self.rounds for cell in numbers["cells"]):
+            return self.shortened(numbers)
         rows = []
         for way, name in WAYS.items():
+            judged = way == "batch"
             for cell in [c for c in numbers["cells"] if c["way"] == way]:
                 i = METHODS.index(cell["method"])
                 what, published = f"{NAMES[cell['method']]}, {name}", self.ends[i]
                 rows.append(_near(f"{WORDS[self.metric]} at the end, {what}", (published, published),
-                                  cell[f"{self.metric}@end"], self.band, way == "batch"))  # fmt: skip
+                                  cell[f"{self.metric}@end"], self.band, self.deviations,
+                                  judged))  # fmt: skip
                 if self.losses:
                     rows.append(_near(f"training loss at the end, {what}", self.losses[i],
-                                      cell["loss@end"], LOSS_BAND, way == "batch"))  # fmt: skip
+                                      cell["loss@end"], LOSS_BAND, self.deviations,
+                                      judged))  # fmt: skip
+        return rows
+
+    def shortened(self, numbers: Numbers) -> list[Row]:
+        """Of the fast variant, whose ends are not those of the figure: who is ahead in it."""
+        names = [NAMES[method] for method in reversed(FEW)]
+        rows = []
+        for way, words in WAYS.items():
+            ends = [
+                find(numbers["cells"], method=method, way=way)[f"{self.metric}@end"]
+                for method in reversed(FEW)
+            ]
+            what = f"{WORDS[self.metric]}, {words}, for {' and '.join(names)}"
+            rows.append(ordering(what, f"{names[-1]} is ahead", ends, 1))
         return rows
 
     def draw(self, numbers: Numbers) -> dict[str, Figure]:
-        known = [
-            method for method in METHODS if any(c["method"] == method for c in numbers["cells"])
-        ]
+        there = {(cell["method"], cell["way"]) for cell in numbers["cells"]}
+        known = [method for method in METHODS if any(method == one for one, _ in there)]
         rows = []
         for metric in (self.metric, "loss"):
             panels = []
@@ -108,6 +134,8 @@ class Study(NamedTuple):
                 lines = []
                 for method in known:
                     for style, way in enumerate(WAYS):
+                        if (method, way) not in there:
+                            continue
                         cell = find(numbers["cells"], method=method, way=way)
                         first = 0 if along == "round" else 1  # no bits before the first round
                         x, y, error = (
@@ -139,11 +167,16 @@ class Study(NamedTuple):
 
 
 def _near(
-    what: str, published: tuple[float, float], values: list[float], band: float, judged: bool
+    what: str,
+    published: tuple[float, float],
+    values: list[float],
+    band: float,
+    deviations: float,
+    judged: bool,
 ) -> Row:
-    """Within the band, or three deviations between seeds, of what was published."""
+    """Within the band, or that many deviations between seeds, of what was published."""
     low, high = published
-    spread = max(band, 3 * float(np.std(values, ddof=1))) if len(values) > 1 else band
+    spread = max(band, deviations * float(np.std(values, ddof=1))) if len(values) > 1 else band
     ours = estimate(values)
     words = f"~{low:g}" if low == high else f"{low:g} to {high:g}"
     inside = bool(low - spread <= ours.mean <= high + spread)
