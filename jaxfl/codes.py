@@ -17,7 +17,7 @@ from jax import lax
 
 from jaxfl.errors import InputError
 from jaxfl.hyper import check
-from jaxfl.types import Array, Compressor, Facts, Hyper, Key, Param
+from jaxfl.types import Array, Compressor, Hyper, Key, Param, nothing
 
 __all__ = [
     "FLOAT",
@@ -215,10 +215,6 @@ def _code(
 def log2(count: int) -> float:
     """ceil(log2(count))."""
     return float((count - 1).bit_length())
-
-
-def nothing(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
-    return {}
 
 
 def refuse(owner: str, *names: str) -> Callable[[Mapping[str, Any], int], dict[str, Any]]:

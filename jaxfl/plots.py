@@ -56,7 +56,7 @@ class Curve(NamedTuple):
 
 def curves(
     data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]],
-    path: str | Path | Sequence[str | Path],
+    path: str | Path | Sequence[str | Path] = (),
     *,
     title: str | None = None,
     bounds: Sequence[Bound] = (),
@@ -65,7 +65,7 @@ def curves(
     them, for private runs, the eps that is proven for what was released so far.
 
     ``data`` is one result, or several as pairs (label, result); ``path`` ends in .png, .pdf or
-    .svg, and may be several paths.  A single result also shows its worst client and its running
+    .svg, and may be several paths, or none.  A single result also shows its worst client and its running
     average of the squared gradient norm, and its ``bounds`` [:func:`jaxfl.bounds.bounds`].  A run that
     diverged ends in a cross.  Returns the figure.
     """

@@ -218,6 +218,11 @@ class Problem:
         return int(jax.tree.leaves(self.train)[0].shape[1])
 
 
+def nothing(values: Mapping[str, Any], about: Any) -> dict[str, Any]:
+    """What parts without numbers of their own need to be told."""
+    return {}
+
+
 # --- parts of a round ----------------------------------------------------------------------------
 
 
@@ -364,8 +369,9 @@ class Compressor(NamedTuple):
     bits: Callable[
         [int, Mapping[str, Any]], tuple[float, float]
     ]  # host: per message, per coordinate
-    resolve: Callable[[Mapping[str, Any], int], dict[str, Any]]  # host: (given, d) -> numbers
-    capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
+    resolve: Callable[[Mapping[str, Any], int], dict[str, Any]] = nothing
+    # host: (given, d) -> numbers
+    capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]] = nothing
     params: tuple[Param, ...] = ()
     unbiased: bool = True
 

@@ -14,7 +14,7 @@ from matplotlib.text import Text
 
 import jaxfl
 from jaxfl import plots
-from jaxfl.views import curves, fronts, maps
+from jaxfl.views import pictures
 from jaxfl.views.cells import restrict
 from jaxfl.views.fronts import front
 from jaxfl.views.pictures import draw
@@ -34,8 +34,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
         out[name] = figure
         return [folder / f"{name}.{kind}" for kind in formats]
 
-    for module in (curves, maps, fronts):
-        monkeypatch.setattr(module, "save", keep)
+    monkeypatch.setattr(pictures, "save", keep)
     return out
 
 
@@ -49,6 +48,15 @@ def legend(figure: Figure) -> list[str]:
 
 def panels(figure: Figure) -> list[Any]:
     return [ax for ax in figure.axes if ax.get_visible()]
+
+
+def test_a_notebook_gets_the_figures_that_are_written(tmp_path: Path) -> None:
+    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
+    shown = jaxfl.views.figures(ds, criterion="loss", band="range")
+    assert list(shown) == [
+        path.stem for path in draw(ds, tmp_path, formats=("svg",), criterion="loss")
+    ]
+    assert "Bands: smallest to largest" in words(shown["curves-loss"])
 
 
 # --- files ---------------------------------------------------------------------------------------

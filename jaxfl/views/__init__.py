@@ -3,7 +3,7 @@
 from jaxfl.views.cells import final, restrict
 from jaxfl.views.compare import compare
 from jaxfl.views.links import Links
-from jaxfl.views.pictures import draw
+from jaxfl.views.pictures import draw, figures
 from jaxfl.views.rows import table
 from jaxfl.views.selection import Selection, select
 from jaxfl.views.targets import to_target
@@ -13,6 +13,7 @@ __all__ = [
     "Selection",
     "compare",
     "draw",
+    "figures",
     "final",
     "restrict",
     "select",

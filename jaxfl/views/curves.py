@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from jaxfl.views.cells import Array, Cell, axes, cells, over_seeds
-from jaxfl.views.ink import DECADE, GREY, Key, frame, powers, save, shade, tidy
+from jaxfl.views.ink import DECADE, GREY, Key, frame, powers, shade, tidy
 from jaxfl.views.rows import heading
 from jaxfl.views.scenes import Scene, notes, pages, panel_words, panels_of, titled
 from jaxfl.views.words import NAMES, label, prefix
@@ -46,23 +45,16 @@ class Course(NamedTuple):
 
 
 def draw_curves(
-    ds: xarray.Dataset,
-    where: Scene,
-    metric: str,
-    folder: Path,
-    formats: Sequence[str],
-    band: str = "error",
-) -> list[Path]:
-    """Every picture of one metric."""
-    out = []
+    ds: xarray.Dataset, where: Scene, metric: str, band: str = "error"
+) -> Iterator[tuple[str, Figure]]:
+    """Every picture of one metric, under its name."""
     for page in pages(ds, where.pages):
         count = 1 if where.panel is None else page.ds.sizes[where.panel]
         together = [list(ALONG)] if count <= COLUMNS else [[along] for along in ALONG]
         for alongs in together:
             by = "" if len(alongs) > 1 else f"-{alongs[0]}"
-            figure = _picture(ds, page.ds, where, metric, alongs, band)
-            out += save(figure, folder, f"curves-{metric}{by}{page.suffix}", formats)
-    return out
+            name = f"curves-{metric}{by}{page.suffix}"
+            yield name, _picture(ds, page.ds, where, metric, alongs, band)
 
 
 def _picture(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from jaxfl.views.cells import Array, axes, cells, final, over_seeds
-from jaxfl.views.ink import GREY, MARKERS, Key, frame, logarithmic, powers, save, shade, tidy
+from jaxfl.views.ink import GREY, MARKERS, Key, frame, logarithmic, powers, shade, tidy
 from jaxfl.views.rows import heading
 from jaxfl.views.scenes import Scene, notes, pages, panel_words, panels_of, titled
 from jaxfl.views.selection import Criterion
@@ -54,15 +53,10 @@ def front(bits: Sequence[float], values: Sequence[float], sign: int = 1) -> list
     return out
 
 
-def draw_fronts(
-    ds: xarray.Dataset, where: Scene, rule: Criterion, folder: Path, formats: Sequence[str]
-) -> list[Path]:
+def draw_fronts(ds: xarray.Dataset, where: Scene, rule: Criterion) -> Iterator[tuple[str, Figure]]:
     """The metric against uplink bits, a panel for each eps."""
-    out = []
     for page in pages(ds, where.pages):
-        figure = _picture(ds, page.ds, where, rule)
-        out += save(figure, folder, f"front-{rule.metric}{page.suffix}", formats)
-    return out
+        yield f"front-{rule.metric}{page.suffix}", _picture(ds, page.ds, where, rule)
 
 
 def _picture(whole: xarray.Dataset, ds: xarray.Dataset, where: Scene, rule: Criterion) -> Figure:

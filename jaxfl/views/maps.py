@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from jaxfl.views.cells import Array, Cell, applying, axes, cells, final, over_seeds
-from jaxfl.views.ink import GREY, frame, logarithmic, powers, save
+from jaxfl.views.ink import GREY, frame, logarithmic, powers
 from jaxfl.views.rows import heading
 from jaxfl.views.scenes import free, notes, pages
 from jaxfl.views.selection import Criterion
@@ -38,19 +37,14 @@ class Square(NamedTuple):
     why: str
 
 
-def draw_maps(
-    ds: xarray.Dataset, rule: Criterion, folder: Path, formats: Sequence[str]
-) -> list[Path]:
+def draw_maps(ds: xarray.Dataset, rule: Criterion) -> Iterator[tuple[str, Figure]]:
     """The first two axes, or one axis against the algorithms; one picture for each value of others."""
     names = free(ds)
     if not names:
-        return []
+        return
     across, up = (names[0], names[1]) if len(names) > 1 else (names[0], "algorithm")
-    out = []
     for page in pages(ds, tuple(name for name in names if name not in (across, up))):
-        figure = _picture(page.ds, across, up, rule)
-        out += save(figure, folder, f"map-{rule.metric}{page.suffix}", formats)
-    return out
+        yield f"map-{rule.metric}{page.suffix}", _picture(page.ds, across, up, rule)
 
 
 def _picture(ds: xarray.Dataset, across: str, up: str, rule: Criterion) -> Figure:

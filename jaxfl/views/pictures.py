@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from jaxfl.hyper import closest
 from jaxfl.views.cells import axes, metrics
 from jaxfl.views.curves import BANDS, draw_curves
 from jaxfl.views.fronts import draw_fronts
-from jaxfl.views.ink import FORMATS
+from jaxfl.views.ink import FORMATS, save
 from jaxfl.views.maps import draw_maps
 from jaxfl.views.rows import criterion_used
 from jaxfl.views.scenes import scene
@@ -19,8 +19,9 @@ from jaxfl.views.selection import TUNED, select
 
 if TYPE_CHECKING:
     import xarray
+    from matplotlib.figure import Figure
 
-__all__ = ["draw"]
+__all__ = ["draw", "figures"]
 
 
 def draw(
@@ -33,14 +34,7 @@ def draw(
     allow_test: bool = False,
     band: str = "error",
 ) -> list[Path]:
-    """Draw a sweep into files, and return their names.
-
-    ``curves-METRIC``: utility, loss and accuracy against rounds, uplink bits and gradients;
-    ``map-METRIC``: final values over the first two axes; ``front-METRIC``: final values against
-    bits.  First the best step size is chosen as in :func:`select`; ``criterion=None`` chooses none.
-    Bands are means with standard errors (``band="error"``) or from the smallest to the largest
-    seed (``"range"``).
-    """
+    """Draw the :func:`figures` of a sweep into files, and return their names."""
     if not formats:
         raise InputError(
             "No formats are asked for: name at least one of " + ", ".join(FORMATS) + "."
@@ -48,17 +42,47 @@ def draw(
     for name in formats:
         if name not in FORMATS:
             raise InputError(closest("format of pictures named", name, FORMATS))
+    every = _figures(ds, criterion, over, allow_test, band)
+    return [path for name, drawn in every for path in save(drawn, Path(folder), name, formats)]
+
+
+def figures(
+    ds: xarray.Dataset,
+    *,
+    criterion: str | None = "utility",
+    over: Sequence[str] | None = None,
+    allow_test: bool = False,
+    band: str = "error",
+) -> dict[str, Figure]:
+    """The pictures of a sweep by name, each a matplotlib figure that a notebook shows.
+
+    ``curves-METRIC``: utility, loss and accuracy against rounds, uplink bits and gradients;
+    ``map-METRIC``: final values over the first two axes; ``front-METRIC``: final values against
+    bits.  First the best step size is chosen as in :func:`select`; ``criterion=None`` chooses none.
+    Bands are means with standard errors (``band="error"``) or from the smallest to the largest
+    seed (``"range"``).
+    """
+    return dict(_figures(ds, criterion, over, allow_test, band))
+
+
+def _figures(
+    ds: xarray.Dataset,
+    criterion: str | None,
+    over: Sequence[str] | None,
+    allow_test: bool,
+    band: str,
+) -> Iterator[tuple[str, Figure]]:
+    """One at a time: a sweep may have many."""
     if band not in BANDS:
         raise InputError(f"band = {band!r} has to be one of {', '.join(BANDS)}.")
     if criterion is not None and (over is not None or set(TUNED) & set(axes(ds))):
         ds = select(ds, criterion, over=over, allow_test=allow_test).ds
     rule = criterion_used(ds)
     lines, points = scene(ds), scene(ds, shaded=False)
-    place, out = Path(folder), []
     for metric in _curves(ds, rule.metric):
-        out += draw_curves(ds, lines, metric, place, formats, band)
-    out += draw_maps(ds, rule, place, formats)
-    return out + draw_fronts(ds, points, rule, place, formats)
+        yield from draw_curves(ds, lines, metric, band)
+    yield from draw_maps(ds, rule)
+    yield from draw_fronts(ds, points, rule)
 
 
 def _curves(ds: xarray.Dataset, chosen_by: str) -> list[str]:

@@ -1,0 +1,46 @@
+"""Run notebooks from beginning to end: ``python notebooks/execute.py`` stores what they print anew.
+
+``python notebooks/execute.py NAME.ipynb ...`` runs only some.  The tests run all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+__all__ = ["NOTEBOOKS", "execute"]
+
+NOTEBOOKS = sorted(Path(__file__).parent.glob("*.ipynb"))
+SECONDS = 600  # that one cell may take on a machine that others use too
+
+
+def execute(path: Path, folder: Path) -> Any:
+    """The notebook with the output of a fresh kernel in ``folder``; a cell that fails raises."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    import jaxfl
+
+    notebook = nbformat.read(path, as_version=4)
+    here = Path(jaxfl.__file__).parents[1]  # the kernel finds the jaxfl that this process has
+    NotebookClient(
+        notebook,
+        timeout=SECONDS,
+        kernel_name="python3",
+        record_timing=False,  # which would change with every run
+        resources={"metadata": {"path": str(folder)}},
+    ).execute(env=os.environ | {"PYTHONPATH": str(here), "IPYTHONDIR": str(folder)})
+    notebook.metadata.pop("language_info", None)  # names the version of this Python
+    return notebook
+
+
+if __name__ == "__main__":
+    import nbformat
+
+    for path in [Path(name) for name in sys.argv[1:]] or NOTEBOOKS:
+        with tempfile.TemporaryDirectory() as folder:
+            nbformat.write(execute(path, Path(folder)), path)
+        print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")

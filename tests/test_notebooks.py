@@ -1,0 +1,74 @@
+"""The notebooks run from beginning to end, what they assert holds, and what they store is whole."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+BYTES = 400_000
+
+
+@pytest.fixture(scope="module")
+def runner() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("notebooks_execute", FOLDER / "execute.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read(path: Path) -> Any:
+    nbformat = pytest.importorskip("nbformat", reason="needs nbformat: pip install '.[test]'")
+    return nbformat.read(path, as_version=4)
+
+
+def code(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def pictures(notebook: Any) -> int:
+    outputs = [output for cell in code(notebook) for output in cell.outputs]
+    return sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+
+
+def test_all_are_there() -> None:
+    assert [path.name[0] for path in NOTEBOOKS] == ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_runs_and_its_assertions_hold(path: Path, runner: ModuleType, tmp_path: Path) -> None:
+    for name in ("nbclient", "ipykernel"):
+        pytest.importorskip(name, reason=f"needs {name}: pip install '.[test]'")
+    done = runner.execute(path, tmp_path)  # a cell that raises, raises here
+    assert "assert " in "".join(cell.source for cell in code(done))
+    assert [cell.execution_count for cell in code(done)] == list(range(1, 1 + len(code(done))))
+    stored = read(path)
+    assert pictures(done) == pictures(stored) >= 2
+    warned = [o.text for c in code(done) for o in c.outputs if o.get("name") == "stderr"]
+    assert not warned, warned
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_it_stores_is_whole_and_small(path: Path) -> None:
+    stored = read(path)
+    assert [cell.execution_count for cell in code(stored)] == list(range(1, 1 + len(code(stored))))
+    assert path.stat().st_size < BYTES
+    assert not any(o.output_type == "error" for cell in code(stored) for o in cell.outputs)
+
+
+def test_a_false_assertion_is_noticed(runner: ModuleType, tmp_path: Path) -> None:
+    pytest.importorskip("ipykernel", reason="needs ipykernel: pip install '.[test]'")
+    nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install '.[test]'")
+    nbformat = pytest.importorskip("nbformat", reason="needs nbformat: pip install '.[test]'")
+    cells = [nbformat.v4.new_code_cell("assert 1 > 2")]
+    path = tmp_path / "false.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match="AssertionError"):
+        runner.execute(path, tmp_path)
