@@ -51,8 +51,8 @@ def rounds_of(
     if w.cohort is not None:
         parts = {"participation": jaxfl.sampling.participation("uniform"), **parts}
         numbers = {"cohort": w.cohort, **numbers}
-    sampler = jaxfl.sampling.sampler("with_replacement")
-    chosen = jaxfl.algorithm(name, sampler=sampler, **parts)
+    parts = {"sampler": jaxfl.sampling.sampler("with_replacement"), **parts}
+    chosen = jaxfl.algorithm(name, **parts)
     given = {"lr": w.eta, "clip": w.G, "sigma": w.sigma, "batch": w.b, **numbers}
     facts = jaxfl.hyper.facts_of(posed, 1000)
     values = jaxfl.hyper.resolve(chosen, given, facts).values
@@ -147,6 +147,7 @@ def contenders(w: Workload) -> dict[str, Callable[[], Any]]:
     fixed = {"smoothness": 1.0}  # asked for by theory that is not used here
     found = {
         "jaxfl, SGD": entry("ldp_sgd", {}),
+        "jaxfl, SGD, Poisson batches": entry("ldp_sgd", {}, sampler=jaxfl.sampling.poisson()),
         "jaxfl, SGD, noise per client": entry("ldp_sgd", {}, noise="per_client"),
         "jaxfl, SGD, random-k": entry("cdp_sgd", random_k),
         "jaxfl, SGD, random-k, shifted": entry("soteriafl_sgd", {**random_k, **fixed}),

@@ -15,6 +15,8 @@ from jaxfl.compressors import dense
 from jaxfl.fusion import apart, once
 from jaxfl.keys import at
 from jaxfl.mechanisms import noiseless, normal
+from jaxfl.packing import strip, strips
+from jaxfl.samples import samples
 from jaxfl.types import (
     Aggregation,
     Array,
@@ -96,6 +98,12 @@ class Federated(NamedTuple):
         return self.fused and self.participation.everyone
 
     @property
+    def packs(self) -> bool:
+        """Whether rows of all clients are read one after the other, see :mod:`jaxfl.packing`."""
+        plain = self.estimator.jitter is None and self.estimator.follow is None
+        return self.fused and plain and self.estimator.sampler.name == "poisson"
+
+    @property
     def broadcasts(self) -> int:
         """Vectors that the server sends to a client in a round."""
         return 1 if self.local is None else self.local.broadcasts
@@ -153,7 +161,13 @@ class Federated(NamedTuple):
             work = Work(rows, batch, who.base, stored)
             work = work._replace(moved=self.moves(keys.points, t, who, rows, x, hp))
             if self.fused:
-                total, factors = self.mean_estimate(kernel, terms, who, work)
+                if self.packs and stored is None:
+                    factors, total = (
+                        None,
+                        self.packed_estimate(kernel, terms, who, work, problem, hp),
+                    )
+                else:
+                    total, factors = self.mean_estimate(kernel, terms, who, work)
                 total = total + jnp.sum(who.weight) * grad_r
                 if self.noise == "per_client":
                     total = total + self.noise_of_each(keys.noise, t, who, total, hp)
@@ -328,6 +342,27 @@ class Federated(NamedTuple):
             total = total + who.weight @ work.base
         return total, jax.tree.map(lambda a: a.reshape(*weight.shape, *a.shape[1:]), factors)
 
+    def packed_estimate(
+        self,
+        kernel: Kernel,
+        terms: tuple[Term, ...],
+        who: Members,
+        work: Work,
+        problem: Problem,
+        hp: Hyper,
+    ) -> Array:
+        """:meth:`mean_estimate` over the rows that there are, and few slots that hold none."""
+
+        def part(i: Array, rows: Draw) -> Array:
+            assert rows.index is not None
+            batch = samples(problem.train, who.index[i], rows.index)
+            return evaluate(kernel, terms, who.weight[i] * rows.weight, batch)[0]
+
+        clients, slots = work.rows.weight.shape
+        length = strip(clients * hp.caps["mean_batch"], clients * slots)
+        total = strips(work.rows, length, part, terms[0].points[0])
+        return total if work.base is None else total + who.weight @ work.base
+
     def follow(
         self, kernel: Kernel, who: Members, work: Work, factors: PyTree
     ) -> tuple[Array | None, Array | None]:
@@ -457,7 +492,7 @@ class Federated(NamedTuple):
 
     def block_size(self, problem: Problem, hp: Hyper) -> int:
         """Clients evaluated together, so that a block's memory is bounded whatever n is."""
-        rows = hp.caps.get("batch", problem.m_max)
+        rows = hp.caps.get("mean_batch" if self.packs else "batch", problem.m_max)
         points = 1 if self.estimator.jitter is None else problem.model.dim
         each = rows * max(points, problem.model.kernel.width)
         if not self.fused or self.noise == "per_client":

@@ -105,7 +105,7 @@ def poisson() -> Sampler:
 
     def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
         slots, b = hp.caps["batch"], hp["batch"]
-        rows = coins(at(key, t), count, b, slots)
+        rows = coins(at(key, t), count, b, slots, t)
         return _weighted(rows, rows < count, 1.0 / b, m_max)
 
     return Sampler("poisson", draw, True, (_MEAN_BATCH,), _padded("batch", "m", "m_max"))
@@ -205,7 +205,7 @@ def poisson_clients() -> Participation:
 
     def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         slots, r = hp.caps["cohort"], hp["cohort"]
-        clients = coins(at(key, t), n, r, slots)
+        clients = coins(at(key, t), n, r, slots, t)
         return _weighted(clients, clients < n, 1.0 / r, n)
 
     capacity = _padded("cohort", "n", "n")
@@ -294,7 +294,8 @@ def _fixed(name: str, limit: str | None) -> Capacity:
 
 
 def _padded(name: str, limit: str, size: str) -> Capacity:
-    """Slots that coins overflow with chance below 1e-12 e^-eps in all rounds, per client.
+    """Slots that coins overflow with chance below 1e-12 e^-eps in all rounds, per client; and the
+    mean, for :mod:`jaxfl.packing`.
 
     Overflow with chance tau adds ``(1 + e^eps) tau`` to delta.
 
@@ -306,7 +307,8 @@ def _padded(name: str, limit: str, size: str) -> Capacity:
         most = _checked(name, limit, values, facts)
         eps = min(float(np.max(values.get("eps", 0.0))), 300.0)
         tolerance = 1e-12 * math.exp(-eps)
-        return {name: coin_slots(most, getattr(facts, size), facts.rounds or 10**6, tolerance)}
+        slots = coin_slots(most, getattr(facts, size), facts.rounds or 10**6, tolerance)
+        return {name: slots, f"mean_{name}": math.ceil(most)}
 
     return capacity
 

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxfl.fusion import once
 from jaxfl.types import Array, Key
 
 __all__ = ["coin_slots", "coin_tail", "coins", "permuted", "subset", "uniform"]
@@ -122,12 +123,15 @@ def permuted(key: Key, size: Array | int, places: Array) -> Array:
     return jnp.where(live, x, size).astype(jnp.int32)
 
 
-def coins(key: Key, size: Array | int, expected: Array | float, slots: int) -> Array:
+def coins(
+    key: Key, size: Array | int, expected: Array | float, slots: int, t: Array | int = 0
+) -> Array:
     """The positions of ``range(size)`` whose coins of probability q = expected/size came up.
 
     In increasing order; slots past the last one hold ``size``, and what finds no slot is lost
     (:func:`coin_tail` says how rarely).  The gap to the next success is geometric,
     ``floor(E / -log(1 - q))`` with E exponential (Fan, Muller and Rezucha, JASA 57, 1962).
+    ``t`` is for :func:`jaxfl.fusion.once` alone.
     """
     n = jnp.asarray(size, jnp.uint32)
     whole = n.astype(jnp.float32)
@@ -144,7 +148,7 @@ def coins(key: Key, size: Array | int, expected: Array | float, slots: int) -> A
 
     gap = jnp.minimum(jnp.floor(E / rate), 2.0**31).astype(jnp.uint32)
     past = n + 1
-    step = jnp.minimum(gap, n) + 1
+    step = once(jnp.minimum(gap, n) + 1, jnp.asarray(t))
     # p + r stopping at `past`, in a form that never exceeds it
     end: Array = lax.associative_scan(lambda p, r: p + jnp.minimum(r, past - p), step)
     return (end - 1).astype(jnp.int32)
