@@ -8,6 +8,8 @@ from typing import Any
 import jaxfl
 
 HERE = Path(__file__).parent
+PAGES = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
+LINK = re.compile(r"\[([^\]]*)\]\(([^)]+)\)")
 # Notebooks lie beside the package, and Sphinx reads what lies below this folder.
 shutil.rmtree(HERE / "notebooks", ignore_errors=True)
 shutil.copytree(HERE.parent / "notebooks", HERE / "notebooks")
@@ -23,7 +25,6 @@ myst_enable_extensions = ["dollarmath"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures are in the source, one link away
 autodoc_preserve_defaults = True
-suppress_warnings = ["myst.xref_missing"]  # README links to files of the repository
 
 
 def bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -34,5 +35,22 @@ def bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str
     lines[:] = "``".join(text).split("\n")
 
 
+def pages(app: Any, name: str, source: list[str]) -> None:
+    """README is the first page, and links that lead out of the site become plain words."""
+    if name in PAGES:
+        source[0] = LINK.sub(link, (HERE.parent / PAGES[name]).read_text("utf-8")) + source[0]
+    source[0] = source[0].replace("](../notebooks/", "](notebooks/")
+
+
+def link(found: re.Match[str]) -> str:
+    words, target = found.groups()
+    here = {file: f"{page}.md" for page, file in PAGES.items()}.get(
+        target, target.removeprefix("docs/")
+    )
+    inside = here != target or target.startswith(("http", "#", "notebooks/"))
+    return f"[{words}]({here})" if inside else words
+
+
 def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", bars)
+    app.connect("source-read", pages)
