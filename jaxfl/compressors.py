@@ -302,7 +302,13 @@ COMPRESSORS: dict[str, Callable[..., Compressor]] = {
 
 
 def compressor(name: str, indices: bool = True) -> Compressor:
-    """The compressor of that name; ``qsgd+random_k`` is qsgd after random_k."""
+    """The compressor of that name; ``qsgd+random_k`` is qsgd after random_k.
+
+    >>> part = compressor("random_k")
+    >>> values = part.resolve({"omega": 9}, 1000)
+    >>> values, part.omega(1000, values), part.bits(1000, values)
+    ({'k': 100}, 9.0, (0.0, 42.0))
+    """
     made = []
     for part in name.split("+"):
         if part not in COMPRESSORS:

@@ -82,9 +82,11 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
 def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """Loopless SVRG [SoteriaFL, Algorithm 3, option II]::
 
-    g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + h_i
-    h_i = mean_j clip grad f_ij(w)
-    w <- x with probability p, one coin for all clients;  w_0 = x_0
+        g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + h_i
+        h_i = mean_j clip grad f_ij(w)
+        w <- x with probability p, one coin for all clients;  w_0 = x_0
+
+    A coin costs a full pass over the data where it moves w.
     """
 
     def init(

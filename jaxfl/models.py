@@ -123,6 +123,9 @@ def softmax_regression(
     """``f_j(W) = log sum_k exp(z_k) - z_y``, ``z = a_j W (+ b)``; labels 0, ..., classes - 1.
 
     ``L = max ||a||^2 / 2`` (``||a||^2 + 1`` with a bias) plus the regularizer's.
+
+    >>> softmax_regression(64, 10).dim
+    650
     """
     features, out = integer("features", features, 1), OUTPUTS["softmax"]
     widths = features, out.classes(classes)

@@ -221,8 +221,10 @@ def _shorten(v: Array, radius: Array) -> Array:
 def localized(inner: Server) -> Server:
     """``inner`` with the phase's regularizer, ball and restarts::
 
-    v <- v + lambda_i (x - c),   Pi_W <- Pi of W and B(c, D_i),   x where clients evaluated
-    after a stage:  inner starts anew from its own output;   after a phase:  c <- that output
+        v <- v + lambda_i (x - c),   Pi_W <- Pi of W and B(c, D_i),   x where clients evaluated
+        after a stage:  inner starts anew from its own output;   after a phase:  c <- that output
+
+    The output is that of the last stage.
     """
 
     def init(x: Array, hp: Hyper) -> PyTree:

@@ -36,6 +36,12 @@ def make_problem(
     ``x0`` is a flat vector or the model's own pytree of parameters; without it every run draws its
     own from the model.  Real numbers become ``dtype``, integers int32.  ``validation_share`` of the
     test examples, drawn once and for all, are set aside for choosing settings and test no more.
+
+    >>> import jaxfl
+    >>> data = jaxfl.data.split("digits", clients=5)
+    >>> problem = make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> problem.n, problem.m_max, problem.model.dim
+    (5, 288, 650)
     """
     kind = _float_type(dtype)
     if not hasattr(data, "train"):

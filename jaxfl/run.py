@@ -90,6 +90,17 @@ def simulate(
     whole run, written every ``checkpoint_every`` rounds and at the end; ``resume`` takes such a
     file, or a :class:`Run`, and gives exactly the numbers of a run that was never interrupted.
     ``chunk`` bounds the rounds in one call of the compiled program and changes no number.
+
+    >>> import jax, jaxfl
+    >>> data = jaxfl.data.split("digits", clients=5)
+    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> run = jaxfl.simulate("soteriafl_gd", problem, jax.random.key(0), 10, eps=8, omega=3, lr=0.5)
+    >>> bool(run.metrics["loss"][-1] < run.metrics["loss"][0]), run.sources["shift"]
+    (True, 'Theorem 3')
+    >>> run.totals["clients"], run.totals["uplink_bits"] == 10 * 5 * run.values["k"] * (32 + 10)
+    (50, True)
+    >>> round(run.privacy().proven, 3)
+    8.0
     """
     began = time.perf_counter()
     if isinstance(algorithm, str):

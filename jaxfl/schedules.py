@@ -3,15 +3,15 @@
 A schedule is evaluated on the host into one number per round, so that a run reads it like any other
 number and a sweep has it as an axis.  Named ones are texts, from A in round 0 to B in the last:
 
-=====================  ============================================================================
-``cosine:A`` or A,B    half a period of the cosine; B is 0 where it is not given
-``linear:A,B``         a straight line
-``exponential:A,B``    a constant ratio
-``sqrt:A``             ``A / sqrt(1 + t)``
-``inverse:A``          ``A / (1 + t)``
-``step:A,B,t``         A before round t, B from it on
-``pieces:A,k,B,l,...`` A for k rounds, then B for l rounds and so on; the last number stays
-=====================  ============================================================================
+======================  ============================================================================
+``cosine:A`` or A,B     half a period of the cosine; B is 0 where it is not given
+``linear:A,B``          a straight line
+``exponential:A,B``     a constant ratio
+``sqrt:A``              ``A / sqrt(1 + t)``
+``inverse:A``           ``A / (1 + t)``
+``step:A,B,t``          A before round t, B from it on
+``pieces:A,k,B,l,...``  A for k rounds, then B for l rounds and so on; the last number stays
+======================  ============================================================================
 """
 
 from __future__ import annotations
@@ -75,7 +75,11 @@ def pieces(numbers: Iterable[float], lengths: Iterable[int] | None = None) -> Sc
 
 
 def schedule(spec: Any, label: str | None = None) -> Schedule:
-    """A named schedule from its text, or one's own from a function of the round (optax's serve)."""
+    """A named schedule from its text, or one's own from a function of the round (optax's serve).
+
+    >>> schedule("linear:1,0").over(5).tolist()
+    [1.0, 0.75, 0.5, 0.25, 0.0]
+    """
     if isinstance(spec, Schedule):
         return spec
     if callable(spec):

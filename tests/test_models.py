@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from zoo import FEATURES, ZOO, Entry, examples, point
 
+import jaxfl
 from jaxfl import models
 from jaxfl.data import ClientData
 from jaxfl.errors import InputError
+from jaxfl.metrics import evaluate_metrics
 from jaxfl.problems import make_problem
 from jaxfl.types import Model
 
@@ -431,3 +433,18 @@ def test_losses_that_do_not_take_the_data() -> None:
 def test_flax_is_not_imported_with_the_models() -> None:
     code = "import sys, jaxfl.models, jaxfl.problems; sys.exit('flax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.optimized
+def test_losses_of_many_cells_and_seeds_are_those_of_one() -> None:
+    """Evaluated as a sweep does, at more than 65,536 outputs of each seed."""
+    data = jaxfl.data.split("digits", clients=5)
+    problem = make_problem(models.softmax_regression(64, 10), data)
+    x = 0.1 * jax.random.normal(jax.random.key(0), (2, 36, problem.model.dim))
+
+    def loss(x: jax.Array) -> jax.Array:
+        return evaluate_metrics(problem, x)["loss"]
+
+    together = jax.jit(jax.vmap(jax.vmap(loss)))(x)
+    each = jax.lax.map(loss, x.reshape(72, -1)).reshape(2, 36)
+    np.testing.assert_allclose(together, each, rtol=1e-5)

@@ -37,7 +37,16 @@ for _family in (soteriafl, localsgd, isrl, anytime, curator, lowy, compressed, d
 
 
 def algorithm(name: str, **parts: Any) -> Algorithm:
-    """The algorithm of that name, with some of its parts exchanged."""
+    """The algorithm of that name, with some of its parts exchanged.
+
+    >>> from jaxfl import compressors
+    >>> dict(algorithm("cdp_sgd", compressor=compressors.qsgd()).parts)["compressor"]
+    'qsgd'
+    >>> algorithm("soteriafl_sgb")
+    Traceback (most recent call last):
+        ...
+    jaxfl.errors.InputError: There is no algorithm 'soteriafl_sgb': did you mean 'soteriafl_sgd'?
+    """
     if name not in ALGORITHMS:
         raise InputError(closest("algorithm", name, ALGORITHMS))
     return ALGORITHMS[name](**parts)

@@ -59,9 +59,11 @@ class Kind(NamedTuple):
 def mu2_untrusted(**parts: Unpack[Parts]) -> Algorithm:
     """DP-mu^2-FL for an untrusted server [Algorithm 1]::
 
-    q_i = t d_i,  d_i <- g + (1 - 1/t)(d_i - g~)       one fresh sample, see momentum.corrected
-    w <- Pi_K(w - eta mean_i (q_i + Y_i)),  Y_i ~ N(0, sigma^2 I)
-    x_{t+1} = (1 - 2/(t+2)) x_t + 2/(t+2) w,            output x_T
+        q_i = t d_i,  d_i <- g + (1 - 1/t)(d_i - g~)       one fresh sample, see momentum.corrected
+        w <- Pi_K(w - eta mean_i (q_i + Y_i)),  Y_i ~ N(0, sigma^2 I)
+        x_{t+1} = (1 - 2/(t+2)) x_t + 2/(t+2) w,            output x_T
+
+    Every sample is used once.
     """
     return _algorithm(
         "mu2_untrusted", Kind(_gaussian()), **only("mu2_untrusted", parts, *EXCHANGED)
@@ -69,23 +71,46 @@ def mu2_untrusted(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def mu2_trusted(**parts: Unpack[Parts]) -> Algorithm:
-    """DP-mu^2-FL for a trusted server [Algorithm 2]: one draw of noise, on the mean of the q_i."""
+    """DP-mu^2-FL for a trusted server [Algorithm 2]: one draw of noise, on the mean of the q_i::
+
+        q_i = t d_i,  d_i <- g + (1 - 1/t)(d_i - g~)       one fresh sample, see momentum.corrected
+        w <- Pi_K(w - eta (mean_i q_i + Y)),  Y ~ N(0, sigma^2 I)
+        x_{t+1} = (1 - 2/(t+2)) x_t + 2/(t+2) w,            output x_T
+
+    Every sample is used once.
+    """
     return _algorithm("mu2_trusted", Kind(_central()), **only("mu2_trusted", parts, "noise"))
 
 
 def noisy_mu2(**parts: Unpack[Parts]) -> Algorithm:
-    """Noisy mu^2-SGD of a single machine: :func:`mu2_untrusted` with one client."""
+    """Noisy mu^2-SGD of a single machine: :func:`mu2_untrusted` with one client::
+
+        q = t d,  d <- g + (1 - 1/t)(d - g~)                one fresh sample, see momentum.corrected
+        w <- Pi_K(w - eta (q + Y)),  Y ~ N(0, sigma^2 I)
+        x_{t+1} = (1 - 2/(t+2)) x_t + 2/(t+2) w,            output x_T
+
+    Every sample is used once.
+    """
     kind = Kind(_gaussian(), alone=True)
     return _algorithm("noisy_mu2", kind, **only("noisy_mu2", parts, "noise"))
 
 
 def mu2(**parts: Unpack[Parts]) -> Algorithm:
-    """mu^2-SGD: :func:`mu2_untrusted` without noise [Levy, 2023].  Not private."""
+    """mu^2-SGD: :func:`mu2_untrusted` without noise [Levy, 2023]::
+
+        q_i = t d_i,  d_i <- g + (1 - 1/t)(d_i - g~)       one fresh sample, see momentum.corrected
+        w <- Pi_K(w - eta mean_i q_i)
+        x_{t+1} = (1 - 2/(t+2)) x_t + 2/(t+2) w,            output x_T
+
+    Not private.
+    """
     return _algorithm("mu2", Kind(_noiseless()), **only("mu2", parts, "compressor"))
 
 
 def noisy_sgd(**parts: Unpack[Parts]) -> Algorithm:
-    """Noisy one-pass SGD: x <- Pi_K(x - eta mean_i (clip grad f(x; z_i) + xi_i)), output the mean x.
+    """Noisy one-pass SGD::
+
+        x <- Pi_K(x - eta mean_i (clip grad f(x; z_i) + xi_i)),  output the mean x
 
     Reimplemented from description: sigma = 2G/rho, eta = D/sqrt(T (G^2 + d sigma^2/M)).
     """

@@ -51,15 +51,24 @@ EXCHANGED = ("compressor", "participation", "sampler", "server")
 
 
 def diana(**parts: Unpack[Parts]) -> Algorithm:
-    """DIANA: SoteriaFL-GD without noise, with shifts of step 1/(1 + omega).  Not private."""
+    """DIANA: SoteriaFL-GD without noise, with shifts of step 1/(1 + omega)::
+
+        v_i = C_i(grad f_i(x) - s_i),  s_i <- s_i + v_i/(1 + omega)
+        v = s + mean_i v_i,  x <- x - eta v,  s <- s + mean_i v_i/(1 + omega)
+
+    Not private.
+    """
     return _algorithm("diana", DIANA, **only("diana", parts, *EXCHANGED))
 
 
 def marina(**parts: Unpack[Parts]) -> Algorithm:
-    """MARINA: x <- x - eta g, g = mean_i grad f_i(x) with probability p, and otherwise
-    g + mean_i C(grad f_i(x) - grad f_i(x')).  Not private.
+    """MARINA: a full gradient now and then, compressed differences otherwise::
+
+        g <- mean_i grad f_i(x) with probability p, else g + mean_i C_i(grad f_i(x) - grad f_i(x'))
+        x' <- x,  x <- x - eta g
 
     A sparsifier with a shared seed, so that its full rounds cost 32 bits a coordinate.
+    Not private.
     """
     given = only("marina", parts, "compressor", "participation", "server")
     chosen = given.get("compressor")
@@ -74,15 +83,22 @@ def marina(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def ef21(**parts: Unpack[Parts]) -> Algorithm:
-    """EF21: c_i = C(grad f_i(x) - g_i), g_i <- g_i + c_i, x <- x - eta mean_i g_i.  Not private.
+    """EF21: gradients learned from compressed differences::
 
-    The compressor may be biased: top-k by default.
+        c_i = C(grad f_i(x) - g_i),  g_i <- g_i + c_i,  x <- x - eta mean_i g_i
+
+    The compressor may be biased: top-k by default.  Not private.
     """
     return _algorithm("ef21", EF21, **only("ef21", parts, *EXCHANGED))
 
 
 def ef_sgd(**parts: Unpack[Parts]) -> Algorithm:
-    """SGD with error feedback: send C(e_i + g_i), e_i <- e_i + g_i - C(e_i + g_i).  Not private."""
+    """SGD with error feedback: what compression left out is sent later::
+
+        p_i = e_i + g_i,  send C(p_i),  e_i <- p_i - C(p_i),  x <- x - eta mean_i C(p_i)
+
+    Not private.
+    """
     return _algorithm("ef_sgd", EF, **only("ef_sgd", parts, *EXCHANGED))
 
 

@@ -72,7 +72,10 @@ GAP = Param("gap", "f(x0) - f*, which step sizes ask for", open_low=True)
 
 
 def dp_gd(**parts: Unpack[Parts]) -> Algorithm:
-    """DP-GD: x <- x - eta (grad f(x) + xi), output a random one of the points.
+    """DP-GD::
+
+        x <- x - eta (mean_j clip grad f_j(x) + xi),  xi ~ N(0, sigma^2 I)
+        output a random one of the points
 
     Reimplemented from description: eta = 1/L, sigma^2 = 8 G^2 T ln(1/delta)/(m eps)^2.
     """
@@ -81,7 +84,9 @@ def dp_gd(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def dp_sgd(**parts: Unpack[Parts]) -> Algorithm:
-    """DP-SGD: x <- x - eta/b (sum_{j in B} clip grad f_j(x) + N(0, (z G)^2 I)) [Abadi et al., 2016].
+    """DP-SGD [Abadi et al., 2016]::
+
+        x <- x - eta/b (sum_{j in B} clip grad f_j(x) + N(0, (z G)^2 I))
 
     ``sigma`` is z G/b.  Poisson batches; output the last point.
     """
@@ -90,7 +95,9 @@ def dp_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def rrpsgd(**parts: Unpack[Parts]) -> Algorithm:
-    """RRPSGD: x <- x - eta (clip grad f_j(x) + xi), one j a round; output x_R, R random.
+    """RRPSGD::
+
+        x <- x - eta (clip grad f_j(x) + xi), one j a round;  output x_R, R random
 
     Reimplemented from description.  ``P(R = k)`` is proportional to ``2 eta_k - L eta_k^2``, k = 1 ... T,
     and T at most m^2.  The accountant takes the worst case, all T rounds, and x_R alone is shown.
@@ -114,7 +121,9 @@ def dp_srm(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def distributed_dp_srm(**parts: Unpack[Parts]) -> Algorithm:
-    """Distributed DP-SRM: :func:`dp_srm` of clients whose messages are seen as a sum only.
+    """Distributed DP-SRM: :func:`dp_srm` of clients whose messages are seen as a sum only::
+
+        v <- mean_i ((1-gamma) (v - grad f_iB(x')) + grad f_iB(x)) + N(0, sigma^2 I)
 
     Reimplemented from description.  The noise is one draw on the mean: privacy of the pooled data
     against those who see the models, not local privacy.

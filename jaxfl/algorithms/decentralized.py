@@ -48,7 +48,9 @@ class Network(Parts, total=False):
 
 
 def q_dpsgd_1(**parts: Unpack[Network]) -> Algorithm:
-    """Q-DPSGD-1: z_i = C(x_i), x_i <- (1-k+k W_ii) x_i + k sum_{j != i} W_ij z_j - eta k (g_i + xi_i).
+    """Q-DPSGD-1: quantized models and a consensus step::
+
+        z_i = C(x_i),  x_i <- (1-k+k W_ii) x_i + k sum_{j != i} W_ij z_j - eta k (g_i + xi_i)
 
     C has an absolute error.  On a complete graph with k = 0.9 it is what SoteriaFL's code runs.
     """
@@ -56,7 +58,9 @@ def q_dpsgd_1(**parts: Unpack[Network]) -> Algorithm:
 
 
 def sdm_dsgd(**parts: Unpack[Network]) -> Algorithm:
-    """SDM-DSGD: x_i <- x_i + S(y_i - x_i), y_i = (1-theta) x_i + theta (sum_j W_ij x_j - eta (g_i + xi_i)).
+    """SDM-DSGD: sparse differences of models::
+
+        y_i = (1-theta) x_i + theta (sum_j W_ij x_j - eta (g_i + xi_i)),  x_i <- x_i + S(y_i - x_i)
 
     S keeps each coordinate with probability p and scales it by 1/p.  The mask is not counted on for
     privacy: that it scales a Renyi divergence by p, as the paper has it, is false.
@@ -65,7 +69,9 @@ def sdm_dsgd(**parts: Unpack[Network]) -> Algorithm:
 
 
 def dp_dsgd(**parts: Unpack[Network]) -> Algorithm:
-    """Noisy decentralized SGD: x_i <- sum_j W_ij (x_j - eta (g_j + xi_j)).
+    """Noisy decentralized SGD: each client has a point of its own::
+
+        x_i <- sum_j W_ij (x_j - eta (g_j + xi_j))
 
     On a complete graph it is ``ldp_sgd``, round by round.
     """

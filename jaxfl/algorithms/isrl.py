@@ -72,23 +72,31 @@ class Parts(TypedDict, total=False):
 def localized_accelerated_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
     """Localized accelerated MB-SGD [Algorithm 1]::
 
-    for i = 1..tau, on n_i = floor(n/2^i) fresh records of each silo:
-        minimise (1/(n_i N)) sum f(w; x) + lambda_i/2 |w - w_{i-1}|^2,  lambda_i = lambda 2^{(i-1)p}
-        over {w in W : |w - w_{i-1}| <= 2L/lambda_i}
-        by multistage_accelerated with mu = lambda_i for R_i rounds, from w_{i-1}
+        for i = 1..tau, on n_i = floor(n/2^i) fresh records of each silo:
+            minimise (1/(n_i N)) sum f(w; x) + lambda_i/2 |w - w_{i-1}|^2,  lambda_i = lambda 2^{(i-1)p}
+            over {w in W : |w - w_{i-1}| <= 2L/lambda_i}
+            by multistage_accelerated with mu = lambda_i for R_i rounds, from w_{i-1}
+
+    A record belongs to one phase, so that privacy is that of the worst phase.
     """
     return _algorithm("localized_accelerated_mbsgd", Kind("multistage", True), PAPER, **parts)
 
 
 def localized_nesterov(**parts: Unpack[Parts]) -> Algorithm:
     """Localized Nesterov smoothing: :func:`localized_accelerated_mbsgd` on the Moreau envelope of
-    every record's loss, ``min_v f(v; x) + beta/2 |w - v|^2`` [Theorem 3.1]."""
+    every record's loss [Theorem 3.1]::
+
+        f_beta(w; x) = min_v f(v; x) + beta/2 |w - v|^2
+    """
     return _algorithm("localized_nesterov", Kind("multistage", True, "moreau"), PAPER, **parts)
 
 
 def localized_convolution(**parts: Unpack[Parts]) -> Algorithm:
     """Localized convolution smoothing: :func:`localized_accelerated_mbsgd` with gradients at w_md + v,
-    v uniform in a ball and fresh for every record and round, and Poisson batches [Algorithm 6, 7]."""
+    fresh for every record and round, and Poisson batches [Algorithm 6, 7]::
+
+        g_i = mean_{j in B} clip grad f(w_md + v_j; x_j) + xi_i,  v_j uniform in a ball
+    """
     kind = Kind("multistage", True, "convolution")
     parts = {"sampler": sampling.poisson(), **parts}
     return _algorithm("localized_convolution", kind, PAPER, **parts)
@@ -96,21 +104,30 @@ def localized_convolution(**parts: Unpack[Parts]) -> Algorithm:
 
 def localized_subgradient(**parts: Unpack[Parts]) -> Algorithm:
     """Localized MB-subgradient method: :func:`localized_accelerated_mbsgd` with
-    :func:`mb_subgradient` inside, ``lambda_i = 1/(eta_i n_i)``, ``eta_i = eta/2^{ip}`` [Algorithm 4]."""
+    :func:`mb_subgradient` inside [Algorithm 4]::
+
+        for i = 1..tau, on n_i = floor(n/2^i) fresh records of each silo:
+            minimise (1/(n_i N)) sum f(w; x) + lambda_i/2 |w - w_{i-1}|^2
+            by mb_subgradient, from w_{i-1},  lambda_i = 1/(eta_i n_i),  eta_i = eta/2^{ip}
+    """
     return _algorithm("localized_subgradient", Kind("subgradient", True), PAPER, **parts)
 
 
 def localized_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
-    """Localized MB-SGD: :func:`localized_accelerated_mbsgd` with projected minibatch SGD inside.
+    """Localized MB-SGD: :func:`localized_accelerated_mbsgd` with projected minibatch SGD inside::
 
-    As the paper's experiments run it [section 4]; the regularizer's step is implicit,
-    ``w <- Pi(w - lr/(1 + lr lambda_i) (v + lambda_i (w - w_{i-1})))``, stable for any lambda_i.
+        w <- Pi(w - lr/(1 + lr lambda_i) (v + lambda_i (w - w_{i-1}))),  v the noisy gradient at w
+
+    As the paper's experiments run it [section 4]; the regularizer's step is implicit, and stable for
+    any lambda_i.
     """
     return _algorithm("localized_mbsgd", Kind("sgd", True), PAPER, **parts)
 
 
 def multistage_accelerated(**parts: Unpack[Parts]) -> Algorithm:
-    """Multi-stage accelerated MB-SGD [Algorithm 5]: :func:`accelerated_mbsgd` anew in every stage.
+    """Multi-stage accelerated MB-SGD [Algorithm 5]: :func:`accelerated_mbsgd` anew in every stage::
+
+        for k = 1, 2, ...:  x_k = AC-SA with strong convexity mu for R_k rounds, from x_{k-1}
 
     For mu-strongly convex losses; without mu, ``lambda/2 |w - w_0|^2`` is added and mu = lambda.
     """
@@ -118,7 +135,13 @@ def multistage_accelerated(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def accelerated_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
-    """Accelerated MB-SGD [Algorithm 2]: :func:`jaxfl.accelerated.acsa` with K records of each silo."""
+    """Accelerated MB-SGD [Algorithm 2]: :func:`jaxfl.accelerated.acsa` with K records of each silo::
+
+        w_md = w_ag + B_r (w - w_ag),  v = mean_i (mean_{j in K} clip grad f_ij(w_md) + xi_i)
+        w <- Pi_W((((1-a_r) mu + h_r) w + a_r mu w_md - a_r v)/(mu + h_r)),  w_ag <- a_r w + (1-a_r) w_ag
+
+    a_r and h_r are those of Theorem C.1.
+    """
     return _algorithm("accelerated_mbsgd", Kind("acsa", False), PAPER, **parts)
 
 
@@ -133,18 +156,31 @@ def mb_subgradient(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def multi_pass_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
-    """Multi-pass MB-SGD: ``w <- Pi_W(w - eta g)`` on all records, the weighted average returned."""
+    """Multi-pass MB-SGD: steps on all records, the weighted average of the points returned::
+
+        w <- Pi_W(w - eta g),  g = mean_i (mean_{j in K} clip grad f_ij(w) + xi_i)
+
+    Every round draws K records of each silo anew.
+    """
     return _algorithm("multi_pass_mbsgd", Kind("sgd", False), BASELINE, **parts)
 
 
 def one_pass_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
-    """One-pass MB-SGD: :func:`multi_pass_mbsgd` on disjoint batches of floor(n/R) records."""
+    """One-pass MB-SGD: :func:`multi_pass_mbsgd` on disjoint batches of floor(n/R) records::
+
+        w <- Pi_W(w - eta g),  g = mean_i (mean_{j in B_r} clip grad f_ij(w) + xi_i)
+
+    Every record is used once, in one of B_1, B_2, ...
+    """
     return _algorithm("one_pass_mbsgd", Kind("sgd", False, once=True), BASELINE, **parts)
 
 
 def one_pass_accelerated(**parts: Unpack[Parts]) -> Algorithm:
     """One-pass accelerated MB-SGD: :func:`accelerated_mbsgd` on disjoint batches of floor(n/R)
-    records."""
+    records::
+
+        v = mean_i (mean_{j in B_r} clip grad f_ij(w_md) + xi_i),  B_1, B_2, ... disjoint, then as there
+    """
     return _algorithm("one_pass_accelerated", Kind("acsa", False, once=True), BASELINE, **parts)
 
 

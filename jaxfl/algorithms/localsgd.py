@@ -109,7 +109,13 @@ def private_local_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def local_dp_sgd(**parts: Unpack[Parts]) -> Algorithm:
-    """The paper's DP-SGD baseline: one noisy step per round, and every model is seen."""
+    """The paper's DP-SGD baseline: one noisy step per round, and every model is seen::
+
+        theta_i = x - eta (mean_{j in B} clip grad f_ij(x) + b),  b ~ N(0, sigma^2 I)
+        x <- (1/r) sum_{i in S} theta_i
+
+    There is no secure aggregation: what is proven holds against a server that sees every theta_i.
+    """
     return _algorithm("local_dp_sgd", Kind(mechanism=_gaussian, once=True), PAPER, **parts)
 
 
@@ -126,17 +132,34 @@ def dp_fedavg(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def fedavg(**parts: Unpack[Parts]) -> Algorithm:
-    """FedAvg: :func:`private_local_sgd` without noise [McMahan et al., 2017].  Not private."""
+    """FedAvg: :func:`private_local_sgd` without noise [McMahan et al., 2017]::
+
+        theta_i <- x;  tau times:  theta_i <- theta_i - eta mean_{j in B} grad f_ij(theta_i)
+        x <- (1/r) sum_{i in S} theta_i
+
+    Not private.
+    """
     return _algorithm("fedavg", Kind(), "McMahan et al., AISTATS 2017", **parts)
 
 
 def fedprox(**parts: Unpack[Parts]) -> Algorithm:
-    """FedProx: local steps on ``f_i + mu/2 |theta - x|^2`` [Li et al., 2020].  Not private."""
+    """FedProx: local steps on ``f_i + mu/2 |theta - x|^2`` [Li et al., 2020]::
+
+        theta_i <- x;  tau times:
+            theta_i <- theta_i - eta (mean_{j in B} grad f_ij(theta_i) + mu (theta_i - x))
+        x <- (1/r) sum_{i in S} theta_i
+
+    Not private.
+    """
     return _algorithm("fedprox", Kind(local.proximal), "Li et al., MLSys 2020", **parts)
 
 
 def scaffold(**parts: Unpack[Parts]) -> Algorithm:
-    """SCAFFOLD: local steps along ``g - c_i + c`` [option II of Karimireddy et al., 2020].
+    """SCAFFOLD: local steps along ``g - c_i + c`` [Karimireddy et al., 2020, option II]::
+
+        theta_i <- x;  tau times:  theta_i <- theta_i - eta (mean_{j in B} grad f_ij(theta_i) - c_i + c)
+        c_i' = c_i - c + (x - theta_i)/(tau eta),  c <- c + (1/n) sum_{i in S} (c_i' - c_i),  c_i <- c_i'
+        x <- (1/r) sum_{i in S} theta_i
 
     Not private.
     """

@@ -114,68 +114,120 @@ CDP = Rule("Theorem 1", 8, theory.sgd_batch, lambda s, v: theory.cdp_step(s), th
 
 
 def soteriafl_gd(**parts: Unpack[Parts]) -> Algorithm:
-    """SoteriaFL-GD: :func:`soteriafl_sgd` with every sample in every round [Corollary 1]."""
+    """SoteriaFL-GD: :func:`soteriafl_sgd` with every sample in every round [Corollary 1]::
+
+        g_i = mean_j clip grad f_ij(x) + xi_i
+        v_i = C_i(g_i - s_i),  s_i <- s_i + gamma v_i
+        v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
+
+    The shifts s_i learn the gradients, so that less and less is left to compress.
+    """
     return _algorithm("soteriafl_gd", _minibatch, SGD, channel=_shifted(), **_whole(parts))
 
 
 def soteriafl_sgd(**parts: Unpack[Parts]) -> Algorithm:
     """SoteriaFL-SGD [Algorithm 3, option I]::
 
-    g_i = mean_{j in I_b} clip grad f_ij(x) + xi_i
-    v_i = C_i(g_i - s_i),  s_i <- s_i + gamma v_i
-    v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
+        g_i = mean_{j in I_b} clip grad f_ij(x) + xi_i,  xi_i ~ N(0, sigma^2 I)
+        v_i = C_i(g_i - s_i),  s_i <- s_i + gamma v_i
+        v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
+
+    The shifts s_i learn the gradients, so that less and less is left to compress.
     """
     return _algorithm("soteriafl_sgd", _minibatch, SGD, channel=_shifted(), **parts)
 
 
 def soteriafl_svrg(**parts: Unpack[Parts]) -> Algorithm:
     """SoteriaFL-SVRG [Algorithm 3, option II]: :func:`soteriafl_sgd` with the estimator
-    :func:`jaxfl.estimators.svrg`."""
+    :func:`jaxfl.estimators.svrg`::
+
+        g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + mean_j clip grad f_ij(w) + xi_i
+        v_i = C_i(g_i - s_i),  s_i <- s_i + gamma v_i
+        v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
+        w <- x with probability p, one coin for all clients
+    """
     return _algorithm("soteriafl_svrg", _svrg, SVRG, channel=_shifted(), **parts)
 
 
 def soteriafl_saga(**parts: Unpack[Parts]) -> Algorithm:
     """SoteriaFL-SAGA [Algorithm 3, option III]: :func:`soteriafl_sgd` with the estimator
-    :func:`jaxfl.estimators.saga`."""
+    :func:`jaxfl.estimators.saga`::
+
+        g_i = mean_{j in I_b} (clip grad f_ij(x) - c_ij) + mean_j c_ij + xi_i
+        c_ij <- clip grad f_ij(x) for j in I_b
+        v_i = C_i(g_i - s_i),  s_i <- s_i + gamma v_i
+        v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
+    """
     return _algorithm("soteriafl_saga", _saga, SAGA, channel=_shifted(), **parts)
 
 
 def cdp_gd(**parts: Unpack[Parts]) -> Algorithm:
-    """CDP-GD: :func:`cdp_sgd` with every sample in every round."""
+    """CDP-GD: :func:`cdp_sgd` with every sample in every round::
+
+        g_i = mean_j clip grad f_ij(x);  v_i = C_i(g_i + xi_i);  x <- x - eta mean_i v_i
+
+    xi_i ~ N(0, sigma^2 I), and C_i is random-k unless another compressor is given.
+    """
     return _algorithm("cdp_gd", _minibatch, CDP, **_whole(parts))
 
 
 def cdp_sgd(**parts: Unpack[Parts]) -> Algorithm:
     """CDP-SGD [Algorithm 1]::
 
-    g_i = mean_{j in I_b} clip grad f_ij(x);  v_i = C_i(g_i + xi_i);  x <- x - eta mean_i v_i
+        g_i = mean_{j in I_b} clip grad f_ij(x);  v_i = C_i(g_i + xi_i);  x <- x - eta mean_i v_i
+
+    xi_i ~ N(0, sigma^2 I), and C_i is random-k unless another compressor is given.
     """
     return _algorithm("cdp_sgd", _minibatch, CDP, **parts)
 
 
 def ldp_gd(**parts: Unpack[Parts]) -> Algorithm:
-    """LDP-GD: :func:`cdp_gd` without compression."""
+    """LDP-GD: :func:`cdp_gd` without compression::
+
+        x <- x - eta mean_i (mean_j clip grad f_ij(x) + xi_i),  xi_i ~ N(0, sigma^2 I)
+
+    Every client adds its own noise before it sends.
+    """
     return _algorithm("ldp_gd", _minibatch, CDP, **_plain(_whole(parts)))
 
 
 def ldp_sgd(**parts: Unpack[Parts]) -> Algorithm:
-    """LDP-SGD: :func:`cdp_sgd` without compression."""
+    """LDP-SGD: :func:`cdp_sgd` without compression::
+
+        x <- x - eta mean_i (mean_{j in I_b} clip grad f_ij(x) + xi_i),  xi_i ~ N(0, sigma^2 I)
+
+    Every client adds its own noise before it sends.
+    """
     return _algorithm("ldp_sgd", _minibatch, CDP, **_plain(parts))
 
 
 def ldp_svrg(**parts: Unpack[Parts]) -> Algorithm:
     """LDP-SVRG: :func:`soteriafl_svrg` without compression and shift, as the SoteriaFL experiments
-    run it; loopless, one noise on the whole estimate."""
+    run it; loopless, one noise on the whole estimate::
+
+        g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + mean_j clip grad f_ij(w) + xi_i
+        x <- x - eta mean_i g_i;  w <- x with probability p, one coin for all clients
+    """
     return _algorithm("ldp_svrg", _svrg, SVRG, **_plain(parts))
 
 
 def fedgd(**parts: Unpack[Parts]) -> Algorithm:
-    """Federated gradient descent: x <- x - eta mean_i grad f_i(x).  Not private."""
+    """Federated gradient descent: every sample in every round::
+
+        x <- x - eta mean_i grad f_i(x)
+
+    Not private.
+    """
     return _algorithm("fedgd", _minibatch, SGD, _noiseless(), paper=FEDAVG, **_plain(_whole(parts)))
 
 
 def fedsgd(**parts: Unpack[Parts]) -> Algorithm:
-    """FedSGD: one minibatch gradient per client and round [McMahan et al., 2017].  Not private."""
+    """FedSGD: one minibatch gradient per client and round [McMahan et al., 2017]::
+
+        x <- x - eta mean_i mean_{j in I_b} grad f_ij(x)
+
+    Not private.
+    """
     return _algorithm("fedsgd", _minibatch, SGD, _noiseless(), paper=FEDAVG, **_plain(parts))
 
 

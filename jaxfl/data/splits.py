@@ -52,6 +52,11 @@ def split(
     ``how`` names the partition (`PARTITIONS`), whose options follow.  ``labels`` replaces the data
     set's own in the choice of rows (digits to share out, parity to learn).  ``test_share`` holds
     out that part of every client's rows; pooled in client order, they replace the test set.
+
+    >>> split("digits", clients=3).count.tolist()
+    [480, 480, 480]
+    >>> split("digits", clients=3, how="dirichlet", alpha=0.5).count.sum().item()
+    1442
     """
     if isinstance(dataset, str):
         dataset = load(dataset)

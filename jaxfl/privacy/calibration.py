@@ -35,6 +35,12 @@ def sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None = No
     """The least noise with proven eps <= ``eps``: all sigmas of ``event`` scaled together.
 
     The sigmas that the event holds only say how they relate to each other.
+
+    >>> from jaxfl.privacy import Mean, Sampling
+    >>> event = Event(Sampling("full", 1000, 1000), Mean(1.0), sigma=1.0, releases=100)
+    >>> found = sigma_for(event, eps=5.0, delta=1e-5)
+    >>> round(found.sigma, 5), round(found.proven.eps, 4)
+    (0.01784, 5.0)
     """
     check_delta(delta)
     if not 0 < eps < math.inf:

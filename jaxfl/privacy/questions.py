@@ -38,6 +38,11 @@ def account(
     what the best of so many runs proves (:func:`jaxfl.privacy.best_of`; ``seen="winner"`` where
     the others stay secret).  Kinds without an event (conversions, audits, counterexamples) answer
     their one question.
+
+    >>> numbers = {"samples": 3256, "rounds": 25, "clip": 0.5, "sigma": 0.00570, "delta": 1e-3}
+    >>> found = account("cdp_sgd", batch=10, **numbers)
+    >>> round(found["eps"], 1), round(found["claimed_eps"], 2), found["flag"]
+    (69.0, 1.0, True)
     """
     key = kind.replace("-", "_").lower()
     if key in CALCULATORS:

@@ -62,6 +62,13 @@ def best_of(
     makes both values of R equal.  For pure eps this is 3 eps [Liu and Talwar, STOC 2019; Papernot
     and Steinke, ICLR 2022; in terms of delta(eps) Koskela, Redberg and Wang, 2024].  A number of
     runs that is fixed, or known, is not covered: take ``"all"``.
+
+    >>> from jaxfl.privacy import Sampling
+    >>> event = Event(Sampling("full", 1000, 1000), Mean(1.0), sigma=0.02, releases=100)
+    >>> [round(best_of(event, runs, 1e-5).eps, 2) for runs in (1, 10)]
+    [4.38, 17.86]
+    >>> round(best_of(event, 10, 1e-5, seen="winner").eps, 2)
+    6.62
     """
     check_delta(delta)
     if seen not in ("all", "winner"):

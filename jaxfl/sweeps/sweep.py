@@ -82,6 +82,13 @@ def sweep(
 
     ``say`` gets a line before anything is compiled and before each compilation, ``announce`` the
     :class:`Plan` before the first chunk, ``progress`` what is done; True draws a bar of it.
+
+    >>> import jaxfl
+    >>> data = jaxfl.data.split("digits", clients=5)
+    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> ds = sweep(["cdp_gd", "ldp_gd"], {"eps": [1, 8], "lr": [0.1, 0.3]}, problem, rounds=5, seeds=2)
+    >>> dict(ds["loss"].sizes)
+    {'algorithm': 2, 'eps': 2, 'lr': 2, 'seed': 2, 'round': 6}
     """
     began = time.perf_counter()
     rounds = None if rounds is None else whole("rounds", rounds, 1)

@@ -61,6 +61,13 @@ def figures(
     bits.  First the best step size is chosen as in :func:`select`; ``criterion=None`` chooses none.
     Bands are means with standard errors (``band="error"``) or from the smallest to the largest
     seed (``"range"``).
+
+    >>> import jaxfl
+    >>> data = jaxfl.data.split("digits", clients=5)
+    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> ds = jaxfl.sweep("ldp_gd", {"eps": [1, 8], "lr": [0.1, 0.3]}, problem, rounds=5)
+    >>> list(figures(ds))
+    ['curves-utility', 'curves-loss', 'curves-test_accuracy', 'map-utility', 'front-utility']
     """
     return dict(_figures(ds, criterion, over, allow_test, band))
 

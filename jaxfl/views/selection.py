@@ -94,6 +94,14 @@ def select(
     ``over`` defaults to those of :data:`TUNED` that the sweep has.  A setting with a seed that
     diverged is never chosen; of equal ones, that with the smallest values is.  Test data choose
     only where ``allow_test`` says so, and the note then says so too.
+
+    >>> import jaxfl
+    >>> data = jaxfl.data.split("digits", clients=5)
+    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> ds = jaxfl.sweep("ldp_gd", {"eps": [1, 8], "lr": [0.1, 0.3]}, problem, rounds=5)
+    >>> best = select(ds, "loss")
+    >>> best.over, best.candidates, best.ds["chosen_lr"].sel(algorithm="ldp_gd", eps=8).item()
+    (('lr',), 2, 0.3)
     """
     import xarray
 

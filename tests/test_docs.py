@@ -1,0 +1,86 @@
+"""The documentation is that of the code: generated pages, and what docstrings and README say runs."""
+
+import doctest
+import importlib
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import jaxfl
+from jaxfl.cli.build import algorithm_of
+from jaxfl.cli.options import Setup
+from jaxfl.cli.parser import parse_run
+
+HERE = Path(__file__).resolve().parents[1]
+DOCTESTED = (
+    "jaxfl",
+    "jaxfl.algorithms",
+    "jaxfl.compressors",
+    "jaxfl.data",
+    "jaxfl.data.splits",
+    "jaxfl.models",
+    "jaxfl.papers",
+    "jaxfl.privacy",
+    "jaxfl.privacy.audit",
+    "jaxfl.privacy.calibration",
+    "jaxfl.privacy.questions",
+    "jaxfl.privacy.selection",
+    "jaxfl.problems",
+    "jaxfl.run",
+    "jaxfl.schedules",
+    "jaxfl.sweeps.sweep",
+    "jaxfl.views.pictures",
+    "jaxfl.views.selection",
+)
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("algorithms_page", HERE / "docs/algorithms.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_algorithms_is_generated(generator: ModuleType) -> None:
+    written = generator.PAGE.read_text(encoding="utf-8")
+    assert written == generator.page(), "write it anew by python docs/algorithms.py"
+    commands = re.findall(r"`jaxfl run ([a-z0-9_]+.*)`$", written, re.MULTILINE)
+    assert len(commands) == written.count("\n### ")
+    for command in commands:
+        given, _ = parse_run(command.split())
+        assert algorithm_of(Setup(**given)).name == command.split()[0]
+
+
+def test_every_docstring_has_the_equation(generator: ModuleType) -> None:
+    for name, make in jaxfl.ALGORITHMS.items():
+        if make.__module__.startswith("jaxfl."):  # other tests register their own
+            assert generator.equation(make), f"{name} has no equation block"
+
+
+@pytest.mark.parametrize("name", DOCTESTED)
+def test_examples_in_docstrings(name: str) -> None:
+    module = importlib.import_module(name)
+    found = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    assert found.attempted > 0, f"{name} has no example"
+    assert found.failed == 0
+
+
+def test_the_table_of_algorithms_in_the_readme_is_whole() -> None:
+    readme = (HERE / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z0-9_]+)`", readme))
+    own = {n for n, make in jaxfl.ALGORITHMS.items() if make.__module__.startswith("jaxfl.")}
+    short = {f"{a}_{b}" for a in ("soteriafl", "cdp", "ldp", "mu2") for b in ("gd", "sgd")}
+    assert own - short <= named, sorted(own - short - named)
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    readme = (HERE / "README.md").read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#]+)\)", readme):
+        if not link.startswith("http"):
+            assert (HERE / link).exists(), link
