@@ -80,7 +80,7 @@ ENTRIES = (
                 mnist, "test_accuracy", eps, T, steps, ends, 0.02, 1.0, 128, (), T // 10, QUICK, 0.0
             ),
             (*NOTES, MOVING),
-            ONE_RUN if eps <= 2 else "",
+            ONE_RUN if eps == 1 else "",
         )
         for figure, eps, T, steps, ends in NETWORK
     ),
