@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from jaxfl.channels import add
 from jaxfl.clipping import clip, evaluate
 from jaxfl.compressors import dense
 from jaxfl.mechanisms import noiseless, normal
+from jaxfl.storage import packed, recalled, rounded, unpacked
 from jaxfl.types import (
     Aggregation,
     Array,
@@ -60,6 +62,8 @@ class Federated(NamedTuple):
     estimator adds to each client's gradients no more than the mean is kept (``pooled``) where
     everyone takes part; the sum over some of the clients asks for each of theirs.
 
+    With a ``storage`` of fewer bits, what clients remember is rounded as :mod:`jaxfl.storage` says.
+
     With ``local``, g_i is what that procedure returns, and its noise is drawn inside.  With
     ``aggregation``, the server gets the sum of the messages of S and no message.  Either way only the
     data and the memory of S are touched.
@@ -75,6 +79,7 @@ class Federated(NamedTuple):
     noise: str = "fused"  # or "per_client"
     local: Local | None = None
     aggregation: Aggregation | None = None
+    storage: str = "exact"  # or "bfloat16", "float16"
 
     @property
     def linear(self) -> bool:
@@ -110,10 +115,13 @@ class Federated(NamedTuple):
         if x is None:
             x = problem.model.init(streams(key).start)
         if self.local is None:
-            shared, local, base, gradients = self.estimator.init(problem, x, hp, self.pooled)
+            shared, local, base, gradients = self.estimator.init(
+                problem, x, hp, self.pooled, self.storage
+            )
         else:
             (shared, local), base, gradients = self.local.init(problem, x), None, jnp.int32(0)
         links, link = self.channel.init(problem.n, x, self.fused)
+        links = packed(links, self.storage)
         state = State(jnp.int32(0), self.server.init(x, hp), link, links, shared, local)
         return self.hold(state, base), Info(jnp.int32(0), jnp.int32(0), gradients.astype(jnp.int32))
 
@@ -147,7 +155,14 @@ class Federated(NamedTuple):
         def estimates(who: Members) -> tuple[PyTree, PyTree, PyTree, Info]:
             rows = self.draw_rows(keys.rows, t, who, problem.m_max, hp)
             batch = take(problem.train, who, rows)
-            stored = jax.vmap(self.estimator.recall)(who.local, rows)
+
+            def reread(table: PyTree) -> PyTree:
+                if table is None or self.storage == "exact":
+                    return table
+                one = functools.partial(recalled, kernel, terms[0].bound)
+                return jax.vmap(one)(unpacked(table, x.dtype), batch)
+
+            stored = reread(jax.vmap(self.estimator.recall)(who.local, rows))
             work = Work(rows, batch, who.base, stored)
             work = work._replace(moved=self.moves(keys.points, t, who, rows, x, hp))
             if self.fused:
@@ -155,18 +170,23 @@ class Federated(NamedTuple):
                 total = total + jnp.sum(who.weight) * grad_r
                 if self.noise == "per_client":
                     total = total + self.noise_of_each(keys.noise, t, who, total, hp)
-                links, counts = who.link, Info(jnp.sum(who.weight > 0), jnp.int32(0), jnp.int32(0))
+                moved, links = None, who.link
+                counts = Info(jnp.sum(who.weight > 0), jnp.int32(0), jnp.int32(0))
             else:
                 estimate = self.estimate(kernel, terms, grad_r, hp)
-                total, factors, links, counts = self.messages(
+                (total, moved), factors, links, counts = self.messages(
                     keys, t, cohort, who, work, estimate, x, hp
                 )
+            if stored is not None:
+                factors = packed(factors, self.storage)
             local = jax.vmap(self.estimator.absorb)(who.local, rows, factors)
-            bases, step = self.follow(kernel, who, work, factors)
+            bases, step = self.follow(
+                kernel, who, work, factors if stored is None else reread(factors)
+            )
             live = (who.weight > 0)[:, None] & (rows.weight > 0)
             points = len({id(point) for term in terms for point in term.points})
             counts = counts._replace(gradients=points * jnp.sum(live))
-            return (total, step), (local, bases), links, counts
+            return (total, moved, step), (local, bases), links, counts
 
         def procedures(who: Members) -> tuple[PyTree, PyTree, PyTree, Info]:
             assert self.local is not None
@@ -178,15 +198,16 @@ class Federated(NamedTuple):
                 g, *rest = local.run(client, x, state.shared, me.local, problem, hp)
                 return g, rest
 
-            total, (memory, gradients), links, counts = self.messages(
+            (total, moved), (memory, gradients), links, counts = self.messages(
                 keys, t, cohort, who, who, run, x, hp
             )
             gradients = jnp.sum(jnp.where(who.weight > 0, gradients, 0))
-            return (total, None), (memory, None), links, counts._replace(gradients=gradients)
+            counts = counts._replace(gradients=gradients)
+            return (total, moved, None), (memory, None), links, counts
 
         who = self.members(cohort, problem, state)
         block = estimates if self.local is None else procedures
-        (total, step), (local, bases), links, info = stream(
+        (total, moved, step), (local, bases), links, info = stream(
             block, who, self.block_size(problem, hp)
         )
         if self.aggregation is not None:
@@ -201,7 +222,7 @@ class Federated(NamedTuple):
                 total = total + self.noise_of_mean(keys.mean_noise, t, cohort, total, hp)
             total = self.channel.before(state.link, total)
         rate = self.participation.rate(problem.n, hp).astype(x.dtype)
-        v, link = self.channel.receive(state.link, total, rate, hp)
+        v, link = self.channel.receive(state.link, total, rate, hp, moved)
         server = self.server.step(
             jax.random.fold_in(keys.server, t), state.server, v, model.project, hp
         )
@@ -378,8 +399,9 @@ class Federated(NamedTuple):
         estimate: Callable[[Key, Any], tuple[Array, PyTree]],
         x: Array,
         hp: Hyper,
-    ) -> tuple[Array, PyTree, PyTree, Info]:
-        """sum_i weight_i message_i client by client, or the words that stand for their sum."""
+    ) -> tuple[tuple[Array, PyTree], PyTree, PyTree, Info]:
+        """sum_i weight_i message_i client by client, or the words that stand for their sum; with it
+        what rounded memories moved by, likewise."""
 
         def one(
             noise: Key, mask: Key, link: PyTree, work: PyTree
@@ -395,7 +417,13 @@ class Federated(NamedTuple):
             return message, sent, rest, self.channel.residual(link, v, dense(message, x.size))
 
         noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
-        message, sent, rest, links = jax.vmap(one)(noise, mask, who.link, work)
+        before = unpacked(who.link, x.dtype)
+        message, sent, rest, links = jax.vmap(one)(noise, mask, before, work)
+        moved = None
+        if self.storage != "exact":
+            links = rounded(links, self.storage)
+            moved = jax.tree.map(lambda new, old: who.weight @ (new - old), links, before)
+            links = packed(links, self.storage)
         live = who.weight > 0
         counts = Info(jnp.sum(live), jnp.sum(jnp.where(live, sent, 0)), jnp.int32(0), jnp.int32(0))
         if self.aggregation is not None:
@@ -414,7 +442,7 @@ class Federated(NamedTuple):
                 (who.weight[:, None] * message.value).reshape(-1), message.index.reshape(-1)
             )
             total = add(jnp.zeros_like(x), flat, jnp.ones((), x.dtype))
-        return total, rest, links, counts
+        return (total, moved), rest, links, counts
 
     def release(self, noise: Key, mask: Key, v: Array, hp: Hyper) -> tuple[Message, Array]:
         """C(v + xi), and the number of coordinates that it holds.

@@ -15,12 +15,12 @@ from jaxfl.algorithms import (
     lowy,
     soteriafl,
 )
-from jaxfl.algorithms.compose import compose
+from jaxfl.algorithms.compose import compose, stored
 from jaxfl.errors import InputError
 from jaxfl.hyper import closest
 from jaxfl.types import Algorithm
 
-__all__ = ["ALGORITHMS", "algorithm", "compose", "register"]
+__all__ = ["ALGORITHMS", "algorithm", "compose", "register", "stored"]
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {}
 
@@ -37,7 +37,11 @@ for _family in (soteriafl, localsgd, isrl, anytime, curator, lowy, compressed, d
 
 
 def algorithm(name: str, **parts: Any) -> Algorithm:
-    """The algorithm of that name, with some of its parts exchanged."""
+    """The algorithm of that name, with some of its parts exchanged.
+
+    ``storage`` is how what clients remember is kept: exact, or rounded to bfloat16 or float16.
+    """
+    storage = parts.pop("storage", "exact")
     if name not in ALGORITHMS:
         raise InputError(closest("algorithm", name, ALGORITHMS))
-    return ALGORITHMS[name](**parts)
+    return stored(ALGORITHMS[name](**parts), storage)
