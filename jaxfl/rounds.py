@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxfl import transcript
 from jaxfl.blocks import Keys, Members, Work, client_keys, moved, put, stream, streams, take
 from jaxfl.channels import add
 from jaxfl.clipping import clip, evaluate
@@ -252,62 +253,16 @@ class Federated(NamedTuple):
         return self.server.output(state.server)
 
     def event(self, values: Mapping[str, Any], facts: Facts) -> Any:
-        """What all rounds release about one record of one client.
-
-        Messages are seen one by one, or under an aggregation where :meth:`noises` says so only as a
-        sum of r of them, whose noise is sqrt(r) times as large.  Compression, shifts and the server's
-        steps act on what is already noised.  Who takes part is public, so client sampling amplifies
-        nothing, but nobody releases more often than it takes part.  Clients' data are disjoint, and
-        of clients of different sizes the worst counts, which may be one in the middle.
-        """
-        from jaxfl.privacy import events
-
-        sampler, sensitivity = self.estimator.sampler, self.estimator.sensitivity
-        if self.mechanism.std is None:
-            return events.NoClaim("nothing is noised")
-        if sensitivity is None:
-            return events.NoClaim(f"the sensitivity of {self.estimator.name} is not declared")
-        slots = sampler.capacity(values, facts).get("batch") if sampler.name == "poisson" else None
-        r = self.noises(values, facts)
-        if r > 1:  # the same ratio, beside one client's sigma
-            values = {**values, "clip": values["clip"] / r**0.5}
-
-        def client(m: int) -> Any:
-            b = m if sampler.name == "full" else float(values["batch"])
-            return events.Event(
-                events.Sampling(sampler.scheme or sampler.name, m, b, slots),
-                sensitivity(values),
-                float(values["sigma"]),
-                self.turns(values, facts),
-                trust="local_transcript" if self.aggregation is None else "secure_sum",
-            )
-
-        if len(facts.sizes) == 1:
-            return client(facts.m)
-        return events.Phases(tuple(client(m) for m in facts.sizes), together=True)
+        """What all rounds release about one record of one client."""
+        return transcript.event(self, values, facts)
 
     def turns(self, values: Mapping[str, Any], facts: Facts) -> int:
-        """The rounds in which a client takes part: its own number if known, else the most of any.
-
-        Epochs that follow the rounds, not the client's turns, use a record once in every epoch.
-        """
-        T, most = int(values["rounds"]), self.participation.most
-        if self.local is None and self.estimator.sampler.name == "shuffled":
-            return T
-        return int(values.get("turns", T if most is None else most(T, facts.n, values)))
+        """The rounds in which a client takes part: its own number if known, else the most of any."""
+        return transcript.turns(self, values, facts)
 
     def noises(self, values: Mapping[str, Any], facts: Facts) -> int:
-        """How many clients' noises the server sees added up, at least: 1 where it sees messages.
-
-        A cohort of random size may be a single client.  The masks of a sparsifier are public, and
-        some coordinate may come from one client.  A shift that does not cancel is made of earlier
-        messages, which were never seen.
-        """
-        if self.aggregation is None or self.participation.name == "poisson" or not self.linear:
-            return 1
-        if self.participation.least is not None:
-            return self.participation.least(facts.n, values)
-        return facts.n if self.participation.everyone else int(values["cohort"])
+        """How many clients' noises the server sees added up, at least: 1 where it sees messages."""
+        return transcript.noises(self, values, facts)
 
     # --- one block of clients --------------------------------------------------------------------
 

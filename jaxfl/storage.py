@@ -8,7 +8,7 @@ Three kinds of memory exist, and what may be rounded follows from what is claime
 * a row of SAGA's table is a function of its own record: it is clipped again when it is read
   (:func:`recalled`), since rounding may have made it longer than G, and h_i is the mean of what is read;
 * h_i, and whatever else is added to a client's estimates (``State.bases``), is a mean over records, and
-  stays exact: another record moves it by 2G/m, rounding by up to 2^-9 of each coordinate, and where it
+  stays exact: another record moves it by 2G/m, rounding by up to 2^-8 of each coordinate, and where it
   tips differs between neighbours, so that no noise would be calibrated for it.
 """
 
