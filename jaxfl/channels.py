@@ -37,7 +37,9 @@ def direct() -> Channel:
     def after(link: PyTree, message: Message, hp: Hyper) -> PyTree:
         return link
 
-    def receive(link: PyTree, mean: Array, rate: Array, hp: Hyper) -> tuple[Array, PyTree]:
+    def receive(
+        link: PyTree, mean: Array, rate: Array, hp: Hyper, moved: PyTree
+    ) -> tuple[Array, PyTree]:
         return mean, link
 
     return Channel("direct", init, before, after, receive)
@@ -49,7 +51,9 @@ def shifted() -> Channel:
         v_i = C(g_i + xi_i - s_i),  s_i <- s_i + gamma v_i     (client, if it takes part)
         v = s + (1/r) sum_S v_i,    s <- s + (gamma/n) sum_S v_i
 
-    so that s = mean_i s_i in every round, whoever takes part.
+    so that s = mean_i s_i in every round, whoever takes part.  Shifts that are stored in fewer bits
+    move by ``D_i = round(s_i + gamma v_i) - s_i`` instead, and ``s <- s + (1/n) sum_S D_i``: the server
+    knows every v_i, and so every D_i, if it keeps the rounded s_i too.
     """
 
     def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
@@ -61,8 +65,10 @@ def shifted() -> Channel:
     def after(s_i: Array, message: Message, hp: Hyper) -> Array:
         return add(s_i, message, hp["shift"])
 
-    def receive(s: Array, mean: Array, rate: Array, hp: Hyper) -> tuple[Array, Array]:
-        return s + mean, s + hp["shift"] * rate * mean
+    def receive(
+        s: Array, mean: Array, rate: Array, hp: Hyper, moved: Array | None
+    ) -> tuple[Array, Array]:
+        return s + mean, s + rate * (hp["shift"] * mean if moved is None else moved)
 
     return Channel("shifted", init, before, after, receive, (SHIFT,))
 
@@ -76,7 +82,9 @@ def recursion() -> Channel:
     def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
         return (), jnp.zeros_like(x)
 
-    def receive(v: Array, mean: Array, rate: Array, hp: Hyper) -> tuple[Array, Array]:
+    def receive(
+        v: Array, mean: Array, rate: Array, hp: Hyper, moved: PyTree
+    ) -> tuple[Array, Array]:
         v = hp["carry"] * v + mean
         return v, v
 
@@ -89,7 +97,8 @@ def error_feedback() -> Channel:
         p_i = e_i + g_i + xi_i,  send C(p_i),  e_i <- p_i - C(p_i)
 
     In units of the gradient; with a constant step it is the same as in units of the step.  The noise
-    is drawn on all coordinates, since e_i keeps it.
+    is drawn on all coordinates, since e_i keeps it.  Where e_i is stored in fewer bits, what rounding
+    takes is never sent.
     """
 
     def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:

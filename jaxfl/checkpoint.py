@@ -62,7 +62,7 @@ def replace(path: Path, content: Any) -> None:
 def write(path: Path, run: Run) -> None:
     """The whole run: state, history, numbers and settings."""
     leaves = jax.tree.leaves(run.state)
-    arrays = {f"state{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    arrays = {f"state{i}": _plain(np.asarray(leaf)) for i, leaf in enumerate(leaves)}
     arrays |= {f"metric.{name}": a for name, a in run.metrics.items()}
     about = {
         "format": FORMAT,
@@ -83,6 +83,12 @@ def write(path: Path, run: Run) -> None:
 
 def same(whose: str, held: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Refuse to go on with another run's state."""
+    kept, mine = (dict(parts).get("storage", "exact") for parts in (held["parts"], now["parts"]))
+    if kept != mine:
+        raise InputError(
+            f"{whose} keeps what clients remember as storage={kept!r}, and this one as {mine!r}: a run "
+            "goes on with the storage that it began with."
+        )
     for name in SAME:
         if held[name] != now[name] and not (name == "objective" and _near(held[name], now[name])):
             raise InputError(
@@ -120,6 +126,10 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
     shape = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])
     leaves, tree = jax.tree.flatten(shape)
     saved = [arrays[f"state{i}"] for i in range(about["leaves"])]
+    saved = [
+        a.view(leaf.dtype) if leaf.dtype == jnp.bfloat16 and a.dtype == np.uint16 else a
+        for a, leaf in zip(saved, leaves, strict=False)
+    ]
     if [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in saved]:
         raise InputError(f"{path} holds a state of another shape than {algorithm.name} has now.")
     state = jax.tree.unflatten(tree, [jnp.asarray(a) for a in saved])
@@ -142,6 +152,11 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
         about["seconds"],
         about["compile_seconds"],
     )
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """As NumPy's files hold it: they know no bfloat16."""
+    return array.view(np.uint16) if array.dtype == jnp.bfloat16 else array
 
 
 def _number(value: Any) -> Any:

@@ -17,6 +17,7 @@ from jaxfl.batching import rarely
 from jaxfl.clipping import evaluate
 from jaxfl.metrics import full_gradient, mean_gradient, over_clients
 from jaxfl.samples import block
+from jaxfl.storage import packed, recalled, rounded
 from jaxfl.types import (
     Array,
     Draw,
@@ -58,7 +59,7 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """g_i = sum_j weight_j clip grad f_ij(x): full gradient or minibatch, as the sampler says."""
 
     def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool
+        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
     ) -> tuple[PyTree, PyTree, None, Array]:
         return (), (), None, jnp.int32(0)
 
@@ -90,7 +91,7 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """
 
     def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool
+        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
     ) -> tuple[PyTree, PyTree, Array, Array]:
         h = (mean_gradient if pooled else full_gradient)(problem, x, bound(hp, clip_examples))
         return x, (), h, jnp.sum(problem.count)
@@ -132,11 +133,12 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         c_ij <- clip grad f_ij(x) for j in I_b;  c_ij = clip grad f_ij(x_0) at first
 
     The table holds the kernel's factors of c_ij: one number per sample of a scalar linear model,
-    activations and deltas of a network, whole gradients where nothing better is known.
+    activations and deltas of a network, whole gradients where nothing better is known.  Where it is
+    stored in fewer bits, c_ij is what is read of it, clipped again, and h_i the mean of that.
     """
 
     def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool
+        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
     ) -> tuple[PyTree, PyTree, Array, Array]:
         kernel, n, m = problem.model.kernel, problem.n, problem.m_max
         G = bound(hp, clip_examples)
@@ -146,7 +148,12 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         term = Term(1.0, (x,), (1.0,), G)
 
         def client(i: Array) -> tuple[Array, PyTree]:
-            return evaluate(kernel, (term,), weight[i], block(problem.train, i, jnp.int32(0), 1, m))
+            batch = block(problem.train, i, jnp.int32(0), 1, m)
+            h_i, c_i = evaluate(kernel, (term,), weight[i], batch)
+            if storage == "exact":
+                return h_i, c_i
+            kept = recalled(kernel, G, rounded(c_i, storage), batch)
+            return kernel.contract(weight[i], kept, batch), packed(c_i, storage)
 
         h, table = over_clients(client, n, x, pooled)
         return (), table, h, jnp.sum(problem.count)

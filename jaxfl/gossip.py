@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxfl import transcript
 from jaxfl.blocks import Members, client_keys, streams, take
 from jaxfl.clipping import evaluate
 from jaxfl.compressors import dense
@@ -180,7 +181,7 @@ class Gossip(NamedTuple):
 
     def event(self, values: Mapping[str, Any], facts: Any) -> Any:
         """Neighbours see functions of the noised gradients, one new one a round."""
-        return Federated.event(self, values, facts)  # type: ignore[arg-type]
+        return transcript.event(self, values, facts)
 
     def turns(self, values: Mapping[str, Any], facts: Any) -> int:
         """The rounds in which a client takes part: all."""

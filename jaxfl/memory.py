@@ -51,7 +51,18 @@ def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
         each = (found["links"] + found["local"] + found["bases"]) // problem.n
         raise InputError(
             f"{algorithm.name} would remember {need / 2**30:,.1f} GiB beside the data, {each:,} bytes "
-            f"for each of {problem.n:,} clients, and {there / 2**30:,.1f} GiB are free: take fewer "
-            "clients, a smaller model, or an algorithm that remembers nothing of a client, such as "
-            "cdp_sgd."
+            f"for each of {problem.n:,} clients, and {there / 2**30:,.1f} GiB are free: take "
+            f"{_halved(algorithm, problem, hp, there)}fewer clients, a smaller model, or an algorithm "
+            "that remembers nothing of a client, such as cdp_sgd."
         )
+
+
+def _halved(algorithm: Algorithm, problem: Problem, hp: Hyper, there: int) -> str:
+    """The storage that would help, in words; "" where it would not."""
+    from jaxfl.algorithms.compose import stored
+
+    try:
+        need = sum(remembered(stored(algorithm, "bfloat16"), problem, hp).values())
+    except InputError:
+        return ""
+    return f"storage='bfloat16' ({need / 2**30:,.1f} GiB), " if need <= there else ""

@@ -88,7 +88,7 @@ def corrected(sampler: Sampler) -> Estimator:
     """
 
     def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool
+        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
     ) -> tuple[PyTree, PyTree, Array, Array]:
         q = jnp.zeros(x.shape if pooled else (problem.n, x.size), x.dtype)
         return (jnp.int32(1), x), (), q, jnp.int32(0)
@@ -141,7 +141,7 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
     drawn = any(param.name == "batch" for param in sampler.params)
 
     def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool
+        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
     ) -> tuple[PyTree, PyTree, None, Array]:
         return (jnp.int32(0), x), (), None, jnp.int32(0)
 
@@ -204,7 +204,7 @@ def marina(sampler: Sampler) -> Estimator:
     """
 
     def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool
+        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
     ) -> tuple[PyTree, PyTree, None, Array]:
         return (jnp.int32(0), x), (), None, jnp.int32(0)
 
@@ -254,7 +254,7 @@ def anchored(sampler: Sampler) -> Estimator:
     """
 
     def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool
+        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
     ) -> tuple[PyTree, PyTree, Array, Array]:
         h = jnp.zeros(x.shape if pooled else (problem.n, x.size), x.dtype)
         return (jnp.int32(0), x), (), h, jnp.int32(0)

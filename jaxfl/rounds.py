@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from jaxfl import transcript
 from jaxfl.blocks import Keys, Members, Work, client_keys, moved, put, stream, streams, take
 from jaxfl.channels import add
 from jaxfl.clipping import clip, evaluate
@@ -17,6 +19,7 @@ from jaxfl.keys import at
 from jaxfl.mechanisms import noiseless, normal
 from jaxfl.packing import strip, strips
 from jaxfl.samples import samples
+from jaxfl.storage import packed, recalled, rounded, unpacked
 from jaxfl.types import (
     Aggregation,
     Array,
@@ -64,6 +67,8 @@ class Federated(NamedTuple):
     estimator adds to each client's gradients no more than the mean is kept (``pooled``) where
     everyone takes part; the sum over some of the clients asks for each of theirs.
 
+    With a ``storage`` of fewer bits, what clients remember is rounded as :mod:`jaxfl.storage` says.
+
     With ``local``, g_i is what that procedure returns, and its noise is drawn inside.  With
     ``aggregation``, the server gets the sum of the messages of S and no message.  Either way only the
     data and the memory of S are touched.
@@ -79,6 +84,7 @@ class Federated(NamedTuple):
     noise: str = "fused"  # or "per_client"
     local: Local | None = None
     aggregation: Aggregation | None = None
+    storage: str = "exact"  # or "bfloat16", "float16"
 
     @property
     def linear(self) -> bool:
@@ -120,10 +126,13 @@ class Federated(NamedTuple):
         if x is None:
             x = problem.model.init(streams(key).start)
         if self.local is None:
-            shared, local, base, gradients = self.estimator.init(problem, x, hp, self.pooled)
+            shared, local, base, gradients = self.estimator.init(
+                problem, x, hp, self.pooled, self.storage
+            )
         else:
             (shared, local), base, gradients = self.local.init(problem, x), None, jnp.int32(0)
         links, link = self.channel.init(problem.n, x, self.fused)
+        links = packed(links, self.storage)
         state = State(jnp.int32(0), self.server.init(x, hp), link, links, shared, local)
         return self.hold(state, base), Info(jnp.int32(0), jnp.int32(0), gradients.astype(jnp.int32))
 
@@ -157,7 +166,14 @@ class Federated(NamedTuple):
         def estimates(who: Members) -> tuple[PyTree, PyTree, PyTree, Info]:
             rows = self.draw_rows(keys.rows, t, who, problem.m_max, hp)
             batch = take(problem.train, who, rows)
-            stored = jax.vmap(self.estimator.recall)(who.local, rows)
+
+            def reread(table: PyTree) -> PyTree:
+                if table is None or self.storage == "exact":
+                    return table
+                one = functools.partial(recalled, kernel, terms[0].bound)
+                return jax.vmap(one)(unpacked(table, x.dtype), batch)
+
+            stored = reread(jax.vmap(self.estimator.recall)(who.local, rows))
             work = Work(rows, batch, who.base, stored)
             work = work._replace(moved=self.moves(keys.points, t, who, rows, x, hp))
             if self.fused:
@@ -171,18 +187,23 @@ class Federated(NamedTuple):
                 total = total + jnp.sum(who.weight) * grad_r
                 if self.noise == "per_client":
                     total = total + self.noise_of_each(keys.noise, t, who, total, hp)
-                links, counts = who.link, Info(jnp.sum(who.weight > 0), jnp.int32(0), jnp.int32(0))
+                moved, links = None, who.link
+                counts = Info(jnp.sum(who.weight > 0), jnp.int32(0), jnp.int32(0))
             else:
                 estimate = self.estimate(kernel, terms, grad_r, hp)
-                total, factors, links, counts = self.messages(
+                (total, moved), factors, links, counts = self.messages(
                     keys, t, cohort, who, work, estimate, x, hp
                 )
+            if stored is not None:
+                factors = packed(factors, self.storage)
             local = jax.vmap(self.estimator.absorb)(who.local, rows, factors)
-            bases, step = self.follow(kernel, who, work, factors)
+            bases, step = self.follow(
+                kernel, who, work, factors if stored is None else reread(factors)
+            )
             live = (who.weight > 0)[:, None] & (rows.weight > 0)
             points = len({id(point) for term in terms for point in term.points})
             counts = counts._replace(gradients=points * jnp.sum(live))
-            return (total, step), (local, bases), links, counts
+            return (total, moved, step), (local, bases), links, counts
 
         def procedures(who: Members) -> tuple[PyTree, PyTree, PyTree, Info]:
             assert self.local is not None
@@ -194,15 +215,16 @@ class Federated(NamedTuple):
                 g, *rest = local.run(client, x, state.shared, me.local, problem, hp)
                 return g, rest
 
-            total, (memory, gradients), links, counts = self.messages(
+            (total, moved), (memory, gradients), links, counts = self.messages(
                 keys, t, cohort, who, who, run, x, hp
             )
             gradients = jnp.sum(jnp.where(who.weight > 0, gradients, 0))
-            return (total, None), (memory, None), links, counts._replace(gradients=gradients)
+            counts = counts._replace(gradients=gradients)
+            return (total, moved, None), (memory, None), links, counts
 
         who = self.members(cohort, problem, state)
         block = estimates if self.local is None else procedures
-        (total, step), (local, bases), links, info = stream(
+        (total, moved, step), (local, bases), links, info = stream(
             block, who, self.block_size(problem, hp)
         )
         if self.aggregation is not None:
@@ -217,7 +239,7 @@ class Federated(NamedTuple):
                 total = total + self.noise_of_mean(keys.mean_noise, t, cohort, total, hp)
             total = self.channel.before(state.link, total)
         rate = self.participation.rate(problem.n, hp).astype(x.dtype)
-        v, link = self.channel.receive(state.link, total, rate, hp)
+        v, link = self.channel.receive(state.link, total, rate, hp, moved)
         server = self.server.step(at(keys.server, t), state.server, v, model.project, hp)
         local, links = (
             put(cohort, old, new) for old, new in ((state.local, local), (state.links, links))
@@ -245,62 +267,16 @@ class Federated(NamedTuple):
         return self.server.output(state.server)
 
     def event(self, values: Mapping[str, Any], facts: Facts) -> Any:
-        """What all rounds release about one record of one client.
-
-        Messages are seen one by one, or under an aggregation where :meth:`noises` says so only as a
-        sum of r of them, whose noise is sqrt(r) times as large.  Compression, shifts and the server's
-        steps act on what is already noised.  Who takes part is public, so client sampling amplifies
-        nothing, but nobody releases more often than it takes part.  Clients' data are disjoint, and
-        of clients of different sizes the worst counts, which may be one in the middle.
-        """
-        from jaxfl.privacy import events
-
-        sampler, sensitivity = self.estimator.sampler, self.estimator.sensitivity
-        if self.mechanism.std is None:
-            return events.NoClaim("nothing is noised")
-        if sensitivity is None:
-            return events.NoClaim(f"the sensitivity of {self.estimator.name} is not declared")
-        slots = sampler.capacity(values, facts).get("batch") if sampler.name == "poisson" else None
-        r = self.noises(values, facts)
-        if r > 1:  # the same ratio, beside one client's sigma
-            values = {**values, "clip": values["clip"] / r**0.5}
-
-        def client(m: int) -> Any:
-            b = m if sampler.name == "full" else float(values["batch"])
-            return events.Event(
-                events.Sampling(sampler.scheme or sampler.name, m, b, slots),
-                sensitivity(values),
-                float(values["sigma"]),
-                self.turns(values, facts),
-                trust="local_transcript" if self.aggregation is None else "secure_sum",
-            )
-
-        if len(facts.sizes) == 1:
-            return client(facts.m)
-        return events.Phases(tuple(client(m) for m in facts.sizes), together=True)
+        """What all rounds release about one record of one client."""
+        return transcript.event(self, values, facts)
 
     def turns(self, values: Mapping[str, Any], facts: Facts) -> int:
-        """The rounds in which a client takes part: its own number if known, else the most of any.
-
-        Epochs that follow the rounds, not the client's turns, use a record once in every epoch.
-        """
-        T, most = int(values["rounds"]), self.participation.most
-        if self.local is None and self.estimator.sampler.name == "shuffled":
-            return T
-        return int(values.get("turns", T if most is None else most(T, facts.n, values)))
+        """The rounds in which a client takes part: its own number if known, else the most of any."""
+        return transcript.turns(self, values, facts)
 
     def noises(self, values: Mapping[str, Any], facts: Facts) -> int:
-        """How many clients' noises the server sees added up, at least: 1 where it sees messages.
-
-        A cohort of random size may be a single client.  The masks of a sparsifier are public, and
-        some coordinate may come from one client.  A shift that does not cancel is made of earlier
-        messages, which were never seen.
-        """
-        if self.aggregation is None or self.participation.name == "poisson" or not self.linear:
-            return 1
-        if self.participation.least is not None:
-            return self.participation.least(facts.n, values)
-        return facts.n if self.participation.everyone else int(values["cohort"])
+        """How many clients' noises the server sees added up, at least: 1 where it sees messages."""
+        return transcript.noises(self, values, facts)
 
     # --- one block of clients --------------------------------------------------------------------
 
@@ -415,8 +391,9 @@ class Federated(NamedTuple):
         estimate: Callable[[Key, Any], tuple[Array, PyTree]],
         x: Array,
         hp: Hyper,
-    ) -> tuple[Array, PyTree, PyTree, Info]:
-        """sum_i weight_i message_i client by client, or the words that stand for their sum."""
+    ) -> tuple[tuple[Array, PyTree], PyTree, PyTree, Info]:
+        """sum_i weight_i message_i client by client, or the words that stand for their sum; with it
+        what rounded memories moved by, likewise."""
 
         def one(
             noise: Key, mask: Key, link: PyTree, work: PyTree
@@ -432,7 +409,13 @@ class Federated(NamedTuple):
             return message, sent, rest, self.channel.residual(link, v, dense(message, x.size))
 
         noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
-        message, sent, rest, links = jax.vmap(one)(noise, mask, who.link, work)
+        before = unpacked(who.link, x.dtype)
+        message, sent, rest, links = jax.vmap(one)(noise, mask, before, work)
+        moved = None
+        if self.storage != "exact":
+            links = rounded(links, self.storage)
+            moved = jax.tree.map(lambda new, old: who.weight @ (new - old), links, before)
+            links = packed(links, self.storage)
         live = who.weight > 0
         counts = Info(jnp.sum(live), jnp.sum(jnp.where(live, sent, 0)), jnp.int32(0), jnp.int32(0))
         if self.aggregation is not None:
@@ -451,7 +434,7 @@ class Federated(NamedTuple):
                 (who.weight[:, None] * message.value).reshape(-1), message.index.reshape(-1)
             )
             total = add(jnp.zeros_like(x), flat, jnp.ones((), x.dtype))
-        return total, rest, links, counts
+        return (total, moved), rest, links, counts
 
     def draw_noise(self, key: Key, t: Array, like: Array, hp: Hyper) -> Array:
         return apart(lambda: normal(key, self.own, like, hp), t)

@@ -276,8 +276,8 @@ class Estimator(NamedTuple):
     name: str
     sampler: Sampler
     init: Callable[
-        [Problem, Array, Hyper, bool], tuple[PyTree, PyTree, Array | None, Array]
-    ]  # (problem, x, hp, pooled) -> shared, local, base, gradients
+        [Problem, Array, Hyper, bool, str], tuple[PyTree, PyTree, Array | None, Array]
+    ]  # (problem, x, hp, pooled, storage) -> shared, local, base, gradients
     terms: Callable[[PyTree, Array, Hyper], tuple[Term, ...]]  # (shared, x, hp)
     recall: Callable[[PyTree, Draw], PyTree]  # (local, rows) -> stored
     absorb: Callable[[PyTree, Draw, PyTree], PyTree]  # (local, rows, factors) -> local
@@ -380,14 +380,16 @@ class Channel(NamedTuple):
     """What both ends remember of earlier messages.
 
     ``before`` is what a client compresses instead of its estimate g, ``after`` what it then
-    remembers; ``receive`` turns the mean message into the server's estimate.
+    remembers; ``receive`` turns the mean message into the server's estimate.  ``moved`` is the mean of
+    what the clients' memories moved by, where that is not what the messages say (they are rounded).
     """
 
     name: str
     init: Callable[[int, Array, bool], tuple[PyTree, PyTree]]  # (n, x, fused) -> clients', server's
     before: Callable[[PyTree, Array], Array]
     after: Callable[[PyTree, Message, Hyper], PyTree]
-    receive: Callable[[PyTree, Array, Array, Hyper], tuple[Array, PyTree]]  # (state, mean, r/n, hp)
+    receive: Callable[[PyTree, Array, Array, Hyper, PyTree], tuple[Array, PyTree]]
+    # (state, mean, r/n, hp, moved or None)
     params: tuple[Param, ...] = ()
     residual: Callable[[PyTree, Array, Array], PyTree] | None = None
     # (state, what was to be compressed, noise included, C of it) -> clients', in place of ``after``

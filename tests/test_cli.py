@@ -152,7 +152,7 @@ def test_all_kinds_of_options(tmp_path: Path) -> None:
         --dtype float64 --compressor qsgd+random_k --levels 4 --k 3 --batch 2
         --sampler without_replacement --participation uniform --cohort 2 --noise-draw per_client
         --clip-mode batch --noise paper --rounds 20 --eval-every 5 --max-bits 1000 --device cpu
-        --seed 7 --quiet --out {out}
+        --seed 7 --storage bfloat16 --quiet --out {out}
     """
     assert main(words.split()) == 0
     ds = jaxfl.load(out / "result.nc")
@@ -162,6 +162,7 @@ def test_all_kinds_of_options(tmp_path: Path) -> None:
     assert about["ended"].startswith("stopped: ")
     assert ds["round"].values[-1] < 20
     assert about["settings"]["parts"]["compressor"] == "qsgd+random_k"
+    assert about["settings"]["parts"]["storage"] == "bfloat16"
     assert about["values"]["cohort"] == 2
     assert "no per-record" in results.privacy(about)
     assert not jax.config.read("jax_enable_x64")
@@ -354,6 +355,8 @@ MISTAKES = {
     "run --device npu": "--device npu",
     "run --clip-mode both": "--clip-mode both",
     "run --noise-draw x": "--noise-draw x",
+    "run --storage int8": "--storage int8",
+    "run ldp_sgd --storage float16": "storage = 'float16'",
     "run --noise pappr": "--noise pappr",
     "run --clip-mode batch": "clip='batch'",
     "run --compressor qsgd+random_j": "'random_j'",

@@ -15,12 +15,12 @@ from jaxfl.algorithms import (
     lowy,
     soteriafl,
 )
-from jaxfl.algorithms.compose import compose
+from jaxfl.algorithms.compose import compose, stored
 from jaxfl.errors import InputError
 from jaxfl.hyper import closest
 from jaxfl.types import Algorithm
 
-__all__ = ["ALGORITHMS", "algorithm", "compose", "register"]
+__all__ = ["ALGORITHMS", "algorithm", "compose", "register", "stored"]
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {}
 
@@ -46,7 +46,10 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
     Traceback (most recent call last):
         ...
     jaxfl.errors.InputError: There is no algorithm 'soteriafl_sgb': did you mean 'soteriafl_sgd'?
+
+    ``storage`` is how what clients remember is kept: exact, or rounded to bfloat16 or float16.
     """
+    storage = parts.pop("storage", "exact")
     if name not in ALGORITHMS:
         raise InputError(closest("algorithm", name, ALGORITHMS))
-    return ALGORITHMS[name](**parts)
+    return stored(ALGORITHMS[name](**parts), storage)

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from jaxfl.errors import InputError
+from jaxfl.estimators import nothing
 from jaxfl.gossip import Gossip
+from jaxfl.hyper import closest
 from jaxfl.rounds import Federated
+from jaxfl.storage import STORAGES
 from jaxfl.types import Algorithm, Cost, Facts, Param, Resolved
 
-__all__ = ["compose"]
+__all__ = ["compose", "stored"]
 
 ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
 LATER = ("range", "precision")  # of an aggregation, settled when the noise is known
@@ -103,10 +109,55 @@ def compose(
             ("clip", body.clip),
             ("noise", body.noise),
             *((("graph", body.graph.name),) if isinstance(body, Gossip) else ()),
+            *_storage(name, body),
         ),
         per_record=body.clip == "example",
         cohort=body.cohort,
         settle=None if aggregation is None else settle,
+    )
+
+
+def stored(algorithm: Algorithm, storage: str) -> Algorithm:
+    """The algorithm with what clients remember stored as ``storage`` names, see :mod:`jaxfl.storage`.
+
+    Refused where nothing may be rounded, and where a server that keeps the mean of its clients' shifts
+    sees no single message, so that it cannot know what rounding made of each.
+    """
+    if storage not in STORAGES:
+        raise InputError(closest("storage", storage, STORAGES))
+    if storage == dict(algorithm.parts).get("storage", "exact"):
+        return algorithm
+    body = getattr(algorithm.round, "__self__", None)
+    if not isinstance(body, Federated):
+        raise InputError(_nothing_to_store(algorithm.name, storage))
+    body = body._replace(storage=storage)
+    others = (part for part in algorithm.parts if part[0] != "storage")
+    parts = (*others, *_storage(algorithm.name, body))
+    return algorithm._replace(init=body.init, round=body.round, parts=parts)
+
+
+def _storage(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]:
+    """What the record says of it, unless it is exact; refused as :func:`stored` says."""
+    if not isinstance(body, Federated) or body.storage == "exact":
+        return ()
+    links, _ = jax.eval_shape(lambda: body.channel.init(1, jnp.zeros(1), body.fused))
+    table = body.local is None and body.estimator.recall is not nothing
+    if not table and not jax.tree.leaves(links):
+        raise InputError(_nothing_to_store(name, body.storage))
+    blind = body.mechanism.name if body.mechanism.central else None
+    blind = body.aggregation.name if body.aggregation is not None else blind
+    if body.channel.name == "shifted" and blind is not None:
+        raise InputError(
+            f"storage = {body.storage!r} does not apply to {name} with {blind}: its server acts on "
+            "sums alone, and could not follow the rounding of each client's shift. Leave out one."
+        )
+    return (("storage", body.storage),)
+
+
+def _nothing_to_store(name: str, storage: str) -> str:
+    return (
+        f"storage = {storage!r} does not apply to {name} with these parts, which keep nothing of a "
+        "client that may be rounded: leave it out."
     )
 
 

@@ -29,6 +29,7 @@ def choose_algorithm(
     graph: str | None = None,
     clip_mode: str | None = None,
     noise_draw: str | None = None,
+    storage: str | None = None,
 ) -> Algorithm:
     """An algorithm (None: the demonstration's), with the named ones of its parts exchanged."""
     from jaxfl import aggregations, compressors, sampling
@@ -60,7 +61,7 @@ def choose_algorithm(
                 f"{', '.join(decentralized.__all__)}."
             )
         parts["graph"] = named(graph)
-    ways = {"clip": clip_mode, "noise": noise_draw}
+    ways = {"clip": clip_mode, "noise": noise_draw, "storage": storage}
     made = algorithm(name, **parts, **{role: way for role, way in ways.items() if way is not None})
     used = dict(made.parts)
     for role, part in parts.items():
@@ -145,6 +146,7 @@ def algorithm_of(setup: Setup) -> Algorithm:
         graph=setup.graph,
         clip_mode=None if setup.clip_mode == "example" else setup.clip_mode,
         noise_draw=None if setup.noise_draw == "fused" else setup.noise_draw,
+        storage=setup.storage,
     )
     names = [param.name for param in made.params]
     for name, value in setup.numbers.items():

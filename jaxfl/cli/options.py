@@ -172,6 +172,16 @@ class Setup:
             among("fused", "per_client"),
         ),
     ] = "fused"
+    storage: Annotated[
+        str,
+        Option(
+            "TYPE",
+            "how what clients remember is kept: exact (default), or rounded to bfloat16 or float16, "
+            "with half the memory; means over records stay exact",
+            "parts",
+            among("exact", "bfloat16", "float16"),
+        ),
+    ] = "exact"
 
     rounds: Annotated[
         int | None,

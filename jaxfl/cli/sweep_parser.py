@@ -39,6 +39,7 @@ OF_ALGORITHM = (
     "graph",
     "clip_mode",
     "noise_draw",
+    "storage",
 )
 OF_PROBLEM = ("data", "clients", "partition", "alpha", "model", "regularizer", "strength")
 WITHOUT = ("seed", "checkpoint_every", "target_loss", "max_seconds", "max_bits", "rounds")

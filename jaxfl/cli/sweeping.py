@@ -195,6 +195,7 @@ def _algorithm(setup: Setup) -> Callable[..., Algorithm]:
             graph=of.graph,
             clip_mode=None if of.clip_mode == "example" else of.clip_mode,
             noise_draw=None if of.noise_draw == "fused" else of.noise_draw,
+            storage=of.storage,
         )
 
     return build

@@ -1,0 +1,439 @@
+"""What clients remember in half the bits: what is claimed of it stays true."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from probe import sent
+from rows import ROWS, a_network, a_problem
+
+import jaxfl
+from jaxfl import channels, estimators, memory, rounds, storage
+from jaxfl.aggregations import aggregation
+from jaxfl.algorithms import soteriafl
+from jaxfl.compressors import compressor
+from jaxfl.privacy.audit import sensitivity
+from jaxfl.sampling import participation, sampler
+from jaxfl.types import Problem
+
+HALF = ("bfloat16", "float16")
+NUMBERS: dict[str, Any] = {"lr": 0.1, "clip": 1.0, "sigma": 0.1, "k": 4, "batch": 4}
+
+
+def numbers_of(name: str, **more: Any) -> dict[str, Any]:
+    row = next(row for row in ROWS if row.name == name)
+    return {**row.numbers, **more}
+
+
+# --- rounding ------------------------------------------------------------------------------------
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize("kind", HALF)
+def test_rounding_is_to_the_nearest(kind: str) -> None:
+    """Ties to even, subnormal numbers too; the largest number for what lies beyond it."""
+    rng = np.random.default_rng(0)
+    v = (rng.normal(size=4000) * 10.0 ** rng.uniform(-9, 4.5, 4000)).astype(np.float32)
+    ties = np.float32(1) + np.arange(64, dtype=np.float32) * np.float32(
+        2**-9 if kind[0] == "b" else 2**-12
+    )
+    v = np.concatenate([v, ties, np.float32([0.0, 6e-8, 2.9e-8, 3.0e-8, 5.99e-5])])
+    pair = jax.jit(lambda v: (storage.rounded(v, kind), storage.packed(v, kind)))
+    near, kept = pair(v)
+    expected = jnp.asarray(v).astype(kind)
+    np.testing.assert_array_equal(near, expected.astype(jnp.float32))
+    np.testing.assert_array_equal(np.asarray(kept, np.float32), near)
+    assert kept.dtype == kind
+    most = float(jnp.finfo(kind).max)
+    far = pair(np.float32([3.4e38, -3.4e38, np.inf]))[1].astype(jnp.float32)
+    np.testing.assert_array_equal(far, [most, -most, most])
+    assert np.isnan(pair(np.float32([np.nan]))[1].astype(jnp.float32)).all()
+
+
+def test_counts_are_left_alone() -> None:
+    tree = {"turn": jnp.arange(3), "s": jnp.ones(3)}
+    kept = storage.packed(tree, "bfloat16")
+    assert kept["turn"].dtype == jnp.int32
+    assert storage.unpacked(kept, jnp.float32)["s"].dtype == jnp.float32
+    assert storage.packed(tree, "exact") is tree
+
+
+# --- shifts: s = mean_i s_i ------------------------------------------------------------------------
+
+
+def drift(
+    name: str = "soteriafl_sgd", kind: str = "bfloat16", rounds: int = 200, **more: Any
+) -> float:
+    """How far the server's shift is from the mean of the clients', relative, with 3 of 5 in a round."""
+    algorithm = jaxfl.algorithm(name, participation=participation("uniform"), storage=kind)
+    given = numbers_of(name, sigma=0.1, cohort=3, **more)
+    run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), rounds, eval_every=0, **given)
+    s, s_i = np.asarray(run.state.link, float), np.asarray(run.state.links).astype(float)
+    assert run.state.links.dtype == kind
+    assert np.abs(s_i).max() > 0.1
+    return float(np.abs(s - s_i.mean(0)).max() / np.abs(s_i).max())
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize("kind", HALF)
+def test_the_servers_shift_follows_the_rounded_ones(kind: str) -> None:
+    assert drift(kind=kind) < 1e-5
+
+
+def test_the_servers_shift_follows_that_of_other_algorithms() -> None:
+    assert drift("soteriafl_saga", rounds=40) < 1e-5
+    assert drift("soteriafl_sgd", "float16", rounds=40, shift=0.9) < 1e-5
+
+
+def test_shifts_that_are_saturated_still_agree() -> None:
+    """float16 ends at 65,504: what is stored is that, and the server knows it."""
+    algorithm = jaxfl.algorithm("soteriafl_sgd", storage="float16")
+    given = {"lr": 0.0, "clip": 1.0, "sigma": 1e6, "k": 8, "batch": 4, "shift": 1.0}
+    run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 5, **given)
+    s_i = np.asarray(run.state.links).astype(float)
+    assert np.abs(s_i).max() == 65504
+    np.testing.assert_allclose(run.state.link, s_i.mean(0), rtol=1e-5, atol=0.5)
+
+
+# --- SAGA: h_i is the mean of what is read -----------------------------------------------------------
+
+
+def read(run: jaxfl.Run) -> Any:
+    """c_ij as a round uses them, (n, m, d), zero beyond a client's records."""
+    problem, kernel = run.problem, run.problem.model.kernel
+    G, eye = jnp.float32(run.values["clip"]), jnp.eye(problem.m_max, dtype=jnp.float32)
+
+    def client(F: Any, batch: Any) -> jax.Array:
+        F = storage.recalled(kernel, G, storage.unpacked(F, jnp.float32), batch)
+        return jax.vmap(lambda w: kernel.contract(w, F, batch))(eye)
+
+    rows = jax.vmap(client)(run.state.local, problem.train)
+    live = jnp.arange(problem.m_max)[None] < problem.count[:, None]
+    return np.asarray(jnp.where(live[..., None], rows, 0), float)
+
+
+def table_run(
+    problem: Problem, kind: str, draw: str = "poisson", T: int = 30, **parts: Any
+) -> jaxfl.Run:
+    algorithm = jaxfl.algorithm("soteriafl_saga", sampler=sampler(draw), storage=kind, **parts)
+    given = {"lr": 0.2, "clip": 0.5, "sigma": 0.0, "k": 6, "batch": 4}
+    if parts:
+        del given["k"]
+    if draw == "full":
+        del given["batch"]
+    return jaxfl.simulate(algorithm, problem, jax.random.key(0), T, eval_every=0, **given)
+
+
+def means_agree(run: jaxfl.Run) -> bool:
+    rows, h = read(run), run.state.bases
+    means = rows.sum(1) / np.asarray(run.problem.count)[:, None]
+    if h is None:
+        means, h = means.mean(0), run.state.base
+    return bool(np.abs(means - np.asarray(h)).max() < 3e-6 * np.abs(rows).max())
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize("kind", HALF)
+@pytest.mark.parametrize("problem", [a_problem(), a_network()], ids=["linear", "dense"])
+def test_h_is_the_mean_of_the_rounded_rows(problem: Problem, kind: str) -> None:
+    run = table_run(problem, kind)
+    assert means_agree(run)
+    assert all(a.dtype == kind for a in jax.tree.leaves((run.state.local, run.state.links)))
+    assert run.state.bases is not None
+    assert run.state.bases.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("draw", ["with_replacement", "full"])
+def test_h_is_the_mean_however_rows_are_drawn(draw: str) -> None:
+    assert means_agree(table_run(a_problem(), "bfloat16", draw, T=10))
+
+
+def test_h_is_the_mean_where_no_more_is_kept() -> None:
+    run = table_run(a_problem(), "bfloat16", compressor=compressor("identity"))
+    assert run.state.base is not None
+    assert means_agree(run)
+
+
+# --- no record says more than its clipped gradient ------------------------------------------------
+
+
+def test_rows_that_rounding_lengthened_are_clipped_again() -> None:
+    """Of rows with norm G, rounding makes many longer; none is used that is."""
+    run = table_run(a_network(), "bfloat16", T=3)
+    G, kernel = 0.05, run.problem.model.kernel
+    batch = jax.tree.map(lambda a: a[0], run.problem.train)
+    x = jnp.asarray(run.x)
+    F = kernel.factors(x, batch)
+    size = jnp.sqrt(kernel.inner(F, F, batch))
+    F = storage.rounded(kernel.scale(G / size, F), "bfloat16")
+    norm = lambda F: np.sqrt(np.asarray(kernel.inner(F, F, batch)))  # noqa: E731
+    assert norm(F).max() > G * 1.001
+    assert norm(storage.recalled(kernel, jnp.float32(G), F, batch)).max() < G * (1 + 1e-6)
+
+
+def moved(kind: str) -> float:
+    """The most that one record moves a message, of what is declared: 2G (2/b - 1/m).
+
+    Its gradient is turned with x, and in one of two worlds the other way.
+    """
+    G, b, m = 0.7015, 2, 6
+
+    def loss(x: jax.Array, sign: jax.Array) -> jax.Array:
+        return 1000 * sign * jnp.abs(x[0])
+
+    model = jaxfl.models.custom(np.zeros(1, np.float32), loss)
+    worlds = []
+    for sign in (1.0, -1.0):
+        records = np.zeros((1, m), np.float32)
+        records[0, 0] = sign
+        data = jaxfl.data.from_clients(records, stacked=True)
+        worlds.append(jaxfl.make_problem(model, data, x0=np.ones(1, np.float32)))
+    algorithm = jaxfl.algorithm(
+        "soteriafl_saga",
+        sampler=sampler("without_replacement"),
+        compressor=compressor("identity"),
+        storage=kind,
+    )
+    path = np.where(np.arange(40) % 3, 1, -1).astype(np.float32)[:, None]
+    found = sent(algorithm, worlds, path, clip=G, batch=b, sigma=0.0, lr=0.1)
+    return float(np.abs(found[0] - found[1]).max() / (2 * G * (2 / b - 1 / m)))
+
+
+@pytest.mark.parametrize("kind", HALF)
+def test_messages_move_by_no_more_than_is_declared(kind: str) -> None:
+    """G = 0.7015 is no number of theirs: the nearest are longer, 0.703125 in bfloat16."""
+    assert float(storage.rounded(jnp.float32(0.7015), kind)) > 0.7016
+    assert moved(kind) == pytest.approx(1, abs=1e-5)
+    algorithm = jaxfl.algorithm("soteriafl_saga", storage=kind)
+    key = jax.random.key(0)
+    found = sensitivity(algorithm, rounds=12, key=key, m=6, runs=128, clip=0.7, batch=2)
+    assert 0.999 < found.ratio < 1 + 1e-5
+
+
+# --- planted bugs ----------------------------------------------------------------------------------
+
+
+def server_goes_its_own_way(patch: pytest.MonkeyPatch) -> None:
+    honest = channels.shifted()
+
+    def receive(s: Any, mean: Any, rate: Any, hp: Any, moved: Any) -> Any:
+        return honest.receive(s, mean, rate, hp, None)
+
+    make = rounds.Federated.__new__
+
+    def new(cls: Any, *args: Any, **more: Any) -> Any:
+        body = make(cls, *args, **more)
+        channel = body.channel._replace(receive=receive)
+        return (
+            body if body.channel.name != "shifted" else make(cls, *(*body[:3], channel, *body[4:]))
+        )
+
+    patch.setattr(rounds.Federated, "__new__", new)
+
+
+def only_drawn_weights_follow(patch: pytest.MonkeyPatch) -> None:
+    """The mean over those who take part, in place of all: r/n forgotten."""
+    make = rounds.Federated.messages
+
+    def messages(self: Any, *args: Any) -> Any:
+        (total, moved), *rest = make(self, *args)
+        return (total, jax.tree.map(lambda a: a * 5 / 3, moved)), *rest
+
+    patch.setattr(rounds.Federated, "messages", messages)
+
+
+def first_mean_is_of_the_exact_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(estimators, "rounded", lambda tree, kind: tree)
+
+
+def mean_follows_the_exact_rows(patch: pytest.MonkeyPatch) -> None:
+    honest = rounds.Federated.follow
+
+    def follow(self: Any, kernel: Any, who: Any, work: Any, factors: Any) -> Any:
+        longer = jax.tree.map(lambda a: a * (1 + 2**-9), factors)  # what rounding may take
+        return honest(self, kernel, who, work, longer)
+
+    patch.setattr(rounds.Federated, "follow", follow)
+
+
+def rows_are_not_clipped_again(patch: pytest.MonkeyPatch) -> None:
+    for module in (rounds, estimators):
+        patch.setattr(module, "recalled", lambda kernel, G, F, batch: F)
+
+
+def shifts_agree() -> bool:
+    return drift(rounds=40) < 1e-5
+
+
+def saga_agrees() -> bool:
+    return means_agree(table_run(a_problem(), "bfloat16", T=20))
+
+
+def record_is_bounded() -> bool:
+    return moved("bfloat16") < 1 + 1e-5
+
+
+PLANTED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], bool]]] = {
+    "the server's shift does not follow the rounding": (server_goes_its_own_way, shifts_agree),
+    "r/n forgotten": (only_drawn_weights_follow, shifts_agree),
+    "h_i begins as the mean of exact rows": (first_mean_is_of_the_exact_rows, saga_agrees),
+    "h_i follows exact rows": (mean_follows_the_exact_rows, saga_agrees),
+    "rows are used as rounding left them": (rows_are_not_clipped_again, record_is_bounded),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_planted_bugs_are_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, check = PLANTED[bug]
+    plant(monkeypatch)
+    soteriafl._algorithm.cache_clear()
+    jax.clear_caches()
+    caught = not check()
+    monkeypatch.undo()
+    soteriafl._algorithm.cache_clear()
+    jax.clear_caches()
+    assert caught
+
+
+# --- runs -------------------------------------------------------------------------------------------
+
+
+def simulated(name: str, kind: str, T: int = 60, **more: Any) -> jaxfl.Run:
+    algorithm = jaxfl.algorithm(name, storage=kind)
+    key = jax.random.key(0)
+    return jaxfl.simulate(algorithm, a_problem(), key, T, eval_every=20, **numbers_of(name, **more))
+
+
+@pytest.mark.parametrize("kind", HALF)
+@pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ef_sgd"])
+def test_runs_come_out_nearly_the_same(name: str, kind: str) -> None:
+    """The same draws and counts; a loss that differs by less than the numbers' precision."""
+    exact, half = simulated(name, "exact"), simulated(name, kind)
+    assert exact.totals == half.totals
+    assert (exact.x != half.x).any()
+    np.testing.assert_allclose(half.metrics["loss"], exact.metrics["loss"], rtol=2**-9)
+    assert half.settings["parts"]["storage"] == kind
+    assert "storage" not in exact.settings["parts"]
+    about = jaxfl.results.config(half.dataset())
+    assert about["settings"]["parts"]["storage"] == kind
+
+
+@pytest.mark.parametrize("kind", HALF)
+def test_a_run_goes_on_as_it_was(kind: str, tmp_path: Path) -> None:
+    algorithm = jaxfl.algorithm("soteriafl_saga", storage=kind)
+    problem, key, path = a_problem(), jax.random.key(0), tmp_path / "run.npz"
+    given = numbers_of("soteriafl_saga")
+    whole = jaxfl.simulate(algorithm, problem, key, 12, eval_every=4, **given)
+    jaxfl.simulate(algorithm, problem, key, 6, eval_every=4, checkpoint=path, **given)
+    again = jaxfl.simulate(algorithm, problem, key, 12, eval_every=4, resume=path)
+    np.testing.assert_array_equal(whole.x, again.x)
+    for a, b in zip(jax.tree.leaves(whole.state), jax.tree.leaves(again.state), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    np.testing.assert_array_equal(again.extend(15).state.t, 15)
+    for other in ("exact", *(name for name in HALF if name != kind)):
+        changed = jaxfl.algorithm("soteriafl_saga", storage=other)
+        for resume in (path, whole):
+            with pytest.raises(
+                jaxfl.InputError, match=f"storage='{kind}', and this one as '{other}'"
+            ):
+                jaxfl.simulate(changed, problem, key, 20, resume=resume)
+
+
+def test_sweeps_are_of_the_same_runs(tmp_path: Path) -> None:
+    """A part is an axis like any other, and a sweep goes on with the storage that it began with."""
+
+    def build(storage: str) -> jaxfl.Algorithm:
+        return jaxfl.algorithm("soteriafl_saga", storage=storage)
+
+    given = {k: v for k, v in numbers_of("soteriafl_saga").items() if k != "lr"}
+    grid = {"storage": ["exact", "bfloat16"], "lr": [0.1, 0.2]}
+    options: dict[str, Any] = {"rounds": 6, "seeds": 2, "eval_every": 3, "numbers": given}
+    ds = jaxfl.sweep(build, grid, a_problem(), **options)
+    for kind in grid["storage"]:
+        run = jaxfl.simulate(
+            build(str(kind)), a_problem(), jax.random.key(1), 6, eval_every=3, lr=0.2, **given
+        )
+        cell = ds["loss"].sel(storage=kind, lr=0.2, seed=1).squeeze()
+        np.testing.assert_allclose(cell, run.metrics["loss"], rtol=1e-5)
+    assert (ds["loss"].sel(storage="exact") != ds["loss"].sel(storage="bfloat16")).any()
+    options |= {"out": tmp_path / "sweep"}
+    half = jaxfl.sweep(build("bfloat16"), {"lr": [0.1]}, a_problem(), **options)
+    assert jaxfl.results.config(half)["settings"]["parts"]["storage"] == "bfloat16"
+    with pytest.raises(jaxfl.InputError, match=r'storage is "bfloat16", this one\'s "float16"'):
+        jaxfl.sweep(build("float16"), {"lr": [0.1]}, a_problem(), resume=True, **options)
+
+
+def test_double_precision(x64: None) -> None:
+    to = lambda a: a.astype(jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a  # noqa: E731
+    problem = jax.tree.map(to, a_problem())
+    algorithm = jaxfl.algorithm("soteriafl_saga", storage="bfloat16")
+    run = jaxfl.simulate(algorithm, problem, jax.random.key(0), 20, **numbers_of("soteriafl_saga"))
+    s_i = np.asarray(run.state.links).astype(float)
+    assert run.state.link.dtype == jnp.float64
+    np.testing.assert_allclose(run.state.link, s_i.mean(0), rtol=1e-12, atol=1e-13)
+
+
+# --- memory and refusals ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ef_sgd"])
+def test_bytes_are_predicted(name: str) -> None:
+    """Half of what channels and tables take; what is added to estimates stays as it is."""
+    problem, found, facts = a_problem(), {}, None
+    for kind in ("exact", "bfloat16"):
+        algorithm = jaxfl.algorithm(name, storage=kind)
+        facts = jaxfl.hyper.facts_of(problem, 8)
+        values = jaxfl.hyper.resolve(algorithm, numbers_of(name), facts).values
+        hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
+        found[kind] = memory.remembered(algorithm, problem, hp)
+        state, _ = algorithm.init(jax.random.key(0), problem, hp)
+        assert sum(found[kind].values()) == sum(a.nbytes for a in jax.tree.leaves(state))
+    for part, size in found["exact"].items():
+        assert found["bfloat16"][part] == (size // 2 if part in ("links", "local") else size)
+    assert found["exact"]["links"] == 4 * problem.n * problem.model.dim
+
+
+def test_a_run_that_is_too_large_is_told_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    n, d = 20_000, 1_000_000
+
+    def make(source: object, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.zeros(d) + i, jnp.int32(0)
+
+    data = jaxfl.data.generated(make, n, 1, classes=2)
+    problem = jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d))
+    for there, words in ((50, r"take storage='bfloat16' \(37.3 GiB\), fewer"), (30, "take fewer")):
+        monkeypatch.setattr(memory, "free", lambda device, there=there: there * 2**30)
+        with pytest.raises(jaxfl.InputError, match=words):
+            jaxfl.simulate(
+                "soteriafl_sgd", problem, jax.random.key(0), 2, batch=1, sigma=0.1, lr=0.1
+            )
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "words"),
+    [
+        ("soteriafl_sgd", {"storage": "bfloat"}, "bfloat16"),
+        ("ldp_sgd", {"storage": "bfloat16"}, "keep nothing of a client"),
+        ("ldp_svrg", {"storage": "bfloat16"}, "keep nothing of a client"),
+        ("sdm_dsgd", {"storage": "float16"}, "keep nothing of a client"),
+        (
+            "soteriafl_sgd",
+            {"storage": "float16", "compressor": compressor("identity")},
+            "keep nothing",
+        ),
+        (
+            "soteriafl_sgd",
+            {"storage": "float16", "aggregation": aggregation("secure_sum")},
+            "with secure_sum: its server acts on sums alone",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(name: str, parts: dict[str, Any], words: str) -> None:
+    with pytest.raises(jaxfl.InputError, match=words) as caught:
+        jaxfl.algorithm(name, **parts)
+    assert "\n" not in str(caught.value)
