@@ -21,7 +21,7 @@ __all__ = ["CEILING", "contenders", "problem", "rounds_of"]
 
 SIDE = 2048
 CEILING = f"matrix product {SIDE}^3"
-SIMULATED = {"W1": 2000, "W2": 1000}
+SIMULATED = {"W1": 10_000, "W2": 10_000}
 SWEPT = 1000  # rounds of a sweep's call; its evaluation at the end is timed with them
 
 
