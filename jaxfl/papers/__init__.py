@@ -67,7 +67,8 @@ def run(
     """
     made = entry(name)
     folder = Path(out) / (f"{name}-fast" if fast else name)
-    job = Job(folder, fast, None if data is None else str(data), say or (lambda line: None))
+    say = say or (lambda line: None)
+    job = Job(folder, fast, None if data is None else str(data), say, made.few)
     report = write(made, job)
     write_overview(Path(out), entries())
     return report

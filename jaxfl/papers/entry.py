@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
-__all__ = ["Entry", "Epsilons", "Job", "Numbers", "Row", "estimate"]
+__all__ = ["FEW", "SEEDS", "Entry", "Epsilons", "Job", "Numbers", "Row", "estimate"]
 
 Numbers: TypeAlias = dict[str, Any]  # as strict JSON holds them
 SEEDS, FEW = 5, 3
@@ -53,10 +53,11 @@ class Job(NamedTuple):
     fast: bool = False  # fewer seeds and rounds
     data: str | None = None  # folder of the data files; None: JAXFL_DATA, or the user's cache
     say: Callable[[str], None] = lambda line: None
+    few: int = FEW  # seeds of the fast variant
 
     @property
     def seeds(self) -> int:
-        return FEW if self.fast else SEEDS
+        return self.few if self.fast else SEEDS
 
     def sweep(self, name: str, *args: Any, **options: Any) -> xarray.Dataset:
         """:func:`jaxfl.sweep` into a folder of that name, gone on with if it is there already."""
@@ -92,6 +93,7 @@ class Entry(NamedTuple):
     privacy: Callable[[Numbers], Sequence[Epsilons]] = lambda numbers: ()
     notes: tuple[str, ...] = ()  # where ours differs from the published
     why: tuple[str, ...] = ()  # some of what was published is not met
+    few: int = FEW  # seeds of the fast variant
 
 
 def estimate(values: Any) -> Estimate:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxfl.papers.entry import Entry
+from jaxfl.papers.entry import FEW, SEEDS, Entry
 from jaxfl.papers.soteriafl.setting import a9a, mnist
 from jaxfl.papers.soteriafl.studies import Study
 
@@ -59,6 +59,9 @@ def _entry(figure: int, what: str, study: Study, notes: Sequence[str], why: str 
         privacy=study.privacy,
         notes=tuple(notes),
         why=(why,) if why else (),
+        few=FEW
+        if study.quick
+        else SEEDS,  # bands are deviations between seeds, of which 3 tell little
     )
 
 
