@@ -335,7 +335,7 @@ class Federated(NamedTuple):
             return evaluate(kernel, terms, who.weight[i] * rows.weight, batch)[0]
 
         clients, slots = work.rows.weight.shape
-        length = strip(clients * hp.caps["mean_batch"], clients * slots)
+        length = strip(clients * hp.caps.get("mean_batch", slots), clients * slots)
         total = strips(work.rows, length, part, terms[0].points[0])
         return total if work.base is None else total + who.weight @ work.base
 
@@ -475,7 +475,8 @@ class Federated(NamedTuple):
 
     def block_size(self, problem: Problem, hp: Hyper) -> int:
         """Clients evaluated together, so that a block's memory is bounded whatever n is."""
-        rows = hp.caps.get("mean_batch" if self.packs else "batch", problem.m_max)
+        rows = hp.caps.get("batch", problem.m_max)
+        rows = hp.caps.get("mean_batch", rows) if self.packs else rows
         points = 1 if self.estimator.jitter is None else problem.model.dim
         each = rows * max(points, problem.model.kernel.width)
         if not self.fused or self.noise == "per_client":
