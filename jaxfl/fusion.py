@@ -16,6 +16,8 @@ from jaxfl.types import Array
 
 __all__ = ["apart", "once"]
 
+LEAST = 1 << 10  # numbers that are worth a loop
+
 
 def once(a: Array, t: Array) -> Array:
     """The same whole numbers or keys, made once: a division is not repeated for each reader.
@@ -31,10 +33,10 @@ def once(a: Array, t: Array) -> Array:
     return same
 
 
-def apart(f: Callable[[], Array], t: Array, least: int = 1 << 10) -> Array:
-    """``f()`` in a loop of one turn, if it has at least so many numbers."""
+def apart(f: Callable[[], Array], t: Array) -> Array:
+    """``f()`` in a loop of one turn, if it has at least :data:`LEAST` numbers."""
     like = jax.eval_shape(f)
-    if like.size < least:
+    if like.size < LEAST:
         return f()
     zero = jnp.zeros(like.shape, like.dtype)
     made: Array = jax.lax.fori_loop(0, jnp.minimum(t, 0) + 1, lambda *_: f(), zero)

@@ -178,10 +178,8 @@ class Federated(NamedTuple):
             work = work._replace(moved=self.moves(keys.points, t, who, rows, x, hp))
             if self.fused:
                 if self.packs and stored is None:
-                    factors, total = (
-                        None,
-                        self.packed_estimate(kernel, terms, who, work, problem, hp),
-                    )
+                    factors = None
+                    total = self.packed_estimate(kernel, terms, who, work, problem, hp)
                 else:
                     total, factors = self.mean_estimate(kernel, terms, who, work)
                 total = total + jnp.sum(who.weight) * grad_r

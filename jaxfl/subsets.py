@@ -91,7 +91,6 @@ def permuted(key: Key, size: Array | int, places: Array) -> Array:
     b += (b * b < n).astype(jnp.uint32)
     a = (n + b - 1) // b
     left_key, right_key = jax.random.bits(key, (2,), jnp.uint32)
-    rounds = _double_rounds(n, jnp.where)
 
     def double_round(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
         left, right = halves
@@ -104,7 +103,7 @@ def permuted(key: Key, size: Array | int, places: Array) -> Array:
 
     def permute(halves: tuple[Array, Array]) -> tuple[Array, Array]:
         if known is None:
-            halves = lax.fori_loop(0, rounds, double_round, halves)
+            halves = lax.fori_loop(0, _double_rounds(n, jnp.where), double_round, halves)
             return halves
         for i in range(int(_double_rounds(known))):  # a loop would cost more than its turns
             halves = double_round(i, halves)

@@ -2,12 +2,12 @@
 
 import doctest
 import importlib
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import load
 
 import jaxfl
 from jaxfl.cli.build import algorithm_of
@@ -39,12 +39,7 @@ DOCTESTED = (
 
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("algorithms_page", HERE / "docs/algorithms.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("docs/algorithms")
 
 
 def test_the_page_of_algorithms_is_generated(generator: ModuleType) -> None:

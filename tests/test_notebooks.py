@@ -1,11 +1,11 @@
 """The notebooks run from beginning to end, what they assert holds, and what they store is whole."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from scripts import load
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 BYTES = 400_000
@@ -13,12 +13,7 @@ BYTES = 400_000
 
 @pytest.fixture(scope="module")
 def runner() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("notebooks_execute", FOLDER / "execute.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("notebooks/execute")
 
 
 def read(path: Path) -> Any:
