@@ -100,7 +100,7 @@ def parse_run(words: Sequence[str]) -> tuple[dict[str, Any], Session]:
         force=raw.get("force", False),
         quiet=raw.get("quiet", False),
         plot=not raw.get("no_plot", False),
-        bound=real(above=-1e-300)("--bound", raw["bound"]) if "bound" in raw else None,
+        bound=real(least=0.0)("--bound", raw["bound"]) if "bound" in raw else None,
     )
     return given, session
 

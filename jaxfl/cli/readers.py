@@ -36,7 +36,7 @@ def whole(least: int, most: float = math.inf) -> Read:
     return read
 
 
-def real(*, above: float = -math.inf, infinite: bool = False) -> Read:
+def real(*, above: float = -math.inf, infinite: bool = False, least: float = -math.inf) -> Read:
     def read(flag: str, value: str) -> float:
         number = _float(value)
         if number != number:
@@ -45,6 +45,8 @@ def real(*, above: float = -math.inf, infinite: bool = False) -> Read:
             raise InputError(f"{flag} {value} is not a finite number.")
         if number <= above:
             raise InputError(f"{flag} {value} has to be above {above:g}.")
+        if number < least:
+            raise InputError(f"{flag} {value} has to be {least:g} or more.")
         return int(value) if value.isdigit() else number
 
     return read
