@@ -45,7 +45,7 @@ def linear_kernel(output_loss: OutputLoss) -> Kernel:
     """``f_j(x) = phi_j(a_j . x)``: ``g_j = e_j a_j`` with the number ``e_j = phi_j'(a_j . x)``."""
 
     def factors(x: Array, batch: PyTree) -> Array:
-        z = x @ batch[0].T  # in this order, many x give rows of outputs with no transposition
+        z = batch[0] @ x
         e: Array = jax.vmap(jax.grad(output_loss))(z, batch)
         return e
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxfl.types import Array, Made, Problem, PyTree
 
-__all__ = ["Measured", "block", "example", "measured", "numbers", "samples"]
+__all__ = ["Measured", "block", "example", "measured", "numbers", "plain", "samples"]
 
 
 class Measured(NamedTuple):
@@ -73,6 +73,13 @@ def measured(problem: Problem) -> Problem:
         return problem
     a, y = problem.train
     return dataclasses.replace(problem, train=Measured(a, y, _squares(a)))
+
+
+def plain(problem: Problem) -> Problem:
+    """The problem that was measured."""
+    if not isinstance(problem.train, Measured):
+        return problem
+    return dataclasses.replace(problem, train=(problem.train.a, problem.train.y))
 
 
 @jax.jit

@@ -245,7 +245,7 @@ def test_bytes_are_those_of_the_compiler(wide: jaxfl.Problem) -> None:
 def test_a_run_that_cannot_fit_is_refused_before_any(wide: jaxfl.Problem, tmp_path: Any) -> None:
     """Also where only the second algorithm is too large, and nothing has been written."""
     begun = []
-    with pytest.raises(jaxfl.InputError, match=r"needs [\d,]+ bytes and 1,600,000 are avail") as e:
+    with pytest.raises(jaxfl.InputError, match=r"needs [\d,]+ bytes and 1,250,000 are avail") as e:
         sweep(
             ["ldp_gd", "soteriafl_gd"],
             {"lr": [0.1]},
@@ -253,7 +253,7 @@ def test_a_run_that_cannot_fit_is_refused_before_any(wide: jaxfl.Problem, tmp_pa
             jax.random.key(0),
             3,
             numbers={"clip": 2.0, "k": 6, "sigma": 0.01},
-            memory=1_600_000,
+            memory=1_250_000,
             out=tmp_path / "sweep",
             progress=begun.append,
         )

@@ -20,6 +20,7 @@ from jaxfl.errors import InputError
 from jaxfl.loop import LONGEST, Extra, advance, measure
 from jaxfl.metrics import ROWS
 from jaxfl.record import dtype
+from jaxfl.samples import plain
 from jaxfl.schedules import Schedule
 from jaxfl.sweeps.placement import Placement, compile_for, placement
 from jaxfl.sweeps.plan import Chunk, Program
@@ -63,7 +64,7 @@ def segment(
     state, counts = advance(algorithm, length, key, state._replace(t=start), stop, problem, hp)
     counts = jax.tree.map(lambda a, b: a.at[0].add(b), counts, begun)
     halves = jax.tree.map(lambda a: jnp.stack([jnp.sum(a >> 16), jnp.sum(a & 0xFFFF)]), counts)
-    measured = measure(algorithm, extra, state, problem)
+    measured = measure(algorithm, extra, state, plain(problem))
     for name, _ in extra:
         shape = jnp.shape(measured[name])
         if shape:

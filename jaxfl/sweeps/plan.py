@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxfl.samples import measured
 from jaxfl.schedules import Schedule
 from jaxfl.sweeps.grid import Cell, Grid, Study
 from jaxfl.types import Algorithm, Problem
@@ -33,7 +34,7 @@ class Program(NamedTuple):
 
     study: int
     algorithm: Algorithm
-    problem: Problem
+    problem: Problem  # measured, see jaxfl.samples
     cells: tuple[Cell, ...]
     caps: tuple[tuple[str, int], ...]
     names: tuple[str, ...]  # numbers that rounds may read
@@ -52,6 +53,7 @@ def programs(grid: Grid) -> list[Program]:
     """As few as padding allows."""
     out = []
     for i, study in enumerate(grid.studies):
+        problem = measured(study.problem)
         for cells in _buckets(study, list(study.cells)):
             names = sorted(set.intersection(*(set(cell.values) for cell in cells)))
             groups = list(_groups(cells))
@@ -62,7 +64,7 @@ def programs(grid: Grid) -> list[Program]:
             )
             caps = tuple(sorted(_capacity(study, cells).items()))
             out.append(
-                Program(i, study.algorithm, study.problem, tuple(cells), caps, tuple(names), shared)
+                Program(i, study.algorithm, problem, tuple(cells), caps, tuple(names), shared)
             )
     return out
 
