@@ -95,13 +95,16 @@ def stream(block: Callable[[Members], Block], who: Members, size: int) -> Block:
     whole = r // size
     head = jax.tree.map(lambda a: a[: whole * size].reshape(whole, size, *a.shape[1:]), who)
 
-    def step(carry: PyTree, who: Members) -> tuple[PyTree, PyTree]:
+    def step(carry: PyTree, part: tuple[Array, Members]) -> tuple[PyTree, PyTree]:
+        turn, who = part
+        # read from the whole list for each number of a sample, the loop over them has no vectors
+        who = who._replace(index=once(who.index, turn))
         total, local, links, info = block(who)
         return jax.tree.map(jnp.add, carry, (total, info)), (local, links)
 
     shapes = jax.eval_shape(block, jax.tree.map(lambda a: a[0], head))
     zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), (shapes[0], shapes[3]))
-    (total, info), (local, links) = jax.lax.scan(step, zero, head)
+    (total, info), (local, links) = jax.lax.scan(step, zero, (jnp.arange(whole), head))
     local, links = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (local, links))
     if whole * size < r:
         rest = block(jax.tree.map(lambda a: a[whole * size :], who))
