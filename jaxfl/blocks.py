@@ -88,28 +88,50 @@ def put(cohort: Draw, old: PyTree, new: PyTree) -> PyTree:
 
 
 def stream(block: Callable[[Members], Block], who: Members, size: int) -> Block:
-    """``block`` over clients, ``size`` at a time: totals and counts add up, memories line up."""
+    """``block`` over clients, ``size`` at a time: totals and counts add up, memories line up.
+
+    What is of the size of the model, links and bases, is changed in place.
+    """
     r = who.index.shape[0]
     if r <= size:
         return block(who)
     whole = r // size
-    head = jax.tree.map(lambda a: a[: whole * size].reshape(whole, size, *a.shape[1:]), who)
+    wide = who._replace(link=None, base=None)
+    head = jax.tree.map(lambda a: a[: whole * size].reshape(whole, size, *a.shape[1:]), wide)
 
-    def step(carry: PyTree, part: tuple[Array, Members]) -> tuple[PyTree, PyTree]:
-        turn, who = part
-        # read from the whole list for each number of a sample, the loop over them has no vectors
-        who = who._replace(index=once(who.index, turn))
-        total, local, links, info = block(who)
-        return jax.tree.map(jnp.add, carry, (total, info)), (local, links)
-
-    shapes = jax.eval_shape(block, jax.tree.map(lambda a: a[0], head))
-    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), (shapes[0], shapes[3]))
-    (total, info), (local, links) = jax.lax.scan(step, zero, (jnp.arange(whole), head))
-    local, links = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (local, links))
-    if whole * size < r:
-        rest = block(jax.tree.map(lambda a: a[whole * size :], who))
-        total, info = jax.tree.map(jnp.add, (total, info), (rest[0], rest[3]))
-        local, links = jax.tree.map(
-            lambda a, b: jnp.concatenate([a, b]), (local, links), (rest[1], rest[2])
+    def part(now: PyTree, here: Members, start: Array | int) -> Members:
+        link, base = jax.tree.map(
+            lambda a: jax.lax.dynamic_slice_in_dim(a, start, here.index.size),
+            (now[0], who.base if now[1] is None else now[1]),
         )
-    return total, local, links, info
+        return here._replace(link=link, base=base)
+
+    def step(carry: PyTree, here: Members, start: Array | int) -> tuple[PyTree, PyTree]:
+        sums, now = carry
+        totals, (local, base), link, counts = block(part(now, here, start))
+
+        def put(a: Array, v: Array) -> Array:
+            return jax.lax.dynamic_update_slice_in_dim(a, v, start, 0)
+
+        return (
+            jax.tree.map(jnp.add, sums, (totals, counts)),
+            jax.tree.map(put, now, (link, base)),
+        ), local
+
+    def turn(carry: PyTree, x: tuple[Array, Members]) -> tuple[PyTree, PyTree]:
+        k, here = x
+        # read from the whole list for each number of a sample, the loop over them has no vectors
+        return step(carry, here._replace(index=once(here.index, k)), k * size)
+
+    old = who.link, who.base
+    shapes = jax.eval_shape(lambda: block(part(old, jax.tree.map(lambda a: a[0], head), 0)))
+    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), (shapes[0], shapes[3]))
+    now = who.link, None if shapes[1][1] is None else who.base
+    carry, local = jax.lax.scan(turn, (zero, now), (jnp.arange(whole), head))
+    local = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), local)
+    if whole * size < r:
+        rest = jax.tree.map(lambda a: a[whole * size :], wide)
+        carry, last = step(carry, rest, whole * size)
+        local = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), local, last)
+    (totals, counts), (link, base) = carry
+    return totals, (local, base), link, counts
