@@ -13,7 +13,17 @@ from jaxfl.keys import at, straight
 from jaxfl.samples import samples
 from jaxfl.types import Array, Draw, Info, Key, Made, PyTree, Term
 
-__all__ = ["Keys", "Members", "Work", "client_keys", "moved", "put", "stream", "streams", "take"]
+__all__ = [
+    "Keys",
+    "Members",
+    "Work",
+    "client_keys",
+    "displaced",
+    "put",
+    "stream",
+    "streams",
+    "take",
+]
 
 Block: TypeAlias = tuple[PyTree, PyTree, PyTree, Info]  # totals, memory, links, counts
 
@@ -53,7 +63,7 @@ class Work(NamedTuple):
     batch: PyTree
     base: Array | None
     stored: PyTree
-    moved: Array | None = None  # (r, b, d): what is added to the points of the rows
+    offset: Array | None = None  # (r, b, d): what is added to the points of the rows
 
 
 def streams(key: Key) -> Keys:
@@ -75,7 +85,7 @@ def take(train: PyTree, who: Members, rows: Draw) -> PyTree:
     return who.train
 
 
-def moved(terms: tuple[Term, ...], by: Array) -> tuple[Term, ...]:
+def displaced(terms: tuple[Term, ...], by: Array) -> tuple[Term, ...]:
     """The terms with a point of its own for each row, off the common ones by ``by`` (b, d)."""
     return tuple(term._replace(points=tuple(p[None] + by for p in term.points)) for term in terms)
 

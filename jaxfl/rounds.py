@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl import transcript
-from jaxfl.blocks import Keys, Members, Work, client_keys, moved, put, stream, streams, take
+from jaxfl.blocks import Keys, Members, Work, client_keys, displaced, put, stream, streams, take
 from jaxfl.channels import add
 from jaxfl.clipping import clip, evaluate
 from jaxfl.compressors import dense
@@ -175,7 +175,7 @@ class Federated(NamedTuple):
 
             stored = reread(jax.vmap(self.estimator.recall)(who.local, rows))
             work = Work(rows, batch, who.base, stored)
-            work = work._replace(moved=self.moves(keys.points, t, who, rows, x, hp))
+            work = work._replace(offset=self.offsets(keys.points, t, who, rows, x, hp))
             if self.fused:
                 if self.packs and stored is None:
                     factors = None
@@ -286,7 +286,7 @@ class Federated(NamedTuple):
             rows = rows._replace(index=once(rows.index, t))
         return rows._replace(weight=rows.weight.astype(who.weight.dtype))
 
-    def moves(
+    def offsets(
         self, key: Key, t: Array, who: Members, rows: Draw, x: Array, hp: Hyper
     ) -> Array | None:
         """What is added to the point of each row of each client, (r, b, d); None: nothing."""
@@ -309,8 +309,8 @@ class Federated(NamedTuple):
             jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), a)
             for a in (work.batch, work.stored)
         )
-        if work.moved is not None:
-            terms = moved(terms, work.moved.reshape(-1, work.moved.shape[-1]))
+        if work.offset is not None:
+            terms = displaced(terms, work.offset.reshape(-1, work.offset.shape[-1]))
         total, factors = evaluate(kernel, terms, weight.reshape(-1), batch, stored)
         if work.base is not None:
             total = total + who.weight @ work.base
@@ -372,7 +372,7 @@ class Federated(NamedTuple):
         """One client's estimate from what it has before it."""
 
         def estimate(_: Key, work: Work) -> tuple[Array, PyTree]:
-            here = terms if work.moved is None else moved(terms, work.moved)
+            here = terms if work.offset is None else displaced(terms, work.offset)
             g, factors = evaluate(kernel, here, work.rows.weight, work.batch, work.stored)
             g = g + grad_r if work.base is None else g + work.base + grad_r
             return (clip(g, hp["clip"]) if self.clip == "batch" else g), factors
