@@ -100,48 +100,42 @@ def put(cohort: Draw, old: PyTree, new: PyTree) -> PyTree:
 def stream(block: Callable[[Members], Block], who: Members, size: int) -> Block:
     """``block`` over clients, ``size`` at a time: totals and counts add up, memories line up.
 
-    What is of the size of the model, links and bases, is changed in place.
+    Links are changed in place.
     """
     r = who.index.shape[0]
     if r <= size:
         return block(who)
     whole = r // size
-    wide = who._replace(link=None, base=None)
-    head = jax.tree.map(lambda a: a[: whole * size].reshape(whole, size, *a.shape[1:]), wide)
-
-    def part(now: PyTree, here: Members, start: Array | int) -> Members:
-        link, base = jax.tree.map(
-            lambda a: jax.lax.dynamic_slice_in_dim(a, start, here.index.size),
-            (now[0], who.base if now[1] is None else now[1]),
-        )
-        return here._replace(link=link, base=base)
+    head = jax.tree.map(
+        lambda a: a[: whole * size].reshape(whole, size, *a.shape[1:]), who._replace(link=None)
+    )
 
     def step(carry: PyTree, here: Members, start: Array | int) -> tuple[PyTree, PyTree]:
-        sums, now = carry
-        totals, (local, base), link, counts = block(part(now, here, start))
+        sums, links = carry
+
+        def cut(a: Array) -> Array:
+            return jax.lax.dynamic_slice_in_dim(a, start, here.index.size)
 
         def put(a: Array, v: Array) -> Array:
             return jax.lax.dynamic_update_slice_in_dim(a, v, start, 0)
 
-        return (
-            jax.tree.map(jnp.add, sums, (totals, counts)),
-            jax.tree.map(put, now, (link, base)),
-        ), local
+        here = here._replace(link=jax.tree.map(cut, links))
+        totals, memory, now, counts = block(here)
+        sums = jax.tree.map(jnp.add, sums, (totals, counts))
+        return (sums, jax.tree.map(put, links, now)), memory
 
-    def turn(carry: PyTree, x: tuple[Array, Members]) -> tuple[PyTree, PyTree]:
-        k, here = x
+    def turn(carry: PyTree, part: tuple[Array, Members]) -> tuple[PyTree, PyTree]:
+        k, here = part
         # read from the whole list for each number of a sample, the loop over them has no vectors
         return step(carry, here._replace(index=once(here.index, k)), k * size)
 
-    old = who.link, who.base
-    shapes = jax.eval_shape(lambda: block(part(old, jax.tree.map(lambda a: a[0], head), 0)))
+    shapes = jax.eval_shape(lambda: block(jax.tree.map(lambda a: a[:size], who)))
     zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), (shapes[0], shapes[3]))
-    now = who.link, None if shapes[1][1] is None else who.base
-    carry, local = jax.lax.scan(turn, (zero, now), (jnp.arange(whole), head))
-    local = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), local)
+    carry, memory = jax.lax.scan(turn, (zero, who.link), (jnp.arange(whole), head))
+    memory = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), memory)
     if whole * size < r:
-        rest = jax.tree.map(lambda a: a[whole * size :], wide)
+        rest = jax.tree.map(lambda a: a[whole * size :], who._replace(link=None))
         carry, last = step(carry, rest, whole * size)
-        local = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), local, last)
-    (totals, counts), (link, base) = carry
-    return totals, (local, base), link, counts
+        memory = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), memory, last)
+    (totals, counts), links = carry
+    return totals, memory, links, counts
