@@ -84,7 +84,7 @@ def _shorter() -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _cheap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
     """Most of the time of fast tests is compilation: they do without its optimizations."""
     plain = not any(request.node.get_closest_marker(name) for name in ("slow", "gpu", "optimized"))
     jax.config.update("jax_disable_most_optimizations", plain)
@@ -95,8 +95,9 @@ def _cheap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         overrides = {**more, **(env_options_overrides or {})}
         return options(*args, env_options_overrides=overrides, **rest)
 
-    monkeypatch.setattr(compiler, "get_compile_options", shorter)
-    yield
+    with pytest.MonkeyPatch.context() as patch:  # of its own: tests undo theirs
+        patch.setattr(compiler, "get_compile_options", shorter)
+        yield
     jax.config.update("jax_disable_most_optimizations", False)
 
 
