@@ -1,12 +1,15 @@
 """Common ground of all tests: strict settings, and where the published data lie."""
 
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import jax
 import pytest
+from jax._src import compiler
 
 from jaxfl.sweeps import engine
 
@@ -29,10 +32,55 @@ hypothesis.settings.load_profile("jaxfl")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+# Each case of these is another algorithm.
+WHOLE = ("test_it_descends_and_counts",)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--first", action="store_true", help="of each parametrized test the first case alone"
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--first`: what markers leave, less all but one case of each test."""
+    if not config.option.first:
+        return
+    chosen: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    seen: set[str] = set()
+    for item in items:
+        test = item.nodeid.split("[")[0]
+        again = test in seen and test.split("::")[-1] not in WHOLE
+        (left if again else chosen).append(item)
+        seen.add(test)
+    items[:] = chosen
+    config.hook.pytest_deselected(items=left)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Compute on the CPU wherever GPU tests are deselected and nobody chose a platform."""
     if "not gpu" in config.option.markexpr and "JAX_PLATFORMS" not in os.environ:
         jax.config.update("jax_platforms", "cpu")
+
+
+# The shorter ways to machine code that XLA may have: emitters without MLIR, and one piece of LLVM
+# code where as many as there are cores would be made.  JAX 0.12 has the second alone.
+SHORTER = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+
+
+@functools.cache
+def _shorter() -> dict[str, Any]:
+    """Those of them that this version knows."""
+    known = {}
+    for name, value in SHORTER.items():
+        try:
+            jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
+        except jax.errors.JaxRuntimeError:
+            continue
+        known[name] = value
+    return known
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +88,16 @@ def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
     """Most of the time of fast tests is compilation: they do without its optimizations."""
     plain = not any(request.node.get_closest_marker(name) for name in ("slow", "gpu", "optimized"))
     jax.config.update("jax_disable_most_optimizations", plain)
-    yield
+    more = _shorter() if plain and jax.default_backend() == "cpu" else {}
+    options = compiler.get_compile_options
+
+    def shorter(*args: Any, env_options_overrides: Any = None, **rest: Any) -> Any:
+        overrides = {**more, **(env_options_overrides or {})}
+        return options(*args, env_options_overrides=overrides, **rest)
+
+    with pytest.MonkeyPatch.context() as patch:  # of its own: tests undo theirs
+        patch.setattr(compiler, "get_compile_options", shorter)
+        yield
     jax.config.update("jax_disable_most_optimizations", False)
 
 
