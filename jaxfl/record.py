@@ -19,6 +19,7 @@ from jaxfl.types import Algorithm, Array, Cost, Facts, Info, Key, Made, Problem,
 
 __all__ = [
     "ROUNDING",
+    "USUAL",
     "Log",
     "Run",
     "dtype",
@@ -31,6 +32,8 @@ __all__ = [
 ]
 
 ROUNDING = 1e-5  # of a norm in float32
+# Parts that came later than the first files: what one that does not name them means.
+USUAL = {"local": "none", "aggregation": "plain_sum", "clip": "example", "storage": "exact"}
 SUMMED = 1 << 24  # numbers of one client whose samples are made for a checksum
 
 

@@ -1,6 +1,7 @@
 """Running: cadence, chunks, stopping, extending, durability."""
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -176,7 +177,7 @@ def test_a_checkpoint_of_another_run_is_refused(key: jax.Array, tmp_path: Path) 
         "algorithm": ("soteriafl_sgd", problem, key),
         "key": ("cdp_sgd", problem, jax.random.key(7)),
         "data": ("cdp_sgd", a_problem(seed=1), key),
-        "parts": (
+        "sampler": (
             jaxfl.algorithm("cdp_sgd", sampler=jaxfl.sampling.sampler("with_replacement")),
             problem,
             key,
@@ -318,6 +319,34 @@ def test_mistakes_get_one_sentence(change: dict, words: str, key: jax.Array) -> 
     assert words in text
     assert "\n" not in text
     assert text.endswith((".", "?"))
+
+
+def test_a_checkpoint_that_does_not_name_an_option_means_its_default(
+    key: jax.Array, tmp_path: Path
+) -> None:
+    """A part and a number that the program has got since; another part is refused by its name."""
+    problem, file = a_problem(), tmp_path / "run.npz"
+    free = {name: value for name, value in FREE.items() if name != "clip"}
+    jaxfl.simulate("ldp_sgd", problem, key, 4, eval_every=1, checkpoint=file, **free)
+    with np.load(file) as held:
+        arrays = dict(held)
+    about = json.loads(arrays["about"].tobytes())
+    assert about["sources"].pop("clip") == "default"
+    del about["values"]["clip"]
+    for name in ("local", "aggregation"):
+        del about["settings"]["parts"][name]
+    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    np.savez(file, **arrays)
+    longer = jaxfl.simulate("ldp_sgd", problem, key, 9, eval_every=1, resume=file)
+    same(longer, jaxfl.simulate("ldp_sgd", problem, key, 9, eval_every=1, **free))
+    assert longer.sources["clip"] == "default"
+    for part, other in (
+        ("aggregation", {"aggregation": jaxfl.aggregations.aggregation("secure_sum")}),
+        ("sampler", {"sampler": jaxfl.sampling.sampler("shuffled")}),
+    ):
+        algorithm = jaxfl.algorithm("ldp_sgd", **other)
+        with pytest.raises(jaxfl.InputError, match=f"its {part} is "):
+            jaxfl.simulate(algorithm, problem, key, 9, resume=file)
 
 
 def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
