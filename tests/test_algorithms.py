@@ -144,7 +144,8 @@ def test_some_clients_only(row: Row, key: jax.Array) -> None:
         assert np.abs(s).max() > 1e-3
         np.testing.assert_allclose(s, np.mean(s_i, axis=0), atol=1e-6)
     before = run.state
-    after = run.extend(16).state
+    hp = jaxfl.hyper.build(algorithm, run.values, run.facts, jnp.float32)
+    after, _ = jax.jit(algorithm.round)(key, before, problem, hp)
     moved = (
         np.abs(np.asarray(after.links) - np.asarray(before.links)).sum(1)
         if len(jax.tree.leaves(before.links))
