@@ -108,6 +108,8 @@ def _near(a: str, b: str) -> bool:
 
 def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
     """The run that ``path`` holds, refused unless it is one of this algorithm, problem and key."""
+    import chex
+
     try:
         with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -134,9 +136,15 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
         a.view(leaf.dtype) if leaf.dtype == jnp.bfloat16 and a.dtype == np.uint16 else a
         for a, leaf in zip(saved, leaves, strict=False)
     ]
-    if [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in saved]:
-        raise InputError(f"{path} holds a state of another shape than {algorithm.name} has now.")
-    state = jax.tree.unflatten(tree, [jnp.asarray(a) for a in saved])
+    try:
+        state = jax.tree.unflatten(tree, saved)
+        chex.assert_trees_all_equal_shapes_and_dtypes(shape, state)
+    except (AssertionError, ValueError) as error:  # which says of what leaf
+        raise InputError(
+            f"{path} holds a state of another shape than {algorithm.name} has now: go on with the "
+            "version that wrote it, or start a new run."
+        ) from error
+    state = jax.tree.map(jnp.asarray, state)
     names = [name.removeprefix("metric.") for name in arrays if name.startswith("metric.")]
     metrics = [
         {name: arrays[f"metric.{name}"][i] for name in names} for i in range(len(about["rounds"]))

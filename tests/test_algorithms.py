@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,7 +97,7 @@ def test_jit_changes_nothing(row: Row, key: jax.Array) -> None:
     compiled, counts = jax.jit(algorithm.round)(key, state, problem, hp)
     with jax.disable_jit():
         plain, plain_counts = algorithm.round(key, state, problem, hp)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), compiled, plain)
+    chex.assert_trees_all_close(compiled, plain, rtol=1e-5, atol=1e-6)
     assert counts == plain_counts
 
 
