@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxfl.errors import InputError
 from jaxfl.hyper import build
-from jaxfl.record import Log, Run, dtype, settings
+from jaxfl.record import USUAL, Log, Run, dtype, settings
 from jaxfl.schedules import Schedule, schedule
 from jaxfl.types import Algorithm, Facts, Key, Problem
 
@@ -82,18 +82,21 @@ def write(path: Path, run: Run) -> None:
 
 
 def same(whose: str, held: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to go on with another run's state."""
-    kept, mine = (dict(parts).get("storage", "exact") for parts in (held["parts"], now["parts"]))
-    if kept != mine:
+    """Refuse to go on with another run's state.  A part that one of them does not name is the usual."""
+    kept, mine = ({**USUAL, **dict(told["parts"])} for told in (held, now))
+    if kept["storage"] != mine["storage"]:
         raise InputError(
-            f"{whose} keeps what clients remember as storage={kept!r}, and this one as {mine!r}: a run "
-            "goes on with the storage that it began with."
+            f"{whose} keeps what clients remember as storage={kept['storage']!r}, and this one as "
+            f"{mine['storage']!r}: a run goes on with the storage that it began with."
         )
-    for name in SAME:
-        if held[name] != now[name] and not (name == "objective" and _near(held[name], now[name])):
+    pairs: list[tuple[str, Any, Any]] = [
+        (name, held[name], now[name]) for name in SAME if name != "parts"
+    ]
+    pairs += [(name, kept.get(name), mine.get(name)) for name in sorted({*kept, *mine})]
+    for name, its, ours in pairs:
+        if its != ours and not (name == "objective" and _near(its, ours)):
             raise InputError(
-                f"{whose} belongs to another run: its {name} is {held[name]!r}, this one's is "
-                f"{now[name]!r}."
+                f"{whose} belongs to another run: its {name} is {its!r}, this one's is {ours!r}."
             )
 
 
@@ -105,6 +108,8 @@ def _near(a: str, b: str) -> bool:
 
 def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
     """The run that ``path`` holds, refused unless it is one of this algorithm, problem and key."""
+    import chex
+
     try:
         with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -122,6 +127,7 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
     same(str(path), about["settings"], settings(algorithm, problem, key))
     about["values"] = {name: _value(value) for name, value in about["values"].items()}
     facts = Facts(**{**about["facts"], "sizes": tuple(about["facts"]["sizes"])})
+    _complete(about, algorithm, facts)
     hp = build(algorithm, about["values"], facts, dtype(problem))
     shape = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])
     leaves, tree = jax.tree.flatten(shape)
@@ -130,9 +136,15 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
         a.view(leaf.dtype) if leaf.dtype == jnp.bfloat16 and a.dtype == np.uint16 else a
         for a, leaf in zip(saved, leaves, strict=False)
     ]
-    if [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in saved]:
-        raise InputError(f"{path} holds a state of another shape than {algorithm.name} has now.")
-    state = jax.tree.unflatten(tree, [jnp.asarray(a) for a in saved])
+    try:
+        state = jax.tree.unflatten(tree, saved)
+        chex.assert_trees_all_equal_shapes_and_dtypes(shape, state)
+    except (AssertionError, ValueError) as error:  # which says of what leaf
+        raise InputError(
+            f"{path} holds a state of another shape than {algorithm.name} has now: go on with the "
+            "version that wrote it, or start a new run."
+        ) from error
+    state = jax.tree.map(jnp.asarray, state)
     names = [name.removeprefix("metric.") for name in arrays if name.startswith("metric.")]
     metrics = [
         {name: arrays[f"metric.{name}"][i] for name in names} for i in range(len(about["rounds"]))
@@ -152,6 +164,23 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
         about["seconds"],
         about["compile_seconds"],
     )
+
+
+def _complete(about: dict[str, Any], algorithm: Algorithm, facts: Facts) -> None:
+    """Numbers that the algorithm has got since the file was written: their defaults."""
+    values, sources = about["values"], about["sources"]
+    new = sorted(set(algorithm.needs) - set(values))
+    if not new:
+        return
+    given = {name: value for name, value in values.items() if sources.get(name) == "given"}
+    given.pop("rounds", None)
+    found = algorithm.resolve(given, facts)
+    for name in new:
+        if name not in found.values:
+            raise InputError(
+                f"The checkpoint has no {name}, which {algorithm.name} needs by now: start a new run."
+            )
+        values[name], sources[name] = found.values[name], found.sources[name]
 
 
 def _plain(array: np.ndarray) -> np.ndarray:

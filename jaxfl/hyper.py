@@ -16,6 +16,7 @@ from jaxfl.schedules import Schedule, schedule
 from jaxfl.types import Algorithm, Facts, Hyper, Made, Param, Problem, Resolved
 
 NOISES = ("calibrated", "paper")
+CALIBRATED = "calibrated"  # the source of a sigma that is yet to be found
 
 __all__ = ["build", "check", "closest", "facts_of", "plain", "resolve", "whole"]
 
@@ -125,10 +126,28 @@ def _with_noise(
             check(algorithm.params, {name: extreme}, algorithm.name)
     missing = sorted(set(algorithm.needs) - set(values))
     if missing:
+        known = {param.name for param in algorithm.params}
+        way = ", or eps" if missing == ["sigma"] and "eps" in known else ""
         raise InputError(
-            f"{algorithm.name} needs {' and '.join(missing)}, which nothing sets: give it."
+            f"{algorithm.name} needs {' and '.join(missing)}, which nothing sets: give it{way}."
+        )
+    if "eps" in given and "eps" not in values:
+        raise InputError(
+            f"eps = {given['eps']!r} decides nothing in {algorithm.name}, whose resolve leaves it out: "
+            "give sigma."
         )
     wanted = {"sigma", "eps"} <= set(values) and "sigma" not in given
+    formula = sources.get("sigma") not in ("default", CALIBRATED)
+    if noise == "paper" and wanted and not formula:
+        raise InputError(
+            f"noise = 'paper' takes the formula of a paper, and {algorithm.name} has none that gives "
+            f"sigma for eps = {values['eps']:g}: let the noise be calibrated, or give sigma."
+        )
+    if algorithm.event is None and wanted and not formula:
+        raise InputError(
+            f"{algorithm.name} does not describe what it releases, so that no noise can be calibrated "
+            f"for eps = {values['eps']:g}: give it an event, or give sigma."
+        )
     if noise == "paper" and wanted and algorithm.claim is not None:
         _speaks(algorithm.claim(values, facts._replace(rounds=int(values["rounds"]))))
     if noise == "paper" or algorithm.event is None or not wanted:
@@ -140,6 +159,8 @@ def _with_noise(
         )
     from jaxfl import privacy
 
+    if "delta" not in values:
+        raise InputError(f"eps = {values['eps']:g} needs delta, which nothing sets: give it.")
     if not algorithm.per_record and "gradient_bound" not in values:
         raise InputError(
             "clip='batch' bounds no record's influence, so no noise can be calibrated for "
@@ -202,13 +223,31 @@ def build(
 
 
 def plain(**defaults: Any) -> Callable[[Mapping[str, Any], Facts], Resolved]:
-    """The simplest ``resolve``: what the user gives, and these numbers otherwise."""
+    """The simplest ``resolve``: what the user gives, and these numbers otherwise.
+
+    Where ``eps`` is given, or is one of them and ``sigma`` is not given, sigma is calibrated for
+    (eps, delta), with delta = min(0.001, 0.1/m) unless it is said.
+    """
 
     def resolve(given: Mapping[str, Any], facts: Facts) -> Resolved:
         if facts.rounds is None:
             raise InputError("rounds is not given, and this algorithm has no theory to choose it.")
         values = {**defaults, **given, "rounds": facts.rounds}
         sources = {name: "given" if name in given else "default" for name in values}
+        sources["rounds"] = "given"
+        if {"sigma", "eps"} <= set(given):
+            raise InputError(
+                f"eps = {given['eps']!r} and sigma = {given['sigma']!r} are all ways to set the noise: "
+                "give one of them."
+            )
+        if "sigma" in given:
+            values.pop("eps", None)
+        elif "eps" in values:
+            if "delta" not in values:
+                values["delta"] = min(1e-3, 0.1 / facts.m_max)
+                sources["delta"] = "default: min(0.001, 0.1/m)"
+            values["sigma"], sources["sigma"] = 1.0, CALIBRATED  # any: calibration replaces it
+        sources = {name: sources[name] for name in values}
         return Resolved(values, sources)
 
     return resolve

@@ -123,7 +123,8 @@ def _kernel(
         slopes, inputs = jax.grad(value, (0, 1), has_aux=True)(taps, [leaves[i] for i in rest])
 
         def pair(layer: Layer) -> tuple[Array, Array]:
-            u = layer.call.unfold(inputs[layer.call.path])
+            # Norms of inputs in bfloat16 would be in it too, and a clipped one exceed G.
+            u = layer.call.unfold(inputs[layer.call.path]).astype(x.dtype)
             if layer.call.bias is not None:
                 u = jnp.concatenate([u, jnp.ones_like(u[:, :1])], axis=1)
             return u, slopes[0][layer.call.path].reshape(-1, layer.outputs)

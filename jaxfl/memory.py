@@ -7,10 +7,14 @@ import os
 
 import jax
 
+from jaxfl import samples
 from jaxfl.errors import InputError
-from jaxfl.types import Algorithm, Hyper, Problem
+from jaxfl.packing import strip
+from jaxfl.types import Algorithm, Hyper, Made, Problem
 
-__all__ = ["check_room", "free", "remembered"]
+__all__ = ["check_room", "free", "made", "remembered"]
+
+DRAWING = 4  # arrays of their size that drawing samples takes, about: keys, bits, numbers, examples
 
 
 def free(device: jax.Device) -> int:
@@ -41,8 +45,30 @@ def remembered(algorithm: Algorithm, problem: Problem, hp: Hyper) -> dict[str, i
     }
 
 
+def made(algorithm: Algorithm, problem: Problem, hp: Hyper) -> tuple[int, int]:
+    """How many samples a round makes at once, and about how many bytes that takes; 0 of held ones."""
+    if not isinstance(problem.train, Made):
+        return 0, 0
+    from jaxfl.estimators import nothing
+    from jaxfl.rounds import Federated
+
+    body, clients = getattr(algorithm.round, "__self__", None), problem.n
+    rows = clients * hp.caps.get("batch", problem.m_max)
+    if isinstance(body, Federated):
+        clients = min(hp.caps.get("cohort", clients), body.block_size(problem, hp))
+        rows = clients * hp.caps.get("batch", problem.m_max)
+        if body.packs and "mean_batch" in hp.caps:
+            rows = strip(clients * hp.caps["mean_batch"], rows)
+        if body.local is None and body.estimator.recall is not nothing:
+            rows = max(rows, problem.m_max)  # a table begins with all samples of a client
+    leaves = jax.tree.leaves(samples.example(problem.train))
+    return rows, DRAWING * rows * sum(math.prod(a.shape) * a.dtype.itemsize for a in leaves)
+
+
 def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
-    """Refuse a run whose state is larger than what is free, as one memory per client may be."""
+    """Refuse a run that takes more than what is free: for its state, as one memory per client may
+    be, or for the samples that a round makes at once.
+    """
     found = remembered(algorithm, problem, hp)
     need, devices = sum(found.values()), problem.count.devices()
     on_host = all(device.platform == "cpu" for device in devices)
@@ -54,6 +80,13 @@ def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
             f"for each of {problem.n:,} clients, and {there / 2**30:,.1f} GiB are free: take "
             f"{_halved(algorithm, problem, hp, there)}fewer clients, a smaller model, or an algorithm "
             "that remembers nothing of a client, such as cdp_sgd."
+        )
+    rows, drawn = made(algorithm, problem, hp)
+    if need + drawn > there:
+        raise InputError(
+            f"A round of {algorithm.name} makes {rows:,} samples at once, which takes about "
+            f"{drawn / 2**30:,.1f} GiB, and {(there - need) / 2**30:,.1f} GiB are free: take a smaller "
+            "batch, clients with fewer samples, or smaller samples."
         )
 
 

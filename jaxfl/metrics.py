@@ -16,7 +16,7 @@ __all__ = ["evaluate_metrics", "full_gradient", "mean_gradient", "over_clients"]
 CLIENTS = 1 << 14  # beyond it metrics of single clients are not kept
 ROWS = 2048  # examples whose activations are held together
 FEW_ROWS = 512  # of linear models: products with a vector are as quick as their samples are near
-NUMBERS = 1 << 22  # numbers that a block of per-example factors may hold
+NUMBERS = 1 << 22  # numbers that a block of samples and per-example factors may hold
 
 
 def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dict[str, Array]:
@@ -41,6 +41,7 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
     model, n = problem.model, problem.n
     if rows is None:
         rows = FEW_ROWS if model.kernel.width == 1 else ROWS
+        rows = max(1, min(rows, NUMBERS // samples.numbers(problem.train)))
     count = problem.count.astype(x.dtype)
     losses, right, grad = sums(model, x, problem.train, problem.count, problem.m_max, rows)
     r, grad_r = jax.value_and_grad(model.regularizer)(x)

@@ -23,7 +23,7 @@ import numpy as np
 
 from jaxfl.errors import InputError
 from jaxfl.mechanisms import gaussian
-from jaxfl.schedules import Schedule, pieces
+from jaxfl.schedules import Pieces, Schedule, pieces
 from jaxfl.subsets import permuted
 from jaxfl.types import Array, Draw, Facts, Hyper, Key, Mechanism, PyTree, Sampler, Server
 
@@ -34,6 +34,7 @@ __all__ = [
     "noised",
     "phased",
     "phases_of",
+    "planned",
     "share",
     "shorter",
     "spread",
@@ -86,6 +87,24 @@ def phases_of(values: Mapping[str, Any], rounds: int | None = None) -> list[Phas
         far = np.inf if radius >= 1e30 else radius
         out.append(Phase(int(level), int(batch), len(list(group)), lam, far, noise))
     return out
+
+
+@functools.cache
+def planned(base: Sampler) -> Sampler:
+    """``base``, refused beyond the rounds that the phases have: every record is in one phase, and
+    what the last one's numbers would go on with is no phase, since each of its rounds ends it."""
+
+    def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
+        slots = base.capacity(values, facts)
+        rule = getattr(values.get("level_t"), "rule", None)
+        if isinstance(rule, Pieces) and (facts.rounds or 0) > sum(rule.lengths):
+            raise InputError(
+                f"rounds = {facts.rounds} go beyond the {sum(rule.lengths)} that phases and step sizes "
+                "are planned for, and a plan cannot be extended: start a new run with as many rounds."
+            )
+        return slots
+
+    return base._replace(capacity=capacity)
 
 
 def share(total: int, wanted: Iterable[float]) -> list[int]:
@@ -179,7 +198,7 @@ def phased(base: Sampler) -> Sampler:
         index = permuted(order, count, start + jnp.minimum(place, jnp.maximum(size - 1, 0)))
         return Draw(jnp.where(weight > 0, index, m_max), weight)
 
-    return Sampler(base.name, draw, base.distinct, base.params, base.capacity)
+    return planned(base)._replace(draw=draw)
 
 
 def within(project: Project, centre: Array, radius: Array) -> Callable[[Array], Array]:

@@ -13,10 +13,12 @@ import numpy as np
 
 from jaxfl.errors import InputError
 from jaxfl.parameters import layout
-from jaxfl.samples import samples
+from jaxfl.samples import few, samples
 from jaxfl.types import Array, Key, Made, Model, Problem, PyTree
 
 __all__ = ["make_problem"]
+
+TRIED = 1 << 24  # numbers of one client whose samples are tried out
 
 
 def make_problem(
@@ -31,7 +33,7 @@ def make_problem(
     """A problem from a model and `jaxfl.data.ClientData`, or a pytree of arrays (n, m, ...).
 
     Samples that are made where they are needed (`jaxfl.data.generated`) are tried out on three
-    clients.
+    clients; of large samples, on the first few of each.
 
     ``x0`` is a flat vector or the model's own pytree of parameters; without it every run draws its
     own from the model.  Real numbers become ``dtype``, integers int32.  ``validation_share`` of the
@@ -50,7 +52,7 @@ def make_problem(
     shown = _tried(data.train, np.atleast_1d(data.count)) if made else data.train
     train = _arrays(shown, kind, "training data")
     test = None if data.test is None else _arrays(data.test, kind, "test data")
-    count = _counts(train, data.count, len(data.count) if made else None)
+    count = _counts(train, data.count, (len(data.count), data.train.m) if made else None)
     structures: list[Any] = [jax.tree.structure(tree) for tree in (train, test)]
     if test is not None and structures[0] != structures[1]:
         raise InputError("Test and training data must be pytrees of the same structure.")
@@ -134,11 +136,12 @@ def _arrays(tree: PyTree, kind: np.dtype[Any], what: str) -> PyTree:
 
 
 def _tried(train: Made, count: Any) -> PyTree:
-    """All samples of the first, the middle and the last client; the last of each in its padding."""
+    """Samples of the first, the middle and the last client: all, or as many as bounded memory holds;
+    the last of each in its padding."""
     n = len(count)
     some = np.array([[0], [n // 2], [n - 1]])
-    rows = np.minimum(np.arange(train.m), np.maximum(count[some], 1) - 1)
     try:
+        rows = np.minimum(np.arange(few(train, TRIED)), np.maximum(count[some], 1) - 1)
         return samples(train, jnp.asarray(some), jnp.asarray(rows))
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise InputError(
@@ -146,14 +149,13 @@ def _tried(train: Made, count: Any) -> PyTree:
         ) from error
 
 
-def _counts(train: PyTree, count: Any, clients: int | None = None) -> Any:
+def _counts(train: PyTree, count: Any, shape: tuple[int, int] | None = None) -> Any:
     leaves = jax.tree.leaves(train)
     if not leaves or any(leaf.ndim < 2 or leaf.shape[:2] != leaves[0].shape[:2] for leaf in leaves):
         raise InputError(
             f"Training arrays must all be (clients, samples, ...), not {[a.shape for a in leaves]}."
         )
-    n, m_max = leaves[0].shape[:2]
-    n = clients or n
+    n, m_max = shape or leaves[0].shape[:2]
     count = np.asarray(count)
     if count.shape != (n,) or count.dtype.kind not in "iu" or n == 0:
         raise InputError(f"count must hold one integer for each of the {n} clients.")

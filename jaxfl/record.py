@@ -19,6 +19,7 @@ from jaxfl.types import Algorithm, Array, Cost, Facts, Info, Key, Made, Problem,
 
 __all__ = [
     "ROUNDING",
+    "USUAL",
     "Log",
     "Run",
     "dtype",
@@ -31,6 +32,9 @@ __all__ = [
 ]
 
 ROUNDING = 1e-5  # of a norm in float32
+# Parts that came later than the first files: what one that does not name them means.
+USUAL = {"local": "none", "aggregation": "plain_sum", "clip": "example", "storage": "exact"}
+SUMMED = 1 << 24  # numbers of one client whose samples are made for a checksum
 
 
 class Log:
@@ -274,7 +278,7 @@ def fingerprint(problem: Problem) -> str:
     train = problem.train
     if isinstance(train, Made):  # of the first and the last client, what is made
         ends = jnp.array([[0], [problem.n - 1]])
-        train = samples.samples(train, ends, jnp.arange(train.m))
+        train = samples.samples(train, ends, jnp.arange(samples.few(train, SUMMED)))
     parts = (train, problem.count, problem.test, problem.x0, problem.validation)
     for leaf in jax.tree.leaves(parts):
         array = np.ascontiguousarray(leaf)

@@ -18,7 +18,7 @@ from jaxfl.fusion import apart, once
 from jaxfl.keys import at
 from jaxfl.mechanisms import noiseless, normal
 from jaxfl.packing import strip, strips
-from jaxfl.samples import samples
+from jaxfl.samples import numbers, samples
 from jaxfl.storage import packed, recalled, rounded, unpacked
 from jaxfl.types import (
     Aggregation,
@@ -476,7 +476,8 @@ class Federated(NamedTuple):
         rows = hp.caps.get("batch", problem.m_max)
         rows = hp.caps.get("mean_batch", rows) if self.packs else rows
         points = 1 if self.estimator.jitter is None else problem.model.dim
-        each = rows * max(points, problem.model.kernel.width)
+        made = numbers(problem.train) if isinstance(problem.train, Made) else 1
+        each = rows * max(points, problem.model.kernel.width, made)
         if not self.fused or self.noise == "per_client":
             each = max(each, problem.model.dim)
         return max(1, min(ROWS_AT_ONCE // rows, NUMBERS_AT_ONCE // each))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxfl.types import Array, Made, Problem, PyTree
 
-__all__ = ["Measured", "block", "example", "measured", "numbers", "plain", "samples"]
+__all__ = ["Measured", "block", "example", "few", "measured", "numbers", "plain", "samples"]
 
 
 class Measured(NamedTuple):
@@ -34,6 +34,11 @@ def example(train: PyTree) -> PyTree:
 def numbers(train: PyTree) -> int:
     """How many one sample holds."""
     return sum(math.prod(a.shape) for a in jax.tree.leaves(example(train)))
+
+
+def few(train: Made, most: int) -> int:
+    """How many of a client's samples hold ``most`` numbers: all of them, unless they are large."""
+    return max(1, min(train.m, most // max(1, numbers(train))))
 
 
 def samples(train: PyTree, i: Array, j: Array) -> PyTree:

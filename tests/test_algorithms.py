@@ -1,5 +1,8 @@
 """What every algorithm has to satisfy; a new one joins by a row in ``rows.py``."""
 
+from typing import Any
+
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,7 +97,7 @@ def test_jit_changes_nothing(row: Row, key: jax.Array) -> None:
     compiled, counts = jax.jit(algorithm.round)(key, state, problem, hp)
     with jax.disable_jit():
         plain, plain_counts = algorithm.round(key, state, problem, hp)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), compiled, plain)
+    chex.assert_trees_all_close(compiled, plain, rtol=1e-5, atol=1e-6)
     assert counts == plain_counts
 
 
@@ -142,7 +145,8 @@ def test_some_clients_only(row: Row, key: jax.Array) -> None:
         assert np.abs(s).max() > 1e-3
         np.testing.assert_allclose(s, np.mean(s_i, axis=0), atol=1e-6)
     before = run.state
-    after = run.extend(16).state
+    hp = jaxfl.hyper.build(algorithm, run.values, run.facts, jnp.float32)
+    after, _ = jax.jit(algorithm.round)(key, before, problem, hp)
     moved = (
         np.abs(np.asarray(after.links) - np.asarray(before.links)).sum(1)
         if len(jax.tree.leaves(before.links))
@@ -222,3 +226,81 @@ def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
         np.testing.assert_allclose(step, 0.02, rtol=1e-4)
     finally:
         del jaxfl.ALGORITHMS["sign_sgd"]
+
+
+def noised(resolve: Any = None, **numbers: float) -> jaxfl.Algorithm:
+    """Noised minibatch SGD from known parts; its numbers are plain ones, or come from ``resolve``."""
+    import optax
+
+    from jaxfl.algorithms import compose
+    from jaxfl.rounds import Federated
+
+    body = Federated(
+        jaxfl.estimators.minibatch(jaxfl.sampling.sampler("poisson")),
+        jaxfl.mechanisms.gaussian(),
+        jaxfl.compressors.identity(),
+        jaxfl.channels.direct(),
+        jaxfl.servers.optimizer(lambda hp: optax.sgd(hp["lr"])),
+        jaxfl.sampling.everyone(),
+    )
+    numbers = {"clip": 1.0, "batch": 4, "lr": 0.02} | numbers
+    return compose("noised", "", "this test", body, resolve or jaxfl.hyper.plain(**numbers))
+
+
+@pytest.mark.parametrize(
+    ("start", "given"),
+    [
+        ({}, {"eps": 2.0}),
+        ({"sigma": 0.05}, {"eps": 2.0}),
+        ({"eps": 2.0}, {}),
+        ({"eps": 5.0, "delta": 1e-4}, {"eps": 2.0, "delta": 1e-5}),
+    ],
+)
+def test_plain_numbers_calibrate_noise(
+    start: dict[str, float], given: dict[str, float], key: jax.Array
+) -> None:
+    """An algorithm of one's own takes eps as the others do; a sigma that is given stays."""
+    run = jaxfl.simulate(noised(**start), a_problem(), key, 5, **given)
+    assert run.privacy().proven == pytest.approx(2.0, rel=1e-3)
+    assert run.sources["sigma"].startswith("calibrated: ")
+    m = run.facts.m_max
+    assert run.values["delta"] == given.get("delta", min(1e-3, 0.1 / m))
+    run = jaxfl.simulate(noised(**start), a_problem(), key, 5, sigma=0.3)
+    assert run.values["sigma"] == 0.3
+    assert "eps" not in run.values
+
+
+def test_plain_numbers_span_an_axis_of_eps() -> None:
+    ds = jaxfl.sweep(noised(), {"eps": [1.0, 4.0]}, a_problem(), rounds=5)
+    np.testing.assert_allclose(ds["proven_eps"].squeeze(), [1.0, 4.0], rtol=1e-3)
+
+
+def deaf(given: Any, facts: Any) -> jaxfl.types.Resolved:
+    """Takes no notice of eps."""
+    values = {"clip": 1.0, "batch": 4, "lr": 0.02, "sigma": 1.0, "rounds": facts.rounds}
+    return jaxfl.types.Resolved(values, dict.fromkeys(values, "default"))
+
+
+def without_delta(given: Any, facts: Any) -> jaxfl.types.Resolved:
+    found = deaf(given, facts)
+    return found._replace(values={**found.values, **given})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "given", "words"),
+    [
+        (noised(), {}, "noised needs sigma, which nothing sets: give it, or eps"),
+        (noised(), {"eps": 2.0, "sigma": 1.0}, "eps = 2.0 and sigma = 1.0 are all ways"),
+        (noised(sigma=1.0), {"eps": 2.0, "noise": "paper"}, "none that gives sigma for eps = 2"),
+        (noised(clip=float("inf")), {"eps": 2.0}, "clip = inf"),
+        (noised()._replace(event=None), {"eps": 2.0}, "does not describe what it releases"),
+        (noised(deaf), {"eps": 2.0}, "eps = 2.0 decides nothing in noised"),
+        (noised(without_delta), {"eps": 2.0}, "eps = 2 needs delta"),
+    ],
+)
+def test_noise_that_cannot_be_calibrated_is_told(
+    algorithm: jaxfl.Algorithm, given: dict[str, Any], words: str, key: jax.Array
+) -> None:
+    with pytest.raises(jaxfl.InputError, match=words) as caught:
+        jaxfl.simulate(algorithm, a_problem(), key, 5, **given)
+    assert "\n" not in str(caught.value)

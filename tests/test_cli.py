@@ -216,6 +216,29 @@ def test_extended_run_is_the_longer_run(finished: Path, tmp_path: Path) -> None:
     assert proven[0] < proven[1] < float("inf")
 
 
+def test_a_run_of_an_earlier_version_goes_on(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Options that came later have their defaults; one that only a later version knows is named."""
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    shutil.copytree(finished, out)
+    about = json.loads((out / "config.json").read_text())
+    for name in ("storage", "graph", "constraint", "noise_draw"):
+        del about["setup"][name]
+    (out / "config.json").write_text(json.dumps(about))
+    assert run("--rounds", "30", "--storage", "bfloat16", "--out", str(out)) == 2
+    assert "holds a run with --storage exact, not bfloat16" in capsys.readouterr().err
+    assert run("--rounds", "33", "--eval-every", "1", "--out", str(whole)) == 0
+    assert main(["run", "--resume", str(out), "--rounds", "33", "--quiet", "--no-plot"]) == 0
+    same_arrays(whole, out)
+    about["setup"]["light_speed"] = 3
+    (out / "config.json").write_text(json.dumps(about))
+    assert main(["run", "--resume", str(out), "--rounds", "40"]) == 2
+    shown = capsys.readouterr().err
+    one_sentence(shown)
+    assert "has the option --light-speed, which this version" in shown
+
+
 @pytest.mark.parametrize("every", ["4", "0"])
 def test_a_cadence_that_does_not_divide_the_rounds(every: str, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"

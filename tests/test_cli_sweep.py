@@ -205,6 +205,18 @@ def test_another_sweeps_chunks_are_not_taken(
     assert "holds another sweep" in capsys.readouterr().err
 
 
+def test_an_option_of_a_later_version_is_named(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "later"
+    shutil.copytree(finished, folder)
+    about = json.loads((folder / "config.json").read_text())
+    about["sweep"]["setup"]["light_speed"] = 3
+    (folder / "config.json").write_text(json.dumps(about))
+    assert main(["sweep", "--resume", str(folder), "--quiet"]) == 2
+    assert "has the option --light-speed, which this version" in capsys.readouterr().err
+
+
 def test_a_key_of_ones_own_gives_the_loop_of_runs() -> None:
     """Without a key a seed's run has the key of that seed, and with one a key folded from it."""
     from rows import a_problem

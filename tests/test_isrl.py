@@ -523,6 +523,31 @@ def test_resumed_in_the_middle_of_a_phase(key: jax.Array, tmp_path: Any) -> None
     assert again.privacy() == whole.privacy()
 
 
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("localized_mbsgd", {"lr": 0.3}),
+        ("localized_accelerated_mbsgd", {"smoothness": 1.0}),
+        ("accelerated_mbsgd", {"smoothness": 1.0}),
+        ("multi_pass_mbsgd", {"lr": 0.3}),
+        ("one_pass_accelerated", {"smoothness": 1.0, "batch": 2}),
+    ],
+)
+def test_a_plan_cannot_be_extended(
+    name: str, numbers: dict[str, float], key: jax.Array, tmp_path: Any
+) -> None:
+    """Beyond it every round would end a phase, with records that the last one has used."""
+    problem, file = a_convex_problem(), tmp_path / "run.npz"
+    numbers = {"sigma": 0.3, "eval_every": 0, **numbers}
+    run = jaxfl.simulate(name, problem, key, 8, checkpoint=file, **numbers)
+    for resumed in (run, file):
+        with pytest.raises(jaxfl.InputError, match=r"^rounds = 9 go beyond the 8 that") as caught:
+            jaxfl.simulate(run.algorithm, problem, key, 9, resume=resumed)
+        assert "\n" not in str(caught.value)
+    assert int(run.extend(8).state.t) == 8
+    assert run.privacy().proven < float("inf")
+
+
 # --- planted bugs ------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -164,8 +165,8 @@ def test_examples_of_a_batch_do_not_meet() -> None:
     (a, y), x = batch(), model.init(jax.random.key(0))
     both = model.kernel.factors(x, (a, y))
     alone = model.kernel.factors(x, (a[:1], y[:1]))
-    for left, right in zip(jax.tree.leaves(both), jax.tree.leaves(alone), strict=True):
-        np.testing.assert_allclose(left[0], right[0], rtol=1e-6)
+    first = jax.tree.map(lambda a: a[:1], both)
+    chex.assert_trees_all_close(first, alone, rtol=1e-6)
 
 
 def test_a_network_of_convolutions_runs() -> None:
@@ -189,3 +190,44 @@ def test_a_network_of_convolutions_runs() -> None:
     assert np.isfinite(run.metrics["loss"]).all()
     table = jax.tree.leaves(run.state.local)
     assert sum(a.size for a in table) == 2 * B * problem.model.kernel.width
+
+
+class Halved(linen.Module):
+    """Computes in bfloat16: what enters some layers, or all of it, or keeps its weights so too."""
+
+    enter: Any = jnp.float32
+    inside: Any = jnp.float32
+    held: Any = jnp.float32
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        kinds = {"dtype": self.inside, "param_dtype": self.held}
+        a = a.reshape(a.shape[0], -1)[:, :30].astype(self.enter)
+        a = linen.tanh(linen.Dense(20, **kinds)(a)).astype(self.enter)
+        return linen.Dense(3, **kinds)(a)
+
+
+HALF = jnp.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("kinds", "structural"),
+    [((HALF,), True), ((HALF, HALF), False), ((jnp.float32, HALF, HALF), False)],
+)
+def test_clipping_is_exact_where_modules_are_not(kinds: tuple[Any, ...], structural: bool) -> None:
+    """What is clipped are the gradients as they came out, with norms in float32."""
+    model, G = models.flax_model(Halved(*kinds), SHAPE), 0.01
+    assert (model.kernel.width < model.dim) == structural
+    x, (a, y) = model.init(jax.random.key(0)), batch()
+    assert x.dtype == jnp.float32
+    term = Term(1.0, (x,), (1.0,), jnp.float32(G))
+
+    def clipped(a: jax.Array, y: jax.Array) -> jax.Array:
+        return evaluate(model.kernel, (term,), jnp.ones(1), (a[None], y[None]))[0]
+
+    g = np.asarray([jax.jit(clipped)(*each) for each in zip(a, y, strict=True)], np.float64)
+    norms = np.linalg.norm(g, axis=1)
+    np.testing.assert_allclose(norms, G, rtol=1e-5)  # all are longer than G
+    true = np.asarray(jax.vmap(jax.grad(model.loss), (None, 0))(x, (a, y)), np.float64)
+    true *= (G / np.linalg.norm(true, axis=1))[:, None]
+    assert np.linalg.norm(g - true, axis=1).max() < 0.01 * G

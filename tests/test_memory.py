@@ -23,6 +23,17 @@ def numbers(algorithm: jaxfl.Algorithm, problem: jaxfl.Problem, given: dict[str,
     return jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
 
 
+def wide(n: int, m: int, d: int = 1_000_000, drawn: bool = False) -> jaxfl.Problem:
+    """Clients whose samples are made where they are read, each of a million features."""
+
+    def make(key: jax.Array, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:
+        key = jax.random.fold_in(jax.random.fold_in(key, i), j)
+        return jax.random.normal(key, (d,)) if drawn else jnp.zeros(d) + i, jnp.int32(0)
+
+    data = jaxfl.data.generated(make, n, m, source=jax.random.key(0), classes=2)
+    return jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d))
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_bytes_are_those_of_the_state(row: Row) -> None:
     problem, algorithm = row.problem, jaxfl.algorithm(row.name)
@@ -36,13 +47,7 @@ def test_bytes_are_those_of_the_state(row: Row) -> None:
 def test_what_cannot_fit_is_refused_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """20,000 clients with a million coordinates each: nothing of that size may be allocated."""
     monkeypatch.setattr(memory, "free", lambda device: 8 * 2**30)
-    n, d = 20_000, 1_000_000
-
-    def make(source: object, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jnp.zeros(d) + i, jnp.int32(0)
-
-    data = jaxfl.data.generated(make, n, 1, classes=2)
-    problem = jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d))
+    problem = wide(20_000, 1)
     partial = jaxfl.sampling.participation(
         "uniform"
     )  # else the mean of what they remember is enough
@@ -50,6 +55,55 @@ def test_what_cannot_fit_is_refused_at_once(name: str, monkeypatch: pytest.Monke
     words = rf"{name} would remember (74.5|149.0) GiB .* [48],000,00[04] bytes for each of 20,000 clients"
     with pytest.raises(jaxfl.InputError, match=words):
         jaxfl.simulate(algorithm, problem, jax.random.key(0), 2, batch=1, sigma=0.1, lr=0.1)
+
+
+@pytest.mark.parametrize("name", ["ldp_svrg", "ldp_gd", "private_local_sgd"])
+def test_a_block_of_large_samples_is_bounded(name: str) -> None:
+    """2,000 samples of a million features at once were 8 GB, and four times that with drawing them."""
+    problem, algorithm, key = wide(20_000, 1, drawn=True), jaxfl.algorithm(name), jax.random.key(0)
+    given = {"sigma": 0.1, "lr": 0.1} | ({} if name == "ldp_gd" else {"batch": 1})
+    hp = numbers(algorithm, problem, given)
+    rows, guess = memory.made(algorithm, problem, hp)
+    assert (rows, guess) == (1, memory.DRAWING * 4_000_004)
+    state = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])
+    program = jax.jit(algorithm.round).lower(key, state, problem, hp).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 2**28
+    program = jax.jit(jaxfl.metrics.evaluate_metrics).lower(problem, problem.x0).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 2**28
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "rows"),
+    [
+        ("ldp_gd", {}, "4,000"),
+        ("ldp_sgd", {"batch": 2000}, r"2,\d\d\d"),
+        ("soteriafl_saga", {"batch": 4}, "4,000"),
+        ("dp_dsgd", {"batch": 1000}, r"3,\d\d\d"),
+    ],
+)
+def test_samples_that_no_block_can_hold_are_refused(
+    name: str, given: dict[str, int], rows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client's batch of them is the least that a round makes at once."""
+    monkeypatch.setattr(memory, "free", lambda device: 8 * 2**30)
+    words = (
+        rf"^A round of {name} makes {rows} samples at once, which takes about [345]\d.\d GiB, and "
+    )
+    with pytest.raises(jaxfl.InputError, match=words):
+        jaxfl.simulate(name, wide(3, 4000), jax.random.key(0), 2, sigma=0.1, lr=0.1, **given)
+
+
+def test_what_is_made_at_once_is_no_more_than_said() -> None:
+    """The compiler's own analysis of a round, beside what is reckoned from shapes."""
+    problem, key = wide(3, 400, 20_000, drawn=True), jax.random.key(0)
+    for name, given in (("ldp_gd", {}), ("ldp_sgd", {"batch": 100}), ("dp_dsgd", {"batch": 100})):
+        algorithm = jaxfl.algorithm(name)
+        hp = numbers(algorithm, problem, given | {"sigma": 0.1, "lr": 0.1})
+        state = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])  # noqa: B023
+        program = jax.jit(algorithm.round).lower(key, state, problem, hp).compile()
+        found = program.memory_analysis().temp_size_in_bytes
+        _, guess = memory.made(algorithm, problem, hp)
+        assert 0.5 * guess < found < 1.3 * guess, name
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -229,7 +230,7 @@ def test_flax_starts_where_the_module_does(key: jax.Array) -> None:
     module = linen.Dense(3)
     model = models.flax_model(module, (5,))
     params = module.init(key, jnp.zeros((1, 5)))["params"]
-    assert jax.tree.all(jax.tree.map(np.array_equal, model.unravel(model.init(key)), params))
+    chex.assert_trees_all_equal(model.unravel(model.init(key)), params)
     held = nnx.Linear(5, 3, rngs=nnx.Rngs(4))
     start = models.flax_model(held, (5,))
     np.testing.assert_array_equal(start.unravel(start.init(key))["kernel"][...], held.kernel[...])

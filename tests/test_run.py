@@ -1,14 +1,19 @@
 """Running: cadence, chunks, stopping, extending, durability."""
 
 import dataclasses
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,10 +31,7 @@ FREE = {**QUIET, "batch": 4}
 
 def same(a: jaxfl.Run, b: jaxfl.Run) -> None:
     """Bit for bit: model, state, history and totals."""
-    np.testing.assert_array_equal(a.x, b.x)
-    jax.tree.map(np.testing.assert_array_equal, a.state, b.state)
-    np.testing.assert_array_equal(a.rounds, b.rounds)
-    jax.tree.map(np.testing.assert_array_equal, a.metrics, b.metrics)
+    chex.assert_trees_all_equal(*((r.x, r.state, r.rounds, r.metrics) for r in (a, b)), strict=True)
     assert a.log.counts == b.log.counts
 
 
@@ -176,7 +178,7 @@ def test_a_checkpoint_of_another_run_is_refused(key: jax.Array, tmp_path: Path) 
         "algorithm": ("soteriafl_sgd", problem, key),
         "key": ("cdp_sgd", problem, jax.random.key(7)),
         "data": ("cdp_sgd", a_problem(seed=1), key),
-        "parts": (
+        "sampler": (
             jaxfl.algorithm("cdp_sgd", sampler=jaxfl.sampling.sampler("with_replacement")),
             problem,
             key,
@@ -318,6 +320,62 @@ def test_mistakes_get_one_sentence(change: dict, words: str, key: jax.Array) -> 
     assert words in text
     assert "\n" not in text
     assert text.endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    ("change", "leaf"),
+    [
+        (lambda state: state.pop("state1"), "structs|leaves"),
+        (lambda state: state.update(state1=state["state1"][:-1]), "server"),
+        (lambda state: state.update(state1=state["state1"].astype(np.float64)), "server"),
+    ],
+)
+def test_a_state_of_another_shape_is_refused(
+    change: Callable[[dict[str, Any]], None], leaf: str, key: jax.Array, tmp_path: Path
+) -> None:
+    """As of a version whose algorithm remembers something else; the cause names the leaf."""
+    problem, file = a_problem(), tmp_path / "run.npz"
+    jaxfl.simulate("ldp_sgd", problem, key, 4, checkpoint=file, **FREE)
+    with np.load(file) as held:
+        arrays = dict(held)
+    change(arrays)
+    names = sorted(name for name in arrays if name.startswith("state"))
+    about = json.loads(arrays.pop("about").tobytes()) | {"leaves": len(names)}
+    states = {f"state{i}": arrays.pop(name) for i, name in enumerate(names)}
+    text = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    np.savez(file, about=text, **arrays, **states)
+    with pytest.raises(jaxfl.InputError, match="state of another shape than ldp_sgd") as caught:
+        jaxfl.simulate("ldp_sgd", problem, key, 9, resume=file)
+    assert "\n" not in str(caught.value)
+    assert re.search(leaf, str(caught.value.__cause__))
+
+
+def test_a_checkpoint_that_does_not_name_an_option_means_its_default(
+    key: jax.Array, tmp_path: Path
+) -> None:
+    """A part and a number that the program has got since; another part is refused by its name."""
+    problem, file = a_problem(), tmp_path / "run.npz"
+    free = {name: value for name, value in FREE.items() if name != "clip"}
+    jaxfl.simulate("ldp_sgd", problem, key, 4, eval_every=1, checkpoint=file, **free)
+    with np.load(file) as held:
+        arrays = dict(held)
+    about = json.loads(arrays["about"].tobytes())
+    assert about["sources"].pop("clip") == "default"
+    del about["values"]["clip"]
+    for name in ("local", "aggregation"):
+        del about["settings"]["parts"][name]
+    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    np.savez(file, **arrays)
+    longer = jaxfl.simulate("ldp_sgd", problem, key, 9, eval_every=1, resume=file)
+    same(longer, jaxfl.simulate("ldp_sgd", problem, key, 9, eval_every=1, **free))
+    assert longer.sources["clip"] == "default"
+    for part, other in (
+        ("aggregation", {"aggregation": jaxfl.aggregations.aggregation("secure_sum")}),
+        ("sampler", {"sampler": jaxfl.sampling.sampler("shuffled")}),
+    ):
+        algorithm = jaxfl.algorithm("ldp_sgd", **other)
+        with pytest.raises(jaxfl.InputError, match=f"its {part} is "):
+            jaxfl.simulate(algorithm, problem, key, 9, resume=file)
 
 
 def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:

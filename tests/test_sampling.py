@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -169,13 +170,12 @@ def test_batched_over_clients_and_cells_is_a_loop(key, name):
     for c, b in enumerate((2, 5)):
         for i, m in enumerate(COUNTS):
             one = alone(sampler, keys[i], m, hyper("batch", b, caps))
-            for x, y in zip(jax.tree.leaves(swept), jax.tree.leaves(one), strict=True):
-                np.testing.assert_allclose(np.asarray(x)[c, i], y, rtol=1e-6)
+            here = jax.tree.map(lambda x: x[c, i], swept)  # noqa: B023
+            chex.assert_trees_all_close(here, one, rtol=1e-6)
     if name in ("without_replacement", "poisson"):  # slow to run eagerly, and nothing new
         return
     eager = sampler.draw(keys[2], 7, 12, M_MAX, hyper("batch", 5, caps))
-    for x, y in zip(jax.tree.leaves(eager), jax.tree.leaves(one), strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-6)
+    chex.assert_trees_all_close(eager, one, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["full", *DRAWN])

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -331,9 +332,7 @@ def test_a_run_goes_on_as_it_was(kind: str, tmp_path: Path) -> None:
     jaxfl.simulate(algorithm, problem, key, 6, eval_every=4, checkpoint=path, **given)
     again = jaxfl.simulate(algorithm, problem, key, 12, eval_every=4, resume=path)
     np.testing.assert_array_equal(whole.x, again.x)
-    for a, b in zip(jax.tree.leaves(whole.state), jax.tree.leaves(again.state), strict=True):
-        assert a.dtype == b.dtype
-        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    chex.assert_trees_all_equal(whole.state, again.state, strict=True)
     np.testing.assert_array_equal(again.extend(15).state.t, 15)
     for other in ("exact", *(name for name in HALF if name != kind)):
         changed = jaxfl.algorithm("soteriafl_saga", storage=other)

@@ -9,7 +9,7 @@ import functools
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -184,6 +184,21 @@ def test_privacy_of_a_cell_is_that_of_its_run() -> None:
             assert float(cell[f"used_{name}"]) == value
         agree(run, cell.sel(seed=1))
     assert np.isinf(quick("fedgd", {"lr": [0.1]})["proven_eps"]).all()
+
+
+def test_cells_that_release_the_same_are_accounted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Step sizes and compression change nothing that an accountant reads: two eps, two accounts."""
+    asked: dict[str, list[Any]] = {"report": [], "best_of": []}
+
+    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: asked[name].append(args) or real(*args)
+
+    for name in asked:
+        monkeypatch.setattr(jaxfl.privacy, name, counted(name, getattr(jaxfl.privacy, name)))
+    grid = {"eps": [1.37, 4.21], "omega": [0, 1], "lr": [0.1, 0.2, 0.3]}
+    ds = jaxfl.sweep("cdp_sgd", grid, a_problem(), rounds=5, seeds=2, numbers={"batch": 4})
+    assert ds["eps_of_choice"].notnull().all()
+    assert {name: len(seen) for name, seen in asked.items()} == {"report": 2, "best_of": 2}
 
 
 # --- paired --------------------------------------------------------------------------------------

@@ -39,7 +39,8 @@ def job(out: Path | None = None, *, grid: Mapping[str, Any] = GRID, **options: A
     problem = options.pop("problem", None) or a_problem()
     key = options.pop("key", jax.random.key(0))
     options = {**JOB, "numbers": {"clip": 2.0}, **options}
-    return sweep("ldp_gd", grid, problem, key, out=out, **options)
+    algorithm = options.pop("algorithm", "ldp_gd")
+    return sweep(algorithm, grid, problem, key, out=out, **options)
 
 
 PRELUDE = f"""
@@ -280,8 +281,8 @@ OTHERS: list[tuple[str, Callable[[], dict[str, Any]]]] = [
     ("noise", lambda: {"noise": "paper"}),
     ("data", lambda: {"problem": a_problem(seed=1)}),
     ("objective", lambda: {"problem": a_problem(0.3)}),
-    ("numbers", lambda: {"numbers": {"clip": 3.0}}),
-    ("numbers", lambda: {"rounds": 600}),
+    ("clip", lambda: {"numbers": {"clip": 3.0}}),
+    ("rounds", lambda: {"rounds": 600}),
 ]
 
 
@@ -313,8 +314,43 @@ def test_schedules_are_told_apart_by_their_numbers(tmp_path: Path) -> None:
 
     with_lr(0.1, False)
     with_lr(0.1, True)
-    with pytest.raises(jaxfl.InputError, match="holds another sweep: its numbers"):
+    with pytest.raises(jaxfl.InputError, match="holds another sweep: its lr"):
         with_lr(0.2, True)
+
+
+EARLIER: dict[str, Callable[[dict[str, Any]], object]] = {
+    "options": lambda held: [held.pop(name) for name in ("paired", "noise", "metrics")],
+    "parts": lambda held: held["studies"][0]["parts"].pop("aggregation"),
+    "a number": lambda held: held["studies"][0]["numbers"].pop("delta"),
+    "the first manifests": lambda held: held["studies"][0].update(
+        numbers=held["studies"][0].pop("sum")
+    ),
+}
+
+
+@pytest.mark.parametrize("what", EARLIER)
+def test_what_a_manifest_does_not_say_is_the_default(what: str, tmp_path: Path) -> None:
+    """Written before an option was there: it goes on, unless the option is given another value."""
+    folder = tmp_path / "sweep"
+    grid = {"lr": [0.05, 0.1], "eps": [2.0]}
+    first = job(folder, grid=grid, rounds=5)
+    held = json.loads((folder / "sweep.json").read_text())
+    EARLIER[what](held)
+    (folder / "sweep.json").write_text(json.dumps(held))
+    xarray.testing.assert_equal(job(folder, grid=grid, rounds=5, resume=True), first)
+    others = {
+        "options": ({"paired": False}, "paired"),
+        "parts": ({"algorithm": secure()}, "aggregation"),
+        "a number": ({"numbers": {"clip": 2.0, "delta": 1e-6}}, "delta"),
+        "the first manifests": ({"numbers": {"clip": 3.0}}, "numbers"),
+    }
+    change, name = others[what]
+    with pytest.raises(jaxfl.InputError, match=f"holds another sweep: its {name} is"):
+        job(folder, grid=grid, rounds=5, resume=True, **change)
+
+
+def secure() -> jaxfl.Algorithm:
+    return jaxfl.algorithm("ldp_gd", aggregation=jaxfl.aggregations.aggregation("secure_sum"))
 
 
 def test_folders_are_not_overwritten(whole: tuple[Path, xarray.Dataset], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxfl.algorithms.numbers import PRIVACY
 from jaxfl.errors import InputError
 from jaxfl.estimators import nothing
 from jaxfl.gossip import Gossip
@@ -35,7 +36,8 @@ def compose(
 ) -> Algorithm:
     """The algorithm whose rounds are ``body`` and whose numbers come from ``resolve``.
 
-    ``params`` are numbers that only ``resolve`` reads; those that parts read join by themselves.
+    ``params`` are numbers that only ``resolve`` reads; those that parts read join by themselves, and
+    eps and delta where there is noise.
     ``claim`` is what the paper's formula says that the noise is worth; what it is worth,
     accountants read off ``event``, by default the body's own.
     """
@@ -87,6 +89,8 @@ def compose(
     # omega is another way to say k
     needs = tuple(name for name in table if name not in ("omega", *LATER))
     table |= {param.name: param for param in params}
+    if "sigma" in table and "eps" not in table:  # any noise can be calibrated
+        table |= {param.name: param for param in PRIVACY if param.name not in table}
     return Algorithm(
         name=name,
         summary=summary,

@@ -37,7 +37,7 @@ from jaxfl.algorithms.compose import compose
 from jaxfl.algorithms.isrl_numbers import Numbers
 from jaxfl.algorithms.isrl_phases import Kind, Setup
 from jaxfl.errors import InputError
-from jaxfl.phases import localized, noised, phased
+from jaxfl.phases import localized, noised, phased, planned
 from jaxfl.rounds import Federated
 from jaxfl.smoothing import convolution, moreau
 from jaxfl.types import Algorithm, Estimator, Participation, Sampler
@@ -223,7 +223,7 @@ def _algorithm(
     if not kind.once:
         rows = phased(sampler or sampling.with_replacement())
     elif sampler is None or sampler.name == "single_pass":
-        rows = sampling.single_pass()
+        rows = planned(sampling.single_pass())
     else:
         raise InputError(
             f"sampler = {sampler.name!r} does not apply to {name}, which uses every record once: "

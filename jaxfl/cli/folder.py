@@ -54,8 +54,10 @@ class Folder:
             raise InputError(f"There is no folder {path} to go on from.")
         try:
             about = json.loads((path / "config.json").read_text("utf-8"))
-            setup = Setup.from_json(about["setup"])
+            setup = Setup.from_json(about["setup"], path / "config.json")
             return cls(path, setup, about["assumed"], about["reached"])
+        except InputError:
+            raise
         except (FileNotFoundError, NotADirectoryError):
             raise InputError(f"{path} holds no config.json, so it is no run of jaxfl.") from None
         except (OSError, ValueError, LookupError, TypeError):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from jaxfl.cli.readers import Read, among, pair, real, rounds, text, whole
+from jaxfl.errors import InputError
 
-__all__ = ["Option", "Session", "Setup", "flag", "options"]
+__all__ = ["Option", "Session", "Setup", "flag", "options", "told"]
 
 
 class Option(NamedTuple):
@@ -242,11 +244,11 @@ class Setup:
     ] = None
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Setup:
-        names = {field.name for field in dataclasses.fields(cls)}
-        if set(stored) != names:
-            odd = sorted(set(stored) ^ names)[0]
-            raise KeyError(odd)
+    def from_json(cls, stored: Mapping[str, Any], file: Path) -> Setup:
+        """As ``file`` holds it: an option that was not there when it was written has its default."""
+        told(stored, file)
+        if not {"algorithm", "numbers"} <= set(stored):  # have been there from the beginning
+            raise KeyError("algorithm")
         return cls(**stored)
 
     def differences(self, other: Setup) -> Iterator[tuple[str, Any, Any]]:
@@ -280,6 +282,16 @@ def options() -> dict[str, Option]:
         name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")
     }
     return found
+
+
+def told(stored: Iterable[str], file: Path) -> None:
+    """Refuse a file with an option that only another version knows."""
+    for name in stored:
+        if name not in {field.name for field in dataclasses.fields(Setup)}:
+            raise InputError(
+                f"{file} has the option {flag(name)}, which this version of jaxfl does not know: go on "
+                "with the version that wrote it."
+            )
 
 
 def flag(name: str) -> str:

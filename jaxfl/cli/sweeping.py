@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxfl.cli.build import choose_algorithm, choose_problem, known
 from jaxfl.cli.interrupt import Interrupts
-from jaxfl.cli.options import Setup
+from jaxfl.cli.options import Setup, told
 from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
 from jaxfl.cli.work import absolute, computing
 from jaxfl.errors import InputError
@@ -256,7 +256,11 @@ def _read(folder: Path) -> Spans:
     if not folder.exists():
         raise InputError(f"There is no folder {folder} to go on from.")
     try:
-        return Spans(**json.loads((folder / CONFIG).read_text("utf-8"))["sweep"])
+        spans = Spans(**json.loads((folder / CONFIG).read_text("utf-8"))["sweep"])
+        told((*spans.setup, *spans.static), folder / CONFIG)
+        return spans
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(
             f"{folder} holds no {CONFIG} of a sweep: name the folder of a `jaxfl sweep`."

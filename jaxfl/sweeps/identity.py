@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxfl.errors import InputError
 from jaxfl.loop import Extra
-from jaxfl.record import settings
+from jaxfl.record import USUAL, settings
 from jaxfl.schedules import Schedule
 from jaxfl.sweeps.grid import Cell, Grid
 from jaxfl.sweeps.plan import Program
@@ -21,6 +21,7 @@ from jaxfl.types import Key
 
 __all__ = ["about", "same"]
 
+USUALLY: dict[str, Any] = {"metrics": [], "eval_every": None, "paired": True, "noise": "calibrated"}
 SAME = ("algorithm", "parts", "problem", "model", "data", "dtype")
 
 
@@ -37,10 +38,9 @@ def about(
     studies = []
     for study in grid.studies:
         told = settings(study.algorithm, study.problem, keys[0])
-        cells = [f"{cell.label} {sorted(_words(cell).items())}" for cell in study.cells]
         points = [float(number) for number in told["objective"].split()]
         kept = {name: told[name] for name in SAME}
-        studies.append(kept | {"objective": points, "numbers": _sum(cells)})
+        studies.append(kept | {"objective": points} | _numbers(study.cells))
     axes = {axis.name: list(axis.labels) for axis in (*grid.static, *grid.numbers)}
     return {
         "axes": axes,
@@ -53,6 +53,31 @@ def about(
         "studies": studies,
         "programs": [[program.study, len(program.cells)] for program in made],
     }
+
+
+def _numbers(cells: Sequence[Cell]) -> dict[str, Any]:
+    """``numbers``: each by its name, a checksum where cells differ; ``sum``: of all of them, as the
+    first manifests have it; ``assumed``: the names that are left to their defaults in every cell.
+
+    Given ones come first, so that a difference is told by its cause.
+    """
+    words, labels = [_words(cell) for cell in cells], [cell.label for cell in cells]
+
+    def follows(name: str) -> tuple[bool, str]:
+        return all(cell.sources.get(name) != "given" for cell in cells), name
+
+    found = {}
+    for name in sorted({name for each in words for name in each}, key=follows):
+        mine = [each.get(name, "none") for each in words]
+        pairs = [f"{label} {word}" for label, word in zip(labels, mine, strict=True)]
+        found[name] = mine[0] if len(set(mine)) == 1 else _sum(pairs)
+    assumed = [
+        name
+        for name in found
+        if all(cell.sources.get(name, "").startswith("default") for cell in cells)
+    ]
+    pairs = [f"{label} {sorted(each.items())}" for label, each in zip(labels, words, strict=True)]
+    return {"numbers": found, "sum": _sum(pairs), "assumed": assumed}
 
 
 def _words(cell: Cell) -> dict[str, str]:
@@ -70,14 +95,34 @@ def _sum(words: Sequence[str]) -> str:
 
 
 def same(folder: Path | None, held: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to go on with another sweep's chunks."""
-    found = _difference("", {name: held.get(name) for name in now}, json.loads(json.dumps(now)))
+    """Refuse to go on with another sweep's chunks.
+
+    What a manifest does not say, being older than the option, is that option's default.
+    """
+    held = {name: held.get(name, USUALLY.get(name)) for name in now}
+    mine = json.loads(json.dumps(now))
+    if len(held["studies"] or ()) == len(mine["studies"]):
+        pairs = [_alike(*pair) for pair in zip(held["studies"], mine["studies"], strict=True)]
+        held["studies"], mine["studies"] = ([pair[i] for pair in pairs] for i in range(2))
+    found = _difference("", held, mine)
     if found is not None:
         name, before, mine = found
         raise InputError(
             f"{folder} holds another sweep: its {name} is {_short(before)}, this one's "
             f"{_short(mine)}: name another folder, or make the sweep as it was."
         )
+
+
+def _alike(held: dict[str, Any], mine: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two studies as they are compared: with defaults where the earlier one says nothing."""
+    held, mine = ({**study, "parts": {**USUAL, **study["parts"]}} for study in (held, mine))
+    whole, assumed = mine.pop("sum"), mine.pop("assumed")
+    for name in ("sum", "assumed"):
+        held.pop(name, None)
+    if isinstance(held["numbers"], str):
+        return held, {**mine, "numbers": whole}
+    usual = {name: mine["numbers"][name] for name in assumed}
+    return {**held, "numbers": {**usual, **held["numbers"]}}, mine
 
 
 def _difference(name: str, held: Any, mine: Any) -> tuple[str, Any, Any] | None:
