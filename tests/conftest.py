@@ -1,5 +1,6 @@
 """Common ground of all tests: strict settings, and where the published data lie."""
 
+import contextlib
 import functools
 import os
 from collections.abc import Iterator
@@ -83,20 +84,28 @@ def _shorter() -> dict[str, Any]:
     return known
 
 
+@contextlib.contextmanager
+def _compiled_with(more: dict[str, Any]) -> Iterator[None]:
+    """These options in every compilation, where JAX still makes them by this function of its own."""
+    options = getattr(compiler, "get_compile_options", None)
+    if options is None:
+        yield
+        return
+
+    def made(*args: Any, env_options_overrides: Any = None, **rest: Any) -> Any:
+        return options(*args, env_options_overrides=more | (env_options_overrides or {}), **rest)
+
+    with pytest.MonkeyPatch.context() as patch:  # of its own: tests undo theirs
+        patch.setattr(compiler, "get_compile_options", made)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
     """Most of the time of fast tests is compilation: they do without its optimizations."""
     plain = not any(request.node.get_closest_marker(name) for name in ("slow", "gpu", "optimized"))
     jax.config.update("jax_disable_most_optimizations", plain)
-    more = _shorter() if plain and jax.default_backend() == "cpu" else {}
-    options = compiler.get_compile_options
-
-    def shorter(*args: Any, env_options_overrides: Any = None, **rest: Any) -> Any:
-        overrides = {**more, **(env_options_overrides or {})}
-        return options(*args, env_options_overrides=overrides, **rest)
-
-    with pytest.MonkeyPatch.context() as patch:  # of its own: tests undo theirs
-        patch.setattr(compiler, "get_compile_options", shorter)
+    with _compiled_with(_shorter() if plain and jax.default_backend() == "cpu" else {}):
         yield
     jax.config.update("jax_disable_most_optimizations", False)
 
