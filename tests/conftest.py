@@ -1,6 +1,5 @@
 """Common ground of all tests: strict settings, and where the published data lie."""
 
-import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import hypothesis
 import jax
 import pytest
+import shorter
 from jax._src import compiler
 
 from jaxfl.sweeps import engine
@@ -65,38 +65,20 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_platforms", "cpu")
 
 
-# The shorter ways to machine code that XLA may have: emitters without MLIR, and one piece of LLVM
-# code where as many as there are cores would be made.  JAX 0.12 has the second alone.
-SHORTER = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-
-
-@functools.cache
-def _shorter() -> dict[str, Any]:
-    """Those of them that this version knows."""
-    known = {}
-    for name, value in SHORTER.items():
-        try:
-            jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
-        except jax.errors.JaxRuntimeError:
-            continue
-        known[name] = value
-    return known
-
-
 @pytest.fixture(autouse=True)
 def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
     """Most of the time of fast tests is compilation: they do without its optimizations."""
     plain = not any(request.node.get_closest_marker(name) for name in ("slow", "gpu", "optimized"))
     jax.config.update("jax_disable_most_optimizations", plain)
-    more = _shorter() if plain and jax.default_backend() == "cpu" else {}
+    more = shorter.known() if plain and jax.default_backend() == "cpu" else {}
     options = compiler.get_compile_options
 
-    def shorter(*args: Any, env_options_overrides: Any = None, **rest: Any) -> Any:
+    def quick(*args: Any, env_options_overrides: Any = None, **rest: Any) -> Any:
         overrides = {**more, **(env_options_overrides or {})}
         return options(*args, env_options_overrides=overrides, **rest)
 
     with pytest.MonkeyPatch.context() as patch:  # of its own: tests undo theirs
-        patch.setattr(compiler, "get_compile_options", shorter)
+        patch.setattr(compiler, "get_compile_options", quick)
         yield
     jax.config.update("jax_disable_most_optimizations", False)
 
