@@ -1,15 +1,15 @@
 """Common ground of all tests: strict settings, and where the published data lie."""
 
 import contextlib
-import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import jax
 import pytest
+import shorter
 from jax._src import compiler
 
 from jaxfl.sweeps import engine
@@ -66,26 +66,8 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_platforms", "cpu")
 
 
-# The shorter ways to machine code that XLA may have: emitters without MLIR, and one piece of LLVM
-# code where as many as there are cores would be made.  JAX 0.12 has the second alone.
-SHORTER = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-
-
-@functools.cache
-def _shorter() -> dict[str, Any]:
-    """Those of them that this version knows."""
-    known = {}
-    for name, value in SHORTER.items():
-        try:
-            jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
-        except jax.errors.JaxRuntimeError:
-            continue
-        known[name] = value
-    return known
-
-
 @contextlib.contextmanager
-def _compiled_with(more: dict[str, Any]) -> Iterator[None]:
+def _compiled_with(more: Mapping[str, Any]) -> Iterator[None]:
     """These options in every compilation, where JAX still makes them by this function of its own."""
     options = getattr(compiler, "get_compile_options", None)
     if options is None:
@@ -93,7 +75,8 @@ def _compiled_with(more: dict[str, Any]) -> Iterator[None]:
         return
 
     def made(*args: Any, env_options_overrides: Any = None, **rest: Any) -> Any:
-        return options(*args, env_options_overrides=more | (env_options_overrides or {}), **rest)
+        overrides = {**more, **(env_options_overrides or {})}
+        return options(*args, env_options_overrides=overrides, **rest)
 
     with pytest.MonkeyPatch.context() as patch:  # of its own: tests undo theirs
         patch.setattr(compiler, "get_compile_options", made)
@@ -105,7 +88,7 @@ def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
     """Most of the time of fast tests is compilation: they do without its optimizations."""
     plain = not any(request.node.get_closest_marker(name) for name in ("slow", "gpu", "optimized"))
     jax.config.update("jax_disable_most_optimizations", plain)
-    with _compiled_with(_shorter() if plain and jax.default_backend() == "cpu" else {}):
+    with _compiled_with(shorter.known() if plain and jax.default_backend() == "cpu" else {}):
         yield
     jax.config.update("jax_disable_most_optimizations", False)
 

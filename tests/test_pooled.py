@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rows import ROWS
-from test_sweeps_durable import EIGHT, end, start
+from test_sweeps_durable import eight, end, start
 
 import jaxfl
 from jaxfl.compressors import compressor
@@ -147,7 +147,7 @@ SHARDED = """
 
 
 def test_clients_split_over_devices() -> None:
-    assert "all of it" in end(start(SHARDED, XLA_FLAGS=EIGHT))
+    assert "all of it" in end(start(SHARDED, XLA_FLAGS=eight()))
 
 
 @pytest.mark.optimized

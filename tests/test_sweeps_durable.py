@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import xarray
 from rows import a_problem
+from shorter import flags
 
 import jaxfl
 from jaxfl.sweeps import Plan
@@ -458,13 +459,18 @@ ON_EIGHT = """
 EIGHT = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 
 
+def eight() -> str:
+    """Flags of a process with eight devices."""
+    return f"{EIGHT} {flags()}"
+
+
 @pytest.mark.parametrize(
     "names",
     [["soteriafl_sgd"], pytest.param(["soteriafl_saga", "soteriafl_svrg"], marks=pytest.mark.slow)],
 )
 def test_eight_devices(names: list[str], tmp_path: Path) -> None:
     """Runs split over devices, clients split over devices, and a sweep that was begun on one."""
-    text = end(start(ON_EIGHT.format(out=str(tmp_path), names=names), XLA_FLAGS=EIGHT))
+    text = end(start(ON_EIGHT.format(out=str(tmp_path), names=names), XLA_FLAGS=eight()))
     assert "all of it" in text
 
 
