@@ -21,14 +21,22 @@ def call(out: Path, **env: str) -> None:
 
 
 def test_programs_are_kept_and_found_again(tmp_path: Path) -> None:
+    """On a busy machine a small program may be slow enough to be kept by the second run only."""
+
+    def kept() -> dict[str, int]:
+        return {file.name: file.stat().st_size for file in tmp_path.rglob("*-cache")}
+
     home = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "JAX_ENABLE_COMPILATION_CACHE": "1"}
     call(tmp_path / "one", **home)
-    kept = {file: file.stat().st_size for file in tmp_path.rglob("*-cache")}
-    assert kept
+    first = kept()
+    large = ["jit_advance", "jit_measure"]
+    assert set(large) <= {name.split("-")[0] for name in first}
     call(tmp_path / "two", **home)
-    assert {file: file.stat().st_size for file in tmp_path.rglob("*-cache")} == kept
+    second = kept()
+    assert first.items() <= second.items()
+    assert [name.split("-")[0] for name in sorted(second) if name.startswith(tuple(large))] == large
     call(tmp_path / "three", **{**home, "XDG_CACHE_HOME": "", "JAX_ENABLE_COMPILATION_CACHE": "0"})
     runs = [jaxfl.load(tmp_path / name / "result.nc") for name in ("one", "two", "three")]
     for other in runs[1:]:
         np.testing.assert_array_equal(other["loss"], runs[0]["loss"])
-    assert len(kept) == len(list(tmp_path.rglob("*-cache")))
+    assert kept() == second
