@@ -11,11 +11,13 @@ import jax.numpy as jnp
 from jaxfl.fusion import once
 from jaxfl.keys import at, straight
 from jaxfl.samples import samples
-from jaxfl.types import Array, Draw, Info, Key, Made, PyTree, Term
+from jaxfl.types import Array, Draw, Hyper, Info, Kernel, Key, Made, Problem, PyTree, Term
 
 __all__ = [
+    "Block",
     "Keys",
     "Members",
+    "Turn",
     "Work",
     "client_keys",
     "displaced",
@@ -42,6 +44,21 @@ class Keys(NamedTuple):
     pairs: Key  # what two clients agreed on at enrolment
     begin: Key  # what an estimator draws before a round
     points: Key  # where rows are evaluated, if not all at one point
+
+
+class Turn(NamedTuple):
+    """What all clients of a round have before them."""
+
+    keys: Keys
+    t: Array
+    cohort: Draw
+    x: Array
+    shared: PyTree
+    kernel: Kernel
+    terms: tuple[Term, ...]
+    public: Array  # the regularizer's gradient, which nobody's samples enter
+    problem: Problem
+    hp: Hyper
 
 
 class Members(NamedTuple):

@@ -21,9 +21,10 @@ from jaxfl import transcript
 from jaxfl.blocks import Members, client_keys, streams, take
 from jaxfl.clipping import evaluate
 from jaxfl.compressors import dense
+from jaxfl.estimates import draw_rows
 from jaxfl.graphs import Graph
-from jaxfl.mechanisms import normal
-from jaxfl.rounds import Federated
+from jaxfl.mechanisms import noiseless, normal
+from jaxfl.messages import release
 from jaxfl.sampling import everyone
 from jaxfl.servers import LR
 from jaxfl.types import (
@@ -147,7 +148,7 @@ class Gossip(NamedTuple):
         who = Members(
             index, jnp.ones(n, x.dtype), problem.count, problem.train if whole else None, (), ()
         )
-        rows = Federated.draw_rows(self, keys.rows, t, who, problem.m_max, hp)  # type: ignore[arg-type]
+        rows = draw_rows(self.estimator.sampler, keys.rows, t, who, problem.m_max, hp)
 
         def estimate(x: Array, weight: Array, batch: Any, noise: Key) -> Array:
             g, _ = evaluate(model.kernel, self.estimator.terms((), x, hp), weight, batch)
@@ -158,9 +159,10 @@ class Gossip(NamedTuple):
         g = jax.vmap(estimate)(x, rows.weight, take(problem.train, who, rows), noise)
 
         def send(v: Array) -> tuple[Array, Array]:
-            message, sent = jax.vmap(lambda key, v: compressed(self.compressor, key, v, hp))(
-                mask, v
-            )
+            def one(key: Key, v: Array) -> tuple[Message, Array]:
+                return release(noiseless(), self.compressor, key, key, v, t, hp)
+
+            message, sent = jax.vmap(one)(mask, v)
             return jax.vmap(lambda m: dense(m, x.shape[1]))(message), sent
 
         x, sent = self.rule.step(x, g, state.shared, send, hp)
@@ -190,18 +192,3 @@ class Gossip(NamedTuple):
     def noises(self, values: Mapping[str, Any], facts: Any) -> int:
         """How many clients' noises are seen added up: messages are seen one by one."""
         return 1
-
-
-def compressed(compressor: Compressor, key: Key, v: Array, hp: Hyper) -> tuple[Message, Array]:
-    """C(v), and the number of coordinates that it holds, as :meth:`Federated.release` counts them."""
-    select, code = compressor.select, compressor.code
-    pick, encode = jax.random.split(key) if select and code else (key, key)
-    index, value, sent = None, v, jnp.int32(0)
-    if select is not None:
-        chosen = select(pick, v.size, hp)
-        index = chosen.index
-        value = chosen.weight.astype(v.dtype) * v.at[index].get(mode="clip")
-        sent = jnp.sum(chosen.weight != 0)
-    if code is not None:
-        value = code(encode, value, hp)
-    return Message(value, index), sent

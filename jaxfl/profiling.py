@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.algorithms import algorithm as named
-from jaxfl.blocks import Members, stream, streams, take
-from jaxfl.clipping import evaluate
+from jaxfl.blocks import Block, Members, stream
+from jaxfl.estimates import mean_estimate, own_estimate, work_of
 from jaxfl.hyper import build, facts_of, resolve, whole
 from jaxfl.loop import measure
 from jaxfl.memory import check_room, remembered
@@ -140,34 +140,23 @@ def beginnings(body: Federated) -> dict[str, Callable[..., Array]]:
 
 
 def begin(body: Federated, end: str, key: Key, state: State, problem: Problem, hp: Hyper) -> Array:
-    keys, t, kernel = streams(key), state.t, problem.model.kernel
-    hp = hp.at(t)
-    x = body.server.view(state.server)
-    terms = body.estimator.terms(state.shared, x, hp)
-    cohort = body.cohort(key, t, problem.n, hp)
-    cohort = cohort._replace(weight=cohort.weight.astype(x.dtype))
+    turn, state, _ = body.begin(key, state, problem, hp)
+    none = Info(*(jnp.int32(0) for _ in Info._fields))
 
-    def block(who: Members) -> tuple[Array, PyTree, PyTree, Info]:
-        none = Info(*(jnp.int32(0) for _ in Info._fields))
-        rows = body.draw_rows(keys.rows, t, who, problem.m_max, hp)
+    def block(who: Members) -> Block:
+        work = work_of(body, turn, who)
         if end == "draws":
-            return touched((rows, who.weight)), (), (), none
-        batch = take(problem.train, who, rows)
+            return touched((work.rows, who.weight)), (), (), none
         if end == "samples":
-            return touched(batch), (), (), none
-
-        def one(weight: Array, batch: PyTree, stored: PyTree) -> Array:
-            return evaluate(kernel, terms, weight, batch, stored)[0]
-
-        stored = jax.vmap(body.estimator.recall)(who.local, rows)
-        weight = who.weight[:, None] * rows.weight
+            return touched(work.batch), (), (), none
         if body.fused:
-            flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (batch, stored))
-            return touched(one(weight.reshape(-1), *flat)), (), (), none
-        return touched(jax.vmap(one)(weight, batch, stored)), (), (), none
+            return touched(mean_estimate(body, turn, who, work)[0]), (), (), none
+        one = own_estimate(body, turn)
+        g = jax.vmap(lambda key, work: one(key, work)[0], (None, 0))(key, work)
+        return touched(g), (), (), none
 
-    who = body.members(cohort, problem, state)
-    total: Array = stream(block, who, body.block_size(problem, hp))[0]
+    who = body.members(turn.cohort, problem, state)
+    total: Array = stream(block, who, body.block_size(problem, turn.hp))[0]
     return total
 
 

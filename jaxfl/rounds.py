@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxfl import transcript
-from jaxfl.blocks import Keys, Members, Work, client_keys, displaced, put, stream, streams, take
-from jaxfl.channels import add
-from jaxfl.clipping import clip, evaluate
-from jaxfl.compressors import dense
-from jaxfl.fusion import apart, once
+from jaxfl import estimates, messages, transcript
+from jaxfl.blocks import Block, Members, Turn, put, stream, streams, take
 from jaxfl.keys import at
 from jaxfl.mechanisms import noiseless, normal
-from jaxfl.packing import strip, strips
-from jaxfl.samples import numbers, samples
-from jaxfl.storage import packed, recalled, rounded, unpacked
+from jaxfl.samples import numbers
+from jaxfl.storage import packed
 from jaxfl.types import (
     Aggregation,
     Array,
@@ -31,18 +26,15 @@ from jaxfl.types import (
     Facts,
     Hyper,
     Info,
-    Kernel,
     Key,
     Local,
     Made,
     Mechanism,
-    Message,
     Participation,
     Problem,
     PyTree,
     Server,
     State,
-    Term,
 )
 
 __all__ = ["Federated"]
@@ -143,102 +135,51 @@ class Federated(NamedTuple):
     def hold(self, state: State, base: Array | None) -> State:
         return state._replace(base=base) if self.pooled else state._replace(bases=base)
 
-    def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
-        """One round; ``key`` is the run's, the same in every round."""
+    def begin(
+        self, key: Key, state: State, problem: Problem, hp: Hyper
+    ) -> tuple[Turn, State, Array]:
+        """What clients have before them in this round, the state with it, and what it cost."""
         keys, t, model = streams(key), state.t, problem.model
         hp = hp.at(t)
         kernel = model.kernel if self.estimator.kernel is None else self.estimator.kernel(model, hp)
         x = self.server.view(state.server)
-        extra = jnp.int32(0)
+        gradients = jnp.int32(0)
         if self.estimator.begin is not None:
-            start = at(keys.begin, t)
-            shared, base, extra, hp = self.estimator.begin(
-                start, state.shared, self.base(state), x, problem, hp
+            shared, base, gradients, hp = self.estimator.begin(
+                at(keys.begin, t), state.shared, self.base(state), x, problem, hp
             )
             state = self.hold(state._replace(shared=shared), base)
         terms = self.estimator.terms(state.shared, x, hp)
-        slope = jax.grad(model.regularizer)
-        public = self.estimator.public
+        slope, public = jax.grad(model.regularizer), self.estimator.public
         grad_r = slope(x) if public is None else public(state.shared, slope, x, hp)
         cohort = self.cohort(key, t, problem.n, hp)
         cohort = cohort._replace(weight=cohort.weight.astype(x.dtype))
+        turn = Turn(keys, t, cohort, x, state.shared, kernel, terms, grad_r, problem, hp)
+        return turn, state, gradients
 
-        def estimates(who: Members) -> tuple[PyTree, PyTree, PyTree, Info]:
-            rows = self.draw_rows(keys.rows, t, who, problem.m_max, hp)
-            batch = take(problem.train, who, rows)
-
-            def reread(table: PyTree) -> PyTree:
-                if table is None or self.storage == "exact":
-                    return table
-                one = functools.partial(recalled, kernel, terms[0].bound)
-                return jax.vmap(one)(unpacked(table, x.dtype), batch)
-
-            stored = reread(jax.vmap(self.estimator.recall)(who.local, rows))
-            work = Work(rows, batch, who.base, stored)
-            work = work._replace(offset=self.offsets(keys.points, t, who, rows, x, hp))
-            if self.fused:
-                if self.packs and stored is None:
-                    factors = None
-                    total = self.packed_estimate(kernel, terms, who, work, problem, hp)
-                else:
-                    total, factors = self.mean_estimate(kernel, terms, who, work)
-                total = total + jnp.sum(who.weight) * grad_r
-                if self.noise == "per_client":
-                    total = total + self.noise_of_each(keys.noise, t, who, total, hp)
-                moved, links = None, who.link
-                counts = Info(jnp.sum(who.weight > 0), jnp.int32(0), jnp.int32(0))
-            else:
-                estimate = self.estimate(kernel, terms, grad_r, hp)
-                (total, moved), factors, links, counts = self.messages(
-                    keys, t, cohort, who, work, estimate, x, hp
-                )
-            if stored is not None:
-                factors = packed(factors, self.storage)
-            local = jax.vmap(self.estimator.absorb)(who.local, rows, factors)
-            bases, step = self.follow(
-                kernel, who, work, factors if stored is None else reread(factors)
-            )
-            live = (who.weight > 0)[:, None] & (rows.weight > 0)
-            points = len({id(point) for term in terms for point in term.points})
-            counts = counts._replace(gradients=points * jnp.sum(live))
-            return (total, moved, step), (local, bases), links, counts
-
-        def procedures(who: Members) -> tuple[PyTree, PyTree, PyTree, Info]:
-            assert self.local is not None
-            local = self.local
-
-            def run(noise: Key, me: Members) -> tuple[Array, PyTree]:
-                stream = jax.random.fold_in(keys.rows, me.index)
-                client = Client(stream, noise, me.count, lambda rows: take(problem.train, me, rows))
-                g, *rest = local.run(client, x, state.shared, me.local, problem, hp)
-                return g, rest
-
-            (total, moved), (memory, gradients), links, counts = self.messages(
-                keys, t, cohort, who, who, run, x, hp
-            )
-            gradients = jnp.sum(jnp.where(who.weight > 0, gradients, 0))
-            counts = counts._replace(gradients=gradients)
-            return (total, moved, None), (memory, None), links, counts
-
-        who = self.members(cohort, problem, state)
-        block = estimates if self.local is None else procedures
+    def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
+        """One round; ``key`` is the run's, the same in every round."""
+        turn, state, extra = self.begin(key, state, problem, hp)
+        keys, t, cohort, x, hp = turn.keys, turn.t, turn.cohort, turn.x, turn.hp
+        block = self.gradients if self.local is None else self.procedures
         (total, moved, step), (local, bases), links, info = stream(
-            block, who, self.block_size(problem, hp)
+            lambda who: block(turn, who),
+            self.members(cohort, problem, state),
+            self.block_size(problem, hp),
         )
         if self.aggregation is not None:
             total = jnp.max(cohort.weight) * self.aggregation.recover(total, x, hp)
         if self.mechanism.central:
-            server_noise = at(keys.mean_noise, t)
-            total = total + normal(server_noise, self.mechanism, total, hp)
+            total = total + normal(at(keys.mean_noise, t), self.mechanism, total, hp)
         if self.fused:
             if state.base is not None:  # weights add up to 1
                 total = total + state.base
             if self.noise == "fused":
-                total = total + self.noise_of_mean(keys.mean_noise, t, cohort, total, hp)
+                total = total + messages.noise_of_mean(self.own, turn, total)
             total = self.channel.before(state.link, total)
         rate = self.participation.rate(problem.n, hp).astype(x.dtype)
         v, link = self.channel.receive(state.link, total, rate, hp, moved)
-        server = self.server.step(at(keys.server, t), state.server, v, model.project, hp)
+        server = self.server.step(at(keys.server, t), state.server, v, problem.model.project, hp)
         local, links = (
             put(cohort, old, new) for old, new in ((state.local, local), (state.links, links))
         )
@@ -278,187 +219,48 @@ class Federated(NamedTuple):
 
     # --- one block of clients --------------------------------------------------------------------
 
-    def draw_rows(self, key: Key, t: Array, who: Members, m: int, hp: Hyper) -> Draw:
-        keys = once(jax.vmap(jax.random.fold_in, (None, 0))(key, who.index), t)
-        draw = self.estimator.sampler.draw
-        rows = jax.vmap(lambda key, count: draw(key, t, count, m, hp))(keys, who.count)
-        if rows.index is not None:
-            rows = rows._replace(index=once(rows.index, t))
-        return rows._replace(weight=rows.weight.astype(who.weight.dtype))
+    def gradients(self, turn: Turn, who: Members) -> Block:
+        """Gradients at the server's point: their mean, or the messages that are made of them."""
+        work = estimates.work_of(self, turn, who)
+        if self.fused:
+            total, factors = estimates.mean_estimate(self, turn, who, work)
+            total = total + jnp.sum(who.weight) * turn.public
+            if self.noise == "per_client":
+                total = total + messages.noise_of_each(self.own, turn, who, total)
+            moved, links = None, who.link
+            counts = Info(jnp.sum(who.weight > 0), jnp.int32(0), jnp.int32(0))
+        else:
+            one = estimates.own_estimate(self, turn)
+            (total, moved), factors, links, counts = messages.collect(self, turn, who, work, one)
+        held = factors
+        if work.stored is not None:
+            held = packed(factors, self.storage)
+            factors = estimates.reread(self, turn, held, work.batch)
+        local = jax.vmap(self.estimator.absorb)(who.local, work.rows, held)
+        bases, step = estimates.follow(self, turn, who, work, factors)
+        live = (who.weight > 0)[:, None] & (work.rows.weight > 0)
+        points = len({id(point) for term in turn.terms for point in term.points})
+        counts = counts._replace(gradients=points * jnp.sum(live))
+        return (total, moved, step), (local, bases), links, counts
 
-    def offsets(
-        self, key: Key, t: Array, who: Members, rows: Draw, x: Array, hp: Hyper
-    ) -> Array | None:
-        """What is added to the point of each row of each client, (r, b, d); None: nothing."""
-        jitter = self.estimator.jitter
-        if jitter is None:
-            return None
-        (keys,) = client_keys([key], who.index, t)
-        return jax.vmap(lambda key: jitter(key, rows.weight.shape[1], x, hp))(keys)
+    def procedures(self, turn: Turn, who: Members) -> Block:
+        """What clients do on their own, noise included, and the messages that are made of it."""
+        assert self.local is not None
+        local = self.local
 
-    def mean_estimate(
-        self,
-        kernel: Kernel,
-        terms: tuple[Term, ...],
-        who: Members,
-        work: Work,
-    ) -> tuple[Array, PyTree]:
-        """sum_i weight_i g_i in one evaluation over the samples of all clients."""
-        weight = who.weight[:, None] * work.rows.weight
-        batch, stored = (
-            jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), a)
-            for a in (work.batch, work.stored)
+        def run(noise: Key, me: Members) -> tuple[Array, PyTree]:
+            stream = jax.random.fold_in(turn.keys.rows, me.index)
+            read = functools.partial(take, turn.problem.train, me)
+            client = Client(stream, noise, me.count, read)
+            g, *rest = local.run(client, turn.x, turn.shared, me.local, turn.problem, turn.hp)
+            return g, rest
+
+        (total, moved), (memory, gradients), links, counts = messages.collect(
+            self, turn, who, who, run
         )
-        if work.offset is not None:
-            terms = displaced(terms, work.offset.reshape(-1, work.offset.shape[-1]))
-        total, factors = evaluate(kernel, terms, weight.reshape(-1), batch, stored)
-        if work.base is not None:
-            total = total + who.weight @ work.base
-        return total, jax.tree.map(lambda a: a.reshape(*weight.shape, *a.shape[1:]), factors)
-
-    def packed_estimate(
-        self,
-        kernel: Kernel,
-        terms: tuple[Term, ...],
-        who: Members,
-        work: Work,
-        problem: Problem,
-        hp: Hyper,
-    ) -> Array:
-        """:meth:`mean_estimate` over the rows that there are, and few slots that hold none."""
-
-        def part(i: Array, rows: Draw) -> Array:
-            assert rows.index is not None
-            batch = samples(problem.train, who.index[i], rows.index)
-            return evaluate(kernel, terms, who.weight[i] * rows.weight, batch)[0]
-
-        clients, slots = work.rows.weight.shape
-        length = strip(clients * hp.caps.get("mean_batch", slots), clients * slots)
-        total = strips(work.rows, length, part, terms[0].points[0])
-        return total if work.base is None else total + who.weight @ work.base
-
-    def follow(
-        self, kernel: Kernel, who: Members, work: Work, factors: PyTree
-    ) -> tuple[Array | None, Array | None]:
-        """``base_i + sum_j u_j (c_j - stored_j)`` of each member, or what moves the mean of them."""
-        if self.estimator.follow is None:
-            return None, None
-        u = jax.vmap(self.estimator.follow)(work.rows, who.count)
-
-        def step(u: Array, batch: PyTree, new: PyTree, old: PyTree) -> Array:
-            new = new if old is None else kernel.combine((1.0, -1.0), (new, old))
-            return kernel.contract(u, new, batch)
-
-        parts = work.batch, factors, work.stored
-        if self.pooled:
-            flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), parts)
-            return None, step((who.weight[:, None] * u).reshape(-1), *flat)
-        assert who.base is not None
-        return who.base + jax.vmap(step)(u, *parts), None
-
-    def noise_of_each(self, key: Key, t: Array, who: Members, like: Array, hp: Hyper) -> Array:
-        """sum_i weight_i xi_i, each from its client's own stream."""
-        (keys,) = client_keys([key], who.index, t)
-        return who.weight @ jax.vmap(lambda key: normal(key, self.own, like, hp))(keys)
-
-    def noise_of_mean(self, key: Key, t: Array, cohort: Draw, like: Array, hp: Hyper) -> Array:
-        """One draw with the law of sum_i weight_i xi_i: N(0, sigma^2 sum_i weight_i^2)."""
-        draw = self.draw_noise(at(key, t), t, like, hp)
-        return jnp.sqrt(jnp.sum(cohort.weight**2)) * draw
-
-    def estimate(
-        self, kernel: Kernel, terms: tuple[Term, ...], grad_r: Array, hp: Hyper
-    ) -> Callable[[Key, Work], tuple[Array, PyTree]]:
-        """One client's estimate from what it has before it."""
-
-        def estimate(_: Key, work: Work) -> tuple[Array, PyTree]:
-            here = terms if work.offset is None else displaced(terms, work.offset)
-            g, factors = evaluate(kernel, here, work.rows.weight, work.batch, work.stored)
-            g = g + grad_r if work.base is None else g + work.base + grad_r
-            return (clip(g, hp["clip"]) if self.clip == "batch" else g), factors
-
-        return estimate
-
-    def messages(
-        self,
-        keys: Keys,
-        t: Array,
-        cohort: Draw,
-        who: Members,
-        work: PyTree,
-        estimate: Callable[[Key, Any], tuple[Array, PyTree]],
-        x: Array,
-        hp: Hyper,
-    ) -> tuple[tuple[Array, PyTree], PyTree, PyTree, Info]:
-        """sum_i weight_i message_i client by client, or the words that stand for their sum; with it
-        what rounded memories moved by, likewise."""
-
-        def one(
-            noise: Key, mask: Key, link: PyTree, work: PyTree
-        ) -> tuple[Message, Array, PyTree, PyTree]:
-            g, rest = estimate(noise, work)
-            v = self.channel.before(link, g)
-            if self.channel.residual is None:
-                message, sent = self.release(noise, mask, v, t, hp)
-                return message, sent, rest, self.channel.after(link, message, hp)
-            v = v + self.draw_noise(noise, t, v, hp)  # all of it: what is not sent is remembered
-            quiet = self._replace(mechanism=noiseless())
-            message, sent = quiet.release(noise, mask, v, t, hp)
-            return message, sent, rest, self.channel.residual(link, v, dense(message, x.size))
-
-        noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
-        before = unpacked(who.link, x.dtype)
-        message, sent, rest, links = jax.vmap(one)(noise, mask, before, work)
-        moved = None
-        if self.storage != "exact":
-            links = rounded(links, self.storage)
-            moved = jax.tree.map(lambda new, old: who.weight @ (new - old), links, before)
-            links = packed(links, self.storage)
-        live = who.weight > 0
-        counts = Info(jnp.sum(live), jnp.sum(jnp.where(live, sent, 0)), jnp.int32(0), jnp.int32(0))
-        if self.aggregation is not None:
-            protect = self.aggregation.protect
-
-            def hide(me: Array, message: Message) -> tuple[Array, Array]:
-                return protect(keys.pairs, t, me, cohort, dense(message, x.size), hp)
-
-            words, clamped = jax.vmap(hide)(who.index, message)
-            total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
-            counts = counts._replace(clamped=jnp.sum(jnp.where(live, clamped, 0)))
-        elif message.index is None:
-            total = who.weight @ message.value
-        else:
-            flat = Message(
-                (who.weight[:, None] * message.value).reshape(-1), message.index.reshape(-1)
-            )
-            total = add(jnp.zeros_like(x), flat, jnp.ones((), x.dtype))
-        return (total, moved), rest, links, counts
-
-    def draw_noise(self, key: Key, t: Array, like: Array, hp: Hyper) -> Array:
-        return apart(lambda: normal(key, self.own, like, hp), t)
-
-    def release(
-        self, noise: Key, mask: Key, v: Array, t: Array, hp: Hyper
-    ) -> tuple[Message, Array]:
-        """C(v + xi), and the number of coordinates that it holds.
-
-        Coordinates that are chosen without looking at v are chosen first, and only they get noise:
-        the message has the same law.
-        """
-        select, code = self.compressor.select, self.compressor.code
-        pick, encode = jax.random.split(mask) if select and code else (mask, mask)
-        if select is None:
-            value = v + self.draw_noise(noise, t, v, hp)
-            index, sent = None, jnp.int32(0)
-        else:
-            chosen = select(pick, v.size, hp)
-            value = v.at[chosen.index].get(mode="clip")
-            weight = chosen.weight.astype(v.dtype)
-            value = weight * (value + self.draw_noise(noise, t, value, hp))
-            index, sent = chosen.index, jnp.sum(chosen.weight != 0)
-        if code is not None:
-            value = code(encode, value, hp)
-        return Message(value, index), sent
+        gradients = jnp.sum(jnp.where(who.weight > 0, gradients, 0))
+        counts = counts._replace(gradients=gradients)
+        return (total, moved, None), (memory, None), links, counts
 
     # --- who takes part --------------------------------------------------------------------------
 

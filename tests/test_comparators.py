@@ -14,8 +14,8 @@ from test_transcriptions import regularizer
 
 import jaxfl
 from jaxfl import iterates, servers, theory, theory_recursive
+from jaxfl.blocks import client_keys, streams
 from jaxfl.privacy import epsilon, events, formulas, sigma_for
-from jaxfl.rounds import client_keys, streams
 from jaxfl.types import Hyper, Problem
 
 LAM, ROUNDS, G = 0.2, 12, 0.6

@@ -10,7 +10,7 @@ from test_transcriptions import clipped, regularizer
 
 import jaxfl
 from jaxfl import graphs
-from jaxfl.rounds import client_keys, streams
+from jaxfl.blocks import client_keys, streams
 
 LAM, ROUNDS = 0.2, 12
 NUMBERS = {"lr": 0.2, "clip": 0.6, "sigma": 0.05, "batch": 5}

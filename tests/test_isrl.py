@@ -17,7 +17,7 @@ import jaxfl
 from jaxfl import phases, privacy
 from jaxfl.accelerated import averaged
 from jaxfl.algorithms import isrl
-from jaxfl.rounds import client_keys, streams
+from jaxfl.blocks import client_keys, streams
 from jaxfl.sampling import participation, sampler
 from jaxfl.types import Facts, Problem, Server
 

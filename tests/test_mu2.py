@@ -13,11 +13,11 @@ from test_rounds import scale_is
 
 import jaxfl
 from jaxfl import theory_anytime as theory
+from jaxfl.blocks import client_keys, streams
 from jaxfl.papers.reshef import experiment as reshef
 from jaxfl.privacy import account
 from jaxfl.privacy.events import Increments
 from jaxfl.privacy.releases import increments_shift
-from jaxfl.rounds import client_keys, streams
 
 G, L, D, T = 0.7, 0.9, 0.8, 12
 NUMBERS = {"clip": G, "smoothness": L, "diameter": D, "lr": 0.02, "sigma": 0.3}

@@ -16,8 +16,9 @@ from rows import a_problem
 from test_rounds import scale_is, steps
 
 import jaxfl
-from jaxfl import rounds
+from jaxfl import messages, rounds
 from jaxfl.algorithms import soteriafl
+from jaxfl.blocks import streams
 from jaxfl.sampling import participation
 from jaxfl.types import Draw
 
@@ -64,8 +65,8 @@ def shifts_add_up() -> bool:
 
 def no_key_serves_twice() -> bool:
     """Streams, and the keys of noise and mask of all clients over some rounds, all differ."""
-    keys = rounds.streams(jax.random.key(0))
-    made = [rounds.client_keys([keys.noise, keys.mask], jnp.arange(5), t) for t in range(4)]
+    keys = streams(jax.random.key(0))
+    made = [messages.client_keys([keys.noise, keys.mask], jnp.arange(5), t) for t in range(4)]
     words = [jax.random.key_data(k).reshape(-1, 2) for k in (*made, *keys)]
     every = np.concatenate(words)
     return len(np.unique(every, axis=0)) == len(every)
@@ -79,46 +80,46 @@ def every_release_is_accounted_for() -> bool:
 
 
 def twice_the_mean(patch: pytest.MonkeyPatch) -> None:
-    honest = rounds.Federated.noise_of_mean
+    honest = messages.noise_of_mean
     patch.setattr(
-        rounds.Federated,
+        messages,
         "noise_of_mean",
-        lambda self, key, t, cohort, like, hp: (
-            honest(self, key, t, cohort, like, hp) / np.sqrt(cohort.weight.size)
+        lambda mechanism, turn, like: (
+            honest(mechanism, turn, like) / np.sqrt(turn.cohort.weight.size)
         ),
     )
 
 
 def one_noise_for_all(patch: pytest.MonkeyPatch) -> None:
-    honest = rounds.client_keys
+    honest = messages.client_keys
     patch.setattr(
-        rounds,
+        messages,
         "client_keys",
         lambda streams, index, t: honest(streams, jnp.zeros_like(index), t),
     )
 
 
 def one_key_for_both(patch: pytest.MonkeyPatch) -> None:
-    honest = rounds.client_keys
+    honest = messages.client_keys
     patch.setattr(
-        rounds, "client_keys", lambda streams, index, t: honest([streams[0]] * 2, index, t)
+        messages, "client_keys", lambda streams, index, t: honest([streams[0]] * 2, index, t)
     )
 
 
 def mask_without_scale(patch: pytest.MonkeyPatch) -> None:
-    honest = rounds.Federated.release
+    honest = messages.release
 
-    def release(self, noise, mask, v, t, hp):
-        select = self.compressor.select
+    def release(mechanism, compressor, noise, mask, v, t, hp):
+        select = compressor.select
 
         def unscaled(key, d, hp):
             chosen = select(key, d, hp)
             return Draw(chosen.index, (chosen.weight != 0).astype(chosen.weight.dtype))
 
-        plain = self._replace(compressor=self.compressor._replace(select=unscaled))
-        return honest(plain, noise, mask, v, t, hp)
+        plain = compressor._replace(select=unscaled)
+        return honest(mechanism, plain, noise, mask, v, t, hp)
 
-    patch.setattr(rounds.Federated, "release", release)
+    patch.setattr(messages, "release", release)
 
 
 def absent_shifts_move(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from probe import sent
 from rows import ROWS, a_network, a_problem
 
 import jaxfl
-from jaxfl import channels, estimators, memory, rounds, storage
+from jaxfl import channels, estimates, estimators, memory, messages, rounds, storage
 from jaxfl.aggregations import aggregation
 from jaxfl.algorithms import soteriafl
 from jaxfl.compressors import compressor
@@ -238,13 +238,13 @@ def server_goes_its_own_way(patch: pytest.MonkeyPatch) -> None:
 
 def only_drawn_weights_follow(patch: pytest.MonkeyPatch) -> None:
     """The mean over those who take part, in place of all: r/n forgotten."""
-    make = rounds.Federated.messages
+    honest = messages.collect
 
-    def messages(self: Any, *args: Any) -> Any:
-        (total, moved), *rest = make(self, *args)
+    def collect(*args: Any) -> Any:
+        (total, moved), *rest = honest(*args)
         return (total, jax.tree.map(lambda a: a * 5 / 3, moved)), *rest
 
-    patch.setattr(rounds.Federated, "messages", messages)
+    patch.setattr(messages, "collect", collect)
 
 
 def first_mean_is_of_the_exact_rows(patch: pytest.MonkeyPatch) -> None:
@@ -252,17 +252,17 @@ def first_mean_is_of_the_exact_rows(patch: pytest.MonkeyPatch) -> None:
 
 
 def mean_follows_the_exact_rows(patch: pytest.MonkeyPatch) -> None:
-    honest = rounds.Federated.follow
+    honest = estimates.follow
 
-    def follow(self: Any, kernel: Any, who: Any, work: Any, factors: Any) -> Any:
+    def follow(body: Any, turn: Any, who: Any, work: Any, factors: Any) -> Any:
         longer = jax.tree.map(lambda a: a * (1 + 2**-9), factors)  # what rounding may take
-        return honest(self, kernel, who, work, longer)
+        return honest(body, turn, who, work, longer)
 
-    patch.setattr(rounds.Federated, "follow", follow)
+    patch.setattr(estimates, "follow", follow)
 
 
 def rows_are_not_clipped_again(patch: pytest.MonkeyPatch) -> None:
-    for module in (rounds, estimators):
+    for module in (estimates, estimators):
         patch.setattr(module, "recalled", lambda kernel, G, F, batch: F)
 
 

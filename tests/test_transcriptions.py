@@ -8,7 +8,7 @@ import pytest
 from rows import a_problem
 
 import jaxfl
-from jaxfl.rounds import client_keys, streams
+from jaxfl.blocks import client_keys, streams
 from jaxfl.types import Problem
 
 ROUNDS = 20

@@ -1,0 +1,122 @@
+"""What clients send: noised, compressed, and added up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.blocks import Members, Turn, client_keys
+from jaxfl.channels import add
+from jaxfl.compressors import dense
+from jaxfl.fusion import apart
+from jaxfl.keys import at
+from jaxfl.mechanisms import noiseless, normal
+from jaxfl.storage import packed, rounded, unpacked
+from jaxfl.types import Array, Compressor, Hyper, Info, Key, Mechanism, Message, PyTree
+
+if TYPE_CHECKING:
+    from jaxfl.rounds import Federated
+
+__all__ = ["collect", "noise_of_each", "noise_of_mean", "release"]
+
+
+def collect(
+    body: Federated,
+    turn: Turn,
+    who: Members,
+    work: PyTree,
+    estimate: Callable[[Key, Any], tuple[Array, PyTree]],
+) -> tuple[tuple[Array, PyTree], PyTree, PyTree, Info]:
+    """sum_i weight_i message_i client by client, or the words that stand for their sum; with it what
+    rounded memories moved by, likewise.  Then what else ``estimate`` returned, links and counts."""
+    keys, t, x, hp, channel = turn.keys, turn.t, turn.x, turn.hp, body.channel
+
+    def one(
+        noise: Key, mask: Key, link: PyTree, work: PyTree
+    ) -> tuple[Message, Array, PyTree, PyTree]:
+        g, rest = estimate(noise, work)
+        v = channel.before(link, g)
+        if channel.residual is None:
+            message, sent = release(body.own, body.compressor, noise, mask, v, t, hp)
+            return message, sent, rest, channel.after(link, message, hp)
+        v = v + draw_noise(body.own, noise, t, v, hp)  # all of it: what is not sent is remembered
+        message, sent = release(noiseless(), body.compressor, noise, mask, v, t, hp)
+        return message, sent, rest, channel.residual(link, v, dense(message, x.size))
+
+    noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
+    before = unpacked(who.link, x.dtype)
+    message, sent, rest, links = jax.vmap(one)(noise, mask, before, work)
+    moved = None
+    if body.storage != "exact":
+        links = rounded(links, body.storage)
+        moved = jax.tree.map(lambda new, old: who.weight @ (new - old), links, before)
+        links = packed(links, body.storage)
+    live = who.weight > 0
+    counts = Info(jnp.sum(live), jnp.sum(jnp.where(live, sent, 0)), jnp.int32(0), jnp.int32(0))
+    if body.aggregation is not None:
+        protect = body.aggregation.protect
+
+        def hide(me: Array, message: Message) -> tuple[Array, Array]:
+            return protect(keys.pairs, t, me, turn.cohort, dense(message, x.size), hp)
+
+        words, clamped = jax.vmap(hide)(who.index, message)
+        total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
+        counts = counts._replace(clamped=jnp.sum(jnp.where(live, clamped, 0)))
+    elif message.index is None:
+        total = who.weight @ message.value
+    else:
+        value = (who.weight[:, None] * message.value).reshape(-1)
+        flat = Message(value, message.index.reshape(-1))
+        total = add(jnp.zeros_like(x), flat, jnp.ones((), x.dtype))
+    return (total, moved), rest, links, counts
+
+
+def release(
+    mechanism: Mechanism,
+    compressor: Compressor,
+    noise: Key,
+    mask: Key,
+    v: Array,
+    t: Array,
+    hp: Hyper,
+) -> tuple[Message, Array]:
+    """C(v + xi), and the number of coordinates that it holds.
+
+    Coordinates that are chosen without looking at v are chosen first, and only they get noise: the
+    message has the same law.
+    """
+    select, code = compressor.select, compressor.code
+    pick, encode = jax.random.split(mask) if select and code else (mask, mask)
+    if select is None:
+        value = v + draw_noise(mechanism, noise, t, v, hp)
+        index, sent = None, jnp.int32(0)
+    else:
+        chosen = select(pick, v.size, hp)
+        value = v.at[chosen.index].get(mode="clip")
+        weight = chosen.weight.astype(v.dtype)
+        value = weight * (value + draw_noise(mechanism, noise, t, value, hp))
+        index, sent = chosen.index, jnp.sum(chosen.weight != 0)
+    if code is not None:
+        value = code(encode, value, hp)
+    return Message(value, index), sent
+
+
+def noise_of_each(mechanism: Mechanism, turn: Turn, who: Members, like: Array) -> Array:
+    """sum_i weight_i xi_i, each from its client's own stream."""
+    (keys,) = client_keys([turn.keys.noise], who.index, turn.t)
+    return who.weight @ jax.vmap(lambda key: normal(key, mechanism, like, turn.hp))(keys)
+
+
+def noise_of_mean(mechanism: Mechanism, turn: Turn, like: Array) -> Array:
+    """One draw with the law of sum_i weight_i xi_i: N(0, sigma^2 sum_i weight_i^2)."""
+    draw = draw_noise(mechanism, at(turn.keys.mean_noise, turn.t), turn.t, like, turn.hp)
+    return jnp.sqrt(jnp.sum(turn.cohort.weight**2)) * draw
+
+
+def draw_noise(mechanism: Mechanism, key: Key, t: Array, like: Array, hp: Hyper) -> Array:
+    if mechanism.std is None:
+        return jnp.zeros_like(like)
+    return apart(lambda: normal(key, mechanism, like, hp), t)
