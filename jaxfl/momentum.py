@@ -50,7 +50,9 @@ __all__ = [
     "recursive",
 ]
 
-SMOOTHNESS = Param("smoothness", "smoothness L of every example's loss", open_low=True)
+SMOOTHNESS = Param(
+    "smoothness", "smoothness L of every example's loss, instead of the model's", open_low=True
+)
 DIAMETER = Param("diameter", "diameter D of the set that the model stays in", open_low=True)
 MOMENTUM = Param("momentum", "weight gamma of the new gradient in the recursion", high=1.0)
 DIFFERENCE_CLIP = Param(

@@ -275,6 +275,17 @@ def test_plain_numbers_span_an_axis_of_eps() -> None:
     np.testing.assert_allclose(ds["proven_eps"].squeeze(), [1.0, 4.0], rtol=1e-3)
 
 
+@pytest.mark.parametrize("name", ["ldp_sgd", "soteriafl_gd", "cdp_sgd", "dp_sgd"])
+def test_without_a_bound_nothing_is_claimed(name: str, key: jax.Array) -> None:
+    run = jaxfl.simulate(name, a_problem(), key, 5, clip=float("inf"), sigma=1.0)
+    assert run.values["eps"] == float("inf")
+    assert run.privacy().claimed == run.privacy().proven == float("inf")
+
+
+def unreliable(name: str) -> jaxfl.Algorithm:
+    return jaxfl.algorithm(name, participation=jaxfl.sampling.participation("unreliable"))
+
+
 def deaf(given: Any, facts: Any) -> jaxfl.types.Resolved:
     """Takes no notice of eps."""
     values = {"clip": 1.0, "batch": 4, "lr": 0.02, "sigma": 1.0, "rounds": facts.rounds}
@@ -296,6 +307,12 @@ def without_delta(given: Any, facts: Any) -> jaxfl.types.Resolved:
         (noised()._replace(event=None), {"eps": 2.0}, "does not describe what it releases"),
         (noised(deaf), {"eps": 2.0}, "eps = 2.0 decides nothing in noised"),
         (noised(without_delta), {"eps": 2.0}, "eps = 2 needs delta"),
+        (unreliable("ldp_sgd"), {}, "'unreliable' needs dropout and threshold, which nothing sets"),
+        (
+            unreliable("dp_sgd"),
+            {"dropout": 0.1},
+            "'unreliable' needs threshold, which nothing sets",
+        ),
     ],
 )
 def test_noise_that_cannot_be_calibrated_is_told(

@@ -34,7 +34,7 @@ from jaxfl import (
     theory_recursive,
 )
 from jaxfl.algorithms.compose import compose
-from jaxfl.algorithms.numbers import PRIVACY, Numbers, Parts, only, refuse_epochs, summary_of
+from jaxfl.algorithms.numbers import EPS, PRIVACY, Numbers, Parts, only, refuse_epochs, summary_of
 from jaxfl.rounds import Federated
 from jaxfl.types import Algorithm, Facts, Param, Participation, Resolved, Sampler, Server
 
@@ -134,7 +134,7 @@ class Promise(NamedTuple):
         L = N.smoothness(facts)
         N.target(facts)
         N.default("gap", 1.0)
-        eps = N.values.get("eps", 5.0)
+        eps = N.values.get("eps", EPS)
         s = theory.Setting(facts.n, facts.m, facts.d, 0.0, L, G, eps, N["delta"], N["gap"])
         if spider:
             guess = facts.rounds or max(1, round(float(theory_recursive.spider_rounds(s, 1))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from jaxfl.errors import InputError
 from jaxfl.gossip import Gossip
@@ -20,12 +20,24 @@ from jaxfl.types import (
     Server,
 )
 
-__all__ = ["PRIVACY", "Numbers", "Parts", "curator", "only", "summary_of"]
+__all__ = [
+    "EPS",
+    "PRIVACY",
+    "Numbers",
+    "Parts",
+    "curator",
+    "only",
+    "refuse_epochs",
+    "reporting",
+    "summary_of",
+    "usual_delta",
+]
 
 PRIVACY = (
     Param("eps", "privacy that sigma is calibrated for", open_low=True),
     Param("delta", "privacy failure probability, below 1", open_low=True, high=1 - 1e-9),
 )
+EPS = 5.0  # where no way to set the noise is given
 
 
 class Parts(TypedDict, total=False):
@@ -50,6 +62,11 @@ def only(name: str, parts: Mapping[str, Any], *allowed: str) -> dict[str, Any]:
     if parts.get("noise", "fused") not in ("fused", "per_client"):
         raise InputError(f"noise = {parts['noise']!r} has to be 'fused' or 'per_client'.")
     return dict(parts)
+
+
+def usual_delta(size: int) -> float:
+    """For so many records, or clients, where none is given."""
+    return min(1e-3, 0.1 / size)
 
 
 def summary_of(constructor: Any) -> str:
@@ -95,8 +112,14 @@ class Numbers:
         for name, value in body.compressor.resolve(self.values, facts.d).items():
             self.default(name, value, given)
         self.set("omega", body.compressor.omega(facts.d, self.values), "achieved")
-        for param in body.participation.params:
-            self.default(param.name, max(1, facts.n // 10), "default: a tenth of the clients")
+        if any(param.name == "cohort" for param in body.participation.params):
+            self.default("cohort", max(1, facts.n // 10), "default: a tenth of the clients")
+        wanted = [p.name for p in body.participation.params if p.name not in self.values]
+        if wanted:
+            raise InputError(
+                f"participation = {body.participation.name!r} needs {' and '.join(wanted)}, which nothing "
+                "sets: give it."
+            )
 
     def clip(self, private: bool) -> float:
         """G, finite where noise is calibrated to it."""
@@ -116,12 +139,12 @@ class Numbers:
         self.default("smoothness", 1.0, "default: L of this model is unknown")
         return float(self.values["smoothness"])
 
-    def target(self, facts: Facts, records: int | None = None) -> None:
-        """eps and delta where no other way to set the noise is given."""
-        m = facts.m_max if records is None else records
-        self.default("delta", min(1e-3, 0.1 / m), "default: min(0.001, 0.1/m)")
+    def target(self, facts: Facts, unit: Literal["m", "n"] = "m") -> None:
+        """eps and delta, of m records or of n clients, where no other way to set the noise is given."""
+        size = facts.m_max if unit == "m" else facts.n
+        self.default("delta", usual_delta(size), f"default: min(0.001, 0.1/{unit})")
         if "sigma" not in self.values and "rho" not in self.values:
-            self.default("eps", 5.0)
+            self.default("eps", EPS)
 
     def noise(
         self, sigma_of: Callable[[float], float], eps_of: Callable[[float], float], where: str

@@ -19,12 +19,13 @@ fedgd, fedsgd        full, minibatch   none        direct   no
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypedDict, Unpack
+from collections.abc import Callable
+from typing import Unpack
 
-from jaxfl import channels, compressors, estimators, mechanisms, sampling, servers, theory
+from jaxfl import channels, compressors, estimators, mechanisms, sampling, servers
 from jaxfl.algorithms.compose import compose
+from jaxfl.algorithms.numbers import Parts, summary_of
+from jaxfl.algorithms.soteriafl_numbers import CDP, NOISE, NUMBERS, SAGA, SGD, SVRG, Promise, Rule
 from jaxfl.errors import InputError
 from jaxfl.rounds import Federated
 from jaxfl.types import (
@@ -33,11 +34,8 @@ from jaxfl.types import (
     Channel,
     Compressor,
     Estimator,
-    Facts,
     Mechanism,
-    Param,
     Participation,
-    Resolved,
     Sampler,
     Server,
 )
@@ -58,59 +56,6 @@ __all__ = [
 
 PAPER = "SoteriaFL, NeurIPS 2022"
 FEDAVG = "McMahan et al., AISTATS 2017"
-NUMBERS = (
-    Param(
-        "smoothness", "smoothness L of every example's loss, instead of the model's", open_low=True
-    ),
-    Param("gap", "f(x0) - f*, which CDP-SGD's step size asks for", open_low=True),
-)
-PRIVACY = (
-    Param("eps", "privacy that sigma is calibrated for", open_low=True),
-    Param("delta", "privacy failure probability, below 1", open_low=True, high=1 - 1e-9),
-    Param("noise_constant", "c in sigma^2 = c G^2 T ln(1/delta) / (m eps)^2", open_low=True),
-    Param(
-        "gradient_bound",
-        "with clip='batch': a bound on every example's gradient that holds whatever the data, for "
-        "example the largest norm that features can have in logistic regression",
-        open_low=True,
-    ),
-)
-
-
-class Parts(TypedDict, total=False):
-    """What a user may exchange in any of these algorithms."""
-
-    compressor: Compressor
-    sampler: Sampler
-    participation: Participation
-    server: Server
-    aggregation: Aggregation
-    clip: str
-    noise: str
-
-
-class Rule(NamedTuple):
-    """The paper's choices for one family."""
-
-    where: str
-    constant: float  # c of the noise formula
-    batch: Callable[[theory.Setting], Any]
-    step: Callable[[theory.Setting, dict[str, Any]], Any]  # of the setting and the numbers so far
-    rounds: Callable[[theory.Setting], Any]
-
-
-SGD = Rule("Corollary 1", 12, theory.sgd_batch, lambda s, v: theory.sgd_step(s), theory.sgd_rounds)
-SVRG = Rule(
-    "Corollary 2",
-    96,
-    theory.svrg_batch,
-    lambda s, v: theory.svrg_step(s, v["batch"], v["refresh"]),
-    theory.svrg_rounds,
-)
-SAGA = Rule(
-    "Corollary 3", 96, theory.saga_batch, lambda s, v: theory.saga_step(s), theory.svrg_rounds
-)
-CDP = Rule("Theorem 1", 8, theory.sgd_batch, lambda s, v: theory.cdp_step(s), theory.cdp_rounds)
 
 
 def soteriafl_gd(**parts: Unpack[Parts]) -> Algorithm:
@@ -295,93 +240,14 @@ def _algorithm(
         noise=noise,
         aggregation=aggregation if aggregation and aggregation.name != "plain_sum" else None,
     )
-    resolve = functools.partial(_resolve, rule, body)
     private = body.mechanism.std is not None
-    summary = (globals()[name].__doc__ or "").split(":", 1)[0].split("[")[0].strip().rstrip(".")
-    params = NUMBERS + (PRIVACY if private else ())
-    claim = functools.partial(_claim, body) if private else None
-    return compose(name, summary, paper, body, resolve, params, claim)
-
-
-def _resolve(rule: Rule, body: Federated, given: Mapping[str, Any], facts: Facts) -> Resolved:
-    """The user's numbers, then the paper's, then defaults that say so."""
-    v, why = dict(given), dict.fromkeys(given, "given")
-
-    def default(name: str, value: Any, source: str) -> None:
-        if name not in v:
-            v[name], why[name] = value, source
-
-    private = body.mechanism.std is not None
-    if "gradient_bound" in given and body.clip == "example":
-        raise InputError(
-            f"gradient_bound = {given['gradient_bound']!r} belongs to clip='batch': every example is "
-            "clipped here, so give clip, its bound G, instead."
-        )
-    if private and "sigma" in given and "eps" in given:
-        raise InputError(
-            f"eps = {given['eps']!r} and sigma = {given['sigma']!r} are both given: eps is turned "
-            "into sigma, so give one of them."
-        )
-    if private and math.isinf(given.get("clip", 1.0)) and "sigma" not in given:
-        raise InputError(
-            "clip = inf bounds no example, so that no noise is enough for any eps: give a finite clip."
-        )
-    default("clip", 1.0 if private else math.inf, "default")
-    for name, value in body.compressor.resolve(given, facts.d).items():
-        default(name, value, "from omega" if "omega" in given else "default")
-    if any(param.name == "cohort" for param in body.participation.params):
-        default("cohort", max(1, facts.n // 10), "default: a tenth of the clients")
-    v["omega"] = body.compressor.omega(facts.d, v)
-    why["omega"] = "achieved"
-    default("eps", 5.0, "default")
-    default("delta", min(1e-3, 0.1 / facts.m_max), "default: min(0.001, 0.1/m)")
-    default("gap", 1.0, "default")
-    L, known = v.get("smoothness", facts.smoothness), True
-    if not L:  # unknown, or 0 on data without features
-        L, known = 1.0, False
-    note = rule.where if known else f"{rule.where} with L = 1: L of this model is unknown"
-    G = v["clip"] if math.isfinite(v["clip"]) else 1.0  # only schedules of non-private runs read it
-    setting = theory.Setting(
-        facts.n, facts.m, facts.d, v["omega"], L, G, v["eps"], v["delta"], v["gap"]
-    )
-    rounds = facts.rounds or max(1, round(float(rule.rounds(setting))))
-    default("rounds", rounds, "given" if facts.rounds else note)
-    if body.estimator.sampler.params:
-        default("batch", int(rule.batch(setting)), note)
-    if "refresh" in {param.name for param in body.estimator.params}:
-        default("batch", facts.m, "full passes")
-        default("refresh", min(1.0, v["batch"] / facts.m), f"{rule.where}: b/m")
-    if body.channel.params:
-        default("shift", float(theory.shift(v["omega"])), "Theorem 3")
-    if private:
-        default("noise_constant", rule.constant, "the authors' code")
-        c, T = v["noise_constant"], v["rounds"]
-        if "sigma" in v:
-            eps = theory.paper_eps(c, setting, T, v["sigma"]) if v["sigma"] else math.inf
-            v["eps"], why["eps"] = float(eps), f"{rule.where}, from sigma"
-        default("sigma", float(theory.paper_sigma(c, setting, T)), rule.where)
-    if not known:
-        default("lr", 0.1, "default: L of this model is unknown")
-    default("lr", float(rule.step(setting, v)), note)
-    if not private:
-        for name in ("eps", "delta"):
-            del v[name], why[name]
-    return Resolved(v, why)
-
-
-def _claim(body: Federated, v: Mapping[str, Any], facts: Facts) -> Any:
-    """What the paper's formula says of this noise, and whether its conditions hold."""
-    from jaxfl.privacy import formulas
-
-    if v["sigma"] == 0:
-        return None
-    return formulas.compressed_gd(
-        v["noise_constant"],
-        v["clip"],
-        facts.m,
-        v.get("batch", facts.m),
-        v["rounds"],
-        v["delta"],
-        sigma=v["sigma"],
-        snapshot=body.estimator.name in ("svrg", "saga"),
+    promise = Promise(rule, body)
+    return compose(
+        name,
+        summary_of(globals()[name]),
+        paper,
+        body,
+        promise.resolve,
+        NUMBERS + (NOISE if private else ()),
+        promise.claim if private else None,
     )
