@@ -25,7 +25,8 @@ __all__ = ["DenseFactors", "dense_kernel", "generic_kernel", "layer_shapes", "li
 # Accelerators may round the inputs of a product to three digits; a clipped norm would exceed G.
 EXACT = jax.lax.Precision.HIGHEST
 
-TALL = 512  # rows: from there on CPUs are quicker with the vector on the left
+TALL = 512  # rows: from there on CPUs are quicker with the factor on the left
+WIDE = 32  # columns: from there on a transposed copy pays for itself, whatever the rows
 OutputLoss = Callable[[Array, PyTree], Array]  # (output of one example, the example) -> scalar
 
 
@@ -151,8 +152,8 @@ def dense_kernel(
             parts.append(v.sum(axis=0))
         for u, v_l in zip(F.u, F.v[1:], strict=True):
             v = rowwise(w, v_l)
-            rows = u.reshape(-1, u.shape[-1]), v.reshape(-1, v.shape[-1])
-            parts.append(jnp.matmul(rows[0].T, rows[1], precision=EXACT).reshape(-1))
+            u, v = u.reshape(-1, u.shape[-1]), v.reshape(-1, v.shape[-1])
+            parts.append(transposed_product(u, v).reshape(-1))
         return jnp.concatenate(parts)
 
     width = sum(widths[1:]) + sum(h + one for h in widths[1:-1])
@@ -180,17 +181,26 @@ def generic_kernel(loss: Callable[[Array, PyTree], Array], dim: int) -> Kernel:
 
 
 def transposed_product(a: Array, v: Array) -> Array:
-    """``a' v``; CPUs transpose a tall a first, since products that read it in columns are slow."""
+    """``a' v``.  Products that read columns are slow on CPUs, which read a tall a row by row, as
+    ``(v' a)'``, and transpose a short one first if v is wide."""
+
+    def hold(b: Array) -> Array:  # or the compiler turns them all into the first
+        held: Array = jax.lax.optimization_barrier(b)
+        return held
 
     def product(a: Array, v: Array) -> Array:
         return jnp.matmul(a.T, v, precision=EXACT)
 
-    def in_rows(a: Array, v: Array) -> Array:
-        return jnp.matmul(jax.lax.optimization_barrier(a.T), v, precision=EXACT)
+    def by_rows(a: Array, v: Array) -> Array:
+        return hold(jnp.matmul(hold(v.T), a, precision=EXACT)).T
 
-    if a.shape[0] < TALL:
+    def copied(a: Array, v: Array) -> Array:
+        return jnp.matmul(hold(a.T), v, precision=EXACT)
+
+    if a.shape[0] < TALL and v.shape[1] < WIDE:
         return product(a, v)
-    found: Array = jax.lax.platform_dependent(a, v, cpu=in_rows, default=product)
+    quick = copied if a.shape[0] < TALL else by_rows
+    found: Array = jax.lax.platform_dependent(a, v, cpu=quick, default=product)
     return found
 
 

@@ -109,16 +109,18 @@ def permuted(key: Key, size: Array | int, places: Array) -> Array:
             halves = double_round(i, halves)
         return halves
 
+    # Who is outside is read off x: carried beside it, it would be computed anew, with all rounds.
+    def outside(first: Array, x: Array) -> Array:
+        return first | (x >= n)
+
     def walk(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        x, outside = state
-        left, right = permute((x // b, x % b))
-        x = jnp.where(outside, left * b + right, x)
-        return x, x >= n
+        left, right = permute((state[1] // b, state[1] % b))
+        return jnp.array(False), jnp.where(outside(*state), left * b + right, state[1])
 
     s = jnp.asarray(places, jnp.uint32)
     live = s < size
-    first = jnp.where(live, s, 0), jnp.ones(s.shape, bool)
-    x, _ = lax.while_loop(lambda state: state[1].any(), walk, first)
+    start = jnp.array(True), jnp.where(live, s, 0)
+    _, x = lax.while_loop(lambda state: outside(*state).any(), walk, start)
     return jnp.where(live, x, size).astype(jnp.int32)
 
 
