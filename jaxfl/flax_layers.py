@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxfl.kernels import EXACT
 from jaxfl.layers import Call, Tapped
 from jaxfl.parameters import Layout
+from jaxfl.products import EXACT
 from jaxfl.types import Array, PyTree
 
 __all__ = ["linen_tapped", "nnx_tapped"]

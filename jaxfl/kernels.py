@@ -17,16 +17,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxfl.products import EXACT, crossed, outputs, totals
 from jaxfl.samples import Measured
 from jaxfl.types import Array, Kernel, PyTree
 
 __all__ = ["DenseFactors", "dense_kernel", "generic_kernel", "layer_shapes", "linear_kernel"]
 
-# Accelerators may round the inputs of a product to three digits; a clipped norm would exceed G.
-EXACT = jax.lax.Precision.HIGHEST
-
-TALL = 512  # rows: from there on CPUs are quicker with the factor on the left
-WIDE = 32  # columns: from there on a transposed copy pays for itself, whatever the rows
 OutputLoss = Callable[[Array, PyTree], Array]  # (output of one example, the example) -> scalar
 
 
@@ -46,9 +42,7 @@ def linear_kernel(output_loss: OutputLoss) -> Kernel:
     """``f_j(x) = phi_j(a_j . x)``: ``g_j = e_j a_j`` with the number ``e_j = phi_j'(a_j . x)``."""
 
     def factors(x: Array, batch: PyTree) -> Array:
-        a = batch[0]
-        z = a @ x if a.shape[0] < TALL else x @ a.T
-        e: Array = jax.vmap(jax.grad(output_loss))(z, batch)
+        e: Array = jax.vmap(jax.grad(output_loss))(outputs(x, batch[0]), batch)
         return e
 
     def inner(e: Array, h: Array, batch: PyTree) -> Array:
@@ -59,7 +53,7 @@ def linear_kernel(output_loss: OutputLoss) -> Kernel:
         return sum(terms[1:], terms[0])
 
     def contract(w: Array, e: Array, batch: PyTree) -> Array:
-        return jnp.matmul(w * e, batch[0], precision=EXACT)
+        return totals(w * e, batch[0])
 
     def clip(e: Array, G: Array, batch: PyTree) -> Array:
         # |e_j a_j| <= G is |e_j| <= G/|a_j|: no root or quotient that depends on x
@@ -147,13 +141,13 @@ def dense_kernel(
 
     def contract(w: Array, F: DenseFactors, batch: PyTree) -> Array:
         v = rowwise(w, F.v[0])
-        parts = [transposed_product(batch[0], v).reshape(-1)]
+        parts = [crossed(v, batch[0]).reshape(-1)]
         if bias:
             parts.append(v.sum(axis=0))
         for u, v_l in zip(F.u, F.v[1:], strict=True):
             v = rowwise(w, v_l)
             u, v = u.reshape(-1, u.shape[-1]), v.reshape(-1, v.shape[-1])
-            parts.append(transposed_product(u, v).reshape(-1))
+            parts.append(crossed(v, u).reshape(-1))
         return jnp.concatenate(parts)
 
     width = sum(widths[1:]) + sum(h + one for h in widths[1:-1])
@@ -178,30 +172,6 @@ def generic_kernel(loss: Callable[[Array, PyTree], Array], dim: int) -> Kernel:
         return jnp.matmul(w, g, precision=EXACT)
 
     return Kernel(factors, inner, rowwise, combine, contract, dim)
-
-
-def transposed_product(a: Array, v: Array) -> Array:
-    """``a' v``.  Products that read columns are slow on CPUs, which read a tall a row by row, as
-    ``(v' a)'``, and transpose a short one first if v is wide."""
-
-    def hold(b: Array) -> Array:  # or the compiler turns them all into the first
-        held: Array = jax.lax.optimization_barrier(b)
-        return held
-
-    def product(a: Array, v: Array) -> Array:
-        return jnp.matmul(a.T, v, precision=EXACT)
-
-    def by_rows(a: Array, v: Array) -> Array:
-        return hold(jnp.matmul(hold(v.T), a, precision=EXACT)).T
-
-    def copied(a: Array, v: Array) -> Array:
-        return jnp.matmul(hold(a.T), v, precision=EXACT)
-
-    if a.shape[0] < TALL and v.shape[1] < WIDE:
-        return product(a, v)
-    quick = copied if a.shape[0] < TALL else by_rows
-    found: Array = jax.lax.platform_dependent(a, v, cpu=quick, default=product)
-    return found
 
 
 def square(batch: PyTree) -> Array:

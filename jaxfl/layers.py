@@ -18,8 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.kernels import EXACT, dot, generic_kernel, rowwise
+from jaxfl.kernels import dot, generic_kernel, rowwise
 from jaxfl.parameters import Layout
+from jaxfl.products import EXACT, crossed
 from jaxfl.types import Array, Kernel, PyTree
 
 __all__ = ["Call", "Factors", "Tapped", "layered_kernel"]
@@ -180,8 +181,8 @@ def _kernel(
             leaves[call.kernel] = M
 
         for layer, (u, v) in zip(pairs, F.pairs, strict=True):
-            rows = u.reshape(-1, u.shape[-1]), rowwise(w, v).reshape(-1, v.shape[-1])
-            put(layer, jnp.matmul(rows[0].T, rows[1], precision=EXACT))
+            v = rowwise(w, v).reshape(-1, v.shape[-1])
+            put(layer, crossed(v, u.reshape(-1, u.shape[-1])))
         added = [jnp.matmul(w, g, precision=EXACT) for g in F.whole]
         for layer, M in zip(sums, added, strict=False):
             put(layer, M)
