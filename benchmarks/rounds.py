@@ -92,10 +92,11 @@ class Contest:
                 if slow or tired or name in self.skipped:
                     rates.append(None)
                     continue
-                if worker is not before:
-                    time.sleep(PAUSE)
-                before = worker
                 try:
+                    if worker is not before:
+                        time.sleep(PAUSE)
+                        worker.ask(name, rounds)  # whose pages may be away after minutes unused
+                    before = worker
                     told = worker.ask(name, rounds)
                 except Failed as why:
                     self.skipped[name] = str(why)
