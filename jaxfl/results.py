@@ -143,7 +143,8 @@ def privacy(about: Mapping[str, Any]) -> str:
         return "no per-record privacy guarantee (clip='batch')"
     claimed = "" if found["claimed"] is None else f"{float(found['claimed']):.4g}"
     if math.isinf(proven):
-        return "no eps proven" + (f", where the paper's formula claims {claimed}" * bool(claimed))
+        finite = claimed not in ("", "inf")
+        return "no eps proven" + (f", where the paper's formula claims {claimed}" * finite)
     words = f"eps = {proven:.4g}, delta = {delta:.3g} proven"
     if claimed:
         says = "claims only" if proven > float(found["claimed"]) * (1 + 1e-9) else "says"

@@ -282,6 +282,22 @@ def test_without_a_bound_nothing_is_claimed(name: str, key: jax.Array) -> None:
     assert run.privacy().claimed == run.privacy().proven == float("inf")
 
 
+@pytest.mark.parametrize("parts", [{}, {"convex": True}])
+def test_steps_are_finite_without_features(parts: dict[str, Any], key: jax.Array) -> None:
+    """L = 0 asks for no step size: local SGD had an infinite one, and a model of NaN."""
+    rows = np.zeros((4, 20, 5), np.float32), np.zeros((4, 20), np.int32)
+    problem = jaxfl.make_problem(
+        jaxfl.models.logistic(5), jaxfl.data.from_clients(rows, classes=2, stacked=True)
+    )
+    assert jaxfl.hyper.facts_of(problem, 5).smoothness == 0
+    algorithm = jaxfl.algorithm(
+        "private_local_sgd", aggregation=jaxfl.aggregations.plain_sum(), **parts
+    )
+    run = jaxfl.simulate(algorithm, problem, key, 5, batch=4)
+    assert np.isfinite(run.values["lr"])
+    assert np.isfinite(run.x).all()
+
+
 def unreliable(name: str) -> jaxfl.Algorithm:
     return jaxfl.algorithm(name, participation=jaxfl.sampling.participation("unreliable"))
 

@@ -134,6 +134,9 @@ def test_no_claim_without_a_guarantee(ds: xarray.Dataset, tmp_path: Path) -> Non
     assert "no eps proven, where the paper's formula claims 3" in text
     assert "ε" not in text
 
+    unclaimed = changed(ds, privacy=nothing | {"claimed": "inf"}).drop_vars("eps_spent")
+    assert "claims" not in words(plots.curves(unclaimed, tmp_path / "a.png"))
+
     noted = changed(ds, privacy=about["privacy"] | {"note": "a bound does not hold"})
     assert "a bound does not hold" in words(plots.curves(noted, tmp_path / "a.png"))
 

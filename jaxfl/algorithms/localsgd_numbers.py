@@ -39,7 +39,7 @@ class Promise(NamedTuple):
         if "local_steps" in names:
             N.default("local_steps", 5)
         L, tau = N.values.get("smoothness", facts.smoothness), N.values.get("local_steps", 1)
-        if L is not None:
+        if L:  # known, and not 0 on data without features
             N.default("lr", float(theory.local_step(L, tau)), "Theorem 2: the largest step")
         N.default("lr", 0.1, "default: L of this model is unknown")
         for name, value in (("server_lr", 1.0), ("prox", 0.1), ("update_clip", 1.0)):
@@ -144,7 +144,7 @@ class Promise(NamedTuple):
         if facts.contracts is False:
             return False
         L = values.get("smoothness", facts.smoothness)
-        return L is not None and local.largest(values["lr"], values["rounds"]) <= 2 / L
+        return L is not None and L * local.largest(values["lr"], values["rounds"]) <= 2
 
     def _of_a_client(self, values: Mapping[str, Any], facts: Facts) -> Any:
         """One client's update has norm at most S, and is divided by r."""
