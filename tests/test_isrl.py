@@ -614,7 +614,11 @@ def test_planted_bugs_are_caught(bug: str, monkeypatch: pytest.MonkeyPatch, x64:
 
 
 def refused(
-    words: str, name: str, problem: Problem, rounds: int | None = 20, **numbers: Any
+    words: str,
+    name: str | jaxfl.Algorithm,
+    problem: Problem,
+    rounds: int | None = 20,
+    **numbers: Any,
 ) -> None:
     with pytest.raises(jaxfl.InputError, match=words) as error:
         jaxfl.simulate(name, problem, jax.random.key(0), rounds, **numbers)
@@ -642,6 +646,8 @@ def test_bad_input_gets_one_sentence() -> None:
     refused("more than one pass", "one_pass_mbsgd", convex, 20, batch=20)
     refused("both given", "mb_subgradient", convex, mu=0.1, lam=0.1)
     refused("exceeds the 64 records of a phase", "localized_mbsgd", convex, batch=65)
+    deaf = jaxfl.algorithm("multi_pass_mbsgd", participation=participation("unreliable"))
+    refused("'unreliable' needs dropout and threshold, which nothing sets", deaf, convex)
     with pytest.raises(jaxfl.InputError, match="cannot draw from the records of a phase"):
         jaxfl.algorithm("localized_mbsgd", sampler=sampler("shuffled"))
     with pytest.raises(jaxfl.InputError, match="compressor does not apply to localized_mbsgd"):

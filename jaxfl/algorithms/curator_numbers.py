@@ -26,12 +26,7 @@ class Promise(NamedTuple):
     def resolve(self, given: Mapping[str, Any], facts: Facts) -> Resolved:
         """The user's numbers, then the papers', then defaults that say so."""
         body, N = self.body, Numbers(given, facts, rounds="theory")
-        N.one_of("eps", "sigma")
-        G = N.clip(True)
-        N.parts(body, facts)
-        L = N.smoothness(facts)
-        N.target(facts)
-        N.default("gap", 1.0)
+        G, L = N.private(body, facts)
         records = facts.m * reporting(body, N.values, facts.n)
         s = theory.Setting(
             1, records, facts.d, 0.0, L, G, N.values.get("eps", EPS), N["delta"], N["gap"]

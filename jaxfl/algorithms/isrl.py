@@ -36,6 +36,7 @@ from jaxfl.accelerated import acsa, averaged
 from jaxfl.algorithms.compose import compose
 from jaxfl.algorithms.isrl_numbers import Numbers
 from jaxfl.algorithms.isrl_phases import Kind, Setup
+from jaxfl.algorithms.numbers import summary_of
 from jaxfl.errors import InputError
 from jaxfl.phases import localized, noised, phased, planned
 from jaxfl.rounds import Federated
@@ -241,7 +242,7 @@ def _algorithm(
     )
     setup = Setup(name, kind, body)
     numbers = Numbers(setup, variant)
-    summary = (globals()[name].__doc__ or "").split(":", 1)[0].split("[")[0].strip().rstrip(".")
+    summary = summary_of(globals()[name])
     made = compose(
         name, summary, paper, body, numbers.resolve, setup.params, numbers.claim, numbers.event
     )

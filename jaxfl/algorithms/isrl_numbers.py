@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxfl import theory_isrl as theory
 from jaxfl.algorithms.isrl_phases import Kind, Setup
+from jaxfl.algorithms.numbers import EPS, taking_part
 from jaxfl.errors import InputError
 from jaxfl.phases import Phase, event, phases_of, shorter, spread
 from jaxfl.rounds import Federated
@@ -48,7 +49,7 @@ class Numbers(NamedTuple):
                 v[name], why[name] = value, source
 
         default("clip", 1.0, "default")
-        default("eps", 5.0, "default")
+        default("eps", EPS, "default")
         default("delta", min(1e-3, 1 / facts.m_max**2), "the paper's experiments: 1/n^2")
         most = 2 * math.log(2 / v["delta"])
         if not kind.once and v["eps"] > most:
@@ -58,8 +59,7 @@ class Numbers(NamedTuple):
             )
         if facts.diameter is not None:
             default("diameter", facts.diameter, "of the constraint set")
-        for param in self.body.participation.params:
-            default(param.name, facts.n, "default: all of them")
+        taking_part(self.body.participation, v, default, facts.n, "default: all of them")
         s = self.setup.smooth(self.setup.setting(v, facts, 1.0), v, default, facts)
         phases = self.setup.phases(s, v, default, facts)
         default("rounds", sum(phase.rounds for phase in phases), self.setup.where)

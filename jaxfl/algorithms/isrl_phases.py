@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jaxfl import theory_isrl as theory
+from jaxfl.algorithms.numbers import PRIVACY
 from jaxfl.errors import InputError
 from jaxfl.phases import Phase, share
 from jaxfl.rounds import Federated
@@ -21,8 +22,7 @@ __all__ = ["Kind", "Setup"]
 Default = Callable[[str, Any, str], None]  # (name, value, source): unless it is given
 ONE_PASS_ROUNDS = 35  # of the experiments of Lowy and Razaviyayn
 PARAMS = (
-    Param("eps", "privacy that sigma is calibrated for", open_low=True),
-    Param("delta", "privacy failure probability, below 1", open_low=True, high=1 - 1e-9),
+    *PRIVACY,
     Param("diameter", "diameter D of the constraint set, instead of the model's", open_low=True),
 )
 SMOOTHNESS = Param(

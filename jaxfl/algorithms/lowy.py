@@ -128,12 +128,7 @@ class Promise(NamedTuple):
         """The user's numbers, then the paper's, then defaults that say so."""
         body, spider = self.body, self.spider
         N = Numbers(given, facts, rounds="theory")
-        N.one_of("eps", "sigma")
-        G = N.clip(True)
-        N.parts(body, facts)
-        L = N.smoothness(facts)
-        N.target(facts)
-        N.default("gap", 1.0)
+        G, L = N.private(body, facts)
         eps = N.values.get("eps", EPS)
         s = theory.Setting(facts.n, facts.m, facts.d, 0.0, L, G, eps, N["delta"], N["gap"])
         if spider:

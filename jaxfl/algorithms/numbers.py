@@ -30,6 +30,7 @@ __all__ = [
     "refuse_epochs",
     "reporting",
     "summary_of",
+    "taking_part",
     "usual_delta",
 ]
 
@@ -112,14 +113,8 @@ class Numbers:
         for name, value in body.compressor.resolve(self.values, facts.d).items():
             self.default(name, value, given)
         self.set("omega", body.compressor.omega(facts.d, self.values), "achieved")
-        if any(param.name == "cohort" for param in body.participation.params):
-            self.default("cohort", max(1, facts.n // 10), "default: a tenth of the clients")
-        wanted = [p.name for p in body.participation.params if p.name not in self.values]
-        if wanted:
-            raise InputError(
-                f"participation = {body.participation.name!r} needs {' and '.join(wanted)}, which nothing "
-                "sets: give it."
-            )
+        tenth = max(1, facts.n // 10), "default: a tenth of the clients"
+        taking_part(body.participation, self.values, self.default, *tenth)
 
     def clip(self, private: bool) -> float:
         """G, finite where noise is calibrated to it."""
@@ -157,8 +152,37 @@ class Numbers:
         else:
             self.default("sigma", float(sigma_of(v["eps"])), where)
 
+    def private(self, body: Federated, facts: Facts) -> tuple[float, float]:
+        """What every private algorithm of known G and L takes; returns both."""
+        self.one_of("eps", "sigma")
+        G = self.clip(True)
+        self.parts(body, facts)
+        L = self.smoothness(facts)
+        self.target(facts)
+        self.default("gap", 1.0)
+        return G, L
+
     def resolved(self) -> Resolved:
         return Resolved(self.values, self.sources)
+
+
+def taking_part(
+    participation: Participation,
+    values: Mapping[str, Any],
+    default: Callable[[str, Any, str], None],
+    cohort: int,
+    source: str,
+) -> None:
+    """``cohort`` where none is given; the other numbers of a participation have no default."""
+    names = [param.name for param in participation.params]
+    if "cohort" in names:
+        default("cohort", cohort, source)
+    wanted = [name for name in names if name not in values]
+    if wanted:
+        raise InputError(
+            f"participation = {participation.name!r} needs {' and '.join(wanted)}, which nothing sets: "
+            "give it."
+        )
 
 
 def refuse_epochs(name: str, sampler: Sampler) -> None:
