@@ -7,6 +7,7 @@ takes about a millisecond, where an array store takes tens of files: so this is 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ import numpy as np
 from jaxfl.errors import InputError
 from jaxfl.hyper import build
 from jaxfl.record import USUAL, Log, Run, dtype, settings
-from jaxfl.schedules import Schedule, schedule
+from jaxfl.schedules import Schedule, pieces, schedule
 from jaxfl.types import Algorithm, Facts, Key, Problem
 
 __all__ = ["read", "replace", "same", "writable", "write"]
@@ -70,7 +71,7 @@ def write(path: Path, run: Run) -> None:
         "rounds": run.log.rounds,
         "counts": run.log.counts,
         "total": run.log.total,
-        "values": {name: _number(v) for name, v in run.values.items()},
+        "values": {name: _written(v, int(run.values["rounds"])) for name, v in run.values.items()},
         "sources": run.sources,
         "facts": run.facts._asdict(),
         "settings": run.settings,
@@ -189,11 +190,21 @@ def _plain(array: np.ndarray) -> np.ndarray:
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, Schedule):
-        return value.label
     return value.item() if hasattr(value, "item") else value
 
 
+def _written(value: Any, rounds: int) -> Any:
+    """A number, or what a schedule is in each round; a function's own name beside its numbers."""
+    if not isinstance(value, Schedule):
+        return _number(value)
+    if value.written:
+        return value.label
+    return {"label": value.label, "numbers": pieces(value.over(rounds)).label}
+
+
 def _value(value: Any) -> Any:
-    """A number, or the schedule that a text names."""
+    """What was :func:`_written`."""
+    if isinstance(value, dict):
+        known = schedule(value["numbers"])
+        return dataclasses.replace(known, label=value["label"], written=False, ends=True)
     return schedule(value) if isinstance(value, str) else value

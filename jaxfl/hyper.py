@@ -16,9 +16,9 @@ from jaxfl.schedules import Schedule, schedule
 from jaxfl.types import Algorithm, Facts, Hyper, Made, Param, Problem, Resolved
 
 NOISES = ("calibrated", "paper")
-CALIBRATED = "calibrated"  # the source of a sigma that is yet to be found
+CALIBRATED = "calibrated"  # the source of a sigma that is yet to be found, whatever it is
 
-__all__ = ["build", "check", "closest", "facts_of", "plain", "resolve", "whole"]
+__all__ = ["CALIBRATED", "build", "check", "closest", "facts_of", "plain", "resolve", "whole"]
 
 
 def closest(kind: str, name: str, known: Iterable[str]) -> str:
@@ -199,9 +199,23 @@ def _may_vary(algorithm: Algorithm, names: Iterable[str]) -> None:
 
 
 def build(
-    algorithm: Algorithm, values: Mapping[str, Any], facts: Facts, dtype: jnp.dtype[Any]
+    algorithm: Algorithm,
+    values: Mapping[str, Any],
+    facts: Facts,
+    dtype: jnp.dtype[Any],
+    rounds: int = 0,
 ) -> Hyper:
-    """The traced form: whole numbers as int32, others in the model's dtype."""
+    """The traced form: whole numbers as int32, others in the model's dtype.
+
+    ``rounds`` is how far schedules have to reach, if beyond the planned rounds.
+    """
+    planned = int(values["rounds"])
+    for name, value in values.items():
+        if rounds > planned and isinstance(value, Schedule) and value.ends:
+            raise InputError(
+                f"{name} = {value} is made for {planned} rounds and ends with them: ask for at most "
+                f"{planned} rounds, or start a run of {rounds}."
+            )
     caps = algorithm.capacity(values, facts)
     clients = min(facts.n, caps.get("cohort", facts.n))
     tau = int(np.max(values.get("local_steps", 1)))
@@ -214,7 +228,7 @@ def build(
     integers = {param.name for param in algorithm.params if param.integer}
     leaves: dict[str, jax.Array] = {
         name: jnp.asarray(
-            value.over(int(values["rounds"])) if isinstance(value, Schedule) else value,
+            value.over(max(planned, rounds)) if isinstance(value, Schedule) else value,
             jnp.int32 if name in integers else dtype,
         )
         for name, value in values.items()

@@ -33,7 +33,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 FORMAT = 1
 EXACT = 2**53  # whole numbers up to here are exact in float64
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@+-]*")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # name: (unit, what it is); "1" is a pure number
 LABELS = {

@@ -142,7 +142,7 @@ def simulate(
     algorithm.capacity(
         run.values, run.facts._replace(rounds=T)
     )  # refuses samples that are not there
-    hp = build(algorithm, run.values, run.facts, dtype(problem))
+    hp = build(algorithm, run.values, run.facts, dtype(problem), T)
     if not run.log.rounds:
         check_room(algorithm, problem, hp)
     log, earlier = run.log, run.seconds

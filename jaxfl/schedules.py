@@ -37,6 +37,8 @@ class Schedule:
 
     label: str
     rule: Callable[[Floats, int], Any]
+    written: bool = True  # whether :func:`schedule` of the label is this one
+    ends: bool = False  # whether it depends on how many rounds there are, so that none can follow
 
     def over(self, rounds: int) -> Floats:
         t = np.arange(rounds, dtype=np.float64)
@@ -84,7 +86,9 @@ def schedule(spec: Any, label: str | None = None) -> Schedule:
         return spec
     if callable(spec):
         return Schedule(
-            label or "schedule", lambda t, T: [float(spec(i)) for i in t.astype(int).tolist()]
+            label or "schedule",
+            lambda t, T: [float(spec(i)) for i in t.astype(int).tolist()],
+            written=False,
         )
     name, _, rest = str(spec).partition(":")
     if name not in RULES:
@@ -92,6 +96,7 @@ def schedule(spec: Any, label: str | None = None) -> Schedule:
             f"There is no schedule {spec!r}: write one of {', '.join(RULES)}, as in cosine:0.3."
         )
     rule, least, most = RULES[name]
+    ends = name in ("cosine", "linear", "exponential")
     try:
         numbers = [float(part) for part in rest.split(",")]
     except ValueError:
@@ -101,7 +106,8 @@ def schedule(spec: Any, label: str | None = None) -> Schedule:
         raise InputError(f"{spec!r} has to read {name}:A,B,... with {counts} finite numbers.")
     if name == "pieces":
         return _pieces(str(spec), numbers)
-    return Schedule(label or str(spec), lambda t, T: rule(t, max(T - 1, 1), *numbers))
+    shown = label or str(spec)
+    return Schedule(shown, lambda t, T: rule(t, max(T - 1, 1), *numbers), shown == str(spec), ends)
 
 
 def _pieces(spec: str, numbers: list[float]) -> Schedule:

@@ -192,7 +192,7 @@ def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
         dataclasses.replace(run, log=log).dataset()
 
 
-@pytest.mark.parametrize("name", ["utility", "eps_spent", "x", "a/b", "", "2nd"])
+@pytest.mark.parametrize("name", ["utility", "eps_spent", "x", "a/b", "", "2nd", "chunk.json"])
 def test_metric_names_that_files_cannot_hold(name: str) -> None:
     with pytest.raises(jaxfl.InputError, match=f"called '{name}'"):
         results.check_name(name)

@@ -1,6 +1,9 @@
 """Schedules: their values at both ends and between, and what a run makes of them."""
 
+import contextlib
 import math
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +14,7 @@ from rows import a_problem
 
 import jaxfl
 from jaxfl.schedules import RULES, Schedule, pieces, schedule
-from jaxfl.types import Hyper
+from jaxfl.types import Facts, Hyper
 
 T = 11  # rounds 0 ... 10
 VALUES = {
@@ -103,6 +106,52 @@ def test_a_run_follows_its_schedule(key: jax.Array) -> None:
     fixed = jaxfl.simulate("fedgd", problem, key, 4, lr=0.25)
     np.testing.assert_array_equal(plain.x, fixed.x)
     assert run.values["lr"].label == "linear:0.4,0.1"
+
+
+@pytest.mark.parametrize(
+    "lr",
+    ["sqrt:0.3", "inverse:0.3", "step:0.3,0.1,3", "pieces:0.3,3,0.1,5", lambda t: 0.3 / (1 + t)],
+)
+def test_a_schedule_goes_on_where_it_was(lr: Any, key: jax.Array) -> None:
+    """Rounds 4 to 6 read their own numbers, whatever was planned at first."""
+    whole = jaxfl.simulate("fedgd", a_problem(), key, 7, lr=lr)
+    parts = jaxfl.simulate("fedgd", a_problem(), key, 4, lr=lr).extend(7)
+    np.testing.assert_array_equal(whole.x, parts.x)
+
+
+def test_a_function_is_read_back_from_a_checkpoint(key: jax.Array, tmp_path: Path) -> None:
+    """Its numbers and its name, which may be that of another schedule; it cannot go beyond them."""
+    file, problem = tmp_path / "run.npz", a_problem()
+    lr = schedule(lambda t: 0.1 * (t + 1), "cosine:0.3")
+    run = jaxfl.simulate(
+        "fedgd", problem, key, 4, lr=lr, checkpoint=file, stop=jaxfl.Stop(loss=9.0)
+    )
+    assert run.state.t < 4
+    again = jaxfl.simulate("fedgd", problem, key, resume=file)
+    np.testing.assert_array_equal(again.x, jaxfl.simulate("fedgd", problem, key, 4, lr=lr).x)
+    assert again.values["lr"].label == "cosine:0.3"
+    with pytest.raises(jaxfl.InputError, match=r"lr = cosine:0\.3 is made for 4 rounds"):
+        jaxfl.simulate("fedgd", problem, key, 6, resume=file)
+
+
+def test_a_schedule_that_ends_is_not_stretched(key: jax.Array) -> None:
+    run = jaxfl.simulate("fedgd", a_problem(), key, 4, lr="cosine:0.3")
+    with pytest.raises(jaxfl.InputError, match="made for 4 rounds and ends with them"):
+        run.extend(6)
+
+
+@pytest.mark.parametrize("name", jaxfl.ALGORITHMS)
+def test_every_number_that_may_vary_is_resolved(name: str) -> None:
+    """Or one sentence says what else is asked for."""
+    algorithm, facts = (
+        jaxfl.algorithm(name),
+        Facts(1, 100, 100, 8, 20, 1.0, (100,), 10.0, True, True),
+    )
+    for param in algorithm.params:
+        if param.schedule:
+            with contextlib.suppress(jaxfl.InputError):
+                found = jaxfl.hyper.resolve(algorithm, {param.name: "linear:0.5,0.1"}, facts)
+                assert found.values[param.name].label == "linear:0.5,0.1"
 
 
 MISTAKES = [

@@ -11,6 +11,7 @@ from jaxfl.algorithms.numbers import EPS, PRIVACY, Numbers, usual_delta
 from jaxfl.errors import InputError
 from jaxfl.momentum import SMOOTHNESS
 from jaxfl.rounds import Federated
+from jaxfl.schedules import Schedule
 from jaxfl.types import Facts, Param, Resolved
 
 __all__ = ["CDP", "NOISE", "NUMBERS", "SAGA", "SGD", "SVRG", "Promise", "Rule"]
@@ -103,7 +104,13 @@ class Promise(NamedTuple):
             )
         if not known:
             N.default("lr", 0.1, "default: L of this model is unknown")
-        N.default("lr", float(rule.step(s, v)), note)
+        if "lr" not in N and isinstance(v.get("refresh"), Schedule):
+            raise InputError(
+                f"refresh = {v['refresh']} changes from round to round, and {rule.where} has a step size "
+                "for one probability: give lr."
+            )
+        if "lr" not in N:
+            N.default("lr", float(rule.step(s, v)), note)
         return N.resolved()
 
     def claim(self, values: Mapping[str, Any], facts: Facts) -> Any:

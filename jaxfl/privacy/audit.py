@@ -234,7 +234,7 @@ def _statistics(
     turns: ArrayLike,
     problem: Problem,
     hp: Hyper,
-    step: float,
+    step: ArrayLike,
     mixture: tuple[ArrayLike, ArrayLike, ArrayLike],
 ) -> Array:
     """(worlds, runs, statistics).  Samplers do not look at data: both worlds share their work."""

@@ -21,11 +21,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from jaxfl.errors import InputError
 from jaxfl.hyper import build, facts_of, resolve
 from jaxfl.kernels import linear_kernel
 from jaxfl.privacy.events import AnyEvent
+from jaxfl.schedules import Schedule
 from jaxfl.types import Algorithm, Array, Facts, Hyper, Key, Model, Problem, PyTree
 
 __all__ = [
@@ -52,7 +54,7 @@ class Setup(NamedTuple):
     facts: Facts
     hp: Hyper
     event: AnyEvent | None
-    step: float  # eta, by which increments become messages
+    step: npt.NDArray[np.float64]  # eta of each round, by which increments become messages
     clip: float
 
 
@@ -138,9 +140,10 @@ def prepare(
     if event is None:
         event = algorithm.event
     described = event(values, facts) if callable(event) else event
-    step, clip = float(values.get("lr", 1.0)), float(values.get("clip", 1.0))
-    if not step > 0:
-        raise InputError(f"lr = {step!r} has to be positive: with no step nothing is released.")
+    lr, clip = values.get("lr", 1.0), float(values.get("clip", 1.0))
+    step = lr.over(int(rounds)) if isinstance(lr, Schedule) else np.full(int(rounds), float(lr))
+    if not step.min() > 0:
+        raise InputError(f"lr = {lr} has to be positive: with no step nothing is released.")
     return Setup(algorithm, problem, dict(values), facts, hp, described, step, clip)
 
 

@@ -66,7 +66,7 @@ def sensitivity(
     turns[0, 0] = 1.0
     keys = jax.random.split(key, runs)
     v = np.asarray(_messages(setup.algorithm, rounds, keys, worlds, turns, setup.problem, setup.hp))
-    moved = float(np.max(np.linalg.norm(v[0] - v[1], axis=-1))) / setup.step
+    moved = float(np.max(np.linalg.norm(v[0] - v[1], axis=-1) / setup.step))
     return Sensitivity(moved, _largest(setup.event))
 
 
