@@ -130,9 +130,25 @@ def _arrays(tree: PyTree, kind: np.dtype[Any], what: str) -> PyTree:
             raise InputError(f"The {what} hold values of dtype {a.dtype}: convert them to numbers.")
         if not all(np.isfinite(rows).all() for rows in a):
             raise InputError(f"The {what} hold NaN or infinite values: remove or impute them.")
+        _sizes(a, kind, what)
         return a.astype(kind)
 
     return jax.tree.map(convert, tree)
+
+
+def _sizes(a: Any, kind: np.dtype[Any], what: str) -> None:
+    """Refuse what a clipped norm cannot be computed of: squares that overflow, or vanish."""
+    limit = np.finfo(kind)
+    most, least = float(limit.max) ** 0.4, float(limit.tiny) ** 0.45
+    for rows in a:
+        size = np.abs(rows).reshape(len(rows), -1).max(axis=1, initial=0.0) if rows.ndim else rows
+        bad = (size > most) | ((size > 0) & (size < least) & (rows.ndim > 1))
+        if np.any(bad):
+            raise InputError(
+                f"The {what} hold a sample of size {float(size[bad][0]):.3g}, and norms of gradients are "
+                f"sure from {least:.0e} to {most:.0e} alone: rescale it, or replace what stands for a "
+                "missing value."
+            )
 
 
 def _tried(train: Made, count: Any) -> PyTree:

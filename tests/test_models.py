@@ -383,6 +383,8 @@ def spoil(leaf: int, value: Any) -> tuple[Any, Any]:
     ("changes", "sentence"),
     [
         ({"train": spoil(0, np.nan)}, "NaN or infinite"),
+        ({"train": spoil(0, 1e20)}, r"of size 1e\+20"),
+        ({"train": (np.full((3, 4, FEATURES), 1e-23), np.zeros((3, 4), int))}, "of size 1e-23"),
         ({"train": spoil(1, 2)}, "Labels run from 0 to 2"),
         ({"train": spoil(1, -1)}, "Labels run from -1 to 1"),
         ({"test": (np.zeros((2, FEATURES)), np.asarray([0, 7]))}, "Labels run from 0 to 7"),
