@@ -12,19 +12,23 @@ Four recursions, each a weighting of gradients at the point x of this round and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxfl.batching import rarely
+from jaxfl.errors import InputError
 from jaxfl.estimators import CLIP, forget, nothing
 from jaxfl.metrics import full_gradient, mean_gradient, over_clients
 from jaxfl.types import (
     Array,
     Draw,
     Estimator,
+    Facts,
     Hyper,
     Key,
     Param,
@@ -48,6 +52,7 @@ __all__ = [
     "marina",
     "reach",
     "recursive",
+    "with_anchors",
 ]
 
 SMOOTHNESS = Param(
@@ -128,6 +133,22 @@ def corrected(sampler: Sampler) -> Estimator:
     )
 
 
+@functools.cache
+def with_anchors(base: Sampler) -> Sampler:
+    """``base`` with slots for ``anchor_batch`` too, where an estimate starts anew."""
+    if base.law == "single_pass":
+        raise InputError(
+            f"sampler = {base.name!r} does not apply where rounds that start anew draw anchor_batch "
+            "samples and others batch: take 'poisson' or 'without_replacement'."
+        )
+
+    def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
+        most = np.maximum(values["batch"], values["anchor_batch"])
+        return base.capacity({**values, "batch": most}, facts)
+
+    return base._replace(capacity=capacity)
+
+
 def recursive(sampler: Sampler, moving: bool) -> Estimator:
     """What clients send where the server keeps v <- (1-gamma) v + mean_i u_i [DP-SRM; SPIDER]::
 
@@ -138,9 +159,10 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
     (SPIDER): every q-th does, gamma = 0, ``C = min(2G, L |x - x'|)``, and the noise of a difference
     is ``sigma C/(2G)``, so that its ratio to what a record moves is the same in every round.  Rounds
     that start anew draw ``anchor_batch`` rows where the sampler draws some, with ``noise_ratio``
-    times the noise.  Both points are evaluated in every round.
+    times the noise.  Both points are evaluated in every round, on slots for the larger of the draws.
     """
     drawn = any(param.name == "batch" for param in sampler.params)
+    sampler = with_anchors(sampler) if drawn else sampler
 
     def init(
         problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str

@@ -137,6 +137,7 @@ def srm(L: Loop) -> np.ndarray:
         b, u = v["batch"] if t else v["anchor_batch"], 0
         for i in range(L.n):
             rows = L.rows(t, i, L.with_(batch=b))
+            assert len(rows) == b
 
             def part(
                 j: int, i: int = i, x: np.ndarray = x, old: np.ndarray = before, t: int = t
@@ -290,6 +291,32 @@ def test_transcription(name: str, key: jax.Array) -> None:
     expected = LOOPS[name](Loop(run))
     assert np.linalg.norm(expected - np.asarray(run.problem.x0)) > 0.1
     np.testing.assert_allclose(last(run), expected, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["dp_srm", "ldp_spider"])
+@pytest.mark.parametrize("rows", ["poisson", "without_replacement", "with_replacement"])
+def test_an_estimate_that_starts_anew_has_all_its_samples(name: str, rows: str) -> None:
+    """Of equal gradients any draw has the mean; a Poisson one on average."""
+    a = np.ones((2, 40, 1), np.float32)
+    model = jaxfl.models.custom(lambda x, example: example[0][0] * x["w"][0], {"w": np.zeros(1)})
+    problem = jaxfl.make_problem(model, jaxfl.data.from_clients((a,), stacked=True))
+    algorithm = jaxfl.algorithm(name, sampler=jaxfl.sampling.sampler(rows))
+    own = {"period": 4} if name == "ldp_spider" else {"momentum": 0.5, "difference_clip": 1.0}
+    own |= {"step_limit": 9.0} if name == "dp_srm" else {}
+    numbers = {"batch": 2, "anchor_batch": 20, "sigma": 0.0, "clip": 9.0, "lr": 1.0, "smoothness": 1.0,
+               "noise_ratio": 1.0, **own}  # fmt: skip
+    steps, drawn = [], []
+    for seed in range(20 if rows == "poisson" else 1):
+        run = jaxfl.simulate(algorithm, problem, jax.random.key(seed), 1, **numbers)
+        steps.append(-float(run.x[0]))
+        drawn.append(run.totals["gradients"])
+    used = 1 if name == "dp_srm" and problem.n == 1 else problem.n
+    error = 5 / np.sqrt(20 * 20 * used) if rows == "poisson" else 1e-6
+    assert np.mean(steps) == pytest.approx(1.0, abs=error)
+    if rows != "poisson":
+        assert drawn == [2 * used * 20]
+    event = algorithm.event(run.values, run.facts)
+    assert np.isfinite(jaxfl.privacy.sigma_for(event, 2.0, 1e-5).sigma)
 
 
 @pytest.mark.parametrize("name", ["dp_srm", "ldp_spider"])
