@@ -8,9 +8,11 @@ cancel in the sum [Hu, Guo, Gong, section IV-B; Bonawitz et al., CCS 2017]::
     sum_i v_i = p sum_i c_i,  each term up to p/2,   while r R / p < 2^31
 
 Clamping and rounding act on what is noised already: each message stays as private as it was.  That
-the *sum* carries the noise of all needs noises that are not clamped (``clamped`` counts the
-coordinates that were) and a precision below the noise; the little that rounding takes away from the
-sum of real Gaussians is outside all claims here, like floating point.
+the *sum* carries the noise of all needs noises that are not clamped and a precision below the noise.
+A range too small for that is refused; of a run in which a coordinate was ``clamped`` all the same no
+more is proven than of its messages.  The little that rounding takes away from the sum of real
+Gaussians is outside all claims here, like floating point.  Where the server adds the noise, what
+rounding moves a message by, up to ``p sqrt(d)/2``, counts as sensitivity.
 
 Masks make no difference to the sum, and cost r^2 d words: the simulation leaves them out unless it
 is told otherwise.  All clients of a round are taken to report: that some do not is a matter of who takes
@@ -46,7 +48,7 @@ __all__ = [
 BITS = 32
 HALF = 2.0 ** (BITS - 1)  # sums beyond it would wrap to the other sign
 MASK_WORDS = 1 << 28  # r^2 d beyond which a round of real masks is refused
-TAILS = 8.0, 4.0  # deviations of the noise that the default range holds, and the least one
+RARELY = 1e-12  # chance, times e^-eps, that any noise of a run is clamped
 
 RANGE = Param(
     "range", "bound R to which a coordinate is clamped before it is encoded", open_low=True
@@ -95,7 +97,9 @@ def plain_sum() -> Aggregation:
     ) -> tuple[Array, Array]:
         return v, jnp.int32(0)
 
-    return Aggregation("plain_sum", protect, lambda total, like, hp: total, lambda *_: {}, BITS)
+    return Aggregation(
+        "plain_sum", protect, lambda total, like, hp: total, lambda *_: {}, BITS, hides=False
+    )
 
 
 @functools.cache
@@ -131,9 +135,12 @@ def settle(
     """Range and precision where they are not given, with their sources; refuses what cannot work.
 
     ``reach`` bounds a message: its part that clipping bounds, and the deviation of its noise; None
-    where neither is known.
+    where neither is known.  A range holds both but for tails that no run meets, so that the sum has
+    the noise of all.
     """
     signal, noise = reach or (math.inf, 0.0)
+    draws, eps = senders * d * float(values["rounds"]), min(float(values.get("eps", 0.0)), 300.0)
+    tail = math.sqrt(2 * (math.log(draws / RARELY) + eps))  # P[|N(0, 1)| > t] <= exp(-t^2/2)
     found: dict[str, tuple[float, str]] = {}
     if masks and senders**2 * d > MASK_WORDS:
         raise InputError(
@@ -147,14 +154,14 @@ def settle(
     if "range" in values:
         R = float(values["range"])
     else:
-        R = 2.0 ** math.ceil(math.log2(2 * signal + TAILS[0] * noise or 1.0))
-        found["range"] = R, "default: twice the clip's reach, 8 deviations of the noise"
+        R = 2.0 ** math.ceil(math.log2(2 * signal + tail * noise or 1.0))
+        found["range"] = R, "default: twice the clip's reach, and the noise of all rounds"
     if "precision" in values:
         p = float(values["precision"])
     else:
         p = 2.0 ** math.ceil(math.log2(2 * senders * R / HALF))
         found["precision"] = p, "default: the sum fills at most a quarter of the ring"
-    least = signal + TAILS[1] * noise
+    least = signal + tail * noise
     if math.isfinite(least) and least > R:
         raise InputError(
             f"range = {R:g} is too small for clip and noise, which reach {least:.4g}: give at least that."

@@ -96,7 +96,8 @@ def own_estimate(body: Federated, turn: Turn) -> Callable[[Key, Work], tuple[Arr
     def estimate(_: Key, work: Work) -> tuple[Array, PyTree]:
         terms = turn.terms if work.offset is None else displaced(turn.terms, work.offset)
         g, factors = evaluate(turn.kernel, terms, work.rows.weight, work.batch, work.stored)
-        g = g + turn.public if work.base is None else g + work.base + turn.public
+        g = g if work.base is None else g + work.base
+        g = g if body.apart else g + turn.public
         return (clip(g, turn.hp["clip"]) if body.clip == "batch" else g), factors
 
     return estimate

@@ -144,7 +144,7 @@ class Gossip(NamedTuple):
         hp, n = hp.at(t), problem.n
         index = jnp.arange(n)
         noise, mask = client_keys([keys.noise, keys.mask], index, t)
-        whole = self.estimator.sampler.name == "full"
+        whole = self.estimator.sampler.law == "full"
         who = Members(
             index, jnp.ones(n, x.dtype), problem.count, problem.train if whole else None, (), ()
         )

@@ -52,7 +52,7 @@ class Pull(NamedTuple):
     init: Callable[[Problem, Array], tuple[PyTree, PyTree]]  # shared, one per client
     at: Callable[[Array, Array, PyTree, PyTree, Hyper], Array]  # (x, theta, shared, mine, hp)
     after: Callable[[Array, PyTree, PyTree, Hyper], PyTree]  # (x - theta, shared, mine, hp) -> mine
-    close: Callable[[PyTree, Array, Array, Hyper], PyTree] | None = None  # see Local
+    close: Callable[[PyTree, Array, Array, Array, Hyper], PyTree] | None = None  # see Local
     params: tuple[Param, ...] = ()
     broadcasts: int = 1
 
@@ -76,9 +76,9 @@ def control() -> Pull:
     """c - c_i  [SCAFFOLD, option II; Karimireddy et al., 2020]::
 
         c_i+ = c_i - c + (x - theta_i)/(tau eta)   (client, if it takes part),   c_i = 0 at first
-        c <- c + (1/n) sum_S (c_i+ - c_i) = c + (r/n) (mean_S (x - theta_i)/(tau eta) - c)
+        c <- c + (1/n) sum_S (c_i+ - c_i) = c + (r/n) (sum_S (x - theta_i)/(r tau eta) - |S| c/r)
 
-    The second form needs nothing but the mean of what is sent anyway, where the paper sends c_i+ too.
+    The second form needs nothing but the sum of what is sent anyway, where the paper sends c_i+ too.
     """
 
     def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
@@ -94,8 +94,8 @@ def control() -> Pull:
     def after(g: Array, c: Array, c_i: Array, hp: Hyper) -> Array:
         return c_i - c + slope(g, hp)
 
-    def close(c: Array, mean: Array, rate: Array, hp: Hyper) -> Array:
-        return c + rate * (slope(mean, hp) - c)
+    def close(c: Array, mean: Array, rate: Array, total: Array, hp: Hyper) -> Array:
+        return c + rate * (slope(mean, hp) - total * c)
 
     return Pull("control", init, at, after, close, broadcasts=2)
 

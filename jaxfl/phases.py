@@ -25,6 +25,7 @@ from jaxfl.errors import InputError
 from jaxfl.mechanisms import gaussian
 from jaxfl.schedules import Pieces, Schedule, pieces
 from jaxfl.subsets import permuted
+from jaxfl.transcript import worst
 from jaxfl.types import Array, Draw, Facts, Hyper, Key, Mechanism, PyTree, Sampler, Server
 
 __all__ = [
@@ -147,8 +148,7 @@ def event(
         parts = tuple(part(phase, m) for phase in phases)
         return parts[0] if len(parts) == 1 else events.Phases(parts)
 
-    clients = tuple(client(m) for m in facts.sizes or (facts.m,))
-    return clients[0] if len(clients) == 1 else events.Phases(clients, together=True)
+    return worst(facts, client)
 
 
 def shorter(phases: Iterable[Phase], rounds: int) -> list[Phase]:

@@ -167,7 +167,9 @@ class Run:
         if self.algorithm.event is None:
             return privacy.NoClaim("the algorithm does not describe what it releases")
         # The facts are those of the plan: they decided how many slots a batch has.
-        return self.algorithm.event({**self.values, "rounds": int(rounds)}, self.facts)
+        clamped = self.log.counts[-1]["clamped"] if self.log.counts else 0
+        values = {**self.values, "rounds": int(rounds), "clamped": clamped}
+        return self.algorithm.event(values, self.facts)
 
     def _broken(self) -> str:
         """Where the data break a stated ``gradient_bound``, at the first point or the last."""

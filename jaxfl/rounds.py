@@ -91,6 +91,16 @@ class Federated(NamedTuple):
         return whole and self.linear and self.clip == "example"
 
     @property
+    def apart(self) -> bool:
+        """Whether the public regularizer joins the sum of the messages, which encode less without it."""
+        return (
+            self.local is None
+            and self.aggregation is not None
+            and self.linear
+            and self.clip == "example"
+        )
+
+    @property
     def pooled(self) -> bool:
         """Whether the estimator needs no more than the mean of what it adds to each client's."""
         return self.fused and self.participation.everyone
@@ -99,7 +109,7 @@ class Federated(NamedTuple):
     def packs(self) -> bool:
         """Whether rows of all clients are read one after the other, see :mod:`jaxfl.packing`."""
         plain = self.estimator.jitter is None and self.estimator.follow is None
-        return self.fused and plain and self.estimator.sampler.name == "poisson"
+        return self.fused and plain and self.estimator.sampler.law == "poisson"
 
     @property
     def broadcasts(self) -> int:
@@ -169,6 +179,8 @@ class Federated(NamedTuple):
         )
         if self.aggregation is not None:
             total = jnp.max(cohort.weight) * self.aggregation.recover(total, x, hp)
+            if self.apart:
+                total = total + jnp.sum(cohort.weight) * turn.public
         if self.mechanism.central:
             total = total + normal(at(keys.mean_noise, t), self.mechanism, total, hp)
         if self.fused:
@@ -177,7 +189,7 @@ class Federated(NamedTuple):
             if self.noise == "fused":
                 total = total + messages.noise_of_mean(self.own, turn, total)
             total = self.channel.before(state.link, total)
-        rate = self.participation.rate(problem.n, hp).astype(x.dtype)
+        rate = share(cohort, problem.n)
         v, link = self.channel.receive(state.link, total, rate, hp, moved)
         server = self.server.step(at(keys.server, t), state.server, v, problem.model.project, hp)
         local, links = (
@@ -189,7 +201,7 @@ class Federated(NamedTuple):
         if bases is not None:
             base = put(cohort, base, bases)
         if self.local is not None and self.local.close is not None:
-            shared = self.local.close(shared, v, rate, hp)
+            shared = self.local.close(shared, v, rate, jnp.sum(cohort.weight), hp)
         if self.estimator.refresh is not None:
             coin = at(keys.refresh, t)
             shared, base, more = self.estimator.refresh(coin, shared, base, x, problem, hp)
@@ -265,7 +277,7 @@ class Federated(NamedTuple):
     # --- who takes part --------------------------------------------------------------------------
 
     def members(self, cohort: Draw, problem: Problem, state: State) -> Members:
-        every = self.estimator.sampler.name == "full" and not isinstance(problem.train, Made)
+        every = self.estimator.sampler.law == "full" and not isinstance(problem.train, Made)
         train = problem.train if every else None
         leaves = (problem.count, train, state.local, state.links, state.bases)
         if cohort.index is None:
@@ -283,3 +295,11 @@ class Federated(NamedTuple):
         if not self.fused or self.noise == "per_client":
             each = max(each, problem.model.dim)
         return max(1, min(ROWS_AT_ONCE // rows, NUMBERS_AT_ONCE // each))
+
+
+def share(cohort: Draw, n: int) -> Array:
+    """r/n, for the weights 1/r of a round; 0 if nobody was heard."""
+    if cohort.index is None:
+        return jnp.ones((), cohort.weight.dtype)
+    w = jnp.max(cohort.weight)
+    return jnp.where(w > 0, 1.0 / jnp.maximum(n * w, 1e-30), 0.0)

@@ -184,7 +184,7 @@ def everyone() -> Participation:
     def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         return Draw(None, jnp.full(n, 1.0 / n))
 
-    return Participation("everyone", draw, lambda n, hp: jnp.ones(()), True, (), _none)
+    return Participation("everyone", draw, True, (), _none)
 
 
 @functools.cache
@@ -196,7 +196,7 @@ def uniform() -> Participation:
         clients = subset(at(key, t), n, slots)
         return _weighted(clients, jnp.arange(slots) < r, 1.0 / r, n)
 
-    return Participation("uniform", draw, _rate, False, (_COHORT,), _fixed("cohort", "n"))
+    return Participation("uniform", draw, False, (_COHORT,), _fixed("cohort", "n"))
 
 
 @functools.cache
@@ -208,8 +208,7 @@ def poisson_clients() -> Participation:
         clients = coins(at(key, t), n, r, slots, t)
         return _weighted(clients, clients < n, 1.0 / r, n)
 
-    capacity = _padded("cohort", "n", "n")
-    return Participation("poisson", draw, _rate, False, (_MEAN_COHORT,), capacity)
+    return Participation("poisson", draw, False, (_MEAN_COHORT,), _padded("cohort", "n", "n"))
 
 
 @functools.cache
@@ -242,11 +241,7 @@ def balanced() -> Participation:
             )
         return slots
 
-    return Participation("balanced", draw, _rate, False, (_COHORT,), capacity, most)
-
-
-def _rate(n: int, hp: Hyper) -> Array:
-    return jnp.asarray(hp["cohort"] / n)
+    return Participation("balanced", draw, False, (_COHORT,), capacity, most)
 
 
 def _weighted(index: Array, live: Array, weight: Array | float, end: int) -> Draw:

@@ -6,12 +6,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from jaxfl.types import Facts
+import numpy as np
 
-__all__ = ["event", "noises", "turns"]
+from jaxfl.types import Facts, Sampler
+
+if TYPE_CHECKING:
+    from jaxfl.privacy.events import AnyEvent, Sampling
+    from jaxfl.rounds import Federated
+
+__all__ = ["drawn", "event", "noises", "reach", "rounding", "turns", "worst"]
 
 
 def event(body: Any, values: Mapping[str, Any], facts: Facts) -> Any:
@@ -28,26 +34,45 @@ def event(body: Any, values: Mapping[str, Any], facts: Facts) -> Any:
     sampler, sensitivity = body.estimator.sampler, body.estimator.sensitivity
     if body.mechanism.std is None:
         return events.NoClaim("nothing is noised")
+    if body.local is not None or body.mechanism.central:
+        where = "local steps" if body.local is not None else "noise at the server"
+        return events.NoClaim(f"{where} ask for an event of their own: give compose(event=...)")
     if sensitivity is None:
         return events.NoClaim(f"the sensitivity of {body.estimator.name} is not declared")
-    slots = sampler.capacity(values, facts).get("batch") if sampler.name == "poisson" else None
+    hidden = body.aggregation is not None and body.aggregation.hides
     r = body.noises(values, facts)
     if r > 1:  # the same ratio, beside one client's sigma
         values = {**values, "clip": values["clip"] / r**0.5}
 
     def client(m: int) -> Any:
-        b = m if sampler.name == "full" else float(values["batch"])
         return events.Event(
-            events.Sampling(sampler.scheme or sampler.name, m, b, slots),
+            drawn(sampler, values, facts, m),
             sensitivity(values),
             float(values["sigma"]),
             body.turns(values, facts),
-            trust="local_transcript" if body.aggregation is None else "secure_sum",
+            trust="secure_sum" if hidden else "local_transcript",
         )
 
-    if len(facts.sizes) == 1:
-        return client(facts.m)
-    return events.Phases(tuple(client(m) for m in facts.sizes), together=True)
+    return worst(facts, client)
+
+
+def drawn(
+    sampler: Sampler, values: Mapping[str, Any], facts: Facts, m: int, batch: str = "batch"
+) -> Sampling:
+    """What a client with m records draws in a round; ``batch`` names the number of them."""
+    from jaxfl.privacy.events import Sampling
+
+    slots = sampler.capacity(values, facts).get("batch") if sampler.law == "poisson" else None
+    b = m if sampler.law == "full" else float(values[batch])
+    return Sampling(sampler.law, m, b, slots)
+
+
+def worst(facts: Facts, client: Callable[[int], AnyEvent]) -> AnyEvent:
+    """``client(m)``, or of clients of different sizes m the worst."""
+    from jaxfl.privacy.events import Phases
+
+    found = tuple(client(m) for m in facts.sizes or (facts.m,))
+    return found[0] if len(found) == 1 else Phases(found, together=True)
 
 
 def turns(body: Any, values: Mapping[str, Any], facts: Facts) -> int:
@@ -56,7 +81,7 @@ def turns(body: Any, values: Mapping[str, Any], facts: Facts) -> int:
     Epochs that follow the rounds, not the client's turns, use a record once in every epoch.
     """
     T, most = int(values["rounds"]), body.participation.most
-    if body.local is None and body.estimator.sampler.name == "shuffled":
+    if body.local is None and body.estimator.sampler.law == "shuffled":
         return T
     return int(values.get("turns", T if most is None else most(T, facts.n, values)))
 
@@ -66,11 +91,47 @@ def noises(body: Any, values: Mapping[str, Any], facts: Facts) -> int:
 
     A cohort of random size may be a single client.  The masks of a sparsifier are public, and
     some coordinate may come from one client.  A shift that does not cancel is made of earlier
-    messages, which were never seen.
+    messages, which were never seen.  Noise that was ``clamped`` is not in the sum, nor known to be
+    where nothing bounds what a message reaches: what is left is that each message was noised.
     """
     if body.aggregation is None or body.participation.name == "poisson" or not body.linear:
+        return 1
+    bounded = reach(body, {"sigma": 0.0, **values}, facts) is not None
+    if not body.aggregation.hides or values.get("clamped") or not bounded:
         return 1
     if body.participation.least is not None:
         least: int = body.participation.least(facts.n, values)
         return least
     return facts.n if body.participation.everyone else int(values["cohort"])
+
+
+def reach(body: Federated, values: Mapping[str, Any], facts: Facts) -> tuple[float, float] | None:
+    """How far clipping lets a message go, and the deviation of its noise; None: not bounded.
+
+    A Poisson batch is divided by b and may be larger; snapshots make three gradients of one; a
+    sparsifier scales what it keeps by 1 + omega; a shift is a mean of earlier messages.  The public
+    regularizer is not in it, but for that of local steps, which is taken to be small.
+    """
+    if body.local is not None:
+        return body.local.reach(values)
+    shifted = body.channel.name == "shifted"
+    if body.compressor.code is not None or (shifted and values.get("omega", 0.0) > 0):
+        return None
+    if body.channel.name not in ("direct", "recursion", "shifted"):
+        return None
+    b = values.get("batch", 1)
+    slots = body.estimator.sampler.capacity(values, facts).get("batch", b)
+    points = 1 if body.estimator.name == "minibatch" else 3
+    signal = (1.0 + values.get("omega", 0.0)) * points * slots / b * values["clip"]
+    noise = 0.0 if body.own.std is None else (1.0 + values.get("omega", 0.0)) * values["sigma"]
+    return (2 * signal, 2**0.5 * noise) if shifted else (float(signal), float(noise))
+
+
+def rounding(body: Federated, values: Mapping[str, Any], facts: Facts) -> float:
+    """How far an aggregation's rounding moves a message, ``p sqrt(d)/2``."""
+    if body.aggregation is None or not body.aggregation.params:
+        return 0.0
+    senders = body.participation.capacity(values, facts).get("cohort", facts.n)
+    found = body.aggregation.settle(values, reach(body, values, facts), senders, facts.d)
+    p = values["precision"] if "precision" in values else found["precision"][0]
+    return float(p * np.sqrt(facts.d) / 2)

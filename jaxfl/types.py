@@ -236,13 +236,17 @@ class Sampler(NamedTuple):
     capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
     scheme: str = ""  # as accountants know it, where that is not its name
 
+    @property
+    def law(self) -> str:
+        """The scheme that accountants know."""
+        return self.scheme or self.name
+
 
 class Participation(NamedTuple):
-    """The clients of one round, each weighted 1/r.  ``key`` is the run's stream."""
+    """The clients of one round, all of one weight, 1/r.  ``key`` is the run's stream."""
 
     name: str
     draw: Callable[[Key, Array, int, Hyper], Draw]  # (key, t, n, hp)
-    rate: Callable[[int, Hyper], Array]  # (n, hp) -> r/n
     everyone: bool
     params: tuple[Param, ...]
     capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
@@ -327,7 +331,8 @@ class Local(NamedTuple):
     name: str
     init: Callable[[Problem, Array], tuple[PyTree, PyTree]]  # shared, one per client
     run: Callable[..., tuple[Array, PyTree, Array]]
-    close: Callable[[PyTree, Array, Array, Hyper], PyTree] | None  # (shared, mean, r/n, hp)
+    close: Callable[[PyTree, Array, Array, Array, Hyper], PyTree] | None
+    # (shared, sum_S weight g_i, r/n, sum_S weight, hp)
     reach: Callable[[Mapping[str, Any]], tuple[float, float] | None]  # host: see Aggregation
     params: tuple[Param, ...] = ()
     broadcasts: int = 1  # vectors that the server sends to a client
@@ -346,6 +351,7 @@ class Aggregation(NamedTuple):
     settle: Callable[..., dict[str, tuple[float, str]]]  # host: (values, reach, senders, d)
     bits: int  # of one word
     params: tuple[Param, ...] = ()
+    hides: bool = True  # whether the server sees the sum alone
 
 
 class Message(NamedTuple):

@@ -27,7 +27,7 @@ __all__ = ["unreliable"]
 
 DROPOUT = Param("dropout", "chance that a client that was called does not answer", high=1 - 1e-9)
 THRESHOLD = Param("threshold", "answers below which a round is lost", low=1, integer=True)
-COINS = 0x0D0  # apart from the draws of who is called
+COINS = 2**32 - 1  # no round has this number
 
 
 @functools.cache
@@ -44,9 +44,6 @@ def unreliable(base: Participation) -> Participation:
         heard = answers & (count >= hp["threshold"])
         return Draw(jnp.where(heard, index, n), jnp.where(heard, 1.0 / jnp.maximum(count, 1), 0.0))
 
-    def rate(n: int, hp: Hyper) -> Array:
-        return jnp.asarray((1.0 - hp["dropout"]) * base.rate(n, hp))
-
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
         slots = base.capacity(values, facts)
         most, asked = slots.get("cohort", facts.n), int(values["threshold"])
@@ -61,4 +58,4 @@ def unreliable(base: Participation) -> Participation:
         return int(values["threshold"])
 
     params = (*base.params, DROPOUT, THRESHOLD)
-    return Participation("unreliable", draw, rate, False, params, capacity, base.most, least)
+    return Participation("unreliable", draw, False, params, capacity, base.most, least)

@@ -1,5 +1,8 @@
 """Secure aggregation: sums are exact, single messages say nothing, and what cannot work is refused."""
 
+import dataclasses
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +12,15 @@ from scipy import stats
 
 import jaxfl
 from jaxfl import rounds
-from jaxfl.aggregations import aggregation, decode, encode, pair_masks, secure_sum, settle
+from jaxfl.aggregations import (
+    aggregation,
+    decode,
+    encode,
+    pair_masks,
+    plain_sum,
+    secure_sum,
+    settle,
+)
 from jaxfl.dropouts import collect, enrol, reconstruct, share
 from jaxfl.errors import InputError
 from jaxfl.types import Draw, Hyper
@@ -182,14 +193,14 @@ def test_words_add_up_over_blocks_of_clients(
 def test_wrapping_around_is_refused_beforehand() -> None:
     reach = (1.0, 0.1)
     most = 2.0**31 / 10 * 1e-3
-    settle({"range": 0.999 * most, "precision": 1e-3}, reach, 10, 5)
+    settle({"range": 0.999 * most, "precision": 1e-3, "rounds": 9}, reach, 10, 5)
     with pytest.raises(InputError, match="wrap around"):
-        settle({"range": 1.001 * most, "precision": 1e-3}, reach, 10, 5)
+        settle({"range": 1.001 * most, "precision": 1e-3, "rounds": 9}, reach, 10, 5)
 
 
 def test_defaults_leave_room_for_the_sum() -> None:
     for senders in (1, 3, 10, 1000):
-        found = settle({}, (0.7, 0.2), senders, 5)
+        found = settle({"rounds": 100}, (0.7, 0.2), senders, 5)
         R, p = found["range"][0], found["precision"][0]
         assert 4.0 >= R >= 2 * 0.7 + 8 * 0.2
         assert 2.0**29 <= senders * R / p <= 2.0**30
@@ -212,10 +223,84 @@ def test_mistakes_are_explained(numbers: dict, words: str, key: jax.Array) -> No
         )
 
 
+def test_a_range_holds_the_noise_of_all_rounds() -> None:
+    """The least one: P[any of r d T noises is clamped] < 1e-12 e^-eps."""
+    r, d, T, eps, sigma = 10, 5000, 300, 2.0, 0.1
+    found = settle({"rounds": T, "eps": eps}, (1.0, sigma), r, d)["range"][0]
+    values = {"rounds": T, "eps": eps, "precision": 1e-7}
+    edges = np.linspace(1.0, found, 400)
+    accepted = [R for R in edges if not _refused({**values, "range": R}, (1.0, sigma), r, d)]
+    tail = 2 * stats.norm.sf((min(accepted) - 1.0) / sigma)
+    assert 1e-15 < r * d * T * tail * math.exp(eps) < 1e-12
+
+
+def _refused(values: dict, reach: tuple[float, float], r: int, d: int) -> bool:
+    try:
+        settle(values, reach, r, d)
+    except InputError:
+        return True
+    return False
+
+
+def test_what_was_clamped_hides_nothing_in_a_sum(key: jax.Array) -> None:
+    """A range of one's own where nothing is known of the messages: the proof is that of a message."""
+    algorithm = jaxfl.algorithm("ldp_gd", aggregation=secure_sum())
+    run = jaxfl.simulate(algorithm, a_problem(), key, 3, lr=0.1, clip=0.5, sigma=0.2)
+    alone = jaxfl.simulate("ldp_gd", a_problem(), key, 3, lr=0.1, clip=0.5, sigma=0.2)
+    assert run.privacy().proven < 0.7 * alone.privacy().proven
+    run.log.counts[-1]["clamped"] = 1
+    assert run.privacy().proven == pytest.approx(alone.privacy().proven)
+    assert jaxfl.privacy.ledger.ledger(run).proven.max() == pytest.approx(alone.privacy().proven)
+
+
+def test_the_public_regularizer_is_not_clamped(key: jax.Array) -> None:
+    """It is added to the sum: however large, messages hold clipped gradients and noise alone."""
+    problem = a_problem()
+    model = problem.model._replace(regularizer=lambda x: 50.0 * jnp.sum(x))
+    problem = dataclasses.replace(problem, model=model)
+    ends = []
+    for how in ("plain_sum", "secure_sum"):
+        algorithm = jaxfl.algorithm("ldp_gd", aggregation=aggregation(how), noise="per_client")
+        run = jaxfl.simulate(algorithm, problem, key, 3, lr=0.01, clip=0.5, sigma=0.01)
+        assert run.totals["clamped"] == 0
+        ends.append(run.x)
+    np.testing.assert_allclose(*ends, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dp_fedavg", "distributed_dp_srm"])
+def test_rounding_before_a_servers_noise_counts(name: str) -> None:
+    """A message moves by p sqrt(d) more, whose share of the mean no noise but the server's covers."""
+    algorithm = jaxfl.algorithm(name, aggregation=secure_sum())
+    problem = a_problem()
+    facts = jaxfl.hyper.facts_of(problem, 4)
+    given = {"lr": 0.1, "sigma": 1.0, "batch": 4, "range": 2.0}
+    given |= {"update_clip": 1.0} if name == "dp_fedavg" else {"anchor_batch": 4, "momentum": 0.5}
+    shares = []
+    for p in (1e-6, 0.05):
+        values = jaxfl.hyper.resolve(algorithm, {**given, "precision": p}, facts).values
+        event = algorithm.event(values, facts)
+        event = event.events[0] if hasattr(event, "events") else event
+        event = event.events[0] if hasattr(event, "events") else event
+        shares.append(event.sensitivity.X(event.sampling))
+    moved = 0.05 * np.sqrt(facts.d) / 2 / facts.n
+    assert shares[1] - shares[0] == pytest.approx(moved, rel=1e-3)
+
+
+def test_a_plain_sum_is_no_secure_one() -> None:
+    """As a part of one's own body, where nothing puts None in its place."""
+    of = jaxfl.algorithm("ldp_gd", aggregation=secure_sum()).round.__self__
+    facts = jaxfl.types.Facts(5, 10, 10, 4, 3, 1.0, (10,))
+    values = {"clip": 1.0, "sigma": 1.0, "rounds": 3}
+    found = {how.name: of._replace(aggregation=how) for how in (secure_sum(), plain_sum())}
+    assert found["secure_sum"].noises(values, facts) == 5
+    assert found["plain_sum"].noises(values, facts) == 1
+    assert found["plain_sum"].event(values, facts).trust == "local_transcript"
+
+
 def test_masks_beyond_their_limit_are_refused() -> None:
-    settle({}, (1.0, 0.1), 100, 20_000, masks=True)
+    settle({"rounds": 9}, (1.0, 0.1), 100, 20_000, masks=True)
     with pytest.raises(InputError, match="leave masks out"):
-        settle({}, (1.0, 0.1), 100, 30_000, masks=True)
+        settle({"rounds": 9}, (1.0, 0.1), 100, 30_000, masks=True)
 
 
 # --- messages one by one -------------------------------------------------------------------------

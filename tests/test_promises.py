@@ -8,12 +8,14 @@ import optax
 import pytest
 
 import jaxfl
-from jaxfl import compressors, models
+from jaxfl import channels, compressors, estimators, local, mechanisms, models, servers
 from jaxfl.privacy import epsilon
-from jaxfl.privacy.events import Event, Mean, Phases, Sampling, svrg
-from jaxfl.sampling import participation, sampler
+from jaxfl.privacy.events import Event, Mean, NoClaim, Phases, Sampling, svrg
+from jaxfl.rounds import Federated
+from jaxfl.sampling import SAMPLERS, in_order, participation, sampler
 
 DELTA = 1e-5
+FACTS = jaxfl.types.Facts(5, 10, 10, 4, 3, 1.0)
 
 
 def of(algorithm: Any, problem: jaxfl.Problem, rounds: int = 10, **numbers: float) -> Any:
@@ -152,3 +154,64 @@ def test_batches_larger_than_the_data(b: int) -> None:
     whole = Event(Sampling("full", 10, 10), Mean(1.0), 2.0, 5)
     found = epsilon(event, DELTA, "reveal").eps
     assert found > epsilon(whole, DELTA).eps
+
+
+@pytest.mark.parametrize("name", ["private_local_sgd", "local_dp_sgd"])
+@pytest.mark.parametrize("rows", sorted(SAMPLERS))
+def test_local_steps_are_calibrated_with_any_sampler(name: str, rows: str) -> None:
+    """Where the paper has no formula, too."""
+    algorithm = jaxfl.algorithm(name, sampler=sampler(rows))
+    given = {"eps": 2.0, "lr": 0.1} | ({} if rows == "full" else {"batch": 4})
+    given |= {"local_steps": 2} if name == "private_local_sgd" else {}
+    facts = jaxfl.hyper.facts_of(even(), 1)
+    values, sources = jaxfl.hyper.resolve(algorithm, given, facts)
+    assert epsilon(algorithm.event(values, facts), values["delta"]).eps == pytest.approx(
+        2.0, rel=2e-3
+    )
+    assert sources["sigma"].startswith("calibrated")
+    if rows != "shuffled":
+        with pytest.raises(jaxfl.InputError, match="has none that gives sigma"):
+            jaxfl.hyper.resolve(algorithm, given, facts, noise="paper")
+
+
+@pytest.mark.parametrize("name", ["cdp_sgd", "dp_sgd", "isrl_svrg"])
+def test_one_law_under_two_names(name: str) -> None:
+    """A sampler of one's own says which law accountants know it by."""
+    given = {"batch": 2, "sigma": 0.5}
+    one, other = (
+        of(jaxfl.algorithm(name, sampler=rows), even(), 5, **given)
+        for rows in (sampler("poisson"), sampler("poisson")._replace(name="mine", scheme="poisson"))
+    )
+    assert one == other
+    one, other = (
+        of(jaxfl.algorithm(name, sampler=rows), even(), 5, **given)
+        for rows in (sampler("single_pass"), in_order())
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize("part", ["local", "mechanism"])
+def test_an_event_is_asked_for_where_the_usual_one_would_lie(part: str) -> None:
+    """The body's own counts one noised message a round."""
+    steps = local.steps(estimators.minibatch(sampler("full")), mechanisms.gaussian(), local.free())
+    parts = {"local": steps} if part == "local" else {"mechanism": mechanisms.central()}
+    body = Federated(
+        estimators.minibatch(sampler("full")),
+        parts.get("mechanism", mechanisms.gaussian()),
+        compressors.identity(),
+        channels.direct(),
+        servers.descent(),
+        participation("everyone"),
+        local=parts.get("local"),
+    )
+    event = body.event({"sigma": 1.0, "clip": 1.0, "rounds": 3, "local_steps": 5}, FACTS)
+    assert isinstance(event, NoClaim)
+    assert "compose(event=...)" in event.reason
+
+
+@pytest.mark.parametrize("rows", ["single_pass"])
+@pytest.mark.parametrize("name", ["dp_srm", "ldp_spider"])
+def test_one_pass_of_two_batch_sizes_is_none(name: str, rows: str) -> None:
+    """A longer first batch would hold records that the next one draws again."""
+    with pytest.raises(jaxfl.InputError, match="'single_pass' does not apply where rounds"):
+        jaxfl.algorithm(name, sampler=sampler(rows))

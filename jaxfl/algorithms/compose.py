@@ -15,6 +15,7 @@ from jaxfl.gossip import Gossip
 from jaxfl.hyper import closest
 from jaxfl.rounds import Federated
 from jaxfl.storage import STORAGES
+from jaxfl.transcript import reach
 from jaxfl.types import Algorithm, Cost, Facts, Param, Resolved
 
 __all__ = ["compose", "stored"]
@@ -48,12 +49,6 @@ def compose(
             "what compression makes larger than clipping left it, that noise does not cover."
         )
     local, aggregation = body.local, body.aggregation
-    remembers = body.channel.name != "direct" or (local is not None and local.close is not None)
-    if participation.least is not None and remembers:
-        raise InputError(
-            f"{name} adds up at the server what it keeps at each client, and cannot with clients that "
-            f"do not answer: take another participation than {participation.name}."
-        )
 
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
         parts = (sampler, participation, compressor)
@@ -69,7 +64,7 @@ def compose(
         assert aggregation is not None
         assert isinstance(body, Federated)
         senders = capacity(found.values, facts).get("cohort", facts.n)
-        new = aggregation.settle(found.values, _reach(body, found.values, facts), senders, facts.d)
+        new = aggregation.settle(found.values, reach(body, found.values, facts), senders, facts.d)
         return Resolved(
             {**found.values, **{name: value for name, (value, _) in new.items()}},
             {**found.sources, **{name: why for name, (_, why) in new.items()}},
@@ -163,21 +158,3 @@ def _nothing_to_store(name: str, storage: str) -> str:
         f"storage = {storage!r} does not apply to {name} with these parts, which keep nothing of a "
         "client that may be rounded: leave it out."
     )
-
-
-def _reach(body: Federated, values: Mapping[str, Any], facts: Facts) -> tuple[float, float] | None:
-    """How far clipping lets a message go, and the deviation of its noise; None: not bounded.
-
-    A Poisson batch is divided by b and may be larger; snapshots make three gradients of one; a
-    sparsifier scales what it keeps by 1 + omega.  The regularizer is taken to be small.
-    """
-    if body.local is not None:
-        return body.local.reach(values)
-    if body.channel.name not in ("direct", "recursion") or body.compressor.code is not None:
-        return None
-    b = values.get("batch", 1)
-    slots = body.estimator.sampler.capacity(values, facts).get("batch", b)
-    scale = 1.0 + values.get("omega", 0.0)
-    points = 1 if body.estimator.name == "minibatch" else 3
-    noise = 0.0 if body.own.std is None else values["sigma"]
-    return float(scale * points * slots / b * values["clip"]), float(scale * noise)

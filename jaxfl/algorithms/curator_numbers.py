@@ -9,6 +9,7 @@ from jaxfl import theory, theory_recursive
 from jaxfl.algorithms.numbers import EPS, Numbers, curator, reporting
 from jaxfl.errors import InputError
 from jaxfl.rounds import Federated
+from jaxfl.transcript import rounding
 from jaxfl.types import Facts, Param, Resolved
 
 __all__ = ["GAP", "Promise"]
@@ -77,7 +78,7 @@ class Promise(NamedTuple):
             sigma = max(N["sigma"], 1e-30) if N["sigma"] == N["sigma"] else 1e-30
             most = (s.gap / (s.L * s.m**2 * s.d * sigma**2)) ** 0.5
             return float(min(1 / s.L, most)), "min(1/L, sqrt(D_F/(L m^2 d sigma^2)))"
-        if self.body.estimator.sampler.name == "full":
+        if self.body.estimator.sampler.law == "full":
             return 1 / s.L, "1/L"
         return float(theory.cdp_step(s)), "Theorem 1 of SoteriaFL with one client"
 
@@ -131,15 +132,18 @@ class Promise(NamedTuple):
         trust: Any = "single_node" if facts.n == 1 else "trusted_server"
         trust = trust if self.body.aggregation is None else "secure_sum"
 
-        def release(m: int, b: float, scheme: str, slots: int | None, r: float) -> Any:
-            def plain(b: float, moved: float, sigma: float, times: int) -> Any:
-                sampling = events.Sampling(scheme, m, b, slots)
-                return events.Event(sampling, events.Mean(moved / r), sigma, times, trust=trust)
+        rounded = rounding(self.body, values, facts)  # before the server's noise
+
+        def release(draw: Callable[[str], events.Sampling], r: float) -> Any:
+            def plain(batch: str, moved: float, sigma: float, times: int) -> Any:
+                sampling = draw(batch)
+                mean = events.Mean((moved + sampling.b * rounded) / r)
+                return events.Event(sampling, mean, sigma, times, trust=trust)
 
             if not self.recursive:
-                return plain(b, G, sigma, T)
-            first = plain(float(values["anchor_batch"]), G, sigma * float(values["noise_ratio"]), 1)
-            return events.Sequence((plain(b, _moved(values), sigma, T - 1), first))
+                return plain("batch", G, sigma, T)
+            first = plain("anchor_batch", G, sigma * float(values["noise_ratio"]), 1)
+            return events.Sequence((plain("batch", _moved(values), sigma, T - 1), first))
 
         return curator(self.body, values, facts, release)
 

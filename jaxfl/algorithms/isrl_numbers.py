@@ -188,8 +188,8 @@ class Numbers(NamedTuple):
             (phase,) = phases
             fixed = {**values, "sigma": sigma, "rounds": phase.rounds}
             return self.body.event(fixed, facts)
-        slots = sampler.capacity(values, facts)["batch"] if sampler.name == "poisson" else None
-        return event(sampler.name, sensitivity(values), phases, sigma, facts, slots)
+        slots = sampler.capacity(values, facts)["batch"] if sampler.law == "poisson" else None
+        return event(sampler.law, sensitivity(values), phases, sigma, facts, slots)
 
     def claim(self, values: Mapping[str, Any], facts: Facts) -> Any:
         """The paper's formula, of the phase for which it says most."""

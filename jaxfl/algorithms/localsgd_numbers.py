@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from jaxfl import local, theory
 from jaxfl.algorithms.numbers import Numbers, reporting
 from jaxfl.errors import InputError
+from jaxfl.hyper import CALIBRATED
 from jaxfl.rounds import Federated
+from jaxfl.transcript import rounding, worst
 from jaxfl.types import Facts, Resolved
 
 __all__ = ["Promise"]
@@ -90,13 +92,14 @@ class Promise(NamedTuple):
         given = "sigma" in v
         claim = self.claim(v, facts, None if given else v["eps"])
         where = "the paper's formula" if self.once else "Theorem 1"
-        where = where if claim else "no formula for these parts"
-        if given:
-            N.set(
-                "eps", claim.eps if claim else math.inf, f"{where}, from sigma" if claim else where
-            )
+        if claim is None and given:
+            N.set("eps", math.inf, "no formula for these parts")
+        elif claim is None:
+            N.set("sigma", 1.0, CALIBRATED)
+        elif given:
+            N.set("eps", claim.eps, f"{where}, from sigma")
         else:
-            N.set("sigma", claim.sigma if claim else math.nan, where)
+            N.set("sigma", claim.sigma, where)
 
     def event(self, values: Mapping[str, Any], facts: Facts) -> Any:
         """All rounds of one client.
@@ -116,7 +119,7 @@ class Promise(NamedTuple):
             body = body._replace(aggregation=None)
         tau, r = int(values.get("local_steps", 1)), body.noises(values, facts)
         sampler = body.estimator.sampler
-        if sampler.name != "shuffled":
+        if sampler.law != "shuffled":
             if tau == 1:
                 return body.event(values, facts)
             each = {**values, "turns": body.turns(values, facts) * tau}
@@ -135,9 +138,7 @@ class Promise(NamedTuple):
                 trust="secure_sum" if hidden else "local_transcript",
             )
 
-        if len(facts.sizes) == 1:
-            return client(facts.m)
-        return events.Phases(tuple(client(m) for m in facts.sizes), together=True)
+        return worst(facts, client)
 
     def _contracts(self, values: Mapping[str, Any], facts: Facts) -> bool:
         """eta <= 2/L, as far as L is known, and clipped losses that are convex, as far as that is."""
@@ -151,7 +152,8 @@ class Promise(NamedTuple):
         from jaxfl.privacy import events
 
         body, n = self.body, facts.n
-        name, S = body.participation.name, float(values["update_clip"])
+        name = body.participation.name
+        S = float(values["update_clip"]) + rounding(body, values, facts)
         r = reporting(body, values, n)
         scheme, m, b, bound, slots = "full", n, float(n), S * n / r, None
         adjacency: Any = (
@@ -178,7 +180,7 @@ class Promise(NamedTuple):
         from jaxfl.privacy import formulas
 
         sigma = None if eps is not None else float(values["sigma"])
-        if sigma == 0 or not self.plain or self.body.estimator.sampler.name != "shuffled":
+        if sigma == 0 or not self.plain or self.body.estimator.sampler.law != "shuffled":
             return None
         G, b, turns = values["clip"], int(values["batch"]), self.body.turns(values, facts)
         if self.once and self.body.aggregation is None:

@@ -36,6 +36,7 @@ from jaxfl import (
 from jaxfl.algorithms.compose import compose
 from jaxfl.algorithms.numbers import EPS, PRIVACY, Numbers, Parts, only, refuse_epochs, summary_of
 from jaxfl.rounds import Federated
+from jaxfl.transcript import drawn, worst
 from jaxfl.types import Algorithm, Facts, Param, Participation, Resolved, Sampler, Server
 
 __all__ = ["isrl_svrg", "ldp_spider"]
@@ -195,14 +196,14 @@ class Promise(NamedTuple):
         T, G, sigma = int(values["rounds"]), float(values["clip"]), float(values["sigma"])
         every = int(values["period" if self.spider else "epoch"])
         E = math.ceil(T / every)
-        slots = sampler.capacity(values, facts).get("batch") if sampler.name == "poisson" else None
 
         def client(m: int) -> Any:
-            full = "full" if not self.spider else sampler.name
-            b1 = float(values["anchor_batch"]) if "anchor_batch" in values else float(m)
-            b = float(m) if sampler.name == "full" else float(values["batch"])
-            whole = events.Sampling(full, m, b1, slots if full == "poisson" else None)
-            part = events.Sampling(sampler.name, m, b, slots)
+            part = drawn(sampler, values, facts, m)
+            whole = (
+                drawn(sampler, values, facts, m, "anchor_batch")
+                if self.spider
+                else events.Sampling("full", m, m)
+            )
             ratio = float(values["noise_ratio"])
             return events.Sequence(
                 (
@@ -211,6 +212,4 @@ class Promise(NamedTuple):
                 )
             )
 
-        if len(facts.sizes) == 1:
-            return client(facts.m)
-        return events.Phases(tuple(client(m) for m in facts.sizes), together=True)
+        return worst(facts, client)

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 from jaxfl.errors import InputError
 from jaxfl.gossip import Gossip
 from jaxfl.rounds import Federated
+from jaxfl.transcript import drawn, worst
 from jaxfl.types import (
     Aggregation,
     Compressor,
@@ -187,7 +188,7 @@ def taking_part(
 
 def refuse_epochs(name: str, sampler: Sampler) -> None:
     """Epochs go on through rounds of another kind, so that where a record falls is not known."""
-    if sampler.name == "shuffled":
+    if sampler.law == "shuffled":
         raise InputError(
             f"sampler = 'shuffled' does not apply to {name}, whose rounds are of two kinds: no epoch is "
             "made of one kind alone, and nothing is proven. Take 'poisson' or 'without_replacement'."
@@ -206,21 +207,19 @@ def curator(
 ) -> Any:
     """The event of a trusted curator that noises the mean over r clients.
 
-    ``make(m, b, scheme, slots, r)`` is the event of a record of a client with m records; of clients
-    of different sizes the worst counts.  Who takes part is public, and amplifies nothing.
+    ``make(draw, r)`` is the event of a record of a client, where ``draw(batch)`` is what the client
+    draws in a round.  Who takes part is public, and amplifies nothing.
     """
     from jaxfl.privacy import events
 
     if body.mechanism.std is None:
         return events.NoClaim("nothing is noised")
-    sampler = body.estimator.sampler
-    slots = sampler.capacity(values, facts).get("batch") if sampler.name == "poisson" else None
     r = reporting(body, values, facts.n)
 
     def client(m: int) -> Any:
-        b = float(m) if sampler.name == "full" else float(values["batch"])
-        return make(m, b, sampler.name, slots, r)
+        def draw(batch: str) -> events.Sampling:
+            return drawn(body.estimator.sampler, values, facts, m, batch)
 
-    if len(facts.sizes) == 1:
-        return client(facts.m)
-    return events.Phases(tuple(client(m) for m in facts.sizes), together=True)
+        return make(draw, r)
+
+    return worst(facts, client)

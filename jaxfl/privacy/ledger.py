@@ -133,6 +133,7 @@ def _of_one(
     if C == 0:
         return 0.0, "never took part", "E", 0.0
     values = {**run.values, "rounds": int(run.state.t), "turns": C, "delta": delta}
+    values["clamped"] = run.log.counts[-1]["clamped"]
     facts = run.facts._replace(m=m, sizes=(m,))
     event = NoClaim("the algorithm does not describe what it releases")
     if run.algorithm.event is not None:
