@@ -69,6 +69,7 @@ def facts_of(problem: Problem, rounds: int | None) -> Facts:
         model.diameter,
         model.convex,
         None if model.convex is None else bool(model.convex and model.kernel.link is not None),
+        model.project is not None,
     )
 
 

@@ -119,6 +119,7 @@ class Facts(NamedTuple):
     contracts: bool | None = (
         None  # whether small steps along clipped gradients bring points together
     )
+    constrained: bool | None = None  # whether the model is projected onto a set, bounded or not
 
 
 class Resolved(NamedTuple):

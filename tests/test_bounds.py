@@ -101,6 +101,70 @@ def test_what_no_bound_speaks_of(name: str, numbers: dict, words: str, key: jax.
         bounds(run.dataset())
 
 
+@pytest.mark.parametrize(
+    ("name", "theorem"),
+    [("private_local_sgd", "Theorem 2"), ("cdp_gd", "Theorem 1"), ("soteriafl_gd", "Theorem 3")],
+)
+def test_unconstrained_theorems_are_not_drawn_on_a_set(name: str, theorem: str) -> None:
+    """In a ball of 0.2 the gradient stays at 0.64 for ever, and the bounds go to zero; likewise
+    on a set that has no diameter."""
+
+    def positive(x: jax.Array) -> jax.Array:
+        return jax.numpy.maximum(x, 0)
+
+    half = jaxfl.public.Constraint("positive", positive, lambda d: None)
+    for constraint, words in (("ball:0.2", "diameter 0.4"), (half, "no diameter")):
+        model = jaxfl.models.logistic(4, constraint=constraint)
+        rng = np.random.default_rng(0)
+        a = rng.normal(size=(4, 20, 4)).astype(np.float32)
+        p = jaxfl.make_problem(model, (a, (a @ np.ones(4) > 0).astype(np.int32)))
+        run = jaxfl.simulate(name, p, jax.random.key(0), 2, clip=8.0, sigma=0.0, lr=1e-3)
+        with pytest.raises(jaxfl.InputError, match=f"{theorem} speaks of .* set has {words}"):
+            bounds(run.dataset())
+
+
+@pytest.mark.parametrize("who", ["poisson", "unreliable", "balanced"])
+@pytest.mark.parametrize("name", ["private_local_sgd", "one_of_gao"])
+def test_theorems_of_r_clients_ask_for_r_clients(who: str, name: str) -> None:
+    """Who answers is fewer than who is called, and a cycle draws no set anew."""
+    part = {"participation": jaxfl.sampling.participation(who)}
+    numbers = {"cohort": 3, "clip": 1.0} | (
+        {"dropout": 0.9, "threshold": 1} if who == "unreliable" else {}
+    )
+    if name == "one_of_gao":
+        run = jaxfl.simulate(
+            jaxfl.algorithm("localized_subgradient", **part), a_convex_problem(),
+            jax.random.key(0), 12, phases=2, **numbers,
+        )  # fmt: skip
+    else:
+        run = jaxfl.simulate(
+            jaxfl.algorithm(name, **part), a_problem(), jax.random.key(0), 2, sigma=0.1, **numbers
+        )
+    with pytest.raises(
+        jaxfl.InputError, match=f"participation = everyone or uniform, .* = '{who}' here"
+    ):
+        bounds(run.dataset())
+
+
+def test_another_server_is_no_mean_of_models(key: jax.Array) -> None:
+    algorithm = jaxfl.algorithm("private_local_sgd", server=jaxfl.servers.descent())
+    run = jaxfl.simulate(algorithm, a_problem(), key, 2, batch=4, local_steps=2, sigma=0.1)
+    with pytest.raises(jaxfl.InputError, match="server = averaging, and server = 'descent'"):
+        bounds(run.dataset())
+
+
+def test_the_bound_of_a_set_is_for_its_whole_diameter(key: jax.Array) -> None:
+    """The model goes wherever the set lets it, whatever diameter says."""
+    p = jaxfl.make_problem(
+        jaxfl.models.logistic(3, constraint="ball:1"),
+        (np.ones((2, 8, 3), np.float32), np.ones((2, 8), np.int32)),
+    )
+    run = jaxfl.simulate("mu2", p, key, 4, clip=2.0, diameter=0.5)
+    with pytest.raises(jaxfl.InputError, match=r"which is 2, and diameter = 0\.5"):
+        bounds(run.dataset())
+    assert bounds(jaxfl.simulate("mu2", p, key, 4, clip=2.0).dataset())
+
+
 def test_the_command_refuses_before_it_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,10 +18,12 @@ __all__ = [
     "Family",
     "Measured",
     "assumed",
+    "called",
     "convex",
     "no_lam",
     "numbers",
     "parts",
+    "unconstrained",
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -98,6 +100,22 @@ def parts(case: Case, theorem: str, **wanted: tuple[str, ...]) -> None:
                 f"{theorem} speaks of {role} = {' or '.join(names)}, and {role} = {case.parts[role]!r} "
                 f"here: leave it, or the bound, out."
             )
+
+
+def unconstrained(case: Case, theorem: str) -> None:
+    """Where the best point of a set is on its border, the gradient there is not zero."""
+    D = case.facts.get("diameter")
+    if D is not None or case.facts.get("constrained"):
+        what = "no diameter" if D is None else f"diameter {D:.4g}"
+        raise InputError(
+            f"{theorem} speaks of models that no projection keeps in a set, and this one's set has {what}: "
+            "leave the constraint, or the bound, out."
+        )
+
+
+def called(case: Case, theorem: str) -> None:
+    """A mean over everyone, or over r clients that each round draws anew, all sets of r alike."""
+    parts(case, theorem, participation=("everyone", "uniform"))
 
 
 def no_lam(case: Case, lam: float | None) -> None:

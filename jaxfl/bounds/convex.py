@@ -16,6 +16,7 @@ from jaxfl.bounds.case import (
     Family,
     Measured,
     assumed,
+    called,
     convex,
     no_lam,
     numbers,
@@ -37,6 +38,12 @@ def _check_anytime(case: Case) -> None:
             "the bound, out."
         )
     convex(case, "Theorem 5.2")
+    within, D = case.facts.get("diameter"), float(case.values["diameter"])
+    if within is not None and within > D * CLOSE:
+        raise InputError(
+            f"Theorem 5.2 speaks of the diameter of the set, which is {within:.4g}, and diameter = {D:g}: "
+            "leave it, or the bound, out."
+        )
 
 
 def _anytime(case: Case, measured: Measured, lam: float | None) -> list[Bound]:
@@ -80,6 +87,7 @@ def _check_order(case: Case) -> None:
             f"{ORDERS[case.algorithm][0]} speaks of L-Lipschitz losses on a set of diameter D: give clip "
             "and diameter."
         )
+    called(case, ORDERS[case.algorithm][0])
 
 
 def _order(case: Case, measured: Measured, lam: float | None) -> list[Bound]:

@@ -5,19 +5,33 @@ from __future__ import annotations
 import numpy as np
 
 from jaxfl import theory
-from jaxfl.bounds.case import Array, Bound, Case, Family, Measured, assumed, numbers
+from jaxfl.bounds.case import (
+    Array,
+    Bound,
+    Case,
+    Family,
+    Measured,
+    assumed,
+    called,
+    numbers,
+    parts,
+    unconstrained,
+)
 from jaxfl.errors import InputError
 
 __all__ = ["FAMILY"]
 
 
 def _check_local(case: Case) -> None:
+    called(case, "Theorem 2")
+    parts(case, "Theorem 2", server=("averaging",))
     plain = case.parts.get("local") == "sgd, free" and case.parts.get("compressor") == "identity"
     if not plain or case.values["server_lr"] != 1:
         raise InputError(
             f"Theorem 2 speaks of plain SGD steps, no compression and server_lr = 1, and these parts of "
             f"{case.algorithm} differ: leave them, or the bound, out."
         )
+    unconstrained(case, "Theorem 2")
     numbers(case)
 
 

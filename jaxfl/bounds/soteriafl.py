@@ -19,6 +19,7 @@ from jaxfl.bounds.case import (
     no_lam,
     numbers,
     parts,
+    unconstrained,
 )
 from jaxfl.errors import InputError
 
@@ -44,6 +45,7 @@ def _check_server(case: Case) -> None:
         )
     if case.parts["estimator"] == "saga":
         parts(case, "Lemma 1", sampler=("poisson", "full", "without_replacement"))
+    unconstrained(case, _name(case))
     numbers(case)
     for name in ("shift", "refresh"):
         if not isinstance(case.values.get(name, 0.0), int | float):
