@@ -340,6 +340,7 @@ def test_local_steps_are_an_axis(key: jax.Array) -> None:
         ("fedavg", {"clip": "batch"}, {}, "clips every example"),
         ("fedavg", {"noise": "fused"}, {}, "draw their own noise"),
         ("scaffold", {"optimizer": lambda hp: optax.adam(0.1)}, {}, "leave it out"),
+        ("scaffold", {"compressor": jaxfl.compressors.random_k()}, {"k": 2}, "not apply to scaffold"),
         ("private_local_sgd", {}, {"sigma": 1.0, "eps": 1.0}, "give one of them"),
         ("private_local_sgd", {}, {"clip": np.inf}, "finite clip"),
         ("private_local_sgd", {"convex": True}, {"batch": 4, "local_steps": 7}, "does not divide"),

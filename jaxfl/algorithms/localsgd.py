@@ -153,6 +153,12 @@ def scaffold(**parts: Unpack[Parts]) -> Algorithm:
             "optimizer does not apply to scaffold, whose control variates are made of SGD steps: "
             "leave it out."
         )
+    chosen = parts.get("compressor")
+    if chosen is not None and chosen.name != "identity":
+        raise InputError(
+            f"compressor = {chosen.name!r} does not apply to scaffold, whose server takes c for the "
+            "mean of control variates that clients keep uncompressed: leave it out."
+        )
     return _algorithm("scaffold", Kind(local.control), "Karimireddy et al., ICML 2020", **parts)
 
 
