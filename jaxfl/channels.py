@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxfl.types import Array, Channel, Hyper, Message, Param, PyTree
 
-__all__ = ["add", "direct", "error_feedback", "recursion", "shifted"]
+__all__ = ["add", "direct", "error_feedback", "learned", "recursion", "shifted"]
 
 SHIFT = Param(
     "shift", "step gamma of the shifts s_i towards the estimates", high=1.0, schedule=True
@@ -71,6 +71,25 @@ def shifted() -> Channel:
         return s + mean, s + rate * (hp["shift"] * mean if moved is None else moved)
 
     return Channel("shifted", init, before, after, receive, (SHIFT,))
+
+
+def learned() -> Channel:
+    """Gradients g_i that the server knows, learned from what they changed by  [EF21]::
+
+        c_i = C(g_i' + xi_i - g_i),  g_i <- g_i + gamma c_i     (client, if it takes part)
+        v = g + (1/n) sum_S c_i,     g <- g + (gamma/n) sum_S c_i
+
+    With gamma = 1, v is the mean of all g_i, also of those that stay as they are.  :func:`shifted` has
+    1/r for the 1/n of v, and an estimate of today's mean gradient.
+    """
+    plain = shifted()
+
+    def receive(
+        g: Array, mean: Array, rate: Array, hp: Hyper, moved: Array | None
+    ) -> tuple[Array, Array]:
+        return g + rate * mean, plain.receive(g, mean, rate, hp, moved)[1]
+
+    return plain._replace(name="learned", receive=receive)
 
 
 def recursion() -> Channel:

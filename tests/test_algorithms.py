@@ -140,7 +140,7 @@ def test_some_clients_only(row: Row, key: jax.Array) -> None:
     numbers = {**row.numbers, "cohort": 3}
     run = jaxfl.simulate(algorithm, problem, key, 15, **numbers)
     assert run.totals["clients"] == 15 * 3
-    if run.settings["parts"]["channel"] == "shifted":
+    if run.settings["parts"]["channel"] in ("shifted", "learned"):
         s, s_i = run.state.link, run.state.links
         assert np.abs(s).max() > 1e-3
         np.testing.assert_allclose(s, np.mean(s_i, axis=0), atol=1e-6)

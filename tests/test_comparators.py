@@ -93,6 +93,12 @@ class Loop:
 
         return self.grid("central", draw)[t, 0].astype(float)
 
+    def called(self, t: int) -> list[int]:
+        draw = self.run.algorithm.cohort(self.run.key, jnp.int32(t), self.n, self.hp)
+        if draw.index is None:
+            return list(range(self.n))
+        return np.asarray(draw.index)[np.asarray(draw.weight) > 0].tolist()
+
     def own(self, t: int, i: int) -> np.ndarray:
         def draw(t: jax.Array, i: jax.Array, hp: Hyper) -> jax.Array:
             key = client_keys([self.keys.noise], i[None], t)[0, 0]
@@ -240,8 +246,8 @@ def marina(L: Loop) -> np.ndarray:
 
 def ef21(L: Loop) -> np.ndarray:
     v, x, g = L.v, L.x0, np.zeros((L.n, L.d))
-    for _ in range(ROUNDS):
-        for i in range(L.n):
+    for t in range(ROUNDS):
+        for i in L.called(t):  # the others keep theirs, which stay in the mean
             g[i] += largest(full(L, i, x) - g[i], v["k"])
         x = x - v["lr"] * g.mean(0)
     return x
@@ -291,6 +297,19 @@ def test_transcription(name: str, key: jax.Array) -> None:
     expected = LOOPS[name](Loop(run))
     assert np.linalg.norm(expected - np.asarray(run.problem.x0)) > 0.1
     np.testing.assert_allclose(last(run), expected, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("who", ["uniform", "poisson"])
+def test_some_clients_move_the_mean_of_all(who: str, key: jax.Array) -> None:
+    """EF21 with two of five: the step is along the mean of all g_i, and g is that mean."""
+    algorithm = jaxfl.algorithm("ef21", participation=jaxfl.sampling.participation(who))
+    run = jaxfl.simulate(
+        algorithm, a_problem(LAM), key, ROUNDS, eval_every=0, cohort=2, **NUMBERS["ef21"]
+    )
+    L = Loop(run)
+    assert len({tuple(L.called(t)) for t in range(ROUNDS)}) > 3
+    np.testing.assert_allclose(last(run), ef21(L), rtol=1e-5, atol=2e-6)
+    np.testing.assert_allclose(run.state.link, np.mean(run.state.links, axis=0), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["dp_srm", "ldp_spider"])

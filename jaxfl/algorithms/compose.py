@@ -145,7 +145,7 @@ def _storage(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]
         raise InputError(_nothing_to_store(name, body.storage))
     blind = body.mechanism.name if body.mechanism.central else None
     blind = body.aggregation.name if body.aggregation is not None else blind
-    if body.channel.name == "shifted" and blind is not None:
+    if body.channel.name in ("shifted", "learned") and blind is not None:
         raise InputError(
             f"storage = {body.storage!r} does not apply to {name} with {blind}: its server acts on "
             "sums alone, and could not follow the rounding of each client's shift. Leave out one."

@@ -5,7 +5,7 @@ name     estimator       compressor   channel                          source
 =======  ==============  ===========  ===============================  ==========================
 diana    full gradient   random-k     shifted, gamma = 1/(1 + omega)   Mishchenko et al., 2019
 marina   differences     random-k     recursion                        Gorbunov et al., ICML 2021
-ef21     full gradient   top-k        shifted, gamma = 1               Richtarik et al., 2021
+ef21     full gradient   top-k        learned, gamma = 1               Richtarik et al., 2021
 ef_sgd   minibatch       top-k        error feedback                   Stich et al., NeurIPS 2018
 =======  ==============  ===========  ===============================  ==========================
 
@@ -87,7 +87,8 @@ def ef21(**parts: Unpack[Parts]) -> Algorithm:
 
         c_i = C(grad f_i(x) - g_i),  g_i <- g_i + c_i,  x <- x - eta mean_i g_i
 
-    The compressor may be biased: top-k by default.  Not private.
+    The compressor may be biased: top-k by default.  Clients that do not take part keep their g_i, which
+    stay in the mean.  Not private.
     """
     return _algorithm("ef21", EF21, **only("ef21", parts, *EXCHANGED))
 
@@ -108,6 +109,7 @@ _minibatch = functools.cache(estimators.minibatch)
 _marina = functools.cache(momentum.marina)
 _noiseless = functools.cache(mechanisms.noiseless)
 _shifted = functools.cache(channels.shifted)
+_learned = functools.cache(channels.learned)
 _recursion = functools.cache(channels.recursion)
 _error_feedback = functools.cache(channels.error_feedback)
 _descent = functools.cache(servers.descent)
@@ -135,7 +137,7 @@ MARINA = Kind(
     estimator=_marina,
 )
 EF21 = Kind(
-    "Richtarik et al., NeurIPS 2021", _shifted, sketches.top_k, shift=lambda _: 1.0, biased=True
+    "Richtarik et al., NeurIPS 2021", _learned, sketches.top_k, shift=lambda _: 1.0, biased=True
 )
 EF = Kind(
     "Stich et al., NeurIPS 2018", _error_feedback, sketches.top_k, sampling.poisson, biased=True
