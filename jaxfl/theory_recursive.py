@@ -52,5 +52,8 @@ def gd_rounds(s: Setting) -> Number:
 
 
 def spider_rounds(s: Setting, period: Number) -> Number:
-    """FedProx-SPIDER: R = eps m sqrt(n q) sqrt(D_F L)/(G sqrt(d ln(1/delta)))  [Lowy et al., 2023]."""
+    """FedProx-SPIDER: R = eps m sqrt(M q) sqrt(D_F L)/(G sqrt(d ln(1/delta)))  [Lowy et al., 2023].
+
+    M silos take part in a round: n of ``s``.
+    """
     return s.eps * s.m * np.sqrt(s.n * period * s.gap * s.L) / (s.G * np.sqrt(s.noise))

@@ -716,3 +716,63 @@ def test_noise_that_is_not_sent_is_remembered() -> None:
     kept = np.asarray(run.state.links).mean(0)
     assert np.abs(kept).max() > 0.1
     np.testing.assert_allclose(sent_so_far + kept, np.sum(noise, axis=0), atol=1e-5)
+
+
+# --- defaults that follow from other numbers -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "free"),
+    [
+        ("ldp_spider", False), ("isrl_svrg", True), ("cdp_sgd", True), ("cdp_gd", True),
+        ("soteriafl_sgd", False), ("soteriafl_svrg", False), ("diana", False),
+    ],
+)  # fmt: skip
+def test_defaults_are_for_those_who_report(name: str, free: bool) -> None:
+    """5 of 20 average as much noise as 5 of 5, and so do 10 of which at least 5 answer."""
+
+    def numbers(n: int, who: str, **given: Any) -> dict[str, Any]:
+        algorithm = jaxfl.algorithm(name, participation=jaxfl.sampling.participation(who))
+        facts = jaxfl.types.Facts(n, 400, 400, 8, rounds, 0.5, (400,))
+        given |= {"omega": 3.0} if "omega" in {param.name for param in algorithm.params} else {}
+        v = jaxfl.hyper.resolve(algorithm, given, facts, noise="calibrated").values
+        return {key: v[key] for key in ("rounds", "batch", "lr", "period") if key in v}
+
+    private = "eps" in {param.name for param in jaxfl.algorithm(name).params}
+    rounds, eps = None if private else 10, {"sigma": 1.0} if private else {}
+    few = numbers(5, "everyone", **eps)
+    assert numbers(20, "uniform", cohort=5, **eps) == few
+    assert numbers(20, "everyone", **eps) != few
+    if free:
+        answering = {"cohort": 10, "dropout": 0.2, "threshold": 5}
+        assert numbers(20, "unreliable", **answering, **eps) == few
+
+
+def test_phases_count_the_silos_that_answer() -> None:
+    """The M of Gao et al. is what the noise is averaged over: at least 5 of 10."""
+    facts = jaxfl.types.Facts(20, 400, 400, 8, 60, 0.5, (400,), 2.0, True)
+
+    def step(who: str, **given: Any) -> float:
+        part = jaxfl.sampling.participation(who)
+        algorithm = jaxfl.algorithm("multi_pass_mbsgd", participation=part)
+        return jaxfl.hyper.resolve(algorithm, {"sigma": 1.0, **given}, facts).values["lr"]
+
+    answering = step("unreliable", cohort=10, dropout=0.2, threshold=5)
+    assert answering == step("uniform", cohort=5) < step("uniform", cohort=10)
+
+
+def rounds_by_hand(M: int, m: int, d: int, q: int, delta: float) -> float:
+    return 5 * m * (M * q * 0.5) ** 0.5 / (2.0 * (d * np.log(1 / delta)) ** 0.5)
+
+
+def test_rounds_of_spider_count_the_silos_that_take_part() -> None:
+    """comparators.md, section 3, at eps = 5, L = 1/2 and G = 2."""
+    part = jaxfl.sampling.participation("uniform")
+    facts = jaxfl.types.Facts(20, 400, 400, 8, None, 0.5, (400,))
+    v, why = jaxfl.hyper.resolve(
+        jaxfl.algorithm("ldp_spider", participation=part),
+        {"cohort": 5, "clip": 2.0, "period": 4, "sigma": 1.0, "delta": 1e-4},
+        facts,
+    )
+    assert v["rounds"] == round(rounds_by_hand(5, 400, 8, 4, 1e-4))
+    assert why["rounds"].endswith("SPIDER, for eps = 5")

@@ -30,7 +30,7 @@ from jaxfl import (
     sketches,
 )
 from jaxfl.algorithms.compose import compose
-from jaxfl.algorithms.numbers import Numbers, Parts, only, summary_of
+from jaxfl.algorithms.numbers import Numbers, Parts, only, reporting, summary_of
 from jaxfl.errors import InputError
 from jaxfl.rounds import Federated
 from jaxfl.types import (
@@ -196,7 +196,8 @@ def _resolve(kind: Kind, body: Federated, given: Mapping[str, Any], facts: Facts
         N.default("shift", kind.shift(omega), "1/(1 + omega)" if kind is DIANA else "1")
     if kind is MARINA:
         N.default("restart", 1 / (1 + omega), "1/(1 + omega)")
-    # safe orders of the papers: 1/L slowed down by what compression adds
-    slow = 1 + (omega / (1 - omega) if kind.biased and omega < 1 else omega * facts.n**-0.5)
+    # safe orders of the papers: 1/L slowed down by what compression adds to a mean over r
+    r = reporting(body, N.values, facts.n)
+    slow = 1 + (omega / (1 - omega) if kind.biased and omega < 1 else omega * r**-0.5)
     N.default("lr", 1 / (L * slow), "default: 1/L, less for compression")
     return N.resolved()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jaxfl import theory_isrl as theory
-from jaxfl.algorithms.numbers import PRIVACY
+from jaxfl.algorithms.numbers import PRIVACY, reporting
 from jaxfl.errors import InputError
 from jaxfl.phases import Phase, share
 from jaxfl.rounds import Federated
@@ -93,6 +93,7 @@ class Setup(NamedTuple):
 
     def setting(self, v: Mapping[str, Any], facts: Facts, beta: float) -> theory.IsrlSetting:
         everyone = self.body.participation.everyone
+        silos = reporting(self.body, v, facts.n)
         return theory.IsrlSetting(
             N=facts.n,
             n=facts.m,
@@ -102,7 +103,7 @@ class Setup(NamedTuple):
             L=v["clip"] if math.isfinite(v["clip"]) else 1.0,
             D=v.get("diameter", math.inf),
             beta=beta,
-            M=None if everyone else min(facts.n, v["cohort"]),
+            M=None if everyone else min(facts.n, silos),
         )
 
     def diameter(self, v: Mapping[str, Any], what: str) -> None:

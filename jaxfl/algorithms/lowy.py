@@ -34,7 +34,17 @@ from jaxfl import (
     theory_recursive,
 )
 from jaxfl.algorithms.compose import compose
-from jaxfl.algorithms.numbers import EPS, PRIVACY, Numbers, Parts, only, refuse_epochs, summary_of
+from jaxfl.algorithms.numbers import (
+    EPS,
+    PRIVACY,
+    Numbers,
+    Parts,
+    of_eps,
+    only,
+    refuse_epochs,
+    reporting,
+    summary_of,
+)
 from jaxfl.rounds import Federated
 from jaxfl.transcript import drawn, worst
 from jaxfl.types import Algorithm, Facts, Param, Participation, Resolved, Sampler, Server
@@ -130,18 +140,21 @@ class Promise(NamedTuple):
         body, spider = self.body, self.spider
         N = Numbers(given, facts, rounds="theory")
         G, L = N.private(body, facts)
-        eps = N.values.get("eps", EPS)
-        s = theory.Setting(facts.n, facts.m, facts.d, 0.0, L, G, eps, N["delta"], N["gap"])
+        eps, of = N.values.get("eps", EPS), of_eps(N.values)
+        silos = reporting(body, N.values, facts.n)
+        s = theory.Setting(silos, facts.m, facts.d, 0.0, L, G, eps, N["delta"], N["gap"])
         if spider:
             guess = facts.rounds or max(1, round(float(theory_recursive.spider_rounds(s, 1))))
             N.default("period", max(1, math.isqrt(int(guess))), "default: root of the rounds")
         rounds = theory_recursive.spider_rounds(s, N["period"] if spider else 1)
-        N.default("rounds", max(1, round(float(rounds))), "the paper's order, of SPIDER")
+        N.default("rounds", max(1, round(float(rounds))), f"the paper's order, of SPIDER{of}")
         T = int(N["rounds"])
         if body.estimator.sampler.params:
             log = math.log(2 / N["delta"])
             least = math.ceil(eps * facts.m / (4 * math.sqrt(2 * T * log)))
-            N.default("batch", min(facts.m, max(1, least)), "the least that the theorem allows")
+            N.default(
+                "batch", min(facts.m, max(1, least)), f"the least that the theorem allows{of}"
+            )
             if spider:
                 N.default("anchor_batch", facts.m, "default: all samples")
         if not spider:

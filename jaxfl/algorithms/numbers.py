@@ -27,6 +27,7 @@ __all__ = [
     "Numbers",
     "Parts",
     "curator",
+    "of_eps",
     "only",
     "refuse_epochs",
     "reporting",
@@ -69,6 +70,11 @@ def only(name: str, parts: Mapping[str, Any], *allowed: str) -> dict[str, Any]:
 def usual_delta(size: int) -> float:
     """For so many records, or clients, where none is given."""
     return min(1e-3, 0.1 / size)
+
+
+def of_eps(values: Mapping[str, Any]) -> str:
+    """What is said of schedules in eps where sigma is given, from which eps follows only with them."""
+    return "" if "eps" in values else f", for eps = {EPS:g}"
 
 
 def summary_of(constructor: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jaxfl import theory
-from jaxfl.algorithms.numbers import EPS, PRIVACY, Numbers, usual_delta
+from jaxfl.algorithms.numbers import EPS, PRIVACY, Numbers, of_eps, reporting, usual_delta
 from jaxfl.errors import InputError
 from jaxfl.momentum import SMOOTHNESS
 from jaxfl.rounds import Federated
@@ -85,10 +85,12 @@ class Promise(NamedTuple):
         v = N.values
         bound = G if math.isfinite(G) else 1.0  # of schedules; no noise is enough for any eps then
         eps, delta = v.get("eps", EPS), v.get("delta", usual_delta(facts.m_max))
-        s = theory.Setting(facts.n, facts.m, facts.d, N["omega"], L, bound, eps, delta, N["gap"])
-        N.default("rounds", max(1, round(float(rule.rounds(s)))), note)
+        r = reporting(body, v, facts.n)  # whose messages a mean is over
+        s = theory.Setting(r, facts.m, facts.d, N["omega"], L, bound, eps, delta, N["gap"])
+        of = of_eps(v)
+        N.default("rounds", max(1, round(float(rule.rounds(s)))), note + of)
         if body.estimator.sampler.params:
-            N.default("batch", int(rule.batch(s)), note)
+            N.default("batch", int(rule.batch(s)), note + of)
         if "refresh" in {param.name for param in body.estimator.params}:
             N.default("batch", facts.m, "full passes")
             N.default("refresh", min(1.0, N["batch"] / facts.m), f"{rule.where}: b/m")
@@ -110,7 +112,7 @@ class Promise(NamedTuple):
                 "for one probability: give lr."
             )
         if "lr" not in N:
-            N.default("lr", float(rule.step(s, v)), note)
+            N.default("lr", float(rule.step(s, v)), note + of * (rule is CDP))
         return N.resolved()
 
     def claim(self, values: Mapping[str, Any], facts: Facts) -> Any:
