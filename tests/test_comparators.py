@@ -14,6 +14,7 @@ from test_transcriptions import regularizer
 
 import jaxfl
 from jaxfl import iterates, servers, theory, theory_recursive
+from jaxfl.algorithms.compose import compose
 from jaxfl.blocks import client_keys, streams
 from jaxfl.privacy import epsilon, events, formulas, sigma_for
 from jaxfl.types import Hyper, Problem
@@ -776,3 +777,59 @@ def test_rounds_of_spider_count_the_silos_that_take_part() -> None:
     )
     assert v["rounds"] == round(rounds_by_hand(5, 400, 8, 4, 1e-4))
     assert why["rounds"].endswith("SPIDER, for eps = 5")
+
+
+def settled(name: str, v: dict[str, Any], n: int, m: int, d: int) -> float:
+    """The step of the sigma in ``v``, by hand."""
+    G, T, sigma = v["clip"], v["rounds"], v["sigma"]
+    if name == "rrpsgd":
+        L = v["smoothness"]
+        return min(1 / L, (v["gap"] / (L * m**2 * d * sigma**2)) ** 0.5)
+    D = v["diameter"]
+    if name == "noisy_sgd":
+        return D / (T * (G**2 + d * sigma**2 / n)) ** 0.5
+    machines = n if name == "mu2_trusted" else 1
+    L, S = v["smoothness"], G + 2 * v["smoothness"] * D
+    assert v["rho"] == pytest.approx(2 * S * T**0.5 / (sigma * machines))
+    top = v["rho"] * D * (n if machines == n else n**0.5)
+    return min(top / (2 * S * T * d**0.5), 1 / (4 * L * T))
+
+
+@pytest.mark.parametrize("noise", ["calibrated", "paper"])
+@pytest.mark.parametrize("name", ["rrpsgd", "noisy_sgd", "mu2_untrusted", "mu2_trusted"])
+def test_steps_follow_the_noise_that_is_used(name: str, noise: str) -> None:
+    n, m, d = 1 if name == "rrpsgd" else 4, 60, 8
+    facts = jaxfl.types.Facts(n, m, m, d, 20, 1.0, (m,))
+    algorithm, given = jaxfl.algorithm(name), {"clip": 1.0, "eps": 2.0, "delta": 1e-5}
+    v, why = jaxfl.hyper.resolve(algorithm, given, facts, noise)
+    assert why["sigma"].startswith("calibrated") == (noise == "calibrated")
+    assert v["lr"] == pytest.approx(settled(name, v, n, m, d))
+    mine, why = jaxfl.hyper.resolve(algorithm, {**given, "lr": 0.3}, facts, noise)
+    assert (mine["lr"], why["lr"], mine["sigma"]) == (0.3, "given", v["sigma"])
+
+
+@pytest.mark.parametrize("name", ["rrpsgd", "noisy_sgd", "mu2_trusted"])
+def test_sweeps_settle_as_runs_do(name: str) -> None:
+    p = a_problem(LAM, n=1 if name == "rrpsgd" else 3, m=24)
+    given = {"clip": 1.0, "delta": 1e-5}
+    ds = jaxfl.sweep(name, {"eps": [1.0, 6.0]}, p, rounds=8, seeds=[3], eval_every=0, numbers=given)
+    for eps in (1.0, 6.0):
+        run = jaxfl.simulate(name, p, jax.random.key(3), 8, eval_every=0, eps=eps, **given)
+        cell = ds.sel(eps=eps).isel(algorithm=0, seed=0)
+        assert float(cell["used_lr"]) == pytest.approx(run.values["lr"], rel=1e-6)
+        np.testing.assert_allclose(cell["loss"].values[-1], run.metrics["loss"][-1], rtol=1e-5)
+    assert np.ptp(ds["used_lr"].values) > 0
+
+
+def test_an_aggregation_settles_last() -> None:
+    """Its range is for the clip that the algorithm settled on."""
+    body = jaxfl.algorithm("ldp_gd", aggregation=jaxfl.aggregations.secure_sum()).round.__self__
+
+    def settle(found: Any, facts: Any) -> Any:
+        return found._replace(values={**found.values, "clip": 8.0})
+
+    resolve = jaxfl.hyper.plain(clip=1.0, lr=0.1, sigma=0.0, k=8, omega=0.0)
+    facts = jaxfl.types.Facts(4, 10, 10, 8, 5, 1.0, (10,))
+    for rule, most in ((None, 2.0), (settle, 16.0)):
+        made = compose("mine", "mine", "none", body, resolve, settle=rule)
+        assert jaxfl.hyper.resolve(made, {}, facts).values["range"] == most

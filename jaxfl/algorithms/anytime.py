@@ -39,6 +39,7 @@ from jaxfl import (
 from jaxfl.algorithms.compose import compose
 from jaxfl.algorithms.numbers import PRIVACY, Numbers, Parts, only, summary_of
 from jaxfl.errors import InputError
+from jaxfl.hyper import CALIBRATED
 from jaxfl.rounds import Federated
 from jaxfl.types import Algorithm, Compressor, Facts, Mechanism, Param, Resolved, Sampler
 
@@ -157,6 +158,7 @@ def _algorithm(
         (*own, momentum.DIAMETER),
         promise.claim if private and kind.corrected else None,
         promise.event if kind.corrected else None,
+        promise.settle if private else None,
     )
 
 
@@ -190,29 +192,40 @@ class Promise(NamedTuple):
         if private:
             N.target(facts)
             self._noise(N, facts)
-        s = self._setting(N.values, facts)
-        if kind.corrected:
-            where = "Theorem 6.2" if kind.mechanism.central else "Theorem 5.2"
-            # b samples of a machine shrink what one of them moves, as a rho b times as large would
-            step = theory_anytime.anytime_step(s._replace(rho=s.rho * N["batch"]))
-        else:
-            where = "regret bound of projected SGD"
-            step = theory_anytime.minibatch_step(s, N.values.get("sigma", 0.0))
-        N.default("lr", float(step), where)
+        N.default("lr", *self._step(N.values, facts))
         return N.resolved()
+
+    def settle(self, found: Resolved, facts: Facts) -> Resolved:
+        """rho and the step size of a calibrated sigma, which is less than the theorem's for eps."""
+        v, why = dict(found.values), dict(found.sources)
+        if why["sigma"].startswith(CALIBRATED):
+            v["rho"], why["rho"] = self._sigma(v, facts, 1.0) / v["sigma"], "from sigma"
+            if why["lr"] != "given":
+                v["lr"], why["lr"] = self._step(v, facts)
+        return Resolved(v, why)
+
+    def _step(self, v: Mapping[str, Any], facts: Facts) -> tuple[float, str]:
+        s, b = self._setting(v, facts), v["batch"]
+        if not self.kind.corrected:
+            step = theory_anytime.minibatch_step(s, v.get("sigma", 0.0))
+            return float(step), "regret bound of projected SGD"
+        where = "Theorem 6.2" if self.kind.mechanism.central else "Theorem 5.2"
+        # b samples of a machine shrink what one of them moves, as a rho b times as large would
+        step = theory_anytime.anytime_step(s._replace(rho=s.rho * b))
+        return float(step), where if b == 1 else f"{where}, for batch times rho"
+
+    def _sigma(self, v: Mapping[str, Any], facts: Facts, rho: float) -> float:
+        if self.kind.corrected:
+            s = self._setting({**v, "rho": rho}, facts)
+            return float(theory_anytime.anytime_sigma(s) / v["batch"])
+        return float(theory_anytime.minibatch_sigma(v["clip"], rho, v["batch"]))
 
     def _noise(self, N: Numbers, facts: Facts) -> None:
         """rho from eps or sigma, and sigma from rho."""
         from jaxfl.privacy.gaussian import zcdp_eps, zcdp_rho
 
-        def of(rho: float) -> float:
-            if self.kind.corrected:
-                s = self._setting(N.values | {"rho": rho}, facts)
-                return float(theory_anytime.anytime_sigma(s) / N["batch"])
-            return float(theory_anytime.minibatch_sigma(N["clip"], rho, N["batch"]))
-
         if "sigma" in N:
-            rho = of(1.0) / N["sigma"] if N["sigma"] else math.inf
+            rho = self._sigma(N.values, facts, 1.0) / N["sigma"] if N["sigma"] else math.inf
             N.set("rho", rho, "from sigma")
             eps = float(zcdp_eps(rho**2 / 2, N["delta"])) if N["sigma"] else math.inf
             N.set("eps", eps, "from sigma")
@@ -220,7 +233,8 @@ class Promise(NamedTuple):
         if "eps" in N:
             N.set("rho", math.sqrt(2 * float(zcdp_rho(N["eps"], N["delta"]))), "from eps")
         where = "Theorem 6.1" if self.kind.mechanism.central else "Theorem 5.1"
-        N.default("sigma", of(N["rho"]), where if self.kind.corrected else "each sample once")
+        sigma = self._sigma(N.values, facts, N["rho"])
+        N.default("sigma", sigma, where if self.kind.corrected else "each sample once")
 
     def _setting(self, v: Mapping[str, Any], facts: Facts) -> theory_anytime.AnytimeSetting:
         G = v["clip"] if math.isfinite(v["clip"]) else 1.0  # only steps of non-private runs read it

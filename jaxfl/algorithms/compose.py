@@ -34,6 +34,7 @@ def compose(
     params: Iterable[Param] = (),
     claim: Callable[[Mapping[str, Any], Facts], Any] | None = None,
     event: Callable[[Mapping[str, Any], Facts], Any] | None = None,
+    settle: Callable[[Resolved, Facts], Resolved] | None = None,
 ) -> Algorithm:
     """The algorithm whose rounds are ``body`` and whose numbers come from ``resolve``.
 
@@ -41,6 +42,7 @@ def compose(
     eps and delta where there is noise.
     ``claim`` is what the paper's formula says that the noise is worth; what it is worth,
     accountants read off ``event``, by default the body's own.
+    ``settle`` says what of the numbers follows from the noise that is used, before an aggregation's do.
     """
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
     if body.mechanism.central and body.mechanism.std is not None and compressor.name != "identity":
@@ -60,8 +62,11 @@ def compose(
             return Cost(aggregation.bits * facts.d, 0.0, down)
         return Cost(*compressor.bits(facts.d, values), downlink=down)
 
-    def settle(found: Resolved, facts: Facts) -> Resolved:
-        assert aggregation is not None
+    def settled(found: Resolved, facts: Facts) -> Resolved:
+        if settle is not None:
+            found = settle(found, facts)
+        if aggregation is None:
+            return found
         assert isinstance(body, Federated)
         senders = capacity(found.values, facts).get("cohort", facts.n)
         new = aggregation.settle(found.values, reach(body, found.values, facts), senders, facts.d)
@@ -112,7 +117,7 @@ def compose(
         ),
         per_record=body.clip == "example",
         cohort=body.cohort,
-        settle=None if aggregation is None else settle,
+        settle=None if aggregation is None and settle is None else settled,
     )
 
 

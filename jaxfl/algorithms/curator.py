@@ -210,4 +210,5 @@ def _algorithm(
         (momentum.SMOOTHNESS, GAP, *PRIVACY),
         promise.claim,
         promise.event,
+        promise.settle,
     )

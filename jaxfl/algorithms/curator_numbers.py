@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jaxfl import theory, theory_recursive
-from jaxfl.algorithms.numbers import EPS, Numbers, curator, reporting
+from jaxfl.algorithms.numbers import EPS, Numbers, curator, of_eps, reporting
 from jaxfl.errors import InputError
 from jaxfl.rounds import Federated
 from jaxfl.transcript import rounding
@@ -27,11 +27,9 @@ class Promise(NamedTuple):
     def resolve(self, given: Mapping[str, Any], facts: Facts) -> Resolved:
         """The user's numbers, then the papers', then defaults that say so."""
         body, N = self.body, Numbers(given, facts, rounds="theory")
-        G, L = N.private(body, facts)
-        records = facts.m * reporting(body, N.values, facts.n)
-        s = theory.Setting(
-            1, records, facts.d, 0.0, L, G, N.values.get("eps", EPS), N["delta"], N["gap"]
-        )
+        N.private(body, facts)
+        s = self._setting(N.values, facts)
+        records, of = s.m, of_eps(N.values)
         if self.recursive:
             self._srm(N, facts, s)
         elif self.once:
@@ -48,17 +46,34 @@ class Promise(NamedTuple):
                 )
         else:
             N.default(
-                "rounds", max(1, round(float(theory_recursive.gd_rounds(s)))), "the paper's order"
+                "rounds",
+                max(1, round(float(theory_recursive.gd_rounds(s)))),
+                f"the paper's order{of}",
             )
             if body.estimator.sampler.params:
                 N.default("batch", min(32, facts.m))
         eps_of, sigma_of = self._formula(N.values, facts)
         N.noise(sigma_of, eps_of, "the paper's formula")
-        N.default("lr", *self._step(N, s))
+        lr, where = self._step(N.values, s)
+        N.default("lr", lr, where if self.once else where + of * (where != "1/L"))
         return N.resolved()
 
+    def settle(self, found: Resolved, facts: Facts) -> Resolved:
+        """RRPSGD's step follows from sigma, be it the paper's or calibrated."""
+        if not self.once or found.sources["lr"] == "given":
+            return found
+        v = found.values
+        lr, where = self._step(v, self._setting(v, facts))
+        return Resolved({**v, "lr": lr}, {**found.sources, "lr": where})
+
+    def _setting(self, v: Mapping[str, Any], facts: Facts) -> theory.Setting:
+        """The node that holds the records of all clients whose means are added up."""
+        records, eps = facts.m * reporting(self.body, v, facts.n), v.get("eps", EPS)
+        L, G = float(v["smoothness"]), float(v["clip"])
+        return theory.Setting(1, records, facts.d, 0.0, L, G, eps, v["delta"], v["gap"])
+
     def _srm(self, N: Numbers, facts: Facts, s: theory.Setting) -> None:
-        where = "Theorem 1 of DP-SRM, constants 1"
+        where = f"Theorem 1 of DP-SRM, constants 1{of_eps(N.values)}"
         best, r = theory_recursive.srm_numbers(s), s.m / facts.m
         N.default("rounds", max(1, round(float(theory_recursive.srm_rounds(s)))), where)
         b = min(facts.m, max(1, round(float(best.batch) / r)))
@@ -73,9 +88,9 @@ class Promise(NamedTuple):
         ratio = s.G / N["anchor_batch"] / (_moved(N.values) / N["batch"])
         N.default("noise_ratio", ratio, "of what a record moves")
 
-    def _step(self, N: Numbers, s: theory.Setting) -> tuple[float, str]:
+    def _step(self, v: Mapping[str, Any], s: theory.Setting) -> tuple[float, str]:
         if self.once:
-            sigma = max(N["sigma"], 1e-30) if N["sigma"] == N["sigma"] else 1e-30
+            sigma = max(v["sigma"], 1e-30) if v["sigma"] == v["sigma"] else 1e-30
             most = (s.gap / (s.L * s.m**2 * s.d * sigma**2)) ** 0.5
             return float(min(1 / s.L, most)), "min(1/L, sqrt(D_F/(L m^2 d sigma^2)))"
         if self.body.estimator.sampler.law == "full":
