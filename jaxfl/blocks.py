@@ -47,7 +47,7 @@ class Keys(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What all clients of a round have before them."""
+    """What every client of a round is given."""
 
     keys: Keys
     t: Array
@@ -74,7 +74,7 @@ class Members(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What members have before them; leaves (r, b, ...), ``base`` (r, d)."""
+    """What members are given of their own; leaves (r, b, ...), ``base`` (r, d)."""
 
     rows: Draw
     batch: PyTree

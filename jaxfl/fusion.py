@@ -20,9 +20,9 @@ LEAST = 1 << 10  # numbers that are worth a loop
 
 
 def once(a: Array, t: Array) -> Array:
-    """The same whole numbers or keys, made once: a division is not repeated for each reader.
+    """The identity on whole numbers and keys, which XLA will not compute anew for each reader.
 
-    Else every number of a gathered sample would draw the row anew, with the 20 rounds of a hash.
+    Without it every number of a gathered sample would draw its row again, with 20 rounds of a hash.
     """
     if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
         words = once(jax.random.key_data(a), t)

@@ -252,7 +252,7 @@ def plain(**defaults: Any) -> Callable[[Mapping[str, Any], Facts], Resolved]:
         sources["rounds"] = "given"
         if {"sigma", "eps"} <= set(given):
             raise InputError(
-                f"eps = {given['eps']!r} and sigma = {given['sigma']!r} are all ways to set the noise: "
+                f"eps = {given['eps']!r} and sigma = {given['sigma']!r} both set the noise: "
                 "give one of them."
             )
         if "sigma" in given:

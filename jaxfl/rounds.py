@@ -55,9 +55,9 @@ class Federated(NamedTuple):
     Where only the mean matters (``fused``: no compression, and a channel whose memory the server
     holds) the whole round is one evaluation over all drawn samples and one draw of noise with the
     variance of the mean, sigma^2 sum_i weight_i^2: the law of the trajectory is the same, and no
-    (n, d) array exists.  ``noise="per_client"`` draws each client's noise all the same.  Of what the
-    estimator adds to each client's gradients no more than the mean is kept (``pooled``) where
-    everyone takes part; the sum over some of the clients asks for each of theirs.
+    (n, d) array exists.  ``noise="per_client"`` draws each client's noise all the same.  Where
+    everyone takes part only the mean over clients of what the estimator adds to their gradients is kept
+    (``pooled``); with some of the clients, one vector for each.
 
     With a ``storage`` of fewer bits, what clients remember is rounded as :mod:`jaxfl.storage` says.
 

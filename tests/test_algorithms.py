@@ -317,7 +317,7 @@ def without_delta(given: Any, facts: Any) -> jaxfl.types.Resolved:
     ("algorithm", "given", "words"),
     [
         (noised(), {}, "noised needs sigma, which nothing sets: give it, or eps"),
-        (noised(), {"eps": 2.0, "sigma": 1.0}, "eps = 2.0 and sigma = 1.0 are all ways"),
+        (noised(), {"eps": 2.0, "sigma": 1.0}, "eps = 2.0 and sigma = 1.0 both set"),
         (noised(sigma=1.0), {"eps": 2.0, "noise": "paper"}, "none that gives sigma for eps = 2"),
         (noised(clip=float("inf")), {"eps": 2.0}, "clip = inf"),
         (noised()._replace(event=None), {"eps": 2.0}, "does not describe what it releases"),

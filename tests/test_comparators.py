@@ -653,7 +653,7 @@ def test_parts_that_do_not_apply_are_refused(make: Callable[[], Any], words: str
     ("name", "numbers", "words"),
     [
         ("rrpsgd", {"batch": 3}, "batch = 3 does not apply to rrpsgd"),
-        ("dp_sgd", {"eps": 1.0, "sigma": 1.0}, "eps = 1.0 and sigma = 1.0 are all ways"),
+        ("dp_sgd", {"eps": 1.0, "sigma": 1.0}, "eps = 1.0 and sigma = 1.0 both set"),
         ("soteriafl_sgd", {"compressor": "fixed_step"}, "has an absolute error"),
     ],
 )

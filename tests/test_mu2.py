@@ -305,7 +305,7 @@ def test_excess_loss_stays_below_the_bound(trusted: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "numbers", "words"),
     [
-        ("mu2_untrusted", {"rho": 1.0, "eps": 2.0}, "eps = 2.0 and rho = 1.0 are all ways"),
+        ("mu2_untrusted", {"rho": 1.0, "eps": 2.0}, "eps = 2.0 and rho = 1.0 both set"),
         ("noisy_mu2", {}, "single machine's algorithm, and there are 4 clients"),
         ("mu2_trusted", {"clip": math.inf}, "clip = inf bounds no example"),
     ],

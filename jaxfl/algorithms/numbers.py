@@ -112,7 +112,8 @@ class Numbers:
         given = [name for name in names if name in self.values]
         if len(given) > 1:
             both = " and ".join(f"{name} = {self.values[name]!r}" for name in given)
-            raise InputError(f"{both} are all ways to set the noise: give one of them.")
+            many = "both" if len(given) == 2 else "all"
+            raise InputError(f"{both} {many} set the noise: give one of them.")
 
     def parts(self, body: Federated | Gossip, facts: Facts) -> None:
         """What compressor and participation need."""
