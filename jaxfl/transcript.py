@@ -34,9 +34,6 @@ def event(body: Any, values: Mapping[str, Any], facts: Facts) -> Any:
     sampler, sensitivity = body.estimator.sampler, body.estimator.sensitivity
     if body.mechanism.std is None:
         return events.NoClaim("nothing is noised")
-    if body.local is not None or body.mechanism.central:
-        where = "local steps" if body.local is not None else "noise at the server"
-        return events.NoClaim(f"{where} ask for an event of their own: give compose(event=...)")
     if sensitivity is None:
         return events.NoClaim(f"the sensitivity of {body.estimator.name} is not declared")
     hidden = body.aggregation is not None and body.aggregation.hides

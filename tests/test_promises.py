@@ -204,7 +204,8 @@ def test_an_event_is_asked_for_where_the_usual_one_would_lie(part: str) -> None:
         participation("everyone"),
         local=parts.get("local"),
     )
-    event = body.event({"sigma": 1.0, "clip": 1.0, "rounds": 3, "local_steps": 5}, FACTS)
+    own = jaxfl.algorithms.compose("own", "", "", body, jaxfl.hyper.plain(clip=1.0, sigma=1.0))
+    event = own.event({"sigma": 1.0, "clip": 1.0, "rounds": 3, "local_steps": 5}, FACTS)
     assert isinstance(event, NoClaim)
     assert "compose(event=...)" in event.reason
 

@@ -41,7 +41,8 @@ def compose(
     ``params`` are numbers that only ``resolve`` reads; those that parts read join by themselves, and
     eps and delta where there is noise.
     ``claim`` is what the paper's formula says that the noise is worth; what it is worth,
-    accountants read off ``event``, by default the body's own.
+    accountants read off ``event``, by default the body's own, which knows of one noised message a round:
+    of local steps and of noise at the server nothing is claimed without one.
     ``settle`` says what of the numbers follows from the noise that is used, before an aggregation's do.
     """
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
@@ -102,7 +103,7 @@ def compose(
         init=body.init,
         round=body.round,
         output=body.output,
-        event=event or body.event,
+        event=event or (body.event if one_message(body) else _not_told),
         claim=claim,
         needs=needs,
         parts=(
@@ -119,6 +120,17 @@ def compose(
         cohort=body.cohort,
         settle=None if aggregation is None and settle is None else settled,
     )
+
+
+def one_message(body: Federated | Gossip) -> bool:
+    """Whether all that a client releases in a round is one message that it noised itself."""
+    return body.mechanism.std is None or not (body.local is not None or body.mechanism.central)
+
+
+def _not_told(values: Mapping[str, Any], facts: Facts) -> Any:
+    from jaxfl.privacy.events import NoClaim
+
+    return NoClaim("local steps, or noise at the server, ask for compose(event=...)")
 
 
 def stored(algorithm: Algorithm, storage: str) -> Algorithm:
