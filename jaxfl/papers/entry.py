@@ -18,11 +18,23 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
-__all__ = ["FEW", "SEEDS", "Entry", "Epsilons", "Job", "Numbers", "Row", "estimate"]
+__all__ = [
+    "ATTACKS",
+    "FEW",
+    "SEEDS",
+    "Entry",
+    "Epsilons",
+    "Job",
+    "Numbers",
+    "Row",
+    "estimate",
+    "most",
+]
 
 Numbers: TypeAlias = dict[str, Any]  # as strict JSON holds them
 SEEDS, FEW = 5, 3
 ATTACKS, FEW_ATTACKS = 1000, 200  # runs of an audit in each of its two worlds
+CONFIDENCE = 0.95  # of what it finds
 
 
 class Row(NamedTuple):
@@ -45,6 +57,11 @@ class Epsilons(NamedTuple):
     delta: float
     note: str = ""
 
+    @property
+    def flagged(self) -> bool:
+        """The paper claims less than is proven."""
+        return self.claimed is not None and self.proven > self.claimed * (1 + 1e-9)
+
 
 class Job(NamedTuple):
     """Where and how an entry is run."""
@@ -58,6 +75,10 @@ class Job(NamedTuple):
     @property
     def seeds(self) -> int:
         return self.few if self.fast else SEEDS
+
+    @property
+    def attacks(self) -> int:
+        return FEW_ATTACKS if self.fast else ATTACKS
 
     def sweep(self, name: str, *args: Any, **options: Any) -> xarray.Dataset:
         """:func:`jaxfl.sweep` into a folder of that name, gone on with if it is there already."""
@@ -75,9 +96,9 @@ class Job(NamedTuple):
 
         from jaxfl.privacy.audit import audit
 
-        runs = FEW_ATTACKS if self.fast else ATTACKS
-        self.say(f"attacking {getattr(algorithm, 'name', algorithm)}, {runs} runs")
-        return audit(algorithm, key=jax.random.key(0), runs=runs, **options).lower
+        self.say(f"attacking {getattr(algorithm, 'name', algorithm)}, {self.attacks} runs")
+        given: dict[str, Any] = {"runs": self.attacks, "confidence": CONFIDENCE, **options}
+        return audit(algorithm, key=jax.random.key(0), **given).lower
 
 
 class Entry(NamedTuple):
@@ -94,6 +115,17 @@ class Entry(NamedTuple):
     notes: tuple[str, ...] = ()  # where ours differs from the published
     why: tuple[str, ...] = ()  # some of what was published is not met
     few: int = FEW  # seeds of the fast variant
+
+
+def most(runs: int, delta: float) -> float:
+    """The largest eps that an attack shows which is always right, where nothing is known of the noise.
+
+    Half of the runs choose its rule, the others count.
+    """
+    from jaxfl.privacy.audit_bounds import limits, plain_eps
+
+    half = runs // 2
+    return float(plain_eps(*limits(half, 0, half, CONFIDENCE), delta))
 
 
 def estimate(values: Any) -> Estimate:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxfl.plots import PALETTE
-from jaxfl.views.ink import GREY, STYLES, Key, frame, tidy
+from jaxfl.views.ink import GREY, STYLES, Key, frame, powers, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +32,7 @@ class Line(NamedTuple):
     color: int = 0
     style: int = 0
     marker: str = ""
+    width: float = 1.5  # points: a thin line on a thick one leaves both to be seen
 
 
 class Panel(NamedTuple):
@@ -40,7 +41,7 @@ class Panel(NamedTuple):
     up: str
     lines: Sequence[Line]
     logarithmic: bool = False  # across
-    top: float | None = None  # what is above is not shown
+    powers: bool | None = None  # logarithmic upwards; None: if the values span a decade
 
 
 def picture(
@@ -58,7 +59,10 @@ def picture(
     looks: dict[str, Line] = {}
     for line in _lines(rows):
         looks.setdefault(line.label, line)
-    handles = [Line2D([], [], color=_color(line), marker=line.marker) for line in looks.values()]
+    handles = [
+        Line2D([], [], color=_color(line), marker=line.marker, linewidth=line.width)
+        for line in looks.values()
+    ]
     dashes = [Line2D([], [], color=GREY, linestyle=STYLES[i]) for i in range(len(styles))]
     columns = max(map(len, rows))
     alike = all(len({panel.up for panel in row}) == 1 for row in rows)
@@ -82,9 +86,7 @@ def picture(
             if i == 0 or not alike:
                 ax.set_ylabel(row[i].up)
         if alike:
-            tidy(axes[0], _values(row))
-            if any(panel.top is not None for panel in row):
-                axes[0].set_ylim(top=max(panel.top or -np.inf for panel in row))
+            _upwards(axes[0], row)
     return figure
 
 
@@ -94,7 +96,7 @@ def _panel(ax: Axes, panel: Panel) -> None:
         color = _color(line)
         ax.plot(
             x, y, color=color, linestyle=STYLES[line.style], marker=line.marker,
-            markersize=4, linewidth=1.5,
+            markersize=4, linewidth=line.width,
         )  # fmt: skip
         if line.error is not None and not np.isnan(np.asarray(line.error, np.float64)).all():
             error = np.asarray(line.error, np.float64)
@@ -105,9 +107,7 @@ def _panel(ax: Axes, panel: Panel) -> None:
         from matplotlib.ticker import MaxNLocator
 
         ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    tidy(ax, _values([panel]))
-    if panel.top is not None:
-        ax.set_ylim(top=panel.top)
+    _upwards(ax, [panel])
     ax.set_title(panel.title, fontsize=10.5)
     ax.set_xlabel(panel.across, fontsize=9.5)
 
@@ -123,11 +123,17 @@ def _places(ax: Axes, values: list[float]) -> None:
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _values(panels: Iterable[Panel]) -> np.ndarray:
-    tops = [np.inf if panel.top is None else panel.top for panel in panels]
-    parts = [np.minimum(line.y, top) for panel, top in zip(panels, tops, strict=True)
-             for line in panel.lines]  # fmt: skip
-    return np.concatenate(parts) if parts else np.zeros(0)
+def _upwards(ax: Axes, panels: Sequence[Panel]) -> None:
+    """The vertical axis that these panels share."""
+    parts = [np.asarray(line.y) for panel in panels for line in panel.lines]
+    values = np.concatenate(parts) if parts else np.zeros(0)
+    asked = panels[0].powers
+    tidy(ax, values if asked is None else np.zeros(0))
+    if asked:
+        low, high = float(values.min()), float(values.max())
+        ax.set_yscale("log", nonpositive="clip")
+        powers(ax.yaxis, low, high)
+        ax.set_ylim(low / 1.15, high * 1.15)
 
 
 def _lines(rows: Sequence[Sequence[Panel]]) -> Iterable[Line]:

@@ -13,6 +13,7 @@ from jaxfl.checkpoint import replace
 from jaxfl.errors import InputError
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
 from jaxfl.results import plain
+from jaxfl.views.rows import FLAG
 from jaxfl.views.tables import Column, Estimate, Table
 from jaxfl.views.words import estimate, number
 
@@ -30,6 +31,7 @@ __all__ = [
 RECORD = "record.json"
 FORMAT = 1
 FORMATS = ("png", "pdf")
+FLAGGED = f"{FLAG}: the paper claims less than this noise is proven to give, or nothing is proven."
 VERDICTS = {True: "yes", False: "NO", None: "–"}
 
 
@@ -160,13 +162,17 @@ def table(report: Report) -> Table:
 
 
 def epsilon_table(report: Report) -> Table:
-    """``claimed | proven | audited`` of each setting; a proof that there is none is "none"."""
+    """``claimed | proven | audited`` of each setting; a proof that there is none is "none".
+
+    A claim that lies below the proof is flagged.
+    """
     columns = (
         Column("what", "privacy of"),
         Column("claimed", "claimed ε"),
         Column("proven", "proven ε"),
         Column("audited", "audited ε ≥"),
         Column("delta", "δ"),
+        Column("flag", "flag", alarm=True),
         Column("note", ""),
     )
     rows = tuple(
@@ -176,11 +182,13 @@ def epsilon_table(report: Report) -> Table:
             "none" if math.isinf(e.proven) else e.proven,
             e.audited,
             e.delta,
+            FLAG if e.flagged else "",
             e.note,
         )
         for e in report.epsilons
     )
-    return Table("", columns, rows)
+    notes = (FLAGGED,) * any(e.flagged for e in report.epsilons)
+    return Table("", columns, rows, notes=notes)
 
 
 def markdown(report: Report, folder: str = "", depth: int = 1) -> str:
@@ -192,6 +200,7 @@ def markdown(report: Report, folder: str = "", depth: int = 1) -> str:
     tables = [known, epsilon_table(report)] if report.epsilons else [known]
     for each in tables:
         lines += [*_grid([c.heading for c in each.columns], each.rows), ""]
+        lines += [line for note in each.notes for line in (note, "")]
     for title, items in (("Ours, since the paper does not print it", entry.choices),
                          ("Why some is not met", entry.why), ("Notes", entry.notes)):  # fmt: skip
         if items:

@@ -7,7 +7,7 @@ Learning.  2020.  The paper states orderings and prints no numbers.
 from __future__ import annotations
 
 from jaxfl.papers.entry import Entry
-from jaxfl.papers.hu.setting import UNIT, WIDTHS
+from jaxfl.papers.hu.setting import COHORT, DEVICES, UNIT, WIDTHS
 from jaxfl.papers.hu.studies import Comparison, Convergence, Tradeoff
 
 __all__ = ["ENTRIES"]
@@ -21,7 +21,6 @@ NETWORK = f"hidden layers of {WIDTHS[0]} and {WIDTHS[1]}, the usual random start
 BALANCED = (
     "devices are called in random cycles, so that they take part equally often up to one round"
 )
-WHOLE = "gamma = m/tau: a round is one whole pass, as Theorem 1 needs for 12 rounds of a device and for 13"
 BOTH = (
     "The claimed eps counts a sum of ten messages as ten times as private as one; no proof of that is "
     "known for several local steps, so the proven eps is that of a message by itself."
@@ -45,8 +44,17 @@ DROPS = (
 
 def _scale(model: str) -> str:
     return (
-        f"clip G = 1 and {UNIT[model]:g} times the published sigma: only their ratio matters, and the "
-        "paper prints no G"
+        f"clip G = 1 and {UNIT[model]:g} times the published sigma, since the paper prints no G: privacy "
+        "depends on sigma/G alone, trajectories do not (gradients shorter than G stay as they are, and the "
+        "step size is ours)"
+    )
+
+
+def _whole(rounds: int) -> str:
+    least = rounds * COHORT // DEVICES
+    return (
+        f"gamma = m/tau: a round is one whole pass, as Theorem 1 needs for {least} rounds of a device and "
+        f"for {least + 1}"
     )
 
 
@@ -93,10 +101,11 @@ ENTRIES = (
     _entry("figure-4", "Figure 4, noise and local steps, a network on Adult", FIGURE_4,
            BATCH, _scale("network")),
     _entry("figure-5", "Figure 5, beside DP-SGD, logistic regression on Adult", FIGURE_5,
-           WHOLE, "clip G = 1"),
+           _whole(FIGURE_5.rounds), "clip G = 1"),
     _entry("figure-6", "Figure 6, beside DP-SGD, a network on Adult", FIGURE_6,
-           WHOLE, "clip G = 1"),
+           _whole(FIGURE_6.rounds), "clip G = 1"),
     _entry("figure-7", "Figure 7, secure aggregation, logistic regression on Adult", FIGURE_7,
-           WHOLE, CLIP),
-    _entry("figure-8", "Figure 8, secure aggregation, a network on Adult", FIGURE_8, WHOLE, CLIP),
+           _whole(FIGURE_7.rounds), CLIP),
+    _entry("figure-8", "Figure 8, secure aggregation, a network on Adult", FIGURE_8,
+           _whole(FIGURE_8.rounds), CLIP),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from jaxfl.papers.courses import courses, epsilons, find, ordering
+from jaxfl.papers.courses import chain, courses, epsilons, find, ordered, ordering
 from jaxfl.papers.entry import Epsilons, Job, Numbers, Row
 from jaxfl.papers.hu import pictures
 from jaxfl.papers.hu.setting import COHORT, DELTA, TRAIN, UNIT, adult, algorithm, attacked
@@ -256,8 +256,11 @@ class Tradeoff(NamedTuple):
 def _again(cells: Sequence[Numbers], sigma: float, tau: float) -> Row:
     """Much noise in many steps: the loss falls, and then noise lets it rise."""
     cell = find(cells, sigma=sigma, local_steps=tau)
-    what = f"training loss, σ = {sigma:g}, τ = {tau:g}, rounds 1 to {TURN} and last fifth"
-    return ordering(what, "falls first, then rises", [cell["loss@turn"], cell["loss@floor"]], 1)
+    what = f"training loss, σ = {sigma:g}, τ = {tau:g}, at the start, rounds 1 to {TURN} and last fifth"
+    turn, floor = cell["loss@turn"], cell["loss@floor"]
+    start = cell["loss"][:1] * len(turn)  # of all seeds
+    holds = ordered([start, turn], -1) and ordered([turn, floor], 1)
+    return Row(what, "falls first, then rises", chain([start, turn, floor]), holds)
 
 
 def _list(values: Sequence[float]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxfl.types import Problem
 
-__all__ = ["CLIENTS", "CONSTANT", "DELTA", "METHODS", "a9a", "mnist", "numbers"]
+__all__ = ["CLIENTS", "CONSTANT", "DELTA", "METHODS", "a9a", "kept", "mnist", "numbers", "sent"]
 
 CLIENTS, DELTA = 10, 1e-3
 METHODS = ("ldp_sgd", "ldp_svrg", "cdp_sgd", "soteriafl_sgd", "soteriafl_svrg")
@@ -51,11 +51,21 @@ def mnist(directory: str | None = None) -> Problem:
     return make_problem(models.mlp(784, UNITS, 10), data.split(rows, CLIENTS, "by_label"), x0=x0)
 
 
+def kept(d: int) -> int:
+    """The coordinates that random-k sends."""
+    return d // 20
+
+
+def sent(method: str, d: int) -> int:
+    """Coordinates that all clients send in a round."""
+    return CLIENTS * (d if method.startswith("ldp") else kept(d))
+
+
 def numbers(method: str, m: int, d: int, G: float, eps: float, batch: int | None) -> dict[str, Any]:
     """The authors' batch (by their theorems with L = 1 where it is None), compression and clip."""
     from jaxfl import theory
 
-    k, out = d // 20, {"eps": eps, "delta": DELTA, "clip": G}
+    k, out = kept(d), {"eps": eps, "delta": DELTA, "clip": G}
     compressed = not method.startswith("ldp")
     if compressed:
         out["k"] = k
