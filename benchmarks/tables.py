@@ -8,7 +8,17 @@ from typing import Any
 
 from workloads import Workload
 
-__all__ = ["OURS", "RANDOM_K", "derive", "show"]
+__all__ = [
+    "EVALUATED",
+    "OURS",
+    "PER_CLIENT",
+    "RANDOM_K",
+    "SWEEP",
+    "UNSEEN",
+    "derive",
+    "show",
+    "uneven",
+]
 
 OURS = "jaxfl, SGD"
 RANDOM_K = "jaxfl, SGD, random-k"
@@ -17,6 +27,7 @@ SWEEP = "jaxfl, sweep of 64"
 EVALUATED = "jaxfl, simulate, evaluation at its default cadence"
 UNSEEN = "jaxfl, simulate, evaluation off"
 PACKAGED = ("pfl-research", "FedJAX", "Flower")
+APART = 2.0  # how many times as fast the best turn of uneven ones is
 SHARED_NOISE = ("aggregate noise", "central noise")
 
 Rates = Sequence[float | None]
@@ -33,6 +44,14 @@ def best(rows: dict[str, Any], names: Sequence[str]) -> list[float | None]:
     """The fastest of these, turn by turn."""
     turns = zip(*(rows[name]["rates"] for name in names), strict=False)
     return [max((rate for rate in turn if rate is not None), default=None) for turn in turns]
+
+
+def uneven(rates: Rates) -> str:
+    """Words for turns that are too far apart for their median to say much, as with rare full passes."""
+    known = [rate for rate in rates if rate is not None]
+    if not known or max(known) <= APART * min(known):
+        return ""
+    return f"  uneven turns, {min(known):,.3g} to {max(known):,.3g}"
 
 
 def derive(name: str, w: Workload | None, found: dict[str, Any]) -> None:
@@ -122,7 +141,8 @@ def show(name: str, w: Workload | None, found: dict[str, Any]) -> None:
         compiled = f"{row['compile_s']:.2f}" if "compile_s" in row else ""
         first = f"{row['first_round_s']:.2f}" if "first_round_s" in row else ""
         rate, peak = row["rounds_per_s"], row.get("peak_mib", 0)
-        print(f"  {who:50s}{rate:14,.2f}{compiled:>11s}{first:>9s}{peak:10,.0f}")
+        told = uneven(row.get("rates", ()))
+        print(f"  {who:50s}{rate:14,.2f}{compiled:>11s}{first:>9s}{peak:10,.0f}{told}")
     for who, value in found.get("ratios", {}).items():
         print(f"  {who}: {value:.2f}x")
     for part in ("matmul", "scale", "start"):

@@ -76,6 +76,44 @@ def test_contenders_do_the_same_work(load: Any) -> None:
     np.testing.assert_allclose(found, found[0], rtol=1e-5)
 
 
+def recorded() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((BENCHMARKS / "results" / "rounds.json").read_text())
+    return found["workloads"]
+
+
+def test_what_is_said_of_speed(load: Any) -> None:
+    """README's section is written from the recorded numbers, and compares like with like too."""
+    speed, found = load("speed"), recorded()
+    readme = (BENCHMARKS.parent / "README.md").read_text()
+    assert speed.placed(readme, found) == readme
+    for name in ("W1", "W2", "W3"):
+        (row,) = [line for line in readme.splitlines() if line.startswith(f"| {name}:")]
+        rates = {who: row["rounds_per_s"] for who, row in found[name]["contenders"].items()}
+        peers = [who for who in rates if not who.startswith(("jaxfl", "pfl", "FedJAX", "Flower"))]
+        peers = [
+            who for who in peers if not any(w in who for w in ("random-k", "aggregate", "matrix"))
+        ]
+        alike = rates["jaxfl, SGD, noise per client"] / max(rates[who] for who in peers)
+        assert float(row.split("|")[4].strip().rstrip("x")) == pytest.approx(alike, rel=0.1)
+    moved = json.loads(json.dumps(found))
+    moved["W5 b=4 all"]["contenders"]["jaxfl, SGD"]["rounds_per_s"] *= 2
+    assert speed.placed(readme, moved) != readme
+    words = " ".join((BENCHMARKS / "README.md").read_text().split())
+    costs = [round(speed.evaluation(found, name)) for name in ("W1", "W2")]
+    assert f"costs as much as {costs[0]} rounds of W1 and {costs[1]} of W2" in words
+
+
+def test_uneven_turns_are_marked(load: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    tables, found = load("tables"), recorded()
+    name = "W5 b=4 r=100"
+    tables.show(name, None, found[name])
+    marked = {line.strip().split("  ")[0] for line in capsys.readouterr().out.splitlines()
+              if "uneven turns" in line}  # fmt: skip
+    plain = {"jaxfl, SVRG", "jaxfl, SVRG, random-k, shifted"}
+    assert marked == plain | {"jaxfl, SAGA, shifted", "jaxfl, SAGA, random-k, shifted"}
+    assert tables.uneven([1.0, None, 1.9]) == tables.uneven([]) == ""
+
+
 def test_made_samples_are_the_same_for_all(load: Any) -> None:
     made = load("workloads").sample
     i, j = np.meshgrid(np.arange(500), np.arange(8), indexing="ij")
