@@ -5,8 +5,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray
 
 from jaxfl.papers.gao import experiment as gao
+
+
+def runs_of_two_steps(lost: bool) -> xarray.Dataset:
+    """At the longer step the first of three seeds is better, and the others may have diverged."""
+    dims = ("algorithm", "trial", "cohort", "eps", "lr", "seed", "round")
+    loss, right = np.full((2, 2, 1, 1, 2, 3, 1), 0.5), np.full((2, 2, 1, 1, 2, 3, 1), 0.8)
+    loss[..., 1, 0, 0], right[..., 1, 0, 0] = 0.3, 0.9
+    if lost:
+        loss[..., 1, 1:, 0] = right[..., 1, 1:, 0] = np.nan
+    eps = np.broadcast_to(np.array([1.0, 2.0])[:, None, None, None], loss.shape[:5])
+    data = {"loss": (dims, loss), "test_accuracy": (dims, right)}
+    data |= {f"{name}_eps": (dims[:5], eps) for name in ("proven", "claimed")}
+    return xarray.Dataset(data, {"algorithm": list(gao.NAMES), "lr": [0.1, 1.0]})
 
 
 def test_silos_are_those_of_the_paper(data_dir: Path) -> None:
@@ -41,6 +55,23 @@ def test_the_figures_in_small(data_dir: Path) -> None:
     here = found.isel(algorithm=0, cohort=0, eps=0)
     assert float(here["error"]) == pytest.approx(np.mean(errors))
     assert float(here["deviation"]) == pytest.approx(np.std(errors, ddof=1))
+
+
+def test_what_is_proven_of_all_trials_is_that_of_the_worst() -> None:
+    found = gao.best(runs_of_two_steps(lost=False))
+    assert (found["step"] == 1.0).all()
+    assert (found["proven"] == 2.0).all()
+    assert (found["claimed"] == 2.0).all()
+
+
+def test_a_step_at_which_a_seed_diverged_is_not_chosen_for_those_that_are_left() -> None:
+    runs = runs_of_two_steps(lost=True)
+    found = gao.best(runs)
+    assert (found["step"] == 0.1).all()
+    np.testing.assert_allclose(found["error"], 0.2)
+    whole = gao.best(runs.where((runs["lr"] == 1.0) | (runs["trial"] == 0)))
+    for name in ("error", "deviation", "beats"):  # one trial diverged at every step
+        assert whole[name].isnull().all()
 
 
 def test_complexity_tables() -> None:

@@ -145,16 +145,17 @@ def _some_silos(name: str) -> Algorithm:
 def best(runs: xarray.Dataset) -> xarray.Dataset:
     """Test error and its deviation over the trials, at the step with the least mean loss of each.
 
+    A step at which a seed diverged is not chosen; where all are such, there is no error.
     ``beats``: by how much the first algorithm's error is below the second's.
     """
     end = runs.isel(round=-1)
-    loss = end["loss"].mean("seed").fillna(np.inf)
+    loss = end["loss"].mean("seed", skipna=False).fillna(np.inf)
     chosen = loss.argmin("lr")
-    error = (1 - end["test_accuracy"].mean("seed")).isel(lr=chosen)
+    error = (1 - end["test_accuracy"].mean("seed", skipna=False)).isel(lr=chosen)
     error = error.drop_vars("lr")
-    found = error.mean("trial").to_dataset(name="error")
+    found = error.mean("trial", skipna=False).to_dataset(name="error")
     found["deviation"] = (
-        error.std("trial", ddof=1) if error.sizes["trial"] > 1 else 0 * found["error"]
+        error.std("trial", ddof=1, skipna=False) if error.sizes["trial"] > 1 else 0 * found["error"]
     )
     found["step"] = runs["lr"].isel(lr=chosen).drop_vars("lr").median("trial")
     for name in ("proven", "claimed"):
