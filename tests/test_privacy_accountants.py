@@ -43,6 +43,7 @@ from jaxfl.privacy.profiles import (
     poisson_add_remove,
     theorem_k,
 )
+from jaxfl.privacy.releases import releases
 
 RANDOM = ("poisson", "without_replacement", "with_replacement")
 
@@ -414,6 +415,17 @@ def test_svrg_and_saga() -> None:
     assert (
         epsilon(full, 1e-5).eps == epsilon(dataclasses.replace(full, sensitivity=Mean(1)), 1e-5).eps
     )
+
+
+@pytest.mark.parametrize("b", [5, 15, 60])
+def test_svrg_with_replacement_shows_more_with_every_draw(b: int) -> None:
+    """From that of a record that is not drawn, 2G/m, to that of one that is all draws: where b > m
+    a single draw is less than its share, and the shares of rare draws are no smaller for it."""
+    made = Event(Sampling("with_replacement", 10, b), svrg(1.0), 1.0, 5)
+    shown = releases(made).parts[0].profile
+    assert list(shown.mu) == sorted(shown.mu)
+    assert (shown.mu[0], shown.mu[-1]) == pytest.approx((2 / 10, 2 * (2 - 1 / 10)))
+    assert sum(shown.w) == pytest.approx(1)
 
 
 def test_the_chain_inverts_too() -> None:

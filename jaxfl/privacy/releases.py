@@ -145,11 +145,12 @@ def _revealed(event: Event, estimator: Mean) -> Release:
     elif scheme == "with_replacement":
         b, m = int(sampling.b), sampling.m
         k, pi, lost = WithReplacement(b, m, 1.0).counts
+        k = np.append(k, b)  # more draws than those count as all of them
         over = estimator.over_m / m
         shifts = np.minimum(2 * estimator.clip * (estimator.over_b * k / b + over) / s, most)
         shifts = np.maximum(shifts, Y)  # a record that is drawn rarely counts as one that is not
         weights = (float(1 - pi.sum() - lost), *pi.tolist(), lost)
-        parts = (Part(Shown(weights, (Y, *shifts.tolist(), 2 * X * b)), T),)
+        parts = (Part(Shown(weights, (Y, *shifts.tolist())), T),)
     elif scheme == "shuffled":
         K = min(T, math.ceil(T / (sampling.m // int(sampling.b))))
         parts = (Part(Gaussian(math.sqrt(K * X * X + (T - K) * Y * Y)), 1),)
