@@ -10,7 +10,8 @@ import pytest
 from rows import ROWS, Row, a_network, a_problem
 
 import jaxfl
-from jaxfl.types import Problem
+from jaxfl.privacy import formulas
+from jaxfl.types import Facts, Problem
 
 EACH = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 ROW = pytest.mark.parametrize(
@@ -268,6 +269,28 @@ def test_plain_numbers_calibrate_noise(
     run = jaxfl.simulate(noised(**start), a_problem(), key, 5, sigma=0.3)
     assert run.values["sigma"] == 0.3
     assert "eps" not in run.values
+
+
+@pytest.mark.parametrize(
+    "name", ["ldp_gd", "soteriafl_gd", "dp_gd", "isrl_svrg", "private_local_sgd"]
+)
+def test_delta_is_small_for_the_largest_client(name: str) -> None:
+    """0.1/m, since it has to be small for each of them."""
+    facts = Facts(n=2, m=50, m_max=1000, d=3, rounds=5, smoothness=1.0, sizes=(50, 1000))
+    values = jaxfl.hyper.resolve(jaxfl.algorithm(name), {"sigma": 0.1}, facts).values
+    assert values["delta"] == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ldp_svrg"])
+def test_claims_of_variance_reduction_are_of_two_gradients_of_a_record(name: str) -> None:
+    facts = Facts(n=2, m=1000, m_max=1000, d=3, rounds=50, smoothness=1.0, sizes=(1000,))
+    algorithm = jaxfl.algorithm(name)
+    v = jaxfl.hyper.resolve(algorithm, {"sigma": 0.01, "batch": 20}, facts).values
+    stated = formulas.compressed_gd(
+        v["noise_constant"], v["clip"], 1000, 20, 50, v["delta"], sigma=0.01,
+        snapshot=name != "soteriafl_sgd",
+    )  # fmt: skip
+    assert algorithm.claim(v, facts).conditions == stated.conditions
 
 
 def test_plain_numbers_span_an_axis_of_eps() -> None:

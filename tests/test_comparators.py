@@ -17,7 +17,7 @@ from jaxfl import iterates, servers, theory, theory_recursive
 from jaxfl.algorithms.compose import compose
 from jaxfl.blocks import client_keys, streams
 from jaxfl.privacy import epsilon, events, formulas, sigma_for
-from jaxfl.types import Hyper, Problem
+from jaxfl.types import Facts, Hyper, Problem
 
 LAM, ROUNDS, G = 0.2, 12, 0.6
 COMMON = {"lr": 0.2, "clip": G, "sigma": 0.05}
@@ -561,6 +561,8 @@ def test_events_are_those_of_the_named_mechanisms() -> None:
         "lowy_svrg", batch=8, epochs=4, inner=5, noise_ratio=0.5, sampling="with_replacement"
     )
     assert eps(svrg) == pytest.approx(same, rel=1e-6)
+    differences, full = event("isrl_svrg", batch=8, epoch=6).events
+    assert (differences.releases, full.releases) == (16, 4)  # the last epoch has two rounds
     spider = event("ldp_spider", period=5, noise_ratio=0.5)
     same = known("lowy_spider", batch=40, epochs=4, inner=5, noise_ratio=0.5, sampling="full")
     assert eps(spider) == pytest.approx(same, rel=1e-6)
@@ -613,6 +615,13 @@ def test_formulas_by_hand() -> None:
     moved = 0.8 * 0.1 + 0.2 * 0.5
     assert theory_recursive.srm_sigma_eps(50, moved, 1000, 1e-4, later.sigma) == pytest.approx(2.0)
     assert first.sigma / later.sigma == pytest.approx(0.5 / moved)
+
+
+def test_the_step_of_ef21_knows_what_top_k_loses() -> None:
+    """2 of 8 coordinates, a contraction by 1/4: a step four times as short."""
+    facts = Facts(n=4, m=10, m_max=10, d=8, rounds=5, smoothness=2.0, sizes=(10,))
+    values = jaxfl.hyper.resolve(jaxfl.algorithm("ef21"), {"k": 2}, facts).values
+    assert values["lr"] == pytest.approx(1 / (2 * 4))
 
 
 @pytest.mark.parametrize(

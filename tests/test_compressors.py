@@ -10,6 +10,9 @@ import pytest
 
 from jaxfl import compressors as cs
 from jaxfl.errors import InputError
+from jaxfl.mechanisms import noiseless
+from jaxfl.messages import release
+from jaxfl.subsets import coin_tail
 from jaxfl.types import Draw, Facts, Hyper, Message
 
 D, N = 64, 5_000
@@ -46,6 +49,7 @@ TABLE = [
     ),
     ("qsgd+bernoulli", {"k": 9, "levels": 4}, False, 64 / 9 * (1 + 10 / 16) - 1, 32 + 9 * (4 + 6)),
     ("natural+stratified_k", {"k": 6}, False, 64 / 6 * 9 / 8 - 1, 6 * (9 + 6)),
+    ("terngrad+qsgd", {"levels": 2}, False, (1 + 3.5) * (1 + 4) - 1, 32 + 2 * 64),
     ("natural+qsgd", {"levels": 3}, False, (1 + 8 / 3) * 9 / 8 - 1, 9 * 64),
     (
         "natural+qsgd+random_k",
@@ -262,6 +266,18 @@ def test_both_codes_of_a_composition_act():
     assert set(np.unique(x).tolist()) == {0.0, low, 2 * low}
 
 
+def test_coins_that_choose_coordinates_are_not_those_of_the_code():
+    """A message as clients make it, with one key for both, is right in the mean."""
+    compressor = cs.compressor("qsgd+bernoulli")
+    hp, v = hyper(compressor, {"k": 32, "levels": 1}), jnp.asarray(vectors()[0])
+
+    def one(key):
+        return cs.dense(release(noiseless(), compressor, key, key, v, jnp.int32(0), hp)[0], D)
+
+    x = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), N)), np.float64)
+    assert (np.abs(x.mean(0) - v) <= 5 * x.std(0) / np.sqrt(N)).all()
+
+
 @pytest.mark.parametrize("name", ["qsgd", "natural"])
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30])
 def test_codes_at_extreme_scales(name, scale):
@@ -407,6 +423,9 @@ def test_slots():
     assert cs.qsgd().capacity({"levels": 5}, FACTS) == {}
     assert 20 < cs.bernoulli().capacity({"k": 9}, FACTS)["k"] < 64
     assert cs.bernoulli().capacity({"k": 64}, FACTS) == {"k": 64}
+    many = FACTS._replace(n=10**6, d=10**4)  # of all clients' messages in all rounds
+    slots = cs.bernoulli().capacity({"k": 100}, many)["k"]
+    assert 1e9 * coin_tail(100, 10**4, slots) < 1e-12 <= 1e9 * coin_tail(100, 10**4, slots - 1)
     both = cs.compressor("qsgd+random_k")
     assert both.capacity({"k": 5, "levels": 5}, FACTS) == {"k": 5}
 

@@ -273,6 +273,12 @@ def test_dirichlet_follows_its_law():
     assert np.mean(found) == pytest.approx(1.7 / 3.8, abs=0.03)
 
 
+def test_dirichlet_draws_which_rows_of_a_class_a_client_gets():
+    """Not the first of them, as where rows are in the order of time."""
+    for part in data.dirichlet(np.zeros(1000, int), 2, seed=0, alpha=100.0):
+        assert part[0] < 50 < 950 < part[-1]
+
+
 def test_class_pairs_share_or_reuse():
     pairs = [(0, 1), (0, 3), (2, 5)]
     for reuse in (False, True):

@@ -494,6 +494,21 @@ def test_every_phase_is_calibrated(scheme: str) -> None:
     assert [part.releases for part in two] == [T - 2, 2]
 
 
+def test_numbers_of_silos_of_two_sizes() -> None:
+    """n of delta = 1/n^2 is the largest silo's; of phases at one noise the formula says the most."""
+    sizes = {"n": 3, "m": 50, "m_max": 100, "sizes": (50, 100)}
+    facts = Facts(d=3, rounds=None, smoothness=None, diameter=1.0, **sizes)
+    algorithm = jaxfl.algorithm("localized_subgradient")
+    values = jaxfl.hyper.resolve(algorithm, {"sigma": 0.1}, facts).values
+    assert values["delta"] == pytest.approx(1e-4)
+    each = [
+        privacy.formulas.gao(1.0, p.size(50), p.batch, p.rounds, 1e-4, sigma=0.1 * p.noise).eps
+        for p in phases.phases_of(values)
+    ]
+    assert values["eps"] == pytest.approx(max(each))
+    assert max(each) > 1.01 * each[0]
+
+
 def test_some_silos(key: jax.Array) -> None:
     """M of N: what each silo spent is at most what all rounds would cost it."""
     algorithm = jaxfl.algorithm(

@@ -283,6 +283,10 @@ def test_rounds_are_shared(total: int, wanted: list[float]) -> None:
     assert found == sorted(found, reverse=True)
 
 
+def test_rounds_that_are_left_over_go_to_the_largest_remainders() -> None:
+    assert phases.share(5, [3, 1, 1]) == [2, 2, 1]
+
+
 # --- risk ------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from jaxfl.privacy.events import Event, LocalSteps, Mean, NoClaim, Phases
 from jaxfl.privacy.gaussian import zcdp_eps
 from jaxfl.privacy.ledger import turns
 from jaxfl.sampling import participation, sampler
+from jaxfl.types import Facts
 
 DELTA = 1e-3
 NUMBERS = {"lr": 0.1, "clip": 0.7, "batch": 4, "sigma": 1.5}
@@ -82,6 +83,14 @@ def test_who_takes_part_decides_what_a_sum_hides(part: str, devices: int, releas
         "private_local_sgd", equal(), participation=participation(part), local_steps=1, **more
     )
     assert (found.sensitivity.devices, found.releases) == (devices, releases)
+
+
+@pytest.mark.parametrize(("rows", "releases"), [("poisson", 8), ("shuffled", 12)])
+def test_epochs_are_counted_in_rounds_and_not_in_turns(rows: str, releases: int) -> None:
+    """4 of 6 clients each, in turn: a client is asked in 8 of 12 rounds, and its epochs go on in all."""
+    parts = {"sampler": sampler(rows), "participation": participation("balanced")}
+    found, _ = event_of("ldp_sgd", equal(), cohort=4, **parts)
+    assert found.releases == releases
 
 
 @pytest.mark.parametrize(("tau", "hides"), [(1, True), (3, False)])
@@ -164,6 +173,14 @@ def test_dp_fedavg_protects_clients(part: str) -> None:
         assert proven == pytest.approx(whole, rel=1e-9)
     else:
         assert proven < 0.8 * whole
+
+
+def test_slots_of_a_poisson_cohort_are_part_of_what_is_proven() -> None:
+    algorithm = jaxfl.algorithm("dp_fedavg", participation=participation("poisson"))
+    facts = Facts(n=1000, m=5, m_max=5, d=3, rounds=50, smoothness=None)
+    values = jaxfl.hyper.resolve(algorithm, {"sigma": 0.1, "cohort": 20}, facts).values
+    slots = algorithm.capacity(values, facts)["cohort"]
+    assert algorithm.event(values, facts).sampling.slots == slots < 1000
 
 
 # --- the ledger ----------------------------------------------------------------------------------

@@ -226,6 +226,15 @@ def test_noise_of_local_steps_has_the_stated_scale(tau: int) -> None:
         assert not scale_is(noise, wrong * std)
 
 
+def test_poisson_batches_have_b_rows_a_step_in_the_mean(key: jax.Array) -> None:
+    """Whatever their slots."""
+    algorithm = jaxfl.algorithm("fedavg", sampler=sampler("poisson"))
+    numbers = {"lr": 0.1, "batch": 3, "local_steps": 4}
+    run = jaxfl.simulate(algorithm, a_problem(), key, 10, eval_every=0, **numbers)
+    mean = 10 * run.problem.n * 4 * 3
+    assert abs(run.totals["gradients"] - mean) < 5 * np.sqrt(mean)
+
+
 def test_noise_at_a_trusted_server_is_added_once() -> None:
     problem, keys = a_problem(0.0), jax.random.split(jax.random.key(3), 400)
     numbers = {"lr": 1e-9, "sigma": 0.7, "local_steps": 2, "batch": 4}

@@ -352,6 +352,16 @@ def test_lost_records_of_padded_batches_are_added_to_delta() -> None:
     assert "padded" in epsilon(tight, 1e-3).method
 
 
+def test_each_part_of_a_sequence_may_lose_records() -> None:
+    plain = event(T=30)
+    tight = dataclasses.replace(plain, sampling=Sampling("poisson", 1000, 50, slots=85))
+    eta = tight.sampling.overflow(30)
+    assert 0 < eta < 1e-4
+    at = epsilon(Sequence((plain, plain)), 1e-3).eps
+    both, without = (delta(Sequence((one, one)), at).delta for one in (tight, plain))
+    assert both == pytest.approx(without + (1 + math.exp(at)) * 2 * eta, rel=1e-3)
+
+
 def test_disjoint_phases_cost_the_worst_of_them_and_sequences_more() -> None:
     one, two = event(T=20), event(T=60)
     alone = [epsilon(e, 1e-5).eps for e in (one, two)]
@@ -428,6 +438,14 @@ def test_svrg_with_replacement_shows_more_with_every_draw(b: int) -> None:
     assert sum(shown.w) == pytest.approx(1)
 
 
+def test_shuffled_svrg_counts_epochs_of_whole_batches() -> None:
+    """100 records in batches of 30: epochs of 3 rounds, so that 10 rounds use a record 4 times."""
+    made = Event(Sampling("shuffled", 100, 30), svrg(1.0), 0.5, 10)
+    drawn, undrawn = 2 * (2 / 30 - 1 / 100) / 0.5, 2 / 100 / 0.5
+    mu = math.sqrt(4 * drawn**2 + 6 * undrawn**2)
+    assert epsilon(made, 1e-5, "reveal").eps == pytest.approx(gdp_eps(mu, 1e-5))
+
+
 def test_the_chain_inverts_too() -> None:
     e = Event(Sampling("poisson", 1000, 200), svrg(1.0), 0.1, 20)
     eps = epsilon(e, 1e-5, "chain").eps
@@ -484,6 +502,8 @@ def test_events_can_be_cut_short_and_scaled() -> None:
     assert [e.releases for e in until(phases, 25).events] == [20, 5]
     both = Sequence((event(T=20), event("full", T=40)))
     assert [e.releases for e in until(both, 30).events] == [10, 20]
+    uneven = Sequence((event(T=9), event(T=1)))  # a part that has begun is spent
+    assert [e.releases for e in until(uneven, 5).events] == [5, 1]
     assert scaled(both, 2.0).events[1].sigma == 0.12
     assert hash(both) == hash(Sequence((event(T=20), event("full", T=40))))
 

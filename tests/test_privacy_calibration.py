@@ -239,6 +239,29 @@ def test_hus_conditions() -> None:
     assert not formulas.hu(tau=10, devices=10, convex=False, **numbers).holds
     assert not formulas.hu(tau=20, devices=10, convex=True, **numbers).holds
     assert formulas.hu(tau=10, devices=10, convex=True, **numbers).holds
+    small = {**numbers, "m": 100, "rounds": 5}
+    assert formulas.hu(tau=4, **small | {"gamma": 25}).holds
+    assert not formulas.hu(
+        tau=2, **small | {"gamma": 30}
+    ).holds  # three passes of 100 = 3 x 30 + 10
+
+
+@pytest.mark.parametrize(("snapshot", "factor"), [(False, 4), (True, 8)])
+def test_the_proof_of_variance_reduction_has_twice_the_constant(
+    snapshot: bool, factor: int
+) -> None:
+    """c' = 4 for SGD and 8 for SVRG and SAGA, of ln(2G/(q b s)) with their own G_A = 2G."""
+    claim = formulas.compressed_gd(96, 1.0, 10_000, 100, 1000, 1e-5, sigma=1e-3, snapshot=snapshot)
+    most = factor * 0.01**2 * 1000 * math.log((2 if snapshot else 1) / (0.01 * 100 * 1e-3))
+    assert f"<= {most:.4g} " in claim.conditions[0].text
+
+
+@pytest.mark.parametrize(("odds", "holds"), [(1.9, True), (2.1, False)])
+def test_gaos_formula_holds_up_to_two_logarithms_of_two_over_delta(
+    odds: float, holds: bool
+) -> None:
+    claim = formulas.gao(1.0, 1000, 1000, 10, 1e-5, eps=2 * math.log(odds / 1e-5))
+    assert claim.conditions[0].holds is holds
 
 
 # --- reports and questions -----------------------------------------------------------------------

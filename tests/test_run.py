@@ -434,6 +434,11 @@ def test_what_is_said_of_privacy(key: jax.Array) -> None:
     assert said.proven <= 2.0
     assert said.proven == pytest.approx(2.0, rel=1e-3)
     assert run.sources["sigma"].startswith("calibrated")
+    event = run.algorithm.event(run.values, run.facts)
+    for delta in (1e-2, 1e-9):  # another than the run's own
+        other = run.privacy(delta)
+        assert other.delta == delta
+        assert other.proven == jaxfl.privacy.epsilon(event, delta).eps
     small = {**asked, "eps": 9.0, "batch": 1}
     paper = jaxfl.simulate("soteriafl_sgd", problem, key, 20, noise="paper", **small)
     said = paper.privacy()
@@ -442,6 +447,7 @@ def test_what_is_said_of_privacy(key: jax.Array) -> None:
     assert said.proven > 9.0
     longer = run.extend(40).privacy()
     assert longer.proven > 2.0
+    assert longer.claimed == pytest.approx(2**0.5 * run.privacy().claimed)  # of the rounds that ran
     batch = jaxfl.algorithm("soteriafl_sgd", clip="batch")
     assert np.isinf(
         jaxfl.simulate(batch, problem, key, 2, sigma=1.0, k=3, batch=4).privacy().proven

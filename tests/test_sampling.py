@@ -231,6 +231,9 @@ def test_balanced_cohorts_call_all_equally_often(key, n, r):
         turns = drawn[:t].sum(0)
         assert turns.max() - turns.min() <= 1
         assert turns.max() == part.most(t, n, {"cohort": r})
+    if n % r == 0:  # another order in every pass
+        first, second = np.asarray(draw.index)[: 2 * n // r, :r].reshape(2, n)
+        assert (first != second).any()
     with pytest.raises(InputError, match=r"2\^31"):
         part.capacity({"cohort": 2**12}, FACTS._replace(n=2**20))
 
@@ -293,6 +296,11 @@ def test_poisson_slots_and_what_overflow_costs():
     assert sampling.overflow(20, 20, 10**6, 20) == 0
     longer = sampling.poisson().capacity({"batch": 162.8}, facts._replace(rounds=None))["batch"]
     assert slots < longer < 350
+    # beside the largest eps of a sweep
+    private = sampling.poisson().capacity({"batch": 162.8, "eps": [1.0, 20.0]}, facts)["batch"]
+    rare = 1e-12 * np.exp(-20)
+    tail = [sampling.overflow(162.8, 3256, 100, s) for s in (private - 1, private)]
+    assert tail[1] < rare <= tail[0]
 
 
 def test_names():

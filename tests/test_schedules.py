@@ -13,6 +13,7 @@ import pytest
 from rows import a_problem
 
 import jaxfl
+from jaxfl.local import largest
 from jaxfl.schedules import RULES, Schedule, pieces, schedule
 from jaxfl.types import Facts, Hyper
 
@@ -69,6 +70,12 @@ def test_pieces() -> None:
 def test_ends_depend_on_the_run() -> None:
     np.testing.assert_allclose(schedule("linear:1,0").over(3), [1, 0.5, 0])
     np.testing.assert_allclose(schedule("linear:1,0").over(5), [1, 0.75, 0.5, 0.25, 0])
+
+
+def test_of_a_step_size_that_grows_the_largest_counts() -> None:
+    """For the range of sums, and for what convexity proves."""
+    assert largest(schedule("linear:0.1,0.4"), 5) == pytest.approx(0.4)
+    assert largest(schedule("linear:0.4,0.1"), 5) == pytest.approx(0.4)
 
 
 def test_functions() -> None:

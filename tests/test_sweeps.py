@@ -20,7 +20,8 @@ import xarray
 from rows import QUIET, ROWS, Row, a_problem
 
 import jaxfl
-from jaxfl.sweeps import Plan, Progress, engine, look
+from jaxfl.sweeps import Plan, Progress, engine, gather, look
+from jaxfl.sweeps.grid import lay_out
 from jaxfl.sweeps.sweep import sweep
 from jaxfl.types import Info, State
 
@@ -171,7 +172,7 @@ def test_the_default_cadence_is_that_of_each_run() -> None:
 
 
 def test_privacy_of_a_cell_is_that_of_its_run() -> None:
-    ds = quick("ldp_sgd", {"eps": [1.0, 4.0], "lr": [0.1, 0.2]}, 4, delta=1e-3, **FREE)
+    ds = quick("ldp_sgd", {"eps": [1.0, 4.0], "lr": [0.1, 0.2, 0.4]}, 4, delta=1e-3, **FREE)
     for eps in (1.0, 4.0):
         run = alone("ldp_sgd", 1, 4, eps=eps, lr=0.1, delta=1e-3, **FREE)
         said, cell = run.privacy(), ds.sel(algorithm="ldp_sgd", eps=eps, lr=0.1)
@@ -180,6 +181,9 @@ def test_privacy_of_a_cell_is_that_of_its_run() -> None:
         assert float(cell["delta"]) == said.delta == 1e-3
         assert float(cell["delta_at_claimed"]) == said.delta_at_claimed
         assert bool(cell["flag"]) == said.flag
+        assert float(cell["tried"]) == 3 * 2  # step sizes and seeds: eps is not chosen
+        event = run.algorithm.event(run.values, run.facts)
+        assert float(cell["eps_of_choice"]) == jaxfl.privacy.best_of(event, 6, 1e-3).eps
         for name, value in run.values.items():
             assert float(cell[f"used_{name}"]) == value
         agree(run, cell.sel(seed=1))
@@ -218,6 +222,11 @@ def test_paired_cells_share_all_draws(code: str) -> None:
     np.testing.assert_array_equal(way[1], 2 * way[0])
     for name in COUNTS:
         np.testing.assert_array_equal(ds[name][0], ds[name][1])
+    sent, rows = ds["messages"][0].values, ds["gradients"][0].values
+    np.testing.assert_array_equal(
+        ds["coordinates"][0], 3 * sent
+    )  # of clients that were drawn alone
+    assert (np.abs(rows - 4 * sent) <= 5 * np.sqrt(4 * sent)).all()
     each = np.diff(ds["gradients"][0].values, axis=-1)
     assert len(np.unique(each)) > 3  # Poisson batches of Poisson cohorts
     assert len({tuple(row) for row in each}) == 3  # and other ones for every seed
@@ -567,6 +576,19 @@ def test_a_broken_gradient_bound_is_flagged() -> None:
             build, common(), jax.random.key(0), 2, gradient_bound=bound, **given["numbers"]
         )
         assert bool(run.privacy().note) == bool(np.isfinite(ds["broken"][0, j]))
+
+
+def test_the_steepest_gradient_is_that_of_all_seeds_starts() -> None:
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(size=(8, 3)).astype(np.float32), rng.normal(size=8).astype(np.float32))]
+    model = jaxfl.models.least_squares(3, init="normal/1")
+    problem = jaxfl.make_problem(model, jaxfl.data.from_clients(clients, classes=0))
+    build = jaxfl.algorithm("ldp_gd", clip="batch")
+    axes, numbers = {"gradient_bound": [1.0]}, {"sigma": 0.5, "lr": 0.1}
+    (study,) = lay_out(build, axes, problem, 1, 4, numbers, "calibrated").studies
+    keys = [jax.random.key(s) for s in range(4)]
+    each = [gather._steepest(study, [key]) for key in keys]
+    assert gather._steepest(study, keys) == max(each) > each[0]
 
 
 @pytest.mark.parametrize(("change", "words"), MISTAKES, ids=range(len(MISTAKES)))

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -129,6 +130,26 @@ def test_rounds_and_steps_never_split() -> None:
     (program,) = programs(grid)
     _, todo = chunks(0, program.cells, 1, 100)
     assert sorted(len(chunk.cells) for chunk in todo) == [2, 2]
+
+
+def test_slots_are_those_of_the_longest_run() -> None:
+    """Of a million rounds some batch is larger than of three."""
+    (program,) = programs(laid({"rounds": [3, 10**6]}, rounds=None, batch=400))
+    own = [program.algorithm.capacity(c.values, c.facts)["batch"] for c in program.cells]
+    assert dict(program.caps)["batch"] == max(own) > min(own)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_algorithms_have_draws_of_their_own_unless_paired(paired: bool) -> None:
+    """Although their cells have the same numbers."""
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    run: Any = SimpleNamespace(shape=(1, 1), shardings=(here,) * 3)
+    found = set()
+    for program in programs(laid({"lr": [0.1]}, ["ldp_gd", "ldp_sgd"], large(64))):
+        _, (chunk,) = chunks(0, program.cells, 1, 100)
+        keys, _ = engine.inputs(program, chunk, run, [jax.random.key(0)], paired)
+        found.add(tuple(jax.random.key_data(keys).ravel().tolist()))
+    assert len(found) == (1 if paired else 2)
 
 
 def test_numbers_that_no_chunk_varies_are_shared() -> None:
