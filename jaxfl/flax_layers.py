@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxfl.layers import Call, Tapped
+from jaxfl.layers import Call, Moves, Tapped
 from jaxfl.parameters import Layout
 from jaxfl.products import EXACT
 from jaxfl.types import Array, PyTree
@@ -24,7 +24,7 @@ def linen_tapped(module: Any, params: Layout) -> Tapped:
     where = _places(params)
 
     def apply(
-        tree: PyTree, a: Array, taps: dict[Any, Array], calls: list[Call]
+        tree: PyTree, a: Array, moves: Moves, calls: list[Call]
     ) -> tuple[Any, dict[Any, Array]]:
         inputs: dict[Any, Array] = {}
 
@@ -34,7 +34,7 @@ def linen_tapped(module: Any, params: Layout) -> Tapped:
             if context.method_name != "__call__" or kind not in (linen.Dense, linen.Conv) or kwargs:
                 return out
             path, convolution = tuple(layer.path), kind is linen.Conv
-            return tapped(layer, path, args, out, convolution, params, where, taps, inputs, calls)
+            return tapped(layer, path, args, out, convolution, params, where, moves, inputs, calls)
 
         with linen.intercept_methods(tap):
             z = module.apply({"params": tree}, a)
@@ -50,13 +50,13 @@ def nnx_tapped(graph: Any, rest: Any, params: Layout) -> Tapped:
     where = _places(params)
 
     def apply(
-        tree: PyTree, a: Array, taps: dict[Any, Array], calls: list[Call]
+        tree: PyTree, a: Array, moves: Moves, calls: list[Call]
     ) -> tuple[Any, dict[Any, Array]]:
         inputs: dict[Any, Array] = {}
         model = nnx.merge(graph, tree, rest)
         for path, layer in nnx.iter_graph(model):
             if type(layer) in (nnx.Linear, nnx.Conv):
-                _tell(layer, tuple(path), taps, inputs, calls)
+                _tell(layer, tuple(path), moves, inputs, calls)
         return model(a), inputs
 
     def _tell(layer: Any, path: Any, *notes: Any) -> None:
@@ -84,15 +84,15 @@ def tapped(
     convolution: bool,
     params: Layout,
     where: dict[tuple[str, ...], int],
-    taps: dict[Any, Array],
+    moves: Moves,
     inputs: dict[Any, Array],
     calls: list[Call],
 ) -> Array:
     """The output, moved where that is asked for; the call is noted if its gradient is a product."""
     a, names = args[0], tuple(map(str, path))
-    if path in taps:
+    if path in moves:
         inputs[path] = a
-        return out + taps[path]
+        return moves[path](out)
     kernel, bias = where.get((*names, "kernel")), where.get((*names, "bias"))
     if kernel is None or len(args) != 1 or out.shape[0] != 1 or a.shape[0] != 1:
         return out

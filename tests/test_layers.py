@@ -12,7 +12,7 @@ import pytest
 from flax import linen, nnx
 
 import jaxfl
-from jaxfl import models
+from jaxfl import layers, models
 from jaxfl.clipping import evaluate
 from jaxfl.types import Model, Term
 
@@ -62,6 +62,62 @@ class Borrowed(linen.Module):
         return z
 
 
+class Decoder(linen.Module):
+    """A layer's weights once more, where nothing passes for many points: behind a dead ReLU."""
+
+    width: int
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        layer = linen.Dense(self.width)
+        a = layer_then_transposed(layer, a, lambda: layer.variables["params"]["kernel"])
+        return linen.Dense(3)(linen.relu(a))
+
+
+class NnxDecoder(nnx.Module):
+    def __init__(self, width: int, rngs: nnx.Rngs):
+        self.layer = nnx.Linear(SHAPE[-1], width, rngs=rngs)
+        self.last = nnx.Linear(SHAPE[-1], 3, rngs=rngs)
+
+    def __call__(self, a: Any) -> Any:
+        return self.last(nnx.relu(layer_then_transposed(self.layer, a, lambda: self.layer.kernel)))
+
+
+def layer_then_transposed(layer: Any, a: Any, kernel: Callable[[], Any]) -> Any:
+    a = nnx.relu(layer(a[:, 0, 0]))
+    return a @ jnp.asarray(kernel()).T
+
+
+class NnxBefore(nnx.Module):
+    """The weights are in what enters their own layer."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.layer = nnx.Linear(2, 2, rngs=rngs)
+        self.last = nnx.Linear(2, 3, rngs=rngs)
+
+    def __call__(self, a: Any) -> Any:
+        return self.last(self.layer(nnx.relu(a[:, 0, 0] @ jnp.asarray(self.layer.kernel))))
+
+
+class Twice(linen.Module):
+    """A second call that is not of one example."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        layer = linen.Dense(2)
+        rows = layer(linen.relu(layer(a[:, 0, 0])) * jnp.ones((4, 1)))
+        return linen.Dense(3)(linen.relu(rows.sum(axis=0, keepdims=True)))
+
+
+class Normed(linen.Module):
+    """Weights of the layer are computed from the parameters."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        a = linen.WeightNorm(linen.Dense(1))(a[:, 0, 0])
+        return linen.Dense(3)(linen.relu(a))
+
+
 class Bare(linen.Module):
     @linen.compact
     def __call__(self, a: Any) -> Any:
@@ -86,6 +142,10 @@ CASES: dict[str, tuple[Callable[[], Any], bool]] = {
     "tied": (Tied, True),
     "borrowed": (Borrowed, False),
     "bare": (Bare, False),
+    "decoder": (lambda: Decoder(4), False),
+    "nnx decoder": (lambda: NnxDecoder(4, nnx.Rngs(0)), False),
+    "twice": (Twice, False),
+    "normed": (Normed, False),
     "nnx": (lambda: Nnx(nnx.Rngs(0)), True),
 }
 
@@ -125,6 +185,29 @@ def test_layers_give_the_gradients(name: str, caplog: pytest.LogCaptureFixture) 
     )
     for left, right in zip(found(bound), expected, strict=True):
         assert np.linalg.norm(left - right) <= 2e-5 * np.linalg.norm(right)
+
+
+SECOND_USES: dict[str, Callable[[], Any]] = {
+    **{f"linen {width}": lambda width=width: Decoder(width) for width in (1, 2, 4, 16, 64)},
+    **{f"nnx {width}": lambda width=width: NnxDecoder(width, nnx.Rngs(0)) for width in (1, 4, 64)},
+    "borrowed": Borrowed,
+    "before": lambda: NnxBefore(nnx.Rngs(0)),
+    "twice": Twice,
+}
+
+
+@pytest.mark.parametrize("name", SECOND_USES)
+def test_a_second_use_is_seen_without_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the program alone: at points of a comparison its gradient may be zero."""
+    monkeypatch.setattr(layers, "_agrees", lambda *_: True)
+    model = models.flax_model(SECOND_USES[name](), SHAPE, name=f"{name} by the program")
+    assert model.kernel.width == model.dim
+
+
+def test_numbers_are_compared_at_several_points() -> None:
+    """Where one unit is all there is, and shut at half of the points."""
+    model = models.flax_model(Normed(), SHAPE)
+    assert model.kernel.width == model.dim
 
 
 def compared(model: Model) -> Callable[..., Any]:
