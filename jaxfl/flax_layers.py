@@ -99,7 +99,7 @@ def tapped(
     held = params.shapes[kernel]
     if convolution:
         unfold = _patches(layer, a.ndim)
-        fits = unfold is not None and held == (*layer.kernel_size, a.shape[-1], out.shape[-1])
+        fits = unfold is not None and held == (*_size(layer), a.shape[-1], out.shape[-1])
     else:
         unfold = _rows
         fits = held == (a.shape[-1], out.shape[-1])
@@ -113,9 +113,14 @@ def _rows(a: Array) -> Array:
     return a.reshape(-1, a.shape[-1])
 
 
+def _size(layer: Any) -> tuple[int, ...]:
+    size = layer.kernel_size
+    return (size,) if isinstance(size, int) else tuple(size)
+
+
 def _patches(layer: Any, ndim: int) -> Callable[[Array], Array] | None:
     """What each position of a convolution sees, in the order of its kernel; None: another kind."""
-    size = tuple(layer.kernel_size)
+    size = _size(layer)
     n = len(size)
     padding = layer.padding
     known = padding in ("SAME", "VALID") if isinstance(padding, str) else True

@@ -31,6 +31,27 @@ class Convolutions(linen.Module):
         return linen.Dense(3)(a.reshape(a.shape[0], -1))
 
 
+class Sequences(linen.Module):
+    """Convolutions along one axis, in numbers where others write tuples."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        a = linen.tanh(linen.Conv(3, 3, strides=2, padding=1)(a.reshape(a.shape[0], 32, 4)))
+        a = linen.tanh(linen.Conv(3, 2, kernel_dilation=2, padding=[(1, 0)])(a))
+        a = linen.Conv(2, 2, input_dilation=2, padding=0)(a)
+        return linen.Dense(3)(a.reshape(a.shape[0], -1))
+
+
+class NnxSequences(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs):
+        self.first = nnx.Conv(4, 3, 3, strides=2, padding=1, kernel_dilation=2, rngs=rngs)
+        self.last = nnx.Linear(45, 3, rngs=rngs)
+
+    def __call__(self, a: Any) -> Any:
+        a = nnx.tanh(self.first(a.reshape(a.shape[0], 32, 4)))
+        return self.last(a.reshape(a.shape[0], -1))
+
+
 class Positions(linen.Module):
     """Dense layers at many positions and at one; as pairs and as sums."""
 
@@ -139,6 +160,8 @@ class Nnx(nnx.Module):
 CASES: dict[str, tuple[Callable[[], Any], bool]] = {
     "convolutions": (Convolutions, True),
     "positions": (Positions, True),
+    "sequences": (Sequences, True),
+    "nnx sequences": (lambda: NnxSequences(nnx.Rngs(0)), True),
     "tied": (Tied, True),
     "borrowed": (Borrowed, False),
     "bare": (Bare, False),
