@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl import public
-from jaxfl.errors import InputError
+from jaxfl.data._checks import integer
+from jaxfl.errors import InputError, said
 from jaxfl.flax_layers import linen_tapped, nnx_tapped
 from jaxfl.layers import Tapped, layered_kernel
 from jaxfl.outputs import Output, check_examples, output
@@ -44,33 +45,38 @@ def flax_model(
     """A model from a linen module, an nnx module, or a function ``rngs -> nnx module``.
 
     ``sample`` is one example's features or a tuple with their shape: no batch axis.  The module is
-    applied to a batch of that one example.  ``loss`` is a name ("softmax", "logistic",
-    "least_squares", "hinge", "absolute") or a function of (outputs, label); ``correct`` belongs to
-    a loss of one's own.  The initial point is the module's own: drawn from the key, except that an
-    nnx module starts with the weights it holds.
+    applied to a batch of that one example.  Features are integers, as an embedding takes them, where
+    those of ``sample`` are: ``jax.ShapeDtypeStruct((length,), "int32")``, say.
+
+    ``loss`` is a name ("softmax", "logistic", "least_squares", "hinge", "absolute") or a function of
+    (outputs, label); ``correct`` belongs to a loss of one's own.  The initial point is the module's
+    own: drawn from the key, except that an nnx module starts with the weights it holds.
 
     Gradients of single examples come from what enters dense and convolutional layers (linen's Dense
-    and Conv, nnx's Linear and Conv), and by ``vmap(grad)`` where there are none.
+    and Conv, nnx's Linear and Conv), and by ``vmap(grad)`` where there are none, or where the weights
+    of one are used outside of it.
 
     State other than parameters is refused, and so is randomness: a batch norm lets one example
     change the gradients of others, and no bound on a single gradient would then protect it.
     """
     from flax import linen, nnx
 
-    shape = sample if isinstance(sample, tuple) else tuple(np.shape(sample))
+    given = _sample(sample)
     init = check_init(init)
-    name = name or f"flax-{getattr(module, '__name__', type(module).__name__)}"
+    name = name or f"flax-{_name(module)}"
     reg, within = public.regularizer(regularizer), public.constraint(constraint)
     out = output(loss, 2, correct)
     if isinstance(module, linen.Module):
         try:
-            return _linen_model(module, shape, out, reg, within, init, name)
+            return _linen_model(module, given, out, reg, within, init, name)
         except TypeError as error:  # a field that cannot be hashed
             if "unhashable" not in str(error):
                 raise
-            return _model(_linen(module, shape), shape, out, reg, within, init, name)
+            return _model(_linen(module, given), given, out, reg, within, init, name)
+    if isinstance(module, type) and issubclass(module, linen.Module):
+        raise InputError(f"{_name(module)} is a class: pass a module of it, {_name(module)}(...).")
     if isinstance(module, nnx.Module) or callable(module):
-        return _model(_nnx(module, shape), shape, out, reg, within, init, name)
+        return _model(_nnx(module, given), given, out, reg, within, init, name)
     raise InputError(
         f"flax_model takes a linen module, an nnx module or a function of nnx.Rngs that makes one, "
         f"not {type(module).__name__}."
@@ -78,13 +84,13 @@ def flax_model(
 
 
 @lru_cache(maxsize=64)
-def _linen_model(module: Any, shape: tuple[int, ...], *options: Any) -> Model:
-    return _model(_linen(module, shape), shape, *options)
+def _linen_model(module: Any, sample: jax.ShapeDtypeStruct, *options: Any) -> Model:
+    return _model(_linen(module, sample), sample, *options)
 
 
 def _model(
     forward: Forward,
-    shape: tuple[int, ...],
+    sample: jax.ShapeDtypeStruct,
     out: Output,
     reg: public.Regularizer,
     within: public.Constraint,
@@ -92,8 +98,8 @@ def _model(
     name: str,
 ) -> Model:
     params = forward.params
-    flat = _struct((params.dim,))
-    z = jax.eval_shape(lambda x, a: forward.apply(params.unravel(x), a), flat, _struct((1, *shape)))
+    flat = jax.ShapeDtypeStruct((params.dim,), jnp.float32)
+    z = jax.eval_shape(lambda x, a: forward.apply(params.unravel(x), a), flat, _batch(sample))
     if not hasattr(z, "shape") or z.shape[:1] != (1,):
         raise InputError("The module must return one array whose first axis is that of the batch.")
     scalar, size = out.labels in ("binary", "real"), int(np.prod(z.shape[1:]))
@@ -122,22 +128,39 @@ def _model(
         unravel=params.unravel,
         loss=flat_loss,
         regularizer=reg.value,
-        kernel=layered_kernel(forward.tapped, batch_loss, params, shape, flat_loss, name),
+        kernel=layered_kernel(forward.tapped, batch_loss, params, sample, flat_loss, name),
         correct=None if correct is None else lambda x, e: correct(outputs(x, e[0]), e[1]),
         project=within.project,
         diameter=within.diameter(params.dim),
-        check=check_examples(shape, out, 2 if out.labels == "binary" else size),
+        check=check_examples(
+            sample.shape,
+            out,
+            2 if out.labels == "binary" else size,
+            whole=jnp.issubdtype(sample.dtype, jnp.integer),
+        ),
     )
 
 
-def _struct(shape: tuple[int, ...]) -> Any:
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
+def _sample(sample: Any) -> jax.ShapeDtypeStruct:
+    """Shape and kind of one example's features, which data come in: float32 or int32."""
+    if isinstance(sample, tuple):
+        shape = tuple(integer("An axis of the sample's shape", axis, 1) for axis in sample)
+        return jax.ShapeDtypeStruct(shape, jnp.float32)
+    dtype = sample.dtype if hasattr(sample, "dtype") else np.asarray(sample).dtype
+    if not jnp.issubdtype(dtype, jnp.floating) and dtype.kind not in "biu":
+        raise InputError(
+            f"sample must be one example's features or a tuple with their shape, not {sample!r}."
+        )
+    kind = jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
+    return jax.ShapeDtypeStruct(np.shape(sample), kind)
 
 
-def _linen(module: Any, shape: tuple[int, ...]) -> Forward:
-    from flax import errors
+def _batch(sample: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((1, *sample.shape), sample.dtype)
 
-    inputs = _struct((1, *shape))
+
+def _linen(module: Any, sample: jax.ShapeDtypeStruct) -> Forward:
+    inputs = _batch(sample)
 
     def init(key: Key) -> PyTree:
         return module.init(key, jnp.zeros(inputs.shape, inputs.dtype))["params"]
@@ -146,21 +169,18 @@ def _linen(module: Any, shape: tuple[int, ...]) -> Forward:
         return module.apply({"params": params}, a)
 
     key = jax.eval_shape(lambda: jax.random.key(0))
-    variables = jax.eval_shape(module.init, key, inputs)
+    variables = _tried(module, sample, module.init, key, inputs)
     _refuse(module, sorted(set(variables) - {"params"}))
-    try:
-        jax.eval_shape(apply, variables.get("params", {}), inputs)
-    except errors.InvalidRngError:
-        _refuse(module, ["dropout or other randomness"])
+    _tried(module, sample, apply, variables.get("params", {}), inputs)
     params = layout(variables.get("params", {}))
     return Forward(params, init, apply, linen_tapped(module, params))
 
 
-def _nnx(module: Any, shape: tuple[int, ...]) -> Forward:
+def _nnx(module: Any, sample: jax.ShapeDtypeStruct) -> Forward:
     from flax import nnx
 
     made = isinstance(module, nnx.Module)
-    start = module if made else module(nnx.Rngs(0))
+    start = module if made else _made(module)
     graph, params, *others = nnx.split(start, nnx.Param, ...)
     rest = others[0]
     kinds = {type(leaf).__name__ for _, leaf in nnx.to_flat_state(rest)}
@@ -172,13 +192,51 @@ def _nnx(module: Any, shape: tuple[int, ...]) -> Forward:
     def apply(params: PyTree, a: Array) -> Any:
         return nnx.merge(graph, params, rest)(a)
 
+    _tried(module, sample, apply, params, _batch(sample))
     return Forward(layout(params), init, apply, nnx_tapped(graph, rest, layout(params)))
+
+
+def _made(make: Callable[..., Any]) -> Any:
+    from flax import nnx
+
+    try:
+        module = make(nnx.Rngs(0))
+    except Exception as error:  # the code is the user's, and may raise anything
+        raise InputError(
+            f"{_name(make)} makes no module of nnx.Rngs: {said(error)}; pass a module, or a function "
+            "of nnx.Rngs that makes an nnx module."
+        ) from error
+    if not isinstance(module, nnx.Module):
+        raise InputError(
+            f"{_name(make)} makes {type(module).__name__} of nnx.Rngs: pass a module, or a function of "
+            "nnx.Rngs that makes an nnx module."
+        )
+    return module
+
+
+def _tried(module: Any, sample: jax.ShapeDtypeStruct, f: Callable[..., Any], *args: Any) -> Any:
+    """What ``f`` of the module returns, abstractly."""
+    from flax import errors
+
+    try:
+        return jax.eval_shape(f, *args)
+    except errors.InvalidRngError:
+        _refuse(module, ["dropout or other randomness"])
+    except Exception as error:  # the code is the user's, and may raise anything
+        raise InputError(
+            f"{_name(module)} cannot be applied to one example, {sample.dtype} of shape "
+            f"{(1, *sample.shape)} with its batch axis: {said(error)}; give a sample of the shape and "
+            "the dtype that it takes."
+        ) from error
+
+
+def _name(module: Any) -> str:
+    return str(getattr(module, "__name__", type(module).__name__))
 
 
 def _refuse(module: Any, state: list[str]) -> None:
     if state:
-        name = getattr(module, "__name__", type(module).__name__)
         raise InputError(
-            f"{name} uses {', '.join(state)} besides its parameters, and its output must depend on "
-            "these and one example only: replace batch norm by group norm, and leave out dropout."
+            f"{_name(module)} uses {', '.join(state)} besides its parameters, and its output must "
+            "depend on these and one example only: replace batch norm by group norm, and leave out dropout."
         )

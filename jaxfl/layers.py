@@ -79,7 +79,7 @@ def layered_kernel(
     tapped: Tapped,
     loss: Callable[[Any, PyTree], Array],
     params: Layout,
-    shape: tuple[int, ...],
+    sample: jax.ShapeDtypeStruct,
     flat_loss: Callable[[Array, PyTree], Array],
     name: str,
 ) -> Kernel:
@@ -89,14 +89,16 @@ def layered_kernel(
     """
     calls: list[Call] = []
     tree = params.unravel(jnp.zeros(params.dim))
-    jax.eval_shape(lambda p, a: tapped(p, a, {}, calls)[0], tree, jnp.zeros((1, *shape)))
+    jax.eval_shape(
+        lambda p, a: tapped(p, a, {}, calls)[0], tree, jnp.zeros((1, *sample.shape), sample.dtype)
+    )
     paths = [call.path for call in calls]
     layers = [_layer(call, params) for call in calls if paths.count(call.path) == 1]
     kernel = _kernel(tapped, loss, params, layers)
     try:
         right = bool(layers) and (
-            _alone(tapped, loss, params, layers, shape)
-            and _agrees(kernel, flat_loss, params, shape)
+            _alone(tapped, loss, params, layers, sample)
+            and _agrees(kernel, flat_loss, params, sample)
         )
     except (TypeError, ValueError):
         right = False
@@ -214,7 +216,7 @@ def _alone(
     loss: Callable[[Any, PyTree], Array],
     params: Layout,
     layers: Sequence[Layer],
-    shape: tuple[int, ...],
+    sample: jax.ShapeDtypeStruct,
 ) -> bool:
     """Whether weights of layers go into their own outputs, once, and nowhere else."""
     moved: list[Any] = []
@@ -230,7 +232,7 @@ def _alone(
         return loss(z, example), list(inputs.values())  # a layer's input may hold others' weights
 
     leaves = [jnp.zeros(shape) for shape in params.shapes]
-    program = jax.make_jaxpr(cut)(leaves, (jnp.zeros(shape), jnp.int32(0))).jaxpr
+    program = jax.make_jaxpr(cut)(leaves, (sample, jnp.int32(0))).jaxpr
     needed = set(map(id, program.outvars))
     for step in reversed(program.eqns):
         if any(id(v) in needed for v in step.outvars):
@@ -244,7 +246,7 @@ def _agrees(
     kernel: Kernel,
     flat_loss: Callable[[Array, PyTree], Array],
     params: Layout,
-    shape: tuple[int, ...],
+    sample: jax.ShapeDtypeStruct,
 ) -> bool:
     """Whether the layers' gradients are the gradient: not so where the weights are computed."""
     rng = np.random.default_rng(0)
@@ -259,7 +261,9 @@ def _agrees(
 
     for _ in range(TRIED):  # one may have a unit, or all of them, where nothing passes
         x = jnp.asarray(rng.normal(size=params.dim) / 3, jnp.float32)
-        a = jnp.asarray(rng.normal(size=(TRIED, *shape)), jnp.float32)
+        size = TRIED, *sample.shape
+        whole = jnp.issubdtype(sample.dtype, jnp.integer)  # 0 and 1 are in any vocabulary
+        a = jnp.asarray(rng.integers(0, 2, size) if whole else rng.normal(size=size), sample.dtype)
         for mine, true in zip(*both(x, (a, jnp.zeros(TRIED, jnp.int32))), strict=True):
             if not np.linalg.norm(mine - true) <= ALIKE * np.linalg.norm(true):
                 return False

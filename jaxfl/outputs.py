@@ -108,8 +108,13 @@ def output(
     return lookup("loss", name, OUTPUTS)
 
 
-def check_examples(shape: tuple[int, ...], out: Output, classes: int) -> Callable[[PyTree], None]:
-    """A check of pairs (features, labels): shape of one example's features, range of the labels."""
+def check_examples(
+    shape: tuple[int, ...], out: Output, classes: int, *, whole: bool = False
+) -> Callable[[PyTree], None]:
+    """A check of pairs (features, labels): shape of one example's features, range of the labels.
+
+    Features are real numbers, or integers (``whole``).
+    """
 
     def check(examples: Any) -> None:
         if not isinstance(examples, tuple | list) or len(examples) < 2:
@@ -122,7 +127,12 @@ def check_examples(shape: tuple[int, ...], out: Output, classes: int) -> Callabl
                 f"The model takes features of shape {shape} and one label for each, and the data "
                 f"hold features {a.shape} and labels {y.shape}, the leading axes being rows."
             )
-        if not jnp.issubdtype(a.dtype, jnp.floating):
+        if whole and not jnp.issubdtype(a.dtype, jnp.integer):
+            raise InputError(
+                f"Features have dtype {a.dtype}, and the sample that the model was made for holds "
+                "integers: convert them, or make the model for a sample of floats."
+            )
+        if not whole and not jnp.issubdtype(a.dtype, jnp.floating):
             raise InputError(f"Features have dtype {a.dtype}: convert (and scale) them to floats.")
         if out.labels in ("binary", "classes"):
             if not np.issubdtype(y.dtype, np.integer):

@@ -14,6 +14,7 @@ from flax import linen, nnx
 import jaxfl
 from jaxfl import layers, models
 from jaxfl.clipping import evaluate
+from jaxfl.errors import InputError
 from jaxfl.types import Model, Term
 
 B, SHAPE = 7, (8, 8, 2)
@@ -296,6 +297,53 @@ def test_a_network_of_convolutions_runs() -> None:
     assert np.isfinite(run.metrics["loss"]).all()
     table = jax.tree.leaves(run.state.local)
     assert sum(a.size for a in table) == 2 * B * problem.model.kernel.width
+
+
+class Bag(linen.Module):
+    @linen.compact
+    def __call__(self, tokens: Any) -> Any:
+        return linen.Dense(3)(linen.tanh(linen.Embed(11, 20)(tokens).mean(axis=1)))
+
+
+class NnxBag(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs):
+        self.embed = nnx.Embed(11, 20, rngs=rngs)
+        self.last = nnx.Linear(20, 3, rngs=rngs)
+
+    def __call__(self, tokens: Any) -> Any:
+        return self.last(nnx.tanh(self.embed(tokens).mean(axis=1)))
+
+
+@pytest.mark.parametrize("make", [Bag, lambda: NnxBag(nnx.Rngs(0))], ids=["linen", "nnx"])
+def test_integers_are_features(make: Callable[[], Any]) -> None:
+    """Token ids stay integers from the sample to the gradients, clipped ones among them."""
+    rng = np.random.default_rng(0)
+    parts = [(rng.integers(0, 11, (m, 6)), rng.integers(0, 3, m)) for m in (7, 9)]
+    model = models.flax_model(make(), parts[0][0][0])
+    assert model.kernel.width < model.dim
+    problem = jaxfl.make_problem(model, jaxfl.data.from_clients(parts, classes=3))
+    assert problem.train[0].dtype == jnp.int32
+    x, one = model.init(jax.random.key(0)), jax.tree.map(lambda a: a[1], problem.train)
+    g = jax.vmap(jax.grad(model.loss), (None, 0))(x, one)
+    term = Term(1.0, (x,), (1.0,), jnp.float32(0.5))
+    found = evaluate(model.kernel, (term,), jnp.ones(9), one)[0]
+    short = np.minimum(1, 0.5 / np.linalg.norm(g, axis=1)) @ np.asarray(g)
+    np.testing.assert_allclose(found, short, rtol=1e-4, atol=1e-6)
+    run = jaxfl.simulate(
+        "soteriafl_sgd",
+        problem,
+        jax.random.key(0),
+        5,
+        batch=3,
+        sigma=0.01,
+        lr=0.1,
+        clip=1.0,
+        omega=1,
+    )
+    assert run.metrics["loss"][-1] < run.metrics["loss"][0]
+    floats = [(a.astype(np.float32), y) for a, y in parts]
+    with pytest.raises(InputError, match="holds integers"):
+        jaxfl.make_problem(model, jaxfl.data.from_clients(floats, classes=3))
 
 
 class Halved(linen.Module):

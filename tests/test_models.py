@@ -284,6 +284,36 @@ def test_flax_refuses_what_is_not_a_function_of_one_example() -> None:
         models.flax_model(3, (5,))
 
 
+def test_flax_says_what_it_does_not_take() -> None:
+    from flax import linen, nnx
+
+    def failing(rngs: nnx.Rngs) -> Any:
+        raise AttributeError
+
+    class Failing(linen.Module):
+        @linen.compact
+        def __call__(self, a: Any) -> Any:
+            return linen.Dense(2)(a).shapes
+
+    cases: list[tuple[Any, Any, str]] = [
+        (linen.Dense, (4,), r"Dense is a class: pass a module of it, Dense\(...\)"),
+        (nnx.Linear, (4,), "Linear makes no module of nnx.Rngs: TypeError"),
+        (failing, (4,), "failing makes no module of nnx.Rngs: AttributeError; pass"),
+        (lambda a: a, (4,), "makes Rngs of nnx.Rngs"),
+        (lambda rngs: linen.Dense(3), (4,), "makes Dense of nnx.Rngs"),
+        (nnx.Linear(5, 3, rngs=nnx.Rngs(0)), (4,), r"one example, float32 of shape \(1, 4\) with"),
+        (linen.Conv(3, (3, 3)), (4,), "Conv cannot be applied to one example"),
+        (linen.Embed(5, 3), (4,), "float32 .* integer"),
+        (Failing(), (4,), "AttributeError"),
+        (linen.Dense(3), ("a",), "'a'"),
+        (linen.Dense(3), None, "sample must be"),
+    ]
+    for module, sample, sentence in cases:
+        with pytest.raises(InputError, match=sentence) as error:
+            models.flax_model(module, sample)
+        assert "\n" not in str(error.value)
+
+
 def test_models_by_name() -> None:
     assert models.model("softmax", 5, 3) is models.softmax_regression(5, 3)
     assert models.model("logistic", 5, 2, regularizer="l2:0.1").dim == 5
