@@ -9,6 +9,8 @@ import jax
 import numpy as np
 
 from jaxfl import public
+from jaxfl.data._checks import real
+from jaxfl.errors import InputError
 from jaxfl.kernels import generic_kernel
 from jaxfl.parameters import initializer, layout
 from jaxfl.public import Constraint, Regularizer
@@ -32,11 +34,21 @@ def custom(
     ``init`` is the pytree to start from, or a function of a key that draws it; ``smoothness`` is L
     of every example's loss without the regularizer, where you know it.
     """
+    for what, f in {"loss": loss, "correct": correct or loss}.items():
+        if not callable(f):
+            raise InputError(f"{what} must be a function of (params, example), not {f!r}.")
+    if smoothness is not None:
+        smoothness = real("smoothness", smoothness)
     reg, within = public.regularizer(regularizer), public.constraint(constraint)
-    if callable(init):
-        return _custom(init, loss, correct, reg, within, smoothness, name)
-    start = jax.tree.map(np.array, init)
-    return _custom.__wrapped__(lambda key: start, loss, correct, reg, within, smoothness, name)
+    options = loss, correct, reg, within, smoothness, name
+    if not callable(init):
+        start = jax.tree.map(np.array, init)
+        return _custom.__wrapped__(lambda key: start, *options)
+    try:
+        hash((init, loss, correct))
+    except TypeError:  # nothing to know it again by
+        return _custom.__wrapped__(init, *options)
+    return _custom(init, *options)
 
 
 @lru_cache(maxsize=256)
@@ -64,8 +76,6 @@ def _custom(
         kernel=generic_kernel(flat_loss, params.dim),
         correct=None if correct is None else lambda x, e: correct(params.unravel(x), e),
         project=within.project,
-        smoothness=None
-        if smoothness is None
-        else lambda train, count: float(smoothness) + reg.smoothness,
+        smoothness=None if smoothness is None else lambda train, count: smoothness + reg.smoothness,
         diameter=within.diameter(params.dim),
     )

@@ -100,7 +100,7 @@ def layered_kernel(
             _alone(tapped, loss, params, layers, sample)
             and _agrees(kernel, flat_loss, params, sample)
         )
-    except (TypeError, ValueError):
+    except Exception:  # from code of the user's; what makes the problem says what is wrong
         right = False
     if not right:
         log.warning("%s: gradients of single examples take the slow way, vmap(grad).", name)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, said
 from jaxfl.parameters import layout
 from jaxfl.samples import few, samples
 from jaxfl.types import Array, Key, Made, Model, Problem, PyTree
@@ -159,10 +159,8 @@ def _tried(train: Made, count: Any) -> PyTree:
     try:
         rows = np.minimum(np.arange(few(train, TRIED)), np.maximum(count[some], 1) - 1)
         return samples(train, jnp.asarray(some), jnp.asarray(rows))
-    except (TypeError, ValueError, IndexError, KeyError) as error:
-        raise InputError(
-            f"The samples of these data cannot be made: {str(error).splitlines()[0]}"
-        ) from error
+    except Exception as error:  # the code is the user's, and may raise anything
+        raise InputError(f"The samples of these data cannot be made: {said(error)}.") from error
 
 
 def _counts(train: PyTree, count: Any, shape: tuple[int, int] | None = None) -> Any:
@@ -196,13 +194,17 @@ def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:
     example = jax.tree.map(lambda a: _struct(a.shape[2:], a.dtype), train)
     try:
         value = jax.eval_shape(model.loss, _struct((model.dim,), kind), example)
-    except (TypeError, ValueError, IndexError, KeyError) as error:
+    except Exception as error:  # the code is the user's, and may raise anything
         raise InputError(
-            f"The loss of model {model.name!r} fails on one example of these data: "
-            f"{str(error).splitlines()[0]}"
+            f"The loss of model {model.name!r} fails on one example of these data: {said(error)}."
         ) from error
     if getattr(value, "shape", None) != ():
         raise InputError(f"The loss of model {model.name!r} must return a single number.")
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise InputError(
+            f"The loss of model {model.name!r} returns a number of dtype {value.dtype}, which has no "
+            "gradient: make it a float."
+        )
 
 
 @lru_cache(maxsize=64)

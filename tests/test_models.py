@@ -1,5 +1,6 @@
 """Losses, smoothness, constraint sets, and what bad input is told."""
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
@@ -345,6 +346,12 @@ def test_models_by_name() -> None:
         (lambda: models.logistic(5, init=np.zeros(5)), "goes to make_problem as x0"),
         (lambda: models.custom({"w": np.arange(3)}, lambda p, e: 0.0), "real numbers"),
         (lambda: models.custom({}, lambda p, e: 0.0), "no parameters"),
+        (lambda: models.custom({"w": np.zeros(3)}, 3), "loss must be a function"),
+        (lambda: models.custom({"w": np.zeros(3)}, max, correct=3), "correct must be a function"),
+        *(
+            (lambda L=L: models.custom({"w": np.zeros(3)}, max, smoothness=L), "smoothness must be")
+            for L in ("a", -1, np.nan, [1])
+        ),
     ],
 )
 def test_mistakes_get_one_sentence(call: Any, sentence: str) -> None:
@@ -461,6 +468,51 @@ def test_losses_that_do_not_take_the_data() -> None:
     vector = models.custom({"w": np.zeros(FEATURES)}, lambda p, e: p["w"] * e[0])
     with pytest.raises(InputError, match="single number"):
         make_problem(vector, client_data())
+
+    def raising(error: BaseException) -> Callable[[Any, Any], Any]:
+        def loss(p: Any, e: Any) -> Any:
+            raise error
+
+        return loss
+
+    losses: list[tuple[Callable[[Any, Any], Any], str]] = [
+        (lambda p, e: jnp.int32(3), "dtype int32, which has no gradient"),
+        (lambda p, e: p["w"] @ e[0] > 0, "dtype bool"),
+        (lambda p, e: p["w"].missing, "AttributeError: .* missing"),
+        (raising(AssertionError()), "fails on one example of these data: AssertionError.$"),
+        (raising(RuntimeError("one\ntwo")), "RuntimeError: one.$"),
+    ]
+    for loss, sentence in losses:
+        with pytest.raises(InputError, match=sentence) as error:
+            make_problem(models.custom({"w": np.zeros(FEATURES)}, loss), client_data())
+        assert "\n" not in str(error.value)
+
+
+def test_a_loss_without_a_hash_serves(key: jax.Array) -> None:
+    """As a data class with fields to compare is: it is only not known again."""
+
+    @dataclasses.dataclass
+    class Loss:
+        scale: float
+
+        def __call__(self, p: Any, e: Any) -> Any:
+            return self.scale * (p["w"] @ e[0] - e[1]) ** 2
+
+    model = models.custom(lambda key: {"w": jnp.ones(FEATURES)}, Loss(0.5))
+    problem = make_problem(model, client_data())
+    x, example = model.init(key), jax.tree.map(lambda a: a[0, 0], problem.train)
+    expected = models.least_squares(FEATURES).loss(x, example)
+    np.testing.assert_allclose(model.loss(x, example), expected, rtol=1e-6)
+    run = jaxfl.simulate("fedsgd", problem, key, 3, lr=0.01, batch=2)
+    assert np.isfinite(run.metrics["loss"]).all()
+
+
+def test_a_flax_loss_that_fails_is_told_by_the_problem() -> None:
+    from flax import linen
+
+    model = models.flax_model(linen.Dense(2), (FEATURES,), loss=lambda z, y: z.missing)
+    with pytest.raises(InputError, match="fails on one example"):
+        make_problem(model, client_data())
 
 
 def test_flax_is_not_imported_with_the_models() -> None:
