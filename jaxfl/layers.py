@@ -6,8 +6,9 @@ Where a dense or a convolutional layer is called once, the gradient of one examp
 Rochette et al., 2019, arXiv:1912.06015].  A layer keeps the pairs (u, v), or the sum where that is
 smaller; parameters of all other layers keep their gradients.
 
-That is the whole gradient where such a layer's weights reach the loss through its output alone.  The
-program of the loss tells: with the outputs of these layers replaced, none of their weights is left.
+That is the whole gradient where such a layer's output is this product, and its weights reach the loss
+through it alone.  The program of the loss tells: with the outputs of these layers replaced, none of
+their weights is left.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 from jaxfl.kernels import dot, generic_kernel, rowwise
 from jaxfl.parameters import Layout
 from jaxfl.products import EXACT, crossed
-from jaxfl.types import Array, Kernel, PyTree
+from jaxfl.types import Array, Kernel, Key, PyTree
 
 __all__ = ["Call", "Factors", "Moves", "Tapped", "layered_kernel"]
 
@@ -98,6 +99,7 @@ def layered_kernel(
     try:
         right = bool(layers) and (
             _alone(tapped, loss, params, layers, sample)
+            and _products(tapped, params, layers, sample)
             and _agrees(kernel, flat_loss, params, sample)
         )
     except Exception:  # from code of the user's; what makes the problem says what is wrong
@@ -242,13 +244,40 @@ def _alone(
     return len(moved) == len(layers) and not any(id(program.invars[i]) in needed for i in weights)
 
 
+def _products(
+    tapped: Tapped, params: Layout, layers: Sequence[Layer], sample: jax.ShapeDtypeStruct
+) -> bool:
+    """Whether layers' outputs are products with the parameters: not so where weights are computed."""
+
+    def outputs(x: Array, a: Array, key: Key) -> list[tuple[Array, Array]]:
+        outs: dict[Any, Array] = {}
+
+        def move(call: Call, out: Array) -> Array:
+            outs[call.path] = out
+            return jax.random.normal(jax.random.fold_in(key, len(outs)), call.out)
+
+        moves = {layer.call.path: partial(move, layer.call) for layer in layers}
+        _, inputs = tapped(params.unravel(x), a[None], moves, [])
+        leaves, pairs = jax.tree.leaves(params.unravel(x)), []
+        for call, _, C, _ in layers:
+            u = call.unfold(inputs[call.path]).astype(x.dtype)
+            z = jnp.matmul(u, leaves[call.kernel].reshape(-1, C), precision=EXACT)
+            pairs.append((z if call.bias is None else z + leaves[call.bias][None], outs[call.path]))
+        return pairs
+
+    rng, keys = np.random.default_rng(0), jax.random.split(jax.random.key(0), TRIED)
+    x = jnp.asarray(rng.normal(size=(TRIED, params.dim)) / 3, jnp.float32)
+    found = jax.jit(jax.vmap(outputs))(x, _examples(rng, sample), keys)
+    return all(_close(out.reshape(z.shape), z) for z, out in found)
+
+
 def _agrees(
     kernel: Kernel,
     flat_loss: Callable[[Array, PyTree], Array],
     params: Layout,
     sample: jax.ShapeDtypeStruct,
 ) -> bool:
-    """Whether the layers' gradients are the gradient: not so where the weights are computed."""
+    """Whether the layers' gradients are the gradient."""
     rng = np.random.default_rng(0)
 
     @jax.jit
@@ -261,10 +290,17 @@ def _agrees(
 
     for _ in range(TRIED):  # one may have a unit, or all of them, where nothing passes
         x = jnp.asarray(rng.normal(size=params.dim) / 3, jnp.float32)
-        size = TRIED, *sample.shape
-        whole = jnp.issubdtype(sample.dtype, jnp.integer)  # 0 and 1 are in any vocabulary
-        a = jnp.asarray(rng.integers(0, 2, size) if whole else rng.normal(size=size), sample.dtype)
-        for mine, true in zip(*both(x, (a, jnp.zeros(TRIED, jnp.int32))), strict=True):
-            if not np.linalg.norm(mine - true) <= ALIKE * np.linalg.norm(true):
-                return False
+        found = both(x, (_examples(rng, sample), jnp.zeros(TRIED, jnp.int32)))
+        if not all(map(_close, *found)):
+            return False
     return True
+
+
+def _examples(rng: np.random.Generator, sample: jax.ShapeDtypeStruct) -> Array:
+    size = TRIED, *sample.shape
+    whole = jnp.issubdtype(sample.dtype, jnp.integer)  # 0 and 1 are in any vocabulary
+    return jnp.asarray(rng.integers(0, 2, size) if whole else rng.normal(size=size), sample.dtype)
+
+
+def _close(mine: Array, true: Array) -> bool:
+    return bool(np.linalg.norm(mine - true) <= ALIKE * np.linalg.norm(true))  # not if NaN

@@ -211,26 +211,28 @@ def test_layers_give_the_gradients(name: str, caplog: pytest.LogCaptureFixture) 
         assert np.linalg.norm(left - right) <= 2e-5 * np.linalg.norm(right)
 
 
-SECOND_USES: dict[str, Callable[[], Any]] = {
+OTHER_USES: dict[str, Callable[[], Any]] = {
     **{f"linen {width}": lambda width=width: Decoder(width) for width in (1, 2, 4, 16, 64)},
     **{f"nnx {width}": lambda width=width: NnxDecoder(width, nnx.Rngs(0)) for width in (1, 4, 64)},
     "borrowed": Borrowed,
     "before": lambda: NnxBefore(nnx.Rngs(0)),
     "twice": Twice,
+    "normed": Normed,
 }
 
 
-@pytest.mark.parametrize("name", SECOND_USES)
-def test_a_second_use_is_seen_without_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the program alone: at points of a comparison its gradient may be zero."""
+@pytest.mark.parametrize("name", OTHER_USES)
+def test_other_uses_are_seen_without_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These may be zero, or small, at the points of a comparison."""
     monkeypatch.setattr(layers, "_agrees", lambda *_: True)
-    model = models.flax_model(SECOND_USES[name](), SHAPE, name=f"{name} by the program")
+    model = models.flax_model(OTHER_USES[name](), SHAPE, name=f"{name} without gradients")
     assert model.kernel.width == model.dim
 
 
-def test_numbers_are_compared_at_several_points() -> None:
-    """Where one unit is all there is, and shut at half of the points."""
-    model = models.flax_model(Normed(), SHAPE)
+def test_gradients_are_compared_at_several_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a single unit, shut at half of the points, whose weights are computed."""
+    monkeypatch.setattr(layers, "_products", lambda *_: True)
+    model = models.flax_model(Normed(), SHAPE, name="by gradients")
     assert model.kernel.width == model.dim
 
 
