@@ -15,6 +15,7 @@ import numpy as np
 from jaxfl import samples
 from jaxfl.blocks import streams
 from jaxfl.metrics import NUMBERS, even
+from jaxfl.schedules import Pieces
 from jaxfl.types import Algorithm, Array, Cost, Facts, Info, Key, Made, Problem, PyTree, State
 
 __all__ = [
@@ -153,13 +154,20 @@ class Run:
         return report._replace(flag=True, note=broken) if broken else report
 
     def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:
-        """Proven eps after each of these numbers of rounds."""
+        """Proven eps after each of these numbers of rounds, as :meth:`privacy` would say it then."""
         from jaxfl import privacy
 
         delta = self.values.get("delta", 1e-5) if delta is None else delta
-        event = self._event(max(1, int(self.state.t)))
-        spent: np.ndarray = privacy.spent(event, rounds, delta)
-        return spent
+        # Asked of each number: rounds are not releases where clients take turns.
+        return np.array([privacy.epsilon(self._until(int(t)), delta).eps for t in rounds])
+
+    def _until(self, rounds: int) -> Any:
+        """The event of the first so many rounds; phases are not followed by others."""
+        from jaxfl.privacy.events import until
+
+        rule = getattr(self.values.get("level_t"), "rule", None)
+        rounds = min(rounds, sum(rule.lengths)) if isinstance(rule, Pieces) else rounds
+        return self._event(rounds) if rounds else until(self._event(1), 0)
 
     def _event(self, rounds: int) -> Any:
         from jaxfl import privacy

@@ -1,5 +1,6 @@
 """No eps is stated for what was put together so that its proof does not hold."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -145,6 +146,34 @@ def test_what_is_spent_ends_at_what_is_proven() -> None:
     run = jaxfl.simulate(algorithm, problem, jax.random.key(0), 10, **numbers)
     assert isinstance(run._event(10), Phases)
     assert run.spent([10])[0] == pytest.approx(run.privacy().proven)
+
+
+@pytest.mark.parametrize(
+    ("name", "who", "rounds"),
+    [
+        ("ldp_gd", "balanced", 7),
+        ("localized_mbsgd", "balanced", 12),
+        ("localized_mbsgd", "everyone", 12),
+        ("isrl_svrg", "everyone", 7),
+    ],
+)
+def test_what_is_spent_is_that_of_a_run_that_ends_there(name: str, who: str, rounds: int) -> None:
+    """Where clients take turns, or phases and epochs follow one another, rounds are no releases."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(4, 40, 3)).astype(np.float32), rng.integers(0, 2, (4, 40))
+    problem = jaxfl.make_problem(models.logistic(3, constraint="ball:5"), data)
+    algorithm = jaxfl.algorithm(name, participation=participation(who))
+    numbers = {} if who == "everyone" else {"cohort": 2}
+    run = jaxfl.simulate(algorithm, problem, jax.random.key(0), rounds, eval_every=0, **numbers)
+    spent = run.spent(range(rounds + 1))
+    assert spent[0] == 0
+    assert spent[rounds] == run.privacy().proven
+    assert np.all(np.diff(spent) >= 0)
+    for t in (1, rounds // 2):
+        stopped = dataclasses.replace(run, state=run.state._replace(t=t))
+        assert spent[t] == stopped.privacy().proven
+    if name == "localized_mbsgd":  # a plan is not extended
+        assert run.spent([2 * rounds])[0] == spent[rounds]
 
 
 @pytest.mark.parametrize("b", [10, 20, 40])
