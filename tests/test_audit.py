@@ -301,6 +301,43 @@ def test_messages_move_by_their_sensitivity(name: str, scheme: str) -> None:
     assert 0.999 < found.ratio < 1.001
 
 
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("random_k", {"k": 1}),
+        ("stratified_k", {"k": 2}),
+        ("bernoulli", {"k": 1}),
+        ("lazy", {"keep": 0.5}),
+    ],
+)
+def test_a_sparsifier_moves_nothing_that_its_noise_does_not_follow(
+    name: str, numbers: dict[str, Any]
+) -> None:
+    """What it keeps is multiplied by 3, 3/2, 3 and 2, and so is the noise in it."""
+    algorithm = jaxfl.algorithm("cdp_sgd", compressor=jaxfl.compressors.compressor(name))
+    found = sensitivity(
+        algorithm, rounds=6, key=jax.random.key(0), m=6, clip=0.7, batch=2, dim=3, **numbers
+    )
+    assert 0.999 < found.ratio < 1.001
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "dim", "way"),
+    [
+        ("cdp_sgd", "terngrad", 3, "ask for dim = 1, or take"),
+        ("cdp_sgd", "qsgd+random_k", 3, "ask for dim = 1, or take"),
+        ("cdp_sgd", "natural", 1, ": take compressors.identity"),
+        ("soteriafl_sgd", "random_k", 3, "on a shifted channel"),
+    ],
+)
+def test_no_alarm_is_raised_of_what_a_message_does_not_show(
+    name: str, code: str, dim: int, way: str
+) -> None:
+    algorithm = jaxfl.algorithm(name, compressor=jaxfl.compressors.compressor(code))
+    with pytest.raises(jaxfl.InputError, match=way):
+        sensitivity(algorithm, rounds=4, key=jax.random.key(0), m=6, batch=2, dim=dim)
+
+
 def test_batch_clipping_moves_by_twice_the_clip() -> None:
     algorithm = jaxfl.algorithm("ldp_sgd", clip="batch")
     found = sensitivity(

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from jaxfl.compressors import compressor
 from jaxfl.errors import InputError
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.audit_bounds import one_run_eps
@@ -21,6 +23,8 @@ from jaxfl.privacy.events import AnyEvent, Event, Mean, Sequence
 from jaxfl.types import Algorithm, Array, Hyper, Key, Problem
 
 __all__ = ["OneRun", "Sensitivity", "one_run_audit", "sensitivity"]
+
+SPARSIFIERS = ("random_k", "stratified_k", "bernoulli", "lazy")  # all that is kept, by one factor
 
 
 class Sensitivity(NamedTuple):
@@ -52,12 +56,14 @@ def sensitivity(
     compare two points are seen at their worst; the other gradients do not depend on x, so that
     worlds whose trajectories differ can be compared round by round.  The maximum is over the rounds
     of ``runs`` runs: with few records and many runs it comes close to the bound.  Noise that an
-    algorithm has no ``sigma`` for is the same in both worlds and cancels.
+    algorithm has no ``sigma`` for is the same in both worlds and cancels.  A sparsifier multiplies
+    what it keeps, and the noise in it, by 1 + omega: that factor is taken out of the change.
     """
     algorithm = record(algorithm)
     if takes(algorithm, "sigma"):
         numbers["sigma"] = 0.0
     setup = prepare(algorithm, m, dim, rounds, True, event, numbers)
+    kept = _kept(setup.algorithm, dim, setup.values)
     worlds = np.empty((2, 1, m, dim), np.float32)
     worlds[:] = setup.clip * np.linspace(-0.5, 1.0, m)[:, None] / math.sqrt(dim)
     worlds[:, 0, 0] = 0.0
@@ -66,8 +72,29 @@ def sensitivity(
     turns[0, 0] = 1.0
     keys = jax.random.split(key, runs)
     v = np.asarray(_messages(setup.algorithm, rounds, keys, worlds, turns, setup.problem, setup.hp))
-    moved = float(np.max(np.linalg.norm(v[0] - v[1], axis=-1) / setup.step))
+    moved = float(np.max(np.linalg.norm(v[0] - v[1], axis=-1) / setup.step)) / kept
     return Sensitivity(moved, _largest(setup.event))
+
+
+def _kept(algorithm: Algorithm, dim: int, values: Mapping[str, Any]) -> float:
+    """By what a message's coordinates are multiplied on their way, the noise in them too.
+
+    Codes make of a message what depends on all of it, and a channel with memory adds what earlier
+    ones left: there the change of a message is not that of what was noised.
+    """
+    parts = dict(algorithm.parts)
+    name, channel = parts.get("compressor", "identity"), parts.get("channel", "direct")
+    scale, known = 1.0, name == "identity" or (dim == 1 and "natural" not in name.split("+"))
+    if name in SPARSIFIERS:
+        scale = 1 + compressor(name).omega(dim, values)
+        known = scale == 1 or channel == "direct"
+    if known:
+        return scale
+    out = "" if dim == 1 or name in ("lazy", "natural") else "ask for dim = 1, or "
+    raise InputError(
+        f"With compressor = {name!r} on a {channel} channel and dim = {dim!r} the change of a message "
+        f"is not that of what was noised: {out}take compressors.identity()."
+    )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
