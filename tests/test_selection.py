@@ -1,6 +1,7 @@
 """Selection, targets and links on sweeps with known values."""
 
 import itertools
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -187,7 +188,24 @@ def test_what_has_not_run_was_not_compared() -> None:
     assert "so far" in chosen.note
 
 
-def test_the_price_of_choosing_is_said(ds: xarray.Dataset) -> None:
+@pytest.mark.parametrize("said", [True, False], ids=["said", "older"])
+@pytest.mark.parametrize("over", ["lr", "omega"])
+def test_runs_that_share_their_noise_prove_nothing_together(
+    ds: xarray.Dataset, over: str, said: bool
+) -> None:
+    """Also where a file holds an eps for them, as if they did not, or does not say that they do."""
+    if not said:
+        about = results.config(ds)
+        del about["paired"]
+        ds = ds.assign_attrs(config=json.dumps(about))
+    note = select(ds, over=(over,)).note
+    assert "together" not in note
+    assert "the runs of a seed share their noise, so that nothing is proven for the best" in note
+    assert "paired=False, or --unpaired" in note
+
+
+def test_the_price_of_choosing_is_said() -> None:
+    ds = grids.grid(paired=False)
     chosen = select(ds)
     assert chosen.candidates == 3
     assert chosen.note == (
@@ -201,20 +219,19 @@ def test_the_price_of_choosing_is_said(ds: xarray.Dataset) -> None:
     assert select(ds, over=()).note == ""
 
 
-def test_a_price_is_said_only_of_what_was_accounted_for(ds: xarray.Dataset) -> None:
+def test_a_price_is_said_only_of_what_was_accounted_for() -> None:
+    ds = grids.grid(paired=False)
     assert "together" not in select(restrict(ds, {"lr": [0.1, 0.3]})).note
-    two = grids.grid({"lr": RATES, "shift": (0.1, 0.5)})
+    two = grids.grid({"lr": RATES, "shift": (0.1, 0.5)}, paired=False)
     assert "all 18 runs together prove eps = 18" in select(two).note
     assert "together" not in select(two, over=("lr",)).note
-    assert (
-        "together"
-        not in select(grids.grid({"lr": RATES, "clip": (1.0, 2.0, 3.0)}), over=("clip",)).note
-    )
+    clips = grids.grid({"lr": RATES, "clip": (1.0, 2.0, 3.0)}, paired=False)
+    assert "together" not in select(clips, over=("clip",)).note
 
 
-def test_a_choice_among_runs_without_proof_has_no_price(ds: xarray.Dataset) -> None:
+def test_a_choice_among_runs_without_proof_has_no_price() -> None:
     """A mean over cells would hide that one algorithm proves nothing, as with clip="batch"."""
-    some = ds.copy(deep=True)
+    some = grids.grid(paired=False)
     some["proven_eps"][0], some["eps_of_choice"][0] = np.inf, np.inf
     note = select(some).note
     assert "all 9 runs together prove eps = 9 to 45; no eps is proven of some of the runs" in note

@@ -10,6 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -200,9 +201,45 @@ def test_cells_that_release_the_same_are_accounted_once(monkeypatch: pytest.Monk
     for name in asked:
         monkeypatch.setattr(jaxfl.privacy, name, counted(name, getattr(jaxfl.privacy, name)))
     grid = {"eps": [1.37, 4.21], "omega": [0, 1], "lr": [0.1, 0.2, 0.3]}
-    ds = jaxfl.sweep("cdp_sgd", grid, a_problem(), rounds=5, seeds=2, numbers={"batch": 4})
+    numbers = {"batch": 4}
+    ds = jaxfl.sweep("cdp_sgd", grid, a_problem(), rounds=5, seeds=2, numbers=numbers, paired=False)
     assert ds["eps_of_choice"].notnull().all()
     assert {name: len(seen) for name, seen in asked.items()} == {"report": 2, "best_of": 2}
+
+
+def test_a_choice_among_runs_that_share_their_noise_proves_nothing() -> None:
+    """Two step sizes of a seed have one noise, which cancels; seeds have each their own."""
+    found = {}
+    for paired in (True, False):
+        for rates in ([0.1, 0.2], [0.1]):
+            ds = quick("ldp_gd", {"eps": [0.5], "lr": rates}, 3, seeds=2, paired=paired)
+            found[paired, len(rates)] = ds["eps_of_choice"].values
+            assert ds["proven_eps"].values == pytest.approx(0.5, rel=1e-6)
+    assert np.isinf(found[True, 2]).all()
+    assert (found[True, 1] == found[False, 1]).all()
+    assert (found[True, 1] > 0.5).all()
+    assert (found[True, 1].max() < found[False, 2]).all()
+    assert np.isfinite(found[False, 2]).all()
+
+
+def test_delta_is_an_axis_as_any_number(tmp_path: Path) -> None:
+    """It is also the name of what both eps are proven at, which a dataset holds beside it."""
+    ds = quick("ldp_gd", {"delta": [1e-5, 1e-3], "eps": [0.5]}, 3, out=tmp_path)
+    assert ds["proven_eps"].values == pytest.approx(0.5, rel=1e-6)
+    assert ds["delta_of_eps"].values.ravel().tolist() == [1e-5, 1e-3]
+    assert (np.diff(ds["used_sigma"].values.ravel()) < 0).all()
+    table = jaxfl.views.table(jaxfl.load(tmp_path / "result.nc"))
+    assert [column.heading for column in table.columns].count("δ") == 1
+    assert jaxfl.views.figures(ds)
+    one = jaxfl.views.table(ds.isel(delta=[1]))
+    assert "ε at δ = 0.001." in one.text()
+
+
+@pytest.mark.parametrize("name", ["n", "loss", "flag", "messages", "used_lr"])
+def test_an_axis_has_no_name_that_the_result_needs(name: str) -> None:
+    """Refused before anything is run, where the dataset could not be made afterwards."""
+    with pytest.raises(jaxfl.InputError, match=f"cannot be called '{name}'"):
+        quick("ldp_gd", {name: [1, 2]}, 3)
 
 
 # --- paired --------------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ usage: jaxfl account KIND --sigma S (--delta D | --eps E) [--NUMBER VALUE ...] [
        [--runs K [--seen all|winner]]
 
 What the noise proves: eps at delta, or delta at eps; beside it what the paper's formula claims.
-With --runs K also what is proven once the best of K runs was chosen on the private data: everybody
-sees all of them (the default), or --seen winner: a trusted party draws their number (K on average)
-and shows the best alone.
+With --runs K also what is proven once the best of K runs, each with its own noise, was chosen on the
+private data: everybody sees all of them (the default), or --seen winner: a trusted party draws their
+number (K on average) and shows the best alone.
 
   jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \\
         --sigma 0.01 --delta 1e-3

@@ -43,6 +43,10 @@ def best_of(
 ) -> Selected:
     """eps of the best of ``runs`` runs, each of which releases at most what ``event`` does.
 
+    Each run draws its noise, and all else, independently of the others.  Runs that share their noise,
+    as the cells of a seed do in a paired sweep, are not covered: in the difference of two messages it
+    cancels, and no finite eps holds for both.
+
     ``seen="all"``: everything that any run releases is seen, as by a server that receives every
     message; the runs compose.
 
@@ -80,12 +84,14 @@ def best_of(
         )
     if seen == "all":
         found = accountants.epsilon(_repeated(event, int(runs)), delta, method)
-        note = f"all that is released is seen, {runs:g} times that of one run"
+        note = (
+            f"all that is released is seen, {runs:g} times that of one run, each with its own noise"
+        )
         return Selected(*found, float(runs), seen, note)
     one = accountants.epsilon(event, delta / runs, method)
     note = (
-        f"only the best of K runs is published, K geometric with mean {runs:g}, by a party that is "
-        "trusted with all of them"
+        f"only the best of K runs is published, K geometric with mean {runs:g} and each with its own "
+        "noise, by a party that is trusted with all of them"
     )
     if runs == 1 or math.isinf(one.eps):
         return Selected(*one._replace(delta=delta), float(runs), seen, note)
@@ -95,7 +101,7 @@ def best_of(
 
 
 def selection_note(event: AnyEvent, runs: int, delta: float) -> str:
-    """One sentence about a run that was chosen among ``runs`` of them."""
+    """One sentence about a run that was chosen among ``runs`` of them, each with noise of its own."""
     shown = best_of(event, runs, delta)
     if math.isinf(shown.eps):
         return f"the best of {runs} runs was chosen, and no eps is proven of any: {shown.method}"
@@ -103,8 +109,8 @@ def selection_note(event: AnyEvent, runs: int, delta: float) -> str:
         return f"one run, which was not chosen among others, proves eps = {shown.eps:.4g}"
     winner = best_of(event, runs, delta, seen="winner")
     return (
-        f"the best of {runs} runs was chosen on the private data: showing all of them proves "
-        f"eps = {shown.eps:.4g}, and publishing only the winner of a random number of runs "
+        f"the best of {runs} runs, each with its own noise, was chosen on the private data: showing all "
+        f"of them proves eps = {shown.eps:.4g}, and publishing only the winner of a random number of runs "
         f"({runs} on average) would prove eps = {winner.eps:.4g}, at delta = {delta:.3g}"
     )
 

@@ -23,7 +23,7 @@ from jaxfl.views.selection import TUNED
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["LABELS", "dataset", "finish"]
+__all__ = ["LABELS", "REPORTED", "dataset", "finish"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -35,6 +35,7 @@ LABELS = {
     "proven_eps": ("1", "eps that an accountant proves for one run"),
     "claimed_eps": ("1", "eps that the paper's formula claims for this noise"),
     "delta": ("1", "delta of both eps"),
+    "delta_of_eps": ("1", "delta of both eps, where delta is an axis"),
     "delta_at_claimed": ("1", "delta proven at the claimed eps"),
     "flag": (
         "1",
@@ -43,9 +44,21 @@ LABELS = {
     "broken": ("1", "largest norm of an example's gradient at x0 where it breaks gradient_bound"),
     "n": ("1", "clients of the problem"),
     "tried": ("1", "runs among which a step size is chosen: steps and shifts times seeds"),
-    "eps_of_choice": ("1", "eps that an accountant proves where all these runs are shown"),
+    "eps_of_choice": (
+        "1",
+        "eps that an accountant proves where all these runs are shown: none where they share noise",
+    ),
     "noisy": ("1", "whether the algorithm adds noise; without, nothing is private"),
 }
+ELSEWHERE = ("round", "client", "coordinate", "eps_spent", "x")  # in results of single runs
+# Names that no axis can have; delta, which is a number too, moves to delta_of_eps.
+REPORTED = frozenset(
+    {
+        *(name for name in LABELS if name not in ("seed", "delta")),
+        *(n for n in results.LABELS if n not in ELSEWHERE and not n.startswith("client_")),
+        *("score", "score_error", "candidates", "found"),
+    }
+)
 PROOF = ("claimed_eps", "delta", "delta_at_claimed", "tried", "eps_of_choice", "broken")
 WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n")
 
@@ -87,7 +100,8 @@ def dataset(
 ) -> xarray.Dataset:
     """The whole grid; cells whose chunk is missing are NaN and not ``complete``.
 
-    ``keys`` are those of the seeds.
+    ``keys`` are those of the seeds.  Where it is ``paired``, as ``about`` says, all runs of a seed
+    share their noise.
     """
     import xarray
 
@@ -126,8 +140,11 @@ def dataset(
     for study in grid.studies:
         for cell in study.cells:
             where = _where(study, cell)
-            facts = _facts(study.algorithm, cell, _tried(grid, cell), steepest[study.place])
+            tried = _tried(grid, cell)
+            shared = about["paired"] and tried > len(grid.seeds)
+            facts = _facts(study.algorithm, cell, tried, shared, steepest[study.place])
             for name, number in facts.items():
+                name = "delta_of_eps" if name == "delta" and name in names else name
                 variable(name, names, cells, np.nan)[where] = number
     for i, axis in enumerate(grid.numbers):
         applies = np.array([study.cells[0].place[i] is not None for study in grid.studies])
@@ -195,8 +212,13 @@ def _steepest(study: Study, keys: Sequence[Key]) -> float:
     return max(float(largest_gradient(study.problem, x)) for x in starts.values())
 
 
-def _facts(algorithm: Algorithm, cell: Cell, tried: int, steepest: float) -> dict[str, float]:
-    """Numbers that were used, and what they prove, alone and with all runs that were tried."""
+def _facts(
+    algorithm: Algorithm, cell: Cell, tried: int, shared: bool, steepest: float
+) -> dict[str, float]:
+    """Numbers that were used, and what they prove, alone and with all runs that were tried.
+
+    Nothing is proven of several with ``shared`` noise: in the difference of two it cancels.
+    """
     from jaxfl import privacy
 
     out = {
@@ -221,7 +243,8 @@ def _facts(algorithm: Algorithm, cell: Cell, tried: int, steepest: float) -> dic
         "delta_at_claimed": report.delta_at_claimed,
     }
     out |= {name: float(number) for name, number in given.items() if number is not None}
-    out |= {"tried": float(tried), "eps_of_choice": _choice(event, tried, report.delta)}
+    choice = math.inf if shared else _choice(event, tried, report.delta)
+    out |= {"tried": float(tried), "eps_of_choice": choice}
     broken = steepest > cell.values.get("gradient_bound", math.inf) * (1 + ROUNDING)
     if broken:
         out["broken"] = steepest
@@ -238,7 +261,7 @@ def _report(event: Any, claim: Any, delta: float) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _choice(event: Any, runs: int, delta: float) -> float:
-    """The eps of showing all the runs that a choice was made among."""
+    """The eps of showing all the runs that a choice was made among, each with noise of its own."""
     from jaxfl import privacy
 
     eps: float = privacy.best_of(event, runs, delta).eps

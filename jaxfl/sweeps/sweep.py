@@ -18,7 +18,7 @@ from jaxfl.results import check_name, save
 from jaxfl.sweeps import engine
 from jaxfl.sweeps.compute import compute
 from jaxfl.sweeps.fit import again, budget, cadence, fit, line, predicted
-from jaxfl.sweeps.gather import LABELS, dataset
+from jaxfl.sweeps.gather import LABELS, REPORTED, dataset
 from jaxfl.sweeps.grid import Build, Grid, Problems, lay_out, seeds_of
 from jaxfl.sweeps.identity import about, same
 from jaxfl.sweeps.look import Look, Plan, Progress, watching
@@ -100,6 +100,7 @@ def sweep(
         raise InputError(
             f"grid = {grid!r} has to hold lists of values by name, as in {{'lr': [0.1, 0.3]}}."
         )
+    _named(grid)
     extra = _extra(metrics or {}, grid)
     chosen = list(jax.local_devices() if devices is None else devices)
     if not chosen:
@@ -200,6 +201,16 @@ def _keys(key: Key | None, seeds: Sequence[int]) -> list[Key]:
     if key.shape != ():
         raise InputError(f"key has shape {key.shape}: a sweep takes one key, and seeds= beside it.")
     return [jax.random.fold_in(key, seed) for seed in seeds]
+
+
+def _named(grid: Mapping[str, Any]) -> None:
+    """Refuse, before anything is run, an axis whose name a result has for something else."""
+    for name in grid:
+        if name in REPORTED or str(name).startswith(PREFIXES):
+            raise InputError(
+                f"An axis of a sweep cannot be called {name!r}, which its result reports: give the "
+                "argument or the number another name."
+            )
 
 
 def _extra(metrics: Mapping[str, Metric], grid: Mapping[str, Any]) -> Extra:

@@ -26,6 +26,7 @@ __all__ = [
     "applying",
     "axes",
     "cells",
+    "deltas",
     "final",
     "groups",
     "metrics",
@@ -109,6 +110,11 @@ def final(ds: xarray.Dataset, name: str) -> xarray.DataArray:
     good &= np.isfinite(out)
     coords = {dim: ds[dim] for dim in dims}
     return xarray.DataArray(np.where(good, out, np.nan), coords, dims, name, ds[name].attrs)
+
+
+def deltas(ds: xarray.Dataset) -> str:
+    """The variable that holds the delta of both eps: an axis has that name where it is spanned."""
+    return "delta_of_eps" if "delta_of_eps" in ds else "delta"
 
 
 def over_seeds(values: Array) -> tuple[Array, Array]:

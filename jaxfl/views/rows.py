@@ -17,6 +17,7 @@ from jaxfl.views.cells import (
     applying,
     axes,
     cells,
+    deltas,
     final,
     groups,
     metrics,
@@ -193,9 +194,10 @@ def _privacy(ds: xarray.Dataset, order: list[Cell]) -> list[tuple[Column, list[V
             for p, c, b in zip(proven, claimed, _numbers(ds, "broken", order), strict=True)
         ]
         out.append((Column("flag", "flag", alarm=True), red))
-    deltas = _numbers(ds, "delta", order)
-    if len({d for d, n in zip(deltas, noisy, strict=True) if n and d == d}) > 1:
-        out.append((Column("delta", "δ"), list(deltas)))
+    each = _numbers(ds, deltas(ds), order)
+    several = len({d for d, n in zip(each, noisy, strict=True) if n and d == d}) > 1
+    if several and "delta" not in axes(ds):
+        out.append((Column("delta", "δ"), list(each)))
     return out
 
 
@@ -280,9 +282,9 @@ def _notes(ds: xarray.Dataset, order: list[Cell], rule: Criterion) -> tuple[str,
     if not any(noisy):
         notes.append("Not private: no noise.")
         return tuple(notes)
-    deltas = {d for d, n in zip(_numbers(ds, "delta", order), noisy, strict=True) if n and d == d}
-    if len(deltas) == 1:
-        notes.append(f"ε at δ = {number(deltas.pop())}.")
+    each = {d for d, n in zip(_numbers(ds, deltas(ds), order), noisy, strict=True) if n and d == d}
+    if len(each) == 1:
+        notes.append(f"ε at δ = {number(each.pop())}.")
     if any(_numbers(ds, "flag", order)):
         notes += [words for words in _alarms(ds, order) if words]
     return tuple(notes)

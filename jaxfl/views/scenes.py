@@ -13,7 +13,7 @@ import numpy as np
 from jaxfl import results
 from jaxfl.errors import InputError
 from jaxfl.plots import PALETTE
-from jaxfl.views.cells import applying, axes, cells, final, over_seeds
+from jaxfl.views.cells import applying, axes, cells, deltas, final, over_seeds
 from jaxfl.views.words import label, name_of, number
 
 if TYPE_CHECKING:
@@ -160,10 +160,11 @@ def notes(ds: xarray.Dataset) -> list[str]:
     for words, who in worth.items():
         if words:
             out.append(f"{words}." if len(who) == everyone > 1 else f"{', '.join(who)}: {words}.")
-    kept = np.ravel(ds["delta"].where(ds["noisy"] > 0)) if "delta" in ds else ()
-    deltas = {float(d) for d in kept if d == d}
-    if len(deltas) == 1:
-        out.append(f"δ = {number(deltas.pop())}.")
+    name = deltas(ds)
+    kept = np.ravel(ds[name].where(ds["noisy"] > 0)) if name in ds else ()
+    each = {float(d) for d in kept if d == d}
+    if len(each) == 1:
+        out.append(f"δ = {number(each.pop())}.")
     return out
 
 

@@ -35,6 +35,10 @@ CRITERIA = {
 }
 TUNED = ("lr", "shift")  # axes that one tries out rather than studies
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which a best value means nothing
+SHARED = (
+    ": the runs of a seed share their noise, so that nothing is proven for the best of several of them "
+    "(sweep with paired=False, or --unpaired, for a statement that covers the choice)"
+)
 
 
 class Criterion(NamedTuple):
@@ -268,7 +272,9 @@ def _note(
     proven = noisy & np.isfinite(ds["proven_eps"].values)
     if proven.any():
         note += "; each proven eps holds for one run, and does not pay for this choice"
-        note += _price(ds, proven) if priced else ""
+        # Files from before the option were paired, and some hold an eps as if noise were not shared.
+        shared = results.config(ds).get("paired", True)
+        note += SHARED if shared else _price(ds, proven) if priced else ""
     if (noisy & ~proven).any():
         who = "some of the runs" if proven.any() else "any of the runs"
         note += f"; no eps is proven of {who}, nor of this choice among them"
@@ -276,7 +282,10 @@ def _note(
 
 
 def _price(ds: xarray.Dataset, proven: Array) -> str:
-    """What showing all the runs proves, where the sweep has accounted for just these."""
+    """What showing all the runs proves, where the sweep has accounted for just these.
+
+    Each has noise of its own.
+    """
     runs = ds["candidates"].values * ds.sizes["seed"]
     if not (ds["tried"].values == runs)[proven].all():
         return ""
