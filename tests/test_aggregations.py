@@ -253,6 +253,24 @@ def test_what_was_clamped_hides_nothing_in_a_sum(key: jax.Array) -> None:
     assert jaxfl.privacy.ledger(run).proven.max() == pytest.approx(alone.privacy().proven)
 
 
+def test_a_sweep_proves_no_more_of_what_was_clamped(key: jax.Array) -> None:
+    """Local steps on a steep regularizer leave the range that clipping and noise ask for."""
+    problem = a_problem()
+    model = problem.model._replace(regularizer=lambda x: 500.0 * jnp.sum(x))
+    problem = dataclasses.replace(problem, model=model)
+    proven = {}
+    for how in ("plain_sum", "secure_sum"):
+        algorithm = jaxfl.algorithm("private_local_sgd", aggregation=aggregation(how))
+        numbers = {"batch": 4, "local_steps": 1, "clip": 0.5, "sigma": 0.2, "delta": 1e-3}
+        run = jaxfl.simulate(algorithm, problem, key, 3, lr=0.1, **numbers)
+        assert (run.totals["clamped"] > 0) == (how == "secure_sum")
+        grid = {"lr": [0.1], **{name: [value] for name, value in numbers.items()}}
+        found = jaxfl.sweep(algorithm, grid, problem, key=key, rounds=3)
+        proven[how] = run.privacy().proven, float(found.proven_eps.max())
+    assert proven["secure_sum"] == pytest.approx(proven["plain_sum"])
+    assert proven["plain_sum"][0] == pytest.approx(proven["plain_sum"][1])
+
+
 def test_the_public_regularizer_is_not_clamped(key: jax.Array) -> None:
     """It is added to the sum: however large, messages hold clipped gradients and noise alone."""
     problem = a_problem()

@@ -142,7 +142,9 @@ def dataset(
             where = _where(study, cell)
             tried = _tried(grid, cell)
             shared = about["paired"] and tried > len(grid.seeds)
-            facts = _facts(study.algorithm, cell, tried, shared, steepest[study.place])
+            clamped = np.nan_to_num(data["clamped"][1][where]).max() if "clamped" in data else 0.0
+            seen = cell._replace(values={**cell.values, "clamped": float(clamped)})
+            facts = _facts(study.algorithm, seen, tried, shared, steepest[study.place])
             for name, number in facts.items():
                 name = "delta_of_eps" if name == "delta" and name in names else name
                 variable(name, names, cells, np.nan)[where] = number
@@ -224,7 +226,7 @@ def _facts(
     out = {
         f"used_{name}": float(value)
         for name, value in cell.values.items()
-        if not isinstance(value, Schedule)
+        if not isinstance(value, Schedule) and name != "clamped"
     }
     noisy = results.noisy(algorithm, cell.values)
     out |= dict.fromkeys(PROOF, math.nan)
