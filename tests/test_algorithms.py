@@ -10,8 +10,10 @@ import pytest
 from rows import ROWS, Row, a_network, a_problem
 
 import jaxfl
+from jaxfl import hyper
+from jaxfl.algorithms import compose
 from jaxfl.privacy import formulas
-from jaxfl.types import Facts, Problem
+from jaxfl.types import Algorithm, Facts, Problem
 
 EACH = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 ROW = pytest.mark.parametrize(
@@ -356,3 +358,48 @@ def test_noise_that_cannot_be_calibrated_is_told(
     with pytest.raises(jaxfl.InputError, match=words) as caught:
         jaxfl.simulate(algorithm, a_problem(), key, 5, **given)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "words"),
+    [
+        ("cdp_sgd", {"compresor": 3}, "named 'compresor': did you mean 'compressor'?"),
+        ("mb_subgradient", {"compressor": 3}, "known are noise, participation, sampler, storage"),
+        ("cdp_sgd", {"compressor": "qsgd"}, "jaxfl.compressors.compressor('qsgd')"),
+        ("cdp_sgd", {"compressor": jaxfl.compressors.qsgd}, "call it"),
+        ("cdp_sgd", {"compressor": jaxfl.sampling.poisson()}, "'poisson' of cdp_sgd is a Sampler"),
+        ("cdp_sgd", {"server": 3}, "server = 3 of cdp_sgd has to be a Server: give one"),
+        ("dp_dsgd", {"graph": 3}, "graph = 3"),
+        ("soteriafl_sgd", {"storage": [3]}, "no storage [3]"),
+        (3, {}, "name = 3 has to be the name of an algorithm"),
+    ],
+)
+def test_parts_that_cannot_be(name: Any, parts: dict[str, Any], words: str) -> None:
+    with pytest.raises(jaxfl.InputError) as caught:
+        jaxfl.algorithm(name, **parts)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_parts_of_an_algorithm_of_ones_own_are_looked_at(key: jax.Array) -> None:
+    body = jaxfl.algorithm("cdp_sgd").round.__self__._replace(compressor=jaxfl.compressors.qsgd)
+    with pytest.raises(jaxfl.InputError, match="of mine is a function"):
+        compose("mine", "", "", body, hyper.plain(lr=0.1))
+
+
+def cdp_sgd() -> Algorithm:
+    return jaxfl.algorithm("ldp_sgd")
+
+
+@pytest.mark.parametrize(
+    ("constructor", "words"),
+    [
+        (3, "register takes the function"),
+        (lambda: None, "write one with def"),
+        (cdp_sgd, "There is an algorithm 'cdp_sgd' already"),
+    ],
+)
+def test_what_cannot_be_registered(constructor: Any, words: str) -> None:
+    with pytest.raises(jaxfl.InputError, match=words):
+        jaxfl.register(constructor)
+    assert jaxfl.ALGORITHMS["cdp_sgd"] is jaxfl.algorithms.soteriafl.cdp_sgd

@@ -16,24 +16,38 @@ from jaxfl.algorithms import (
     soteriafl,
 )
 from jaxfl.algorithms.compose import compose, stored
+from jaxfl.algorithms.parts import check_parts, names_of
+from jaxfl.checks import shown
 from jaxfl.errors import InputError
 from jaxfl.hyper import closest
 from jaxfl.types import Algorithm
 
-__all__ = ["ALGORITHMS", "algorithm", "compose", "register", "stored"]
+__all__ = ["ALGORITHMS", "algorithm", "compose", "one_algorithm", "register", "stored"]
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {}
+OWN: frozenset[str] = frozenset()  # those that are not the user's
 
 
 def register(constructor: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     """Make an algorithm known by its function's name, to ``simulate`` and to the command line."""
-    ALGORITHMS[constructor.__name__] = constructor
+    name = getattr(constructor, "__name__", "")
+    if not callable(constructor) or not name.isidentifier():
+        raise InputError(
+            f"register takes the function that makes an algorithm, under its name, not "
+            f"{shown(constructor)}: write one with def."
+        )
+    if name in OWN:
+        raise InputError(
+            f"There is an algorithm {name!r} already, one of jaxfl's: give your function another name."
+        )
+    ALGORITHMS[name] = constructor
     return constructor
 
 
 for _family in (soteriafl, localsgd, isrl, anytime, curator, lowy, compressed, decentralized):
     for _name in _family.__all__:
         register(getattr(_family, _name))
+OWN = frozenset(ALGORITHMS)
 
 
 def algorithm(name: str, **parts: Any) -> Algorithm:
@@ -50,6 +64,31 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
     ``storage`` is how what clients remember is kept: exact, or rounded to bfloat16 or float16.
     """
     storage = parts.pop("storage", "exact")
+    if not isinstance(name, str):
+        raise InputError(
+            f"name = {shown(name)} has to be the name of an algorithm, as in algorithm('cdp_sgd')."
+        )
     if name not in ALGORITHMS:
         raise InputError(closest("algorithm", name, ALGORITHMS))
-    return stored(ALGORITHMS[name](**parts), storage)
+    make = ALGORITHMS[name]
+    known = names_of(make)
+    for role in parts:
+        if known is not None and role not in known:
+            raise InputError(closest(f"part of {name} named", role, {*known, "storage"}))
+    check_parts(name, parts)
+    made = make(**parts)
+    if not isinstance(made, Algorithm):
+        raise InputError(f"{name} has to return an Algorithm, and returned {shown(made)}.")
+    return stored(made, storage)
+
+
+def one_algorithm(value: Algorithm | str) -> Algorithm:
+    """``value`` itself, or the algorithm of that name."""
+    if isinstance(value, Algorithm):
+        return value
+    if not isinstance(value, str):
+        call = ": call it" if callable(value) else ", as in 'cdp_sgd'"
+        raise InputError(
+            f"algorithm = {shown(value)} has to be an Algorithm or the name of one{call}."
+        )
+    return algorithm(value)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.algorithms.numbers import PRIVACY
+from jaxfl.algorithms.parts import check_parts
 from jaxfl.errors import InputError
 from jaxfl.estimators import nothing
 from jaxfl.gossip import Gossip
@@ -45,6 +46,8 @@ def compose(
     of local steps and of noise at the server nothing is claimed without one.
     ``settle`` says what of the numbers follows from the noise that is used, before an aggregation's do.
     """
+    if isinstance(body, Federated):
+        check_parts(name, {role: getattr(body, role) for role in (*ROLES, "local", "aggregation")})
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
     if body.mechanism.central and body.mechanism.std is not None and compressor.name != "identity":
         raise InputError(
@@ -139,7 +142,7 @@ def stored(algorithm: Algorithm, storage: str) -> Algorithm:
     Refused where nothing may be rounded, and where a server that keeps the mean of its clients' shifts
     sees no single message, so that it cannot know what rounding made of each.
     """
-    if storage not in STORAGES:
+    if not isinstance(storage, str) or storage not in STORAGES:
         raise InputError(closest("storage", storage, STORAGES))
     if storage == dict(algorithm.parts).get("storage", "exact"):
         return algorithm
