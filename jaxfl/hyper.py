@@ -11,20 +11,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.checks import first_line, shown
 from jaxfl.errors import InputError
-from jaxfl.schedules import Schedule, schedule
+from jaxfl.schedules import Floats, Schedule, schedule
 from jaxfl.types import Algorithm, Facts, Hyper, Made, Param, Problem, Resolved
 
 NOISES = ("calibrated", "paper")
 CALIBRATED = "calibrated"  # the source of a sigma that is yet to be found, whatever it is
 
-__all__ = ["CALIBRATED", "build", "check", "closest", "facts_of", "plain", "resolve", "whole"]
+__all__ = [
+    "CALIBRATED",
+    "build",
+    "check",
+    "closest",
+    "facts_of",
+    "plain",
+    "reads",
+    "resolve",
+    "varies",
+    "whole",
+]
 
 
 def closest(kind: str, name: str, known: Iterable[str]) -> str:
     """One sentence for a name that is not known."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(str(name), known, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
     return f"There is no {kind} {name!r}: {hint}"
 
@@ -36,19 +48,39 @@ def check(params: Iterable[Param], given: Mapping[str, Any], owner: str) -> None
         if name not in table:
             raise InputError(closest(f"hyper-parameter of {owner} named", name, table))
         param = table[name]
-        try:
-            numbers = np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InputError(f"{name} = {value!r} is not a number.") from None
+        numbers = _numbers(name, value)
         low, high = float(np.min(numbers)), float(np.max(numbers))
         if math.isnan(low):
             raise InputError(f"{name} = {value!r} is not a number.")
         if param.integer and not np.array_equal(numbers, np.round(numbers)):
             raise InputError(f"{name} = {value!r} has to be a whole number.")
-        if low < param.low or (param.open_low and low == param.low) or high > param.high:
+        below = low < param.low or (param.open_low and low == param.low)
+        if below or high > param.high or (param.open_high and high == param.high):
             least = f"{'above' if param.open_low else 'at least'} {param.low:g}"
-            most = "" if math.isinf(param.high) else f" and at most {param.high:g}"
+            most = f" and {'below' if param.open_high else 'at most'} {param.high:g}"
+            most = "" if math.isinf(param.high) else most
             raise InputError(f"{name} = {value!r} has to be {least}{most} ({param.doc}).")
+
+
+def _numbers(name: str, value: Any) -> Floats:
+    """``value`` as floats: no text, truth value or complex number is taken for one."""
+    try:
+        given = np.asarray(value)
+        if given.size == 0 or given.dtype.kind in "bcSUmM":
+            raise TypeError
+        return given.astype(np.float64)
+    except (TypeError, ValueError):
+        way = ": leave out the quotes" if isinstance(value, str) and reads(value) else ""
+        raise InputError(f"{name} = {shown(value)} is not a number{way}.") from None
+
+
+def reads(text: str) -> bool:
+    """Whether a text would be a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def facts_of(problem: Problem, rounds: int | None) -> Facts:
@@ -77,11 +109,11 @@ def whole(name: str, value: Any, least: int) -> int:
     """``value`` as an int, or one sentence."""
     try:
         number = int(value)
-        if number != value or number < least:
+        if isinstance(value, bool | np.bool_) or number != value or number < least:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise InputError(
-            f"{name} = {value!r} has to be a whole number of at least {least}."
+            f"{name} = {shown(value)} has to be a whole number of at least {least}."
         ) from None
     return number
 
@@ -107,7 +139,7 @@ def _with_noise(
     if noise not in NOISES:
         raise InputError(f"noise = {noise!r} has to be one of {', '.join(NOISES)}.")
     given = {
-        name: schedule(value) if _varies(value) else value
+        name: schedule(value) if varies(value) else value
         for name, value in given.items()
         if value is not None
     }
@@ -122,7 +154,7 @@ def _with_noise(
             )
     values, sources = algorithm.resolve(given, facts)
     for name, value in varying.items():
-        numbers = value.over(int(values["rounds"]))
+        numbers = _over(name, value, int(values["rounds"]))
         for extreme in (float(numbers.min()), float(numbers.max())):
             check(algorithm.params, {name: extreme}, algorithm.name)
     missing = sorted(set(algorithm.needs) - set(values))
@@ -174,6 +206,19 @@ def _with_noise(
     return Resolved(values, {**sources, "sigma": f"calibrated: {found.proven.method}"})
 
 
+def _over(name: str, rule: Schedule, rounds: int) -> Floats:
+    """One number per round; what the user's own function does wrong is said once, here."""
+    try:
+        return rule.over(rounds)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{name} = {rule} gives no number for each of {rounds} rounds ({first_line(error)}): let it "
+            "take the round and return one number."
+        ) from error
+
+
 def _speaks(claim: Any) -> None:
     """Refuse a formula where it counts something else than what is run."""
     failed = [c.text for c in claim.conditions if c.needed and c.holds is False] if claim else []
@@ -184,7 +229,8 @@ def _speaks(claim: Any) -> None:
         )
 
 
-def _varies(value: Any) -> bool:
+def varies(value: Any) -> bool:
+    """Whether it is said as a schedule."""
     return (
         callable(value) or isinstance(value, Schedule) or (isinstance(value, str) and ":" in value)
     )

@@ -10,12 +10,14 @@ import jax.numpy as jnp
 
 from jaxfl.blocks import Members, Turn, client_keys
 from jaxfl.channels import add
+from jaxfl.checks import kind_of
 from jaxfl.compressors import dense
+from jaxfl.errors import InputError
 from jaxfl.fusion import apart
 from jaxfl.keys import at
 from jaxfl.mechanisms import noiseless, normal
 from jaxfl.storage import packed, rounded, unpacked
-from jaxfl.types import Array, Compressor, Hyper, Info, Key, Mechanism, Message, PyTree
+from jaxfl.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
 
 if TYPE_CHECKING:
     from jaxfl.rounds import Federated
@@ -95,13 +97,38 @@ def release(
         index, sent = None, jnp.int32(0)
     else:
         chosen = select(pick, v.size, hp)
+        _one_draw(compressor.name, chosen)
         value = v.at[chosen.index].get(mode="clip")
         weight = chosen.weight.astype(v.dtype)
         value = weight * (value + draw_noise(mechanism, noise, t, value, hp))
         index, sent = chosen.index, jnp.sum(chosen.weight != 0)
     if code is not None:
-        value = code(encode, value, hp)
+        coded = code(encode, value, hp)
+        if not _like(coded, value.shape, value.dtype):
+            raise InputError(
+                f"The code of the compressor {compressor.name!r} returns {kind_of(coded)} for "
+                f"{kind_of(value)}: it has to return as many values of that type as it is given."
+            )
+        value = coded
     return Message(value, index), sent
+
+
+def _one_draw(name: str, chosen: Any) -> None:
+    """Refuse, while tracing, what would be broadcast into a message."""
+    slots: tuple[int, ...] = getattr(getattr(chosen, "index", None), "shape", ())
+    fits = isinstance(chosen, Draw) and len(slots) == 1
+    if not (fits and _like(chosen.index, slots, jnp.integer) and _like(chosen.weight, slots)):
+        said = [kind_of(part) for part in chosen] if isinstance(chosen, Draw) else kind_of(chosen)
+        raise InputError(
+            f"The select of the compressor {name!r} returns {said}: it has to return a Draw of whole "
+            "numbers, the coordinates, and as many weights."
+        )
+
+
+def _like(found: Any, shape: tuple[int, ...], kind: Any = jnp.number) -> bool:
+    return (
+        hasattr(found, "dtype") and found.shape == shape and bool(jnp.issubdtype(found.dtype, kind))
+    )
 
 
 def noise_of_each(mechanism: Mechanism, turn: Turn, who: Members, like: Array) -> Array:

@@ -59,6 +59,8 @@ __all__ = [
 Array: TypeAlias = jax.Array
 Key: TypeAlias = jax.Array
 PyTree: TypeAlias = Any
+# roles that tell algorithms of one name apart, and are short to say
+SAID = ("estimator", "mechanism", "compressor", "channel", "server", "participation", "sampler")
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -74,6 +76,7 @@ class Param(NamedTuple):
     integer: bool = False
     open_low: bool = False  # the lower end itself is refused
     schedule: bool = False  # may change from round to round
+    open_high: bool = False  # the upper end itself is refused
 
 
 @jax.tree_util.register_dataclass
@@ -181,6 +184,9 @@ class Model(NamedTuple):
     check: Callable[[PyTree], None] | None = None  # host: refuses data that the loss cannot take
     convex: bool | None = None  # every example's loss, regularizer included; None: not known
 
+    def __repr__(self) -> str:
+        return f"Model({self.name!r}, d={self.dim})"
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -217,6 +223,13 @@ class Problem:
         if isinstance(self.train, Made):
             return self.train.m
         return int(jax.tree.leaves(self.train)[0].shape[1])
+
+    def __repr__(self) -> str:
+        try:
+            sizes = f"n={self.n}, m={self.m_max}"
+        except (AttributeError, IndexError):  # other leaves in place of arrays, as in in_axes
+            sizes = "no data"
+        return f"Problem({self.name!r}, {sizes}, d={self.model.dim}, model={self.model.name!r})"
 
 
 def nothing(values: Mapping[str, Any], about: Any) -> dict[str, Any]:
@@ -466,3 +479,7 @@ class Algorithm(NamedTuple):
     per_record: bool = True  # False: clip="batch", which bounds no single record's influence
     settle: Callable[[Resolved, Facts], Resolved] | None = None  # numbers that follow from sigma
     cohort: Callable[[Key, Array, int, Hyper], Draw] | None = None  # of a round, by the run's key
+
+    def __repr__(self) -> str:
+        said = "".join(f", {role}={name!r}" for role, name in self.parts if role in SAID)
+        return f"Algorithm({self.name!r}{said})"

@@ -25,7 +25,9 @@ from jaxfl.types import Array, Draw, Facts, Hyper, Key, Param, Participation
 
 __all__ = ["unreliable"]
 
-DROPOUT = Param("dropout", "chance that a client that was called does not answer", high=1 - 1e-9)
+DROPOUT = Param(
+    "dropout", "chance that a client that was called does not answer", high=1.0, open_high=True
+)
 THRESHOLD = Param("threshold", "answers below which a round is lost", low=1, integer=True)
 COINS = 2**32 - 1  # no round has this number
 

@@ -90,7 +90,8 @@ def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     params = {param["option"]: param for param in found["soteriafl_sgd"]["parameters"]}
     assert "--noise-constant" in params
     assert params["--k"]["whole"]
-    assert params["--delta"]["high"] == pytest.approx(1)
+    assert params["--delta"]["high"] == 1
+    assert params["--delta"]["below_high"]
     assert all(param["doc"] for param in params.values())
     assert main(["list", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 8

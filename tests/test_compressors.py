@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rows import a_problem
 
+import jaxfl
 from jaxfl import compressors as cs
 from jaxfl.errors import InputError
 from jaxfl.mechanisms import noiseless
@@ -435,3 +437,29 @@ def test_every_constructor_says_what_it_computes():
         assert make().name == name
         assert make() is make()
         assert "C(v)" in (inspect.getdoc(make) or "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"code": lambda key, v, hp: v[:1]},
+            "code of the compressor 'mine' returns float32[1] for",
+        ),
+        ({"code": lambda key, v, hp: v.astype(jnp.float16)}, "returns float16[8] for float32[8]"),
+        ({"code": lambda key, v, hp: None}, "returns None for"),
+        ({"select": lambda key, d, hp: None}, "select of the compressor 'mine' returns None"),
+        ({"select": lambda key, d, hp: Draw(jnp.arange(3), jnp.ones(2))}, "as many weights"),
+        ({"omega": lambda d, values: -1.0}, "says omega = -1.0"),
+        ({"omega": lambda d, values: float("nan")}, "says omega = nan"),
+        ({"omega": lambda d, values: None}, "says omega = None"),
+    ],
+)
+def test_what_a_compressor_of_ones_own_returns(changes, message, key):
+    mine = cs.qsgd()._replace(name="mine", **changes)
+    with pytest.raises(InputError) as error:
+        jaxfl.simulate(
+            jaxfl.algorithm("cdp_sgd", compressor=mine), a_problem(), key, 2, sigma=0.1, lr=0.1
+        )
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

@@ -157,7 +157,7 @@ def test_a_trusted_server_divides_by_the_fewest_answers() -> None:
     ("name", "numbers", "words"),
     [
         ("fedavg", {"cohort": 3, "dropout": 0.1, "threshold": 4}, "threshold = 4 exceeds the 3 clients"),
-        ("fedavg", {"cohort": 3, "dropout": 1.0, "threshold": 2}, "dropout = 1.0 has to be"),
+        ("fedavg", {"cohort": 3, "dropout": 1.0, "threshold": 2}, "at least 0 and below 1"),
         ("fedavg", {"cohort": 3, "threshold": 2}, "needs dropout"),
     ],
 )  # fmt: skip

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict
 
+from jaxfl.checks import shown
 from jaxfl.errors import InputError
 from jaxfl.gossip import Gossip
 from jaxfl.rounds import Federated
@@ -38,7 +39,7 @@ __all__ = [
 
 PRIVACY = (
     Param("eps", "privacy that sigma is calibrated for", open_low=True),
-    Param("delta", "privacy failure probability, below 1", open_low=True, high=1 - 1e-9),
+    Param("delta", "privacy failure probability, below 1", open_low=True, high=1.0, open_high=True),
 )
 EPS = 5.0  # where no way to set the noise is given
 
@@ -65,6 +66,21 @@ def only(name: str, parts: Mapping[str, Any], *allowed: str) -> dict[str, Any]:
     if parts.get("noise", "fused") not in ("fused", "per_client"):
         raise InputError(f"noise = {parts['noise']!r} has to be 'fused' or 'per_client'.")
     return dict(parts)
+
+
+def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:
+    """What the compressor says of itself, where that can be."""
+    omega = compressor.omega(d, values)
+    try:
+        fits = 0 <= float(omega) < math.inf
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise InputError(
+            f"The compressor {compressor.name!r} says omega = {shown(omega)}, and E|C(v) - v|^2 <= omega "
+            "|v|^2 needs a finite number that is not negative: correct its omega."
+        )
+    return omega
 
 
 def usual_delta(size: int) -> float:
@@ -120,7 +136,7 @@ class Numbers:
         given = "from omega" if "omega" in self.values else "default"
         for name, value in body.compressor.resolve(self.values, facts.d).items():
             self.default(name, value, given)
-        self.set("omega", body.compressor.omega(facts.d, self.values), "achieved")
+        self.set("omega", _omega(body.compressor, facts.d, self.values), "achieved")
         tenth = max(1, facts.n // 10), "default: a tenth of the clients"
         taking_part(body.participation, self.values, self.default, *tenth)
 

@@ -111,6 +111,7 @@ def _parameters(params: Sequence[Param]) -> list[dict[str, Any]]:
             "low": param.low,
             "above_low": param.open_low,
             "high": None if math.isinf(param.high) else param.high,
+            "below_high": param.open_high,
             "whole": param.integer,
         }
         for param in params
