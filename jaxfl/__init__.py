@@ -6,7 +6,7 @@
 >>> run = jaxfl.simulate("soteriafl_sgd", problem, jax.random.key(0), 100, eps=5.0)
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -41,6 +41,10 @@ from jaxfl.run import Progress, Stop, simulate
 from jaxfl.schedules import schedule
 from jaxfl.sweeps import sweep
 from jaxfl.types import Algorithm, Problem
+
+if TYPE_CHECKING:  # both are imported by those who ask for them
+    from jaxfl import privacy
+    from jaxfl.results import load
 
 __all__ = [
     "ALGORITHMS",
@@ -82,6 +86,10 @@ __all__ = [
     "theory",
     "views",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxfl.checks import kind_of
 from jaxfl.errors import InputError
 from jaxfl.metrics import evaluate_metrics
 from jaxfl.types import Algorithm, Array, Hyper, Info, Key, Problem, State
@@ -47,5 +49,22 @@ def measure(algorithm: Algorithm, extra: Extra, state: State, problem: Problem) 
     for name, f in extra:
         if name in measured:
             raise InputError(f"A metric {name!r} exists already: give yours another name.")
-        measured[name] = f(problem, x)
+        measured[name] = _numbers(name, f(problem, x))
     return measured
+
+
+def _numbers(name: str, value: Any) -> Array:
+    """What a metric returned, if it is real numbers."""
+    try:
+        numbers = jnp.asarray(value)
+        real = any(
+            jnp.issubdtype(numbers.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)
+        )
+    except (TypeError, ValueError):
+        real = False
+    if not real:
+        raise InputError(
+            f"The metric {name!r} returns {kind_of(value)}: let it return one real number, or "
+            "an array of them."
+        )
+    return numbers

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.checks import shown
 from jaxfl.errors import InputError, said
 from jaxfl.parameters import layout
 from jaxfl.samples import few, samples
@@ -45,12 +46,17 @@ def make_problem(
     >>> problem.n, problem.m_max, problem.model.dim
     (5, 288, 650)
     """
+    if not isinstance(model, Model):
+        raise InputError(
+            f"model = {shown(model)} has to be a model, as jaxfl.models.logistic(5), and data come "
+            "after it."
+        )
     kind = _float_type(dtype)
     if not hasattr(data, "train"):
         data = _Full(data)
     made = isinstance(data.train, Made)
-    shown = _tried(data.train, np.atleast_1d(data.count)) if made else data.train
-    train = _arrays(shown, kind, "training data")
+    tried = _tried(data.train, np.atleast_1d(data.count)) if made else data.train
+    train = _arrays(tried, kind, "training data")
     test = None if data.test is None else _arrays(data.test, kind, "test data")
     count = _counts(train, data.count, (len(data.count), data.train.m) if made else None)
     structures: list[Any] = [jax.tree.structure(tree) for tree in (train, test)]
@@ -79,6 +85,8 @@ def make_problem(
 
 def _set_aside(test: PyTree | None, share: float) -> tuple[PyTree | None, PyTree | None]:
     """Validation and test examples."""
+    if not isinstance(share, int | float | np.number) or isinstance(share, bool):
+        raise InputError(f"validation_share = {shown(share)} has to be a number between 0 and 1.")
     if share == 0:
         return None, test
     if test is None:
@@ -108,9 +116,12 @@ class _Full:
 
 
 def _float_type(dtype: str) -> np.dtype[Any]:
-    kind = np.dtype(dtype)
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        kind = np.dtype(object)
     if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise InputError(f"dtype must be 'float32' or 'float64', not {dtype!r}.")
+        raise InputError(f"dtype must be 'float32' or 'float64', not {shown(dtype)}.")
     if kind == np.float64 and jax.dtypes.canonicalize_dtype(kind) != kind:
         raise InputError(
             "dtype='float64' needs 64-bit JAX: call jax.config.update('jax_enable_x64', True) "

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxfl.algorithms import algorithm as named
+from jaxfl.algorithms import one_algorithm
 from jaxfl.blocks import Block, Members, stream
+from jaxfl.checks import one_key, one_problem
 from jaxfl.estimates import mean_estimate, own_estimate, work_of
 from jaxfl.hyper import build, facts_of, resolve, whole
 from jaxfl.loop import measure
@@ -61,6 +62,12 @@ class Profile(NamedTuple):
     def of_copy(self) -> float:
         return self.bytes / self.round / self.copy
 
+    def __repr__(self) -> str:
+        return (
+            f"Profile(round {self.round:.3g} s, evaluation {self.evaluation:.3g} s, compile "
+            f"{self.compile:.3g} s, {self.of_matmul:.0%} of a matrix product, {self.device})"
+        )
+
 
 def profile(
     algorithm: Algorithm | str,
@@ -72,7 +79,8 @@ def profile(
     **numbers: Any,
 ) -> Profile:
     """Compile and time a round, its parts and an evaluation, with the numbers of such a run."""
-    algorithm = named(algorithm) if isinstance(algorithm, str) else algorithm
+    algorithm, problem = one_algorithm(algorithm), one_problem(problem)
+    key = one_key(key, "a profile", "not an array of them")
     facts = facts_of(problem, whole("rounds", rounds, 1))
     values = resolve(algorithm, numbers, facts, noise).values
     facts = facts._replace(rounds=int(values["rounds"]))

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["Bar"]
+from jaxfl.checks import shown
+from jaxfl.errors import InputError
+
+__all__ = ["Bar", "watching"]
+
+Now = TypeVar("Now")
 
 LINES = 10  # of one task in a log
 SECONDS = 30.0  # without a line, at most
@@ -77,6 +84,28 @@ class Bar:
     ) -> None:
         if self.bar is not None:
             self.bar.stop()
+
+
+def watching(
+    progress: bool | Callable[[Now], None] | None, show: Callable[[Bar, Now], None]
+) -> contextlib.AbstractContextManager[Callable[[Now], None] | None]:
+    """Where progress goes: to the caller's function, with True to a bar, otherwise nowhere."""
+    if progress is not None and not isinstance(progress, bool) and not callable(progress):
+        raise InputError(
+            f"progress = {shown(progress)} has to be True, for a bar, or a function of what is done."
+        )
+    return _watching(progress, show)
+
+
+@contextlib.contextmanager
+def _watching(
+    progress: bool | Callable[[Now], None] | None, show: Callable[[Bar, Now], None]
+) -> Iterator[Callable[[Now], None] | None]:
+    if callable(progress) or not progress:
+        yield progress if callable(progress) else None
+        return
+    with Bar() as bar:
+        yield lambda now: show(bar, now)
 
 
 def _in_notebook() -> bool:

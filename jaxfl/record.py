@@ -6,7 +6,7 @@ import dataclasses
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ from jaxfl.blocks import streams
 from jaxfl.metrics import NUMBERS, even
 from jaxfl.schedules import Pieces
 from jaxfl.types import Algorithm, Array, Cost, Facts, Info, Key, Made, Problem, PyTree, State
+
+if TYPE_CHECKING:
+    from jaxfl.privacy import Report
 
 __all__ = [
     "ROUNDING",
@@ -104,6 +107,19 @@ class Run:
     ended: str = "finished"  # or why it ended early
     extra: tuple[tuple[str, Any], ...] = ()  # the user's own metrics
 
+    def __repr__(self) -> str:
+        """No accountant is asked: eps is what sigma was calibrated for, or what a formula claims."""
+        n, m, d, values = self.facts.n, self.facts.m_max, self.facts.d, self.values
+        words = [f"{self.algorithm.name!r} on {self.problem.name!r}, n={n}, m={m}, d={d}"]
+        t, planned = self.log.rounds[-1] if self.log.rounds else 0, int(values["rounds"])
+        words.append(f"round {t} of {max(t, planned)}")
+        if self.log.rounds:
+            words.append(f"loss {float(self.log.metrics[-1]['loss']):.5g}")
+        if {"eps", "delta"} <= values.keys() and t <= planned:
+            kind = "calibrated" if self.sources["sigma"].startswith("calibrated") else "claimed"
+            words.append(f"{kind} eps={values['eps']:.4g} at delta={values['delta']:.3g}")
+        return f"Run({', '.join([*words, self.ended.split(':')[0]])})"
+
     @property
     def rounds(self) -> np.ndarray:
         """The rounds at which metrics were taken."""
@@ -133,7 +149,7 @@ class Run:
         """Messages, gradients, uplink and downlink bits of the whole run."""
         return totals(self.cost, self.log.counts[-1])
 
-    def privacy(self, delta: float | None = None, method: str | None = None) -> Any:
+    def privacy(self, delta: float | None = None, method: str | None = None) -> Report:
         """``claimed | proven | delta at the claimed eps``, for the rounds that ran.
 
         A :class:`jaxfl.privacy.Report`.  An algorithm that cannot describe what it releases has no

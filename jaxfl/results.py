@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxfl.checkpoint import replace
+from jaxfl.checks import one_path
 from jaxfl.errors import InputError
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def dataset(run: Run) -> xarray.Dataset:
 
 def check_name(name: str) -> None:
     """Refuse a metric whose name a result file cannot hold."""
-    if name in OWN or not NAME.fullmatch(name):
+    if not isinstance(name, str) or name in OWN or not NAME.fullmatch(name):
         raise InputError(
             f"A metric cannot be called {name!r}: use letters, digits and _, and none of "
             f"{', '.join(OWN)}."
@@ -155,7 +156,7 @@ def privacy(about: Mapping[str, Any]) -> str:
 
 def save(ds: xarray.Dataset, path: str | Path) -> Path:
     """Write a result to one file, whole or not at all."""
-    path = Path(path)
+    path = one_path("path", path)
     plain = ds.copy()
     for variable in plain.variables.values():
         variable.encoding = {"_FillValue": None}
@@ -169,8 +170,9 @@ def load(path: str | Path) -> xarray.Dataset:
     """Read a result that :func:`save` wrote."""
     import xarray
 
+    path = one_path("path", path)
     try:
-        content = Path(path).read_bytes()
+        content = path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"There is no result file {str(path)!r}.") from None
     except OSError as error:

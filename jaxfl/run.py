@@ -16,13 +16,14 @@ import numpy as np
 
 from jaxfl import checkpoint as checkpoints
 from jaxfl import samples
-from jaxfl.algorithms import algorithm as named
+from jaxfl.algorithms import one_algorithm
+from jaxfl.checks import one_key, one_path, one_problem, own_metrics, shown
 from jaxfl.errors import InputError
 from jaxfl.hyper import build, facts_of, resolve, whole
 from jaxfl.loop import LONGEST, Metric, advance, measure
 from jaxfl.memory import check_room
+from jaxfl.progress import Bar, watching
 from jaxfl.record import Log, Run, dtype, settings, totals
-from jaxfl.results import check_name
 from jaxfl.types import Algorithm, Hyper, Info, Key, Problem, State
 
 __all__ = ["Metric", "Progress", "Stop", "simulate"]
@@ -76,7 +77,7 @@ def simulate(
     checkpoint: str | Path | None = None,
     checkpoint_every: int | None = None,
     resume: Run | str | Path | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: bool | Callable[[Progress], None] | None = None,
     noise: str = "calibrated",
     **numbers: Any,
 ) -> Run:
@@ -90,6 +91,7 @@ def simulate(
     whole run, written every ``checkpoint_every`` rounds and at the end; ``resume`` takes such a
     file, or a :class:`Run`, and gives exactly the numbers of a run that was never interrupted.
     ``chunk`` bounds the rounds in one call of the compiled program and changes no number.
+    ``progress`` gets what is done; True draws a bar of it.
 
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -103,25 +105,25 @@ def simulate(
     8.0
     """
     began = time.perf_counter()
-    if isinstance(algorithm, str):
-        algorithm = named(algorithm)
+    algorithm, problem = one_algorithm(algorithm), one_problem(problem)
+    key = one_key(key, "a run", "not an array of them")
+    watched = watching(progress, _show)
     rounds = None if rounds is None else whole("rounds", rounds, 1)
     eval_every = None if eval_every is None else whole("eval_every", eval_every, 0)
     chunk = whole("chunk", chunk, 1)
     if checkpoint_every is not None:
         checkpoint_every = whole("checkpoint_every", checkpoint_every, 1)
-    if stop is not None and not isinstance(stop, Stop):
-        raise InputError(f"stop = {stop!r} has to be a jaxfl.Stop, as in jaxfl.Stop(loss=0.5).")
+    _check_stop(stop)
     if checkpoint_every and not checkpoint:
         raise InputError(
             f"checkpoint_every = {checkpoint_every} needs checkpoint=, the file to write."
         )
-    if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        raise InputError(f"key = {key!r} has to be a typed key: make it with jax.random.key(seed).")
-    if key.shape != ():
-        raise InputError(f"key has shape {key.shape}: a run takes one key, not an array of them.")
-    if checkpoint:
-        checkpoints.writable(Path(checkpoint))
+    place = one_path("checkpoint", checkpoint) if checkpoint else None
+    if place is not None:
+        checkpoints.writable(place)
+    if resume is not None and not isinstance(resume, Run):
+        resume = one_path("resume", resume)
+    added = None if metrics is None else own_metrics(metrics)
 
     run = _prepare(algorithm, problem, key, rounds, resume, numbers, noise)
     T = int(run.values["rounds"]) if rounds is None else rounds
@@ -130,15 +132,7 @@ def simulate(
         raise InputError(f"rounds = {T} lies before round {t}, which this run has reached already.")
     every = math.ceil(T / EVALUATIONS) if eval_every is None else eval_every
     run.settings["eval_every"] = every
-    if metrics is not None:
-        run.extra = tuple(sorted(metrics.items()))
-    for name, f in run.extra:
-        check_name(name)
-        if not callable(f):
-            raise InputError(
-                f"The metric {name!r} has to be a function of (problem, x), not {f!r}."
-            )
-    extra = run.extra
+    run.extra = extra = run.extra if added is None else added
     algorithm.capacity(
         run.values, run.facts._replace(rounds=T)
     )  # refuses samples that are not there
@@ -154,61 +148,64 @@ def simulate(
     def save() -> None:
         log.read()
         run.seconds = earlier + time.perf_counter() - began
-        if checkpoint:
-            checkpoints.write(Path(checkpoint), run)
+        if place is not None:
+            checkpoints.write(place, run)
 
-    if not log.rounds:
-        run.state, info = _start(algorithm, key, measured, hp)
-        log.count(info)
-        look(0)
-    else:  # the earlier end of an extended run may lie off the cadence
-        _agree(log, jax.eval_shape(lambda: _measure(algorithm, extra, run.state, problem)))
-        if t < T and log.rounds[-1] == t and t and (not every or t % every):
-            log.forget_last()
-        elif log.rounds[-1] != t and (t == T or (every and t % every == 0)):
-            look(t)  # an interrupt came between the round and its metrics
-    # No rounds yet: what this call takes is compilation.
-    run.state, _ = _advance(algorithm, chunk, key, run.state, jnp.int32(t), measured, hp)
-    jax.block_until_ready((run.state, log.metrics[-1]))
-    run.compile_seconds += time.perf_counter() - began
-    started, shown = time.perf_counter(), 0.0
-    first, why = t, "finished"
-    try:
-        while t < T:
-            marks = [m for m in (every, checkpoint_every) if m]
-            end = min([T, t + chunk] + [t - t % m + m for m in marks])
-            run.state, info = _advance(
-                algorithm, chunk, key, run.state, jnp.int32(end), measured, hp
-            )
+    with watched as tell:
+        if not log.rounds:
+            run.state, info = _start(algorithm, key, measured, hp)
             log.count(info)
-            t = end
-            at_mark = bool(every) and t % every == 0
-            if at_mark or t == T:
-                look(t)
-                why = _reached(stop, run, began) if stop and t < T else ""
-                if why:
-                    break
-            if checkpoint_every and t % checkpoint_every == 0:
+            look(0)
+        else:  # the earlier end of an extended run may lie off the cadence
+            _agree(log, jax.eval_shape(lambda: _measure(algorithm, extra, run.state, problem)))
+            if t < T and log.rounds[-1] == t and t and (not every or t % every):
+                log.forget_last()
+            elif log.rounds[-1] != t and (t == T or (every and t % every == 0)):
+                look(t)  # an interrupt came between the round and its metrics
+        # No rounds yet: what this call takes is compilation.
+        run.state, _ = _advance(algorithm, chunk, key, run.state, jnp.int32(t), measured, hp)
+        jax.block_until_ready((run.state, log.metrics[-1]))
+        run.compile_seconds += time.perf_counter() - began
+        started, told = time.perf_counter(), 0.0
+        first, why = t, "finished"
+        try:
+            while t < T:
+                marks = [m for m in (every, checkpoint_every) if m]
+                end = min([T, t + chunk] + [t - t % m + m for m in marks])
+                run.state, info = _advance(
+                    algorithm, chunk, key, run.state, jnp.int32(end), measured, hp
+                )
+                log.count(info)
+                t = end
+                at_mark = bool(every) and t % every == 0
+                if at_mark or t == T:
+                    look(t)
+                    why = _reached(stop, run, began) if stop and t < T else ""
+                    if why:
+                        break
+                if checkpoint_every and t % checkpoint_every == 0:
+                    save()
+                if tell and time.perf_counter() - told > 0.1:
+                    log.read()
+                    told = time.perf_counter()
+                    loss = float(log.metrics[-1]["loss"])
+                    tell(Progress(t, T, (t - first) / (told - started), loss))
+            log.read()
+        except KeyboardInterrupt:
+            run.ended = "interrupted"
+            if not any(leaf.is_deleted() for leaf in jax.tree.leaves(run.state)):
                 save()
-            if progress and time.perf_counter() - shown > 0.1:
-                log.read()
-                shown = time.perf_counter()
-                loss = float(log.metrics[-1]["loss"])
-                progress(Progress(t, T, (t - first) / (shown - started), loss))
-        log.read()
-    except KeyboardInterrupt:
-        run.ended = "interrupted"
-        if not any(leaf.is_deleted() for leaf in jax.tree.leaves(run.state)):
-            save()
-        raise
-    run.ended = why or "finished"
-    lost = [r for r, m in zip(log.rounds, log.metrics, strict=True) if not np.isfinite(m["loss"])]
-    if lost:
-        run.ended = f"diverged: the loss is not finite from round {lost[0]} on"
-    save()
-    if progress:
-        rate = (t - first) / max(time.perf_counter() - started, 1e-9)
-        progress(Progress(t, T, rate, float(log.metrics[-1]["loss"])))
+            raise
+        run.ended = why or "finished"
+        lost = [
+            r for r, m in zip(log.rounds, log.metrics, strict=True) if not np.isfinite(m["loss"])
+        ]
+        if lost:
+            run.ended = f"diverged: the loss is not finite from round {lost[0]} on"
+        save()
+        if tell:
+            rate = (t - first) / max(time.perf_counter() - started, 1e-9)
+            tell(Progress(t, T, rate, float(log.metrics[-1]["loss"])))
     return run
 
 
@@ -254,6 +251,23 @@ def _prepare(
             resume, state=state, log=log, settings=dict(resume.settings), ended="finished"
         )
     return checkpoints.read(Path(resume), algorithm, problem, key)
+
+
+def _show(bar: Bar, now: Progress) -> None:
+    bar.update(now.round, now.rounds, f"{now.rounds_per_second:,.0f} rounds/s, loss {now.loss:.5g}")
+
+
+def _check_stop(stop: Any) -> None:
+    if stop is not None and not isinstance(stop, Stop):
+        raise InputError(
+            f"stop = {shown(stop)} has to be a jaxfl.Stop, as in jaxfl.Stop(loss=0.5)."
+        )
+    for name, limit in () if stop is None else stop._asdict().items():
+        number = isinstance(limit, int | float | np.number) and not isinstance(limit, bool)
+        if limit is not None and (not number or math.isnan(limit)):
+            raise InputError(
+                f"stop: {name} = {shown(limit)} has to be a number, or None for never."
+            )
 
 
 def _agree(log: Log, now: Mapping[str, Any]) -> None:

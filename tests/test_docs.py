@@ -3,6 +3,8 @@
 import doctest
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -79,3 +81,30 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     for link in re.findall(r"\]\(([^)#]+)\)", readme):
         if not link.startswith("http"):
             assert (HERE / link).exists(), link
+
+
+def test_names_that_come_late_are_listed() -> None:
+    assert {*jaxfl.__all__} <= {*dir(jaxfl)}
+
+
+TYPED = """
+from typing import assert_type
+import jaxfl, numpy, xarray
+from jaxfl.privacy import Report
+
+def look(run: jaxfl.Run, problem: jaxfl.Problem) -> None:
+    assert_type(run.privacy(), Report)
+    assert_type(jaxfl.load("run.nc"), xarray.Dataset)
+    assert_type(jaxfl.privacy.epsilon(jaxfl.privacy.NoClaim("none"), 1e-5).eps, float)
+    jaxfl.sweep("cdp_sgd", {"lr": numpy.array([0.1]), "k": range(3)}, problem)
+"""
+
+
+@pytest.mark.slow
+def test_types_of_what_users_call(tmp_path: Path) -> None:
+    """Checked as a user's own file is."""
+    file = tmp_path / "user.py"
+    file.write_text(TYPED)
+    options = ["--config-file", str(HERE / "pyproject.toml"), str(file)]
+    out = subprocess.run([sys.executable, "-m", "mypy", *options], capture_output=True, text=True)
+    assert out.returncode == 0, out.stdout

@@ -450,6 +450,7 @@ def test_bad_data_gets_one_sentence(changes: dict[str, Any], sentence: str) -> N
         ({"w": np.zeros(5)}, "float32", None),
         (None, "bfloat16", "float32"),
         (None, "int32", "float32"),
+        (None, "bogus", "not 'bogus'"),
     ],
 )
 def test_bad_points_get_one_sentence(x0: Any, dtype: str, sentence: Any) -> None:
@@ -513,6 +514,15 @@ def test_a_flax_loss_that_fails_is_told_by_the_problem() -> None:
     model = models.flax_model(linen.Dense(2), (FEATURES,), loss=lambda z, y: z.missing)
     with pytest.raises(InputError, match="fails on one example"):
         make_problem(model, client_data())
+
+
+def test_what_is_no_model_and_no_share() -> None:
+    for model in (None, client_data()):
+        with pytest.raises(InputError, match=r"model = .* has to be a model") as error:
+            make_problem(model, client_data())  # type: ignore[arg-type]
+        assert len(str(error.value)) < 200
+    with pytest.raises(InputError, match="validation_share = 'a' has to be a number"):
+        make_problem(models.logistic(FEATURES), client_data(), validation_share="a")  # type: ignore[arg-type]
 
 
 def test_flax_is_not_imported_with_the_models() -> None:

@@ -24,6 +24,7 @@ from jaxfl.privacy import (
     epsilon,
     saga,
     selection_note,
+    sigma_for,
     svrg,
 )
 from jaxfl.privacy.gaussian import Floats, gdp_delta, gdp_eps
@@ -248,3 +249,17 @@ def test_the_note() -> None:
 def test_mistakes_are_named(runs: Any, more: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         best_of(sampled(), runs, 1e-5, **more)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda e: best_of(e, 3, 1e-5),
+        lambda e: epsilon(e, 1e-5),
+        lambda e: delta(e, 1.0),
+        lambda e: sigma_for(e, 1.0, 1e-5),
+    ],
+)
+def test_what_is_no_event_is_named(ask: Any) -> None:
+    with pytest.raises(InputError, match="event = None has to be a privacy event"):
+        ask(None)

@@ -269,6 +269,28 @@ def test_x_is_the_users_pytree(key: jax.Array) -> None:
     np.testing.assert_array_equal(flat, run.x)
 
 
+def test_true_draws_a_bar(key: jax.Array, capsys: pytest.CaptureFixture[str]) -> None:
+    jaxfl.simulate("cdp_sgd", a_problem(), key, 3, progress=True, **NUMBERS)
+    assert "round 3/3, " in capsys.readouterr().err
+
+
+def test_a_run_in_one_line(key: jax.Array) -> None:
+    """No data, no closures, and no eps that the rounds have left behind."""
+    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 3, eps=2.0, lr=0.1, k=3, batch=4)
+    loss = f"{float(run.metrics['loss'][-1]):.5g}"
+    assert repr(run) == (
+        f"Run('cdp_sgd' on 'data', n=5, m=12, d=8, round 3 of 3, loss {loss}, "
+        "calibrated eps=2 at delta=0.001, finished)"
+    )
+    longer = repr(run.extend(5))
+    assert "round 5 of 5" in longer
+    assert "eps" not in longer
+    assert repr(run.problem) == "Problem('data', n=5, m=12, d=8, model='logistic')"
+    assert repr(run.algorithm).startswith("Algorithm('cdp_sgd', estimator='minibatch', ")
+    assert len(repr(run.algorithm)) < 250
+    assert "no data" in repr(jax.tree.map(lambda leaf: None, run.problem))
+
+
 MISTAKES = [
     (dict(rounds=0), "rounds = 0"),
     (dict(rounds=2.5), "rounds = 2.5"),
@@ -307,6 +329,31 @@ MISTAKES = [
     (dict(sigma=None, eps=1.0, noise_constant=800.0), "noise_constant = 800.0"),
     (dict(key=jax.random.split(jax.random.key(0))), "shape (2,)"),
     (dict(checkpoint="/tmp"), "it is a folder"),
+    (dict(checkpoint=3), "checkpoint = 3 has to be a path"),
+    (dict(resume=jaxfl), "resume = <module 'jaxfl'"),
+    (dict(lr=[]), "lr = [] is not a number"),
+    (dict(lr=True), "lr = True is not a number"),
+    (dict(lr=0.1 + 0j), "lr = (0.1+0j) is not a number"),
+    (dict(lr="0.1"), "lr = '0.1' is not a number: leave out the quotes"),
+    (dict(rounds=True), "rounds = True"),
+    (dict(sigma=None, delta=1), "above 0 and below 1 ("),
+    (dict(lr=lambda t: np.ones(2)), "let it take the round and return one number"),
+    (dict(lr=lambda t: None), "let it take the round and return one number"),
+    (dict(lr=lambda t: 1 / 0), "lr = schedule gives no number for each of 3 rounds (ZeroDivision"),
+    (dict(algorithm=3), "algorithm = 3 has to be an Algorithm or the name of one"),
+    (dict(algorithm=jaxfl.algorithms.soteriafl.cdp_sgd), "algorithm = cdp_sgd has to be"),
+    (dict(problem=3), "problem = 3 has to be a Problem: make one with jaxfl.make_problem"),
+    (dict(problem=jaxfl.models.logistic(8)), "problem = Model('logistic', d=8) has to be"),
+    (dict(algorithm=a_problem(), problem="cdp_sgd"), "algorithm = Problem('data', n=5, m=12"),
+    (dict(metrics=[lambda problem, x: x[0]]), "by name"),
+    (dict(metrics={1: lambda problem, x: x[0]}), "cannot be called 1"),
+    (dict(metrics={"q": lambda x: x[0]}), "'q' has to be a function of (problem, x)"),
+    (dict(metrics={"q": lambda problem, x: {"a": x[0]}}), "'q' returns {'a': "),
+    (dict(metrics={"q": lambda problem, x: None}), "'q' returns None: let it return one real"),
+    (dict(metrics={"q": lambda problem, x: x * 1j}), "'q' returns complex64[8]"),
+    (dict(progress=3), "progress = 3 has to be True"),
+    (dict(stop=jaxfl.Stop(loss="a")), "stop: loss = 'a'"),
+    (dict(stop=jaxfl.Stop(loss=float("nan"))), "stop: loss = nan"),
 ]
 
 

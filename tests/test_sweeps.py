@@ -595,7 +595,31 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (dict(devices=[]), "devices = []"),
     (dict(out="/proc/nowhere/sweep"), "Cannot write"),
     (dict(out="/proc/version"), "is a file"),
+    (dict(out=3), "out = 3 has to be a path"),
+    (dict(grid={"lr": np.ones((2, 2))}), "has to be a list of values"),
+    (dict(grid={"lr": [True, 0.1]}), "lr = True is not a number"),
+    (dict(numbers={"sigma": "0.1"}), "sigma = '0.1' is not a number: leave out the quotes"),
+    (dict(grid={"lr": [lambda t: None]}), "let it take the round and return one number"),
+    (dict(seeds=True), "seeds = True"),
+    (dict(problem=lambda: 3), "problem = 3 has to be a Problem"),
+    (dict(problem={"a": 3}), "problem = 3 has to be a Problem"),
+    (dict(metrics=[direction]), "by name"),
+    (dict(metrics={"q": lambda x: x[0]}), "'q' has to be a function of (problem, x)"),
+    (dict(metrics={"q": lambda problem, x: {"a": x[0]}}), "'q' returns {'a': "),
+    (dict(metrics={"q": lambda problem, x: None}), "'q' returns None"),
+    (dict(progress=3), "progress = 3 has to be True"),
 ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.array([0.1, 0.2]), jnp.array([0.1, 0.2]), (v for v in (0.1, 0.2)), {0.1: "a", 0.2: "b"}],
+    ids=["numpy", "jax", "generator", "keys"],
+)
+def test_an_axis_is_any_iterable(values: Any) -> None:
+    laid = lay_out("ldp_gd", {"lr": values}, common(), 3, 1, {"sigma": 0.1}, "calibrated")
+    np.testing.assert_allclose(laid.numbers[0].labels, [0.1, 0.2], 1e-6)
+    assert len(laid.studies[0].cells) == 2
 
 
 def test_a_broken_gradient_bound_is_flagged() -> None:

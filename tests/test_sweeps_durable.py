@@ -453,6 +453,17 @@ ON_EIGHT = """
         assert "split over devices already" in str(error)
     else:
         raise AssertionError("devices= beside a problem that is split")
+    mesh = jax.make_mesh((8,), ("clients",), axis_types=(jax.sharding.AxisType.Explicit,))
+    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients"))
+    problem = dataclasses.replace(problem, count=jax.device_put(problem.count, where))
+    for go in (lambda: jaxfl.simulate("ldp_gd", problem, key, 2),
+               lambda: tiny("ldp_gd", dict(lr=[0.1]), problem)):
+        try:
+            go()
+        except jaxfl.InputError as error:
+            assert "axis_types=(jax.sharding.AxisType.Auto,)" in str(error)
+        else:
+            raise AssertionError("a mesh with explicit axes")
     print("all of it")
 """
 # Cheap compilation: here runs are compared that were compiled alike.

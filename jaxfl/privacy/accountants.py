@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from jaxfl.checks import shown
 from jaxfl.errors import InputError
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
 from jaxfl.privacy.gaussian import check_delta, check_eps, gdp_delta, gdp_eps
@@ -30,7 +31,7 @@ from jaxfl.privacy.pld import Part, compose
 from jaxfl.privacy.profiles import Gaussian, Shown, theorem_k
 from jaxfl.privacy.releases import METHODS, Release, releases, snapshot
 
-__all__ = ["METHODS", "Guarantee", "closed_form", "delta", "epsilon"]
+__all__ = ["METHODS", "Guarantee", "check_event", "closed_form", "delta", "epsilon"]
 
 
 _GDP = "GDP, closed form"
@@ -57,12 +58,22 @@ class Bound(NamedTuple):
 
 def epsilon(event: AnyEvent, delta: float, method: str | None = None) -> Guarantee:
     """The proven eps at this delta."""
-    return _epsilon(event, check_delta(delta), _known(method))
+    return _epsilon(check_event(event), check_delta(delta), _known(method))
 
 
 def delta(event: AnyEvent, eps: float, method: str | None = None) -> Guarantee:
     """The proven delta at this eps."""
-    return _delta(event, check_eps(eps), _known(method))
+    return _delta(check_event(event), check_eps(eps), _known(method))
+
+
+def check_event(event: AnyEvent) -> AnyEvent:
+    """The event, or a sentence about what is none."""
+    if not isinstance(event, AnyEvent):
+        raise InputError(
+            f"event = {shown(event)} has to be a privacy event: make one with jaxfl.privacy.Event, or "
+            "take an algorithm's."
+        )
+    return event
 
 
 def closed_form(event: AnyEvent, method: str | None = None) -> bool:

@@ -60,9 +60,9 @@ class Setup(NamedTuple):
 
 def record(algorithm: Algorithm | str) -> Algorithm:
     """An algorithm, or one by name."""
-    from jaxfl.algorithms import algorithm as named
+    from jaxfl.algorithms import one_algorithm
 
-    return named(algorithm) if isinstance(algorithm, str) else algorithm
+    return one_algorithm(algorithm)
 
 
 def takes(algorithm: Algorithm, name: str) -> bool:

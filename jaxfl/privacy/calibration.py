@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from jaxfl.errors import InputError
-from jaxfl.privacy.accountants import Guarantee, closed_form, epsilon
+from jaxfl.privacy.accountants import Guarantee, check_event, closed_form, epsilon
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence, scaled, sigmas
 from jaxfl.privacy.gaussian import check_delta, gdp_mu
 
@@ -42,6 +42,7 @@ def sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None = No
     >>> round(found.sigma, 5), round(found.proven.eps, 4)
     (0.01784, 5.0)
     """
+    check_event(event)
     check_delta(delta)
     if not 0 < eps < math.inf:
         raise InputError(f"eps = {eps!r} has to be positive and finite to calibrate noise for it.")

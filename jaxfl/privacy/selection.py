@@ -74,6 +74,7 @@ def best_of(
     >>> round(best_of(event, 10, 1e-5, seen="winner").eps, 2)
     6.62
     """
+    accountants.check_event(event)
     check_delta(delta)
     if seen not in ("all", "winner"):
         raise InputError(f"seen = {seen!r} has to be 'all' or 'winner'.")

@@ -6,12 +6,13 @@ import functools
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from jaxfl.algorithms import algorithm as named
+from jaxfl.algorithms import one_algorithm
+from jaxfl.checks import one_problem, shown
 from jaxfl.errors import InputError
-from jaxfl.hyper import closest, facts_of, resolve, whole
+from jaxfl.hyper import closest, facts_of, reads, resolve, varies, whole
 from jaxfl.schedules import Schedule, schedule
 from jaxfl.types import Algorithm, Facts, Problem
 
@@ -65,7 +66,7 @@ class Grid(NamedTuple):
 
 def lay_out(
     build: Build,
-    axes: Mapping[str, Sequence[Any]],
+    axes: Mapping[str, Iterable[Any]],
     problem: Problems,
     rounds: int | None,
     seeds: int | Sequence[int],
@@ -80,10 +81,7 @@ def lay_out(
         raise InputError(f"{name} is both an axis and fixed: give it once.")
     if rounds is not None and "rounds" in given:
         raise InputError(f"rounds = {rounds} is given, and an axis of rounds too: give one.")
-    numbers = {
-        name: schedule(value) if callable(value) or isinstance(value, str) else value
-        for name, value in numbers.items()
-    }
+    numbers = {name: schedule(value) if varies(value) else value for name, value in numbers.items()}
     make, asked = _maker(build, given)
     pose, asked_too = _poser(problem, given)
     taken = asked | asked_too
@@ -162,9 +160,11 @@ def _maker(
             raise InputError("The grid has an axis 'algorithm', and build names algorithms too.")
         one = isinstance(build, str | Algorithm)
         listed: Sequence[Any] = [build] if one else list(build)
-        made = [named(a) if isinstance(a, str) else a for a in listed]
-        if not all(isinstance(a, Algorithm) for a in made):
-            raise InputError(f"build = {build!r} has to be algorithms, their names, or a function.")
+        if not all(isinstance(a, str | Algorithm) for a in listed):
+            raise InputError(
+                f"build = {shown(build)} has to be algorithms, their names, or a function."
+            )
+        made = [one_algorithm(a) for a in listed]
         given["algorithm"] = _values("algorithm", made)
         return (lambda chosen: chosen["algorithm"]), {"algorithm"}
     takes = _takes(build, given)
@@ -172,10 +172,9 @@ def _maker(
 
     def make(chosen: dict[str, Any]) -> Algorithm:
         made = called(chosen)
-        made = named(made) if isinstance(made, str) else made
-        if not isinstance(made, Algorithm):
-            raise InputError(f"build has to return an algorithm, and returned {made!r}.")
-        return made
+        if not isinstance(made, str | Algorithm):
+            raise InputError(f"build has to return an algorithm, and returned {shown(made)}.")
+        return one_algorithm(made)
 
     return make, takes
 
@@ -184,18 +183,22 @@ def _poser(
     problem: Problems, given: dict[str, tuple[Any, ...]]
 ) -> tuple[Callable[[dict[str, Any]], Problem], set[str]]:
     if isinstance(problem, Problem):
+        one_problem(problem)
         return (lambda chosen: problem), set()
     if isinstance(problem, Mapping):
         if "problem" in given:
             raise InputError("The grid has an axis 'problem', and problem names several too.")
-        given["problem"] = _values("problem", list(problem))
+        given["problem"] = _values("problem", [*problem])
+        for one in problem.values():
+            one_problem(one)
         return (lambda chosen: problem[chosen["problem"]]), {"problem"}
     if not callable(problem):
         raise InputError(
-            f"problem = {problem!r} has to be a Problem, several by name, or a function."
+            f"problem = {shown(problem)} has to be a Problem, several by name, or a function."
         )
     takes = _takes(problem, given)
-    return _once(problem, takes), takes
+    called = _once(problem, takes)
+    return (lambda chosen: one_problem(called(chosen))), takes
 
 
 def _once(f: Callable[..., Any], takes: set[str]) -> Callable[[dict[str, Any]], Any]:
@@ -236,9 +239,10 @@ def _known(spanned: list[Axis], fixed: Mapping[str, Any], algorithms: list[Algor
 # --- values and their labels ---------------------------------------------------------------------
 
 
-def _values(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    if isinstance(values, str) or not hasattr(values, "__iter__"):
-        raise InputError(f"The axis {name} = {values!r} has to be a list of values.")
+def _values(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
+    line = hasattr(values, "__iter__") and getattr(values, "ndim", 1) == 1
+    if isinstance(values, str) or not line:
+        raise InputError(f"The axis {name} = {shown(values)} has to be a list of values.")
     out = tuple(v.item() if getattr(v, "ndim", None) == 0 else v for v in values)
     if not out:
         raise InputError(f"The axis {name} has no values: give at least one, or leave it out.")
@@ -267,14 +271,6 @@ def _word(value: Any) -> str:
     return str(value)
 
 
-def _reads(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _static(name: str, values: tuple[Any, ...], posed: bool) -> Axis:
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
     labels = tuple(map(float, values)) if numeric else tuple(map(_word, values))
@@ -284,7 +280,7 @@ def _static(name: str, values: tuple[Any, ...], posed: bool) -> Axis:
 def _numbers(name: str, values: tuple[Any, ...]) -> Axis:
     read: list[Any] = []
     for value in values:
-        if isinstance(value, str) and _reads(value):
+        if isinstance(value, str) and reads(value):
             raise InputError(
                 f"{name} = {value!r} on the axis {name} is a text: leave out the quotes."
             )
@@ -311,6 +307,8 @@ def _numbers(name: str, values: tuple[Any, ...]) -> Axis:
 
 def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
     try:
+        if isinstance(seeds, bool):
+            raise TypeError
         listed: Sequence[int] = range(seeds) if hasattr(seeds, "__index__") else tuple(seeds)
         out = tuple(int(seed) for seed in listed)
         if any(seed != given for seed, given in zip(out, listed, strict=True)):

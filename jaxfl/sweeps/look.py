@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from jaxfl.progress import Bar
 from jaxfl.sweeps.plan import Chunk, Program
 
-__all__ = ["Look", "Plan", "Progress", "watching", "words"]
+__all__ = ["Look", "Plan", "Progress", "show", "words"]
 
 SECONDS = 0.2  # between looks at the loss, each of which waits for the device
 
@@ -49,16 +48,8 @@ def words(now: Progress) -> str:
     return f"{now.per_second:,.0f} cell-rounds/s{left}{best}"
 
 
-@contextlib.contextmanager
-def watching(
-    progress: bool | Callable[[Progress], None] | None,
-) -> Iterator[Callable[[Progress], None] | None]:
-    """Where progress goes: to the caller's function, with True to a bar, otherwise nowhere."""
-    if callable(progress) or not progress:
-        yield progress if callable(progress) else None
-        return
-    with Bar() as bar:
-        yield lambda now: bar.update(now.done, now.total, words(now), "cell-round")
+def show(bar: Bar, now: Progress) -> None:
+    bar.update(now.done, now.total, words(now), "cell-round")
 
 
 class Look:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 
+from jaxfl.checks import one_key, one_path, own_metrics
 from jaxfl.errors import InputError
 from jaxfl.hyper import NOISES, whole
 from jaxfl.loop import Extra, Metric
+from jaxfl.progress import watching
 from jaxfl.record import settings
-from jaxfl.results import check_name, save
+from jaxfl.results import save
 from jaxfl.sweeps import engine
 from jaxfl.sweeps.compute import compute
 from jaxfl.sweeps.fit import again, budget, cadence, fit, line, predicted
 from jaxfl.sweeps.gather import LABELS, REPORTED, dataset
 from jaxfl.sweeps.grid import Build, Grid, Problems, lay_out, seeds_of
 from jaxfl.sweeps.identity import about, same
-from jaxfl.sweeps.look import Look, Plan, Progress, watching
+from jaxfl.sweeps.look import Look, Plan, Progress, show
 from jaxfl.sweeps.placement import placement
 from jaxfl.sweeps.plan import Chunk, Program, programs
 from jaxfl.sweeps.store import Store
@@ -38,7 +39,7 @@ OWN = ("algorithm", "problem", "messages", "score", "score_error", "candidates",
 
 def sweep(
     build: Build,
-    grid: Mapping[str, Sequence[Any]],
+    grid: Mapping[str, Iterable[Any]],
     problem: Problems,
     key: Key | None = None,
     rounds: int | None = None,
@@ -101,7 +102,8 @@ def sweep(
             f"grid = {grid!r} has to hold lists of values by name, as in {{'lr': [0.1, 0.3]}}."
         )
     _named(grid)
-    extra = _extra(metrics or {}, grid)
+    extra = _extra(metrics, grid)
+    watched = watching(progress, show)
     chosen = list(jax.local_devices() if devices is None else devices)
     if not chosen:
         raise InputError("devices = [] names none: leave it out for all that there are.")
@@ -111,7 +113,7 @@ def sweep(
     hosts, leader = jax.process_count(), jax.process_index() == 0
     if hosts > 1 and out is None:
         raise InputError(f"A sweep on {hosts} hosts needs out=, a folder that all can reach.")
-    store = Store(Path(out) if out is not None else None)
+    store = Store(one_path("out", out) if out is not None else None)
     held = store.claim(resume)
     _meet("claimed", hosts)
 
@@ -147,7 +149,7 @@ def sweep(
     if announce is not None:
         announce(_plan(laid, made, compiled, there, available))
     mine = [i for i in range(len(todo)) if not there[i] and i % hosts == jax.process_index()]
-    with watching(progress) as tell:
+    with watched as tell:
         look = Look(made, [todo[i] for i in mine], laid.seeds, tell)
         placed: tuple[int, Any] = (-1, None)
         for i in mine:
@@ -196,10 +198,7 @@ def _keys(key: Key | None, seeds: Sequence[int]) -> list[Key]:
     """The key of each seed's runs."""
     if key is None:
         return [jax.random.key(seed) for seed in seeds]
-    if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        raise InputError(f"key = {key!r} has to be a typed key: make it with jax.random.key(seed).")
-    if key.shape != ():
-        raise InputError(f"key has shape {key.shape}: a sweep takes one key, and seeds= beside it.")
+    key = one_key(key, "a sweep", "and seeds= beside it")
     return [jax.random.fold_in(key, seed) for seed in seeds]
 
 
@@ -213,18 +212,14 @@ def _named(grid: Mapping[str, Any]) -> None:
             )
 
 
-def _extra(metrics: Mapping[str, Metric], grid: Mapping[str, Any]) -> Extra:
-    """The user's metrics in one order."""
-    for name, f in metrics.items():
-        check_name(name)
+def _extra(metrics: Mapping[str, Metric] | None, grid: Mapping[str, Any]) -> Extra:
+    """The user's metrics, under names that a sweep has not."""
+    extra = own_metrics({} if metrics is None else metrics)
+    for name, _ in extra:
         taken = {*grid, *LABELS, *Info._fields, *OWN}
         if name in taken or name.startswith(PREFIXES):
             raise InputError(f"A metric of a sweep cannot be called {name!r}: take another name.")
-        if not callable(f):
-            raise InputError(
-                f"The metric {name!r} has to be a function of (problem, x), not {f!r}."
-            )
-    return tuple(sorted(metrics.items()))
+    return extra
 
 
 def _plan(
