@@ -333,7 +333,7 @@ MISTAKES = [
     (dict(resume=jaxfl), "resume = <module 'jaxfl'"),
     (dict(lr=[]), "lr = [] is not a number"),
     (dict(lr=True), "lr = True is not a number"),
-    (dict(lr=0.1 + 0j), "lr = (0.1+0j) is not a number"),
+    (dict(lr=np.complex64(0.1)), "lr = np.complex64(0.1+0j) is not a number"),
     (dict(lr="0.1"), "lr = '0.1' is not a number: leave out the quotes"),
     (dict(rounds=True), "rounds = True"),
     (dict(sigma=None, delta=1), "above 0 and below 1 ("),
