@@ -319,12 +319,18 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "single_pass": single_pass,
 }
 
+
+def _unreliable() -> Participation:
+    """The clients of "uniform", of whom some do not answer."""
+    return unreliable(uniform())
+
+
 PARTICIPATIONS: dict[str, Callable[[], Participation]] = {
     "everyone": everyone,
     "uniform": uniform,
     "balanced": balanced,
     "poisson": poisson_clients,
-    "unreliable": lambda: unreliable(uniform()),
+    "unreliable": _unreliable,
 }
 
 

@@ -81,6 +81,10 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "samplers"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(jaxfl.sampling.SAMPLERS)
+    assert main(["list", "--json"]) == 0
+    for kind, table in json.loads(capsys.readouterr().out).items():
+        for name, about in table.items():
+            assert about["summary"], (kind, name)
 
 
 def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,8 +200,17 @@ def test_diverging_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str
     words[words.index("--lr") + 1] = "1e38"
     out = ["--rounds", "30", "--out", str(tmp_path)]
     assert main(["run", "soteriafl_sgd", *words, *out, "--force"]) == 0
-    assert "diverged" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "diverged" in shown.out
+    assert "best" not in shown.out  # a loss on the way there is no result
     assert (tmp_path / "curves.png").stat().st_size > 10_000
+    assert main(["run", "soteriafl_sgd", *words, *out, "--quiet", "--no-plot"]) == 0
+    quiet = capsys.readouterr()
+    assert quiet.out == ""
+    for told in (shown.err, quiet.err):
+        last = told.splitlines()[-1]
+        assert last.startswith("jaxfl: soteriafl_sgd on synthetic diverged: the loss is not finite")
+        assert last.endswith("take a smaller --lr.")
 
 
 # --- going on ------------------------------------------------------------------------------------
@@ -330,6 +343,22 @@ def test_the_same_configuration_may_run_again(finished: Path, tmp_path: Path) ->
     same_arrays(finished, out)
 
 
+@pytest.mark.parametrize("mark", ["sweep.json", "config.json"])
+@pytest.mark.parametrize("more", [[], ["--force"]])
+def test_a_sweep_is_never_replaced(
+    mark: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its result was lost with --force, and its config.json was called damaged without."""
+    (tmp_path / "result.nc").write_text("hours of work")
+    (tmp_path / mark).write_text('{"sweep": {}}')
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert run("--rounds", "30", "--out", str(tmp_path), *more) == 2
+    assert "holds a sweep, which no run replaces" in capsys.readouterr().err
+    assert main(["run", "--resume", str(tmp_path)]) == 2
+    assert f"go on with `jaxfl sweep --resume {tmp_path}`" in capsys.readouterr().err
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
 def test_foreign_files_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "result.nc").write_text("mine")
     assert run("--rounds", "30", "--out", str(tmp_path)) == 2
@@ -341,8 +370,17 @@ def test_foreign_files_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFi
 
 # command line -> what the one sentence has to contain; FINISHED is the folder of a finished run
 MISTAKES = {
-    "rnu": "'rnu'",
-    "--vers": "'--vers'",
+    "rnu": "'rnu': did you mean run?",
+    "xyz": "'xyz': the commands are run, ",
+    "--verison": "'--verison': did you mean --version?",
+    "run --eps inf": "for no noise give --sigma 0",
+    "run --rounds 999999999999999999999": "at most 2147483647",
+    "run dp_fedavg --local-steps 99999999999999999": "at most 2147483647",
+    "run --lr cosin:0.3": "did you mean cosine:0.3?",
+    "run --lr cosine": "as in cosine:0.3",
+    "run --data /dev/null": "'/dev/null' is not a file",
+    "theory --omega 1e300 --dim 1e300 --samples 1e300": "than floating point holds",
+    "theory --eps 1e-300 --clip 1e200": "--eps 1e-300",
     "list algos": "'algos'",
     "list --jsn": "--json",
     "list data models": "'models'",
@@ -507,6 +545,43 @@ def test_the_program_exits_with_2() -> None:
     done = program("run", "soteriafl_sgd", "--lr", "fast")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "jaxfl: error: --lr fast is not a number.\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is none")
+def test_a_full_disk_is_one_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "jaxfl", "list", "data"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "jaxfl: error: cannot write: No space left on device.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (MemoryError("Unable to allocate 7 TiB"), "the memory is too small (Unable to allocate"),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "the memory is too small"),
+        (OverflowError("too large"), "a number is too large to compute with"),
+        (PermissionError(13, "Permission denied", "a.csv"), "cannot read or write a.csv: Perm"),
+        (jaxfl.InputError("give it more memory=, or less."), "give it more --memory, or less."),
+    ],
+)
+def test_the_last_net(
+    error: Exception,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(words: list[str]) -> None:
+        raise error
+
+    monkeypatch.setattr("jaxfl.cli._dispatch", fail)
+    assert main(["list"]) == 2
+    shown = capsys.readouterr().err
+    one_sentence(shown)
+    assert says in shown
 
 
 def test_amounts() -> None:

@@ -91,6 +91,18 @@ def test_a_plan_computes_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_many_runs_are_counted_before_their_numbers_are_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise jaxfl.InputError("Stopped.")
+
+    monkeypatch.setattr("jaxfl.sweeps.sweep", stop)
+    words = ["ldp_sgd", "--lr", *map(str, range(1, 101)), "--sigma", *map(str, range(1, 101))]
+    assert sweep(*words, "--seeds", "3", "--plan") == 2
+    assert "30,000 runs at most" in capsys.readouterr().err
+
+
 def test_the_plan_of_what_is_left(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,13 +157,25 @@ def test_one_value_is_no_axis() -> None:
         (["ldp_sgd", "ldp_sgd"], "ldp_sgd twice"),
         (["ldp_sgd", "--lr", "0.1", "0.1"], "--lr has 0.1 twice"),
         (["ldp_sgd", "--lr", "-1"], "lr = -1"),
-        (["ldp_sgd", "--lr", "cosin:1"], "no schedule 'cosin:1'"),
+        (["ldp_sgd", "--lr", "cosin:1"], "no schedule 'cosin:1': did you mean cosine:1"),
+        (["ldp_sgd", "--eps", "1", "inf"], "for no noise give --sigma 0"),
+        (["ldp_sgd", "--processes", "2"], "needs --coordinator and --process too"),
+        (["--resume", "nowhere", "--coordinator", "a:1"], "needs --processes and --process"),
+        (
+            ["ldp_sgd", "--coordinator", "a:1", "--processes", "2", "--process", "2"],
+            "--process 2 has to be below --processes 2",
+        ),
+        (["ldp_sgd", "--seeds", "99999999"], "at most 10000000"),
+        (
+            ["ldp_sgd", "--lr", *map(str, range(1, 201)), "--seeds", "100000"],
+            "20,000,000 runs, more than the 10,000,000",
+        ),
         (["ldp_sgd", "--epss", "1"], "did you mean --eps"),
         (["ldp_sgd", "--seeds", "2", "--seed", "1"], "--seeds and --seed"),
         (["ldp_sgd", "--seeds", "0"], "at least 1"),
         (["ldp_sgd", "--rounds", "auto", "3"], "--rounds auto"),
         (["fedsgd", "--eps", "1", "2"], "eps"),
-        (["ldp_sgd", "--sigma", "1", "--memory", "1000"], "bytes"),
+        (["ldp_sgd", "--sigma", "1", "--memory", "1000"], "give it more --memory, a"),
         (["--resume", "nowhere"], "no folder nowhere"),
         (["ldp_sgd", "--resume", "nowhere"], "ALGORITHM does not go with --resume"),
         (["ldp_sgd", "--sigma", "1", "--select", "lossy"], "lossy"),

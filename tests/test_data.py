@@ -198,6 +198,15 @@ def test_libsvm_file(tmp_path):
     np.testing.assert_array_equal(real.train[1], [1, -1])
 
 
+def test_a_libsvm_file_has_to_fit_what_is_free(tmp_path, monkeypatch):
+    """An index that is a slip of the pen was made dense, whatever the memory."""
+    (tmp_path / "wide").write_text("1 1000000:1\n2 1:1\n")
+    assert data.load_libsvm(tmp_path / "wide").train[0].shape == (2, 1_000_000)
+    monkeypatch.setattr("jaxfl.memory.free", lambda device: 3 * 7_999_999)
+    with pytest.raises(InputError, match=r"8,000,000 bytes .* there is room for 7,999,999"):
+        data.load_libsvm(tmp_path / "wide")
+
+
 # --- partitions ----------------------------------------------------------------------------------
 
 LABELS = np.random.default_rng(0).integers(0, 6, 907)
@@ -487,6 +496,9 @@ BAD_LIBSVM = [
     (b"1 5:1\n2 1:1\n", {"features": 3}, "exceeds features=3"),
     (b"1 1:1\n2 1:1\n3 1:1\n", {"classes": 2}, "3 distinct training labels"),
     (b"1 8000000:1\n" * 300, {}, "GiB as a dense"),
+    (b"1 999999999:1\n" * 3, {}, "whose largest index is 999999999, .* 11,999,999,988 bytes"),
+    (b"1 1:1e39\n2 1:1\n", {}, "a value that exceeds float32"),
+    (gzip.compress(b"1 1:1\n2 1:1\n"), {}, "it is gzipped, and its name has to end in .gz"),
 ]
 
 

@@ -94,7 +94,7 @@ def test_show_chooses_by_what_is_asked(
     text = out(capsys, "show", sweep, "--select", "max:utility", "--over", "lr", "omega")
     assert "lr and omega chosen on the private data: each time the best of 6" in text
     assert "by the highest final utility" in text
-    assert "--allow-test" in refused(capsys, "show", sweep, "--select", "test_loss")
+    assert "give --allow-test to have" in refused(capsys, "show", sweep, "--select", "test_loss")
     text = out(capsys, "show", sweep, "--select", "test_loss", "--allow-test")
     assert "lr chosen on test data" in text
 
@@ -224,7 +224,10 @@ def test_folders_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[
     for words in (("show", place), ("compare", place, place), ("plot", place)):
         assert said in refused(capsys, *words)
     (place / "result.nc").write_bytes(b"CDF\x02 cut short")
-    assert "damaged or cut short" in refused(capsys, "show", place)
+    said = f"damaged or cut short: `jaxfl sweep --resume {place}` writes it again"
+    assert said in refused(capsys, "show", place)
+    (place / "sweep.json").unlink()
+    assert "damaged or cut short: write it again" in refused(capsys, "show", place)
 
 
 @pytest.mark.parametrize(

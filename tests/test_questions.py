@@ -43,6 +43,12 @@ def test_account_flags_a_claim_that_does_not_hold(capsys: pytest.CaptureFixture[
     assert main([*line.split(), str(sigma)]) == 0
     text = capsys.readouterr().out
     assert "claimed_eps" in text
+    assert "status                established: by published accountants\n" in text
+    assert "flag                  the noise proves less privacy than the paper claims" in text
+    assert text.count("\npaper_condition       ") == len(found["paper_conditions"]) == 3
+    assert "paper_condition       does not hold: sqrt(2/3) b sigma" in text
+    for programming in ("{", "[", "True", "None", "paper_note"):
+        assert programming not in text
 
 
 def test_phases_are_read(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,6 +107,7 @@ def test_the_price_of_a_choice_is_added_to_the_answer(capsys: pytest.CaptureFixt
         (f'calibrate {PHASES} [{{"n":9,"R":1,"K":10,"sigma":1}}]', "batch = 10"),
         ("audit ldp_sdg --rounds 3", "ldp_sgd"),
         ("audit ldp_gd --rounds 3 --runs 3", "runs = 3"),
+        ("audit ldp_gd --rounds 3 --eps inf", "for no noise give --sigma 0"),
         ("audit ldp_gd --rounds 3 --runs x", "--runs x"),
         ("audit ldp_gd --rounds 2.5", "rounds = 2.5"),
         ("audit ldp_gd --rounds 3 --delta x", "--delta x"),
@@ -129,6 +136,15 @@ def test_audit_exposes_batch_clipping(capsys: pytest.CaptureFixture[str]) -> Non
     assert found["claimed"] == pytest.approx(1)
     assert found["lower"] > 1
     assert found["exposed"] is True
+    assert found["proven"] == "inf"
+
+
+def test_an_audit_without_noise_has_no_claim(capsys: pytest.CaptureFixture[str]) -> None:
+    found = ask(
+        capsys, "audit ldp_sgd --runs 50 --sigma 0 --samples 50 --rounds 2 --batch 10 --seed 1"
+    )
+    assert found["claimed"] is None
+    assert found["exposed"] is False
     assert found["proven"] == "inf"
 
 

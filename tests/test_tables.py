@@ -393,10 +393,38 @@ def test_numbers_that_differ_are_said() -> None:
     a["used_clip"] = xarray.full_like(a["used_sigma"], 1.0)
     b["used_clip"] = xarray.full_like(b["used_sigma"], 0.5)
     text = compare(a, b).text()
-    assert "rounds differs in 2 of 4 cells: 40 in A, 20 in B." in text
+    a["used_rounds"], b["used_rounds"] = a["used_sigma"] * 0 + 40, b["used_sigma"] * 0 + 20
+    assert "Their rounds differ in 2 of 4 cells: 40 in A, 20 in B." in text
+    assert compare(a, b).text().count("rounds") == 1  # they are one of the numbers too
     assert "sigma differs in 4 of 4 cells." in text
     assert "clip differs: 1 in A, 0.5 in B." in text
     assert "differ" not in compare(a, a).text().replace("difference", "")
+    c = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, data="0b5", objective="10869.2793 0 29.9")
+    other = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, objective="1.47406638 0 325.1")
+    text = compare(c, other).text()
+    assert "They learn from different data." in text
+    assert "Their objectives differ (loss, regularizer or constraint)." in text
+    assert "0b5" not in text
+    assert "10869" not in text
+
+
+def test_what_diverged_is_said() -> None:
+    """A value that is missing was "-", and nobody said why."""
+    axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0)}
+    lost = grids.grid(axes, diverged={"omega": 9.0})
+    text = compare(lost, grids.grid(axes), names=("bad", "good")).text()
+    assert "In bad 2 of 6 compared cells diverged and have no value." in text
+    assert "In good" not in text
+    text = compare(grids.grid(axes, missing={"omega": 9.0}), lost, names=("new", "bad")).text()
+    assert "In new 2 of 6 compared cells have not run." in text
+    run = jaxfl.simulate(
+        "soteriafl_sgd", a_problem(), jax.random.key(0), 6, batch=4, k=3, lr=0.3, sigma=0.1
+    ).dataset()
+    whole = run.copy(deep=True)
+    run["loss"][3:] = np.nan
+    text = compare(run, whole, names=("bad", "good")).text()
+    assert "bad diverged: its loss is not finite from round 3 on." in text
+    assert "good diverged" not in text
 
 
 def test_seeds_of_other_keys_are_not_paired() -> None:

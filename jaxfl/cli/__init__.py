@@ -6,6 +6,8 @@ algorithms' own records of hyper-parameters.
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import os
 import platform
 import sys
@@ -16,6 +18,17 @@ from jaxfl.errors import InputError
 
 __all__ = ["keep_programs", "main"]
 
+COMMANDS = (
+    "run", "sweep", "show", "compare", "plot", "list", "papers", "theory", "account", "calibrate",
+    "audit", "profile",
+)  # fmt: skip
+# what sentences of the library say for what one writes here
+SPOKEN = {
+    "allow_test=True (--allow-test)": "--allow-test",
+    "more memory=": "more --memory",
+    "noise='paper'": "--noise paper",
+    "storage='bfloat16'": "--storage bfloat16",
+}
 SHORT = 0.2  # seconds of compilation that are not worth a file
 
 HELP = """\
@@ -50,17 +63,55 @@ def main(argv: Sequence[str] | None = None) -> int:
         keep_programs()
     try:
         _dispatch(words)
+        sys.stdout.flush()  # a full disk says so here, and not when Python has ended
     except InputError as error:
-        print(f"jaxfl: error: {error}", file=sys.stderr)
-        return 2
+        sentence = str(error)
+        for name, option in SPOKEN.items():
+            sentence = sentence.replace(name, option)
+        return _refused(sentence)
     except KeyboardInterrupt as error:
         print(f"jaxfl: interrupted{str(error) or '.'}", file=sys.stderr, flush=True)
         if argv is None:  # a thread of JAX may be compiling still, and crash in a regular exit
             os._exit(130)
         return 130
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _hush()
+    except OSError as error:
+        what = f"cannot read or write {error.filename}" if error.filename else "cannot write"
+        status = _refused(f"{what}: {error.strerror or error}.")
+        _hush()
+        return status
+    except MemoryError as error:
+        return _refused(_too_small(error))
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):  # which is how JAX says that memory is short
+            raise
+        return _refused(_too_small(error))
+    except OverflowError as error:
+        return _refused(
+            f"a number is too large to compute with ({error}): make the largest ones smaller."
+        )
     return 0
+
+
+def _refused(sentence: str) -> int:
+    print(f"jaxfl: error: {sentence}", file=sys.stderr)
+    return 2
+
+
+def _too_small(error: BaseException) -> str:
+    said = str(error).splitlines()[0].rstrip(".") if str(error) else ""
+    why = f" ({said})" if said else ""
+    return f"the memory is too small{why}: take fewer clients, smaller data or a smaller model."
+
+
+def _hush() -> None:
+    """What is still to be printed cannot be: Python would try once more at its end."""
+    with contextlib.suppress(OSError, ValueError):  # a test's standard output is no file
+        sys.stdout.flush()
+        return
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def keep_programs() -> None:
@@ -136,7 +187,8 @@ def _dispatch(words: list[str]) -> None:
         run_look(command, rest)
     else:
         kind = "option" if command.startswith("-") else "command"
+        near = difflib.get_close_matches(command, (*COMMANDS, "--help", "--version"), 1)
         raise InputError(
-            f"There is no {kind} {command!r}: the commands are run, sweep, show, compare, plot, list, "
-            "papers, theory, account, calibrate, audit, profile."
+            f"There is no {kind} {command!r}: "
+            + (f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}.")
         )

@@ -52,6 +52,10 @@ class Folder:
         """The folder as an earlier run left it."""
         if not path.exists():
             raise InputError(f"There is no folder {path} to go on from.")
+        if _of_sweep(path):
+            raise InputError(
+                f"{path} holds a sweep, and no run: go on with `jaxfl sweep --resume {path}`."
+            )
         try:
             about = json.loads((path / "config.json").read_text("utf-8"))
             setup = Setup.from_json(about["setup"], path / "config.json")
@@ -84,6 +88,10 @@ class Folder:
         """Refuse to replace what this run would not give again."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: name a folder with --out.")
+        if _of_sweep(self.path):  # hours of work, of which a run would keep nothing
+            raise InputError(
+                f"{self.path} holds a sweep, which no run replaces: name another folder with --out."
+            )
         if force or not self.products:
             return
         ways_out = "name another folder with --out, or replace it with --force"
@@ -163,6 +171,16 @@ class Folder:
             )
         folder.setup = new
         return folder
+
+
+def _of_sweep(path: Path) -> bool:
+    """Whether a sweep has begun to write there."""
+    if (path / "sweep.json").exists():
+        return True
+    try:
+        return "sweep" in json.loads((path / "config.json").read_text("utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def _shown(value: Any) -> str:

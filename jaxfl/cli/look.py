@@ -153,6 +153,7 @@ def _of_axes(given: dict[str, Any], both: list[xarray.Dataset], i: int) -> dict[
 
 
 def _plot(given: dict[str, Any], folder: Path) -> None:
+    from jaxfl.cli.sweeping import NO_FRONT
     from jaxfl.views.pictures import draw
 
     ds = _load(folder)
@@ -161,6 +162,8 @@ def _plot(given: dict[str, Any], folder: Path) -> None:
     if _is_sweep(ds):
         ds = _selected(ds, given)
         files = draw(ds, place, formats=formats, criterion=None)
+        if not any(file.name.startswith("front-") for file in files):
+            print(NO_FRONT, file=sys.stderr)
     else:
         from jaxfl.plots import curves
 
@@ -259,7 +262,14 @@ def _load(path: Path) -> xarray.Dataset:
                     f"{path} is unfinished: go on with `jaxfl {command} --resume {path}`."
                 )
         raise InputError(f"{path} holds no result.nc, so it is no result of jaxfl.")
-    return load(file)
+    try:
+        return load(file)
+    except InputError as error:
+        if "damaged" not in str(error) or not (file.parent / "sweep.json").exists():
+            raise
+        raise InputError(
+            f"{file} is damaged or cut short: `jaxfl sweep --resume {file.parent}` writes it again."
+        ) from None
 
 
 def _home(path: Path) -> Path:

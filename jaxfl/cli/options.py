@@ -230,7 +230,13 @@ class Setup:
     ] = None
     max_seconds: Annotated[
         float | None,
-        Option("S", "stop after so many seconds", "run", real(above=0), later=True),
+        Option(
+            "S",
+            "stop after so many seconds, at the next evaluation (--eval-every)",
+            "run",
+            real(above=0),
+            later=True,
+        ),
     ] = None
     max_bits: Annotated[
         float | None,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from jaxfl.cli.options import Option, Session, flag, options
-from jaxfl.cli.readers import real, text, whole
+from jaxfl.cli.readers import MOST, real, text, whole
 from jaxfl.errors import InputError
 
 __all__ = [
@@ -141,7 +141,7 @@ def _parser(**keywords: Any) -> Parser:
         "the one for losses that are LAM-strongly convex",
     )
     output.add_argument("--no-plot", action="store_true", help="draw no picture")
-    output.add_argument("--quiet", action="store_true", help="print nothing")
+    output.add_argument("--quiet", action="store_true", help="print nothing, unless it diverges")
     output.add_argument("-h", "--help", action="store_true", help="show this, and exit")
     return parser
 
@@ -195,11 +195,21 @@ def read(flag: str, option: Option, raw: Any) -> Any:
 
 def number(name: str, word: str, integer: bool) -> Any:
     """One hyper-parameter: a number, or a schedule by its text."""
-    if ":" in word:
-        from jaxfl.schedules import schedule
+    from jaxfl.schedules import RULES, schedule
 
+    kind, colon, rest = word.partition(":")
+    near = difflib.get_close_matches(kind, RULES, 1)
+    if colon and kind not in RULES and near:
+        raise InputError(f"There is no schedule {word!r}: did you mean {near[0]}:{rest}?")
+    if colon:
         return schedule(word).label
-    reader = whole(-(2**53)) if integer else real(infinite=name in ("clip", "eps"))
+    if kind in RULES:
+        raise InputError(
+            f"{flag(name)} {word} is a schedule without its numbers: write it as in cosine:0.3."
+        )
+    if name == "eps" and word.lower().lstrip("+") in ("inf", "infinity"):
+        raise InputError(f"--eps {word} has to be finite: for no noise give --sigma 0.")
+    reader = whole(-MOST, MOST) if integer else real(infinite=name == "clip")
     return reader(flag(name), word)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxfl.errors import InputError
@@ -17,6 +17,16 @@ TEXTS = (
     "sampling", "seen",
 )  # fmt: skip
 LISTS = ("phases",)
+# what jaxfl.privacy.accountants means by its letters
+STATUS = {
+    "E": "established: by published accountants",
+    "D": "derived: by an elementary derivation of ours",
+    "N": "new: its proof is sketched and checked numerically, not reviewed",
+}
+FLAGS = (
+    "none: what is proven is no more than what the paper claims",
+    "the noise proves less privacy than the paper claims for it",
+)
 HELP = {
     "account": """\
 usage: jaxfl account KIND --sigma S (--delta D | --eps E) [--NUMBER VALUE ...] [--json]
@@ -80,9 +90,30 @@ def run_question(command: str, words: Sequence[str]) -> None:
     if as_json:
         print(json.dumps({name: _plain(value) for name, value in answer.items()}))
         return
-    width = max(map(len, answer))
+    rows = _rows(answer)
+    width = max(len(name) for name, _ in rows)
+    for name, words in rows:
+        print(f"{name:{width}}  {words}")
+
+
+def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """An answer in words; what is empty is left out."""
+    out = []
     for name, value in answer.items():
-        print(f"{name:{width}}  {_shown(value)}")
+        if name == "paper_conditions":
+            out += [("paper_condition", _condition(**condition)) for condition in value]
+        elif name.startswith("status"):
+            out.append((name, STATUS.get(value, "nothing is proven")))
+        elif name == "flag":
+            out.append((name, FLAGS[bool(value)]))
+        elif value is not None and value != "":
+            out.append((name, _shown(value)))
+    return out
+
+
+def _condition(text: str, holds: bool | None, needed: bool) -> str:
+    judged = {True: "holds", False: "does not hold", None: "may hold or not"}[holds]
+    return judged + ", and the formula needs it" * (needed and holds is False) + f": {text}"
 
 
 def _audit(
@@ -102,6 +133,8 @@ def _audit(
     import jaxfl
     from jaxfl.privacy.audit import audit
 
+    if options.get("eps") == math.inf:
+        raise InputError("--eps inf has to be finite: for no noise give --sigma 0.")
     parts: dict[str, Any] = {"clip": clip_mode}
     if sampler is not None:
         parts["sampler"] = jaxfl.sampling.sampler(sampler)
@@ -169,4 +202,6 @@ def _plain(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:.8g}" if isinstance(value, float) else str(value)

@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 
 from jaxfl.errors import InputError
 
-__all__ = ["Read", "among", "pair", "real", "rounds", "text", "whole"]
+__all__ = ["MOST", "Read", "among", "pair", "real", "rounds", "text", "whole"]
+
+MOST = 2**31 - 1  # of rounds and other whole numbers, which a run holds as int32
 
 Read: TypeAlias = Callable[[str, str], Any]  # (option as written, its text) -> value
 
@@ -28,9 +30,10 @@ def whole(least: int, most: float = math.inf) -> Read:
         if number != number or math.isinf(number) or number != int(number):
             raise InputError(f"{flag} {value} is not a whole number.")
         number = int(value) if value.lstrip("+-").isdigit() else int(number)
-        if not least <= number <= most:
-            end = "" if math.isinf(most) else f" and at most {most:.0f}"
-            raise InputError(f"{flag} {value} has to be at least {least}{end}.")
+        if number < least:
+            raise InputError(f"{flag} {value} has to be at least {least}.")
+        if number > most:
+            raise InputError(f"{flag} {value} has to be at most {most:.0f}.")
         return number
 
     return read
@@ -74,7 +77,7 @@ def pair(flag: str, value: str) -> tuple[str, Any]:
 
 def rounds(flag: str, value: str) -> int | None:
     """A number of rounds, or None for the algorithm's own."""
-    return None if value == "auto" else int(whole(1)(flag, value))
+    return None if value == "auto" else int(whole(1, MOST)(flag, value))
 
 
 def _float(value: str) -> float:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from jaxfl.progress import Bar
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> list[tuple[str, str]]
     rows = [("rounds", f"{rounds}" + (f" of {planned}" if rounds < planned else ""))]
 
     loss = ds["loss"].values
-    best = int(loss.argmin()) if (loss == loss).all() else None
+    best = int(loss.argmin()) if np.isfinite(loss).all() else None
     where = "" if best is None else f", best {loss[best]:.5g} at round {int(ds['round'][best])}"
     rows.append(("loss", f"{final['loss']:.5g}, from {loss[0]:.5g}{where}"))
     rows.append(("worst client's loss", f"{final['worst_client_loss']:.5g}"))
@@ -100,6 +102,8 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> list[tuple[str, str]]
 
 def _devices(ds: xarray.Dataset) -> str:
     """What clients spent, where they differ: the spread and the worst."""
+    from jaxfl.privacy.ledger import between
+
     rounds, eps = (ds[name].values for name in ("client_rounds", "client_eps"))
     i = int(eps.argmax())
     claim = ""
@@ -107,8 +111,8 @@ def _devices(ds: xarray.Dataset) -> str:
         claim = f", claimed {ds['client_eps_claimed'].values[i]:.4g}"
     low, middle, high = sorted(eps)[0], sorted(eps)[len(eps) // 2], eps[i]
     return (
-        f"in {rounds.min()} to {rounds.max()} rounds each: eps {low:.4g} to {high:.4g} proven, median "
-        f"{middle:.4g}; the worst is client {i} with {rounds[i]} rounds{claim}"
+        f"in {between(rounds)} each: eps {low:.4g} to {high:.4g} proven, median {middle:.4g}; the "
+        f"worst is client {i} with {rounds[i]} rounds{claim}"
     )
 
 

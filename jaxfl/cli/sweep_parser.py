@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ OF_ALGORITHM = (
 )
 OF_PROBLEM = ("data", "clients", "partition", "alpha", "model", "regularizer", "strength")
 WITHOUT = ("seed", "checkpoint_every", "target_loss", "max_seconds", "max_bits", "rounds")
+RUNS = 10**7  # of one sweep: the numbers of more could not be held
 TITLES = {"data": "data", "model": "model", "parts": "parts of the algorithms", "run": "runs"}
 
 
@@ -56,6 +58,12 @@ class Spans:
     numbers: dict[str, list[Any]]  # also ``rounds``; schedules are texts
     seeds: list[int]
     paired: bool = True
+
+    @property
+    def runs(self) -> int:
+        """How many at most: an algorithm without a number runs once along its axis."""
+        many = [*self.static.values(), *self.numbers.values(), self.algorithms, self.seeds]
+        return math.prod(map(len, many))
 
 
 class Session(NamedTuple):
@@ -88,6 +96,7 @@ def parse_sweep(words: Sequence[str]) -> tuple[Spans | None, Session]:
         )
     raw = {name: value for name, value in vars(found).items() if value is not None}
     session = _session(raw)
+    _hosts(raw)
     if session.resume is not None:
         given = sorted(_named(raw))
         if given:
@@ -141,11 +150,17 @@ def _spans(raw: Mapping[str, Any], known: Mapping[str, bool]) -> Spans:
         raise InputError(
             "--seeds and --seed are both given: the first is how many, the other which."
         )
-    seeds = list(range(whole(1)("--seeds", raw.get("seeds", "1"))))
+    seeds = list(range(whole(1, RUNS)("--seeds", raw.get("seeds", "1"))))
     if "seed" in raw:
         seeds = [whole(0, 2**31 - 1)("--seed", word) for word in raw["seed"]]
         _different("--seed", seeds)
-    return Spans(algorithms, setup, static, numbers, seeds, not raw.get("unpaired", False))
+    spans = Spans(algorithms, setup, static, numbers, seeds, not raw.get("unpaired", False))
+    if spans.runs > RUNS:
+        raise InputError(
+            f"This sweep has {spans.runs:,} runs, more than the {RUNS:,} that one can have: give fewer "
+            "values, or divide it into several."
+        )
+    return spans
 
 
 def _different(option: str, values: Sequence[Any]) -> None:
@@ -170,6 +185,21 @@ def _session(raw: Mapping[str, Any]) -> Session:
         processes=count("processes", 1),
         process=count("process", 0),
     )
+
+
+def _hosts(raw: Mapping[str, Any]) -> None:
+    """Several hosts are told all three, or each would run the whole sweep by itself."""
+    names = ("coordinator", "processes", "process")
+    given, missing = ([n for n in names if (n in raw) == there] for there in (True, False))
+    if given and missing:
+        raise InputError(
+            f"{flag(given[0])} {raw[given[0]]} is for a sweep on several hosts and needs "
+            f"{' and '.join(map(flag, missing))} too."
+        )
+    if given and not int(raw["process"]) < int(raw["processes"]):
+        raise InputError(
+            f"--process {raw['process']} has to be below --processes {raw['processes']}."
+        )
 
 
 def _parser() -> Parser:

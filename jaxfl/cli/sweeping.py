@@ -30,6 +30,8 @@ __all__ = ["run_sweep"]
 CONFIG = "config.json"
 WIDTH = 10_000  # of a table in a file: no line is broken
 ROUNDS = 200
+NO_FRONT = "no picture of a front: no setting ended with a value"
+MANY = 10_000  # runs whose numbers take more than a blink
 
 
 def run_sweep(spans: Spans | None, session: Session) -> None:
@@ -90,6 +92,8 @@ def _compute(
         else:
             numbers[name] = values[0]
     rounds = None if "rounds" in axes else numbers.pop("rounds", ROUNDS)
+    if spans.runs >= MANY:  # they are resolved one by one, for a minute per million
+        bar.say(f"{spans.runs:,} runs at most; their numbers are found first")
     with bar, _config(folder, spans, session):
         try:
             return sweep(
@@ -151,7 +155,10 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
         return
     files = [folder / "result.nc"]
     if session.plot:
-        files += views.draw(ds, folder, criterion=session.select)
+        drawn = views.draw(ds, folder, criterion=session.select)
+        files += drawn
+        if not session.quiet and not any(file.name.startswith("front-") for file in drawn):
+            print(NO_FRONT, file=sys.stderr)
     if session.quiet:
         return
     from rich.console import Console

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ WHOLE = ("clients", "samples", "dim")
 
 def run_theory(words: Sequence[str]) -> None:
     """Print both tables."""
+    import numpy as np
+
     from jaxfl.theory import Setting
     from jaxfl.theory_tables import table_1, table_2, text
 
@@ -59,16 +62,25 @@ def run_theory(words: Sequence[str]) -> None:
     if not values["delta"] < 1:
         raise InputError(f"--delta {values['delta']:g} has to be below 1.")
     variance = values.pop("variance")
-    s = Setting(**{SYMBOLS.get(name, name): value for name, value in values.items()})
+    s = Setting(**{SYMBOLS.get(name, name): float(value) for name, value in values.items()})
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            tables = {
+                "table_1": [row._asdict() for row in table_1(s, variance)],
+                "table_2": [row._asdict() for row in table_2(s)],
+            }
+            lines = text(s, variance)
+    except (OverflowError, FloatingPointError, ZeroDivisionError):
+        name = max(values, key=lambda name: abs(math.log10(values[name] or 1)))
+        raise InputError(
+            f"{flag(name)} {values[name]:g} with the other numbers gives more than floating point "
+            "holds: take a number nearer to 1."
+        ) from None
     if found.json:
-        tables = {
-            "table_1": [row._asdict() for row in table_1(s, variance)],
-            "table_2": [row._asdict() for row in table_2(s)],
-        }
         print(json.dumps({"numbers": values, **tables}, indent=2))
         return
     said = ", ".join(f"{NUMBERS[name][0]} = {value:g}" for name, value in values.items())
-    print(f"{said}\n\n{text(s, variance)}")
+    print(f"{said}\n\n{lines}")
 
 
 def _help() -> str:

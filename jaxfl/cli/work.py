@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,12 @@ def _write(folder: Folder, session: Session, result: Run) -> None:
     folder.write()
     if not session.quiet:
         summary(ds, folder.products)
+    if result.ended.startswith("diverged"):  # whoever asks for quiet must not take NaN for a result
+        print(
+            f"jaxfl: {result.algorithm.name} on {result.problem.name} {result.ended}; take a smaller "
+            "--lr.",
+            file=sys.stderr,
+        )
 
 
 def _bounds(ds: xarray.Dataset, lam: float | None) -> list[Bound]:

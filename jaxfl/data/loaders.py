@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ Read = Callable[[str], bytes]
 
 # A dense matrix beyond this is more likely a mistake than a wish.
 DENSE_BYTES = 8 << 30
+COPIES = 3  # of the samples: as read, shared among clients, on the device
 
 
 def load(
@@ -62,7 +63,8 @@ def load_libsvm(
     for name in (path,) if test is None else (path, test):
         file = Path(name).expanduser()
         if not file.is_file():
-            raise InputError(f"LIBSVM file {str(name)!r} does not exist: check the path.")
+            why = "is not a file" if file.exists() else "does not exist"
+            raise InputError(f"LIBSVM file {str(name)!r} {why}: check the path.")
         files.append(file)
     return _dense_libsvm(
         [str(file) for file in files],
@@ -95,6 +97,8 @@ def _dense_libsvm(
     except (ValueError, OSError, EOFError, OverflowError, zlib.error) as error:
         if "n_features" in str(error):
             way_out = f"an index exceeds features={features}; raise it or leave it out"
+        elif any(map(_gzipped, files)):
+            way_out = "it is gzipped, and its name has to end in .gz"
         else:
             reason = str(error).strip().splitlines()[0].rstrip(".") if str(error) else "damaged"
             way_out = f"{reason}; each line must read 'label index:value index:value ...'"
@@ -103,17 +107,46 @@ def _dense_libsvm(
     for matrix, y, file in zip(data, targets, names, strict=True):
         if matrix.nnz == 0:
             raise InputError(f"LIBSVM file {file} holds no examples with features: check it.")
-        if not (np.isfinite(matrix.data).all() and np.isfinite(y).all()):
+        if np.isnan(matrix.data).any() or not np.isfinite(y).all():
             raise InputError(f"LIBSVM file {file} holds NaN or infinity: clean it first.")
-        if (size := 4 * matrix.shape[0] * matrix.shape[1]) > DENSE_BYTES:
+        if np.isinf(matrix.data).any():
             raise InputError(
-                f"LIBSVM file {file} would take {size / 2**30:.0f} GiB as a dense "
-                f"{matrix.shape[0]} x {matrix.shape[1]} array: select rows or columns first."
+                f"LIBSVM file {file} holds infinity, or a value that exceeds float32 (3.4e38): clean or "
+                "scale it first."
+            )
+        rows, columns = matrix.shape
+        size, room = matrix.dtype.itemsize * rows * columns, _room()
+        if size > room:
+            raise InputError(
+                f"LIBSVM file {file}, whose largest index is {matrix.indices.max() + 1}, would take "
+                f"{size:,} bytes ({size / 2**30:.1f} GiB as a dense {rows} x {columns} array), and there "
+                f"is room for {room:,}: correct the index, or select rows or columns first."
             )
     labels, count = _class_numbers(targets, classes, shown)
     dense = [matrix.toarray() for matrix in data]
     test = (dense[1], labels[1]) if len(dense) > 1 else None
     return Dataset(name, (dense[0], labels[0]), test, count, note)
+
+
+def _gzipped(file: Any) -> bool:
+    """Whether a path names a gzip file that its name does not say is one."""
+    if not isinstance(file, str) or file.endswith(".gz"):
+        return False
+    with open(file, "rb") as opened:
+        return opened.read(2) == b"\x1f\x8b"
+
+
+class _Host(NamedTuple):
+    """Stands for the memory of this machine where no device has to be started for it."""
+
+    platform: str = "cpu"
+
+
+def _room() -> int:
+    """Bytes that a dense array may take."""
+    from jaxfl.memory import free
+
+    return min(DENSE_BYTES, free(cast("Any", _Host())) // COPIES)
 
 
 def _class_numbers(

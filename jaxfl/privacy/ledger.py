@@ -21,7 +21,7 @@ from jaxfl.privacy.gaussian import Floats, check_delta
 if TYPE_CHECKING:
     from jaxfl.record import Run
 
-__all__ = ["Ledger", "differing", "ledger", "turns"]
+__all__ = ["Ledger", "between", "differing", "ledger", "turns"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 AT_ONCE = 1024  # rounds whose cohorts are drawn together
@@ -53,12 +53,18 @@ class Ledger(NamedTuple):
         low, middle, high = np.quantile(self.proven, [0.0, 0.5, 1.0])
         claim = "" if self.claimed is None else f", claimed {self.claimed[i]:.4g}"
         return (
-            f"{self.turns.size} clients, in {self.turns.min()} to {self.turns.max()} rounds each: proven "
-            f"eps {low:.4g} to {high:.4g}, median {middle:.4g}; the worst is client {i} with "
-            f"{self.turns[i]} rounds{claim}; delta = {self.delta:.3g}, {self.method}"
+            f"{self.turns.size} clients, in {between(self.turns)} each: proven eps {low:.4g} to "
+            f"{high:.4g}, median {middle:.4g}; the worst is client {i} with {self.turns[i]} "
+            f"rounds{claim}; delta = {self.delta:.3g}, {self.method}"
             + f" [{self.status}]"
             * bool(self.status)
         )
+
+
+def between(turns: Ints) -> str:
+    """From how many rounds to how many, in words."""
+    low, high = int(turns.min()), int(turns.max())
+    return f"{low} to {high} rounds" if low < high else f"{low} round" + "s" * (low != 1)
 
 
 def turns(run: Run) -> Ints:

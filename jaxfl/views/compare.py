@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["as_sweep", "compare"]
 
 SETTINGS = ("problem", "model", "data", "objective", "dtype")  # that make numbers comparable
+# of these a result keeps fingerprints, which say nothing to a reader
+PRINTS = {
+    "data": "They learn from different data.",
+    "objective": "Their objectives differ (loss, regularizer or constraint).",
+}
 SAME_BY_EPS = {"used_eps", "used_delta", "used_noise_constant"}  # the proven eps says it
 DIGITS = 9  # of a number that names a place on an axis
 
@@ -78,8 +83,10 @@ def compare(
         left = [key for key in cells_of if key not in others]
         if left:
             notes.append(f"Only in {name}: {_listed(left, common)}.")
-    notes += _differing(first, second, names)
     pairs = [(cells_a[key].at, cells_b[key].at) for key in both]
+    for ds, name, side in zip((first, second), names, zip(*pairs, strict=True), strict=True):
+        notes += _lost(ds, name, side, alone=all(single))
+    notes += _differing(first, second, names)
     notes += _unlike(first, second, pairs, names)
     if first.sizes["seed"] > 1 or second.sizes["seed"] > 1:
         how = "paired by seed" if paired else "of unpaired seeds"
@@ -224,7 +231,8 @@ def _unlike(
 ) -> list[str]:
     """Numbers that the common cells used and that are not the same on both sides."""
     notes = []
-    skip = {f"used_{name}" for name in axes(a) if name in axes(b)} | SAME_BY_EPS
+    # last_round says the rounds, also where they were none of the numbers
+    skip = {f"used_{name}" for name in axes(a) if name in axes(b)} | SAME_BY_EPS | {"used_rounds"}
     wanted = [str(name) for name in a.data_vars if str(name).startswith("used_") and name in b]
     for name in ["last_round", *(name for name in wanted if name not in skip)]:
         one, two = (_at(ds, name) for ds in (a, b))
@@ -235,14 +243,33 @@ def _unlike(
         ]
         if not unlike:
             continue
-        word = {"last_round": "rounds"}.get(name, name.removeprefix("used_"))
+        words = "Their rounds differ"
+        if name != "last_round":
+            words = f"{name.removeprefix('used_')} differs"
         if len(set(unlike)) == 1:
             x, y = (number(value) for value in unlike[0])
             where = "" if len(unlike) == len(pairs) else f" in {len(unlike)} of {len(pairs)} cells"
-            notes.append(f"{word} differs{where}: {x} in {names[0]}, {y} in {names[1]}.")
+            notes.append(f"{words}{where}: {x} in {names[0]}, {y} in {names[1]}.")
         else:
-            notes.append(f"{word} differs in {len(unlike)} of {len(pairs)} cells.")
+            notes.append(f"{words} in {len(unlike)} of {len(pairs)} cells.")
     return notes
+
+
+def _lost(ds: xarray.Dataset, name: str, places: Sequence[Index], alone: bool) -> list[str]:
+    """Why some of the compared values are missing: "-" alone could mean anything."""
+    first = ds["diverged_at"].transpose(*axes(ds), "seed").values
+    complete = ds["complete"].transpose(*axes(ds), "seed").values
+    lost = [float(np.nanmin(first[at])) for at in places if np.isfinite(first[at]).any()]
+    if alone:
+        return [f"{name} diverged: its loss is not finite from round {v:.0f} on." for v in lost]
+    left = sum(not complete[at].all() for at in places)
+    many = f"of {len(places)} compared cells"
+    notes = [f"In {name} {len(lost)} {many} diverged and {_have(len(lost))} no value."] * bool(lost)
+    return notes + [f"In {name} {left} {many} {_have(left)} not run."] * bool(left)
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
 
 
 def _at(ds: xarray.Dataset, name: str) -> Array:
@@ -257,7 +284,7 @@ def _differing(a: xarray.Dataset, b: xarray.Dataset, names: tuple[str, str]) -> 
     whole = [results.config(ds) for ds in (a, b)]
     one, two = ({**about["settings"], "noise": about.get("noise")} for about in whole)
     return [
-        f"{key} differs: {one[key]} in {names[0]}, {two[key]} in {names[1]}."
+        PRINTS.get(key, f"{key} differs: {one[key]} in {names[0]}, {two[key]} in {names[1]}.")
         for key in ("algorithm", *SETTINGS, "noise")
         if one.get(key) and two.get(key) and one[key] != two[key]
     ]
