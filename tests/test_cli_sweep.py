@@ -115,9 +115,9 @@ def test_the_plan_of_what_is_left(
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
 
 
-def test_parts_data_and_rounds_are_axes(tmp_path: Path) -> None:
+def test_parts_data_and_rounds_are_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "grid"
-    words = "--batch 3 --sigma 0.05 --lr 0.1 cosine:0.3 --rounds 2 4 --seed 3 7 --no-plot --quiet"
+    words = "--batch 3 --sigma 0.05 --lr 0.1 cosine:0.3 --rounds 2 4 --seed 3 7 --no-plot"
     assert (
         sweep(
             "cdp_sgd",
@@ -132,6 +132,9 @@ def test_parts_data_and_rounds_are_axes(tmp_path: Path) -> None:
         )
         == 0
     )
+    said = [line for line in capsys.readouterr().err.splitlines() if "compiling" in line]
+    assert "compressor random_k" in said[0]
+    assert "compressor bernoulli" in said[-1]
     ds = jaxfl.load(out / "result.nc")
     assert ds["compressor"].values.tolist() == ["random_k", "bernoulli"]
     assert ds["lr"].values.tolist() == ["0.1", "cosine:0.3"]

@@ -47,10 +47,20 @@ def cadence(program: Program, chunk: Chunk | None, eval_every: int | None) -> in
 def line(program: Program, grid: Grid) -> str:
     """A program in words."""
     cells, seeds = len(program.cells), len(grid.seeds)
+    place = grid.studies[program.study].place
+    told = "".join(  # parts and data, without which lines of several programs would be the same
+        f", {axis.name.replace('_', ' ')} {_word(axis.labels[i])}"
+        for axis, i in zip(grid.static, place, strict=True)
+        if axis.name != "algorithm" and len(axis.values) > 1
+    )
     return (
-        f"{program.algorithm.name} on {program.problem.name}, {cells} cell{'s' * (cells != 1)} x "
+        f"{program.algorithm.name} on {program.problem.name}{told}, {cells} cell{'s' * (cells != 1)} x "
         f"{seeds} seed{'s' * (seeds != 1)}"
     )
+
+
+def _word(label: float | str) -> str:
+    return label if isinstance(label, str) else f"{label:g}"
 
 
 def fit(
