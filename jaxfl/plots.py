@@ -34,7 +34,9 @@ SUFFIXES = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 UNITS = ((1e15, "Pbit"), (1e12, "Tbit"), (1e9, "Gbit"), (1e6, "Mbit"), (1e3, "kbit"), (1.0, "bit"))
 DECADE = 10.0  # an axis whose values span more is logarithmic
 CAP = 1e3  # times the largest first value: where a curve on its way to infinity ends
+CROSS = f"a cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
 ALIKE = 0.02  # relative: two eps that one cannot tell apart in a picture
+FLAT = 1e-5  # relative: values that do not differ but by rounding
 ROOM = 4.0  # times the span of a curve: what a second one may take
 
 # a row of panels: the metric, what is drawn behind it for a single result, and the words for each
@@ -100,8 +102,10 @@ def curves(
     )
 
     scale, unit = _unit(drawn)
+    planned = max(float(curve.about["values"]["rounds"]) for curve in drawn)
+    ends = [float(curve.ds["uplink_bits"].values[-1]) for curve in drawn]
     for row, (name, behind, words, own, other) in zip(axes[:2], ROWS, strict=True):
-        top = CAP * max(abs(float(curve.ds[name].values[0])) for curve in drawn)
+        top = _top(drawn, name)
         for ax, along, by in zip(row, ("round", "uplink_bits"), (1.0, scale), strict=True):
             if alone:
                 second = drawn[0]._replace(color=PALETTE[1], style=STYLES[1], label=other)
@@ -119,6 +123,9 @@ def curves(
                 for curve in drawn:
                     _line(ax, curve, name, along, by, top)
             _tidy(ax)
+            if any(_ends_early(curve, name, top) for curve in drawn):
+                end = planned if along == "round" else max(ends) / scale
+                ax.set_xlim(-0.04 * end or -1.0, 1.04 * end or 1.0)  # not where it was finite last
         row[0].set_ylabel(words)
         if alone:
             _legend(row[0], 2 + bool(bounds), reverse=True)
@@ -126,9 +133,9 @@ def curves(
         _spent(axes[2], drawn, scale)
     if not alone:
         _legend(axes[0, 0], columns)
-    ends = [float(curve.ds["uplink_bits"].values[-1]) for curve in drawn]
     if max(ends) > DECADE * min(ends) > 0:
         axes[-1, 1].set_xscale("log", nonpositive="mask")
+        axes[-1, 1].autoscale(axis="x")
     axes[-1, 0].xaxis.get_major_locator().set_params(integer=True)
     axes[-1, 0].set_xlabel("communication round")
     axes[-1, 1].set_xlabel(f"bits sent by all clients so far ({unit})")
@@ -176,6 +183,17 @@ def _live(values: Array, top: float) -> int:
     if np.isfinite(values).all():
         return len(values)
     return int(np.argmin(np.abs(values) <= top))
+
+
+def _top(drawn: Sequence[Curve], name: str) -> float:
+    """Beyond this a curve is on its way to infinity."""
+    return CAP * max(abs(float(curve.ds[name].values[0])) for curve in drawn)
+
+
+def _ends_early(curve: Curve, name: str, top: float) -> bool:
+    """Whether a cross ends it."""
+    values = curve.ds[name].values
+    return _live(values, top) < len(values)
 
 
 # --- panels --------------------------------------------------------------------------------------
@@ -231,9 +249,20 @@ def _legend(ax: Axes, columns: int, **options: Any) -> None:
 
 
 def _tidy(ax: Axes) -> None:
-    from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
+    from matplotlib.ticker import (
+        LogFormatterSciNotation,
+        LogLocator,
+        NullFormatter,
+        ScalarFormatter,
+    )
 
     values = np.concatenate([np.asarray(line.get_ydata(), float) for line in ax.get_lines()])
+    formatter = ax.yaxis.get_major_formatter()
+    if isinstance(formatter, ScalarFormatter):
+        formatter.set_useOffset(False)  # it would be written over the legend
+    if values.size and np.ptp(values) <= FLAT * np.abs(values).max():
+        middle = float(values.mean())  # digits that rounding made are no axis
+        ax.set_ylim(middle - (room := 0.05 * abs(middle) or 1.0), middle + room)
     if values.size and values.min() > 0 and values.max() > DECADE * values.min():
         ax.set_yscale("log")
         few = values.max() < DECADE**3 * values.min()
@@ -276,6 +305,8 @@ def _notes(drawn: list[Curve]) -> list[str]:
         said = [privacy.replace("eps =", "ε =").replace("delta =", "δ =")]
         if curve.about["ended"] != "finished":
             said.append(curve.about["ended"])
+        if any(_ends_early(curve, name, _top(drawn, name)) for name, *_ in ROWS):
+            said.append(CROSS)
         if len(drawn) == 1 and _hidden(curve.ds, *ROWS[0][:2]):
             last = float(curve.ds["worst_client_loss"].values[-1])
             said.append(

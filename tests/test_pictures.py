@@ -112,7 +112,7 @@ def test_curves_are_means_with_bands(drawn: dict[str, Figure]) -> None:
             corners = band.get_paths()[0].vertices
             assert corners[:, 1].max() == pytest.approx((mean + error).max(), rel=1e-9)
             assert corners[:, 1].min() == pytest.approx((mean - error).min(), rel=1e-9)
-    assert legend(drawn["curves-loss"]) == ["soteriafl_sgd", "ldp_sgd", "ω = 1", "ω = 9"]
+    assert legend(drawn["curves-loss"]) == ["soteriafl_sgd", "ldp_sgd", "ω = 1", "ω = 9", "no ω"]
     assert "Bands: standard error over 3 seeds." in words(drawn["curves-loss"])
 
 
@@ -129,6 +129,34 @@ def test_lines_are_told_apart(drawn: dict[str, Figure]) -> None:
     lines = panels(drawn["curves-utility"])[0].get_lines()
     looks = {(line.get_color(), str(line.get_linestyle())) for line in lines}
     assert len(looks) == len(lines) == 4
+    # what has no omega is not drawn as the first omega is
+    assert legend(drawn["curves-utility"])[2:] == ["ω = 1", "ω = 3", "ω = 9", "no ω"]
+    assert len({str(line._unscaled_dash_pattern) for line in lines}) == 4
+
+
+def test_nothing_finite_makes_no_front(drawn: dict[str, Figure]) -> None:
+    """Empty axes were drawn; and curves go as far as was planned."""
+    ds = grids.grid({"omega": (1.0, 9.0)}, algorithms=THREE[:1], diverged={}, rounds=(20,))
+    draw(ds, ".")
+    assert "curves-utility" in drawn
+    assert not [name for name in drawn if name.startswith("front")]
+    assert panels(drawn["curves-loss"])[0].get_xlim() == pytest.approx((-1.0, 21.0))
+
+
+def test_numbers_of_neighbouring_panels_do_not_touch(drawn: dict[str, Figure]) -> None:
+    draw(grids.grid({"omega": (1.0, 9.0)}, diverged={}, rounds=(2000,)), ".")
+    figure = drawn["curves-loss"]
+    figure.draw_without_rendering()
+    shown = [
+        [
+            text.get_window_extent()
+            for at, text in zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
+            if ax.get_xlim()[0] <= at <= ax.get_xlim()[1]
+        ]
+        for ax in panels(figure)
+    ]
+    for left, right in itertools.pairwise(shown):
+        assert max(box.x1 for box in left) + 4 < min(box.x0 for box in right)
 
 
 def test_one_seed_has_no_band(drawn: dict[str, Figure]) -> None:

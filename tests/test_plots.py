@@ -179,12 +179,30 @@ def test_divergence_ends_in_a_cross(
         lost[name].values[first:] = bad
         lost[name].values[first - 1] = 1e30 if first > 1 else lost[name].values[0]
     for data in (lost, [("fine", ds), ("lost", lost)]):
+        drawn = plots._ready(data)
         figure = plots.curves(data, tmp_path / "a.png")
         assert ended in words(figure)
+        assert "a cross: from the next evaluation on infinite" in words(figure)
+        assert figure.axes[0].get_xlim() == pytest.approx((-0.04 * 24, 1.04 * 24))  # planned
+        bits = float(ds["uplink_bits"][-1])
+        assert figure.axes[1].get_xlim()[1] == pytest.approx(1.04 * bits / plots._unit(drawn)[0])
         for ax in figure.axes[:4]:
             crosses = [line for line in ax.get_lines() if line.get_marker() == "X"]
             assert crosses
             assert np.ravel(ax.get_lines()[-1].get_ydata())[-1] < 1e6
+
+
+def test_values_that_rounding_alone_tells_apart(ds: xarray.Dataset) -> None:
+    """The offset 1e-7+2.30258 was written over the legend."""
+    flat = changed(ds)
+    for name in ("loss", "worst_client_loss"):
+        flat[name].values[:] = 2.302585 + 1e-7 * (np.arange(flat.sizes["round"]) % 3)
+    figure = plots.curves(flat)
+    figure.draw_without_rendering()
+    assert not figure.axes[0].yaxis.get_offset_text().get_text()
+    low, high = figure.axes[0].get_ylim()
+    assert high - low > 0.1
+    assert "a cross" not in words(figure)
 
 
 def test_a_worst_client_far_off_does_not_flatten_the_mean(

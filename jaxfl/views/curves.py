@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxfl.views.cells import Array, Cell, axes, cells, over_seeds
-from jaxfl.views.ink import DECADE, GREY, Key, frame, powers, shade, tidy
+from jaxfl.views.ink import DECADE, GREY, OTHER, Key, frame, powers, shade, tidy
 from jaxfl.views.rows import heading
 from jaxfl.views.scenes import Scene, notes, pages, panel_words, panels_of, titled
-from jaxfl.views.words import NAMES, label, prefix
+from jaxfl.views.words import NAMES, label, name_of, prefix
 
 if TYPE_CHECKING:
     import xarray
@@ -96,6 +96,7 @@ def _picture(
         keys=_keys(whole, ds, where),
         notes=said,
         heads=where.panel is not None,
+        gaps=(0.42, 0.62),  # wide enough for the last number of a panel and the first of the next
         sharey=True,
     )
     everything = []
@@ -107,6 +108,9 @@ def _picture(
             color, style = _look(whole, ds, where, cell)
             everything += _line(ax, course, scale, top, color, style)
         _below(ax, along, unit)
+        if along == "round":  # the planned rounds, also where no run reached them
+            ends = float(ds["round"].values[-1])
+            ax.set_xlim(-0.05 * ends, 1.05 * ends)
         if along != "round":
             _across(ax, [c for by in courses for _, c in by[along]], scale)
         if along == alongs[0]:
@@ -181,7 +185,8 @@ def _look(whole: xarray.Dataset, ds: xarray.Dataset, where: Scene, cell: Cell) -
     place = 0 if value is None else ds[where.line].values.tolist().index(value)
     if where.line and ds.sizes["algorithm"] == 1:
         return ("black" if value is None else _sequence(ds.sizes[where.line])[place]), "solid"
-    return shade(whole["algorithm"].values.tolist().index(labels["algorithm"]), place)
+    color, style = shade(whole["algorithm"].values.tolist().index(labels["algorithm"]), place)
+    return color, (OTHER if where.line and value is None else style)
 
 
 def _sequence(count: int) -> list[Any]:
@@ -215,9 +220,11 @@ def _keys(whole: xarray.Dataset, ds: xarray.Dataset, where: Scene) -> list[Key]:
         if has == {False}:
             return [Key("", [handle("black", "solid")], titled(ds))]
         title = f"{titled(ds)[0]}:" if alone else ""
-        out.append(
-            Key(title, [handle(*look) for look in looks], [label(where.line, v) for v in values])
-        )
+        said = [label(where.line, v) for v in values]
+        if not alone and len(has) > 1:
+            looks.append((GREY, OTHER))
+            said.append(f"no {name_of(where.line)}")
+        out.append(Key(title, [handle(*look) for look in looks], said))
     return out
 
 

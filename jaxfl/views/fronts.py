@@ -56,6 +56,8 @@ def front(bits: Sequence[float], values: Sequence[float], sign: int = 1) -> list
 def draw_fronts(ds: xarray.Dataset, where: Scene, rule: Criterion) -> Iterator[tuple[str, Figure]]:
     """The metric against uplink bits, a panel for each eps."""
     for page in pages(ds, where.pages):
+        if not any(_points(part, where.line, rule) for part in panels_of(page.ds, where.panel)):
+            continue  # nothing ended with a value: empty axes would say nothing
         yield f"front-{rule.metric}{page.suffix}", _picture(ds, page.ds, where, rule)
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "FORMATS",
     "GREY",
     "MARKERS",
+    "OTHER",
     "STYLES",
     "Key",
     "frame",
@@ -37,6 +38,7 @@ __all__ = [
 FORMATS = tuple(suffix[1:] for suffix in SUFFIXES)
 STYLES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.5, 1.2)))
 MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">")
+OTHER: Any = (0, (3, 1, 1, 1, 1, 1))  # of what has no place on the axis that the styles tell apart
 LIGHTER = (0.0, 0.2, 0.35, 0.45)  # towards white, with the line styles
 GREY = "#555555"
 DECADE = 10.0  # an axis whose values span more is logarithmic
@@ -141,6 +143,11 @@ def logarithmic(values: Array) -> bool:
 
 def tidy(ax: Axes, values: Array) -> None:
     """A grid that stays behind; a vertical axis that suits these values."""
+    from matplotlib.ticker import ScalarFormatter
+
+    formatter = ax.yaxis.get_major_formatter()
+    if isinstance(formatter, ScalarFormatter):
+        formatter.set_useOffset(False)  # it would be written over words
     if logarithmic(values):
         known = values[np.isfinite(values)]
         low, high = float(known.min()), float(known.max())
