@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -76,10 +77,16 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
         if known is not None and role not in known:
             raise InputError(closest(f"part of {name} named", role, {*known, "storage"}))
     check_parts(name, parts)
-    made = make(**parts)
+    made = _made(make, tuple(sorted(parts.items())))
     if not isinstance(made, Algorithm):
         raise InputError(f"{name} has to return an Algorithm, and returned {shown(made)}.")
     return stored(made, storage)
+
+
+@functools.lru_cache(maxsize=1024)
+def _made(make: Callable[..., Algorithm], parts: tuple[tuple[str, Any], ...]) -> Algorithm:
+    """Once: equal calls give one algorithm, and programs compiled with it are found again."""
+    return make(**dict(parts))
 
 
 def one_algorithm(value: Algorithm | str) -> Algorithm:
