@@ -357,7 +357,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("change", "words"), MISTAKES, ids=[str(m[0])[:40] for m in MISTAKES])
+@pytest.mark.parametrize(("change", "words"), MISTAKES, ids=[m[1][:30] for m in MISTAKES])
 def test_mistakes_get_one_sentence(change: dict, words: str, key: jax.Array) -> None:
     arguments = {"algorithm": "cdp_sgd", "problem": a_problem(), "key": key, "rounds": 3, **NUMBERS}
     arguments = {k: v for k, v in {**arguments, **change}.items() if v is not None}
