@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,28 +37,65 @@ def writable(path: Path) -> None:
         raise InputError(f"Cannot write {path}: it is a folder, and a checkpoint is a file.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        probe = path.with_name(f".{path.name}.probe")
+        probe = _beside(path)
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror or error}.") from None
 
 
-def replace(path: Path, content: Any) -> None:
-    """``content(file)`` becomes ``path`` in one step: a reader sees the old file or the new one."""
-    part = path.with_name(f".{path.name}.part")
+def replace(path: Path, content: Any, new: bool = False) -> None:
+    """``content(file)`` becomes ``path`` in one step: a reader sees the old file or the new one.
+
+    Of several writers at once the last one stays; with ``new`` the first, and others get a
+    ``FileExistsError``.
+    """
+    part = _beside(path)
     try:
-        with open(part, "wb") as file:
+        with open(part, "xb") as file:
             content(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
+        if not new or not _linked(part, path):
+            os.replace(part, path)
+        _synced(path.parent)
+    except FileExistsError:
+        raise
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
         raise InputError(
             f"Cannot write {path}: {error.strerror or error}; what was there before is untouched."
         ) from None
+    finally:  # an interrupt leaves nothing either
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def _beside(path: Path) -> Path:
+    """A name that no other writer has."""
+    return path.with_name(f".{path.name[:200]}.{secrets.token_hex(6)}.part")
+
+
+def _linked(part: Path, path: Path) -> bool:
+    """Whether ``part`` is ``path`` too by now, which replaces nothing; some file systems know no links."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        if path.exists():
+            raise FileExistsError(path) from None
+        return False
+    return True
+
+
+def _synced(folder: Path) -> None:
+    """The new name is on disk too, where the system can say so."""
+    with contextlib.suppress(OSError):
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(held)
+        finally:
+            os.close(held)
 
 
 def write(path: Path, run: Run) -> None:
@@ -147,11 +185,11 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
         ) from error
     state = jax.tree.map(jnp.asarray, state)
     names = [name.removeprefix("metric.") for name in arrays if name.startswith("metric.")]
+    _whole(path, about, {name: len(arrays[f"metric.{name}"]) for name in names})
     metrics = [
         {name: arrays[f"metric.{name}"][i] for name in names} for i in range(len(about["rounds"]))
     ]
-    log = Log(about["rounds"], metrics, about["counts"])
-    log.total = about["total"]
+    log = Log(about["rounds"], metrics, about["counts"], about["total"])
     return Run(
         algorithm,
         problem,
@@ -165,6 +203,17 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
         about["seconds"],
         about["compile_seconds"],
     )
+
+
+def _whole(path: Path, about: dict[str, Any], series: Mapping[str, int]) -> None:
+    """Refuse a history that an interrupt left in the middle, as earlier versions could write it."""
+    found = {len(about["rounds"]), len(about["counts"]), *series.values()}
+    named = [set(counts) for counts in (*about["counts"], about["total"])]
+    if len(found) > 1 or any(names != named[-1] for names in named):
+        raise InputError(
+            f"{path} has totals for {len(about['counts'])} of {len(about['rounds'])} evaluations, or "
+            "not all of them: an interrupt came while it was written, so start a new run."
+        )
 
 
 def _complete(about: dict[str, Any], algorithm: Algorithm, facts: Facts) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,52 +41,91 @@ USUAL = {"local": "none", "aggregation": "plain_sum", "clip": "example", "storag
 SUMMED = 1 << 24  # numbers of one client whose samples are made for a checksum
 
 
+class Entry(NamedTuple):
+    """One evaluation."""
+
+    round: int
+    metrics: dict[str, Any]
+    counts: dict[str, int]  # of all rounds up to it
+
+
+class Held(NamedTuple):
+    """What a log holds: on the host, and after it, in order, what came since it was read."""
+
+    past: list[Entry]
+    total: dict[str, int]
+    waiting: list[Info | tuple[int, dict[str, Any]]]
+
+
 class Log:
-    """Metrics and exact totals.  What the device returns is read only when somebody asks."""
+    """Metrics and exact totals.  What the device returns is read only when somebody asks.
+
+    An interrupt may come between any two lines: each change is one append, or one assignment.
+    """
 
     def __init__(
         self,
-        rounds: list[int] | None = None,
-        metrics: list[dict[str, Any]] | None = None,
-        counts: list[dict[str, int]] | None = None,
+        rounds: Sequence[int] = (),
+        metrics: Sequence[dict[str, Any]] = (),
+        counts: Sequence[dict[str, int]] = (),
+        total: Mapping[str, int] | None = None,
     ) -> None:
-        self.rounds = list(rounds or [])
-        self.metrics = list(metrics or [])
-        self.counts = list(counts or [])
-        self.waiting: list[Info] = []
-        self.total = dict(self.counts[-1]) if self.counts else dict.fromkeys(Info._fields, 0)
+        past = [Entry(*one) for one in zip(rounds, metrics, counts, strict=True)]
+        if total is None:
+            total = past[-1].counts if past else dict.fromkeys(Info._fields, 0)
+        self.held = Held(past, dict(total), [])
 
     def count(self, info: Info) -> None:
-        self.waiting.append(info)
+        self.held.waiting.append(info)
 
     def record(self, t: int, metrics: dict[str, Any]) -> None:
-        self.rounds.append(t)
-        self.metrics.append(metrics)
-        self.counts.append({"waiting": len(self.waiting)})
+        self.held.waiting.append((t, metrics))
 
     def read(self) -> None:
         """Bring everything to the host; totals add up in Python's own integers."""
-        self.metrics = [jax.tree.map(np.asarray, m) for m in self.metrics]
-        sums = [[int(np.sum(np.asarray(a), dtype=np.int64)) for a in info] for info in self.waiting]
-        seen = 0
-        for i, mark in enumerate(self.counts):
-            if "waiting" in mark:
-                self._add(sums[seen : mark["waiting"]])
-                self.counts[i], seen = dict(self.total), mark["waiting"]
-        self._add(sums[seen:])
-        self.waiting = []
-
-    def _add(self, rows: list[list[int]]) -> None:
-        for row in rows:
-            for name, number in zip(Info._fields, row, strict=True):
-                self.total[name] += number
+        if not self.held.waiting:
+            return
+        past, total = list(self.held.past), self.held.total
+        for what in self.held.waiting:
+            if isinstance(what, Info):
+                sums = (int(np.sum(np.asarray(a), dtype=np.int64)) for a in what)
+                total = {n: total[n] + s for n, s in zip(Info._fields, sums, strict=True)}
+            else:
+                past.append(Entry(what[0], jax.tree.map(np.asarray, what[1]), total))
+        self.held = Held(past, total, [])
 
     def forget_last(self) -> None:
-        del self.rounds[-1], self.metrics[-1], self.counts[-1]
+        self.read()
+        self.held = self.held._replace(past=self.held.past[:-1])
+
+    @property
+    def rounds(self) -> list[int]:
+        self.read()
+        return [entry.round for entry in self.held.past]
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        self.read()
+        return [entry.metrics for entry in self.held.past]
+
+    @property
+    def counts(self) -> list[dict[str, int]]:
+        self.read()
+        return [entry.counts for entry in self.held.past]
+
+    @property
+    def total(self) -> dict[str, int]:
+        self.read()
+        return self.held.total
+
+    @property
+    def last(self) -> Entry:
+        self.read()
+        return self.held.past[-1]
 
     def series(self) -> dict[str, np.ndarray]:
-        names = self.metrics[0] if self.metrics else {}
-        return {name: np.stack([m[name] for m in self.metrics]) for name in names}
+        every = self.metrics
+        return {name: np.stack([m[name] for m in every]) for name in (every[0] if every else ())}
 
 
 @dataclasses.dataclass
@@ -147,7 +186,7 @@ class Run:
     @property
     def totals(self) -> dict[str, float]:
         """Messages, gradients, uplink and downlink bits of the whole run."""
-        return totals(self.cost, self.log.counts[-1])
+        return totals(self.cost, self.log.last.counts)
 
     def privacy(self, delta: float | None = None, method: str | None = None) -> Report:
         """``claimed | proven | delta at the claimed eps``, for the rounds that ran.

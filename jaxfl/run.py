@@ -20,6 +20,7 @@ from jaxfl.algorithms import one_algorithm
 from jaxfl.checks import one_key, one_path, one_problem, own_metrics, shown
 from jaxfl.errors import InputError
 from jaxfl.hyper import build, facts_of, resolve, whole
+from jaxfl.interrupts import held_back
 from jaxfl.loop import LONGEST, Metric, advance, measure
 from jaxfl.memory import check_room
 from jaxfl.progress import Bar, watching
@@ -164,7 +165,8 @@ def simulate(
                 look(t)  # an interrupt came between the round and its metrics
         # No rounds yet: what this call takes is compilation.
         run.state, _ = _advance(algorithm, chunk, key, run.state, jnp.int32(t), measured, hp)
-        jax.block_until_ready((run.state, log.metrics[-1]))
+        log.read()
+        jax.block_until_ready(run.state)
         run.compile_seconds += time.perf_counter() - began
         started, told = time.perf_counter(), 0.0
         first, why = t, "finished"
@@ -172,10 +174,12 @@ def simulate(
             while t < T:
                 marks = [m for m in (every, checkpoint_every) if m]
                 end = min([T, t + chunk] + [t - t % m + m for m in marks])
-                run.state, info = _advance(
-                    algorithm, chunk, key, run.state, jnp.int32(end), measured, hp
-                )
-                log.count(info)
+                with held_back():  # between these lines an interrupt would lose the state
+                    state, info = _advance(
+                        algorithm, chunk, key, run.state, jnp.int32(end), measured, hp
+                    )
+                    log.count(info)
+                    run.state = state  # last: while it is the one given away, nothing is saved
                 t = end
                 at_mark = bool(every) and t % every == 0
                 if at_mark or t == T:
@@ -186,9 +190,8 @@ def simulate(
                 if checkpoint_every and t % checkpoint_every == 0:
                     save()
                 if tell and time.perf_counter() - told > 0.1:
-                    log.read()
+                    loss = float(log.last.metrics["loss"])
                     told = time.perf_counter()
-                    loss = float(log.metrics[-1]["loss"])
                     tell(Progress(t, T, (t - first) / (told - started), loss))
             log.read()
         except KeyboardInterrupt:
@@ -205,7 +208,7 @@ def simulate(
         save()
         if tell:
             rate = (t - first) / max(time.perf_counter() - started, 1e-9)
-            tell(Progress(t, T, rate, float(log.metrics[-1]["loss"])))
+            tell(Progress(t, T, rate, float(log.last.metrics["loss"])))
     return run
 
 
@@ -246,7 +249,7 @@ def _prepare(
                 f"The run belongs to another {algorithm.name}: make one and use it for both."
             )
         state = jax.tree.map(jnp.copy, resume.state)
-        log = Log(resume.log.rounds, resume.log.metrics, resume.log.counts)
+        log = Log(resume.log.rounds, resume.log.metrics, resume.log.counts, resume.log.total)
         return dataclasses.replace(
             resume, state=state, log=log, settings=dict(resume.settings), ended="finished"
         )
@@ -283,9 +286,9 @@ def _agree(log: Log, now: Mapping[str, Any]) -> None:
 
 def _reached(stop: Stop, run: Run, began: float) -> str:
     """Which limit has been reached, in words; "" while none has."""
-    run.log.read()
-    spent = totals(run.cost, run.log.counts[-1])
-    loss = float(run.log.metrics[-1]["loss"])
+    last = run.log.last
+    spent = totals(run.cost, last.counts)
+    loss = float(last.metrics["loss"])
     seconds = time.perf_counter() - began
     if stop.loss is not None and loss <= stop.loss:
         return f"stopped: loss {loss:.6g} reached {stop.loss:g}"

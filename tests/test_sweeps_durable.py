@@ -25,7 +25,7 @@ from rows import a_problem
 from shorter import flags
 
 import jaxfl
-from jaxfl.sweeps import Plan
+from jaxfl.sweeps import Plan, store
 from jaxfl.sweeps.sweep import sweep
 
 GRID = {"lr": [0.05, 0.1, 0.2], "sigma": [0.01, 0.02, 0.03]}
@@ -235,7 +235,7 @@ def test_a_full_disk_keeps_finished_chunks(
 
     def full(file: int) -> None:
         calls.append(file)
-        if len(calls) > 4:  # the manifest and three chunks
+        if len(calls) > 8:  # the manifest and three chunks, each with its folder
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         honest(file)
 
@@ -248,6 +248,17 @@ def test_a_full_disk_keeps_finished_chunks(
     assert len(before) == 3
     xarray.testing.assert_equal(job(folder, resume=True), whole[1])
     assert before.items() <= written(folder).items()
+
+
+def test_of_two_that_begin_at_once_one_is_refused(tmp_path: Path) -> None:
+    """Both find an empty folder, and compile; chunks of both would be taken for those of one."""
+    one, two = (store.Store(tmp_path / "sweep") for _ in range(2))
+    assert one.claim(resume=False) is two.claim(resume=False) is None
+    one.begin({"whose": 1}, 0)
+    with pytest.raises(jaxfl.InputError, match="holds a sweep already"):
+        two.begin({"whose": 2}, 0)
+    assert store.read_manifest(tmp_path / "sweep")["whose"] == 1
+    assert [f.name for f in (tmp_path / "sweep").iterdir() if f.is_file()] == ["sweep.json"]
 
 
 def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

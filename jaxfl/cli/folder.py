@@ -16,7 +16,11 @@ __all__ = ["Folder"]
 
 @dataclasses.dataclass
 class Folder:
-    """``setup`` makes the run again; ``assumed`` says whence the numbers came that nobody gave."""
+    """``setup`` makes the run again; ``assumed`` says whence the numbers came that nobody gave.
+
+    Each file is whole whoever writes it, but nothing keeps two processes with different setups apart
+    before the first of them has saved something: give each a folder.
+    """
 
     path: Path
     setup: Setup

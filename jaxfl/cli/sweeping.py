@@ -248,7 +248,12 @@ def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
     writable(folder / CONFIG)
     about = {"jaxfl": __version__, "sweep": dataclasses.asdict(spans)}
     text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
-    replace(folder / CONFIG, lambda file: file.write(text.encode()))
+    try:
+        replace(folder / CONFIG, lambda file: file.write(text.encode()), new=True)
+    except FileExistsError:  # another process begins here at the same time
+        raise InputError(
+            f"{folder} holds a {CONFIG} already: name another folder with --out."
+        ) from None
     try:
         yield
     finally:

@@ -2,7 +2,9 @@
 
 Chunks are written beside their place, synced and renamed, so that a sweep killed at any instant has
 whole files only.  Compressed `npz` rather than an array store: chunks are small, and one file each
-is what resuming needs.
+is what resuming needs.  Two processes may go on with one sweep at once: both compute the same
+chunks from one manifest, and each file is whole whoever wrote it last.  Of two that begin one at once,
+the second is refused.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ FORMAT = 1
 MANIFEST = "sweep.json"
 RESULT = "result.nc"
 WHOSE = "chunk.json"  # no metric's name has a dot
+_TAKEN = "{} holds a sweep already: go on with it (resume), or name another folder."
 ROOM = 2  # times what is predicted: chunks and the result that they are merged into
 
 
@@ -64,9 +67,7 @@ class Store:
         if resume:
             return read_manifest(self.folder)
         if self.manifest.exists():
-            raise InputError(
-                f"{self.folder} holds a sweep already: go on with it (resume), or name another folder."
-            )
+            raise InputError(_TAKEN.format(self.folder))
         for old in (self.result, *self.chunk(0).parent.glob("chunk-*.npz")):
             if old.exists():
                 raise InputError(f"{old} exists already: name another folder, or remove it.")
@@ -86,7 +87,10 @@ class Store:
                 "less often."
             )
         text = json.dumps({"format": FORMAT, **about}, indent=1, default=str).encode()
-        replace(self.manifest, lambda file: file.write(text))
+        try:
+            replace(self.manifest, lambda file: file.write(text), new=True)
+        except FileExistsError:  # since :meth:`claim`, while programs were compiled
+            raise InputError(_TAKEN.format(self.folder)) from None
 
     # --- chunks ----------------------------------------------------------------------------------
 

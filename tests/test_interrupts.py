@@ -1,0 +1,164 @@
+"""An interrupt at any instant, and writers that meet: what is on disk is right, or what was there."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from rows import QUIET, a_problem
+
+import jaxfl
+from jaxfl.checkpoint import replace, writable
+from jaxfl.interrupts import held_back
+
+NUMBERS = {**QUIET, "k": 3, "batch": 4}
+OPTIONS: dict[str, Any] = {"eval_every": 3, "chunk": 2, "checkpoint_every": 4}
+WHERE = ("jaxfl/run.py", "jaxfl/record.py", "jaxfl/checkpoint.py")
+POSITIONS = 60
+
+
+def interrupted(call: Callable[[], Any], position: int) -> int:
+    """Raise at the line of that number, from the first of the loop over rounds on; how many there were."""
+    seen, loops = 0, False
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal seen, loops
+        if not frame.f_code.co_filename.endswith(WHERE):
+            return None
+        if event == "line":
+            loops = loops or "marks" in frame.f_locals
+            seen += loops
+            if loops and seen == position:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return seen
+
+
+def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(key: jax.Array, tmp_path: Path) -> None:
+    """Of 700 lines, 60: before a round is counted, while counts are added up, while they are written."""
+    problem, file = a_problem(), tmp_path / "run.npz"
+    stop = jaxfl.Stop(loss=0.0)  # looked at after every evaluation, and never reached
+
+    def run(**more: Any) -> jaxfl.Run:
+        return jaxfl.simulate("soteriafl_sgd", problem, key, 12, checkpoint=file, **OPTIONS, **more)
+
+    full = run(**NUMBERS)
+    lines = interrupted(lambda: run(**NUMBERS, stop=stop), 0)
+    resumed = 0
+    for position in np.linspace(1, lines, POSITIONS).astype(int):
+        file.unlink(missing_ok=True)
+        interrupted(lambda: run(**NUMBERS, stop=stop), position)
+        if file.exists():
+            again, resumed = run(resume=file), resumed + 1
+            np.testing.assert_array_equal(again.x, full.x)
+            assert again.log.counts == full.log.counts
+            np.testing.assert_array_equal(again.rounds, full.rounds)
+            np.testing.assert_array_equal(again.metrics["loss"], full.metrics["loss"])
+        assert {f.name for f in tmp_path.iterdir()} <= {file.name}
+    assert resumed > POSITIONS // 2
+
+
+def test_signals_wait() -> None:
+    done, asked = [], []
+
+    def lines() -> None:
+        with held_back():
+            signal.raise_signal(signal.SIGINT)
+            done.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        lines()
+    assert done == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def elsewhere() -> None:
+        with held_back():
+            asked.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert asked == [signal.default_int_handler]
+
+
+@pytest.mark.parametrize("what", ["rounds", "counts", "total", "metric.loss"])
+def test_a_history_cut_in_the_middle_is_refused(what: str, key: jax.Array, tmp_path: Path) -> None:
+    problem, file = a_problem(), tmp_path / "run.npz"
+    jaxfl.simulate("soteriafl_sgd", problem, key, 6, checkpoint=file, **OPTIONS, **NUMBERS)
+    with np.load(file) as held:
+        arrays = dict(held)
+    about = json.loads(arrays["about"].tobytes())
+    if what == "total":
+        about["counts"][-1] = {"waiting": 3}
+    elif what in about:
+        del about[what][-1]
+    else:
+        arrays[what] = arrays[what][:-1]
+    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    np.savez(file, **arrays)
+    with pytest.raises(jaxfl.InputError, match="start a new run") as caught:
+        jaxfl.simulate("soteriafl_sgd", problem, key, 12, resume=file)
+    assert "\n" not in str(caught.value)
+
+
+def test_writers_do_not_meet(tmp_path: Path) -> None:
+    """Two of them and a reader, who sees one file or the other; nobody is refused."""
+    file, size, failed = tmp_path / "file", 50_000, []
+
+    def write(letter: bytes) -> None:
+        try:
+            for _ in range(60):
+                writable(file)
+                replace(file, lambda held: held.write(letter * size))
+        except Exception as error:
+            failed.append(error)
+
+    writers = [threading.Thread(target=write, args=(letter,)) for letter in (b"a", b"b")]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        if file.exists():
+            content = file.read_bytes()
+            assert (len(content), len(set(content))) == (size, 1)
+    for writer in writers:
+        writer.join()
+    assert not failed
+    assert [f.name for f in tmp_path.iterdir()] == ["file"]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert file.stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_write_that_fails_leaves_what_was_there(
+    error: type[BaseException], tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    replace(file, lambda held: held.write(b"old"))
+
+    def fail(held: Any) -> None:
+        held.write(b"new")
+        raise error
+
+    with pytest.raises((KeyboardInterrupt, jaxfl.InputError)):
+        replace(file, fail)
+    with pytest.raises(FileExistsError):
+        replace(file, lambda held: held.write(b"new"), new=True)
+    assert file.read_bytes() == b"old"
+    assert [f.name for f in tmp_path.iterdir()] == ["file"]
