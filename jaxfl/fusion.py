@@ -20,7 +20,7 @@ LEAST = 1 << 10  # numbers that are worth a loop
 
 
 def once(a: Array, t: Array) -> Array:
-    """The identity on whole numbers and keys, which XLA will not compute anew for each reader.
+    """The identity on numbers and keys, which XLA will not compute anew for each reader.
 
     Without it every number of a gathered sample would draw its row again, with 20 rounds of a hash.
     """
@@ -28,6 +28,9 @@ def once(a: Array, t: Array) -> Array:
         words = once(jax.random.key_data(a), t)
         keys: Array = jax.random.wrap_key_data(words, impl=jax.random.key_impl(a))
         return keys
+    if jnp.issubdtype(a.dtype, jnp.floating):
+        bits = jax.lax.bitcast_convert_type(a, jnp.dtype(f"uint{8 * a.dtype.itemsize}"))
+        return jax.lax.bitcast_convert_type(once(bits, t), a.dtype)
     one = jnp.minimum(t, 0) + 1
     same: Array = jax.lax.div(a, jnp.broadcast_to(one.astype(a.dtype), a.shape))
     return same

@@ -13,7 +13,7 @@ from jaxfl.channels import add
 from jaxfl.checks import kind_of
 from jaxfl.compressors import dense
 from jaxfl.errors import InputError
-from jaxfl.fusion import apart
+from jaxfl.fusion import apart, once
 from jaxfl.keys import at
 from jaxfl.mechanisms import noiseless, normal
 from jaxfl.storage import packed, rounded, unpacked
@@ -49,7 +49,12 @@ def collect(
         return message, sent, rest, channel.residual(link, v, dense(message, x.size))
 
     noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
-    before = unpacked(who.link, x.dtype)
+    held = who.link
+    if (
+        body.storage != "exact"
+    ):  # read again after it was written, it would be kept in a copy of all
+        held = jax.tree.map(lambda a: once(a, t), held)
+    before = unpacked(held, x.dtype)
     message, sent, rest, links = jax.vmap(one)(noise, mask, before, work)
     moved = None
     if body.storage != "exact":

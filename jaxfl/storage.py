@@ -14,17 +14,40 @@ Three kinds of memory exist, and what may be rounded follows from what is claime
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxfl.clipping import clip_factor
 from jaxfl.types import Array, Kernel, PyTree
 
-__all__ = ["STORAGES", "packed", "recalled", "rounded", "unpacked"]
+__all__ = ["STORAGES", "Bits", "packed", "recalled", "rounded", "unpacked"]
 
 STORAGES: dict[str, Any] = {"exact": None, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Bits:
+    """Numbers in bfloat16 by their bits: moving them asks nothing of a compiler that computes in
+    float32, as XLA's does on CPUs, where each write to one row would convert all rows and back."""
+
+    bits: Array
+
+    @property
+    def numbers(self) -> Array:
+        return jax.lax.bitcast_convert_type(self.bits, jnp.bfloat16)
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.dtype(jnp.bfloat16)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        held: np.ndarray = np.asarray(self.bits).view(jnp.bfloat16)
+        return held if dtype is None else held.astype(dtype)
 
 
 def rounded(tree: PyTree, storage: str) -> PyTree:
@@ -52,13 +75,16 @@ def rounded(tree: PyTree, storage: str) -> PyTree:
 
 
 def packed(tree: PyTree, storage: str) -> PyTree:
-    """As it is stored: rounded, in the type of that name."""
+    """As it is stored: rounded, in the type of that name, or the bits of it."""
     kind = STORAGES[storage]
     if kind is None:
         return tree
 
-    def cast(v: Array) -> Array:
-        return v.astype(kind) if jnp.issubdtype(v.dtype, jnp.floating) else v
+    def cast(v: Array) -> Any:
+        if not jnp.issubdtype(v.dtype, jnp.floating):
+            return v
+        v = v.astype(kind)
+        return Bits(jax.lax.bitcast_convert_type(v, jnp.uint16)) if kind is jnp.bfloat16 else v
 
     return jax.tree.map(cast, rounded(tree, storage))
 
@@ -66,10 +92,11 @@ def packed(tree: PyTree, storage: str) -> PyTree:
 def unpacked(tree: PyTree, dtype: Any) -> PyTree:
     """What was stored, in the type that rounds compute with."""
 
-    def cast(v: Array) -> Array:
-        return v.astype(dtype) if jnp.issubdtype(v.dtype, jnp.floating) else v
+    def cast(v: Any) -> Array:
+        held: Array = v.numbers if isinstance(v, Bits) else v
+        return held.astype(dtype) if jnp.issubdtype(held.dtype, jnp.floating) else held
 
-    return jax.tree.map(cast, tree)
+    return jax.tree.map(cast, tree, is_leaf=lambda v: isinstance(v, Bits))
 
 
 def recalled(kernel: Kernel, G: Array, F: PyTree, batch: PyTree) -> PyTree:

@@ -50,9 +50,9 @@ def test_rounding_is_to_the_nearest(kind: str) -> None:
     np.testing.assert_array_equal(np.asarray(kept, np.float32), near)
     assert kept.dtype == kind
     most = float(jnp.finfo(kind).max)
-    far = pair(np.float32([3.4e38, -3.4e38, np.inf]))[1].astype(jnp.float32)
+    far = np.asarray(pair(np.float32([3.4e38, -3.4e38, np.inf]))[1], np.float32)
     np.testing.assert_array_equal(far, [most, -most, most])
-    assert np.isnan(pair(np.float32([np.nan]))[1].astype(jnp.float32)).all()
+    assert np.isnan(np.asarray(pair(np.float32([np.nan]))[1], np.float32)).all()
 
 
 def test_counts_are_left_alone() -> None:
@@ -143,7 +143,8 @@ def means_agree(run: jaxfl.Run) -> bool:
 def test_h_is_the_mean_of_the_rounded_rows(problem: Problem, kind: str) -> None:
     run = table_run(problem, kind)
     assert means_agree(run)
-    assert all(a.dtype == kind for a in jax.tree.leaves((run.state.local, run.state.links)))
+    held = jax.tree.leaves((run.state.local, run.state.links))
+    assert all(a.dtype == ("uint16" if kind == "bfloat16" else kind) for a in held)  # or their bits
     assert run.state.bases is not None
     assert run.state.bases.dtype == jnp.float32
 
@@ -395,6 +396,43 @@ def test_bytes_are_predicted(name: str) -> None:
     for part, size in found["exact"].items():
         assert found["bfloat16"][part] == (size // 2 if part in ("links", "local") else size)
     assert found["exact"]["links"] == 4 * problem.n * problem.model.dim
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize("kind", HALF)
+@pytest.mark.parametrize("part", ["everyone", "uniform"])
+def test_a_round_makes_no_copy_of_what_clients_remember(kind: str, part: str) -> None:
+    """Nor one in more bits: what it works in is the same with 20 times as many clients."""
+
+    def make(s: jax.Array, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:
+        v = jnp.sin((jnp.arange(100) + 1.0) * (i + j) * s)
+        return v, (v[0] > 0).astype(jnp.int32)
+
+    algorithm = jaxfl.algorithm("soteriafl_sgd", storage=kind, participation=participation(part))
+    key, taken = jax.random.key(0), []
+    for n in (3_000, 60_000):
+        data = jaxfl.data.generated(make, n, 2, source=jnp.float32(0.1), classes=2)
+        problem = jaxfl.make_problem(jaxfl.models.logistic(100), data)
+        facts = jaxfl.hyper.facts_of(problem, 3)
+        given = {**NUMBERS, "batch": 1} | ({"cohort": 100} if part == "uniform" else {})
+        values = jaxfl.hyper.resolve(algorithm, given, facts).values
+        hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
+        state = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])  # noqa: B023
+        program = jax.jit(algorithm.round, donate_argnums=1).lower(key, state, problem, hp)
+        taken.append(program.compile().memory_analysis().temp_size_in_bytes)
+    assert taken[1] - taken[0] < 60_000 * 2 * 100 / 4  # a quarter of what is remembered
+
+
+def test_the_file_holds_the_bits(tmp_path: Path) -> None:
+    """As files of earlier versions do."""
+    algorithm, path = jaxfl.algorithm("soteriafl_sgd", storage="bfloat16"), tmp_path / "run.npz"
+    given = numbers_of("soteriafl_sgd")
+    run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 3, checkpoint=path, **given)
+    s_i = np.asarray(run.state.links)
+    assert s_i.dtype == jnp.bfloat16
+    with np.load(path) as file:
+        kept = [file[name] for name in file.files if file[name].dtype == np.uint16]
+    np.testing.assert_array_equal(kept[0], s_i.view(np.uint16))
 
 
 def test_a_run_that_is_too_large_is_told_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
