@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 
 import jax
+from jax.stages import Compiled
 
 from jaxfl import samples
 from jaxfl.errors import InputError
 from jaxfl.packing import strip
 from jaxfl.types import Algorithm, Hyper, Made, Problem
 
-__all__ = ["check_room", "free", "made", "remembered"]
+__all__ = ["check_room", "check_scratch", "free", "made", "remembered"]
 
 DRAWING = 4  # arrays of their size that drawing samples takes, about: keys, bits, numbers, examples
 
@@ -69,10 +71,8 @@ def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
     """Refuse a run that takes more than what is free: for its state, as one memory per client may
     be, or for the samples that a round makes at once.
     """
-    found = remembered(algorithm, problem, hp)
-    need, devices = sum(found.values()), problem.count.devices()
-    on_host = all(device.platform == "cpu" for device in devices)
-    there = free(next(iter(devices))) if on_host else sum(map(free, devices))
+    found, there = remembered(algorithm, problem, hp), _room(problem)
+    need = sum(found.values())
     if need > there:
         each = (found["links"] + found["local"] + found["bases"]) // problem.n
         raise InputError(
@@ -88,6 +88,30 @@ def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
             f"{drawn / 2**30:,.1f} GiB, and {(there - need) / 2**30:,.1f} GiB are free: take a smaller "
             "batch, clients with fewer samples, or smaller samples."
         )
+
+
+def check_scratch(
+    algorithm: Algorithm, problem: Problem, held: int, programs: Iterable[Compiled]
+) -> None:
+    """Refuse a run whose compiled programs, by their own account, find no space to work in beside
+    the ``held`` bytes that are still to be allocated for its state.
+    """
+    known = [taken for taken in (p.memory_analysis() for p in programs) if taken is not None]
+    scratch = max((taken.temp_size_in_bytes for taken in known), default=0)
+    need, there = held + scratch * len(problem.count.devices()), _room(problem)
+    if need > there:
+        raise InputError(
+            f"{algorithm.name} would take {need / 2**30:,.1f} GiB beside the data, "
+            f"{(need - held) / 2**30:,.1f} of them to compute a round in, and {there / 2**30:,.1f} GiB "
+            "are free: take fewer clients, a smaller batch, or a smaller model."
+        )
+
+
+def _room(problem: Problem) -> int:
+    """Bytes that are free where the data are."""
+    devices = problem.count.devices()
+    on_host = all(device.platform == "cpu" for device in devices)
+    return free(next(iter(devices))) if on_host else sum(map(free, devices))
 
 
 def _halved(algorithm: Algorithm, problem: Problem, hp: Hyper, there: int) -> str:

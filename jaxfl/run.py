@@ -22,7 +22,7 @@ from jaxfl.errors import InputError
 from jaxfl.hyper import build, facts_of, resolve, whole
 from jaxfl.interrupts import held_back
 from jaxfl.loop import LONGEST, Metric, advance, measure
-from jaxfl.memory import check_room
+from jaxfl.memory import check_room, check_scratch
 from jaxfl.progress import Bar, watching
 from jaxfl.record import Log, Run, dtype, settings, totals
 from jaxfl.types import Algorithm, Hyper, Info, Key, Problem, State
@@ -138,10 +138,11 @@ def simulate(
         run.values, run.facts._replace(rounds=T)
     )  # refuses samples that are not there
     hp = build(algorithm, run.values, run.facts, dtype(problem), T)
+    measured = samples.measured(problem)
     if not run.log.rounds:
         check_room(algorithm, problem, hp)
+    _check_scratch(run, chunk, measured, hp)
     log, earlier = run.log, run.seconds
-    measured = samples.measured(problem)
 
     def look(t: int) -> None:
         log.record(t, _measure(algorithm, extra, run.state, problem))
@@ -271,6 +272,28 @@ def _check_stop(stop: Any) -> None:
             raise InputError(
                 f"stop: {name} = {shown(limit)} has to be a number, or None for never."
             )
+
+
+def _check_scratch(run: Run, chunk: int, problem: Problem, hp: Hyper) -> None:
+    """Ask the programs themselves, before they run.  JAX keeps what is compiled here for the calls.
+
+    It does so for arguments that are placed like the calls' own: a state follows data that are bound
+    to devices.
+    """
+    programs, state, held = [], run.state, 0
+    if not run.log.rounds:
+        begun = _start.lower(run.algorithm, run.key, problem, hp).compile()
+        state, _ = jax.eval_shape(lambda: run.algorithm.init(run.key, problem, hp))
+        held = sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(state))
+        if any(a.committed for a in jax.tree.leaves((run.key, problem, hp))):
+            state = jax.tree.map(
+                lambda a, where: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=where),
+                state,
+                begun.output_shardings[0],
+            )
+        programs.append(begun)
+    going = _advance.lower(run.algorithm, chunk, run.key, state, jnp.int32(0), problem, hp)
+    check_scratch(run.algorithm, run.problem, held, [*programs, going.compile()])
 
 
 def _agree(log: Log, now: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from rows import ROWS, Row
 
 import jaxfl
 from jaxfl import memory
+from jaxfl import run as runs
 
 PARTS = {
     "compressor": jaxfl.compressors.compressor,
@@ -131,6 +132,33 @@ def test_where_the_mean_is_enough_it_is_all(name: str, given: dict[str, Any], si
     assert (found["base"], found["bases"]) == ((4 * d, 0) if sizes == "d" else (0, 4 * n * d))
     table = 4 * problem.n * problem.m_max * problem.model.kernel.width
     assert found["local"] == (table if "saga" in name else 0)
+
+
+@pytest.mark.parametrize("room", ["state", "all"])
+def test_what_a_round_works_in_is_counted(
+    room: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beside the state, before anything is allocated; and nothing is compiled twice to know it."""
+    d, n = 200, 500 if room == "state" else 501  # another program
+    samples = np.ones((n, 1, d), np.float32), np.zeros((n, 1), np.int32)
+    data = jaxfl.data.from_clients(samples, classes=2, stacked=True)
+    problem, key = jaxfl.make_problem(jaxfl.models.logistic(d), data), jax.random.key(0)
+    algorithm = jaxfl.algorithm("soteriafl_svrg")
+    given = {"batch": 1, "sigma": 0.1, "lr": 0.1, "k": 10}
+    state = sum(memory.remembered(algorithm, problem, numbers(algorithm, problem, given)).values())
+    monkeypatch.setattr(memory, "free", lambda _: state + (1 << 16 if room == "state" else 1 << 30))
+    if room == "state":
+        monkeypatch.setattr(runs, "_measure", None)
+        with pytest.raises(
+            jaxfl.InputError, match=r"^soteriafl_svrg would take .* a round in"
+        ) as e:
+            jaxfl.simulate(algorithm, problem, key, 2, **given)
+        assert "\n" not in str(e.value)
+        return
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        jaxfl.simulate(algorithm, problem, key, 2, **given)
+    for name in ("advance", "_start"):
+        assert caplog.text.count(f"Finished XLA compilation of jit({name})") == 1
 
 
 def test_what_is_free_is_looked_up() -> None:
