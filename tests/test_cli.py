@@ -294,6 +294,19 @@ def test_interrupted_and_resumed_is_uninterrupted(
     same_arrays(whole, parts)
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_status_tells_the_signal(
+    number: signal.Signals, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(self: Display, now: jaxfl.Progress) -> None:
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(Display, "show", ask)
+    words = ["--rounds", "30", "--out", str(tmp_path / "out")]
+    assert main(["run", "soteriafl_sgd", *LOUD, *words]) == status
+    assert (tmp_path / "out" / "checkpoint.npz").exists()
+
+
 def test_a_signal_that_jax_swallows_still_arrives(tmp_path: Path) -> None:
     """An exception raised within a callback of JAX is lost; the next evaluation raises it again."""
     with Interrupts() as interrupts:

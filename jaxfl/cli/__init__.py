@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jaxfl.cli.interrupt import Terminated
 from jaxfl.errors import InputError
 
 __all__ = ["keep_programs", "main"]
@@ -57,7 +58,8 @@ Private, compressed federated optimization, simulated.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command `jaxfl`; returns its exit status: 0, 2 for a mistake, 130 when interrupted."""
+    """The command `jaxfl`; returns its exit status: 0, 2 for a mistake, and as in a shell 130 when
+    interrupted, 143 when terminated."""
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         keep_programs()
@@ -71,9 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refused(sentence)
     except KeyboardInterrupt as error:
         print(f"jaxfl: interrupted{str(error) or '.'}", file=sys.stderr, flush=True)
+        status = 143 if isinstance(error, Terminated) else 130
         if argv is None:  # a thread of JAX may be compiling still, and crash in a regular exit
-            os._exit(130)
-        return 130
+            os._exit(status)
+        return status
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         _hush()
     except OSError as error:

@@ -7,7 +7,11 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = ["Interrupts"]
+__all__ = ["Interrupts", "Terminated"]
+
+
+class Terminated(KeyboardInterrupt):
+    """An interrupt that SIGTERM asked for."""
 
 
 class Interrupts:
@@ -18,7 +22,7 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked: int | None = None  # the signal
         self.before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -28,11 +32,11 @@ class Interrupts:
         return self
 
     def arrive(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
+        self.asked = number
         raise KeyboardInterrupt
 
     def check(self) -> None:
-        if self.asked:
+        if self.asked is not None:
             raise KeyboardInterrupt
 
     def __exit__(
@@ -43,3 +47,5 @@ class Interrupts:
     ) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
+        if self.asked == signal.SIGTERM and isinstance(error, KeyboardInterrupt):
+            raise Terminated(*error.args) from None
