@@ -498,7 +498,11 @@ BAD_LIBSVM = [
     (b"1 8000000:1\n" * 300, {}, "GiB as a dense"),
     (b"1 999999999:1\n" * 3, {}, "whose largest index is 999999999, .* 11,999,999,988 bytes"),
     (b"1 1:1e39\n2 1:1\n", {}, "a value that exceeds float32"),
-    (gzip.compress(b"1 1:1\n2 1:1\n", mtime=0), {}, "it is gzipped, and its name has to end in .gz"),
+    (
+        gzip.compress(b"1 1:1\n2 1:1\n", mtime=0),
+        {},
+        "it is gzipped, and its name has to end in .gz",
+    ),
 ]
 
 
