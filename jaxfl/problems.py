@@ -152,7 +152,7 @@ def _sizes(a: Any, kind: np.dtype[Any], what: str) -> None:
     limit = np.finfo(kind)
     most, least = float(limit.max) ** 0.4, float(limit.tiny) ** 0.45
     for rows in a:
-        size = np.abs(rows).reshape(len(rows), -1).max(axis=1, initial=0.0) if rows.ndim else rows
+        size = np.abs(rows).reshape(len(rows), -1).max(axis=1, initial=0.0).astype(np.float64)
         bad = (size > most) | ((size > 0) & (size < least) & (rows.ndim > 1))
         if np.any(bad):
             raise InputError(
