@@ -77,15 +77,15 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
         if known is not None and role not in known:
             raise InputError(closest(f"part of {name} named", role, {*known, "storage"}))
     check_parts(name, parts)
-    made = _made(make, tuple(sorted(parts.items())))
+    made = make(**parts) if name in OWN else _once(make, tuple(sorted(parts.items())))
     if not isinstance(made, Algorithm):
         raise InputError(f"{name} has to return an Algorithm, and returned {shown(made)}.")
     return stored(made, storage)
 
 
 @functools.lru_cache(maxsize=1024)
-def _made(make: Callable[..., Algorithm], parts: tuple[tuple[str, Any], ...]) -> Algorithm:
-    """Once: equal calls give one algorithm, and programs compiled with it are found again."""
+def _once(make: Callable[..., Algorithm], parts: tuple[tuple[str, Any], ...]) -> Algorithm:
+    """Equal calls give one algorithm, as jaxfl's own do, so that compiled programs are found again."""
     return make(**dict(parts))
 
 
