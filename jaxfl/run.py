@@ -277,20 +277,15 @@ def _check_stop(stop: Any) -> None:
 def _check_scratch(run: Run, chunk: int, problem: Problem, hp: Hyper) -> None:
     """Ask the programs themselves, before they run.  JAX keeps what is compiled here for the calls.
 
-    It does so for arguments that are placed like the calls' own: a state follows data that are bound
-    to devices.
+    Not of data that are bound to devices: where a state goes then, the first call finds out.
     """
+    if any(a.committed for a in jax.tree.leaves((run.key, run.state, problem, hp))):
+        return
     programs, state, held = [], run.state, 0
     if not run.log.rounds:
         begun = _start.lower(run.algorithm, run.key, problem, hp).compile()
         state, _ = jax.eval_shape(lambda: run.algorithm.init(run.key, problem, hp))
         held = sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(state))
-        if any(a.committed for a in jax.tree.leaves((run.key, problem, hp))):
-            state = jax.tree.map(
-                lambda a, where: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=where),
-                state,
-                begun.output_shardings[0],
-            )
         programs.append(begun)
     going = _advance.lower(run.algorithm, chunk, run.key, state, jnp.int32(0), problem, hp)
     check_scratch(run.algorithm, run.problem, held, [*programs, going.compile()])
