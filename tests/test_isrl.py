@@ -665,7 +665,7 @@ def test_bad_input_gets_one_sentence() -> None:
     refused("'unreliable' needs dropout and threshold, which nothing sets", deaf, convex)
     with pytest.raises(jaxfl.InputError, match="cannot draw from the records of a phase"):
         jaxfl.algorithm("localized_mbsgd", sampler=sampler("shuffled"))
-    with pytest.raises(jaxfl.InputError, match="compressor does not apply to localized_mbsgd"):
+    with pytest.raises(jaxfl.InputError, match="no part of localized_mbsgd named 'compressor'"):
         jaxfl.algorithm("localized_mbsgd", compressor=jaxfl.compressors.random_k())
     with pytest.raises(jaxfl.InputError, match="uses every record once"):
         jaxfl.algorithm("one_pass_mbsgd", sampler=sampler("poisson"))
