@@ -21,7 +21,8 @@ import numpy as np
 
 from jaxfl.errors import InputError
 from jaxfl.hyper import build
-from jaxfl.record import USUAL, Log, Run, dtype, settings
+from jaxfl.log import Log
+from jaxfl.record import USUAL, Run, dtype, settings
 from jaxfl.schedules import Schedule, pieces, schedule
 from jaxfl.types import Algorithm, Facts, Key, Problem
 

@@ -15,7 +15,7 @@ from jax.sharding import AxisType, NamedSharding
 from jaxfl.errors import InputError
 from jaxfl.types import Key, Problem
 
-__all__ = ["first_line", "kind_of", "one_key", "one_path", "one_problem", "own_metrics", "shown"]
+__all__ = ["kind_of", "one_key", "one_path", "one_problem", "own_metrics", "shown"]
 
 SHOWN = 60  # characters of a value in a sentence
 
@@ -32,12 +32,6 @@ def kind_of(value: Any) -> str:
     """An array's type and shape, or the value: what a function returned."""
     is_array = hasattr(value, "dtype") and hasattr(value, "shape")
     return f"{value.dtype}{list(value.shape)}" if is_array else shown(value)
-
-
-def first_line(error: BaseException) -> str:
-    """What an error of the user's own code says, in short."""
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0].rstrip('.')}" if said else type(error).__name__
 
 
 def one_problem(value: Any) -> Problem:

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.checks import first_line, shown
-from jaxfl.errors import InputError
+from jaxfl.checks import shown
+from jaxfl.errors import InputError, said
 from jaxfl.schedules import Floats, Schedule, schedule
 from jaxfl.types import Algorithm, Facts, Hyper, Made, Param, Problem, Resolved
 
@@ -214,7 +214,7 @@ def _over(name: str, rule: Schedule, rounds: int) -> Floats:
         raise
     except Exception as error:
         raise InputError(
-            f"{name} = {rule} gives no number for each of {rounds} rounds ({first_line(error)}): let it "
+            f"{name} = {rule} gives no number for each of {rounds} rounds ({said(error)}): let it "
             "take the round and return one number."
         ) from error
 

@@ -50,9 +50,7 @@ def collect(
 
     noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
     held = who.link
-    if (
-        body.storage != "exact"
-    ):  # read again after it was written, it would be kept in a copy of all
+    if body.storage != "exact":  # read once, before it is written: else all is copied
         held = jax.tree.map(lambda a: once(a, t), held)
     before = unpacked(held, x.dtype)
     message, sent, rest, links = jax.vmap(one)(noise, mask, before, work)

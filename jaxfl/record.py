@@ -1,12 +1,12 @@
-"""What a run leaves: its history, exact totals, and how it can be made again."""
+"""What a run leaves: its state and history, what it proves, and how it can be made again."""
 
 from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,10 @@ import numpy as np
 
 from jaxfl import samples
 from jaxfl.blocks import streams
+from jaxfl.log import Log
 from jaxfl.metrics import NUMBERS, even
 from jaxfl.schedules import Pieces
-from jaxfl.types import Algorithm, Array, Cost, Facts, Info, Key, Made, Problem, PyTree, State
+from jaxfl.types import Algorithm, Array, Cost, Facts, Key, Made, Problem, PyTree, State
 
 if TYPE_CHECKING:
     from jaxfl.privacy import Report
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ROUNDING",
     "USUAL",
-    "Log",
     "Run",
     "dtype",
     "fingerprint",
@@ -39,93 +39,6 @@ ROUNDING = 1e-5  # of a norm in float32
 # Parts that came later than the first files: what one that does not name them means.
 USUAL = {"local": "none", "aggregation": "plain_sum", "clip": "example", "storage": "exact"}
 SUMMED = 1 << 24  # numbers of one client whose samples are made for a checksum
-
-
-class Entry(NamedTuple):
-    """One evaluation."""
-
-    round: int
-    metrics: dict[str, Any]
-    counts: dict[str, int]  # of all rounds up to it
-
-
-class Held(NamedTuple):
-    """What a log holds: on the host, and after it, in order, what came since it was read."""
-
-    past: list[Entry]
-    total: dict[str, int]
-    waiting: list[Info | tuple[int, dict[str, Any]]]
-
-
-class Log:
-    """Metrics and exact totals.  What the device returns is read only when somebody asks.
-
-    An interrupt may come between any two lines: each change is one append, or one assignment.
-    """
-
-    def __init__(
-        self,
-        rounds: Sequence[int] = (),
-        metrics: Sequence[dict[str, Any]] = (),
-        counts: Sequence[dict[str, int]] = (),
-        total: Mapping[str, int] | None = None,
-    ) -> None:
-        past = [Entry(*one) for one in zip(rounds, metrics, counts, strict=True)]
-        if total is None:
-            total = past[-1].counts if past else dict.fromkeys(Info._fields, 0)
-        self.held = Held(past, dict(total), [])
-
-    def count(self, info: Info) -> None:
-        self.held.waiting.append(info)
-
-    def record(self, t: int, metrics: dict[str, Any]) -> None:
-        self.held.waiting.append((t, metrics))
-
-    def read(self) -> None:
-        """Bring everything to the host; totals add up in Python's own integers."""
-        if not self.held.waiting:
-            return
-        past, total = list(self.held.past), self.held.total
-        for what in self.held.waiting:
-            if isinstance(what, Info):
-                sums = (int(np.sum(np.asarray(a), dtype=np.int64)) for a in what)
-                total = {n: total[n] + s for n, s in zip(Info._fields, sums, strict=True)}
-            else:
-                past.append(Entry(what[0], jax.tree.map(np.asarray, what[1]), total))
-        self.held = Held(past, total, [])
-
-    def forget_last(self) -> None:
-        self.read()
-        self.held = self.held._replace(past=self.held.past[:-1])
-
-    @property
-    def rounds(self) -> list[int]:
-        self.read()
-        return [entry.round for entry in self.held.past]
-
-    @property
-    def metrics(self) -> list[dict[str, Any]]:
-        self.read()
-        return [entry.metrics for entry in self.held.past]
-
-    @property
-    def counts(self) -> list[dict[str, int]]:
-        self.read()
-        return [entry.counts for entry in self.held.past]
-
-    @property
-    def total(self) -> dict[str, int]:
-        self.read()
-        return self.held.total
-
-    @property
-    def last(self) -> Entry:
-        self.read()
-        return self.held.past[-1]
-
-    def series(self) -> dict[str, np.ndarray]:
-        every = self.metrics
-        return {name: np.stack([m[name] for m in every]) for name in (every[0] if every else ())}
 
 
 @dataclasses.dataclass

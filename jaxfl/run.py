@@ -21,10 +21,11 @@ from jaxfl.checks import one_key, one_path, one_problem, own_metrics, shown
 from jaxfl.errors import InputError
 from jaxfl.hyper import build, facts_of, resolve, whole
 from jaxfl.interrupts import held_back
+from jaxfl.log import Log
 from jaxfl.loop import LONGEST, Metric, advance, measure
 from jaxfl.memory import check_room, check_scratch
 from jaxfl.progress import Bar, watching
-from jaxfl.record import Log, Run, dtype, settings, totals
+from jaxfl.record import Run, dtype, settings, totals
 from jaxfl.types import Algorithm, Hyper, Info, Key, Problem, State
 
 __all__ = ["Metric", "Progress", "Stop", "simulate"]

@@ -119,8 +119,9 @@ def reach(body: Federated, values: Mapping[str, Any], facts: Facts) -> tuple[flo
     b = values.get("batch", 1)
     slots = body.estimator.sampler.capacity(values, facts).get("batch", b)
     points = 1 if body.estimator.name == "minibatch" else 3
-    signal = (1.0 + values.get("omega", 0.0)) * points * slots / b * values["clip"]
-    noise = 0.0 if body.own.std is None else (1.0 + values.get("omega", 0.0)) * values["sigma"]
+    scale = 1.0 + values.get("omega", 0.0)
+    signal = scale * points * slots / b * values["clip"]
+    noise = 0.0 if body.own.std is None else scale * values["sigma"]
     return (2 * signal, 2**0.5 * noise) if shifted else (float(signal), float(noise))
 
 

@@ -278,6 +278,9 @@ def test_examples_of_a_batch_do_not_meet() -> None:
     chex.assert_trees_all_close(first, alone, rtol=1e-6)
 
 
+NUMBERS = {"batch": 3, "sigma": 0.01, "lr": 0.1, "clip": 1.0, "omega": 1}
+
+
 def test_a_network_of_convolutions_runs() -> None:
     """SAGA's table holds what the layers keep."""
     (a, y), (b, z) = batch(), batch(1)
@@ -285,17 +288,7 @@ def test_a_network_of_convolutions_runs() -> None:
         [(np.asarray(a), np.asarray(y)), (np.asarray(b), np.asarray(z))], classes=3
     )
     problem = jaxfl.make_problem(models.flax_model(Positions(), SHAPE), data)
-    run = jaxfl.simulate(
-        "soteriafl_saga",
-        problem,
-        jax.random.key(0),
-        5,
-        batch=3,
-        sigma=0.01,
-        lr=0.1,
-        clip=1.0,
-        omega=1,
-    )
+    run = jaxfl.simulate("soteriafl_saga", problem, jax.random.key(0), 5, **NUMBERS)
     assert np.isfinite(run.metrics["loss"]).all()
     table = jax.tree.leaves(run.state.local)
     assert sum(a.size for a in table) == 2 * B * problem.model.kernel.width
@@ -331,17 +324,7 @@ def test_integers_are_features(make: Callable[[], Any]) -> None:
     found = evaluate(model.kernel, (term,), jnp.ones(9), one)[0]
     short = np.minimum(1, 0.5 / np.linalg.norm(g, axis=1)) @ np.asarray(g)
     np.testing.assert_allclose(found, short, rtol=1e-4, atol=1e-6)
-    run = jaxfl.simulate(
-        "soteriafl_sgd",
-        problem,
-        jax.random.key(0),
-        5,
-        batch=3,
-        sigma=0.01,
-        lr=0.1,
-        clip=1.0,
-        omega=1,
-    )
+    run = jaxfl.simulate("soteriafl_sgd", problem, jax.random.key(0), 5, **NUMBERS)
     assert run.metrics["loss"][-1] < run.metrics["loss"][0]
     floats = [(a.astype(np.float32), y) for a, y in parts]
     with pytest.raises(InputError, match="holds integers"):

@@ -187,7 +187,7 @@ def test_numbers_that_are_not_finite_stay_json(run: jaxfl.Run) -> None:
 
 def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
     counts = [*run.log.counts[:-1], {**run.log.counts[-1], "gradients": 2**53 + 1}]
-    log = jaxfl.record.Log(run.log.rounds, run.log.metrics, counts)
+    log = jaxfl.log.Log(run.log.rounds, run.log.metrics, counts)
     with pytest.raises(jaxfl.InputError, match=r"gradients reaches 9\.0072e\+15"):
         dataclasses.replace(run, log=log).dataset()
 

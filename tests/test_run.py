@@ -22,8 +22,8 @@ from rows import QUIET, ROWS, a_problem
 
 import jaxfl
 from jaxfl import checkpoint as checkpoints
-from jaxfl import record
 from jaxfl import run as runs
+from jaxfl.log import Log
 
 NUMBERS = {**QUIET, "k": 3, "batch": 4}
 FREE = {**QUIET, "batch": 4}
@@ -214,7 +214,7 @@ def test_stopping(stop: jaxfl.Stop, reason: str, key: jax.Array) -> None:
 
 def test_totals_are_exact_beyond_32_bits() -> None:
     """Ten thousand rounds of 2^30 coordinates each: int32 wraps at the second."""
-    log = record.Log()
+    log = Log()
     step = runs.Info(np.int32(1), np.full(10, 2**30, np.int32), np.int32(3))
     for t in range(1000):
         log.count(step)
