@@ -50,6 +50,7 @@ def interrupted(call: Callable[[], Any], position: int) -> int:
     return seen
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # a file dropped before `with` has it
 def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(key: jax.Array, tmp_path: Path) -> None:
     """Of 700 lines, 60: before a round is counted, while counts are added up, while they are written."""
     problem, file = a_problem(), tmp_path / "run.npz"
