@@ -15,7 +15,8 @@ domains, CT-RSA (2002).  It is good statistics, not cryptography.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -74,54 +75,100 @@ def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> A
     key fixes: ranges that do not overlap give disjoint subsets.  Past the end of the permutation a
     slot holds ``size``.  ``size`` and ``start`` may be traced; ``size``, ``start + slots`` < 2^31.
     """
-    return permuted(key, size, jnp.asarray(start, jnp.uint32) + jnp.arange(slots, dtype=jnp.uint32))
-
-
-def _double_rounds(n: Any, where: Any = np.where) -> Any:
-    return where(n <= _SMALL, _ROUNDS_SMALL, where(n <= _LARGE, _ROUNDS, _ROUNDS_LARGE))
+    places = jnp.asarray(start, jnp.uint32) + jnp.arange(slots, dtype=jnp.uint32)
+    past = (
+        -int(size) % (math.isqrt(int(size) - 1) + 1) if _known(size) and size else 0
+    )  # a b - size
+    if not 0 < past < slots:
+        return permuted(key, size, places)
+    # The few pairs past the end walk, in place of every slot again, and tell which slot led to them.
+    network = _network(key, size)
+    outside = network.n + jnp.arange(past, dtype=jnp.uint32)
+    slot, ends = network.preimage(outside) - places[0], network.walk(outside)
+    x = network.image(places).at[slot].set(ends, mode="drop", unique_indices=True)
+    return jnp.where(places < network.n, x, network.n).astype(jnp.int32)
 
 
 def permuted(key: Key, size: Array | int, places: Array) -> Array:
     """What the permutation of :func:`subset` holds at these places, ``size`` past its end."""
-    known = int(size) if isinstance(size, int | np.integer) else None
-    size = jnp.asarray(size, jnp.uint32)
-    n = jnp.maximum(size, 1)
+    size = size if _known(size) else jnp.asarray(size, jnp.uint32)
+    places = jnp.asarray(places, jnp.uint32)
+    live = places < size
+    x = _network(key, size).walk(jnp.where(live, places, 0))
+    return jnp.where(live, x, jnp.asarray(size, jnp.uint32)).astype(jnp.int32)
+
+
+def _known(size: Array | int) -> bool:
+    return isinstance(size, int | np.integer)
+
+
+class _Network(NamedTuple):
+    """A keyed permutation of Z_a x Z_b, of which ``n`` pairs are wanted; a pair is a number L b + R."""
+
+    n: Array
+    a: Array
+    b: Array
+    keys: Array
+    rounds: int | Array
+
+    def image(self, x: Array) -> Array:
+        def double_round(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
+            left, right = halves
+            left = left + self.word(0, i, right)
+            left = jnp.where(left >= self.a, left - self.a, left)
+            right = right + self.word(1, i, left)
+            right = jnp.where(right >= self.b, right - self.b, right)
+            return left, right
+
+        return self.over(x, double_round)
+
+    def preimage(self, x: Array) -> Array:
+        def double_round(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
+            left, right = halves
+            i = self.rounds - 1 - i
+            right = right + (self.b - self.word(1, i, left))
+            right = jnp.where(right >= self.b, right - self.b, right)
+            left = left + (self.a - self.word(0, i, right))
+            left = jnp.where(left >= self.a, left - self.a, left)
+            return left, right
+
+        return self.over(x, double_round)
+
+    def word(self, half: int, i: Array | int, other: Array) -> Array:
+        turn = jnp.asarray(i, jnp.uint32) * _WEYL
+        return _scale(_mix(other ^ _mix(self.keys[half] + turn)), (self.a, self.b)[half])
+
+    def over(self, x: Array, double_round: Any) -> Array:
+        halves = x // self.b, x % self.b
+        left, right = lax.fori_loop(0, self.rounds, double_round, halves)
+        return left * self.b + right
+
+    def walk(self, start: Array) -> Array:
+        """Image after image, at least one, up to one inside; what never leaves the outside comes home."""
+
+        # Who goes on is read off x: carried beside it, it would be computed anew, with all rounds.
+        def onward(first: Array, x: Array) -> Array:
+            return first | (x >= self.n) & (x != start)
+
+        def step(state: tuple[Array, Array]) -> tuple[Array, Array]:
+            return jnp.array(False), jnp.where(onward(*state), self.image(state[1]), state[1])
+
+        begin = jnp.array(True), start
+        return lax.while_loop(lambda state: onward(*state).any(), step, begin)[1]
+
+
+def _network(key: Key, size: Array | int) -> _Network:
+    n = jnp.maximum(jnp.asarray(size, jnp.uint32), 1)
     b = jnp.sqrt(n.astype(jnp.float32)).astype(jnp.uint32)
     b -= (b * b > n).astype(jnp.uint32)  # the float may be off by one either way
     b += (b * b < n).astype(jnp.uint32)
     a = (n + b - 1) // b
-    left_key, right_key = jax.random.bits(key, (2,), jnp.uint32)
+    rounds = int(_double_rounds(size)) if _known(size) else _double_rounds(n, jnp.where)
+    return _Network(n, a, b, jax.random.bits(key, (2,), jnp.uint32), rounds)
 
-    def double_round(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
-        left, right = halves
-        turn = jnp.asarray(i, jnp.uint32) * _WEYL
-        left = left + _scale(_mix(right ^ _mix(left_key + turn)), a)
-        left = jnp.where(left >= a, left - a, left)
-        right = right + _scale(_mix(left ^ _mix(right_key + turn)), b)
-        right = jnp.where(right >= b, right - b, right)
-        return left, right
 
-    def permute(halves: tuple[Array, Array]) -> tuple[Array, Array]:
-        if known is None:
-            halves = lax.fori_loop(0, _double_rounds(n, jnp.where), double_round, halves)
-            return halves
-        for i in range(int(_double_rounds(known))):  # a loop would cost more than its turns
-            halves = double_round(i, halves)
-        return halves
-
-    # Who is outside is read off x: carried beside it, it would be computed anew, with all rounds.
-    def outside(first: Array, x: Array) -> Array:
-        return first | (x >= n)
-
-    def walk(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        left, right = permute((state[1] // b, state[1] % b))
-        return jnp.array(False), jnp.where(outside(*state), left * b + right, state[1])
-
-    s = jnp.asarray(places, jnp.uint32)
-    live = s < size
-    start = jnp.array(True), jnp.where(live, s, 0)
-    _, x = lax.while_loop(lambda state: outside(*state).any(), walk, start)
-    return jnp.where(live, x, size).astype(jnp.int32)
+def _double_rounds(n: Any, where: Any = np.where) -> Any:
+    return where(n <= _SMALL, _ROUNDS_SMALL, where(n <= _LARGE, _ROUNDS, _ROUNDS_LARGE))
 
 
 def coins(

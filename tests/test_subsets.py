@@ -113,6 +113,16 @@ def test_batched_traced_static_and_eager_agree(key):
     np.testing.assert_array_equal(batched[4], subset(keys[4], 50890, 5))
 
 
+@pytest.mark.parametrize("size", [3, 7, 11, 57, 301, 1000, 50890])
+def test_a_known_size_draws_the_same(key, size):
+    """Its few numbers past the end walk alone; of 300 keys some never come back from there."""
+    keys, slots = jax.random.split(key, 300), min(size, 999)
+    known = jax.jit(jax.vmap(lambda k, start: subset(k, size, slots, start), (0, None)))
+    traced = jax.jit(jax.vmap(lambda k, n, start: subset(k, n, slots, start), (0, None, None)))
+    for start in (0, 2, size - 1):
+        np.testing.assert_array_equal(known(keys, start), traced(keys, size, start))
+
+
 def test_double_precision_changes_nothing(key, x64):
     with jax.enable_x64(False):
         expected = one(key, 1000, 9), one_coins(key, 1000, 5, 9)
