@@ -76,13 +76,11 @@ def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> A
     slot holds ``size``.  ``size`` and ``start`` may be traced; ``size``, ``start + slots`` < 2^31.
     """
     places = jnp.asarray(start, jnp.uint32) + jnp.arange(slots, dtype=jnp.uint32)
-    past = (
-        -int(size) % (math.isqrt(int(size) - 1) + 1) if _known(size) and size else 0
-    )  # a b - size
+    past = _past(int(size)) if isinstance(size, int | np.integer) else slots
     if not 0 < past < slots:
         return permuted(key, size, places)
     # The few pairs past the end walk, in place of every slot again, and tell which slot led to them.
-    network = _network(key, size)
+    network = _network(key, jnp.uint32(size))
     outside = network.n + jnp.arange(past, dtype=jnp.uint32)
     slot, ends = network.preimage(outside) - places[0], network.walk(outside)
     x = network.image(places).at[slot].set(ends, mode="drop", unique_indices=True)
@@ -91,25 +89,25 @@ def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> A
 
 def permuted(key: Key, size: Array | int, places: Array) -> Array:
     """What the permutation of :func:`subset` holds at these places, ``size`` past its end."""
-    size = size if _known(size) else jnp.asarray(size, jnp.uint32)
-    places = jnp.asarray(places, jnp.uint32)
+    size, places = jnp.asarray(size, jnp.uint32), jnp.asarray(places, jnp.uint32)
     live = places < size
     x = _network(key, size).walk(jnp.where(live, places, 0))
-    return jnp.where(live, x, jnp.asarray(size, jnp.uint32)).astype(jnp.int32)
+    return jnp.where(live, x, size).astype(jnp.int32)
 
 
-def _known(size: Array | int) -> bool:
-    return isinstance(size, int | np.integer)
+def _past(n: int) -> int:
+    """How many pairs a b there are beyond n."""
+    return -n % (math.isqrt(n - 1) + 1) if n else 0
 
 
 class _Network(NamedTuple):
-    """A keyed permutation of Z_a x Z_b, of which ``n`` pairs are wanted; a pair is a number L b + R."""
+    """A keyed permutation of Z_a x Z_b, of which n pairs are wanted; L b + R stands for a pair."""
 
     n: Array
     a: Array
     b: Array
     keys: Array
-    rounds: int | Array
+    rounds: Array
 
     def image(self, x: Array) -> Array:
         def double_round(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -139,9 +137,8 @@ class _Network(NamedTuple):
         return _scale(_mix(other ^ _mix(self.keys[half] + turn)), (self.a, self.b)[half])
 
     def over(self, x: Array, double_round: Any) -> Array:
-        halves = x // self.b, x % self.b
-        left, right = lax.fori_loop(0, self.rounds, double_round, halves)
-        return left * self.b + right
+        left, right = lax.fori_loop(0, self.rounds, double_round, (x // self.b, x % self.b))
+        return jnp.asarray(left * self.b + right)
 
     def walk(self, start: Array) -> Array:
         """Image after image, at least one, up to one inside; what never leaves the outside comes home."""
@@ -154,21 +151,19 @@ class _Network(NamedTuple):
             return jnp.array(False), jnp.where(onward(*state), self.image(state[1]), state[1])
 
         begin = jnp.array(True), start
-        return lax.while_loop(lambda state: onward(*state).any(), step, begin)[1]
+        _, end = lax.while_loop(lambda state: onward(*state).any(), step, begin)
+        return jnp.asarray(end)
 
 
-def _network(key: Key, size: Array | int) -> _Network:
-    n = jnp.maximum(jnp.asarray(size, jnp.uint32), 1)
+def _network(key: Key, size: Array) -> _Network:
+    n = jnp.maximum(size, 1)
     b = jnp.sqrt(n.astype(jnp.float32)).astype(jnp.uint32)
     b -= (b * b > n).astype(jnp.uint32)  # the float may be off by one either way
     b += (b * b < n).astype(jnp.uint32)
     a = (n + b - 1) // b
-    rounds = int(_double_rounds(size)) if _known(size) else _double_rounds(n, jnp.where)
+    rounds = jnp.where(n <= _LARGE, _ROUNDS, _ROUNDS_LARGE)
+    rounds = jnp.where(n <= _SMALL, _ROUNDS_SMALL, rounds)
     return _Network(n, a, b, jax.random.bits(key, (2,), jnp.uint32), rounds)
-
-
-def _double_rounds(n: Any, where: Any = np.where) -> Any:
-    return where(n <= _SMALL, _ROUNDS_SMALL, where(n <= _LARGE, _ROUNDS, _ROUNDS_LARGE))
 
 
 def coins(
