@@ -172,10 +172,10 @@ def simulate(
         run.compile_seconds += time.perf_counter() - began
         started, told = time.perf_counter(), 0.0
         first, why = t, "finished"
+        marks = [m for m in (every, checkpoint_every) if m]
         try:
             while t < T:
-                marks = [m for m in (every, checkpoint_every) if m]
-                end = min([T, t + chunk] + [t - t % m + m for m in marks])
+                end = min(T, t + chunk, *(t - t % m + m for m in marks))
                 with held_back():  # between these lines an interrupt would lose the state
                     state, info = _advance(
                         algorithm, chunk, key, run.state, jnp.int32(end), measured, hp
