@@ -39,7 +39,9 @@ WHOLE = ("test_it_descends_and_counts",)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--first", action="store_true", help="of each parametrized test the first case alone"
+        "--first",
+        action="store_true",
+        help="of each parametrized test the first case alone, and none marked `once`",
     )
 
 
@@ -54,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         test = item.nodeid.split("[")[0]
         again = test in seen and test.split("::")[-1] not in WHOLE
-        (left if again else chosen).append(item)
+        (left if again or item.get_closest_marker("once") else chosen).append(item)
         seen.add(test)
     items[:] = chosen
     config.hook.pytest_deselected(items=left)

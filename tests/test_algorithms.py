@@ -91,6 +91,7 @@ def test_fixed_batches_are_counted_exactly(row: Row, key: jax.Array) -> None:
     assert run.totals["gradients"] == row.gradients(problem, 7)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "row", [r for r in ROWS if r.name in ("soteriafl_saga", "ldp_sgd")], ids=lambda row: row.name
 )

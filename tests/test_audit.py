@@ -18,6 +18,8 @@ from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling
 from jaxfl.privacy.gaussian import gdp_mu
 from jaxfl.types import Algorithm, Cost, Facts, Info, Param
 
+pytestmark = pytest.mark.once
+
 DELTA = 1e-3
 ERROR = 1e-3  # chance that any gate of a table fails although all is well
 SAMPLERS = ("poisson", "without_replacement", "with_replacement", "shuffled")

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.once
+
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 

@@ -15,6 +15,8 @@ from jaxfl.bounds.case import Case, Measured
 from jaxfl.cli import main
 from jaxfl.results import config
 
+pytestmark = pytest.mark.once
+
 NUMBERS = {"clip": 3.0, "batch": 4, "local_steps": 2, "sigma": 0.05}
 
 

@@ -22,6 +22,8 @@ from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import options
 from jaxfl.cli.report import Display, amount
 
+pytestmark = pytest.mark.once
+
 # A small problem that most tests share, so that its rounds are compiled once.
 PROBLEM = """
     --data synthetic --data-option n=3 --data-option m=8 --data-option d=4 --data-option classes=2

@@ -13,6 +13,8 @@ import jaxfl
 from jaxfl.cli import main
 from jaxfl.cli.sweep_parser import parse_sweep
 
+pytestmark = pytest.mark.once
+
 WHERE = """
     --data synthetic --data-option n=3 --data-option m=8 --data-option d=4 --data-option classes=2
     --clients 3 --partition contiguous

@@ -300,6 +300,7 @@ def test_transcription(name: str, key: jax.Array) -> None:
     np.testing.assert_allclose(last(run), expected, rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("who", ["uniform", "poisson"])
 def test_some_clients_move_the_mean_of_all(who: str, key: jax.Array) -> None:
     """EF21 with two of five: the step is along the mean of all g_i, and g is that mean."""

@@ -12,6 +12,8 @@ from jaxfl import data
 from jaxfl.data import sources
 from jaxfl.errors import InputError
 
+pytestmark = pytest.mark.once
+
 # --- published files -----------------------------------------------------------------------------
 
 

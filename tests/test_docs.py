@@ -16,6 +16,8 @@ from jaxfl.cli.build import algorithm_of
 from jaxfl.cli.options import Setup
 from jaxfl.cli.parser import parse_run
 
+pytestmark = pytest.mark.once
+
 HERE = Path(__file__).resolve().parents[1]
 DOCTESTED = (
     "jaxfl",

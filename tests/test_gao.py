@@ -9,6 +9,8 @@ import xarray
 
 from jaxfl.papers.gao import experiment as gao
 
+pytestmark = pytest.mark.once
+
 
 def runs_of_two_steps(lost: bool) -> xarray.Dataset:
     """At the longer step the first of three seeds is better, and the others may have diverged."""

@@ -20,6 +20,8 @@ import jaxfl
 from jaxfl.checkpoint import replace, writable
 from jaxfl.interrupts import held_back
 
+pytestmark = pytest.mark.once
+
 NUMBERS = {**QUIET, "k": 3, "batch": 4}
 OPTIONS: dict[str, Any] = {"eval_every": 3, "chunk": 2, "checkpoint_every": 4}
 WHERE = ("jaxfl/run.py", "jaxfl/record.py", "jaxfl/checkpoint.py")

@@ -15,6 +15,8 @@ from jaxfl import phases, privacy, smoothing, theory
 from jaxfl import theory_isrl as isrl
 from jaxfl.types import Problem
 
+pytestmark = pytest.mark.once
+
 QUIET = {"clip": 1e6, "sigma": 0.0}
 
 

@@ -19,6 +19,8 @@ from jaxfl.privacy.ledger import turns
 from jaxfl.sampling import participation, sampler
 from jaxfl.types import Facts
 
+pytestmark = pytest.mark.once
+
 DELTA = 1e-3
 NUMBERS = {"lr": 0.1, "clip": 0.7, "batch": 4, "sigma": 1.5}
 

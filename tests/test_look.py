@@ -17,6 +17,8 @@ import jaxfl
 from jaxfl import results
 from jaxfl.cli import main
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:

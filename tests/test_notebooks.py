@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from scripts import load
 
+pytestmark = pytest.mark.once
+
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 BYTES = 400_000
 

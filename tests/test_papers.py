@@ -27,6 +27,8 @@ from jaxfl.papers.soteriafl.setting import METHODS, a9a, mnist, numbers
 from jaxfl.papers.soteriafl.studies import WAYS
 from jaxfl.privacy.audit_bounds import clopper_pearson_eps
 
+pytestmark = pytest.mark.once
+
 RECORDS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "papers"
 HU = tuple(f"hu-figure-{i}" for i in range(3, 9))
 SOTERIAFL = tuple(f"soteriafl-figure-{i}" for i in range(1, 9))

@@ -21,6 +21,8 @@ from jaxfl.views.pictures import draw
 from jaxfl.views.scenes import scene
 from jaxfl.views.selection import select
 
+pytestmark = pytest.mark.once
+
 THREE = ("soteriafl_sgd", "ldp_sgd", "fedsgd")
 FIVE = ("soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "cdp_sgd", "ldp_sgd")
 

@@ -17,6 +17,8 @@ from rows import a_problem
 import jaxfl
 from jaxfl import plots, results
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def ds() -> xarray.Dataset:

@@ -146,6 +146,7 @@ SHARDED = """
 """
 
 
+@pytest.mark.once
 def test_clients_split_over_devices() -> None:
     assert "all of it" in end(start(SHARDED, XLA_FLAGS=eight()))
 

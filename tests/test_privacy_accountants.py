@@ -45,6 +45,8 @@ from jaxfl.privacy.profiles import (
 )
 from jaxfl.privacy.releases import releases
 
+pytestmark = pytest.mark.once
+
 RANDOM = ("poisson", "without_replacement", "with_replacement")
 
 

@@ -18,6 +18,8 @@ from jaxfl.privacy.audit_checks import sensitivity
 from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.privacy.profiles import poisson
 
+pytestmark = pytest.mark.once
+
 DELTA = 1e-4
 
 

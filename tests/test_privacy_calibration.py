@@ -35,6 +35,8 @@ from jaxfl.privacy import (
     svrg,
 )
 
+pytestmark = pytest.mark.once
+
 
 def event(scheme: str = "poisson", m: int = 1000, b: float = 50, T: int = 60, **more: Any) -> Event:
     sampling = Sampling(scheme, m, m if scheme == "full" else b)

@@ -29,6 +29,8 @@ from jaxfl.privacy import (
 )
 from jaxfl.privacy.gaussian import Floats, gdp_delta, gdp_eps
 
+pytestmark = pytest.mark.once
+
 Above = Callable[[float, Floats], Floats]  # (mean, y) -> chance of a better score than that of y
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from jaxfl.privacy import KINDS, calibrate, epsilon, mapping
 
+pytestmark = pytest.mark.once
+
 Vector = dict[str, Any]
 
 # What a vector states that this package computes; the rest describes how it was made.

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import jaxfl
 
@@ -20,6 +21,7 @@ def call(out: Path, **env: str) -> None:
     )
 
 
+@pytest.mark.once
 def test_programs_are_kept_and_found_again(tmp_path: Path) -> None:
     """On a busy machine a small program may be slow enough to be kept by the second run only."""
 

@@ -8,6 +8,8 @@ import pytest
 
 from jaxfl.progress import Bar
 
+pytestmark = pytest.mark.once
+
 
 def test_a_log_gets_ten_lines(capsys: pytest.CaptureFixture[str]) -> None:
     with Bar("head") as bar:

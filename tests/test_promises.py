@@ -15,6 +15,8 @@ from jaxfl.privacy.events import Event, Mean, NoClaim, Phases, Sampling, svrg
 from jaxfl.rounds import Federated
 from jaxfl.sampling import SAMPLERS, in_order, participation, sampler
 
+pytestmark = pytest.mark.once
+
 DELTA = 1e-5
 FACTS = jaxfl.types.Facts(5, 10, 10, 4, 3, 1.0)
 

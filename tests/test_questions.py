@@ -6,6 +6,8 @@ import pytest
 
 from jaxfl.cli import main
 
+pytestmark = pytest.mark.once
+
 SOTERIA = (
     "soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 --sigma 0.01 --delta 1e-3"
 )

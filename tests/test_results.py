@@ -13,6 +13,8 @@ from rows import a_problem
 import jaxfl
 from jaxfl import results
 
+pytestmark = pytest.mark.once
+
 
 def shares(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
     return jnp.stack([jnp.max(x), jnp.min(x)])

@@ -102,6 +102,7 @@ def test_resumed_is_uninterrupted(key: jax.Array, tmp_path: Path) -> None:
     same(whole, jaxfl.simulate("soteriafl_svrg", problem, key, 40, eval_every=6, resume=file))
 
 
+@pytest.mark.once
 @pytest.mark.optimized  # as the process that is killed
 @pytest.mark.optimized  # as the process that is killed
 def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from jaxfl.views.links import Links, expected_slowest
 from jaxfl.views.selection import select
 from jaxfl.views.targets import to_target
 
+pytestmark = pytest.mark.once
+
 RATES = grids.AXES["lr"]
 EXACT = 1e-12  # sums of at most 9 numbers of order 1 in float64
 

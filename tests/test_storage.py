@@ -344,6 +344,7 @@ def test_a_run_goes_on_as_it_was(kind: str, tmp_path: Path) -> None:
                 jaxfl.simulate(changed, problem, key, 20, resume=resume)
 
 
+@pytest.mark.once
 def test_sweeps_are_of_the_same_runs(tmp_path: Path) -> None:
     """A part is an axis like any other, and a sweep goes on with the storage that it began with."""
 

@@ -124,6 +124,7 @@ def kill_and_resume(folder: Path, instants: list[float], from_manifest: bool) ->
     return hit
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "count", [pytest.param(3, id="3"), pytest.param(20, id="20", marks=pytest.mark.slow)]
 )
@@ -529,6 +530,7 @@ HOST = """
 HOSTS = {"lr": [0.05, 0.1, 0.2, 0.3]}
 
 
+@pytest.mark.once
 def test_two_hosts(tmp_path: Path) -> None:
     """Each takes its share of the leader's chunks, and both have the whole."""
     with socket.socket() as free:

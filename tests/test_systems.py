@@ -16,6 +16,8 @@ from jaxfl.papers import systems
 from jaxfl.theory import Setting
 from jaxfl.theory_tables import table_1, table_2, text
 
+pytestmark = pytest.mark.once
+
 # What the papers call them, gone through by hand, apart from the table of the page.
 NAMED = {
     systems.SOTERIA: """RRPSGD, DP-GD, DP-SGD, DP-SRM, Distributed DP-SRM, LDP SVRG, LDP SPIDER, Q-DPSGD-1,

@@ -26,6 +26,8 @@ from jaxfl.views.tables import Column, Estimate, Table
 from jaxfl.views.targets import to_target
 from jaxfl.views.words import estimate, number, prefix
 
+pytestmark = pytest.mark.once
+
 THREE = ("soteriafl_sgd", "ldp_sgd", "fedsgd")
 
 

@@ -11,6 +11,8 @@ from jaxfl import theory
 from jaxfl import theory_shifted as shifted
 from jaxfl.privacy import formulas
 
+pytestmark = pytest.mark.once
+
 # SoteriaFL on a9a: n = 10, m = 3256, d = 124, k = 6, G = 0.5, delta = 1e-3, L = 1 in b.
 A9A = theory.Setting(10, 3256, 124, 124 / 6 - 1, 1.0, 0.5, 1.0, 1e-3)
 

@@ -16,6 +16,8 @@ import pytest
 from jaxfl import theory, theory_isrl, theory_shifted
 from jaxfl.privacy import formulas
 
+pytestmark = pytest.mark.once
+
 Point = dict[str, float]
 
 
