@@ -48,6 +48,17 @@ def test_dimensions_are_the_axes_that_were_asked_for(finished: Path) -> None:
     assert ds["applies_omega"].values.tolist() == [1, 0]
 
 
+def test_quiet_sweeps_tell_what_diverged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "--batch 3 --sigma 0.05 --lr 0.1 1e38 --rounds 30 --no-plot --quiet"
+    assert sweep("ldp_sgd", *words.split(), "--out", str(tmp_path / "grid")) == 0
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("jaxfl: 1 of 2 runs diverged, the first by round ")
+    assert shown.err.endswith(" and is NaN from there on; take a smaller --lr.\n")
+
+
 def test_a_cell_is_the_run_of_the_same_words(finished: Path, tmp_path: Path) -> None:
     words = "--batch 3 --sigma 0.05 --lr 0.3 --omega 1 --rounds 6 --seed 1 --no-plot --quiet"
     out = tmp_path / "run"

@@ -159,7 +159,9 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
         files += drawn
         if not session.quiet and not any(file.name.startswith("front-") for file in drawn):
             print(NO_FRONT, file=sys.stderr)
-    if session.quiet:
+    if session.quiet:  # who asks for it must not take NaN for a result
+        if words := _lost(ds):
+            print(words, file=sys.stderr)
         return
     from rich.console import Console
 
@@ -168,6 +170,21 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
     views.table(chosen.ds).show(console)
     for file in files:
         console.print(f"file  {file}", soft_wrap=True)
+
+
+def _lost(ds: xarray.Dataset) -> str:
+    """How many runs diverged; a table names their cells."""
+    import numpy as np
+
+    first = ds["diverged_at"].values
+    lost = int(np.isfinite(first).sum())
+    if not lost:
+        return ""
+    have = "are" if lost > 1 else "is"
+    return (
+        f"jaxfl: {lost} of {_count(first.size, 'run')} diverged, the first by round "
+        f"{np.nanmin(first):.0f}, and {have} NaN from there on; take a smaller --lr."
+    )
 
 
 # --- what is run ---------------------------------------------------------------------------------

@@ -121,6 +121,8 @@ def _picture(
             ax.set_visible(False)
             continue
         tidy(ax, shown)
+        if not ax.has_data():
+            _empty(ax, everywhere=not everything)
         if i % columns == 0:
             ax.set_ylabel(NAMES.get(metric, metric.replace("_", " ")).replace(" (", "\n("))
     return figure
@@ -176,6 +178,14 @@ def _line(
     if course.diverged or over.any():
         ax.plot(x[-1], mean[-1], "X", color=color, markersize=8, clip_on=False, zorder=4)
     return [mean, high[np.isfinite(high)], low[low > mean / 2]]
+
+
+def _empty(ax: Axes, everywhere: bool) -> None:
+    """Numbers along these axes would be none of anything."""
+    ax.set_xticks([])
+    if everywhere:
+        ax.set_yticks([])
+    ax.text(0.5, 0.5, "diverged, or not run", transform=ax.transAxes, ha="center", color=GREY)
 
 
 def _look(whole: xarray.Dataset, ds: xarray.Dataset, where: Scene, cell: Cell) -> tuple[Any, Any]:
