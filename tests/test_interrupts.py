@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,6 +26,14 @@ NUMBERS = {**QUIET, "k": 3, "batch": 4}
 OPTIONS: dict[str, Any] = {"eval_every": 3, "chunk": 2, "checkpoint_every": 4}
 WHERE = ("jaxfl/run.py", "jaxfl/record.py", "jaxfl/checkpoint.py")
 POSITIONS = 100
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """Shells start what runs in the background with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupted(call: Callable[[], Any], position: int) -> tuple[int, int]:
