@@ -22,6 +22,7 @@ from jaxfl.sampling import participation, sampler
 from jaxfl.types import Problem
 
 HALF = ("bfloat16", "float16")
+FEW = ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)]
 NUMBERS: dict[str, Any] = {"lr": 0.1, "clip": 1.0, "sigma": 0.1, "k": 4, "batch": 4}
 
 
@@ -138,7 +139,7 @@ def means_agree(run: jaxfl.Run) -> bool:
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("kind", HALF)
+@pytest.mark.parametrize("kind", FEW)
 @pytest.mark.parametrize("problem", [a_problem(), a_network()], ids=["linear", "dense"])
 def test_h_is_the_mean_of_the_rounded_rows(problem: Problem, kind: str) -> None:
     run = table_run(problem, kind)
@@ -310,7 +311,7 @@ def simulated(name: str, kind: str, T: int = 60, **more: Any) -> jaxfl.Run:
     return jaxfl.simulate(algorithm, a_problem(), key, T, eval_every=20, **numbers_of(name, **more))
 
 
-@pytest.mark.parametrize("kind", HALF)
+@pytest.mark.parametrize("kind", FEW)
 @pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ef_sgd"])
 def test_runs_come_out_nearly_the_same(name: str, kind: str) -> None:
     """The same draws and counts; a loss that differs by less than the numbers' precision."""
@@ -400,7 +401,7 @@ def test_bytes_are_predicted(name: str) -> None:
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("kind", HALF)
+@pytest.mark.parametrize("kind", FEW)
 @pytest.mark.parametrize("part", ["everyone", "uniform"])
 def test_a_round_makes_no_copy_of_what_clients_remember(kind: str, part: str) -> None:
     """Nor one in more bits: what it works in is the same with 20 times as many clients."""
