@@ -25,6 +25,8 @@ from jaxfl.dropouts import collect, enrol, reconstruct, share
 from jaxfl.errors import InputError
 from jaxfl.types import Draw, Hyper
 
+pytestmark = pytest.mark.once
+
 NUMBERS = {"lr": 0.2, "clip": 1.0, "sigma": 0.05, "batch": 4}
 
 
@@ -253,7 +255,6 @@ def test_what_was_clamped_hides_nothing_in_a_sum(key: jax.Array) -> None:
     assert jaxfl.privacy.ledger(run).proven.max() == pytest.approx(alone.privacy().proven)
 
 
-@pytest.mark.once
 def test_a_sweep_proves_no_more_of_what_was_clamped(key: jax.Array) -> None:
     """Local steps on a steep regularizer leave the range that clipping and noise ask for."""
     problem = a_problem()

@@ -19,6 +19,8 @@ from jaxfl.blocks import client_keys, streams
 from jaxfl.privacy import epsilon, events, formulas, sigma_for
 from jaxfl.types import Facts, Hyper, Problem
 
+pytestmark = pytest.mark.once
+
 LAM, ROUNDS, G = 0.2, 12, 0.6
 COMMON = {"lr": 0.2, "clip": G, "sigma": 0.05}
 NUMBERS: dict[str, dict[str, Any]] = {
@@ -300,7 +302,6 @@ def test_transcription(name: str, key: jax.Array) -> None:
     np.testing.assert_allclose(last(run), expected, rtol=1e-5, atol=2e-6)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("who", ["uniform", "poisson"])
 def test_some_clients_move_the_mean_of_all(who: str, key: jax.Array) -> None:
     """EF21 with two of five: the step is along the mean of all g_i, and g is that mean."""

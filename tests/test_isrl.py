@@ -21,6 +21,8 @@ from jaxfl.blocks import client_keys, streams
 from jaxfl.sampling import participation, sampler
 from jaxfl.types import Facts, Problem, Server
 
+pytestmark = pytest.mark.once
+
 L2, RADIUS = 0.05, 4.0  # of a_convex_problem
 
 

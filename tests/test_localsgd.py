@@ -15,6 +15,8 @@ from jaxfl.algorithms.localsgd import Kind
 from jaxfl.blocks import client_keys, streams
 from jaxfl.sampling import participation, sampler
 
+pytestmark = pytest.mark.once
+
 LAM = 0.2
 NAMES = ("private_local_sgd", "local_dp_sgd", "dp_fedavg", "fedavg", "fedprox", "scaffold")
 

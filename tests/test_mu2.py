@@ -19,6 +19,8 @@ from jaxfl.privacy import account
 from jaxfl.privacy.events import Increments
 from jaxfl.privacy.releases import increments_shift
 
+pytestmark = pytest.mark.once
+
 G, L, D, T = 0.7, 0.9, 0.8, 12
 NUMBERS = {"clip": G, "smoothness": L, "diameter": D, "lr": 0.02, "sigma": 0.3}
 

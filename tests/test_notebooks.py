@@ -40,7 +40,10 @@ def test_all_are_there() -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs_and_its_assertions_hold(path: Path, runner: ModuleType, tmp_path: Path) -> None:
+def test_it_runs_and_its_assertions_hold(
+    path: Path, runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # their time is compilation
     for name in ("nbclient", "ipykernel"):
         pytest.importorskip(name, reason=f"needs {name}: pip install '.[test]'")
     done = runner.execute(path, tmp_path)  # a cell that raises, raises here

@@ -23,6 +23,8 @@ from jaxfl.sampling import (
 from jaxfl.types import Hyper
 from jaxfl.unreliable import unreliable
 
+pytestmark = pytest.mark.once
+
 N = 7
 NUMBERS = {"lr": 0.2, "clip": 0.7, "batch": 4, "sigma": 0.05, "local_steps": 2}
 
