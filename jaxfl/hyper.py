@@ -28,6 +28,7 @@ __all__ = [
     "plain",
     "reads",
     "resolve",
+    "usual_delta",
     "varies",
     "whole",
 ]
@@ -283,6 +284,11 @@ def build(
     return Hyper(leaves, tuple(sorted(caps.items())))
 
 
+def usual_delta(size: int) -> float:
+    """For so many records, or clients, where none is given."""
+    return min(1e-3, 0.1 / size)
+
+
 def plain(**defaults: Any) -> Callable[[Mapping[str, Any], Facts], Resolved]:
     """The simplest ``resolve``: what the user gives, and these numbers otherwise.
 
@@ -305,7 +311,7 @@ def plain(**defaults: Any) -> Callable[[Mapping[str, Any], Facts], Resolved]:
             values.pop("eps", None)
         elif "eps" in values:
             if "delta" not in values:
-                values["delta"] = min(1e-3, 0.1 / facts.m_max)
+                values["delta"] = usual_delta(facts.m_max)
                 sources["delta"] = "default: min(0.001, 0.1/m)"
             values["sigma"], sources["sigma"] = 1.0, CALIBRATED  # any: calibration replaces it
         sources = {name: sources[name] for name in values}

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 from jaxfl.checks import shown
 from jaxfl.errors import InputError
 from jaxfl.gossip import Gossip
+from jaxfl.hyper import usual_delta
 from jaxfl.rounds import Federated
 from jaxfl.transcript import drawn, worst
 from jaxfl.types import (
@@ -34,7 +35,6 @@ __all__ = [
     "reporting",
     "summary_of",
     "taking_part",
-    "usual_delta",
 ]
 
 PRIVACY = (
@@ -81,11 +81,6 @@ def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:
             "|v|^2 needs a finite number that is not negative: correct its omega."
         )
     return omega
-
-
-def usual_delta(size: int) -> float:
-    """For so many records, or clients, where none is given."""
-    return min(1e-3, 0.1 / size)
 
 
 def of_eps(values: Mapping[str, Any]) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jaxfl import theory
-from jaxfl.algorithms.numbers import EPS, PRIVACY, Numbers, of_eps, reporting, usual_delta
+from jaxfl.algorithms.numbers import EPS, PRIVACY, Numbers, of_eps, reporting
 from jaxfl.errors import InputError
+from jaxfl.hyper import usual_delta
 from jaxfl.momentum import SMOOTHNESS
 from jaxfl.rounds import Federated
 from jaxfl.schedules import Schedule
