@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vectors import answers, question
 
-from jaxfl.privacy import KINDS, calibrate, epsilon, mapping
+from jaxfl.privacy import KINDS, calibrate, epsilon
 
 pytestmark = pytest.mark.once
 
@@ -74,7 +75,7 @@ def vectors(shared_dir: Path) -> dict[str, Vector]:
 
 def check(vector: Vector) -> int:
     """Compare all numbers, and say how many there were."""
-    found, tolerance, compared = mapping.answers(vector), vector["tolerance_rel"], 0
+    found, tolerance, compared = answers(vector), vector["tolerance_rel"], 0
     for name in NUMBERS:
         stated = vector.get(name, vector["params"].get(name) if name == "q_hit" else None)
         if stated is None or stated == math.inf:  # infinity: the vector's accountant gave up
@@ -99,7 +100,7 @@ def test_vectors_added_later(vectors: dict[str, Vector]) -> None:
 def test_sharing_delta_well_is_never_worse(name: str, vectors: dict[str, Vector]) -> None:
     """The default chain bound against the vectors' own, and against what is realisable."""
     vector = vectors[name]
-    kind, params = mapping.question(vector)
+    kind, params = question(vector)
     event = KINDS[kind].event(
         samples=params["m"],
         batch=params["b"],

@@ -72,7 +72,7 @@ def run_question(command: str, words: Sequence[str]) -> None:
         if command == "audit":
             return
         print("KIND is one of:", ", ".join(sorted(privacy.KINDS)))
-        print("Their numbers and letters: python -c 'help(\"jaxfl.privacy.mapping\")'")
+        print("Their numbers and letters: python -c 'help(\"jaxfl.privacy.questions\")'")
         return
     kind = words[0]
     if kind.startswith("-"):

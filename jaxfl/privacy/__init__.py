@@ -3,7 +3,7 @@
 Host side, in float64, never traced.  An :class:`Event` describes the release, :func:`epsilon` and
 :func:`delta` account for it, :func:`sigma_for` calibrates its noise, :mod:`formulas` holds what
 the papers state, :func:`report` sets both side by side, :func:`account` and :func:`calibrate` ask
-by the name of an algorithm (:mod:`mapping` lists names and letters).
+by the name of an algorithm (its module lists names and letters).
 
 >>> from jaxfl import privacy as p
 >>> event = p.Event(p.Sampling("poisson", 3256, 51), p.Mean(0.5), sigma=0.005, releases=100)
@@ -20,7 +20,6 @@ from jaxfl.privacy import (
     formulas,
     gaussian,
     kinds,
-    mapping,
     unclipped,
 )
 from jaxfl.privacy.accountants import METHODS, Guarantee, delta, epsilon
@@ -83,7 +82,6 @@ __all__ = [
     "gaussian",
     "kinds",
     "ledger",
-    "mapping",
     "report",
     "rounds_for",
     "saga",

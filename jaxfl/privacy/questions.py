@@ -4,6 +4,43 @@
 >>> found = calibrate("soteriafl_gd", samples=3256, rounds=100, clip=0.5, eps=5, delta=1e-3)
 >>> round(found["sigma"], 6), found["status"], round(found["paper_sigma"], 6)
 (0.002119, 'E', 0.002796)
+
+``jaxfl account KIND --samples 3256 ...`` is ``account("KIND", samples=3256, ...)``, and the same for
+``calibrate``: every option is the parameter's name with dashes.  The functions also take the letters
+of the papers.
+
+Letters
+-------
+
+==================  ======================  ==============================================
+letter              parameter, option       meaning
+==================  ======================  ==============================================
+m (n in phases)     samples                 records of a client
+b, K, gamma         batch                   records per release
+T, R, C_i           rounds                  releases; rounds that a device took part in
+G, L (ISRL-DP)      clip                    bound of one record's gradient
+C                   record_norm             the same where an estimator changes it
+sampling            sampling                full, poisson, without_replacement (wor),
+                                            with_replacement (wr), shuffled, single_pass
+eps, delta, sigma   eps, delta, sigma
+tau, r              local-steps, devices    Hu et al.; also ``convex``, ``fresh``, ``colluding``
+gamma (DP-SRM), n   momentum, clients
+E, Q                epochs, inner           full rounds, rounds per epoch
+sigma1_over_s       noise-ratio             noise of full rounds over noise of differences
+L, D, M, rho        smoothness, diameter,   mu^2-SGD; S follows from G, L, D
+                    machines, rho
+phases              phases                  list of {n, R, K, sigma}
+L0                  bound                   data-independent gradient bound
+expansion_c, eta    expansion, eta          c = 1 + eta
+p, mu_per_round     p, mu-per-round         mask
+mu, nm              mu, nm                  ``nm``: noise_multiplier
+instances           instances               theorem_k
+tp npos fp nneg     the same                also ``alpha``
+guesses, correct    the same                m is then ``canaries``
+runs_per_world      runs                    also ``seed``; ``clip_what="batch"``
+-                   runs, seen              of every other kind: the best of so many runs was chosen
+                                            (``seen``: all, or winner if the others stay secret)
+==================  ======================  ==============================================
 """
 
 from __future__ import annotations

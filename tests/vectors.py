@@ -1,11 +1,4 @@
-"""Names for names: papers, test vectors, functions and the command line.
-
-``jaxfl account KIND --samples 3256 ...`` is ``account("KIND", samples=3256, ...)``, and the same
-for ``calibrate``: every option is the parameter's name with dashes.  The functions also take the
-letters of the papers and of the test vectors.
-
-Vectors (their ``algorithm`` and ``sampling`` choose the kind)
---------------------------------------------------------------
+"""The vectors of ``vectors/privacy.json`` as questions: which kind each is, and its numbers.
 
 =====================================  =======================================================
 vector                                 kind
@@ -36,44 +29,6 @@ dp-accounting conventions              noise_multiplier
 hidden-state dominance                 theorem_k
 audits                                 audit_cp, audit_one_run, audit_canary
 =====================================  =======================================================
-
-Letters
--------
-
-==================  ======================  ==============================================
-letter              parameter, option       meaning
-==================  ======================  ==============================================
-m (n in phases)     samples                 records of a client
-b, K, gamma         batch                   records per release
-T, R, C_i           rounds                  releases; rounds that a device took part in
-rounds_released     rounds                  of the run that is accounted for
-G, L (ISRL-DP)      clip                    bound of one record's gradient
-C                   record_norm             the same where an estimator changes it
-q                   -                       b/m; with ``nm``: noise_multiplier
-X, Y                -                       follow from m, b and G
-sampling            sampling                full, poisson, without_replacement (wor),
-                                            with_replacement (wr), shuffled, single_pass
-eps, delta, sigma   eps, delta, sigma
-tau, r              local-steps, devices    Hu et al.; also ``convex``, ``fresh``, ``colluding``
-passes              -                       C_i tau gamma/m
-gamma (DP-SRM), n   momentum, clients
-E, Q                epochs, inner           full rounds, rounds per epoch
-sigma1_over_s       noise-ratio             noise of full rounds over noise of differences
-L, D, M, rho        smoothness, diameter,   mu^2-SGD; S follows from G, L, D
-                    machines, rho
-phases              phases                  list of {n, R, K, sigma}
-L0                  bound                   data-independent gradient bound
-q_hit               -                       in the answer
-expansion_c, eta    expansion, eta          c = 1 + eta
-p, mu_per_round     p, mu-per-round         mask
-mu, nm              mu, nm
-instances           instances               theorem_k
-tp npos fp nneg     the same                also ``alpha``
-guesses, correct    the same                m is then ``canaries``
-runs_per_world      runs                    also ``seed``; ``clip_what="batch"``
--                   runs, seen              of every other kind: the best of so many runs was chosen
-                                            (``seen``: all, or winner if the others stay secret)
-==================  ======================  ==============================================
 """
 
 from __future__ import annotations
