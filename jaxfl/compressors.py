@@ -43,7 +43,6 @@ __all__ = [
     "COMPRESSORS",
     "bernoulli",
     "compose",
-    "compress",
     "compressor",
     "count_sketch",
     "dense",
@@ -63,19 +62,6 @@ __all__ = [
 _K = Param("k", "coordinates that a message carries", low=1, integer=True)
 _KEEP = Param("keep", "probability that a message is sent", high=1.0, open_low=True)
 _OMEGA = Param("omega", "variance of the compressor, instead of k = round(d / (1 + omega))")
-
-
-def compress(compressor: Compressor, key: Key, v: Array, hp: Hyper) -> Message:
-    """C(v) of one client, as it travels."""
-    select_key, code_key = jax.random.split(key)
-    v = jnp.asarray(v)
-    index, value = None, v
-    if compressor.select is not None:
-        index, weight = compressor.select(select_key, v.shape[0], hp)
-        value = weight.astype(v.dtype) * v.at[index].get(mode="fill", fill_value=0)
-    if compressor.code is not None:
-        value = compressor.code(code_key, value, hp)
-    return Message(value, index)
 
 
 def dense(message: Message, d: int) -> Array:

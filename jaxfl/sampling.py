@@ -23,7 +23,7 @@ import numpy as np
 from jaxfl.errors import InputError
 from jaxfl.hyper import closest
 from jaxfl.keys import at
-from jaxfl.subsets import coin_slots, coin_tail, coins, subset
+from jaxfl.subsets import coin_slots, coins, subset
 from jaxfl.subsets import uniform as independent
 from jaxfl.types import Array, Draw, Facts, Hyper, Key, Param, Participation, Sampler
 from jaxfl.unreliable import unreliable
@@ -35,7 +35,6 @@ __all__ = [
     "everyone",
     "full",
     "in_order",
-    "overflow",
     "participation",
     "poisson",
     "poisson_clients",
@@ -100,7 +99,7 @@ def poisson() -> Sampler:
     """Each row by its own coin of probability q = b/m; weight 1/b whatever their number.
 
     The slots are chosen so that no draw of the run overflows with more than negligible chance;
-    where one does, its last rows are dropped, and :func:`overflow` is what that costs in delta.
+    where one does, its last rows are dropped, and the event of the run counts that in its delta.
     """
 
     def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
@@ -249,14 +248,6 @@ def _weighted(index: Array, live: Array, weight: Array | float, end: int) -> Dra
 
 
 # --- on the host ---------------------------------------------------------------------------------
-
-
-def overflow(b: float, m: int, rounds: int, slots: int) -> float:
-    """``T P[Bin(m, b/m) > slots]``: the chance that a Poisson draw of one client ever overflows.
-
-    The law with dropped rows is within this total variation of the law without.
-    """
-    return min(1.0, rounds * coin_tail(b, m, slots))
 
 
 def _none(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:

@@ -85,9 +85,14 @@ def hyper(compressor, given, d=D, slots=D):
     return Hyper({name: kind[whole[name]](value) for name, value in values.items()}, caps)
 
 
+def send(compressor, key, v, hp):
+    """C(v) of one client, as a round makes it."""
+    return release(noiseless(), compressor, key, key, jnp.asarray(v), jnp.int32(0), hp)[0]
+
+
 def once(compressor, key, v, hp):
     """C(v) as a vector."""
-    return cs.dense(cs.compress(compressor, key, v, hp), v.shape[0])
+    return cs.dense(send(compressor, key, v, hp), v.shape[0])
 
 
 alone = jax.jit(once, static_argnums=0)
@@ -159,7 +164,7 @@ def test_k_is_traced(name):
     hp = hyper(compressor, given | {"k": ks})
     key, v = jax.random.key(4), vectors()[0]
     axes = Hyper({x: 0 if x == "k" else None for x in hp.values}, hp.capacity)
-    swept = jax.jit(jax.vmap(lambda hp: cs.compress(compressor, key, v, hp), (axes,)))(hp)
+    swept = jax.jit(jax.vmap(lambda hp: send(compressor, key, v, hp), (axes,)))(hp)
     value, index = np.asarray(swept.value), np.asarray(swept.index)
     for i, k in enumerate(ks):
         one = alone(compressor, key, v, Hyper(hp.values | {"k": jnp.int32(k)}, hp.capacity))
@@ -339,7 +344,7 @@ def test_double_precision_values_stay_double(x64):
         hp = jax.tree.map(lambda k: k.astype(jnp.int64), hyper(compressor, {}))
         for dtype in (jnp.float32, jnp.float64):
             shape = jax.eval_shape(
-                lambda v, c=compressor, hp=hp: cs.compress(c, jax.random.key(0), v, hp),
+                lambda v, c=compressor, hp=hp: send(c, jax.random.key(0), v, hp),
                 v.astype(dtype),
             )
             assert shape.value.dtype == dtype

@@ -11,6 +11,7 @@ from scipy import stats
 
 from jaxfl import sampling
 from jaxfl.errors import InputError
+from jaxfl.privacy.events import Sampling
 from jaxfl.types import Draw, Facts, Hyper
 
 M_MAX = 20
@@ -285,21 +286,25 @@ def test_numbers_of_slots():
         capacity(sampling.poisson_clients(), "cohort", 16)
 
 
+def overflow(b, m, rounds, slots):
+    return Sampling("poisson", m, b, slots=slots).overflow(rounds)
+
+
 def test_poisson_slots_and_what_overflow_costs():
     facts = Facts(n=1, m=3256, m_max=3256, d=1, rounds=100, smoothness=None)
     slots = sampling.poisson().capacity({"batch": [3, 162.8]}, facts)["batch"]
     assert 250 < slots < 280
-    assert sampling.overflow(162.8, 3256, 100, slots) < 1e-12
-    assert sampling.overflow(162.8, 3256, 100, slots - 1) >= 1e-12
-    assert sampling.overflow(10, 20, 7, 15) == pytest.approx(7 * stats.binom.sf(15, 20, 0.5))
-    assert sampling.overflow(10, 20, 10**6, 12) == 1
-    assert sampling.overflow(20, 20, 10**6, 20) == 0
+    assert overflow(162.8, 3256, 100, slots) < 1e-12
+    assert overflow(162.8, 3256, 100, slots - 1) >= 1e-12
+    assert overflow(10, 20, 7, 15) == pytest.approx(7 * stats.binom.sf(15, 20, 0.5))
+    assert overflow(10, 20, 10**6, 12) == 1
+    assert overflow(20, 20, 10**6, 20) == 0
     longer = sampling.poisson().capacity({"batch": 162.8}, facts._replace(rounds=None))["batch"]
     assert slots < longer < 350
     # beside the largest eps of a sweep
     private = sampling.poisson().capacity({"batch": 162.8, "eps": [1.0, 20.0]}, facts)["batch"]
     rare = 1e-12 * np.exp(-20)
-    tail = [sampling.overflow(162.8, 3256, 100, s) for s in (private - 1, private)]
+    tail = [overflow(162.8, 3256, 100, s) for s in (private - 1, private)]
     assert tail[1] < rare <= tail[0]
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias
 
 from jaxfl.errors import InputError
+from jaxfl.subsets import coin_tail
 
 __all__ = [
     "SCHEMES",
@@ -93,12 +94,13 @@ class Sampling:
         return self.b / self.m
 
     def overflow(self, releases: int) -> float:
-        """``T P[Bin(m, q) > slots]``."""
-        if self.slots is None or self.slots >= self.m or self.scheme != "poisson":
-            return 0.0
-        from scipy.special import bdtrc
+        """``T P[Bin(m, q) > slots]``: the chance that a Poisson draw of one client ever overflows.
 
-        return min(1.0, releases * float(bdtrc(self.slots, self.m, min(self.q, 1.0))))
+        The law with dropped rows is within this total variation of the law without.
+        """
+        if self.slots is None or self.scheme != "poisson":
+            return 0.0
+        return min(1.0, releases * coin_tail(self.b, self.m, self.slots))
 
 
 # --- what one record can do to one release -------------------------------------------------------
