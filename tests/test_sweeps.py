@@ -141,7 +141,7 @@ def test_a_sweep_is_its_runs(row: Row) -> None:
     if "random iterate" in dict(jaxfl.algorithm(row.name).parts)["server"]:
         assert len(np.unique(last)) > 1  # two of them may be the same early point
     else:
-        draws_nothing = row.name in ("fedgd", "ef21")
+        draws_nothing = row.name in ("fedgd", "ef21", "mu2")
         assert len(np.unique(last)) == (2 if draws_nothing else 4)
     assert (ds["complete"] == 1).all()
     assert (ds["last_round"] == 12).all()

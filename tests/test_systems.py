@@ -60,17 +60,19 @@ def test_every_command_can_be_read() -> None:
 
 
 def runs(name: str, options: str, tmp_path: Path) -> None:
-    """A run and a sweep of two step sizes, three rounds each, and the results that they leave."""
+    """A run and a sweep of two numbers, eight rounds each, and the results that they leave."""
     from jaxfl.results import load
 
-    words = [name, *options.split(), "--rounds", "3", "--quiet"]
+    words = [name, *options.split(), "--rounds", "8", "--quiet"]
     assert main(["run", *words, "--no-plot", "--out", str(tmp_path / "run")]) == 0
     loss = load(tmp_path / "run" / "result.nc")["loss"].values
     assert np.isfinite(loss).all()
-    words = [name, *options.split(), "--rounds", "3", "--lr", "0.01", "0.02", "--quiet"]
+    named = {number.name for number in jaxfl.algorithm(name).params}
+    axis = "lr" if "lr" in named else "clip"
+    words = [name, *options.split(), "--rounds", "8", f"--{axis}", "0.01", "0.02", "--quiet"]
     assert main(["sweep", *words, "--out", str(tmp_path / "sweep")]) == 0
     ds = load(tmp_path / "sweep" / "result.nc")
-    assert ds["lr"].values.tolist() == [0.01, 0.02]
+    assert ds[axis].values.tolist() == [0.01, 0.02]
     assert np.isfinite(ds["loss"].isel(round=-1)).all()
 
 

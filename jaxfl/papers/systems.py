@@ -35,6 +35,7 @@ class System(NamedTuple):
 
 
 ONE = "--clients 1"
+BALL = "--constraint ball:5"
 SYSTEMS: tuple[System, ...] = (
     System(SOTERIA, "SoteriaFL-GD", "Algorithm 3, Table 1", "soteriafl_gd"),
     System(SOTERIA, "SoteriaFL-SGD", "Algorithm 3, Table 1", "soteriafl_sgd"),
@@ -65,18 +66,24 @@ SYSTEMS: tuple[System, ...] = (
     System(HU, "DP-SGD", "Figures 5, 6", "local_dp_sgd"),
     System(HU, "FedAvg", "sigma = 0", "fedavg"),
     System(
-        GAO, "Localized ISRL-DP accelerated MB-SGD", "Algorithm 1", "localized_accelerated_mbsgd"
+        GAO,
+        "Localized ISRL-DP accelerated MB-SGD",
+        "Algorithm 1",
+        "localized_accelerated_mbsgd",
+        BALL,
     ),
-    System(GAO, "Accelerated ISRL-DP MB-SGD", "Algorithm 2", "accelerated_mbsgd"),
-    System(GAO, "ISRL-DP MB-Subgradient", "Algorithm 3", "mb_subgradient"),
-    System(GAO, "Localized ISRL-DP MB-Subgradient", "Algorithm 4", "localized_subgradient"),
-    System(GAO, "Multi-stage accelerated MB-SGD", "Algorithm 5", "multistage_accelerated"),
-    System(GAO, "Localized, convolutional smoothing", "Algorithms 6, 7", "localized_convolution"),
-    System(GAO, "Localized, Nesterov smoothing", "Theorem 3.1", "localized_nesterov"),
-    System(GAO, "Localized ISRL-DP MB-SGD", "Figures 2, 3", "localized_mbsgd"),
-    System(GAO, "One-pass ISRL-DP MB-SGD", "Figures 2, 3", "one_pass_mbsgd"),
-    System(GAO, "Multi-pass ISRL-DP MB-SGD", "Tables 1, 2", "multi_pass_mbsgd"),
-    System(GAO, "One-pass accelerated ISRL-DP MB-SGD", "Tables 1, 2", "one_pass_accelerated"),
+    System(GAO, "Accelerated ISRL-DP MB-SGD", "Algorithm 2", "accelerated_mbsgd", BALL),
+    System(GAO, "ISRL-DP MB-Subgradient", "Algorithm 3", "mb_subgradient", BALL),
+    System(GAO, "Localized ISRL-DP MB-Subgradient", "Algorithm 4", "localized_subgradient", BALL),
+    System(GAO, "Multi-stage accelerated MB-SGD", "Algorithm 5", "multistage_accelerated", BALL),
+    System(
+        GAO, "Localized, convolutional smoothing", "Algorithms 6, 7", "localized_convolution", BALL
+    ),
+    System(GAO, "Localized, Nesterov smoothing", "Theorem 3.1", "localized_nesterov", BALL),
+    System(GAO, "Localized ISRL-DP MB-SGD", "Figures 2, 3", "localized_mbsgd", BALL),
+    System(GAO, "One-pass ISRL-DP MB-SGD", "Figures 2, 3", "one_pass_mbsgd", BALL),
+    System(GAO, "Multi-pass ISRL-DP MB-SGD", "Tables 1, 2", "multi_pass_mbsgd", BALL),
+    System(GAO, "One-pass accelerated ISRL-DP MB-SGD", "Tables 1, 2", "one_pass_accelerated", BALL),
     System(RESHEF, "DP-mu^2-FL, untrusted server", "Algorithm 1, Table 1", "mu2_untrusted"),
     System(RESHEF, "DP-mu^2-FL, trusted server", "Algorithm 2, Table 2", "mu2_trusted"),
     System(RESHEF, "Noisy mu^2-SGD, one machine", "M = 1", "noisy_mu2", ONE),
