@@ -3,7 +3,7 @@
 Host side, in float64, never traced.  An :class:`Event` describes the release, :func:`epsilon` and
 :func:`delta` account for it, :func:`sigma_for` calibrates its noise, :mod:`formulas` holds what
 the papers state, :func:`report` sets both side by side, :func:`account` and :func:`calibrate` ask
-by the name of an algorithm (its module lists names and letters).
+by the name of an algorithm (:mod:`questions` lists the letters).
 
 >>> from jaxfl import privacy as p
 >>> event = p.Event(p.Sampling("poisson", 3256, 51), p.Mean(0.5), sigma=0.005, releases=100)
