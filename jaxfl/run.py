@@ -195,19 +195,17 @@ def simulate(
                     loss = float(log.last.metrics["loss"])
                     told = time.perf_counter()
                     tell(Progress(t, T, (t - first) / (told - started), loss))
-            log.read()
+            run.ended = why or "finished"
+            history = zip(log.rounds, log.metrics, strict=True)
+            lost = [r for r, m in history if not np.isfinite(m["loss"])]
+            if lost:
+                run.ended = f"diverged: the loss is not finite from round {lost[0]} on"
+            save()
         except KeyboardInterrupt:
             run.ended = "interrupted"
             if not any(leaf.is_deleted() for leaf in jax.tree.leaves(run.state)):
                 save()
             raise
-        run.ended = why or "finished"
-        lost = [
-            r for r, m in zip(log.rounds, log.metrics, strict=True) if not np.isfinite(m["loss"])
-        ]
-        if lost:
-            run.ended = f"diverged: the loss is not finite from round {lost[0]} on"
-        save()
         if tell:
             rate = (t - first) / max(time.perf_counter() - started, 1e-9)
             tell(Progress(t, T, rate, float(log.last.metrics["loss"])))

@@ -47,6 +47,12 @@ def _scale(h: Array, a: Array) -> Array:
     return ((h >> 16) * a + (((h & np.uint32(0xFFFF)) * a) >> 16)) >> 16
 
 
+def _add(x: Array, y: Array, end: Array) -> Array:
+    """``x + y`` modulo ``end``, for x below it and y not above."""
+    x = x + y
+    return jnp.where(x >= end, x - end, x)
+
+
 def _product(x: Array, a: Array) -> tuple[Array, Array]:
     """The high and the low word of ``x a``."""
     x1, x0, a1, a0 = x >> 16, x & np.uint32(0xFFFF), a >> 16, a & np.uint32(0xFFFF)
@@ -112,11 +118,8 @@ class _Network(NamedTuple):
     def image(self, x: Array) -> Array:
         def double_round(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
             left, right = halves
-            left = left + self.word(0, i, right)
-            left = jnp.where(left >= self.a, left - self.a, left)
-            right = right + self.word(1, i, left)
-            right = jnp.where(right >= self.b, right - self.b, right)
-            return left, right
+            left = _add(left, self.word(0, i, right), self.a)
+            return left, _add(right, self.word(1, i, left), self.b)
 
         return self.over(x, double_round)
 
@@ -124,11 +127,8 @@ class _Network(NamedTuple):
         def double_round(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
             left, right = halves
             i = self.rounds - 1 - i
-            right = right + (self.b - self.word(1, i, left))
-            right = jnp.where(right >= self.b, right - self.b, right)
-            left = left + (self.a - self.word(0, i, right))
-            left = jnp.where(left >= self.a, left - self.a, left)
-            return left, right
+            right = _add(right, self.b - self.word(1, i, left), self.b)
+            return _add(left, self.a - self.word(0, i, right), self.a), right
 
         return self.over(x, double_round)
 

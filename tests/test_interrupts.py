@@ -67,17 +67,18 @@ def interrupted(call: Callable[[], Any], position: int) -> tuple[int, int]:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # a file dropped before `with` has it
 def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(key: jax.Array, tmp_path: Path) -> None:
-    """Of 700 lines, 100 that make a turn of the loop: before a round is counted, while counts are
-    added up, while they are written."""
+    """Of 700 lines, 100 that make a turn of the loop and 40 of all: before a round is counted, while
+    counts are added up, while they are written."""
     problem, file = a_problem(), tmp_path / "run.npz"
     stop = jaxfl.Stop(loss=0.0)  # looked at after every evaluation, and never reached
 
     def run(**more: Any) -> jaxfl.Run:
-        return jaxfl.simulate("soteriafl_sgd", problem, key, 12, checkpoint=file, **OPTIONS, **more)
+        return jaxfl.simulate("soteriafl_sgd", problem, key, 13, checkpoint=file, **OPTIONS, **more)
 
     full = run(**NUMBERS)
     lines, _ = interrupted(lambda: run(**NUMBERS, stop=stop), 0)
-    for position in range(lines // 2, lines // 2 + POSITIONS):
+    turn = range(lines // 2, lines // 2 + POSITIONS)
+    for position in sorted({*turn, *np.linspace(1, lines, 40).astype(int)}):
         file.unlink(missing_ok=True)
         _, done = interrupted(lambda: run(**NUMBERS, stop=stop), position)
         with np.load(file) as held:
