@@ -14,7 +14,7 @@ from jaxfl.types import Array, Model, Problem, PyTree, Term
 __all__ = ["evaluate_metrics", "full_gradient", "mean_gradient", "over_clients"]
 
 CLIENTS = 1 << 14  # beyond it metrics of single clients are not kept
-ROWS = 2048  # examples whose activations are held together
+ROWS = 2048  # examples of a block, two of which hold their activations together
 FEW_ROWS = 512  # of linear models: products with a vector are as quick as their samples are near
 NUMBERS = 1 << 22  # numbers that a block of samples and per-example factors may hold
 
@@ -128,7 +128,11 @@ def sums(
     zeros = jnp.zeros(n, x.dtype)
     start = zeros, None if model.correct is None else zeros, jnp.zeros_like(x)
     steps = -(-n // wide) * parts
-    result: tuple[Array, Array | None, Array] = jax.lax.fori_loop(0, steps, step, start)
+    # two blocks of a network in one turn: one is read while the other is multiplied
+    turn = 1 if model.kernel.width == 1 else min(2, steps)
+    result: tuple[Array, Array | None, Array] = jax.lax.fori_loop(
+        0, steps, step, start, unroll=turn
+    )
     return result
 
 

@@ -234,6 +234,6 @@ def bytes_of_run(program: Program) -> int:
     tests = 0 if problem.test is None else int(jax.tree.leaves(problem.test)[0].shape[0])
     item = dtype(problem).itemsize
     scratch = 4 * rows * problem.model.kernel.width + 6 * problem.model.dim
-    seen = min(problem.n * problem.m_max, ROWS) + min(tests, ROWS)
+    seen = min(problem.n * problem.m_max, 2 * ROWS) + min(tests, 2 * ROWS)
     evaluation = 2 * seen * problem.model.kernel.width + 4 * problem.n
     return int(3 * held + item * (scratch + evaluation))
