@@ -65,6 +65,7 @@ def test_nothing_changes_under_the_compiler(key):
         np.testing.assert_array_equal(words, jax.random.key_data(jax.random.fold_in(key, t)))
 
 
+@pytest.mark.once
 def test_squares_beside_the_samples_change_no_round(key):
     """And stand beside those of the problem they are made of, not in it."""
     data = jaxfl.data.split("digits", clients=3)

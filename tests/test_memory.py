@@ -73,6 +73,7 @@ def test_a_block_of_large_samples_is_bounded(name: str) -> None:
     assert program.memory_analysis().temp_size_in_bytes < 2**28
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("name", "given", "rows"),
     [
@@ -94,6 +95,7 @@ def test_samples_that_no_block_can_hold_are_refused(
         jaxfl.simulate(name, wide(3, 4000), jax.random.key(0), 2, sigma=0.1, lr=0.1, **given)
 
 
+@pytest.mark.once
 def test_what_is_made_at_once_is_no_more_than_said() -> None:
     """The compiler's own analysis of a round, beside what is reckoned from shapes."""
     problem, key = wide(3, 400, 20_000, drawn=True), jax.random.key(0)

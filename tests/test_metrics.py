@@ -146,6 +146,7 @@ def test_cells_of_a_sweep(key: jax.Array) -> None:
 # --- published anchors ---------------------------------------------------------------------------
 
 
+@pytest.mark.once
 def test_a9a_starts_as_published(data_dir: Path) -> None:
     """SoteriaFL's logistic regression: f(x_0) and ||grad f(x_0)||, preprocessing written out."""
     if not (data_dir / "a9a").is_file():
@@ -173,6 +174,7 @@ def test_a9a_starts_as_published(data_dir: Path) -> None:
     assert pytest.approx(15 / 1.3485619931**2 / 4 + 0.4) == L  # 14 attributes and the constant
 
 
+@pytest.mark.once
 def test_mnist_network_starts_as_published(data_dir: Path) -> None:
     """SoteriaFL's network: a (785, 65) and a (65, 10) matrix, one hidden unit constant."""
 

@@ -46,6 +46,7 @@ def test_arithmetic_is_that_of_the_products() -> None:
     assert found.memory["links"] == found.memory["local"] == 0
 
 
+@pytest.mark.once
 def test_beginnings_depend_on_the_round() -> None:
     """Work that is the same in every round would be moved out of the timed loop."""
     problem, algorithm = a_problem(), jaxfl.algorithm("cdp_sgd")
@@ -60,6 +61,7 @@ def test_beginnings_depend_on_the_round() -> None:
         assert len(seen) > 1, name
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("how", ["text", "json"])
 def test_the_command(how: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["profile", "ldp_sgd", "--batch", "3", "--rounds", "5"]
@@ -74,6 +76,7 @@ def test_the_command(how: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert all(word in text for word in ("compilation", "gradients", "evaluation", "scratch"))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("words", "says"),
     [

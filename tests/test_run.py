@@ -104,7 +104,6 @@ def test_resumed_is_uninterrupted(key: jax.Array, tmp_path: Path) -> None:
 
 @pytest.mark.once
 @pytest.mark.optimized  # as the process that is killed
-@pytest.mark.optimized  # as the process that is killed
 def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
     """SIGKILL at random moments, also while a checkpoint is being written."""
     jax.clear_caches()  # programs of other tests are compiled without optimizations
@@ -225,6 +224,7 @@ def test_totals_are_exact_beyond_32_bits() -> None:
     assert log.counts[4]["clients"] == 5
 
 
+@pytest.mark.once
 def test_rounds_that_cannot_be_counted_are_refused() -> None:
     """A million clients sending 2,500 coordinates each: 2.5e9 in one round."""
     algorithm = jaxfl.algorithm("cdp_sgd")
@@ -275,6 +275,7 @@ def test_true_draws_a_bar(key: jax.Array, capsys: pytest.CaptureFixture[str]) ->
     assert "round 3/3, " in capsys.readouterr().err
 
 
+@pytest.mark.once
 def test_a_run_in_one_line(key: jax.Array) -> None:
     """No data, no closures, and no eps that the rounds have left behind."""
     run = jaxfl.simulate("cdp_sgd", a_problem(), key, 3, eps=2.0, lr=0.1, k=3, batch=4)
@@ -358,6 +359,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("change", "words"), MISTAKES, ids=[m[1][:30] for m in MISTAKES])
 def test_mistakes_get_one_sentence(change: dict, words: str, key: jax.Array) -> None:
     arguments = {"algorithm": "cdp_sgd", "problem": a_problem(), "key": key, "rounds": 3, **NUMBERS}
@@ -398,6 +400,7 @@ def test_a_state_of_another_shape_is_refused(
     assert re.search(leaf, str(caught.value.__cause__))
 
 
+@pytest.mark.once
 def test_a_checkpoint_that_does_not_name_an_option_means_its_default(
     key: jax.Array, tmp_path: Path
 ) -> None:
@@ -473,6 +476,7 @@ def test_the_worst_client_may_be_one_in_the_middle() -> None:
     assert proven(100, 400, 10_000) == max(alone) == alone[1]
 
 
+@pytest.mark.once
 def test_what_is_said_of_privacy(key: jax.Array) -> None:
     """Calibrated: proven is what was asked for. By the paper: flagged. Without bound: infinity."""
     problem = a_problem()

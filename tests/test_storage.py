@@ -86,11 +86,13 @@ def test_the_servers_shift_follows_the_rounded_ones(kind: str) -> None:
     assert drift(kind=kind) < 1e-5
 
 
+@pytest.mark.once
 def test_the_servers_shift_follows_that_of_other_algorithms() -> None:
     assert drift("soteriafl_saga", rounds=40) < 1e-5
     assert drift("soteriafl_sgd", "float16", rounds=40, shift=0.9) < 1e-5
 
 
+@pytest.mark.once
 def test_shifts_that_are_saturated_still_agree() -> None:
     """float16 ends at 65,504: what is stored is that, and the server knows it."""
     algorithm = jaxfl.algorithm("soteriafl_sgd", storage="float16")
@@ -150,11 +152,13 @@ def test_h_is_the_mean_of_the_rounded_rows(problem: Problem, kind: str) -> None:
     assert run.state.bases.dtype == jnp.float32
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("draw", ["with_replacement", "full"])
 def test_h_is_the_mean_however_rows_are_drawn(draw: str) -> None:
     assert means_agree(table_run(a_problem(), "bfloat16", draw, T=10))
 
 
+@pytest.mark.once
 def test_h_is_the_mean_where_no_more_is_kept() -> None:
     run = table_run(a_problem(), "bfloat16", compressor=compressor("identity"))
     assert run.state.base is not None
@@ -164,6 +168,7 @@ def test_h_is_the_mean_where_no_more_is_kept() -> None:
 # --- no record says more than its clipped gradient ------------------------------------------------
 
 
+@pytest.mark.once
 def test_rows_that_rounding_lengthened_are_clipped_again() -> None:
     """Of rows with norm G, rounding makes many longer; none is used that is."""
     run = table_run(a_network(), "bfloat16", T=3)
@@ -206,6 +211,7 @@ def moved(kind: str) -> float:
     return float(np.abs(found[0] - found[1]).max() / (2 * G * (2 / b - 1 / m)))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", HALF)
 def test_messages_move_by_no_more_than_is_declared(kind: str) -> None:
     """G = 0.7015 is no number of theirs: the nearest are longer, 0.703125 in bfloat16."""
@@ -289,6 +295,7 @@ PLANTED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], bool
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("bug", PLANTED)
 def test_planted_bugs_are_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, check = PLANTED[bug]
@@ -325,6 +332,7 @@ def test_runs_come_out_nearly_the_same(name: str, kind: str) -> None:
     assert about["settings"]["parts"]["storage"] == kind
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", HALF)
 def test_a_run_goes_on_as_it_was(kind: str, tmp_path: Path) -> None:
     algorithm = jaxfl.algorithm("soteriafl_saga", storage=kind)
@@ -383,6 +391,7 @@ def test_double_precision(x64: None) -> None:
 # --- memory and refusals ------------------------------------------------------------------------------
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ef_sgd"])
 def test_bytes_are_predicted(name: str) -> None:
     """Half of what channels and tables take; what is added to estimates stays as it is."""
@@ -425,6 +434,7 @@ def test_a_round_makes_no_copy_of_what_clients_remember(kind: str, part: str) ->
     assert taken[1] - taken[0] < 60_000 * 2 * 100 / 4  # a quarter of what is remembered
 
 
+@pytest.mark.once
 def test_the_file_holds_the_bits(tmp_path: Path) -> None:
     """As files of earlier versions do."""
     algorithm, path = jaxfl.algorithm("soteriafl_sgd", storage="bfloat16"), tmp_path / "run.npz"
@@ -437,6 +447,7 @@ def test_the_file_holds_the_bits(tmp_path: Path) -> None:
     np.testing.assert_array_equal(kept[0], s_i.view(np.uint16))
 
 
+@pytest.mark.once
 def test_a_run_that_is_too_large_is_told_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     n, d = 20_000, 1_000_000
 
@@ -453,6 +464,7 @@ def test_a_run_that_is_too_large_is_told_what_helps(monkeypatch: pytest.MonkeyPa
             )
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("name", "parts", "words"),
     [

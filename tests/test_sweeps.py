@@ -148,6 +148,7 @@ def test_a_sweep_is_its_runs(row: Row) -> None:
     assert ds["diverged_at"].isnull().all()
 
 
+@pytest.mark.once
 def test_without_key_seeds_are_keys() -> None:
     ds = quick("ldp_gd", {"lr": [0.1, 0.2]}, key=None, seeds=[5], sigma=0.1)
     run = jaxfl.simulate(
@@ -172,6 +173,7 @@ def test_the_default_cadence_is_that_of_each_run() -> None:
     assert short["round"][short["loss"].notnull()].values.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.once
 def test_privacy_of_a_cell_is_that_of_its_run() -> None:
     ds = quick("ldp_sgd", {"eps": [1.0, 4.0], "lr": [0.1, 0.2, 0.4]}, 4, delta=1e-3, **FREE)
     for eps in (1.0, 4.0):
@@ -190,6 +192,7 @@ def test_privacy_of_a_cell_is_that_of_its_run() -> None:
     assert np.isinf(quick("fedgd", {"lr": [0.1]})["proven_eps"]).all()
 
 
+@pytest.mark.once
 def test_cells_that_release_the_same_are_accounted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Step sizes and compression change nothing that an accountant reads: two eps, two accounts."""
     asked: dict[str, list[Any]] = {"report": [], "best_of": []}
@@ -206,6 +209,7 @@ def test_cells_that_release_the_same_are_accounted_once(monkeypatch: pytest.Monk
     assert {name: len(seen) for name, seen in asked.items()} == {"report": 2, "best_of": 2}
 
 
+@pytest.mark.once
 def test_a_choice_among_runs_that_share_their_noise_proves_nothing() -> None:
     """Two step sizes of a seed have one noise, which cancels; seeds have each their own."""
     found = {}
@@ -222,6 +226,7 @@ def test_a_choice_among_runs_that_share_their_noise_proves_nothing() -> None:
     assert np.isfinite(found[False, 2]).all()
 
 
+@pytest.mark.once
 def test_delta_is_an_axis_as_any_number(tmp_path: Path) -> None:
     """It is also the name of what both eps are proven at, which a dataset holds beside it."""
     ds = quick("ldp_gd", {"delta": [1e-5, 1e-3], "eps": [0.5]}, 3, out=tmp_path)
@@ -235,6 +240,7 @@ def test_delta_is_an_axis_as_any_number(tmp_path: Path) -> None:
     assert "ε at δ = 0.001." in one.text()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["n", "loss", "flag", "messages", "used_lr"])
 def test_an_axis_has_no_name_that_the_result_needs(name: str) -> None:
     """Refused before anything is run, where the dataset could not be made afterwards."""
@@ -282,6 +288,7 @@ def test_unpaired_cells_have_draws_of_their_own() -> None:
     np.testing.assert_allclose(ds["direction"][1, :2], other["direction"][1], WHOLE)
 
 
+@pytest.mark.once
 def test_unpaired_problems_have_draws_of_their_own() -> None:
     """A static axis is part of a cell as any other; two names of one problem show it."""
     same = {"a": silent(), "b": silent()}
@@ -368,6 +375,7 @@ def test_one_compilation(caplog: pytest.LogCaptureFixture) -> None:
     assert names == []
 
 
+@pytest.mark.once
 def test_lengths_are_numbers_too() -> None:
     """k, b, r, p and T differ between the cells of one program, which masks what they do not use."""
     build = jaxfl.algorithm("soteriafl_svrg", participation=jaxfl.sampling.participation("uniform"))
@@ -426,6 +434,7 @@ def test_static_axes() -> None:
         agree(run, ds.sel(compressor=compressor, clients=clients, lr=0.2, seed=1).squeeze())
 
 
+@pytest.mark.once
 def test_axes_that_do_not_apply() -> None:
     """Runs of an algorithm without the number are made once and stand at all its values."""
     plans: list[Plan] = []
@@ -475,6 +484,7 @@ def test_a_diverged_cell_is_frozen_alone(code: str, monkeypatch: pytest.MonkeyPa
         np.testing.assert_array_equal(wild[name].isel(lr=[0, 2]), calm[name].isel(lr=[0, 2]))
 
 
+@pytest.mark.once
 def test_a_lost_chunk_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the result has the same shape as one that was watched less closely."""
     calls = []
@@ -503,6 +513,7 @@ def test_a_lost_chunk_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- what is told --------------------------------------------------------------------------------
 
 
+@pytest.mark.once
 def test_progress_and_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look, "SECONDS", 0.0)
     plans: list[Plan] = []
@@ -611,6 +622,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "values",
     [np.array([0.1, 0.2]), jnp.array([0.1, 0.2]), (v for v in (0.1, 0.2)), {0.1: "a", 0.2: "b"}],
@@ -622,6 +634,7 @@ def test_an_axis_is_any_iterable(values: Any) -> None:
     assert len(laid.studies[0].cells) == 2
 
 
+@pytest.mark.once
 def test_a_broken_gradient_bound_is_flagged() -> None:
     """eps holds because gradients are clipped to the bound, and who stated it has to know."""
     given = dict(problem=common(), rounds=2, numbers=dict(sigma=0.5, lr=0.1, batch=4))
@@ -639,6 +652,7 @@ def test_a_broken_gradient_bound_is_flagged() -> None:
         assert bool(run.privacy().note) == bool(np.isfinite(ds["broken"][0, j]))
 
 
+@pytest.mark.once
 def test_the_steepest_gradient_is_that_of_all_seeds_starts() -> None:
     rng = np.random.default_rng(0)
     clients = [(rng.normal(size=(8, 3)).astype(np.float32), rng.normal(size=8).astype(np.float32))]
@@ -652,6 +666,7 @@ def test_the_steepest_gradient_is_that_of_all_seeds_starts() -> None:
     assert gather._steepest(study, keys) == max(each) > each[0]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("change", "words"), MISTAKES, ids=range(len(MISTAKES)))
 def test_mistakes_get_one_sentence(change: dict[str, Any], words: str) -> None:
     given = {

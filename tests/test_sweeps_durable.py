@@ -81,6 +81,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, xarray.Datase
     return folder, job(folder)
 
 
+@pytest.mark.once
 def test_a_folder_holds_the_sweep(whole: tuple[Path, xarray.Dataset]) -> None:
     folder, ds = whole
     xarray.testing.assert_equal(jaxfl.load(folder / "result.nc"), ds)
@@ -174,6 +175,7 @@ def cut_short(folder: Path, chunks: int) -> None:
         job(folder, progress=hit)
 
 
+@pytest.mark.once
 def test_an_interrupt_keeps_finished_chunks(
     whole: tuple[Path, xarray.Dataset], tmp_path: Path
 ) -> None:
@@ -213,6 +215,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.once
 def test_damaged_chunks_are_computed_again(
     whole: tuple[Path, xarray.Dataset], tmp_path: Path
 ) -> None:
@@ -229,6 +232,7 @@ def test_damaged_chunks_are_computed_again(
         assert (before.get(name) == when) == (name not in DAMAGES)
 
 
+@pytest.mark.once
 def test_a_full_disk_keeps_finished_chunks(
     whole: tuple[Path, xarray.Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +255,7 @@ def test_a_full_disk_keeps_finished_chunks(
     assert before.items() <= written(folder).items()
 
 
+@pytest.mark.once
 def test_of_two_that_begin_at_once_one_is_refused(tmp_path: Path) -> None:
     """Both find an empty folder, and compile; chunks of both would be taken for those of one."""
     one, two = (store.Store(tmp_path / "sweep") for _ in range(2))
@@ -262,6 +267,7 @@ def test_of_two_that_begin_at_once_one_is_refused(tmp_path: Path) -> None:
     assert [f.name for f in (tmp_path / "sweep").iterdir() if f.is_file()] == ["sweep.json"]
 
 
+@pytest.mark.once
 def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By what the results will take: 9 runs of 61 evaluations of some 16 numbers."""
     usage = shutil.disk_usage(tmp_path)
@@ -299,6 +305,7 @@ OTHERS: list[tuple[str, Callable[[], dict[str, Any]]]] = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("what", "change"), OTHERS)
 def test_another_sweep_is_refused(
     what: str, change: Callable[[], dict[str, Any]], whole: tuple[Path, xarray.Dataset]
@@ -316,6 +323,7 @@ def test_another_sweep_is_refused(
     assert written(folder) == before
 
 
+@pytest.mark.once
 def test_schedules_are_told_apart_by_their_numbers(tmp_path: Path) -> None:
     """Two functions of one name are two sweeps."""
 
@@ -341,6 +349,7 @@ EARLIER: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("what", EARLIER)
 def test_what_a_manifest_does_not_say_is_the_default(what: str, tmp_path: Path) -> None:
     """Written before an option was there: it goes on, unless the option is given another value."""
@@ -366,6 +375,7 @@ def secure() -> jaxfl.Algorithm:
     return jaxfl.algorithm("ldp_gd", aggregation=jaxfl.aggregations.aggregation("secure_sum"))
 
 
+@pytest.mark.once
 def test_folders_are_not_overwritten(whole: tuple[Path, xarray.Dataset], tmp_path: Path) -> None:
     with pytest.raises(jaxfl.InputError, match="holds a sweep already: go on with it"):
         job(whole[0])
@@ -386,6 +396,7 @@ def test_folders_are_not_overwritten(whole: tuple[Path, xarray.Dataset], tmp_pat
             job(folder, resume=True)
 
 
+@pytest.mark.once
 def test_less_memory_than_it_was_begun_with(tmp_path: Path) -> None:
     """The chunks are those of the first call; where they do not fit any more, nothing is run."""
     folder = tmp_path / "sweep"

@@ -47,6 +47,7 @@ def laid(
 # --- the grid ------------------------------------------------------------------------------------
 
 
+@pytest.mark.once
 def test_cells_of_a_grid() -> None:
     """Static axes first, the algorithm's before all; each cell resolved as a run would be."""
     grid = laid(
@@ -66,6 +67,7 @@ def test_cells_of_a_grid() -> None:
         assert "name=" + "xy"[place[1]] in cell.label
 
 
+@pytest.mark.once
 def test_labels_are_about_the_cell_alone() -> None:
     """Unpaired draws and resuming rest on them: no order, no neighbours, no addresses."""
     axes = {"lr": [0.1, 0.2], "sigma": [0.5, 1.0]}
@@ -81,6 +83,7 @@ def test_labels_are_about_the_cell_alone() -> None:
         assert "0x" not in grid.studies[0].cells[0].label
 
 
+@pytest.mark.once
 def test_theory_counts_for_each_cell() -> None:
     """Without a step size, every cell has that of its own privacy."""
     grid = lay_out("ldp_sgd", {"eps": [1.0, 8.0]}, large(64), 5, 1, {"delta": 1e-3}, "paper")
@@ -103,6 +106,7 @@ def work(grid: Grid) -> tuple[int, int]:
     return max(found, key=lambda pair: pair[0] / pair[1])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("batches", "count"),
     [([1, 4096], 2), ([64, 100], 1), ([100, 110, 120], 1), ([1, 2, 3000, 4096], 2), ([512], 1)],
@@ -116,6 +120,7 @@ def test_programs_split_where_padding_would_double_the_work(batches: list[int], 
     assert padded <= 2 * own
 
 
+@pytest.mark.once
 def test_k_alone_may_split_too() -> None:
     """Coordinates weigh nothing beside gradients of many rows, and much beside one."""
     build = jaxfl.algorithm("cdp_sgd", sampler=jaxfl.sampling.sampler("without_replacement"))
@@ -124,6 +129,7 @@ def test_k_alone_may_split_too() -> None:
     assert len(programs(laid({"k": [6, 8]}, build, batch=1))) == 1
 
 
+@pytest.mark.once
 def test_rounds_and_steps_never_split() -> None:
     """T fills no capacity, however different: cells that are done are not computed."""
     grid = laid({"rounds": [3, 3000], "lr": [0.1, 1e-9]}, rounds=None, batch=4)
@@ -132,6 +138,7 @@ def test_rounds_and_steps_never_split() -> None:
     assert sorted(len(chunk.cells) for chunk in todo) == [2, 2]
 
 
+@pytest.mark.once
 def test_slots_are_those_of_the_longest_run() -> None:
     """Of a million rounds some batch is larger than of three."""
     (program,) = programs(laid({"rounds": [3, 10**6]}, rounds=None, batch=400))
@@ -139,6 +146,7 @@ def test_slots_are_those_of_the_longest_run() -> None:
     assert dict(program.caps)["batch"] == max(own) > min(own)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("paired", [True, False])
 def test_algorithms_have_draws_of_their_own_unless_paired(paired: bool) -> None:
     """Although their cells have the same numbers."""
@@ -152,6 +160,7 @@ def test_algorithms_have_draws_of_their_own_unless_paired(paired: bool) -> None:
     assert len(found) == (1 if paired else 2)
 
 
+@pytest.mark.once
 def test_numbers_that_no_chunk_varies_are_shared() -> None:
     """They stay outside the batch, so that what depends on them alone is computed once."""
     grid = laid({"batch": [100, 120], "lr": [0.1, 0.2]}, sigma=0.5)
@@ -170,6 +179,7 @@ def cells(*batches: int) -> list[Cell]:
     return [Cell((i,), f"{i}", {"batch": b, "lr": i}, {}, facts) for i, b in enumerate(batches)]
 
 
+@pytest.mark.once
 @settings(max_examples=300)
 @given(
     sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4),
@@ -196,6 +206,7 @@ def test_chunks_cover_every_run_once(sizes: list[int], seeds: int, limit: int, p
         assert tall == seeds or (tall + 1) * wide > limit or tall * 2 >= min(seeds, limit // wide)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("size", "seeds", "limit", "parts", "shape"),
     [
@@ -223,6 +234,7 @@ def wide() -> jaxfl.Problem:
     return a_problem(n=6, d=3000)
 
 
+@pytest.mark.once
 def test_chunks_obey_the_memory(wide: jaxfl.Problem) -> None:
     """By the compiler's own account, and as large as fits."""
     plans: list[Any] = []
@@ -263,6 +275,7 @@ def test_bytes_are_those_of_the_compiler(wide: jaxfl.Problem) -> None:
     assert 0.2 < engine.bytes_of_run(program) * 6 / (run.bytes - data) < 5
 
 
+@pytest.mark.once
 def test_a_run_that_cannot_fit_is_refused_before_any(wide: jaxfl.Problem, tmp_path: Any) -> None:
     """Also where only the second algorithm is too large, and nothing has been written."""
     begun = []
@@ -283,6 +296,7 @@ def test_a_run_that_cannot_fit_is_refused_before_any(wide: jaxfl.Problem, tmp_pa
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.once
 def test_free_memory_is_looked_up() -> None:
     here = jax.local_devices()
     assert fit.budget(10**9, here) == 10**9
