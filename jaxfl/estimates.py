@@ -44,7 +44,8 @@ def work_of(body: Federated, turn: Turn, who: Members) -> Work:
         body.estimator.sampler, turn.keys.rows, turn.t, who, turn.problem.m_max, turn.hp
     )
     batch = take(turn.problem.train, who, rows)
-    table = jax.vmap(body.estimator.recall)(who.local, rows)
+    recall = body.estimator.recall
+    table = None if recall is None else jax.vmap(recall)(who.local, rows)
     work = Work(rows, batch, who.base, reread(body, turn, table, batch))
     jitter = body.estimator.jitter
     if jitter is None:

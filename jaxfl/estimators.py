@@ -47,14 +47,6 @@ def bound(hp: Hyper, clip_examples: bool) -> Array:
     return G
 
 
-def nothing(local: PyTree, rows: Draw) -> None:
-    return None
-
-
-def forget(local: PyTree, rows: Draw, factors: PyTree) -> PyTree:
-    return local
-
-
 def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """g_i = sum_j weight_j clip grad f_ij(x): full gradient or minibatch, as the sampler says."""
 
@@ -71,8 +63,8 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         sampler,
         init,
         terms,
-        nothing,
-        forget,
+        None,
+        None,
         None,
         None,
         (CLIP,),
@@ -117,8 +109,8 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         sampler,
         init,
         terms,
-        nothing,
-        forget,
+        None,
+        None,
         None,
         refresh,
         (CLIP, REFRESH),

@@ -51,7 +51,6 @@ def made(algorithm: Algorithm, problem: Problem, hp: Hyper) -> tuple[int, int]:
     """How many samples a round makes at once, and about how many bytes that takes; 0 of held ones."""
     if not isinstance(problem.train, Made):
         return 0, 0
-    from jaxfl.estimators import nothing
     from jaxfl.rounds import Federated
 
     body, clients = getattr(algorithm.round, "__self__", None), problem.n
@@ -61,7 +60,7 @@ def made(algorithm: Algorithm, problem: Problem, hp: Hyper) -> tuple[int, int]:
         rows = clients * hp.caps.get("batch", problem.m_max)
         if body.packs and "mean_batch" in hp.caps:
             rows = strip(clients * hp.caps["mean_batch"], rows)
-        if body.local is None and body.estimator.recall is not nothing:
+        if body.local is None and body.estimator.recall is not None:
             rows = max(rows, problem.m_max)  # a table begins with all samples of a client
     leaves = jax.tree.leaves(samples.example(problem.train))
     return rows, DRAWING * rows * sum(math.prod(a.shape) * a.dtype.itemsize for a in leaves)

@@ -22,7 +22,7 @@ import numpy as np
 
 from jaxfl.batching import rarely
 from jaxfl.errors import InputError
-from jaxfl.estimators import CLIP, forget, nothing
+from jaxfl.estimators import CLIP
 from jaxfl.metrics import full_gradient, mean_gradient, over_clients
 from jaxfl.types import (
     Array,
@@ -124,8 +124,8 @@ def corrected(sampler: Sampler) -> Estimator:
         sampler,
         init,
         terms,
-        nothing,
-        forget,
+        None,
+        None,
         follow,
         refresh,
         (CLIP, SMOOTHNESS, DIAMETER),
@@ -208,8 +208,8 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
         sampler,
         init,
         terms,
-        nothing,
-        forget,
+        None,
+        None,
         None,
         refresh,
         (CLIP, NOISE_RATIO, *own, *((ANCHOR_BATCH,) if drawn else ())),
@@ -258,8 +258,8 @@ def marina(sampler: Sampler) -> Estimator:
         sampler,
         init,
         terms,
-        nothing,
-        forget,
+        None,
+        None,
         None,
         refresh,
         (CLIP, RESTART),
@@ -317,8 +317,8 @@ def anchored(sampler: Sampler) -> Estimator:
         sampler,
         init,
         terms,
-        nothing,
-        forget,
+        None,
+        None,
         None,
         refresh,
         (CLIP, EPOCH, NOISE_RATIO),

@@ -248,7 +248,8 @@ class Federated(NamedTuple):
         if work.stored is not None:
             held = packed(factors, self.storage)
             factors = estimates.reread(self, turn, held, work.batch)
-        local = jax.vmap(self.estimator.absorb)(who.local, work.rows, held)
+        absorb = self.estimator.absorb
+        local = who.local if absorb is None else jax.vmap(absorb)(who.local, work.rows, held)
         bases, step = estimates.follow(self, turn, who, work, factors)
         live = (who.weight > 0)[:, None] & (work.rows.weight > 0)
         points = len({id(point) for term in turn.terms for point in term.points})

@@ -80,18 +80,19 @@ def simulate(
     checkpoint_every: int | None = None,
     resume: Run | str | Path | None = None,
     progress: bool | Callable[[Progress], None] | None = None,
-    noise: str = "calibrated",
+    noise: str | None = None,
     **numbers: Any,
 ) -> Run:
     """Run ``algorithm`` on ``problem`` for ``rounds`` rounds.
 
     ``numbers`` are the algorithm's hyper-parameters; what is not given comes from its theory and is
     listed with its source in ``Run.sources``.  Noise for a given ``eps`` is calibrated by an
-    accountant, or with ``noise="paper"`` taken from the paper's formula.  Metrics are taken at round
-    0, every ``eval_every`` rounds (default: a hundredth of them; 0: only at both ends) and at the
-    last; ``metrics`` adds functions of (problem, x).  ``checkpoint`` names a file that holds the
-    whole run, written every ``checkpoint_every`` rounds and at the end; ``resume`` takes such a
-    file, or a :class:`Run`, and gives exactly the numbers of a run that was never interrupted.
+    accountant (``noise="calibrated"``, the default), or with ``noise="paper"`` taken from the paper's
+    formula.  Metrics are taken at round 0, every ``eval_every`` rounds (default: a hundredth of them;
+    0: only at both ends) and at the last; ``metrics`` adds functions of (problem, x).  ``checkpoint``
+    names a file that holds the whole run, written every ``checkpoint_every`` rounds and at the end;
+    ``resume`` takes such a file, or a :class:`Run`, keeps its cadence unless another is given, and
+    gives exactly the numbers of a run that was never interrupted.
     ``chunk`` bounds the rounds in one call of the compiled program and changes no number.
     ``progress`` gets what is done; True draws a bar of it.
 
@@ -132,8 +133,8 @@ def simulate(
     t = int(run.state.t) if run.log.rounds else 0
     if t > T:
         raise InputError(f"rounds = {T} lies before round {t}, which this run has reached already.")
-    every = math.ceil(T / EVALUATIONS) if eval_every is None else eval_every
-    run.settings["eval_every"] = every
+    every = run.settings.get("eval_every", math.ceil(T / EVALUATIONS))
+    every = run.settings["eval_every"] = every if eval_every is None else eval_every
     run.extra = extra = run.extra if added is None else added
     algorithm.capacity(
         run.values, run.facts._replace(rounds=T)
@@ -219,11 +220,13 @@ def _prepare(
     rounds: int | None,
     resume: Run | str | Path | None,
     numbers: Mapping[str, Any],
-    noise: str,
+    noise: str | None,
 ) -> Run:
     if resume is None:
         facts = facts_of(problem, rounds)
-        values, sources = resolve(algorithm, numbers, facts, noise)
+        values, sources = resolve(
+            algorithm, numbers, facts, "calibrated" if noise is None else noise
+        )
         facts = facts._replace(rounds=int(values["rounds"]))
         blank = State(*[jnp.int32(0)] * len(State._fields))
         return Run(
@@ -237,10 +240,11 @@ def _prepare(
             Log(),
             settings(algorithm, problem, key),
         )
-    if numbers:
+    given = [*sorted(numbers), *(["noise"] if noise is not None else [])]
+    if given:
         raise InputError(
-            f"{', '.join(sorted(numbers))} cannot be set in a resumed run, which keeps the numbers "
-            "it began with: start a new one."
+            f"{', '.join(given)} cannot be set in a resumed run, which keeps the numbers it began "
+            "with: start a new one."
         )
     if isinstance(resume, Run):
         checkpoints.same("The run", resume.settings, settings(algorithm, problem, key))

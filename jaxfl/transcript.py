@@ -39,7 +39,8 @@ def event(body: Any, values: Mapping[str, Any], facts: Facts) -> Any:
     hidden = body.aggregation is not None and body.aggregation.hides
     r = body.noises(values, facts)
     if r > 1:  # the same ratio, beside one client's sigma
-        values = {**values, "clip": values["clip"] / r**0.5}
+        bounds = ("clip", "gradient_bound")
+        values = {**values, **{name: values[name] / r**0.5 for name in bounds if name in values}}
 
     def client(m: int) -> Any:
         return events.Event(

@@ -297,8 +297,8 @@ class Estimator(NamedTuple):
         [Problem, Array, Hyper, bool, str], tuple[PyTree, PyTree, Array | None, Array]
     ]  # (problem, x, hp, pooled, storage) -> shared, local, base, gradients
     terms: Callable[[PyTree, Array, Hyper], tuple[Term, ...]]  # (shared, x, hp)
-    recall: Callable[[PyTree, Draw], PyTree]  # (local, rows) -> stored
-    absorb: Callable[[PyTree, Draw, PyTree], PyTree]  # (local, rows, factors) -> local
+    recall: Callable[[PyTree, Draw], PyTree] | None  # (local, rows) -> stored; None: no table
+    absorb: Callable[[PyTree, Draw, PyTree], PyTree] | None  # (local, rows, factors) -> local
     follow: Callable[[Draw, Array], Array] | None  # (rows, count) -> u; None: base stays
     refresh: Callable[..., tuple[PyTree, Array | None, Array]] | None
     # once per round, all clients: (key, shared, base, x, problem, hp) -> shared, base, gradients

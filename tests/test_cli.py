@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -17,6 +18,7 @@ import pytest
 
 import jaxfl
 from jaxfl import results
+from jaxfl import run as runs
 from jaxfl.cli import main
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import options
@@ -335,8 +337,18 @@ def test_a_run_killed_at_the_very_end_is_completed(every: str, tmp_path: Path) -
 # --- nothing is lost -----------------------------------------------------------------------------
 
 
+def fails(error: BaseException) -> Callable[..., None]:
+    def raises(*args: object) -> None:
+        raise error
+
+    return raises
+
+
 def test_another_configuration_needs_force(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "out"
     shutil.copytree(finished, out)
@@ -347,7 +359,15 @@ def test_another_configuration_needs_force(
     late = ("--rounds", "30", "--seed", "5", "--shift", "7", "--out", str(out), "--force")
     assert run(*late) == 2
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
-    assert run("--rounds", "30", "--seed", "5", "--out", str(out), "--force") == 0
+    # Nor one that is found last of all, nor an interrupt before anything is saved.
+    force = ("--rounds", "30", "--seed", "5", "--out", str(out), "--force")
+    for error, status in ((jaxfl.InputError("too late"), 2), (KeyboardInterrupt(), 130)):
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "check_room", fails(error))
+            assert run(*force) == status
+        assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+    assert run(*force) == 0
+    assert {file.name for file in out.iterdir()} <= set(before)
     assert results.config(jaxfl.load(out / "result.nc"))["settings"]["key"] == [0, 5]
 
 

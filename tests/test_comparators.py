@@ -315,6 +315,17 @@ def test_some_clients_move_the_mean_of_all(who: str, key: jax.Array) -> None:
     np.testing.assert_allclose(run.state.link, np.mean(run.state.links, axis=0), atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["top_k", "random_k"])
+@pytest.mark.parametrize("name", ["ef21", "ef_sgd"])
+def test_less_compression_takes_no_smaller_steps(name: str, kind: str) -> None:
+    """omega is what top-k loses of v, and the variance of random-k, which may be below 1 as well."""
+    algorithm = jaxfl.algorithm(name, compressor=jaxfl.compressors.compressor(kind))
+    facts = jaxfl.hyper.facts_of(a_problem(LAM), 10)
+    every = range(1, facts.d + 1)
+    steps = [jaxfl.hyper.resolve(algorithm, {"k": k}, facts).values["lr"] for k in every]
+    assert steps == sorted(steps)
+
+
 @pytest.mark.parametrize("name", ["dp_srm", "ldp_spider"])
 @pytest.mark.parametrize("rows", ["poisson", "without_replacement", "with_replacement"])
 def test_an_estimate_that_starts_anew_has_all_its_samples(name: str, rows: str) -> None:

@@ -124,6 +124,21 @@ def test_a_bound_that_holds_changes_no_number(name: str) -> None:
     assert "eps_spent" in runs[1].dataset()
 
 
+def test_a_sum_hides_as_much_however_gradients_are_clipped() -> None:
+    """Of five clients whose noises add up, the proof is that of sqrt(5) sigma."""
+    secure = jaxfl.aggregations.aggregation("secure_sum")
+    proven = []
+    for parts, factor in (({"aggregation": secure}, 1), ({}, math.sqrt(5))):
+        algorithm = batch_clipping("ldp_gd", **parts)
+        facts = jaxfl.hyper.facts_of(a_problem(n=5), 7)
+        given = {"sigma": 3.0 * factor, "gradient_bound": 2.0, "clip": 9.0, "lr": 0.1}
+        if parts:
+            given["range"] = 64.0
+        values = jaxfl.hyper.resolve(algorithm, given, facts).values
+        proven.append(jaxfl.privacy.epsilon(algorithm.event(values, facts), 1e-3).eps)
+    assert proven[0] == pytest.approx(proven[1], rel=1e-6)
+
+
 def test_what_is_proven_is_the_event_of_the_bound() -> None:
     problem = a_problem()
     run = jaxfl.simulate(

@@ -82,8 +82,9 @@ def test_extended_is_uninterrupted(key: jax.Array) -> None:
     whole = jaxfl.simulate("soteriafl_saga", problem, key, 40, eval_every=6, **NUMBERS)
     half = jaxfl.simulate("soteriafl_saga", problem, key, 20, eval_every=6, **NUMBERS)
     kept = half.x.copy()
-    same(whole, half.extend(40, eval_every=6))
+    same(whole, half.extend(40))
     np.testing.assert_array_equal(half.x, kept)
+    assert half.extend(40, eval_every=10).rounds.tolist() == [0, 6, 12, 18, 20, 30, 40]
 
 
 def test_resumed_is_uninterrupted(key: jax.Array, tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_resumed_is_uninterrupted(key: jax.Array, tmp_path: Path) -> None:
         checkpoint_every=7,
         **NUMBERS,
     )
-    same(whole, jaxfl.simulate("soteriafl_svrg", problem, key, 40, eval_every=6, resume=file))
+    same(whole, jaxfl.simulate("soteriafl_svrg", problem, key, 40, resume=file))
 
 
 @pytest.mark.once
@@ -444,6 +445,8 @@ def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
         run.extend(8, metrics={"mine": lambda problem, x: x[0]})
     with pytest.raises(jaxfl.InputError, match=r"rounds = 6\.5"):
         run.extend(6.5)
+    with pytest.raises(jaxfl.InputError, match="lr, noise cannot be set in a resumed run"):
+        run.extend(8, lr=0.1, noise="paper")
     own = {"mine": lambda problem, x: x[0]}
     longer = jaxfl.simulate("ldp_sgd", problem, key, 4, metrics=own, **FREE).extend(np.int64(6))
     assert longer.metrics["mine"].shape == (7,)

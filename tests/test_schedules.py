@@ -62,6 +62,9 @@ def test_pieces() -> None:
     many = pieces(np.linspace(0, 1, 50))
     assert len(str(many)) <= 48
     np.testing.assert_array_equal(schedule(many.label).over(50), np.linspace(0, 1, 50))
+    named = schedule(made.label, "warm")
+    assert named.label == "warm"
+    np.testing.assert_array_equal(named.over(6), made.over(6))
     for bad in ("pieces:1,2,3", "pieces:1,0", "pieces:1,1.5"):
         with pytest.raises(jaxfl.InputError, match="pieces:A,k,B,l"):
             schedule(bad)

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jaxfl.algorithms.numbers import PRIVACY
 from jaxfl.algorithms.parts import check_parts
 from jaxfl.errors import InputError
-from jaxfl.estimators import nothing
 from jaxfl.gossip import Gossip
 from jaxfl.hyper import closest
 from jaxfl.rounds import Federated
@@ -160,7 +159,7 @@ def _storage(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]
     if not isinstance(body, Federated) or body.storage == "exact":
         return ()
     links, _ = jax.eval_shape(lambda: body.channel.init(1, jnp.zeros(1), body.fused))
-    table = body.local is None and body.estimator.recall is not nothing
+    table = body.local is None and body.estimator.recall is not None
     if not table and not jax.tree.leaves(links):
         raise InputError(_nothing_to_store(name, body.storage))
     blind = body.mechanism.name if body.mechanism.central else None

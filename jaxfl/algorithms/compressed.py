@@ -198,6 +198,9 @@ def _resolve(kind: Kind, body: Federated, given: Mapping[str, Any], facts: Facts
         N.default("restart", 1 / (1 + omega), "1/(1 + omega)")
     # safe orders of the papers: 1/L slowed down by what compression adds to a mean over r
     r = reporting(body, N.values, facts.n)
-    slow = 1 + (omega / (1 - omega) if kind.biased and omega < 1 else omega * r**-0.5)
+    contracts = (
+        not body.compressor.unbiased
+    )  # omega is then what is lost: |C(v) - v|^2 <= omega |v|^2
+    slow = 1 + (omega / (1 - omega) if contracts and omega < 1 else omega * r**-0.5)
     N.default("lr", 1 / (L * slow), "default: 1/L, less for compression")
     return N.resolved()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ class Folder:
     setup: Setup
     assumed: dict[str, str] = dataclasses.field(default_factory=dict)
     reached: int | None = None  # the last round, once the run has ended
-    before: bytes | None = None  # config.json of the run that is gone on with
+    before: bytes | None = None  # config.json as this call found it
     ours: bool = False  # whether this call has begun to write here
 
     @property
@@ -47,7 +48,11 @@ class Folder:
 
     @property
     def products(self) -> list[Path]:
-        return [f for f in (self.result, self.checkpoint, self.picture) if f.exists()]
+        return [file for file in self.places if file.exists()]
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        return self.result, self.checkpoint, self.picture
 
     # --- reading and writing config.json ---------------------------------------------------------
 
@@ -114,13 +119,14 @@ class Folder:
             )
 
     def begin(self) -> None:
-        """From here on the folder belongs to this run."""
+        """From here on the folder belongs to this run; what it replaces waits beside."""
         from jaxfl.checkpoint import writable
 
         writable(self.config)
-        for file in self.products:
-            file.unlink()
+        self.before = self.config.read_bytes() if self.config.exists() else None
         self.reached, self.ours = None, True
+        for file in self.products:
+            os.replace(file, _aside(file))
         self.write()
 
     def go_on(self) -> None:
@@ -130,16 +136,26 @@ class Folder:
         self.write()
 
     def abandon(self) -> None:
-        """Nothing came of it: leave the folder as it was found."""
+        """Leave the folder as it was found, unless a new run has saved something."""
         from jaxfl.checkpoint import replace
 
-        before = self.before
+        before, waiting = self.before, [file for file in self.places if _aside(file).exists()]
+        if waiting and self.products:
+            self.settle()
+            return
+        for file in waiting:
+            os.replace(_aside(file), file)
         if before is not None:
             replace(self.config, lambda file: file.write(before))
         elif not self.products:
             self.config.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # other files are in it
                 self.path.rmdir()
+
+    def settle(self) -> None:
+        """What this run replaces may go."""
+        for file in self.places:
+            _aside(file).unlink(missing_ok=True)
 
     # --- an earlier run --------------------------------------------------------------------------
 
@@ -175,6 +191,11 @@ class Folder:
             )
         folder.setup = new
         return folder
+
+
+def _aside(file: Path) -> Path:
+    """Where a product waits that is to be replaced."""
+    return file.with_name(f"{file.name}.before")
 
 
 def _of_sweep(path: Path) -> bool:

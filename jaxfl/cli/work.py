@@ -51,6 +51,7 @@ def _run(given: dict[str, Any], session: Session, interrupts: Interrupts) -> Non
             _write(folder, session, _simulate(folder, session, interrupts))
         except KeyboardInterrupt:
             if folder.ours and folder.checkpoint.exists():
+                folder.settle()
                 raise KeyboardInterrupt(
                     f"; go on with `jaxfl run --resume {folder.path}`."
                 ) from None
@@ -95,11 +96,12 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
                 checkpoint_every=setup.checkpoint_every,
                 resume=folder.checkpoint if session.resume is not None else None,
                 progress=update,
-                noise=setup.noise,
+                noise=setup.noise if session.resume is None else None,
                 **numbers,
             )
-    except InputError:
-        folder.abandon()
+    except Exception as error:
+        if session.resume is None or isinstance(error, InputError):
+            folder.abandon()
         raise
     result.sources.update(folder.assumed)
     return result
@@ -116,6 +118,7 @@ def _write(folder: Folder, session: Session, result: Run) -> None:
         folder.picture.unlink(missing_ok=True)  # it would show an earlier end
     folder.reached = int(result.rounds[-1])
     folder.write()
+    folder.settle()
     if not session.quiet:
         summary(ds, folder.products)
     if result.ended.startswith("diverged"):  # whoever asks for quiet must not take NaN for a result
