@@ -7,6 +7,8 @@ thing for every channel that is linear in its memory.
 
 from __future__ import annotations
 
+import functools
+
 import jax.numpy as jnp
 
 from jaxfl.types import Array, Channel, Hyper, Message, Param, PyTree
@@ -25,6 +27,7 @@ def add(v: Array, message: Message, scale: Array) -> Array:
     return v.at[message.index].add(scale * message.value, mode="drop")
 
 
+@functools.cache
 def direct() -> Channel:
     """v_i = C(g_i + xi_i); the server takes their mean [SoteriaFL, Algorithm 1]."""
 
@@ -45,6 +48,7 @@ def direct() -> Channel:
     return Channel("direct", init, before, after, receive)
 
 
+@functools.cache
 def shifted() -> Channel:
     """Shifted compression [SoteriaFL, Algorithm 2, lines 5-10]::
 
@@ -73,6 +77,7 @@ def shifted() -> Channel:
     return Channel("shifted", init, before, after, receive, (SHIFT,))
 
 
+@functools.cache
 def learned() -> Channel:
     """Gradients g_i that the server knows, learned from what they changed by  [EF21]::
 
@@ -92,6 +97,7 @@ def learned() -> Channel:
     return plain._replace(name="learned", receive=receive)
 
 
+@functools.cache
 def recursion() -> Channel:
     """v <- (1-gamma) v + mean_i u_i, kept by the server; ``carry`` is 1-gamma, or 0 to start anew.
 
@@ -110,6 +116,7 @@ def recursion() -> Channel:
     return direct()._replace(name="recursion", init=init, receive=receive)
 
 
+@functools.cache
 def error_feedback() -> Channel:
     """What compression left out is sent later  [Seide et al., 2014; Stich et al., 2018]::
 

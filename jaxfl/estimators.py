@@ -7,6 +7,7 @@ they are not, and the round clips the whole estimate instead (``clip="batch"``);
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,6 +48,7 @@ def bound(hp: Hyper, clip_examples: bool) -> Array:
     return G
 
 
+@functools.cache
 def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """g_i = sum_j weight_j clip grad f_ij(x): full gradient or minibatch, as the sampler says."""
 
@@ -72,6 +74,7 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     )
 
 
+@functools.cache
 def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """Loopless SVRG [SoteriaFL, Algorithm 3, option II]::
 
@@ -118,6 +121,7 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     )
 
 
+@functools.cache
 def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """SAGA [SoteriaFL, Algorithm 3, option III; Defazio et al., 2014]::
 

@@ -11,6 +11,7 @@ remembers nothing, and everyone takes part.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -59,6 +60,7 @@ class Rule(NamedTuple):
     params: tuple[Param, ...] = ()
 
 
+@functools.cache
 def averaging() -> Rule:
     """x_i <- sum_j W_ij C(x_j - eta g_j): a step, then the mean over neighbours.
 
@@ -72,6 +74,7 @@ def averaging() -> Rule:
     return Rule("averaging", step, (LR,))
 
 
+@functools.cache
 def quantized() -> Rule:
     """z_i = C(x_i);  x_i <- (1 - k + k W_ii) x_i + k sum_{j != i} W_ij z_j - eta k g_i  [Q-DPSGD-1]."""
 
@@ -84,6 +87,7 @@ def quantized() -> Rule:
     return Rule("quantized", step, (LR, CONSENSUS))
 
 
+@functools.cache
 def differences() -> Rule:
     """y_i = (1-theta) x_i + theta (sum_j W_ij x_j - eta g_i);  x_i <- x_i + C(y_i - x_i)  [SDM-DSGD].
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -25,6 +26,7 @@ def within(project: Project, start: Array, hp: Hyper) -> Callable[[Array], Array
     return lambda w: start + clip(w - start, hp["diameter"] / 2)
 
 
+@functools.cache
 def anytime() -> Server:
     """Anytime averaging with alpha_t = t [Cutkosky, 2019; Reshef, Levy, Algorithms 1 and 2]::
 
@@ -46,6 +48,7 @@ def anytime() -> Server:
     return Server("anytime", init, lambda s: s[3], step, lambda s: s[4], (LR,))
 
 
+@functools.cache
 def averaged() -> Server:
     """x <- Pi_K(x - eta v), output the mean of the points x_1 ... x_T that clients saw."""
 
@@ -60,6 +63,7 @@ def averaged() -> Server:
     return Server("averaged", init, lambda s: s[2], step, lambda s: s[3], (LR,))
 
 
+@functools.cache
 def limited() -> Server:
     """x <- Pi(x - min(eta, l/|v|) v): no step is longer than l.
 
@@ -75,6 +79,7 @@ def limited() -> Server:
     return plain._replace(name="limited", step=step, params=(LR, STEP_LIMIT))
 
 
+@functools.cache
 def sampled(
     server: Server,
     weight: Callable[[Hyper], Array] | None = None,

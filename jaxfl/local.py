@@ -12,6 +12,7 @@ starts anew in each round.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -57,11 +58,13 @@ class Pull(NamedTuple):
     broadcasts: int = 1
 
 
+@functools.cache
 def free() -> Pull:
     """Nothing."""
     return Pull("free", _nothing, lambda x, theta, *_: jnp.zeros_like(x), lambda g, c, mine, hp: ())
 
 
+@functools.cache
 def proximal() -> Pull:
     """mu (theta - x): clients minimise ``f_i + mu/2 |theta - x|^2``  [FedProx, Li et al., 2020]."""
 
@@ -72,6 +75,7 @@ def proximal() -> Pull:
     return Pull("proximal", _nothing, at, lambda g, c, mine, hp: (), params=(PROX,))
 
 
+@functools.cache
 def control() -> Pull:
     """c - c_i  [SCAFFOLD, option II; Karimireddy et al., 2020]::
 
@@ -100,6 +104,7 @@ def control() -> Pull:
     return Pull("control", init, at, after, close, broadcasts=2)
 
 
+@functools.cache
 def steps(
     estimator: Estimator,
     mechanism: Mechanism,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 
 from jaxfl.types import Array, Hyper, Key, Mechanism, Param
@@ -14,16 +16,19 @@ SIGMA = Param(
 MEAN_SIGMA = SIGMA._replace(doc="standard deviation of the noise on a coordinate of the mean")
 
 
+@functools.cache
 def gaussian() -> Mechanism:
     """xi ~ N(0, sigma^2 I) added to the estimate, ``sigma`` on the scale of the released mean."""
     return Mechanism("gaussian", lambda hp: hp["sigma"], (SIGMA,))
 
 
+@functools.cache
 def central() -> Mechanism:
     """xi ~ N(0, sigma^2 I) added to the mean of the messages by a server that clients trust."""
     return Mechanism("central", lambda hp: hp["sigma"], (MEAN_SIGMA,), central=True)
 
 
+@functools.cache
 def noiseless() -> Mechanism:
     """No noise: a non-private reference."""
     return Mechanism("none", None, ())

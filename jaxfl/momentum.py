@@ -83,6 +83,7 @@ def reach(t: Any, G: Any, L: Any, D: Any) -> Any:
     return G + 2 * L * D * (t - 1) / (t + 1)
 
 
+@functools.cache
 def corrected(sampler: Sampler) -> Estimator:
     """Corrected momentum of mu^2-SGD with alpha_t = t, beta_t = 1/t [Reshef, Levy, Algorithms 1, 2]::
 
@@ -149,6 +150,7 @@ def with_anchors(base: Sampler) -> Sampler:
     return base._replace(capacity=capacity)
 
 
+@functools.cache
 def recursive(sampler: Sampler, moving: bool) -> Estimator:
     """What clients send where the server keeps v <- (1-gamma) v + mean_i u_i [DP-SRM; SPIDER]::
 
@@ -218,6 +220,7 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
     )
 
 
+@functools.cache
 def marina(sampler: Sampler) -> Estimator:
     """MARINA's differences: with probability p all of the gradient, uncompressed, else its change::
 
@@ -268,6 +271,7 @@ def marina(sampler: Sampler) -> Estimator:
     )
 
 
+@functools.cache
 def anchored(sampler: Sampler) -> Estimator:
     """SVRG with epochs of Q rounds and a noised full gradient [FedProx-SVRG of Lowy et al., 2023]::
 

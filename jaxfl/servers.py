@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ LR = Param("lr", "server step size eta", high=LARGEST, schedule=True)
 SERVER_LR = Param("server_lr", "server step size: 1 takes the mean of the models", high=LARGEST)
 
 
+@functools.cache
 def optimizer(
     make: Callable[[Hyper], optax.GradientTransformation],
     params: tuple[Param, ...] = (LR,),
@@ -49,11 +51,13 @@ def optimizer(
     return Server(name, init, last, step, last, params)
 
 
+@functools.cache
 def descent() -> Server:
     """x <- Pi(x - eta v)."""
     return optimizer(lambda hp: optax.sgd(hp["lr"]), name="descent")
 
 
+@functools.cache
 def averaging() -> Server:
     """x <- Pi(x - eta_g v): for v = mean_i (x - theta_i) and eta_g = 1 the mean of the models."""
     return optimizer(lambda hp: optax.sgd(hp["server_lr"]), (SERVER_LR,), "averaging")

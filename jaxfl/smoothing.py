@@ -115,6 +115,7 @@ def uniform_in_ball(key: Key, shape: tuple[int, ...], radius: Array, dtype: jnp.
 # --- transforms of an estimator --------------------------------------------------------------------
 
 
+@functools.cache
 def moreau(estimator: Estimator) -> Estimator:
     """The estimator on the Moreau envelope of every example's loss."""
 
@@ -124,6 +125,7 @@ def moreau(estimator: Estimator) -> Estimator:
     return estimator._replace(kernel=kernel, params=(*estimator.params, BETA))
 
 
+@functools.cache
 def convolution(estimator: Estimator) -> Estimator:
     """``grad f(x + v_ij, .)``, v_ij uniform in the ball of radius s, fresh for every row and round.
 

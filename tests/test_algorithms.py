@@ -1,5 +1,6 @@
 """What every algorithm has to satisfy; a new one joins by a row in ``rows.py``."""
 
+from collections.abc import Callable
 from typing import Any
 
 import chex
@@ -10,7 +11,19 @@ import pytest
 from rows import ROWS, Row, a_network, a_problem
 
 import jaxfl
-from jaxfl import hyper
+from jaxfl import (
+    channels,
+    estimators,
+    gossip,
+    hyper,
+    iterates,
+    local,
+    mechanisms,
+    momentum,
+    sampling,
+    servers,
+    smoothing,
+)
 from jaxfl.algorithms import compose
 from jaxfl.privacy import formulas
 from jaxfl.types import Algorithm, Facts, Problem
@@ -89,6 +102,26 @@ def test_fixed_batches_are_counted_exactly(row: Row, key: jax.Array) -> None:
     algorithm = jaxfl.algorithm(row.name, sampler=jaxfl.sampling.sampler("without_replacement"))
     run = jaxfl.simulate(algorithm, problem, key, 7, **row.numbers)
     assert run.totals["gradients"] == row.gradients(problem, 7)
+
+
+PARTS = [
+    *(channels.direct, channels.shifted, channels.learned, channels.recursion),
+    *(channels.error_feedback, mechanisms.gaussian, mechanisms.central, mechanisms.noiseless),
+    *(servers.descent, servers.averaging, iterates.anytime, iterates.averaged, iterates.limited),
+    *(gossip.averaging, gossip.quantized, gossip.differences),
+    *(local.free, local.proximal, local.control),
+    *(lambda make=make: make(sampling.full()) for make in (estimators.minibatch, estimators.svrg,
+      estimators.saga, momentum.corrected, momentum.marina, momentum.anchored)),
+    lambda: smoothing.moreau(estimators.minibatch(sampling.full())),
+    lambda: iterates.sampled(servers.descent()),
+]  # fmt: skip
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("make", PARTS, ids=range(len(PARTS)))
+def test_equal_calls_give_one_part(make: Callable[[], object]) -> None:
+    """Compiled programs are found by their parts: also a user's own composition is compiled once."""
+    assert make() is make()
 
 
 @pytest.mark.once

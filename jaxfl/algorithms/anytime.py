@@ -67,7 +67,7 @@ def mu2_untrusted(**parts: Unpack[Parts]) -> Algorithm:
     Every sample is used once.
     """
     return _algorithm(
-        "mu2_untrusted", Kind(_gaussian()), **only("mu2_untrusted", parts, *EXCHANGED)
+        "mu2_untrusted", Kind(mechanisms.gaussian()), **only("mu2_untrusted", parts, *EXCHANGED)
     )
 
 
@@ -80,7 +80,9 @@ def mu2_trusted(**parts: Unpack[Parts]) -> Algorithm:
 
     Every sample is used once.
     """
-    return _algorithm("mu2_trusted", Kind(_central()), **only("mu2_trusted", parts, "noise"))
+    return _algorithm(
+        "mu2_trusted", Kind(mechanisms.central()), **only("mu2_trusted", parts, "noise")
+    )
 
 
 def noisy_mu2(**parts: Unpack[Parts]) -> Algorithm:
@@ -92,7 +94,7 @@ def noisy_mu2(**parts: Unpack[Parts]) -> Algorithm:
 
     Every sample is used once.
     """
-    kind = Kind(_gaussian(), alone=True)
+    kind = Kind(mechanisms.gaussian(), alone=True)
     return _algorithm("noisy_mu2", kind, **only("noisy_mu2", parts, "noise"))
 
 
@@ -105,7 +107,7 @@ def mu2(**parts: Unpack[Parts]) -> Algorithm:
 
     Not private.
     """
-    return _algorithm("mu2", Kind(_noiseless()), **only("mu2", parts, "compressor"))
+    return _algorithm("mu2", Kind(mechanisms.noiseless()), **only("mu2", parts, "compressor"))
 
 
 def noisy_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -115,21 +117,13 @@ def noisy_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
     Reimplemented from description: sigma = 2G/rho, eta = D/sqrt(T (G^2 + d sigma^2/M)).
     """
-    kind = Kind(_gaussian(), corrected=False)
+    kind = Kind(mechanisms.gaussian(), corrected=False)
     return _algorithm("noisy_sgd", kind, **only("noisy_sgd", parts, *EXCHANGED))
 
 
 # --- what they share -----------------------------------------------------------------------------
 
 EXCHANGED = ("compressor", "noise")
-_corrected = functools.cache(momentum.corrected)
-_minibatch = functools.cache(estimators.minibatch)
-_gaussian = functools.cache(mechanisms.gaussian)
-_central = functools.cache(mechanisms.central)
-_noiseless = functools.cache(mechanisms.noiseless)
-_direct = functools.cache(channels.direct)
-_anytime = functools.cache(iterates.anytime)
-_averaged = functools.cache(iterates.averaged)
 
 
 @functools.cache
@@ -138,11 +132,11 @@ def _algorithm(
 ) -> Algorithm:
     sampler: Sampler = sampling.in_order()
     body = Federated(
-        estimator=(_corrected if kind.corrected else _minibatch)(sampler),
+        estimator=(momentum.corrected if kind.corrected else estimators.minibatch)(sampler),
         mechanism=kind.mechanism,
         compressor=compressor or compressors.identity(),
-        channel=_direct(),
-        server=_anytime() if kind.corrected else _averaged(),
+        channel=channels.direct(),
+        server=iterates.anytime() if kind.corrected else iterates.averaged(),
         participation=sampling.everyone(),
         noise=noise,
     )

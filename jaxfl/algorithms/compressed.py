@@ -105,15 +105,6 @@ def ef_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
 # --- what they share -----------------------------------------------------------------------------
 
-_minibatch = functools.cache(estimators.minibatch)
-_marina = functools.cache(momentum.marina)
-_noiseless = functools.cache(mechanisms.noiseless)
-_shifted = functools.cache(channels.shifted)
-_learned = functools.cache(channels.learned)
-_recursion = functools.cache(channels.recursion)
-_error_feedback = functools.cache(channels.error_feedback)
-_descent = functools.cache(servers.descent)
-
 
 class Kind(NamedTuple):
     """What tells these algorithms apart."""
@@ -122,25 +113,36 @@ class Kind(NamedTuple):
     channel: Callable[[], Channel]
     compressor: Callable[[], Compressor]
     sampler: Callable[[], Sampler] = sampling.full
-    estimator: Callable[[Sampler], Estimator] = _minibatch
+    estimator: Callable[[Sampler], Estimator] = estimators.minibatch
     shift: Callable[[float], float] | None = None
     biased: bool = False  # whether it can do with a biased compressor
 
 
 DIANA = Kind(
-    "Mishchenko et al., 2019", _shifted, compressors.random_k, shift=lambda omega: 1 / (1 + omega)
+    "Mishchenko et al., 2019",
+    channels.shifted,
+    compressors.random_k,
+    shift=lambda omega: 1 / (1 + omega),
 )
 MARINA = Kind(
     "Gorbunov et al., ICML 2021",
-    _recursion,
+    channels.recursion,
     functools.partial(compressors.random_k, False),
-    estimator=_marina,
+    estimator=momentum.marina,
 )
 EF21 = Kind(
-    "Richtarik et al., NeurIPS 2021", _learned, sketches.top_k, shift=lambda _: 1.0, biased=True
+    "Richtarik et al., NeurIPS 2021",
+    channels.learned,
+    sketches.top_k,
+    shift=lambda _: 1.0,
+    biased=True,
 )
 EF = Kind(
-    "Stich et al., NeurIPS 2018", _error_feedback, sketches.top_k, sampling.poisson, biased=True
+    "Stich et al., NeurIPS 2018",
+    channels.error_feedback,
+    sketches.top_k,
+    sampling.poisson,
+    biased=True,
 )
 
 
@@ -162,10 +164,10 @@ def _algorithm(
         )
     body = Federated(
         estimator=kind.estimator(sampler or kind.sampler()),
-        mechanism=_noiseless(),
+        mechanism=mechanisms.noiseless(),
         compressor=chosen,
         channel=kind.channel(),
-        server=server or _descent(),
+        server=server or servers.descent(),
         participation=participation or sampling.everyone(),
     )
     made = compose(

@@ -65,7 +65,7 @@ def dp_gd(**parts: Unpack[Parts]) -> Algorithm:
     Reimplemented from description: eta = 1/L, sigma^2 = 8 G^2 T ln(1/delta)/(m eps)^2.
     """
     given = only("dp_gd", parts, "participation", "server")
-    return _algorithm("dp_gd", GD, sampler=_full(), **given)
+    return _algorithm("dp_gd", GD, sampler=sampling.full(), **given)
 
 
 def dp_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -88,7 +88,7 @@ def rrpsgd(**parts: Unpack[Parts]) -> Algorithm:
     and T at most m^2.  The accountant takes the worst case, all T rounds, and x_R alone is shown.
     """
     given = only("rrpsgd", parts, "participation")
-    return _algorithm("rrpsgd", RRPSGD, sampler=_single(), **given)
+    return _algorithm("rrpsgd", RRPSGD, sampler=sampling.without_replacement(), **given)
 
 
 def dp_srm(**parts: Unpack[Parts]) -> Algorithm:
@@ -120,21 +120,6 @@ def distributed_dp_srm(**parts: Unpack[Parts]) -> Algorithm:
 
 # --- what they share -----------------------------------------------------------------------------
 
-_minibatch = functools.cache(estimators.minibatch)
-_recursive = functools.cache(momentum.recursive)
-_central = functools.cache(mechanisms.central)
-_direct = functools.cache(channels.direct)
-_recursion = functools.cache(channels.recursion)
-_descent = functools.cache(servers.descent)
-_full = functools.cache(sampling.full)
-_poisson = functools.cache(sampling.poisson)
-
-
-@functools.cache
-def _single() -> Sampler:
-    """One row, drawn anew in each round."""
-    return sampling.without_replacement()
-
 
 def _weight(hp: Hyper) -> Array:
     """2 eta - L eta^2, kept positive: with a constant eta only that all are alike matters."""
@@ -142,17 +127,14 @@ def _weight(hp: Hyper) -> Array:
     return jnp.maximum(weight, 1e-30)
 
 
-@functools.cache
 def _any_iterate() -> Server:
-    return iterates.sampled(_descent())
+    return iterates.sampled(servers.descent())
 
 
-@functools.cache
 def _any_weighted() -> Server:
-    return iterates.sampled(_descent(), _weight, first=False)
+    return iterates.sampled(servers.descent(), _weight, first=False)
 
 
-@functools.cache
 def _any_limited() -> Server:
     return iterates.sampled(iterates.limited())
 
@@ -162,14 +144,16 @@ class Kind(NamedTuple):
 
     paper: str
     server: Callable[[], Server]
-    sampler: Callable[[], Sampler] = _poisson
+    sampler: Callable[[], Sampler] = sampling.poisson
     recursive: bool = False
     once: bool = False  # one sample a round
 
 
-GD = Kind("Wang, Ye, Xu, NeurIPS 2017", _any_iterate, _full)
-SGD = Kind("Abadi et al., CCS 2016", _descent)
-RRPSGD = Kind("Zhang, Zheng, Mou, Wang, IJCAI 2017", _any_weighted, _single, once=True)
+GD = Kind("Wang, Ye, Xu, NeurIPS 2017", _any_iterate, sampling.full)
+SGD = Kind("Abadi et al., CCS 2016", servers.descent)
+RRPSGD = Kind(
+    "Zhang, Zheng, Mou, Wang, IJCAI 2017", _any_weighted, sampling.without_replacement, once=True
+)
 SRM = Kind("Wang et al., UAI 2023", _any_limited, sampling.without_replacement, recursive=True)
 
 
@@ -184,16 +168,16 @@ def _algorithm(
     aggregation: Aggregation | None = None,
 ) -> Algorithm:
     chosen = sampler or kind.sampler()
-    estimator: Estimator = _minibatch(chosen)
-    channel: Channel = _direct()
+    estimator: Estimator = estimators.minibatch(chosen)
+    channel: Channel = channels.direct()
     if kind.recursive:
         if chosen.name == "full":
             raise InputError(f"sampler = 'full' does not apply to {name}, which draws batches.")
         refuse_epochs(name, chosen)
-        estimator, channel = _recursive(chosen, False), _recursion()
+        estimator, channel = momentum.recursive(chosen, False), channels.recursion()
     body = Federated(
         estimator=estimator,
-        mechanism=_central(),
+        mechanism=mechanisms.central(),
         compressor=compressors.identity(),
         channel=channel,
         server=server or kind.server(),

@@ -80,12 +80,6 @@ def dp_dsgd(**parts: Unpack[Network]) -> Algorithm:
 
 # --- what they share -----------------------------------------------------------------------------
 
-_minibatch = functools.cache(estimators.minibatch)
-_gaussian = functools.cache(mechanisms.gaussian)
-_quantized = functools.cache(gossip.quantized)
-_differences = functools.cache(gossip.differences)
-_averaging = functools.cache(gossip.averaging)
-
 
 class Kind(NamedTuple):
     """What tells these algorithms apart."""
@@ -95,9 +89,9 @@ class Kind(NamedTuple):
     compressor: Callable[[], Compressor]
 
 
-Q_DPSGD = Kind("Ding et al., AAAI 2021", _quantized, sketches.fixed_step)
-SDM = Kind("Zhang et al., MobiHoc 2020", _differences, compressors.bernoulli)
-DSGD = Kind("Lian et al., NeurIPS 2017", _averaging, compressors.identity)
+Q_DPSGD = Kind("Ding et al., AAAI 2021", gossip.quantized, sketches.fixed_step)
+SDM = Kind("Zhang et al., MobiHoc 2020", gossip.differences, compressors.bernoulli)
+DSGD = Kind("Lian et al., NeurIPS 2017", gossip.averaging, compressors.identity)
 
 
 def _known(name: str, parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,8 +116,8 @@ def _algorithm(
             f"compressor = {chosen.name!r} is biased, and {name} needs one that is right in the mean."
         )
     body = gossip.Gossip(
-        estimator=_minibatch(sampler or sampling.poisson()),
-        mechanism=_gaussian(),
+        estimator=estimators.minibatch(sampler or sampling.poisson()),
+        mechanism=mechanisms.gaussian(),
         compressor=chosen,
         rule=kind.rule(),
         graph=graph or graphs.complete(),

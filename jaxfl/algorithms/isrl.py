@@ -189,12 +189,7 @@ def one_pass_accelerated(**parts: Unpack[Parts]) -> Algorithm:
 
 SMOOTHERS = {"moreau": moreau, "convolution": convolution}
 
-# Parts are made once: equal calls give equal algorithms, and a compiled round is found again.
-_identity = functools.cache(compressors.identity)
-_direct = functools.cache(channels.direct)
 
-
-@functools.cache
 def _estimator(sampler: Sampler, smoothing: str) -> Estimator:
     plain = estimators.minibatch(sampler)
     return SMOOTHERS[smoothing](plain) if smoothing else plain
@@ -234,8 +229,8 @@ def _algorithm(
     body = Federated(
         estimator=_estimator(rows, kind.smoothing),
         mechanism=noised(),
-        compressor=_identity(),
-        channel=_direct(),
+        compressor=compressors.identity(),
+        channel=channels.direct(),
         server=localized(server) if kind.regularized else server,
         participation=participation or sampling.everyone(),
         noise=noise,

@@ -89,7 +89,7 @@ def private_local_sgd(**parts: Unpack[Parts]) -> Algorithm:
     [:class:`jaxfl.privacy.events.LocalSteps`].  Steps of another ``optimizer`` than SGD are no sums
     of gradients and noise: there the sum is proven to hide no more than a message.
     """
-    kind = Kind(mechanism=_gaussian, aggregation=aggregations.secure_sum)
+    kind = Kind(mechanism=mechanisms.gaussian, aggregation=aggregations.secure_sum)
     return _algorithm("private_local_sgd", kind, PAPER, **parts)
 
 
@@ -101,7 +101,9 @@ def local_dp_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
     There is no secure aggregation: what is proven holds against a server that sees every theta_i.
     """
-    return _algorithm("local_dp_sgd", Kind(mechanism=_gaussian, once=True), PAPER, **parts)
+    return _algorithm(
+        "local_dp_sgd", Kind(mechanism=mechanisms.gaussian, once=True), PAPER, **parts
+    )
 
 
 def dp_fedavg(**parts: Unpack[Parts]) -> Algorithm:
@@ -112,7 +114,7 @@ def dp_fedavg(**parts: Unpack[Parts]) -> Algorithm:
     xi ~ N(0, sigma^2 I) is the server's.  What is protected is all of a client's data; clients drawn
     by Poisson participation are hidden among the others, since only the model is seen.
     """
-    kind = Kind(mechanism=_central, bounded=True)
+    kind = Kind(mechanism=mechanisms.central, bounded=True)
     return _algorithm("dp_fedavg", kind, "McMahan et al., ICLR 2018", **parts)
 
 
@@ -164,13 +166,6 @@ def scaffold(**parts: Unpack[Parts]) -> Algorithm:
 
 # --- what they share -----------------------------------------------------------------------------
 
-# Parts are made once: equal calls give equal algorithms, and a compiled round is found again.
-_minibatch = functools.cache(estimators.minibatch)
-_gaussian = functools.cache(mechanisms.gaussian)
-_central = functools.cache(mechanisms.central)
-_direct = functools.cache(channels.direct)
-_averaging = functools.cache(servers.averaging)
-
 
 @functools.cache
 def _algorithm(
@@ -195,14 +190,14 @@ def _algorithm(
         raise InputError(
             f"noise = {noise!r} does not apply to {name}, whose clients draw their own noise."
         )
-    estimator, mechanism = _minibatch(sampler or sampling.shuffled()), kind.mechanism()
+    estimator, mechanism = estimators.minibatch(sampler or sampling.shuffled()), kind.mechanism()
     chosen = aggregation or kind.aggregation()
     body = Federated(
         estimator=estimator,
         mechanism=mechanism,
         compressor=compressor or compressors.identity(),
-        channel=_direct(),
-        server=server or _averaging(),
+        channel=channels.direct(),
+        server=server or servers.averaging(),
         participation=participation or sampling.everyone(),
         noise=noise,
         local=local.steps(

@@ -47,7 +47,7 @@ from jaxfl.algorithms.numbers import (
 )
 from jaxfl.rounds import Federated
 from jaxfl.transcript import drawn, worst
-from jaxfl.types import Algorithm, Facts, Param, Participation, Resolved, Sampler, Server
+from jaxfl.types import Algorithm, Facts, Param, Participation, Resolved, Sampler
 
 __all__ = ["isrl_svrg", "ldp_spider"]
 
@@ -83,17 +83,6 @@ def isrl_svrg(**parts: Unpack[Parts]) -> Algorithm:
 
 # --- what they share -----------------------------------------------------------------------------
 
-_spider = functools.cache(lambda sampler: momentum.recursive(sampler, True))
-_anchored = functools.cache(momentum.anchored)
-_gaussian = functools.cache(mechanisms.gaussian)
-_direct = functools.cache(channels.direct)
-_recursion = functools.cache(channels.recursion)
-
-
-@functools.cache
-def _any_iterate() -> Server:
-    return iterates.sampled(servers.descent())
-
 
 @functools.cache
 def _algorithm(
@@ -107,11 +96,11 @@ def _algorithm(
     chosen = sampler or (sampling.full() if spider else sampling.with_replacement())
     refuse_epochs(name, chosen)
     body = Federated(
-        estimator=_spider(chosen) if spider else _anchored(chosen),
-        mechanism=_gaussian(),
+        estimator=momentum.recursive(chosen, True) if spider else momentum.anchored(chosen),
+        mechanism=mechanisms.gaussian(),
         compressor=compressors.identity(),
-        channel=_recursion() if spider else _direct(),
-        server=_any_iterate(),
+        channel=channels.recursion() if spider else channels.direct(),
+        server=iterates.sampled(servers.descent()),
         participation=participation or sampling.everyone(),
         noise=noise,
     )

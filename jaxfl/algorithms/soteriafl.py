@@ -67,7 +67,9 @@ def soteriafl_gd(**parts: Unpack[Parts]) -> Algorithm:
 
     The shifts s_i learn the gradients, so that less and less is left to compress.
     """
-    return _algorithm("soteriafl_gd", _minibatch, SGD, channel=_shifted(), **_whole(parts))
+    return _algorithm(
+        "soteriafl_gd", estimators.minibatch, SGD, channel=channels.shifted(), **_whole(parts)
+    )
 
 
 def soteriafl_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -79,7 +81,9 @@ def soteriafl_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
     The shifts s_i learn the gradients, so that less and less is left to compress.
     """
-    return _algorithm("soteriafl_sgd", _minibatch, SGD, channel=_shifted(), **parts)
+    return _algorithm(
+        "soteriafl_sgd", estimators.minibatch, SGD, channel=channels.shifted(), **parts
+    )
 
 
 def soteriafl_svrg(**parts: Unpack[Parts]) -> Algorithm:
@@ -91,7 +95,7 @@ def soteriafl_svrg(**parts: Unpack[Parts]) -> Algorithm:
         v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
         w <- x with probability p, one coin for all clients
     """
-    return _algorithm("soteriafl_svrg", _svrg, SVRG, channel=_shifted(), **parts)
+    return _algorithm("soteriafl_svrg", estimators.svrg, SVRG, channel=channels.shifted(), **parts)
 
 
 def soteriafl_saga(**parts: Unpack[Parts]) -> Algorithm:
@@ -103,7 +107,7 @@ def soteriafl_saga(**parts: Unpack[Parts]) -> Algorithm:
         v_i = C_i(g_i - s_i),  s_i <- s_i + gamma v_i
         v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
     """
-    return _algorithm("soteriafl_saga", _saga, SAGA, channel=_shifted(), **parts)
+    return _algorithm("soteriafl_saga", estimators.saga, SAGA, channel=channels.shifted(), **parts)
 
 
 def cdp_gd(**parts: Unpack[Parts]) -> Algorithm:
@@ -113,7 +117,7 @@ def cdp_gd(**parts: Unpack[Parts]) -> Algorithm:
 
     xi_i ~ N(0, sigma^2 I), and C_i is random-k unless another compressor is given.
     """
-    return _algorithm("cdp_gd", _minibatch, CDP, **_whole(parts))
+    return _algorithm("cdp_gd", estimators.minibatch, CDP, **_whole(parts))
 
 
 def cdp_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -123,7 +127,7 @@ def cdp_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
     xi_i ~ N(0, sigma^2 I), and C_i is random-k unless another compressor is given.
     """
-    return _algorithm("cdp_sgd", _minibatch, CDP, **parts)
+    return _algorithm("cdp_sgd", estimators.minibatch, CDP, **parts)
 
 
 def ldp_gd(**parts: Unpack[Parts]) -> Algorithm:
@@ -133,7 +137,7 @@ def ldp_gd(**parts: Unpack[Parts]) -> Algorithm:
 
     Every client adds its own noise before it sends.
     """
-    return _algorithm("ldp_gd", _minibatch, CDP, **_plain(_whole(parts)))
+    return _algorithm("ldp_gd", estimators.minibatch, CDP, **_plain(_whole(parts)))
 
 
 def ldp_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -143,7 +147,7 @@ def ldp_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
     Every client adds its own noise before it sends.
     """
-    return _algorithm("ldp_sgd", _minibatch, CDP, **_plain(parts))
+    return _algorithm("ldp_sgd", estimators.minibatch, CDP, **_plain(parts))
 
 
 def ldp_svrg(**parts: Unpack[Parts]) -> Algorithm:
@@ -153,7 +157,7 @@ def ldp_svrg(**parts: Unpack[Parts]) -> Algorithm:
         g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + mean_j clip grad f_ij(w) + xi_i
         x <- x - eta mean_i g_i;  w <- x with probability p, one coin for all clients
     """
-    return _algorithm("ldp_svrg", _svrg, SVRG, **_plain(parts))
+    return _algorithm("ldp_svrg", estimators.svrg, SVRG, **_plain(parts))
 
 
 def fedgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -163,7 +167,14 @@ def fedgd(**parts: Unpack[Parts]) -> Algorithm:
 
     Not private.
     """
-    return _algorithm("fedgd", _minibatch, SGD, _noiseless(), paper=FEDAVG, **_plain(_whole(parts)))
+    return _algorithm(
+        "fedgd",
+        estimators.minibatch,
+        SGD,
+        mechanisms.noiseless(),
+        paper=FEDAVG,
+        **_plain(_whole(parts)),
+    )
 
 
 def fedsgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -173,29 +184,16 @@ def fedsgd(**parts: Unpack[Parts]) -> Algorithm:
 
     Not private.
     """
-    return _algorithm("fedsgd", _minibatch, SGD, _noiseless(), paper=FEDAVG, **_plain(parts))
+    return _algorithm(
+        "fedsgd", estimators.minibatch, SGD, mechanisms.noiseless(), paper=FEDAVG, **_plain(parts)
+    )
 
 
 # --- what they share -----------------------------------------------------------------------------
 
-# Parts are made once: equal calls give equal algorithms, and a compiled round is found again.
-_minibatch = functools.cache(estimators.minibatch)
-_svrg = functools.cache(estimators.svrg)
-_saga = functools.cache(estimators.saga)
-_shifted = functools.cache(channels.shifted)
-_direct = functools.cache(channels.direct)
-_gaussian = functools.cache(mechanisms.gaussian)
-_noiseless = functools.cache(mechanisms.noiseless)
-_descent = functools.cache(servers.descent)
-_identity = functools.cache(compressors.identity)
-_random_k = functools.cache(compressors.random_k)
-_poisson = functools.cache(sampling.poisson)
-_full = functools.cache(sampling.full)
-_everyone = functools.cache(sampling.everyone)
-
 
 def _whole(parts: Parts) -> Parts:
-    sampler = parts.get("sampler", _full())
+    sampler = parts.get("sampler", sampling.full())
     if sampler.name != "full":
         raise InputError(
             f"sampler = {sampler.name!r} does not apply to a full-gradient algorithm: take its _sgd "
@@ -205,7 +203,7 @@ def _whole(parts: Parts) -> Parts:
 
 
 def _plain(parts: Parts) -> Parts:
-    return {"compressor": _identity(), **parts}
+    return {"compressor": compressors.identity(), **parts}
 
 
 @functools.cache
@@ -230,12 +228,12 @@ def _algorithm(
     if noise not in ("fused", "per_client"):
         raise InputError(f"noise = {noise!r} has to be 'fused' or 'per_client'.")
     body = Federated(
-        estimator=estimator(sampler or _poisson(), clip == "example"),
-        mechanism=mechanism or _gaussian(),
-        compressor=compressor or _random_k(),
-        channel=channel or _direct(),
-        server=server or _descent(),
-        participation=participation or _everyone(),
+        estimator=estimator(sampler or sampling.poisson(), clip == "example"),
+        mechanism=mechanism or mechanisms.gaussian(),
+        compressor=compressor or compressors.random_k(),
+        channel=channel or channels.direct(),
+        server=server or servers.descent(),
+        participation=participation or sampling.everyone(),
         clip=clip,
         noise=noise,
         aggregation=aggregation if aggregation and aggregation.name != "plain_sum" else None,
