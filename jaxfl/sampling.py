@@ -280,10 +280,8 @@ def _fixed(name: str, limit: str | None) -> Capacity:
 
 
 def _padded(name: str, limit: str, size: str) -> Capacity:
-    """Slots that coins overflow with chance below 1e-12 e^-eps in all rounds, per client; and the
-    mean, for :mod:`jaxfl.packing`.
-
-    Overflow with chance tau adds ``(1 + e^eps) tau`` to delta.
+    """Slots that a client's other rows fill with chance below 1e-12 in all rounds, which is added to
+    delta; and the mean, for :mod:`jaxfl.packing`.
 
     At equal mean the tail of Bin(m, b/m) above b grows with m (Anderson and Samuels, 1967), so the
     largest client decides; at equal m it grows with b.  A million rounds where T is not known.
@@ -291,10 +289,10 @@ def _padded(name: str, limit: str, size: str) -> Capacity:
 
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
         most = _checked(name, limit, values, facts)
-        eps = min(float(np.max(values.get("eps", 0.0))), 300.0)
-        tolerance = 1e-12 * math.exp(-eps)
-        slots = coin_slots(most, getattr(facts, size), facts.rounds or 10**6, tolerance)
-        return {name: slots, f"mean_{name}": math.ceil(most)}
+        every = getattr(facts, size)
+        others = every - 1
+        filled = coin_slots(most / every * others, others, facts.rounds or 10**6)
+        return {name: min(1 + filled, every), f"mean_{name}": math.ceil(most)}
 
     return capacity
 

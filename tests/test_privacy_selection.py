@@ -201,7 +201,7 @@ def test_clients_of_different_sizes_choose_together() -> None:
 
 
 def test_lost_records_count() -> None:
-    """The chance that a padded batch overflows grows with e^e: the search stops where it should."""
+    """What padded batches add to delta is in the curve that a choice is accounted by."""
     padded = dataclasses.replace(sampled(), sampling=Sampling("poisson", 1000, 50, 90))
     eta = padded.sampling.overflow(60)
     assert 1e-9 < eta < 1e-5

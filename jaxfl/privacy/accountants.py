@@ -231,22 +231,12 @@ def _chained(event: Event, method: str | None) -> list[Bound]:
 
 
 def _padded(bound: Bound, eta: float) -> Bound:
-    """``delta + (1 + e^eps) eta``: draws beyond the padded capacity lose records."""
+    """``delta + eta``: draws beyond the padded capacity lose records [:meth:`Sampling.overflow`]."""
 
     def delta(eps: float) -> float:
-        return min(1.0, bound.delta(eps) + (1 + math.exp(min(eps, 700.0))) * eta)
+        return min(1.0, bound.delta(eps) + eta)
 
     def eps(delta: float) -> float:
-        trial = bound.eps(delta)
-        for _ in range(60):
-            trial = trial * (1 + 1e-7) + 1e-12
-            left = delta - (1 + math.exp(min(trial, 700.0))) * eta
-            if left <= 0:
-                return math.inf
-            proven = bound.eps(left)
-            if proven <= trial:
-                return proven
-            trial = proven
-        return math.inf
+        return bound.eps(delta - eta) if delta > eta else math.inf
 
     return Bound(eps, delta, f"{bound.method}, padded batches (eta = {eta:.2g})", bound.status)

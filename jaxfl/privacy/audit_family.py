@@ -118,7 +118,7 @@ class Family:
             return np.asarray(gdp_delta(mu, LOSSES), np.float64)
         sides = (False,) if all(part.profile.symmetric for part in parts) else (False, True)
         delta = np.max([compose(parts, delta=1e-6, reverse=r).delta(LOSSES) for r in sides], axis=0)
-        return np.asarray(delta + _overflow(event) * (1 + np.exp(LOSSES)), np.float64)
+        return np.asarray(delta + _overflow(event), np.float64)
 
 
 def family(event: AnyEvent | None) -> Family | None:
@@ -140,7 +140,7 @@ def _parts(event: AnyEvent) -> tuple[Part, ...] | None:
 
 
 def _overflow(event: AnyEvent) -> float:
-    """The chance that a padded batch ever loses a record."""
+    """What padded batches add to delta."""
     if isinstance(event, Sequence):
         return sum(_overflow(part) for part in event.events)
     return event.sampling.overflow(event.releases) if isinstance(event, Event) else 0.0

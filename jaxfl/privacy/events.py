@@ -56,8 +56,8 @@ SCHEMES: tuple[Scheme, ...] = (
 class Sampling:
     """How each release draws its records; the names are those of :mod:`jaxfl.sampling`.
 
-    ``slots`` is the capacity of a padded Poisson batch: a draw beyond it loses records, and the
-    chance of that is added to delta.
+    ``slots`` is the capacity of a padded Poisson batch: a draw beyond it loses records, and a chance
+    is added to delta, see :meth:`overflow`.
     """
 
     scheme: str  # one of SCHEMES
@@ -83,6 +83,10 @@ class Sampling:
                 f"batch = {self.b!r} has to be whole where the number of records is fixed: "
                 "round it, or sample by Poisson."
             )
+        if self.slots is not None and self.slots < 1:
+            raise InputError(
+                f"slots = {self.slots!r} has to be at least 1, or None for no padding."
+            )
         if self.scheme == "full" and self.b != self.m:
             raise InputError(
                 f"batch = {self.b!r} contradicts sampling = 'full', which draws all {self.m} "
@@ -94,13 +98,17 @@ class Sampling:
         return self.b / self.m
 
     def overflow(self, releases: int) -> float:
-        """``T P[Bin(m, q) > slots]``: the chance that a Poisson draw of one client ever overflows.
+        """``T P[Bin(m - 1, q) >= slots]``: the chance that all others ever fill the slots.
 
-        The law with dropped rows is within this total variation of the law without.
+        What the others draw does not depend on the record.  Where they leave a slot in every release,
+        nothing is dropped with or without the record, and the release is that of unpadded batches
+        given their draws; hockey-stick divergences are jointly convex, so that this chance is all
+        that padding adds to delta.
         """
-        if self.slots is None or self.scheme != "poisson":
+        if self.slots is None or self.scheme != "poisson" or self.slots >= self.m:
             return 0.0
-        return min(1.0, releases * coin_tail(self.b, self.m, self.slots))
+        others = self.m - 1
+        return min(1.0, releases * coin_tail(self.q * others, others, self.slots - 1))
 
 
 # --- what one record can do to one release -------------------------------------------------------
