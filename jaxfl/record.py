@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jaxfl.privacy import Report
 
 __all__ = [
+    "AT_LOSS",
     "ROUNDING",
     "USUAL",
     "Run",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 ROUNDING = 1e-5  # of a norm in float32
+AT_LOSS = "stopped: loss"  # how `Run.ended` begins where the loss ended a run
 # Parts that came later than the first files: what one that does not name them means.
 USUAL = {"local": "none", "aggregation": "plain_sum", "clip": "example", "storage": "exact"}
 SUMMED = 1 << 24  # numbers of one client whose samples are made for a checksum
@@ -105,11 +107,18 @@ class Run:
         """``claimed | proven | delta at the claimed eps``, for the rounds that ran.
 
         A :class:`jaxfl.privacy.Report`.  An algorithm that cannot describe what it releases has no
-        privacy claim: infinity.
+        privacy claim: infinity.  A run that its loss ended counts all rounds that it was to do, and
+        says so: when it ended is a function of the data to which no noise was added.
         """
         from jaxfl import privacy
 
-        rounds = max(1, int(self.state.t))
+        rounds, told = max(1, int(self.state.t)), []
+        if self.ended.startswith(AT_LOSS):
+            rounds = max(rounds, int(self.settings.get("until", self.values["rounds"])))
+            told.append(
+                f"the loss decided when this run ended, which is not accounted for: eps is that of all "
+                f"{rounds} rounds"
+            )
         values = {**self.values, "rounds": rounds}
         claim = self.algorithm.claim(values, self.facts) if self.algorithm.claim else None
         delta = self.values.get("delta", 1e-5) if delta is None else delta
@@ -118,8 +127,8 @@ class Run:
             report = report._replace(
                 method=f"{report.method}, for an L of these data that is taken to be public"
             )
-        broken = self._broken()
-        return report._replace(flag=True, note=broken) if broken else report
+        told += filter(None, [self._broken()])
+        return report._replace(flag=True, note="; ".join(told)) if told else report
 
     def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:
         """Proven eps after each of these numbers of rounds, as :meth:`privacy` would say it then."""

@@ -25,7 +25,7 @@ from jaxfl.log import Log
 from jaxfl.loop import LONGEST, Metric, advance, measure
 from jaxfl.memory import check_room, check_scratch
 from jaxfl.progress import Bar, watching
-from jaxfl.record import Run, dtype, settings, totals
+from jaxfl.record import AT_LOSS, Run, dtype, settings, totals
 from jaxfl.types import Algorithm, Hyper, Info, Key, Problem, State
 
 __all__ = ["Metric", "Progress", "Stop", "simulate"]
@@ -135,6 +135,7 @@ def simulate(
         raise InputError(f"rounds = {T} lies before round {t}, which this run has reached already.")
     every = run.settings.get("eval_every", math.ceil(T / EVALUATIONS))
     every = run.settings["eval_every"] = every if eval_every is None else eval_every
+    run.settings["until"] = T
     run.extra = extra = run.extra if added is None else added
     algorithm.capacity(
         run.values, run.facts._replace(rounds=T)
@@ -312,7 +313,7 @@ def _reached(stop: Stop, run: Run, began: float) -> str:
     loss = float(last.metrics["loss"])
     seconds = time.perf_counter() - began
     if stop.loss is not None and loss <= stop.loss:
-        return f"stopped: loss {loss:.6g} reached {stop.loss:g}"
+        return f"{AT_LOSS} {loss:.6g} reached {stop.loss:g}"
     for name, limit, value in (
         ("seconds", stop.seconds, seconds),
         ("bits", stop.bits, spent["uplink_bits"]),

@@ -1,7 +1,8 @@
 """Nonsmooth losses made smooth: Moreau envelope and convolution, as transforms of an estimator.
 
-The clipping bound, the sampling and the sensitivity stay those of the estimator: what is clipped is
-the gradient of the smoothed loss, whose norm is at most that of the loss's subgradients.
+The clipping bound and the sampling stay those of the estimator: what is clipped is the gradient of the
+smoothed loss, whose norm is at most that of the loss's subgradients.  So does the sensitivity of a
+minibatch; snapshots hold gradients of the loss itself, and nothing is declared of them.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def moreau(estimator: Estimator) -> Estimator:
     def kernel(model: Model, hp: Hyper) -> Kernel:
         return moreau_kernel(model, hp["moreau"])
 
-    return estimator._replace(kernel=kernel, params=(*estimator.params, BETA))
+    return _smoothed(estimator, BETA)._replace(kernel=kernel)
 
 
 @functools.cache
@@ -135,4 +136,9 @@ def convolution(estimator: Estimator) -> Estimator:
     def jitter(key: Key, rows: int, x: Array, hp: Hyper) -> Array:
         return uniform_in_ball(key, (rows, x.size), hp["spread"], x.dtype)
 
-    return estimator._replace(jitter=jitter, params=(*estimator.params, RADIUS))
+    return _smoothed(estimator, RADIUS)._replace(jitter=jitter)
+
+
+def _smoothed(estimator: Estimator, param: Param) -> Estimator:
+    told = estimator.sensitivity if estimator.name == "minibatch" else None
+    return estimator._replace(sensitivity=told, params=(*estimator.params, param))

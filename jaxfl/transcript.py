@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -42,10 +43,17 @@ def event(body: Any, values: Mapping[str, Any], facts: Facts) -> Any:
         bounds = ("clip", "gradient_bound")
         values = {**values, **{name: values[name] / r**0.5 for name in bounds if name in values}}
 
+    moves = sensitivity(values)
+    if isinstance(moves, events.Mean) and math.isfinite(moves.clip):
+        if math.isfinite(moves.whole) and body.clip != "batch":
+            return events.NoClaim("the estimator leaves clipping to clip='batch', and nobody clips")
+        if body.clip == "batch" and not moves.hidden:
+            return events.NoClaim("clip='batch' needs an estimator that leaves clipping to it")
+
     def client(m: int) -> Any:
         return events.Event(
             drawn(sampler, values, facts, m),
-            sensitivity(values),
+            moves,
             float(values["sigma"]),
             body.turns(values, facts),
             trust="secure_sum" if hidden else "local_transcript",

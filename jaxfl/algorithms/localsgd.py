@@ -190,7 +190,13 @@ def _algorithm(
         raise InputError(
             f"noise = {noise!r} does not apply to {name}, whose clients draw their own noise."
         )
-    estimator, mechanism = estimators.minibatch(sampler or sampling.shuffled()), kind.mechanism()
+    rows = sampler or sampling.shuffled()
+    if fresh and rows.law == "single_pass":
+        raise InputError(
+            f"sampler = {rows.name!r} reads every record once in the whole run, and fresh = True starts "
+            "anew in every round: leave out one."
+        )
+    estimator, mechanism = estimators.minibatch(rows), kind.mechanism()
     chosen = aggregation or kind.aggregation()
     body = Federated(
         estimator=estimator,

@@ -52,6 +52,10 @@ SCHEMES: tuple[Scheme, ...] = (
 )
 
 
+Adjacency: TypeAlias = Literal["replace_one", "add_remove", "zero_out"]
+ADJACENCIES: tuple[Adjacency, ...] = ("replace_one", "add_remove", "zero_out")
+
+
 @dataclasses.dataclass(frozen=True)
 class Sampling:
     """How each release draws its records; the names are those of :mod:`jaxfl.sampling`.
@@ -114,6 +118,16 @@ class Sampling:
 # --- what one record can do to one release -------------------------------------------------------
 
 
+def _positive(clip: float) -> None:
+    if not clip > 0:
+        raise InputError(f"clip = {clip!r} has to be positive.")
+
+
+def _counts(name: str, number: float) -> None:
+    if not (number >= 1 and number == int(number)):
+        raise InputError(f"{name} = {number!r} has to be a whole number of at least 1.")
+
+
 @dataclasses.dataclass(frozen=True)
 class Mean:
     """A weighting of clipped gradients.
@@ -144,8 +158,9 @@ class Mean:
     whole: float = math.inf
 
     def __post_init__(self) -> None:
-        if not self.clip > 0:
-            raise InputError(f"clip = {self.clip!r} has to be positive.")
+        _positive(self.clip)
+        if not self.over_b > 0:
+            raise InputError(f"over_b = {self.over_b!r} has to be positive: a drawn record counts.")
 
     def X(self, sampling: Sampling) -> float:
         """The norm of a drawn record's share."""
@@ -211,10 +226,9 @@ class LocalSteps:
     fresh: bool = False
 
     def __post_init__(self) -> None:
-        if not self.clip > 0:
-            raise InputError(f"clip = {self.clip!r} has to be positive.")
-        if self.tau < 1:
-            raise InputError(f"local_steps = {self.tau!r} has to be at least 1.")
+        _positive(self.clip)
+        _counts("local_steps", self.tau)
+        _counts("devices", self.devices)
         if not 0 <= self.colluding < self.devices:
             raise InputError(
                 f"colluding = {self.colluding!r} has to leave one of the {self.devices} devices."
@@ -236,6 +250,15 @@ class Increments:
     machines: int = 1
     exact: bool = True
 
+    def __post_init__(self) -> None:
+        _positive(self.clip)
+        _counts("machines", self.machines)
+        for name in ("smoothness", "diameter"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(
+                    f"{name} = {getattr(self, name)!r} has to be a number that is not negative."
+                )
+
     @property
     def S(self) -> float:
         return self.clip + 2 * self.smoothness * self.diameter
@@ -253,12 +276,16 @@ class Event:
     sigma: float
     releases: int
     unit: Literal["record", "client"] = "record"
-    adjacency: Literal["replace_one", "add_remove", "zero_out"] = "replace_one"
+    adjacency: Adjacency = "replace_one"
     trust: Literal["local_transcript", "secure_sum", "trusted_server", "single_node"] = (
         "local_transcript"
     )
 
     def __post_init__(self) -> None:
+        if self.adjacency not in ADJACENCIES:
+            raise InputError(
+                f"adjacency = {self.adjacency!r} is not known: use one of {', '.join(ADJACENCIES)}."
+            )
         if not self.sigma >= 0:
             raise InputError(f"sigma = {self.sigma!r} has to be a number that is not negative.")
         if not (self.releases >= 0 and self.releases == int(self.releases)):

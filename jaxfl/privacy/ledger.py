@@ -136,14 +136,14 @@ def differing(run: Run) -> Ledger | None:
 def _of_one(
     run: Run, C: int, m: int, delta: float, method: str | None
 ) -> tuple[float, str, str, float]:
-    if C == 0:
-        return 0.0, "never took part", "E", 0.0
     values = {**run.values, "rounds": int(run.state.t), "turns": C, "delta": delta}
     values["clamped"] = run.log.counts[-1]["clamped"]
     facts = run.facts._replace(m=m, sizes=(m,))
     event = NoClaim("the algorithm does not describe what it releases")
     if run.algorithm.event is not None:
         event = run.algorithm.event(values, facts)
+    if C == 0 and getattr(event, "unit", "record") == "record":
+        return 0.0, "never took part", "E", 0.0  # of whole clients, that is what may be hidden
     proof = epsilon(event, delta, method)
     claim = run.algorithm.claim(values, facts) if run.algorithm.claim else None
     return proof.eps, proof.method, proof.status, math.nan if claim is None else float(claim.eps)
