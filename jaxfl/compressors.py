@@ -129,6 +129,7 @@ def bernoulli(indices: bool = True) -> Compressor:
 
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
         messages = facts.n * (facts.rounds or 10**6)
+        check((_K._replace(high=facts.d),), {"k": values["k"]}, "a sparsifier")
         return {"k": coin_slots(np.max(values["k"]), facts.d, messages)}
 
     return _sparsifier("bernoulli", select, capacity, indices)
@@ -256,12 +257,13 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
 
 
 def _exactly(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
+    check((_K._replace(high=facts.d),), {"k": values["k"]}, "a sparsifier")
     return {"k": int(np.max(values["k"]))}
 
 
 def _resolve_k(given: Mapping[str, Any], d: int) -> dict[str, Any]:
     asked = {name: given[name] for name in ("k", "omega") if name in given}
-    check((_K._replace(high=d), _OMEGA), asked, "a sparsifier")
+    check((_K._replace(high=d), _OMEGA._replace(high=d - 1)), asked, "a sparsifier")
     if len(asked) == 2:
         raise InputError(f"k = {asked['k']} and omega = {asked['omega']} are both given: set one.")
     k = asked.get("k", max(1, d // 20))

@@ -18,6 +18,8 @@ from jaxfl.types import Algorithm, Facts, Hyper, Made, Param, Problem, Resolved
 
 NOISES = ("calibrated", "paper")
 CALIBRATED = "calibrated"  # the source of a sigma that is yet to be found, whatever it is
+MOST = 2**31 - 1  # of rounds and other whole numbers, which a run holds as int32
+LEAST = 1e-37  # noise below it is 0, or not told from 0, in a float32
 
 __all__ = [
     "CALIBRATED",
@@ -116,6 +118,8 @@ def whole(name: str, value: Any, least: int) -> int:
         raise InputError(
             f"{name} = {shown(value)} has to be a whole number of at least {least}."
         ) from None
+    if number > MOST:
+        raise InputError(f"{name} = {shown(value)} is more than can be counted: at most {MOST}.")
     return number
 
 
@@ -203,6 +207,11 @@ def _with_noise(
         )
     event = algorithm.event(values, facts._replace(rounds=int(values["rounds"])))
     found = privacy.sigma_for(event, values["eps"], values["delta"])
+    if not found.sigma >= LEAST:
+        raise InputError(
+            f"eps = {values['eps']:g} asks for so little noise that none is left (sigma = "
+            f"{found.sigma:.3g}): ask for a smaller eps, or take an algorithm without noise."
+        )
     values = {**values, "sigma": found.sigma}
     return Resolved(values, {**sources, "sigma": f"calibrated: {found.proven.method}"})
 

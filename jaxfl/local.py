@@ -24,8 +24,8 @@ import optax
 from jaxfl.clipping import clip, evaluate
 from jaxfl.mechanisms import normal
 from jaxfl.schedules import Schedule
-from jaxfl.servers import LARGEST
 from jaxfl.types import (
+    LARGEST,
     Array,
     Client,
     Draw,

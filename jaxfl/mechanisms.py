@@ -6,12 +6,12 @@ import functools
 
 import jax
 
-from jaxfl.types import Array, Hyper, Key, Mechanism, Param
+from jaxfl.types import LARGEST, Array, Hyper, Key, Mechanism, Param
 
 __all__ = ["central", "gaussian", "noiseless", "normal"]
 
 SIGMA = Param(
-    "sigma", "standard deviation of the noise on a coordinate of a client's estimate", high=3.4e38
+    "sigma", "standard deviation of the noise on a coordinate of a client's estimate", high=LARGEST
 )
 MEAN_SIGMA = SIGMA._replace(doc="standard deviation of the noise on a coordinate of the mean")
 

@@ -25,6 +25,7 @@ from jaxfl.errors import InputError
 from jaxfl.estimators import CLIP
 from jaxfl.metrics import full_gradient, mean_gradient, over_clients
 from jaxfl.types import (
+    LARGEST,
     Array,
     Draw,
     Estimator,
@@ -56,7 +57,10 @@ __all__ = [
 ]
 
 SMOOTHNESS = Param(
-    "smoothness", "smoothness L of every example's loss, instead of the model's", open_low=True
+    "smoothness",
+    "smoothness L of every example's loss, instead of the model's",
+    open_low=True,
+    high=LARGEST,
 )
 DIAMETER = Param("diameter", "diameter D of the set that the model stays in", open_low=True)
 MOMENTUM = Param("momentum", "weight gamma of the new gradient in the recursion", high=1.0)

@@ -8,11 +8,10 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import optax
 
-from jaxfl.types import Array, Hyper, Key, Param, PyTree, Server
+from jaxfl.types import LARGEST, Array, Hyper, Key, Param, PyTree, Server
 
 __all__ = ["LR", "averaging", "descent", "optimizer"]
 
-LARGEST = 3.4e38  # of a 32-bit float: a step size is finite
 
 LR = Param("lr", "server step size eta", high=LARGEST, schedule=True)
 SERVER_LR = Param("server_lr", "server step size: 1 takes the mean of the models", high=LARGEST)

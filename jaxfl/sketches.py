@@ -14,7 +14,7 @@ from jax import lax
 from jaxfl.codes import FLOAT, log2, nothing, refuse, whole
 from jaxfl.errors import InputError
 from jaxfl.hyper import check
-from jaxfl.types import Array, Compressor, Hyper, Key, Param
+from jaxfl.types import Array, Compressor, Facts, Hyper, Key, Param
 
 __all__ = ["count_sketch", "fixed_step", "top_k"]
 
@@ -82,6 +82,10 @@ def top_k() -> Compressor:
         check((KEPT._replace(high=d),), {"k": k}, "top_k")
         return {"k": whole(k)}
 
+    def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
+        check((KEPT._replace(high=facts.d),), {"k": values["k"]}, "top_k")
+        return {"k": int(np.max(values["k"]))}
+
     return Compressor(
         "top_k",
         None,
@@ -89,7 +93,7 @@ def top_k() -> Compressor:
         lambda d, values: 1 - float(values["k"]) / d,
         bits,
         resolve,
-        lambda values, facts: {"k": int(np.max(values["k"]))},
+        capacity,
         (KEPT,),
         unbiased=False,
     )

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 __all__ = [
+    "LARGEST",
     "Aggregation",
     "Algorithm",
     "Array",
@@ -64,6 +65,8 @@ SAID = ("estimator", "mechanism", "compressor", "channel", "server", "participat
 
 
 # --- numbers -------------------------------------------------------------------------------------
+
+LARGEST = 3.4e38  # of a 32-bit float: the end of what has to be finite
 
 
 class Param(NamedTuple):

@@ -118,6 +118,34 @@ PARTS = [
 
 
 @pytest.mark.once
+def test_sizes_of_a_users_own_composition_are_checked() -> None:
+    """k beyond d sent d coordinates and was billed for k, and an omega decided nothing."""
+    problem, key = a_problem(), jax.random.key(0)
+
+    def run(kind: str, **numbers: float) -> jaxfl.Run:
+        body = jaxfl.rounds.Federated(
+            estimators.minibatch(sampling.full()),
+            mechanisms.noiseless(),
+            jaxfl.compressors.compressor(kind),
+            channels.direct(),
+            servers.descent(),
+            sampling.everyone(),
+        )
+        made = compose("mine", "mine", "here", body, hyper.plain(clip=1.0, lr=0.1, k=2))
+        return jaxfl.simulate(made, problem, key, 2, **numbers)
+
+    for kind in ("random_k", "bernoulli", "stratified_k", "top_k"):
+        with pytest.raises(jaxfl.InputError, match="k = 9 has to be at least 1 and at most 8"):
+            run(kind, k=9)
+    found = run("random_k", omega=1.2)
+    assert (found.values["k"], found.sources["k"]) == (4, "from omega")
+    assert (found.values["omega"], found.sources["omega"]) == (1.0, "achieved")
+    assert found.totals["uplink_bits"] == run("random_k", k=4).totals["uplink_bits"]
+    with pytest.raises(jaxfl.InputError, match="are both given"):
+        run("random_k", k=3, omega=1.0)
+
+
+@pytest.mark.once
 @pytest.mark.parametrize("make", PARTS, ids=range(len(PARTS)))
 def test_equal_calls_give_one_part(make: Callable[[], object]) -> None:
     """Compiled programs are found by their parts: also a user's own composition is compiled once."""

@@ -365,7 +365,7 @@ def test_resolve():
     assert resolve({}, 7) == {"k": 1}
     assert resolve({"omega": 19, "batch": 7}, 50890) == {"k": 2544}  # 2544.5, to even
     assert resolve({"omega": 2}, 62) == {"k": 21}  # 20.67
-    assert resolve({"omega": 1e9}, 64) == {"k": 1}
+    assert resolve({"omega": 63}, 64) == {"k": 1}
     assert resolve({"omega": 0}, 64) == {"k": 64}
     np.testing.assert_array_equal(resolve({"omega": np.array([0, 1, 3])}, 64)["k"], [64, 32, 16])
     assert cs.qsgd().resolve({}, 64) == {"levels": 16}

@@ -55,6 +55,17 @@ def compose(
         )
     local, aggregation = body.local, body.aggregation
 
+    def sized(given: Mapping[str, Any], facts: Facts) -> Resolved:
+        """An omega that ``resolve`` left alone decides what the compressor makes of it."""
+        values, sources = resolve(given, facts)
+        if sources.get("omega") != "given":
+            return Resolved(values, sources)
+        made = compressor.resolve(given, facts.d)
+        values = {**values, **made}
+        achieved = {"omega": compressor.omega(facts.d, values)}
+        why = {**dict.fromkeys(made, "from omega"), "omega": "achieved"}
+        return Resolved({**values, **achieved}, {**sources, **why})
+
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
         parts = (sampler, participation, compressor)
         return {k: v for part in parts for k, v in part.capacity(values, facts).items()}
@@ -99,7 +110,7 @@ def compose(
         summary=summary,
         paper=paper,
         params=tuple(table.values()),
-        resolve=resolve,
+        resolve=sized,
         capacity=capacity,
         cost=cost,
         init=body.init,

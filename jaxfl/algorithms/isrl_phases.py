@@ -14,8 +14,7 @@ from jaxfl.algorithms.numbers import PRIVACY, reporting
 from jaxfl.errors import InputError
 from jaxfl.phases import Phase, share
 from jaxfl.rounds import Federated
-from jaxfl.servers import LARGEST
-from jaxfl.types import Facts, Param
+from jaxfl.types import LARGEST, Facts, Param
 
 __all__ = ["Kind", "Setup"]
 

@@ -13,6 +13,7 @@ from jaxfl.hyper import usual_delta
 from jaxfl.rounds import Federated
 from jaxfl.transcript import drawn, worst
 from jaxfl.types import (
+    LARGEST,
     Aggregation,
     Compressor,
     Facts,
@@ -38,8 +39,8 @@ __all__ = [
 ]
 
 PRIVACY = (
-    Param("eps", "privacy that sigma is calibrated for", open_low=True),
-    Param("delta", "privacy failure probability, below 1", open_low=True, high=1.0, open_high=True),
+    Param("eps", "privacy that sigma is calibrated for", open_low=True, high=LARGEST),
+    Param("delta", "privacy failure probability, below 1", low=1e-300, high=1.0, open_high=True),
 )
 EPS = 5.0  # where no way to set the noise is given
 

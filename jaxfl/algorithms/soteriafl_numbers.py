@@ -13,17 +13,22 @@ from jaxfl.hyper import usual_delta
 from jaxfl.momentum import SMOOTHNESS
 from jaxfl.rounds import Federated
 from jaxfl.schedules import Schedule
-from jaxfl.types import Facts, Param, Resolved
+from jaxfl.types import LARGEST, Facts, Param, Resolved
 
 __all__ = ["CDP", "NOISE", "NUMBERS", "SAGA", "SGD", "SVRG", "Promise", "Rule"]
 
 NUMBERS = (
     SMOOTHNESS,
-    Param("gap", "f(x0) - f*, which CDP-SGD's step size asks for", open_low=True),
+    Param("gap", "f(x0) - f*, which CDP-SGD's step size asks for", open_low=True, high=LARGEST),
 )
 NOISE = (
     *PRIVACY,
-    Param("noise_constant", "c in sigma^2 = c G^2 T ln(1/delta) / (m eps)^2", open_low=True),
+    Param(
+        "noise_constant",
+        "c in sigma^2 = c G^2 T ln(1/delta) / (m eps)^2",
+        open_low=True,
+        high=LARGEST,
+    ),
     Param(
         "gradient_bound",
         "with clip='batch': a bound on every example's gradient that holds whatever the data, for "
