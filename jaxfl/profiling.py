@@ -179,8 +179,10 @@ def looped(part: Callable[..., Array], key: Key) -> Callable[..., Array]:
 
     def run(state: State, stop: Array, problem: Problem, hp: Hyper) -> Array:
         def body(t: Array, total: Array) -> Array:
-            # a state that depends on the total: nothing can be moved out of the loop
-            now = state._replace(t=t + (total != total).astype(t.dtype))
+            # a round and a model that depend on the total: nothing can be moved out of the loop
+            never = total != total
+            model = jax.tree.map(lambda a: a + never.astype(a.dtype), state.server)
+            now = state._replace(t=t + never.astype(t.dtype), server=model)
             return total + part(key, now, problem, hp)
 
         end: Array = jax.lax.fori_loop(state.t, stop, body, jnp.float32(0))

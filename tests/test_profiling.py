@@ -1,6 +1,7 @@
 """What `profile` says is of the round that runs."""
 
 import json
+import re
 from typing import Any
 
 import jax
@@ -59,6 +60,29 @@ def test_beginnings_depend_on_the_round() -> None:
     for name, part in profiling.beginnings(algorithm.round.__self__).items():
         seen = {float(part(key, state._replace(t=t), problem, hp)) for t in range(4)}
         assert len(seen) > 1, name
+
+
+@pytest.mark.once
+@pytest.mark.optimized
+@pytest.mark.parametrize("name", ["fedgd", "ldp_gd", "ldp_sgd"])
+def test_the_timed_loop_computes_the_gradients(name: str) -> None:
+    """Also those of all samples, which depend on the model and on no draw."""
+    problem, algorithm = a_network(), jaxfl.algorithm(name)
+    facts = jaxfl.hyper.facts_of(problem, 3)
+    given = {"lr": 0.1} | ({} if name == "fedgd" else {"sigma": 0.1})
+    values = jaxfl.hyper.resolve(algorithm, given, facts).values
+    hp, key = jaxfl.hyper.build(algorithm, values, facts, "float32"), jax.random.key(0)
+    state, _ = algorithm.init(key, problem, hp)
+    part = profiling.beginnings(algorithm.round.__self__)["gradients"]
+    lowered = jax.jit(profiling.looped(part, key)).lower(state, state.t + 9, problem, hp)
+    program = lowered.compile().as_text()
+    assert program is not None
+    computed = dict(re.findall(r"(?ms)^%?(\S+) \(.*?\{\n(.*?)^\}", program))
+    within = re.findall(r"body=%?([\w.\-]+)", program)
+    for called in within:  # grows: what a loop calls is in it too
+        below = re.findall(r"(?:calls|body|to_apply)=%?([\w.\-]+)", computed.get(called, ""))
+        within += [one for one in below if one not in within]
+    assert any(" dot(" in computed.get(called, "") for called in within)
 
 
 @pytest.mark.once
