@@ -22,7 +22,7 @@ from jaxfl.errors import InputError
 from jaxfl.hyper import build, facts_of, resolve, whole
 from jaxfl.interrupts import held_back
 from jaxfl.log import Log
-from jaxfl.loop import LONGEST, Metric, advance, measure
+from jaxfl.loop import LONGEST, Extra, Metric, advance, measure
 from jaxfl.memory import check_room, check_scratch
 from jaxfl.progress import Bar, watching
 from jaxfl.record import AT_LOSS, Run, dtype, settings, totals
@@ -31,6 +31,7 @@ from jaxfl.types import Algorithm, Hyper, Info, Key, Problem, State
 __all__ = ["Metric", "Progress", "Stop", "simulate"]
 
 EVALUATIONS = 100  # of a run, unless its cadence is given
+DONE = "finished"
 
 
 class Stop(NamedTuple):
@@ -129,6 +130,120 @@ def simulate(
     added = None if metrics is None else own_metrics(metrics)
 
     run = _prepare(algorithm, problem, key, rounds, resume, numbers, noise)
+    course = _planned(run, rounds, eval_every, added, chunk, place, began)
+    with watched as tell:
+        t = course.enter()
+        try:
+            run.ended = course.go(t, checkpoint_every, stop, tell)
+            course.save()
+        except KeyboardInterrupt:
+            run.ended = "interrupted"
+            if not any(leaf.is_deleted() for leaf in jax.tree.leaves(run.state)):
+                course.save()
+            raise
+    return run
+
+
+@dataclasses.dataclass
+class _Course:
+    """A run on its way: what its rounds read, how far it goes, and where it is kept."""
+
+    run: Run
+    problem: Problem  # with |a|^2 beside the samples
+    hp: Hyper
+    T: int
+    every: int
+    chunk: int
+    place: Path | None
+    began: float
+    earlier: float  # seconds of the calls before this one
+
+    def look(self, t: int) -> None:
+        run = self.run
+        run.log.record(t, _measure(run.algorithm, run.extra, run.state, run.problem))
+
+    def save(self) -> None:
+        self.run.log.read()
+        self.run.seconds = self.earlier + time.perf_counter() - self.began
+        if self.place is not None:
+            checkpoints.write(self.place, self.run)
+
+    def enter(self) -> int:
+        """The first state, or the cadence joined again, with all programs compiled; returns the round."""
+        run, log, T, every = self.run, self.run.log, self.T, self.every
+        t = int(run.state.t) if log.rounds else 0
+        if not log.rounds:
+            run.state, info = _start(run.algorithm, run.key, self.problem, self.hp)
+            log.count(info)
+            self.look(0)
+        else:  # the earlier end of an extended run may lie off the cadence
+            now = jax.eval_shape(lambda: _measure(run.algorithm, run.extra, run.state, run.problem))
+            _agree(log, now)
+            if t < T and log.rounds[-1] == t and t and (not every or t % every):
+                log.forget_last()
+            elif log.rounds[-1] != t and (t == T or (every and t % every == 0)):
+                self.look(t)  # an interrupt came between the round and its metrics
+        run.state, _ = self.advanced(t)  # no rounds: what this call takes is compilation
+        log.read()
+        jax.block_until_ready(run.state)
+        run.compile_seconds += time.perf_counter() - self.began
+        return t
+
+    def advanced(self, end: int) -> tuple[State, Info]:
+        run = self.run
+        found: tuple[State, Info] = _advance(
+            run.algorithm, self.chunk, run.key, run.state, jnp.int32(end), self.problem, self.hp
+        )
+        return found
+
+    def go(
+        self,
+        t: int,
+        checkpoint_every: int | None,
+        stop: Stop | None,
+        tell: Callable[[Progress], None] | None,
+    ) -> str:
+        """Rounds from t to T, or until ``stop``; returns how it ended."""
+        run, log, T, every = self.run, self.run.log, self.T, self.every
+        started, told, first, why = time.perf_counter(), 0.0, t, ""
+        marks = [m for m in (every, checkpoint_every) if m]
+
+        def show() -> None:
+            if tell:
+                rate = (t - first) / max(time.perf_counter() - started, 1e-9)
+                tell(Progress(t, T, rate, float(log.last.metrics["loss"])))
+
+        while t < T and not why:
+            end = min(T, t + self.chunk, *(t - t % m + m for m in marks))
+            with held_back():  # between these lines an interrupt would lose the state
+                state, info = self.advanced(end)
+                log.count(info)
+                run.state = state  # last: while it is the one given away, nothing is saved
+            t = end
+            if t == T or (every and t % every == 0):
+                self.look(t)
+                why = _reached(stop, run, self.began) if stop and t < T else ""
+            if checkpoint_every and t % checkpoint_every == 0 and not why:
+                self.save()
+            if time.perf_counter() - told > 0.1:
+                told = time.perf_counter()
+                show()
+        show()
+        history = zip(log.rounds, log.metrics, strict=True)
+        lost = [r for r, m in history if not np.isfinite(m["loss"])]
+        return f"diverged: the loss is not finite from round {lost[0]} on" if lost else why or DONE
+
+
+def _planned(
+    run: Run,
+    rounds: int | None,
+    eval_every: int | None,
+    added: Extra | None,
+    chunk: int,
+    place: Path | None,
+    began: float,
+) -> _Course:
+    """How far the run goes and what its rounds read, refused where that cannot be."""
     T = int(run.values["rounds"]) if rounds is None else rounds
     t = int(run.state.t) if run.log.rounds else 0
     if t > T:
@@ -136,82 +251,15 @@ def simulate(
     every = run.settings.get("eval_every", math.ceil(T / EVALUATIONS))
     every = run.settings["eval_every"] = every if eval_every is None else eval_every
     run.settings["until"] = T
-    run.extra = extra = run.extra if added is None else added
-    algorithm.capacity(
-        run.values, run.facts._replace(rounds=T)
-    )  # refuses samples that are not there
-    hp = build(algorithm, run.values, run.facts, dtype(problem), T)
-    measured = samples.measured(problem)
+    run.extra = run.extra if added is None else added
+    # refuses samples that are not there
+    run.algorithm.capacity(run.values, run.facts._replace(rounds=T))
+    hp = build(run.algorithm, run.values, run.facts, dtype(run.problem), T)
+    problem = samples.measured(run.problem)
     if not run.log.rounds:
-        check_room(algorithm, problem, hp)
-    _check_scratch(run, chunk, measured, hp)
-    log, earlier = run.log, run.seconds
-
-    def look(t: int) -> None:
-        log.record(t, _measure(algorithm, extra, run.state, problem))
-
-    def save() -> None:
-        log.read()
-        run.seconds = earlier + time.perf_counter() - began
-        if place is not None:
-            checkpoints.write(place, run)
-
-    with watched as tell:
-        if not log.rounds:
-            run.state, info = _start(algorithm, key, measured, hp)
-            log.count(info)
-            look(0)
-        else:  # the earlier end of an extended run may lie off the cadence
-            _agree(log, jax.eval_shape(lambda: _measure(algorithm, extra, run.state, problem)))
-            if t < T and log.rounds[-1] == t and t and (not every or t % every):
-                log.forget_last()
-            elif log.rounds[-1] != t and (t == T or (every and t % every == 0)):
-                look(t)  # an interrupt came between the round and its metrics
-        # No rounds yet: what this call takes is compilation.
-        run.state, _ = _advance(algorithm, chunk, key, run.state, jnp.int32(t), measured, hp)
-        log.read()
-        jax.block_until_ready(run.state)
-        run.compile_seconds += time.perf_counter() - began
-        started, told = time.perf_counter(), 0.0
-        first, why = t, "finished"
-        marks = [m for m in (every, checkpoint_every) if m]
-        try:
-            while t < T:
-                end = min(T, t + chunk, *(t - t % m + m for m in marks))
-                with held_back():  # between these lines an interrupt would lose the state
-                    state, info = _advance(
-                        algorithm, chunk, key, run.state, jnp.int32(end), measured, hp
-                    )
-                    log.count(info)
-                    run.state = state  # last: while it is the one given away, nothing is saved
-                t = end
-                at_mark = bool(every) and t % every == 0
-                if at_mark or t == T:
-                    look(t)
-                    why = _reached(stop, run, began) if stop and t < T else ""
-                    if why:
-                        break
-                if checkpoint_every and t % checkpoint_every == 0:
-                    save()
-                if tell and time.perf_counter() - told > 0.1:
-                    loss = float(log.last.metrics["loss"])
-                    told = time.perf_counter()
-                    tell(Progress(t, T, (t - first) / (told - started), loss))
-            run.ended = why or "finished"
-            history = zip(log.rounds, log.metrics, strict=True)
-            lost = [r for r, m in history if not np.isfinite(m["loss"])]
-            if lost:
-                run.ended = f"diverged: the loss is not finite from round {lost[0]} on"
-            save()
-        except KeyboardInterrupt:
-            run.ended = "interrupted"
-            if not any(leaf.is_deleted() for leaf in jax.tree.leaves(run.state)):
-                save()
-            raise
-        if tell:
-            rate = (t - first) / max(time.perf_counter() - started, 1e-9)
-            tell(Progress(t, T, rate, float(log.last.metrics["loss"])))
-    return run
+        check_room(run.algorithm, run.problem, hp)
+    _check_scratch(run, chunk, problem, hp)
+    return _Course(run, problem, hp, T, every, chunk, place, began, run.seconds)
 
 
 def _prepare(

@@ -46,7 +46,7 @@ def interrupted(call: Callable[[], Any], position: int) -> tuple[int, int]:
         if not frame.f_code.co_filename.endswith(WHERE):
             return None
         if event == "line":
-            if "end" in frame.f_locals:
+            if {"t", "end"} <= frame.f_locals.keys():
                 loops, done = True, frame.f_locals["t"]
             seen += loops
             free = signal.getsignal(signal.SIGINT) is signal.default_int_handler
