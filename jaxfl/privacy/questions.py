@@ -124,7 +124,8 @@ def calibrate(
 ) -> dict[str, Any]:
     """The least noise for (eps, delta), what it proves, and the paper's noise beside it.
 
-    ``find="rounds"`` or ``find="batch"`` take ``sigma`` and look for that number instead.
+    ``find="rounds"`` or ``find="batch"`` take ``sigma`` and look for that number instead: the most
+    rounds, up to 2^31, or the smallest batch.
     """
     known, numbers, asked = _split(kind, params)
     delta, eps, rho = asked.get("delta"), asked.get("eps"), asked.get("rho")
@@ -177,7 +178,9 @@ def _find(
     if asked.get("sigma") is None:
         raise InputError(f"sigma = None: give the noise for which to find {what}.")
     start = {**numbers, "sigma": asked["sigma"]}
-    event = _call(known.name, known.event, {**start, what: 1})
+    if what not in known.params:
+        raise InputError(f"find = {what!r}: {known.name} takes no {what}, find sigma.")
+    event = _call(known.name, known.event, {**start, **_widest(what, known, start)})
     if not isinstance(event, Event):
         raise InputError(
             f"find = {what!r} needs one event, and {known.name} has several: find sigma."
@@ -187,6 +190,19 @@ def _find(
         _call(known.name, known.event, {**start, what: value}), delta, method
     )
     return {"kind": known.name, "sigma": asked["sigma"], what: value, **proven._asdict()}
+
+
+def _widest(what: str, known: Kind, start: Mapping[str, Any]) -> dict[str, Any]:
+    """What a search begins with.
+
+    The records of a pass may follow from its rounds and batch: there they have to suffice for every
+    answer, and would otherwise end the search at once.
+    """
+    if what == "rounds":
+        return {"rounds": calibration.MOST_ROUNDS}
+    follows = known.params.get("samples", 0) is None and "samples" not in start
+    many = int(start.get("rounds", 1)) * calibration.MOST_ROUNDS
+    return {"batch": 1, **({"samples": many} if follows else {})}
 
 
 # --- names ---------------------------------------------------------------------------------------
