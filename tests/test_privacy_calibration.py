@@ -1,6 +1,7 @@
 """Noise, rounds and batches for a wanted (eps, delta), and what the papers' formulas make of it."""
 
 import dataclasses
+import inspect
 import itertools
 import math
 import time
@@ -35,6 +36,8 @@ from jaxfl.privacy import (
     spent,
     svrg,
 )
+from jaxfl.privacy.calculators import CALCULATORS
+from jaxfl.privacy.ranges import FLAGS, NUMBERS, WORDS
 from jaxfl.privacy.releases import increments_shift
 
 pytestmark = pytest.mark.once
@@ -377,6 +380,14 @@ def test_the_largest_shift_of_increments_is_found_without_trying_all() -> None:
         assert found == pytest.approx(2 * math.sqrt(max(each)), rel=1e-14)
 
 
+def test_every_number_of_every_question_has_its_range() -> None:
+    looked_at = {"sampling", "adjacency", "phases", *FLAGS, *WORDS}  # by others, or not numbers
+    names = {name for kind in KINDS.values() for name in kind.params}
+    for function, _ in CALCULATORS.values():
+        names |= set(inspect.signature(function).parameters)
+    assert names - looked_at <= set(NUMBERS)
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
@@ -389,6 +400,13 @@ def test_the_largest_shift_of_increments_is_found_without_trying_all() -> None:
         (lambda: calibrate("gaussian", mu=1.0, eps=1.0), "use account"),
         (lambda: account("gaussian", mu=1.0), "exactly two"),
         (lambda: account("dp_sgd", m=10, b=2, T=1, G=1, sigma=1, delta=0.1, sampling="x"), "'x'"),
+        (lambda: account("dp_gd", m=10, T=5, G=1, sigma=1, delta="1e-5"), "leave out the quotes"),
+        (lambda: account("dp_sgd", m=10, b="5", T=5, G=1, sigma=1, delta=0.1), "batch = '5'"),
+        (lambda: account("dp_gd", m=[10], T=5, G=1, sigma=1, delta=0.1), "has to be one number"),
+        (
+            lambda: account("dp_sgd", m=9, b=3, T=5, G=1, sigma=1, delta=0.1, sampling=[1]),
+            "sampling",
+        ),
         (
             lambda: calibrate("dp_gd", find="batch", m=9, T=5, G=1, sigma=1, eps=1, delta=0.1),
             "no batch",

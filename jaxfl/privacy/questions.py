@@ -59,6 +59,7 @@ from jaxfl.privacy.events import Event
 from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.privacy.kinds import kind as kind_of
 from jaxfl.privacy.kinds_base import Kind
+from jaxfl.privacy.ranges import ATTACKS, checked
 from jaxfl.privacy.selection import best_of
 
 __all__ = ["account", "calibrate"]
@@ -84,10 +85,17 @@ def account(
     key = kind.replace("-", "_").lower()
     if key in CALCULATORS:
         function, letters = CALCULATORS[key]
-        return {"kind": key, **_call(key, function, _named(key, function, letters, params))}
+        numbers = checked(_named(key, function, letters, params), ATTACKS)
+        return {"kind": key, **_call(key, function, numbers)}
     runs = params.pop("runs", None)
     known, numbers, asked = _split(kind, params)
     sigma, delta, eps = asked.get("sigma"), asked.get("delta"), asked.get("eps")
+    if asked.get("rho") is not None:
+        raise InputError(f"rho = {asked['rho']!r} stands for noise to be found: ask calibrate.")
+    if eps is not None and delta is not None:
+        raise InputError(
+            f"eps = {eps!r} and delta = {delta!r}: give one of them, account finds the other."
+        )
     if runs is None and seen is not None:
         raise InputError(f"seen = {seen!r} needs runs, the number of runs to choose from: give it.")
     if runs is not None and delta is None:
@@ -213,7 +221,7 @@ def _split(kind: str, params: Mapping[str, Any]) -> tuple[Kind, dict[str, Any], 
     if kind.replace("-", "_").lower() in CALCULATORS:
         raise InputError(f"{kind!r} has no noise to calibrate: use account.")
     known = kind_of(kind)
-    named = _named(known.name, known.event, dict(known.letters), params, _ASKED)
+    named = checked(_named(known.name, known.event, dict(known.letters), params, _ASKED))
     asked = {name: named.pop(name) for name in _ASKED if name in named}
     return known, named, asked
 
