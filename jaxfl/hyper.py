@@ -61,7 +61,8 @@ def check(params: Iterable[Param], given: Mapping[str, Any], owner: str) -> None
         if below or high > param.high or (param.open_high and high == param.high):
             least = f"{'above' if param.open_low else 'at least'} {param.low:g}"
             most = f" and {'below' if param.open_high else 'at most'} {param.high:g}"
-            most = "" if math.isinf(param.high) else most
+            if math.isinf(param.high):
+                most = " and finite" if param.open_high else ""
             raise InputError(f"{name} = {value!r} has to be {least}{most} ({param.doc}).")
 
 

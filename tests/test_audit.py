@@ -410,3 +410,8 @@ def test_mistakes_are_explained() -> None:
         one_run_audit("ldp_gd", dim=3, canaries=4, **few)
     with pytest.raises(jaxfl.InputError, match="rounds"):
         audit("ldp_gd", rounds=0, key=jax.random.key(0))
+    with pytest.raises(jaxfl.InputError, match="chunk = 0"):
+        audit("ldp_gd", chunk=0, **few)
+    for check in (audit, sensitivity, one_run_audit):
+        with pytest.raises(jaxfl.InputError, match="canary = -1"):
+            check("ldp_gd", canary=-1.0, **few)

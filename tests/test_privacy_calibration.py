@@ -1,6 +1,8 @@
 """Noise, rounds and batches for a wanted (eps, delta), and what the papers' formulas make of it."""
 
 import dataclasses
+import inspect
+import itertools
 import math
 import time
 from typing import Any
@@ -34,6 +36,9 @@ from jaxfl.privacy import (
     spent,
     svrg,
 )
+from jaxfl.privacy.calculators import CALCULATORS
+from jaxfl.privacy.ranges import FLAGS, NUMBERS, WORDS
+from jaxfl.privacy.releases import increments_shift
 
 pytestmark = pytest.mark.once
 
@@ -338,6 +343,51 @@ def test_account_answers_both_ways_and_calibrate_finds_what_is_asked() -> None:
     assert batch == pytest.approx(50, abs=1)
 
 
+ONCE = {"clip": 1, "eps": 5, "delta": 1e-5}
+MU2 = {"smoothness": 1, "diameter": 1, **ONCE}
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "numbers", "answer"),
+    [
+        ("mu2", "rounds", {"sigma": 1000, **MU2}, 35_532),
+        ("mu2", "rounds", {"sigma": 1e9, **MU2}, 2**31),
+        ("isrl_one_pass", "rounds", {"sigma": 10, "batch": 10, **ONCE}, 2**31),
+        ("isrl_one_pass", "rounds", {"sigma": 10, "batch": 10, "samples": 105, **ONCE}, 10),
+        ("isrl_one_pass", "batch", {"sigma": 1, "rounds": 5, "samples": 100, **ONCE}, 2),
+        ("isrl_one_pass", "batch", {"sigma": 0.1, "rounds": 5, "samples": 100, **ONCE}, 18),
+        ("isrl_one_pass", "batch", {"sigma": 0.1, "rounds": 5, **ONCE}, 18),
+    ],
+)
+def test_a_single_pass_is_searched_as_far_as_its_records_go(
+    kind: str, what: str, numbers: dict[str, Any], answer: int
+) -> None:
+    found = calibrate(kind, find=what, **numbers)
+    assert found[what] == answer
+    assert found["eps"] <= 5
+    if answer in (35_532, 2, 18):  # where it is the noise that ends the search
+        given = {name: value for name, value in numbers.items() if name != "eps"}
+        beyond = answer + 1 if what == "rounds" else answer - 1
+        assert account(kind, **given, **{what: beyond})["eps"] > 5
+
+
+def test_the_largest_shift_of_increments_is_found_without_trying_all() -> None:
+    for G, LD, T in itertools.product(
+        (0.01, 1.0, 30.0), (0.0, 0.1, 1.0, 100.0), (1, 2, 3, 10, 301)
+    ):
+        each = ((G + 2 * LD * (t - 1) / (t + 1)) ** 2 * (T - t + 1) for t in range(1, T + 1))
+        found = increments_shift(Increments(G, LD, 1.0), T)
+        assert found == pytest.approx(2 * math.sqrt(max(each)), rel=1e-14)
+
+
+def test_every_number_of_every_question_has_its_range() -> None:
+    looked_at = {"sampling", "adjacency", "phases", *FLAGS, *WORDS}  # by others, or not numbers
+    names = {name for kind in KINDS.values() for name in kind.params}
+    for function, _ in CALCULATORS.values():
+        names |= set(inspect.signature(function).parameters)
+    assert names - looked_at <= set(NUMBERS)
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
@@ -350,6 +400,17 @@ def test_account_answers_both_ways_and_calibrate_finds_what_is_asked() -> None:
         (lambda: calibrate("gaussian", mu=1.0, eps=1.0), "use account"),
         (lambda: account("gaussian", mu=1.0), "exactly two"),
         (lambda: account("dp_sgd", m=10, b=2, T=1, G=1, sigma=1, delta=0.1, sampling="x"), "'x'"),
+        (lambda: account("dp_gd", m=10, T=5, G=1, sigma=1, delta="1e-5"), "leave out the quotes"),
+        (lambda: account("dp_sgd", m=10, b="5", T=5, G=1, sigma=1, delta=0.1), "batch = '5'"),
+        (lambda: account("dp_gd", m=[10], T=5, G=1, sigma=1, delta=0.1), "has to be one number"),
+        (
+            lambda: account("dp_sgd", m=9, b=3, T=5, G=1, sigma=1, delta=0.1, sampling=[1]),
+            "sampling",
+        ),
+        (
+            lambda: calibrate("dp_gd", find="batch", m=9, T=5, G=1, sigma=1, eps=1, delta=0.1),
+            "no batch",
+        ),
         (lambda: account("audit_cp", tp=5, npos=4, fp=0, nneg=4, delta=1e-5), "not counts"),
     ],
 )

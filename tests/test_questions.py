@@ -11,6 +11,10 @@ pytestmark = pytest.mark.once
 SOTERIA = (
     "soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 --sigma 0.01 --delta 1e-3"
 )
+SGD = "dp_sgd --samples 100 --batch 10 --clip 1 --sigma 1"
+SRM = "dp_srm --samples 100 --batch 10 --clip 1 --sigma 1 --delta 1e-5 --rounds 5"
+CANARY = "audit_canary --samples 100 --rounds 5 --clip 1 --delta 1e-5"
+COUNTER = "hu_counterexample --local-steps 2 --samples 100 --devices 2 --clip 1 --expansion 2"
 PHASES = "isrl_localized --clip 1 --eps 1 --delta 1e-5 --phases"
 
 
@@ -119,6 +123,65 @@ def test_the_price_of_a_choice_is_added_to_the_answer(capsys: pytest.CaptureFixt
         ("calibrate cdp_gd --samples 9 --rounds 3 --clip x --eps 1 --delta .1", "--clip x"),
         ("calibrate cdp_gd --samples 9 --rounds 3 --clip 1 --eps 1 --delta .1 --method x", "'x'"),
         ("audit ldp_gd --rounds 3 --batsh 3", "batsh"),
+        ("audit ldp_gd --rounds 5 --m 4", "no --m 4: say --samples"),
+        ("audit ldp_gd --rounds 5 --key 3", "no --key 3: say --seed"),
+        ("audit ldp_gd --rounds 5 --event 1", "no --event 1"),
+        ("audit ldp_gd --rounds 5 --chunk 0", "no --chunk 0"),
+        ("audit ldp_gd --rounds 5 --algorithm 3", "no --algorithm 3"),
+        ("audit ldp_gd --rounds 5 --name 3", "'name'"),
+        ("audit ldp_gd --rounds 5 --canary 0", "canary = 0"),
+        ("audit ldp_gd --rounds 5 --canary -1", "canary = -1"),
+        ("audit ldp_gd --rounds 5 --claimed -1", "claimed = -1"),
+        ("audit ldp_gd --rounds 5 --turning 2", "turning = 2"),
+        ("account dp_gd --kind 3", "no --kind 3"),
+        (f"account {SGD} --rounds 0 --delta 1e-5", "rounds = 0"),
+        (f"account {SGD} --rounds inf --delta 1e-5", "rounds = inf"),
+        (f"account {SGD} --rounds 5 --delta 1e-5 --eps 2", "give one of them"),
+        (f"account {SGD} --rounds 5 --delta 1e-5 --record-norm -1", "record_norm = -1"),
+        (f"account {SGD} --rounds 5 --delta 1e-5 --slots -1", "slots = -1"),
+        (f"account {SRM} --momentum 1.5", "momentum = 1.5"),
+        (f"account {SRM} --momentum -0.5", "momentum = -0.5"),
+        (f"account {SRM} --clients -3", "clients = -3"),
+        (f"account {SRM} --clients 0", "clients = 0"),
+        (f"account {SRM} --clients 1.5", "clients = 1.5"),
+        (f"account {SRM} --record-norm -1", "record_norm = -1"),
+        (f"account {SRM.replace('clip 1', 'clip 0')}", "clip = 0"),
+        (
+            "account mu2 --rounds 5 --clip 1 --smoothness 1 --diameter 1 --sigma 1 --delta .1 --rho 1",
+            "rho",
+        ),
+        (
+            "account mu2 --rounds 5 --clip 1 --smoothness 1 --diameter -1 --sigma 1 --delta .1",
+            "diameter",
+        ),
+        (
+            "account mu2 --rounds 5 --clip 1 --smoothness 1 --diameter 1 --machines 0",
+            "machines = 0",
+        ),
+        ("account noise_multiplier --q .1 --nm 0 --rounds 5 --delta 1e-5", "nm = 0"),
+        ("account hu --samples 9 --batch 3 --rounds 3 --clip 1 --sigma 1 --convex 2", "convex = 2"),
+        ("account gaussian --mu -1 --delta 1e-5", "mu = -1"),
+        ("account gaussian --mu nan --eps 1", "mu = nan"),
+        ("account gaussian --eps -1 --mu 1", "eps = -1"),
+        ("account zcdp --rho -1 --delta 1e-5", "rho = -1"),
+        ("account mask --p .5 --mu-per-round .5 --rounds -10 --delta 1e-5", "rounds = -10"),
+        (
+            "account batch_clip --samples 9 --batch 3 --rounds 0 --clip 1 --eps 1 --delta 1e-5",
+            "rounds = 0",
+        ),
+        (f"account {COUNTER} --batch 0 --sigma 1", "batch = 0"),
+        (f"account {COUNTER} --batch 10 --sigma 0", "sigma = 0"),
+        (f"account {CANARY} --batch 10 --sigma 0 --runs 20", "sigma = 0"),
+        (f"account {CANARY} --batch 10 --sigma 1 --runs 1", "runs = 1"),
+        (f"account {CANARY} --batch 200 --sigma 1 --runs 20", "exceeds the 100 records"),
+        (f"account {CANARY} --batch 10 --sigma 1 --runs 20 --clip-what foo", "'foo'"),
+        ("account audit_cp --tp 9 --npos 9 --fp 0 --nneg 9 --delta 1e-5 --alpha 2", "alpha = 2"),
+        ("account audit_cp --tp 8.5 --npos 9 --fp 0 --nneg 9 --delta 1e-5", "tp = 8.5"),
+        (
+            "account audit_one_run --canaries 9 --guesses 9 --correct 9 --delta 1e-5 --alpha 1.5",
+            "alpha = 1.5",
+        ),
+        ("account audit_one_run --canaries 9 --guesses 9 --correct 9 --delta 2", "delta = 2"),
         ("calibrate cdp_gd --sampels 10 --rounds 3 --clip 1 --eps 1 --delta 1e-3", "sampels"),
     ],
 )

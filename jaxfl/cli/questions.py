@@ -17,6 +17,18 @@ TEXTS = (
     "sampling", "seen",
 )  # fmt: skip
 LISTS = ("phases",)
+# what the functions behind take, and a line of words cannot say or says otherwise
+NOT_ASKED = {
+    "account": {"kind": "it is the first word"},
+    "calibrate": {"kind": "it is the first word"},
+    "audit": {
+        "algorithm": "it is the first word",
+        "m": "say --samples",
+        "key": "say --seed",
+        "event": "in Python give it to jaxfl.privacy.audit.audit",
+        "chunk": "in Python give it to jaxfl.privacy.audit.audit",
+    },
+}
 # what jaxfl.privacy.accountants means by its letters
 STATUS = {
     "E": "established: by published accountants",
@@ -56,7 +68,7 @@ algorithm's own numbers.
 usage: jaxfl calibrate KIND --eps E --delta D [--NUMBER VALUE ...] [--json]
 
 The least noise for (eps, delta); beside it the paper's.  With --sigma and --find rounds or
---find batch: the most rounds, or the largest batch, instead.
+--find batch: the most rounds, or the smallest batch, instead.
 
   jaxfl calibrate soteriafl_gd --samples 3256 --rounds 100 --clip 0.5 --eps 5 --delta 1e-3 --json
 """,
@@ -80,6 +92,9 @@ def run_question(command: str, words: Sequence[str]) -> None:
             f"jaxfl {command} begins with a {HELP[command].split()[3]}, not with {kind}."
         )
     options = _pairs(words[1:])
+    for option in set(options) & set(NOT_ASKED[command]):
+        way = NOT_ASKED[command][option]
+        raise InputError(f"jaxfl {command} takes no --{option} {options[option]}: {way}.")
     as_json = options.pop("json", False)
     asks: dict[str, Callable[..., dict[str, Any]]] = {
         "account": privacy.account,
@@ -118,6 +133,7 @@ def _condition(text: str, holds: bool | None, needed: bool) -> str:
 
 def _audit(
     name: str,
+    /,
     *,
     samples: int = 1000,
     rounds: int = 100,

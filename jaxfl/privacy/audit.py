@@ -31,6 +31,8 @@ from jaxfl.privacy.audit_canary import EventLike, Setup, prepare, record, sign, 
 from jaxfl.privacy.audit_checks import OneRun, Sensitivity, one_run_audit, sensitivity
 from jaxfl.privacy.audit_family import choose, family
 from jaxfl.privacy.events import AnyEvent, Event, Mean
+from jaxfl.privacy.gaussian import check_delta
+from jaxfl.privacy.ranges import checked
 from jaxfl.types import Algorithm, Array, Hyper, Key, Problem
 
 __all__ = ["AuditResult", "OneRun", "Sensitivity", "audit", "one_run_audit", "sensitivity"]
@@ -121,15 +123,13 @@ def audit(
     began = time.perf_counter()
     if not (runs >= 20 and runs == int(runs)):
         raise InputError(f"runs = {runs!r} has to be a whole number of at least 20.")
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence = {confidence!r} has to lie strictly between 0 and 1.")
+    asked = {"confidence": confidence, "canary": canary, "chunk": chunk, "claimed": claimed}
+    chunk = checked({**asked, "delta": delta, "turning": turning})["chunk"]
     algorithm = record(algorithm)
     if delta is not None and takes(algorithm, "delta"):
         numbers["delta"] = delta
     setup = prepare(algorithm, m, dim, rounds, turning, event, numbers, noise)
-    delta = float(setup.values.get("delta", 1e-3)) if delta is None else delta
-    if not 0 < delta < 1:
-        raise InputError(f"delta = {delta!r} has to lie strictly between 0 and 1.")
+    delta = check_delta(setup.values.get("delta", 1e-3) if delta is None else delta)
 
     P, Q = _attack(setup, int(rounds), int(runs), key, canary, turning, chunk)
     half = runs // 2

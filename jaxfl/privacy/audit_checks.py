@@ -20,6 +20,7 @@ from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.audit_bounds import one_run_eps
 from jaxfl.privacy.audit_canary import EventLike, prepare, record, takes, trajectory
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Sequence
+from jaxfl.privacy.ranges import checked
 from jaxfl.types import Algorithm, Array, Hyper, Key, Problem
 
 __all__ = ["OneRun", "Sensitivity", "one_run_audit", "sensitivity"]
@@ -59,6 +60,7 @@ def sensitivity(
     algorithm has no ``sigma`` for is the same in both worlds and cancels.  A sparsifier multiplies
     what it keeps, and the noise in it, by 1 + omega: that factor is taken out of the change.
     """
+    checked({"canary": canary})
     algorithm = record(algorithm)
     if takes(algorithm, "sigma"):
         numbers["sigma"] = 0.0
@@ -175,6 +177,7 @@ def one_run_audit(
     The bound is far below eps even where the accountant is tight: a smoke test.
     """
     began = time.perf_counter()
+    checked({"delta": delta, "confidence": confidence, "canary": canary})
     k = min(m, dim) if canaries is None else canaries
     if not 1 <= k <= min(m, dim):
         raise InputError(

@@ -211,6 +211,7 @@ def _audit_canary(
     seed: int = 0,
 ) -> dict[str, Any]:
     """Lower bound on eps from many simulated runs of one canary under Poisson sampling."""
+    Sampling("poisson", samples, batch)  # says what is wrong with a batch
     found = canary.audit_poisson(
         samples, batch, rounds, clip, sigma, delta, runs, clip=clip_what, alpha=alpha, seed=seed
     )

@@ -17,8 +17,17 @@ from jaxfl.privacy.accountants import Guarantee, check_event, closed_form, epsil
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence, scaled, sigmas
 from jaxfl.privacy.gaussian import check_delta, gdp_mu
 
-__all__ = ["SLACK", "Calibration", "batch_for", "rounds_for", "sigma_for", "sigma_grid"]
+__all__ = [
+    "MOST_ROUNDS",
+    "SLACK",
+    "Calibration",
+    "batch_for",
+    "rounds_for",
+    "sigma_for",
+    "sigma_grid",
+]
 
+MOST_ROUNDS = 2**31  # where a search for rounds ends
 SLACK = 4e-4  # relative, of eps
 BROKEN = 50.0  # ln of how far above the wanted eps an answer is no number any more
 
@@ -190,12 +199,15 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
 
 
 def rounds_for(event: Event, eps: float, delta: float, method: str | None = None) -> int:
-    """The most releases with proven eps <= ``eps`` at the event's noise."""
+    """The most releases with proven eps <= ``eps`` at the event's noise, up to MOST_ROUNDS.
+
+    In a single pass they are as many as its records suffice for.
+    """
 
     def fits(T: int) -> bool:
         return epsilon(dataclasses.replace(event, releases=T), delta, method).eps <= eps
 
-    top = 2**31
+    top = MOST_ROUNDS
     if event.sampling.scheme == "single_pass":
         top = int(event.sampling.m // event.sampling.b)
     if not fits(1):
@@ -219,7 +231,7 @@ def batch_for(event: Event, eps: float, delta: float, method: str | None = None)
     """The least whole batch with proven eps <= ``eps`` at the event's noise.
 
     With replacement the bound need not fall as b grows: there it is a batch that serves while one
-    less does not.
+    less does not.  In a single pass all releases together have no more than the records.
     """
     m = event.sampling.m
 
@@ -229,13 +241,14 @@ def batch_for(event: Event, eps: float, delta: float, method: str | None = None)
 
     if event.sampling.scheme == "full":
         raise InputError("sampling = 'full' has no batch to choose: use 'poisson'.")
-    high = m
+    high = most = max(1, m // event.releases) if event.sampling.scheme == "single_pass" else m
     while not fits(high) and high > 1 and event.sampling.scheme == "with_replacement":
         high //= 2
     if not fits(high):
         raise InputError(
-            f"sigma = {event.sigma:g} does not reach eps = {eps:g} even with all {m} records in "
-            "every batch: add noise or take fewer rounds."
+            f"sigma = {event.sigma:g} does not reach eps = {eps:g} even with "
+            f"{f'all {m}' if most == m else most} records in every batch: add noise or take fewer "
+            "rounds."
         )
     low = 0
     while high - low > 1:

@@ -53,7 +53,7 @@ _LETTERS = {"m": "samples", "b": "batch", "T": "rounds", "G": "clip", "C": "reco
 
 def scheme(name: str) -> Scheme:
     """A sampling scheme under any of its names."""
-    if name not in SCHEME_NAMES:
+    if not isinstance(name, str) or name not in SCHEME_NAMES:
         raise InputError(f"sampling = {name!r} is not known: use one of {', '.join(SCHEME_NAMES)}.")
     return SCHEME_NAMES[name]
 

@@ -59,6 +59,7 @@ from jaxfl.privacy.events import Event
 from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.privacy.kinds import kind as kind_of
 from jaxfl.privacy.kinds_base import Kind
+from jaxfl.privacy.ranges import ATTACKS, checked
 from jaxfl.privacy.selection import best_of
 
 __all__ = ["account", "calibrate"]
@@ -84,10 +85,17 @@ def account(
     key = kind.replace("-", "_").lower()
     if key in CALCULATORS:
         function, letters = CALCULATORS[key]
-        return {"kind": key, **_call(key, function, _named(key, function, letters, params))}
+        numbers = checked(_named(key, function, letters, params), ATTACKS)
+        return {"kind": key, **_call(key, function, numbers)}
     runs = params.pop("runs", None)
     known, numbers, asked = _split(kind, params)
     sigma, delta, eps = asked.get("sigma"), asked.get("delta"), asked.get("eps")
+    if asked.get("rho") is not None:
+        raise InputError(f"rho = {asked['rho']!r} stands for noise to be found: ask calibrate.")
+    if eps is not None and delta is not None:
+        raise InputError(
+            f"eps = {eps!r} and delta = {delta!r}: give one of them, account finds the other."
+        )
     if runs is None and seen is not None:
         raise InputError(f"seen = {seen!r} needs runs, the number of runs to choose from: give it.")
     if runs is not None and delta is None:
@@ -124,7 +132,8 @@ def calibrate(
 ) -> dict[str, Any]:
     """The least noise for (eps, delta), what it proves, and the paper's noise beside it.
 
-    ``find="rounds"`` or ``find="batch"`` take ``sigma`` and look for that number instead.
+    ``find="rounds"`` or ``find="batch"`` take ``sigma`` and look for that number instead: the most
+    rounds, up to 2^31, or the smallest batch.
     """
     known, numbers, asked = _split(kind, params)
     delta, eps, rho = asked.get("delta"), asked.get("eps"), asked.get("rho")
@@ -177,7 +186,9 @@ def _find(
     if asked.get("sigma") is None:
         raise InputError(f"sigma = None: give the noise for which to find {what}.")
     start = {**numbers, "sigma": asked["sigma"]}
-    event = _call(known.name, known.event, {**start, what: 1})
+    if what not in known.params:
+        raise InputError(f"find = {what!r}: {known.name} takes no {what}, find sigma.")
+    event = _call(known.name, known.event, {**start, **_widest(what, known, start)})
     if not isinstance(event, Event):
         raise InputError(
             f"find = {what!r} needs one event, and {known.name} has several: find sigma."
@@ -189,6 +200,19 @@ def _find(
     return {"kind": known.name, "sigma": asked["sigma"], what: value, **proven._asdict()}
 
 
+def _widest(what: str, known: Kind, start: Mapping[str, Any]) -> dict[str, Any]:
+    """What a search begins with.
+
+    The records of a pass may follow from its rounds and batch: there they have to suffice for every
+    answer, and would otherwise end the search at once.
+    """
+    if what == "rounds":
+        return {"rounds": calibration.MOST_ROUNDS}
+    follows = known.params.get("samples", 0) is None and "samples" not in start
+    many = int(start.get("rounds", 1)) * calibration.MOST_ROUNDS
+    return {"batch": 1, **({"samples": many} if follows else {})}
+
+
 # --- names ---------------------------------------------------------------------------------------
 
 
@@ -197,7 +221,7 @@ def _split(kind: str, params: Mapping[str, Any]) -> tuple[Kind, dict[str, Any], 
     if kind.replace("-", "_").lower() in CALCULATORS:
         raise InputError(f"{kind!r} has no noise to calibrate: use account.")
     known = kind_of(kind)
-    named = _named(known.name, known.event, dict(known.letters), params, _ASKED)
+    named = checked(_named(known.name, known.event, dict(known.letters), params, _ASKED))
     asked = {name: named.pop(name) for name in _ASKED if name in named}
     return known, named, asked
 
