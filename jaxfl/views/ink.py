@@ -45,6 +45,7 @@ DECADE = 10.0  # an axis whose values span more is logarithmic
 CHARACTERS = 12.5  # per inch of a legend
 SMALL = 14.5  # per inch of a note
 LINE = 0.2  # inches of a line of a legend
+DOWN = 0.62  # inches below the panels, for the words of their axes
 
 
 class Key(NamedTuple):
@@ -65,7 +66,6 @@ def frame(
     notes: Sequence[str] = (),
     left: float = 0.95,
     right: float = 0.2,
-    down: float = 0.62,
     gaps: tuple[float, float] = (0.28, 0.62),
     heads: bool = True,
     **options: Any,
@@ -84,7 +84,7 @@ def frame(
     widths = [len(k.title) + 2 + sum(len(label) + 7 for label in k.labels) for k in keys]
     tall = [-(-w // room) for w in widths]
     above = 0.22 + 0.24 * len(titles) + LINE * sum(tall) + 0.1 * bool(keys) + 0.22 * heads
-    below = down + 0.17 * len(lines)
+    below = DOWN + 0.17 * len(lines)
     height = above + rows * size[1] + (rows - 1) * gaps[1] + below
     figure = Figure(figsize=(width, height))
     axes = figure.subplots(rows, columns, squeeze=False, **options)
@@ -122,7 +122,7 @@ def frame(
             columnspacing=1.4,
         )
         top -= LINE * count
-    foot = (below - down + 0.05) / height
+    foot = (below - DOWN + 0.05) / height
     if lines:
         figure.text(0.12 / width, foot, "\n".join(lines), fontsize=8.5, color=GREY, va="top")
     return figure, axes
