@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.plots import PALETTE, SUFFIXES, write
+from jaxfl.plots import DECADE, GREY, PALETTE, SUFFIXES, grid_behind, write
 from jaxfl.views.cells import Array
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ STYLES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2,
 MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">")
 OTHER: Any = (0, (3, 1, 1, 1, 1, 1))  # of what has no place on the axis that the styles tell apart
 LIGHTER = (0.0, 0.2, 0.35, 0.45)  # towards white, with the line styles
-GREY = "#555555"
-DECADE = 10.0  # an axis whose values span more is logarithmic
 CHARACTERS = 12.5  # per inch of a legend
 SMALL = 14.5  # per inch of a note
 LINE = 0.2  # inches of a line of a legend
@@ -141,22 +139,20 @@ def logarithmic(values: Array) -> bool:
     return bool(known.size and known.min() > 0 and known.max() > DECADE * known.min())
 
 
-def tidy(ax: Axes, values: Array) -> None:
-    """A grid that stays behind; a vertical axis that suits these values."""
+def tidy(ax: Axes, values: Array, log: bool | None = None) -> None:
+    """A grid that stays behind; a vertical axis that suits these values, unless ``log`` says which."""
     from matplotlib.ticker import ScalarFormatter
 
     formatter = ax.yaxis.get_major_formatter()
     if isinstance(formatter, ScalarFormatter):
         formatter.set_useOffset(False)  # it would be written over words
-    if logarithmic(values):
+    if logarithmic(values) if log is None else log:
         known = values[np.isfinite(values)]
         low, high = float(known.min()), float(known.max())
         ax.set_yscale("log", nonpositive="clip")
         powers(ax.yaxis, low, high)
         ax.set_ylim(low / 1.15, high * 1.15)
-    ax.grid(True, which="major", color="#DDDDDD", linewidth=0.7)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
+    grid_behind(ax)
 
 
 def powers(axis: Axis, low: float, high: float) -> None:
