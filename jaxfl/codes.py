@@ -54,10 +54,8 @@ def qsgd() -> Compressor:
 
     def code(key: Key, v: Array, hp: Hyper) -> Array:
         s = jnp.asarray(hp["levels"]).astype(v.dtype)
-        top = jnp.max(jnp.abs(v), initial=0)
-        u = v / jnp.where(top > 0, top, 1)  # squares neither overflow nor vanish
-        norm = jnp.sqrt(jnp.sum(u**2))
-        y = jnp.minimum(s * jnp.abs(u) / jnp.where(top > 0, norm, 1), s)
+        top, norm, u = _normed(v)
+        y = jnp.minimum(s * jnp.abs(u) / norm, s)
         l = jnp.floor(y)
         up = jax.random.uniform(key, v.shape, v.dtype) < y - l
         return jnp.sign(v) * (l + up) * (top * norm / s)
@@ -187,10 +185,9 @@ def sto_sign() -> Compressor:
 
 
 def _normed(v: Array) -> tuple[Array, Array, Array]:
-    """``max |v_j|`` or 1, the norm of v over it (1 for 0), and v over it: no square overflows."""
+    """``max |v_j|``, the norm of v over it (1 for 0), and v over it: no square overflows or vanishes."""
     top = jnp.max(jnp.abs(v), initial=0)
-    scale = jnp.where(top > 0, top, 1)
-    u = v / scale
+    u = v / jnp.where(top > 0, top, 1)
     return top, jnp.where(top > 0, jnp.sqrt(jnp.sum(u**2)), 1), u
 
 

@@ -87,6 +87,26 @@ def reach(t: Any, G: Any, L: Any, D: Any) -> Any:
     return G + 2 * L * D * (t - 1) / (t + 1)
 
 
+def _first(
+    problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
+) -> tuple[PyTree, PyTree, None, Array]:
+    """Round 0, with x for the point before it; the estimate itself is the server's."""
+    return (jnp.int32(0), x), (), None, jnp.int32(0)
+
+
+def _moved_on(
+    key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
+) -> tuple[PyTree, Array | None, Array]:
+    """The next round's number, with x as the point before it."""
+    return (shared[0] + 1, x), base, jnp.int32(0)
+
+
+def _difference(shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper) -> Array:
+    """What clients would send of a public gradient: all of it, or its change where v is carried."""
+    carry: Array = hp["carry"]
+    return slope(x) - carry * slope(shared[1])
+
+
 @functools.cache
 def corrected(sampler: Sampler) -> Estimator:
     """Corrected momentum of mu^2-SGD with alpha_t = t, beta_t = 1/t [Reshef, Levy, Algorithms 1, 2]::
@@ -113,11 +133,6 @@ def corrected(sampler: Sampler) -> Estimator:
     def follow(rows: Draw, count: Array) -> Array:
         return rows.weight
 
-    def refresh(
-        key: Key, shared: PyTree, q: Array, x: Array, problem: Problem, hp: Hyper
-    ) -> tuple[PyTree, Array, Array]:
-        return (shared[0] + 1, x), q, jnp.int32(0)
-
     def public(
         shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper
     ) -> Array:  # the same recursion, which telescopes
@@ -132,7 +147,7 @@ def corrected(sampler: Sampler) -> Estimator:
         None,
         None,
         follow,
-        refresh,
+        _moved_on,
         (CLIP, SMOOTHNESS, DIAMETER),
         public=public,
     )
@@ -170,11 +185,6 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
     drawn = any(param.name == "batch" for param in sampler.params)
     sampler = with_anchors(sampler) if drawn else sampler
 
-    def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
-    ) -> tuple[PyTree, PyTree, None, Array]:
-        return (jnp.int32(0), x), (), None, jnp.int32(0)
-
     def begin(
         key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
     ) -> tuple[PyTree, Array | None, Array, Hyper]:
@@ -199,28 +209,19 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
         difference = Term(carry, (x, shared[1]), (1.0, -1.0), hp["difference_clip"])
         return difference, Term(1 - carry, (x,), (1.0,), hp["clip"])
 
-    def refresh(
-        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
-    ) -> tuple[PyTree, PyTree, Array]:
-        return (shared[0] + 1, x), base, jnp.int32(0)
-
-    def public(shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper) -> Array:
-        carry: Array = hp["carry"]
-        return slope(x) - carry * slope(shared[1])
-
     own = (PERIOD, SMOOTHNESS) if moving else (DIFFERENCE_CLIP, MOMENTUM)
     return Estimator(
         "spider" if moving else "recursive momentum",
         sampler,
-        init,
+        _first,
         terms,
         None,
         None,
         None,
-        refresh,
+        _moved_on,
         (CLIP, NOISE_RATIO, *own, *((ANCHOR_BATCH,) if drawn else ())),
         begin=begin,
-        public=public,
+        public=_difference,
     )
 
 
@@ -234,11 +235,6 @@ def marina(sampler: Sampler) -> Estimator:
     compresses nothing.  The first round is a full one.
     """
 
-    def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
-    ) -> tuple[PyTree, PyTree, None, Array]:
-        return (jnp.int32(0), x), (), None, jnp.int32(0)
-
     def begin(
         key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
     ) -> tuple[PyTree, Array | None, Array, Hyper]:
@@ -251,27 +247,18 @@ def marina(sampler: Sampler) -> Estimator:
         G, carry = hp["clip"], hp["carry"]
         return Term(1.0, (x,), (1.0,), G), Term(-carry, (shared[1],), (1.0,), G)
 
-    def refresh(
-        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
-    ) -> tuple[PyTree, PyTree, Array]:
-        return (shared[0] + 1, x), base, jnp.int32(0)
-
-    def public(shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper) -> Array:
-        carry: Array = hp["carry"]
-        return slope(x) - carry * slope(shared[1])
-
     return Estimator(
         "marina",
         sampler,
-        init,
+        _first,
         terms,
         None,
         None,
         None,
-        refresh,
+        _moved_on,
         (CLIP, RESTART),
         begin=begin,
-        public=public,
+        public=_difference,
     )
 
 

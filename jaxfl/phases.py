@@ -78,9 +78,9 @@ def spread(phases: Iterable[Phase]) -> dict[str, Schedule]:
     }
 
 
-def phases_of(values: Mapping[str, Any], rounds: int | None = None) -> list[Phase]:
-    """The phases that ``rounds`` rounds with these numbers go through (default: all)."""
-    T = int(values["rounds"]) if rounds is None else int(rounds)
+def phases_of(values: Mapping[str, Any]) -> list[Phase]:
+    """The phases that a run with these numbers goes through."""
+    T = int(values["rounds"])
     names = ("level_t", "batch_t", "lam_t", "radius_t", "noise_t")
     table = list(zip(*(values[name].over(T).tolist() for name in names), strict=True))
     out = []

@@ -31,7 +31,6 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 STYLES = ("solid", (0, (6, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.2, 1.5, 1.2)))
 GREY = "#555555"
 SUFFIXES = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-UNITS = ((1e15, "Pbit"), (1e12, "Tbit"), (1e9, "Gbit"), (1e6, "Mbit"), (1e3, "kbit"), (1.0, "bit"))
 DECADE = 10.0  # an axis whose values span more is logarithmic
 CAP = 1e3  # times the largest first value: where a curve on its way to infinity ends
 CROSS = f"a cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
@@ -73,6 +72,8 @@ def curves(
     """
     from matplotlib.figure import Figure
 
+    from jaxfl.views.words import prefix
+
     paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
     for p in paths:
         if p.suffix.lower() not in SUFFIXES:
@@ -101,9 +102,9 @@ def curves(
         0.16 if alone else 0.1,
     )
 
-    scale, unit = _unit(drawn)
     planned = max(float(curve.about["values"]["rounds"]) for curve in drawn)
     ends = [float(curve.ds["uplink_bits"].values[-1]) for curve in drawn]
+    scale, unit = prefix(np.array(ends), "bit")
     for row, (name, behind, words, own, other) in zip(axes[:2], ROWS, strict=True):
         top = _top(drawn, name)
         for ax, along, by in zip(row, ("round", "uplink_bits"), (1.0, scale), strict=True):
@@ -173,11 +174,6 @@ def _ready(data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]]) -> list[
     ]
 
 
-def _unit(drawn: list[Curve]) -> tuple[float, str]:
-    most = max(float(curve.ds["uplink_bits"].values[-1]) for curve in drawn)
-    return next((pair for pair in UNITS if most >= pair[0]), UNITS[-1])
-
-
 def _live(values: Array, top: float) -> int:
     """How many values of a curve are drawn: all, or those before it leaves for infinity."""
     if np.isfinite(values).all():
@@ -233,7 +229,7 @@ def _spent(row: Sequence[Axes], drawn: list[Curve], scale: float) -> None:
             style: dict[str, Any] = {"color": curve.color, "linestyle": curve.style}
             ax.step(x, y, where="pre", linewidth=1.7 + 1.5 * min(alike, 3), **style)
         ax.set_ylim(bottom=0)
-        _frame(ax)
+        grid_behind(ax)
     row[0].set_ylabel("proven ε so far")
 
 
@@ -269,10 +265,11 @@ def _tidy(ax: Axes) -> None:
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
         ax.yaxis.set_major_formatter("{x:g}" if few else LogFormatterSciNotation())
         ax.yaxis.set_minor_formatter(NullFormatter())
-    _frame(ax)
+    grid_behind(ax)
 
 
-def _frame(ax: Axes) -> None:
+def grid_behind(ax: Axes) -> None:
+    """A grid that stays behind, and no frame above and to the right."""
     ax.grid(True, which="major", color="#DDDDDD", linewidth=0.7)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)

@@ -25,7 +25,7 @@ from jaxfl.hyper import closest
 from jaxfl.keys import at
 from jaxfl.subsets import coin_slots, coins, subset
 from jaxfl.subsets import uniform as independent
-from jaxfl.types import Array, Draw, Facts, Hyper, Key, Param, Participation, Sampler
+from jaxfl.types import Array, Draw, Facts, Hyper, Key, Param, Participation, Sampler, nothing
 from jaxfl.unreliable import unreliable
 
 __all__ = [
@@ -65,7 +65,7 @@ def full() -> Sampler:
         live = jnp.arange(m_max) < count
         return Draw(None, jnp.where(live, 1.0 / jnp.maximum(count, 1), 0.0))
 
-    return Sampler("full", draw, True, (), _none)
+    return Sampler("full", draw, True, (), nothing)
 
 
 @functools.cache
@@ -183,7 +183,7 @@ def everyone() -> Participation:
     def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         return Draw(None, jnp.full(n, 1.0 / n))
 
-    return Participation("everyone", draw, True, (), _none)
+    return Participation("everyone", draw, True, (), nothing)
 
 
 @functools.cache
@@ -248,10 +248,6 @@ def _weighted(index: Array, live: Array, weight: Array | float, end: int) -> Dra
 
 
 # --- on the host ---------------------------------------------------------------------------------
-
-
-def _none(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
-    return {}
 
 
 def _checked(name: str, limit: str | None, values: Mapping[str, Any], facts: Facts) -> float:

@@ -16,6 +16,7 @@ from rows import a_problem
 
 import jaxfl
 from jaxfl import plots, results
+from jaxfl.views.words import prefix
 
 pytestmark = pytest.mark.once
 
@@ -181,13 +182,13 @@ def test_divergence_ends_in_a_cross(
         lost[name].values[first:] = bad
         lost[name].values[first - 1] = 1e30 if first > 1 else lost[name].values[0]
     for data in (lost, [("fine", ds), ("lost", lost)]):
-        drawn = plots._ready(data)
         figure = plots.curves(data, tmp_path / "a.png")
         assert ended in words(figure)
         assert "a cross: from the next evaluation on infinite" in words(figure)
         assert figure.axes[0].get_xlim() == pytest.approx((-0.04 * 24, 1.04 * 24))  # planned
-        bits = float(ds["uplink_bits"][-1])
-        assert figure.axes[1].get_xlim()[1] == pytest.approx(1.04 * bits / plots._unit(drawn)[0])
+        bits = ds["uplink_bits"].values[-1:]
+        end = 1.04 * float(bits[0]) / prefix(bits, "bit")[0]
+        assert figure.axes[1].get_xlim()[1] == pytest.approx(end)
         for ax in figure.axes[:4]:
             crosses = [line for line in ax.get_lines() if line.get_marker() == "X"]
             assert crosses

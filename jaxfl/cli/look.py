@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxfl.cli.options import flag
 from jaxfl.cli.parser import Parser, closest_option
 from jaxfl.cli.readers import real, text
 from jaxfl.errors import InputError
@@ -79,9 +80,9 @@ def run_look(command: str, words: Sequence[str]) -> None:
         if name in OPTIONS and name not in SEVERAL:
             if len(value) > 1:
                 raise InputError(
-                    f"Option {_flag(name)} is given twice, the second time as {value[1]}."
+                    f"Option {flag(name)} is given twice, the second time as {value[1]}."
                 )
-            given[name] = text(_flag(name), value[0])
+            given[name] = text(flag(name), value[0])
     folders = given.pop("folders", [])
     wanted = 2 if command == "compare" else 1
     if len(folders) != wanted:
@@ -182,9 +183,9 @@ def _parser(command: str) -> Parser:
     parser.add_argument("folders", nargs="*")
     for name, (_, _, commands) in OPTIONS.items():
         if command in commands and name in SEVERAL:
-            parser.add_argument(_flag(name), dest=name, nargs="+", action="extend")
+            parser.add_argument(flag(name), dest=name, nargs="+", action="extend")
         elif command in commands:
-            parser.add_argument(_flag(name), dest=name, action="append")
+            parser.add_argument(flag(name), dest=name, action="append")
     parser.add_argument("--allow-test", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
     return parser
@@ -194,13 +195,9 @@ def _help(command: str) -> str:
     lines = [USAGE[command], "", ABOUT[command], ""]
     for name, (value, words, commands) in OPTIONS.items():
         if command in commands:
-            lines.append(f"  {_flag(name) + ' ' + value:<24}  {words}")
+            lines.append(f"  {flag(name) + ' ' + value:<24}  {words}")
     lines.append(f"  {'--allow-test':<24}  let --select choose on test data, and say so")
     return "\n".join(lines)
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _where(words: Sequence[str]) -> dict[str, list[str]]:
@@ -241,7 +238,7 @@ def _refuse_for_runs(given: dict[str, Any], folder: Path) -> None:
     for name in OF_SWEEPS:
         if name in given:
             raise InputError(
-                f"{_flag(name)} is for sweeps, and {folder} holds a single run: leave it out."
+                f"{flag(name)} is for sweeps, and {folder} holds a single run: leave it out."
             )
 
 
@@ -304,9 +301,9 @@ def _print(shown: Table, given: dict[str, Any]) -> None:
     from jaxfl.checkpoint import replace
 
     if sys.stdout.isatty():
-        from rich.console import Console
+        from jaxfl.cli.report import console
 
-        shown.show(Console(highlight=False))
+        shown.show(console())
     else:
         print(shown.text(), end="")
     for name, content in (("csv", shown.csv), ("latex", shown.latex)):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.parser import Once, Parser, closest_option
 from jaxfl.cli.readers import text
+from jaxfl.cli.report import console
 from jaxfl.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["run_papers"]
 
-WIDTH = 10_000  # of a table in a file: no line is broken
 HELP = """\
 usage: jaxfl papers
        jaxfl papers run NAME ... [--out DIR] [--fast] [--data-dir DIR] [--quiet]
@@ -96,14 +96,12 @@ def _named(asked: Sequence[str]) -> list[str]:
 
 
 def _show(report: Report) -> None:
-    from rich.console import Console
-
     from jaxfl.papers.report import epsilon_table, table
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
-    table(report).show(console)
+    shown = console()
+    table(report).show(shown)
     if report.epsilons:
-        console.print()
-        epsilon_table(report).show(console)
+        shown.print()
+        epsilon_table(report).show(shown)
     for file in report.files:
-        console.print(f"file  {file}", soft_wrap=True)
+        shown.print(f"file  {file}", soft_wrap=True)

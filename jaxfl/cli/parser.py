@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from jaxfl.cli.options import Option, Session, flag, options
@@ -21,8 +21,8 @@ __all__ = [
     "Once",
     "Parser",
     "closest_option",
-    "every_parameter",
     "glued",
+    "hyper_parameters",
     "number",
     "parse_run",
     "print_run_help",
@@ -72,8 +72,7 @@ def _shown(values: Any) -> str:
 
 def parse_run(words: Sequence[str]) -> tuple[dict[str, Any], Session]:
     """The options of `jaxfl run` that are on the command line, converted, and the session."""
-    every = list(every_parameter())
-    known = {param.name: all(p.integer for p in every if p.name == param.name) for param in every}
+    known = hyper_parameters()
     parser = _parser()
     numbers = parser.add_argument_group("numbers")
     for name in known:
@@ -213,14 +212,15 @@ def number(name: str, word: str, integer: bool) -> Any:
     return reader(flag(name), word)
 
 
-def every_parameter() -> Iterable[Any]:
-    """Hyper-parameters of all algorithms and of all parts that one can exchange."""
+def hyper_parameters() -> dict[str, bool]:
+    """Of all algorithms and of all parts that one can exchange, and whether they are whole numbers."""
     from jaxfl.algorithms import ALGORITHMS
     from jaxfl.compressors import COMPRESSORS
     from jaxfl.sampling import PARTICIPATIONS, SAMPLERS
 
     tables: tuple[Mapping[str, Any], ...] = (ALGORITHMS, COMPRESSORS, SAMPLERS, PARTICIPATIONS)
-    return [param for table in tables for make in table.values() for param in make().params]
+    every = [param for table in tables for make in table.values() for param in make().params]
+    return {param.name: all(p.integer for p in every if p.name == param.name) for param in every}
 
 
 def glued(words: Sequence[str]) -> list[str]:

@@ -13,13 +13,14 @@ from jaxfl.progress import Bar
 
 if TYPE_CHECKING:
     import xarray
+    from rich.console import Console
 
     from jaxfl.run import Progress
     from jaxfl.types import Problem
 
-__all__ = ["Display", "amount", "summary"]
+__all__ = ["Display", "amount", "console", "summary"]
 
-WIDTH = 10_000  # of a summary in a file: no line is broken
+WIDTH = 10_000  # of what goes to a file: no line is broken
 
 
 class Display(Bar):
@@ -37,9 +38,15 @@ class Display(Bar):
         self.update(now.round, now.rounds, words)
 
 
+def console() -> Console:
+    """Standard output."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+
+
 def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:
     """The numbers that were used and what came out, on standard output."""
-    from rich.console import Console
     from rich.table import Table
 
     from jaxfl import results
@@ -54,13 +61,11 @@ def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:
         out.add_row(name, words)
     for file in files:
         out.add_row("file", str(file))
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
-    console.print(
-        f"{settings['algorithm']} on {settings['problem']}: {about['ended']}", style="bold"
-    )
-    console.print(used)
-    console.print()
-    console.print(out)
+    shown = console()
+    shown.print(f"{settings['algorithm']} on {settings['problem']}: {about['ended']}", style="bold")
+    shown.print(used)
+    shown.print()
+    shown.print(out)
 
 
 def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> list[tuple[str, str]]:

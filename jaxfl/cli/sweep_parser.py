@@ -14,8 +14,8 @@ from jaxfl.cli.parser import (
     Once,
     Parser,
     closest_option,
-    every_parameter,
     glued,
+    hyper_parameters,
     number,
     read,
 )
@@ -83,8 +83,7 @@ class Session(NamedTuple):
 
 def parse_sweep(words: Sequence[str]) -> tuple[Spans | None, Session]:
     """The sweep that the command line asks for, None with --resume, and the session."""
-    every = list(every_parameter())
-    known = {p.name: all(q.integer for q in every if q.name == p.name) for p in every}
+    known = hyper_parameters()
     parser = _parser()
     group = parser.add_argument_group("numbers")
     for name in known:

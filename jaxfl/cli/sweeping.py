@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jaxfl.cli.build import choose_algorithm, choose_problem, known
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Setup, told
+from jaxfl.cli.report import console
 from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
 from jaxfl.cli.work import absolute, computing
 from jaxfl.errors import InputError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["run_sweep"]
 
 CONFIG = "config.json"
-WIDTH = 10_000  # of a table in a file: no line is broken
 ROUNDS = 200
 NO_FRONT = "no picture of a front: no setting ended with a value"
 MANY = 10_000  # runs whose numbers take more than a blink
@@ -163,13 +163,10 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
         if words := _lost(ds):
             print(words, file=sys.stderr)
         return
-    from rich.console import Console
-
-    chosen = views.select(ds, session.select)
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
-    views.table(chosen.ds).show(console)
+    chosen, shown = views.select(ds, session.select), console()
+    views.table(chosen.ds).show(shown)
     for file in files:
-        console.print(f"file  {file}", soft_wrap=True)
+        shown.print(f"file  {file}", soft_wrap=True)
 
 
 def _lost(ds: xarray.Dataset) -> str:

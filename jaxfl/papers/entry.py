@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from jaxfl.views.cells import over_seeds
 from jaxfl.views.tables import Estimate
 
 if TYPE_CHECKING:
@@ -130,6 +131,4 @@ def most(runs: int, delta: float) -> float:
 
 def estimate(values: Any) -> Estimate:
     """Mean over seeds with its standard error, of one number per seed."""
-    each = np.asarray(values, np.float64)
-    error = float(each.std(ddof=1) / np.sqrt(each.size)) if each.size > 1 else float("nan")
-    return Estimate(float(each.mean()), error)
+    return Estimate(*map(float, over_seeds(np.asarray(values, np.float64))))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxfl.plots import PALETTE
-from jaxfl.views.ink import GREY, STYLES, Key, frame, powers, tidy
+from jaxfl.views.ink import GREY, STYLES, Key, frame, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,13 +127,7 @@ def _upwards(ax: Axes, panels: Sequence[Panel]) -> None:
     """The vertical axis that these panels share."""
     parts = [np.asarray(line.y) for panel in panels for line in panel.lines]
     values = np.concatenate(parts) if parts else np.zeros(0)
-    asked = panels[0].powers
-    tidy(ax, values if asked is None else np.zeros(0))
-    if asked:
-        low, high = float(values.min()), float(values.max())
-        ax.set_yscale("log", nonpositive="clip")
-        powers(ax.yaxis, low, high)
-        ax.set_ylim(low / 1.15, high * 1.15)
+    tidy(ax, values, panels[0].powers)
 
 
 def _lines(rows: Sequence[Sequence[Panel]]) -> Iterable[Line]:

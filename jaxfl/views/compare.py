@@ -30,6 +30,7 @@ PRINTS = {
 }
 SAME_BY_EPS = {"used_eps", "used_delta", "used_noise_constant"}  # the proven eps says it
 DIGITS = 9  # of a number that names a place on an axis
+LISTED = 4  # cells of one side alone that a note names
 
 
 def compare(
@@ -217,12 +218,12 @@ def _difference(x: Any, y: Any, paired: bool) -> Estimate:
     return Estimate(float(b - a), math.hypot(error_a, error_b))
 
 
-def _listed(keys: list[tuple[Any, ...]], common: list[str], most: int = 4) -> str:
+def _listed(keys: list[tuple[Any, ...]], common: list[str]) -> str:
     words = [
         ", ".join(label(name, v) for name, v in zip(common, key, strict=True) if v is not None)
-        for key in keys[:most]
+        for key in keys[:LISTED]
     ]
-    more = len(keys) - most
+    more = len(keys) - LISTED
     return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
 
 

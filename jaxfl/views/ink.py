@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.plots import PALETTE, SUFFIXES, write
+from jaxfl.plots import DECADE, GREY, PALETTE, SUFFIXES, grid_behind, write
 from jaxfl.views.cells import Array
 
 if TYPE_CHECKING:
@@ -40,11 +40,10 @@ STYLES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2,
 MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">")
 OTHER: Any = (0, (3, 1, 1, 1, 1, 1))  # of what has no place on the axis that the styles tell apart
 LIGHTER = (0.0, 0.2, 0.35, 0.45)  # towards white, with the line styles
-GREY = "#555555"
-DECADE = 10.0  # an axis whose values span more is logarithmic
 CHARACTERS = 12.5  # per inch of a legend
 SMALL = 14.5  # per inch of a note
 LINE = 0.2  # inches of a line of a legend
+DOWN = 0.62  # inches below the panels, for the words of their axes
 
 
 class Key(NamedTuple):
@@ -65,7 +64,6 @@ def frame(
     notes: Sequence[str] = (),
     left: float = 0.95,
     right: float = 0.2,
-    down: float = 0.62,
     gaps: tuple[float, float] = (0.28, 0.62),
     heads: bool = True,
     **options: Any,
@@ -84,7 +82,7 @@ def frame(
     widths = [len(k.title) + 2 + sum(len(label) + 7 for label in k.labels) for k in keys]
     tall = [-(-w // room) for w in widths]
     above = 0.22 + 0.24 * len(titles) + LINE * sum(tall) + 0.1 * bool(keys) + 0.22 * heads
-    below = down + 0.17 * len(lines)
+    below = DOWN + 0.17 * len(lines)
     height = above + rows * size[1] + (rows - 1) * gaps[1] + below
     figure = Figure(figsize=(width, height))
     axes = figure.subplots(rows, columns, squeeze=False, **options)
@@ -122,7 +120,7 @@ def frame(
             columnspacing=1.4,
         )
         top -= LINE * count
-    foot = (below - down + 0.05) / height
+    foot = (below - DOWN + 0.05) / height
     if lines:
         figure.text(0.12 / width, foot, "\n".join(lines), fontsize=8.5, color=GREY, va="top")
     return figure, axes
@@ -141,22 +139,20 @@ def logarithmic(values: Array) -> bool:
     return bool(known.size and known.min() > 0 and known.max() > DECADE * known.min())
 
 
-def tidy(ax: Axes, values: Array) -> None:
-    """A grid that stays behind; a vertical axis that suits these values."""
+def tidy(ax: Axes, values: Array, log: bool | None = None) -> None:
+    """A grid that stays behind; a vertical axis that suits these values, unless ``log`` says which."""
     from matplotlib.ticker import ScalarFormatter
 
     formatter = ax.yaxis.get_major_formatter()
     if isinstance(formatter, ScalarFormatter):
         formatter.set_useOffset(False)  # it would be written over words
-    if logarithmic(values):
+    if logarithmic(values) if log is None else log:
         known = values[np.isfinite(values)]
         low, high = float(known.min()), float(known.max())
         ax.set_yscale("log", nonpositive="clip")
         powers(ax.yaxis, low, high)
         ax.set_ylim(low / 1.15, high * 1.15)
-    ax.grid(True, which="major", color="#DDDDDD", linewidth=0.7)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
+    grid_behind(ax)
 
 
 def powers(axis: Axis, low: float, high: float) -> None:

@@ -38,30 +38,30 @@ __all__ = ["EPS", "NAMES", "SILOS", "STEPS", "best", "figures", "odd_even", "row
 EPS = (0.5, 0.75, 1.0, 1.5, 3.0, 6.0, 12.0)
 STEPS = tuple(np.exp(np.linspace(-6, 2, 10)).tolist())  # Lowy and Razaviyayn: from -6 to 0
 SILOS, AVAILABLE = 25, (25, 18)
+DIMENSION = 50  # principal components
 PER_CLASS = 1084  # floor(5421/5) images of each digit; 80 % of two of them are n = 1734
 NAMES = ("localized_mbsgd", "one_pass_mbsgd")
 OURS = {"clip": 6.0, "rounds": 35, "diameter": 10.0}  # 35 rounds as Lowy and Razaviyayn
 
 
 @functools.cache
-def _digits(dimension: int, directory: str | None) -> data.Dataset:
+def _digits(directory: str | None) -> data.Dataset:
     """All training images in the coordinates of their own principal components."""
     from sklearn.decomposition import PCA
 
     mnist = data.load("mnist", directory=directory)
-    found = PCA(dimension, svd_solver="covariance_eigh").fit_transform(mnist.train[0])
+    found = PCA(DIMENSION, svd_solver="covariance_eigh").fit_transform(mnist.train[0])
     return mnist._replace(train=(found.astype(np.float32), mnist.train[1]), test=None)
 
 
 @functools.cache
-def _model(dimension: int) -> Any:
-    return models.logistic(dimension)
+def _model() -> Any:
+    return models.logistic(DIMENSION)
 
 
 def odd_even(
     trial: int = 0,
     *,
-    dimension: int = 50,
     per_class: int = PER_CLASS,
     directory: str | os.PathLike[str] | None = None,
 ) -> Problem:
@@ -70,7 +70,7 @@ def odd_even(
     As in Lowy and Razaviyayn's code an image serves all five silos that have its digit, so that one
     silo may test on what another learns from.
     """
-    whole = _digits(dimension, None if directory is None else os.fspath(directory))
+    whole = _digits(None if directory is None else os.fspath(directory))
     order = np.random.default_rng([trial, 24]).permutation(len(whole.train[1]))
     a, y = (leaf[order] for leaf in whole.train)
     pairs = data.map_labels(whole._replace(train=(a, y)), lambda y: y % 2 == 0, 2)
@@ -84,7 +84,7 @@ def odd_even(
         reuse=True,
         test_share=0.2,
     )
-    return make_problem(_model(dimension), silos, name="odd-even MNIST")
+    return make_problem(_model(), silos, name="odd-even MNIST")
 
 
 def figures(

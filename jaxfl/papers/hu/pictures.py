@@ -9,8 +9,8 @@ import numpy as np
 
 from jaxfl.papers.courses import find
 from jaxfl.papers.entry import Numbers, estimate
-from jaxfl.papers.hu.words import WORDS
 from jaxfl.papers.panels import Line, Panel, picture
+from jaxfl.views.words import name_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ def convergence(cells: Sequence[Numbers], metric: str, unit: float) -> dict[str,
             Panel(
                 f"σ = {sigma:g} ({sigma / unit:g} published)",
                 ROUND,
-                WORDS[shown],
+                name_of(shown),
                 [
                     _line(find(cells, sigma=sigma, local_steps=tau), shown, f"τ = {tau:g}", i)
                     for i, tau in enumerate(taus)
@@ -51,7 +51,7 @@ def comparison(cells: Sequence[Numbers], metric: str) -> dict[str, Figure]:
         Panel(
             "",
             ROUND,
-            WORDS[shown],
+            name_of(shown),
             [
                 _line(find(cells, algorithm=name, noise=noise), shown, METHODS[name], color, style)
                 for color, name in enumerate(METHODS)
@@ -97,7 +97,7 @@ def tradeoff(cells: Sequence[Numbers]) -> dict[str, Figure]:
             ends = [estimate(cell["test_accuracy@end"]) for cell in found]
             means, errors = [end.mean for end in ends], [end.error for end in ends]
             lines.append(Line(words, eps, means, errors, color, style, marker))
-    panel = Panel("", "ε", WORDS["test_accuracy"], lines, logarithmic=True)
+    panel = Panel("", "ε", name_of("test_accuracy"), lines, logarithmic=True)
     title, says = "Adult: privacy and accuracy", [f"{word} ε" for word in STYLES.values()]
     ratios = [
         cell["proven_eps"] / cell["claimed_eps"]

@@ -9,7 +9,7 @@ from jaxfl.papers.courses import chain, courses, epsilons, find, ordered, orderi
 from jaxfl.papers.entry import Epsilons, Job, Numbers, Row
 from jaxfl.papers.hu import pictures
 from jaxfl.papers.hu.setting import COHORT, DELTA, TRAIN, UNIT, adult, algorithm, attacked
-from jaxfl.papers.hu.words import NAMES, WORDS
+from jaxfl.views.words import name_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,6 +18,12 @@ __all__ = ["Comparison", "Convergence", "Tradeoff"]
 
 PUBLISHED = {"logistic": (1e-5, 1e-4, 5e-4, 1e-3), "network": (1e-4, 1e-3, 5e-3, 1e-2)}  # sigma
 LATE = "mean of the last fifth"
+NAMES = {
+    "private_local_sgd": "private local SGD, secure aggregation",
+    "local_dp_sgd": "DP-SGD",
+    "secure_sum": "with secure aggregation",
+    "plain_sum": "without",
+}
 TURN = 5  # rounds in which the loss has fallen, before noise lets it rise
 
 
@@ -67,7 +73,7 @@ class Convergence(NamedTuple):
         def of_tau(metric: str, window: str, sign: int, says: str) -> list[Row]:
             return [
                 ordering(
-                    f"{WORDS[metric]}, {says}, σ = {sigma:g}, for τ = {_list(taus)}",
+                    f"{name_of(metric)}, {says}, σ = {sigma:g}, for τ = {_list(taus)}",
                     f"{'rises' if sign > 0 else 'falls'} with τ",
                     [
                         find(cells, sigma=sigma, local_steps=tau)[f"{metric}@{window}"]
@@ -81,7 +87,7 @@ class Convergence(NamedTuple):
         def of_sigma(metric: str, sign: int) -> list[Row]:
             return [
                 ordering(
-                    f"{WORDS[metric]}, {LATE}, τ = {tau:g}, for σ = {_list(sigmas)}",
+                    f"{name_of(metric)}, {LATE}, τ = {tau:g}, for σ = {_list(sigmas)}",
                     f"{'rises' if sign > 0 else 'falls'} with σ",
                     [
                         find(cells, sigma=sigma, local_steps=tau)[f"{metric}@floor"]
@@ -174,7 +180,7 @@ class Comparison(NamedTuple):
                 published = (
                     f"{'higher' if sign > 0 else 'lower'} than DP-SGD's" if not says else "–"
                 )
-                what = f"{WORDS[metric]}, {when}{says}, DP-SGD and private local SGD"
+                what = f"{name_of(metric)}, {when}{says}, DP-SGD and private local SGD"
                 rows.append(ordering(what, published, values, sign))
         return rows
 

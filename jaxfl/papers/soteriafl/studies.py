@@ -9,6 +9,7 @@ from jaxfl.papers.courses import courses, epsilons, find, ordering
 from jaxfl.papers.entry import ATTACKS, Epsilons, Job, Numbers, Row, estimate, most
 from jaxfl.papers.panels import Line, Panel, picture
 from jaxfl.papers.soteriafl.setting import CONSTANT, DELTA, METHODS, numbers, sent
+from jaxfl.views.words import name_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,11 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BITS", "LOSS_BAND", "Study"]
 
-WORDS = {
-    "utility": "utility (running mean of ‖∇f‖²)",
-    "test_accuracy": "test accuracy",
-    "loss": "training loss",
-}
 NAMES = dict(
     zip(METHODS, ("LDP-SGD", "LDP-SVRG", "CDP-SGD", "SoteriaFL-SGD", "SoteriaFL-SVRG"), strict=True)
 )
@@ -103,7 +99,7 @@ class Study(NamedTuple):
             for cell in [c for c in numbers["cells"] if c["way"] == way]:
                 i = METHODS.index(cell["method"])
                 what, published = f"{NAMES[cell['method']]}, {name}", self.ends[i]
-                rows.append(_near(f"{WORDS[self.metric]} at the end, {what}", (published, published),
+                rows.append(_near(f"{name_of(self.metric)} at the end, {what}", (published, published),
                                   cell[f"{self.metric}@end"], self.band, judged))  # fmt: skip
                 if self.losses:
                     rows.append(_near(f"training loss at the end, {what}", self.losses[i],
@@ -119,7 +115,7 @@ class Study(NamedTuple):
                 find(numbers["cells"], method=method, way=way)[f"{self.metric}@end"]
                 for method in reversed(FEW)
             ]
-            what = f"{WORDS[self.metric]}, {words}, for {' and '.join(names)}"
+            what = f"{name_of(self.metric)}, {words}, for {' and '.join(names)}"
             rows.append(ordering(what, f"{names[-1]} is ahead", ends, 1))
         return rows
 
@@ -127,7 +123,7 @@ class Study(NamedTuple):
         rows = []
         for metric in (self.metric, "loss"):
             powers = None if metric != "loss" else not self.losses  # the network's spans more
-            up = WORDS[metric]
+            up = name_of(metric)
             rounds, bits = self.lines(numbers, metric, False), self.lines(numbers, metric, True)
             rows.append(
                 [
