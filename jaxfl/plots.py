@@ -94,7 +94,7 @@ def curves(
     figure = Figure(figsize=(width, height))
     axes = figure.subplots(len(tall), 2, sharey="row", sharex="col", height_ratios=tall)
     figure.subplots_adjust(
-        0.75 / width,
+        0.9 / width,
         below / height,
         1 - 0.2 / width,
         1 - above / height,
@@ -198,7 +198,10 @@ def _ends_early(curve: Curve, name: str, top: float) -> bool:
 def _hidden(ds: xarray.Dataset, name: str, behind: str) -> bool:
     """Whether a second curve lies so far off that the first would be flat beside it."""
     first, second = (values[np.isfinite(values)] for values in (ds[name].values, ds[behind].values))
-    return first.size > 1 and bool(np.ptp(np.append(second, first)) > ROOM * np.ptp(first))
+    if first.size < 2:
+        return False
+    least = FLAT * np.abs(first).max()  # digits that rounding made are no spread
+    return bool(np.ptp(np.append(second, first)) > ROOM * max(np.ptp(first), least))
 
 
 def _line(

@@ -218,6 +218,17 @@ def test_a_worst_client_far_off_does_not_flatten_the_mean(
     assert "the worst client's loss, 100 at the end, is outside of the picture" in words(figure)
 
 
+def test_a_worst_client_beside_a_flat_mean_is_drawn(ds: xarray.Dataset, tmp_path: Path) -> None:
+    """What rounding makes of equal losses is no spread that another curve could flatten."""
+    flat = changed(ds)
+    mean, worst = flat["loss"].values, flat["worst_client_loss"].values
+    mean[:] = 2.302585 * (1 + 1e-7 * (np.arange(mean.size) % 2))
+    worst[:] = 2.302587
+    figure = plots.curves(flat, tmp_path / "a.png")
+    assert len(figure.axes[0].get_lines()) == 2
+    assert "outside of the picture" not in words(figure)
+
+
 def test_one_evaluation_is_a_dot(ds: xarray.Dataset, tmp_path: Path) -> None:
     figure = plots.curves(ds.isel(round=[0]), tmp_path / "a.png")
     assert "o" in {line.get_marker() for line in figure.axes[0].get_lines()}

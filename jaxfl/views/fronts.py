@@ -24,6 +24,7 @@ __all__ = ["Point", "draw_fronts", "front"]
 
 COLUMNS = 3
 SIZE = (3.3, 2.5)
+WIDE, TALL = 4.8, 13.0  # points: of a letter and of a line
 ROOM = 0.25  # of a panel: what a label takes
 
 
@@ -94,9 +95,10 @@ def _picture(whole: xarray.Dataset, ds: xarray.Dataset, where: Scene, rule: Crit
         if i >= len(parts):
             ax.set_visible(False)
             continue
-        _panel(ax, whole, ds, where, points[i], scale, costs, rule)
+        best = _panel(ax, whole, ds, where, points[i], scale, costs, rule)
         tidy(ax, np.concatenate(shown))
         _room(ax, np.concatenate(shown), rule.sign)
+        _named(ax, ds, where, best, scale, rule)
         ax.set_title(panel_words(parts[i], where.panel), fontsize=10.5)
         ax.set_xlabel(f"uplink of all clients ({unit})", fontsize=9.5)
         if i % columns == 0:
@@ -136,7 +138,7 @@ def _panel(
     scale: float,
     costs: Array,
     rule: Criterion,
-) -> None:
+) -> list[Point]:
     everyone = whole["algorithm"].values.tolist()
     # What needs no privacy is drawn for comparison, and beats nobody who does.
     rivals = [i for i, p in enumerate(points) if p.noisy] or list(range(len(points)))
@@ -164,13 +166,30 @@ def _panel(
             zorder=3,
         )
     _across(ax, costs)
-    for i in best:  # on the better side of the front, where no point lies
-        if where.line is not None and points[i].place < 0:
+    return [points[i] for i in best]
+
+
+def _named(
+    ax: Axes, ds: xarray.Dataset, where: Scene, best: list[Point], scale: float, rule: Criterion
+) -> None:
+    """Names of the points on the front, on its better side, where no point lies; where two would
+    meet, the marker says the second."""
+    said: list[tuple[float, float, float]] = []  # left, right and height of what stands, in points
+    for point in best:
+        if where.line is not None and point.place < 0:
             continue  # the marker says it already
-        at = (bits[i], points[i].value)
+        at = (point.bits / scale, point.value)
         inner = ax.transAxes.inverted().transform(ax.transData.transform(at))[0] > ROOM
+        words = _words(ds, where.line, point)
+        x, y = ax.transData.transform(at) * 72 / ax.figure.dpi
+        left = x - 5 - WIDE * len(words) if inner else x + 5
+        right = left + WIDE * len(words)
+        meets = any(left < r and l < right and abs(y - h) < TALL for l, r, h in said)
+        if meets and where.line is not None:
+            continue
+        said.append((left, right, y))
         ax.annotate(
-            _words(ds, where.line, points[i]),
+            words,
             at,
             (-5 if inner else 5, -7 * rule.sign),
             textcoords="offset points",

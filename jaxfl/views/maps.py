@@ -183,5 +183,7 @@ def _axis(
         axis.set_ticks(range(len(words)), words if named else [""] * len(words), fontsize=9)
         if named and name != "algorithm":
             axis.set_label_text(name_of(name))
+            if axis is ax.yaxis and len(name_of(name)) == 1:  # a letter that lies is another one
+                axis.label.set(rotation=0, ha="right", va="center")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)

@@ -202,7 +202,9 @@ def _worth(ds: xarray.Dataset, by_eps: bool) -> str:
         said = claimed[np.isfinite(claimed)]
         return "no ε proven" + (f", where its paper claims {_span(said)}" if said.size else "")
     if by_eps and _meets(ds):
-        return f"for noise of this ε its paper claims {_span(claimed[flag])}" if flag.any() else ""
+        if not flag.any():
+            return ""
+        return f"for the noise of ε = {_span(proven[flag])} its paper claims {_span(claimed[flag])}"
     if flag.any():
         return f"proven is ε = {_span(proven[flag])}, where its paper claims {_span(claimed[flag])}"
     return "" if by_eps or not known.size else f"ε = {_span(known)} proven"
