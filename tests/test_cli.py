@@ -234,6 +234,27 @@ def test_extended_run_is_the_longer_run(finished: Path, tmp_path: Path) -> None:
     assert proven[0] < proven[1] < float("inf")
 
 
+@pytest.mark.parametrize(
+    ("privacy", "words"),
+    [
+        ("--eps", "given; sigma was calibrated for it and 10 rounds"),
+        ("--sigma", "from sigma; of 10 rounds"),
+    ],
+)
+def test_an_extended_run_says_what_its_numbers_were_for(
+    privacy: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, small = str(tmp_path), [privacy if word == "--sigma" else word for word in SMALL]
+    assert main(["run", "soteriafl_sgd", *small, "--rounds", "10", "--out", out]) == 0
+    assert main(["show", out]) == 0
+    assert "10 rounds" not in capsys.readouterr().out
+    assert main(["run", "--resume", out, "--rounds", "14", "--quiet", "--no-plot"]) == 0
+    assert main(["show", out]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^rounds +10, extended to 14 +given", shown, re.MULTILINE)
+    assert re.search(rf"^eps .*{words}", shown, re.MULTILINE)
+
+
 def test_a_run_of_an_earlier_version_goes_on(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
