@@ -355,6 +355,51 @@ def test_a_run_killed_at_the_very_end_is_completed(every: str, tmp_path: Path) -
     same_arrays(finished, out)
 
 
+@pytest.mark.parametrize("words", [(), ("--max-bits", "800")])
+def test_a_result_that_is_gone_is_written_again(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it ended, and not further, unless more is asked for."""
+    finished, out = tmp_path / "finished", tmp_path / "out"
+    assert run("--rounds", "30", *words, "--out", str(finished)) == 0
+    shutil.copytree(finished, out)
+    for spoil, way in (
+        (lambda file: file.write_bytes(file.read_bytes()[:900]), "damaged or cut short: remove it"),
+        (lambda file: file.unlink(), "has lost its result.nc"),
+    ):
+        spoil(out / "result.nc")
+        assert main(["show", str(out)]) == 2
+        told = capsys.readouterr().err
+        one_sentence(told)
+        assert way in told
+        assert f"`jaxfl run --resume {out}` writes it again." in told
+    assert main(["run", "--resume", str(out)]) == 0
+    told = capsys.readouterr()
+    assert told.err.startswith(f"{out / 'result.nc'} was gone: it is written again")
+    assert (out / "curves.png").exists()
+    same_arrays(finished, out)
+    ended = [results.config(jaxfl.load(a / "result.nc"))["ended"] for a in (finished, out)]
+    assert ended[0] == ended[1]
+    assert ended[0].startswith("stopped" if words else "finished")
+    assert (out / "config.json").read_text() == (finished / "config.json").read_text()
+
+
+def test_fewer_rounds_than_there_are_name_a_way_out(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    about = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps(about | {"reached": None}))
+    assert main(["run", "--resume", str(out), "--rounds", "20"]) == 2
+    told = capsys.readouterr().err
+    assert "before round 30, which this run has reached already: ask for more with --rounds" in told
+    assert main(["run", "--resume", str(out), "--rounds", "auto"]) == 2
+    told = capsys.readouterr().err
+    one_sentence(told)
+    assert "--rounds auto does not go with --resume" in told
+
+
 # --- nothing is lost -----------------------------------------------------------------------------
 
 

@@ -29,6 +29,8 @@ SPOKEN = {
     "more memory=": "more --memory",
     "noise='paper'": "--noise paper",
     "storage='bfloat16'": "--storage bfloat16",
+    "which this run has reached already.": "which this run has reached already: ask for more with "
+    "--rounds, or leave it out.",
 }
 SHORT = 0.2  # seconds of compilation that are not worth a file
 
