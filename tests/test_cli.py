@@ -503,7 +503,9 @@ MISTAKES = {
     "run --partition dirichelt": "'dirichlet'",
     "run --partition-option spread=2": "'spread'",
     "run --alpha 0.3": "'alpha'",
-    "run --test-share 2": "not 2",
+    "run --test-share 1.5": "--test-share 1.5 has to be below 1",
+    "run --validation-share 1": "--validation-share 1 has to be below 1",
+    "run --data /": "'/' is a folder",
     "run --test-data x.libsvm": "x.libsvm",
     "run --model lgistic": "'logistic'",
     "run --model logistic": "10 classes",
@@ -513,7 +515,10 @@ MISTAKES = {
     "run --init foo": "'foo'",
     "run --strength 0.1": "--strength 0.1",
     "run --regularizer l3": "'l3'",
+    "run --regularizer l2": "--regularizer l2 needs --strength",
+    "run --regularizer l2 --strength -1": "--regularizer l2:-1.0: strength must be",
     "run --constraint ball:x": "'ball:x'",
+    "run --constraint ball:-1": "--constraint ball:-1: radius must be",
     "run --dtype float16": "--dtype float16",
     "run --device npu": "--device npu",
     "run --clip-mode both": "--clip-mode both",
@@ -646,6 +651,33 @@ def test_the_program_exits_with_2() -> None:
     done = program("run", "soteriafl_sgd", "--lr", "fast")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "jaxfl: error: --lr fast is not a number.\n"
+
+
+def test_an_interrupt_before_anything_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("jaxfl.cli.keep_programs", fails(KeyboardInterrupt()))
+    monkeypatch.setattr("sys.argv", ["jaxfl", "list"])
+    monkeypatch.setattr("os._exit", sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "jaxfl: interrupted.\n"
+
+
+def test_a_file_with_one_label_is_no_regression(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "one.libsvm"
+    file.write_text("".join(f"1 1:{i / 8} 2:1\n" for i in range(24)))
+    words = ["run", "ldp_gd", "--data", str(file), "--clients", "3", "--rounds", "2", *SMALL[-2:]]
+    words += ["--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    shown = capsys.readouterr().err
+    one_sentence(shown)
+    assert "has one training label, 1, in all rows" in shown
+    assert "give --data-option classes=0" in shown
+    assert main([*words, "--data-option", "classes=0"]) == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is none")
