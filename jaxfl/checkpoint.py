@@ -116,6 +116,7 @@ def write(path: Path, run: Run) -> None:
         "settings": run.settings,
         "seconds": run.seconds,
         "compile_seconds": run.compile_seconds,
+        "ended": run.ended,
     }
     text = np.frombuffer(json.dumps(about, default=_number).encode(), np.uint8)
     replace(path, lambda file: np.savez(file, allow_pickle=False, about=text, **arrays))
@@ -203,6 +204,7 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
         about["settings"],
         about["seconds"],
         about["compile_seconds"],
+        about.get("ended", "finished"),  # older files do not say
     )
 
 

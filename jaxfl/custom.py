@@ -43,6 +43,9 @@ def custom(
     options = loss, correct, reg, within, smoothness, name
     if not callable(init):
         start = jax.tree.map(np.array, init)
+        layout(start)  # refuses what are no real numbers
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(start)):
+            raise InputError("init has an entry that is not finite: start from finite parameters.")
         return _custom.__wrapped__(lambda key: start, *options)
     try:
         hash((init, loss, correct))

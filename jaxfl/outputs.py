@@ -133,11 +133,13 @@ def check_examples(
                 "integers: convert them, or make the model for a sample of floats."
             )
         if not whole and not jnp.issubdtype(a.dtype, jnp.floating):
-            raise InputError(f"Features have dtype {a.dtype}: convert (and scale) them to floats.")
+            raise InputError(
+                "Features are integers or booleans: convert (and scale) them to floats."
+            )
         if out.labels in ("binary", "classes"):
             if not np.issubdtype(y.dtype, np.integer):
                 raise InputError(
-                    f"Labels have dtype {y.dtype}: number the classes with integers from 0 on."
+                    "Labels are not integers: number the classes with integers from 0 on."
                 )
             if y.size and (y.min() < 0 or y.max() >= classes):
                 raise InputError(

@@ -145,7 +145,14 @@ def _arrays(tree: PyTree, kind: np.dtype[Any], what: str) -> PyTree:
             raise InputError(f"The {what} hold values of dtype {a.dtype}: convert them to numbers.")
         if not all(np.isfinite(rows).all() for rows in a):
             raise InputError(f"The {what} hold NaN or infinite values: remove or impute them.")
-        return a.astype(kind)
+        with np.errstate(over="ignore"):
+            out = a.astype(kind)
+        if out.itemsize < a.itemsize and not all(np.isfinite(rows).all() for rows in out):
+            raise InputError(
+                f"The {what} hold a value that exceeds {kind} ({np.finfo(kind).max:.2g}): scale it "
+                "first, or replace what stands for a missing value."
+            )
+        return out
 
     return jax.tree.map(convert, tree)
 

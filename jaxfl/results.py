@@ -157,6 +157,8 @@ def privacy(about: Mapping[str, Any]) -> str:
 def save(ds: xarray.Dataset, path: str | Path) -> Path:
     """Write a result to one file, whole or not at all."""
     path = one_path("path", path)
+    if path.is_dir():
+        raise InputError(f"Cannot write {path}: it is a folder, and a result is a file.")
     plain = ds.copy()
     for variable in plain.variables.values():
         variable.encoding = {"_FillValue": None}

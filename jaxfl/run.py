@@ -324,6 +324,8 @@ def _check_stop(stop: Any) -> None:
             raise InputError(
                 f"stop: {name} = {shown(limit)} has to be a number, or None for never."
             )
+        if limit is not None and name != "loss" and limit <= 0:
+            raise InputError(f"stop: {name} = {shown(limit)} has to be above 0, or None for never.")
 
 
 def _check_scratch(run: Run, chunk: int, problem: Problem, hp: Hyper) -> None:

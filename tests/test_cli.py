@@ -234,6 +234,27 @@ def test_extended_run_is_the_longer_run(finished: Path, tmp_path: Path) -> None:
     assert proven[0] < proven[1] < float("inf")
 
 
+@pytest.mark.parametrize(
+    ("privacy", "words"),
+    [
+        ("--eps", "given; sigma was calibrated for it and 10 rounds"),
+        ("--sigma", "from sigma; of 10 rounds"),
+    ],
+)
+def test_an_extended_run_says_what_its_numbers_were_for(
+    privacy: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, small = str(tmp_path), [privacy if word == "--sigma" else word for word in SMALL]
+    assert main(["run", "soteriafl_sgd", *small, "--rounds", "10", "--out", out]) == 0
+    assert main(["show", out]) == 0
+    assert "10 rounds" not in capsys.readouterr().out
+    assert main(["run", "--resume", out, "--rounds", "14", "--quiet", "--no-plot"]) == 0
+    assert main(["show", out]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^rounds +10, extended to 14 +given", shown, re.MULTILINE)
+    assert re.search(rf"^eps .*{words}", shown, re.MULTILINE)
+
+
 def test_a_run_of_an_earlier_version_goes_on(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -332,6 +353,51 @@ def test_a_run_killed_at_the_very_end_is_completed(every: str, tmp_path: Path) -
     (out / "config.json").write_text(json.dumps(about | {"reached": None}))
     assert main(["run", "--resume", str(out), "--quiet", "--no-plot"]) == 0
     same_arrays(finished, out)
+
+
+@pytest.mark.parametrize("words", [(), ("--max-bits", "800")])
+def test_a_result_that_is_gone_is_written_again(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it ended, and not further, unless more is asked for."""
+    finished, out = tmp_path / "finished", tmp_path / "out"
+    assert run("--rounds", "30", *words, "--out", str(finished)) == 0
+    shutil.copytree(finished, out)
+    for spoil, way in (
+        (lambda file: file.write_bytes(file.read_bytes()[:900]), "damaged or cut short: remove it"),
+        (lambda file: file.unlink(), "has lost its result.nc"),
+    ):
+        spoil(out / "result.nc")
+        assert main(["show", str(out)]) == 2
+        told = capsys.readouterr().err
+        one_sentence(told)
+        assert way in told
+        assert f"`jaxfl run --resume {out}` writes it again." in told
+    assert main(["run", "--resume", str(out)]) == 0
+    told = capsys.readouterr()
+    assert told.err.startswith(f"{out / 'result.nc'} was gone: it is written again")
+    assert (out / "curves.png").exists()
+    same_arrays(finished, out)
+    ended = [results.config(jaxfl.load(a / "result.nc"))["ended"] for a in (finished, out)]
+    assert ended[0] == ended[1]
+    assert ended[0].startswith("stopped" if words else "finished")
+    assert (out / "config.json").read_text() == (finished / "config.json").read_text()
+
+
+def test_fewer_rounds_than_there_are_name_a_way_out(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    about = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps(about | {"reached": None}))
+    assert main(["run", "--resume", str(out), "--rounds", "20"]) == 2
+    told = capsys.readouterr().err
+    assert "before round 30, which this run has reached already: ask for more with --rounds" in told
+    assert main(["run", "--resume", str(out), "--rounds", "auto"]) == 2
+    told = capsys.readouterr().err
+    one_sentence(told)
+    assert "--rounds auto does not go with --resume" in told
 
 
 # --- nothing is lost -----------------------------------------------------------------------------
@@ -437,7 +503,9 @@ MISTAKES = {
     "run --partition dirichelt": "'dirichlet'",
     "run --partition-option spread=2": "'spread'",
     "run --alpha 0.3": "'alpha'",
-    "run --test-share 2": "not 2",
+    "run --test-share 1.5": "--test-share 1.5 has to be below 1",
+    "run --validation-share 1": "--validation-share 1 has to be below 1",
+    "run --data /": "'/' is a folder",
     "run --test-data x.libsvm": "x.libsvm",
     "run --model lgistic": "'logistic'",
     "run --model logistic": "10 classes",
@@ -447,7 +515,10 @@ MISTAKES = {
     "run --init foo": "'foo'",
     "run --strength 0.1": "--strength 0.1",
     "run --regularizer l3": "'l3'",
+    "run --regularizer l2": "--regularizer l2 needs --strength",
+    "run --regularizer l2 --strength -1": "--regularizer l2:-1.0: strength must be",
     "run --constraint ball:x": "'ball:x'",
+    "run --constraint ball:-1": "--constraint ball:-1: radius must be",
     "run --dtype float16": "--dtype float16",
     "run --device npu": "--device npu",
     "run --clip-mode both": "--clip-mode both",
@@ -580,6 +651,33 @@ def test_the_program_exits_with_2() -> None:
     done = program("run", "soteriafl_sgd", "--lr", "fast")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "jaxfl: error: --lr fast is not a number.\n"
+
+
+def test_an_interrupt_before_anything_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("jaxfl.cli.keep_programs", fails(KeyboardInterrupt()))
+    monkeypatch.setattr("sys.argv", ["jaxfl", "list"])
+    monkeypatch.setattr("os._exit", sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "jaxfl: interrupted.\n"
+
+
+def test_a_file_with_one_label_is_no_regression(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "one.libsvm"
+    file.write_text("".join(f"1 1:{i / 8} 2:1\n" for i in range(24)))
+    words = ["run", "ldp_gd", "--data", str(file), "--clients", "3", "--rounds", "2", *SMALL[-2:]]
+    words += ["--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    shown = capsys.readouterr().err
+    one_sentence(shown)
+    assert "has one training label, 1, in all rows" in shown
+    assert "give --data-option classes=0" in shown
+    assert main([*words, "--data-option", "classes=0"]) == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is none")

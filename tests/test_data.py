@@ -445,7 +445,10 @@ MISTAKES = {
     "no clients": (lambda: data.from_clients([]), "0 clients"),
     "nan": (lambda: data.from_clients([(NAN[:1],), (NAN,)]), r"Client 1, leaf \[0\],.* in row 1"),
     "nan stacked": (lambda: data.from_clients({"x": NAN}), r"leaf \['x'\],.* client 1, row 0"),
-    "overflow": (lambda: data.from_clients([np.array([1e300])]), "not finite"),
+    "overflow": (
+        lambda: data.from_clients([np.array([1e300])]),
+        r"exceeds float32 \(3.4e\+38\) in row 0: scale it",
+    ),
     "ragged leaf": (
         lambda: data.from_clients([(np.ones((3, 2)), np.ones(2))]),
         r"leaf \[1\], has 2 rows but its first leaf has 3",
@@ -467,6 +470,11 @@ MISTAKES = {
         "rows of shape",
     ),
     "count": (lambda: data.from_clients({"x": np.ones((2, 3))}, count=[1, 4]), r"lie in 1\.\.3"),
+    "overflow stacked": (
+        lambda: data.from_clients({"x": np.array([[1.0, 1e60]])}),
+        r"leaf \['x'\], exceeds float32 \(3.4e\+38\) at client 0, row 1: scale it",
+    ),
+    "test share": (lambda: data.split("digits", 3, test_share=1.5), "test_share must lie strictly"),
     "count of a list": (lambda: data.from_clients(user(2), count=[2]), "stacked=True"),
     "labels": (
         lambda: data.from_clients([(np.ones((2, 1)), np.array([-1, 1]))], classes=2),
@@ -497,6 +505,7 @@ BAD_LIBSVM = [
     (b"1 2:1 1:1\n", {}, "sorted"),
     (b"1 5:1\n2 1:1\n", {"features": 3}, "exceeds features=3"),
     (b"1 1:1\n2 1:1\n3 1:1\n", {"classes": 2}, "3 distinct training labels"),
+    (b"-1 1:1\n-1 1:2\n", {}, "has one training label, -1, in all rows"),
     (b"1 8000000:1\n" * 300, {}, "GiB as a dense"),
     (b"1 999999999:1\n" * 3, {}, "whose largest index is 999999999, .* 11,999,999,988 bytes"),
     (b"1 1:1e39\n2 1:1\n", {}, "a value that exceeds float32"),

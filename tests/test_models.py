@@ -346,6 +346,7 @@ def test_models_by_name() -> None:
         (lambda: models.logistic(5, init=np.zeros(5)), "goes to make_problem as x0"),
         (lambda: models.custom({"w": np.arange(3)}, lambda p, e: 0.0), "real numbers"),
         (lambda: models.custom({}, lambda p, e: 0.0), "no parameters"),
+        (lambda: models.custom({"w": np.full(3, np.nan)}, max), "init has an entry that is not fi"),
         (lambda: models.custom({"w": np.zeros(3)}, 3), "loss must be a function"),
         (lambda: models.custom({"w": np.zeros(3)}, max, correct=3), "correct must be a function"),
         *(
@@ -421,14 +422,19 @@ def spoil(leaf: int, value: Any) -> tuple[Any, Any]:
     [
         ({"train": spoil(0, np.nan)}, "NaN or infinite"),
         ({"train": spoil(0, 1e20)}, r"of size 1e\+20"),
+        ({"train": (np.full((3, 4, FEATURES), 1e60), np.zeros((3, 4), int))}, "exceeds float32"),
         ({"train": (np.full((3, 4, FEATURES), 1e-23), np.zeros((3, 4), int))}, "of size 1e-23"),
         ({"train": spoil(1, 2)}, "Labels run from 0 to 2"),
         ({"train": spoil(1, -1)}, "Labels run from -1 to 1"),
         ({"test": (np.zeros((2, FEATURES)), np.asarray([0, 7]))}, "Labels run from 0 to 7"),
         ({"test": np.zeros((2, FEATURES))}, "same structure"),
         ({"train": (np.zeros((3, 4, 6)), np.zeros((3, 4), int))}, "features of shape"),
-        ({"train": (np.zeros((3, 4, FEATURES)), np.zeros((3, 4)))}, "Labels have dtype"),
+        ({"train": (np.zeros((3, 4, FEATURES)), np.zeros((3, 4)))}, "Labels are not integers"),
         ({"train": (np.zeros((3, 4, FEATURES), int), np.zeros((3, 4), int))}, "to floats"),
+        (
+            {"train": (np.zeros((3, 4, FEATURES), bool), np.zeros((3, 4), int))},
+            "^Features are integers or booleans: convert",
+        ),
         ({"train": (np.zeros((3, 4, FEATURES)), np.zeros((3, 5), int))}, "must all be"),
         ({"train": np.zeros((3, 4, FEATURES)), "test": None}, "pairs"),
         ({"count": np.asarray([4, 0, 3])}, "at least one"),

@@ -231,6 +231,12 @@ def test_missing_files_folders_and_foreign_netcdf(tmp_path: Path) -> None:
         jaxfl.load(tmp_path / "foreign.nc")
 
 
+def test_a_folder_is_no_place_for_a_result(run: jaxfl.Run, tmp_path: Path) -> None:
+    for place in (".", tmp_path):
+        with pytest.raises(jaxfl.InputError, match="it is a folder, and a result is a file"):
+            run.save(place)
+
+
 def test_a_failed_write_leaves_the_old_file(
     run: jaxfl.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,7 +199,7 @@ def test_a_checkpoint_of_another_run_is_refused(key: jax.Array, tmp_path: Path) 
         (jaxfl.Stop(loss=0.4), "loss"),
         (jaxfl.Stop(bits=20_000), "bits"),
         (jaxfl.Stop(gradients=500), "gradients"),
-        (jaxfl.Stop(seconds=0.0), "seconds"),
+        (jaxfl.Stop(seconds=1e-9), "seconds"),
     ],
 )
 def test_stopping(stop: jaxfl.Stop, reason: str, key: jax.Array) -> None:
@@ -367,6 +367,8 @@ MISTAKES = [
     (dict(progress=3), "progress = 3 has to be True"),
     (dict(stop=jaxfl.Stop(loss="a")), "stop: loss = 'a'"),
     (dict(stop=jaxfl.Stop(loss=float("nan"))), "stop: loss = nan"),
+    (dict(stop=jaxfl.Stop(gradients=0)), "stop: gradients = 0 has to be above 0"),
+    (dict(stop=jaxfl.Stop(bits=-1)), "stop: bits = -1 has to be above 0"),
 ]
 
 

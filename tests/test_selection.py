@@ -1,5 +1,7 @@
 """Selection, targets and links on sweeps with known values."""
 
+import csv
+import io
 import itertools
 import json
 import math
@@ -15,6 +17,7 @@ import jaxfl
 from jaxfl import results
 from jaxfl.views.cells import applying, cells, final, over_seeds, restrict
 from jaxfl.views.links import Links, expected_slowest
+from jaxfl.views.rows import table
 from jaxfl.views.selection import select
 from jaxfl.views.targets import to_target
 
@@ -301,6 +304,18 @@ def test_to_a_target(ds: xarray.Dataset) -> None:
         "units": "round",
         "long_name": f"rounds to loss ≤ {target:.4g}",
     }
+
+
+def test_to_a_target_where_rounds_are_an_axis() -> None:
+    ds = grids.grid({"rounds": (20, 40), "eps": (1.0, 5.0)}, algorithms=("ldp_sgd",))
+    found = to_target(ds, "loss", target=1.2)
+    assert found["rounds"].values.tolist() == [20, 40]
+    assert found["rounds_to_target"].dims == ("algorithm", "rounds", "eps")
+    assert found["rounds_to_target"].attrs["long_name"] == "rounds to loss ≤ 1.2"
+    rows = list(csv.DictReader(io.StringIO(table(ds, targets=found).csv())))
+    assert [row["rounds"] for row in rows] == ["20", "40"] * 2
+    theirs = found["rounds_to_target"].isel(algorithm=0).transpose("eps", "rounds").values.ravel()
+    assert [float(row["rounds_to_target"]) for row in rows] == theirs.tolist()
 
 
 def test_to_a_target_by_each_seed(ds: xarray.Dataset) -> None:

@@ -28,7 +28,10 @@ SPOKEN = {
     "allow_test=True (--allow-test)": "--allow-test",
     "more memory=": "more --memory",
     "noise='paper'": "--noise paper",
+    "pass classes=0": "give --data-option classes=0",
     "storage='bfloat16'": "--storage bfloat16",
+    "which this run has reached already.": "which this run has reached already: ask for more with "
+    "--rounds, or leave it out.",
 }
 SHORT = 0.2  # seconds of compilation that are not worth a file
 
@@ -61,9 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command `jaxfl`; returns its exit status: 0, 2 for a mistake, and as in a shell 130 when
     interrupted, 143 when terminated."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if argv is None:
-        keep_programs()
     try:
+        if argv is None:
+            keep_programs()
         _dispatch(words)
         sys.stdout.flush()  # a full disk says so here, and not when Python has ended
     except InputError as error:

@@ -112,7 +112,7 @@ def choose_data(setup: Setup) -> ClientData:
 
 def choose_problem(setup: Setup) -> Problem:
     """The problem: a model for the clients' data."""
-    from jaxfl import models
+    from jaxfl import models, public
     from jaxfl.problems import make_problem
 
     if setup.model is not None:
@@ -125,6 +125,13 @@ def choose_problem(setup: Setup) -> Problem:
                 f"--strength {setup.strength:g} needs --regularizer nonconvex or l2 beside it."
             )
         options["regularizer"] = f"{setup.regularizer}:{setup.strength!r}"
+    elif setup.regularizer == "l2":
+        raise InputError("--regularizer l2 needs --strength beside it, as in --strength 0.01.")
+    for name, read in (("regularizer", public.regularizer), ("constraint", public.constraint)):
+        try:
+            read(options.get(name))
+        except InputError as error:
+            raise InputError(f"{flag(name)} {options[name]}: {error}") from None
     found = choose_data(setup)
     features = int(found.train[0].shape[-1])
     if setup.model is None:
@@ -169,4 +176,4 @@ def known(kind: str, name: str, registry: Mapping[str, Any]) -> None:
 
 
 def is_file(name: str) -> bool:
-    return "/" in name or "\\" in name or Path(name).suffix != "" or Path(name).is_file()
+    return "/" in name or "\\" in name or Path(name).suffix != "" or Path(name).exists()

@@ -29,6 +29,7 @@ class Folder:
     reached: int | None = None  # the last round, once the run has ended
     before: bytes | None = None  # config.json as this call found it
     ours: bool = False  # whether this call has begun to write here
+    lost: bool = False  # whether the run has ended, and its result is gone: the checkpoint has it
 
     @property
     def config(self) -> Path:
@@ -169,6 +170,11 @@ class Folder:
             )
         if session.force:
             raise InputError(f"--force does not go with --resume {path}: nothing is replaced.")
+        if given.get("rounds", 0) is None:
+            raise InputError(
+                f"--rounds auto does not go with --resume {path}, whose rounds were fixed when it began: "
+                "give a number, or leave it out."
+            )
         folder = cls.read(path)
         old, ended = folder.setup, folder.reached
         if ended is not None:  # limits that were reached must not end it again at once
@@ -184,6 +190,10 @@ class Folder:
                 )
         if not folder.checkpoint.exists():
             raise InputError(f"{path} holds no checkpoint.npz to go on from.")
+        if ended is not None and not folder.result.exists() and given.get("rounds", ended) == ended:
+            device = given.get("device", folder.setup.device)
+            folder.setup, folder.lost = dataclasses.replace(folder.setup, device=device), True
+            return folder
         if ended is not None and new.rounds is not None and new.rounds <= ended:
             asked = f"--rounds {new.rounds} is not enough: " if "rounds" in given else ""
             raise InputError(

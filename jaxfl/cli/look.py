@@ -254,6 +254,10 @@ def _load(path: Path) -> xarray.Dataset:
         raise InputError(f"There is no folder {path}.")
     if path.is_dir() and not file.exists():
         for name, command in (("sweep.json", "sweep"), ("config.json", "run")):
+            if name == "config.json" and _ended(path):
+                raise InputError(
+                    f"{path} has lost its result.nc: `jaxfl run --resume {path}` writes it again."
+                )
             if (path / name).exists():
                 raise InputError(
                     f"{path} is unfinished: go on with `jaxfl {command} --resume {path}`."
@@ -262,11 +266,23 @@ def _load(path: Path) -> xarray.Dataset:
     try:
         return load(file)
     except InputError as error:
-        if "damaged" not in str(error) or not (file.parent / "sweep.json").exists():
+        folder, way = file.parent, ""
+        if (folder / "sweep.json").exists():
+            way = f"`jaxfl sweep --resume {folder}` writes it again"
+        elif _ended(folder):
+            way = f"remove it, and `jaxfl run --resume {folder}` writes it again"
+        if "damaged" not in str(error) or not way:
             raise
-        raise InputError(
-            f"{file} is damaged or cut short: `jaxfl sweep --resume {file.parent}` writes it again."
-        ) from None
+        raise InputError(f"{file} is damaged or cut short: {way}.") from None
+
+
+def _ended(folder: Path) -> bool:
+    """Whether a run that ended there has left what its result can be written from."""
+    from jaxfl.cli.folder import Folder
+
+    if not ((folder / "config.json").exists() and (folder / "checkpoint.npz").exists()):
+        return False
+    return Folder.read(folder).reached is not None
 
 
 def _home(path: Path) -> Path:

@@ -56,7 +56,12 @@ class Setup:
     )
     test_share: Annotated[
         float | None,
-        Option("SHARE", "part of every client's rows held out for testing", "data", real(above=0)),
+        Option(
+            "SHARE",
+            "part of every client's rows held out for testing",
+            "data",
+            real(above=0, below=1),
+        ),
     ] = None
     validation_share: Annotated[
         float | None,
@@ -64,7 +69,7 @@ class Setup:
             "SHARE",
             "part of the test examples set aside for choosing settings by",
             "data",
-            real(above=0),
+            real(above=0, below=1),
         ),
     ] = None
     clients: Annotated[int, Option("N", "clients (default: 10)", "data", whole(1))] = 10

@@ -39,7 +39,13 @@ def whole(least: int, most: float = math.inf) -> Read:
     return read
 
 
-def real(*, above: float = -math.inf, infinite: bool = False, least: float = -math.inf) -> Read:
+def real(
+    *,
+    above: float = -math.inf,
+    below: float = math.inf,
+    infinite: bool = False,
+    least: float = -math.inf,
+) -> Read:
     def read(flag: str, value: str) -> float:
         number = _float(value)
         if number != number:
@@ -48,6 +54,8 @@ def real(*, above: float = -math.inf, infinite: bool = False, least: float = -ma
             raise InputError(f"{flag} {value} is not a finite number.")
         if number <= above:
             raise InputError(f"{flag} {value} has to be above {above:g}.")
+        if number >= below and math.isfinite(below):
+            raise InputError(f"{flag} {value} has to be below {below:g}.")
         if number < least:
             raise InputError(f"{flag} {value} has to be {least:g} or more.")
         return int(value) if value.isdigit() else number

@@ -54,8 +54,8 @@ def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:
     about = results.config(ds)
     settings = about["settings"]
     used = Table("number", "value", "from", box=None, pad_edge=False)
-    for name in sorted(about["values"], key=str):
-        used.add_row(name, _number(about["values"][name]), about["sources"].get(name, ""))
+    for row in _used(about, int(ds["round"].values[-1])):
+        used.add_row(*row)
     out = Table.grid(padding=(0, 2))
     for name, words in _outcome(ds, about):
         out.add_row(name, words)
@@ -66,6 +66,21 @@ def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:
     shown.print(used)
     shown.print()
     shown.print(out)
+
+
+def _used(about: dict[str, Any], reached: int) -> list[tuple[str, str, str]]:
+    """Numbers with their sources; of an extended run, those that its first plan was made from."""
+    values, sources = about["values"], about["sources"]
+    rows = {name: [_number(values[name]), sources.get(name, "")] for name in values}
+    planned = int(values["rounds"])
+    if reached > planned:
+        rows["rounds"][0] += f", extended to {reached}"
+        if "eps" in rows:
+            fitted = sources.get("sigma", "").startswith("calibrated")
+            rows["eps"][1] += (
+                f"; {'sigma was calibrated for it and' if fitted else 'of'} {planned} rounds"
+            )
+    return [(name, *rows[name]) for name in sorted(rows, key=str)]
 
 
 def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> list[tuple[str, str]]:

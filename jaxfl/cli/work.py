@@ -48,7 +48,9 @@ def _run(given: dict[str, Any], session: Session, interrupts: Interrupts) -> Non
         folder = Folder(Path(place), setup, {} if "rounds" in given else {"rounds": "default"})
     with computing(folder.setup):
         try:
-            _write(folder, session, _simulate(folder, session, interrupts))
+            lost = folder.lost
+            result = _read(folder, session) if lost else _simulate(folder, session, interrupts)
+            _write(folder, session, result)
         except KeyboardInterrupt:
             if folder.ours and folder.checkpoint.exists():
                 folder.settle()
@@ -104,6 +106,25 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
             folder.abandon()
         raise
     result.sources.update(folder.assumed)
+    return result
+
+
+def _read(folder: Folder, session: Session) -> Run:
+    """The run that has ended here, from its checkpoint."""
+    import jax
+
+    from jaxfl import checkpoint
+
+    setup = folder.setup
+    parts = algorithm_of(setup), choose_problem(setup)
+    result = checkpoint.read(folder.checkpoint, *parts, jax.random.key(setup.seed))
+    result.sources.update(folder.assumed)
+    if not session.quiet:
+        print(
+            f"{folder.result} was gone: it is written again from the checkpoint, of round "
+            f"{folder.reached}.",
+            file=sys.stderr,
+        )
     return result
 
 

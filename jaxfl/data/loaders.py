@@ -63,6 +63,8 @@ def load_libsvm(
     for name in (path,) if test is None else (path, test):
         file = Path(name).expanduser()
         if not file.is_file():
+            if file.is_dir():
+                raise InputError(f"{str(name)!r} is a folder: name the LIBSVM file in it.")
             why = "is not a file" if file.exists() else "does not exist"
             raise InputError(f"LIBSVM file {str(name)!r} {why}: check the path.")
         files.append(file)
@@ -153,6 +155,11 @@ def _class_numbers(
     targets: list[Array], classes: int | None, shown: str
 ) -> tuple[list[Array], int]:
     values = np.unique(targets[0])
+    if classes is None and len(values) == 1:
+        raise InputError(
+            f"{shown} has one training label, {values[0]:g}, in all rows: check the file, or pass "
+            "classes=0 if it is a real target."
+        )
     if classes is None:
         discrete = len(values) == 2 or bool((values == np.round(values)).all())
         classes = len(values) if discrete and 1 < len(values) <= 1000 else 0

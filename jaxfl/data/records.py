@@ -177,10 +177,18 @@ def _number(leaf: Any, where: str, kind: np.dtype[Any] | None) -> Array:
     return array
 
 
-def _check_finite(array: Array, where: str) -> None:
+def _check_finite(array: Array, given: Any, where: str) -> None:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         bad = int(np.argmin(np.isfinite(array).reshape(len(array), -1).all(axis=1)))
-        raise InputError(f"{where} is not finite in row {bad}: replace or drop NaN and infinity.")
+        raise InputError(_not_finite(array, np.asarray(given)[bad], where, f"in row {bad}"))
+
+
+def _not_finite(array: Array, given: Array, where: str, place: str) -> str:
+    """The sentence about ``given``, a row that is not finite in the type of ``array``."""
+    if np.isfinite(given).all():
+        limit = np.finfo(array.dtype)
+        return f"{where} exceeds {limit.dtype} ({limit.max:.2g}) {place}: scale it first."
+    return f"{where} is not finite {place}: replace or drop NaN and infinity."
 
 
 def _convert(tree: PyTree, who: str, kind: np.dtype[Any] | None) -> PyTree:
@@ -188,7 +196,7 @@ def _convert(tree: PyTree, who: str, kind: np.dtype[Any] | None) -> PyTree:
     leaves, treedef = _flatten(tree)
     paths = _paths(tree, who)
     done = [_number(leaf, path, kind) for leaf, path in zip(leaves, paths, strict=True)]
-    for leaf, path in zip(done, paths, strict=True):
+    for leaf, given, path in zip(done, leaves, paths, strict=True):
         if len(leaf) != len(done[0]):
             raise InputError(
                 f"{path} has {len(leaf)} rows but its first leaf has {len(done[0])}: "
@@ -196,7 +204,7 @@ def _convert(tree: PyTree, who: str, kind: np.dtype[Any] | None) -> PyTree:
             )
         if not len(leaf):
             raise InputError(f"{path} has no rows: leave out clients without data.")
-        _check_finite(leaf, path)
+        _check_finite(leaf, given, path)
     return treedef.unflatten(done)
 
 
@@ -270,7 +278,10 @@ def _from_stacked(
 ) -> tuple[PyTree, Any]:
     leaves, treedef = _flatten(tree)
     paths = _paths(tree, "The stacked data")
-    leaves = [_number(leaf, path, kind) for leaf, path in zip(leaves, paths, strict=True)]
+    given, leaves = (
+        leaves,
+        [_number(leaf, path, kind) for leaf, path in zip(leaves, paths, strict=True)],
+    )
     shape = leaves[0].shape[:2]
     for leaf, path in zip(leaves, paths, strict=True):
         if leaf.ndim < 2 or leaf.shape[:2] != shape or 0 in shape:
@@ -286,14 +297,13 @@ def _from_stacked(
         raise InputError(f"count must lie in 1..{m}, the number of stacked rows.")
     padding = np.arange(m) >= counts[:, None]
     done = []
-    for leaf, path in zip(leaves, paths, strict=True):
+    for leaf, own, path in zip(leaves, given, paths, strict=True):
         if padding.any():
             leaf = leaf.copy()
             leaf[padding] = 0
         if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
             i, j = np.argwhere(~np.isfinite(leaf))[0][:2]
-            raise InputError(
-                f"{path} is not finite at client {i}, row {j}: replace or drop NaN and infinity."
-            )
+            row = np.asarray(own)[i, j]
+            raise InputError(_not_finite(leaf, row, path, f"at client {i}, row {j}"))
         done.append(leaf)
     return treedef.unflatten(done), counts.astype(np.int32)

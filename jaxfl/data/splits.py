@@ -74,7 +74,7 @@ def split(
         return gather(dataset, parts)
     from jax import tree_util
 
-    parts, held = holdout(parts, test_share, seed)
+    parts, held = holdout(parts, fraction("test_share", test_share), seed)
     index = np.concatenate(held)
     test = tree_util.tree_map(lambda leaf: np.asarray(leaf)[index], dataset.train)
     return gather(dataset._replace(test=test), parts)

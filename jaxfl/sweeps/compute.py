@@ -36,6 +36,7 @@ def compute(
     rounds = [*range(0, T, every or T), T]
     state, series = engine.blank(run), Series()
     first, t = True, 0
+    before: tuple[int, Any] | None = None  # looked at one later, while the device is busy
     for mark in rounds:
         while first or t < mark:
             end = min(mark, t + run.length)
@@ -44,8 +45,9 @@ def compute(
             )
             first, t = False, end
             series.add(counts, measured if t == mark else None)
-        if look.at(chunk, t, measured["loss"]):
+        if before is not None and look.at(chunk, *before):
             break  # nothing is left that is finite
+        before = t, measured["loss"]
     series.read()
     return finish(program, chunk, rounds, series.metrics, series.totals)
 

@@ -14,7 +14,8 @@ from jaxfl.sweeps.plan import Chunk, Program
 
 __all__ = ["Look", "Plan", "Progress", "show", "words"]
 
-SECONDS = 0.2  # between looks at the loss, each of which waits for the device
+SECONDS = 0.2  # between reports
+OFTEN = 8  # evaluations between looks at the loss, at most: each waits for the device
 
 
 class Plan(NamedTuple):
@@ -37,7 +38,7 @@ class Progress(NamedTuple):
     total: int
     per_second: float
     seconds_left: float
-    best: float  # least training loss so far
+    best: float  # least training loss at any evaluated round so far, of earlier calls too
     where: str  # and the run that has it
 
 
@@ -53,7 +54,7 @@ def show(bar: Bar, now: Progress) -> None:
 
 
 class Look:
-    """Watches the loss of the chunk that is being computed, now and then."""
+    """Watches the losses of the chunks, and reports now and then."""
 
     def __init__(
         self,
@@ -65,8 +66,9 @@ class Look:
         self.programs, self.seeds, self.tell = programs, seeds, tell
         self.total = sum(self.size(chunk) * self.rounds(chunk) for chunk in todo)
         self.behind = 0  # rounds in finished chunks
-        self.began = self.seen = time.perf_counter()
+        self.began = self.told = time.perf_counter()
         self.best, self.where = math.inf, ""
+        self.unseen = 0  # evaluations since the last look
 
     def size(self, chunk: Chunk) -> int:
         return len(chunk.cells) * len(chunk.seeds)
@@ -76,30 +78,42 @@ class Look:
 
     def at(self, chunk: Chunk, t: int, loss: Any) -> bool:
         """After round t of a chunk; True if none of its runs is finite any more."""
-        if time.perf_counter() - self.seen < SECONDS:
+        self.unseen += 1
+        late = time.perf_counter() - self.told >= SECONDS
+        if not late and self.unseen < OFTEN:
             return False
-        values = np.asarray(loss)[: len(chunk.seeds), : len(chunk.cells)]
-        self.seen = time.perf_counter()
-        finite = np.isfinite(values)
-        if finite.any():
-            least = np.unravel_index(np.argmin(np.where(finite, values, np.inf)), values.shape)
-            if values[least] < self.best:
-                program = self.programs[chunk.program]
-                cell = program.cells[chunk.cells[int(least[1])]]
-                self.best = float(values[least])
-                seed = self.seeds[chunk.seeds[int(least[0])]]
-                self.where = f"{program.algorithm.name} {cell.label.replace('|', ' ')} seed={seed}"
-        self.report(self.behind + self.size(chunk) * t)
-        return not finite.any()
+        self.unseen = 0
+        lost = not self.note(chunk, loss)
+        if late:
+            self.report(self.behind + self.size(chunk) * t)
+        return lost
 
-    def finished(self, chunk: Chunk) -> None:
+    def finished(self, chunk: Chunk, losses: Any) -> None:
+        """A chunk of this call, with the losses of its runs at all evaluated rounds."""
+        self.note(chunk, losses)
         self.behind += self.size(chunk) * self.rounds(chunk)
         self.report(self.behind)
+
+    def note(self, chunk: Chunk, losses: Any) -> bool:
+        """Remember the least of them; axes: seeds, cells, and rounds if any.  False if none is finite."""
+        values = np.asarray(losses)[: len(chunk.seeds), : len(chunk.cells)]
+        finite = np.isfinite(values)
+        if not finite.any():
+            return False
+        least = np.unravel_index(np.argmin(np.where(finite, values, np.inf)), values.shape)
+        if values[least] < self.best:
+            program = self.programs[chunk.program]
+            cell = program.cells[chunk.cells[int(least[1])]]
+            self.best = float(values[least])
+            seed = self.seeds[chunk.seeds[int(least[0])]]
+            self.where = f"{program.algorithm.name} {cell.label.replace('|', ' ')} seed={seed}"
+        return True
 
     def report(self, done: int) -> None:
         if self.tell is None:
             return
-        rate = done / max(time.perf_counter() - self.began, 1e-9)
+        self.told = time.perf_counter()
+        rate = done / max(self.told - self.began, 1e-9)
         left = (self.total - done) / max(rate, 1e-9)
         self.tell(Progress(done, self.total, rate, left, self.best, self.where))
 

@@ -151,6 +151,9 @@ def sweep(
     mine = [i for i in range(len(todo)) if not there[i] and i % hosts == jax.process_index()]
     with watched as tell:
         look = Look(made, [todo[i] for i in mine], laid.seeds, tell)
+        for i, chunk in enumerate(todo):
+            if there[i] and tell is not None and (kept := store.read(i, chunk)) is not None:
+                look.note(chunk, kept["loss"])
         placed: tuple[int, Any] = (-1, None)
         for i in mine:
             chunk = todo[i]
@@ -160,8 +163,9 @@ def sweep(
                 placed = chunk.program, engine.placed_problem(program, run)
             given = engine.inputs(program, chunk, run, keys, paired)
             every = cadence(program, chunk, eval_every)
-            store.write(i, chunk, compute(program, chunk, run, given, placed[1], every, look))
-            look.finished(chunk)
+            arrays = compute(program, chunk, run, given, placed[1], every, look)
+            store.write(i, chunk, arrays)
+            look.finished(chunk, arrays["loss"])
     _meet("computed", hosts)
     results = [(chunk, store.read(i, chunk)) for i, chunk in enumerate(todo)]
     ds = dataset(

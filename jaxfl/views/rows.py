@@ -207,8 +207,8 @@ def _targets(found: xarray.Dataset | None, order: list[Cell]) -> list[tuple[Colu
     words = found.attrs["target"]
     out: list[tuple[Column, list[Value]]] = []
     for variable in found.data_vars:
-        name, values = str(variable), found[variable].values
-        if "seed" in found[name].dims:
+        name, values = str(variable).removesuffix("_to_target"), found[variable].values
+        if "seed" in found[variable].dims:
             raise InputError("The targets of a table are of means: make them with by='mean'.")
         scale, unit = (1.0, "") if name == "rounds" else prefix(values, _UNITS[name])
         if name == "seconds" and scale > 1:  # no kiloseconds

@@ -35,7 +35,8 @@ def to_target(
     Looked at are the evaluated rounds of the mean over seeds (``by="mean"``), or of every seed
     (``by="each"``); NaN where the target is never reached.  ``metric`` is read as in
     :func:`select`: at most the target where the smallest is best, else at least.  ``seconds`` is
-    there with ``links``: the expected time of the rounds, computation left out.
+    there with ``links``: the expected time of the rounds, computation left out.  Where an axis has
+    one of these names, as ``rounds`` may, it is that name with ``_to_target``.
     """
     rule = criterion_of(ds, metric)
     if by not in BY:
@@ -115,12 +116,13 @@ def _labelled(
     sign = "≤" if rule.sign > 0 else "≥"
     words = f"{rule.metric.replace('_', ' ')} {sign} {target:.4g}"
     units = {"rounds": "round", "uplink_bits": "bit", "gradients": "gradient", "seconds": "s"}
+    free = {name: f"{name}_to_target" if name in dims else name for name in values}
     out = xarray.Dataset(
-        {name: (dims, array) for name, array in values.items()},
+        {free[name]: (dims, array) for name, array in values.items()},
         {dim: ds[dim] for dim in dims},
         {"target": words},
     )
     for name in values:
         what = "expected seconds" if name == "seconds" else name.replace("_", " ")
-        out[name].attrs.update(units=units[name], long_name=f"{what} to {words}")
+        out[free[name]].attrs.update(units=units[name], long_name=f"{what} to {words}")
     return out
