@@ -57,7 +57,7 @@ class Run:
     log: Log
     settings: dict[str, Any]
     seconds: float = 0.0
-    compile_seconds: float = 0.0
+    compile_seconds: float = 0.0  # until the first round: numbers found, programs compiled
     ended: str = "finished"  # or why it ended early
     extra: tuple[tuple[str, Any], ...] = ()  # the user's own metrics
 

@@ -140,9 +140,8 @@ def _time(about: dict[str, Any], rounds: int) -> str:
     compiled, total = about["compile_seconds"], about["seconds"]
     ran = max(total - compiled, 1e-9)
     device = about["settings"]["device"]
-    return (
-        f"{compiled:.1f} s compiling, {ran:.2f} s running, {rounds / ran:,.0f} rounds/s on {device}"
-    )
+    speed = f"{ran:.2f} s running, {rounds / ran:,.0f} rounds/s on {device}"
+    return f"{compiled:.1f} s until the first round, {speed}"
 
 
 def amount(bits: float) -> str:
