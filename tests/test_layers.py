@@ -261,6 +261,7 @@ def compared(model: Model) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.once
 def test_examples_of_a_batch_do_not_meet() -> None:
     """A module that looks across its batch sees one example at a time, in gradients too."""
 
@@ -281,6 +282,7 @@ def test_examples_of_a_batch_do_not_meet() -> None:
 NUMBERS = {"batch": 3, "sigma": 0.01, "lr": 0.1, "clip": 1.0, "omega": 1}
 
 
+@pytest.mark.once
 def test_a_network_of_convolutions_runs() -> None:
     """SAGA's table holds what the layers keep."""
     (a, y), (b, z) = batch(), batch(1)

@@ -305,7 +305,12 @@ def mu_of_a_round(curvature: float, r: int, tau: int, b: int, sigma: float, eta:
 
 
 @pytest.mark.parametrize(
-    ("curvature", "tau"), [(0.5, 4), pytest.param(1.0, 1, marks=pytest.mark.slow), (-1.0, 5)]
+    ("curvature", "tau"),
+    [
+        pytest.param(0.5, 4, marks=pytest.mark.slow),
+        pytest.param(1.0, 1, marks=pytest.mark.slow),
+        (-1.0, 5),
+    ],
 )
 def test_what_a_sum_really_hides(curvature: float, tau: int) -> None:
     """The proof holds in all cases, and is attained for one step; without convexity the paper's

@@ -146,7 +146,7 @@ SHARDED = """
 """
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_clients_split_over_devices() -> None:
     assert "all of it" in end(start(SHARDED, XLA_FLAGS=eight()))
 

@@ -64,7 +64,7 @@ def test_beginnings_depend_on_the_round() -> None:
 
 @pytest.mark.once
 @pytest.mark.optimized
-@pytest.mark.parametrize("name", ["fedgd", "ldp_gd", "ldp_sgd"])
+@pytest.mark.parametrize("name", ["fedgd", "ldp_sgd"])
 def test_the_timed_loop_computes_the_gradients(name: str) -> None:
     """Also those of all samples, which depend on the model and on no draw."""
     problem, algorithm = a_network(), jaxfl.algorithm(name)

@@ -411,6 +411,7 @@ def test_schedules_are_numbers_too() -> None:
 # --- axes that are programs ----------------------------------------------------------------------
 
 
+@pytest.mark.once
 def test_static_axes() -> None:
     """`build` and `problem` are functions of what they take by name, also of the same axis."""
     made = []
