@@ -39,7 +39,7 @@ second and the third of the ratios compare like with like.  Medians over turns i
 alternate, each in a process of its own and with the same data, on two shared cores, by
 `python benchmarks/rounds.py`; [how it is measured](benchmarks/README.md), all numbers are in
 `benchmarks/results/rounds.json`.  Shared cores have better and worse hours, and the ratios move with them:
-W1 was 1.5 to 2.0 times the best within a day, a sweep of it 19 to 25 times.
+W1 was 1.4 to 2.0 times the best within two days, a sweep of it 18 to 25 times.
 """
 
 
