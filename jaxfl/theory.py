@@ -1,15 +1,15 @@
 """Every bound, schedule and noise level of the four papers.  Host side: floats in and out.
 
-===================================  ==============================  ================================
-paper                                letters                         module
-===================================  ==============================  ================================
-SoteriaFL, Theorems 1-3              :class:`Setting`                :mod:`jaxfl.theory_soteriafl`
-... for any estimator                :class:`Setting`                :mod:`jaxfl.theory_shifted`
-Hu, Guo, Gong, Theorem 2, Lemma 6    :class:`LocalSetting`           :mod:`jaxfl.theory_local`
-Gao, Lowy, Zhou, Wright, parameters  :class:`IsrlSetting`            :mod:`jaxfl.theory_isrl`
-... Theorems 2.1, 2.4, 3.1, 3.2, 3.5  :class:`IsrlSetting`           :mod:`jaxfl.theory_isrl_rates`
-Reshef, Levy, Theorems 5.1 to 6.2    :class:`AnytimeSetting`         :mod:`jaxfl.theory_anytime`
-===================================  ==============================  ================================
+====================================  =======================  ================================
+paper                                 letters                  module
+====================================  =======================  ================================
+SoteriaFL, Theorems 1-3               :class:`Setting`         :mod:`jaxfl.theory_soteriafl`
+... for any estimator                 :class:`Setting`         :mod:`jaxfl.theory_shifted`
+Hu, Guo, Gong, Theorem 2, Lemma 6     :class:`LocalSetting`    :mod:`jaxfl.theory_local`
+Gao, Lowy, Zhou, Wright, parameters   :class:`IsrlSetting`     :mod:`jaxfl.theory_isrl`
+... Theorems 2.1, 2.4, 3.1, 3.2, 3.5  :class:`IsrlSetting`     :mod:`jaxfl.theory_isrl_rates`
+Reshef, Levy, Theorems 5.1 to 6.2     :class:`AnytimeSetting`  :mod:`jaxfl.theory_anytime`
+====================================  =======================  ================================
 
 Tables 1 and 2 of SoteriaFL are in :mod:`jaxfl.theory_tables`, what its comparators' papers print in
 :mod:`jaxfl.theory_recursive`, and bounds beside measured curves in :mod:`jaxfl.bounds`.  Numbers may

@@ -71,7 +71,7 @@ def anytime_bound(
 
         4 D ((G* + 2 L D)/T + 2 S sqrt(d)/(rho T sqrt(M)) + s~/sqrt(T M))
 
-    ``at_optimum`` is G* = |grad f(x*)|, ``s~ = sigma_grad + 2 sigma_L D`` with the deviations of one
+    ``at_optimum`` is ``G* = |grad f(x*)|``, ``s~ = sigma_grad + 2 sigma_L D`` with the deviations of one
     example's gradient and of its change per distance; trusted has M for the first sqrt(M).
     """
     machines = s.M if s.trusted else np.sqrt(s.M)

@@ -81,8 +81,10 @@ def shifted_sigma(s: Setting, e: Estimator, rounds: Number) -> Number:
 def shifted_step(s: Setting, e: Estimator, beta: Number) -> Number:
     """The largest eta  [Theorem 3]::
 
-    min(1/((A + 2 alpha C3/eta^2) L), sqrt(beta n)/(sqrt(A) (1 + omega) L))
-    A = 1 + 2 alpha C4 + 4 beta (1 + omega),  alpha = 3 beta C1/(2 (1 + omega) theta L^2)
+        min(1/((A + 2 alpha C3/eta^2) L), sqrt(beta n)/(sqrt(A) (1 + omega) L))
+        A = 1 + 2 alpha C4 + 4 beta (1 + omega),  alpha = 3 beta C1/(2 (1 + omega) theta L^2)
+
+    C1 to C4 and theta are those of the :class:`Estimator`.
     """
     rise, extra = _rates(s, e)
     A = 1 + beta * rise

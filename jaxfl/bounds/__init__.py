@@ -1,14 +1,14 @@
 """A paper's convergence bound beside the curve of a run, and what had to be assumed for it.
 
-========================================  =======================================  ===============
-algorithms                                bound                                    of
-========================================  =======================================  ===============
-``cdp_``, ``ldp_gd`` and ``_sgd``         (46), of which Theorem 1 is a case       utility
-``soteriafl_...``, ``ldp_svrg``           Theorem 3                                utility
-``private_local_sgd`` and its neighbours  Theorem 2, Lemma 6 [Hu, Guo, Gong]       utility, loss
-``mu2...``, ``noisy_mu2``                 Theorems 5.2 and 6.2 [Reshef, Levy]      last loss
+========================================  ========================================  ============
+algorithms                                bound                                     of
+========================================  ========================================  ============
+``cdp_``, ``ldp_gd`` and ``_sgd``         (46), of which Theorem 1 is a case        utility
+``soteriafl_...``, ``ldp_svrg``           Theorem 3                                 utility
+``private_local_sgd`` and its neighbours  Theorem 2, Lemma 6 [Hu, Guo, Gong]        utility, loss
+``mu2...``, ``noisy_mu2``                 Theorems 5.2 and 6.2 [Reshef, Levy]       last loss
 ``localized_...``                         Theorems 2.1, 3.1, 3.2, 3.5 [Gao et al.]  never drawn
-========================================  =======================================  ===============
+========================================  ========================================  ============
 
 Constants that nobody knows are replaced by what is known to be larger: the loss is not negative, so
 f(x_0) - f* <= f(x_0), and clipped gradients are no longer than the clip.  Where a condition of the
