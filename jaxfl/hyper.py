@@ -23,6 +23,7 @@ LEAST = 1e-37  # noise below it is 0, or not told from 0, in a float32
 
 __all__ = [
     "CALIBRATED",
+    "MOST",
     "build",
     "check",
     "closest",

@@ -437,6 +437,20 @@ def test_another_configuration_needs_force(
     assert results.config(jaxfl.load(out / "result.nc"))["settings"]["key"] == [0, 5]
 
 
+def test_what_a_killed_run_put_aside_is_not_brought_back(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--force`, killed after it had saved something, and then a resumption that fails."""
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    shutil.copy(out / "result.nc", out / "result.nc.before")
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "build", fails(jaxfl.InputError("too late")))
+        assert main(["run", "--resume", str(out), "--rounds", "40", "--quiet"]) == 2
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+
+
 def test_the_same_configuration_may_run_again(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(finished, out)

@@ -132,6 +132,7 @@ class Folder:
 
     def go_on(self) -> None:
         """From here on the folder belongs to the longer run."""
+        self.settle()  # what a killed run had put aside has been replaced
         self.before = self.config.read_bytes()
         self.reached, self.ours = None, True
         self.write()

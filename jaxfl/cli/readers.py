@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from jaxfl.errors import InputError
+from jaxfl.hyper import MOST
 
 __all__ = ["MOST", "Read", "among", "pair", "real", "rounds", "text", "whole"]
 
-MOST = 2**31 - 1  # of rounds and other whole numbers, which a run holds as int32
 
 Read: TypeAlias = Callable[[str, str], Any]  # (option as written, its text) -> value
 

@@ -48,9 +48,10 @@ def _run(given: dict[str, Any], session: Session, interrupts: Interrupts) -> Non
         folder = Folder(Path(place), setup, {} if "rounds" in given else {"rounds": "default"})
     with computing(folder.setup):
         try:
-            lost = folder.lost
-            result = _read(folder, session) if lost else _simulate(folder, session, interrupts)
-            _write(folder, session, result)
+            if folder.lost:
+                _write(folder, session, _read(folder, session))
+            else:
+                _write(folder, session, _simulate(folder, session, interrupts))
         except KeyboardInterrupt:
             if folder.ours and folder.checkpoint.exists():
                 folder.settle()

@@ -278,10 +278,8 @@ def _from_stacked(
 ) -> tuple[PyTree, Any]:
     leaves, treedef = _flatten(tree)
     paths = _paths(tree, "The stacked data")
-    given, leaves = (
-        leaves,
-        [_number(leaf, path, kind) for leaf, path in zip(leaves, paths, strict=True)],
-    )
+    given = leaves
+    leaves = [_number(leaf, path, kind) for leaf, path in zip(given, paths, strict=True)]
     shape = leaves[0].shape[:2]
     for leaf, path in zip(leaves, paths, strict=True):
         if leaf.ndim < 2 or leaf.shape[:2] != shape or 0 in shape:
