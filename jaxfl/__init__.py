@@ -8,8 +8,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
 from jaxfl import (
     aggregations,
     algorithms,
@@ -37,11 +35,11 @@ from jaxfl.algorithms import ALGORITHMS, algorithm, register
 from jaxfl.errors import InputError
 from jaxfl.problems import make_problem
 from jaxfl.profiling import Profile, profile
-from jaxfl.record import Run
-from jaxfl.run import Progress, Stop, simulate
+from jaxfl.run import Progress, Run, Stop, simulate
 from jaxfl.schedules import schedule
 from jaxfl.sweeps import sweep
 from jaxfl.types import Algorithm, Problem
+from jaxfl.version import __version__
 
 if TYPE_CHECKING:  # both are imported by those who ask for them
     from jaxfl import privacy

@@ -22,7 +22,7 @@ import numpy as np
 from jaxfl.errors import InputError
 from jaxfl.hyper import build
 from jaxfl.log import Log
-from jaxfl.record import USUAL, Run, dtype, settings
+from jaxfl.record import USUAL, Record, dtype, settings
 from jaxfl.schedules import Schedule, pieces, schedule
 from jaxfl.types import Algorithm, Facts, Key, Problem
 
@@ -99,7 +99,7 @@ def _synced(folder: Path) -> None:
             os.close(held)
 
 
-def write(path: Path, run: Run) -> None:
+def write(path: Path, run: Record) -> None:
     """The whole run: state, history, numbers and settings."""
     leaves = jax.tree.leaves(run.state)
     arrays = {f"state{i}": _plain(np.asarray(leaf)) for i, leaf in enumerate(leaves)}
@@ -147,7 +147,7 @@ def _near(a: str, b: str) -> bool:
     return len(one) == len(two) and bool(np.allclose(one, two, 1e-5, 1e-6, equal_nan=True))
 
 
-def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
+def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record:
     """The run that ``path`` holds, refused unless it is one of this algorithm, problem and key."""
     import chex
 
@@ -192,7 +192,7 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
         {name: arrays[f"metric.{name}"][i] for name in names} for i in range(len(about["rounds"]))
     ]
     log = Log(about["rounds"], metrics, about["counts"], about["total"])
-    return Run(
+    return Record(
         algorithm,
         problem,
         key,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import zlib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -26,7 +25,7 @@ __all__ = [
     "AT_LOSS",
     "ROUNDING",
     "USUAL",
-    "Run",
+    "Record",
     "dtype",
     "fingerprint",
     "largest_gradient",
@@ -44,8 +43,8 @@ SUMMED = 1 << 24  # numbers of one client whose samples are made for a checksum
 
 
 @dataclasses.dataclass
-class Run:
-    """A run as far as it got.  :meth:`dataset` labels it, :meth:`extend` goes on with it."""
+class Record:
+    """A run as far as it got: what :class:`jaxfl.Run` labels, saves and extends."""
 
     algorithm: Algorithm
     problem: Problem
@@ -170,24 +169,6 @@ class Run:
                 )
         return ""
 
-    def dataset(self) -> Any:
-        """Everything as a labelled ``xarray.Dataset``."""
-        from jaxfl import results
-
-        return results.dataset(self)
-
-    def save(self, path: str | Path) -> Path:
-        """Write :meth:`dataset` to one file, which :func:`jaxfl.load` reads back."""
-        from jaxfl import results
-
-        return results.save(self.dataset(), path)
-
-    def extend(self, rounds: int, **options: Any) -> Run:
-        """Go on until round ``rounds``, with the same numbers and the same streams of draws."""
-        from jaxfl.run import simulate
-
-        return simulate(self.algorithm, self.problem, self.key, rounds, resume=self, **options)
-
 
 def totals(cost: Cost, counts: Mapping[str, int]) -> dict[str, float]:
     """Counts with the bits that they stand for; Python's integers, so nothing wraps or rounds."""
@@ -197,7 +178,7 @@ def totals(cost: Cost, counts: Mapping[str, int]) -> dict[str, float]:
 
 def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]:
     """What a result has to say of itself to be made again."""
-    from jaxfl import __version__
+    from jaxfl.version import __version__
 
     (device, *_) = sorted(problem.count.devices(), key=lambda d: d.id)
     return {

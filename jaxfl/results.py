@@ -25,7 +25,7 @@ from jaxfl.errors import InputError
 if TYPE_CHECKING:
     import xarray
 
-    from jaxfl.record import Run
+    from jaxfl.record import Record
     from jaxfl.types import Algorithm
 
 __all__ = ["check_name", "config", "dataset", "load", "privacy", "save"]
@@ -71,7 +71,7 @@ OWN = ("round", "client", "coordinate", "utility", "messages", "coordinates", "g
 ACCOUNTED = 25  # rounds for which eps is computed: an accountant may take 50 ms for each
 
 
-def dataset(run: Run) -> xarray.Dataset:
+def dataset(run: Record) -> xarray.Dataset:
     """Metrics, running totals and the final model of a run.
 
     Dimensions: ``round`` (those at which metrics were taken), ``client``, ``coordinate``.
@@ -228,14 +228,14 @@ def _exact(name: str, values: Any) -> Array:
     return np.asarray(values, np.float64)
 
 
-def _totals(run: Run, counts: Mapping[str, int]) -> dict[str, float]:
+def _totals(run: Record, counts: Mapping[str, int]) -> dict[str, float]:
     from jaxfl.record import totals
 
     spent = dict(totals(run.cost, counts))
     return {"messages": spent.pop("clients"), **spent}
 
 
-def _eps_spent(run: Run) -> Array:
+def _eps_spent(run: Record) -> Array:
     """eps at all evaluated rounds, or some that its growth like a root makes equally different."""
     rounds = np.asarray(run.log.rounds)
     last = len(rounds) - 1
@@ -247,7 +247,7 @@ def _eps_spent(run: Run) -> Array:
     return np.asarray(eps[np.searchsorted(some, np.arange(last + 1))], np.float64)
 
 
-def _ledger(run: Run) -> dict[str, Array]:
+def _ledger(run: Record) -> dict[str, Array]:
     """What each client spent, where they differ."""
     from jaxfl.privacy.ledger import differing
 
@@ -259,7 +259,7 @@ def _ledger(run: Run) -> dict[str, Array]:
     return out if book.claimed is None else {**out, "client_eps_claimed": book.claimed}
 
 
-def _config(run: Run, report: Any) -> dict[str, Any]:
+def _config(run: Record, report: Any) -> dict[str, Any]:
     about = {
         "format": FORMAT,
         "values": run.values,

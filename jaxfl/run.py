@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl import checkpoint as checkpoints
-from jaxfl import samples
+from jaxfl import results, samples
 from jaxfl.algorithms import one_algorithm
 from jaxfl.checks import one_key, one_path, one_problem, own_metrics, shown
 from jaxfl.errors import InputError
@@ -25,13 +25,29 @@ from jaxfl.log import Log
 from jaxfl.loop import LONGEST, Extra, Metric, advance, measure
 from jaxfl.memory import check_room, check_scratch
 from jaxfl.progress import Bar, watching
-from jaxfl.record import AT_LOSS, Run, dtype, settings, totals
+from jaxfl.record import AT_LOSS, Record, dtype, settings, totals
 from jaxfl.types import Algorithm, Hyper, Info, Key, Problem, State
 
-__all__ = ["Metric", "Progress", "Stop", "simulate"]
+__all__ = ["Metric", "Progress", "Run", "Stop", "restored", "simulate"]
 
 EVALUATIONS = 100  # of a run, unless its cadence is given
 DONE = "finished"
+
+
+class Run(Record):
+    """A run as far as it got.  :meth:`dataset` labels it, :meth:`extend` continues it."""
+
+    def dataset(self) -> Any:
+        """Everything as a labelled ``xarray.Dataset``."""
+        return results.dataset(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write :meth:`dataset` to one file, which :func:`jaxfl.load` reads back."""
+        return results.save(self.dataset(), path)
+
+    def extend(self, rounds: int, **options: Any) -> Run:
+        """Continue until round ``rounds``, with the same hyper-parameters and streams of draws."""
+        return simulate(self.algorithm, self.problem, self.key, rounds, resume=self, **options)
 
 
 class Stop(NamedTuple):
@@ -306,7 +322,12 @@ def _prepare(
         return dataclasses.replace(
             resume, state=state, log=log, settings=dict(resume.settings), ended="finished"
         )
-    return checkpoints.read(Path(resume), algorithm, problem, key)
+    return restored(Path(resume), algorithm, problem, key)
+
+
+def restored(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
+    """The run that a checkpoint holds."""
+    return Run(**vars(checkpoints.read(path, algorithm, problem, key)))
 
 
 def _show(bar: Bar, now: Progress) -> None:

@@ -146,7 +146,7 @@ def _dispatch(words: list[str]) -> None:
     if command in ("-h", "--help"):
         print(HELP, end="")
     elif command == "--version":
-        from jaxfl import __version__
+        from jaxfl.version import __version__
 
         print(f"jaxfl {__version__}")
     elif command == "list":

@@ -80,8 +80,8 @@ class Folder:
             ) from None
 
     def write(self) -> None:
-        from jaxfl import __version__
         from jaxfl.checkpoint import replace
+        from jaxfl.version import __version__
 
         about = {
             "jaxfl": __version__,

@@ -244,8 +244,8 @@ def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
     """What --resume reads lies there before the sweep does, and goes if there will be none."""
     import jax
 
-    from jaxfl import __version__
     from jaxfl.checkpoint import replace, writable
+    from jaxfl.version import __version__
 
     if session.plan or session.resume is not None or jax.process_index() != 0:
         yield

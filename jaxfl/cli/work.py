@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import xarray
 
     from jaxfl.bounds import Bound
-    from jaxfl.record import Run
-    from jaxfl.run import Progress
+    from jaxfl.run import Progress, Run
     from jaxfl.types import Algorithm, Problem
 
 __all__ = ["absolute", "computing", "run"]
@@ -114,11 +113,11 @@ def _read(folder: Folder, session: Session) -> Run:
     """The run that has ended here, from its checkpoint."""
     import jax
 
-    from jaxfl import checkpoint
+    from jaxfl.run import restored
 
     setup = folder.setup
     parts = algorithm_of(setup), choose_problem(setup)
-    result = checkpoint.read(folder.checkpoint, *parts, jax.random.key(setup.seed))
+    result = restored(folder.checkpoint, *parts, jax.random.key(setup.seed))
     result.sources.update(folder.assumed)
     if not session.quiet:
         print(

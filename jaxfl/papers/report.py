@@ -57,8 +57,8 @@ class Report(NamedTuple):
 
 def write(entry: Entry, job: Job) -> Report:
     """Measure, judge, draw; returns what was written."""
-    from jaxfl import __version__
     from jaxfl.plots import write as write_picture
+    from jaxfl.version import __version__
 
     began = time.perf_counter()
     numbers: Numbers = plain(entry.measure(job))

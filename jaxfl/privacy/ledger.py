@@ -19,7 +19,7 @@ from jaxfl.privacy.events import NoClaim
 from jaxfl.privacy.gaussian import Floats, check_delta
 
 if TYPE_CHECKING:
-    from jaxfl.record import Run
+    from jaxfl.record import Record
 
 __all__ = ["Ledger", "between", "differing", "ledger", "turns"]
 
@@ -67,7 +67,7 @@ def between(turns: Ints) -> str:
     return f"{low} to {high} rounds" if low < high else f"{low} round" + "s" * (low != 1)
 
 
-def turns(run: Run) -> Ints:
+def turns(run: Record) -> Ints:
     """How many of the run's rounds each client took part in, exactly."""
     from jaxfl.hyper import build
     from jaxfl.record import dtype
@@ -98,7 +98,7 @@ def turns(run: Run) -> Ints:
     return total
 
 
-def ledger(run: Run, delta: float | None = None, method: str | None = None) -> Ledger:
+def ledger(run: Record, delta: float | None = None, method: str | None = None) -> Ledger:
     """eps_i of each client for its own C_i and its own number of samples, as far as the run got."""
     delta = check_delta(run.values.get("delta", 1e-5) if delta is None else delta)
     sizes, C = np.asarray(run.problem.count), turns(run)
@@ -114,7 +114,7 @@ def ledger(run: Run, delta: float | None = None, method: str | None = None) -> L
     return Ledger(C, proven, claimed if told else None, delta, how, status)
 
 
-def differing(run: Run) -> Ledger | None:
+def differing(run: Record) -> Ledger | None:
     """The ledger where clients spent differently, and telling so is cheap.
 
     None where all took part in every round with as many samples, where what is protected is a client
@@ -134,7 +134,7 @@ def differing(run: Run) -> Ledger | None:
 
 
 def _of_one(
-    run: Run, C: int, m: int, delta: float, method: str | None
+    run: Record, C: int, m: int, delta: float, method: str | None
 ) -> tuple[float, str, str, float]:
     values = {**run.values, "rounds": int(run.state.t), "turns": C, "delta": delta}
     values["clamped"] = run.log.counts[-1]["clamped"]
