@@ -43,6 +43,7 @@ __all__ = [
     "plain_sum",
     "secure_sum",
     "settle",
+    "unless_plain",
 ]
 
 BITS = 32
@@ -98,7 +99,13 @@ def plain_sum() -> Aggregation:
         return v, jnp.int32(0)
 
     return Aggregation(
-        "plain_sum", protect, lambda total, like, hp: total, lambda *_: {}, BITS, hides=False
+        "plain_sum",
+        protect,
+        recover=lambda total, like, hp: total,
+        settle=lambda *_: {},
+        bits=BITS,
+        hides=False,
+        plain=True,
     )
 
 
@@ -122,7 +129,7 @@ def secure_sum(masks: bool = False) -> Aggregation:
 
     name = "masked_sum" if masks else "secure_sum"
     rule = functools.partial(settle, masks=masks)
-    return Aggregation(name, protect, recover, rule, BITS, (RANGE, PRECISION))
+    return Aggregation(name, protect, recover, settle=rule, bits=BITS, params=(RANGE, PRECISION))
 
 
 def settle(
@@ -190,6 +197,11 @@ AGGREGATIONS: dict[str, Callable[[], Aggregation]] = {
     "secure_sum": secure_sum,
     "masked_sum": masked_sum,
 }
+
+
+def unless_plain(aggregation: Aggregation | None) -> Aggregation | None:
+    """None where the round adds messages up by itself."""
+    return None if aggregation is None or aggregation.plain else aggregation
 
 
 def aggregation(name: str) -> Aggregation:

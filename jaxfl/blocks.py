@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxfl.fusion import once
 from jaxfl.keys import at, straight
 from jaxfl.samples import samples
-from jaxfl.types import Array, Draw, Hyper, Info, Kernel, Key, Made, Problem, PyTree, Term
+from jaxfl.types import Array, Draw, Hyper, Info, Kernel, Key, Problem, PyTree, Term
 
 __all__ = [
     "Block",
@@ -97,8 +97,8 @@ def take(train: PyTree, who: Members, rows: Draw) -> PyTree:
     """The drawn samples of one client, leaves (b, ...), or of several, (r, b, ...)."""
     if rows.index is not None:
         return samples(train, who.index[..., None], rows.index)
-    if isinstance(train, Made):
-        return samples(train, who.index[..., None], jnp.arange(train.m))
+    if who.train is None:
+        return samples(train, who.index[..., None], jnp.arange(rows.weight.shape[-1]))
     return who.train
 
 

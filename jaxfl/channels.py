@@ -11,7 +11,7 @@ import functools
 
 import jax.numpy as jnp
 
-from jaxfl.types import Array, Channel, Hyper, Message, Param, PyTree
+from jaxfl.types import Array, Channel, Hyper, Message, Param, PyTree, unbounded
 
 __all__ = ["add", "direct", "error_feedback", "learned", "recursion", "shifted"]
 
@@ -45,7 +45,16 @@ def direct() -> Channel:
     ) -> tuple[Array, PyTree]:
         return mean, link
 
-    return Channel("direct", init, before, after, receive)
+    return Channel(
+        "direct",
+        init,
+        before,
+        after,
+        receive,
+        linear=True,
+        remembers=False,
+        growth=lambda omega: (1.0, 1.0),
+    )
 
 
 @functools.cache
@@ -74,7 +83,21 @@ def shifted() -> Channel:
     ) -> tuple[Array, Array]:
         return s + mean, s + rate * (hp["shift"] * mean if moved is None else moved)
 
-    return Channel("shifted", init, before, after, receive, (SHIFT,))
+    def growth(omega: float) -> tuple[float, float] | None:
+        # a shift is a mean of earlier messages: compression would make them ever longer
+        return (2.0, 2**0.5) if omega <= 0 else None
+
+    return Channel(
+        "shifted",
+        init,
+        before,
+        after,
+        receive,
+        params=(SHIFT,),
+        linear=True,
+        mirrors=True,
+        growth=growth,
+    )
 
 
 @functools.cache
@@ -94,7 +117,7 @@ def learned() -> Channel:
     ) -> tuple[Array, Array]:
         return g + rate * mean, plain.receive(g, mean, rate, hp, moved)[1]
 
-    return plain._replace(name="learned", receive=receive)
+    return plain._replace(name="learned", receive=receive, growth=unbounded)
 
 
 @functools.cache
@@ -113,7 +136,7 @@ def recursion() -> Channel:
         v = hp["carry"] * v + mean
         return v, v
 
-    return direct()._replace(name="recursion", init=init, receive=receive)
+    return direct()._replace(name="recursion", init=init, receive=receive, remembers=True)
 
 
 @functools.cache
@@ -136,4 +159,11 @@ def error_feedback() -> Channel:
     def residual(e: Array, p: Array, sent: Array) -> Array:
         return p - sent
 
-    return direct()._replace(name="error_feedback", init=init, before=before, residual=residual)
+    return direct()._replace(
+        name="error_feedback",
+        init=init,
+        before=before,
+        residual=residual,
+        remembers=True,
+        growth=unbounded,
+    )

@@ -17,7 +17,7 @@ from jax import lax
 
 from jaxfl.errors import InputError
 from jaxfl.hyper import check
-from jaxfl.types import Array, Compressor, Hyper, Key, Param, nothing
+from jaxfl.types import Array, Compressor, Hyper, Key, Param
 
 __all__ = [
     "FLOAT",
@@ -25,7 +25,6 @@ __all__ = [
     "log2",
     "natural",
     "natural_dithering",
-    "nothing",
     "qsgd",
     "refuse",
     "sto_sign",
@@ -40,7 +39,7 @@ LEVELS = Param("levels", "quantization levels above zero", low=1, high=2**16, in
 @functools.cache
 def identity() -> Compressor:
     """C(v) = v."""
-    return _code("identity", None, 0.0, FLOAT)
+    return _code("identity", None, 0.0, FLOAT, scalars=True)
 
 
 @functools.cache
@@ -73,7 +72,16 @@ def qsgd() -> Compressor:
         check((LEVELS,), {"levels": levels}, "qsgd")
         return {"levels": whole(levels)}
 
-    return Compressor("qsgd", None, code, omega, bits, resolve, nothing, (LEVELS,))
+    return Compressor(
+        "qsgd",
+        select=None,
+        code=code,
+        omega=omega,
+        bits=bits,
+        resolve=resolve,
+        params=(LEVELS,),
+        scalars=True,
+    )
 
 
 @functools.cache
@@ -133,7 +141,16 @@ def natural_dithering() -> Compressor:
         check((few,), {"levels": levels}, "natural_dithering")
         return {"levels": whole(levels)}
 
-    return Compressor("natural_dithering", None, code, omega, bits, resolve, nothing, (few,))
+    return Compressor(
+        "natural_dithering",
+        select=None,
+        code=code,
+        omega=omega,
+        bits=bits,
+        resolve=resolve,
+        params=(few,),
+        scalars=True,
+    )
 
 
 @functools.cache
@@ -151,12 +168,12 @@ def terngrad() -> Compressor:
 
     return Compressor(
         "terngrad",
-        None,
-        code,
-        lambda d, values: (d**0.5 - 1) / 2,
-        lambda d, values: (FLOAT + 2.0 * d, 0.0),
-        refuse("terngrad", "k", "omega"),
-        nothing,
+        select=None,
+        code=code,
+        omega=lambda d, values: (d**0.5 - 1) / 2,
+        bits=lambda d, values: (FLOAT + 2.0 * d, 0.0),
+        resolve=refuse("terngrad", "k", "omega"),
+        scalars=True,
     )
 
 
@@ -175,12 +192,12 @@ def sto_sign() -> Compressor:
 
     return Compressor(
         "sto_sign",
-        None,
-        code,
-        lambda d, values: d - 1.0,
-        lambda d, values: (FLOAT + d, 0.0),
-        refuse("sto_sign", "k", "omega"),
-        nothing,
+        select=None,
+        code=code,
+        omega=lambda d, values: d - 1.0,
+        bits=lambda d, values: (FLOAT + d, 0.0),
+        resolve=refuse("sto_sign", "k", "omega"),
+        scalars=True,
     )
 
 
@@ -192,7 +209,11 @@ def _normed(v: Array) -> tuple[Array, Array, Array]:
 
 
 def _code(
-    name: str, code: Callable[[Key, Array, Hyper], Array] | None, omega: float, bits: float
+    name: str,
+    code: Callable[[Key, Array, Hyper], Array] | None,
+    omega: float,
+    bits: float,
+    scalars: bool = False,
 ) -> Compressor:
     """A code without numbers, of ``bits`` per coordinate."""
     return Compressor(
@@ -202,7 +223,7 @@ def _code(
         omega=lambda d, values: omega,
         bits=lambda d, values: (bits * d, 0.0),
         resolve=refuse(name, "k", "omega"),
-        capacity=nothing,
+        scalars=scalars,
     )
 
 

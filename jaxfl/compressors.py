@@ -132,7 +132,7 @@ def bernoulli(indices: bool = True) -> Compressor:
         check((_K._replace(high=facts.d),), {"k": values["k"]}, "a sparsifier")
         return {"k": coin_slots(np.max(values["k"]), facts.d, messages)}
 
-    return _sparsifier("bernoulli", select, capacity, indices)
+    return _sparsifier("bernoulli", select, capacity, indices, fixed_size=False)
 
 
 @functools.cache
@@ -163,12 +163,11 @@ def lazy() -> Compressor:
     return Compressor(
         "lazy",
         select,
-        None,
-        lambda d, values: 1 / float(values["keep"]) - 1,
-        lambda d, values: (1.0, FLOAT),
-        resolve,
-        lambda values, facts: {},
-        (_KEEP, _OMEGA),
+        code=None,
+        omega=lambda d, values: 1 / float(values["keep"]) - 1,
+        bits=lambda d, values: (1.0, FLOAT),
+        resolve=resolve,
+        params=(_KEEP, _OMEGA),
     )
 
 
@@ -181,6 +180,7 @@ def _sparsifier(
     select: Callable[[Key, int, Hyper], Draw],
     capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]],
     indices: bool,
+    fixed_size: bool = True,
 ) -> Compressor:
     def omega(d: int, values: Mapping[str, Any]) -> float:
         return d / float(values["k"]) - 1.0
@@ -188,7 +188,18 @@ def _sparsifier(
     def bits(d: int, values: Mapping[str, Any]) -> tuple[float, float]:
         return 0.0, FLOAT + (log2(d) if indices else 0)
 
-    return Compressor(name, select, None, omega, bits, _resolve_k, capacity, (_K, _OMEGA))
+    return Compressor(
+        name,
+        select,
+        code=None,
+        omega=omega,
+        bits=bits,
+        resolve=_resolve_k,
+        capacity=capacity,
+        params=(_K, _OMEGA),
+        fixed_size=fixed_size,
+        scalars=True,
+    )
 
 
 # --- composition ---------------------------------------------------------------------------------
@@ -200,11 +211,12 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
 
     ``outer`` is a code.  After a sparsifier it acts on the k chosen values only, and its omega is
     that of dimension k.  After ``bernoulli`` it is that of min(k + 1, d): a chosen coordinate has
-    fewer than k others beside it on average, and omega is concave in their number.
+    fewer than k others beside it on average, and omega is concave in their number: so of all whose
+    number of coordinates is not fixed.
     """
-    if inner.select is None and inner.code is None:
+    if inner.exact:
         return outer
-    if outer.select is None and outer.code is None:
+    if outer.exact:
         return inner
     name = f"{outer.name}+{inner.name}"
     encode, first = outer.code, inner.code
@@ -227,7 +239,7 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
     def omega(d: int, values: Mapping[str, Any]) -> float:
         size = d
         if inner.select is not None and "k" in values:
-            size = min(int(values["k"]) + (inner.name == "bernoulli"), d)
+            size = min(int(values["k"]) + (not inner.fixed_size), d)
         return (1 + outer.omega(size, values)) * (1 + inner.omega(d, values)) - 1
 
     def bits(d: int, values: Mapping[str, Any]) -> tuple[float, float]:
@@ -250,7 +262,18 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
         return inner.capacity(values, facts) | outer.capacity(values, facts)
 
     params = tuple(p for p in inner.params + outer.params if p.name != "omega")
-    return Compressor(name, inner.select, code, omega, bits, resolve, capacity, params)
+    return Compressor(
+        name,
+        inner.select,
+        code,
+        omega=omega,
+        bits=bits,
+        resolve=resolve,
+        capacity=capacity,
+        params=params,
+        fixed_size=inner.fixed_size,
+        scalars=inner.scalars and outer.scalars,
+    )
 
 
 # --- on the host ---------------------------------------------------------------------------------

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import jax
 
 from jaxfl.blocks import Members, Turn, Work, client_keys, displaced, take
+from jaxfl.body import Body
 from jaxfl.clipping import clip, evaluate
 from jaxfl.fusion import once
 from jaxfl.packing import strip, strips
 from jaxfl.samples import samples
 from jaxfl.storage import recalled, unpacked
 from jaxfl.types import Array, Draw, Hyper, Key, PyTree, Sampler
-
-if TYPE_CHECKING:
-    from jaxfl.rounds import Federated
 
 __all__ = [
     "draw_rows",
@@ -38,15 +35,15 @@ def draw_rows(sampler: Sampler, key: Key, t: Array, who: Members, m: int, hp: Hy
     return rows._replace(weight=rows.weight.astype(who.weight.dtype))
 
 
-def work_of(body: Federated, turn: Turn, who: Members) -> Work:
+def work_of(body: Body, turn: Turn, who: Members) -> Work:
     """The samples that members read this round, and what they remember of them."""
     rows = draw_rows(
         body.estimator.sampler, turn.keys.rows, turn.t, who, turn.problem.m_max, turn.hp
     )
     batch = take(turn.problem.train, who, rows)
-    recall = body.estimator.recall
-    table = None if recall is None else jax.vmap(recall)(who.local, rows)
-    work = Work(rows, batch, who.base, reread(body, turn, table, batch))
+    table = body.estimator.table
+    stored = None if table is None else jax.vmap(table.recall)(who.local, rows)
+    work = Work(rows, batch, who.base, reread(body, turn, stored, batch))
     jitter = body.estimator.jitter
     if jitter is None:
         return work
@@ -55,7 +52,7 @@ def work_of(body: Federated, turn: Turn, who: Members) -> Work:
     return work._replace(offset=jax.vmap(lambda key: jitter(key, b, turn.x, turn.hp))(keys))
 
 
-def reread(body: Federated, turn: Turn, table: PyTree, batch: PyTree) -> PyTree:
+def reread(body: Body, turn: Turn, table: PyTree, batch: PyTree) -> PyTree:
     """Rows of a table as they are used, which their storage may have rounded."""
     if table is None or body.storage == "exact":
         return table
@@ -63,7 +60,7 @@ def reread(body: Federated, turn: Turn, table: PyTree, batch: PyTree) -> PyTree:
     return jax.vmap(one)(unpacked(table, turn.x.dtype), batch)
 
 
-def mean_estimate(body: Federated, turn: Turn, who: Members, work: Work) -> tuple[Array, PyTree]:
+def mean_estimate(body: Body, turn: Turn, who: Members, work: Work) -> tuple[Array, PyTree]:
     """sum_i weight_i g_i in one evaluation over the samples of all members."""
     if body.packs and work.stored is None:
         return packed_estimate(turn, who, work), None
@@ -91,7 +88,7 @@ def packed_estimate(turn: Turn, who: Members, work: Work) -> Array:
     return total if work.base is None else total + who.weight @ work.base
 
 
-def own_estimate(body: Federated, turn: Turn) -> Callable[[Key, Work], tuple[Array, PyTree]]:
+def own_estimate(body: Body, turn: Turn) -> Callable[[Key, Work], tuple[Array, PyTree]]:
     """One client's g_i, from what it has before it."""
 
     def estimate(_: Key, work: Work) -> tuple[Array, PyTree]:
@@ -105,7 +102,7 @@ def own_estimate(body: Federated, turn: Turn) -> Callable[[Key, Work], tuple[Arr
 
 
 def follow(
-    body: Federated, turn: Turn, who: Members, work: Work, factors: PyTree
+    body: Body, turn: Turn, who: Members, work: Work, factors: PyTree
 ) -> tuple[Array | None, Array | None]:
     """``base_i + sum_j u_j (c_j - stored_j)`` of each member, or what moves the mean of them."""
     if body.estimator.follow is None:

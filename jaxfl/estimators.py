@@ -29,6 +29,7 @@ from jaxfl.types import (
     Problem,
     PyTree,
     Sampler,
+    Table,
     Term,
 )
 
@@ -65,12 +66,9 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         sampler,
         init,
         terms,
-        None,
-        None,
-        None,
-        None,
-        (CLIP,),
-        declared("Mean", clip_examples),
+        params=(CLIP,),
+        points=1,
+        sensitivity=declared("Mean", clip_examples),
     )
 
 
@@ -112,12 +110,10 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         sampler,
         init,
         terms,
-        None,
-        None,
-        None,
-        refresh,
-        (CLIP, REFRESH),
-        declared("svrg", clip_examples),
+        params=(CLIP, REFRESH),
+        points=3,
+        sensitivity=declared("svrg", clip_examples),
+        refresh=refresh,
     )
 
 
@@ -167,12 +163,11 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         sampler,
         init,
         terms,
-        read,
-        write,
-        follow,
-        None,
-        (CLIP,),
-        declared("saga", clip_examples),
+        params=(CLIP,),
+        points=3,
+        sensitivity=declared("saga", clip_examples),
+        table=Table(recall=read, absorb=write),
+        follow=follow,
     )
 
 

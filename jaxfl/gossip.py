@@ -12,13 +12,12 @@ remembers nothing, and everyone takes part.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxfl import transcript
 from jaxfl.blocks import Members, client_keys, streams, take
 from jaxfl.clipping import evaluate
 from jaxfl.compressors import dense
@@ -148,7 +147,7 @@ class Gossip(NamedTuple):
         hp, n = hp.at(t), problem.n
         index = jnp.arange(n)
         noise, mask = client_keys([keys.noise, keys.mask], index, t)
-        whole = self.estimator.sampler.law == "full"
+        whole = self.estimator.sampler.whole
         who = Members(
             index, jnp.ones(n, x.dtype), problem.count, problem.train if whole else None, (), ()
         )
@@ -184,15 +183,3 @@ class Gossip(NamedTuple):
     def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         """Everyone."""
         return self.participation.draw(streams(key).clients, t, n, hp)
-
-    def event(self, values: Mapping[str, Any], facts: Any) -> Any:
-        """Neighbours see functions of the noised gradients, one new one a round."""
-        return transcript.event(self, values, facts)
-
-    def turns(self, values: Mapping[str, Any], facts: Any) -> int:
-        """The rounds in which a client takes part: all."""
-        return int(values["rounds"])
-
-    def noises(self, values: Mapping[str, Any], facts: Any) -> int:
-        """How many clients' noises are seen added up: messages are seen one by one."""
-        return 1

@@ -169,7 +169,15 @@ def steps(
     params += [] if once else [LOCAL_STEPS]
     params += [UPDATE_CLIP] if bounded else []
     name = f"{'sgd' if sgd else 'optax'}, {pull.name}{', fresh epochs' if fresh else ''}"
-    return Local(name, init, run, pull.close, reach, tuple(params), pull.broadcasts)
+    return Local(
+        name,
+        init,
+        run,
+        reach,
+        close=pull.close,
+        params=tuple(params),
+        broadcasts=pull.broadcasts,
+    )
 
 
 def largest(value: Any, rounds: int) -> float:

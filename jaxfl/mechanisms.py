@@ -31,7 +31,7 @@ def central() -> Mechanism:
 @functools.cache
 def noiseless() -> Mechanism:
     """No noise: a non-private reference."""
-    return Mechanism("none", None, ())
+    return Mechanism("none", std=None)
 
 
 def normal(key: Key, mechanism: Mechanism, like: Array, hp: Hyper) -> Array:

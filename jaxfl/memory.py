@@ -53,14 +53,14 @@ def made(algorithm: Algorithm, problem: Problem, hp: Hyper) -> tuple[int, int]:
         return 0, 0
     from jaxfl.rounds import Federated
 
-    body, clients = getattr(algorithm.round, "__self__", None), problem.n
+    body, clients = algorithm.body, problem.n
     rows = clients * hp.caps.get("batch", problem.m_max)
     if isinstance(body, Federated):
         clients = min(hp.caps.get("cohort", clients), body.block_size(problem, hp))
         rows = clients * hp.caps.get("batch", problem.m_max)
         if body.packs and "mean_batch" in hp.caps:
             rows = strip(clients * hp.caps["mean_batch"], rows)
-        if body.local is None and body.estimator.recall is not None:
+        if body.local is None and body.estimator.table is not None:
             rows = max(rows, problem.m_max)  # a table begins with all samples of a client
     leaves = jax.tree.leaves(samples.example(problem.train))
     return rows, DRAWING * rows * sum(math.prod(a.shape) * a.dtype.itemsize for a in leaves)

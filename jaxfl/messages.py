@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxfl.blocks import Members, Turn, client_keys
+from jaxfl.body import Body
 from jaxfl.channels import add
 from jaxfl.checks import kind_of
 from jaxfl.compressors import dense
@@ -19,14 +20,11 @@ from jaxfl.mechanisms import noiseless, normal
 from jaxfl.storage import packed, rounded, unpacked
 from jaxfl.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
 
-if TYPE_CHECKING:
-    from jaxfl.rounds import Federated
-
 __all__ = ["collect", "noise_of_each", "noise_of_mean", "release"]
 
 
 def collect(
-    body: Federated,
+    body: Body,
     turn: Turn,
     who: Members,
     work: PyTree,

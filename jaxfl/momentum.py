@@ -76,6 +76,7 @@ ANCHOR_BATCH = Param(
 NOISE_RATIO = Param(
     "noise_ratio", "noise of an estimate that starts anew over that of a difference", open_low=True
 )
+POINTS = 3  # gradients that an estimate adds up, at most
 
 
 def reach(t: Any, G: Any, L: Any, D: Any) -> Any:
@@ -144,11 +145,10 @@ def corrected(sampler: Sampler) -> Estimator:
         sampler,
         init,
         terms,
-        None,
-        None,
-        follow,
-        _moved_on,
-        (CLIP, SMOOTHNESS, DIAMETER),
+        params=(CLIP, SMOOTHNESS, DIAMETER),
+        points=POINTS,
+        follow=follow,
+        refresh=_moved_on,
         public=public,
     )
 
@@ -156,7 +156,7 @@ def corrected(sampler: Sampler) -> Estimator:
 @functools.cache
 def with_anchors(base: Sampler) -> Sampler:
     """``base`` with slots for ``anchor_batch`` too, where an estimate starts anew."""
-    if base.law == "single_pass":
+    if base.single_pass:
         raise InputError(
             f"sampler = {base.name!r} does not apply where rounds that start anew draw anchor_batch "
             "samples and others batch: take 'poisson' or 'without_replacement'."
@@ -215,12 +215,10 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
         sampler,
         _first,
         terms,
-        None,
-        None,
-        None,
-        _moved_on,
-        (CLIP, NOISE_RATIO, *own, *((ANCHOR_BATCH,) if drawn else ())),
+        params=(CLIP, NOISE_RATIO, *own, *((ANCHOR_BATCH,) if drawn else ())),
+        points=POINTS,
         begin=begin,
+        refresh=_moved_on,
         public=_difference,
     )
 
@@ -252,12 +250,10 @@ def marina(sampler: Sampler) -> Estimator:
         sampler,
         _first,
         terms,
-        None,
-        None,
-        None,
-        _moved_on,
-        (CLIP, RESTART),
+        params=(CLIP, RESTART),
+        points=POINTS,
         begin=begin,
+        refresh=_moved_on,
         public=_difference,
     )
 
@@ -312,10 +308,8 @@ def anchored(sampler: Sampler) -> Estimator:
         sampler,
         init,
         terms,
-        None,
-        None,
-        None,
-        refresh,
-        (CLIP, EPOCH, NOISE_RATIO),
+        params=(CLIP, EPOCH, NOISE_RATIO),
+        points=POINTS,
         begin=begin,
+        refresh=refresh,
     )

@@ -26,7 +26,7 @@ from jaxfl.mechanisms import gaussian
 from jaxfl.schedules import Pieces, Schedule, pieces
 from jaxfl.subsets import permuted
 from jaxfl.transcript import worst
-from jaxfl.types import Array, Draw, Facts, Hyper, Key, Mechanism, PyTree, Sampler, Server
+from jaxfl.types import Array, Draw, Facts, Hyper, Key, Mechanism, PyTree, Sampler, Scheme, Server
 
 __all__ = [
     "Phase",
@@ -124,7 +124,12 @@ def share(total: int, wanted: Iterable[float]) -> list[int]:
 
 
 def event(
-    scheme: str, sensitivity: Any, phases: Iterable[Phase], sigma: float, facts: Facts, slots: Any
+    scheme: Scheme | None,
+    sensitivity: Any,
+    phases: Iterable[Phase],
+    sigma: float,
+    facts: Facts,
+    slots: Any,
 ) -> Any:
     """Parallel composition: every record is in one phase, and the worst phase counts.
 
@@ -133,6 +138,7 @@ def event(
     from jaxfl.privacy import events
 
     phases = list(phases)
+    assert scheme is not None  # phased() refuses such a sampler
 
     def part(phase: Phase, m: int) -> Any:
         size = phase.size(m)
@@ -172,7 +178,7 @@ def phased(base: Sampler) -> Sampler:
 
     A batch of n_i or more is the exact mean over the phase's records.
     """
-    if base.name not in ("with_replacement", "without_replacement", "poisson"):
+    if not base.fresh:
         raise InputError(
             f"sampler = {base.name!r} cannot draw from the records of a phase: use "
             "with_replacement, without_replacement or poisson."

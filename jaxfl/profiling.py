@@ -104,7 +104,7 @@ def profile(
         )
         return end
 
-    body = getattr(algorithm.round, "__self__", None)
+    body = algorithm.body
     parts = beginnings(body) if isinstance(body, Federated) and body.local is None else {}
     calls = {name: looped(part, key) for name, part in parts.items()} | {"round": rounds_of}
     times = per_round({name: jax.jit(f) for name, f in calls.items()}, state, problem, hp)

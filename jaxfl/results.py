@@ -277,7 +277,8 @@ def _config(run: Record, report: Any) -> dict[str, Any]:
 
 def noisy(algorithm: Algorithm, values: Mapping[str, Any]) -> bool:
     """Whether runs with these numbers add any noise."""
-    return dict(algorithm.parts).get("mechanism") != "none" and values.get("sigma") != 0
+    body = algorithm.body
+    return (body is None or body.mechanism.std is not None) and values.get("sigma") != 0
 
 
 def plain(value: Any) -> Any:

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxfl import estimates, messages, transcript
+from jaxfl import estimates, messages
 from jaxfl.blocks import Block, Members, Turn, put, stream, streams, take
+from jaxfl.body import Body
 from jaxfl.keys import at
-from jaxfl.mechanisms import noiseless, normal
+from jaxfl.mechanisms import normal
 from jaxfl.samples import numbers
 from jaxfl.storage import packed
-from jaxfl.types import (
-    Aggregation,
-    Array,
-    Channel,
-    Client,
-    Compressor,
-    Draw,
-    Estimator,
-    Facts,
-    Hyper,
-    Info,
-    Key,
-    Local,
-    Made,
-    Mechanism,
-    Participation,
-    Problem,
-    PyTree,
-    Server,
-    State,
-)
+from jaxfl.types import Array, Client, Draw, Hyper, Info, Key, Made, Problem, PyTree, State
 
 __all__ = ["Federated"]
 
@@ -43,7 +22,7 @@ ROWS_AT_ONCE = 1 << 11  # samples evaluated together; beyond it clients go in bl
 NUMBERS_AT_ONCE = 1 << 20  # numbers that a block may hold
 
 
-class Federated(NamedTuple):
+class Federated(Body):
     """One server and n clients.
 
     Each round, for the clients S that take part::
@@ -65,62 +44,6 @@ class Federated(NamedTuple):
     ``aggregation``, the server gets the sum of the messages of S and no message.  Either way only the
     data and the memory of S are touched.
     """
-
-    estimator: Estimator
-    mechanism: Mechanism
-    compressor: Compressor
-    channel: Channel
-    server: Server
-    participation: Participation
-    clip: str = "example"  # or "batch": the whole estimate, which bounds no record's influence
-    noise: str = "fused"  # or "per_client"
-    local: Local | None = None
-    aggregation: Aggregation | None = None
-    storage: str = "exact"  # or "bfloat16", "float16"
-
-    @property
-    def linear(self) -> bool:
-        """Whether the server's estimate is a function of the mean of what clients compute."""
-        plain = self.compressor.select is None and self.compressor.code is None
-        remembers = self.channel.name != "direct"
-        return plain and (self.participation.everyone or not remembers)
-
-    @property
-    def fused(self) -> bool:
-        whole = self.local is None and self.aggregation is None
-        return whole and self.linear and self.clip == "example"
-
-    @property
-    def apart(self) -> bool:
-        """Whether the public regularizer joins the sum of the messages, which encode less without it."""
-        return (
-            self.local is None
-            and self.aggregation is not None
-            and self.linear
-            and self.clip == "example"
-        )
-
-    @property
-    def pooled(self) -> bool:
-        """Whether the estimator needs no more than the mean of what it adds to each client's."""
-        return self.fused and self.participation.everyone
-
-    @property
-    def packs(self) -> bool:
-        """Whether rows of all clients are read one after the other, see :mod:`jaxfl.packing`."""
-        plain = self.estimator.jitter is None and self.estimator.follow is None
-        return self.fused and plain and self.estimator.sampler.law == "poisson"
-
-    @property
-    def broadcasts(self) -> int:
-        """Vectors that the server sends to a client in a round."""
-        return 1 if self.local is None else self.local.broadcasts
-
-    @property
-    def own(self) -> Mechanism:
-        """The noise that a client adds to its message."""
-        elsewhere = self.local is not None or self.mechanism.central
-        return noiseless() if elsewhere else self.mechanism
 
     def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:
         """The state before the first round, and what making it cost."""
@@ -217,18 +140,6 @@ class Federated(NamedTuple):
     def output(self, state: State) -> Array:
         return self.server.output(state.server)
 
-    def event(self, values: Mapping[str, Any], facts: Facts) -> Any:
-        """What all rounds release about one record of one client."""
-        return transcript.event(self, values, facts)
-
-    def turns(self, values: Mapping[str, Any], facts: Facts) -> int:
-        """The rounds in which a client takes part: its own number if known, else the most of any."""
-        return transcript.turns(self, values, facts)
-
-    def noises(self, values: Mapping[str, Any], facts: Facts) -> int:
-        """How many clients' noises the server sees added up, at least: 1 where it sees messages."""
-        return transcript.noises(self, values, facts)
-
     # --- one block of clients --------------------------------------------------------------------
 
     def gradients(self, turn: Turn, who: Members) -> Block:
@@ -248,8 +159,9 @@ class Federated(NamedTuple):
         if work.stored is not None:
             held = packed(factors, self.storage)
             factors = estimates.reread(self, turn, held, work.batch)
-        absorb = self.estimator.absorb
-        local = who.local if absorb is None else jax.vmap(absorb)(who.local, work.rows, held)
+        table, local = self.estimator.table, who.local
+        if table is not None:
+            local = jax.vmap(table.absorb)(local, work.rows, held)
         bases, step = estimates.follow(self, turn, who, work, factors)
         live = (who.weight > 0)[:, None] & (work.rows.weight > 0)
         points = len({id(point) for term in turn.terms for point in term.points})
@@ -278,7 +190,7 @@ class Federated(NamedTuple):
     # --- who takes part --------------------------------------------------------------------------
 
     def members(self, cohort: Draw, problem: Problem, state: State) -> Members:
-        every = self.estimator.sampler.law == "full" and not isinstance(problem.train, Made)
+        every = self.estimator.sampler.whole and not isinstance(problem.train, Made)
         train = problem.train if every else None
         leaves = (problem.count, train, state.local, state.links, state.bases)
         if cohort.index is None:

@@ -25,7 +25,7 @@ from jaxfl.hyper import closest
 from jaxfl.keys import at
 from jaxfl.subsets import coin_slots, coins, subset
 from jaxfl.subsets import uniform as independent
-from jaxfl.types import Array, Draw, Facts, Hyper, Key, Param, Participation, Sampler, nothing
+from jaxfl.types import Array, Capacity, Draw, Facts, Hyper, Key, Param, Participation, Sampler
 from jaxfl.unreliable import unreliable
 
 __all__ = [
@@ -46,8 +46,6 @@ __all__ = [
     "without_replacement",
 ]
 
-Capacity = Callable[[Mapping[str, Any], Facts], dict[str, int]]
-
 _BATCH = Param("batch", "rows that a client draws per round", low=1, integer=True)
 _MEAN_BATCH = Param("batch", "rows that a client draws per round, on average", open_low=True)
 _COHORT = Param("cohort", "clients that take part per round", low=1, integer=True)
@@ -65,7 +63,7 @@ def full() -> Sampler:
         live = jnp.arange(m_max) < count
         return Draw(None, jnp.where(live, 1.0 / jnp.maximum(count, 1), 0.0))
 
-    return Sampler("full", draw, True, (), nothing)
+    return Sampler("full", draw, distinct=True, scheme="full")
 
 
 @functools.cache
@@ -78,7 +76,14 @@ def with_replacement() -> Sampler:
         live = (jnp.arange(slots) < b) & (count > 0)
         return _weighted(rows, live, 1.0 / b, m_max)
 
-    return Sampler("with_replacement", draw, False, (_BATCH,), _fixed("batch", None))
+    return Sampler(
+        "with_replacement",
+        draw,
+        distinct=False,
+        params=(_BATCH,),
+        capacity=_fixed("batch", None),
+        scheme="with_replacement",
+    )
 
 
 @functools.cache
@@ -91,7 +96,14 @@ def without_replacement() -> Sampler:
         live = jnp.arange(slots) < jnp.minimum(b, count)
         return _weighted(rows, live, 1.0 / b, m_max)
 
-    return Sampler("without_replacement", draw, True, (_BATCH,), _fixed("batch", "m"))
+    return Sampler(
+        "without_replacement",
+        draw,
+        distinct=True,
+        params=(_BATCH,),
+        capacity=_fixed("batch", "m"),
+        scheme="without_replacement",
+    )
 
 
 @functools.cache
@@ -107,7 +119,15 @@ def poisson() -> Sampler:
         rows = coins(at(key, t), count, b, slots, t)
         return _weighted(rows, rows < count, 1.0 / b, m_max)
 
-    return Sampler("poisson", draw, True, (_MEAN_BATCH,), _padded("batch", "m", "m_max"))
+    return Sampler(
+        "poisson",
+        draw,
+        distinct=True,
+        params=(_MEAN_BATCH,),
+        capacity=_padded("batch", "m", "m_max"),
+        scheme="poisson",
+        strips=True,
+    )
 
 
 @functools.cache
@@ -127,7 +147,14 @@ def shuffled() -> Sampler:
         live = jnp.arange(slots) < jnp.minimum(b, count)
         return _weighted(rows, live, 1.0 / b, m_max)
 
-    return Sampler("shuffled", draw, True, (_BATCH,), _fixed("batch", "m"))
+    return Sampler(
+        "shuffled",
+        draw,
+        distinct=True,
+        params=(_BATCH,),
+        capacity=_fixed("batch", "m"),
+        scheme="shuffled",
+    )
 
 
 @functools.cache
@@ -145,7 +172,9 @@ def single_pass() -> Sampler:
         live = (jnp.arange(slots) < b) & (t < rounds)
         return _weighted(rows, live, 1.0 / b, m_max)
 
-    return Sampler("single_pass", draw, True, (_BATCH,), _once)
+    return Sampler(
+        "single_pass", draw, distinct=True, params=(_BATCH,), capacity=_once, scheme="single_pass"
+    )
 
 
 @functools.cache
@@ -157,7 +186,7 @@ def in_order() -> Sampler:
         rows = t * b + slot
         return _weighted(rows, (slot < b) & (rows < count), 1.0 / b, m_max)
 
-    return Sampler("in_order", draw, True, (_BATCH,), _once, "single_pass")
+    return single_pass()._replace(name="in_order", draw=draw)
 
 
 def _once(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
@@ -183,7 +212,7 @@ def everyone() -> Participation:
     def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         return Draw(None, jnp.full(n, 1.0 / n))
 
-    return Participation("everyone", draw, True, (), nothing)
+    return Participation("everyone", draw, everyone=True, fixed_size=True)
 
 
 @functools.cache
@@ -195,7 +224,14 @@ def uniform() -> Participation:
         clients = subset(at(key, t), n, slots)
         return _weighted(clients, jnp.arange(slots) < r, 1.0 / r, n)
 
-    return Participation("uniform", draw, False, (_COHORT,), _fixed("cohort", "n"))
+    return Participation(
+        "uniform",
+        draw,
+        params=(_COHORT,),
+        capacity=_fixed("cohort", "n"),
+        scheme="without_replacement",
+        fixed_size=True,
+    )
 
 
 @functools.cache
@@ -207,7 +243,13 @@ def poisson_clients() -> Participation:
         clients = coins(at(key, t), n, r, slots, t)
         return _weighted(clients, clients < n, 1.0 / r, n)
 
-    return Participation("poisson", draw, False, (_MEAN_COHORT,), _padded("cohort", "n", "n"))
+    return Participation(
+        "poisson",
+        draw,
+        params=(_MEAN_COHORT,),
+        capacity=_padded("cohort", "n", "n"),
+        scheme="poisson",
+    )
 
 
 @functools.cache
@@ -240,7 +282,9 @@ def balanced() -> Participation:
             )
         return slots
 
-    return Participation("balanced", draw, False, (_COHORT,), capacity, most)
+    return Participation(
+        "balanced", draw, params=(_COHORT,), capacity=capacity, most=most, fixed_size=True
+    )
 
 
 def _weighted(index: Array, live: Array, weight: Array | float, end: int) -> Draw:

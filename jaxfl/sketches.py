@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxfl.codes import FLOAT, log2, nothing, refuse, whole
+from jaxfl.codes import FLOAT, log2, refuse, whole
 from jaxfl.errors import InputError
 from jaxfl.hyper import check
 from jaxfl.types import Array, Compressor, Facts, Hyper, Key, Param
@@ -56,7 +56,17 @@ def fixed_step() -> Compressor:
     def bits(d: int, values: Mapping[str, Any]) -> tuple[float, float]:
         return float(QUANTUM_BITS * d), 0.0
 
-    return Compressor("fixed_step", None, code, omega, bits, resolve, nothing, (QUANTUM,))
+    return Compressor(
+        "fixed_step",
+        select=None,
+        code=code,
+        omega=omega,
+        bits=bits,
+        resolve=resolve,
+        params=(QUANTUM,),
+        absolute=True,
+        scalars=True,
+    )
 
 
 @functools.cache
@@ -88,14 +98,15 @@ def top_k() -> Compressor:
 
     return Compressor(
         "top_k",
-        None,
-        code,
-        lambda d, values: 1 - float(values["k"]) / d,
-        bits,
-        resolve,
-        capacity,
-        (KEPT,),
+        select=None,
+        code=code,
+        omega=lambda d, values: 1 - float(values["k"]) / d,
+        bits=bits,
+        resolve=resolve,
+        capacity=capacity,
+        params=(KEPT,),
         unbiased=False,
+        scalars=True,
     )
 
 
@@ -139,11 +150,12 @@ def count_sketch() -> Compressor:
 
     return Compressor(
         "count_sketch",
-        None,
-        code,
-        omega,
-        bits,
-        resolve,
-        lambda values, facts: {"sketch_columns": int(np.max(values["sketch_columns"]))},
-        (SKETCH_ROWS, SKETCH_COLUMNS),
+        select=None,
+        code=code,
+        omega=omega,
+        bits=bits,
+        resolve=resolve,
+        capacity=lambda values, _: {"sketch_columns": int(np.max(values["sketch_columns"]))},
+        params=(SKETCH_ROWS, SKETCH_COLUMNS),
+        scalars=True,
     )

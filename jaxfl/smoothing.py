@@ -140,5 +140,5 @@ def convolution(estimator: Estimator) -> Estimator:
 
 
 def _smoothed(estimator: Estimator, param: Param) -> Estimator:
-    told = estimator.sensitivity if estimator.name == "minibatch" else None
+    told = estimator.sensitivity if estimator.points == 1 else None  # no snapshot
     return estimator._replace(sensitivity=told, params=(*estimator.params, param))

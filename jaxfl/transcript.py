@@ -1,7 +1,7 @@
 """What the rounds of a body release, as accountants read it.  Host side.
 
-``body`` is a :class:`jaxfl.rounds.Federated` or a :class:`jaxfl.gossip.Gossip`; what they say of themselves
-(:meth:`turns`, :meth:`noises`) goes before what is said here.
+``body`` is a :class:`jaxfl.rounds.Federated` or a :class:`jaxfl.gossip.Gossip`, whose clients all take
+part, and whose messages are seen one by one.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxfl.types import Facts, Sampler
+from jaxfl.body import Body
+from jaxfl.errors import InputError
+from jaxfl.types import AnyBody, Facts, Sampler
 
 if TYPE_CHECKING:
     from jaxfl.privacy.events import AnyEvent, Sampling
-    from jaxfl.rounds import Federated
 
 __all__ = ["drawn", "event", "noises", "reach", "rounding", "turns", "worst"]
 
 
-def event(body: Any, values: Mapping[str, Any], facts: Facts) -> Any:
+def event(body: AnyBody, values: Mapping[str, Any], facts: Facts) -> Any:
     """What all rounds release about one record of one client.
 
     Messages are seen one by one, or under an aggregation where :func:`noises` says so only as a
@@ -35,10 +36,12 @@ def event(body: Any, values: Mapping[str, Any], facts: Facts) -> Any:
     sampler, sensitivity = body.estimator.sampler, body.estimator.sensitivity
     if body.mechanism.std is None:
         return events.NoClaim("nothing is noised")
+    if sampler.scheme is None:
+        return events.NoClaim(f"the scheme of {sampler.name} is not declared")
     if sensitivity is None:
         return events.NoClaim(f"the sensitivity of {body.estimator.name} is not declared")
     hidden = body.aggregation is not None and body.aggregation.hides
-    r = body.noises(values, facts)
+    r = noises(body, values, facts)
     if r > 1:  # the same ratio, beside one client's sigma
         bounds = ("clip", "gradient_bound")
         values = {**values, **{name: values[name] / r**0.5 for name in bounds if name in values}}
@@ -55,7 +58,7 @@ def event(body: Any, values: Mapping[str, Any], facts: Facts) -> Any:
             drawn(sampler, values, facts, m),
             moves,
             float(values["sigma"]),
-            body.turns(values, facts),
+            turns(body, values, facts),
             trust="secure_sum" if hidden else "local_transcript",
         )
 
@@ -68,9 +71,14 @@ def drawn(
     """What a client with m records draws in a round; ``batch`` names the number of them."""
     from jaxfl.privacy.events import Sampling
 
-    slots = sampler.capacity(values, facts).get("batch") if sampler.law == "poisson" else None
-    b = m if sampler.law == "full" else float(values[batch])
-    return Sampling(sampler.law, m, b, slots)
+    if sampler.scheme is None:
+        raise InputError(
+            f"The sampler {sampler.name!r} declares no scheme, so that nothing is known of its draws: "
+            "make it with scheme=, as in Sampler(..., scheme='poisson')."
+        )
+    slots = sampler.capacity(values, facts).get("batch") if sampler.padded else None
+    b = m if sampler.whole else float(values[batch])
+    return Sampling(sampler.scheme, m, b, slots)
 
 
 def worst(facts: Facts, client: Callable[[int], AnyEvent]) -> AnyEvent:
@@ -81,18 +89,18 @@ def worst(facts: Facts, client: Callable[[int], AnyEvent]) -> AnyEvent:
     return found[0] if len(found) == 1 else Phases(found, together=True)
 
 
-def turns(body: Any, values: Mapping[str, Any], facts: Facts) -> int:
+def turns(body: AnyBody, values: Mapping[str, Any], facts: Facts) -> int:
     """The rounds in which a client takes part: its own number if known, else the most of any.
 
     Epochs that follow the rounds, not the client's turns, use a record once in every epoch.
     """
     T, most = int(values["rounds"]), body.participation.most
-    if body.local is None and body.estimator.sampler.law == "shuffled":
+    if body.local is None and body.estimator.sampler.epochs:
         return T
     return int(values.get("turns", T if most is None else most(T, facts.n, values)))
 
 
-def noises(body: Any, values: Mapping[str, Any], facts: Facts) -> int:
+def noises(body: AnyBody, values: Mapping[str, Any], facts: Facts) -> int:
     """How many clients' noises the server sees added up, at least: 1 where it sees messages.
 
     A cohort of random size may be a single client.  The masks of a sparsifier are public, and
@@ -100,41 +108,41 @@ def noises(body: Any, values: Mapping[str, Any], facts: Facts) -> int:
     messages, which were never seen.  Noise that was ``clamped`` is not in the sum, nor known to be
     where nothing bounds what a message reaches: what is left is that each message was noised.
     """
-    if body.aggregation is None or body.participation.name == "poisson" or not body.linear:
+    if not isinstance(body, Body) or body.aggregation is None or not body.linear:
         return 1
     bounded = reach(body, {"sigma": 0.0, **values}, facts) is not None
     if not body.aggregation.hides or values.get("clamped") or not bounded:
         return 1
-    if body.participation.least is not None:
-        least: int = body.participation.least(facts.n, values)
-        return least
-    return facts.n if body.participation.everyone else int(values["cohort"])
+    clients = body.participation
+    if clients.least is not None:
+        return clients.least(facts.n, values)
+    if clients.everyone:
+        return facts.n
+    return int(values["cohort"]) if clients.fixed_size else 1
 
 
-def reach(body: Federated, values: Mapping[str, Any], facts: Facts) -> tuple[float, float] | None:
+def reach(body: Body, values: Mapping[str, Any], facts: Facts) -> tuple[float, float] | None:
     """How far clipping lets a message go, and the deviation of its noise; None: not bounded.
 
-    A Poisson batch is divided by b and may be larger; snapshots make three gradients of one; a
-    sparsifier scales what it keeps by 1 + omega; a shift is a mean of earlier messages.  The public
+    A Poisson batch is divided by b and may be larger; an estimator may make several gradients of one,
+    and a channel more of an estimate; a sparsifier scales what it keeps by 1 + omega.  The public
     regularizer is not in it, but for that of local steps, which is taken to be small.
     """
     if body.local is not None:
         return body.local.reach(values)
-    shifted = body.channel.name == "shifted"
-    if body.compressor.code is not None or (shifted and values.get("omega", 0.0) > 0):
-        return None
-    if body.channel.name not in ("direct", "recursion", "shifted"):
+    omega = values.get("omega", 0.0)
+    growth, points = body.channel.growth(omega), body.estimator.points
+    if body.compressor.code is not None or growth is None or points is None:
         return None
     b = values.get("batch", 1)
     slots = body.estimator.sampler.capacity(values, facts).get("batch", b)
-    points = 1 if body.estimator.name == "minibatch" else 3
-    scale = 1.0 + values.get("omega", 0.0)
+    scale = 1.0 + omega
     signal = scale * points * slots / b * values["clip"]
     noise = 0.0 if body.own.std is None else scale * values["sigma"]
-    return (2 * signal, 2**0.5 * noise) if shifted else (float(signal), float(noise))
+    return float(growth[0] * signal), float(growth[1] * noise)
 
 
-def rounding(body: Federated, values: Mapping[str, Any], facts: Facts) -> float:
+def rounding(body: Body, values: Mapping[str, Any], facts: Facts) -> float:
     """How far an aggregation's rounding moves a message, ``p sqrt(d)/2``."""
     if body.aggregation is None or not body.aggregation.params:
         return 0.0

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +27,12 @@ import numpy as np
 
 __all__ = [
     "LARGEST",
+    "SCHEMES",
     "Aggregation",
     "Algorithm",
+    "AnyBody",
     "Array",
+    "Capacity",
     "Channel",
     "Client",
     "Compressor",
@@ -52,8 +55,10 @@ __all__ = [
     "PyTree",
     "Resolved",
     "Sampler",
+    "Scheme",
     "Server",
     "State",
+    "Table",
     "Term",
 ]
 
@@ -242,35 +247,83 @@ def nothing(values: Mapping[str, Any], about: Any) -> dict[str, Any]:
 
 # --- parts of a round ----------------------------------------------------------------------------
 
+# the laws of draws that accountants know
+Scheme: TypeAlias = Literal[
+    "full", "poisson", "without_replacement", "with_replacement", "shuffled", "single_pass"
+]
+SCHEMES: tuple[Scheme, ...] = (
+    "full",
+    "poisson",
+    "without_replacement",
+    "with_replacement",
+    "shuffled",
+    "single_pass",
+)
+
+Capacity: TypeAlias = Callable[[Mapping[str, Any], Facts], dict[str, int]]  # host: static lengths
+
 
 class Sampler(NamedTuple):
-    """Rows of one client.  ``key`` is the client's own stream, the same in every round."""
+    """Rows of one client.  ``key`` is the client's own stream, the same in every round.
+
+    ``scheme`` is the law of the draws; None: none that accountants know, and nothing is claimed.
+    ``strips``: the live slots of a draw come before the others, and its capacity says the
+    ``mean_batch`` of them, so that rows of all clients can be read one after the other
+    (:mod:`jaxfl.packing`).
+    """
 
     name: str
     draw: Callable[[Key, Array, Array, int, Hyper], Draw]  # (key, t, count, m_max, hp)
     distinct: bool  # no row twice in one draw
-    params: tuple[Param, ...]
-    capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
-    scheme: str = ""  # as accountants know it, where that is not its name
+    params: tuple[Param, ...] = ()
+    capacity: Capacity = nothing
+    scheme: Scheme | None = None
+    strips: bool = False
 
     @property
-    def law(self) -> str:
-        """The scheme that accountants know."""
-        return self.scheme or self.name
+    def whole(self) -> bool:
+        """Whether every draw is all rows."""
+        return self.scheme == "full"
+
+    @property
+    def padded(self) -> bool:
+        """Whether a draw has more or fewer rows by chance, in slots that others may fill."""
+        return self.scheme == "poisson"
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the draws of different rounds are independent, each of some of the rows."""
+        return self.scheme in ("poisson", "without_replacement", "with_replacement")
+
+    @property
+    def epochs(self) -> bool:
+        """Whether a row comes once in every pass over all of them."""
+        return self.scheme == "shuffled"
+
+    @property
+    def single_pass(self) -> bool:
+        """Whether a row comes once in the whole run."""
+        return self.scheme == "single_pass"
 
 
 class Participation(NamedTuple):
-    """The clients of one round, all of one weight, 1/r.  ``key`` is the run's stream."""
+    """The clients of one round, all of one weight, 1/r.  ``key`` is the run's stream.
+
+    ``scheme`` is the law of the draws to somebody who is not told who took part; None: that tells
+    nothing beyond ``most``.
+    """
 
     name: str
     draw: Callable[[Key, Array, int, Hyper], Draw]  # (key, t, n, hp)
-    everyone: bool
-    params: tuple[Param, ...]
-    capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
+    everyone: bool = False
+    params: tuple[Param, ...] = ()
+    capacity: Capacity = nothing
     most: Callable[[int, int, Mapping[str, Any]], int] | None = None
     # host: (T, n, values) -> rounds that no client exceeds; None: all of them
     least: Callable[[int, Mapping[str, Any]], int] | None = None
     # host: (n, values) -> clients whose messages a round adds up, at least; None: all that are called
+    scheme: Scheme | None = None
+    fixed_size: bool = False  # the same number of clients is called in every round
 
 
 class Term(NamedTuple):
@@ -280,6 +333,33 @@ class Term(NamedTuple):
     points: tuple[Array, ...]
     coefs: tuple[float | Array, ...]
     bound: Array
+
+
+class Table(NamedTuple):
+    """What an estimator remembers of every row of one client, as factors of its gradient."""
+
+    recall: Callable[[PyTree, Draw], PyTree]  # (local, rows) -> stored
+    absorb: Callable[[PyTree, Draw, PyTree], PyTree]  # (local, rows, new factors) -> local
+
+
+class Begins(Protocol):
+    """What all clients do before a round: ``base`` is (n, d), its mean (d,), or None."""
+
+    def __call__(
+        self, key: Key, shared: PyTree, base: Any, x: Array, problem: Problem, hp: Hyper, /
+    ) -> tuple[PyTree, Any, Array, Hyper]:
+        """Returns shared, base, how many gradients that took, and the numbers of this round."""
+        ...
+
+
+class Refreshes(Protocol):
+    """What all clients do after a round: ``base`` is (n, d), its mean (d,), or None."""
+
+    def __call__(
+        self, key: Key, shared: PyTree, base: Any, x: Array, problem: Problem, hp: Hyper, /
+    ) -> tuple[PyTree, Any, Array]:
+        """Returns shared, base, and how many gradients that took."""
+        ...
 
 
 class Estimator(NamedTuple):
@@ -300,15 +380,13 @@ class Estimator(NamedTuple):
         [Problem, Array, Hyper, bool, str], tuple[PyTree, PyTree, Array | None, Array]
     ]  # (problem, x, hp, pooled, storage) -> shared, local, base, gradients
     terms: Callable[[PyTree, Array, Hyper], tuple[Term, ...]]  # (shared, x, hp)
-    recall: Callable[[PyTree, Draw], PyTree] | None  # (local, rows) -> stored; None: no table
-    absorb: Callable[[PyTree, Draw, PyTree], PyTree] | None  # (local, rows, factors) -> local
-    follow: Callable[[Draw, Array], Array] | None  # (rows, count) -> u; None: base stays
-    refresh: Callable[..., tuple[PyTree, Array | None, Array]] | None
-    # once per round, all clients: (key, shared, base, x, problem, hp) -> shared, base, gradients
     params: tuple[Param, ...] = ()
+    points: int | None = None  # gradients of one row that an estimate adds up; None: unbounded
     sensitivity: Callable[[Mapping[str, Any]], Any] | None = None  # host: for the privacy event
-    begin: Callable[..., tuple[PyTree, Array | None, Array, Hyper]] | None = None
-    # (key, shared, base, x, problem, hp) -> shared, base, gradients, hp
+    table: Table | None = None
+    follow: Callable[[Draw, Array], Array] | None = None  # (rows, count) -> u; None: base stays
+    begin: Begins | None = None
+    refresh: Refreshes | None = None
     public: Callable[[PyTree, Callable[[Array], Array], Array, Hyper], Array] | None = None
     # (shared, gradient of the regularizer, x, hp)
     kernel: Callable[[Model, Hyper], Kernel] | None = None  # whose gradients; None: the model's
@@ -324,7 +402,7 @@ class Mechanism(NamedTuple):
 
     name: str
     std: Callable[[Hyper], Array] | None  # None: no noise
-    params: tuple[Param, ...]
+    params: tuple[Param, ...] = ()
     central: bool = False
 
 
@@ -337,22 +415,54 @@ class Client(NamedTuple):
     take: Callable[[Draw], PyTree]  # the drawn samples, leaves (b, ...)
 
 
+class Runs(Protocol):
+    """What one client does in a round; ``memory`` is its own."""
+
+    def __call__(
+        self,
+        client: Client,
+        x: Array,
+        shared: PyTree,
+        memory: PyTree,
+        problem: Problem,
+        hp: Hyper,
+        /,
+    ) -> tuple[Array, PyTree, Array]:
+        """Returns g, memory, and how many gradients that took."""
+        ...
+
+
 class Local(NamedTuple):
     """A procedure that a client runs in place of one estimate, its noise included.
 
-    ``run(client, x, shared, memory, problem, hp) -> (g, memory, gradients)``; g takes the place of
-    the estimate: ``x - theta_i`` of a client that moves the model x to theta_i.  ``close`` is what
-    the server makes of the mean of them.
+    What ``run`` returns as g takes the place of the estimate: ``x - theta_i`` of a client that moves
+    the model x to theta_i.  ``close`` is what the server makes of the mean of them.
     """
 
     name: str
     init: Callable[[Problem, Array], tuple[PyTree, PyTree]]  # shared, one per client
-    run: Callable[..., tuple[Array, PyTree, Array]]
-    close: Callable[[PyTree, Array, Array, Array, Hyper], PyTree] | None
-    # (shared, sum_S weight g_i, r/n, sum_S weight, hp)
+    run: Runs
     reach: Callable[[Mapping[str, Any]], tuple[float, float] | None]  # host: see Aggregation
+    close: Callable[[PyTree, Array, Array, Array, Hyper], PyTree] | None = None
+    # (shared, sum_S weight g_i, r/n, sum_S weight, hp)
     params: tuple[Param, ...] = ()
     broadcasts: int = 1  # vectors that the server sends to a client
+
+
+class Settles(Protocol):
+    """Host: the numbers of an aggregation that are not given."""
+
+    def __call__(
+        self,
+        values: Mapping[str, Any],
+        reach: tuple[float, float] | None,
+        senders: int,
+        d: int,
+        /,
+    ) -> dict[str, tuple[float, str]]:
+        """``reach`` bounds a message: its part that clipping bounds, and the deviation of its noise;
+        None where neither is known.  Returns each number with its source."""
+        ...
 
 
 class Aggregation(NamedTuple):
@@ -365,10 +475,11 @@ class Aggregation(NamedTuple):
     name: str
     protect: Callable[[Key, Array, Array, Draw, Array, Hyper], tuple[Array, Array]]
     recover: Callable[[Array, Array, Hyper], Array]  # (words, like, hp)
-    settle: Callable[..., dict[str, tuple[float, str]]]  # host: (values, reach, senders, d)
+    settle: Settles
     bits: int  # of one word
     params: tuple[Param, ...] = ()
     hides: bool = True  # whether the server sees the sum alone
+    plain: bool = False  # words are the messages: the round may add them up by itself
 
 
 class Message(NamedTuple):
@@ -394,28 +505,71 @@ class Compressor(NamedTuple):
     ]  # host: per message, per coordinate
     resolve: Callable[[Mapping[str, Any], int], dict[str, Any]] = nothing
     # host: (given, d) -> numbers
-    capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]] = nothing
+    capacity: Capacity = nothing
     params: tuple[Param, ...] = ()
     unbiased: bool = True
+    absolute: bool = False  # the error does not depend on v: asking for omega raises
+    fixed_size: bool = False  # ``select`` chooses k coordinates in every message
+    scalars: bool = False  # a vector of one coordinate arrives as it is
+
+    @property
+    def exact(self) -> bool:
+        """Whether C(v) = v."""
+        return self.select is None and self.code is None
+
+
+class Receives(Protocol):
+    """What the server makes of the mean message; ``link`` is its end of the channel."""
+
+    def __call__(
+        self, link: PyTree, mean: Array, rate: Array, hp: Hyper, moved: Any, /
+    ) -> tuple[Array, PyTree]:
+        """``rate`` is r/n, ``moved`` the mean of what the clients' memories moved by, or None where
+        that is what the messages say.  Returns the server's estimate, and link."""
+        ...
+
+
+def unbounded(omega: float) -> None:
+    """What is known of the messages of a channel that declares nothing."""
+    return None
 
 
 class Channel(NamedTuple):
     """What both ends remember of earlier messages.
 
     ``before`` is what a client compresses instead of its estimate g, ``after`` what it then
-    remembers; ``receive`` turns the mean message into the server's estimate.  ``moved`` is the mean of
-    what the clients' memories moved by, where that is not what the messages say (they are rounded).
+    remembers; ``receive`` turns the mean message into the server's estimate.
     """
 
     name: str
     init: Callable[[int, Array, bool], tuple[PyTree, PyTree]]  # (n, x, fused) -> clients', server's
     before: Callable[[PyTree, Array], Array]
     after: Callable[[PyTree, Message, Hyper], PyTree]
-    receive: Callable[[PyTree, Array, Array, Hyper, PyTree], tuple[Array, PyTree]]
-    # (state, mean, r/n, hp, moved or None)
+    receive: Receives
     params: tuple[Param, ...] = ()
     residual: Callable[[PyTree, Array, Array], PyTree] | None = None
     # (state, what was to be compressed, noise included, C of it) -> clients', in place of ``after``
+    linear: bool = False  # the mean of ``before(s_i, g_i)`` is ``before(s, g)`` of the means
+    remembers: bool = True  # either end is moved by messages, so that it matters who sends them
+    mirrors: bool = False  # the server follows the mean of what clients remember
+    growth: Callable[[float], tuple[float, float] | None] = unbounded
+    # host: omega -> by what factors messages are longer than estimates and their noise larger
+
+
+class Steps(Protocol):
+    """What the server does with the estimate v; ``project`` is onto the constraint set, if any."""
+
+    def __call__(
+        self,
+        key: Key,
+        state: PyTree,
+        v: Array,
+        project: Callable[[Array], Array] | None,
+        hp: Hyper,
+        /,
+    ) -> PyTree:
+        """Returns state."""
+        ...
 
 
 class Server(NamedTuple):
@@ -424,9 +578,30 @@ class Server(NamedTuple):
     name: str
     init: Callable[[Array, Hyper], PyTree]
     view: Callable[[PyTree], Array]  # where clients evaluate
-    step: Callable[..., PyTree]  # (key, state, v, project, hp) -> state
+    step: Steps
     output: Callable[[PyTree], Array]
     params: tuple[Param, ...] = ()
+
+
+class AnyBody(Protocol):
+    """What others read of the body of a round: its parts."""
+
+    @property
+    def estimator(self) -> Estimator: ...
+    @property
+    def mechanism(self) -> Mechanism: ...
+    @property
+    def compressor(self) -> Compressor: ...
+    @property
+    def participation(self) -> Participation: ...
+    @property
+    def local(self) -> Local | None: ...
+    @property
+    def aggregation(self) -> Aggregation | None: ...
+    @property
+    def clip(self) -> str: ...
+    @property
+    def broadcasts(self) -> int: ...
 
 
 # --- the whole -----------------------------------------------------------------------------------
@@ -482,6 +657,7 @@ class Algorithm(NamedTuple):
     per_record: bool = True  # False: clip="batch", which bounds no single record's influence
     settle: Callable[[Resolved, Facts], Resolved] | None = None  # numbers that follow from sigma
     cohort: Callable[[Key, Array, int, Hyper], Draw] | None = None  # of a round, by the run's key
+    body: AnyBody | None = None  # what init and round are made of, where that is known
 
     def __repr__(self) -> str:
         said = "".join(f", {role}={name!r}" for role, name in self.parts if role in SAID)

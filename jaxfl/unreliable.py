@@ -59,5 +59,11 @@ def unreliable(base: Participation) -> Participation:
     def least(n: int, values: Mapping[str, Any]) -> int:
         return int(values["threshold"])
 
-    params = (*base.params, DROPOUT, THRESHOLD)
-    return Participation("unreliable", draw, False, params, capacity, base.most, least)
+    return Participation(
+        "unreliable",
+        draw,
+        params=(*base.params, DROPOUT, THRESHOLD),
+        capacity=capacity,
+        most=base.most,
+        least=least,
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxfl import transcript
 from jaxfl.algorithms.numbers import PRIVACY
 from jaxfl.algorithms.parts import check_parts
 from jaxfl.errors import InputError
@@ -15,8 +17,7 @@ from jaxfl.gossip import Gossip
 from jaxfl.hyper import closest
 from jaxfl.rounds import Federated
 from jaxfl.storage import STORAGES
-from jaxfl.transcript import reach
-from jaxfl.types import Algorithm, Cost, Facts, Param, Resolved
+from jaxfl.types import Algorithm, AnyBody, Cost, Facts, Param, Resolved
 
 __all__ = ["compose", "stored"]
 
@@ -48,7 +49,7 @@ def compose(
     if isinstance(body, Federated):
         check_parts(name, {role: getattr(body, role) for role in (*ROLES, "local", "aggregation")})
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
-    if body.mechanism.central and body.mechanism.std is not None and compressor.name != "identity":
+    if body.mechanism.central and body.mechanism.std is not None and not compressor.exact:
         raise InputError(
             f"compressor = {compressor.name!r} does not apply to {name}, whose noise is the server's: "
             "what compression makes larger than clipping left it, that noise does not cover."
@@ -83,7 +84,9 @@ def compose(
             return found
         assert isinstance(body, Federated)
         senders = capacity(found.values, facts).get("cohort", facts.n)
-        new = aggregation.settle(found.values, reach(body, found.values, facts), senders, facts.d)
+        new = aggregation.settle(
+            found.values, transcript.reach(body, found.values, facts), senders, facts.d
+        )
         return Resolved(
             {**found.values, **{name: value for name, (value, _) in new.items()}},
             {**found.sources, **{name: why for name, (_, why) in new.items()}},
@@ -116,7 +119,8 @@ def compose(
         init=body.init,
         round=body.round,
         output=body.output,
-        event=event or (body.event if one_message(body) else _not_told),
+        event=event
+        or (functools.partial(transcript.event, body) if one_message(body) else _not_told),
         claim=claim,
         needs=needs,
         parts=(
@@ -131,11 +135,12 @@ def compose(
         ),
         per_record=body.clip == "example",
         cohort=body.cohort,
+        body=body,
         settle=None if aggregation is None and settle is None else settled,
     )
 
 
-def one_message(body: Federated | Gossip) -> bool:
+def one_message(body: AnyBody) -> bool:
     """Whether all that a client releases in a round is one message that it noised itself."""
     return body.mechanism.std is None or not (body.local is not None or body.mechanism.central)
 
@@ -156,13 +161,13 @@ def stored(algorithm: Algorithm, storage: str) -> Algorithm:
         raise InputError(closest("storage", storage, STORAGES))
     if storage == dict(algorithm.parts).get("storage", "exact"):
         return algorithm
-    body = getattr(algorithm.round, "__self__", None)
+    body = algorithm.body
     if not isinstance(body, Federated):
         raise InputError(_nothing_to_store(algorithm.name, storage))
     body = body._replace(storage=storage)
     others = (part for part in algorithm.parts if part[0] != "storage")
     parts = (*others, *_storage(algorithm.name, body))
-    return algorithm._replace(init=body.init, round=body.round, parts=parts)
+    return algorithm._replace(init=body.init, round=body.round, parts=parts, body=body)
 
 
 def _storage(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]:
@@ -170,12 +175,12 @@ def _storage(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]
     if not isinstance(body, Federated) or body.storage == "exact":
         return ()
     links, _ = jax.eval_shape(lambda: body.channel.init(1, jnp.zeros(1), body.fused))
-    table = body.local is None and body.estimator.recall is not None
+    table = body.local is None and body.estimator.table is not None
     if not table and not jax.tree.leaves(links):
         raise InputError(_nothing_to_store(name, body.storage))
     blind = body.mechanism.name if body.mechanism.central else None
     blind = body.aggregation.name if body.aggregation is not None else blind
-    if body.channel.name in ("shifted", "learned") and blind is not None:
+    if body.channel.mirrors and blind is not None:
         raise InputError(
             f"storage = {body.storage!r} does not apply to {name} with {blind}: its server acts on "
             "sums alone, and could not follow the rounding of each client's shift. Leave out one."

@@ -73,7 +73,9 @@ def marina(**parts: Unpack[Parts]) -> Algorithm:
     given = only("marina", parts, "compressor", "participation", "server")
     chosen = given.get("compressor")
     if chosen is not None and (
-        chosen.select is None or chosen.code is not None or chosen.name == "lazy"
+        chosen.select is None
+        or chosen.code is not None
+        or "k" not in {param.name for param in chosen.params}
     ):
         raise InputError(
             f"compressor = {chosen.name!r} does not apply to marina, whose full rounds send all of d "

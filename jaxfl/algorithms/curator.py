@@ -171,8 +171,10 @@ def _algorithm(
     estimator: Estimator = estimators.minibatch(chosen)
     channel: Channel = channels.direct()
     if kind.recursive:
-        if chosen.name == "full":
-            raise InputError(f"sampler = 'full' does not apply to {name}, which draws batches.")
+        if chosen.whole:
+            raise InputError(
+                f"sampler = {chosen.name!r} does not apply to {name}, which draws batches."
+            )
         refuse_epochs(name, chosen)
         estimator, channel = momentum.recursive(chosen, False), channels.recursion()
     body = Federated(
@@ -182,7 +184,7 @@ def _algorithm(
         channel=channel,
         server=server or kind.server(),
         participation=participation or sampling.everyone(),
-        aggregation=aggregation if aggregation and aggregation.name != "plain_sum" else None,
+        aggregation=aggregations.unless_plain(aggregation),
     )
     promise = Promise(body, kind.recursive, kind.once)
     return compose(

@@ -93,7 +93,7 @@ class Promise(NamedTuple):
             sigma = max(v["sigma"], 1e-30) if v["sigma"] == v["sigma"] else 1e-30
             most = (s.gap / (s.L * s.m**2 * s.d * sigma**2)) ** 0.5
             return float(min(1 / s.L, most)), "min(1/L, sqrt(D_F/(L m^2 d sigma^2)))"
-        if self.body.estimator.sampler.law == "full":
+        if self.body.estimator.sampler.whole:
             return 1 / s.L, "1/L"
         return float(theory.cdp_step(s)), "Theorem 1 of SoteriaFL with one client"
 
@@ -148,7 +148,7 @@ class Promise(NamedTuple):
         trust = trust if self.body.aggregation is None else "secure_sum"
 
         rounded = rounding(self.body, values, facts)  # before the server's noise
-        if self.body.estimator.sampler.law == "poisson":
+        if self.body.estimator.sampler.padded:
             rounded *= 2  # with the record and without it: each world rounds something else
 
         def release(draw: Callable[[str], events.Sampling], r: float) -> Any:

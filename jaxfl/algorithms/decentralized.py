@@ -137,7 +137,7 @@ def _resolve(kind: Kind, body: gossip.Gossip, given: Mapping[str, Any], facts: F
     N = Numbers(given, facts)
     N.one_of("eps", "sigma")
     G = N.clip(True)
-    if body.compressor.name == "fixed_step":
+    if body.compressor.absolute:
         for name, value in body.compressor.resolve(given, facts.d).items():
             N.default(name, value)
     else:

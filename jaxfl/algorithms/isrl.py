@@ -218,8 +218,8 @@ def _algorithm(
         raise InputError(f"variant = {variant!r} has to be 'sound', or 'paper' as printed.")
     if not kind.once:
         rows = phased(sampler or sampling.with_replacement())
-    elif sampler is None or sampler.name == "single_pass":
-        rows = planned(sampling.single_pass())
+    elif sampler is None or sampler.single_pass:
+        rows = planned(sampler or sampling.single_pass())
     else:
         raise InputError(
             f"sampler = {sampler.name!r} does not apply to {name}, which uses every record once: "

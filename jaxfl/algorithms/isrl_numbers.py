@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxfl import theory_isrl as theory
+from jaxfl import transcript
 from jaxfl.algorithms.isrl_phases import Kind, Setup
 from jaxfl.algorithms.numbers import EPS, taking_part
 from jaxfl.errors import InputError
@@ -177,7 +178,7 @@ class Numbers(NamedTuple):
     def _ran(self, values: Mapping[str, Any], facts: Facts) -> list[Phase]:
         full = {"lam_t": ZERO, "radius_t": ZERO, **values}
         ran = phases_of(full)
-        return shorter(ran, self.body.turns(values, facts))
+        return shorter(ran, transcript.turns(self.body, values, facts))
 
     def _event(
         self, phases: list[Phase], values: Mapping[str, Any], sigma: float, facts: Facts
@@ -187,9 +188,9 @@ class Numbers(NamedTuple):
         if self.kind.once:
             (phase,) = phases
             fixed = {**values, "sigma": sigma, "rounds": phase.rounds}
-            return self.body.event(fixed, facts)
-        slots = sampler.capacity(values, facts)["batch"] if sampler.law == "poisson" else None
-        return event(sampler.law, sensitivity(values), phases, sigma, facts, slots)
+            return transcript.event(self.body, fixed, facts)
+        slots = sampler.capacity(values, facts)["batch"] if sampler.padded else None
+        return event(sampler.scheme, sensitivity(values), phases, sigma, facts, slots)
 
     def claim(self, values: Mapping[str, Any], facts: Facts) -> Any:
         """The paper's formula, of the phase for which it says most."""

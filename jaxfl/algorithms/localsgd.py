@@ -35,6 +35,7 @@ from jaxfl import (
     sampling,
     servers,
 )
+from jaxfl.aggregations import unless_plain
 from jaxfl.algorithms import numbers
 from jaxfl.algorithms.compose import compose
 from jaxfl.algorithms.localsgd_numbers import Promise
@@ -156,7 +157,7 @@ def scaffold(**parts: Unpack[Parts]) -> Algorithm:
             "leave it out."
         )
     chosen = parts.get("compressor")
-    if chosen is not None and chosen.name != "identity":
+    if chosen is not None and not chosen.exact:
         raise InputError(
             f"compressor = {chosen.name!r} does not apply to scaffold, whose server takes c for the "
             "mean of control variates that clients keep uncompressed: leave it out."
@@ -191,7 +192,7 @@ def _algorithm(
             f"noise = {noise!r} does not apply to {name}, whose clients draw their own noise."
         )
     rows = sampler or sampling.shuffled()
-    if fresh and rows.law == "single_pass":
+    if fresh and rows.single_pass:
         raise InputError(
             f"sampler = {rows.name!r} reads every record once in the whole run, and fresh = True starts "
             "anew in every round: leave out one."
@@ -209,7 +210,7 @@ def _algorithm(
         local=local.steps(
             estimator, mechanism, kind.pull(), optimizer, fresh, kind.bounded, kind.once
         ),
-        aggregation=None if chosen.name == "plain_sum" else chosen,
+        aggregation=unless_plain(chosen),
     )
     private = mechanism.std is not None
     promise = Promise(body, kind.once, fresh, convex, optimizer is None)

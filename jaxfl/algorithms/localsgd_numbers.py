@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jaxfl import local, theory
+from jaxfl import local, theory, transcript
 from jaxfl.algorithms.numbers import Numbers, reporting
 from jaxfl.errors import InputError
 from jaxfl.hyper import CALIBRATED
 from jaxfl.rounds import Federated
-from jaxfl.transcript import rounding, worst
 from jaxfl.types import Facts, Resolved
 
 __all__ = ["Promise"]
@@ -106,7 +105,7 @@ class Promise(NamedTuple):
 
         With shuffled epochs, :class:`jaxfl.privacy.events.LocalSteps`.  With another sampler every
         local step is a release, of which the message is a function; one step under an aggregation
-        is :meth:`jaxfl.rounds.Federated.event`.
+        is :func:`jaxfl.transcript.event`.
         """
         from jaxfl.privacy import events
 
@@ -117,14 +116,18 @@ class Promise(NamedTuple):
             return self._of_a_client(values, facts)
         if not self.plain:
             body = body._replace(aggregation=None)
-        tau, r = int(values.get("local_steps", 1)), body.noises(values, facts)
+        tau, r = int(values.get("local_steps", 1)), transcript.noises(body, values, facts)
         sampler = body.estimator.sampler
-        if sampler.law != "shuffled":
+        if not sampler.epochs:
             if tau == 1:
-                return body.event(values, facts)
-            each = {**values, "turns": body.turns(values, facts) * tau}
-            return body._replace(aggregation=None).event(each, facts)
-        sigma, turns, b = float(values["sigma"]), body.turns(values, facts), float(values["batch"])
+                return transcript.event(body, values, facts)
+            each = {**values, "turns": transcript.turns(body, values, facts) * tau}
+            return transcript.event(body._replace(aggregation=None), each, facts)
+        sigma, turns, b = (
+            float(values["sigma"]),
+            transcript.turns(body, values, facts),
+            float(values["batch"]),
+        )
         hidden = self.body.aggregation is not None
         convex = self.convex and self.plain and self._contracts(values, facts)
         steps = events.LocalSteps(values["clip"], tau, r, convex=convex, fresh=self.fresh)
@@ -138,7 +141,7 @@ class Promise(NamedTuple):
                 trust="secure_sum" if hidden else "local_transcript",
             )
 
-        return worst(facts, client)
+        return transcript.worst(facts, client)
 
     def _contracts(self, values: Mapping[str, Any], facts: Facts) -> bool:
         """eta <= 2/L, as far as L is known, and clipped losses that are convex, as far as that is."""
@@ -152,24 +155,26 @@ class Promise(NamedTuple):
         from jaxfl.privacy import events
 
         body, n = self.body, facts.n
-        name = body.participation.name
-        S = float(values["update_clip"]) + rounding(body, values, facts)
+        clients = body.participation
+        S = float(values["update_clip"]) + transcript.rounding(body, values, facts)
         r = reporting(body, values, n)
         scheme, m, b, bound, slots = "full", n, float(n), S * n / r, None
         adjacency: Any = (
             "zero_out"  # divided by a number of clients: one that is left out sends zero
         )
-        if name == "uniform":
+        if clients.scheme == "without_replacement":
             scheme, b, bound, adjacency = "without_replacement", r, S, "replace_one"
-        if name == "poisson":
-            scheme, b, bound, adjacency = name, r, S, "add_remove"
-            slots = body.participation.capacity(values, facts)["cohort"]
+        if clients.scheme == "poisson":
+            scheme, b, bound, adjacency = "poisson", r, S, "add_remove"
+            slots = clients.capacity(values, facts)["cohort"]
         return events.Event(
             events.Sampling(scheme, m, b, slots),
             events.Mean(bound),
             float(values["sigma"]),
             # whoever sees the models only does not know who took part, but in a fixed order
-            body.turns(values, facts) if name == "balanced" else int(values["rounds"]),
+            transcript.turns(body, values, facts)
+            if clients.most is not None
+            else int(values["rounds"]),
             unit="client",
             adjacency=adjacency,
             trust="trusted_server",
@@ -180,9 +185,13 @@ class Promise(NamedTuple):
         from jaxfl.privacy import formulas
 
         sigma = None if eps is not None else float(values["sigma"])
-        if sigma == 0 or not self.plain or self.body.estimator.sampler.law != "shuffled":
+        if sigma == 0 or not self.plain or not self.body.estimator.sampler.epochs:
             return None
-        G, b, turns = values["clip"], int(values["batch"]), self.body.turns(values, facts)
+        G, b, turns = (
+            values["clip"],
+            int(values["batch"]),
+            transcript.turns(self.body, values, facts),
+        )
         if self.once and self.body.aggregation is None:
             if sigma is None:  # eps depends on noise relative to sqrt(rho) alone
                 unit = formulas.hu(G, b, b, 1, turns, values["delta"], devices=facts.n, eps=eps)
@@ -195,7 +204,7 @@ class Promise(NamedTuple):
             int(values.get("local_steps", 1)),
             turns,
             values["delta"],
-            devices=self.body.noises(values, facts),
+            devices=transcript.noises(self.body, values, facts),
             convex=self.convex and self._contracts(values, facts) if self.convex else None,
             eps=eps,
             sigma=sigma,

@@ -207,7 +207,7 @@ def taking_part(
 
 def refuse_epochs(name: str, sampler: Sampler) -> None:
     """Epochs go on through rounds of another kind, so that where a record falls is not known."""
-    if sampler.law == "shuffled":
+    if sampler.epochs:
         raise InputError(
             f"sampler = 'shuffled' does not apply to {name}, whose rounds are of two kinds: no epoch is "
             "made of one kind alone, and nothing is proven. Take 'poisson' or 'without_replacement'."

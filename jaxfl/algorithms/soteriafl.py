@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Unpack
 
 from jaxfl import channels, compressors, estimators, mechanisms, sampling, servers
+from jaxfl.aggregations import unless_plain
 from jaxfl.algorithms.compose import compose
 from jaxfl.algorithms.numbers import Parts, summary_of
 from jaxfl.algorithms.soteriafl_numbers import CDP, NOISE, NUMBERS, SAGA, SGD, SVRG, Promise, Rule
@@ -194,7 +195,7 @@ def fedsgd(**parts: Unpack[Parts]) -> Algorithm:
 
 def _whole(parts: Parts) -> Parts:
     sampler = parts.get("sampler", sampling.full())
-    if sampler.name != "full":
+    if not sampler.whole:
         raise InputError(
             f"sampler = {sampler.name!r} does not apply to a full-gradient algorithm: take its _sgd "
             "variant."
@@ -236,7 +237,7 @@ def _algorithm(
         participation=participation or sampling.everyone(),
         clip=clip,
         noise=noise,
-        aggregation=aggregation if aggregation and aggregation.name != "plain_sum" else None,
+        aggregation=unless_plain(aggregation),
     )
     private = body.mechanism.std is not None
     promise = Promise(rule, body)

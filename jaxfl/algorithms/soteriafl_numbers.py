@@ -135,5 +135,5 @@ class Promise(NamedTuple):
             values["rounds"],
             values["delta"],
             sigma=values["sigma"],
-            snapshot=self.body.estimator.name in ("svrg", "saga"),
+            snapshot=self.body.estimator.points != 1,
         )

@@ -165,10 +165,8 @@ def _complete(
 
     setup = folder.setup
     facts = facts_of(problem, setup.rounds)
-    if "rounds" in folder.assumed and dict(algorithm.parts).get("sampler") in (
-        "in_order",
-        "single_pass",
-    ):
+    body = algorithm.body
+    if "rounds" in folder.assumed and body is not None and body.estimator.sampler.single_pass:
         most = facts.m // int(setup.numbers.get("batch", 1))
         if most and (setup.rounds or 0) > most:  # the default asks for more than one pass
             setup = dataclasses.replace(setup, rounds=most)

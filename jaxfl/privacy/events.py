@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 from jaxfl.errors import InputError
 from jaxfl.subsets import coin_tail
+from jaxfl.types import SCHEMES, Scheme
 
 __all__ = [
     "SCHEMES",
@@ -38,19 +39,6 @@ __all__ = [
     "svrg",
     "until",
 ]
-
-Scheme: TypeAlias = Literal[
-    "full", "poisson", "without_replacement", "with_replacement", "shuffled", "single_pass"
-]
-SCHEMES: tuple[Scheme, ...] = (
-    "full",
-    "poisson",
-    "without_replacement",
-    "with_replacement",
-    "shuffled",
-    "single_pass",
-)
-
 
 Adjacency: TypeAlias = Literal["replace_one", "add_remove", "zero_out"]
 ADJACENCIES: tuple[Adjacency, ...] = ("replace_one", "add_remove", "zero_out")

@@ -120,7 +120,8 @@ def differing(run: Record) -> Ledger | None:
     None where all took part in every round with as many samples, where what is protected is a client
     and not a record, and for more than :data:`KINDS` kinds of clients: then ask :func:`ledger`.
     """
-    everyone = dict(run.algorithm.parts).get("participation") == "everyone"
+    body = run.algorithm.body
+    everyone = body is not None and body.participation.everyone
     if run.algorithm.cohort is None or (everyone and len(run.facts.sizes) == 1):
         return None
     event = run.algorithm.event(run.values, run.facts) if run.algorithm.event else None
