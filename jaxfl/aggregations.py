@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.errors import InputError
-from jaxfl.hyper import closest
+from jaxfl.params import closest
 from jaxfl.types import Aggregation, Array, Draw, Hyper, Key, Param
 
 __all__ = [

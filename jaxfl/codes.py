@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from jaxfl.errors import InputError
-from jaxfl.hyper import check
+from jaxfl.params import check
 from jaxfl.types import Array, Compressor, Hyper, Key, Param
 
 __all__ = [

@@ -34,7 +34,7 @@ from jaxfl.codes import (
     whole,
 )
 from jaxfl.errors import InputError
-from jaxfl.hyper import check, closest
+from jaxfl.params import check, closest
 from jaxfl.sketches import count_sketch, fixed_step, top_k
 from jaxfl.subsets import coin_slots, coins, subset
 from jaxfl.types import Array, Compressor, Draw, Facts, Hyper, Key, Message, Param

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxfl.errors import InputError
-from jaxfl.hyper import whole
+from jaxfl.params import whole
 
 __all__ = ["Enrolment", "collect", "enrol", "reconstruct", "share"]
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxfl.errors import InputError
-from jaxfl.hyper import closest
+from jaxfl.params import closest
 
 __all__ = [
     "GRAPHS",

@@ -16,9 +16,10 @@ from jaxfl.algorithms import one_algorithm
 from jaxfl.blocks import Block, Members, stream
 from jaxfl.checks import one_key, one_problem
 from jaxfl.estimates import mean_estimate, own_estimate, work_of
-from jaxfl.hyper import build, facts_of, resolve, whole
+from jaxfl.hyper import build, facts_of, resolve
 from jaxfl.loop import measure
 from jaxfl.memory import check_room, remembered
+from jaxfl.params import whole
 from jaxfl.record import dtype
 from jaxfl.rounds import Federated
 from jaxfl.types import Algorithm, Array, Hyper, Info, Key, Problem, PyTree, State

@@ -19,11 +19,12 @@ from jaxfl import results, samples
 from jaxfl.algorithms import one_algorithm
 from jaxfl.checks import one_key, one_path, one_problem, own_metrics, shown
 from jaxfl.errors import InputError
-from jaxfl.hyper import build, facts_of, resolve, whole
+from jaxfl.hyper import build, facts_of, resolve
 from jaxfl.interrupts import held_back
 from jaxfl.log import Log
 from jaxfl.loop import LONGEST, Extra, Metric, advance, measure
 from jaxfl.memory import check_room, check_scratch
+from jaxfl.params import whole
 from jaxfl.progress import Bar, watching
 from jaxfl.record import AT_LOSS, Record, dtype, settings, totals
 from jaxfl.types import Algorithm, Hyper, Info, Key, Problem, State

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.errors import InputError
-from jaxfl.hyper import closest
 from jaxfl.keys import at
+from jaxfl.params import closest
 from jaxfl.subsets import coin_slots, coins, subset
 from jaxfl.subsets import uniform as independent
 from jaxfl.types import Array, Capacity, Draw, Facts, Hyper, Key, Param, Participation, Sampler

@@ -13,7 +13,7 @@ from jax import lax
 
 from jaxfl.codes import FLOAT, log2, refuse, whole
 from jaxfl.errors import InputError
-from jaxfl.hyper import check
+from jaxfl.params import check
 from jaxfl.types import Array, Compressor, Facts, Hyper, Key, Param
 
 __all__ = ["count_sketch", "fixed_step", "top_k"]

@@ -20,7 +20,7 @@ from jaxfl.algorithms.compose import compose, stored
 from jaxfl.algorithms.parts import check_parts, names_of
 from jaxfl.checks import shown
 from jaxfl.errors import InputError
-from jaxfl.hyper import closest
+from jaxfl.params import closest
 from jaxfl.types import Algorithm
 
 __all__ = ["ALGORITHMS", "algorithm", "compose", "one_algorithm", "register", "stored"]

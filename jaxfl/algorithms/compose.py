@@ -14,7 +14,7 @@ from jaxfl.algorithms.numbers import PRIVACY
 from jaxfl.algorithms.parts import check_parts
 from jaxfl.errors import InputError
 from jaxfl.gossip import Gossip
-from jaxfl.hyper import closest
+from jaxfl.params import closest
 from jaxfl.rounds import Federated
 from jaxfl.storage import STORAGES
 from jaxfl.types import Algorithm, AnyBody, Cost, Facts, Param, Resolved

@@ -169,7 +169,7 @@ def algorithm_of(setup: Setup) -> Algorithm:
 
 
 def known(kind: str, name: str, registry: Mapping[str, Any]) -> None:
-    from jaxfl.hyper import closest
+    from jaxfl.params import closest
 
     if name not in registry:
         raise InputError(closest(kind, name, registry))

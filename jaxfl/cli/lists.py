@@ -51,7 +51,7 @@ def tables() -> dict[str, dict[str, dict[str, Any]]]:
 
 def run_list(words: Sequence[str]) -> None:
     """Print one kind of things, or all of them."""
-    from jaxfl.hyper import closest
+    from jaxfl.params import closest
 
     parser = Parser()
     parser.add_argument("kind", nargs="?")

@@ -156,7 +156,7 @@ def _audit(
         parts["sampler"] = jaxfl.sampling.sampler(sampler)
     if compressor is not None:
         parts["compressor"] = jaxfl.compressors.compressor(compressor)
-    whole = jaxfl.hyper.whole
+    whole = jaxfl.params.whole
     found = audit(
         jaxfl.algorithm(name, **parts),
         rounds=whole("rounds", rounds, 1),

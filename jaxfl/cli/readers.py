@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from jaxfl.errors import InputError
-from jaxfl.hyper import MOST
+from jaxfl.params import MOST
 
 __all__ = ["MOST", "Read", "among", "pair", "real", "rounds", "text", "whole"]
 

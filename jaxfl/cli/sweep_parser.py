@@ -21,7 +21,7 @@ from jaxfl.cli.parser import (
 )
 from jaxfl.cli.readers import rounds, text, whole
 from jaxfl.errors import InputError
-from jaxfl.hyper import closest
+from jaxfl.params import closest
 
 __all__ = ["OF_ALGORITHM", "OF_PROBLEM", "Session", "Spans", "parse_sweep", "print_sweep_help"]
 

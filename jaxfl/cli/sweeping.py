@@ -120,7 +120,7 @@ def _compute(
 
 def _criterion(text: str, spans: Spans | None) -> None:
     """Refuse what nothing could be chosen by, before anything is computed."""
-    from jaxfl.hyper import closest
+    from jaxfl.params import closest
     from jaxfl.views.selection import CRITERIA
 
     way, colon, name = text.rpartition(":")

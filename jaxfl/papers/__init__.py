@@ -45,7 +45,7 @@ def entries() -> dict[str, Entry]:
 def entry(name: str) -> Entry:
     """The entry of that name."""
     if name not in entries():
-        from jaxfl.hyper import closest
+        from jaxfl.params import closest
 
         raise InputError(closest("figure or table named", name, entries()))
     return entries()[name]

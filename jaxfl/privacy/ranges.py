@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxfl.checks import shown
 from jaxfl.errors import InputError
-from jaxfl.hyper import check
+from jaxfl.params import check
 from jaxfl.types import Param
 
 __all__ = ["ATTACKS", "FLAGS", "NUMBERS", "WORDS", "checked"]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 import jax
 
 from jaxfl.errors import InputError
-from jaxfl.hyper import whole
 from jaxfl.loop import Extra
 from jaxfl.memory import free
+from jaxfl.params import whole
 from jaxfl.run import EVALUATIONS
 from jaxfl.sweeps import engine
 from jaxfl.sweeps.grid import Grid

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 from jaxfl.algorithms import one_algorithm
 from jaxfl.checks import one_problem, shown
 from jaxfl.errors import InputError
-from jaxfl.hyper import closest, facts_of, reads, resolve, varies, whole
+from jaxfl.hyper import facts_of, resolve
+from jaxfl.params import closest, reads, varies, whole
 from jaxfl.schedules import Schedule, schedule
 from jaxfl.types import Algorithm, Facts, Problem
 

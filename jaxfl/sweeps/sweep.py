@@ -11,8 +11,9 @@ import jax
 
 from jaxfl.checks import one_key, one_path, own_metrics
 from jaxfl.errors import InputError
-from jaxfl.hyper import NOISES, whole
+from jaxfl.hyper import NOISES
 from jaxfl.loop import Extra, Metric
+from jaxfl.params import whole
 from jaxfl.progress import watching
 from jaxfl.record import settings
 from jaxfl.results import save

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from jaxfl import results
 from jaxfl.errors import InputError
-from jaxfl.hyper import closest
+from jaxfl.params import closest
 
 if TYPE_CHECKING:
     import xarray

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxfl.errors import InputError
-from jaxfl.hyper import closest
+from jaxfl.params import closest
 from jaxfl.views.cells import axes, metrics
 from jaxfl.views.curves import BANDS, draw_curves
 from jaxfl.views.fronts import draw_fronts

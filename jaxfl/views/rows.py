@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxfl import results
 from jaxfl.errors import InputError
-from jaxfl.hyper import closest
+from jaxfl.params import closest
 from jaxfl.views.cells import (
     Array,
     Cell,

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxfl import results
 from jaxfl.errors import InputError
-from jaxfl.hyper import closest
+from jaxfl.params import closest
 from jaxfl.views.cells import Array, applying, axes, final, metrics, over_seeds
 from jaxfl.views.words import number
 
