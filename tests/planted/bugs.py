@@ -217,7 +217,7 @@ COMPRESSORS = (
         "Both codes of a composition read one key.",
         "first_key, key = jax.random.split(key)",
         "first_key = key",
-        "test_as_declared and natural",
+        "test_both_codes_of_a_composition_act",
     ),
     Bug(
         "levels rounded down",
@@ -312,13 +312,6 @@ ROUNDS = (
         "return p - sent",
         "return sent - p",
         "test_transcription[ef_sgd]",
-    ),
-    Bug(
-        "error feedback without its noise",
-        "What is not sent is remembered, and released later, without noise.",
-        "v = v + draw_noise(body.own, noise, t, v, hp)  #",
-        "v, p = v + draw_noise(body.own, noise, t, v, hp), v  #",
-        "test_what_error_feedback_keeps_is_noised",
     ),
     Bug(
         "snapshot added twice",
@@ -509,13 +502,6 @@ SAMPLING = (
         "test_epochs_are_disjoint_batches_of_a_new_permutation",
     ),
     Bug(
-        "a single pass goes on",
-        "Past its end a single pass draws the last batch again.",
-        "live = (jnp.arange(slots) < b) & (t < rounds)",
-        "live = jnp.arange(slots) < b",
-        "test_a_single_pass_stops",
-    ),
-    Bug(
         "samples in order are used twice",
         "mu^2-SGD takes each sample in two rounds.",
         "rows = t * b + slot",
@@ -586,7 +572,7 @@ SENSITIVITY = (
         "Without replacement the chain counts one record's coin.",
         '(1 if scheme == "poisson" else 2) / sigma',
         "1 / sigma",
-        "test_chain_without_replacement_counts_both_records",
+        "test_the_chain_without_replacement_counts_both_records",
     ),
     Bug(
         "middle step of the chain",
@@ -680,7 +666,7 @@ ACCOUNTING = (
         "Padded batches are accounted for as if they had no end.",
         'slots = sampler.capacity(values, facts).get("batch") if sampler.law == "poisson" else None',
         "slots = None",
-        "test_slots_are_part_of_the_event",
+        "test_every_release_is_accounted_for",
     ),
     Bug(
         "delta of a Gaussian",
@@ -868,7 +854,7 @@ SECURE_SUM = (
         "A message of tau steps is bounded as one of one.",
         'return eta * tau * float(values["clip"])',
         'return eta * float(values["clip"])',
-        "test_a_message_of_local_steps_stays_in_its_bound",
+        "test_a_range_holds_all_local_steps",
     ),
     Bug(
         "sums may wrap around",
@@ -927,7 +913,7 @@ COUNTS = (
         "SVRG's new snapshot costs no gradients.",
         "return w, h, jnp.where(coin, jnp.sum(problem.count), 0)",
         "return w, h, jnp.where(coin, 0, 0)",
-        "test_svrg_counts_its_full_passes",
+        "test_new_snapshots_cost_a_pass",
     ),
     Bug(
         "totals in 32 bits",

@@ -1,7 +1,7 @@
 """Plants each bug of ``bugs.py`` in a copy of the package, and runs the tests that should catch it.
 
-    python tests/planted/run.py [WORD ...]      the bugs whose names hold one of the words, or all
-    python tests/planted/run.py --check         only that each bug has its place and its tests
+python tests/planted/run.py [WORD ...]      the bugs whose names hold one of the words, or all
+python tests/planted/run.py --check         only that each bug has its place and its tests
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def tried(bug: Bug) -> Outcome:
     files, began = files_of(bug), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder).resolve()
-        shutil.copytree(ROOT / "jaxfl", copy / "jaxfl", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "jaxfl", copy / "jaxfl", ignore=shutil.ignore_patterns("__pycache__")
+        )
         path = place(bug, copy / "jaxfl")
         path.write_text(path.read_text().replace(bug.old, bug.new))
         options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=line"]
