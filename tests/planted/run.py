@@ -1,4 +1,4 @@
-"""Plants each bug of ``bugs.py`` in a copy of the package, and runs the tests that should catch it.
+"""Plants each bug of ``bugs.toml`` in a copy of the package, and runs the tests that should catch it.
 
 python tests/planted/run.py [WORD ...]      the bugs whose names hold one of the words, or all
 python tests/planted/run.py --check         only that each bug has its place and its tests
@@ -13,14 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from planted.bugs import BUGS, Bug
-
 ROOT = Path(__file__).resolve().parents[2]
+BUGS = Path(__file__).with_name("bugs.toml")
 LIMIT = 600  # seconds of one bug
 
 # Inside the process of the tests: the copy is what they import.
@@ -34,6 +32,14 @@ sys.exit(pytest.main(sys.argv[2:]))
 """
 
 
+class Bug(NamedTuple):
+    name: str
+    wrong: str  # one sentence
+    old: str
+    new: str
+    caught_by: str  # as ``pytest -k`` takes it
+
+
 class Outcome(NamedTuple):
     """``caught``: a test failed. Neither caught nor escaped: nothing could be said."""
 
@@ -41,6 +47,10 @@ class Outcome(NamedTuple):
     escaped: bool
     seconds: float
     output: str
+
+
+def bugs() -> list[Bug]:
+    return [Bug(name, **told) for name, told in tomllib.loads(BUGS.read_text()).items()]
 
 
 def place(bug: Bug, package: Path) -> Path:
@@ -91,24 +101,21 @@ def tried(bug: Bug) -> Outcome:
 
 
 def main(words: list[str]) -> int:
-    chosen = [b for b in BUGS if not words or any(word in b.name for word in words)]
     if words == ["--check"]:
-        for bug in BUGS:
+        for bug in bugs():
             place(bug, ROOT / "jaxfl")
             files_of(bug)
         return 0
+    chosen = [bug for bug in bugs() if not words or any(word in bug.name for word in words)]
     lost = 0
     for bug in chosen:
         outcome = tried(bug)
         verdict = "caught" if outcome.caught else "ESCAPED" if outcome.escaped else "BROKEN"
-        lost += not outcome.caught
         print(f"{verdict:8}{outcome.seconds:6.1f} s  {bug.name}", flush=True)
-        lines = outcome.output.strip().splitlines()
         if not outcome.caught:
-            print("\n".join(lines[-15:]), flush=True)
-        elif "-v" in sys.argv or os.environ.get("PLANTED_VERBOSE"):
-            print("\n".join(line for line in lines if line.startswith(("FAILED", "ERROR", "E  "))))
-    print(f"{len(chosen) - lost} of {len(chosen)} caught")
+            lost += 1
+            print(outcome.output.strip(), flush=True)
+    print(f"{len(chosen) - lost} of {len(chosen)} bugs are caught")
     return int(lost > 0)
 
 
