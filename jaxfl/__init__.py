@@ -37,6 +37,7 @@ from jaxfl.algorithms import ALGORITHMS, algorithm, register
 from jaxfl.errors import InputError
 from jaxfl.problems import make_problem
 from jaxfl.profiling import Profile, profile
+from jaxfl.pure import functions
 from jaxfl.record import Run
 from jaxfl.run import Progress, Stop, simulate
 from jaxfl.schedules import schedule
@@ -65,6 +66,7 @@ __all__ = [
     "data",
     "dropouts",
     "estimators",
+    "functions",
     "graphs",
     "hyper",
     "iterates",
