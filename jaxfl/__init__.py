@@ -35,6 +35,7 @@ from jaxfl.algorithms import ALGORITHMS, algorithm, register
 from jaxfl.errors import InputError
 from jaxfl.problems import make_problem
 from jaxfl.profiling import Profile, profile
+from jaxfl.pure import functions
 from jaxfl.run import Progress, Run, Stop, simulate
 from jaxfl.schedules import schedule
 from jaxfl.sweeps import sweep
@@ -63,6 +64,7 @@ __all__ = [
     "data",
     "dropouts",
     "estimators",
+    "functions",
     "graphs",
     "hyper",
     "iterates",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,92 @@ from jaxfl.mechanisms import noiseless, normal
 from jaxfl.storage import packed, rounded, unpacked
 from jaxfl.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
 
-__all__ = ["collect", "noise_of_each", "noise_of_mean", "release"]
+__all__ = ["Seen", "collect", "noise_of_each", "noise_of_mean", "release", "seen"]
+
+
+class Seen(NamedTuple):
+    """What clients send in one round, and what it is made of.  A slot per client that takes part.
+
+    Whoever sees messages sees ``messages``; under an aggregation that hides them, ``mean`` alone,
+    and ``words`` where its masks are drawn.  What is noised by the server is noised after ``mean``.
+    """
+
+    clients: Array  # (r,); n in a slot that holds nobody
+    weight: Array  # (r,); 0 in such a slot
+    estimates: Array  # (r, d): the gradients, or x - theta_i of local steps
+    messages: Array  # (r, d): C(before(link_i, g_i) + xi_i), and 0 where it is not sent
+    words: Array | None  # (r, d): what an aggregation makes of them
+    mean: Array  # (d,): what the server reads of them, sum_i weight_i message_i
+
+
+class Sent(NamedTuple):
+    """What becomes of one client's work."""
+
+    estimate: Array
+    message: Message
+    coordinates: Array
+    rest: PyTree  # what else its estimate returned
+    link: PyTree
+
+
+def seen(
+    body: Body,
+    turn: Turn,
+    who: Members,
+    work: PyTree,
+    estimate: Callable[[Key, Any], tuple[Array, PyTree]],
+    heard: Callable[[Array], Array],
+) -> Seen:
+    """Messages as :func:`collect` adds them up; ``heard`` is what the server makes of the sum."""
+    sent, _ = send(body, turn, who, work, estimate)
+    live = (who.weight > 0)[:, None]
+    whole = jax.vmap(lambda message: dense(message, turn.x.size))(sent.message)
+    words = None if body.aggregation is None else protect(body, turn, who, sent.message)[0]
+    total = who.weight @ whole
+    if words is not None:
+        total = jnp.sum(jnp.where(live, words, 0), axis=0, dtype=words.dtype)
+    return Seen(who.index, who.weight, sent.estimate, whole, words, heard(total))
+
+
+def send(
+    body: Body,
+    turn: Turn,
+    who: Members,
+    work: PyTree,
+    estimate: Callable[[Key, Any], tuple[Array, PyTree]],
+) -> tuple[Sent, PyTree]:
+    """What each client sends, and the memory of the channel that it had before."""
+    keys, t, x, hp, channel = turn.keys, turn.t, turn.x, turn.hp, body.channel
+
+    def one(noise: Key, mask: Key, link: PyTree, work: PyTree) -> Sent:
+        g, rest = estimate(noise, work)
+        v = channel.before(link, g)
+        if channel.residual is None:
+            message, sent = release(body.own, body.compressor, noise, mask, v, t, hp)
+            return Sent(g, message, sent, rest, channel.after(link, message, hp))
+        v = v + draw_noise(body.own, noise, t, v, hp)  # all of it: what is not sent is remembered
+        message, sent = release(noiseless(), body.compressor, noise, mask, v, t, hp)
+        return Sent(g, message, sent, rest, channel.residual(link, v, dense(message, x.size)))
+
+    noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
+    held = who.link
+    if body.storage != "exact":  # read once, before it is written: else all is copied
+        held = jax.tree.map(lambda a: once(a, t), held)
+    before = unpacked(held, x.dtype)
+    return jax.vmap(one)(noise, mask, before, work), before
+
+
+def protect(body: Body, turn: Turn, who: Members, message: Message) -> tuple[Array, Array]:
+    """The words that stand for each message, and how many of its coordinates had to be clamped."""
+    assert body.aggregation is not None
+    make = body.aggregation.protect
+
+    def hide(me: Array, message: Message) -> tuple[Array, Array]:
+        v = dense(message, turn.x.size)
+        return make(turn.keys.pairs, turn.t, me, turn.cohort, v, turn.hp)
+
+    words, clamped = jax.vmap(hide)(who.index, message)
+    return words, clamped
 
 
 def collect(
@@ -32,27 +117,8 @@ def collect(
 ) -> tuple[tuple[Array, PyTree], PyTree, PyTree, Info]:
     """sum_i weight_i message_i client by client, or the words that stand for their sum; with it what
     rounded memories moved by, likewise.  Then what else ``estimate`` returned, links and counts."""
-    keys, t, x, hp, channel = turn.keys, turn.t, turn.x, turn.hp, body.channel
-
-    def one(
-        noise: Key, mask: Key, link: PyTree, work: PyTree
-    ) -> tuple[Message, Array, PyTree, PyTree]:
-        g, rest = estimate(noise, work)
-        v = channel.before(link, g)
-        if channel.residual is None:
-            message, sent = release(body.own, body.compressor, noise, mask, v, t, hp)
-            return message, sent, rest, channel.after(link, message, hp)
-        v = v + draw_noise(body.own, noise, t, v, hp)  # all of it: what is not sent is remembered
-        message, sent = release(noiseless(), body.compressor, noise, mask, v, t, hp)
-        return message, sent, rest, channel.residual(link, v, dense(message, x.size))
-
-    noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
-    held = who.link
-    if body.storage != "exact":  # read once, before it is written: else all is copied
-        held = jax.tree.map(lambda a: once(a, t), held)
-    before = unpacked(held, x.dtype)
-    message, sent, rest, links = jax.vmap(one)(noise, mask, before, work)
-    moved = None
+    (_, message, sent, rest, links), before = send(body, turn, who, work, estimate)
+    x, moved = turn.x, None
     if body.storage != "exact":
         links = rounded(links, body.storage)
         moved = jax.tree.map(lambda new, old: who.weight @ (new - old), links, before)
@@ -60,12 +126,7 @@ def collect(
     live = who.weight > 0
     counts = Info(jnp.sum(live), jnp.sum(jnp.where(live, sent, 0)), jnp.int32(0), jnp.int32(0))
     if body.aggregation is not None:
-        protect = body.aggregation.protect
-
-        def hide(me: Array, message: Message) -> tuple[Array, Array]:
-            return protect(keys.pairs, t, me, turn.cohort, dense(message, x.size), hp)
-
-        words, clamped = jax.vmap(hide)(who.index, message)
+        words, clamped = protect(body, turn, who, message)
         total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
         counts = counts._replace(clamped=jnp.sum(jnp.where(live, clamped, 0)))
     elif message.index is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -100,10 +101,7 @@ class Federated(Body):
             self.members(cohort, problem, state),
             self.block_size(problem, hp),
         )
-        if self.aggregation is not None:
-            total = jnp.max(cohort.weight) * self.aggregation.recover(total, x, hp)
-            if self.apart:
-                total = total + jnp.sum(cohort.weight) * turn.public
+        total = self.heard(turn, total)
         if self.mechanism.central:
             total = total + normal(at(keys.mean_noise, t), self.mechanism, total, hp)
         if self.fused:
@@ -132,6 +130,26 @@ class Federated(Body):
         info = info._replace(gradients=info.gradients + extra)
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
         return self.hold(State(t + 1, server, link, links, shared, local), base), info
+
+    def heard(self, turn: Turn, total: Array) -> Array:
+        """What the server reads of the sum of what clients sent."""
+        if self.aggregation is not None:
+            total = jnp.max(turn.cohort.weight) * self.aggregation.recover(total, turn.x, turn.hp)
+            if self.apart:
+                total = total + jnp.sum(turn.cohort.weight) * turn.public
+        return total
+
+    def view(self, key: Key, state: State, problem: Problem, hp: Hyper) -> messages.Seen:
+        """What clients send in the round that :meth:`round` makes of the same; not of a fused one."""
+        assert not self.fused
+        turn, state, _ = self.begin(key, state, problem, hp)
+        who = self.members(turn.cohort, problem, state)
+        work, one = (
+            (estimates.work_of(self, turn, who), estimates.own_estimate(self, turn))
+            if self.local is None
+            else (who, self.procedure(turn))
+        )
+        return messages.seen(self, turn, who, work, one, lambda total: self.heard(turn, total))
 
     def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         """Who takes part in round t of the run with this key."""
@@ -170,6 +188,15 @@ class Federated(Body):
 
     def procedures(self, turn: Turn, who: Members) -> Block:
         """What clients do on their own, noise included, and the messages that are made of it."""
+        (total, moved), (memory, gradients), links, counts = messages.collect(
+            self, turn, who, who, self.procedure(turn)
+        )
+        gradients = jnp.sum(jnp.where(who.weight > 0, gradients, 0))
+        counts = counts._replace(gradients=gradients)
+        return (total, moved, None), (memory, None), links, counts
+
+    def procedure(self, turn: Turn) -> Callable[[Key, Members], tuple[Array, PyTree]]:
+        """What one client does on its own."""
         assert self.local is not None
         local = self.local
 
@@ -180,12 +207,7 @@ class Federated(Body):
             g, *rest = local.run(client, turn.x, turn.shared, me.local, turn.problem, turn.hp)
             return g, rest
 
-        (total, moved), (memory, gradients), links, counts = messages.collect(
-            self, turn, who, who, run
-        )
-        gradients = jnp.sum(jnp.where(who.weight > 0, gradients, 0))
-        counts = counts._replace(gradients=gradients)
-        return (total, moved, None), (memory, None), links, counts
+        return run
 
     # --- who takes part --------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from jaxfl.rounds import Federated
 from jaxfl.storage import STORAGES
 from jaxfl.types import Algorithm, AnyBody, Cost, Facts, Param, Resolved
 
-__all__ = ["compose", "stored"]
+__all__ = ["by_messages", "compose", "stored"]
 
 ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
 LATER = ("range", "precision")  # of an aggregation, settled when the noise is known
@@ -168,6 +168,15 @@ def stored(algorithm: Algorithm, storage: str) -> Algorithm:
     others = (part for part in algorithm.parts if part[0] != "storage")
     parts = (*others, *_storage(algorithm.name, body))
     return algorithm._replace(init=body.init, round=body.round, parts=parts, body=body)
+
+
+def by_messages(algorithm: Algorithm) -> Algorithm:
+    """The algorithm with every message made, also where the mean of what clients compute would do."""
+    body = algorithm.body
+    if not isinstance(body, Federated):
+        raise InputError(f"messages = True does not apply to {algorithm.name}: leave it out.")
+    body = body._replace(messages=True)
+    return algorithm._replace(init=body.init, round=body.round, body=body)
 
 
 def _storage(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from jaxfl.compressors import compressor
+from jaxfl.body import Body
 from jaxfl.errors import InputError
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.audit_bounds import one_run_eps
@@ -24,8 +24,6 @@ from jaxfl.privacy.ranges import checked
 from jaxfl.types import Algorithm, Array, Hyper, Key, Problem
 
 __all__ = ["OneRun", "Sensitivity", "one_run_audit", "sensitivity"]
-
-SPARSIFIERS = ("random_k", "stratified_k", "bernoulli", "lazy")  # all that is kept, by one factor
 
 
 class Sensitivity(NamedTuple):
@@ -84,18 +82,21 @@ def _kept(algorithm: Algorithm, dim: int, values: Mapping[str, Any]) -> float:
     Codes make of a message what depends on all of it, and a channel with memory adds what earlier
     ones left: there the change of a message is not that of what was noised.
     """
-    parts = dict(algorithm.parts)
-    name, channel = parts.get("compressor", "identity"), parts.get("channel", "direct")
-    scale, known = 1.0, name == "identity" or (dim == 1 and "natural" not in name.split("+"))
-    if name in SPARSIFIERS:
-        scale = 1 + compressor(name).omega(dim, values)
-        known = scale == 1 or channel == "direct"
-    if known:
-        return scale
-    out = "" if dim == 1 or name in ("lazy", "natural") else "ask for dim = 1, or "
+    body = algorithm.body
+    if body is None:
+        return 1.0
+    chosen = body.compressor
+    if chosen.exact or (dim == 1 and chosen.scalars):
+        return 1.0
+    if chosen.select is not None and chosen.code is None:
+        scale = 1 + chosen.omega(dim, values)
+        if scale == 1 or (isinstance(body, Body) and not body.channel.remembers):
+            return scale
+    channel = dict(algorithm.parts)["channel"]
+    out = "ask for dim = 1, or " if dim > 1 and chosen.scalars else ""
     raise InputError(
-        f"With compressor = {name!r} on a {channel} channel and dim = {dim!r} the change of a message "
-        f"is not that of what was noised: {out}take compressors.identity()."
+        f"With compressor = {chosen.name!r} on a {channel} channel and dim = {dim!r} the change of a "
+        f"message is not that of what was noised: {out}take compressors.identity()."
     )
 
 
