@@ -24,7 +24,7 @@ from jaxfl.hyper import build
 from jaxfl.log import Log
 from jaxfl.record import USUAL, Record, dtype, settings
 from jaxfl.schedules import Schedule, pieces, schedule
-from jaxfl.types import Algorithm, Facts, Key, Problem
+from jaxfl.types import Algorithm, Facts, Key, Origin, Problem, Source
 
 __all__ = ["read", "replace", "same", "writable", "write"]
 
@@ -197,7 +197,7 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record
         problem,
         key,
         about["values"],
-        about["sources"],
+        {name: Source.read(text) for name, text in about["sources"].items()},
         facts,
         state,
         log,
@@ -225,9 +225,10 @@ def _complete(about: dict[str, Any], algorithm: Algorithm, facts: Facts) -> None
     new = sorted(set(algorithm.needs) - set(values))
     if not new:
         return
-    given = {name: value for name, value in values.items() if sources.get(name) == "given"}
+    read = {name: Source.read(text).origin for name, text in sources.items()}
+    given = {name: value for name, value in values.items() if read.get(name) is Origin.GIVEN}
     given.pop("rounds", None)
-    found = algorithm.resolve(given, facts)
+    found = algorithm.plan(given, facts)
     for name in new:
         if name not in found.values:
             raise InputError(

@@ -1,7 +1,8 @@
-"""From what a user gives to the numbers that a round reads.  Host side."""
+"""From what a user gives to the hyper-parameters that a round reads.  Host side."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,16 +13,35 @@ import numpy as np
 from jaxfl.errors import InputError, said
 from jaxfl.params import LEAST, check, varies
 from jaxfl.schedules import Floats, Schedule, schedule
-from jaxfl.types import Algorithm, Facts, Hyper, Made, Problem, Resolved
+from jaxfl.types import (
+    Algorithm,
+    Eps,
+    Facts,
+    Hyper,
+    Made,
+    Noise,
+    Origin,
+    Plan,
+    Problem,
+    Resolved,
+    Rho,
+    Sigma,
+    Source,
+)
 
 NOISES = ("calibrated", "paper")
-CALIBRATED = "calibrated"  # the source of a sigma that is yet to be found, whatever it is
+ASKED: dict[str, Callable[[float], Eps | Sigma | Rho]] = {"eps": Eps, "sigma": Sigma, "rho": Rho}
+GIVEN = Source(Origin.GIVEN)
 
 __all__ = [
-    "CALIBRATED",
+    "ASKED",
+    "GIVEN",
     "build",
     "facts_of",
+    "noise_asked",
+    "noise_for",
     "plain",
+    "planned",
     "resolve",
     "usual_delta",
 ]
@@ -52,23 +72,16 @@ def facts_of(problem: Problem, rounds: int | None) -> Facts:
 def resolve(
     algorithm: Algorithm, given: Mapping[str, Any], facts: Facts, noise: str = "calibrated"
 ) -> Resolved:
-    """Checked numbers of one run: the user's, then the algorithm's theory and defaults.
-
-    Where sigma is not given, ``noise="calibrated"`` takes the least that an accountant proves
-    (eps, delta) for, ``noise="paper"`` what the paper's formula says.  What depends on the noise
-    is settled last.
-    """
-    found = _with_noise(algorithm, given, facts, noise)
-    if algorithm.settle is None:
-        return found
-    return algorithm.settle(found, facts._replace(rounds=int(found.values["rounds"])))
-
-
-def _with_noise(
-    algorithm: Algorithm, given: Mapping[str, Any], facts: Facts, noise: str
-) -> Resolved:
+    """The values of one run: a plan of what is given, the noise, and what follows from the noise."""
     if noise not in NOISES:
         raise InputError(f"noise = {noise!r} has to be one of {', '.join(NOISES)}.")
+    plan = planned(algorithm, given, facts)
+    facts = facts._replace(rounds=int(plan.values["rounds"]))
+    return algorithm.finish(plan, noise_for(algorithm, plan, facts, noise), facts)
+
+
+def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: Facts) -> Plan:
+    """``algorithm.plan`` of what is given, both of them checked."""
     given = {
         name: schedule(value) if varies(value) else value
         for name, value in given.items()
@@ -83,63 +96,112 @@ def _with_noise(
             raise InputError(
                 f"{name} = {value!r} has to be one number: a run has no axes, and sweep() has."
             )
-    values, sources = algorithm.resolve(given, facts)
+    plan = algorithm.plan(given, facts)._replace(given=given)
     for name, value in varying.items():
-        numbers = _over(name, value, int(values["rounds"]))
+        numbers = _over(name, value, int(plan.values["rounds"]))
         for extreme in (float(numbers.min()), float(numbers.max())):
             check(algorithm.params, {name: extreme}, algorithm.name)
-    missing = sorted(set(algorithm.needs) - set(values))
+    known = {param.name for param in algorithm.params}
+    missing = sorted(set(algorithm.needs) - set(plan.values) - {"sigma" if plan.asked else ""})
     if missing:
-        known = {param.name for param in algorithm.params}
         way = ", or eps" if missing == ["sigma"] and "eps" in known else ""
         raise InputError(
             f"{algorithm.name} needs {' and '.join(missing)}, which nothing sets: give it{way}."
         )
-    if "eps" in given and "eps" not in values:
+    if "eps" in given and not isinstance(plan.asked, Eps):
         raise InputError(
-            f"eps = {given['eps']!r} decides nothing in {algorithm.name}, whose resolve leaves it out: "
+            f"eps = {given['eps']!r} decides nothing in {algorithm.name}, whose plan leaves it out: "
             "give sigma."
         )
-    wanted = {"sigma", "eps"} <= set(values) and "sigma" not in given
-    formula = sources.get("sigma") not in ("default", CALIBRATED)
-    if noise == "paper" and wanted and not formula:
+    return plan
+
+
+def noise_for(algorithm: Algorithm, plan: Plan, facts: Facts, how: str) -> Noise:
+    """The noise of each part of a plan: given, by the paper's formula, or calibrated for eps.
+
+    Where eps is asked for, ``how="calibrated"`` takes the least noise that an accountant proves
+    (eps, delta) for, and ``how="paper"`` what the paper's formula says.
+    """
+    asked, given = plan.asked, plan.given
+    if asked is None:
+        return Noise((), GIVEN)
+    name, value = asked._fields[0], asked[0]
+    source = GIVEN if name in given else Source(Origin.DEFAULT)
+    if isinstance(asked, Sigma):
+        levels = (asked.sigma,) * len(plan.parts)
+        if algorithm.formula is None:
+            return Noise(levels, source)
+        if not value:
+            return Noise(levels, source, math.inf, Source(Origin.FORMULA, "there is no noise"))
+        return Noise(levels, source, *_worst(_stated(algorithm, plan, facts)))
+    eps = value if isinstance(asked, Eps) else None
+    event = algorithm.event is not None or algorithm.formula is None
+    if isinstance(asked, Eps) and how == "calibrated" and event:
+        levels, method = _calibrated(algorithm, plan, asked.eps, facts)
+        return Noise(levels, Source(Origin.CALIBRATED, f"calibrated: {method}"), eps, source)
+    stated = _stated(algorithm, plan, facts)
+    if not all(stated):
         raise InputError(
             f"noise = 'paper' takes the formula of a paper, and {algorithm.name} has none that gives "
-            f"sigma for eps = {values['eps']:g}: let the noise be calibrated, or give sigma."
+            f"sigma for {name} = {value:g}: let the noise be calibrated, or give sigma."
         )
-    if algorithm.event is None and wanted and not formula:
+    if how == "paper":
+        for claim in stated:
+            _speaks(claim)
+    levels = tuple(float(claim.sigma) for claim in stated)
+    return Noise(levels, Source(Origin.FORMULA, stated[0].where), eps, source)
+
+
+def _stated(algorithm: Algorithm, plan: Plan, facts: Facts) -> list[Any]:
+    """The paper's formula for each part of a plan; None where there is none."""
+    formula, asked = algorithm.formula, plan.asked
+    if formula is None or asked is None:
+        return [None]
+    return [formula({**plan.values, **part}, facts, asked) for part in plan.parts]
+
+
+def _calibrated(
+    algorithm: Algorithm, plan: Plan, eps: float, facts: Facts
+) -> tuple[tuple[float, ...], str]:
+    """The least noise of each part by its event at sigma = 1, and the accountant's method."""
+    from jaxfl.privacy.calibration import sigma_for  # which answers equal questions once
+
+    event, values = algorithm.event, plan.values
+    if event is None:
         raise InputError(
             f"{algorithm.name} does not describe what it releases, so that no noise can be calibrated "
-            f"for eps = {values['eps']:g}: give it an event, or give sigma."
+            f"for eps = {eps:g}: give it an event, or give sigma."
         )
-    if noise == "paper" and wanted and algorithm.claim is not None:
-        _speaks(algorithm.claim(values, facts._replace(rounds=int(values["rounds"]))))
-    if noise == "paper" or algorithm.event is None or not wanted:
-        return Resolved(values, sources)
-    if "noise_constant" in given:
+    if "noise_constant" in plan.given:
         raise InputError(
-            f"noise_constant = {given['noise_constant']!r} is part of the paper's formula: give "
+            f"noise_constant = {plan.given['noise_constant']!r} is part of the paper's formula: give "
             "noise='paper' with it."
         )
-    from jaxfl import privacy
-
     if "delta" not in values:
-        raise InputError(f"eps = {values['eps']:g} needs delta, which nothing sets: give it.")
+        raise InputError(f"eps = {eps:g} needs delta, which nothing sets: give it.")
     if not algorithm.per_record and "gradient_bound" not in values:
         raise InputError(
-            "clip='batch' bounds no record's influence, so no noise can be calibrated for "
-            f"eps = {values['eps']:g}: give gradient_bound, noise='paper' for the paper's formula, or "
-            "sigma."
+            f"clip='batch' bounds no record's influence, so no noise can be calibrated for eps = {eps:g}: "
+            "give gradient_bound, noise='paper' for the paper's formula, or sigma."
         )
-    event = algorithm.event(values, facts._replace(rounds=int(values["rounds"])))
-    found = privacy.sigma_for(event, values["eps"], values["delta"])
-    if not found.sigma >= LEAST:
+    unit = {**values, "eps": eps, "sigma": 1.0}
+    found = [sigma_for(event({**unit, **part}, facts), eps, values["delta"]) for part in plan.parts]
+    levels = tuple(one.sigma for one in found)
+    if not min(levels) >= LEAST:
         raise InputError(
-            f"eps = {values['eps']:g} asks for so little noise that none is left (sigma = "
-            f"{found.sigma:.3g}): ask for a smaller eps, or take an algorithm without noise."
+            f"eps = {eps:g} asks for so little noise that none is left (sigma = {min(levels):.3g}): "
+            "ask for a smaller eps, or take an algorithm without noise."
         )
-    values = {**values, "sigma": found.sigma}
-    return Resolved(values, {**sources, "sigma": f"calibrated: {found.proven.method}"})
+    return levels, found[0].proven.method
+
+
+def _worst(stated: Iterable[Any]) -> tuple[float, Source]:
+    """The largest eps that formulas say of a given sigma."""
+    claims = [claim for claim in stated if claim is not None]
+    if not claims:
+        return math.inf, Source(Origin.FORMULA, "no formula for these parts")
+    worst = max(claims, key=lambda claim: claim.eps)
+    return float(worst.eps), Source(Origin.FORMULA, f"{worst.where}, from sigma")
 
 
 def _over(name: str, rule: Schedule, rounds: int) -> Floats:
@@ -202,12 +264,17 @@ def build(
             "count (2^31): let fewer take part, or make k or batch smaller."
         )
     integers = {param.name for param in algorithm.params if param.integer}
+    read = {  # what changes from round to round is made for rounds to read
+        name: value
+        for name, value in values.items()
+        if name in algorithm.reads or isinstance(value, Schedule)
+    }
     leaves: dict[str, jax.Array] = {
         name: jnp.asarray(
             value.over(max(planned, rounds)) if isinstance(value, Schedule) else value,
             jnp.int32 if name in integers else dtype,
         )
-        for name, value in values.items()
+        for name, value in read.items()
     }
     return Hyper(leaves, tuple(sorted(caps.items())))
 
@@ -217,32 +284,35 @@ def usual_delta(size: int) -> float:
     return min(1e-3, 0.1 / size)
 
 
-def plain(**defaults: Any) -> Callable[[Mapping[str, Any], Facts], Resolved]:
-    """The simplest ``resolve``: what the user gives, and these numbers otherwise.
+def noise_asked(given: Mapping[str, Any]) -> Eps | Sigma | Rho | None:
+    """The one way of setting the noise that is given; raises where there are several."""
+    found = {name: given[name] for name in ASKED if name in given}
+    if len(found) > 1:
+        ways = " and ".join(f"{name} = {value!r}" for name, value in found.items())
+        many = "both" if len(found) == 2 else "all"
+        raise InputError(f"{ways} {many} set the noise: give one of them.")
+    return next((ASKED[name](float(value)) for name, value in found.items()), None)
+
+
+def plain(**defaults: Any) -> Callable[[Mapping[str, Any], Facts], Plan]:
+    """The simplest ``plan``: what the user gives, and these defaults otherwise.
 
     Where ``eps`` is given, or is one of them and ``sigma`` is not given, sigma is calibrated for
-    (eps, delta), with delta = min(0.001, 0.1/m) unless it is said.
+    (eps, delta), with delta = min(0.001, 0.1/m) unless it is given.
     """
 
-    def resolve(given: Mapping[str, Any], facts: Facts) -> Resolved:
+    def plan(given: Mapping[str, Any], facts: Facts) -> Plan:
         if facts.rounds is None:
             raise InputError("rounds is not given, and this algorithm has no theory to choose it.")
+        usual = {name: defaults[name] for name in ("eps", "sigma") if name in defaults}
+        asked = noise_asked(given) or noise_asked(dict([*usual.items()][:1]))
         values = {**defaults, **given, "rounds": facts.rounds}
-        sources = {name: "given" if name in given else "default" for name in values}
-        sources["rounds"] = "given"
-        if {"sigma", "eps"} <= set(given):
-            raise InputError(
-                f"eps = {given['eps']!r} and sigma = {given['sigma']!r} both set the noise: "
-                "give one of them."
-            )
-        if "sigma" in given:
-            values.pop("eps", None)
-        elif "eps" in values:
-            if "delta" not in values:
-                values["delta"] = usual_delta(facts.m_max)
-                sources["delta"] = "default: min(0.001, 0.1/m)"
-            values["sigma"], sources["sigma"] = 1.0, CALIBRATED  # any: calibration replaces it
-        sources = {name: sources[name] for name in values}
-        return Resolved(values, sources)
+        values = {name: value for name, value in values.items() if name not in ASKED}
+        mine, usually = {*given, "rounds"}, Source(Origin.DEFAULT)
+        sources = {name: GIVEN if name in mine else usually for name in values}
+        if isinstance(asked, Eps) and "delta" not in values:
+            values["delta"] = usual_delta(facts.m_max)
+            sources["delta"] = Source(Origin.DEFAULT, "default: min(0.001, 0.1/m)")
+        return Plan(values, sources, asked)
 
-    return resolve
+    return plan

@@ -14,9 +14,10 @@ from jaxfl.algorithms import one_algorithm
 from jaxfl.algorithms.compose import by_messages
 from jaxfl.checks import one_key, one_problem, shown
 from jaxfl.errors import InputError
-from jaxfl.hyper import build, facts_of, resolve, whole
+from jaxfl.hyper import build, facts_of, resolve
 from jaxfl.memory import check_room
 from jaxfl.messages import Seen
+from jaxfl.params import whole
 from jaxfl.record import dtype
 from jaxfl.rounds import Federated
 from jaxfl.types import Algorithm, Array, Hyper, Info, Key, Problem, State

@@ -16,7 +16,19 @@ from jaxfl.blocks import streams
 from jaxfl.log import Log
 from jaxfl.metrics import NUMBERS, even
 from jaxfl.schedules import Pieces
-from jaxfl.types import Algorithm, Array, Cost, Facts, Key, Made, Problem, PyTree, State
+from jaxfl.types import (
+    Algorithm,
+    Array,
+    Cost,
+    Facts,
+    Key,
+    Made,
+    Origin,
+    Problem,
+    PyTree,
+    Source,
+    State,
+)
 
 if TYPE_CHECKING:
     from jaxfl.privacy import Report
@@ -50,7 +62,7 @@ class Record:
     problem: Problem
     key: Key
     values: dict[str, Any]  # every number that was used
-    sources: dict[str, str]  # and where it came from
+    sources: dict[str, Source]  # and where it came from
     facts: Facts
     state: State
     log: Log
@@ -69,7 +81,7 @@ class Record:
         if self.log.rounds:
             words.append(f"loss {float(self.log.metrics[-1]['loss']):.5g}")
         if {"eps", "delta"} <= values.keys() and t <= planned:
-            kind = "calibrated" if self.sources["sigma"].startswith("calibrated") else "claimed"
+            kind = "calibrated" if self.sources["sigma"].origin is Origin.CALIBRATED else "claimed"
             words.append(f"{kind} eps={values['eps']:.4g} at delta={values['delta']:.3g}")
         return f"Run({', '.join([*words, self.ended.split(':')[0]])})"
 
@@ -119,10 +131,11 @@ class Record:
                 f"{rounds} rounds"
             )
         values = {**self.values, "rounds": rounds}
-        claim = self.algorithm.claim(values, self.facts) if self.algorithm.claim else None
+        claim = self.algorithm.claim(values, self.facts)
         delta = self.values.get("delta", 1e-5) if delta is None else delta
         report = privacy.report(self._event(rounds), claim, delta, method)
-        if self.sources.get("smoothness", "given") != "given":
+        known = self.sources.get("smoothness")
+        if known is not None and known.origin is not Origin.GIVEN:
             report = report._replace(
                 method=f"{report.method}, for an L of these data that is taken to be public"
             )

@@ -29,7 +29,7 @@ from jaxfl.progress import Bar, watching
 from jaxfl.record import AT_LOSS, Record, dtype, settings, totals
 from jaxfl.types import Algorithm, Hyper, Info, Key, Problem, State
 
-__all__ = ["Metric", "Progress", "Run", "Stop", "restored", "simulate"]
+__all__ = ["Metric", "Progress", "Run", "Stop", "begin", "restored", "simulate"]
 
 EVALUATIONS = 100  # of a run, unless its cadence is given
 DONE = "finished"
@@ -279,6 +279,23 @@ def _planned(
     return _Course(run, problem, hp, T, every, chunk, place, began, run.seconds)
 
 
+def begin(
+    algorithm: Algorithm,
+    problem: Problem,
+    key: Key,
+    rounds: int | None,
+    numbers: Mapping[str, Any],
+    noise: str = "calibrated",
+) -> Run:
+    """A run before its first round, which :func:`simulate` takes as ``resume``."""
+    facts = facts_of(problem, rounds)
+    values, sources = resolve(algorithm, numbers, facts, noise)
+    facts = facts._replace(rounds=int(values["rounds"]))
+    blank = State(*[jnp.int32(0)] * len(State._fields))
+    about = settings(algorithm, problem, key)
+    return Run(algorithm, problem, key, values, sources, facts, blank, Log(), about)
+
+
 def _prepare(
     algorithm: Algorithm,
     problem: Problem,
@@ -289,29 +306,15 @@ def _prepare(
     noise: str | None,
 ) -> Run:
     if resume is None:
-        facts = facts_of(problem, rounds)
-        values, sources = resolve(
-            algorithm, numbers, facts, "calibrated" if noise is None else noise
-        )
-        facts = facts._replace(rounds=int(values["rounds"]))
-        blank = State(*[jnp.int32(0)] * len(State._fields))
-        return Run(
-            algorithm,
-            problem,
-            key,
-            values,
-            sources,
-            facts,
-            blank,
-            Log(),
-            settings(algorithm, problem, key),
-        )
+        return begin(algorithm, problem, key, rounds, numbers, noise or "calibrated")
     given = [*sorted(numbers), *(["noise"] if noise is not None else [])]
     if given:
         raise InputError(
             f"{', '.join(given)} cannot be set in a resumed run, which keeps the numbers it began "
             "with: start a new one."
         )
+    if isinstance(resume, Run) and not resume.log.rounds:
+        return resume
     if isinstance(resume, Run):
         checkpoints.same("The run", resume.settings, settings(algorithm, problem, key))
         if algorithm != resume.algorithm:

@@ -67,6 +67,7 @@ from jaxfl.theory_shifted import (
     svrg_beta,
 )
 from jaxfl.theory_soteriafl import (
+    CDP_CONSTANT,
     Setting,
     cdp_bound,
     cdp_rounds,
@@ -90,6 +91,7 @@ from jaxfl.theory_soteriafl import (
 )
 
 __all__ = [
+    "CDP_CONSTANT",
     "AnytimeSetting",
     "Complexity",
     "IsrlSetting",

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxfl.theory_soteriafl import Setting
 
-__all__ = ["SrmNumbers", "gd_rounds", "spider_rounds", "srm_numbers", "srm_rounds", "srm_sigma_eps"]
+__all__ = ["SrmNumbers", "gd_rounds", "spider_rounds", "srm_numbers", "srm_rounds"]
 
 Number = Any  # a float or an array of them
 
@@ -36,15 +36,6 @@ def srm_numbers(s: Setting) -> SrmNumbers:
 def srm_rounds(s: Setting) -> Number:
     """T = (m eps L D_F)^{4/3}/(G^{8/3} (d ln(1/delta))^{2/3})."""
     return (s.m * s.eps * s.L * s.gap) ** (4 / 3) / (s.G ** (8 / 3) * s.noise ** (2 / 3))
-
-
-def srm_sigma_eps(rounds: Number, moved: Number, m: Number, delta: Number, sigma: Number) -> Number:
-    """The eps at which ``sigma^2 = 14 T moved^2 a/(B m^2 eps)``, ``a = 1 + ln(1/delta)/((1-B) eps)``.
-
-    B is 1/2, as :func:`jaxfl.privacy.formulas.dp_srm` has it unless told.
-    """
-    k = (m * sigma) ** 2 / (28 * rounds * moved**2)  # k eps^2 = eps + 2 ln(1/delta)
-    return (1 + np.sqrt(1 + 8 * k * np.log(1 / delta))) / (2 * k)
 
 
 def gd_rounds(s: Setting) -> Number:

@@ -18,12 +18,15 @@ drawn per round, ``k`` coordinates sent, ``t`` the round.  Whatever draws takes 
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from jaxfl.errors import InputError
 
 __all__ = [
     "LARGEST",
@@ -38,6 +41,7 @@ __all__ = [
     "Compressor",
     "Cost",
     "Draw",
+    "Eps",
     "Estimator",
     "Facts",
     "Hyper",
@@ -49,14 +53,20 @@ __all__ = [
     "Mechanism",
     "Message",
     "Model",
+    "Noise",
+    "Origin",
     "Param",
     "Participation",
+    "Plan",
     "Problem",
     "PyTree",
     "Resolved",
+    "Rho",
     "Sampler",
     "Scheme",
     "Server",
+    "Sigma",
+    "Source",
     "State",
     "Table",
     "Term",
@@ -100,7 +110,13 @@ class Hyper:
     capacity: tuple[tuple[str, int], ...] = dataclasses.field(default=(), metadata={"static": True})
 
     def __getitem__(self, name: str) -> Any:
-        return self.values[name]
+        try:
+            return self.values[name]
+        except KeyError:
+            raise InputError(
+                f"A round reads {name}, which none of its parts declares: add Param({name!r}, ...) to "
+                "the params of the part that reads it."
+            ) from None
 
     def at(self, t: Array) -> Hyper:
         """The numbers of round t: a schedule holds one per round, and keeps its last."""
@@ -133,11 +149,80 @@ class Facts(NamedTuple):
     constrained: bool | None = None  # whether the model is projected onto a set, bounded or not
 
 
-class Resolved(NamedTuple):
-    """Numbers that a run uses, and where each came from ("given", "default", a theorem)."""
+class Origin(enum.Enum):
+    """What a value comes from."""
+
+    GIVEN = "given"  # by the user
+    DEFAULT = "default"
+    THEOREM = "theorem"  # or what follows from other values
+    FORMULA = "formula"  # of a paper, for the noise
+    CALIBRATED = "calibrated"  # by an accountant
+    ACHIEVED = "achieved"  # by the compressor, in place of the omega that was asked for
+
+
+class Source(str):
+    """Where a value comes from: a text for people, and the ``origin`` that code looks at."""
+
+    origin: Origin
+
+    def __new__(cls, origin: Origin, text: str = "") -> Source:
+        made = super().__new__(cls, text or origin.value)
+        made.origin = origin
+        return made
+
+    def __getnewargs__(self) -> tuple[Origin, str]:  # type: ignore[override]
+        return self.origin, str(self)
+
+    @classmethod
+    def read(cls, text: str) -> Source:
+        """The source that a file holds as its text."""
+        word = text.partition(":")[0]
+        known = {origin.value: origin for origin in Origin}
+        return cls(known.get(word, Origin.THEOREM), text)
+
+
+class Eps(NamedTuple):
+    """Noise for this eps, at the delta of the plan."""
+
+    eps: float
+
+
+class Sigma(NamedTuple):
+    """Noise of this standard deviation."""
+
+    sigma: float
+
+
+class Rho(NamedTuple):
+    """Noise for (alpha, alpha rho^2/2)-Renyi privacy."""
+
+    rho: float
+
+
+class Plan(NamedTuple):
+    """Every value of a run but those of its noise, and what noise is asked for."""
 
     values: dict[str, Any]
-    sources: dict[str, str]
+    sources: dict[str, Source]
+    asked: Eps | Sigma | Rho | None = None
+    parts: tuple[dict[str, Any], ...] = ({},)  # of disjoint records, each with noise of its own
+    given: Mapping[str, Any] = {}  # by the user, an omega that was asked for included
+
+
+class Noise(NamedTuple):
+    """The standard deviation for each part of a plan."""
+
+    levels: tuple[float, ...]
+    source: Source
+    eps: float | None = None  # asked for, or what the formula says of a given sigma
+    eps_source: Source = Source(Origin.GIVEN)
+
+
+class Resolved(NamedTuple):
+    """Values that a run uses, and where each comes from."""
+
+    values: dict[str, Any]
+    sources: dict[str, Source]
 
 
 class Draw(NamedTuple):
@@ -392,6 +477,9 @@ class Estimator(NamedTuple):
     kernel: Callable[[Model, Hyper], Kernel] | None = None  # whose gradients; None: the model's
     jitter: Callable[[Key, int, Array, Hyper], Array] | None = None
     # (key, rows, x, hp) -> what moves the point of each of one client's rows, (rows, d)
+    assume: Callable[..., Any] | None = None
+    # host: (theory.Setting, values) -> the constants of SoteriaFL's Assumption 3, as a
+    # theory_shifted.Estimator; None: not known
 
 
 class Mechanism(NamedTuple):
@@ -638,26 +726,40 @@ class Cost(NamedTuple):
 
 
 class Algorithm(NamedTuple):
-    """A published algorithm: numbers resolved on the host, rounds traced."""
+    """A published algorithm: hyper-parameters resolved on the host, rounds traced.
+
+    From what a user gives to what a round reads it is ``plan``, then the noise, then ``finish``:
+    :func:`jaxfl.hyper.resolve`.
+    """
 
     name: str
     summary: str
     paper: str
     params: tuple[Param, ...]
-    resolve: Callable[[Mapping[str, Any], Facts], Resolved]
+    plan: Callable[[Mapping[str, Any], Facts], Plan]  # of what is given: all but the noise
+    finish: Callable[[Plan, Noise, Facts], Resolved]  # what follows from the noise
     capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
     cost: Callable[[Mapping[str, Any], Facts], Cost]
     init: Callable[[Key, Problem, Hyper], tuple[State, Info]]
     round: Callable[[Key, State, Problem, Hyper], tuple[State, Info]]
     output: Callable[[State], Array]
-    event: Callable[[Mapping[str, Any], Facts], Any] | None = None  # what a run releases
-    claim: Callable[[Mapping[str, Any], Facts], Any] | None = None  # what the paper says of it
-    needs: tuple[str, ...] = ()  # numbers that rounds cannot do without
+    event: Callable[[Mapping[str, Any], Facts], Any] | None = None
+    # (values, facts): what a run releases; with "phase" among the values, that part alone
+    formula: Callable[[Mapping[str, Any], Facts, Eps | Sigma | Rho], Any] | None = None
+    # (values, facts, asked): the paper's noise as a Claim, both ways; None where it has none
+    cited: bool = False  # whether reports show the formula as the paper's claim
+    needs: tuple[str, ...] = ()  # hyper-parameters that rounds cannot do without
+    reads: tuple[str, ...] = ()  # those that rounds read
     parts: tuple[tuple[str, str], ...] = ()  # (role, name), for the record
     per_record: bool = True  # False: clip="batch", which bounds no single record's influence
-    settle: Callable[[Resolved, Facts], Resolved] | None = None  # numbers that follow from sigma
     cohort: Callable[[Key, Array, int, Hyper], Draw] | None = None  # of a round, by the run's key
     body: AnyBody | None = None  # what init and round are made of, where that is known
+
+    def claim(self, values: Mapping[str, Any], facts: Facts) -> Any:
+        """What the paper states of the noise of these values; None where it states nothing."""
+        if not self.cited or self.formula is None or not values["sigma"]:
+            return None
+        return self.formula(values, facts, Sigma(float(values["sigma"])))
 
     def __repr__(self) -> str:
         said = "".join(f", {role}={name!r}" for role, name in self.parts if role in SAID)

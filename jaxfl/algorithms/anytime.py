@@ -37,11 +37,28 @@ from jaxfl import (
     theory_anytime,
 )
 from jaxfl.algorithms.compose import compose
-from jaxfl.algorithms.numbers import PRIVACY, Numbers, Parts, only, summary_of
+from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only, summary_of
 from jaxfl.errors import InputError
-from jaxfl.hyper import CALIBRATED
+from jaxfl.hyper import GIVEN
+from jaxfl.privacy import events, formulas
+from jaxfl.privacy.claims import Claim
+from jaxfl.privacy.gaussian import zcdp_rho
 from jaxfl.rounds import Federated
-from jaxfl.types import Algorithm, Compressor, Facts, Mechanism, Param, Resolved, Sampler
+from jaxfl.types import (
+    Algorithm,
+    Compressor,
+    Eps,
+    Facts,
+    Mechanism,
+    Noise,
+    Origin,
+    Param,
+    Plan,
+    Rho,
+    Sampler,
+    Sigma,
+    Source,
+)
 
 __all__ = ["mu2", "mu2_trusted", "mu2_untrusted", "noisy_mu2", "noisy_sgd"]
 
@@ -148,55 +165,56 @@ def _algorithm(
         summary_of(globals()[name]),
         PAPER if kind.corrected else "baseline of its kind",
         body,
-        promise.resolve,
+        promise.plan,
         (*own, momentum.DIAMETER),
-        promise.claim if private and kind.corrected else None,
+        promise.formula if private else None,
         promise.event if kind.corrected else None,
-        promise.settle if private else None,
+        promise.finish,
+        cited=kind.corrected,
+        follows=("lr",),
     )
 
 
 class Promise(NamedTuple):
-    """The numbers of a run, what it releases, and what the paper says of it."""
+    """The hyper-parameters of a run, what it releases, and what the paper says of it."""
 
     name: str
     kind: Kind
     body: Federated
 
-    def resolve(self, given: Mapping[str, Any], facts: Facts) -> Resolved:
-        """The user's numbers, then the theorems', then defaults that say so."""
+    def plan(self, given: Mapping[str, Any], facts: Facts) -> Plan:
+        """The user's values, then the theorems', then defaults that say so."""
         kind, name = self.kind, self.name
         if kind.alone and facts.n > 1:
             raise InputError(
                 f"{name} is a single machine's algorithm, and there are {facts.n} clients: take "
                 "mu2_trusted, or one client."
             )
-        N = Numbers(given, facts, rounds=facts.m)
-        private = kind.mechanism.std is not None
-        N.one_of("eps", "rho", "sigma")
-        N.default("rounds", facts.m, "one pass over the smallest client's samples")
+        N = Draft.of(given, facts, theory=True)
+        N.theorem("rounds", facts.m, "one pass over the smallest client's samples")
         N.default("batch", 1)
-        N.clip(private)
+        N.clip(kind.mechanism.std is not None)
         N.parts(self.body, facts)
         if kind.corrected:
             N.smoothness(facts)
         if facts.diameter:
-            N.default("diameter", facts.diameter, "the constraint set's")
-        N.default("diameter", 1.0, "default: there is no constraint set")
-        if private:
+            N.theorem("diameter", facts.diameter, "the constraint set's")
+        N.default("diameter", 1.0, "there is no constraint set")
+        if kind.mechanism.std is not None:
             N.target(facts)
-            self._noise(N, facts)
-        N.default("lr", *self._step(N.values, facts))
-        return N.resolved()
+        return N.plan()
 
-    def settle(self, found: Resolved, facts: Facts) -> Resolved:
-        """rho and the step size of a calibrated sigma, which is less than the theorem's for eps."""
-        v, why = dict(found.values), dict(found.sources)
-        if why["sigma"].startswith(CALIBRATED):
-            v["rho"], why["rho"] = self._sigma(v, facts, 1.0) / v["sigma"], "from sigma"
-            if why["lr"] != "given":
-                v["lr"], why["lr"] = self._step(v, facts)
-        return Resolved(v, why)
+    def finish(self, N: Draft, noise: Noise, facts: Facts) -> None:
+        """rho and the step size of the noise, which calibrated is less than the theorem's for eps."""
+        if isinstance(N.asked, Rho):
+            N.set("rho", N.asked.rho, GIVEN)
+        elif isinstance(N.asked, Eps) and noise.source.origin is Origin.FORMULA:
+            rho = math.sqrt(2 * float(zcdp_rho(N["eps"], N["delta"])))
+            N.set("rho", rho, Source(Origin.FORMULA, "from eps"))
+        elif N.asked is not None:
+            rho = self._sigma(N.values, facts, 1.0) / N["sigma"] if N["sigma"] else math.inf
+            N.set("rho", rho, Source(Origin.FORMULA, "from sigma"))
+        N.theorem("lr", *self._step(N.values, facts))
 
     def _step(self, v: Mapping[str, Any], facts: Facts) -> tuple[float, str]:
         s, b = self._setting(v, facts), v["batch"]
@@ -209,26 +227,7 @@ class Promise(NamedTuple):
         return float(step), where if b == 1 else f"{where}, for batch times rho"
 
     def _sigma(self, v: Mapping[str, Any], facts: Facts, rho: float) -> float:
-        if self.kind.corrected:
-            s = self._setting({**v, "rho": rho}, facts)
-            return float(theory_anytime.anytime_sigma(s) / v["batch"])
-        return float(theory_anytime.minibatch_sigma(v["clip"], rho, v["batch"]))
-
-    def _noise(self, N: Numbers, facts: Facts) -> None:
-        """rho from eps or sigma, and sigma from rho."""
-        from jaxfl.privacy.gaussian import zcdp_eps, zcdp_rho
-
-        if "sigma" in N:
-            rho = self._sigma(N.values, facts, 1.0) / N["sigma"] if N["sigma"] else math.inf
-            N.set("rho", rho, "from sigma")
-            eps = float(zcdp_eps(rho**2 / 2, N["delta"])) if N["sigma"] else math.inf
-            N.set("eps", eps, "from sigma")
-            return
-        if "eps" in N:
-            N.set("rho", math.sqrt(2 * float(zcdp_rho(N["eps"], N["delta"]))), "from eps")
-        where = "Theorem 6.1" if self.kind.mechanism.central else "Theorem 5.1"
-        sigma = self._sigma(N.values, facts, N["rho"])
-        N.default("sigma", sigma, where if self.kind.corrected else "each sample once")
+        return float(self.formula({"delta": 0.5, **v}, facts, Rho(rho)).sigma)
 
     def _setting(self, v: Mapping[str, Any], facts: Facts) -> theory_anytime.AnytimeSetting:
         G = v["clip"] if math.isfinite(v["clip"]) else 1.0  # only steps of non-private runs read it
@@ -245,8 +244,6 @@ class Promise(NamedTuple):
 
     def event(self, values: Mapping[str, Any], facts: Facts) -> Any:
         """A record adds one increment to all later q: the shift is that of Theorems 5.1 and 6.1."""
-        from jaxfl.privacy import events
-
         if self.kind.mechanism.std is None:
             return events.NoClaim("nothing is noised")
         central, b, T = self.kind.mechanism.central, int(values["batch"]), int(values["rounds"])
@@ -264,14 +261,16 @@ class Promise(NamedTuple):
             trust="trusted_server" if central else "local_transcript",
         )
 
-    def claim(self, values: Mapping[str, Any], facts: Facts) -> Any:
-        """Theorem 5.1 or 6.1, of this noise."""
-        from jaxfl.privacy import formulas
-
-        if not values["sigma"]:
-            return None
-        S = values["clip"] + 2 * values["smoothness"] * values["diameter"]
-        machines = (facts.n if self.kind.mechanism.central else 1) * int(values["batch"])
-        return formulas.mu2(
-            S, values["rounds"], values["delta"], machines=machines, sigma=values["sigma"]
-        )
+    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho) -> Claim:
+        """Theorem 5.1 or 6.1; of the baseline the same with S = G and each sample released once."""
+        G, T, b, central = values["clip"], values["rounds"], int(values["batch"]), False
+        S, where = G, "each sample once"
+        if self.kind.corrected:
+            central, S = (
+                self.kind.mechanism.central,
+                G + 2 * values["smoothness"] * values["diameter"],
+            )
+            where = "Theorem 6.1" if central else "Theorem 5.1"
+        machines, T = (facts.n if central else 1) * b, T if self.kind.corrected else 1
+        claim = formulas.mu2(S, T, values["delta"], machines=machines, **asked._asdict())
+        return claim._replace(where=where)

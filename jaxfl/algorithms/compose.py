@@ -1,4 +1,4 @@
-"""A round body and a rule for its numbers make an algorithm."""
+"""A round body and a plan of its hyper-parameters make an algorithm."""
 
 from __future__ import annotations
 
@@ -10,14 +10,28 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl import transcript
-from jaxfl.algorithms.numbers import PRIVACY
+from jaxfl.algorithms.numbers import PRIVACY, Draft
 from jaxfl.algorithms.parts import check_parts
 from jaxfl.errors import InputError
 from jaxfl.gossip import Gossip
 from jaxfl.params import closest
 from jaxfl.rounds import Federated
 from jaxfl.storage import STORAGES
-from jaxfl.types import Algorithm, AnyBody, Cost, Facts, Param, Resolved
+from jaxfl.types import (
+    Algorithm,
+    AnyBody,
+    Cost,
+    Eps,
+    Facts,
+    Noise,
+    Origin,
+    Param,
+    Plan,
+    Resolved,
+    Rho,
+    Sigma,
+    Source,
+)
 
 __all__ = ["by_messages", "compose", "stored"]
 
@@ -31,20 +45,24 @@ def compose(
     summary: str,
     paper: str,
     body: Federated | Gossip,
-    resolve: Callable[[Mapping[str, Any], Facts], Resolved],
+    plan: Callable[[Mapping[str, Any], Facts], Plan],
     params: Iterable[Param] = (),
-    claim: Callable[[Mapping[str, Any], Facts], Any] | None = None,
+    formula: Callable[[Mapping[str, Any], Facts, Eps | Sigma | Rho], Any] | None = None,
     event: Callable[[Mapping[str, Any], Facts], Any] | None = None,
-    settle: Callable[[Resolved, Facts], Resolved] | None = None,
+    finish: Callable[[Draft, Noise, Facts], None] | None = None,
+    *,
+    cited: bool = True,
+    follows: Iterable[str] = (),
+    reads: Iterable[str] = (),
 ) -> Algorithm:
-    """The algorithm whose rounds are ``body`` and whose numbers come from ``resolve``.
+    """The algorithm whose rounds are ``body`` and whose hyper-parameters come from ``plan``.
 
-    ``params`` are numbers that only ``resolve`` reads; those that parts read join by themselves, and
-    eps and delta where there is noise.
-    ``claim`` is what the paper's formula says that the noise is worth; what it is worth,
-    accountants read off ``event``, by default the body's own, which knows of one noised message a round:
-    of local steps and of noise at the server nothing is claimed without one.
-    ``settle`` says what of the numbers follows from the noise that is used, before an aggregation's do.
+    ``params`` are those that only ``plan`` reads; those of the parts join by themselves, and eps and
+    delta where there is noise.  Rounds read what parts declare, and ``reads``.
+    ``formula`` is the paper's noise both ways, which reports show as its claim where it is ``cited``;
+    what noise is worth, accountants read off ``event``, by default the body's own, which knows of one
+    noised message a round: of local steps and of noise at the server nothing is claimed without one.
+    ``finish`` adds to a draft what follows from the noise that is used: the names in ``follows``.
     """
     if isinstance(body, Federated):
         check_parts(name, {role: getattr(body, role) for role in (*ROLES, "local", "aggregation")})
@@ -56,16 +74,17 @@ def compose(
         )
     local, aggregation = body.local, body.aggregation
 
-    def sized(given: Mapping[str, Any], facts: Facts) -> Resolved:
-        """An omega that ``resolve`` left alone decides what the compressor makes of it."""
-        values, sources = resolve(given, facts)
-        if sources.get("omega") != "given":
-            return Resolved(values, sources)
+    def sized(given: Mapping[str, Any], facts: Facts) -> Plan:
+        """An omega that ``plan`` left alone decides what the compressor makes of it."""
+        found = plan(given, facts)
+        if "omega" not in found.values or found.sources["omega"].origin is not Origin.GIVEN:
+            return found
         made = compressor.resolve(given, facts.d)
-        values = {**values, **made}
-        achieved = {"omega": compressor.omega(facts.d, values)}
-        why = {**dict.fromkeys(made, "from omega"), "omega": "achieved"}
-        return Resolved({**values, **achieved}, {**sources, **why})
+        values = {**found.values, **made}
+        values["omega"] = compressor.omega(facts.d, values)
+        why = dict.fromkeys(made, Source(Origin.THEOREM, "from omega"))
+        sources = {**found.sources, **why, "omega": Source(Origin.ACHIEVED)}
+        return found._replace(values=values, sources=sources)
 
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
         parts = (sampler, participation, compressor)
@@ -77,20 +96,19 @@ def compose(
             return Cost(aggregation.bits * facts.d, 0.0, down)
         return Cost(*compressor.bits(facts.d, values), downlink=down)
 
-    def settled(found: Resolved, facts: Facts) -> Resolved:
-        if settle is not None:
-            found = settle(found, facts)
-        if aggregation is None:
-            return found
-        assert isinstance(body, Federated)
-        senders = capacity(found.values, facts).get("cohort", facts.n)
-        new = aggregation.settle(
-            found.values, transcript.reach(body, found.values, facts), senders, facts.d
-        )
-        return Resolved(
-            {**found.values, **{name: value for name, (value, _) in new.items()}},
-            {**found.sources, **{name: why for name, (_, why) in new.items()}},
-        )
+    def finished(plan: Plan, noise: Noise, facts: Facts) -> Resolved:
+        draft = Draft.noised(plan, noise)
+        if finish is not None:
+            finish(draft, noise, facts)
+        if aggregation is not None:
+            assert isinstance(body, Federated)
+            values = draft.values
+            senders = capacity(values, facts).get("cohort", facts.n)
+            reach = transcript.reach(body, values, facts)
+            found = aggregation.settle(values, reach, senders, facts.d)
+            for each, (value, why) in found.items():
+                draft.set(each, value, Source(Origin.DEFAULT, why))
+        return Resolved(draft.values, draft.sources)
 
     owners = (
         body.estimator,
@@ -103,8 +121,9 @@ def compose(
         *(part for part in (local, aggregation) if part is not None),
     )
     table = {param.name: param for owner in owners for param in owner.params}
+    read = (*table, *reads)
     # omega is another way to say k
-    needs = tuple(name for name in table if name not in ("omega", *LATER))
+    needs = tuple(name for name in table if name not in ("omega", *LATER, *follows))
     table |= {param.name: param for param in params}
     if "sigma" in table and "eps" not in table:  # any noise can be calibrated
         table |= {param.name: param for param in PRIVACY if param.name not in table}
@@ -113,7 +132,8 @@ def compose(
         summary=summary,
         paper=paper,
         params=tuple(table.values()),
-        resolve=sized,
+        plan=sized,
+        finish=finished,
         capacity=capacity,
         cost=cost,
         init=body.init,
@@ -121,8 +141,10 @@ def compose(
         output=body.output,
         event=event
         or (functools.partial(transcript.event, body) if one_message(body) else _not_told),
-        claim=claim,
+        formula=formula,
+        cited=cited and formula is not None,
         needs=needs,
+        reads=read,
         parts=(
             *((role, getattr(body, role).name) for role in ROLES),
             ("local", "none" if local is None else local.name),
@@ -136,7 +158,6 @@ def compose(
         per_record=body.clip == "example",
         cohort=body.cohort,
         body=body,
-        settle=None if aggregation is None and settle is None else settled,
     )
 
 

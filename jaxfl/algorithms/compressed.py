@@ -30,7 +30,7 @@ from jaxfl import (
     sketches,
 )
 from jaxfl.algorithms.compose import compose
-from jaxfl.algorithms.numbers import Numbers, Parts, only, reporting, summary_of
+from jaxfl.algorithms.numbers import Draft, Parts, only, reporting, summary_of
 from jaxfl.errors import InputError
 from jaxfl.rounds import Federated
 from jaxfl.types import (
@@ -40,7 +40,7 @@ from jaxfl.types import (
     Estimator,
     Facts,
     Participation,
-    Resolved,
+    Plan,
     Sampler,
     Server,
 )
@@ -177,7 +177,7 @@ def _algorithm(
         summary_of(globals()[name]),
         kind.paper,
         body,
-        functools.partial(_resolve, kind, body),
+        functools.partial(_plan, kind, body),
         (momentum.SMOOTHNESS,),
     )
     if kind is not MARINA:
@@ -189,22 +189,22 @@ def _algorithm(
     return made._replace(capacity=capacity)
 
 
-def _resolve(kind: Kind, body: Federated, given: Mapping[str, Any], facts: Facts) -> Resolved:
-    N = Numbers(given, facts)
+def _plan(kind: Kind, body: Federated, given: Mapping[str, Any], facts: Facts) -> Plan:
+    N = Draft.of(given, facts)
     N.default("clip", math.inf)
     N.parts(body, facts)
     omega, L = N["omega"], N.smoothness(facts)
     if body.estimator.sampler.params:
         N.default("batch", min(32, facts.m))
     if kind.shift is not None:
-        N.default("shift", kind.shift(omega), "1/(1 + omega)" if kind is DIANA else "1")
+        N.theorem("shift", kind.shift(omega), "1/(1 + omega)" if kind is DIANA else "1")
     if kind is MARINA:
-        N.default("restart", 1 / (1 + omega), "1/(1 + omega)")
+        N.theorem("restart", 1 / (1 + omega), "1/(1 + omega)")
     # safe orders of the papers: 1/L slowed down by what compression adds to a mean over r
     r = reporting(body, N.values, facts.n)
     contracts = (
         not body.compressor.unbiased
     )  # omega is then what is lost: |C(v) - v|^2 <= omega |v|^2
     slow = 1 + (omega / (1 - omega) if contracts and omega < 1 else omega * r**-0.5)
-    N.default("lr", 1 / (L * slow), "default: 1/L, less for compression")
-    return N.resolved()
+    N.default("lr", 1 / (L * slow), "1/L, less for compression")
+    return N.plan()

@@ -31,9 +31,22 @@ from jaxfl import (
     theory,
 )
 from jaxfl.algorithms.compose import compose
-from jaxfl.algorithms.numbers import PRIVACY, Numbers, Parts, only, summary_of
+from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only, summary_of
 from jaxfl.errors import InputError
-from jaxfl.types import Algorithm, Compressor, Facts, Param, Resolved, Sampler
+from jaxfl.privacy import formulas
+from jaxfl.privacy.claims import Claim
+from jaxfl.types import (
+    Algorithm,
+    Compressor,
+    Eps,
+    Facts,
+    Noise,
+    Param,
+    Plan,
+    Rho,
+    Sampler,
+    Sigma,
+)
 
 __all__ = ["dp_dsgd", "q_dpsgd_1", "sdm_dsgd"]
 
@@ -122,69 +135,64 @@ def _algorithm(
         rule=kind.rule(),
         graph=graph or graphs.complete(),
     )
+    promise = Promise(kind, body)
     return compose(
         name,
         summary_of(globals()[name]),
         kind.paper,
         body,
-        functools.partial(_resolve, kind, body),
+        promise.plan,
         (momentum.SMOOTHNESS, GAP, *PRIVACY),
-        functools.partial(_claim, kind) if kind is not SDM else None,
+        promise.formula,
+        finish=promise.finish,
+        cited=kind is not SDM,
+        follows=("lr",),
     )
 
 
-def _resolve(kind: Kind, body: gossip.Gossip, given: Mapping[str, Any], facts: Facts) -> Resolved:
-    N = Numbers(given, facts)
-    N.one_of("eps", "sigma")
-    G = N.clip(True)
-    if body.compressor.absolute:
-        for name, value in body.compressor.resolve(given, facts.d).items():
-            N.default(name, value)
-    else:
-        N.parts(body, facts)
-    L, T = N.smoothness(facts), N["rounds"]
-    N.target(facts)
-    N.default("gap", 1.0)
-    if body.estimator.sampler.params:
-        N.default("batch", min(32, facts.m))
-    if kind is SDM:
-        N.default("theta", 0.5)
-    if kind is Q_DPSGD:
-        N.default("consensus", min(0.9, 15 / T**0.5), "recalled: 15/sqrt(T), at most 0.9")
-    v = N.values
+class Promise(NamedTuple):
+    """The hyper-parameters of a run, and what a formula says of its noise."""
 
-    def claim(sigma: float) -> Any:
-        return _claim(Q_DPSGD if kind is Q_DPSGD else DSGD, {**v, "sigma": sigma}, facts)
+    kind: Kind
+    body: gossip.Gossip
 
-    def sigma_of(eps: float) -> float:
+    def plan(self, given: Mapping[str, Any], facts: Facts) -> Plan:
+        """The user's values, then recalled ones, then defaults that say so."""
+        kind, body = self.kind, self.body
+        N = Draft.of(given, facts)
+        N.clip(True)
+        if body.compressor.absolute:
+            N.code(body.compressor, facts)
+        else:
+            N.parts(body, facts)
+        N.smoothness(facts)
+        N.target(facts)
+        N.default("gap", 1.0)
+        if body.estimator.sampler.params:
+            N.default("batch", min(32, facts.m))
+        if kind is SDM:
+            N.default("theta", 0.5)
         if kind is Q_DPSGD:
-            from jaxfl.privacy import formulas
+            most = min(0.9, 15 / N["rounds"] ** 0.5)
+            N.theorem("consensus", most, "recalled: 15/sqrt(T), at most 0.9")
+        return N.plan()
 
-            return formulas.q_dpsgd(facts.m, T, v["delta"], eps=eps).sigma
-        unit: float = claim(1.0).eps  # eps falls as 1/sigma
-        return unit / eps
+    def finish(self, N: Draft, noise: Noise, facts: Facts) -> None:
+        """The step size, which follows from eps, be it asked for or what the formula says of sigma."""
+        L, T = float(N["smoothness"]), N["rounds"]
+        if self.kind is Q_DPSGD:
+            N.theorem("lr", min(1 / L, 0.3 / T ** (1 / 6)), "recalled: 0.3/T^(1/6), at most 1/L")
+        omega, eps = N.values.get("omega", 0.0), min(N["eps"], 1e6)
+        s = theory.Setting(
+            facts.n, facts.m, facts.d, omega, L, float(N["clip"]), eps, N["delta"], N["gap"]
+        )
+        N.theorem("lr", float(theory.cdp_step(s)), "Theorem 1 of SoteriaFL")
 
-    where = "SoteriaFL's code" if kind is Q_DPSGD else "the formula of CDP-SGD"
-    N.noise(sigma_of, lambda sigma: float(claim(sigma).eps), where)
-    omega = v.get("omega", 0.0)
-    s = theory.Setting(
-        facts.n, facts.m, facts.d, omega, L, G, min(v["eps"], 1e6), v["delta"], v["gap"]
-    )
-    if kind is Q_DPSGD:
-        N.default("lr", min(1 / L, 0.3 / T ** (1 / 6)), "recalled: 0.3/T^(1/6), at most 1/L")
-    N.default("lr", float(theory.cdp_step(s)), "Theorem 1 of SoteriaFL")
-    return N.resolved()
-
-
-def _claim(kind: Kind, values: Mapping[str, Any], facts: Facts) -> Any:
-    """What the formula says of this noise."""
-    from jaxfl.privacy import formulas
-
-    sigma = float(values["sigma"])
-    if sigma == 0:
-        return None
-    T, delta = int(values["rounds"]), values["delta"]
-    if kind is Q_DPSGD:
-        return formulas.q_dpsgd(facts.m, T, delta, sigma=sigma)
-    b = values.get("batch", facts.m)
-    return formulas.compressed_gd(8, values["clip"], facts.m, b, T, delta, sigma=sigma)
+    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho) -> Claim:
+        """The formula of SoteriaFL's code, or of CDP-SGD."""
+        T, delta, way = int(values["rounds"]), values["delta"], asked._asdict()
+        if self.kind is Q_DPSGD:
+            return formulas.q_dpsgd(facts.m, T, delta, **way)._replace(where="SoteriaFL's code")
+        G, b, c = values["clip"], values.get("batch", facts.m), theory.CDP_CONSTANT
+        claim = formulas.compressed_gd(c, G, facts.m, b, T, delta, **way)
+        return claim._replace(where="the formula of CDP-SGD")

@@ -34,7 +34,7 @@ from typing import Any, TypedDict, Unpack
 from jaxfl import channels, compressors, estimators, sampling
 from jaxfl.accelerated import acsa, averaged
 from jaxfl.algorithms.compose import compose
-from jaxfl.algorithms.isrl_numbers import Numbers
+from jaxfl.algorithms.isrl_numbers import Rules
 from jaxfl.algorithms.isrl_phases import Kind, Setup
 from jaxfl.algorithms.numbers import summary_of
 from jaxfl.errors import InputError
@@ -236,9 +236,15 @@ def _algorithm(
         noise=noise,
     )
     setup = Setup(name, kind, body)
-    numbers = Numbers(setup, variant)
-    summary = summary_of(globals()[name])
-    made = compose(
-        name, summary, paper, body, numbers.resolve, setup.params, numbers.claim, numbers.event
+    rules = Rules(setup, variant)
+    return compose(
+        name,
+        summary_of(globals()[name]),
+        paper,
+        body,
+        rules.plan,
+        setup.params,
+        rules.formula,
+        rules.event,
+        rules.finish,
     )
-    return made._replace(settle=numbers.settle)

@@ -1,4 +1,4 @@
-"""The numbers of ISRL-DP algorithms: phases and noise from the theorems, then what each round reads.
+"""The hyper-parameters of ISRL-DP algorithms: phases from the theorems, then what each round reads.
 
 In the order K_i, R_i, sigma_i, V, and then the stages, which depend on the noise that is used.
 """
@@ -6,7 +6,7 @@ In the order K_i, R_i, sigma_i, V, and then the stages, which depend on the nois
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,18 +14,20 @@ import numpy as np
 from jaxfl import theory_isrl as theory
 from jaxfl import transcript
 from jaxfl.algorithms.isrl_phases import Kind, Setup
-from jaxfl.algorithms.numbers import EPS, taking_part
+from jaxfl.algorithms.numbers import EPS, Draft, taking_part
 from jaxfl.errors import InputError
 from jaxfl.phases import Phase, event, phases_of, shorter, spread
+from jaxfl.privacy import formulas
+from jaxfl.privacy.claims import Claim
 from jaxfl.rounds import Federated
-from jaxfl.schedules import Schedule, pieces
-from jaxfl.types import Facts, Resolved
+from jaxfl.schedules import pieces
+from jaxfl.types import Eps, Facts, Noise, Origin, Plan, Rho, Sigma, Source
 
-__all__ = ["Numbers"]
+__all__ = ["Rules"]
 
 
-class Numbers(NamedTuple):
-    """How one algorithm comes to its numbers, and what they are worth."""
+class Rules(NamedTuple):
+    """How one algorithm comes to its hyper-parameters, and what they are worth."""
 
     setup: Setup
     variant: str
@@ -38,85 +40,59 @@ class Numbers(NamedTuple):
     def body(self) -> Federated:
         return self.setup.body
 
-    # --- from what is given to phases and the paper's noise --------------------------------------
+    # --- from what is given to phases ------------------------------------------------------------
 
-    def resolve(self, given: Mapping[str, Any], facts: Facts) -> Resolved:
-        """The user's numbers, then the theorems', then defaults that say so."""
-        kind, v, why = self.kind, dict(given), dict.fromkeys(given, "given")
+    def plan(self, given: Mapping[str, Any], facts: Facts) -> Plan:
+        """The user's values, then the theorems', then defaults that say so."""
+        kind = self.kind
         self.setup.check(given, facts)
-
-        def default(name: str, value: Any, source: str) -> None:
-            if name not in v:
-                v[name], why[name] = value, source
-
-        default("clip", 1.0, "default")
-        default("eps", EPS, "default")
-        default("delta", min(1e-3, 1 / facts.m_max**2), "the paper's experiments: 1/n^2")
-        most = 2 * math.log(2 / v["delta"])
-        if not kind.once and v["eps"] > most:
+        N = Draft.of(given, facts, theory=True)
+        N.clip(True)
+        N.ask()
+        N.theorem("delta", min(1e-3, 1 / facts.m_max**2), "the paper's experiments: 1/n^2")
+        most = 2 * math.log(2 / N["delta"])
+        if not kind.once and N.eps > most:
             raise InputError(
-                f"eps = {v['eps']:g} exceeds 2 ln(2/delta) = {most:.4g}, up to which the theorem holds: "
+                f"eps = {N.eps:g} exceeds 2 ln(2/delta) = {most:.4g}, up to which the theorem holds: "
                 "lower eps or delta."
             )
         if facts.diameter is not None:
-            default("diameter", facts.diameter, "of the constraint set")
-        taking_part(self.body.participation, v, default, facts.n, "default: all of them")
-        s = self.setup.smooth(self.setup.setting(v, facts, 1.0), v, default, facts)
-        phases = self.setup.phases(s, v, default, facts)
-        default("rounds", sum(phase.rounds for phase in phases), self.setup.where)
-        if kind.once:
-            (phase,) = phases
-            sigma = math.sqrt(8 * s.log) * s.L / (phase.batch * s.eps)
-        else:
-            scales = [float(theory.isrl_sigma(s, p.size(facts.m), p.rounds)) for p in phases]
-            sigma = scales[0]
-            if "sigma" not in given:
-                phases = [p._replace(noise=x / sigma) for p, x in zip(phases, scales, strict=True)]
-        default("sigma", sigma, "the paper's formula")
-        v |= spread(phases)
-        if "sigma" in given:
-            claim = self.claim(v, facts)
-            v["eps"], why["eps"] = claim.eps if claim else math.inf, "the formula, from sigma"
-        return self._told(v, why)
+            N.theorem("diameter", facts.diameter, "of the constraint set")
+        participation = self.body.participation
+        taking_part(participation, N)
+        if "cohort" in {param.name for param in participation.params}:
+            N.default("cohort", facts.n, "all of them")
+        s = self.setup.smooth(self.setup.setting(N.values, facts, 1.0, N.eps), N, facts)
+        phases = self.setup.phases(s, N, facts)
+        N.theorem("rounds", sum(phase.rounds for phase in phases), self.setup.where)
+        self._spread(N, phases)
+        return N.plan(tuple({"phase": i} for i in range(len(phases))))
 
-    def _told(self, v: dict[str, Any], why: dict[str, str]) -> Resolved:
-        """Schedules of the rounds follow from the rest."""
-        for name in v:
-            if isinstance(v[name], Schedule):
-                why[name] = self.setup.where
-        return Resolved(v, why)
+    def _spread(self, N: Draft, phases: Iterable[Phase]) -> None:
+        """What rounds read of the phases."""
+        for name, series in spread(phases).items():
+            N.set(name, series, Source(Origin.THEOREM, self.setup.where))
 
     # --- what follows from the noise --------------------------------------------------------------
 
-    def settle(self, found: Resolved, facts: Facts) -> Resolved:
-        """Each phase's own calibrated noise, then stages and step sizes."""
-        v, why = dict(found.values), dict(found.sources)
-        phases = phases_of(v)
-        if why["sigma"].startswith("calibrated") and len(phases) > 1:
-            from jaxfl.privacy import sigma_for
-
-            alone = [
-                sigma_for(self._event([p._replace(noise=1.0)], v, 1.0, facts), v["eps"], v["delta"])
-                for p in phases
-            ]
-            v["sigma"] = alone[0].sigma
-            phases = [
-                p._replace(noise=one.sigma / alone[0].sigma)
-                for p, one in zip(phases, alone, strict=True)
-            ]
-            v |= spread(phases)
-        s = self.setup.setting(v, facts, self._beta(v, facts))
+    def finish(self, N: Draft, noise: Noise, facts: Facts) -> None:
+        """Each phase's own noise, then stages and step sizes."""
+        v, first = N.values, noise.levels[0]
+        phases = [
+            phase._replace(noise=level / first if first else 1.0)
+            for phase, level in zip(phases_of(v), noise.levels, strict=True)
+        ]
+        self._spread(N, phases)
+        s = self.setup.setting(v, facts, self._beta(v, facts), v["eps"])
         rounds: dict[str, list[float]] = {}
 
-        def more(**numbers: Any) -> None:
-            for name, series in numbers.items():
-                rounds.setdefault(name, []).extend(np.asarray(series, np.float64).tolist())
+        def more(**series: Any) -> None:
+            for name, each in series.items():
+                rounds.setdefault(name, []).extend(np.asarray(each, np.float64).tolist())
 
         for phase in phases:
-            mu = phase.lam or v.get("mu", 0.0)
-            V2 = float(
-                theory.variance(s, phase.size(facts.m), phase.batch, v["sigma"] * phase.noise)
-            )
+            mu, sigma = phase.lam or v.get("mu", 0.0), v["sigma"] * phase.noise
+            V2 = float(theory.variance(s, phase.size(facts.m), phase.batch, sigma))
             if self.kind.accelerated:
                 for R, scale in self._stages(s, phase, mu, V2):
                     more(**accelerated(R, mu, scale))
@@ -125,19 +101,22 @@ class Numbers(NamedTuple):
             if self.kind.solver == "subgradient":
                 more(step_t=2 / (mu * r))
             else:
-                lr = self._lr(s, v, why, phase, phases)
+                lr = self._lr(s, N, phase)
                 more(step_t=np.full(phase.rounds, lr / (1 + lr * phase.lam)))
             more(average_t=2 / (r + 1))
+        if self.kind.solver == "sgd":
+            where = "D/sqrt(R (L^2 + d sigma^2/M)), of the first phase"
+            N.theorem("lr", self._lr(s, N, phases[0]), where)
         if not self.kind.regularized:
             for name in ("lam_t", "radius_t", "ends_t"):
-                del v[name], why[name]
-        v |= {name: pieces(series) for name, series in rounds.items()}
-        return self._told(v, why)
+                del v[name], N.sources[name]
+        for name, each in rounds.items():
+            N.set(name, pieces(each), Source(Origin.THEOREM, self.setup.where))
 
     def _beta(self, v: Mapping[str, Any], facts: Facts) -> float:
         if self.kind.smoothing == "convolution":
             return float(
-                theory.convolution_smoothness(self.setup.setting(v, facts, 1.0), v["spread"])
+                theory.convolution_smoothness(self.setup.setting(v, facts, 1.0, EPS), v["spread"])
             )
         return float(v.get("moreau", v.get("smoothness", 1.0)))
 
@@ -151,63 +130,56 @@ class Numbers(NamedTuple):
         self.setup.diameter({"diameter": s.D}, "step size")
         return [(phase.rounds, theory.accelerated_step(beta, V2, float(s.D), phase.rounds))]
 
-    def _lr(
-        self,
-        s: theory.IsrlSetting,
-        v: dict[str, Any],
-        why: dict[str, str],
-        phase: Phase,
-        phases: list[Phase],
-    ) -> float:
+    def _lr(self, s: theory.IsrlSetting, N: Draft, phase: Phase) -> float:
         """``min(D, D_i) / sqrt(R_i (L^2 + d sigma_i^2/M))`` [Bubeck, 2015, Theorem 6.1]."""
-        if why.get("lr") == "given":
-            return float(v["lr"])
-        self.setup.diameter(v, "lr")
-        second = s.L**2 + s.d * (v["sigma"] * phase.noise) ** 2 / s.silos
-        lr = min(float(s.D), phase.radius) / math.sqrt(phase.rounds * second)
-        if phase is phases[0]:
-            v["lr"], why["lr"] = lr, "D/sqrt(R (L^2 + d sigma^2/M)), of the first phase"
-        return float(lr)
+        if "lr" in N:
+            return float(N["lr"])
+        self.setup.diameter(N.values, "lr")
+        second = s.L**2 + s.d * (N["sigma"] * phase.noise) ** 2 / s.silos
+        return float(min(float(s.D), phase.radius) / math.sqrt(phase.rounds * second))
 
     # --- what is released, and what the paper says of it ------------------------------------------
 
     def event(self, values: Mapping[str, Any], facts: Facts) -> Any:
         """Parallel composition over the phases of the rounds that ran, by the arrays they read."""
-        return self._event(self._ran(values, facts), values, float(values["sigma"]), facts)
-
-    def _ran(self, values: Mapping[str, Any], facts: Facts) -> list[Phase]:
-        full = {"lam_t": ZERO, "radius_t": ZERO, **values}
-        ran = phases_of(full)
-        return shorter(ran, transcript.turns(self.body, values, facts))
-
-    def _event(
-        self, phases: list[Phase], values: Mapping[str, Any], sigma: float, facts: Facts
-    ) -> Any:
         sampler, sensitivity = self.body.estimator.sampler, self.body.estimator.sensitivity
         assert sensitivity is not None
+        phases = self._ran(values, facts)
         if self.kind.once:
             (phase,) = phases
-            fixed = {**values, "sigma": sigma, "rounds": phase.rounds}
-            return transcript.event(self.body, fixed, facts)
+            return transcript.event(self.body, {**values, "rounds": phase.rounds}, facts)
         slots = sampler.capacity(values, facts)["batch"] if sampler.padded else None
+        sigma = float(values["sigma"])
         return event(sampler.scheme, sensitivity(values), phases, sigma, facts, slots)
 
-    def claim(self, values: Mapping[str, Any], facts: Facts) -> Any:
-        """The paper's formula, of the phase for which it says most."""
-        from jaxfl.privacy import formulas
+    def _ran(self, values: Mapping[str, Any], facts: Facts) -> list[Phase]:
+        """The phases of the rounds that ran, or the one that ``phase`` names."""
+        ran = phases_of({"lam_t": ZERO, "radius_t": ZERO, **values})
+        if "phase" in values:
+            ran = [ran[values["phase"]]._replace(noise=1.0)]
+        return shorter(ran, transcript.turns(self.body, values, facts))
 
-        sigma, L, delta = float(values["sigma"]), float(values["clip"]), values["delta"]
-        if sigma == 0 or math.isinf(L):
+    def formula(
+        self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho
+    ) -> Claim | None:
+        """The paper's noise, of the phase for which it says most."""
+        L, delta = float(values["clip"]), values["delta"]
+        if math.isinf(L):
             return None
         if self.kind.once:
-            return formulas.one_pass(L, int(values["batch"]), delta, sigma=sigma)
+            return formulas.one_pass(L, int(values["batch"]), delta, **asked._asdict())
         claims = [
-            formulas.gao(L, p.size(facts.m), p.batch, p.rounds, delta, sigma=sigma * p.noise)
+            formulas.gao(L, p.size(facts.m), p.batch, p.rounds, delta, **self._of(p, asked))
             for p in self._ran(values, facts)
         ]
         worst = max(claims, key=lambda claim: claim.eps)
         failed = [c for claim in claims for c in claim.conditions if c.holds is False]
         return worst._replace(conditions=tuple(failed[:1]) or worst.conditions)
+
+    def _of(self, phase: Phase, asked: Eps | Sigma | Rho) -> dict[str, float]:
+        if isinstance(asked, Sigma):
+            return {"sigma": asked.sigma * phase.noise}
+        return asked._asdict()
 
 
 ZERO = pieces([0.0])

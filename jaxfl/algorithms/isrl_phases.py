@@ -6,11 +6,11 @@ In the order levels and lambda_i, then R_i and K_i.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxfl import theory_isrl as theory
-from jaxfl.algorithms.numbers import PRIVACY, reporting
+from jaxfl.algorithms.numbers import EPS, PRIVACY, Draft, reporting
 from jaxfl.errors import InputError
 from jaxfl.phases import Phase, share
 from jaxfl.rounds import Federated
@@ -18,7 +18,6 @@ from jaxfl.types import LARGEST, Facts, Param
 
 __all__ = ["Kind", "Setup"]
 
-Default = Callable[[str, Any, str], None]  # (name, value, source): unless it is given
 ONE_PASS_ROUNDS = 35  # of the experiments of Lowy and Razaviyayn
 PARAMS = (
     *PRIVACY,
@@ -74,30 +73,22 @@ class Setup(NamedTuple):
                 f"{self.name} needs convex losses, and this model's are not: take a linear model with "
                 "an l2 regularizer or none, or an algorithm such as ldp_sgd."
             )
-        if "sigma" in given and "eps" in given:
-            raise InputError(
-                f"eps = {given['eps']!r} and sigma = {given['sigma']!r} are both given: eps is turned "
-                "into sigma, so give one of them."
-            )
-        if math.isinf(given.get("clip", 1.0)) and "sigma" not in given:
-            raise InputError(
-                "clip = inf bounds no example, so that no noise is enough for any eps: give a finite "
-                "clip."
-            )
         if "mu" in given and "lam" in given and given["mu"] > 0:
             raise InputError(
                 f"mu = {given['mu']!r} and lam = {given['lam']!r} are both given: the pull is added where "
                 "losses are not known to be strongly convex, so give one of them."
             )
 
-    def setting(self, v: Mapping[str, Any], facts: Facts, beta: float) -> theory.IsrlSetting:
+    def setting(
+        self, v: Mapping[str, Any], facts: Facts, beta: float, eps: float
+    ) -> theory.IsrlSetting:
         everyone = self.body.participation.everyone
         silos = reporting(self.body, v, facts.n)
         return theory.IsrlSetting(
             N=facts.n,
             n=facts.m,
             d=facts.d,
-            eps=v["eps"] if math.isfinite(v["eps"]) else 5.0,
+            eps=eps if math.isfinite(eps) else EPS,
             delta=v["delta"],
             L=v["clip"] if math.isfinite(v["clip"]) else 1.0,
             D=v.get("diameter", math.inf),
@@ -122,18 +113,16 @@ class Setup(NamedTuple):
             self.kind.smoothing
         ]
 
-    def smooth(
-        self, s: theory.IsrlSetting, v: dict[str, Any], default: Default, facts: Facts
-    ) -> theory.IsrlSetting:
+    def smooth(self, s: theory.IsrlSetting, N: Draft, facts: Facts) -> theory.IsrlSetting:
         """The setting with the smoothness beta that the solver meets."""
-        kind = self.kind
+        kind, v = self.kind, N.values
         if kind.smoothing == "moreau":
             self.diameter(v, "moreau")
-            default("moreau", float(theory.nesterov_smoothness(s)), "Theorem E.2")
+            N.theorem("moreau", float(theory.nesterov_smoothness(s)), "Theorem E.2")
             s = s._replace(beta=v["moreau"])
         elif kind.smoothing == "convolution":
             self.diameter(v, "spread")
-            default("spread", float(theory.convolution_radius(s)), "Theorem D.5")
+            N.theorem("spread", float(theory.convolution_radius(s)), "Theorem D.5")
             if not v["spread"] > 0:
                 raise InputError(f"spread = {v['spread']!r} has to be above 0 to smooth anything.")
             s = s._replace(beta=float(theory.convolution_smoothness(s, v["spread"])))
@@ -145,15 +134,13 @@ class Setup(NamedTuple):
                     "smoothness, or take localized_nesterov, localized_convolution or "
                     "localized_subgradient."
                 )
-            default("smoothness", float(beta), "of the model")
+            N.theorem("smoothness", float(beta), "of the model")
             s = s._replace(beta=v["smoothness"])
         return s
 
-    def phases(
-        self, s: theory.IsrlSetting, v: dict[str, Any], default: Default, facts: Facts
-    ) -> list[Phase]:
+    def phases(self, s: theory.IsrlSetting, N: Draft, facts: Facts) -> list[Phase]:
         """Levels, lambda_i, D_i, then K_i and R_i."""
-        kind, n, T = self.kind, facts.m, facts.rounds
+        kind, v, n, T = self.kind, N.values, facts.m, facts.rounds
         if kind.once:
             rounds = T or min(ONE_PASS_ROUNDS, n)
             batch = int(v.get("batch", n // rounds))
@@ -162,10 +149,10 @@ class Setup(NamedTuple):
                     f"rounds = {rounds} of {max(batch, 1)} records each are more than one pass over "
                     f"{n}: give fewer rounds or a smaller batch."
                 )
-            default("batch", batch, "floor(n/R)")
+            N.theorem("batch", batch, "floor(n/R)")
             return [Phase(0, batch, rounds)]
-        levels = self._levels(v, default, n, s) if kind.localized else [0]
-        lams = self._lams(s, v, default, levels)
+        levels = self._levels(N, n, s) if kind.localized else [0]
+        lams = self._lams(s, N, levels)
         radii = [2 * s.L / lam if lam else math.inf for lam in lams]
         sizes = [n >> level for level in levels]
         mus = [lam or v.get("mu", 0.0) for lam in lams]
@@ -186,35 +173,32 @@ class Setup(NamedTuple):
             R if T is not None else self._rounds(s, n_i, mu, K)
             for R, n_i, mu, K in zip(first, sizes, mus, batches, strict=True)
         ]
-        default("batch", max(batches), self.where)
+        N.theorem("batch", max(batches), self.where)
         rows = zip(levels, batches, rounds_i, lams, radii, strict=True)
         return [Phase(*row) for row in rows]
 
-    def _levels(
-        self, v: dict[str, Any], default: Default, n: int, s: theory.IsrlSetting
-    ) -> list[int]:
+    def _levels(self, N: Draft, n: int, s: theory.IsrlSetting) -> list[int]:
         most = n.bit_length() - 1  # floor(log2 n)
         if most < 1:
             raise InputError(
                 f"{self.name} halves the records from phase to phase, and the smallest client has "
                 f"{n}: give it at least 2."
             )
-        default("phases", most, "Algorithm 1: floor(log2 n)")
-        default("power", float(theory.localization_power(s)), "Algorithm 1")
-        if v["phases"] > most:
+        N.theorem("phases", most, "Algorithm 1: floor(log2 n)")
+        N.theorem("power", float(theory.localization_power(s)), "Algorithm 1")
+        if N["phases"] > most:
             raise InputError(
-                f"phases = {v['phases']:g} leave phase {most + 1} without a record, since the smallest "
+                f"phases = {N['phases']:g} leave phase {most + 1} without a record, since the smallest "
                 f"client has {n}: ask for at most {most}."
             )
-        return list(range(1, int(v["phases"]) + 1))
+        return list(range(1, int(N["phases"]) + 1))
 
-    def _lams(
-        self, s: theory.IsrlSetting, v: dict[str, Any], default: Default, levels: list[int]
-    ) -> list[float]:
+    def _lams(self, s: theory.IsrlSetting, N: Draft, levels: list[int]) -> list[float]:
         """lambda_i; of a single phase on all records only where mu is not known."""
-        kind = self.kind
+        kind, v = self.kind, N.values
         if not kind.regularized:
-            default("mu", 0.0, "default") if kind.solver != "sgd" else None
+            if kind.solver != "sgd":
+                N.default("mu", 0.0)
             return [0.0]
         if not kind.localized and v.get("mu", 0.0) > 0:
             return [0.0]
@@ -223,10 +207,10 @@ class Setup(NamedTuple):
         p = v.get("power", 0.0)
         if kind.localized and kind.solver == "subgradient":
             first = 2.0**p / (float(theory.subgradient_eta(s)) * (s.n >> 1))
-            default("lam", first, "Theorem G.1: 1/(eta_1 n_1)")
+            N.theorem("lam", first, "Theorem G.1: 1/(eta_1 n_1)")
             n_1 = s.n >> 1
             return [v["lam"] * 2.0 ** ((i - 1) * p) * n_1 / (s.n >> i) for i in levels]
-        default("lam", float(theory.localization_lam(s)), "(16)")
+        N.theorem("lam", float(theory.localization_lam(s)), "(16)")
         return [v["lam"] * 2.0 ** (max(i - 1, 0) * p) for i in levels]
 
     def _rounds(self, s: theory.IsrlSetting, size: int, mu: float, batch: Any = None) -> int:

@@ -219,8 +219,9 @@ def _algorithm(
         summary_of(globals()[name]).split(",")[0],
         paper,
         body,
-        promise.resolve,
+        promise.plan,
         (SMOOTHNESS, *PRIVACY) if private else (SMOOTHNESS,),
-        promise.claim if private and not mechanism.central else None,
+        promise.formula if private else None,
         promise.event,
+        cited=not mechanism.central,
     )

@@ -1,4 +1,4 @@
-"""The numbers of local SGD, what its rounds release, and what the paper says of them."""
+"""The hyper-parameters of local SGD, what its rounds release, and what the paper says of them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxfl import local, theory, transcript
-from jaxfl.algorithms.numbers import Numbers, reporting
+from jaxfl.algorithms.numbers import Draft, reporting
 from jaxfl.errors import InputError
-from jaxfl.hyper import CALIBRATED
+from jaxfl.privacy import events, formulas
+from jaxfl.privacy.claims import Claim
+from jaxfl.privacy.gaussian import gdp_eps, gdp_mu
 from jaxfl.rounds import Federated
-from jaxfl.types import Facts, Resolved
+from jaxfl.types import Eps, Facts, Plan, Rho, Sigma
 
 __all__ = ["Promise"]
 
 
 class Promise(NamedTuple):
-    """The numbers of a run, what it releases, and what the paper says of it."""
+    """The hyper-parameters of a run, what it releases, and what the paper says of it."""
 
     body: Federated
     once: bool  # one step a round, by the paper's baseline
@@ -25,14 +27,13 @@ class Promise(NamedTuple):
     convex: bool
     plain: bool  # steps of SGD: another optimizer's are no sums, and hide nothing in a sum of them
 
-    def resolve(self, given: Mapping[str, Any], facts: Facts) -> Resolved:
-        """The user's numbers, then the paper's, then defaults that say so."""
-        body, N = self.body, Numbers(given, facts)
+    def plan(self, given: Mapping[str, Any], facts: Facts) -> Plan:
+        """The user's values, then the paper's, then defaults that say so."""
+        body, N = self.body, Draft.of(given, facts)
         private, central = body.mechanism.std is not None, body.mechanism.central
         names = {
             param.name for owner in (body.local, body.server) if owner for param in owner.params
         }
-        N.one_of("eps", "sigma")
         N.clip(private and not central)
         N.parts(body, facts)
         if body.estimator.sampler.params:
@@ -41,8 +42,8 @@ class Promise(NamedTuple):
             N.default("local_steps", 5)
         L, tau = N.values.get("smoothness", facts.smoothness), N.values.get("local_steps", 1)
         if L:  # known, and not 0 on data without features
-            N.default("lr", float(theory.local_step(L, tau)), "Theorem 2: the largest step")
-        N.default("lr", 0.1, "default: L of this model is unknown")
+            N.theorem("lr", float(theory.local_step(L, tau)), "Theorem 2: the largest step")
+        N.default("lr", 0.1, "L of this model is unknown")
         for name, value in (("server_lr", 1.0), ("prox", 0.1), ("update_clip", 1.0)):
             if name in names:
                 N.default(name, value)
@@ -50,8 +51,7 @@ class Promise(NamedTuple):
             self._one_pass(N.values, facts)
         if private:
             N.target(facts, "n" if central else "m")
-            self._noise(N, facts)
-        return N.resolved()
+        return N.plan()
 
     def _one_pass(self, v: Mapping[str, Any], facts: Facts) -> None:
         """What amplification by iteration needs, convexity where it is known."""
@@ -74,32 +74,6 @@ class Promise(NamedTuple):
                 "convex=True proves something of SGD's steps alone: leave it or the optimizer out."
             )
 
-    def _noise(self, N: Numbers, facts: Facts) -> None:
-        """sigma by the paper's formula for eps, or what the formula says of a given sigma."""
-        v = N.values
-        if self.body.mechanism.central:
-            from jaxfl.privacy.gaussian import gdp_eps, gdp_mu
-
-            r, T = reporting(self.body, v, facts.n), v["rounds"]
-            shift = float(v["update_clip"]) * math.sqrt(T) / r
-            N.noise(
-                lambda eps: shift / float(gdp_mu(eps, v["delta"])),
-                lambda sigma: float(gdp_eps(shift / sigma, v["delta"])),
-                "Gaussian releases, no amplification",
-            )
-            return
-        given = "sigma" in v
-        claim = self.claim(v, facts, None if given else v["eps"])
-        where = "the paper's formula" if self.once else "Theorem 1"
-        if claim is None and given:
-            N.set("eps", math.inf, "no formula for these parts")
-        elif claim is None:
-            N.set("sigma", 1.0, CALIBRATED)
-        elif given:
-            N.set("eps", claim.eps, f"{where}, from sigma")
-        else:
-            N.set("sigma", claim.sigma, where)
-
     def event(self, values: Mapping[str, Any], facts: Facts) -> Any:
         """All rounds of one client.
 
@@ -107,8 +81,6 @@ class Promise(NamedTuple):
         local step is a release, of which the message is a function; one step under an aggregation
         is :func:`jaxfl.transcript.event`.
         """
-        from jaxfl.privacy import events
-
         body, mechanism = self.body, self.body.mechanism
         if mechanism.std is None:
             return events.NoClaim("nothing is noised")
@@ -152,8 +124,6 @@ class Promise(NamedTuple):
 
     def _of_a_client(self, values: Mapping[str, Any], facts: Facts) -> Any:
         """One client's update has norm at most S, and is divided by r."""
-        from jaxfl.privacy import events
-
         body, n = self.body, facts.n
         clients = body.participation
         S = float(values["update_clip"]) + transcript.rounding(body, values, facts)
@@ -180,32 +150,40 @@ class Promise(NamedTuple):
             trust="trusted_server",
         )
 
-    def claim(self, values: Mapping[str, Any], facts: Facts, eps: float | None = None) -> Any:
-        """Theorem 1, or the formula of the baseline; with ``eps``, of the noise that it asks for."""
-        from jaxfl.privacy import formulas
-
-        sigma = None if eps is not None else float(values["sigma"])
-        if sigma == 0 or not self.plain or not self.body.estimator.sampler.epochs:
+    def formula(
+        self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho
+    ) -> Claim | None:
+        """Theorem 1, or the formula of the baseline, or of the noise of a trusted server."""
+        body, delta = self.body, values["delta"]
+        if body.mechanism.central:
+            return self._server(values, facts, asked)
+        if not self.plain or not body.estimator.sampler.epochs:
             return None
-        G, b, turns = (
-            values["clip"],
-            int(values["batch"]),
-            transcript.turns(self.body, values, facts),
-        )
-        if self.once and self.body.aggregation is None:
-            if sigma is None:  # eps depends on noise relative to sqrt(rho) alone
-                unit = formulas.hu(G, b, b, 1, turns, values["delta"], devices=facts.n, eps=eps)
-                sigma = unit.sigma
-            return formulas.dp_sgd_baseline(G, facts.n, b, turns, values["delta"], sigma)
-        return formulas.hu(
+        G, b, turns = values["clip"], int(values["batch"]), transcript.turns(body, values, facts)
+        way = asked._asdict()
+        if self.once and body.aggregation is None:
+            return formulas.dp_sgd_baseline(G, facts.n, b, turns, delta, **way)
+        claim = formulas.hu(
             G,
             facts.m,
             b,
             int(values.get("local_steps", 1)),
             turns,
-            values["delta"],
-            devices=transcript.noises(self.body, values, facts),
-            convex=self.convex and self._contracts(values, facts) if self.convex else None,
-            eps=eps,
-            sigma=sigma,
+            delta,
+            devices=transcript.noises(body, values, facts),
+            convex=self._contracts(values, facts) if self.convex else None,
+            **way,
         )
+        return claim._replace(where="the paper's formula") if self.once else claim
+
+    def _server(self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho) -> Claim:
+        """Updates of norm at most S, divided by r, with one noise on their mean: T Gaussian releases."""
+        T, r, delta = values["rounds"], reporting(self.body, values, facts.n), values["delta"]
+        shift = float(values["update_clip"]) * math.sqrt(T) / r
+        if isinstance(asked, Sigma):
+            sigma, eps = asked.sigma, float(gdp_eps(shift / asked.sigma, delta))
+        else:
+            eps = asked[0]
+            sigma = shift / float(gdp_mu(eps, delta))
+        where = "Gaussian releases, no amplification"
+        return Claim("", "sigma = S sqrt(T)/(r mu)", sigma, eps, delta, where=where)

@@ -35,19 +35,19 @@ from jaxfl import (
 )
 from jaxfl.algorithms.compose import compose
 from jaxfl.algorithms.numbers import (
-    EPS,
     PRIVACY,
-    Numbers,
+    Draft,
     Parts,
-    of_eps,
     only,
     refuse_epochs,
     reporting,
     summary_of,
 )
+from jaxfl.privacy import events, formulas
+from jaxfl.privacy.claims import Claim
 from jaxfl.rounds import Federated
 from jaxfl.transcript import drawn, worst
-from jaxfl.types import Algorithm, Facts, Param, Participation, Resolved, Sampler
+from jaxfl.types import Algorithm, Eps, Facts, Param, Participation, Plan, Rho, Sampler, Sigma
 
 __all__ = ["isrl_svrg", "ldp_spider"]
 
@@ -111,58 +111,56 @@ def _algorithm(
         summary_of(globals()[name]),
         PAPER,
         body,
-        promise.resolve,
+        promise.plan,
         (*own, *PRIVACY),
-        promise.claim,
+        promise.formula,
         promise.event,
     )
 
 
 class Promise(NamedTuple):
-    """The numbers of a run, what it releases, and what the paper says of it."""
+    """The hyper-parameters of a run, what it releases, and what the paper says of it."""
 
     spider: bool
     body: Federated
 
-    def resolve(self, given: Mapping[str, Any], facts: Facts) -> Resolved:
-        """The user's numbers, then the paper's, then defaults that say so."""
+    def plan(self, given: Mapping[str, Any], facts: Facts) -> Plan:
+        """The user's values, then the paper's, then defaults that say so."""
         body, spider = self.body, self.spider
-        N = Numbers(given, facts, rounds="theory")
+        N = Draft.of(given, facts, theory=True)
         G, L = N.private(body, facts)
-        eps, of = N.values.get("eps", EPS), of_eps(N.values)
+        eps, of = N.eps, N.for_eps
         silos = reporting(body, N.values, facts.n)
         s = theory.Setting(silos, facts.m, facts.d, 0.0, L, G, eps, N["delta"], N["gap"])
         if spider:
             guess = facts.rounds or max(1, round(float(theory_recursive.spider_rounds(s, 1))))
-            N.default("period", max(1, math.isqrt(int(guess))), "default: root of the rounds")
+            N.default("period", max(1, math.isqrt(int(guess))), "root of the rounds")
         rounds = theory_recursive.spider_rounds(s, N["period"] if spider else 1)
-        N.default("rounds", max(1, round(float(rounds))), f"the paper's order, of SPIDER{of}")
+        N.theorem("rounds", max(1, round(float(rounds))), f"the paper's order, of SPIDER{of}")
         T = int(N["rounds"])
         if body.estimator.sampler.params:
             log = math.log(2 / N["delta"])
             least = math.ceil(eps * facts.m / (4 * math.sqrt(2 * T * log)))
-            N.default(
-                "batch", min(facts.m, max(1, least)), f"the least that the theorem allows{of}"
-            )
+            where = f"the least that the theorem allows{of}"
+            N.theorem("batch", min(facts.m, max(1, least)), where)
             if spider:
-                N.default("anchor_batch", facts.m, "default: all samples")
+                N.default("anchor_batch", facts.m, "all samples")
         if not spider:
-            N.default("epoch", max(1, facts.m // int(N.values.get("batch", facts.m))), "one pass")
-        sigma1, sigma = self._paper(N.values, facts, eps)
-        N.default("noise_ratio", sigma1 / sigma, "the paper's formulas")
-        # the paper's noise falls as 1/eps
-        N.noise(lambda e: sigma * eps / e, lambda x: sigma * eps / x, "the paper's formula")
-        N.default("lr", 1 / (2 * L), "1/(2L)")
-        return N.resolved()
+            N.theorem("epoch", max(1, facts.m // int(N.values.get("batch", facts.m))), "one pass")
+        first, later = self._claims(N.values, facts, eps)
+        N.theorem("noise_ratio", first.sigma / later.sigma, "the paper's formulas")
+        N.theorem("lr", 1 / (2 * L), "1/(2L)")
+        return N.plan()
 
-    def _paper(self, v: Mapping[str, Any], facts: Facts, eps: float) -> tuple[float, float]:
+    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho) -> Claim:
+        """The paper's noise of the differences, which falls as 1/eps."""
+        if not isinstance(asked, Sigma):
+            return self._claims(values, facts, asked[0])[1]
+        unit = self._claims(values, facts, 1.0)[1].sigma
+        return self._claims(values, facts, unit / asked.sigma)[1]._replace(sigma=asked.sigma)
+
+    def _claims(self, v: Mapping[str, Any], facts: Facts, eps: float) -> tuple[Claim, Claim]:
         """Noise of full gradients and of differences."""
-        first, later = self._claims(v, facts, eps)
-        return first.sigma, later.sigma
-
-    def _claims(self, v: Mapping[str, Any], facts: Facts, eps: float) -> tuple[Any, Any]:
-        from jaxfl.privacy import formulas
-
         G, T, delta = float(v["clip"]), int(v["rounds"]), v["delta"]
         if self.spider:
             made = formulas.lowy_spider(
@@ -177,23 +175,12 @@ class Promise(NamedTuple):
         )
         return first, later._replace(sigma=later.sigma * scale)
 
-    def claim(self, values: Mapping[str, Any], facts: Facts) -> Any:
-        """What the paper's formula says of the noise of the differences."""
-        sigma = float(values["sigma"])
-        if sigma == 0:
-            return None
-        eps = self._paper(values, facts, 1.0)[1] / sigma
-        claim = self._claims(values, facts, eps)[1]
-        return claim._replace(sigma=sigma)
-
     def event(self, values: Mapping[str, Any], facts: Facts) -> Any:
         """Full gradients and differences, noised apart; two gradients of a record differ by 2G.
 
         An epoch's first difference of SVRG is zero, and no release.  SPIDER's differences shrink with
         their noise.  Rounds are counted for every client, whoever takes part.
         """
-        from jaxfl.privacy import events
-
         sampler = self.body.estimator.sampler
         T, G, sigma = int(values["rounds"]), float(values["clip"]), float(values["sigma"])
         every = int(values["period" if self.spider else "epoch"])

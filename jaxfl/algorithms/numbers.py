@@ -1,4 +1,4 @@
-"""What constructors of algorithms share: the user's numbers first, then the paper's, then defaults."""
+"""What the rules of algorithms share: the user's values first, then the paper's, then defaults."""
 
 from __future__ import annotations
 
@@ -9,28 +9,33 @@ from typing import Any, Literal, TypedDict
 from jaxfl.checks import shown
 from jaxfl.errors import InputError
 from jaxfl.gossip import Gossip
-from jaxfl.hyper import usual_delta
+from jaxfl.hyper import ASKED, GIVEN, noise_asked, usual_delta
 from jaxfl.rounds import Federated
 from jaxfl.transcript import drawn, worst
 from jaxfl.types import (
     LARGEST,
     Aggregation,
     Compressor,
+    Eps,
     Facts,
+    Noise,
+    Origin,
     Param,
     Participation,
-    Resolved,
+    Plan,
+    Rho,
     Sampler,
     Server,
+    Sigma,
+    Source,
 )
 
 __all__ = [
     "EPS",
     "PRIVACY",
-    "Numbers",
+    "Draft",
     "Parts",
     "curator",
-    "of_eps",
     "only",
     "refuse_epochs",
     "reporting",
@@ -84,25 +89,43 @@ def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:
     return omega
 
 
-def of_eps(values: Mapping[str, Any]) -> str:
-    """What is said of schedules in eps where sigma is given, from which eps follows only with them."""
-    return "" if "eps" in values else f", for eps = {EPS:g}"
-
-
 def summary_of(constructor: Any) -> str:
     """What a docstring says before its first colon or citation."""
     return (constructor.__doc__ or "").split(":", 1)[0].split("[")[0].strip().rstrip(".")
 
 
-class Numbers:
-    """Numbers of one run, and where each came from."""
+class Draft:
+    """The values of one run as rules fill them in: the user's first, then theory's, then defaults.
 
-    def __init__(self, given: Mapping[str, Any], facts: Facts, rounds: Any = None):
-        self.values, self.sources = dict(given), dict.fromkeys(given, "given")
+    ``asked`` is the noise that is asked for, which is not among the values before it is decided.
+    """
+
+    def __init__(self, values: Mapping[str, Any], sources: Mapping[str, Source]):
+        self.values, self.sources = dict(values), dict(sources)
+        self.asked: Eps | Sigma | Rho | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], facts: Facts, theory: bool = False) -> Draft:
+        """What is given, with the rounds; ``theory``: rounds may follow from it."""
+        values = {name: value for name, value in given.items() if name not in ASKED}
+        draft = cls(values, dict.fromkeys(values, GIVEN))
+        draft.asked = noise_asked(given)
         if facts.rounds is not None:
-            self.default("rounds", facts.rounds, "given")
-        elif rounds is None:
+            draft._fill("rounds", facts.rounds, GIVEN)
+        elif not theory:
             raise InputError("rounds is not given, and this algorithm has no theory to choose it.")
+        return draft
+
+    @classmethod
+    def noised(cls, plan: Plan, noise: Noise) -> Draft:
+        """The values of a plan with the noise that was decided."""
+        draft = cls(plan.values, plan.sources)
+        draft.asked = plan.asked
+        if noise.levels:
+            draft.set("sigma", noise.levels[0], noise.source)
+        if noise.eps is not None:
+            draft.set("eps", noise.eps, noise.eps_source)
+        return draft
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -110,35 +133,52 @@ class Numbers:
     def __contains__(self, name: str) -> bool:
         return name in self.values
 
-    def default(self, name: str, value: Any, source: str = "default") -> None:
-        """``value``, if the user gave none."""
+    def _fill(self, name: str, value: Any, source: Source) -> None:
         if name not in self.values:
             self.values[name], self.sources[name] = value, source
 
-    def set(self, name: str, value: Any, source: str) -> None:
+    def default(self, name: str, value: Any, why: str = "") -> None:
+        """``value``, if there is none."""
+        self._fill(name, value, Source(Origin.DEFAULT, f"default: {why}" if why else ""))
+
+    def theorem(self, name: str, value: Any, where: str) -> None:
+        """``value``, which follows from others by what ``where`` names, if there is none."""
+        self._fill(name, value, Source(Origin.THEOREM, where))
+
+    def set(self, name: str, value: Any, source: Source) -> None:
         """``value``, whatever there was."""
         self.values[name], self.sources[name] = value, source
 
-    def one_of(self, *names: str) -> None:
-        """Refuse two ways of saying one thing."""
-        given = [name for name in names if name in self.values]
-        if len(given) > 1:
-            both = " and ".join(f"{name} = {self.values[name]!r}" for name in given)
-            many = "both" if len(given) == 2 else "all"
-            raise InputError(f"{both} {many} set the noise: give one of them.")
+    @property
+    def eps(self) -> float:
+        """What schedules in eps are made for."""
+        return self.asked.eps if isinstance(self.asked, Eps) else EPS
+
+    @property
+    def for_eps(self) -> str:
+        """What is said of such schedules where sigma is given, from which eps follows only with them."""
+        return "" if isinstance(self.asked, Eps) else f", for eps = {EPS:g}"
 
     def parts(self, body: Federated | Gossip, facts: Facts) -> None:
         """What compressor and participation need."""
-        given = "from omega" if "omega" in self.values else "default"
-        for name, value in body.compressor.resolve(self.values, facts.d).items():
-            self.default(name, value, given)
-        self.set("omega", _omega(body.compressor, facts.d, self.values), "achieved")
-        tenth = max(1, facts.n // 10), "default: a tenth of the clients"
-        taking_part(body.participation, self.values, self.default, *tenth)
+        self.code(body.compressor, facts)
+        omega = _omega(body.compressor, facts.d, self.values)
+        self.set("omega", omega, Source(Origin.ACHIEVED))
+        taking_part(body.participation, self)
+        if "cohort" in {param.name for param in body.participation.params}:
+            self.default("cohort", max(1, facts.n // 10), "a tenth of the clients")
+
+    def code(self, compressor: Compressor, facts: Facts) -> None:
+        """What the compressor makes of an omega, or its defaults."""
+        for name, value in compressor.resolve(self.values, facts.d).items():
+            if "omega" in self:
+                self.theorem(name, value, "from omega")
+            self.default(name, value)
 
     def clip(self, private: bool) -> float:
         """G, finite where noise is calibrated to it."""
-        if private and math.isinf(self.values.get("clip", 1.0)) and "sigma" not in self.values:
+        bounded = math.isfinite(self.values.get("clip", 1.0)) or isinstance(self.asked, Sigma)
+        if private and not bounded:
             raise InputError(
                 "clip = inf bounds no example, so that no noise is enough for any eps: give a finite "
                 "clip."
@@ -148,33 +188,24 @@ class Numbers:
 
     def smoothness(self, facts: Facts) -> float:
         """L of the model, or 1 under a label that says so."""
-        known = facts.smoothness
-        if known:
-            self.default("smoothness", known, "the model's")
-        self.default("smoothness", 1.0, "default: L of this model is unknown")
+        if facts.smoothness:
+            self.theorem("smoothness", facts.smoothness, "the model's")
+        self.default("smoothness", 1.0, "L of this model is unknown")
         return float(self.values["smoothness"])
 
     def target(self, facts: Facts, unit: Literal["m", "n"] = "m") -> None:
         """eps and delta, of m records or of n clients, where no other way to set the noise is given."""
         size = facts.m_max if unit == "m" else facts.n
-        self.default("delta", usual_delta(size), f"default: min(0.001, 0.1/{unit})")
-        if "sigma" not in self.values and "rho" not in self.values:
-            self.default("eps", EPS)
+        self.default("delta", usual_delta(size), f"min(0.001, 0.1/{unit})")
+        self.ask()
 
-    def noise(
-        self, sigma_of: Callable[[float], float], eps_of: Callable[[float], float], where: str
-    ) -> None:
-        """sigma by the paper's formula for eps, or what the formula says of a given sigma."""
-        v = self.values
-        if "sigma" in v:
-            eps = float(eps_of(v["sigma"])) if v["sigma"] else math.inf
-            self.set("eps", eps, f"{where}, from sigma")
-        else:
-            self.default("sigma", float(sigma_of(v["eps"])), where)
+    def ask(self) -> None:
+        """Noise for the usual eps, where none is asked for."""
+        if self.asked is None:
+            self.asked = Eps(EPS)
 
     def private(self, body: Federated, facts: Facts) -> tuple[float, float]:
         """What every private algorithm of known G and L takes; returns both."""
-        self.one_of("eps", "sigma")
         G = self.clip(True)
         self.parts(body, facts)
         L = self.smoothness(facts)
@@ -182,22 +213,14 @@ class Numbers:
         self.default("gap", 1.0)
         return G, L
 
-    def resolved(self) -> Resolved:
-        return Resolved(self.values, self.sources)
+    def plan(self, parts: tuple[dict[str, Any], ...] = ({},)) -> Plan:
+        return Plan(self.values, self.sources, self.asked, parts)
 
 
-def taking_part(
-    participation: Participation,
-    values: Mapping[str, Any],
-    default: Callable[[str, Any, str], None],
-    cohort: int,
-    source: str,
-) -> None:
-    """``cohort`` where none is given; the other numbers of a participation have no default."""
+def taking_part(participation: Participation, draft: Draft) -> None:
+    """The hyper-parameters of a participation, but ``cohort``, have no default."""
     names = [param.name for param in participation.params]
-    if "cohort" in names:
-        default("cohort", cohort, source)
-    wanted = [name for name in names if name not in values]
+    wanted = [name for name in names if name not in draft and name != "cohort"]
     if wanted:
         raise InputError(
             f"participation = {participation.name!r} needs {' and '.join(wanted)}, which nothing sets: "

@@ -26,7 +26,17 @@ from jaxfl import channels, compressors, estimators, mechanisms, sampling, serve
 from jaxfl.aggregations import unless_plain
 from jaxfl.algorithms.compose import compose
 from jaxfl.algorithms.numbers import Parts, summary_of
-from jaxfl.algorithms.soteriafl_numbers import CDP, NOISE, NUMBERS, SAGA, SGD, SVRG, Promise, Rule
+from jaxfl.algorithms.soteriafl_numbers import (
+    CDP,
+    NOISE,
+    NUMBERS,
+    SAGA,
+    SGD,
+    SVRG,
+    Promise,
+    Rule,
+    own,
+)
 from jaxfl.errors import InputError
 from jaxfl.rounds import Federated
 from jaxfl.types import (
@@ -73,7 +83,13 @@ def soteriafl_gd(**parts: Unpack[Parts]) -> Algorithm:
     )
 
 
-def soteriafl_sgd(**parts: Unpack[Parts]) -> Algorithm:
+class Framework(Parts, total=False):
+    """What a user may exchange in the paper's Algorithm 2, which is for any estimator."""
+
+    estimator: Estimator
+
+
+def soteriafl_sgd(**parts: Unpack[Framework]) -> Algorithm:
     """SoteriaFL-SGD [Algorithm 3, option I]::
 
         g_i = mean_{j in I_b} clip grad f_ij(x) + xi_i,  xi_i ~ N(0, sigma^2 I)
@@ -81,10 +97,21 @@ def soteriafl_sgd(**parts: Unpack[Parts]) -> Algorithm:
         v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
 
     The shifts s_i learn the gradients, so that less and less is left to compress.
+
+    With another ``estimator`` it is the paper's Algorithm 2.  Where that declares the constants of
+    Assumption 3 (``Estimator.assume``), step size and noise are those of Theorems 2 and 3.
     """
-    return _algorithm(
-        "soteriafl_sgd", estimators.minibatch, SGD, channel=channels.shifted(), **parts
-    )
+    mine = parts.pop("estimator", None)
+    if mine is None:
+        return _algorithm(
+            "soteriafl_sgd", estimators.minibatch, SGD, channel=channels.shifted(), **parts
+        )
+    if "sampler" in parts:
+        raise InputError(
+            f"sampler = {parts['sampler'].name!r} and estimator = {mine.name!r} are both given: make "
+            "the estimator with that sampler."
+        )
+    return _algorithm("soteriafl_sgd", mine, own(mine), channel=channels.shifted(), **parts)
 
 
 def soteriafl_svrg(**parts: Unpack[Parts]) -> Algorithm:
@@ -210,7 +237,7 @@ def _plain(parts: Parts) -> Parts:
 @functools.cache
 def _algorithm(
     name: str,
-    estimator: Callable[[Sampler, bool], Estimator],
+    estimator: Callable[[Sampler, bool], Estimator] | Estimator,
     rule: Rule,
     mechanism: Mechanism | None = None,
     *,
@@ -228,8 +255,10 @@ def _algorithm(
         raise InputError(f"clip = {clip!r} has to be 'example' or 'batch'.")
     if noise not in ("fused", "per_client"):
         raise InputError(f"noise = {noise!r} has to be 'fused' or 'per_client'.")
+    if not isinstance(estimator, Estimator):
+        estimator = estimator(sampler or sampling.poisson(), clip == "example")
     body = Federated(
-        estimator=estimator(sampler or sampling.poisson(), clip == "example"),
+        estimator=estimator,
         mechanism=mechanism or mechanisms.gaussian(),
         compressor=compressor or compressors.random_k(),
         channel=channel or channels.direct(),
@@ -246,7 +275,8 @@ def _algorithm(
         summary_of(globals()[name]),
         paper,
         body,
-        promise.resolve,
+        promise.plan,
         NUMBERS + (NOISE if private else ()),
-        promise.claim if private else None,
+        promise.formula if promise.known else None,
+        reads=("gradient_bound",),
     )

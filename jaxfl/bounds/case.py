@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy.typing as npt
 
 from jaxfl.errors import InputError
+from jaxfl.types import Origin, Source
 
 __all__ = [
     "CLOSE",
@@ -80,7 +81,10 @@ class Family(NamedTuple):
 
 def numbers(case: Case) -> None:
     values, facts = case.values, case.facts
-    known = facts.get("smoothness") or case.sources.get("smoothness") == "given"
+    known = (
+        facts.get("smoothness")
+        or Source.read(case.sources.get("smoothness", "")).origin is Origin.GIVEN
+    )
     if not known:
         raise InputError(
             "The smoothness of this model's loss is unknown, on which the bound depends: give smoothness."

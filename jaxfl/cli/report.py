@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxfl.progress import Bar
+from jaxfl.types import Origin, Source
 
 if TYPE_CHECKING:
     import xarray
@@ -76,7 +77,7 @@ def _used(about: dict[str, Any], reached: int) -> list[tuple[str, str, str]]:
     if reached > planned:
         rows["rounds"][0] += f", extended to {reached}"
         if "eps" in rows:
-            fitted = sources.get("sigma", "").startswith("calibrated")
+            fitted = Source.read(sources.get("sigma", "")).origin is Origin.CALIBRATED
             rows["eps"][1] += (
                 f"; {'sigma was calibrated for it and' if fitted else 'of'} {planned} rounds"
             )

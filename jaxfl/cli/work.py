@@ -16,13 +16,14 @@ from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup, flag
 from jaxfl.cli.report import Display, summary
 from jaxfl.errors import InputError
+from jaxfl.types import Source
 
 if TYPE_CHECKING:
     import xarray
 
     from jaxfl.bounds import Bound
     from jaxfl.run import Progress, Run
-    from jaxfl.types import Algorithm, Problem
+    from jaxfl.types import Algorithm, Key, Problem
 
 __all__ = ["absolute", "computing", "run"]
 
@@ -69,10 +70,10 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
 
     setup = folder.setup
     algorithm = algorithm_of(setup)
-    problem = choose_problem(setup)
-    numbers: dict[str, Any] = {}
+    problem, key = choose_problem(setup), jax.random.key(setup.seed)
+    start: Run | Path = folder.checkpoint
     if session.resume is None:
-        numbers = _complete(folder, algorithm, problem, session.bound is not None)
+        start = _complete(folder, algorithm, problem, key, session.bound is not None)
         folder.claim(session.force)
         folder.begin()
     else:
@@ -90,22 +91,20 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
             result = simulate(
                 algorithm,
                 problem,
-                jax.random.key(setup.seed),
+                key,
                 setup.rounds,
                 eval_every=setup.eval_every,
                 stop=limits if any(limit is not None for limit in limits) else None,
                 checkpoint=folder.checkpoint,
                 checkpoint_every=setup.checkpoint_every,
-                resume=folder.checkpoint if session.resume is not None else None,
+                resume=start,
                 progress=update,
-                noise=setup.noise if session.resume is None else None,
-                **numbers,
             )
     except Exception as error:
         if session.resume is None or isinstance(error, InputError):
             folder.abandon()
         raise
-    result.sources.update(folder.assumed)
+    result.sources.update({name: Source.read(text) for name, text in folder.assumed.items()})
     return result
 
 
@@ -118,7 +117,7 @@ def _read(folder: Folder, session: Session) -> Run:
     setup = folder.setup
     parts = algorithm_of(setup), choose_problem(setup)
     result = restored(folder.checkpoint, *parts, jax.random.key(setup.seed))
-    result.sources.update(folder.assumed)
+    result.sources.update({name: Source.read(text) for name, text in folder.assumed.items()})
     if not session.quiet:
         print(
             f"{folder.result} was gone: it is written again from the checkpoint, of round "
@@ -156,41 +155,36 @@ def _bounds(ds: xarray.Dataset, lam: float | None) -> list[Bound]:
     return [] if lam is None else bounds(ds, lam or None)
 
 
-def _complete(
-    folder: Folder, algorithm: Algorithm, problem: Problem, bound: bool
-) -> dict[str, Any]:
-    """All numbers of a new run, checked before anything is written; T and the cadence are fixed."""
-    from jaxfl.hyper import facts_of, resolve
-    from jaxfl.run import EVALUATIONS
+def _complete(folder: Folder, algorithm: Algorithm, problem: Problem, key: Key, bound: bool) -> Run:
+    """A new run, resolved before anything is written; T and the cadence are fixed."""
+    from jaxfl.run import EVALUATIONS, begin
 
-    setup = folder.setup
-    facts = facts_of(problem, setup.rounds)
+    setup, least = folder.setup, int(problem.count.min())
     body = algorithm.body
     if "rounds" in folder.assumed and body is not None and body.estimator.sampler.single_pass:
-        most = facts.m // int(setup.numbers.get("batch", 1))
+        most = least // int(setup.numbers.get("batch", 1))
         if most and (setup.rounds or 0) > most:  # the default asks for more than one pass
             setup = dataclasses.replace(setup, rounds=most)
             folder.assumed["rounds"] = "default: one pass"
-            facts = facts._replace(rounds=most)
     numbers: dict[str, Any] = dict(setup.numbers)
     if setup.algorithm is None:
         known = {param.name for param in algorithm.params}
         scale = min(1.0, DEMO_ROUNDS / (setup.rounds or DEMO_ROUNDS))
-        fitted = {"lr": DEMO_NUMBERS["lr"] * scale, "batch": min(DEMO_NUMBERS["batch"], facts.m)}
+        fitted = {"lr": DEMO_NUMBERS["lr"] * scale, "batch": min(DEMO_NUMBERS["batch"], least)}
         for name, value in (DEMO_NUMBERS | fitted).items():
             if name in known and name not in numbers and not (name == "omega" and "k" in numbers):
                 numbers[name] = value
                 folder.assumed[name] = "demonstration"
-    values, sources = resolve(algorithm, numbers, facts, setup.noise)
-    rounds = int(values["rounds"])
+    run = begin(algorithm, problem, key, setup.rounds, numbers, setup.noise)
+    rounds, facts = int(run.values["rounds"]), run.facts
     if bound:
         from jaxfl.bounds import possible
 
-        possible(algorithm.name, dict(algorithm.parts), values, facts._asdict(), sources)
+        possible(algorithm.name, dict(algorithm.parts), run.values, facts._asdict(), run.sources)
     if setup.rounds is None:
-        folder.assumed["rounds"] = sources["rounds"]
+        folder.assumed["rounds"] = str(run.sources["rounds"])
     try:
-        algorithm.capacity(values, facts._replace(rounds=rounds))
+        algorithm.capacity(run.values, facts)
     except KeyError as error:
         needed = flag(str(error.args[0]))
         raise InputError(
@@ -198,7 +192,7 @@ def _complete(
         ) from None
     every = math.ceil(rounds / EVALUATIONS) if setup.eval_every is None else setup.eval_every
     folder.setup = dataclasses.replace(setup, rounds=rounds, eval_every=every)
-    return numbers
+    return run
 
 
 # --- where ---------------------------------------------------------------------------------------

@@ -178,9 +178,8 @@ def audit(
 
 def _claimed(setup: Setup) -> float | None:
     """What the paper's formula says of this noise, or the eps that was asked for."""
-    claim = setup.algorithm.claim
-    if claim is not None:
-        said = claim(setup.values, setup.facts)
+    if setup.algorithm.cited:
+        said = setup.algorithm.claim(setup.values, setup.facts)
         return None if said is None else float(said.eps)
     return float(setup.values["eps"]) if "eps" in setup.values else None
 

@@ -33,6 +33,7 @@ class Claim(NamedTuple):
     conditions: tuple[Condition, ...] = ()
     verified: bool = True  # False: the source of the constant could not be checked
     note: str = ""
+    where: str = "the paper's formula"  # what the source of a sigma or an eps says
 
     @property
     def holds(self) -> bool:

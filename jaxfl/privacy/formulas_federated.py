@@ -7,6 +7,7 @@ import math
 from jaxfl.errors import InputError
 from jaxfl.privacy.claims import Claim, Condition, either
 from jaxfl.privacy.gaussian import check_delta, zcdp_eps, zcdp_rho
+from jaxfl.theory_anytime import AnytimeSetting, anytime_rho, anytime_sigma
 from jaxfl.theory_isrl import IsrlSetting, isrl_sigma, least_batch
 
 __all__ = ["dp_sgd_baseline", "gao", "hu", "lowy_spider", "lowy_svrg", "mu2", "one_pass"]
@@ -33,15 +34,7 @@ def hu(
     C rounds in which the device took part, r devices under secure aggregation (1: without it).  It
     counts whole passes, so that gamma has to divide m, and m/gamma the C tau steps.
     """
-    check_delta(delta)
-    share = 2 * rounds * tau * G * G / (devices * m * gamma)  # a sigma^2
-    if (eps is None) == (sigma is None):
-        raise InputError(f"eps = {eps!r} and sigma = {sigma!r}: give exactly one of them.")
-    if sigma is None:
-        assert eps is not None
-        sigma = math.sqrt(share / float(zcdp_rho(eps, delta)))
-    else:
-        eps = float(zcdp_eps(share / sigma**2, delta)) if sigma > 0 else math.inf
+    sigma, eps = _zcdp(2 * rounds * tau * G * G / (devices * m * gamma), eps, sigma, delta)
     passes = rounds * tau * gamma / m
     per_round = tau * gamma / m
     conditions = [
@@ -68,12 +61,22 @@ def hu(
         delta,
         tuple(conditions),
         note="false without convexity for several local steps" if devices > 1 and tau > 1 else "",
+        where="Theorem 1",
     )
 
 
-def dp_sgd_baseline(G: float, n: int, gamma: int, rounds: int, delta: float, sigma: float) -> Claim:
+def dp_sgd_baseline(
+    G: float,
+    n: int,
+    gamma: int,
+    rounds: int,
+    delta: float,
+    sigma: float | None = None,
+    *,
+    eps: float | None = None,
+) -> Claim:
     """The DP-SGD baseline of Hu et al.: ``a = 2 C G^2/(n gamma^2 sigma^2)``, one step per round."""
-    eps = float(zcdp_eps(2 * rounds * G * G / (n * gamma * gamma * sigma * sigma), delta))
+    sigma, eps = _zcdp(2 * rounds * G * G / (n * gamma * gamma), eps, sigma, delta)
     text = "all n devices report in every round (the paper prints n although r of them do)"
     return Claim(
         "Hu, Guo, Gong",
@@ -83,6 +86,19 @@ def dp_sgd_baseline(G: float, n: int, gamma: int, rounds: int, delta: float, sig
         delta,
         (Condition(text, None),),
     )
+
+
+def _zcdp(
+    share: float, eps: float | None, sigma: float | None, delta: float
+) -> tuple[float, float]:
+    """sigma and eps of a formula ``eps = a + 2 sqrt(a ln(1/delta))``, ``a = share/sigma^2``."""
+    check_delta(delta)
+    if (eps is None) == (sigma is None):
+        raise InputError(f"eps = {eps!r} and sigma = {sigma!r}: give exactly one of them.")
+    if sigma is None:
+        assert eps is not None
+        return math.sqrt(share / float(zcdp_rho(eps, delta))), eps
+    return sigma, float(zcdp_eps(share / sigma**2, delta)) if sigma > 0 else math.inf
 
 
 # --- ISRL-DP -------------------------------------------------------------------------------------
@@ -233,9 +249,9 @@ def mu2(
         raise InputError(
             f"rho = {rho!r}, eps = {eps!r} and sigma = {sigma!r}: give exactly one of them."
         )
-    shift = 2 * S * math.sqrt(rounds) / machines
+    s = AnytimeSetting(S, 0.0, 0.0, 1, rounds, machines, trusted=True)
     if sigma is not None:
-        rho = shift / sigma if sigma > 0 else math.inf
+        rho = float(anytime_rho(s, sigma)) if sigma > 0 else math.inf
     elif eps is not None:
         rho = math.sqrt(2 * float(zcdp_rho(eps, delta)))
     assert rho is not None
@@ -244,7 +260,7 @@ def mu2(
     return Claim(
         "Reshef, Levy",
         "sigma^2 = 4 S^2 T/(rho^2 M^2), eps = rho^2/2 + rho sqrt(2 ln(1/delta))",
-        shift / rho,
+        float(anytime_sigma(s._replace(rho=rho))) if sigma is None else sigma,
         float(zcdp_eps(rho * rho / 2, delta)),
         delta,
         (Condition("every gradient is bounded by G and L-Lipschitz on the domain", None),),

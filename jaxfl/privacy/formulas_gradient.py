@@ -26,6 +26,7 @@ def compressed_gd(
     eps: float | None = None,
     sigma: float | None = None,
     snapshot: bool = False,
+    bounds: tuple[float, float] | None = None,
 ) -> Claim:
     """``sigma^2 = c G^2 T ln(1/delta)/(m^2 eps^2)`` [SoteriaFL, Theorems 1, 2 and 4], and whether its
     conditions hold; the number is :func:`jaxfl.theory.unit_sigma`'s.
@@ -33,13 +34,15 @@ def compressed_gd(
     The paper writes ``c (G_A^2/4 + G_B^2)`` and never gives c; its proof gives 48, so that
     G_A = G, G_B = 0 is c = 12 (SoteriaFL-SGD and -GD in the authors' code), G_A = 2G, G_B = G is
     c = 96 (SVRG and SAGA), and Theorem 4 has c = 8 (CDP-SGD, DP-GD).  c' is not given either; from
-    the proof ``eps <= 4 q^2 T ln(G_A/(q b s))``, with 8 for 4 where there is a ``snapshot``.
+    the proof ``eps <= 4 q^2 T ln(G_A/(q b s))``, with 8 for 4 where there is a ``snapshot``, in
+    general ``4 (1 + 4 G_B^2/G_A^2)``.  ``bounds`` are G_A and G_B of another estimator.
 
     Slips in the paper: Lemma 3 mixes add/remove and replace-one (a consistent version gives
     G_A^2 + G_B^2), its factor 1/(1-q) excludes q = 1, ``t = 0..T`` releases T + 1 messages.
     """
     s, e = either(float(unit_sigma(constant, G, m, rounds, delta)), eps, sigma, delta)
-    q, G_A = b / m, 2 * G if snapshot else G
+    usual = (2 * G, G) if snapshot else (G, 0.0)
+    q, (G_A, G_B) = b / m, bounds or usual
     conditions: tuple[Condition, ...]
     if b == m:
         conditions = (
@@ -47,7 +50,8 @@ def compressed_gd(
         )
     else:
         room = G_A / (q * b * s)
-        most = (8 if snapshot else 4) * q * q * rounds * math.log(room) if room > 0 else 0.0
+        share = 4 * (1 + 4 * (G_B / G_A) ** 2) if math.isfinite(G_A) else 4.0
+        most = share * q * q * rounds * math.log(room) if room > 0 else 0.0
         conditions = (
             Condition(
                 f"eps < c' b^2 T/m^2, by the proof eps = {e:.4g} <= {most:.4g} "
@@ -135,18 +139,26 @@ def dp_srm(
     gamma: float,
     step: float,
     delta: float,
-    eps: float,
+    eps: float | None = None,
     split: float = 0.5,
+    *,
+    sigma: float | None = None,
 ) -> tuple[Claim, Claim]:
     """Noise of the first and of every later estimate in DP-SRM [Wang et al., UAI 2023].
 
     ``step`` is zeta/n0, ``split`` their B: ``sigma0^2 = 14 T G^2 a/(B m^2 eps)``,
     ``sigma^2 = 14 T [(1-gamma) zeta/n0 + gamma G]^2 a/(B m^2 eps)``,
-    ``a = 1 + ln(1/delta)/((1-B) eps)``.
+    ``a = 1 + ln(1/delta)/((1-B) eps)``.  A given ``sigma`` is that of the later ones.
     """
     check_delta(delta)
-    a = 1 + math.log(1 / delta) / ((1 - split) * eps)
-    reach = (1 - gamma) * step + gamma * G
+    reach, log = (1 - gamma) * step + gamma * G, math.log(1 / delta) / (1 - split)
+    if (eps is None) == (sigma is None):
+        raise InputError(f"eps = {eps!r} and sigma = {sigma!r}: give exactly one of them.")
+    if eps is None:
+        assert sigma is not None
+        k = (m * sigma) ** 2 * split / (14 * rounds * reach**2)  # k eps^2 = eps + log
+        eps = (1 + math.sqrt(1 + 4 * k * log)) / (2 * k)
+    a = 1 + log / eps
     unit = math.sqrt(14 * rounds * a / (split * eps)) / m
     first, later = unit * G, unit * reach
     s2 = min((b * later / reach) ** 2, (b0 * first / G) ** 2) / 4

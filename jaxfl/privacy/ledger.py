@@ -110,7 +110,7 @@ def ledger(run: Record, delta: float | None = None, method: str | None = None) -
         proven[i], claimed[i] = found[key][0], found[key][3]
     worst = int(np.argmax(proven))
     _, how, status, _ = found[int(C[worst]), int(sizes[worst])]
-    told = run.algorithm.claim is not None and not np.isnan(claimed).any()
+    told = run.algorithm.cited and not np.isnan(claimed).any()
     return Ledger(C, proven, claimed if told else None, delta, how, status)
 
 
@@ -146,5 +146,5 @@ def _of_one(
     if C == 0 and getattr(event, "unit", "record") == "record":
         return 0.0, "never took part", "E", 0.0  # of whole clients, that is what may be hidden
     proof = epsilon(event, delta, method)
-    claim = run.algorithm.claim(values, facts) if run.algorithm.claim else None
+    claim = run.algorithm.claim(values, facts)
     return proof.eps, proof.method, proof.status, math.nan if claim is None else float(claim.eps)

@@ -236,7 +236,7 @@ def _facts(
     event: Any = privacy.NoClaim("the algorithm does not describe what it releases")
     if algorithm.event is not None:
         event = algorithm.event(cell.values, cell.facts)
-    claim = algorithm.claim(cell.values, cell.facts) if algorithm.claim else None
+    claim = algorithm.claim(cell.values, cell.facts)
     report = _report(event, claim, float(cell.values.get("delta", 1e-5)))
     given = {
         "proven_eps": report.proven,

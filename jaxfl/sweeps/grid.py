@@ -15,7 +15,7 @@ from jaxfl.errors import InputError
 from jaxfl.hyper import facts_of, resolve
 from jaxfl.params import closest, reads, varies, whole
 from jaxfl.schedules import Schedule, schedule
-from jaxfl.types import Algorithm, Facts, Problem
+from jaxfl.types import Algorithm, Facts, Problem, Source
 
 __all__ = ["Axis", "Build", "Cell", "Grid", "Problems", "Study", "lay_out", "seeds_of"]
 
@@ -39,7 +39,7 @@ class Cell(NamedTuple):
     place: tuple[int | None, ...]  # along the axes of numbers; None: the axis does not apply
     label: str  # what was given, in words that do not depend on the rest of the grid
     values: dict[str, Any]
-    sources: dict[str, str]
+    sources: dict[str, Source]
     facts: Facts
 
 

@@ -17,7 +17,7 @@ from jaxfl.record import USUAL, settings
 from jaxfl.schedules import Schedule
 from jaxfl.sweeps.grid import Cell, Grid
 from jaxfl.sweeps.plan import Program
-from jaxfl.types import Key
+from jaxfl.types import Key, Origin
 
 __all__ = ["about", "same"]
 
@@ -64,7 +64,7 @@ def _numbers(cells: Sequence[Cell]) -> dict[str, Any]:
     words, labels = [_words(cell) for cell in cells], [cell.label for cell in cells]
 
     def follows(name: str) -> tuple[bool, str]:
-        return all(cell.sources.get(name) != "given" for cell in cells), name
+        return all(_origin(cell, name) is not Origin.GIVEN for cell in cells), name
 
     found = {}
     for name in sorted({name for each in words for name in each}, key=follows):
@@ -72,12 +72,14 @@ def _numbers(cells: Sequence[Cell]) -> dict[str, Any]:
         pairs = [f"{label} {word}" for label, word in zip(labels, mine, strict=True)]
         found[name] = mine[0] if len(set(mine)) == 1 else _sum(pairs)
     assumed = [
-        name
-        for name in found
-        if all(cell.sources.get(name, "").startswith("default") for cell in cells)
+        name for name in found if all(_origin(cell, name) is Origin.DEFAULT for cell in cells)
     ]
     pairs = [f"{label} {sorted(each.items())}" for label, each in zip(labels, words, strict=True)]
     return {"numbers": found, "sum": _sum(pairs), "assumed": assumed}
+
+
+def _origin(cell: Cell, name: str) -> Origin | None:
+    return cell.sources[name].origin if name in cell.sources else None
 
 
 def _words(cell: Cell) -> dict[str, str]:
