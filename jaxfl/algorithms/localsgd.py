@@ -48,6 +48,7 @@ from jaxfl.types import (
     Compressor,
     Hyper,
     Mechanism,
+    Param,
     Participation,
     Sampler,
     Server,
@@ -56,6 +57,7 @@ from jaxfl.types import (
 __all__ = ["dp_fedavg", "fedavg", "fedprox", "local_dp_sgd", "private_local_sgd", "scaffold"]
 
 PAPER = "Hu, Guo, Gong, 2020"
+COLLUDING = Param("colluding", "devices of a sum whose messages the server knows", integer=True)
 
 
 class Parts(numbers.Parts, total=False):
@@ -212,6 +214,7 @@ def _algorithm(
         aggregation=None if chosen.name == "plain_sum" else chosen,
     )
     private = mechanism.std is not None
+    own = (SMOOTHNESS, *PRIVACY) if private else (SMOOTHNESS,)
     promise = Promise(body, kind.once, fresh, convex, optimizer is None)
     return compose(
         name,
@@ -219,7 +222,7 @@ def _algorithm(
         paper,
         body,
         promise.resolve,
-        (SMOOTHNESS, *PRIVACY) if private else (SMOOTHNESS,),
+        own if body.aggregation is None else (*own, COLLUDING),
         promise.claim if private and not mechanism.central else None,
         promise.event,
     )
