@@ -42,8 +42,9 @@ from jaxfl.sweeps import sweep
 from jaxfl.types import Algorithm, Problem
 from jaxfl.version import __version__
 
-if TYPE_CHECKING:  # both are imported by those who ask for them
+if TYPE_CHECKING:  # imported by those who ask for them
     from jaxfl import privacy
+    from jaxfl.privacy.questions import account, calibrate
     from jaxfl.results import load
 
 __all__ = [
@@ -56,9 +57,11 @@ __all__ = [
     "Run",
     "Stop",
     "__version__",
+    "account",
     "aggregations",
     "algorithm",
     "algorithms",
+    "calibrate",
     "channels",
     "compressors",
     "data",
@@ -94,13 +97,20 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+# accountants and result files are imported by those who ask for them: name -> (module, attribute)
+LATER = {
+    "account": ("jaxfl.privacy.questions", "account"),
+    "calibrate": ("jaxfl.privacy.questions", "calibrate"),
+    "load": ("jaxfl.results", "load"),
+    "privacy": ("jaxfl.privacy", None),
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "load":
-        from jaxfl.results import load
+    if name not in LATER:
+        raise AttributeError(f"module 'jaxfl' has no attribute {name!r}")
+    import importlib
 
-        return load
-    if name == "privacy":  # accountants are imported by those who ask them
-        import importlib
-
-        return importlib.import_module("jaxfl.privacy")
-    raise AttributeError(f"module 'jaxfl' has no attribute {name!r}")
+    where, attribute = LATER[name]
+    module = importlib.import_module(where)
+    return module if attribute is None else getattr(module, attribute)

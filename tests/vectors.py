@@ -1,31 +1,30 @@
-"""The vectors of ``vectors/privacy.json`` as questions: which kind each is, and its numbers.
+"""The vectors of ``vectors/privacy.json`` as questions to ``jaxfl.account`` and ``jaxfl.calibrate``.
 
 =====================================  =======================================================
-vector                                 kind
+vector                                 question
 =====================================  =======================================================
-CDP-GD, DP-GD, LDP-GD; SoteriaFL-GD    cdp_gd, dp_gd, ldp_gd; soteriafl_gd
-CDP-SGD, LDP-SGD, DP-SGD               cdp_sgd, ldp_sgd, dp_sgd
+CDP-GD, DP-GD, LDP-GD; SoteriaFL-GD    cdp_gd; soteriafl_gd
+CDP-SGD, LDP-SGD, DP-SGD               cdp_sgd
 SoteriaFL-SGD                          soteriafl_sgd
-SoteriaFL-SVRG, LDP-SVRG (code)        soteriafl_svrg, ldp_svrg; min(pair, chain):
-                                       ``method="pair_or_chain"``; chain alone, as with fixed
-                                       size: ``"chain_fixed"``; pair alone: ``"theorem_k"``.
-                                       The default, ``"chain"`` and ``"best"`` are tighter: they
-                                       share delta between the chain's steps in the best way
+SoteriaFL-SVRG, LDP-SVRG (code)        soteriafl_svrg; min(pair, chain): ``method="pair_or_chain"``;
+                                       chain alone, as with fixed size: ``"chain_fixed"``; pair
+                                       alone: ``"theorem_k"``.  The default, ``"chain"`` and
+                                       ``"best"`` are tighter: they share delta between the
+                                       chain's steps in the best way
 SoteriaFL-SAGA                         soteriafl_saga; ``method="theorem_k"`` (Poisson),
                                        ``"reveal"`` (fixed size)
-Q-DPSGD-1; RRPSGD                      q_dpsgd; rrpsgd
-DP-SRM, distributed DP-SRM             dp_srm, distributed_dp_srm
-LDP-SPIDER, original LDP-SVRG          lowy_spider, lowy_svrg; sigma is that of the differences
-Hu et al.                              hu; hu_counterexample
-ISRL-DP phase, multi-pass              isrl_phase (no batch: all records)
-ISRL-DP with convolution               isrl_convolution
-ISRL-DP, all phases                    isrl_localized
-one-pass ISRL-DP                       isrl_one_pass; isrl_one_pass_classical for ln(1.25/delta)
-DP-mu^2-FL                             mu2; ``exact=False`` for 2 S sqrt(T)
+Q-DPSGD-1; RRPSGD                      q_dpsgd_1; rrpsgd
+DP-SRM, distributed DP-SRM             event, with the norm of a record's share
+LDP-SPIDER, original LDP-SVRG          isrl_svrg; sigma is that of the differences
+Hu et al.                              private_local_sgd; hu_counterexample
+ISRL-DP phase, also with convolution   multi_pass_mbsgd
+ISRL-DP, all phases                    a list of events, here
+one-pass ISRL-DP                       one_pass_mbsgd; ln(1.25/delta) is a formula alone
+DP-mu^2-FL                             mu2_untrusted, mu2_trusted; 2 S sqrt(T) is an event, here
 LDP-SGD with clip(batch mean)          batch_clip
 random sparsification                  mask
 Gaussian mechanism; zCDP to DP         gaussian; zcdp
-dp-accounting conventions              noise_multiplier
+dp-accounting conventions              event, by its noise multiplier
 hidden-state dominance                 theorem_k
 audits                                 audit_cp, audit_one_run, audit_canary
 =====================================  =======================================================
@@ -37,120 +36,127 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from jaxfl.errors import InputError
-from jaxfl.privacy.formulas import mu2 as mu2_claim
+from jaxfl import account, calibrate
+from jaxfl.privacy import Event, Increments, Phases, Sampling, epsilon, formulas
+from jaxfl.privacy.calculators import CALCULATORS
 from jaxfl.privacy.gaussian import gdp_mu
-from jaxfl.privacy.questions import account, calibrate
+from jaxfl.privacy.questions import plain_event
 
 __all__ = ["answers", "question"]
 
 _PLAIN = ("eps", "delta", "sigma")
+_SCHEMES = {
+    "wor": "without_replacement",
+    "wr": "with_replacement",
+    "poisson": "poisson",
+}
+
+# the papers' letters
+_COMMON = {"m": "samples", "b": "batch", "T": "rounds", "G": "clip", "K": "batch", "L": "clip"}
+_LETTERS: dict[str, dict[str, str]] = {
+    "private_local_sgd": {"gamma": "batch", "tau": "local_steps", "C_i": "rounds", "r": "devices"},
+    "hu_counterexample": {
+        "gamma": "batch", "tau": "local_steps", "r": "devices", "expansion_c": "expansion",
+    },
+    "isrl_svrg": {"E": "epochs", "Q": "inner", "sigma1_over_s": "noise_ratio"},
+    "mu2_untrusted": {"L": "smoothness", "D": "diameter", "M": "machines"},
+    "batch_clip": {"L0": "bound"},
+    "audit_one_run": {"m": "canaries"},
+    "audit_canary": {"runs_per_world": "runs"},
+}  # fmt: skip
+
+# numbers that follow from others, or say how a vector was made
+_DERIVED = (
+    "X", "Y", "C", "passes", "S", "q", "q_hit", "claimed_eps", "rounds_released", "loss",
+)  # fmt: skip
 
 
 def question(vector: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The kind of a test vector, and its parameters as ``account`` and ``calibrate`` take them."""
-    kind = _kind(vector)
-    algorithm, params = str(vector["algorithm"]), dict(vector["params"])
-    for derived in (
-        "q",
-        "X",
-        "Y",
-        "passes",
-        "S",
-        "q_hit",
-        "claimed_eps",
-        "rounds_released",
-        "loss",
-    ):
-        if not (derived == "q" and kind == "noise_multiplier"):
-            params.pop(derived, None)
-    if kind in _SAMPLED:
-        params["sampling"] = vector["sampling"]
-    if kind.endswith("_gd") or vector["sampling"] == "full batch":
-        for name in ("b", "sampling"):
-            params.pop(name, None)
-    if kind.startswith("isrl") and "G" in params:
-        params.pop("L", None)
-    if kind == "hu":
+    """The name that a test vector asks for, and its parameters as ``account`` takes them."""
+    name, raw = _name(vector), vector["params"]
+    scheme = str(vector["sampling"])
+    letters = _COMMON | _LETTERS.get(name, {})
+    params = {letters.get(k, k): v for k, v in raw.items() if k not in _DERIVED}
+    if scheme in _SCHEMES and name not in ("rrpsgd", "audit_canary"):
+        params["sampling"] = _SCHEMES[scheme]
+    if name.endswith("_gd"):
+        del params["batch"]
+    if name == "rrpsgd":
+        del params["batch"]  # it is 1
+    if name == "private_local_sgd":
         params["convex"] = "amplification by iteration" in str(vector["method"])
-        params["fresh"] = "fresh" in str(vector["sampling"])
-    if kind == "audit_canary" and "batch-mean" in algorithm:
+        params["fresh"] = "fresh" in scheme
+    if name == "audit_canary" and "batch-mean" in str(vector["algorithm"]):
         params["clip_what"] = "batch"
-    if kind == "theorem_k":
-        params.pop("T", None)
-    if kind == "dp_srm" and "C" in params:
-        params.pop("gamma", None)
-    return kind, params
+    if name == "theorem_k":
+        del params["rounds"]
+    if "SRM" in str(vector["algorithm"]):  # drawn records add grad f(x+) - (1 - gamma) grad f(x)
+        gamma, n = params.pop("gamma", None), params.pop("n", 1)
+        params["record_norm"] = raw["C"] if gamma is None else (2 - gamma) * raw["G"] / n
+    if "nm" in raw:
+        params = {
+            "samples": 10**9, "batch": raw["q"] * 10**9, "rounds": raw["T"], "clip": 1.0,
+            "noise_multiplier": raw["nm"], "delta": raw["delta"],
+        }  # fmt: skip
+    if name == "one_pass_mbsgd":
+        params["rounds"] = 1
+    return name, params
 
-
-_SAMPLED = (
-    "cdp_sgd", "ldp_sgd", "dp_sgd", "soteriafl_sgd", "soteriafl_svrg", "ldp_svrg", "soteriafl_saga",
-    "q_dpsgd", "sdm_dsgd", "rrpsgd", "dp_srm", "distributed_dp_srm", "lowy_spider", "lowy_svrg",
-    "isrl_phase", "isrl_convolution", "batch_clip",
-)  # fmt: skip
 
 # what a vector's parameters give away
 _BY_PARAMS = (
     ("tp", "audit_cp"), ("guesses", "audit_one_run"), ("runs_per_world", "audit_canary"),
-    ("instances", "theorem_k"), ("expansion_c", "hu_counterexample"), ("phases", "isrl_localized"),
-    ("mu_per_round", "mask"), ("nm", "noise_multiplier"), ("E", "lowy_spider"), ("D", "mu2"),
-    ("tau", "hu"),
+    ("instances", "theorem_k"), ("expansion_c", "hu_counterexample"), ("phases", "phases"),
+    ("mu_per_round", "mask"), ("nm", "event"), ("E", "isrl_svrg"), ("D", "mu2_untrusted"),
+    ("tau", "private_local_sgd"),
 )  # fmt: skip
 
 # what its name does
 _BY_NAME = (
-    ("clip(batch", "batch_clip"), ("same code, but", "batch_clip"), ("Q-DPSGD", "q_dpsgd"),
-    ("RRPSGD", "rrpsgd"), ("Distributed DP-SRM", "distributed_dp_srm"), ("DP-SRM", "dp_srm"),
-    ("One-pass", "isrl_one_pass"), ("Convolution", "isrl_convolution"), ("ISRL-DP", "isrl_phase"),
-    ("same, WOR variant", "isrl_phase"), ("SVRG", "soteriafl_svrg"), ("SAGA", "soteriafl_saga"),
+    ("clip(batch", "batch_clip"), ("same code, but", "batch_clip"), ("Q-DPSGD", "q_dpsgd_1"),
+    ("RRPSGD", "rrpsgd"), ("DP-SRM", "event"), ("One-pass", "one_pass_mbsgd"),
+    ("Convolution", "multi_pass_mbsgd"), ("ISRL-DP", "multi_pass_mbsgd"),
+    ("same, WOR variant", "multi_pass_mbsgd"), ("SVRG", "soteriafl_svrg"), ("SAGA", "soteriafl_saga"),
     ("SoteriaFL-GD", "soteriafl_gd"), ("SoteriaFL-SGD", "soteriafl_sgd"), ("SDM", "sdm_dsgd"),
     ("zCDP", "zcdp"), ("Gaussian", "gaussian"), ("SGD", "cdp_sgd"), ("GD", "cdp_gd"),
 )  # fmt: skip
 
 
-def _kind(vector: Mapping[str, Any]) -> str:
+def _name(vector: Mapping[str, Any]) -> str:
     params, algorithm = vector["params"], str(vector["algorithm"])
-    for name, kind in _BY_PARAMS:
-        if name in params:
-            return kind
-    for text, kind in _BY_NAME:
-        if text in algorithm:
-            if kind == "isrl_one_pass" and "1.25" in str(vector.get("paper_formula")):
-                return "isrl_one_pass_classical"
-            return kind
-    raise InputError(f"algorithm = {algorithm!r} matches no kind: see the table in this module.")
+    found = [name for param, name in _BY_PARAMS if param in params]
+    found += [name for text, name in _BY_NAME if text in algorithm]
+    assert found, f"algorithm = {algorithm!r} matches no question: see the table in this module."
+    return found[0]
 
 
 def answers(vector: Mapping[str, Any]) -> dict[str, float]:
     """Every number of a test vector that this package computes, under the vector's own names."""
     kind, params = question(vector)
     raw = vector["params"]
-    if kind in ("gaussian", "zcdp", "mask", "batch_clip", "hu_counterexample", "theorem_k") or (
-        kind.startswith("audit")
-    ):
+    if kind in CALCULATORS:
         out = account(kind, **params)
         return {
             **out,
             "delta_at_claimed_eps_paper_sigma": out.get("delta_at_claimed_eps", math.nan),
         }
-    if kind == "noise_multiplier":
+    if "nm" in raw:
         return {"eps": account(kind, **params)["eps"]}
-    if kind == "isrl_localized":
-        each = [account(kind, **{**params, "phases": [p]})["eps"] for p in params["phases"]]
-        return {"eps": account(kind, **params)["eps"], "per_phase_eps": each}
+    if kind == "phases":
+        return _phases(raw, vector["sampling"])
     poisson, method = vector["sampling"] == "poisson", None
-    if kind in ("soteriafl_svrg", "ldp_svrg"):
+    if kind == "soteriafl_svrg":
         method = "pair_or_chain" if poisson else "chain_fixed"
     elif kind == "soteriafl_saga":
         method = "theorem_k" if poisson else "reveal"
     if "sigma" in params:
         out = account(kind, method=method, **params)
         return {"eps": out["eps"], "sigma": out["sigma"]}
-    if kind == "mu2":
+    if kind == "mu2_untrusted":
         return _mu2(raw, params)
     if "rounds_released" in raw:
         fewer = calibrate(kind, method=method, **params)["sigma"]
-        params["T"] = raw["rounds_released"]
+        params["rounds"] = raw["rounds_released"]
         delta = {"delta": params["delta"]}
         rest = {k: v for k, v in params.items() if k not in _PLAIN}
         return {
@@ -158,7 +164,13 @@ def answers(vector: Mapping[str, Any]) -> dict[str, float]:
             "tight_sigma": calibrate(kind, method=method, **params)["sigma"],
             "eps": account(kind, method=method, sigma=fewer, **rest, **delta)["eps"],
         }
-    return _calibrated(vector, kind, params, method)
+    out = _calibrated(vector, kind, params, method)
+    if kind == "one_pass_mbsgd" and "1.25" in str(vector.get("paper_formula")):
+        L, K, delta = raw["L"], raw["K"], raw["delta"]
+        out["paper_sigma"] = formulas.one_pass(L, K, delta, classical=True, eps=raw["eps"]).sigma
+        noisy = account(kind, **{**params, "eps": None, "sigma": out["paper_sigma"]})
+        out["eps_at_paper_sigma"] = noisy["eps"]
+    return out
 
 
 def _calibrated(
@@ -172,39 +184,53 @@ def _calibrated(
         if name in found:
             out[name] = found[name]
     out["tight_sigma"] = found["sigma"]
-    at_noise = kind == "hu" and params.get("r", 1) > 1  # these vectors have no eps at tight_sigma
+    at_noise = (
+        kind == "private_local_sgd" and params["devices"] > 1
+    )  # these vectors have no eps at tight_sigma
     sigma = found["paper_sigma"] if at_noise else vector.get("tight_sigma") or found["sigma"]
     out["eps"] = account(kind, method=method, sigma=sigma, **rest)["eps"]
-    if kind in ("soteriafl_svrg", "soteriafl_saga", "ldp_svrg") and vector["sampling"] == "poisson":
+    if kind in ("soteriafl_svrg", "soteriafl_saga") and vector["sampling"] == "poisson":
         for name, by in (("pair", "theorem_k"), ("chain", "chain_fixed")):
             if by == "chain_fixed" and kind == "soteriafl_saga":
                 continue
             out[f"sigma_{name}"] = calibrate(kind, method=by, **params)["sigma"]
             at_paper = account(kind, method=by, sigma=found["paper_sigma"], **rest)
             out[f"eps_{name}_at_paper"] = at_paper["eps"]
-    if kind == "hu":
-        G, m, b, tau, C = (params[k] for k in ("G", "m", "gamma", "tau", "C_i"))
+    if kind == "private_local_sgd":
+        G, m, b, tau, C, r = (vector["params"][k] for k in ("G", "m", "gamma", "tau", "C_i", "r"))
         noise = found["paper_sigma"]
-        out["rho"] = 2 * C * tau * G * G / (params.get("r", 1) * m * b * noise**2)
-        alone = account(kind, sigma=noise, **{**rest, "r": 1})
+        out["rho"] = 2 * C * tau * G * G / (r * m * b * noise**2)
+        alone = account(kind, sigma=noise, **{**rest, "devices": 1})
         out["eps_no_secagg_same_sigma"] = alone["eps"]
     if "GDP" in str(found["method"]):
         out["mu"] = gdp_mu(params["eps"], params["delta"])
     return out
 
 
+def _phases(raw: Mapping[str, Any], sampling: str) -> dict[str, Any]:
+    """Phases {n, R, K, sigma} over disjoint parts of a silo's data."""
+    events = tuple(
+        plain_event(p["n"], p["R"], raw["L"], p["K"], sampling, sigma=p["sigma"])
+        for p in raw["phases"]
+    )
+    each = [epsilon(event, raw["delta"]).eps for event in events]
+    return {"eps": epsilon(Phases(events), raw["delta"]).eps, "per_phase_eps": each}
+
+
 def _mu2(raw: Mapping[str, Any], params: dict[str, Any]) -> dict[str, float]:
     """Noise from rho; machines > 1: trusted server, by 2 S sqrt(T)."""
-    S = raw["G"] + 2 * raw["L"] * raw["D"]
-    claim = mu2_claim(S, raw["T"], raw["delta"], machines=raw.get("M", 1), rho=raw["rho"])
+    G, L, D, T, M = raw["G"], raw["L"], raw["D"], raw["T"], raw.get("M", 1)
+    name = "mu2_untrusted" if M == 1 else "mu2_trusted"
     numbers = {k: v for k, v in params.items() if k != "rho"}
-    loose = account("mu2", sigma=claim.sigma, exact=False, **numbers)
-    tight = account("mu2", sigma=claim.sigma, **numbers)
-    found = calibrate("mu2", eps=loose["eps"], **numbers)
+    paper = calibrate(name, **params)["paper_sigma"]
+    steps = Increments(G, L, D, M, exact=False)
+    loose = epsilon(Event(Sampling("single_pass", T, 1), steps, paper, T), raw["delta"]).eps
+    tight = account(name, sigma=paper, **numbers)
+    found = calibrate(name, eps=loose, **numbers)
     return {
-        "paper_sigma": claim.sigma,
+        "paper_sigma": paper,
         "tight_sigma": found["sigma"],
-        "eps": loose["eps"],
+        "eps": loose,
         "eps_at_paper_sigma": tight["eps"],
         "mu_exact_at_paper_sigma": gdp_mu(tight["eps"], raw["delta"]),
     }

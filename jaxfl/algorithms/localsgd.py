@@ -49,6 +49,7 @@ from jaxfl.types import (
     Compressor,
     Hyper,
     Mechanism,
+    Param,
     Participation,
     Sampler,
     Server,
@@ -57,6 +58,7 @@ from jaxfl.types import (
 __all__ = ["dp_fedavg", "fedavg", "fedprox", "local_dp_sgd", "private_local_sgd", "scaffold"]
 
 PAPER = "Hu, Guo, Gong, 2020"
+COLLUDING = Param("colluding", "devices of a sum whose messages the server knows", integer=True)
 
 
 class Parts(numbers.Parts, total=False):
@@ -213,6 +215,7 @@ def _algorithm(
         aggregation=unless_plain(chosen),
     )
     private = mechanism.std is not None
+    own = (SMOOTHNESS, *PRIVACY) if private else (SMOOTHNESS,)
     promise = Promise(body, kind.once, fresh, convex, optimizer is None)
     return compose(
         name,
@@ -220,7 +223,7 @@ def _algorithm(
         paper,
         body,
         promise.plan,
-        (SMOOTHNESS, *PRIVACY) if private else (SMOOTHNESS,),
+        own if body.aggregation is None else (*own, COLLUDING),
         promise.formula if private else None,
         promise.event,
         cited=not mechanism.central,

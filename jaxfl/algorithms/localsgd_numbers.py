@@ -86,7 +86,8 @@ class Promise(NamedTuple):
             return events.NoClaim("nothing is noised")
         if mechanism.central:
             return self._of_a_client(values, facts)
-        if not self.plain:
+        known = int(values.get("colluding", 0))
+        if not self.plain or (known and not body.estimator.sampler.epochs):
             body = body._replace(aggregation=None)
         tau, r = int(values.get("local_steps", 1)), transcript.noises(body, values, facts)
         sampler = body.estimator.sampler
@@ -102,7 +103,8 @@ class Promise(NamedTuple):
         )
         hidden = self.body.aggregation is not None
         convex = self.convex and self.plain and self._contracts(values, facts)
-        steps = events.LocalSteps(values["clip"], tau, r, convex=convex, fresh=self.fresh)
+        known = known if r > 1 else 0  # where messages are seen, other devices hide nothing
+        steps = events.LocalSteps(values["clip"], tau, r, known, convex, self.fresh)
 
         def client(m: int) -> Any:
             return events.Event(

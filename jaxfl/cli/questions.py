@@ -16,18 +16,13 @@ TEXTS = (
     "adjacency", "clip_mode", "clip_what", "compressor", "find", "method", "noise", "sampler",
     "sampling", "seen",
 )  # fmt: skip
-LISTS = ("phases",)
-# what the functions behind take, and a line of words cannot say or says otherwise
+# what jaxfl.privacy.audit.audit takes, and a line of words cannot say or says otherwise
 NOT_ASKED = {
-    "account": {"kind": "it is the first word"},
-    "calibrate": {"kind": "it is the first word"},
-    "audit": {
-        "algorithm": "it is the first word",
-        "m": "say --samples",
-        "key": "say --seed",
-        "event": "in Python give it to jaxfl.privacy.audit.audit",
-        "chunk": "in Python give it to jaxfl.privacy.audit.audit",
-    },
+    "algorithm": "it is the first word",
+    "m": "say --samples",
+    "key": "say --seed",
+    "event": "in Python give it to jaxfl.privacy.audit.audit",
+    "chunk": "in Python give it to jaxfl.privacy.audit.audit",
 }
 # what jaxfl.privacy.accountants means by its letters
 STATUS = {
@@ -41,7 +36,7 @@ FLAGS = (
 )
 HELP = {
     "account": """\
-usage: jaxfl account KIND --sigma S (--delta D | --eps E) [--NUMBER VALUE ...] [--json]
+usage: jaxfl account NAME --sigma S (--delta D | --eps E) [--NUMBER VALUE ...] [--json]
        [--runs K [--seen all|winner]]
 
 What the noise proves: eps at delta, or delta at eps; beside it what the paper's formula claims.
@@ -51,6 +46,7 @@ number (K on average) and shows the best alone.
 
   jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \\
         --sigma 0.01 --delta 1e-3
+  jaxfl account event --samples 3256 --batch 51 --rounds 100 --clip 1 --noise-multiplier 1 --delta 1e-3
 """,
     "audit": """\
 usage: jaxfl audit ALGORITHM [--samples M] [--rounds T] [--runs R] [--NUMBER VALUE ...] [--json]
@@ -65,7 +61,7 @@ algorithm's own numbers.
         --noise paper --eps 5
 """,
     "calibrate": """\
-usage: jaxfl calibrate KIND --eps E --delta D [--NUMBER VALUE ...] [--json]
+usage: jaxfl calibrate NAME --eps E --delta D [--NUMBER VALUE ...] [--json]
 
 The least noise for (eps, delta); beside it the paper's.  With --sigma and --find rounds or
 --find batch: the most rounds, or the smallest batch, instead.
@@ -74,34 +70,41 @@ The least noise for (eps, delta); beside it the paper's.  With --sigma and --fin
 """,
 }
 
+PARAMETERS = """\
+Of an algorithm: its hyper-parameters (jaxfl run NAME --help), --samples, --rounds, --clients (or
+--devices, --machines), --sampling, --dimension; --fresh and --convex of local SGD; --epochs and --inner
+instead of --rounds.  Of an event: --samples, --rounds, --clip, --batch, --sampling, --slots,
+--adjacency, --record-norm, --noise-multiplier.  What is not given is the algorithm's own default, and is
+shown as assumed where it matters."""
+
 
 def run_question(command: str, words: Sequence[str]) -> None:
     """Answer on standard output: a line per number, or one JSON object."""
-    from jaxfl import privacy
+    from jaxfl.privacy import questions
 
     if not words or "-h" in words or "--help" in words:
         print(HELP[command])
         if command == "audit":
             return
-        print("KIND is one of:", ", ".join(sorted(privacy.KINDS)))
-        print("Their numbers and letters: python -c 'help(\"jaxfl.privacy.questions\")'")
+        print("NAME is one of:", ", ".join(questions.names()))
+        print(PARAMETERS)
         return
-    kind = words[0]
-    if kind.startswith("-"):
+    name = words[0]
+    if name.startswith("-"):
         raise InputError(
-            f"jaxfl {command} begins with a {HELP[command].split()[3]}, not with {kind}."
+            f"jaxfl {command} begins with a {HELP[command].split()[3]}, not with {name}."
         )
     options = _pairs(words[1:])
-    for option in set(options) & set(NOT_ASKED[command]):
-        way = NOT_ASKED[command][option]
+    for option in set(options) & set(NOT_ASKED if command == "audit" else ()):
+        way = NOT_ASKED[option]
         raise InputError(f"jaxfl {command} takes no --{option} {options[option]}: {way}.")
     as_json = options.pop("json", False)
     asks: dict[str, Callable[..., dict[str, Any]]] = {
-        "account": privacy.account,
-        "calibrate": privacy.calibrate,
+        "account": questions.account,
+        "calibrate": questions.calibrate,
         "audit": _audit,
     }
-    answer = asks[command](kind, **options)
+    answer = asks[command](name, **options)
     if as_json:
         print(json.dumps({name: _plain(value) for name, value in answer.items()}))
         return
@@ -119,6 +122,8 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
             out += [("paper_condition", _condition(**condition)) for condition in value]
         elif name.startswith("status"):
             out.append((name, STATUS.get(value, "nothing is proven")))
+        elif isinstance(value, dict):
+            out.append((name, ", ".join(f"{each} = {_shown(v)}" for each, v in value.items())))
         elif name == "flag":
             out.append((name, FLAGS[bool(value)]))
         elif value is not None and value != "":
@@ -184,18 +189,14 @@ def _pairs(words: Sequence[str]) -> dict[str, Any]:
         if name in out:
             raise InputError(f"Option --{flag} is given twice, the second time as {value}.")
         out[name] = _value(value)
-        if isinstance(out[name], str) and name not in (*TEXTS, *LISTS):
+        if isinstance(out[name], str) and name not in TEXTS:
             raise InputError(f"--{flag} {value} has to be a number.")
-        if isinstance(out[name], list | dict) and name not in LISTS:
-            raise InputError(f"--{flag} {value} has to be one value, not a list.")
     return out
 
 
 def _value(text: str) -> Any:
-    """A number, true or false, a JSON list or object (the phases of one kind), else the text."""
+    """A number, true or false, else the text."""
     readers: tuple[Callable[[str], Any], ...] = (int, float)
-    if text[:1] in ("[", "{"):
-        readers = (json.loads,)
     for read in readers:
         try:
             return read(text)
@@ -220,4 +221,6 @@ def _plain(value: Any) -> Any:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
     return f"{value:.8g}" if isinstance(value, float) else str(value)

@@ -1,9 +1,9 @@
 """What each run releases about one record, and what can be proven about it.
 
 Host side, in float64, never traced.  An :class:`Event` describes the release, :func:`epsilon` and
-:func:`delta` account for it, :func:`sigma_for` calibrates its noise, :mod:`formulas` holds what
-the papers state, :func:`report` sets both side by side, :func:`account` and :func:`calibrate` ask
-by the name of an algorithm (:mod:`questions` lists the letters).
+:func:`delta` account for it, :func:`sigma_for` calibrates its noise, :func:`report` sets what is
+proven beside what a paper claims.  :func:`jaxfl.account` and :func:`jaxfl.calibrate` ask by the name of
+an algorithm.
 
 >>> from jaxfl import privacy as p
 >>> event = p.Event(p.Sampling("poisson", 3256, 51), p.Mean(0.5), sigma=0.005, releases=100)
@@ -13,13 +13,9 @@ Guarantee(eps=4.9, delta=0.001, method='Poisson sampling: PLD', status='E')
 
 from jaxfl.privacy import (
     accountants,
-    audit_bounds,
     calibration,
-    canary,
     events,
-    formulas,
     gaussian,
-    kinds,
     unclipped,
 )
 from jaxfl.privacy.accountants import METHODS, Guarantee, delta, epsilon
@@ -41,14 +37,10 @@ from jaxfl.privacy.events import (
     svrg,
     until,
 )
-from jaxfl.privacy.kinds import KINDS
-from jaxfl.privacy.ledger import Ledger, ledger
-from jaxfl.privacy.questions import account, calibrate
 from jaxfl.privacy.reports import Report, report, spent
 from jaxfl.privacy.selection import Selected, best_of, selection_note
 
 __all__ = [
-    "KINDS",
     "METHODS",
     "AnyEvent",
     "Calibration",
@@ -57,7 +49,6 @@ __all__ = [
     "Event",
     "Guarantee",
     "Increments",
-    "Ledger",
     "LocalSteps",
     "Mean",
     "NoClaim",
@@ -66,22 +57,15 @@ __all__ = [
     "Sampling",
     "Selected",
     "Sequence",
-    "account",
     "accountants",
-    "audit_bounds",
     "batch_clipped",
     "batch_for",
     "best_of",
-    "calibrate",
     "calibration",
-    "canary",
     "delta",
     "epsilon",
     "events",
-    "formulas",
     "gaussian",
-    "kinds",
-    "ledger",
     "report",
     "rounds_for",
     "saga",

@@ -21,7 +21,6 @@ from jaxfl.privacy.gaussian import (
     rdp_eps,
     zcdp_eps,
 )
-from jaxfl.privacy.kinds_base import scheme
 from jaxfl.privacy.mixtures import coins_eps
 
 __all__ = ["CALCULATORS", "hidden_state_violation", "local_steps_counterexample"]
@@ -89,7 +88,7 @@ def _batch_clip(
     """What clipping the minibatch mean exposes at the noise of the paper's formula, or at sigma."""
     claim = formulas.compressed_gd(constant, clip, samples, batch, rounds, delta, eps=eps)
     noise = claim.sigma if sigma is None else sigma
-    how = Sampling(scheme(sampling), samples, batch)
+    how = Sampling(sampling, samples, batch)
     found = unclipped.exposure(how, rounds, clip, noise, eps, bound)
     return {
         "eps": math.inf,
@@ -244,25 +243,14 @@ def _counterexample(
     return local_steps_counterexample(c, local_steps, batch, devices, clip, sigma, samples)
 
 
-_LETTERS = {"m": "samples", "b": "batch", "T": "rounds", "G": "clip"}
-CALCULATORS: dict[str, tuple[Callable[..., dict[str, Any]], dict[str, str]]] = {
-    "gaussian": (_gaussian, {}),
-    "zcdp": (_zcdp, {}),
-    "mask": (_mask, {"T": "rounds"}),
-    "batch_clip": (_batch_clip, {**_LETTERS, "L0": "bound"}),
-    "hu_counterexample": (
-        _counterexample,
-        {
-            "m": "samples",
-            "gamma": "batch",
-            "tau": "local_steps",
-            "r": "devices",
-            "G": "clip",
-            "expansion_c": "expansion",
-        },
-    ),
-    "theorem_k": (_hidden_state, {}),
-    "audit_cp": (_audit_cp, {}),
-    "audit_one_run": (_audit_one_run, {"m": "canaries"}),
-    "audit_canary": (_audit_canary, {**_LETTERS, "runs_per_world": "runs"}),
+CALCULATORS: dict[str, Callable[..., dict[str, Any]]] = {
+    "gaussian": _gaussian,
+    "zcdp": _zcdp,
+    "mask": _mask,
+    "batch_clip": _batch_clip,
+    "hu_counterexample": _counterexample,
+    "theorem_k": _hidden_state,
+    "audit_cp": _audit_cp,
+    "audit_one_run": _audit_one_run,
+    "audit_canary": _audit_canary,
 }

@@ -1,7 +1,6 @@
-"""Which numbers the questions about privacy can mean: one table for all kinds and calculators.
+"""Which numbers the questions about privacy can mean, beside the hyper-parameters of algorithms.
 
-Outside these ranges a formula may still give a number, and that number would be false: a momentum
-of 2 makes an estimate that no record moves.
+Outside these ranges a formula may still give a number, and that number would be false.
 """
 
 from __future__ import annotations
@@ -51,24 +50,19 @@ _ROWS: tuple[Param, ...] = (
     _whole("rounds", "releases"),
     _above("clip", "bound of one record's gradient"),
     _above("record_norm", "the bound where an estimator changes it"),
+    _above("noise_multiplier", "sigma b/G"),
+    _whole("dimension", "of the model"),
     _above("bound", "of gradients, independent of data"),
     _above("constant", "of the paper's formula"),
-    Param("momentum", "gamma of DP-SRM", 0.0, 1.0),
     _whole("clients", "whose data are pooled"),
     _whole("epochs", "full rounds"),
     _whole("inner", "rounds per epoch"),
-    _least("noise_ratio", "noise of full rounds over noise of differences"),
-    _above("q", "sampling rate", 1.0),
-    _above("nm", "noise multiplier"),
     _above("p", "chance to keep a coordinate", 1.0),
     _least("mu_per_round", "of the mask's releases"),
     _whole("local_steps", "steps per round"),
     _whole("devices", "of one sum"),
-    _whole("colluding", "devices of which the server knows", 0),
     _least("expansion", "by which a step multiplies the model"),
     _least("eta", "step size"),
-    _least("smoothness", "Lipschitz constant of gradients"),
-    _least("diameter", "of the domain"),
     _whole("machines", "over which the noise is averaged"),
     _whole("instances", "random releases"),
     _whole("seed", "of the draws", 0),
@@ -96,14 +90,14 @@ ATTACKS: Mapping[str, Param] = {
     "clip": Param("clip", "bound of one record's gradient", open_low=True, open_high=True),
 }
 
-FLAGS = ("convex", "exact", "fresh", "turning")
+FLAGS = ("convex", "fresh", "turning")
 WORDS: Mapping[str, tuple[str, ...]] = {"clip_what": ("example", "batch")}
 
 
 def checked(given: Mapping[str, Any], table: Mapping[str, Param] = NUMBERS) -> dict[str, Any]:
     """``given``, whole numbers as ints, or one sentence about the first that is out of range.
 
-    A name that stands nowhere here (a sampling scheme, phases) is looked at by whoever takes it.
+    A name that stands nowhere here (a sampling scheme, a hyper-parameter) is checked by whoever takes it.
     """
     out = dict(given)
     for name, value in given.items():
