@@ -123,11 +123,8 @@ class Promise(NamedTuple):
                 return transcript.event(body, values, facts)
             each = {**values, "turns": transcript.turns(body, values, facts) * tau}
             return transcript.event(body._replace(aggregation=None), each, facts)
-        sigma, turns, b = (
-            float(values["sigma"]),
-            transcript.turns(body, values, facts),
-            float(values["batch"]),
-        )
+        sigma, b = float(values["sigma"]), float(values["batch"])
+        turns = transcript.turns(body, values, facts)
         hidden = self.body.aggregation is not None
         convex = self.convex and self.plain and self._contracts(values, facts)
         steps = events.LocalSteps(values["clip"], tau, r, convex=convex, fresh=self.fresh)
@@ -187,11 +184,8 @@ class Promise(NamedTuple):
         sigma = None if eps is not None else float(values["sigma"])
         if sigma == 0 or not self.plain or not self.body.estimator.sampler.epochs:
             return None
-        G, b, turns = (
-            values["clip"],
-            int(values["batch"]),
-            transcript.turns(self.body, values, facts),
-        )
+        G, b = values["clip"], int(values["batch"])
+        turns = transcript.turns(self.body, values, facts)
         if self.once and self.body.aggregation is None:
             if sigma is None:  # eps depends on noise relative to sqrt(rho) alone
                 unit = formulas.hu(G, b, b, 1, turns, values["delta"], devices=facts.n, eps=eps)
