@@ -73,14 +73,7 @@ def qsgd() -> Compressor:
         return {"levels": whole(levels)}
 
     return Compressor(
-        "qsgd",
-        select=None,
-        code=code,
-        omega=omega,
-        bits=bits,
-        resolve=resolve,
-        params=(LEVELS,),
-        scalars=True,
+        "qsgd", code=code, omega=omega, bits=bits, resolve=resolve, params=(LEVELS,), scalars=True
     )
 
 
@@ -143,7 +136,6 @@ def natural_dithering() -> Compressor:
 
     return Compressor(
         "natural_dithering",
-        select=None,
         code=code,
         omega=omega,
         bits=bits,
@@ -168,7 +160,6 @@ def terngrad() -> Compressor:
 
     return Compressor(
         "terngrad",
-        select=None,
         code=code,
         omega=lambda d, values: (d**0.5 - 1) / 2,
         bits=lambda d, values: (FLOAT + 2.0 * d, 0.0),
@@ -192,7 +183,6 @@ def sto_sign() -> Compressor:
 
     return Compressor(
         "sto_sign",
-        select=None,
         code=code,
         omega=lambda d, values: d - 1.0,
         bits=lambda d, values: (FLOAT + d, 0.0),
@@ -218,7 +208,6 @@ def _code(
     """A code without numbers, of ``bits`` per coordinate."""
     return Compressor(
         name,
-        select=None,
         code=code,
         omega=lambda d, values: omega,
         bits=lambda d, values: (bits * d, 0.0),

@@ -162,8 +162,7 @@ def lazy() -> Compressor:
 
     return Compressor(
         "lazy",
-        select,
-        code=None,
+        select=select,
         omega=lambda d, values: 1 / float(values["keep"]) - 1,
         bits=lambda d, values: (1.0, FLOAT),
         resolve=resolve,
@@ -190,8 +189,7 @@ def _sparsifier(
 
     return Compressor(
         name,
-        select,
-        code=None,
+        select=select,
         omega=omega,
         bits=bits,
         resolve=_resolve_k,
@@ -264,8 +262,8 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
     params = tuple(p for p in inner.params + outer.params if p.name != "omega")
     return Compressor(
         name,
-        inner.select,
-        code,
+        select=inner.select,
+        code=code,
         omega=omega,
         bits=bits,
         resolve=resolve,

@@ -170,13 +170,7 @@ def steps(
     params += [UPDATE_CLIP] if bounded else []
     name = f"{'sgd' if sgd else 'optax'}, {pull.name}{', fresh epochs' if fresh else ''}"
     return Local(
-        name,
-        init,
-        run,
-        reach,
-        close=pull.close,
-        params=tuple(params),
-        broadcasts=pull.broadcasts,
+        name, init, run, reach, close=pull.close, params=tuple(params), broadcasts=pull.broadcasts
     )
 
 

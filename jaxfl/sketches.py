@@ -58,7 +58,6 @@ def fixed_step() -> Compressor:
 
     return Compressor(
         "fixed_step",
-        select=None,
         code=code,
         omega=omega,
         bits=bits,
@@ -98,7 +97,6 @@ def top_k() -> Compressor:
 
     return Compressor(
         "top_k",
-        select=None,
         code=code,
         omega=lambda d, values: 1 - float(values["k"]) / d,
         bits=bits,
@@ -150,7 +148,6 @@ def count_sketch() -> Compressor:
 
     return Compressor(
         "count_sketch",
-        select=None,
         code=code,
         omega=omega,
         bits=bits,

@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -336,14 +336,7 @@ def nothing(values: Mapping[str, Any], about: Any) -> dict[str, Any]:
 Scheme: TypeAlias = Literal[
     "full", "poisson", "without_replacement", "with_replacement", "shuffled", "single_pass"
 ]
-SCHEMES: tuple[Scheme, ...] = (
-    "full",
-    "poisson",
-    "without_replacement",
-    "with_replacement",
-    "shuffled",
-    "single_pass",
-)
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 Capacity: TypeAlias = Callable[[Mapping[str, Any], Facts], dict[str, int]]  # host: static lengths
 
@@ -585,12 +578,12 @@ class Compressor(NamedTuple):
     """
 
     name: str
-    select: Callable[[Key, int, Hyper], Draw] | None
-    code: Callable[[Key, Array, Hyper], Array] | None
     omega: Callable[[int, Mapping[str, Any]], float]  # host: E|C(v) - v|^2 <= omega |v|^2
     bits: Callable[
         [int, Mapping[str, Any]], tuple[float, float]
     ]  # host: per message, per coordinate
+    select: Callable[[Key, int, Hyper], Draw] | None = None
+    code: Callable[[Key, Array, Hyper], Array] | None = None
     resolve: Callable[[Mapping[str, Any], int], dict[str, Any]] = nothing
     # host: (given, d) -> numbers
     capacity: Capacity = nothing

@@ -11,7 +11,7 @@ from rows import a_problem
 from scipy import stats
 
 import jaxfl
-from jaxfl import rounds
+from jaxfl import rounds, transcript
 from jaxfl.aggregations import (
     aggregation,
     decode,
@@ -316,13 +316,13 @@ def test_rounding_before_a_servers_noise_counts(name: str) -> None:
 
 def test_a_plain_sum_is_no_secure_one() -> None:
     """As a part of one's own body, where nothing puts None in its place."""
-    of = jaxfl.algorithm("ldp_gd", aggregation=secure_sum()).round.__self__
+    of = jaxfl.algorithm("ldp_gd", aggregation=secure_sum()).body
     facts = jaxfl.types.Facts(5, 10, 10, 4, 3, 1.0, (10,))
     values = {"clip": 1.0, "sigma": 1.0, "rounds": 3}
     found = {how.name: of._replace(aggregation=how) for how in (secure_sum(), plain_sum())}
-    assert found["secure_sum"].noises(values, facts) == 5
-    assert found["plain_sum"].noises(values, facts) == 1
-    assert found["plain_sum"].event(values, facts).trust == "local_transcript"
+    assert transcript.noises(found["secure_sum"], values, facts) == 5
+    assert transcript.noises(found["plain_sum"], values, facts) == 1
+    assert transcript.event(found["plain_sum"], values, facts).trust == "local_transcript"
 
 
 def test_masks_beyond_their_limit_are_refused() -> None:

@@ -33,6 +33,7 @@ DOCTESTED = (
     "jaxfl.privacy.questions",
     "jaxfl.privacy.selection",
     "jaxfl.problems",
+    "jaxfl.pure",
     "jaxfl.run",
     "jaxfl.schedules",
     "jaxfl.sweeps.sweep",

@@ -96,11 +96,8 @@ class Promise(NamedTuple):
                 return transcript.event(body, values, facts)
             each = {**values, "turns": transcript.turns(body, values, facts) * tau}
             return transcript.event(body._replace(aggregation=None), each, facts)
-        sigma, turns, b = (
-            float(values["sigma"]),
-            transcript.turns(body, values, facts),
-            float(values["batch"]),
-        )
+        sigma, b = float(values["sigma"]), float(values["batch"])
+        turns = transcript.turns(body, values, facts)
         hidden = self.body.aggregation is not None
         convex = self.convex and self.plain and self._contracts(values, facts)
         known = known if r > 1 else 0  # where messages are seen, other devices hide nothing
