@@ -88,7 +88,7 @@ def _entry(name: str, make: Callable[..., Algorithm]) -> list[str]:
     facts = Facts(n, RECORDS, RECORDS, SIZE, ROUNDS, SMOOTHNESS, (RECORDS,), DIAMETER, True, True)
     values, sources = resolve(algorithm, {}, facts)
     event = algorithm.event(values, facts) if algorithm.event else NoClaim("it has no event")
-    claim = algorithm.claim(values, facts) if algorithm.claim else None
+    claim = algorithm.claim(values, facts)
     command = f"jaxfl run {name}" + " --clients 1" * (name in ALONE)
     parts = [f"{role} {what}" for role, what in algorithm.parts if what not in QUIET]
     lines = [f"### {name}", "", f"{algorithm.summary}. *{algorithm.paper}.*", "", "```text"]

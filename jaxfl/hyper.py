@@ -40,6 +40,7 @@ __all__ = [
     "facts_of",
     "noise_asked",
     "noise_for",
+    "noised",
     "plain",
     "planned",
     "resolve",
@@ -77,7 +78,8 @@ def resolve(
         raise InputError(f"noise = {noise!r} has to be one of {', '.join(NOISES)}.")
     plan = planned(algorithm, given, facts)
     facts = facts._replace(rounds=int(plan.values["rounds"]))
-    return algorithm.finish(plan, noise_for(algorithm, plan, facts, noise), facts)
+    found = noise_for(algorithm, plan, facts, noise)
+    return noised(plan, found) if algorithm.finish is None else algorithm.finish(plan, found, facts)
 
 
 def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: Facts) -> Plan:
@@ -150,6 +152,16 @@ def noise_for(algorithm: Algorithm, plan: Plan, facts: Facts, how: str) -> Noise
             _speaks(claim)
     levels = tuple(float(claim.sigma) for claim in stated)
     return Noise(levels, Source(Origin.FORMULA, stated[0].where), eps, source)
+
+
+def noised(plan: Plan, noise: Noise) -> Resolved:
+    """The values of a plan, and the noise that was decided."""
+    values, sources = dict(plan.values), dict(plan.sources)
+    if noise.levels:
+        values["sigma"], sources["sigma"] = noise.levels[0], noise.source
+    if noise.eps is not None:
+        values["eps"], sources["eps"] = noise.eps, noise.eps_source
+    return Resolved(values, sources)
 
 
 def _stated(algorithm: Algorithm, plan: Plan, facts: Facts) -> list[Any]:
@@ -267,7 +279,7 @@ def build(
     read = {  # what changes from round to round is made for rounds to read
         name: value
         for name, value in values.items()
-        if name in algorithm.reads or isinstance(value, Schedule)
+        if algorithm.reads is None or name in algorithm.reads or isinstance(value, Schedule)
     }
     leaves: dict[str, jax.Array] = {
         name: jnp.asarray(

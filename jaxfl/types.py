@@ -730,19 +730,20 @@ class Algorithm(NamedTuple):
     paper: str
     params: tuple[Param, ...]
     plan: Callable[[Mapping[str, Any], Facts], Plan]  # of what is given: all but the noise
-    finish: Callable[[Plan, Noise, Facts], Resolved]  # what follows from the noise
     capacity: Callable[[Mapping[str, Any], Facts], dict[str, int]]
     cost: Callable[[Mapping[str, Any], Facts], Cost]
     init: Callable[[Key, Problem, Hyper], tuple[State, Info]]
     round: Callable[[Key, State, Problem, Hyper], tuple[State, Info]]
     output: Callable[[State], Array]
+    finish: Callable[[Plan, Noise, Facts], Resolved] | None = None
+    # what follows from the noise; None: nothing but the noise itself
     event: Callable[[Mapping[str, Any], Facts], Any] | None = None
     # (values, facts): what a run releases; with "phase" among the values, that part alone
     formula: Callable[[Mapping[str, Any], Facts, Eps | Sigma | Rho], Any] | None = None
     # (values, facts, asked): the paper's noise as a Claim, both ways; None where it has none
     cited: bool = False  # whether reports show the formula as the paper's claim
     needs: tuple[str, ...] = ()  # hyper-parameters that rounds cannot do without
-    reads: tuple[str, ...] = ()  # those that rounds read
+    reads: tuple[str, ...] | None = None  # those that rounds read; None: all
     parts: tuple[tuple[str, str], ...] = ()  # (role, name), for the record
     per_record: bool = True  # False: clip="batch", which bounds no single record's influence
     cohort: Callable[[Key, Array, int, Hyper], Draw] | None = None  # of a round, by the run's key
@@ -750,7 +751,7 @@ class Algorithm(NamedTuple):
 
     def claim(self, values: Mapping[str, Any], facts: Facts) -> Any:
         """What the paper states of the noise of these values; None where it states nothing."""
-        if not self.cited or self.formula is None or not values["sigma"]:
+        if not self.cited or self.formula is None or not values.get("sigma"):
             return None
         return self.formula(values, facts, Sigma(float(values["sigma"])))
 

@@ -384,15 +384,14 @@ def unreliable(name: str) -> jaxfl.Algorithm:
     return jaxfl.algorithm(name, participation=jaxfl.sampling.participation("unreliable"))
 
 
-def deaf(given: Any, facts: Any) -> jaxfl.types.Resolved:
+def deaf(given: Any, facts: Any) -> jaxfl.types.Plan:
     """Takes no notice of eps."""
-    values = {"clip": 1.0, "batch": 4, "lr": 0.02, "sigma": 1.0, "rounds": facts.rounds}
-    return jaxfl.types.Resolved(values, dict.fromkeys(values, "default"))
+    values = {"clip": 1.0, "batch": 4, "lr": 0.02, "rounds": facts.rounds}
+    return jaxfl.types.Plan(values, {}, jaxfl.types.Sigma(1.0))
 
 
-def without_delta(given: Any, facts: Any) -> jaxfl.types.Resolved:
-    found = deaf(given, facts)
-    return found._replace(values={**found.values, **given})
+def without_delta(given: Any, facts: Any) -> jaxfl.types.Plan:
+    return deaf(given, facts)._replace(asked=jaxfl.types.Eps(given["eps"]))
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def toy(bug: str = "") -> Algorithm:
         summary="",
         paper="",
         params=tuple(Param(name, name) for name in names),
-        resolve=plain(lr=0.1, clip=1.0, sigma=1.0),
+        plan=plain(lr=0.1, clip=1.0, sigma=1.0),
         capacity=lambda values, facts: {},
         cost=lambda values, facts: Cost(0.0, 32.0, 32.0),
         init=init,

@@ -627,7 +627,8 @@ def test_formulas_by_hand() -> None:
     )
     first, later = formulas.dp_srm(0.5, 1000, 100, 100, 50, 0.2, 0.1, 1e-4, 2.0)
     moved = 0.8 * 0.1 + 0.2 * 0.5
-    assert theory_recursive.srm_sigma_eps(50, moved, 1000, 1e-4, later.sigma) == pytest.approx(2.0)
+    _, again = formulas.dp_srm(0.5, 1000, 100, 100, 50, 0.2, 0.1, 1e-4, sigma=later.sigma)
+    assert again.eps == pytest.approx(2.0)
     assert first.sigma / later.sigma == pytest.approx(0.5 / moved)
 
 
@@ -845,14 +846,14 @@ def test_sweeps_settle_as_runs_do(name: str) -> None:
 
 
 def test_an_aggregation_settles_last() -> None:
-    """Its range is for the clip that the algorithm settled on."""
+    """Its range is for the clip that the algorithm's own last step chose."""
     body = jaxfl.algorithm("ldp_gd", aggregation=jaxfl.aggregations.secure_sum()).round.__self__
 
-    def settle(found: Any, facts: Any) -> Any:
-        return found._replace(values={**found.values, "clip": 8.0})
+    def finish(draft: Any, noise: Any, facts: Any) -> None:
+        draft.values["clip"] = 8.0
 
-    resolve = jaxfl.hyper.plain(clip=1.0, lr=0.1, sigma=0.0, k=8, omega=0.0)
+    plan = jaxfl.hyper.plain(clip=1.0, lr=0.1, sigma=0.0, k=8, omega=0.0)
     facts = jaxfl.types.Facts(4, 10, 10, 8, 5, 1.0, (10,))
-    for rule, most in ((None, 2.0), (settle, 16.0)):
-        made = compose("mine", "mine", "none", body, resolve, settle=rule)
+    for rule, most in ((None, 2.0), (finish, 16.0)):
+        made = compose("mine", "mine", "none", body, plan, finish=rule)
         assert jaxfl.hyper.resolve(made, {}, facts).values["range"] == most

@@ -36,7 +36,7 @@ def event_of(
     algorithm = jaxfl.algorithm(name, **parts)
     facts = jaxfl.hyper.facts_of(problem, rounds)
     values = jaxfl.hyper.resolve(algorithm, {**NUMBERS, **more}, facts, noise).values
-    return algorithm.event(values, facts), algorithm.claim and algorithm.claim(values, facts)
+    return algorithm.event(values, facts), algorithm.claim(values, facts)
 
 
 def equal(n: int = 6, m: int = 12) -> jaxfl.Problem:
@@ -156,7 +156,7 @@ def test_non_private_algorithms_claim_nothing() -> None:
         algorithm, facts = jaxfl.algorithm(name), jaxfl.hyper.facts_of(equal(), 3)
         values = jaxfl.hyper.resolve(algorithm, {"batch": 4}, facts).values
         assert algorithm.event(values, facts) == NoClaim("nothing is noised")
-        assert algorithm.claim is None
+        assert algorithm.claim(values, facts) is None
 
 
 @pytest.mark.parametrize("part", ["everyone", "uniform", "balanced", "poisson"])

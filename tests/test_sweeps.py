@@ -655,7 +655,7 @@ def test_an_axis_is_any_iterable(values: Any) -> None:
 def test_a_broken_gradient_bound_is_flagged() -> None:
     """eps holds because gradients are clipped to the bound, and who stated it has to know."""
     given = dict(problem=common(), rounds=2, numbers=dict(sigma=0.5, lr=0.1, batch=4))
-    build = jaxfl.algorithm("ldp_sgd", clip="batch")._replace(claim=None)  # another alarm
+    build = jaxfl.algorithm("ldp_sgd", clip="batch")._replace(cited=False)  # another alarm
     x0 = common().x0
     most = float(jaxfl.record.largest_gradient(common(), x0))
     ds = sweep(build, {"gradient_bound": [0.5 * most, 2 * most]}, **given)

@@ -172,6 +172,7 @@ def _algorithm(
         promise.finish,
         cited=kind.corrected,
         follows=("lr",),
+        reads=("diameter",),
     )
 
 

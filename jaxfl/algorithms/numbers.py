@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 from jaxfl.checks import shown
 from jaxfl.errors import InputError
 from jaxfl.gossip import Gossip
-from jaxfl.hyper import ASKED, GIVEN, noise_asked, usual_delta
+from jaxfl.hyper import ASKED, GIVEN, noise_asked, noised, usual_delta
 from jaxfl.rounds import Federated
 from jaxfl.transcript import drawn, worst
 from jaxfl.types import (
@@ -119,12 +119,8 @@ class Draft:
     @classmethod
     def noised(cls, plan: Plan, noise: Noise) -> Draft:
         """The values of a plan with the noise that was decided."""
-        draft = cls(plan.values, plan.sources)
+        draft = cls(*noised(plan, noise))
         draft.asked = plan.asked
-        if noise.levels:
-            draft.set("sigma", noise.levels[0], noise.source)
-        if noise.eps is not None:
-            draft.set("eps", noise.eps, noise.eps_source)
         return draft
 
     def __getitem__(self, name: str) -> Any:
