@@ -503,7 +503,8 @@ def test_the_chain_spends_no_more_than_delta(fixed: bool) -> None:
     whole = 1.0 if fixed else 1 + first + last
     first, last = np.broadcast_arrays(first / whole, last / whole)
     e1 = there.eps(first * d)
-    e2 = gdp_eps(chain.mu, (1 - first - last) * d * np.exp(-e1))
+    mu = 2 * chain.M * math.sqrt(chain.rounds)
+    e2 = gdp_eps(mu, (1 - first - last) * d * np.exp(-e1))
     e3 = back.eps(last * d * np.exp(-e1 - e2))
     assert found == pytest.approx(np.min(e1 + e2 + e3), rel=2e-3)
 

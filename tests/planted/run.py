@@ -85,7 +85,7 @@ def tried(bug: Bug) -> Outcome:
         )
         path = place(bug, copy / "jaxfl")
         path.write_text(path.read_text().replace(bug.old, bug.new))
-        options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=line"]
+        options = ["-n", "0", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=line"]
         config = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
         done = subprocess.run(
             [sys.executable, "-c", INSIDE, str(copy), *options, *config,
