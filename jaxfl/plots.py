@@ -87,7 +87,9 @@ def curves(
                 lines = _alone(drawn[0], name, behind, along, by, words, bounds)
             # where one is cut, the axis ends as planned, not where the others do
             until = end if any(line.cut for line in lines) else math.nan
-            row.append(Panel("", across, up, lines, None, until=until, legend=alone and along == "round"))
+            row.append(
+                Panel("", across, up, lines, None, until=until, legend=alone and along == "round")
+            )
         rows.append(row)
     if spent := [result for result in drawn if "eps_spent" in result.ds]:
         rows.append([Panel("", across, "proven ε so far", _spent(spent, along, by), None, zero=True)

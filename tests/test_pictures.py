@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 
 import jaxfl
-from jaxfl.views import pictures
+from jaxfl.views import ink
 from jaxfl.views.cells import restrict
 from jaxfl.views.ink import PALETTE
 from jaxfl.views.pictures import draw, front, scene
@@ -34,7 +34,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
         out[name] = figure
         return [folder / f"{name}.{kind}" for kind in formats]
 
-    monkeypatch.setattr(pictures, "save", keep)
+    monkeypatch.setattr(ink, "save", keep)
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -97,7 +97,9 @@ def run_look(command: str, words: Sequence[str]) -> None:
             f"jaxfl {command} takes {'two folders' if wanted == 2 else 'one folder'}, "
             f"not {len(folders)}: {USAGE[command][7:]}."
         )
-    {"show": _show, "compare": _compare, "plot": _plot}[command](given, *map(Path, folders))
+    answers: dict[str, Callable[..., None]]
+    answers = {"show": _show, "compare": _compare, "plot": _plot}
+    answers[command](given, *map(Path, folders))
 
 
 # --- the commands --------------------------------------------------------------------------------

@@ -72,8 +72,9 @@ def cells(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
     places = np.indices([ds.sizes[dim] for dim in dims]).reshape(len(dims), -1)
     has = [applying(ds, dim).values.ravel() for dim in dims]
     differs = np.all([mask | (i == 0) for mask, i in zip(has, places, strict=True)], axis=0)
+    none = np.array(None)
     labels = {
-        dim: ("cell", np.where(mask, ds[dim].values.astype(object)[i], None))
+        dim: ("cell", np.where(mask, ds[dim].values.astype(object)[i], none))
         for dim, mask, i in zip(dims, has, places, strict=True)
     }
     held = ds[list(names)] if names else ds.drop_dims("round")
@@ -101,9 +102,10 @@ def final(ds: xarray.Dataset, name: str) -> xarray.DataArray:
     return values.where(np.isfinite(values)).transpose(*axes(ds), "seed")
 
 
-def deltas(ds: xarray.Dataset) -> str:
-    """The variable that holds the delta of both eps: an axis has that name where it is spanned."""
-    return "delta_of_eps" if "delta_of_eps" in ds else "delta"
+def deltas(ds: xarray.Dataset) -> xarray.DataArray:
+    """The delta of both eps, NaN without noise; an axis has that name where it is spanned."""
+    name = "delta_of_eps" if "delta_of_eps" in ds else "delta"
+    return (ds[name] if name in ds else ds["proven_eps"] * np.nan).where(ds["noisy"] > 0)
 
 
 def over_seeds(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:

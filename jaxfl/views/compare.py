@@ -90,7 +90,7 @@ def compare(
         if left := [key for key in mine if key not in matched]:
             notes.append(f"Only in {name}: {_listed(left, common)}.")
     notes += _lost(one, names[0], alone) + _lost(two, names[1], alone)
-    notes += _differing(*both, names) + _unlike(one, two, common, names)
+    notes += _differing(both[0], both[1], names) + _unlike(one, two, common, names)
     if max(ds.sizes["seed"] for ds in both) > 1:
         how = "paired by seed" if paired else "of unpaired seeds"
         notes.append(f"± standard error over seeds; differences are {how}.")
@@ -170,7 +170,7 @@ def _measured(
     """Of each metric and of the uplink: for every cell its words, both sides and the difference."""
     scale, unit = prefix([ds["uplink_bits"].max() for ds in (a, b)], "bit")
     names = {**{name: name.replace("_", " ") for name in shown}, "uplink_bits": f"uplink ({unit})"}
-    out = []
+    out: list[list[tuple[Value, ...]]] = []
     for name, words in names.items():
         by = scale if name == "uplink_bits" else 1.0
         one, two = (estimates(ds[name] / by) for ds in (a, b))

@@ -81,8 +81,8 @@ class Line(NamedTuple):
     """A line; it ends, in a cross, where its values leave for infinity or are NaN."""
 
     label: str  # lines with one label have one colour in all panels
-    x: Sequence[float]
-    y: Sequence[float]
+    x: Sequence[float] | Array
+    y: Sequence[float] | Array
     error: Any = None  # of y: one, or those below and above; none for a single seed
     color: Any = 0  # a place in PALETTE, or any colour
     style: Any = 0  # a place in STYLES, or any line style
@@ -136,6 +136,10 @@ def picture(
     labels = [{panel.up for panel in row} for row in rows]
     alike = all(len(names) == 1 for names in labels)
     one = alike and len(set.union(*labels)) == 1
+    defaults: dict[str, Any] = {
+        "heads": any(panel.title for panel in every),
+        "gaps": (0.28 if alike else 0.85, 0.75),
+    }
     figure, grid = frame(
         len(rows),
         columns,
@@ -145,7 +149,7 @@ def picture(
         notes=notes,
         sharey="all" if one else "row" if alike else False,
         sharex="col" if stacked else False,
-        **{"heads": any(p.title for p in every), "gaps": (0.28 if alike else 0.85, 0.75)} | options,
+        **defaults | options,
     )
     drawn = [
         (ax, panel)
@@ -296,7 +300,7 @@ def frame(
         gaps[0] / size[0],
         gaps[1] / (size[1] * sum(ratios) / rows),
     )
-    head = {"fontsize": 12, "ha": "center", "va": "top", "linespacing": 1.2}
+    head: dict[str, Any] = {"fontsize": 12, "ha": "center", "va": "top", "linespacing": 1.2}
     figure.text(0.5, 1 - 0.12 / height, "\n".join(titles), **head)
     top = height - 0.16 - 0.24 * len(titles)
     for key, count in zip(keys, tall, strict=True):

@@ -14,25 +14,9 @@ import numpy as np
 from jaxfl import results
 from jaxfl.errors import InputError
 from jaxfl.hyper import closest
+from jaxfl.views import ink
 from jaxfl.views.cells import Array, applying, axes, cells, deltas, ends, metrics, over_seeds
-from jaxfl.views.ink import (
-    FORMATS,
-    GREY,
-    MARKERS,
-    OTHER,
-    PALETTE,
-    Key,
-    Line,
-    Panel,
-    frame,
-    handle,
-    logarithmic,
-    picture,
-    powers,
-    save,
-    shade,
-    tidy,
-)
+from jaxfl.views.ink import GREY, MARKERS, OTHER, PALETTE, Key, Line, Panel, handle, shade
 from jaxfl.views.rows import criterion_used, heading
 from jaxfl.views.selection import TUNED, Criterion, select
 from jaxfl.views.words import NAMES, label, name_of, number, prefix
@@ -80,13 +64,13 @@ def draw(
     """Draw the :func:`figures` of a sweep into files, and return their names."""
     if not formats:
         raise InputError(
-            "No formats are asked for: name at least one of " + ", ".join(FORMATS) + "."
+            "No formats are asked for: name at least one of " + ", ".join(ink.FORMATS) + "."
         )
     for name in formats:
-        if name not in FORMATS:
-            raise InputError(closest("format of pictures named", name, FORMATS))
+        if name not in ink.FORMATS:
+            raise InputError(closest("format of pictures named", name, ink.FORMATS))
     every = _figures(ds, criterion, over, allow_test, band)
-    return [path for name, drawn in every for path in save(drawn, Path(folder), name, formats)]
+    return [path for name, drawn in every for path in ink.save(drawn, Path(folder), name, formats)]
 
 
 def figures(
@@ -132,9 +116,13 @@ def _figures(
     accuracy = "test_accuracy" if "test_accuracy" in known else "accuracy"
     for metric in dict.fromkeys(("utility", "loss", rule.metric, accuracy)):
         if metric in known:
-            yield from _curves(ds, lines, metric, band)
+            for page in _pages(ds, lines):
+                yield from _curves(page, metric, band)
     yield from _maps(ds, rule)
-    yield from _fronts(ds, points, rule)
+    for page in _pages(ds, points):
+        panels = [(title, _points(page, part, rule)) for title, part in page.panels()]
+        if any(found for _, found in panels):  # else empty axes would say nothing
+            yield f"front-{rule.metric}{page.suffix}", _front(page, rule, panels)
 
 
 # --- which axis becomes panels, lines and pictures -----------------------------------------------
@@ -214,8 +202,57 @@ def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
     return Scene(panel, line, others)
 
 
-def _pages(ds: xarray.Dataset, names: Sequence[str]) -> Iterator[tuple[str, xarray.Dataset]]:
-    """The part of every picture, with the end of its name after the values that it holds."""
+class Page(NamedTuple):
+    """One picture's part of a sweep."""
+
+    whole: xarray.Dataset
+    ds: xarray.Dataset
+    scene: Scene
+    suffix: str  # of its name: the values that it holds
+
+    def panels(self) -> list[tuple[str, xarray.Dataset]]:
+        """The part of every panel, after its title; an eps that is not proven is only claimed."""
+        name = self.scene.panel
+        if name is None:
+            return [("", self.ds)]
+        parts = [self.ds.isel({name: [i]}) for i in range(self.ds.sizes[name])]
+        claimed = [" (claimed)" * (name == "eps" and not _meets(part)) for part in parts]
+        values = self.ds[name].values.tolist()
+        return [(label(name, v) + c, p) for v, c, p in zip(values, claimed, parts, strict=True)]
+
+    def lines(self) -> list[Any]:
+        """The values in which lines of one algorithm differ."""
+        return [] if self.scene.line is None else self.ds[self.scene.line].values.tolist()
+
+    def places(self, flat: xarray.Dataset) -> list[int]:
+        """Which of these values cells have; -1 where there is none."""
+        if self.scene.line is None:
+            return [-1] * flat.sizes["cell"]
+        return _places(flat, self.ds, self.scene.line)
+
+    def look(self, algorithm: str, place: int) -> tuple[Any, Any]:
+        """Colour and style: by algorithm and line, or by line alone where there is one algorithm."""
+        from matplotlib import colormaps
+
+        if self.scene.line and self.ds.sizes["algorithm"] == 1:
+            shades = np.linspace(0.0, 0.85, len(self.lines()))  # from dark to light
+            return ("black" if place < 0 else colormaps["viridis"](shades[place])), "solid"
+        color, style = shade(self.color(algorithm), max(place, 0))
+        return color, (OTHER if self.scene.line and place < 0 else style)
+
+    def color(self, algorithm: str) -> int:
+        """The same in all pictures of a sweep."""
+        return list(self.whole["algorithm"].values).index(algorithm)
+
+    def titled(self) -> list[str]:
+        """The algorithms, and which of them add no noise."""
+        noisy = self.ds["noisy"].any(set_aside(axes(self.ds), ["algorithm"])).values
+        names = self.ds["algorithm"].values.tolist()
+        return [n if some else f"{n} (no noise)" for n, some in zip(names, noisy, strict=True)]
+
+
+def _pages(ds: xarray.Dataset, scene: Scene) -> Iterator[Page]:
+    names = scene.pages
     for place in itertools.product(*(range(ds.sizes[name]) for name in names)):
         part = ds.isel({name: [i] for name, i in zip(names, place, strict=True)})
         if not cells(part).sizes["cell"]:
@@ -225,37 +262,16 @@ def _pages(ds: xarray.Dataset, names: Sequence[str]) -> Iterator[tuple[str, xarr
             for name in names
             for v in part[name].values.tolist()
         ]
-        yield re.sub(r"[^A-Za-z0-9._+-]+", "_", "".join(words)), part
+        yield Page(ds, part, scene, re.sub(r"[^A-Za-z0-9._+-]+", "_", "".join(words)))
 
 
-def _panels(ds: xarray.Dataset, name: str | None) -> list[tuple[str, xarray.Dataset]]:
-    """The part of every panel, after its title; an eps that is not proven is only claimed."""
-    if name is None:
-        return [("", ds)]
-    parts = [ds.isel({name: [i]}) for i in range(ds.sizes[name])]
-    values = ds[name].values.tolist()
-    return [
-        (label(name, v) + " (claimed)" * bool(name == "eps" and not _meets(part)), part)
-        for v, part in zip(values, parts, strict=True)
-    ]
-
-
-def _places(flat: xarray.Dataset, ds: xarray.Dataset, name: str | None) -> list[int]:
-    """Where the cells lie on an axis; -1 where it does not apply."""
-    if name is None:
-        return [-1] * flat.sizes["cell"]
+def _places(flat: xarray.Dataset, ds: xarray.Dataset, name: str) -> list[int]:
+    """Where cells lie on an axis; -1 where it does not apply."""
     known = ds[name].values.tolist()
     return [-1 if value is None else known.index(value) for value in flat[name].values]
 
 
-def _titled(ds: xarray.Dataset) -> list[str]:
-    """The algorithms, and which of them add no noise."""
-    noisy = ds["noisy"].any(set_aside(axes(ds), ["algorithm"])).values
-    names = ds["algorithm"].values.tolist()
-    return [n if some else f"{n} (no noise)" for n, some in zip(names, noisy, strict=True)]
-
-
-def _grid(panels: Sequence[Any], most: int) -> list[Sequence[Any]]:
+def _grid(panels: list[Any], most: int) -> list[list[Any]]:
     """In rows of alike length."""
     columns = math.ceil(len(panels) / math.ceil(len(panels) / most))
     return [panels[i : i + columns] for i in range(0, len(panels), columns)]
@@ -280,10 +296,9 @@ def _notes(ds: xarray.Dataset) -> list[str]:
     for words, who in worth.items():
         if words:
             out.append(f"{words}." if len(who) == everyone > 1 else f"{', '.join(who)}: {words}.")
-    if deltas(ds) in ds:
-        kept = ds[deltas(ds)].where(ds["noisy"] > 0).values
-        each = np.unique(kept[~np.isnan(kept)])
-        out += [f"δ = {number(each[0])}."] * (each.size == 1)
+    each = deltas(ds).to_series().dropna().unique()
+    if len(each) == 1:
+        out.append(f"δ = {number(each[0])}.")
     return out
 
 
@@ -328,114 +343,87 @@ def _words(metric: str) -> str:
 # --- curves: a metric against rounds, bits and gradients, means over seeds with bands ------------
 
 
-def _curves(
-    ds: xarray.Dataset, where: Scene, metric: str, band: str
-) -> Iterator[tuple[str, Figure]]:
-    """One picture for each page; one for each cost where its panels would be too many."""
-    for suffix, part in _pages(ds, where.pages):
-        panels = _panels(part, where.panel)
-        together = [list(ALONG)] if len(panels) <= ROW else [[along] for along in ALONG]
-        for alongs in together:
-            by = "" if len(alongs) > 1 else f"-{alongs[0]}"
-            rows = [
-                [
-                    _curve_panel(
-                        ds, part, where, (title * (along == alongs[0]), each), metric, along, band
-                    )
-                    for title, each in panels
-                ]
-                for along in alongs
-            ]
-            if len(panels) == 1:  # its three pictures side by side
-                rows = [[row[0] for row in rows]]
-            elif len(alongs) == 1:
-                rows = _grid(rows[0], ROW)
-            seeds = ds.sizes["seed"]
-            said = [f"bands: {BANDS[band]} over {seeds} seeds"] * (seeds > 1)
-            lines = (line for row in rows for panel in row for line in panel.lines)
-            said += [CROSS] * any(line.cut and np.isfinite(line.y[:1]).any() for line in lines)
-            text = "; ".join(said) + "." * bool(said)
-            drawn = picture(
-                heading(part),
+def _curves(page: Page, metric: str, band: str) -> Iterator[tuple[str, Figure]]:
+    """One picture, or one for each cost where its panels would be too many."""
+    panels = page.panels()
+    together = [list(ALONG)] if len(panels) <= ROW else [[along] for along in ALONG]
+    for alongs in together:
+        rows = [[_panel(page, part, metric, a, band) for _, part in panels] for a in alongs]
+        rows[0] = [p._replace(title=t) for p, (t, _) in zip(rows[0], panels, strict=True)]
+        if len(panels) == 1:  # its three pictures side by side
+            rows = [[row[0] for row in rows]]
+        elif len(alongs) == 1:
+            rows = _grid(rows[0], ROW)
+        seeds = page.ds.sizes["seed"]
+        said = [f"bands: {BANDS[band]} over {seeds} seeds"] * (seeds > 1)
+        lines = (line for row in rows for panel in row for line in panel.lines)
+        said += [CROSS] * any(line.cut and np.isfinite(line.y[0]) for line in lines)
+        text = "; ".join(said) + "." * bool(said)
+        by = "" if len(alongs) > 1 else f"-{alongs[0]}"
+        yield (
+            f"curves-{metric}{by}{page.suffix}",
+            ink.picture(
+                heading(page.ds),
                 rows,
-                notes=[text[:1].upper() + text[1:], *_notes(part)],
-                keys=_curve_keys(ds, part, where),
+                notes=[text[:1].upper() + text[1:], *_notes(page.ds)],
+                keys=_curve_keys(page),
                 size=(2.7, 2.0) if len(rows[0]) > 1 else (4.4, 2.6),
-                heads=where.panel is not None,
+                heads=page.scene.panel is not None,
                 gaps=(0.42, 0.62),  # room for the last number of a panel and the first of the next
-            )
-            yield f"curves-{metric}{by}{suffix}", drawn
+            ),
+        )
 
 
-def _curve_panel(
-    whole: xarray.Dataset,
-    page: xarray.Dataset,
-    where: Scene,
-    panel: tuple[str, xarray.Dataset],
-    metric: str,
-    along: str,
-    band: str,
-) -> Panel:
-    title, part = panel
-    scale, unit = (1.0, "") if along == "round" else prefix(page[along].values, "")
+def _panel(page: Page, part: xarray.Dataset, metric: str, along: str, band: str) -> Panel:
+    scale, unit = (1.0, "") if along == "round" else prefix(page.ds[along].values, "")
     unit = f"{unit}bit" if along == "uplink_bits" else THOUSANDS.get(unit, unit)
-    across = ALONG[along] + f" ({unit})" * bool(unit)
     flat = cells(part, metric, "uplink_bits", "gradients")
-    ran = np.isfinite(flat["uplink_bits"]).all("seed").values
+    ran = flat["uplink_bits"].notnull().all("seed").values
     values = flat[metric].astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         mean, error = over_seeds(values)
-        around = np.stack([error, error], axis=1)
+        around = (error, error)
         if band == "range":
-            around = np.stack([mean - values.min("seed"), values.max("seed") - mean], axis=1)
-    x = (
-        flat["round"].broadcast_like(mean) if along == "round" else flat[along].mean("seed")
-    ) / scale
-    lines = []
-    for i, place in enumerate(_places(flat, page, where.line)):
-        color, style = _look(whole, page, where, flat["algorithm"].values[i], place)
-        live = ran[i]
-        y = mean.values[i][live]
-        lines.append(Line("", x.values[i][live], y, around[i][:, live], color, style, width=1.6))
+            around = (mean - values.min("seed"), values.max("seed") - mean)
+    x = flat[along].mean("seed") if along != "round" else flat[along].broadcast_like(mean)
+    lines = [
+        Line(
+            "",
+            (x.values / scale)[i, live],
+            mean.values[i, live],
+            [side.values[i, live] for side in around],
+            *page.look(algorithm, place),
+            width=1.6,
+        )
+        for i, (algorithm, place, live) in enumerate(
+            zip(flat["algorithm"].values, page.places(flat), ran, strict=True)
+        )
+    ]
     # the planned rounds, also where no run reached them
-    until = float(page["round"][-1]) if along == "round" else math.nan
-    up = _words(metric).replace(" (", "\n(")
-    return Panel(title, across, up, lines, None if along != "round" else False, until=until)
+    until = float(page.ds["round"][-1]) if along == "round" else math.nan
+    across, up = ALONG[along] + f" ({unit})" * bool(unit), _words(metric).replace(" (", "\n(")
+    return Panel("", across, up, lines, None if along != "round" else False, until=until)
 
 
-def _look(
-    whole: xarray.Dataset, page: xarray.Dataset, where: Scene, algorithm: str, place: int
-) -> tuple[Any, Any]:
-    """Colour and style: by algorithm and line, or by line alone in a picture of one algorithm."""
-    from matplotlib import colormaps
-
-    if where.line and page.sizes["algorithm"] == 1:
-        shades = np.linspace(0.0, 0.85, page.sizes[where.line])  # from dark to light
-        return ("black" if place < 0 else colormaps["viridis"](shades[place])), "solid"
-    color, style = shade(whole["algorithm"].values.tolist().index(algorithm), max(place, 0))
-    return color, (OTHER if where.line and place < 0 else style)
-
-
-def _curve_keys(whole: xarray.Dataset, page: xarray.Dataset, where: Scene) -> list[Key]:
+def _curve_keys(page: Page) -> list[Key]:
     """What colours mean, and what line styles mean."""
-    names, titles = page["algorithm"].values.tolist(), _titled(page)
-    looks = [_look(whole, page, where._replace(line=None), name, 0) for name in names]
-    out = [Key("", [handle(*look) for look in looks], titles)]
-    if where.line is None:
-        return out
-    alone = len(names) == 1
-    values = page[where.line].values.tolist()
-    said = [label(where.line, v) for v in values]
-    has = {value is not None for value in cells(page)[where.line].values}
-    if alone:
+    line, titles = page.scene.line, page.titled()
+    if line is None or len(titles) > 1:
+        colors = [shade(page.color(name), 0) for name in page.ds["algorithm"].values]
+        out = [Key("", [handle(*look) for look in colors], titles)]
+        if line is None:
+            return out
+    said = [label(line, value) for value in page.lines()]
+    has = {value is not None for value in cells(page.ds)[line].values}
+    if len(titles) == 1:
         if has == {False}:
             return [Key("", [handle("black")], titles)]
-        looks = [_look(whole, page, where, names[0], i) for i in range(len(values))]
+        looks = [page.look("", i) for i in range(len(said))]
         return [Key(f"{titles[0]}:", [handle(*look) for look in looks], said)]
-    styles = [shade(0, i)[1] for i in range(len(values))]
+    styles = [shade(0, i)[1] for i in range(len(said))]
     if len(has) > 1:
         styles.append(OTHER)
-        said.append(f"no {name_of(where.line)}")
+        said.append(f"no {name_of(line)}")
     return [*out, Key("", [handle(GREY, style) for style in styles], said)]
 
 
@@ -448,8 +436,8 @@ def _maps(ds: xarray.Dataset, rule: Criterion) -> Iterator[tuple[str, Figure]]:
     if not names:
         return
     across, up = (names[0], names[1]) if len(names) > 1 else (names[0], "algorithm")
-    for suffix, part in _pages(ds, set_aside(names, [across, up])):
-        yield f"map-{rule.metric}{suffix}", _map(part, across, up, rule)
+    for page in _pages(ds, Scene(None, None, tuple(set_aside(names, [across, up])))):
+        yield f"map-{rule.metric}{page.suffix}", _map(page.ds, across, up, rule)
 
 
 def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion) -> Figure:
@@ -461,14 +449,14 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion) -> Figure:
     mean = over_seeds(flat[rule.metric])[0].values
     known = mean[np.isfinite(mean)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    norm: Any = LogNorm(low, high) if logarithmic(known) else Normalize(low, high)
+    norm: Any = LogNorm(low, high) if ink.logarithmic(known) else Normalize(low, high)
     colors = colormaps["viridis_r" if rule.sign > 0 else "viridis"]
     parts = [""] if up == "algorithm" else ds["algorithm"].values.tolist()
     rows = _grid(parts, COLUMNS)
     seeds = ds.sizes["seed"]
     first = f"Final values, means over {seeds} seeds." if seeds > 1 else "Final values."
     long = max(map(len, _ticks(ds, up)))
-    figure, grid = frame(
+    figure, grid = ink.frame(
         len(rows),
         len(rows[0]),
         size=(max(LEAST, CELL[0] * ds.sizes[across]), CELL[1] * max(2, ds.sizes[up])),
@@ -496,8 +484,8 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion) -> Figure:
     better = "lower" if rule.sign > 0 else "higher"
     bar.set_ylabel(f"{_words(rule.metric).split(' (')[0]}\n({better} is better)", fontsize=9)
     bar.tick_params(labelsize=8.5)
-    if logarithmic(known):
-        powers(bar.yaxis, low, high)
+    if ink.logarithmic(known):
+        ink.powers(bar.yaxis, low, high)
     return figure
 
 
@@ -530,7 +518,7 @@ def _squares(
             look = {"facecolor": face, "edgecolor": "white"}
             dark = face[:3] @ LUMINANCE < DARK
             words = {"s": _digits(value), "fontsize": 9, "color": "white" if dark else "black"}
-        ax.add_patch(Rectangle(np.subtract(at, 0.5), 1, 1, linewidth=0.8, **look))
+        ax.add_patch(Rectangle((at[0] - 0.5, at[1] - 0.5), 1, 1, linewidth=0.8, **look))
         ax.text(*at, ha="center", va="center", **words)
 
 
@@ -593,65 +581,45 @@ def front(bits: Sequence[float], values: Sequence[float], sign: int = 1) -> list
     return out
 
 
-def _fronts(ds: xarray.Dataset, where: Scene, rule: Criterion) -> Iterator[tuple[str, Figure]]:
-    """The metric against uplink bits, a panel for each eps; none where nothing ended with a value."""
-    for suffix, page in _pages(ds, where.pages):
-        panels = [
-            (title, _points(part, page, where, rule)) for title, part in _panels(page, where.panel)
-        ]
-        if any(points for _, points in panels):
-            yield f"front-{rule.metric}{suffix}", _front(ds, page, where, rule, panels)
-
-
-def _points(
-    part: xarray.Dataset, page: xarray.Dataset, where: Scene, rule: Criterion
-) -> list[Point]:
+def _points(page: Page, part: xarray.Dataset, rule: Criterion) -> list[Point]:
     """The settings of one panel that ended with a value."""
     flat = ends(part, rule.metric, "uplink_bits")
     numbers = [v.values.tolist() for n in ("uplink_bits", rule.metric) for v in over_seeds(flat[n])]
     noisy = flat["noisy"].values.astype(bool)
-    places = _places(flat, page, where.line)
-    points = map(Point, flat["algorithm"].values, places, noisy, *numbers)
+    points = map(Point, flat["algorithm"].values, page.places(flat), noisy, *numbers)
     return [point for point in points if math.isfinite(point.value) and math.isfinite(point.bits)]
 
 
-def _front(
-    whole: xarray.Dataset,
-    ds: xarray.Dataset,
-    where: Scene,
-    rule: Criterion,
-    panels: Sequence[tuple[str, list[Point]]],
-) -> Figure:
+def _front(page: Page, rule: Criterion, panels: list[tuple[str, list[Point]]]) -> Figure:
     every = [point for _, points in panels for point in points]
     scale, unit = prefix([point.bits for point in every], "bit")
-    seeds = ds.sizes["seed"]
+    seeds = page.ds.sizes["seed"]
     mixed = len({point.noisy for point in every}) > 1
     whose, other = ("private settings", "other of them") if mixed else ("settings", "other")
     said = f"Grey: the {whose} that no {other} beats in both bits and value"
     said += f"; bars: standard error over {seeds} seeds." if seeds > 1 else "."
     rows = _grid(panels, 3)
-    figure, grid = frame(
+    figure, grid = ink.frame(
         len(rows),
         len(rows[0]),
         size=(3.3, 2.5) if len(rows[0]) > 1 else (4.8, 3.2),
-        title=heading(ds),
-        keys=_front_keys(whole, ds, where),
-        notes=[said, *_notes(ds)],
-        heads=where.panel is not None,
+        title=heading(page.ds),
+        keys=_front_keys(page),
+        notes=[said, *_notes(page.ds)],
+        heads=page.scene.panel is not None,
         gaps=(0.25, 0.85),
         sharey=True,
     )
     values = np.array([point.value for point in every])
     bars = [p.value + s * p.error for p in every for s in (-1, 1) if math.isfinite(p.error)]
     values = np.append(values, [v for v in bars if v > 0 or values.min() <= 0])
-    everyone = whole["algorithm"].values.tolist()
     for i, ax in enumerate(grid.flat):
         if i >= len(panels):
             ax.set_visible(False)
             continue
         title, points = panels[i]
         for point in points:
-            _mark(ax, point, scale, where, shade(everyone.index(point.algorithm), 0)[0])
+            _mark(ax, point, scale, page)
         # What needs no privacy is drawn for comparison, and beats nobody who does.
         rivals = [point for point in points if point.noisy] or points
         found = front([p.bits for p in rivals], [p.value for p in rivals], rule.sign)
@@ -659,9 +627,9 @@ def _front(
         x, y = [point.bits / scale for point in best], [point.value for point in best]
         ax.step(x, y, where="post", color="#CCCCCC", linewidth=4, zorder=1)
         _bits_axis(ax, np.array([point.bits for point in every]) / scale)
-        tidy(ax, values)
+        ink.tidy(ax, values)
         _room(ax, values, rule.sign)
-        _named(ax, ds, where, best, scale, rule)
+        _named(ax, page, best, scale, rule)
         ax.set_title(title, fontsize=10.5)
         ax.set_xlabel(f"uplink of all clients ({unit})", fontsize=9.5)
         if i % len(rows[0]) == 0:
@@ -669,14 +637,14 @@ def _front(
     return figure
 
 
-def _mark(ax: Axes, point: Point, scale: float, where: Scene, color: Any) -> None:
-    star = where.line is not None and point.place < 0
+def _mark(ax: Axes, point: Point, scale: float, page: Page) -> None:
+    star = page.scene.line is not None and point.place < 0
     ax.errorbar(
         point.bits / scale,
         point.value,
         yerr=point.error if math.isfinite(point.error) else None,
         xerr=point.bits_error / scale if point.bits_error > 0 else None,
-        color=color,
+        color=PALETTE[page.color(point.algorithm)],
         marker="*" if star else MARKERS[max(point.place, 0) % len(MARKERS)],
         markersize=10 if star else 6.5,
         markeredgecolor="white",
@@ -687,25 +655,22 @@ def _mark(ax: Axes, point: Point, scale: float, where: Scene, color: Any) -> Non
     )
 
 
-def _named(
-    ax: Axes, ds: xarray.Dataset, where: Scene, best: list[Point], scale: float, rule: Criterion
-) -> None:
+def _named(ax: Axes, page: Page, best: list[Point], scale: float, rule: Criterion) -> None:
     """Names of the points on the front, on its better side, where no point lies; where two would
     meet, the marker says the second."""
     said: list[tuple[float, float, float]] = []  # left, right and height of what stands, in points
+    line, values = page.scene.line, page.lines()
     for point in best:
-        words = point.algorithm
-        if where.line is not None:
-            if point.place < 0:
-                continue  # the marker says it already
-            words = label(where.line, ds[where.line].values.tolist()[point.place])
+        if line is not None and point.place < 0:
+            continue  # the marker says it already
+        words = point.algorithm if line is None else label(line, values[point.place])
         at = (point.bits / scale, point.value)
         inner = ax.transAxes.inverted().transform(ax.transData.transform(at))[0] > ROOM
         x, y = ax.transData.transform(at) * 72 / ax.figure.dpi
         left = x - 5 - WIDE * len(words) if inner else x + 5
         right = left + WIDE * len(words)
         meets = any(left < r and l < right and abs(y - h) < TALL for l, r, h in said)
-        if meets and where.line is not None:
+        if meets and line is not None:
             continue
         said.append((left, right, y))
         ax.annotate(
@@ -725,10 +690,10 @@ def _bits_axis(ax: Axes, costs: Array) -> None:
     low, high = float(costs.min()), float(costs.max())
     if low == high:
         return
-    if logarithmic(costs):
+    if ink.logarithmic(costs):
         ax.set_xscale("log")
-        powers(ax.xaxis, low, high)
-    ax.set_xlim(*_wider(low, high, 0.12, 0.12, logarithmic(costs)))
+        ink.powers(ax.xaxis, low, high)
+    ax.set_xlim(*_wider(low, high, 0.12, 0.12, ink.logarithmic(costs)))
 
 
 def _room(ax: Axes, values: Array, sign: int) -> None:
@@ -736,31 +701,28 @@ def _room(ax: Axes, values: Array, sign: int) -> None:
     low, high = float(values.min()), float(values.max())
     if low < high:
         below, above = (0.22, 0.07) if sign > 0 else (0.07, 0.22)
-        ax.set_ylim(*_wider(low, high, below, above, logarithmic(values)))
+        ax.set_ylim(*_wider(low, high, below, above, ink.logarithmic(values)))
 
 
 def _wider(low: float, high: float, below: float, above: float, log: bool) -> Array:
     """The ends of an axis, moved out by parts of its span."""
-    ends = np.log([low, high]) if log else np.array([low, high])
-    ends = ends + np.array([-below, above]) * np.ptp(ends)
-    return np.exp(ends) if log else ends
+    low, high = np.log([low, high]) if log else (low, high)
+    out = np.array([low - below * (high - low), high + above * (high - low)])
+    return np.exp(out) if log else out
 
 
-def _front_keys(whole: xarray.Dataset, ds: xarray.Dataset, where: Scene) -> list[Key]:
+def _front_keys(page: Page) -> list[Key]:
     """Colours for algorithms, markers for the second axis."""
 
     def dot(color: Any, marker: str) -> Any:
         return handle(color, "none", marker=marker, markersize=7)
 
-    names, everyone = ds["algorithm"].values.tolist(), whole["algorithm"].values.tolist()
-    flat = cells(ds)
-    starred = set()
-    if where.line is not None:
-        has = flat["algorithm"].values[[v is not None for v in flat[where.line].values]]
-        starred = set(names) - set(has)
-    dots = [dot(shade(everyone.index(n), 0)[0], "*" if n in starred else "o") for n in names]
-    out = [Key("", dots, _titled(ds))]
-    if where.line is not None and ds.sizes[where.line] <= len(MARKERS):
-        labels = [label(where.line, v) for v in ds[where.line].values.tolist()]
+    flat, names, values = cells(page.ds), page.ds["algorithm"].values.tolist(), page.lines()
+    places = zip(flat["algorithm"].values, page.places(flat), strict=True)
+    marked = {name for name, place in places if place >= 0 or not values}
+    dots = [dot(PALETTE[page.color(name)], "o" if name in marked else "*") for name in names]
+    out = [Key("", dots, page.titled())]
+    if 0 < len(values) <= len(MARKERS):
+        labels = [label(str(page.scene.line), value) for value in values]
         out.append(Key("", [dot(GREY, mark) for mark in MARKERS[: len(labels)]], labels))
     return out

@@ -165,8 +165,8 @@ def _privacy(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
             ", ".join([FLAG] * a + [BROKEN] * b) for a, b in zip(less, broken, strict=True)
         ]
         out.append((Column("flag", "flag", alarm=True), red))
-    if len(_deltas(ds, flat)) > 1 and "delta" not in axes(ds):
-        out.append((Column("delta", "δ"), flat[deltas(ds)].values.tolist()))
+    if deltas(flat).to_series().nunique() > 1 and "delta" not in axes(ds):
+        out.append((Column("delta", "δ"), deltas(flat).values.tolist()))
     return out
 
 
@@ -179,13 +179,6 @@ def _alarms(flat: xarray.Dataset) -> tuple[list[bool], list[bool]]:
     """Where the claimed eps is too small, and where a bound that it needs is broken."""
     less = flat["proven_eps"] > _claimed(flat) * MORE
     return less.values.tolist(), flat["broken"].notnull().values.tolist()
-
-
-def _deltas(ds: xarray.Dataset, flat: xarray.Dataset) -> set[float]:
-    if deltas(ds) not in flat:
-        return set()
-    kept = flat[deltas(ds)].where(flat["noisy"] > 0).values
-    return {float(d) for d in kept if d == d}
 
 
 def _targets(flat: xarray.Dataset, words: str) -> Columns:
@@ -247,9 +240,9 @@ def _notes(ds: xarray.Dataset, flat: xarray.Dataset) -> tuple[str, ...]:
         notes.append("± standard error over seeds.")
     if not flat["noisy"].any():
         return (*notes, "Not private: no noise.")
-    each = _deltas(ds, flat)
+    each = deltas(flat).to_series().dropna().unique()
     if len(each) == 1:
-        notes.append(f"ε at δ = {number(each.pop())}.")
+        notes.append(f"ε at δ = {number(each[0])}.")
     if flat["flag"].any():
         less, broken = _alarms(flat)
         if any(less):

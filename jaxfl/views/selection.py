@@ -123,7 +123,8 @@ def select(
     each = each.stack(candidate=over, create_index=False) if over else each.expand_dims("candidate")
     losses = (rule.sign * each["score"]).where(each["tried"], np.inf).fillna(np.inf)
     losses = losses.transpose(*kept, "candidate")
-    best, found = losses.argmin("candidate"), np.isfinite(losses.min("candidate"))
+    best = losses.argmin("candidate")
+    found = losses.min("candidate") < np.inf
     compared = each["tried"].sum("candidate").transpose(*kept)
     steps = np.unravel_index(best.values, [ds.sizes[name] for name in over]) if over else ()
     picks = {name: best.copy(data=step) for name, step in zip(over, steps, strict=True)}

@@ -91,9 +91,9 @@ def _seconds(series: xarray.Dataset, clients: xarray.DataArray, links: Links) ->
 
     along = ["round"]
     given = (series["round"], clients, *(series[name] for name in SPENT[:3]))
-    return xarray.apply_ufunc(
-        total, *given, input_core_dims=[along, [], along, along, along], vectorize=True
-    )
+    dims = [along, [], along, along, along]
+    out: xarray.DataArray = xarray.apply_ufunc(total, *given, input_core_dims=dims, vectorize=True)
+    return out
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -75,7 +74,7 @@ def estimate(mean: float, error: float, digits: int = DIGITS) -> tuple[str, str]
     return f"{mean:.{max(places, 0)}f}", shown
 
 
-def prefix(values: Iterable[Any], unit: str) -> tuple[float, str]:
+def prefix(values: Any, unit: str) -> tuple[float, str]:
     """The factor and the unit in which the largest of some amounts is a short number."""
     most = max((v for v in np.ravel(values).tolist() if math.isfinite(v)), default=0.0)
     factor, letter = next((pair for pair in PREFIXES if most >= pair[0]), PREFIXES[-1])
