@@ -21,10 +21,10 @@ from jaxfl.papers.courses import courses, ordered, ordering
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate, most
 from jaxfl.papers.gao.experiment import STEPS
 from jaxfl.papers.hu.setting import TRAIN, adult
-from jaxfl.papers.panels import Line, Panel, picture
 from jaxfl.papers.report import RECORD, epsilon_table, markdown, write, write_overview
 from jaxfl.papers.soteriafl.setting import METHODS, a9a, mnist, numbers
 from jaxfl.papers.soteriafl.studies import WAYS
+from jaxfl.views.ink import Line, Panel, picture
 from jaxfl.privacy.audit_bounds import clopper_pearson_eps
 
 pytestmark = pytest.mark.once

@@ -13,12 +13,10 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 
 import jaxfl
-from jaxfl import plots
-from jaxfl.views import pictures
+from jaxfl.views import ink
 from jaxfl.views.cells import restrict
-from jaxfl.views.fronts import front
-from jaxfl.views.pictures import draw
-from jaxfl.views.scenes import scene
+from jaxfl.views.ink import PALETTE
+from jaxfl.views.pictures import draw, front, scene
 from jaxfl.views.selection import select
 
 pytestmark = pytest.mark.once
@@ -36,7 +34,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
         out[name] = figure
         return [folder / f"{name}.{kind}" for kind in formats]
 
-    monkeypatch.setattr(pictures, "save", keep)
+    monkeypatch.setattr(ink, "save", keep)
     return out
 
 
@@ -83,7 +81,7 @@ def test_files_are_written_and_always_the_same(tmp_path: Path) -> None:
         assert len(a.read_bytes()) > 5_000
     assert {path.name for path in (tmp_path / "b").iterdir()} == {path.name for path in two}
     pixels = imread(one[0])[:, :, :3]
-    for color in plots.PALETTE[:2]:
+    for color in PALETTE[:2]:
         assert (np.abs(pixels - np.array(to_rgb(color))).max(axis=2) < 0.01).sum() > 1000
 
 

@@ -16,10 +16,9 @@ import xarray
 import jaxfl
 from jaxfl import results
 from jaxfl.views.cells import applying, cells, final, over_seeds, restrict
-from jaxfl.views.links import Links, expected_slowest
 from jaxfl.views.rows import table
 from jaxfl.views.selection import select
-from jaxfl.views.targets import to_target
+from jaxfl.views.targets import Links, expected_slowest, to_target
 
 pytestmark = pytest.mark.once
 
@@ -71,11 +70,10 @@ def test_final_does_not_depend_on_the_order_of_dimensions(ds: xarray.Dataset) ->
 
 
 def test_a_cell_is_read_once_along_an_axis_that_it_has_not(ds: xarray.Dataset) -> None:
-    found = [cell.labels for cell in cells(ds)]
-    ldp = [labels for labels in found if labels["algorithm"] == "ldp_sgd"]
-    assert len(found) == 12 + 6
-    assert len(ldp) == 6
-    assert {labels["omega"] for labels in ldp} == {None}
+    found = cells(ds)
+    ldp = found.isel(cell=found["algorithm"].values == "ldp_sgd")
+    assert (found.sizes["cell"], ldp.sizes["cell"]) == (12 + 6, 6)
+    assert set(ldp["omega"].values) == {None}
     assert applying(ds, "omega").sum() == 12
     assert applying(ds, "eps").all()
 
@@ -98,7 +96,7 @@ def test_restricting(ds: xarray.Dataset) -> None:
 def test_seeds_that_agree_have_no_error() -> None:
     """Rounding of a mean of three equal numbers is no spread."""
     values = np.array([[0.1, 0.1, 0.1], [0.1, 0.1, 0.3], [np.nan, 0.1, 0.1]])
-    mean, error = over_seeds(values)
+    mean, error = over_seeds(xarray.DataArray(values, dims=("cell", "seed")))
     assert np.array([0.1, 0.1, 0.1]).std(ddof=1) != 0
     assert (mean[0], error[0]) == (0.1, 0.0)
     assert error[1] == pytest.approx(0.2 / 3)

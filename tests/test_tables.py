@@ -19,11 +19,10 @@ import jaxfl
 from jaxfl import results
 from jaxfl.views.cells import final, restrict
 from jaxfl.views.compare import as_sweep, compare
-from jaxfl.views.links import Links
 from jaxfl.views.rows import BROKEN, FLAG, table
 from jaxfl.views.selection import select
 from jaxfl.views.tables import Column, Estimate, Table
-from jaxfl.views.targets import to_target
+from jaxfl.views.targets import Links, to_target
 from jaxfl.views.words import estimate, number, prefix
 
 pytestmark = pytest.mark.once

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from jaxfl.checkpoint import replace
+from jaxfl.cli.folder import Folder
 from jaxfl.cli.options import flag
-from jaxfl.cli.parser import Parser, closest_option
+from jaxfl.cli.parser import Once, Parser, closest_option
 from jaxfl.cli.readers import real, text
+from jaxfl.cli.report import console, summary
+from jaxfl.cli.sweeping import NO_FRONT
 from jaxfl.errors import InputError
+from jaxfl.plots import curves
+from jaxfl.results import config, load
+from jaxfl.views.cells import axes, restrict
+from jaxfl.views.compare import as_sweep, compare
+from jaxfl.views.pictures import draw
+from jaxfl.views.rows import table
+from jaxfl.views.selection import TUNED, select
+from jaxfl.views.tables import Table
+from jaxfl.views.targets import Links, to_target
 
 if TYPE_CHECKING:
     import xarray
-
-    from jaxfl.views.tables import Table
 
 __all__ = ["run_look"]
 
@@ -76,13 +88,8 @@ def run_look(command: str, words: Sequence[str]) -> None:
         if not rest[0].startswith("-"):
             raise InputError(f"{rest[0]!r} is one word too many: {USAGE[command][7:]}.")
         raise InputError(closest_option(rest[0], parser, f"`jaxfl {command} --help` lists them"))
-    for name, value in given.items():
-        if name in OPTIONS and name not in SEVERAL:
-            if len(value) > 1:
-                raise InputError(
-                    f"Option {flag(name)} is given twice, the second time as {value[1]}."
-                )
-            given[name] = text(flag(name), value[0])
+    for name in set(given) & set(OPTIONS) - set(SEVERAL):
+        text(flag(name), given[name])
     folders = given.pop("folders", [])
     wanted = 2 if command == "compare" else 1
     if len(folders) != wanted:
@@ -90,85 +97,52 @@ def run_look(command: str, words: Sequence[str]) -> None:
             f"jaxfl {command} takes {'two folders' if wanted == 2 else 'one folder'}, "
             f"not {len(folders)}: {USAGE[command][7:]}."
         )
-    commands: dict[str, Callable[..., None]]
-    commands = {"show": _show, "compare": _compare, "plot": _plot}
-    commands[command](given, *map(Path, folders))
+    answers: dict[str, Callable[..., None]]
+    answers = {"show": _show, "compare": _compare, "plot": _plot}
+    answers[command](given, *map(Path, folders))
 
 
 # --- the commands --------------------------------------------------------------------------------
 
 
 def _show(given: dict[str, Any], folder: Path) -> None:
-    from jaxfl.views.rows import table
-
-    ds = _load(folder)
-    links = _links(given)
+    ds, links = _load(folder, given), _links(given)
     if not _is_sweep(ds):
-        from jaxfl.cli.report import summary
-        from jaxfl.results import config
-        from jaxfl.views.compare import as_sweep
-
-        _refuse_for_runs(given, folder)
         summary(ds, [])
-        name = config(ds)["settings"]["algorithm"]
-        ds = as_sweep(ds).assign_coords(algorithm=[name])
+        ds = as_sweep(ds).assign_coords(algorithm=[config(ds)["settings"]["algorithm"]])
         if not {"csv", "latex", "target_loss", "metric"} & set(given):
             return
         print()
     ds = _selected(ds, given)
     targets = None
     if "target_loss" in given:
-        from jaxfl.views.targets import to_target
-
         value = real()("--target-loss", given["target_loss"])
         targets = to_target(ds, "loss", target=value, links=links)
     _print(table(ds, metrics=given.get("metric"), targets=targets), given)
 
 
-def _compare(given: dict[str, Any], a: Path, b: Path) -> None:
-    from jaxfl.views.compare import compare
-
-    both = [_load(folder) for folder in (a, b)]
-    for i, folder in enumerate((a, b)):
-        if _is_sweep(both[i]):
-            both[i] = _selected(both[i], _of_axes(given, both, i))
-        else:
-            _refuse_for_runs(given, folder)
+def _compare(given: dict[str, Any], *folders: Path) -> None:
+    both = [_load(folder, given) for folder in folders]
+    spans = [set(axes(ds)) if _is_sweep(ds) else set() for ds in both]
+    for i, ds in enumerate(both):
+        if spans[i]:
+            # what is asked of an axis that the other sweep alone has says nothing of this one
+            both[i] = _selected(ds, given, spans[1 - i] - spans[i])
+    a, b = folders
     short = (a.name, b.name) if a.name != b.name else (str(a), str(b))
-    _print(compare(both[0], both[1], names=short, metrics=given.get("metric")), given)
-
-
-def _of_axes(given: dict[str, Any], both: list[xarray.Dataset], i: int) -> dict[str, Any]:
-    """Without what is asked of an axis that the other sweep alone has."""
-    from jaxfl.views.cells import axes
-
-    if not all(map(_is_sweep, both)):
-        return given
-    other = {*axes(both[1 - i])} - {*axes(both[i])}
-    out = dict(given)
-    if "where" in given:
-        out["where"] = [word for word in given["where"] if word.partition("=")[0] not in other]
-    if "over" in given:
-        out["over"] = [name for name in given["over"] if name not in other]
-    return out
+    _print(compare(*both, names=short, metrics=given.get("metric")), given)
 
 
 def _plot(given: dict[str, Any], folder: Path) -> None:
-    from jaxfl.cli.sweeping import NO_FRONT
-    from jaxfl.views.pictures import draw
-
-    ds = _load(folder)
-    place = Path(given["out"]) if "out" in given else _home(folder) / "pictures"
+    ds = _load(folder, given)
+    home = folder if folder.is_dir() else folder.parent
+    place = Path(given["out"]) if "out" in given else home / "pictures"
     formats = given.get("format", ["png", "pdf"])
     if _is_sweep(ds):
-        ds = _selected(ds, given)
-        files = draw(ds, place, formats=formats, criterion=None)
+        files = draw(_selected(ds, given), place, formats=formats, criterion=None)
         if not any(file.name.startswith("front-") for file in files):
             print(NO_FRONT, file=sys.stderr)
     else:
-        from jaxfl.plots import curves
-
-        _refuse_for_runs(given, folder)
         files = [place / f"curves.{kind}" for kind in formats]
         curves(ds, files)
     for file in files:
@@ -182,10 +156,10 @@ def _parser(command: str) -> Parser:
     parser = Parser()
     parser.add_argument("folders", nargs="*")
     for name, (_, _, commands) in OPTIONS.items():
-        if command in commands and name in SEVERAL:
-            parser.add_argument(flag(name), dest=name, nargs="+", action="extend")
-        elif command in commands:
-            parser.add_argument(flag(name), dest=name, action="append")
+        if command in commands:
+            more: dict[str, Any] = {"nargs": "+", "action": "extend"}
+            how = more if name in SEVERAL else {"action": Once}
+            parser.add_argument(flag(name), dest=name, **how)
     parser.add_argument("--allow-test", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
     return parser
@@ -213,9 +187,7 @@ def _where(words: Sequence[str]) -> dict[str, list[str]]:
     return out
 
 
-def _links(given: dict[str, Any]) -> Any:
-    from jaxfl.views.links import Links
-
+def _links(given: dict[str, Any]) -> Links | None:
     if "bandwidth" not in given:
         if "latency" in given:
             raise InputError(
@@ -230,41 +202,21 @@ def _links(given: dict[str, Any]) -> Any:
     if not speed.startswith("lognormal"):
         values = [real(above=0)("--bandwidth", value) for value in speed.split(",")]
         speed = values[0] if len(values) == 1 else values
-    latency = real()("--latency", given["latency"]) if "latency" in given else 0.0
-    return Links(speed, latency)
-
-
-def _refuse_for_runs(given: dict[str, Any], folder: Path) -> None:
-    for name in OF_SWEEPS:
-        if name in given:
-            raise InputError(
-                f"{flag(name)} is for sweeps, and {folder} holds a single run: leave it out."
-            )
+    return Links(speed, real()("--latency", given.get("latency", "0")))
 
 
 # --- results -------------------------------------------------------------------------------------
 
 
-def _load(path: Path) -> xarray.Dataset:
+def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
     """The result in a folder, or in a file; one sentence where there is none yet."""
-    from jaxfl.results import load
-
     file = path / "result.nc" if path.is_dir() else path
     if not path.exists():
         raise InputError(f"There is no folder {path}.")
-    if path.is_dir() and not file.exists():
-        for name, command in (("sweep.json", "sweep"), ("config.json", "run")):
-            if name == "config.json" and _ended(path):
-                raise InputError(
-                    f"{path} has lost its result.nc: `jaxfl run --resume {path}` writes it again."
-                )
-            if (path / name).exists():
-                raise InputError(
-                    f"{path} is unfinished: go on with `jaxfl {command} --resume {path}`."
-                )
-        raise InputError(f"{path} holds no result.nc, so it is no result of jaxfl.")
+    if not file.exists():
+        _missing(path)
     try:
-        return load(file)
+        ds = load(file)
     except InputError as error:
         folder, way = file.parent, ""
         if (folder / "sweep.json").exists():
@@ -274,35 +226,46 @@ def _load(path: Path) -> xarray.Dataset:
         if "damaged" not in str(error) or not way:
             raise
         raise InputError(f"{file} is damaged or cut short: {way}.") from None
+    for name in () if _is_sweep(ds) else OF_SWEEPS:
+        if name in given:
+            raise InputError(
+                f"{flag(name)} is for sweeps, and {path} holds a single run: leave it out."
+            )
+    return ds
+
+
+def _missing(folder: Path) -> NoReturn:
+    if (folder / "sweep.json").exists():
+        raise InputError(f"{folder} is unfinished: go on with `jaxfl sweep --resume {folder}`.")
+    if _ended(folder):
+        raise InputError(
+            f"{folder} has lost its result.nc: `jaxfl run --resume {folder}` writes it again."
+        )
+    if (folder / "config.json").exists():
+        raise InputError(f"{folder} is unfinished: go on with `jaxfl run --resume {folder}`.")
+    raise InputError(f"{folder} holds no result.nc, so it is no result of jaxfl.")
 
 
 def _ended(folder: Path) -> bool:
     """Whether a run that ended there has left what its result can be written from."""
-    from jaxfl.cli.folder import Folder
-
     if not ((folder / "config.json").exists() and (folder / "checkpoint.npz").exists()):
         return False
     return Folder.read(folder).reached is not None
 
 
-def _home(path: Path) -> Path:
-    return path if path.is_dir() else path.parent
-
-
 def _is_sweep(ds: xarray.Dataset) -> bool:
-    from jaxfl.results import config
-
     return config(ds).get("kind") == "sweep"
 
 
-def _selected(ds: xarray.Dataset, given: dict[str, Any]) -> xarray.Dataset:
-    """The part that is asked for, with its best step sizes."""
-    from jaxfl.views.cells import axes, restrict
-    from jaxfl.views.selection import TUNED, select
-
-    ds = restrict(ds, _where(given.get("where", [])))
+def _selected(
+    ds: xarray.Dataset, given: dict[str, Any], elsewhere: AbstractSet[str] = frozenset()
+) -> xarray.Dataset:
+    """The part that is asked for, with its best step sizes; of axes ``elsewhere`` nothing is."""
+    where = _where(given.get("where", []))
+    ds = restrict(ds, {name: values for name, values in where.items() if name not in elsewhere})
     criterion = given.get("select", "utility")
     over = given.get("over")
+    over = over and [name for name in over if name not in elsewhere]
     if criterion == "none":
         if over:
             raise InputError(f"--over {over[0]} does not go with --select none: leave one out.")
@@ -314,11 +277,7 @@ def _selected(ds: xarray.Dataset, given: dict[str, Any]) -> xarray.Dataset:
 
 def _print(shown: Table, given: dict[str, Any]) -> None:
     """On standard output, and to the files that are asked for."""
-    from jaxfl.checkpoint import replace
-
     if sys.stdout.isatty():
-        from jaxfl.cli.report import console
-
         shown.show(console())
     else:
         print(shown.text(), end="")

@@ -17,6 +17,7 @@ __all__ = ["Window", "chain", "courses", "epsilons", "find", "ordered", "orderin
 
 Window = Callable[[Array], Array]  # which rounds a judged number is the mean over
 DIGITS = 5
+FACTS = ("claimed_eps", "proven_eps", "delta", "used_sigma", "used_eps")
 ERRORS = 2.0  # standard errors that a difference has to be seen beyond
 
 
@@ -28,23 +29,23 @@ def courses(
     ``METRIC@WINDOW`` is one number per seed: the mean over the rounds that the window names.  A cell
     also has what is said of its privacy.
     """
-    names, ticks = axes(ds), ds["round"].values
+    facts = [name for name in FACTS if name in ds]
+    flat = cells(ds, "loss", "last_round", *metrics, *facts)
     out: list[Numbers] = []
-    for cell in cells(ds):
-        here = ds.isel(dict(zip(names, cell.at, strict=True)))
-        known = np.isfinite(here["loss"].transpose("seed", "round").values[0]) | (
-            ticks <= int(here["last_round"].values.max())
-        )
-        found: Numbers = {**cell.labels, "round": ticks[known].tolist()}
+    for i in range(flat.sizes["cell"]):
+        here = flat.isel(cell=i)
+        ran = here["round"] <= here["last_round"].max()
+        here = here.isel(round=np.isfinite(here["loss"][0]) | ran)
+        ticks = here["round"].values
+        found: Numbers = {name: here[name].item() for name in axes(ds)}
+        found["round"] = ticks.tolist()
         for metric in metrics:
-            values = here[metric].transpose("round", "seed").values[known].astype(np.float64)
+            values = here[metric].astype(np.float64)
             mean, error = over_seeds(values)
             found |= {metric: _short(mean), f"{metric}_error": _short(error)}
             for name, window in windows.items():
-                found[f"{metric}@{name}"] = _short(values[window(ticks[known])].mean(0))
-        for name in ("claimed_eps", "proven_eps", "delta", "used_sigma", "used_eps"):
-            if name in here and np.isfinite(here[name].values):
-                found[name] = float(here[name].values)
+                found[f"{metric}@{name}"] = _short(values[:, window(ticks)].mean("round"))
+        found |= {name: here[name].item() for name in facts if np.isfinite(here[name])}
         out.append(found)
     return out
 

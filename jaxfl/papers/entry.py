@@ -131,4 +131,7 @@ def most(runs: int, delta: float) -> float:
 
 def estimate(values: Any) -> Estimate:
     """Mean over seeds with its standard error, of one number per seed."""
-    return Estimate(*map(float, over_seeds(np.asarray(values, np.float64))))
+    import xarray
+
+    found = over_seeds(xarray.DataArray(np.asarray(values, np.float64), dims="seed"))
+    return Estimate(*map(float, found))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +12,9 @@ from jaxfl.checkpoint import replace
 from jaxfl.errors import InputError
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
 from jaxfl.results import plain
+from jaxfl.views import ink
 from jaxfl.views.rows import FLAG
-from jaxfl.views.tables import Column, Estimate, Table
-from jaxfl.views.words import estimate, number
+from jaxfl.views.tables import Column, Table, eps_words, in_words
 
 __all__ = [
     "RECORD",
@@ -57,7 +56,6 @@ class Report(NamedTuple):
 
 def write(entry: Entry, job: Job) -> Report:
     """Measure, judge, draw; returns what was written."""
-    from jaxfl.plots import write as write_picture
     from jaxfl.version import __version__
 
     began = time.perf_counter()
@@ -76,9 +74,7 @@ def write(entry: Entry, job: Job) -> Report:
     _text(files[0], json.dumps(about, ensure_ascii=False, separators=(",", ":")) + "\n")
     report = read(entry, files[0])  # what is judged and drawn is what the file says
     for end, figure in entry.draw(report.numbers).items():
-        for kind in FORMATS:
-            files.append(job.folder / f"{entry.name}{end}.{kind}")
-            write_picture(figure, files[-1])
+        files += ink.save(figure, job.folder, f"{entry.name}{end}", FORMATS)
     files += [job.folder / "table.csv", job.folder / "report.md"]
     _text(files[-2], table(report).csv())
     _text(files[-1], markdown(report))
@@ -134,11 +130,14 @@ def _summary(reports: Sequence[tuple[Path, Report]]) -> list[str]:
         if failed:
             said = " ".join(report.entry.why) or "The reason is not known."
             missed += [f"- {place.name}: {said}", ""]
-            missed += [f"  - {row.what}: {row.published}; here {_cell(row.ours)}" for row in failed]
+            missed += [
+                f"  - {row.what}: {row.published}; here {in_words(row.ours)}" for row in failed
+            ]
             missed.append("")
     total = sum(report.seconds for _, report in reports)
     heads = ("", "what", "published values and statements met", "seconds")
-    lines = [*_grid(heads, rows), "", f"All of it took {total / 60:.0f} minutes by the clock.", ""]
+    grid = Table("", tuple(Column(head, head) for head in heads), tuple(rows))
+    lines = [grid.markdown(), f"All of it took {total / 60:.0f} minutes by the clock.", ""]
     return lines if not missed else [*lines, "Not met:", "", *missed]
 
 
@@ -147,18 +146,19 @@ def _summary(reports: Sequence[tuple[Path, Report]]) -> list[str]:
 
 def table(report: Report) -> Table:
     """``published | ours | band | agrees``, one row each."""
-    columns = (
-        Column("what", "what"),
-        Column("published", "published"),
-        Column("ours", f"ours ({_seeds(report)})"),
-        Column("band", "band"),
-        Column("agrees", "within band, or ordering holds?"),
-    )
+    heads = {
+        "what": "what",
+        "published": "published",
+        "ours": f"ours ({_seeds(report)})",
+        "band": "band",
+        "agrees": "within band, or ordering holds?",
+    }
     rows = tuple(
         (row.what, row.published, row.ours, row.band or None, VERDICTS[row.holds])
         for row in report.rows
     )
-    return Table(_heading(report), columns, rows)
+    title = f"{report.entry.name}: {report.entry.what}; {report.entry.paper}"
+    return Table(title, tuple(map(Column, heads, heads.values())), rows)
 
 
 def epsilon_table(report: Report) -> Table:
@@ -176,15 +176,7 @@ def epsilon_table(report: Report) -> Table:
         Column("note", ""),
     )
     rows = tuple(
-        (
-            e.what,
-            e.claimed,
-            "none" if math.isinf(e.proven) else e.proven,
-            e.audited,
-            e.delta,
-            FLAG if e.flagged else "",
-            e.note,
-        )
+        (*e[:2], eps_words(True, e.proven), *e[3:5], FLAG * e.flagged, e.note)
         for e in report.epsilons
     )
     notes = (FLAGGED,) * any(e.flagged for e in report.epsilons)
@@ -199,7 +191,7 @@ def markdown(report: Report, folder: str = "", depth: int = 1) -> str:
         lines += [f"![{entry.name}{end}]({folder}{entry.name}{end}.png)", ""]
     tables = [known, epsilon_table(report)] if report.epsilons else [known]
     for each in tables:
-        lines += [*_grid([c.heading for c in each.columns], each.rows), ""]
+        lines += [each.markdown()]
         lines += [line for note in each.notes for line in (note, "")]
     for title, items in (("Ours, since the paper does not print it", entry.choices),
                          ("Why some is not met", entry.why), ("Notes", entry.notes)):  # fmt: skip
@@ -208,30 +200,9 @@ def markdown(report: Report, folder: str = "", depth: int = 1) -> str:
     return "\n".join(lines)
 
 
-def _grid(heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> list[str]:
-    names = list(heads)
-    lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
-    return lines + ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, Estimate):
-        mean, error = estimate(value.mean, value.error)
-        return f"{mean} ± {error}" if error else mean
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return number(value)
-    return str(value).replace("|", "\\|")
-
-
-def _heading(report: Report) -> str:
-    return f"{report.entry.name}: {report.entry.what}; {report.entry.paper}"
-
-
 def _how(report: Report) -> str:
     fast = "The fast variant: fewer rounds or cells.  " if report.fast else ""
-    return f"{fast}{_seeds(report)[0].upper()}{_seeds(report)[1:]}; jaxfl {report.version}."
+    return f"{fast}{_seeds(report).capitalize()}; jaxfl {report.version}."
 
 
 def _seeds(report: Report) -> str:

@@ -6,9 +6,9 @@ runs are copies of each other: they are read once, at the first place.
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import xarray
 
 __all__ = [
-    "Cell",
-    "Index",
+    "Array",
     "applying",
     "axes",
     "cells",
     "deltas",
+    "ends",
     "final",
     "groups",
     "metrics",
@@ -35,17 +35,9 @@ __all__ = [
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
-Index: TypeAlias = tuple[int, ...]
 
 CLOSE = 1e-9  # two numbers that name the same place on an axis differ by less, relatively
 TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
-
-
-class Cell(NamedTuple):
-    """Where a cell lies, and its label on every axis: None where the axis does not apply."""
-
-    at: Index
-    labels: dict[str, Any]
 
 
 def axes(ds: xarray.Dataset) -> tuple[str, ...]:
@@ -61,32 +53,38 @@ def groups(ds: xarray.Dataset) -> list[str]:
     return [name for name in axes(ds) if name == "eps" or spans[name].get("problem")]
 
 
-def applying(ds: xarray.Dataset, axis: str) -> Array:
+def applying(ds: xarray.Dataset, axis: str) -> xarray.DataArray:
     """For every cell, whether its algorithm has this axis."""
-    names = axes(ds)
-    shape = tuple(ds.sizes[name] for name in names)
-    if f"applies_{axis}" not in ds:
-        return np.ones(shape, bool)
-    mask = ds[f"applies_{axis}"].astype(bool)
-    here = [name for name in names if name in mask.dims]
-    places = [slice(None) if name in here else None for name in names]
-    return np.broadcast_to(mask.transpose(*here).values[tuple(places)], shape)
+    import xarray
+
+    everywhere = xarray.ones_like(ds["last_round"].isel(seed=0, drop=True), bool)
+    name = f"applies_{axis}"
+    return (everywhere & (ds[name] == 1) if name in ds else everywhere).transpose(*axes(ds))
 
 
-def cells(ds: xarray.Dataset) -> list[Cell]:
-    """All cells that differ, in the order of the axes."""
-    names = axes(ds)
-    has = [applying(ds, name) for name in names]
-    values = [ds[name].values.tolist() for name in names]
-    out = []
-    for index in itertools.product(*(range(ds.sizes[name]) for name in names)):
-        if all(mask[index] or i == 0 for mask, i in zip(has, index, strict=True)):
-            labels = {
-                name: value[i] if mask[index] else None
-                for name, value, mask, i in zip(names, values, has, index, strict=True)
-            }
-            out.append(Cell(index, labels))
-    return out
+def cells(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
+    """The settings that differ, along one dimension ``cell``, in the order of the axes.
+
+    It holds the variables ``names``, or all that are no series.  The axes are its coordinates, with
+    None where an axis does not apply.
+    """
+    dims = axes(ds)
+    places = np.indices([ds.sizes[dim] for dim in dims]).reshape(len(dims), -1)
+    has = [applying(ds, dim).values.ravel() for dim in dims]
+    differs = np.all([mask | (i == 0) for mask, i in zip(has, places, strict=True)], axis=0)
+    none = np.array(None)
+    labels = {
+        dim: ("cell", np.where(mask, ds[dim].values.astype(object)[i], none))
+        for dim, mask, i in zip(dims, has, places, strict=True)
+    }
+    held = ds[list(names)] if names else ds.drop_dims("round")
+    flat = held.stack(cell=dims, create_index=False).drop_vars(dims).assign_coords(labels)
+    return flat.isel(cell=differs).transpose("cell", "seed", "round", missing_dims="ignore")
+
+
+def ends(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
+    """The cells, where these metrics have the values of :func:`final`."""
+    return cells(ds.assign({name: final(ds, name) for name in names}))
 
 
 def metrics(ds: xarray.Dataset) -> list[str]:
@@ -96,39 +94,33 @@ def metrics(ds: xarray.Dataset) -> list[str]:
 
 def final(ds: xarray.Dataset, name: str) -> xarray.DataArray:
     """The value of each cell and seed at its last round; NaN where it diverged or has not run."""
-    import xarray
-
-    known = [*metrics(ds), *TOTALS]
-    if name not in known or name not in ds:
-        raise InputError(closest("metric in this sweep named", name, metrics(ds)))
-    dims = (*axes(ds), "seed")
-    last, rounds = ds["last_round"].transpose(*dims).values, ds["round"].values
-    place = np.searchsorted(rounds, last).clip(max=len(rounds) - 1)
-    values = ds[name].transpose(*dims, "round").values.astype(np.float64)
-    out = np.take_along_axis(values, place[..., None], -1)[..., 0]
-    good = (rounds[place] == last) & np.isnan(ds["diverged_at"].transpose(*dims).values)
-    good &= np.isfinite(out)
-    coords = {dim: ds[dim] for dim in dims}
-    return xarray.DataArray(np.where(good, out, np.nan), coords, dims, name, ds[name].attrs)
+    known = metrics(ds)
+    if name not in ds or name not in (*known, *TOTALS):
+        raise InputError(closest("metric in this sweep named", name, known))
+    last = (ds["round"] == ds["last_round"]) & ds["diverged_at"].isnull()
+    values = ds[name].astype(np.float64).where(last).max("round", keep_attrs=True)
+    return values.where(np.isfinite(values)).transpose(*axes(ds), "seed")
 
 
-def deltas(ds: xarray.Dataset) -> str:
-    """The variable that holds the delta of both eps: an axis has that name where it is spanned."""
-    return "delta_of_eps" if "delta_of_eps" in ds else "delta"
+def deltas(ds: xarray.Dataset) -> xarray.DataArray:
+    """The delta of both eps, NaN without noise; an axis has that name where it is spanned."""
+    name = "delta_of_eps" if "delta_of_eps" in ds else "delta"
+    return (ds[name] if name in ds else ds["proven_eps"] * np.nan).where(ds["noisy"] > 0)
 
 
-def over_seeds(values: Array) -> tuple[Array, Array]:
-    """Mean over the last axis and its standard error, NaN for a single seed.
+def over_seeds(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:
+    """Mean over seeds and its standard error, NaN for a single seed.
 
     A seed that diverged makes both NaN: the mean of the others would flatter its cell.  Seeds that
     agree have no error, and rounding makes none.
     """
-    count, first = values.shape[-1], values[..., 0]
+    first, count = values.isel(seed=0, drop=True), values.sizes["seed"]
     if count == 1:
-        return first, np.full(values.shape[:-1], np.nan)
-    alike = values.max(-1) == values.min(-1)
-    mean, error = values.mean(-1), values.std(-1, ddof=1) / np.sqrt(count)
-    return np.where(alike, first, mean), np.where(alike, 0.0, error)
+        return first, first * np.nan
+    mean = values.mean("seed", skipna=False)
+    error = values.std("seed", ddof=1, skipna=False) / np.sqrt(count)
+    differ = values.max("seed", skipna=False) != values.min("seed", skipna=False)
+    return mean.where(differ, first), error.where(differ, 0.0)
 
 
 def restrict(ds: xarray.Dataset, where: Mapping[str, Sequence[Any] | Any]) -> xarray.Dataset:
@@ -139,8 +131,7 @@ def restrict(ds: xarray.Dataset, where: Mapping[str, Sequence[Any] | Any]) -> xa
             raise InputError(closest("axis in this sweep named", name, names))
         known = ds[name].values.tolist()
         listed = isinstance(wanted, Iterable) and not isinstance(wanted, str)
-        chosen = list(wanted) if listed else [wanted]
-        places = sorted({_place(name, known, value) for value in chosen})
+        places = sorted({_place(name, known, value) for value in (wanted if listed else [wanted])})
         if not places:
             raise InputError(f"No values of {name} are asked for: name at least one.")
         ds = ds.isel({name: places})
@@ -157,7 +148,6 @@ def _place(name: str, known: list[Any], value: Any) -> int:
 
 def _same(value: Any, other: Any) -> bool:
     try:
-        a, b = float(value), float(other)
+        return math.isclose(float(value), float(other), rel_tol=CLOSE)
     except (TypeError, ValueError):
         return False
-    return a == b or abs(a - b) <= CLOSE * max(abs(a), abs(b))

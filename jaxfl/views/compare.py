@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxfl import results
 from jaxfl.errors import InputError
-from jaxfl.views.cells import Array, Cell, Index, axes, cells, final, over_seeds
+from jaxfl.views.cells import axes, ends
 from jaxfl.views.rows import shown_metrics
-from jaxfl.views.tables import Column, Estimate, Table, Value
+from jaxfl.views.tables import Column, Estimate, Table, Value, eps_words, estimates
 from jaxfl.views.words import SYMBOLS, label, number, prefix
 
 if TYPE_CHECKING:
@@ -52,99 +52,91 @@ def compare(
             f"{names[single.index(True)]} is a single run and {names[single.index(False)]} a sweep: "
             "compare two of a kind."
         )
-    first, second = (
-        as_sweep(ds) if alone else ds for ds, alone in zip((a, b), single, strict=True)
-    )
-    common = [name for name in axes(first) if name in axes(second)]
-    notes = _alone(first, common, names[0]) + _alone(second, common, names[1])
-    measured = shown_metrics(second, metrics)
-    shown = [name for name in shown_metrics(first, metrics) if name in measured]
-    cells_a, cells_b = _keyed(first, common), _keyed(second, common)
-    both = [key for key in cells_a if key in cells_b]
-    if not both:
+    alone = all(single)
+    both = [as_sweep(ds) if alone else ds for ds in (a, b)]
+    common = [name for name in axes(both[0]) if name in axes(both[1])]
+    notes = [
+        note for ds, name in zip(both, names, strict=True) for note in _alone(ds, common, name)
+    ]
+    shown = _shared(shown_metrics(both[0], metrics), shown_metrics(both[1], metrics))
+    flats = [ends(ds, *shown, "uplink_bits") for ds in both]
+    keys = [_keys(flat, common) for flat in flats]
+    matched = _shared(*keys)
+    if not matched:
         raise InputError(
             f"{names[0]} and {names[1]} have no cell in common: their values of "
             f"{', '.join(common)} differ."
         )
-    paired = _paired(first, second)
-    varied = [name for name in common if len({key[common.index(name)] for key in both}) > 1]
+    one, two = (
+        flat.isel(cell=[key.index(k) for k in matched])
+        for flat, key in zip(flats, keys, strict=True)
+    )
+    varied = [name for i, name in enumerate(common) if len({key[i] for key in matched}) > 1]
     columns = [
         *(Column(name, SYMBOLS.get(name, name)) for name in varied),
         Column("metric", "metric"),
         *(Column(f"{side} {name}", name) for side, name in zip("ab", names, strict=True)),
         Column("difference", "difference"),
     ]
-    lines = _measured(first, second, shown, paired)
+    paired = _paired(*both)
+    lines = [*_measured(one, two, shown, paired), _proven(one, two)]
     rows = [
-        (*(cells_a[key].labels[name] for name in varied), *line)
-        for key in both
-        for line in lines(cells_a[key].at, cells_b[key].at)
+        (*(one[name].values[i] for name in varied), *line[i])
+        for i in range(len(matched))
+        for line in lines
+        if line[i]
     ]
-    for cells_of, others, name in ((cells_a, cells_b, names[0]), (cells_b, cells_a, names[1])):
-        left = [key for key in cells_of if key not in others]
-        if left:
+    for mine, name in zip(keys, names, strict=True):
+        if left := [key for key in mine if key not in matched]:
             notes.append(f"Only in {name}: {_listed(left, common)}.")
-    pairs = [(cells_a[key].at, cells_b[key].at) for key in both]
-    for ds, name, side in zip((first, second), names, zip(*pairs, strict=True), strict=True):
-        notes += _lost(ds, name, side, alone=all(single))
-    notes += _differing(first, second, names)
-    notes += _unlike(first, second, pairs, names)
-    if first.sizes["seed"] > 1 or second.sizes["seed"] > 1:
+    notes += _lost(one, names[0], alone) + _lost(two, names[1], alone)
+    notes += _differing(both[0], both[1], names) + _unlike(one, two, common, names)
+    if max(ds.sizes["seed"] for ds in both) > 1:
         how = "paired by seed" if paired else "of unpaired seeds"
         notes.append(f"± standard error over seeds; differences are {how}.")
     title = f"{names[0]} and {names[1]}"
-    if not all(single):
-        title += f": {len(both)} common cell" + "s" * (len(both) > 1)
+    if not alone:
+        title += f": {len(matched)} common cell" + "s" * (len(matched) > 1)
     return Table(title, tuple(columns), tuple(rows), notes=tuple(notes))
 
 
 def as_sweep(ds: xarray.Dataset) -> xarray.Dataset:
     """A single run as a sweep with one cell and one seed, to be read by the same functions."""
     about = results.config(ds)
-    found = about["privacy"]
+    found = about["privacy"] or {"proven": "inf", "claimed": None, "delta": "nan", "flag": False}
     series = [str(name) for name, v in ds.data_vars.items() if v.dims == ("round",)]
-    out = ds[series].expand_dims(["algorithm", "seed"])
-    rounds = ds["round"].values
-    loss = np.isfinite(ds["loss"].values)
-    lost = math.nan if loss.all() else float(rounds[loss.argmin()])
-    both, one = ("algorithm", "seed"), ("algorithm",)
-    out = out.assign(
-        last_round=(both, np.array([[rounds[-1]]], np.int32)),
-        diverged_at=(both, np.array([[lost]])),
-        complete=(both, np.ones((1, 1), np.int8)),
-        proven_eps=(one, np.array([float(found["proven"]) if found else math.inf])),
-        claimed_eps=(one, np.array([_claim(found)])),
-        delta=(one, np.array([float(found["delta"]) if found else math.nan])),
-        flag=(one, np.array([bool(found and found["flag"])], np.int8)),
-        noisy=(one, np.array([bool(found)], np.int8)),
-        n=(one, np.array([about["facts"]["n"]], np.int32)),
-        broken=(one, np.array([math.nan])),
-    )
-    used = {f"used_{name}": (one, np.array([value])) for name, value in _numbers(about).items()}
-    out = out.assign(used).assign_coords(algorithm=["run"], seed=np.zeros(1, np.int32))
+    used = {}
+    for name, value in about["values"].items():  # schedules left out
+        with contextlib.suppress(TypeError, ValueError):
+            used[f"used_{name}"] = float(value)
+    facts = {
+        "proven_eps": float(found["proven"]),
+        "claimed_eps": math.nan if found["claimed"] is None else float(found["claimed"]),
+        "delta": float(found["delta"]),
+        "flag": np.int8(found["flag"]),
+        "noisy": np.int8(about["privacy"] is not None),
+        "n": np.int32(about["facts"]["n"]),
+        "broken": math.nan,
+        **used,
+    }
+    lost = ds["round"].where(~np.isfinite(ds["loss"])).min().item()  # NaN where it never is
+    each = {"last_round": ds["round"].values[-1], "diverged_at": lost, "complete": np.int8(1)}
+    out = ds[series].assign(each).expand_dims(algorithm=["run"], seed=np.zeros(1, np.int32))
     config = {
         **{name: about[name] for name in ("format", "settings", "facts", "values", "ended")},
         "kind": "sweep",
         "axes": {"algorithm": {"values": ["run"], "static": True}},
         "paired": False,
     }
-    return out.assign_attrs(config=json.dumps(config))
+    given = {name: ("algorithm", [value]) for name, value in facts.items()}
+    return out.assign(given).assign_attrs(config=json.dumps(config))
 
 
 # --- pieces --------------------------------------------------------------------------------------
 
 
-def _numbers(about: dict[str, Any]) -> dict[str, float]:
-    """The numbers that a run used; schedules left out."""
-    out = {}
-    for name, told in about["values"].items():
-        with contextlib.suppress(TypeError, ValueError):
-            out[name] = float(told)
-    return out
-
-
-def _claim(found: dict[str, Any] | None) -> float:
-    return float(found["claimed"]) if found and found["claimed"] is not None else math.nan
+def _shared(one: list[Any], two: list[Any]) -> list[Any]:
+    return [item for item in one if item in two]
 
 
 def _alone(ds: xarray.Dataset, common: list[str], name: str) -> list[str]:
@@ -163,45 +155,46 @@ def _alone(ds: xarray.Dataset, common: list[str], name: str) -> list[str]:
     return notes
 
 
-def _keyed(ds: xarray.Dataset, common: list[str]) -> dict[tuple[Any, ...], Cell]:
-    """Cells by their labels on the common axes, numbers rounded as names."""
+def _keys(flat: xarray.Dataset, common: list[str]) -> list[tuple[Any, ...]]:
+    """The labels of every cell on the common axes, numbers rounded as names."""
 
     def name(value: Any) -> Any:
         return float(f"{value:.{DIGITS}g}") if isinstance(value, int | float) else value
 
-    return {tuple(name(cell.labels[axis]) for axis in common): cell for cell in cells(ds)}
+    return list(zip(*(map(name, flat[axis].values) for axis in common), strict=True))
 
 
 def _measured(
     a: xarray.Dataset, b: xarray.Dataset, shown: list[str], paired: bool
-) -> Callable[[Index, Index], list[tuple[Value, ...]]]:
-    """For two places: each metric, what it cost and what is proven, on both sides."""
-    values: list[tuple[str, Array, Array]] = [
-        (m.replace("_", " "), final(a, m).values, final(b, m).values) for m in shown
-    ]
-    bits = [final(ds, "uplink_bits").values for ds in (a, b)]
-    scale, unit = prefix(np.concatenate([x.ravel() for x in bits]), "bit")
-    values.append((f"uplink ({unit})", bits[0] / scale, bits[1] / scale))
-    proven = [ds["proven_eps"].transpose(*axes(ds)).values for ds in (a, b)]
-    noisy = [ds["noisy"].transpose(*axes(ds)).values.astype(bool) for ds in (a, b)]
+) -> list[list[tuple[Value, ...]]]:
+    """Of each metric and of the uplink: for every cell its words, both sides and the difference."""
+    scale, unit = prefix([ds["uplink_bits"].max() for ds in (a, b)], "bit")
+    names = {**{name: name.replace("_", " ") for name in shown}, "uplink_bits": f"uplink ({unit})"}
+    out: list[list[tuple[Value, ...]]] = []
+    for name, words in names.items():
+        by = scale if name == "uplink_bits" else 1.0
+        one, two = (estimates(ds[name] / by) for ds in (a, b))
+        differ = [
+            Estimate(y.mean - x.mean, math.hypot(x.error, y.error))
+            for x, y in zip(one, two, strict=True)
+        ]
+        if paired:
+            differ = estimates((b[name] - a[name].values) / by)
+        out.append([(words, *line) for line in zip(one, two, differ, strict=True)])
+    return out
 
-    def lines(at_a: Index, at_b: Index) -> list[tuple[Value, ...]]:
-        out: list[tuple[Value, ...]] = []
-        for name, one, two in values:
-            x, y = one[at_a], two[at_b]
-            sides = [Estimate(*map(float, over_seeds(v))) for v in (x, y)]
-            out.append((name, *sides, _difference(x, y, paired)))
-        at = (at_a, at_b)
-        if any(mask[i] for mask, i in zip(noisy, at, strict=True)):
-            eps = [
-                "no noise" if not mask[i] else "none" if math.isinf(p[i]) else float(p[i])
-                for mask, p, i in zip(noisy, proven, at, strict=True)
-            ]
-            known = [e for e in eps if isinstance(e, float)]
-            out.append(("proven ε", *eps, known[1] - known[0] if len(known) == 2 else None))
-        return out
 
-    return lines
+def _proven(a: xarray.Dataset, b: xarray.Dataset) -> list[tuple[Value, ...]]:
+    """The proven eps of every cell; nothing where neither side has noise."""
+    out: list[tuple[Value, ...]] = []
+    for i in range(a.sizes["cell"]):
+        noisy, eps = (
+            [float(ds[name].values[i]) for ds in (a, b)] for name in ("noisy", "proven_eps")
+        )
+        sides = [eps_words(bool(n), e) for n, e in zip(noisy, eps, strict=True)]
+        known = all(isinstance(e, float) for e in sides)
+        out.append(("proven ε", *sides, eps[1] - eps[0] if known else None) if any(noisy) else ())
+    return out
 
 
 def _paired(a: xarray.Dataset, b: xarray.Dataset) -> bool:
@@ -209,13 +202,6 @@ def _paired(a: xarray.Dataset, b: xarray.Dataset) -> bool:
     one, two = (results.config(ds) for ds in (a, b))
     shared = one["paired"] and two["paired"] and one["settings"]["key"] == two["settings"]["key"]
     return bool(shared) and a["seed"].values.tolist() == b["seed"].values.tolist()
-
-
-def _difference(x: Any, y: Any, paired: bool) -> Estimate:
-    if paired:
-        return Estimate(*map(float, over_seeds(y - x)))
-    (a, error_a), (b, error_b) = over_seeds(x), over_seeds(y)
-    return Estimate(float(b - a), math.hypot(error_a, error_b))
 
 
 def _listed(keys: list[tuple[Any, ...]], common: list[str]) -> str:
@@ -228,56 +214,56 @@ def _listed(keys: list[tuple[Any, ...]], common: list[str]) -> str:
 
 
 def _unlike(
-    a: xarray.Dataset, b: xarray.Dataset, pairs: list[tuple[Index, Index]], names: tuple[str, str]
+    a: xarray.Dataset, b: xarray.Dataset, common: list[str], names: tuple[str, str]
 ) -> list[str]:
     """Numbers that the common cells used and that are not the same on both sides."""
     notes = []
     # last_round says the rounds, also where they were none of the numbers
-    skip = {f"used_{name}" for name in axes(a) if name in axes(b)} | SAME_BY_EPS | {"used_rounds"}
-    wanted = [str(name) for name in a.data_vars if str(name).startswith("used_") and name in b]
-    for name in ["last_round", *(name for name in wanted if name not in skip)]:
-        one, two = (_at(ds, name) for ds in (a, b))
-        unlike = [
-            (one[i], two[j])
-            for i, j in pairs
-            if not np.isclose(one[i], two[j], 1e-6, 0, equal_nan=True)
+    skip = {f"used_{name}" for name in common} | SAME_BY_EPS | {"used_rounds"}
+    used = [str(name) for name in a if str(name).startswith("used_") and name in b]
+    for name in ["last_round", *(name for name in used if name not in skip)]:
+        pairs = [
+            (x, y)
+            for x, y in zip(*(_first(ds[name]) for ds in (a, b)), strict=True)
+            if not np.isclose(x, y, 1e-6, 0, equal_nan=True)
         ]
-        if not unlike:
+        if not pairs:
             continue
-        words = "Their rounds differ"
-        if name != "last_round":
-            words = f"{name.removeprefix('used_')} differs"
-        if len(set(unlike)) == 1:
-            x, y = (number(value) for value in unlike[0])
-            where = "" if len(unlike) == len(pairs) else f" in {len(unlike)} of {len(pairs)} cells"
+        words = f"{name.removeprefix('used_')} differs"
+        if name == "last_round":
+            words = "Their rounds differ"
+        count = a.sizes["cell"]
+        where = f" in {len(pairs)} of {count} cells"
+        if len(set(pairs)) == 1:
+            x, y = map(number, pairs[0])
+            where = where if len(pairs) < count else ""
             notes.append(f"{words}{where}: {x} in {names[0]}, {y} in {names[1]}.")
         else:
-            notes.append(f"{words} in {len(unlike)} of {len(pairs)} cells.")
+            notes.append(f"{words}{where}.")
     return notes
 
 
-def _lost(ds: xarray.Dataset, name: str, places: Sequence[Index], alone: bool) -> list[str]:
-    """Why some of the compared values are missing: "-" alone could mean anything."""
-    first = ds["diverged_at"].transpose(*axes(ds), "seed").values
-    complete = ds["complete"].transpose(*axes(ds), "seed").values
-    lost = [float(np.nanmin(first[at])) for at in places if np.isfinite(first[at]).any()]
-    if alone:
-        return [f"{name} diverged: its loss is not finite from round {v:.0f} on." for v in lost]
-    left = sum(not complete[at].all() for at in places)
-    many = f"of {len(places)} compared cells"
-    notes = [f"In {name} {len(lost)} {many} diverged and {_have(len(lost))} no value."] * bool(lost)
-    return notes + [f"In {name} {left} {many} {_have(left)} not run."] * bool(left)
-
-
-def _have(count: int) -> str:
-    return "has" if count == 1 else "have"
-
-
-def _at(ds: xarray.Dataset, name: str) -> Array:
+def _first(values: xarray.DataArray) -> list[float]:
     """A number of every cell, of its first seed."""
-    values = ds[name].isel(seed=0) if "seed" in ds[name].dims else ds[name]
-    out: Array = values.transpose(*axes(ds)).values.astype(np.float64)
-    return out
+    one = values.isel(seed=0) if "seed" in values.dims else values
+    return [float(value) for value in one.values]
+
+
+def _lost(flat: xarray.Dataset, name: str, alone: bool) -> list[str]:
+    """Why some of the compared values are missing: "-" alone could mean anything."""
+    first = flat["diverged_at"].min("seed").dropna("cell").values
+    if alone:
+        return [f"{name} diverged: its loss is not finite from round {v:.0f} on." for v in first]
+    fates = {
+        "diverged and {} no value": len(first),
+        "{} not run": int((flat["complete"] == 0).any("seed").sum()),
+    }
+    many = f"of {flat.sizes['cell']} compared cells"
+    return [
+        f"In {name} {count} {many} {words.format('has' if count == 1 else 'have')}."
+        for words, count in fates.items()
+        if count
+    ]
 
 
 def _differing(a: xarray.Dataset, b: xarray.Dataset, names: tuple[str, str]) -> list[str]:

@@ -1,16 +1,20 @@
-"""What all pictures of sweeps share: frames, legends, axes, words, files."""
+"""The drawing kit of all pictures: frames, legends, panels of lines, axes, files.
+
+Figures are drawn without any global state: no pyplot, no backend chosen.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.plots import DECADE, GREY, PALETTE, SUFFIXES, grid_behind, write
+from jaxfl.checkpoint import replace
 from jaxfl.views.cells import Array
 
 if TYPE_CHECKING:
@@ -20,30 +24,49 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "DECADE",
     "FORMATS",
     "GREY",
     "MARKERS",
     "OTHER",
-    "STYLES",
+    "PALETTE",
+    "SUFFIXES",
     "Key",
+    "Line",
+    "Panel",
     "frame",
+    "handle",
     "logarithmic",
+    "picture",
     "powers",
     "save",
     "shade",
     "tidy",
+    "write",
 ]
 
-FORMATS = tuple(suffix[1:] for suffix in SUFFIXES)
+# Okabe and Ito: told apart by readers of every colour vision; yellow is too light for lines.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.5, 1.2)))
-MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">")
 OTHER: Any = (0, (3, 1, 1, 1, 1, 1))  # of what has no place on the axis that the styles tell apart
 LIGHTER = (0.0, 0.2, 0.35, 0.45)  # towards white, with the line styles
+MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">")
+GREY = "#555555"
+SUFFIXES = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+FORMATS = tuple(suffix[1:] for suffix in SUFFIXES)
+
+MORE = 1 + 1e-9  # where rounding alone would decide
+DECADE = 10.0  # an axis whose values span more is logarithmic
+CAP = 1e3  # times the largest first value: where a line on its way to infinity ends
+FLAT = 1e-5  # relative: values that do not differ but by rounding
+LARGE = 1e5  # numbers from here on are powers of ten
+FEW = 8  # places on a logarithmic axis that are all named
+
 CHARACTERS = 12.5  # per inch of a legend
 SMALL = 14.5  # per inch of a note
 LINE = 0.2  # inches of a line of a legend
 DOWN = 0.62  # inches below the panels, for the words of their axes
+SIZES = {1: (5.4, 3.2), 2: (3.8, 2.5)}  # inches of a panel, by their number in a row
+NARROW = 2.9, 2.1
 
 
 class Key(NamedTuple):
@@ -52,6 +75,188 @@ class Key(NamedTuple):
     title: str
     handles: Sequence[Artist]
     labels: Sequence[str]
+
+
+class Line(NamedTuple):
+    """A line; it ends, in a cross, where its values leave for infinity or are NaN."""
+
+    label: str  # lines with one label have one colour in all panels
+    x: Sequence[float] | Array
+    y: Sequence[float] | Array
+    error: Any = None  # of y: one, or those below and above; none for a single seed
+    color: Any = 0  # a place in PALETTE, or any colour
+    style: Any = 0  # a place in STYLES, or any line style
+    marker: str = ""
+    width: float = 1.5  # points: a thin line on a thick one leaves both to be seen
+    steps: bool = False  # between two values the later one holds
+
+    @property
+    def cut(self) -> bool:
+        return not np.isfinite(np.asarray(self.y, np.float64)).all()
+
+    def look(self) -> dict[str, Any]:
+        color = PALETTE[self.color % len(PALETTE)] if isinstance(self.color, int) else self.color
+        style = STYLES[self.style % len(STYLES)] if isinstance(self.style, int) else self.style
+        return {"color": color, "linestyle": style, "marker": self.marker, "linewidth": self.width}
+
+
+class Panel(NamedTuple):
+    title: str
+    across: str
+    up: str
+    lines: Sequence[Line]
+    logarithmic: bool | None = False  # across; None: if the lines end a decade apart
+    powers: bool | None = None  # logarithmic upwards; None: if the values span a decade
+    until: float = math.nan  # where a linear horizontal axis ends
+    legend: bool = False  # of its own
+    zero: bool = False  # the vertical axis begins there
+
+
+# --- pictures of lines ---------------------------------------------------------------------------
+
+
+def picture(
+    title: str,
+    rows: Sequence[Sequence[Panel]],
+    styles: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    *,
+    keys: Sequence[Key] | None = None,
+    size: tuple[float, float] | None = None,
+    stacked: bool = False,
+    **options: Any,
+) -> Figure:
+    """Panels of equal size; those with one label share their vertical axis, by rows or all.
+
+    The legend is made of the lines' labels, and of ``styles``, the words for solid, dashed and
+    dotted lines, unless there are ``keys``.  ``stacked`` panels share their horizontal axes.
+    """
+    columns = max(map(len, rows))
+    every = [panel for row in rows for panel in row]
+    labels = [{panel.up for panel in row} for row in rows]
+    alike = all(len(names) == 1 for names in labels)
+    one = alike and len(set.union(*labels)) == 1
+    defaults: dict[str, Any] = {
+        "heads": any(panel.title for panel in every),
+        "gaps": (0.28 if alike else 0.85, 0.75),
+    }
+    figure, grid = frame(
+        len(rows),
+        columns,
+        size=size or SIZES.get(columns, NARROW),
+        title=title,
+        keys=_keys(every, styles) if keys is None else keys,
+        notes=notes,
+        sharey="all" if one else "row" if alike else False,
+        sharex="col" if stacked else False,
+        **defaults | options,
+    )
+    drawn = [
+        (ax, panel)
+        for axes, row in zip(grid, rows, strict=True)
+        for ax, panel in zip(axes, row, strict=False)
+    ]
+    for ax in set(grid.flat) - {ax for ax, _ in drawn}:
+        ax.set_visible(False)
+    shared = [drawn] if one else [[pair] for pair in drawn]
+    if alike and not one:
+        shared = [[pair for pair in drawn if pair[0] in axes] for axes in grid]
+    for pairs in shared:
+        _upwards(pairs)
+    for i, (ax, panel) in enumerate(drawn):
+        _across(ax, panel, [p for p in every if p.across == panel.across])
+        if i % columns == 0 or not alike:
+            ax.set_ylabel(panel.up)
+        if not stacked or ax in grid[-1]:
+            ax.set_xlabel(panel.across, fontsize=9.5)
+        ax.set_title(panel.title, fontsize=10.5)
+        if panel.legend:
+            ax.legend(
+                loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, frameon=False,
+                ncols=len(panel.lines), reverse=True,
+            )  # fmt: skip
+        if not ax.has_data():
+            _empty(ax, everywhere=not any(other.has_data() for other, _ in drawn))
+    return figure
+
+
+def _keys(panels: Sequence[Panel], styles: Sequence[str]) -> list[Key]:
+    looks: dict[str, Line] = {}
+    for line in itertools.chain.from_iterable(panel.lines for panel in panels):
+        looks.setdefault(line.label, line)
+    handles = [handle(**line.look() | {"linestyle": "solid"}) for line in looks.values()]
+    dashes = [handle(linestyle=STYLES[i]) for i in range(len(styles))]
+    return [Key("", handles, list(looks)), *([Key("", dashes, styles)] if styles else [])]
+
+
+def _upwards(pairs: Sequence[tuple[Axes, Panel]]) -> None:
+    """Draw the panels that share a vertical axis, and choose it."""
+    first = [abs(line.y[0]) for _, panel in pairs for line in panel.lines if len(line.y)]
+    top = CAP * max((v for v in first if math.isfinite(v)), default=math.inf)
+    parts = [_draw(ax, line, top) for ax, panel in pairs for line in panel.lines]
+    values = np.concatenate([np.zeros(0), *parts])
+    for ax, panel in pairs:
+        tidy(ax, values, False if panel.zero else panel.powers)
+        if panel.zero:
+            ax.set_ylim(bottom=0)
+
+
+def _draw(ax: Axes, line: Line, top: float) -> Array:
+    """Draw one line; returns the values that the vertical axis has to show."""
+    x, y = (np.asarray(values, np.float64) for values in (line.x, line.y))
+    live = int(np.argmin(np.append(np.abs(y) <= top, False))) if line.cut else len(y)
+    if not live:
+        return y[:0]
+    look = line.look() | {"drawstyle": "steps-pre" if line.steps else "default", "markersize": 4}
+    if live == 1 and not line.marker:
+        look["marker"] = "o"
+    x, y, shown = x[:live], y[:live], [y[:live]]
+    ax.plot(x, y, label=line.label, **look)
+    if line.error is not None:
+        below, above = np.broadcast_to(np.asarray(line.error, np.float64)[..., :live], (2, live))
+        if np.isfinite(above).any():
+            low, high = y - below, y + above
+            ax.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
+            shown += [high[np.isfinite(high)], low[low > y / 2]]
+    if line.cut:
+        ax.plot(x[-1], y[-1], "X", color=look["color"], markersize=8, clip_on=False, zorder=4)
+    return np.concatenate(shown)
+
+
+def _across(ax: Axes, panel: Panel, alike: Sequence[Panel]) -> None:
+    """The horizontal axis; panels with one label make it logarithmic together."""
+    from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullFormatter
+
+    every = [np.asarray(line.x, np.float64) for p in alike for line in p.lines]
+    every = [x for x in every if x.size]
+    last = [float(x[-1]) for x in every]
+    if panel.logarithmic:
+        values = np.unique(np.concatenate([np.asarray(line.x, float) for line in panel.lines]))
+        ax.set_xscale("log")
+        if len(values) <= FEW:  # named are the values themselves
+            ax.set_xticks(values)
+        ax.xaxis.set_major_formatter("{x:g}" if values[-1] < LARGE else LogFormatterSciNotation())
+        ax.xaxis.set_minor_formatter(NullFormatter())
+    elif panel.logarithmic is None and last and max(last) > MORE * DECADE * min(last) > 0:
+        ax.set_xscale("log", nonpositive="mask")
+        ax.autoscale(axis="x")
+        powers(ax.xaxis, min(float(x[x > 0][0]) for x in every), max(last))
+    else:
+        if all((x == np.round(x)).all() for x in every):
+            ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        if math.isfinite(panel.until):
+            ax.set_xlim(-0.05 * panel.until or -1.0, 1.05 * panel.until or 1.0)
+
+
+def _empty(ax: Axes, everywhere: bool) -> None:
+    """Numbers along these axes would be none of anything."""
+    ax.set_xticks([])
+    if everywhere:
+        ax.set_yticks([])
+    ax.text(0.5, 0.5, "diverged, or not run", transform=ax.transAxes, ha="center", color=GREY)
+
+
+# --- frames --------------------------------------------------------------------------------------
 
 
 def frame(
@@ -66,48 +271,42 @@ def frame(
     right: float = 0.2,
     gaps: tuple[float, float] = (0.28, 0.62),
     heads: bool = True,
+    heights: Sequence[float] | None = None,
     **options: Any,
 ) -> tuple[Figure, Any]:
     """Panels of a given size in inches, with room for all words around them.
 
     The title is on top, then a legend per key, which cannot cover data, then the panels' own
-    ``heads``; the notes are at the foot.
+    ``heads``; the notes are at the foot.  ``heights`` of the rows are parts of the size.
     """
     from matplotlib.figure import Figure
 
+    ratios = heights or (1.0,) * rows
     width = left + columns * size[0] + (columns - 1) * gaps[0] + right
     room = int(width * CHARACTERS)
     titles = textwrap.wrap(title, int(room * 0.75))
     lines = [line for note in notes for line in textwrap.wrap(note, int(width * SMALL))]
-    widths = [len(k.title) + 2 + sum(len(label) + 7 for label in k.labels) for k in keys]
-    tall = [-(-w // room) for w in widths]
+    tall = [-(-_length(key) // room) for key in keys]
     above = 0.22 + 0.24 * len(titles) + LINE * sum(tall) + 0.1 * bool(keys) + 0.22 * heads
     below = DOWN + 0.17 * len(lines)
-    height = above + rows * size[1] + (rows - 1) * gaps[1] + below
+    height = above + sum(ratios) * size[1] + (rows - 1) * gaps[1] + below
     figure = Figure(figsize=(width, height))
-    axes = figure.subplots(rows, columns, squeeze=False, **options)
+    axes = figure.subplots(rows, columns, squeeze=False, height_ratios=ratios, **options)
     figure.subplots_adjust(
         left / width,
         below / height,
         1 - right / width,
         1 - above / height,
         gaps[0] / size[0],
-        gaps[1] / size[1],
+        gaps[1] / (size[1] * sum(ratios) / rows),
     )
-    figure.text(
-        0.5,
-        1 - 0.12 / height,
-        "\n".join(titles),
-        fontsize=12,
-        ha="center",
-        va="top",
-        linespacing=1.2,
-    )
+    head: dict[str, Any] = {"fontsize": 12, "ha": "center", "va": "top", "linespacing": 1.2}
+    figure.text(0.5, 1 - 0.12 / height, "\n".join(titles), **head)
     top = height - 0.16 - 0.24 * len(titles)
     for key, count in zip(keys, tall, strict=True):
-        per = -(-(len(key.labels) + bool(key.title)) // count)
+        first = [handle(linestyle="none")] if key.title else []
         figure.legend(
-            [*([_nothing()] if key.title else []), *key.handles],
+            [*first, *key.handles],
             [*([key.title] if key.title else []), *key.labels],
             loc="upper center",
             bbox_to_anchor=(0.5, top / height),
@@ -115,7 +314,7 @@ def frame(
             borderpad=0.1,
             frameon=False,
             fontsize=9.5,
-            ncols=per,
+            ncols=-(-(len(key.labels) + len(first)) // count),
             handlelength=2.4,
             columnspacing=1.4,
         )
@@ -126,11 +325,27 @@ def frame(
     return figure, axes
 
 
+def _length(key: Key) -> int:
+    return len(key.title) + 2 + sum(len(label) + 7 for label in key.labels)
+
+
+def handle(color: Any = GREY, linestyle: Any = "solid", **options: Any) -> Artist:
+    """A line or a marker in a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=color, linestyle=linestyle, **{"linewidth": 2} | options)
+
+
 def shade(algorithm: int, place: int) -> tuple[tuple[float, ...], Any]:
     """Colour and line style of an algorithm at one place of a second axis."""
+    from matplotlib.colors import to_rgb
+
     step = min(place, len(STYLES) - 1)
-    color = np.array([int(PALETTE[algorithm][i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    color = np.array(to_rgb(PALETTE[algorithm]))
     return tuple(color + LIGHTER[step] * (1 - color)), STYLES[step]
+
+
+# --- axes ----------------------------------------------------------------------------------------
 
 
 def logarithmic(values: Array) -> bool:
@@ -140,19 +355,24 @@ def logarithmic(values: Array) -> bool:
 
 
 def tidy(ax: Axes, values: Array, log: bool | None = None) -> None:
-    """A grid that stays behind; a vertical axis that suits these values, unless ``log`` says which."""
+    """A vertical axis that suits these values, logarithmic if ``log`` says so; a grid behind."""
     from matplotlib.ticker import ScalarFormatter
 
+    known = values[np.isfinite(values)]
     formatter = ax.yaxis.get_major_formatter()
     if isinstance(formatter, ScalarFormatter):
         formatter.set_useOffset(False)  # it would be written over words
-    if logarithmic(values) if log is None else log:
-        known = values[np.isfinite(values)]
+    if logarithmic(known) if log is None else log:
         low, high = float(known.min()), float(known.max())
         ax.set_yscale("log", nonpositive="clip")
         powers(ax.yaxis, low, high)
         ax.set_ylim(low / 1.15, high * 1.15)
-    grid_behind(ax)
+    elif known.size and np.ptp(known) <= FLAT * np.abs(known).max():
+        middle = float(known.mean())  # digits that rounding made are no axis
+        ax.set_ylim(middle - (room := 0.05 * abs(middle) or 1.0), middle + room)
+    ax.grid(True, which="major", color="#DDDDDD", linewidth=0.7)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
 
 
 def powers(axis: Axis, low: float, high: float) -> None:
@@ -165,7 +385,10 @@ def powers(axis: Axis, low: float, high: float) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
+# --- files ---------------------------------------------------------------------------------------
+
+
+def save(figure: Figure, folder: Path, name: str, formats: Iterable[str]) -> list[Path]:
     """One file for each format."""
     out = [folder / f"{name}.{kind}" for kind in formats]
     for path in out:
@@ -173,7 +396,12 @@ def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> lis
     return out
 
 
-def _nothing() -> Artist:
-    from matplotlib.lines import Line2D
+def write(figure: Figure, path: Path) -> None:
+    """The same figure gives the same bytes: no date, no random names."""
+    import matplotlib
 
-    return Line2D([], [], linestyle="none")
+    kind = path.suffix.lower()
+    options: dict[str, Any] = {"format": kind[1:], "dpi": 160, "metadata": SUFFIXES[kind]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context({"svg.hashsalt": "jaxfl", "pdf.fonttype": 42}):
+        replace(path, lambda file: figure.savefig(file, **options))

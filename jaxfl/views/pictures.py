@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from jaxfl import results
 from jaxfl.errors import InputError
 from jaxfl.params import closest
-from jaxfl.views.cells import axes, metrics
-from jaxfl.views.curves import BANDS, draw_curves
-from jaxfl.views.fronts import draw_fronts
-from jaxfl.views.ink import FORMATS, save
-from jaxfl.views.maps import draw_maps
-from jaxfl.views.rows import criterion_used
-from jaxfl.views.scenes import scene
-from jaxfl.views.selection import TUNED, select
+from jaxfl.views import ink
+from jaxfl.views.cells import Array, applying, axes, cells, deltas, ends, metrics, over_seeds
+from jaxfl.views.ink import GREY, MARKERS, OTHER, PALETTE, Key, Line, Panel, handle, shade
+from jaxfl.views.rows import criterion_used, heading
+from jaxfl.views.selection import TUNED, Criterion, select
+from jaxfl.views.words import NAMES, label, name_of, number, prefix
 
 if TYPE_CHECKING:
     import xarray
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "figures"]
+__all__ = ["Scene", "draw", "figures", "front", "scene"]
+
+PANELS = 12  # in one picture
+LINES = 12  # in one panel
+STYLED = 4  # values that line styles tell apart
+SHADED = 8  # values that colours tell apart where there is one algorithm
+PICTURES = 40  # of one kind
+ALONG = {
+    "round": "communication round",
+    "uplink_bits": "bits sent by all clients",
+    "gradients": "per-example gradients",
+}
+THOUSANDS = {"k": "thousands", "M": "millions", "G": "billions"}
+BANDS = {"error": "standard error", "range": "smallest to largest"}
+CROSS = "a cross is where the first of the seeds diverged"
+ROW = 5  # panels of curves beside each other
+COLUMNS = 4  # of maps
+CELL = (0.78, 0.5)  # inches of a square of a map
+LEAST = 2.2  # inches of a map's width
+DARK = 0.5  # luminance below which words are white
+WIDE, TALL = 4.8, 13.0  # points: of a letter and of a line
+ROOM = 0.25  # of a panel: what a label takes
+LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 
 
 def draw(
@@ -37,13 +64,13 @@ def draw(
     """Draw the :func:`figures` of a sweep into files, and return their names."""
     if not formats:
         raise InputError(
-            "No formats are asked for: name at least one of " + ", ".join(FORMATS) + "."
+            "No formats are asked for: name at least one of " + ", ".join(ink.FORMATS) + "."
         )
     for name in formats:
-        if name not in FORMATS:
-            raise InputError(closest("format of pictures named", name, FORMATS))
+        if name not in ink.FORMATS:
+            raise InputError(closest("format of pictures named", name, ink.FORMATS))
     every = _figures(ds, criterion, over, allow_test, band)
-    return [path for name, drawn in every for path in save(drawn, Path(folder), name, formats)]
+    return [path for name, drawn in every for path in ink.save(drawn, Path(folder), name, formats)]
 
 
 def figures(
@@ -84,17 +111,618 @@ def _figures(
         raise InputError(f"band = {band!r} has to be one of {', '.join(BANDS)}.")
     if criterion is not None and (over is not None or set(TUNED) & set(axes(ds))):
         ds = select(ds, criterion, over=over, allow_test=allow_test).ds
-    rule = criterion_used(ds)
+    rule, known = criterion_used(ds), metrics(ds)
     lines, points = scene(ds), scene(ds, shaded=False)
-    for metric in _curves(ds, rule.metric):
-        yield from draw_curves(ds, lines, metric, band)
-    yield from draw_maps(ds, rule)
-    yield from draw_fronts(ds, points, rule)
-
-
-def _curves(ds: xarray.Dataset, chosen_by: str) -> list[str]:
-    """Utility, loss, what was chosen by, and the accuracy that says most."""
-    known = metrics(ds)
     accuracy = "test_accuracy" if "test_accuracy" in known else "accuracy"
-    wanted = dict.fromkeys(("utility", "loss", chosen_by, accuracy))
-    return [name for name in wanted if name in known]
+    for metric in dict.fromkeys(("utility", "loss", rule.metric, accuracy)):
+        if metric in known:
+            for page in _pages(ds, lines):
+                yield from _curves(page, metric, band)
+    yield from _maps(ds, rule)
+    for page in _pages(ds, points):
+        panels = [(title, _points(page, part, rule)) for title, part in page.panels()]
+        if any(found for _, found in panels):  # else empty axes would say nothing
+            yield f"front-{rule.metric}{page.suffix}", _front(page, rule, panels)
+
+
+# --- which axis becomes panels, lines and pictures -----------------------------------------------
+
+
+class Scene(NamedTuple):
+    """The parts that the axes play; those with one value play none."""
+
+    panel: str | None  # one panel for each value
+    line: str | None  # lines of one algorithm differ in it
+    pages: tuple[str, ...]  # one picture for each value
+
+
+def free(ds: xarray.Dataset) -> list[str]:
+    """Axes with more than one value that some algorithm has, eps and omega first, then numbers."""
+    several = [
+        n for n in axes(ds) if n != "algorithm" and ds.sizes[n] > 1 and applying(ds, n).any()
+    ]
+    first = [n for n in ("eps", "omega") if n in several]
+    return first + sorted(set_aside(several, first), key=lambda n: not _numeric(ds, n))
+
+
+def set_aside(names: Sequence[str], taken: Sequence[str | None]) -> list[str]:
+    return [name for name in names if name not in taken]
+
+
+def _numeric(ds: xarray.Dataset, name: str) -> bool:
+    return ds[name].dtype.kind in "iuf"
+
+
+def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
+    """Panels by eps, lines by algorithm and omega, or by what there is instead.
+
+    Where lines would be too many to be told apart, there is one picture for each algorithm (if
+    ``shaded``, with colours for the second axis), or else for each value of the second axis.
+    Problems of different names have a picture each; unless ``shaded``, so have all problems.
+    """
+    spans = results.config(ds)["axes"]
+    apart = [
+        name
+        for name in free(ds)
+        if spans[name].get("problem") and not (shaded and _numeric(ds, name))
+    ]
+    rest = set_aside(free(ds), apart)
+    panel = "eps" if "eps" in rest else rest[1] if len(rest) > 1 else None
+    line = next(iter(set_aside(rest, [panel])), None)
+    if panel is not None and ds.sizes[panel] > PANELS:
+        some = ",".join(
+            v if isinstance(v, str) else f"{v:g}" for v in ds[panel].values.tolist()[:3]
+        )
+        raise InputError(
+            f"{panel} has {ds.sizes[panel]} values, and a picture has room for {PANELS} panels: keep "
+            f"fewer, as with --where {panel}={some}."
+        )
+    others = (*apart, *set_aside(rest, [panel, line]))
+    many = ds.sizes["algorithm"]
+    by_algorithm = False
+    if line is not None and shaded:
+        flat = cells(ds)
+        drawn = len({*zip(flat["algorithm"].values, flat[line].values, strict=True)})
+        if ds.sizes[line] > SHADED:
+            others, line = (*others, line), None
+        elif many > 1 and (ds.sizes[line] > STYLED or drawn > LINES):
+            others, by_algorithm = ("algorithm", *others), True
+    if many > len(PALETTE) and not by_algorithm:
+        raise InputError(
+            f"{many} algorithms are more than a picture has colours, {len(PALETTE)}: keep fewer, as "
+            "with --where algorithm=NAME,NAME."
+        )
+    count = math.prod(ds.sizes[name] for name in others)
+    if count > PICTURES:
+        widest = max(others, key=lambda name: ds.sizes[name])
+        raise InputError(
+            f"This sweep would take {count} pictures, one for each value of "
+            f"{' and '.join(map(name_of, others))}: keep fewer values of {widest} with --where."
+        )
+    return Scene(panel, line, others)
+
+
+class Page(NamedTuple):
+    """One picture's part of a sweep."""
+
+    whole: xarray.Dataset
+    ds: xarray.Dataset
+    scene: Scene
+    suffix: str  # of its name: the values that it holds
+
+    def panels(self) -> list[tuple[str, xarray.Dataset]]:
+        """The part of every panel, after its title; an eps that is not proven is only claimed."""
+        name = self.scene.panel
+        if name is None:
+            return [("", self.ds)]
+        parts = [self.ds.isel({name: [i]}) for i in range(self.ds.sizes[name])]
+        claimed = [" (claimed)" * (name == "eps" and not _meets(part)) for part in parts]
+        values = self.ds[name].values.tolist()
+        return [(label(name, v) + c, p) for v, c, p in zip(values, claimed, parts, strict=True)]
+
+    def lines(self) -> list[Any]:
+        """The values in which lines of one algorithm differ."""
+        return [] if self.scene.line is None else self.ds[self.scene.line].values.tolist()
+
+    def places(self, flat: xarray.Dataset) -> list[int]:
+        """Which of these values cells have; -1 where there is none."""
+        if self.scene.line is None:
+            return [-1] * flat.sizes["cell"]
+        return _places(flat, self.ds, self.scene.line)
+
+    def look(self, algorithm: str, place: int) -> tuple[Any, Any]:
+        """Colour and style: by algorithm and line, or by line alone where there is one algorithm."""
+        from matplotlib import colormaps
+
+        if self.scene.line and self.ds.sizes["algorithm"] == 1:
+            shades = np.linspace(0.0, 0.85, len(self.lines()))  # from dark to light
+            return ("black" if place < 0 else colormaps["viridis"](shades[place])), "solid"
+        color, style = shade(self.color(algorithm), max(place, 0))
+        return color, (OTHER if self.scene.line and place < 0 else style)
+
+    def color(self, algorithm: str) -> int:
+        """The same in all pictures of a sweep."""
+        return list(self.whole["algorithm"].values).index(algorithm)
+
+    def titled(self) -> list[str]:
+        """The algorithms, and which of them add no noise."""
+        noisy = self.ds["noisy"].any(set_aside(axes(self.ds), ["algorithm"])).values
+        names = self.ds["algorithm"].values.tolist()
+        return [n if some else f"{n} (no noise)" for n, some in zip(names, noisy, strict=True)]
+
+
+def _pages(ds: xarray.Dataset, scene: Scene) -> Iterator[Page]:
+    names = scene.pages
+    for place in itertools.product(*(range(ds.sizes[name]) for name in names)):
+        part = ds.isel({name: [i] for name, i in zip(names, place, strict=True)})
+        if not cells(part).sizes["cell"]:
+            continue
+        words = [
+            f"-{v}" if isinstance(v, str) else f"-{name}-{number(v)}"
+            for name in names
+            for v in part[name].values.tolist()
+        ]
+        yield Page(ds, part, scene, re.sub(r"[^A-Za-z0-9._+-]+", "_", "".join(words)))
+
+
+def _places(flat: xarray.Dataset, ds: xarray.Dataset, name: str) -> list[int]:
+    """Where cells lie on an axis; -1 where it does not apply."""
+    known = ds[name].values.tolist()
+    return [-1 if value is None else known.index(value) for value in flat[name].values]
+
+
+def _grid(panels: list[Any], most: int) -> list[list[Any]]:
+    """In rows of alike length."""
+    columns = math.ceil(len(panels) / math.ceil(len(panels) / most))
+    return [panels[i : i + columns] for i in range(0, len(panels), columns)]
+
+
+# --- what has to be said -------------------------------------------------------------------------
+
+
+def _notes(ds: xarray.Dataset) -> list[str]:
+    """How lines end, what was chosen, and what the privacy of each algorithm is worth."""
+    found = results.config(ds).get("selection")
+    out = [found["note"].replace(" eps ", " ε ")] if found and found["note"] else []
+    flat = ends(ds, "uplink_bits")
+    lost = int(flat["uplink_bits"].isnull().any("seed").sum())
+    if lost:
+        what = "1 setting that" if lost == 1 else f"{lost} settings that"
+        out.append(f"No final value: {what} diverged or {'has' if lost == 1 else 'have'} not run.")
+    worth: dict[str, list[str]] = {}
+    for name in ds["algorithm"].values.tolist():
+        worth.setdefault(_worth(ds.sel(algorithm=name), "eps" in axes(ds)), []).append(name)
+    everyone = ds.sizes["algorithm"]
+    for words, who in worth.items():
+        if words:
+            out.append(f"{words}." if len(who) == everyone > 1 else f"{', '.join(who)}: {words}.")
+    each = deltas(ds).to_series().dropna().unique()
+    if len(each) == 1:
+        out.append(f"δ = {number(each[0])}.")
+    return out
+
+
+def _meets(ds: xarray.Dataset) -> bool:
+    """Whether every eps on the axis is proven for the noise that was made for it."""
+    short = ds["proven_eps"] > ds["eps"].astype(float) * (1 + 1e-6)
+    return not bool((short & (ds["noisy"] > 0)).any())
+
+
+def _worth(ds: xarray.Dataset, by_eps: bool) -> str:
+    """The privacy of one algorithm in words; empty where it is what the panel says."""
+    noisy = ds["noisy"].values.astype(bool)
+    if not noisy.any():
+        return "not private, no noise"
+    proven, flag = ds["proven_eps"].values[noisy], ds["flag"].values[noisy].astype(bool)
+    # where no algorithm's paper claims anything, no such number is kept
+    claimed = (
+        ds["claimed_eps"].values[noisy] if "claimed_eps" in ds else np.full(proven.shape, np.nan)
+    )
+    known = proven[np.isfinite(proven)]
+    if np.isinf(proven).any():
+        said = claimed[np.isfinite(claimed)]
+        return "no ε proven" + (f", where its paper claims {_span(said)}" if said.size else "")
+    if by_eps and _meets(ds):
+        if not flag.any():
+            return ""
+        return f"for the noise of ε = {_span(proven[flag])} its paper claims {_span(claimed[flag])}"
+    if flag.any():
+        return f"proven is ε = {_span(proven[flag])}, where its paper claims {_span(claimed[flag])}"
+    return "" if by_eps or not known.size else f"ε = {_span(known)} proven"
+
+
+def _span(values: Array) -> str:
+    low, high = number(values.min(), 3), number(values.max(), 3)
+    return low if low == high else f"{low} to {high}"
+
+
+def _words(metric: str) -> str:
+    return NAMES.get(metric, metric.replace("_", " "))
+
+
+# --- curves: a metric against rounds, bits and gradients, means over seeds with bands ------------
+
+
+def _curves(page: Page, metric: str, band: str) -> Iterator[tuple[str, Figure]]:
+    """One picture, or one for each cost where its panels would be too many."""
+    panels = page.panels()
+    together = [list(ALONG)] if len(panels) <= ROW else [[along] for along in ALONG]
+    for alongs in together:
+        rows = [[_panel(page, part, metric, a, band) for _, part in panels] for a in alongs]
+        rows[0] = [p._replace(title=t) for p, (t, _) in zip(rows[0], panels, strict=True)]
+        if len(panels) == 1:  # its three pictures side by side
+            rows = [[row[0] for row in rows]]
+        elif len(alongs) == 1:
+            rows = _grid(rows[0], ROW)
+        seeds = page.ds.sizes["seed"]
+        said = [f"bands: {BANDS[band]} over {seeds} seeds"] * (seeds > 1)
+        lines = (line for row in rows for panel in row for line in panel.lines)
+        said += [CROSS] * any(line.cut and np.isfinite(line.y[0]) for line in lines)
+        text = "; ".join(said) + "." * bool(said)
+        by = "" if len(alongs) > 1 else f"-{alongs[0]}"
+        yield (
+            f"curves-{metric}{by}{page.suffix}",
+            ink.picture(
+                heading(page.ds),
+                rows,
+                notes=[text[:1].upper() + text[1:], *_notes(page.ds)],
+                keys=_curve_keys(page),
+                size=(2.7, 2.0) if len(rows[0]) > 1 else (4.4, 2.6),
+                heads=page.scene.panel is not None,
+                gaps=(0.42, 0.62),  # room for the last number of a panel and the first of the next
+            ),
+        )
+
+
+def _panel(page: Page, part: xarray.Dataset, metric: str, along: str, band: str) -> Panel:
+    scale, unit = (1.0, "") if along == "round" else prefix(page.ds[along].values, "")
+    unit = f"{unit}bit" if along == "uplink_bits" else THOUSANDS.get(unit, unit)
+    flat = cells(part, metric, "uplink_bits", "gradients")
+    ran = flat["uplink_bits"].notnull().all("seed").values
+    values = flat[metric].astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean, error = over_seeds(values)
+        around = (error, error)
+        if band == "range":
+            around = (mean - values.min("seed"), values.max("seed") - mean)
+    x = flat[along].mean("seed") if along != "round" else flat[along].broadcast_like(mean)
+    lines = [
+        Line(
+            "",
+            (x.values / scale)[i, live],
+            mean.values[i, live],
+            [side.values[i, live] for side in around],
+            *page.look(algorithm, place),
+            width=1.6,
+        )
+        for i, (algorithm, place, live) in enumerate(
+            zip(flat["algorithm"].values, page.places(flat), ran, strict=True)
+        )
+    ]
+    # the planned rounds, also where no run reached them
+    until = float(page.ds["round"][-1]) if along == "round" else math.nan
+    across, up = ALONG[along] + f" ({unit})" * bool(unit), _words(metric).replace(" (", "\n(")
+    return Panel("", across, up, lines, None if along != "round" else False, until=until)
+
+
+def _curve_keys(page: Page) -> list[Key]:
+    """What colours mean, and what line styles mean."""
+    line, titles = page.scene.line, page.titled()
+    if line is None or len(titles) > 1:
+        colors = [shade(page.color(name), 0) for name in page.ds["algorithm"].values]
+        out = [Key("", [handle(*look) for look in colors], titles)]
+        if line is None:
+            return out
+    said = [label(line, value) for value in page.lines()]
+    has = {value is not None for value in cells(page.ds)[line].values}
+    if len(titles) == 1:
+        if has == {False}:
+            return [Key("", [handle("black")], titles)]
+        looks = [page.look("", i) for i in range(len(said))]
+        return [Key(f"{titles[0]}:", [handle(*look) for look in looks], said)]
+    styles = [shade(0, i)[1] for i in range(len(said))]
+    if len(has) > 1:
+        styles.append(OTHER)
+        said.append(f"no {name_of(line)}")
+    return [*out, Key("", [handle(GREY, style) for style in styles], said)]
+
+
+# --- heat maps: the final value over two axes, one panel per algorithm ---------------------------
+
+
+def _maps(ds: xarray.Dataset, rule: Criterion) -> Iterator[tuple[str, Figure]]:
+    """The first two axes, or one axis against the algorithms; one picture for each value of others."""
+    names = free(ds)
+    if not names:
+        return
+    across, up = (names[0], names[1]) if len(names) > 1 else (names[0], "algorithm")
+    for page in _pages(ds, Scene(None, None, tuple(set_aside(names, [across, up])))):
+        yield f"map-{rule.metric}{page.suffix}", _map(page.ds, across, up, rule)
+
+
+def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion) -> Figure:
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm, Normalize
+
+    flat = ends(ds, rule.metric)
+    mean = over_seeds(flat[rule.metric])[0].values
+    known = mean[np.isfinite(mean)]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    norm: Any = LogNorm(low, high) if ink.logarithmic(known) else Normalize(low, high)
+    colors = colormaps["viridis_r" if rule.sign > 0 else "viridis"]
+    parts = [""] if up == "algorithm" else ds["algorithm"].values.tolist()
+    rows = _grid(parts, COLUMNS)
+    seeds = ds.sizes["seed"]
+    first = f"Final values, means over {seeds} seeds." if seeds > 1 else "Final values."
+    long = max(map(len, _ticks(ds, up)))
+    figure, grid = ink.frame(
+        len(rows),
+        len(rows[0]),
+        size=(max(LEAST, CELL[0] * ds.sizes[across]), CELL[1] * max(2, ds.sizes[up])),
+        title=heading(ds),
+        notes=[first, *_notes(ds)],
+        heads=up != "algorithm",
+        right=1.25,
+        left=0.3 + 0.3 * (up != "algorithm") + 0.085 * max(long, 5),
+        gaps=(0.25 if applying(ds, up).all() else 0.6, 0.85),
+    )
+    for i, ax in enumerate(grid.flat):
+        if i >= len(parts):
+            ax.set_visible(False)
+            continue
+        here = [j for j, name in enumerate(flat["algorithm"].values) if parts[i] in ("", name)]
+        part = flat.isel(cell=here)
+        _squares(ax, ds, part, (across, up), mean[here], lambda value: colors(norm(value)))
+        _map_axes(ax, ds, part, across, up, first=i % len(rows[0]) == 0)
+        ax.set_title(parts[i], fontsize=10.5)
+    width = figure.get_size_inches()[0]
+    places = [ax.get_position() for ax in grid.flat[: len(parts)]]
+    bottom, top = min(place.y0 for place in places), max(place.y1 for place in places)
+    bar = figure.add_axes((1 - 1.05 / width, bottom, 0.16 / width, top - bottom))
+    figure.colorbar(ScalarMappable(norm, colors), cax=bar)
+    better = "lower" if rule.sign > 0 else "higher"
+    bar.set_ylabel(f"{_words(rule.metric).split(' (')[0]}\n({better} is better)", fontsize=9)
+    bar.tick_params(labelsize=8.5)
+    if ink.logarithmic(known):
+        ink.powers(bar.yaxis, low, high)
+    return figure
+
+
+def _squares(
+    ax: Axes,
+    ds: xarray.Dataset,
+    flat: xarray.Dataset,
+    names: Sequence[str],
+    mean: Array,
+    color: Any,
+) -> None:
+    """One square for each cell: its value, or hatched with the reason why there is none."""
+    from matplotlib.patches import Rectangle
+
+    for i, (x, y) in enumerate(zip(*(_places(flat, ds, name) for name in names), strict=True)):
+        at, value = (max(x, 0), max(y, 0)), float(mean[i])
+        look: dict[str, Any] = {"facecolor": "#F2F2F2", "edgecolor": "#BBBBBB", "hatch": "///"}
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
+        words: dict[str, Any] = {"s": "", "fontsize": 8, "color": GREY, "bbox": box}
+        if math.isnan(value):
+            cell = flat.isel(cell=i)
+            ran = (
+                cell["candidates"] > 0
+                if "found" in ds and not cell["found"]
+                else cell["complete"].all()
+            )
+            words["s"] = "diverged" if ran else "not run"
+        else:
+            face = np.array(color(value))
+            look = {"facecolor": face, "edgecolor": "white"}
+            dark = face[:3] @ LUMINANCE < DARK
+            words = {"s": _digits(value), "fontsize": 9, "color": "white" if dark else "black"}
+        ax.add_patch(Rectangle((at[0] - 0.5, at[1] - 0.5), 1, 1, linewidth=0.8, **look))
+        ax.text(*at, ha="center", va="center", **words)
+
+
+def _digits(value: float) -> str:
+    """Three digits, zeros at the end too: beside each other they are easier to compare."""
+    text = f"{value:#.3g}"
+    return number(value, 3) if "e" in text else text.rstrip(".")
+
+
+def _ticks(ds: xarray.Dataset, name: str) -> list[str]:
+    return [v if isinstance(v, str) else number(v) for v in ds[name].values.tolist()]
+
+
+def _map_axes(
+    ax: Axes, ds: xarray.Dataset, flat: xarray.Dataset, across: str, up: str, *, first: bool
+) -> None:
+    """Both axes with their values in order; a single row or column where one does not apply."""
+    ax.set_xlim(-0.5, ds.sizes[across] - 0.5)
+    ax.set_ylim(-0.5, ds.sizes[up] - 0.5)
+    for axis, name, named in ((ax.xaxis, across, True), (ax.yaxis, up, first)):
+        words = _ticks(ds, name)
+        if all(value is None for value in flat[name].values):
+            axis.set_ticks([0], [f"no {name_of(name)}"], fontsize=9)
+            continue
+        axis.set_ticks(range(len(words)), words if named else [""] * len(words), fontsize=9)
+        if named and name != "algorithm":
+            axis.set_label_text(name_of(name))
+            if axis is ax.yaxis and len(name_of(name)) == 1:  # a letter that lies is another one
+                axis.label.set(rotation=0, ha="right", va="center")
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+
+
+# --- fronts: what a metric costs in bits, and the settings that no other beats in both -----------
+
+
+class Point(NamedTuple):
+    """The final means of one setting, with their standard errors."""
+
+    algorithm: str
+    place: int  # on the second axis, -1 where it does not apply
+    noisy: bool
+    bits: float
+    bits_error: float
+    value: float
+    error: float
+
+
+def front(bits: Sequence[float], values: Sequence[float], sign: int = 1) -> list[int]:
+    """Points that no other beats: at least as few bits and as good a value, and one better.
+
+    In ascending order of bits; ``sign`` is 1 where small values are good, else -1.
+    """
+    out: list[int] = []
+    best = math.inf
+    for i in sorted(range(len(bits)), key=lambda i: (bits[i], sign * values[i])):
+        if sign * values[i] < best:
+            out.append(i)
+            best = sign * values[i]
+    return out
+
+
+def _points(page: Page, part: xarray.Dataset, rule: Criterion) -> list[Point]:
+    """The settings of one panel that ended with a value."""
+    flat = ends(part, rule.metric, "uplink_bits")
+    numbers = [v.values.tolist() for n in ("uplink_bits", rule.metric) for v in over_seeds(flat[n])]
+    noisy = flat["noisy"].values.astype(bool)
+    points = map(Point, flat["algorithm"].values, page.places(flat), noisy, *numbers)
+    return [point for point in points if math.isfinite(point.value) and math.isfinite(point.bits)]
+
+
+def _front(page: Page, rule: Criterion, panels: list[tuple[str, list[Point]]]) -> Figure:
+    every = [point for _, points in panels for point in points]
+    scale, unit = prefix([point.bits for point in every], "bit")
+    seeds = page.ds.sizes["seed"]
+    mixed = len({point.noisy for point in every}) > 1
+    whose, other = ("private settings", "other of them") if mixed else ("settings", "other")
+    said = f"Grey: the {whose} that no {other} beats in both bits and value"
+    said += f"; bars: standard error over {seeds} seeds." if seeds > 1 else "."
+    rows = _grid(panels, 3)
+    figure, grid = ink.frame(
+        len(rows),
+        len(rows[0]),
+        size=(3.3, 2.5) if len(rows[0]) > 1 else (4.8, 3.2),
+        title=heading(page.ds),
+        keys=_front_keys(page),
+        notes=[said, *_notes(page.ds)],
+        heads=page.scene.panel is not None,
+        gaps=(0.25, 0.85),
+        sharey=True,
+    )
+    values = np.array([point.value for point in every])
+    bars = [p.value + s * p.error for p in every for s in (-1, 1) if math.isfinite(p.error)]
+    values = np.append(values, [v for v in bars if v > 0 or values.min() <= 0])
+    for i, ax in enumerate(grid.flat):
+        if i >= len(panels):
+            ax.set_visible(False)
+            continue
+        title, points = panels[i]
+        for point in points:
+            _mark(ax, point, scale, page)
+        # What needs no privacy is drawn for comparison, and beats nobody who does.
+        rivals = [point for point in points if point.noisy] or points
+        found = front([p.bits for p in rivals], [p.value for p in rivals], rule.sign)
+        best = [rivals[j] for j in found]
+        x, y = [point.bits / scale for point in best], [point.value for point in best]
+        ax.step(x, y, where="post", color="#CCCCCC", linewidth=4, zorder=1)
+        _bits_axis(ax, np.array([point.bits for point in every]) / scale)
+        ink.tidy(ax, values)
+        _room(ax, values, rule.sign)
+        _named(ax, page, best, scale, rule)
+        ax.set_title(title, fontsize=10.5)
+        ax.set_xlabel(f"uplink of all clients ({unit})", fontsize=9.5)
+        if i % len(rows[0]) == 0:
+            ax.set_ylabel(f"final {_words(rule.metric)}".replace(" (", "\n("))
+    return figure
+
+
+def _mark(ax: Axes, point: Point, scale: float, page: Page) -> None:
+    star = page.scene.line is not None and point.place < 0
+    ax.errorbar(
+        point.bits / scale,
+        point.value,
+        yerr=point.error if math.isfinite(point.error) else None,
+        xerr=point.bits_error / scale if point.bits_error > 0 else None,
+        color=PALETTE[page.color(point.algorithm)],
+        marker="*" if star else MARKERS[max(point.place, 0) % len(MARKERS)],
+        markersize=10 if star else 6.5,
+        markeredgecolor="white",
+        markeredgewidth=0.6,
+        elinewidth=1.2,
+        linestyle="none",
+        zorder=3,
+    )
+
+
+def _named(ax: Axes, page: Page, best: list[Point], scale: float, rule: Criterion) -> None:
+    """Names of the points on the front, on its better side, where no point lies; where two would
+    meet, the marker says the second."""
+    said: list[tuple[float, float, float]] = []  # left, right and height of what stands, in points
+    line, values = page.scene.line, page.lines()
+    for point in best:
+        if line is not None and point.place < 0:
+            continue  # the marker says it already
+        words = point.algorithm if line is None else label(line, values[point.place])
+        at = (point.bits / scale, point.value)
+        inner = ax.transAxes.inverted().transform(ax.transData.transform(at))[0] > ROOM
+        x, y = ax.transData.transform(at) * 72 / ax.figure.dpi
+        left = x - 5 - WIDE * len(words) if inner else x + 5
+        right = left + WIDE * len(words)
+        meets = any(left < r and l < right and abs(y - h) < TALL for l, r, h in said)
+        if meets and line is not None:
+            continue
+        said.append((left, right, y))
+        ax.annotate(
+            words,
+            at,
+            (-5 if inner else 5, -7 * rule.sign),
+            textcoords="offset points",
+            ha="right" if inner else "left",
+            va="top" if rule.sign > 0 else "bottom",
+            fontsize=8,
+            zorder=4,
+        )
+
+
+def _bits_axis(ax: Axes, costs: Array) -> None:
+    """The same costs in every panel, with room for labels at the sides."""
+    low, high = float(costs.min()), float(costs.max())
+    if low == high:
+        return
+    if ink.logarithmic(costs):
+        ax.set_xscale("log")
+        ink.powers(ax.xaxis, low, high)
+    ax.set_xlim(*_wider(low, high, 0.12, 0.12, ink.logarithmic(costs)))
+
+
+def _room(ax: Axes, values: Array, sign: int) -> None:
+    """More of the axis on the better side, where the labels are."""
+    low, high = float(values.min()), float(values.max())
+    if low < high:
+        below, above = (0.22, 0.07) if sign > 0 else (0.07, 0.22)
+        ax.set_ylim(*_wider(low, high, below, above, ink.logarithmic(values)))
+
+
+def _wider(low: float, high: float, below: float, above: float, log: bool) -> Array:
+    """The ends of an axis, moved out by parts of its span."""
+    low, high = np.log([low, high]) if log else (low, high)
+    out = np.array([low - below * (high - low), high + above * (high - low)])
+    return np.exp(out) if log else out
+
+
+def _front_keys(page: Page) -> list[Key]:
+    """Colours for algorithms, markers for the second axis."""
+
+    def dot(color: Any, marker: str) -> Any:
+        return handle(color, "none", marker=marker, markersize=7)
+
+    flat, names, values = cells(page.ds), page.ds["algorithm"].values.tolist(), page.lines()
+    places = zip(flat["algorithm"].values, page.places(flat), strict=True)
+    marked = {name for name, place in places if place >= 0 or not values}
+    dots = [dot(PALETTE[page.color(name)], "o" if name in marked else "*") for name in names]
+    out = [Key("", dots, page.titled())]
+    if 0 < len(values) <= len(MARKERS):
+        labels = [label(str(page.scene.line), value) for value in values]
+        out.append(Key("", [dot(GREY, mark) for mark in MARKERS[: len(labels)]], labels))
+    return out

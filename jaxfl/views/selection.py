@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -117,42 +116,34 @@ def select(
         )
     over = _axes(ds, over)
     kept = [name for name in axes(ds) if name not in over]
-    mean, error = over_seeds(_scores(ds, rule, over, kept))
-    tried = _tried(ds, over, kept)
     # Candidates in ascending order, the first axis outermost, so that the first best is the smallest.
-    orders = [_ascending(ds[name].values) for name in over]
-    corner = np.ix_(*map(np.arange, mean.shape[: len(kept)]), *orders) if over else ...
-    shape = mean.shape[: len(kept)]
-    flat = [a[corner].reshape(*shape, -1) for a in (rule.sign * mean, error, tried)]
-    score = np.where(flat[2] & ~np.isnan(flat[0]), flat[0], np.inf)
-    best = score.argmin(-1)
-    found = np.isfinite(score.min(-1))
-    compared = flat[2].sum(-1)
-
-    sizes = [ds.sizes[name] for name in over]
-    steps = np.unravel_index(best, sizes) if over else ()
-    picks = {
-        name: xarray.DataArray(order[step], dims=kept)
-        for name, order, step in zip(over, orders, steps, strict=True)
-    }
-    chosen = {name: _chosen(ds, name, picks, found) for name in over}
+    ds = ds.isel({name: _ascending(ds[name].values) for name in over})
+    mean, error = over_seeds(final(ds, rule.metric))
+    each = xarray.Dataset({"score": mean, "error": error, "tried": _tried(ds, over)})
+    each = each.stack(candidate=over, create_index=False) if over else each.expand_dims("candidate")
+    losses = (rule.sign * each["score"]).where(each["tried"], np.inf).fillna(np.inf)
+    losses = losses.transpose(*kept, "candidate")
+    best = losses.argmin("candidate")
+    found = losses.min("candidate") < np.inf
+    compared = each["tried"].sum("candidate").transpose(*kept)
+    steps = np.unravel_index(best.values, [ds.sizes[name] for name in over]) if over else ()
+    picks = {name: best.copy(data=step) for name, step in zip(over, steps, strict=True)}
     out = _pick(ds, picks, found)
-    at = best[..., None]
-    extra: dict[str, Any] = {f"chosen_{name}": (kept, values) for name, values in chosen.items()}
-    for name, values in (("score", flat[0] * rule.sign), ("score_error", flat[1])):
-        extra[name] = (kept, np.where(found, np.take_along_axis(values, at, -1)[..., 0], np.nan))
-    extra["candidates"] = (kept, compared.astype(np.int32))
-    extra["found"] = (kept, found.astype(np.int8))
-    out = out.assign(extra)
-    for name in extra:
-        out[name].attrs.update(units="1", long_name=_words(name, rule))
-    most = int(compared.max(initial=0))
+    extra = {f"chosen_{name}": _chosen(ds, name, picks, found) for name in over}
+    extra["score"] = each["score"].isel(candidate=best).where(found)
+    extra["score_error"] = each["error"].isel(candidate=best).where(found)
+    extra["candidates"] = compared.astype(np.int32)
+    extra["found"] = found.astype(np.int8)
+    for name, values in extra.items():
+        values.attrs.update(units="1", long_name=_words(name, rule))
+        out[name] = values.drop_vars(over, errors="ignore").transpose(*kept)
+    most = int(compared.max())
     note = _note(
         out,
         rule,
         over,
         most,
-        whole=math.isclose(float(ds["complete"].mean()), 1.0),
+        whole=bool((ds["complete"] > 0).all()),
         priced=set(over) == set(TUNED) & set(axes(ds)),
     )
     about = results.config(ds)
@@ -177,21 +168,12 @@ def _axes(ds: xarray.Dataset, over: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(over))
 
 
-def _scores(ds: xarray.Dataset, rule: Criterion, over: Sequence[str], kept: list[str]) -> Array:
-    """The metric at the last rounds; axes: those kept, those chosen over, seeds."""
-    values: Array = final(ds, rule.metric).transpose(*kept, *over, "seed").values
-    return values
-
-
-def _tried(ds: xarray.Dataset, over: Sequence[str], kept: list[str]) -> Array:
-    """Settings that ran, copies along axes that do not apply left out; axes as in the scores."""
-    names = axes(ds)
-    ran = ds["complete"].transpose(*names, "seed").values.astype(bool).all(-1)
+def _tried(ds: xarray.Dataset, over: Sequence[str]) -> xarray.DataArray:
+    """Settings that ran, copies along axes that do not apply left out."""
+    ran = (ds["complete"] > 0).all("seed")
     for name in over:
-        place = np.arange(ds.sizes[name]).reshape([-1 if n == name else 1 for n in names])
-        first = _ascending(ds[name].values)[0]
-        ran = ran & (applying(ds, name) | (place == first))
-    return np.transpose(ran, [names.index(name) for name in (*kept, *over)])
+        ran = ran & (applying(ds, name) | (ds[name] == ds[name][0]))
+    return ran
 
 
 def _ascending(values: Array) -> Array:
@@ -201,35 +183,28 @@ def _ascending(values: Array) -> Array:
     )
 
 
-def _chosen(ds: xarray.Dataset, name: str, picks: dict[str, Any], found: Array) -> Array:
-    values = ds[name].values[picks[name].values]
-    has = applying(ds, name)
-    chosen_over = tuple(i for i, dim in enumerate(axes(ds)) if dim in picks)
-    known = found & has.any(chosen_over)
+def _chosen(
+    ds: xarray.Dataset, name: str, picks: dict[str, xarray.DataArray], found: xarray.DataArray
+) -> xarray.DataArray:
+    values = ds[name].isel({name: picks[name]}).drop_vars(name)
+    known = found & applying(ds, name).any(list(picks))
     if values.dtype.kind in "iuf":
-        return np.where(known, values.astype(np.float64), np.nan)
-    return np.where(known, values.astype(object), "")
+        return values.astype(np.float64).where(known)
+    return values.astype(object).where(known, "")
 
 
-def _pick(ds: xarray.Dataset, picks: dict[str, Any], found: Array) -> xarray.Dataset:
+def _pick(
+    ds: xarray.Dataset, picks: dict[str, xarray.DataArray], found: xarray.DataArray
+) -> xarray.Dataset:
     """The chosen cells alone; nothing is left of a cell without a choice but that it diverged."""
-    import xarray
-
-    names = axes(ds)
-    kept = [name for name in names if name not in picks]
-    known = xarray.DataArray(found, dims=kept)
     out = ds.isel(picks).drop_vars(list(picks), errors="ignore")
-    order = (*kept, "seed", "round")
-    fixed: dict[str, Any] = {}
-    for key, variable in out.data_vars.items():
-        full = set(kept) <= set(variable.dims)
-        if full and variable.dtype.kind == "f" and key != "diverged_at":
-            variable = variable.where(known)
-        elif full and key == "flag":
-            variable = variable.where(known, 0).astype(np.int8)
-        variable = variable.transpose(*(dim for dim in order if dim in variable.dims))
-        fixed[str(key)] = variable.assign_attrs(ds[key].attrs)
-    return xarray.Dataset(fixed, {n: out[n] for n in order if n in out.dims}, ds.attrs)
+    for name, values in out.data_vars.items():
+        if set(found.dims) <= set(values.dims):
+            if values.dtype.kind == "f" and name != "diverged_at":
+                out[name] = values.where(found)
+            elif name == "flag":
+                out[name] = values.where(found, 0).astype(np.int8)
+    return out.transpose(*found.dims, "seed", "round", missing_dims="ignore")
 
 
 def _words(name: str, rule: Criterion) -> str:

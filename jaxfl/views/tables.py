@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import re
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from jaxfl.views.cells import over_seeds
 from jaxfl.views.words import estimate, number
 
 if TYPE_CHECKING:
+    import xarray
     from rich.console import Console
-    from rich.text import Text
 
-__all__ = ["Column", "Estimate", "Table", "Value"]
+__all__ = ["Column", "Estimate", "Table", "Value", "eps_words", "estimates", "in_words"]
 
 WIDTH = 10_000  # of a table in a file: no line is broken
 ABSENT = "–"
@@ -28,6 +28,31 @@ class Estimate(NamedTuple):
 
 
 Value: TypeAlias = str | float | Estimate | None  # None: does not apply
+
+
+def estimates(values: xarray.DataArray) -> list[Estimate]:
+    """The mean of each cell."""
+    mean, error = over_seeds(values)
+    return [
+        Estimate(*pair) for pair in zip(mean.values.tolist(), error.values.tolist(), strict=True)
+    ]
+
+
+def eps_words(noisy: bool, eps: float) -> Value:
+    """A proven eps, or why there is none."""
+    return "no noise" if not noisy else "none" if math.isinf(eps) else float(eps)
+
+
+def in_words(value: Value, scale: float = 1.0) -> str:
+    """A value as a person reads it, in units of ``scale``."""
+    if value is None:
+        return ABSENT
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Estimate):
+        return number(value / scale)
+    mean, error = estimate(value.mean / scale, value.error / scale)
+    return f"{mean} ± {error}" if error else mean
 
 
 class Column(NamedTuple):
@@ -62,16 +87,18 @@ class Table(NamedTuple):
         from rich.text import Text
 
         grid = Grid(box=None, pad_edge=False, header_style="bold")
-        marked = bool(self.best)
-        if marked:
+        if self.best:
             grid.add_column("", no_wrap=True)
-        for j, column in enumerate(self.columns):
-            words = all(isinstance(row[j], str | None) for row in self.rows)
-            grid.add_column(Text(column.heading), justify="left" if words else "right")
+        for column, side in zip(self.columns, self._sides(), strict=True):
+            grid.add_column(Text(column.heading), justify="left" if side == "l" else "right")
         for i, row in enumerate(self.rows):
             style = "bold" if i in self.best else ""
-            mark = [Text("*" if i in self.best else "", style)] if marked else []
-            grid.add_row(*mark, *map(self._cell, row, self.columns), style=style)
+            mark = [Text("*" if i in self.best else "", style)] if self.best else []
+            cells = [
+                Text(in_words(value, column.scale), "red" if column.alarm else "")
+                for value, column in zip(row, self.columns, strict=True)
+            ]
+            grid.add_row(*mark, *cells, style=style)
         if self.title:
             console.print(Text(self.title, "bold"))
         console.print(grid)
@@ -80,67 +107,59 @@ class Table(NamedTuple):
 
     def csv(self) -> str:
         """All digits; an estimate takes two columns, the second ending in ``_se``."""
-        file = io.StringIO()
-        write = csv.writer(file, lineterminator="\n")
-        double = self._estimates()
-        heads = [
-            name
-            for c, two in zip(self.columns, double, strict=True)
-            for name in ((c.name, f"{c.name}_se") if two else (c.name,))
-        ]
-        write.writerow([*heads, *(["best"] if self.best else [])])
-        for i, row in enumerate(self.rows):
-            out: list[object] = []
-            for value, two in zip(row, double, strict=True):
-                out += [_raw(v) for v in value] if isinstance(value, Estimate) else [_raw(value)]
-                out += [""] if two and not isinstance(value, Estimate) else []
-            write.writerow([*out, *([int(i in self.best)] if self.best else [])])
-        return file.getvalue()
+        import pandas
+
+        columns: list[tuple[str, list[Any]]] = []
+        for j, column in enumerate(self.columns):
+            values = [row[j] for row in self.rows]
+            two = [isinstance(value, Estimate) for value in values]
+            pairs = [value if isinstance(value, Estimate) else (value, None) for value in values]
+            columns.append((column.name, [_raw(mean) for mean, _ in pairs]))
+            if any(two):
+                columns.append((f"{column.name}_se", [_raw(error) for _, error in pairs]))
+        if self.best:
+            columns.append(("best", [int(i in self.best) for i in range(len(self.rows))]))
+        frame = pandas.DataFrame(dict(enumerate(values for _, values in columns)), dtype=object)
+        return str(
+            frame.to_csv(index=False, header=[name for name, _ in columns], lineterminator="\n")
+        )
 
     def latex(self) -> str:
         """A ``tabular`` for the package booktabs; the best rows are bold, notes are comments."""
-        sides = "".join(
-            "l" if all(isinstance(row[j], str | None) for row in self.rows) else "r"
-            for j in range(len(self.columns))
-        )
         lines = [f"% {note}" for note in (self.title, *self._notes()) if note]
-        lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule"]
+        lines += [rf"\begin{{tabular}}{{{self._sides()}}}", r"\toprule"]
         lines += [" & ".join(_escaped(c.heading) for c in self.columns) + r" \\", r"\midrule"]
         for i, row in enumerate(self.rows):
-            cells = [_latex(self._words(v, c)) for v, c in zip(row, self.columns, strict=True)]
-            if i in self.best:
-                cells = [_bold(cell) for cell in cells]
-            lines.append(" & ".join(cells) + r" \\")
+            cells = [_latex(in_words(v, c.scale)) for v, c in zip(row, self.columns, strict=True)]
+            lines.append(" & ".join(map(_bold, cells) if i in self.best else cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+    def markdown(self) -> str:
+        """The grid alone, as it stands in a page."""
+        heads = [column.heading for column in self.columns]
+        rows = [
+            [
+                in_words(v, c.scale).replace("|", "\\|")
+                for v, c in zip(row, self.columns, strict=True)
+            ]
+            for row in self.rows
+        ]
+        lines = [heads, ["---"] * len(heads), *rows]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     # --- pieces ----------------------------------------------------------------------------------
 
     def _notes(self) -> tuple[str, ...]:
         return (*(["* best of its group."] if self.best else []), *self.notes)
 
-    def _estimates(self) -> list[bool]:
-        width = range(len(self.columns))
-        return [any(isinstance(row[j], Estimate) for row in self.rows) for j in width]
-
-    def _words(self, value: Value, column: Column) -> str:
-        if value is None:
-            return ABSENT
-        if isinstance(value, str):
-            return value
-        if isinstance(value, Estimate):
-            mean, error = estimate(value.mean / column.scale, value.error / column.scale)
-            return f"{mean} ± {error}" if error else mean
-        return number(value / column.scale)
-
-    def _cell(self, value: Value, column: Column) -> Text:
-        from rich.text import Text
-
-        return Text(self._words(value, column), "red" if column.alarm else "")
+    def _sides(self) -> str:
+        """A letter for each column: words are on the left, numbers on the right."""
+        columns = zip(*self.rows, strict=True) if self.rows else ((),) * len(self.columns)
+        return "".join("l" if all(isinstance(v, str | None) for v in c) else "r" for c in columns)
 
 
 def _raw(value: Value) -> object:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
+    """Whole numbers without a point; nothing where there is none."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -1,25 +1,28 @@
-"""What it takes to reach a target: rounds, bits, gradients, seconds."""
+"""What it takes to reach a target: rounds, bits, gradients, and seconds on given links."""
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from jaxfl.errors import InputError
 from jaxfl.views.cells import Array, axes
-from jaxfl.views.links import Links
-from jaxfl.views.selection import Criterion, criterion_of
+from jaxfl.views.selection import criterion_of
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["to_target"]
+__all__ = ["Links", "expected_slowest", "to_target"]
 
 SPENT = ("messages", "uplink_bits", "downlink_bits", "gradients")
+UNITS = {"rounds": "round", "uplink_bits": "bit", "gradients": "gradient", "seconds": "s"}
 BY = ("mean", "each")
+
+Speed: TypeAlias = float | Sequence[float] | str
 
 
 def to_target(
@@ -43,86 +46,148 @@ def to_target(
         raise InputError(f"by = {by!r} has to be one of {', '.join(BY)}.")
     if not math.isfinite(target):
         raise InputError(f"target = {target!r} has to be a finite number.")
-    names = axes(ds)
-    dims = (*names, "seed")
-    series = {key: _series(ds, key, dims, by) for key in (rule.metric, *SPENT)}
-    reached = np.asarray(rule.sign * series[rule.metric] <= rule.sign * target)  # False for NaN
-    ever, first = np.asarray(reached.any(-1)), reached.argmax(-1)
-
-    def there(values: Array) -> Array:
-        return np.where(ever, np.take_along_axis(values, first[..., None], -1)[..., 0], np.nan)
-
-    rounds = ds["round"].values.astype(np.float64)
-    out = {
-        "rounds": there(np.broadcast_to(rounds, reached.shape)),
-        "uplink_bits": there(series["uplink_bits"]),
-        "gradients": there(series["gradients"]),
+    dims = axes(ds) if by == "mean" else (*axes(ds), "seed")
+    series = ds[[rule.metric, *SPENT]].astype(np.float64)
+    if by == "mean":
+        series = series.mean("seed", skipna=False)
+    reached = rule.sign * series[rule.metric] <= rule.sign * target  # False for NaN
+    ever, first = reached.any("round"), reached.argmax("round")
+    spent = series.isel(round=first).where(ever)
+    out = spent[["uplink_bits", "gradients"]].drop_vars("round")
+    found = {
+        "rounds": spent["round"].where(ever),
+        **{str(name): values for name, values in out.items()},
     }
-    kept = names if by == "mean" else dims
     if links is not None:
-        out["seconds"] = _seconds(
-            series, rounds, ever, first, _clients(ds, kept, ever.shape), links
-        )
-    return _labelled(out, ds, kept, rule, target)
-
-
-# --- pieces --------------------------------------------------------------------------------------
-
-
-def _series(ds: xarray.Dataset, name: str, dims: tuple[str, ...], by: str) -> Array:
-    values: Array = ds[name].transpose(*dims, "round").values.astype(np.float64)
-    return values.mean(-2) if by == "mean" else values
-
-
-def _clients(ds: xarray.Dataset, dims: tuple[str, ...], shape: tuple[int, ...]) -> Array:
-    """The number of clients of each cell."""
-    n = ds["n"].transpose(*axes(ds)).values
-    return np.broadcast_to(n[..., None] if "seed" in dims else n, shape)
-
-
-def _seconds(
-    series: dict[str, Array], rounds: Array, ever: Array, first: Array, clients: Array, links: Links
-) -> Array:
-    """Sum over the rounds before the target; between two evaluations messages are alike."""
-    out = np.full(ever.shape, np.nan)
-    known: dict[tuple[float, ...], float] = {}  # most rounds of a sweep are alike
-    for index in itertools.product(*map(range, ever.shape)):
-        if not ever[index]:
-            continue
-        until = slice(None, int(first[index]) + 1)
-        seen = ~np.isnan(series["messages"][index][until])
-        steps = np.diff(rounds[until][seen])
-        sent, up, down = (np.diff(series[name][index][until][seen]) for name in SPENT[:3])
-        total = 0.0
-        for step, messages, *bits in zip(steps, sent, up, down, strict=True):
-            each = [b / messages if messages else 0.0 for b in bits]
-            key = (float(clients[index]), messages / step, *each)
-            if key not in known:
-                known[key] = links.round_seconds(int(clients[index]), *key[1:])
-            total += step * known[key]
-        out[index] = total
+        found["seconds"] = _seconds(series.where(ds["round"] <= found["rounds"]), ds["n"], links)
+    words = f"{rule.metric.replace('_', ' ')} {'≤' if rule.sign > 0 else '≥'} {target:.4g}"
+    out = out.drop_vars(list(out)).assign_attrs({"target": words})
+    for name, values in found.items():
+        said = "expected seconds" if name == "seconds" else name.replace("_", " ")
+        about = {"units": UNITS[name], "long_name": f"{said} to {words}"}
+        free = f"{name}_to_target" if name in dims else name
+        out[free] = values.drop_vars("round", errors="ignore").transpose(*dims).assign_attrs(about)
     return out
 
 
-def _labelled(
-    values: dict[str, Array],
-    ds: xarray.Dataset,
-    dims: tuple[str, ...],
-    rule: Criterion,
-    target: float,
-) -> xarray.Dataset:
+def _seconds(series: xarray.Dataset, clients: xarray.DataArray, links: Links) -> xarray.DataArray:
+    """Sum over these rounds; between two evaluations messages are alike."""
     import xarray
 
-    sign = "≤" if rule.sign > 0 else "≥"
-    words = f"{rule.metric.replace('_', ' ')} {sign} {target:.4g}"
-    units = {"rounds": "round", "uplink_bits": "bit", "gradients": "gradient", "seconds": "s"}
-    free = {name: f"{name}_to_target" if name in dims else name for name in values}
-    out = xarray.Dataset(
-        {free[name]: (dims, array) for name, array in values.items()},
-        {dim: ds[dim] for dim in dims},
-        {"target": words},
-    )
-    for name in values:
-        what = "expected seconds" if name == "seconds" else name.replace("_", " ")
-        out[free[name]].attrs.update(units=units[name], long_name=f"{what} to {words}")
+    known: dict[tuple[float, ...], float] = {}  # most rounds of a sweep are alike
+
+    def total(rounds: Array, n: Array, messages: Array, *bits: Array) -> float:
+        seen = ~np.isnan(messages)
+        if not seen.any():
+            return math.nan
+        out = 0.0
+        steps = (np.diff(values[seen]) for values in (rounds, messages, *bits))
+        for step, sent, *each in zip(*steps, strict=True):
+            key = (float(n), sent / step, *(b / sent if sent else 0.0 for b in each))
+            if key not in known:
+                known[key] = links.round_seconds(int(n), *key[1:])
+            out += step * known[key]
+        return out
+
+    along = ["round"]
+    given = (series["round"], clients, *(series[name] for name in SPENT[:3]))
+    dims = [along, [], along, along, along]
+    out: xarray.DataArray = xarray.apply_ufunc(total, *given, input_core_dims=dims, vectorize=True)
     return out
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """Bandwidths and latency between clients and server.
+
+    ``bandwidth`` (uplink) and ``downlink`` are bits per second: one number for all, one per
+    client, or ``"lognormal:MEDIAN,SIGMA"``, drawn for each client from ``seed``.  Without
+    ``downlink`` a client receives as fast as it sends; ``math.inf`` makes it free.  ``latency`` is
+    in seconds, once per round.
+
+    A round lasts latency + max over the clients that take part of up/bandwidth_i + down/downlink_i.
+    """
+
+    bandwidth: Speed
+    latency: float = 0.0
+    downlink: Speed | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.latency < math.inf:
+            raise InputError(f"latency = {self.latency!r} has to be a number of seconds from 0 on.")
+        for name, speed in (("bandwidth", self.bandwidth), ("downlink", self.downlink)):
+            if isinstance(speed, str):
+                _lognormal(name, speed)
+            elif speed is not None:
+                _check(name, speed)
+
+    def round_seconds(self, clients: int, cohort: float, uplink: float, downlink: float) -> float:
+        """Expected length of a round in which a uniformly drawn ``cohort`` of ``clients`` takes part.
+
+        ``uplink`` and ``downlink`` are the bits of one message.  A cohort that is not whole (an
+        average over rounds) lies between its neighbours in proportion.
+        """
+        if not 0 <= cohort <= clients:
+            raise InputError(f"cohort = {cohort:g} has to lie between 0 and {clients} clients.")
+        up = self._speeds("bandwidth", self.bandwidth, clients)
+        down = up if self.downlink is None else self._speeds("downlink", self.downlink, clients)
+        times = uplink / up + downlink / down
+        low = math.floor(cohort)
+        part = cohort - low
+        slowest = expected_slowest(times, low) * (1 - part)
+        if part > 0:
+            slowest += expected_slowest(times, low + 1) * part
+        return self.latency + slowest
+
+    def _speeds(self, name: str, speed: Speed, clients: int) -> Array:
+        if isinstance(speed, str):
+            median, sigma = _lognormal(name, speed)
+            stream = np.random.default_rng([self.seed, int(name == "downlink")])
+            return median * np.exp(sigma * stream.standard_normal(clients))
+        values = np.asarray(speed, np.float64)
+        if values.ndim and len(values) != clients:
+            raise InputError(
+                f"{name} has {len(values)} values for {clients} clients: give one number, or one "
+                "per client."
+            )
+        return np.broadcast_to(values, clients)
+
+
+def expected_slowest(times: Array, cohort: int) -> float:
+    """``E max_{i in S} t_i`` for a uniform S of ``cohort`` clients: order statistics, no sampling.
+
+    With t sorted upwards, P(max <= t_j) = C(j, r) / C(n, r), so each factor to the one before is
+    (j - r) / j.
+    """
+    if cohort == 0:
+        return 0.0
+    ordered = np.sort(np.asarray(times, np.float64))
+    n = len(ordered)
+    j = np.arange(n, 1, -1)
+    below = np.concatenate([[1.0], np.cumprod(np.maximum(j - cohort, 0) / j), [0.0]])
+    return float(np.sum((below[:-1] - below[1:]) * ordered[::-1]))
+
+
+def _check(name: str, speed: float | Sequence[float]) -> None:
+    try:
+        values = np.atleast_1d(np.asarray(speed, np.float64))
+    except (TypeError, ValueError):
+        values = np.array([math.nan])
+    if values.ndim != 1 or not values.size or not (values > 0).all():
+        bad = next((v for v in values.ravel().tolist() if not v > 0), speed)
+        raise InputError(f"{name} = {bad!r} has to be above 0 (bits per second).")
+
+
+def _lognormal(name: str, text: str) -> tuple[float, float]:
+    kind, _, numbers = text.partition(":")
+    try:
+        median, sigma = map(float, numbers.split(","))
+        if kind != "lognormal" or not (0 < median < math.inf and 0 <= sigma < math.inf):
+            raise ValueError
+    except ValueError:
+        raise InputError(
+            f"{name} = {text!r} has to read 'lognormal:MEDIAN,SIGMA', with MEDIAN above 0 in bits per "
+            "second and SIGMA from 0 on."
+        ) from None
+    return median, sigma

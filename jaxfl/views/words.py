@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jaxfl.views.cells import Array
+import numpy as np
 
 __all__ = ["NAMES", "SYMBOLS", "estimate", "label", "name_of", "number", "prefix"]
 
@@ -74,9 +74,9 @@ def estimate(mean: float, error: float, digits: int = DIGITS) -> tuple[str, str]
     return f"{mean:.{max(places, 0)}f}", shown
 
 
-def prefix(values: Array, unit: str) -> tuple[float, str]:
+def prefix(values: Any, unit: str) -> tuple[float, str]:
     """The factor and the unit in which the largest of some amounts is a short number."""
-    most = float(max((v for v in values.ravel().tolist() if math.isfinite(v)), default=0.0))
+    most = max((v for v in np.ravel(values).tolist() if math.isfinite(v)), default=0.0)
     factor, letter = next((pair for pair in PREFIXES if most >= pair[0]), PREFIXES[-1])
     return factor, letter + unit
 

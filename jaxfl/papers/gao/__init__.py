@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
 from jaxfl.papers.gao import experiment
-from jaxfl.papers.panels import Line, Panel, picture
+from jaxfl.views.ink import Line, Panel, picture
 
 if TYPE_CHECKING:
     import xarray

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxfl.papers.courses import find
 from jaxfl.papers.entry import Numbers, estimate
-from jaxfl.papers.panels import Line, Panel, picture
+from jaxfl.views.ink import Line, Panel, picture
 from jaxfl.views.words import name_of
 
 if TYPE_CHECKING:

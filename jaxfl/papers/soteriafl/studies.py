@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jaxfl.papers.courses import courses, epsilons, find, ordering
 from jaxfl.papers.entry import ATTACKS, Epsilons, Job, Numbers, Row, estimate, most
-from jaxfl.papers.panels import Line, Panel, picture
 from jaxfl.papers.soteriafl.setting import CONSTANT, DELTA, METHODS, numbers, sent
+from jaxfl.views.ink import Line, Panel, picture
 from jaxfl.views.words import name_of
 
 if TYPE_CHECKING:
