@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxfl import results
-from jaxfl.checkpoint import replace
 from jaxfl.errors import InputError
+from jaxfl.files import replace
 
 if TYPE_CHECKING:
     import xarray

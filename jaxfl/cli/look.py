@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.cli.options import flag
 from jaxfl.cli.parser import Parser, closest_option
 from jaxfl.cli.readers import real, text
+from jaxfl.cli.written import flag
 from jaxfl.errors import InputError
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ def _selected(ds: xarray.Dataset, given: dict[str, Any]) -> xarray.Dataset:
 
 def _print(shown: Table, given: dict[str, Any]) -> None:
     """On standard output, and to the files that are asked for."""
-    from jaxfl.checkpoint import replace
+    from jaxfl.files import replace
 
     if sys.stdout.isatty():
         from jaxfl.cli.report import console
