@@ -6,11 +6,8 @@ takes about a millisecond, where an array store takes tens of files: so this is 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,84 +16,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
+from jaxfl.files import check_format, reading, replace
 from jaxfl.hyper import build
 from jaxfl.log import Log
 from jaxfl.record import USUAL, Record, dtype, settings
 from jaxfl.schedules import Schedule, pieces, schedule
 from jaxfl.types import Algorithm, Facts, Key, Origin, Problem, Source
 
-__all__ = ["read", "replace", "same", "writable", "write"]
+__all__ = ["read", "same", "write"]
 
 FORMAT = 1
 SAME = ("algorithm", "parts", "problem", "model", "data", "objective", "key", "dtype")
-
-
-def writable(path: Path) -> None:
-    """Refuse, before any round is run, a place where nothing can be written."""
-    if path.is_dir():
-        raise InputError(f"Cannot write {path}: it is a folder, and a checkpoint is a file.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        probe = _beside(path)
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from None
-
-
-def replace(path: Path, content: Any, new: bool = False) -> None:
-    """``content(file)`` becomes ``path`` in one step: a reader sees the old file or the new one.
-
-    Of several writers at once the last one stays; with ``new`` the first, and others get a
-    ``FileExistsError``.
-    """
-    part = _beside(path)
-    try:
-        with open(part, "xb") as file:
-            content(file)
-            file.flush()
-            os.fsync(file.fileno())
-        if not new or not _linked(part, path):
-            os.replace(part, path)
-        _synced(path.parent)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise InputError(
-            f"Cannot write {path}: {error.strerror or error}; what was there before is untouched."
-        ) from None
-    finally:  # an interrupt leaves nothing either
-        with contextlib.suppress(OSError):
-            part.unlink()
-
-
-def _beside(path: Path) -> Path:
-    """A name that no other writer has."""
-    return path.with_name(f".{path.name[:200]}.{secrets.token_hex(6)}.part")
-
-
-def _linked(part: Path, path: Path) -> bool:
-    """Whether ``part`` is ``path`` too by now, which replaces nothing; some file systems know no links."""
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        if path.exists():
-            raise FileExistsError(path) from None
-        return False
-    return True
-
-
-def _synced(folder: Path) -> None:
-    """The new name is on disk too, where the system can say so."""
-    with contextlib.suppress(OSError):
-        held = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(held)
-        finally:
-            os.close(held)
 
 
 def write(path: Path, run: Record) -> None:
@@ -125,20 +56,22 @@ def write(path: Path, run: Record) -> None:
 def same(whose: str, held: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Refuse to go on with another run's state.  A part that one of them does not name is the usual."""
     kept, mine = ({**USUAL, **dict(told["parts"])} for told in (held, now))
-    if kept["storage"] != mine["storage"]:
-        raise InputError(
-            f"{whose} keeps what clients remember as storage={kept['storage']!r}, and this one as "
-            f"{mine['storage']!r}: a run goes on with the storage that it began with."
-        )
+    require(
+        kept["storage"] == mine["storage"],
+        f"{whose} keeps what clients remember as storage={kept['storage']!r}, and this one as "
+        f"{mine['storage']!r}",
+        "a run goes on with the storage that it began with",
+    )
     pairs: list[tuple[str, Any, Any]] = [
         (name, held[name], now[name]) for name in SAME if name != "parts"
     ]
     pairs += [(name, kept.get(name), mine.get(name)) for name in sorted({*kept, *mine})]
     for name, its, ours in pairs:
-        if its != ours and not (name == "objective" and _near(its, ours)):
-            raise InputError(
-                f"{whose} belongs to another run: its {name} is {its!r}, this one's is {ours!r}."
-            )
+        require(
+            its == ours or (name == "objective" and _near(its, ours)),
+            f"{whose} belongs to another run",
+            f"its {name} is {its!r}, this one's is {ours!r}",
+        )
 
 
 def _near(a: str, b: str) -> bool:
@@ -151,20 +84,11 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record
     """The run that ``path`` holds, refused unless it is one of this algorithm, problem and key."""
     import chex
 
-    try:
+    with reading(path, "checkpoint of a run", "name another, or start anew"):
         with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         about = json.loads(arrays.pop("about").tobytes())
-    except FileNotFoundError:
-        raise InputError(f"There is no checkpoint {path} to resume from.") from None
-    except Exception as error:
-        raise InputError(
-            f"{path} is not a checkpoint of a run ({error}): name another, or start anew."
-        ) from None
-    if about["format"] != FORMAT:
-        raise InputError(
-            f"{path} has checkpoint format {about['format']}, this version reads {FORMAT}."
-        )
+        check_format(path, "checkpoint", about["format"], FORMAT)
     same(str(path), about["settings"], settings(algorithm, problem, key))
     about["values"] = {name: _value(value) for name, value in about["values"].items()}
     facts = Facts(**{**about["facts"], "sizes": tuple(about["facts"]["sizes"])})
@@ -182,8 +106,8 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record
         chex.assert_trees_all_equal_shapes_and_dtypes(shape, state)
     except (AssertionError, ValueError) as error:  # which says of what leaf
         raise InputError(
-            f"{path} holds a state of another shape than {algorithm.name} has now: go on with the "
-            "version that wrote it, or start a new run."
+            f"{path} holds a state of another shape than {algorithm.name} has now",
+            "go on with the version that wrote it, or start a new run",
         ) from error
     state = jax.tree.map(jnp.asarray, state)
     names = [name.removeprefix("metric.") for name in arrays if name.startswith("metric.")]
@@ -212,11 +136,12 @@ def _whole(path: Path, about: dict[str, Any], series: Mapping[str, int]) -> None
     """Refuse a history that an interrupt left in the middle, as earlier versions could write it."""
     found = {len(about["rounds"]), len(about["counts"]), *series.values()}
     named = [set(counts) for counts in (*about["counts"], about["total"])]
-    if len(found) > 1 or any(names != named[-1] for names in named):
-        raise InputError(
-            f"{path} has totals for {len(about['counts'])} of {len(about['rounds'])} evaluations, or "
-            "not all of them: an interrupt came while it was written, so start a new run."
-        )
+    require(
+        len(found) == 1 and all(names == named[-1] for names in named),
+        f"{path} has totals for {len(about['counts'])} of {len(about['rounds'])} evaluations, or "
+        "not all of them",
+        "an interrupt came while it was written, so start a new run",
+    )
 
 
 def _complete(about: dict[str, Any], algorithm: Algorithm, facts: Facts) -> None:
@@ -230,10 +155,11 @@ def _complete(about: dict[str, Any], algorithm: Algorithm, facts: Facts) -> None
     given.pop("rounds", None)
     found = algorithm.plan(given, facts)
     for name in new:
-        if name not in found.values:
-            raise InputError(
-                f"The checkpoint has no {name}, which {algorithm.name} needs by now: start a new run."
-            )
+        require(
+            name in found.values,
+            f"The checkpoint has no {name}, which {algorithm.name} needs by now",
+            "start a new run",
+        )
         values[name], sources[name] = found.values[name], found.sources[name]
 
 

@@ -9,10 +9,11 @@ import jax
 import numpy as np
 
 from jaxfl import public
-from jaxfl.data._checks import real
-from jaxfl.errors import InputError
+from jaxfl.checks import finite
+from jaxfl.errors import require
 from jaxfl.kernels import generic_kernel
 from jaxfl.parameters import initializer, layout
+from jaxfl.params import nonnegative
 from jaxfl.public import Constraint, Regularizer
 from jaxfl.types import Array, Key, Model, PyTree
 
@@ -35,17 +36,16 @@ def custom(
     of every example's loss without the regularizer, where you know it.
     """
     for what, f in {"loss": loss, "correct": correct or loss}.items():
-        if not callable(f):
-            raise InputError(f"{what} must be a function of (params, example), not {f!r}.")
+        require(callable(f), "must be a function of (params, example)", **{what: f})
     if smoothness is not None:
-        smoothness = real("smoothness", smoothness)
+        smoothness = nonnegative("smoothness", smoothness)
     reg, within = public.regularizer(regularizer), public.constraint(constraint)
     options = loss, correct, reg, within, smoothness, name
     if not callable(init):
         start = jax.tree.map(np.array, init)
         layout(start)  # refuses what are no real numbers
-        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(start)):
-            raise InputError("init has an entry that is not finite: start from finite parameters.")
+        for leaf in jax.tree.leaves(start):
+            finite("init", np.atleast_1d(leaf))
         return _custom.__wrapped__(lambda key: start, *options)
     try:
         hash((init, loss, correct))

@@ -1,16 +1,111 @@
 """The one error that a user is meant to read."""
 
-__all__ = ["InputError", "said"]
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+__all__ = ["InputError", "assigned", "attempt", "require", "said", "shown"]
+
+SHOWN = 60  # characters of a value in a sentence
 
 
 class InputError(ValueError):
-    """A mistake its reader can correct: one sentence with the value and the way out.
+    """A mistake that its reader can correct, as one sentence with the value and the way out.
 
-    The command line prints the sentence alone and exits with status 2.
+    ``values`` holds the arguments concerned by name; it is empty where a file or the shape of data
+    is wrong, and ``problem`` then has its own subject.  ``remedy`` says what to do; ``{name}`` in it
+    stands for the argument ``suggested[name]``.  The command line prints the same sentence with its
+    options in place of arguments, and exits with status 2.
+
+    >>> print(InputError("exceeds the 5 records", "ask for at most 5", batch=7))
+    batch = 7 exceeds the 5 records: ask for at most 5.
     """
+
+    def __init__(
+        self,
+        problem: str,
+        remedy: str = "",
+        /,
+        *,
+        suggested: Any = None,  # arguments by name
+        **values: Any,
+    ) -> None:
+        super().__init__(problem, remedy)
+        self.problem, self.remedy = problem, remedy
+        self.values, self.suggested = values, dict[str, Any](suggested or {})
+        self.context = ""
+
+    def within(self, context: str) -> InputError:
+        """The same error, with where it arose in front: one cell of a sweep, one option."""
+        error = InputError(self.problem, self.remedy, suggested=self.suggested, **self.values)
+        error.context = f"{context}: {self.context}"
+        return error
+
+    def __str__(self) -> str:
+        return self.sentence(assigned, suggestion)
+
+    def sentence(
+        self,
+        written: Callable[[str, Any], str],
+        suggested: Callable[[str, Any], str],
+    ) -> str:
+        """The sentence, with arguments written as these functions say."""
+        subject = " and ".join(written(name, value) for name, value in self.values.items())
+        text = self.context + (f"{subject} {self.problem}" if subject else self.problem)
+        if self.remedy:
+            text = f"{text}: {self.remedy}"
+        for name, value in self.suggested.items():
+            text = text.replace(f"{{{name}}}", suggested(name, value))
+        return text if text.endswith((".", "?")) else f"{text}."
+
+
+def assigned(name: str, value: Any) -> str:
+    return f"{name} {value}" if name.startswith("--") else f"{name} = {shown(value)}"
+
+
+def suggestion(name: str, value: Any) -> str:
+    return f"{name}=" if value is None else f"{name}={value!r}"
+
+
+def require(
+    holds: Any,
+    problem: str,
+    remedy: str = "",
+    /,
+    *,
+    suggested: Any = None,  # arguments by name
+    **values: Any,
+) -> None:
+    """Raise an :class:`InputError` with these fields unless the condition holds."""
+    if not holds:
+        raise InputError(problem, remedy, suggested=suggested, **values)
+
+
+@contextlib.contextmanager
+def attempt(problem: str, remedy: str = "", **values: Any) -> Iterator[None]:
+    """For code of the user's own, which may raise anything: an :class:`InputError` with the cause."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{problem} ({said(error)})", remedy, **values) from error
 
 
 def said(error: Exception) -> str:
     """What went wrong in code that is not ours, in one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
+def shown(value: Any) -> str:
+    """A value as a sentence can hold it: one line, and not a dump of arrays."""
+    if callable(value) and isinstance(getattr(value, "__name__", None), str):
+        return str(value.__name__)
+    plain = value.item() if isinstance(value, np.generic) else value  # no np.float64(...) around it
+    text = " ".join(repr(plain).split())
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl import public
-from jaxfl.data._checks import integer
-from jaxfl.errors import InputError, said
+from jaxfl.errors import attempt, require
 from jaxfl.flax_layers import linen_tapped, nnx_tapped
 from jaxfl.layers import Tapped, layered_kernel
 from jaxfl.outputs import Output, check_examples, output
 from jaxfl.parameters import Init, Layout, check_init, initializer, layout
+from jaxfl.params import whole
 from jaxfl.types import Array, Key, Model, PyTree
 
 __all__ = ["flax_model"]
@@ -73,14 +73,15 @@ def flax_model(
             if "unhashable" not in str(error):
                 raise
             return _model(_linen(module, given), given, out, reg, within, init, name)
-    if isinstance(module, type) and issubclass(module, linen.Module):
-        raise InputError(f"{_name(module)} is a class: pass a module of it, {_name(module)}(...).")
-    if isinstance(module, nnx.Module) or callable(module):
-        return _model(_nnx(module, given), given, out, reg, within, init, name)
-    raise InputError(
-        f"flax_model takes a linen module, an nnx module or a function of nnx.Rngs that makes one, "
-        f"not {type(module).__name__}."
+    a_class = isinstance(module, type) and issubclass(module, linen.Module)
+    require(
+        not a_class and (isinstance(module, nnx.Module) or callable(module)),
+        "must be a linen module (not its class), an nnx module, or a function of nnx.Rngs that makes "
+        "one",
+        f"pass {_name(module)}(...)" if a_class else "",
+        module=module,
     )
+    return _model(_nnx(module, given), given, out, reg, within, init, name)
 
 
 @lru_cache(maxsize=64)
@@ -100,14 +101,16 @@ def _model(
     params = forward.params
     flat = jax.ShapeDtypeStruct((params.dim,), jnp.float32)
     z = jax.eval_shape(lambda x, a: forward.apply(params.unravel(x), a), flat, _batch(sample))
-    if not hasattr(z, "shape") or z.shape[:1] != (1,):
-        raise InputError("The module must return one array whose first axis is that of the batch.")
+    require(
+        hasattr(z, "shape") and z.shape[:1] == (1,),
+        "The module must return one array whose first axis is that of the batch",
+    )
     scalar, size = out.labels in ("binary", "real"), int(np.prod(z.shape[1:]))
-    if (scalar and size != 1) or (out.labels == "classes" and (len(z.shape) != 2 or size < 2)):
-        raise InputError(
-            f"The module returns {size} numbers for an example, and the {out.name} loss takes "
-            + ("one." if scalar else "a vector with one for each class.")
-        )
+    one = "one" if scalar else "a vector with one for each class"
+    require(
+        size == 1 if scalar else out.labels != "classes" or (len(z.shape) == 2 and size >= 2),
+        f"The module returns {size} numbers for an example, and the {out.name} loss takes {one}",
+    )
 
     def outputs(x: Array, a: Array) -> Array:
         z: Array = forward.apply(params.unravel(x), a[None])[0]
@@ -144,13 +147,14 @@ def _model(
 def _sample(sample: Any) -> jax.ShapeDtypeStruct:
     """Shape and kind of one example's features, which data come in: float32 or int32."""
     if isinstance(sample, tuple):
-        shape = tuple(integer("An axis of the sample's shape", axis, 1) for axis in sample)
+        shape = tuple(whole("axis of sample", axis, 1) for axis in sample)
         return jax.ShapeDtypeStruct(shape, jnp.float32)
     dtype = sample.dtype if hasattr(sample, "dtype") else np.asarray(sample).dtype
-    if not jnp.issubdtype(dtype, jnp.floating) and dtype.kind not in "biu":
-        raise InputError(
-            f"sample must be one example's features or a tuple with their shape, not {sample!r}."
-        )
+    require(
+        jnp.issubdtype(dtype, jnp.floating) or dtype.kind in "biu",
+        "must be one example's features or a tuple with their shape",
+        sample=sample,
+    )
     kind = jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
     return jax.ShapeDtypeStruct(np.shape(sample), kind)
 
@@ -199,18 +203,11 @@ def _nnx(module: Any, sample: jax.ShapeDtypeStruct) -> Forward:
 def _made(make: Callable[..., Any]) -> Any:
     from flax import nnx
 
-    try:
+    way = "pass a module, or a function of nnx.Rngs that makes an nnx module"
+    with attempt(f"{_name(make)} makes no module of nnx.Rngs", way):
         module = make(nnx.Rngs(0))
-    except Exception as error:  # the code is the user's, and may raise anything
-        raise InputError(
-            f"{_name(make)} makes no module of nnx.Rngs: {said(error)}; pass a module, or a function "
-            "of nnx.Rngs that makes an nnx module."
-        ) from error
-    if not isinstance(module, nnx.Module):
-        raise InputError(
-            f"{_name(make)} makes {type(module).__name__} of nnx.Rngs: pass a module, or a function of "
-            "nnx.Rngs that makes an nnx module."
-        )
+        if not isinstance(module, nnx.Module):
+            raise TypeError(f"it makes {type(module).__name__}")
     return module
 
 
@@ -218,16 +215,15 @@ def _tried(module: Any, sample: jax.ShapeDtypeStruct, f: Callable[..., Any], *ar
     """What ``f`` of the module returns, abstractly."""
     from flax import errors
 
-    try:
-        return jax.eval_shape(f, *args)
-    except errors.InvalidRngError:
-        _refuse(module, ["dropout or other randomness"])
-    except Exception as error:  # the code is the user's, and may raise anything
-        raise InputError(
-            f"{_name(module)} cannot be applied to one example, {sample.dtype} of shape "
-            f"{(1, *sample.shape)} with its batch axis: {said(error)}; give a sample of the shape and "
-            "the dtype that it takes."
-        ) from error
+    with attempt(
+        f"{_name(module)} cannot be applied to one example, {sample.dtype} of shape "
+        f"{(1, *sample.shape)} with its batch axis",
+        "give a sample of the shape and the dtype that it takes",
+    ):
+        try:
+            return jax.eval_shape(f, *args)
+        except errors.InvalidRngError:
+            _refuse(module, ["dropout or other randomness"])
 
 
 def _name(module: Any) -> str:
@@ -235,8 +231,9 @@ def _name(module: Any) -> str:
 
 
 def _refuse(module: Any, state: list[str]) -> None:
-    if state:
-        raise InputError(
-            f"{_name(module)} uses {', '.join(state)} besides its parameters, and its output must "
-            "depend on these and one example only: replace batch norm by group norm, and leave out dropout."
-        )
+    require(
+        not state,
+        f"{_name(module)} uses {', '.join(state)} besides its parameters, and its output "
+        "must depend on these and one example only",
+        "replace batch norm by group norm, and leave out dropout",
+    )

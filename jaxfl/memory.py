@@ -10,7 +10,7 @@ import jax
 from jax.stages import Compiled
 
 from jaxfl import samples
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 from jaxfl.packing import strip
 from jaxfl.types import Algorithm, Hyper, Made, Problem
 
@@ -75,18 +75,20 @@ def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
     if need > there:
         each = (found["links"] + found["local"] + found["bases"]) // problem.n
         raise InputError(
-            f"{algorithm.name} would remember {need / 2**30:,.1f} GiB beside the data, {each:,} bytes "
-            f"for each of {problem.n:,} clients, and {there / 2**30:,.1f} GiB are free: take "
-            f"{_halved(algorithm, problem, hp, there)}fewer clients, a smaller model, or an algorithm "
-            "that remembers nothing of a client, such as cdp_sgd."
+            f"{algorithm.name} would remember {need / 2**30:,.1f} GiB beside the data, "
+            f"{each:,} bytes for each of {problem.n:,} clients, and {there / 2**30:,.1f} "
+            "GiB are free",
+            f"take {_halved(algorithm, problem, hp, there)}fewer clients, a smaller model, or "
+            "an algorithm that remembers nothing of a client, such as cdp_sgd",
+            suggested={"storage": "bfloat16"},
         )
     rows, drawn = made(algorithm, problem, hp)
-    if need + drawn > there:
-        raise InputError(
-            f"A round of {algorithm.name} makes {rows:,} samples at once, which takes about "
-            f"{drawn / 2**30:,.1f} GiB, and {(there - need) / 2**30:,.1f} GiB are free: take a smaller "
-            "batch, clients with fewer samples, or smaller samples."
-        )
+    require(
+        need + drawn <= there,
+        f"A round of {algorithm.name} makes {rows:,} samples at once, which takes about "
+        f"{drawn / 2**30:,.1f} GiB, and {(there - need) / 2**30:,.1f} GiB are free",
+        "take a smaller batch, clients with fewer samples, or smaller samples",
+    )
 
 
 def check_scratch(
@@ -98,12 +100,13 @@ def check_scratch(
     known = [taken for taken in (p.memory_analysis() for p in programs) if taken is not None]
     scratch = max((taken.temp_size_in_bytes for taken in known), default=0)
     need, there = held + scratch * len(problem.count.devices()), _room(problem)
-    if need > there:
-        raise InputError(
-            f"{algorithm.name} would take {need / 2**30:,.1f} GiB beside the data, "
-            f"{(need - held) / 2**30:,.1f} of them to compute a round in, and {there / 2**30:,.1f} GiB "
-            "are free: take fewer clients, a smaller batch, or a smaller model."
-        )
+    require(
+        need <= there,
+        f"{algorithm.name} would take {need / 2**30:,.1f} GiB beside the data, "
+        f"{(need - held) / 2**30:,.1f} of them to compute a round in, and "
+        f"{there / 2**30:,.1f} GiB are free",
+        "take fewer clients, a smaller batch, or a smaller model",
+    )
 
 
 def _room(problem: Problem) -> int:
@@ -121,4 +124,4 @@ def _halved(algorithm: Algorithm, problem: Problem, hp: Hyper, there: int) -> st
         need = sum(remembered(stored(algorithm, "bfloat16"), problem, hp).values())
     except InputError:
         return ""
-    return f"storage='bfloat16' ({need / 2**30:,.1f} GiB), " if need <= there else ""
+    return f"{{storage}} ({need / 2**30:,.1f} GiB), " if need <= there else ""

@@ -13,7 +13,7 @@ from jaxfl.body import Body
 from jaxfl.channels import add
 from jaxfl.checks import kind_of
 from jaxfl.compressors import dense
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 from jaxfl.fusion import apart, once
 from jaxfl.keys import at
 from jaxfl.mechanisms import noiseless, normal
@@ -166,11 +166,12 @@ def release(
         index, sent = chosen.index, jnp.sum(chosen.weight != 0)
     if code is not None:
         coded = code(encode, value, hp)
-        if not _like(coded, value.shape, value.dtype):
-            raise InputError(
-                f"The code of the compressor {compressor.name!r} returns {kind_of(coded)} for "
-                f"{kind_of(value)}: it has to return as many values of that type as it is given."
-            )
+        require(
+            _like(coded, value.shape, value.dtype),
+            f"The code of the compressor {compressor.name!r} returns {kind_of(coded)} for "
+            f"{kind_of(value)}",
+            "it must return as many values of that type as it is given",
+        )
         value = coded
     return Message(value, index), sent
 
@@ -182,8 +183,8 @@ def _one_draw(name: str, chosen: Any) -> None:
     if not (fits and _like(chosen.index, slots, jnp.integer) and _like(chosen.weight, slots)):
         said = [kind_of(part) for part in chosen] if isinstance(chosen, Draw) else kind_of(chosen)
         raise InputError(
-            f"The select of the compressor {name!r} returns {said}: it has to return a Draw of whole "
-            "numbers, the coordinates, and as many weights."
+            f"The select of the compressor {name!r} returns {said}",
+            "it must return a Draw of whole numbers, the coordinates, and as many weights",
         )
 
 

@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl import outputs, public
+from jaxfl.checks import bind
 from jaxfl.custom import custom
-from jaxfl.data._checks import bind, integer, lookup
-from jaxfl.errors import InputError
+from jaxfl.errors import require
 from jaxfl.flax_models import flax_model
 from jaxfl.kernels import dense_kernel, linear_kernel
 from jaxfl.outputs import OUTPUTS, Output, check_examples
 from jaxfl.parameters import Init, check_init, initializer, layout
+from jaxfl.params import known, whole
 from jaxfl.public import Constraint, Regularizer, ball, box, l2, nonconvex
 from jaxfl.types import Array, Key, Model, PyTree
 
@@ -103,7 +104,7 @@ def absolute(
 
 
 def _linear(name: str, features: int, reg: Reg, within: Set, init: Init) -> Model:
-    features = integer("features", features, 1)
+    features = whole("features", features, 1)
     classes = 2 if OUTPUTS[name].labels == "binary" else 0
     return _dense(name, (features, 1), OUTPUTS[name], classes, None, False, reg, within, init)
 
@@ -127,7 +128,7 @@ def softmax_regression(
     >>> softmax_regression(64, 10).dim
     650
     """
-    features, out = integer("features", features, 1), OUTPUTS["softmax"]
+    features, out = whole("features", features, 1), OUTPUTS["softmax"]
     widths = features, out.classes(classes)
     return _dense("softmax", widths, out, classes, None, bias, regularizer, constraint, init)
 
@@ -154,11 +155,11 @@ def mlp(
     out = outputs.output(loss, classes)
     classes = out.classes(classes)
     if isinstance(activation, str):
-        activation = lookup("activation", activation, ACTIVATIONS)
+        activation = known("activation", activation, ACTIVATIONS)
     sizes = (features, *widths, classes if out.labels == "classes" else 1)
-    whole = tuple(integer("a width of the network", size, 1) for size in sizes)
-    name = "mlp-" + "-".join(map(str, whole))
-    return _dense(name, whole, out, classes, activation, bias, regularizer, constraint, init)
+    sizes = tuple(whole("width of a layer", size, 1) for size in sizes)
+    name = "mlp-" + "-".join(map(str, sizes))
+    return _dense(name, sizes, out, classes, activation, bias, regularizer, constraint, init)
 
 
 def _dense(
@@ -273,7 +274,7 @@ MODELS: dict[str, Callable[..., Model]] = {
 
 def model(name: str, features: int, classes: int, **options: Any) -> Model:
     """The model of that name for data with so many features and classes (0: real labels)."""
-    make = lookup("model", name, MODELS)
+    make = known("model", name, MODELS)
     if make in (softmax_regression, mlp):
         options["classes"] = classes
     else:
@@ -283,7 +284,7 @@ def model(name: str, features: int, classes: int, **options: Any) -> Model:
 
 def default_model(classes: int, features: int, **options: Any) -> Model:
     """Logistic regression for two classes, softmax for more, least squares for 0 (real labels)."""
-    if integer("classes", classes, 0) == 1:
-        raise InputError("The data have a single class: there is nothing to learn.")
+    classes = whole("classes", classes, 0)
+    require(classes != 1, "leaves nothing to learn", "take data with several", classes=classes)
     name = {0: "least_squares", 2: "logistic"}.get(classes, "softmax")
     return model(name, features, classes, **options)

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.data._checks import integer, lookup
-from jaxfl.errors import InputError
+from jaxfl.checks import labels_below
+from jaxfl.errors import require
+from jaxfl.params import known, whole
 from jaxfl.types import Array, PyTree
 
 __all__ = ["OUTPUTS", "Output", "check_examples", "output"]
@@ -27,13 +28,14 @@ class Output(NamedTuple):
 
     def classes(self, classes: int) -> int:
         """The number of classes, refused where this loss cannot serve it."""
-        classes = integer("classes", classes, 0)
+        classes = whole("classes", classes, 0)
         fits = {"binary": classes == 2, "classes": classes >= 2, "real": classes == 0}
-        if not fits.get(self.labels, True):
-            raise InputError(
-                f"The {self.name} loss does not serve {classes} classes: use 'logistic' or 'hinge' "
-                "for 2, 'softmax' for 2 or more, 'least_squares' or 'absolute' for 0 (real labels)."
-            )
+        require(
+            fits.get(self.labels, True),
+            f"The {self.name} loss does not serve {classes} classes",
+            "use 'logistic' or 'hinge' for 2, 'softmax' for 2 or more, 'least_squares' or "
+            "'absolute' for 0 (real labels)",
+        )
         return classes
 
 
@@ -105,7 +107,7 @@ def output(
     if callable(spec):
         return Output("custom", spec, "any", correct)
     name = spec or ("least_squares" if classes == 0 else "softmax")
-    return lookup("loss", name, OUTPUTS)
+    return known("loss", name, OUTPUTS)
 
 
 def check_examples(
@@ -117,33 +119,23 @@ def check_examples(
     """
 
     def check(examples: Any) -> None:
-        if not isinstance(examples, tuple | list) or len(examples) < 2:
-            raise InputError(
-                "This model takes pairs (features, labels): pass a tuple of two arrays."
-            )
+        pairs = isinstance(examples, tuple | list) and len(examples) >= 2
+        require(pairs, "This model takes pairs (features, labels)", "pass a tuple of two arrays")
         a, y = examples[0], np.asarray(examples[1])
-        if a.ndim != y.ndim + len(shape) or a.shape[y.ndim :] != shape:
-            raise InputError(
-                f"The model takes features of shape {shape} and one label for each, and the data "
-                f"hold features {a.shape} and labels {y.shape}, the leading axes being rows."
-            )
-        if whole and not jnp.issubdtype(a.dtype, jnp.integer):
-            raise InputError(
-                f"Features have dtype {a.dtype}, and the sample that the model was made for holds "
-                "integers: convert them, or make the model for a sample of floats."
-            )
-        if not whole and not jnp.issubdtype(a.dtype, jnp.floating):
-            raise InputError(
-                "Features are integers or booleans: convert (and scale) them to floats."
-            )
+        require(
+            a.ndim == y.ndim + len(shape) and a.shape[y.ndim :] == shape,
+            f"The model takes features of shape {shape} and one label for each, and the data "
+            f"hold features {a.shape} and labels {y.shape}, the leading axes being rows",
+        )
+        wanted = jnp.integer if whole else jnp.floating
+        require(
+            jnp.issubdtype(a.dtype, wanted),
+            f"Features have dtype {a.dtype}, and the model takes {'integers' if whole else 'floats'}",
+            "convert (and scale) them, or make the model for a sample like them",
+        )
         if out.labels in ("binary", "classes"):
-            if not np.issubdtype(y.dtype, np.integer):
-                raise InputError(
-                    "Labels are not integers: number the classes with integers from 0 on."
-                )
-            if y.size and (y.min() < 0 or y.max() >= classes):
-                raise InputError(
-                    f"Labels run from {y.min()} to {y.max()}: the model takes 0 to {classes - 1}."
-                )
+            integers = np.issubdtype(y.dtype, np.integer)
+            require(integers, "Labels are not integers", "number the classes from 0 on")
+            labels_below("Labels", y, classes)
 
     return check

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 from jaxfl.types import Array, Key, PyTree
 
 __all__ = ["Init", "Layout", "check_init", "initializer", "layout"]
@@ -49,8 +49,8 @@ class Layout(NamedTuple):
         if jax.tree.structure(value) == self.treedef and shapes == self.shapes:
             return self.ravel(value)
         raise InputError(
-            f"{what} has arrays of shapes {list(shapes)[:4]}, and the model takes one vector of "
-            f"{self.dim} numbers or its own pytree of parameters."
+            f"{what} has arrays of shapes {list(shapes)[:4]}, and the model takes one vector "
+            f"of {self.dim} numbers or its own pytree of parameters"
         )
 
 
@@ -59,12 +59,11 @@ def layout(tree: PyTree) -> Layout:
     leaves, treedef = jax.tree.flatten(tree)
     for leaf in leaves:
         dtype = leaf.dtype if hasattr(leaf, "dtype") else np.result_type(leaf)
-        if not jnp.issubdtype(dtype, jnp.floating):
-            raise InputError(f"Parameters must be real numbers: one of them has dtype {dtype}.")
+        real = jnp.issubdtype(dtype, jnp.floating)
+        require(real, "Parameters must be real numbers", f"one of them has dtype {dtype}")
     shapes = tuple(tuple(np.shape(leaf)) for leaf in leaves)
     dim = sum(math.prod(shape) for shape in shapes)
-    if dim == 0:
-        raise InputError("The model has no parameters: give it at least one array to learn.")
+    require(dim != 0, "The model has no parameters", "give it at least one array to learn")
     return Layout(dim, treedef, shapes)
 
 
@@ -72,11 +71,10 @@ def check_init(spec: Init) -> Init:
     """``spec`` if it is one that `initializer` takes."""
     if isinstance(spec, str):
         _scale(spec)
-    elif spec is not None and not callable(spec):
-        raise InputError(
-            f"init must be 'zeros', 'normal/5' or a function of a key, not {type(spec).__name__}: "
-            "a point of your own goes to make_problem as x0."
-        )
+    else:
+        way = "a point of your own goes to make_problem as x0"
+        usable = spec is None or callable(spec)
+        require(usable, "must be 'zeros', 'normal/5' or a function of a key", way, init=spec)
     return spec
 
 
@@ -103,5 +101,5 @@ def _scale(spec: str) -> float:
         return 0.0
     match = re.fullmatch(r"normal(?:/(\d+(?:\.\d+)?))?", spec)
     if match is None or (match[1] and float(match[1]) == 0):
-        raise InputError(f"Unknown init {spec!r}: use 'zeros', 'normal' or 'normal/5'.")
+        raise InputError("must be 'zeros', 'normal' or 'normal/5'", init=spec)
     return 1 / float(match[1] or 1)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
-from jaxfl.checks import shown
-from jaxfl.errors import InputError
+from jaxfl.errors import require
 
 __all__ = ["Bar", "watching"]
 
@@ -90,10 +89,8 @@ def watching(
     progress: bool | Callable[[Now], None] | None, show: Callable[[Bar, Now], None]
 ) -> contextlib.AbstractContextManager[Callable[[Now], None] | None]:
     """Where progress goes: to the caller's function, with True to a bar, otherwise nowhere."""
-    if progress is not None and not isinstance(progress, bool) and not callable(progress):
-        raise InputError(
-            f"progress = {shown(progress)} has to be True, for a bar, or a function of what is done."
-        )
+    usable = progress is None or isinstance(progress, bool) or callable(progress)
+    require(usable, "must be True, for a bar, or a function of what is done", progress=progress)
     return _watching(progress, show)
 
 

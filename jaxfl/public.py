@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxfl.clipping import clip
-from jaxfl.data._checks import lookup, real
-from jaxfl.errors import InputError
+from jaxfl.errors import attempt, require
+from jaxfl.params import known, nonnegative, positive
 from jaxfl.types import Array
 
 __all__ = [
@@ -51,7 +51,7 @@ UNCONSTRAINED = Constraint("none", None, lambda d: None)
 @lru_cache
 def nonconvex(strength: float = 0.2) -> Regularizer:
     """``lambda sum_j x_j^2 / (1 + x_j^2)`` [SoteriaFL]; curvature in [-lambda/2, 2 lambda]."""
-    strength = real("strength", strength)
+    strength = nonnegative("strength", strength)
     return Regularizer(
         f"nonconvex:{strength:g}",
         lambda x: strength * jnp.sum(x**2 / (1 + x**2)),
@@ -63,22 +63,26 @@ def nonconvex(strength: float = 0.2) -> Regularizer:
 @lru_cache
 def l2(strength: float) -> Regularizer:
     """``lambda/2 ||x||^2``."""
-    strength = real("strength", strength)
+    strength = nonnegative("strength", strength)
     return Regularizer(f"l2:{strength:g}", lambda x: strength / 2 * jnp.sum(x**2), strength)
 
 
 def ball(radius: float, centre: float | Sequence[float] = 0.0) -> Constraint:
     """``||x - c|| <= r``, of diameter 2r."""
-    return _ball(real("radius", radius, positive=True), _hashable("centre", centre))
+    return _ball(positive("radius", radius), _hashable("centre", centre))
 
 
 def box(low: float | Sequence[float], high: float | Sequence[float]) -> Constraint:
     """``low_j <= x_j <= high_j``, numbers or one of each per coordinate."""
     l, h = _hashable("low", low), _hashable("high", high)
-    if np.ndim(l) * np.ndim(h) and np.size(l) != np.size(h):
-        raise InputError(f"The box has {np.size(l)} lower and {np.size(h)} upper ends.")
-    if not np.all(np.less(l, h)):
-        raise InputError("A box needs low < high in every coordinate: swap or widen its ends.")
+    ends = np.size(l), np.size(h)
+    alike = not np.ndim(l) * np.ndim(h) or ends[0] == ends[1]
+    require(alike, f"The box has {ends[0]} lower and {ends[1]} upper ends", "give equally many")
+    require(
+        np.all(np.less(l, h)),
+        "A box needs low < high in every coordinate",
+        "swap or widen its ends",
+    )
     return _box(l, h)
 
 
@@ -110,12 +114,12 @@ def _box(low: float | tuple[float, ...], high: float | tuple[float, ...]) -> Con
 
 
 def _fits(per_coordinate: npt.NDArray[np.float64], d: int) -> bool:
-    if per_coordinate.shape in ((), (d,)):
-        return True
-    raise InputError(
-        f"The constraint set has {per_coordinate.size} coordinates and the model {d}: give one "
-        "number for all, or one for each."
+    require(
+        per_coordinate.shape in ((), (d,)),
+        f"The constraint set has {per_coordinate.size} coordinates and the model {d}",
+        "give one number for all, or one for each",
     )
+    return True
 
 
 def regularizer(spec: str | Regularizer | None) -> Regularizer:
@@ -148,20 +152,16 @@ CONSTRAINTS: dict[str, Callable[..., Constraint]] = {
 
 def _parse(kind: str, spec: Any, table: dict[str, Callable[..., T]]) -> T:
     name, _, numbers = ("none" if spec is None else str(spec)).partition(":")
-    make = lookup(kind, name, table)
-    try:
+    make = known(kind, name, table)
+    example = "nonconvex:0.2" if kind == "regularizer" else "ball:1 or box:-1,1"
+    with attempt(
+        f"The {kind} {spec!r} is no name with its numbers", f"give for instance {example}"
+    ):
         return make(*(float(number) for number in numbers.split(",") if number))
-    except (TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"The {kind} {spec!r} does not read as a name and its numbers: write for instance "
-            + ("'nonconvex:0.2'." if kind == "regularizer" else "'ball:1' or 'box:-1,1'.")
-        ) from None
 
 
 def _hashable(name: str, value: Any) -> float | tuple[float, ...]:
     array = np.asarray(value, np.float64)
-    if array.ndim > 1 or not np.all(np.isfinite(array)):
-        raise InputError(f"{name} must be a finite number, or one for each coordinate.")
+    usable = array.ndim <= 1 and np.all(np.isfinite(array))
+    require(usable, "must be a finite number, or one for each coordinate", **{name: value})
     return float(array) if array.ndim == 0 else tuple(array.tolist())

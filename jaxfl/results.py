@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.checkpoint import replace
 from jaxfl.checks import one_path
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
+from jaxfl.files import check_format, reading, replace, writable
+from jaxfl.loop import check_name
 
 if TYPE_CHECKING:
     import xarray
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from jaxfl.record import Record
     from jaxfl.types import Algorithm
 
-__all__ = ["check_name", "config", "dataset", "load", "privacy", "save"]
+__all__ = ["config", "dataset", "load", "privacy", "save"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
 FORMAT = 1
 EXACT = 2**53  # whole numbers up to here are exact in float64
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # name: (unit, what it is); "1" is a pure number
 LABELS = {
@@ -65,9 +64,6 @@ LABELS = {
     "downlink_bits": ("bit", "bits sent to all clients so far"),
     "x": ("1", "the model, flat"),
 }
-OWN = ("round", "client", "coordinate", "utility", "messages", "coordinates", "gradients",
-       "clamped", "eps_spent", "client_rounds", "client_eps", "client_eps_claimed", "uplink_bits",
-       "downlink_bits", "x")  # fmt: skip
 ACCOUNTED = 25  # rounds for which eps is computed: an accountant may take 50 ms for each
 
 
@@ -116,15 +112,6 @@ def dataset(run: Record) -> xarray.Dataset:
     return out
 
 
-def check_name(name: str) -> None:
-    """Refuse a metric whose name a result file cannot hold."""
-    if not isinstance(name, str) or name in OWN or not NAME.fullmatch(name):
-        raise InputError(
-            f"A metric cannot be called {name!r}: use letters, digits and _, and none of "
-            f"{', '.join(OWN)}."
-        )
-
-
 def config(ds: xarray.Dataset) -> dict[str, Any]:
     """What a result says of itself: numbers with sources, facts, settings, times, privacy, ending.
 
@@ -157,13 +144,11 @@ def privacy(about: Mapping[str, Any]) -> str:
 def save(ds: xarray.Dataset, path: str | Path) -> Path:
     """Write a result to one file, whole or not at all."""
     path = one_path("path", path)
-    if path.is_dir():
-        raise InputError(f"Cannot write {path}: it is a folder, and a result is a file.")
+    writable(path, "result")
     plain = ds.copy()
     for variable in plain.variables.values():
         variable.encoding = {"_FillValue": None}
     content = plain.to_netcdf(engine="scipy", format="NETCDF3_64BIT")
-    path.parent.mkdir(parents=True, exist_ok=True)
     replace(path, lambda file: file.write(content))
     return path
 
@@ -173,26 +158,13 @@ def load(path: str | Path) -> xarray.Dataset:
     import xarray
 
     path = one_path("path", path)
-    try:
+    with reading(path, "result file of jaxfl", "write it again"):
         content = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"There is no result file {str(path)!r}.") from None
-    except OSError as error:
-        raise InputError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from None
-    if content[:3] != b"CDF":
-        raise InputError(f"{str(path)!r} is not a result file of jaxfl, which is netCDF3.")
-    try:
-        out = xarray.load_dataset(io.BytesIO(content), engine="scipy")
-    except Exception:
-        raise InputError(f"{str(path)!r} is damaged or cut short: write it again.") from None
-    try:
-        form = config(out)["format"]
-    except (KeyError, TypeError, ValueError):
-        raise InputError(f"{str(path)!r} is a netCDF file, but no result of jaxfl.") from None
-    if form != FORMAT:
-        raise InputError(
-            f"{str(path)!r} has result format {form}, and this version reads {FORMAT}."
+        require(
+            content[:3] == b"CDF", f"{str(path)!r} is no result file of jaxfl, which is netCDF3"
         )
+        out = xarray.load_dataset(io.BytesIO(content), engine="scipy")
+        check_format(path, "result", config(out)["format"], FORMAT)
     return out
 
 
@@ -216,15 +188,15 @@ def portable(name: str, values: Array) -> Array:
         return narrow if np.array_equal(narrow, values) else _exact(name, values)
     if jnp.issubdtype(kind, jnp.floating):
         return values if kind in (np.float32, np.float64) else values.astype(np.float32)
-    raise InputError(f"Metric {name!r} has dtype {kind}: make it return real numbers.")
+    raise InputError(f"Metric {name!r} has dtype {kind}", "make it return real numbers")
 
 
 def _exact(name: str, values: Any) -> Array:
     most = np.max(np.abs(np.asarray(values)), initial=0)
-    if most > EXACT:
-        raise InputError(
-            f"{name} reaches {most:.6g}, beyond 2**53, where a result file would round it."
-        )
+    require(
+        most <= EXACT,
+        f"{name} reaches {most:.6g}, beyond 2**53, where a result file would round it",
+    )
     return np.asarray(values, np.float64)
 
 

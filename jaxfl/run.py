@@ -17,14 +17,15 @@ import numpy as np
 from jaxfl import checkpoint as checkpoints
 from jaxfl import results, samples
 from jaxfl.algorithms import one_algorithm
-from jaxfl.checks import one_key, one_path, one_problem, own_metrics, shown
-from jaxfl.errors import InputError
+from jaxfl.checks import instance, one_key, one_path, one_problem
+from jaxfl.errors import InputError, require
+from jaxfl.files import writable
 from jaxfl.hyper import build, facts_of, resolve
 from jaxfl.interrupts import held_back
 from jaxfl.log import Log
-from jaxfl.loop import LONGEST, Extra, Metric, advance, measure
+from jaxfl.loop import LONGEST, Extra, Metric, advance, measure, own_metrics
 from jaxfl.memory import check_room, check_scratch
-from jaxfl.params import whole
+from jaxfl.params import number, whole
 from jaxfl.progress import Bar, watching
 from jaxfl.record import AT_LOSS, Record, dtype, settings, totals
 from jaxfl.types import Algorithm, Hyper, Info, Key, Problem, State
@@ -135,13 +136,11 @@ def simulate(
     if checkpoint_every is not None:
         checkpoint_every = whole("checkpoint_every", checkpoint_every, 1)
     _check_stop(stop)
-    if checkpoint_every and not checkpoint:
-        raise InputError(
-            f"checkpoint_every = {checkpoint_every} needs checkpoint=, the file to write."
-        )
+    beside = not checkpoint_every or checkpoint
+    require(beside, "needs checkpoint=, the file to write", checkpoint_every=checkpoint_every)
     place = one_path("checkpoint", checkpoint) if checkpoint else None
     if place is not None:
-        checkpoints.writable(place)
+        writable(place, "checkpoint")
     if resume is not None and not isinstance(resume, Run):
         resume = one_path("resume", resume)
     added = None if metrics is None else own_metrics(metrics)
@@ -263,8 +262,8 @@ def _planned(
     """How far the run goes and what its rounds read, refused where that cannot be."""
     T = int(run.values["rounds"]) if rounds is None else rounds
     t = int(run.state.t) if run.log.rounds else 0
-    if t > T:
-        raise InputError(f"rounds = {T} lies before round {t}, which this run has reached already.")
+    ahead = "ask for more, or leave it out"
+    require(t <= T, f"lies before round {t}, which this run has reached already", ahead, rounds=T)
     every = run.settings.get("eval_every", math.ceil(T / EVALUATIONS))
     every = run.settings["eval_every"] = every if eval_every is None else eval_every
     run.settings["until"] = T
@@ -308,19 +307,20 @@ def _prepare(
     if resume is None:
         return begin(algorithm, problem, key, rounds, numbers, noise or "calibrated")
     given = [*sorted(numbers), *(["noise"] if noise is not None else [])]
-    if given:
-        raise InputError(
-            f"{', '.join(given)} cannot be set in a resumed run, which keeps the numbers it began "
-            "with: start a new one."
-        )
+    require(
+        not given,
+        f"{', '.join(given)} cannot be set in a resumed run, which keeps the numbers it began with",
+        "start a new one",
+    )
     if isinstance(resume, Run) and not resume.log.rounds:
         return resume
     if isinstance(resume, Run):
         checkpoints.same("The run", resume.settings, settings(algorithm, problem, key))
-        if algorithm != resume.algorithm:
-            raise InputError(
-                f"The run belongs to another {algorithm.name}: make one and use it for both."
-            )
+        require(
+            algorithm == resume.algorithm,
+            f"The run belongs to another {algorithm.name}",
+            "make one and use it for both",
+        )
         state = jax.tree.map(jnp.copy, resume.state)
         log = Log(resume.log.rounds, resume.log.metrics, resume.log.counts, resume.log.total)
         return dataclasses.replace(
@@ -339,18 +339,13 @@ def _show(bar: Bar, now: Progress) -> None:
 
 
 def _check_stop(stop: Any) -> None:
-    if stop is not None and not isinstance(stop, Stop):
-        raise InputError(
-            f"stop = {shown(stop)} has to be a jaxfl.Stop, as in jaxfl.Stop(loss=0.5)."
-        )
-    for name, limit in () if stop is None else stop._asdict().items():
-        number = isinstance(limit, int | float | np.number) and not isinstance(limit, bool)
-        if limit is not None and (not number or math.isnan(limit)):
-            raise InputError(
-                f"stop: {name} = {shown(limit)} has to be a number, or None for never."
-            )
-        if limit is not None and name != "loss" and limit <= 0:
-            raise InputError(f"stop: {name} = {shown(limit)} has to be above 0, or None for never.")
+    if stop is None:
+        return
+    instance("stop", stop, Stop, "give for instance jaxfl.Stop(loss=0.5)")
+    for name, limit in stop._asdict().items():
+        if limit is not None:
+            above = None if name == "loss" else 0
+            number(f"stop.{name}", limit, above=above, remedy="give None for never")
 
 
 def _check_scratch(run: Run, chunk: int, problem: Problem, hp: Hyper) -> None:
@@ -376,8 +371,9 @@ def _agree(log: Log, now: Mapping[str, Any]) -> None:
     if before != set(now):
         names = ", ".join(sorted(before ^ set(now)))
         raise InputError(
-            f"The metrics of a resumed run are those it began with, and {names} is not on both sides: "
-            "give the same metrics=."
+            f"The metrics of a resumed run are those it began with, and {names} is not on "
+            "both sides",
+            "give the same metrics=",
         )
 
 

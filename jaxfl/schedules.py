@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 
 __all__ = ["Schedule", "pieces", "schedule"]
 
@@ -91,10 +91,11 @@ def schedule(spec: Any, label: str | None = None) -> Schedule:
             written=False,
         )
     name, _, rest = str(spec).partition(":")
-    if name not in RULES:
-        raise InputError(
-            f"There is no schedule {spec!r}: write one of {', '.join(RULES)}, as in cosine:0.3."
-        )
+    require(
+        name in RULES,
+        f"There is no schedule {spec!r}",
+        f"write one of {', '.join(RULES)}, as in cosine:0.3",
+    )
     rule, least, most = RULES[name]
     ends = name in ("cosine", "linear", "exponential")
     try:
@@ -103,7 +104,7 @@ def schedule(spec: Any, label: str | None = None) -> Schedule:
         numbers = []
     if not least <= len(numbers) <= most or not np.isfinite(numbers).all():
         counts = f"{least}" if least == most else f"{least} or {most if most < 9 else 'more'}"
-        raise InputError(f"{spec!r} has to read {name}:A,B,... with {counts} finite numbers.")
+        raise InputError(f"{spec!r} must read {name}:A,B,... with {counts} finite numbers")
     if name == "pieces":
         found = _pieces(str(spec), numbers)
         return found if label is None else dataclasses.replace(found, label=label, written=False)
@@ -113,10 +114,10 @@ def schedule(spec: Any, label: str | None = None) -> Schedule:
 
 def _pieces(spec: str, numbers: list[float]) -> Schedule:
     lengths = numbers[1::2]
-    if len(numbers) % 2 or any(length < 1 or length % 1 for length in lengths):
-        raise InputError(
-            f"{spec!r} has to read pieces:A,k,B,l,... with whole numbers of rounds k, l, ..."
-        )
+    require(
+        not len(numbers) % 2 and not any(length < 1 or length % 1 for length in lengths),
+        f"{spec!r} must read pieces:A,k,B,l,... with whole numbers of rounds k, l, ...",
+    )
     return pieces(numbers[::2], [int(length) for length in lengths])
 
 
@@ -125,8 +126,7 @@ def cosine(t: Floats, end: int, a: float, b: float = 0.0) -> Floats:
 
 
 def exponential(t: Floats, end: int, a: float, b: float) -> Floats:
-    if a * b <= 0:
-        raise InputError(f"exponential:{a:g},{b:g} has to join two numbers of one sign, not 0.")
+    require(a * b > 0, f"exponential:{a:g},{b:g} must join two numbers of one sign, not 0")
     out: Floats = a * (b / a) ** (t / end)
     return out
 

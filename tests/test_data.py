@@ -423,25 +423,34 @@ MISTAKES = {
     "no LIBSVM file": (lambda: data.load_libsvm("/no/such"), "does not exist"),
     "unknown partition": (lambda: data.split(DIGIT, 2, "idd"), "did you mean 'iid'"),
     "unknown partition option": (lambda: data.split(DIGIT, 2, alpha=1), "no option 'alpha'"),
-    "clients > rows": (lambda: data.split(DIGIT, 7), "7 clients cannot share 6 rows"),
-    "zero clients": (lambda: data.split(DIGIT, 0), "at least 1, not 0"),
-    "fractional clients": (lambda: data.split(DIGIT, 2.5), "not 2.5"),
-    "negative seed": (lambda: data.iid(10, 2, seed=-1), "seed must be .* not -1"),
-    "alpha": (lambda: data.dirichlet(LABELS, 3, alpha=0), "alpha must be .* positive"),
-    "alpha nan": (lambda: data.dirichlet(LABELS, 3, alpha=float("nan")), "not nan"),
-    "min_size x clients": (lambda: data.dirichlet(LABELS, 3, min_size=500), "need more than 907"),
-    "min_size": (lambda: data.dirichlet(LABELS, 30, alpha=0.01, min_size=25), "raise alpha=0.01"),
+    "clients > rows": (lambda: data.split(DIGIT, 7), "7 clients .* cannot share 6 rows"),
+    "zero clients": (lambda: data.split(DIGIT, 0), "clients = 0 must be .* at least 1"),
+    "fractional clients": (lambda: data.split(DIGIT, 2.5), "clients = 2.5 must be a whole"),
+    "negative seed": (lambda: data.iid(10, 2, seed=-1), "seed = -1 must be"),
+    "alpha": (lambda: data.dirichlet(LABELS, 3, alpha=0), "alpha = 0 must be above 0"),
+    "alpha nan": (lambda: data.dirichlet(LABELS, 3, alpha=float("nan")), "alpha = nan is not"),
+    "min_size x clients": (
+        lambda: data.dirichlet(LABELS, 3, min_size=500),
+        "cannot share 907 rows",
+    ),
+    "min_size": (
+        lambda: data.dirichlet(LABELS, 30, alpha=0.01, min_size=25),
+        "alpha = 0.01 .* raise alpha",
+    ),
     "labels wanted": (lambda: data.by_label(10, 2), "one label per row"),
     "label count": (lambda: data.split(DIGIT, 2, labels=[1, 2]), "2 labels for 6 training rows"),
-    "shards": (lambda: data.shards(LABELS, 300, per_client=4), "need 1200 rows, not 907"),
-    "pairs": (lambda: data.class_pairs(LABELS, 2), "9 class pairs"),
+    "shards": (
+        lambda: data.shards(LABELS, 300, per_client=4),
+        "at least 4 rows each cannot share 907",
+    ),
+    "pairs": (lambda: data.class_pairs(LABELS, 2), "clients = 2 must be .* 9"),
     "pair": (lambda: data.class_pairs(LABELS, 1, pairs=[(0, 9)]), "two different classes"),
-    "per_class": (lambda: data.class_pairs(LABELS, 9, per_class=900), "its clients need 2700"),
-    "law": (lambda: data.by_size(LABELS, 3, law="normal"), "Unknown size law"),
-    "holdout": (lambda: data.holdout(data.iid(4, 4), 0.5), "too few"),
-    "share": (lambda: data.holdout(data.iid(4, 4), 1.5), "between 0 and 1"),
-    "not a data set": (lambda: data.split(DIGIT.train, 2), "takes a Dataset"),
-    "rows out of range": (lambda: data.gather(DIGIT, [[0, 6]]), r"lie in 0\.\.5"),
+    "per_class": (lambda: data.class_pairs(LABELS, 9, per_class=900), "whose clients need 2700"),
+    "law": (lambda: data.by_size(LABELS, 3, law="normal"), "law = 'normal' must be one of"),
+    "holdout": (lambda: data.holdout(data.iid(4, 4), 0.5), "all 1 rows of client 0"),
+    "share": (lambda: data.holdout(data.iid(4, 4), 1.5), "share = 1.5 must be above 0 and below 1"),
+    "not a data set": (lambda: data.split(DIGIT.train, 2), "must be a Dataset"),
+    "rows out of range": (lambda: data.gather(DIGIT, [[0, 6]]), r"integers in 0\.\.5"),
     "no clients": (lambda: data.from_clients([]), "0 clients"),
     "nan": (lambda: data.from_clients([(NAN[:1],), (NAN,)]), r"Client 1, leaf \[0\],.* in row 1"),
     "nan stacked": (lambda: data.from_clients({"x": NAN}), r"leaf \['x'\],.* client 1, row 0"),
@@ -456,7 +465,10 @@ MISTAKES = {
     "lists": (lambda: data.from_clients([[[1.0, 2.0], [3.0]]]), "not nested lists"),
     "trailing": (lambda: data.from_clients([np.ones((2, 3)), np.ones((2, 4))]), "make them alike"),
     "type": (lambda: data.from_clients([np.ones(2), np.ones(2, int)]), "type int32"),
-    "structure": (lambda: data.from_clients([user(1)[0], user(1)[0][:1]]), "one structure"),
+    "structure": (
+        lambda: data.from_clients([user(1)[0], user(1)[0][:1]]),
+        "has structure .* make them alike",
+    ),
     "stacked as list": (
         lambda: data.from_clients((np.ones((3, 4, 2)), np.ones((3, 4)))),
         "stacked=True",
@@ -474,7 +486,7 @@ MISTAKES = {
         lambda: data.from_clients({"x": np.array([[1.0, 1e60]])}),
         r"leaf \['x'\], exceeds float32 \(3.4e\+38\) at client 0, row 1: scale it",
     ),
-    "test share": (lambda: data.split("digits", 3, test_share=1.5), "test_share must lie strictly"),
+    "test share": (lambda: data.split("digits", 3, test_share=1.5), "test_share = 1.5 must be"),
     "count of a list": (lambda: data.from_clients(user(2), count=[2]), "stacked=True"),
     "labels": (
         lambda: data.from_clients([(np.ones((2, 1)), np.array([-1, 1]))], classes=2),
@@ -482,8 +494,8 @@ MISTAKES = {
     ),
     "dtype": (lambda: data.from_clients(user(2), dtype="int8"), "float type"),
     "wide integers": (lambda: data.from_clients([np.array([2**40])]), "beyond 32 bits"),
-    "variant": (lambda: data.synthetic(variant="iid"), "Unknown variant"),
-    "noise": (lambda: data.synthetic(noise=-1), "noise must be"),
+    "variant": (lambda: data.synthetic(variant="iid"), "no variant"),
+    "noise": (lambda: data.synthetic(noise=-1), "noise = -1 must be"),
     "features": (lambda: data.standardise(data.Dataset("x", np.ones(3))), "not a tuple"),
 }
 
@@ -494,14 +506,14 @@ def test_mistake(mistake):
     with pytest.raises(InputError, match=sentence) as caught:
         make()
     text = str(caught.value)
-    assert text.endswith(".")
+    assert text.endswith((".", "?"))
     assert "\n" not in text
 
 
 BAD_LIBSVM = [
     (b"hello world\n", {}, "could not convert"),
     (b"", {}, "no examples"),
-    (b"1 1:nan\n2 1:1\n", {}, "NaN or infinity"),
+    (b"1 1:nan\n2 1:1\n", {}, "holds NaN"),
     (b"1 2:1 1:1\n", {}, "sorted"),
     (b"1 5:1\n2 1:1\n", {"features": 3}, "exceeds features=3"),
     (b"1 1:1\n2 1:1\n3 1:1\n", {"classes": 2}, "3 distinct training labels"),
@@ -512,7 +524,7 @@ BAD_LIBSVM = [
     (
         gzip.compress(b"1 1:1\n2 1:1\n", mtime=0),
         {},
-        "it is gzipped, and its name has to end in .gz",
+        "it is gzipped, and its name must end in .gz",
     ),
 ]
 

@@ -17,7 +17,7 @@ import pytest
 from rows import QUIET, a_problem
 
 import jaxfl
-from jaxfl.checkpoint import replace, writable
+from jaxfl.files import replace, writable
 from jaxfl.interrupts import held_back
 
 pytestmark = pytest.mark.once

@@ -281,7 +281,7 @@ def test_flax_refuses_what_is_not_a_function_of_one_example() -> None:
         models.flax_model(linen.Dense(3), (5,), loss="logistic")
     with pytest.raises(InputError, match="one for each class"):
         models.flax_model(linen.Dense(1), (5,))
-    with pytest.raises(InputError, match="not int"):
+    with pytest.raises(InputError, match="module = 3 must be"):
         models.flax_model(3, (5,))
 
 
@@ -297,9 +297,9 @@ def test_flax_says_what_it_does_not_take() -> None:
             return linen.Dense(2)(a).shapes
 
     cases: list[tuple[Any, Any, str]] = [
-        (linen.Dense, (4,), r"Dense is a class: pass a module of it, Dense\(...\)"),
-        (nnx.Linear, (4,), "Linear makes no module of nnx.Rngs: TypeError"),
-        (failing, (4,), "failing makes no module of nnx.Rngs: AttributeError; pass"),
+        (linen.Dense, (4,), r"module = Dense must be a linen .*: pass Dense\(...\)"),
+        (nnx.Linear, (4,), "Linear makes no module of nnx.Rngs .TypeError"),
+        (failing, (4,), "failing makes no module of nnx.Rngs .AttributeError"),
         (lambda a: a, (4,), "makes Rngs of nnx.Rngs"),
         (lambda rngs: linen.Dense(3), (4,), "makes Dense of nnx.Rngs"),
         (nnx.Linear(5, 3, rngs=nnx.Rngs(0)), (4,), r"one example, float32 of shape \(1, 4\) with"),
@@ -331,26 +331,29 @@ def test_models_by_name() -> None:
         (lambda: models.model("logistic", 5, 3), "does not serve 3 classes"),
         (lambda: models.model("softmax", 5, 0), "does not serve 0 classes"),
         (lambda: models.model("logistic", 5, 2, hidden=3), "no option 'hidden'"),
-        (lambda: models.default_model(1, 5), "single class"),
-        (lambda: models.logistic(0), "features must be an integer"),
+        (lambda: models.default_model(1, 5), "classes = 1 leaves nothing"),
+        (lambda: models.logistic(0), "features = 0 must be a whole"),
         (lambda: models.mlp(5, (0,), 3), "width"),
         (lambda: models.mlp(5, 4, 3, activation="sigmiod"), "did you mean 'sigmoid'"),
         (lambda: models.logistic(5, regularizer="nonconvx:0.2"), "did you mean 'nonconvex'"),
         (lambda: models.logistic(5, regularizer="l2"), "nonconvex:0.2"),
-        (lambda: models.logistic(5, regularizer="l2:-1"), "strength must be"),
+        (lambda: models.logistic(5, regularizer="l2:-1"), "strength = -1.0 must be"),
         (lambda: models.logistic(5, constraint="ball:x"), "ball:1"),
         (lambda: models.logistic(5, constraint=models.ball(1, [0, 0])), "has 2 coordinates"),
         (lambda: models.box(1, 0), "low < high"),
         (lambda: models.box([0, 0], [1, 1, 1]), "2 lower and 3 upper"),
-        (lambda: models.logistic(5, init="zero"), "Unknown init 'zero'"),
+        (lambda: models.logistic(5, init="zero"), "init = 'zero' must be"),
         (lambda: models.logistic(5, init=np.zeros(5)), "goes to make_problem as x0"),
         (lambda: models.custom({"w": np.arange(3)}, lambda p, e: 0.0), "real numbers"),
         (lambda: models.custom({}, lambda p, e: 0.0), "no parameters"),
-        (lambda: models.custom({"w": np.full(3, np.nan)}, max), "init has an entry that is not fi"),
-        (lambda: models.custom({"w": np.zeros(3)}, 3), "loss must be a function"),
-        (lambda: models.custom({"w": np.zeros(3)}, max, correct=3), "correct must be a function"),
+        (lambda: models.custom({"w": np.full(3, np.nan)}, max), "init is not fi"),
+        (lambda: models.custom({"w": np.zeros(3)}, 3), "loss = 3 must be a function"),
+        (
+            lambda: models.custom({"w": np.zeros(3)}, max, correct=3),
+            "correct = 3 must be a function",
+        ),
         *(
-            (lambda L=L: models.custom({"w": np.zeros(3)}, max, smoothness=L), "smoothness must be")
+            (lambda L=L: models.custom({"w": np.zeros(3)}, max, smoothness=L), "smoothness = ")
             for L in ("a", -1, np.nan, [1])
         ),
     ],
@@ -420,7 +423,7 @@ def spoil(leaf: int, value: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"train": spoil(0, np.nan)}, "NaN or infinite"),
+        ({"train": spoil(0, np.nan)}, "is not finite .* NaN and infinity"),
         ({"train": spoil(0, 1e20)}, r"of size 1e\+20"),
         ({"train": (np.full((3, 4, FEATURES), 1e60), np.zeros((3, 4), int))}, "exceeds float32"),
         ({"train": (np.full((3, 4, FEATURES), 1e-23), np.zeros((3, 4), int))}, "of size 1e-23"),
@@ -430,15 +433,21 @@ def spoil(leaf: int, value: Any) -> tuple[Any, Any]:
         ({"test": np.zeros((2, FEATURES))}, "same structure"),
         ({"train": (np.zeros((3, 4, 6)), np.zeros((3, 4), int))}, "features of shape"),
         ({"train": (np.zeros((3, 4, FEATURES)), np.zeros((3, 4)))}, "Labels are not integers"),
-        ({"train": (np.zeros((3, 4, FEATURES), int), np.zeros((3, 4), int))}, "to floats"),
+        (
+            {"train": (np.zeros((3, 4, FEATURES), int), np.zeros((3, 4), int))},
+            "takes floats: convert",
+        ),
         (
             {"train": (np.zeros((3, 4, FEATURES), bool), np.zeros((3, 4), int))},
-            "^Features are integers or booleans: convert",
+            "^Features have dtype .* takes floats: convert",
         ),
-        ({"train": (np.zeros((3, 4, FEATURES)), np.zeros((3, 5), int))}, "must all be"),
+        (
+            {"train": (np.zeros((3, 4, FEATURES)), np.zeros((3, 5), int))},
+            r"must be arrays \(clients, samples",
+        ),
         ({"train": np.zeros((3, 4, FEATURES)), "test": None}, "pairs"),
-        ({"count": np.asarray([4, 0, 3])}, "at least one"),
-        ({"count": np.asarray([4, 5, 3])}, "no more than there are"),
+        ({"count": np.asarray([4, 0, 3])}, r"must lie in 1\.\.4"),
+        ({"count": np.asarray([4, 5, 3])}, r"must lie in 1\.\.4"),
         ({"count": np.asarray([4, 3])}, "for each of the 3 clients"),
     ],
 )
@@ -456,7 +465,7 @@ def test_bad_data_gets_one_sentence(changes: dict[str, Any], sentence: str) -> N
         ({"w": np.zeros(5)}, "float32", None),
         (None, "bfloat16", "float32"),
         (None, "int32", "float32"),
-        (None, "bogus", "not 'bogus'"),
+        (None, "bogus", "dtype = 'bogus' must be one of"),
     ],
 )
 def test_bad_points_get_one_sentence(x0: Any, dtype: str, sentence: Any) -> None:
@@ -473,7 +482,7 @@ def test_losses_that_do_not_take_the_data() -> None:
     with pytest.raises(InputError, match="fails on one example"):
         make_problem(bad, client_data())
     vector = models.custom({"w": np.zeros(FEATURES)}, lambda p, e: p["w"] * e[0])
-    with pytest.raises(InputError, match="single number"):
+    with pytest.raises(InputError, match="returns .* one real number"):
         make_problem(vector, client_data())
 
     def raising(error: BaseException) -> Callable[[Any, Any], Any]:
@@ -483,11 +492,11 @@ def test_losses_that_do_not_take_the_data() -> None:
         return loss
 
     losses: list[tuple[Callable[[Any, Any], Any], str]] = [
-        (lambda p, e: jnp.int32(3), "dtype int32, which has no gradient"),
-        (lambda p, e: p["w"] @ e[0] > 0, "dtype bool"),
+        (lambda p, e: jnp.int32(3), "returns int32"),
+        (lambda p, e: p["w"] @ e[0] > 0, "returns bool"),
         (lambda p, e: p["w"].missing, "AttributeError: .* missing"),
-        (raising(AssertionError()), "fails on one example of these data: AssertionError.$"),
-        (raising(RuntimeError("one\ntwo")), "RuntimeError: one.$"),
+        (raising(AssertionError()), "fails on one example of these data .AssertionError.\\.$"),
+        (raising(RuntimeError("one\ntwo")), "RuntimeError: one.\\.$"),
     ]
     for loss, sentence in losses:
         with pytest.raises(InputError, match=sentence) as error:
@@ -524,10 +533,10 @@ def test_a_flax_loss_that_fails_is_told_by_the_problem() -> None:
 
 def test_what_is_no_model_and_no_share() -> None:
     for model in (None, client_data()):
-        with pytest.raises(InputError, match=r"model = .* has to be a model") as error:
+        with pytest.raises(InputError, match=r"model = .* must be a Model") as error:
             make_problem(model, client_data())  # type: ignore[arg-type]
         assert len(str(error.value)) < 200
-    with pytest.raises(InputError, match="validation_share = 'a' has to be a number"):
+    with pytest.raises(InputError, match="validation_share = 'a' is not a number"):
         make_problem(models.logistic(FEATURES), client_data(), validation_share="a")  # type: ignore[arg-type]
 
 

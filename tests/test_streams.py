@@ -117,8 +117,8 @@ def test_many_clients_have_no_series_each() -> None:
     [
         ({"clients": 0}, "clients"),
         ({"samples": 0}, "samples"),
-        ({"count": [9, 9]}, "count must hold one integer for each"),
-        ({"count": [9, 9, 10]}, "9 to 10 samples in 9 rows"),
+        ({"count": [9, 9]}, "count = .* must hold one integer for each"),
+        ({"count": [9, 9, 10]}, r"count = .* must lie in 1\.\.9"),
         ({"make": lambda key, i: i}, "cannot be made"),
         ({"make": lambda key, i, j: (jnp.full(FEATURES, jnp.nan), 1)}, "NaN"),
         ({"make": lambda key, i, j: (jnp.zeros(FEATURES + 1), 1)}, "features"),

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxfl.cli.interrupt import Terminated
+from jaxfl.cli.written import as_typed, suggested
 from jaxfl.errors import InputError
 
 __all__ = ["keep_programs", "main"]
@@ -23,16 +24,6 @@ COMMANDS = (
     "run", "sweep", "show", "compare", "plot", "list", "papers", "theory", "account", "calibrate",
     "audit", "profile",
 )  # fmt: skip
-# what sentences of the library say for what one writes here
-SPOKEN = {
-    "allow_test=True (--allow-test)": "--allow-test",
-    "more memory=": "more --memory",
-    "noise='paper'": "--noise paper",
-    "pass classes=0": "give --data-option classes=0",
-    "storage='bfloat16'": "--storage bfloat16",
-    "which this run has reached already.": "which this run has reached already: ask for more with "
-    "--rounds, or leave it out.",
-}
 SHORT = 0.2  # seconds of compilation that are not worth a file
 
 HELP = """\
@@ -70,10 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _dispatch(words)
         sys.stdout.flush()  # a full disk says so here, and not when Python has ended
     except InputError as error:
-        sentence = str(error)
-        for name, option in SPOKEN.items():
-            sentence = sentence.replace(name, option)
-        return _refused(sentence)
+        return _refused(error.sentence(as_typed(words), suggested))
     except KeyboardInterrupt as error:
         print(f"jaxfl: interrupted{str(error) or '.'}", file=sys.stderr, flush=True)
         status = 143 if isinstance(error, Terminated) else 130

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.cli.options import Setup, flag
-from jaxfl.errors import InputError
+from jaxfl.cli.options import Setup
+from jaxfl.cli.written import flag
+from jaxfl.errors import InputError, require
+from jaxfl.params import known
 
 if TYPE_CHECKING:
     from jaxfl.data import ClientData
@@ -37,38 +39,30 @@ def choose_algorithm(
 
     name = name or DEMO
     known("algorithm", name, ALGORITHMS)
-    parts: dict[str, Any] = {}
-    if compressor is not None:
-        for code in compressor.split("+"):
-            known("compressor", code, compressors.COMPRESSORS)
-        parts["compressor"] = _made(compressors.compressor, compressor)
-    if sampler is not None:
-        known("sampler", sampler, sampling.SAMPLERS)
-        parts["sampler"] = _made(sampling.sampler, sampler)
-    if participation is not None:
-        known("participation", participation, sampling.PARTICIPATIONS)
-        parts["participation"] = _made(sampling.participation, participation)
-    if aggregation is not None:
-        known("aggregation", aggregation, aggregations.AGGREGATIONS)
-        parts["aggregation"] = _made(aggregations.aggregation, aggregation)
+    asked: dict[str, tuple[Callable[[str], Any], str | None]] = {
+        "compressor": (compressors.compressor, compressor),
+        "sampler": (sampling.sampler, sampler),
+        "participation": (sampling.participation, participation),
+        "aggregation": (aggregations.aggregation, aggregation),
+    }
+    parts = {role: _made(make, word) for role, (make, word) in asked.items() if word is not None}
     if graph is not None:
         from jaxfl.algorithms import decentralized
         from jaxfl.graphs import graph as named
 
-        if name not in decentralized.__all__:
-            raise InputError(
-                f"--graph {graph} does not apply to {name}, which has a server: take one of "
-                f"{', '.join(decentralized.__all__)}."
-            )
+        require(
+            name in decentralized.__all__,
+            f"does not apply to {name}, which has a server",
+            f"take one of {', '.join(decentralized.__all__)}",
+            graph=graph,
+        )
         parts["graph"] = named(graph)
     ways = {"clip": clip_mode, "noise": noise_draw, "storage": storage}
     made = algorithm(name, **parts, **{role: way for role, way in ways.items() if way is not None})
     used = dict(made.parts)
     for role, part in parts.items():
-        if used.get(role) != part.name:
-            raise InputError(
-                f"--{role} {part.name} does not apply to {name}, whose {role} is {used.get(role)}."
-            )
+        other = f"does not apply to {name}, whose {role} is {used.get(role)}"
+        require(used.get(role) == part.name, other, "leave it out", **{flag(role): part.name})
     return made
 
 
@@ -81,19 +75,17 @@ def _made(make: Callable[[str], Any], name: str) -> Any:
 def choose_data(setup: Setup) -> ClientData:
     """The clients' data."""
     from jaxfl import data
-    from jaxfl.data._checks import bind
+    from jaxfl.checks import bind
 
     share = dict(setup.partition_option)
     if setup.alpha is not None:
         share["alpha"] = setup.alpha
     known("partition", setup.partition, data.PARTITIONS)
     for name in share.keys() & {"clients", "seed", "labels", "rows"}:
-        raise InputError(f"Partition {setup.partition!r} has no option {name!r}.")
+        raise InputError(f"Partition {setup.partition!r} has no option {name!r}")
     if setup.data in data.LOADERS:
-        if setup.test_data is not None:
-            raise InputError(
-                f"--test-data {setup.test_data} goes with a LIBSVM file, not with {setup.data}."
-            )
+        alone = f"goes with a LIBSVM file, not with {setup.data}"
+        require(setup.test_data is None, alone, "leave it out", test_data=setup.test_data)
         found = data.load(setup.data, **{"directory": setup.data_dir, **setup.data_option})
     elif is_file(setup.data):
         options = {"test": setup.test_data, **setup.data_option}
@@ -120,18 +112,19 @@ def choose_problem(setup: Setup) -> Problem:
     names = ("hidden", "activation", "init", "regularizer", "constraint")
     options = {name: getattr(setup, name) for name in names if getattr(setup, name) is not None}
     if setup.strength is not None:
-        if setup.regularizer is None or ":" in setup.regularizer:
-            raise InputError(
-                f"--strength {setup.strength:g} needs --regularizer nonconvex or l2 beside it."
-            )
+        require(
+            setup.regularizer is not None and ":" not in setup.regularizer,
+            "needs --regularizer nonconvex or l2 beside it",
+            strength=setup.strength,
+        )
         options["regularizer"] = f"{setup.regularizer}:{setup.strength!r}"
     elif setup.regularizer == "l2":
-        raise InputError("--regularizer l2 needs --strength beside it, as in --strength 0.01.")
+        raise InputError("needs --strength beside it, as in --strength 0.01", regularizer="l2")
     for name, read in (("regularizer", public.regularizer), ("constraint", public.constraint)):
         try:
             read(options.get(name))
         except InputError as error:
-            raise InputError(f"{flag(name)} {options[name]}: {error}") from None
+            raise error.within(f"{flag(name)} {options[name]}") from None
     found = choose_data(setup)
     features = int(found.train[0].shape[-1])
     if setup.model is None:
@@ -157,22 +150,16 @@ def algorithm_of(setup: Setup) -> Algorithm:
     )
     names = [param.name for param in made.params]
     for name, value in setup.numbers.items():
-        if name not in names:
-            raise InputError(
-                f"{flag(name)} {value} does not apply to {made.name} with these parts, whose "
-                f"numbers are {', '.join(map(flag, names))}."
-            )
+        require(
+            name in names,
+            f"does not apply to {made.name} with these parts, whose numbers are "
+            f"{', '.join(map(flag, names))}",
+            **{flag(name): value},
+        )
     return made
 
 
 # --- names ---------------------------------------------------------------------------------------
-
-
-def known(kind: str, name: str, registry: Mapping[str, Any]) -> None:
-    from jaxfl.params import closest
-
-    if name not in registry:
-        raise InputError(closest(kind, name, registry))
 
 
 def is_file(name: str) -> bool:

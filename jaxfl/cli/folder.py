@@ -9,8 +9,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from jaxfl.cli.options import Session, Setup, flag, options
-from jaxfl.errors import InputError
+from jaxfl.cli.options import Session, Setup, options
+from jaxfl.cli.written import flag
+from jaxfl.errors import InputError, require
+from jaxfl.files import reading, replace, writable
 
 __all__ = ["Folder"]
 
@@ -60,27 +62,18 @@ class Folder:
     @classmethod
     def read(cls, path: Path) -> Folder:
         """The folder as an earlier run left it."""
-        if not path.exists():
-            raise InputError(f"There is no folder {path} to go on from.")
-        if _of_sweep(path):
-            raise InputError(
-                f"{path} holds a sweep, and no run: go on with `jaxfl sweep --resume {path}`."
-            )
-        try:
-            about = json.loads((path / "config.json").read_text("utf-8"))
-            setup = Setup.from_json(about["setup"], path / "config.json")
+        require(
+            not _of_sweep(path),
+            f"{path} holds a sweep, and no run",
+            f"go on with `jaxfl sweep --resume {path}`",
+        )
+        file = path / "config.json"
+        with reading(file, "run of this version of jaxfl", "name the folder of a `jaxfl run`"):
+            about = json.loads(file.read_text("utf-8"))
+            setup = Setup.from_json(about["setup"], file)
             return cls(path, setup, about["assumed"], about["reached"])
-        except InputError:
-            raise
-        except (FileNotFoundError, NotADirectoryError):
-            raise InputError(f"{path} holds no config.json, so it is no run of jaxfl.") from None
-        except (OSError, ValueError, LookupError, TypeError):
-            raise InputError(
-                f"{path / 'config.json'} is damaged, or of another version of jaxfl."
-            ) from None
 
     def write(self) -> None:
-        from jaxfl.checkpoint import replace
         from jaxfl.version import __version__
 
         about = {
@@ -96,34 +89,36 @@ class Folder:
 
     def claim(self, force: bool) -> None:
         """Refuse to replace what this run would not give again."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path} is a file: name a folder with --out.")
-        if _of_sweep(self.path):  # hours of work, of which a run would keep nothing
-            raise InputError(
-                f"{self.path} holds a sweep, which no run replaces: name another folder with --out."
-            )
+        require(
+            not self.path.exists() or self.path.is_dir(),
+            f"{self.path} is a file",
+            "name a folder with --out",
+        )
+        require(
+            not _of_sweep(self.path),
+            f"{self.path} holds a sweep, which no run replaces",
+            "name another folder with --out",
+        )
         if force or not self.products:
             return
         ways_out = "name another folder with --out, or replace it with --force"
         if not self.config.exists():
-            raise InputError(f"{self.path} holds {self.products[0].name} already: {ways_out}.")
+            raise InputError(f"{self.path} holds {self.products[0].name} already", f"{ways_out}")
         old = Folder.read(self.path)
         for option, its, mine in old.setup.differences(self.setup):
             raise InputError(
-                f"{self.path} holds a run with {option} {_shown(its)}, not {_shown(mine)}: "
-                f"{ways_out}."
+                f"{self.path} holds a run with {option} {_shown(its)}, not {_shown(mine)}",
+                f"{ways_out}",
             )
-        if old.reached is None:
-            raise InputError(
-                f"{self.path} holds an unfinished run of this configuration: go on with "
-                f"`jaxfl run --resume {self.path}`, or start anew with --force."
-            )
+        require(
+            old.reached is not None,
+            f"{self.path} holds an unfinished run of this configuration",
+            f"go on with `jaxfl run --resume {self.path}`, or start anew with --force",
+        )
 
     def begin(self) -> None:
         """From here on the folder belongs to this run; what it replaces waits beside."""
-        from jaxfl.checkpoint import writable
-
-        writable(self.config)
+        writable(self.config, "config.json")
         self.before = self.config.read_bytes() if self.config.exists() else None
         self.reached, self.ours = None, True
         for file in self.products:
@@ -139,8 +134,6 @@ class Folder:
 
     def abandon(self) -> None:
         """Leave the folder as it was found, unless a new run has saved something."""
-        from jaxfl.checkpoint import replace
-
         before, waiting = self.before, [file for file in self.places if _aside(file).exists()]
         if waiting and self.products:
             self.settle()
@@ -165,17 +158,21 @@ class Folder:
     def resume(cls, given: dict[str, Any], session: Session) -> Folder:
         """The folder of an earlier run, with those options changed that may change."""
         path = Path(session.resume or "")
-        if session.out is not None and Path(session.out).resolve() != path.resolve():
-            raise InputError(
-                f"--out {session.out} is not {path}, where --resume goes on: leave it out."
-            )
-        if session.force:
-            raise InputError(f"--force does not go with --resume {path}: nothing is replaced.")
-        if given.get("rounds", 0) is None:
-            raise InputError(
-                f"--rounds auto does not go with --resume {path}, whose rounds were fixed when it began: "
-                "give a number, or leave it out."
-            )
+        require(
+            session.out is None or Path(session.out).resolve() == path.resolve(),
+            f"is not {path}, where --resume goes on",
+            "leave it out",
+            **{"--out": session.out},
+        )
+        require(
+            not session.force, f"--force does not go with --resume {path}", "nothing is replaced"
+        )
+        require(
+            given.get("rounds", 0) is not None,
+            f"--rounds auto does not go with --resume {path}, whose rounds were fixed when it "
+            "began",
+            "give a number, or leave it out",
+        )
         folder = cls.read(path)
         old, ended = folder.setup, folder.reached
         if ended is not None:  # limits that were reached must not end it again at once
@@ -187,19 +184,17 @@ class Folder:
             if option not in later:
                 raise InputError(
                     f"{option} {_shown(mine)} does not go with {path}, begun with {option} "
-                    f"{_shown(its)}: leave it out, or start a new run."
+                    f"{_shown(its)}",
+                    "leave it out, or start a new run",
                 )
-        if not folder.checkpoint.exists():
-            raise InputError(f"{path} holds no checkpoint.npz to go on from.")
+        require(folder.checkpoint.exists(), f"{path} holds no checkpoint.npz to go on from")
         if ended is not None and not folder.result.exists() and given.get("rounds", ended) == ended:
             device = given.get("device", folder.setup.device)
             folder.setup, folder.lost = dataclasses.replace(folder.setup, device=device), True
             return folder
         if ended is not None and new.rounds is not None and new.rounds <= ended:
             asked = f"--rounds {new.rounds} is not enough: " if "rounds" in given else ""
-            raise InputError(
-                f"{asked}{path} has reached round {ended}; ask for more with --rounds."
-            )
+            raise InputError(f"{asked}{path} has reached round {ended}; ask for more with --rounds")
         folder.setup = new
         return folder
 

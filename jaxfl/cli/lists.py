@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxfl.cli.options import flag
-from jaxfl.cli.parser import Parser, closest_option
-from jaxfl.errors import InputError
+from jaxfl.cli.parser import Parser
+from jaxfl.cli.written import flag
+from jaxfl.params import known
 from jaxfl.types import Param
 
 __all__ = ["run_list", "tables"]
@@ -51,8 +51,6 @@ def tables() -> dict[str, dict[str, dict[str, Any]]]:
 
 def run_list(words: Sequence[str]) -> None:
     """Print one kind of things, or all of them."""
-    from jaxfl.params import closest
-
     parser = Parser()
     parser.add_argument("kind", nargs="?")
     parser.add_argument("--json", action="store_true")
@@ -61,13 +59,10 @@ def run_list(words: Sequence[str]) -> None:
     if found.help:
         print("usage: jaxfl list [KIND] [--json]\n\nKIND is one of " + ", ".join(tables()) + ".")
         return
-    if rest:
-        if not rest[0].startswith("-"):
-            raise InputError(f"{rest[0]!r} is one word too many: `jaxfl list` takes one KIND.")
-        raise InputError(closest_option(rest[0], parser, "`jaxfl list` has --json only"))
+    parser.finish(rest, "`jaxfl list` takes one KIND", "`jaxfl list` has --json only")
     everything = tables()
-    if found.kind is not None and found.kind not in everything:
-        raise InputError(closest("kind of things to list named", found.kind, everything))
+    if found.kind is not None:
+        known("kind of things to list named", found.kind, everything)
     shown = everything if found.kind is None else {found.kind: everything[found.kind]}
     if found.json:
         print(json.dumps(shown, indent=2, ensure_ascii=False))

@@ -8,14 +8,14 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jaxfl.checkpoint import replace
 from jaxfl.cli.folder import Folder
-from jaxfl.cli.options import flag
 from jaxfl.cli.parser import Once, Parser, closest_option
 from jaxfl.cli.readers import real, text
 from jaxfl.cli.report import console, summary
 from jaxfl.cli.sweeping import NO_FRONT
+from jaxfl.cli.written import flag
 from jaxfl.errors import InputError
+from jaxfl.files import replace
 from jaxfl.plots import curves
 from jaxfl.results import config, load
 from jaxfl.views.cells import axes, restrict

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from jaxfl.cli.readers import Read, among, pair, real, rounds, text, whole
-from jaxfl.errors import InputError
+from jaxfl.cli.written import flag
+from jaxfl.errors import require
 
-__all__ = ["Option", "Session", "Setup", "flag", "options", "told"]
+__all__ = ["Option", "Session", "Setup", "options", "told"]
 
 
 class Option(NamedTuple):
@@ -298,13 +299,8 @@ def options() -> dict[str, Option]:
 def told(stored: Iterable[str], file: Path) -> None:
     """Refuse a file with an option that only another version knows."""
     for name in stored:
-        if name not in {field.name for field in dataclasses.fields(Setup)}:
-            raise InputError(
-                f"{file} has the option {flag(name)}, which this version of jaxfl does not know: go on "
-                "with the version that wrote it."
-            )
-
-
-def flag(name: str) -> str:
-    """How a name is written on the command line."""
-    return "--" + name.replace("_", "-")
+        require(
+            name in {field.name for field in dataclasses.fields(Setup)},
+            f"{file} has the option {flag(name)}, which this version of jaxfl does not know",
+            "go on with the version that wrote it",
+        )

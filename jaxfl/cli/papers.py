@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxfl.cli.interrupt import Interrupts
-from jaxfl.cli.parser import Once, Parser, closest_option
+from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import text
 from jaxfl.cli.report import console
-from jaxfl.errors import InputError
+from jaxfl.errors import require
 
 if TYPE_CHECKING:
     from jaxfl.papers import Report
@@ -46,10 +46,8 @@ def run_papers(words: Sequence[str]) -> None:
     if {"-h", "--help"} & set(words):
         print(HELP)
         return
-    if words[0] != "run":
-        raise InputError(
-            f"`jaxfl papers` lists them and `jaxfl papers run NAME` runs one: there is no {words[0]!r}."
-        )
+    way = "`jaxfl papers` lists them and `jaxfl papers run NAME` runs one"
+    require(words[0] == "run", f"There is no `jaxfl papers {words[0]}`", way)
     parser = Parser()
     parser.add_argument("names", nargs="*")
     for option in ("--out", "--data-dir"):
@@ -57,10 +55,8 @@ def run_papers(words: Sequence[str]) -> None:
     for option in ("--fast", "--quiet"):
         parser.add_argument(option, action="store_true")
     found, rest = parser.parse_known_args(list(words[1:]))
-    if rest:
-        raise InputError(closest_option(rest[0], parser, "`jaxfl papers --help` lists them"))
-    if not found.names:
-        raise InputError("No figure is named: `jaxfl papers` lists their names, and all runs all.")
+    parser.finish(rest, "", "`jaxfl papers --help` lists them")
+    require(found.names, "No figure is named", "`jaxfl papers` lists their names, and all runs all")
     out = Path("results/papers" if found.out is None else text("--out", found.out))
     data = None if found.data_dir is None else text("--data-dir", found.data_dir)
     with Interrupts() as interrupts:

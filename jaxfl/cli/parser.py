@@ -12,9 +12,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from jaxfl.cli.options import Option, Session, flag, options
-from jaxfl.cli.readers import MOST, real, text, whole
-from jaxfl.errors import InputError
+from jaxfl.cli.options import Option, Session, options
+from jaxfl.cli.readers import MOST, Read, real, text, whole
+from jaxfl.cli.written import flag
+from jaxfl.errors import InputError, require
 
 __all__ = [
     "Help",
@@ -54,7 +55,14 @@ class Parser(argparse.ArgumentParser):
         match = re.match(r"argument (\S+): expected .*argument", message)
         if match:
             message = f"Option {match[1].split('/')[0]} needs a value."
-        raise InputError(message if message.endswith((".", "?")) else message.capitalize() + ".")
+        raise InputError(message if message.endswith((".", "?")) else message.capitalize())
+
+    def finish(self, rest: Sequence[str], takes: str, otherwise: str) -> None:
+        """Raise for the first of the words that no option took."""
+        for word in rest:
+            if not word.startswith("-"):
+                raise InputError(f"{word!r} is one word too many", takes)
+            raise InputError(closest_option(word, self, otherwise))
 
 
 class Once(argparse.Action):
@@ -62,7 +70,7 @@ class Once(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, flag: str | None = None) -> None:
         if getattr(namespace, self.dest) is not None:
-            raise InputError(f"Option {flag} is given twice, the second time as {_shown(values)}.")
+            raise InputError(f"Option {flag} is given twice, the second time as {_shown(values)}")
         setattr(namespace, self.dest, values)
 
 
@@ -78,8 +86,8 @@ def parse_run(words: Sequence[str]) -> tuple[dict[str, Any], Session]:
     for name in known:
         numbers.add_argument(flag(name), dest=f"number {name}", action=Once)
     found, rest = parser.parse_known_args(glued(words))
-    if rest:
-        raise InputError(_unexpected(rest[0], parser))
+    every = "`jaxfl run ALGORITHM --help` lists those that there are"
+    parser.finish(rest, "`jaxfl run` takes one ALGORITHM", every)
     raw = {name: value for name, value in vars(found).items() if value is not None}
 
     given: dict[str, Any] = {}
@@ -199,16 +207,15 @@ def number(name: str, word: str, integer: bool) -> Any:
     kind, colon, rest = word.partition(":")
     near = difflib.get_close_matches(kind, RULES, 1)
     if colon and kind not in RULES and near:
-        raise InputError(f"There is no schedule {word!r}: did you mean {near[0]}:{rest}?")
+        raise InputError(f"There is no schedule {word!r}", f"did you mean {near[0]}:{rest}?")
     if colon:
         return schedule(word).label
-    if kind in RULES:
-        raise InputError(
-            f"{flag(name)} {word} is a schedule without its numbers: write it as in cosine:0.3."
-        )
-    if name == "eps" and word.lower().lstrip("+") in ("inf", "infinity"):
-        raise InputError(f"--eps {word} has to be finite: for no noise give --sigma 0.")
-    reader = whole(-MOST, MOST) if integer else real(infinite=name == "clip")
+    concerned = {flag(name): word}
+    shape = "write it as in cosine:0.3"
+    require(kind not in RULES, "is a schedule without its numbers", shape, **concerned)
+    infinite = name == "eps" and word.lower().lstrip("+") in ("inf", "infinity")
+    require(not infinite, "must be finite", "for no noise give --sigma 0", **concerned)
+    reader: Read = whole(-MOST, MOST) if integer else real(infinite=name == "clip")
     return reader(flag(name), word)
 
 
@@ -239,12 +246,6 @@ def _negative(word: str) -> bool:
         return word.startswith("-") and float(word) is not None
     except ValueError:
         return False
-
-
-def _unexpected(word: str, parser: Parser) -> str:
-    if not word.startswith("-"):
-        return f"{word!r} is one word too many: `jaxfl run` takes one ALGORITHM."
-    return closest_option(word, parser, "`jaxfl run ALGORITHM --help` lists those that there are")
 
 
 def closest_option(word: str, parser: Parser, otherwise: str) -> str:

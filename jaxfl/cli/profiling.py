@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from jaxfl.errors import InputError
+from jaxfl.errors import require
 
 __all__ = ["run_profile"]
 
@@ -24,8 +24,8 @@ def run_profile(words: Sequence[str]) -> None:
         print(USAGE)
         return
     for word in words:
-        if word.split("=")[0] in REFUSED:
-            raise InputError(f"{word} is of `jaxfl run`, and `jaxfl profile` writes nothing.")
+        writes = word.split("=")[0] in REFUSED
+        require(not writes, f"{word} is of `jaxfl run`, and `jaxfl profile` writes nothing")
     import jax
 
     from jaxfl.cli.build import algorithm_of, choose_problem

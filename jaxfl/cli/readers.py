@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from jaxfl.errors import InputError
-from jaxfl.params import MOST
+from jaxfl.errors import require
+from jaxfl.params import MOST, choice, number, reads
 
 __all__ = ["MOST", "Read", "among", "pair", "real", "rounds", "text", "whole"]
 
@@ -17,8 +17,7 @@ Read: TypeAlias = Callable[[str, str], Any]  # (option as written, its text) -> 
 
 
 def text(flag: str, value: str) -> str:
-    if not value.strip():
-        raise InputError(f"{flag} {value!r} is empty: give it a value or leave it out.")
+    require(value.strip(), "is empty", "give it a value or leave it out", **{flag: repr(value)})
     return value
 
 
@@ -26,47 +25,26 @@ def whole(least: int, most: float = math.inf) -> Read:
     """A whole number; 1e3 is one too."""
 
     def read(flag: str, value: str) -> int:
-        number = _float(value)
-        if number != number or math.isinf(number) or number != int(number):
-            raise InputError(f"{flag} {value} is not a whole number.")
-        number = int(value) if value.lstrip("+-").isdigit() else int(number)
-        if number < least:
-            raise InputError(f"{flag} {value} has to be at least {least}.")
-        if number > most:
-            raise InputError(f"{flag} {value} has to be at most {most:.0f}.")
-        return number
+        found = number(flag, _float(flag, value), least=least, most=most, integer=True)
+        return int(value) if value.lstrip("+-").isdigit() else int(found)
 
     return read
 
 
-def real(
-    *,
-    above: float = -math.inf,
-    below: float = math.inf,
-    infinite: bool = False,
-    least: float = -math.inf,
-) -> Read:
+def real(infinite: bool = False, **bounds: float) -> Read:
+    """A finite number in the range, or an infinite one too."""
+    ends: dict[str, Any] = bounds if infinite else {"below": math.inf, **bounds}
+
     def read(flag: str, value: str) -> float:
-        number = _float(value)
-        if number != number:
-            raise InputError(f"{flag} {value} is not a number.")
-        if math.isinf(number) and not infinite:
-            raise InputError(f"{flag} {value} is not a finite number.")
-        if number <= above:
-            raise InputError(f"{flag} {value} has to be above {above:g}.")
-        if number >= below and math.isfinite(below):
-            raise InputError(f"{flag} {value} has to be below {below:g}.")
-        if number < least:
-            raise InputError(f"{flag} {value} has to be {least:g} or more.")
-        return int(value) if value.isdigit() else number
+        found = number(flag, _float(flag, value), **ends)
+        return int(value) if value.isdigit() else found
 
     return read
 
 
 def among(*names: str) -> Read:
     def read(flag: str, value: str) -> str:
-        if value not in names:
-            raise InputError(f"{flag} {value} has to be {' or '.join(names)}.")
+        choice(flag, value, names)
         return value
 
     return read
@@ -75,8 +53,7 @@ def among(*names: str) -> Read:
 def pair(flag: str, value: str) -> tuple[str, Any]:
     """NAME=VALUE, the value as JSON where it reads as such, else as text."""
     name, equals, given = value.partition("=")
-    if not (name and equals and given):
-        raise InputError(f"{flag} {value} has to read NAME=VALUE.")
+    require(name and equals and given, "must read NAME=VALUE", **{flag: value})
     try:
         return name.replace("-", "_"), json.loads(given)
     except ValueError:
@@ -88,8 +65,6 @@ def rounds(flag: str, value: str) -> int | None:
     return None if value == "auto" else int(whole(1, MOST)(flag, value))
 
 
-def _float(value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        return math.nan
+def _float(flag: str, value: str) -> float:
+    require(reads(value), "is not a number", **{flag: value})
+    return float(value)

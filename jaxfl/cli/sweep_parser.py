@@ -8,20 +8,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxfl.cli.options import flag, options
+from jaxfl.cli.options import options
 from jaxfl.cli.parser import (
     Help,
     Once,
     Parser,
-    closest_option,
     glued,
     hyper_parameters,
     number,
     read,
 )
-from jaxfl.cli.readers import rounds, text, whole
-from jaxfl.errors import InputError
-from jaxfl.params import closest
+from jaxfl.cli.readers import real, rounds, text, whole
+from jaxfl.cli.written import flag
+from jaxfl.errors import InputError, require
+from jaxfl.params import known
 
 __all__ = ["OF_ALGORITHM", "OF_PROBLEM", "Session", "Spans", "parse_sweep", "print_sweep_help"]
 
@@ -89,20 +89,14 @@ def parse_sweep(words: Sequence[str]) -> tuple[Spans | None, Session]:
     for name in known:
         group.add_argument(flag(name), dest=f"number {name}", nargs="+", action=Once)
     found, rest = parser.parse_known_args(glued(words))
-    if rest:
-        raise InputError(
-            closest_option(rest[0], parser, "`jaxfl sweep ALGORITHM --help` lists those there are")
-        )
+    parser.finish(rest, "", "`jaxfl sweep ALGORITHM --help` lists those there are")
     raw = {name: value for name, value in vars(found).items() if value is not None}
     session = _session(raw)
     _hosts(raw)
     if session.resume is not None:
-        given = sorted(_named(raw))
-        if given:
-            raise InputError(
-                f"{given[0]} does not go with --resume {session.resume}, which goes on with the sweep "
-                "as it was: leave it out."
-            )
+        for option in sorted(_named(raw)):
+            going = f"{option} does not go with --resume {session.resume}"
+            raise InputError(f"{going}, which goes on with the sweep as it was", "leave it out")
         return None, session
     return _spans(raw, known), session
 
@@ -117,8 +111,7 @@ def _named(raw: Mapping[str, Any]) -> list[str]:
 
 def _spans(raw: Mapping[str, Any], known: Mapping[str, bool]) -> Spans:
     algorithms = [text("ALGORITHM", word) for word in raw.get("algorithms", [])]
-    if not algorithms:
-        raise InputError("`jaxfl sweep` needs an ALGORITHM: `jaxfl list algorithms` names them.")
+    require(algorithms, "`jaxfl sweep` needs an ALGORITHM", "`jaxfl list algorithms` names them")
     _different("ALGORITHM", algorithms)
     setup: dict[str, Any] = {}
     static: dict[str, list[Any]] = {}
@@ -141,31 +134,29 @@ def _spans(raw: Mapping[str, Any], known: Mapping[str, bool]) -> Spans:
     }
     if "rounds" in raw:
         numbers["rounds"] = [rounds("--rounds", word) for word in raw["rounds"]]
-        if None in numbers["rounds"] and len(numbers["rounds"]) > 1:
-            raise InputError("--rounds auto goes with no other number of rounds.")
+        alone = None not in numbers["rounds"] or len(numbers["rounds"]) == 1
+        require(alone, "--rounds auto goes with no other number of rounds")
     for name, values in numbers.items():
         _different(flag(name), values)
-    if "seeds" in raw and "seed" in raw:
-        raise InputError(
-            "--seeds and --seed are both given: the first is how many, the other which."
-        )
+    both = "seeds" in raw and "seed" in raw
+    require(not both, "--seeds and --seed are both given", "the first is how many, the other which")
     seeds = list(range(whole(1, RUNS)("--seeds", raw.get("seeds", "1"))))
     if "seed" in raw:
         seeds = [whole(0, 2**31 - 1)("--seed", word) for word in raw["seed"]]
         _different("--seed", seeds)
     spans = Spans(algorithms, setup, static, numbers, seeds, not raw.get("unpaired", False))
-    if spans.runs > RUNS:
-        raise InputError(
-            f"This sweep has {spans.runs:,} runs, more than the {RUNS:,} that one can have: give fewer "
-            "values, or divide it into several."
-        )
+    require(
+        spans.runs <= RUNS,
+        f"This sweep has {spans.runs:,} runs, more than the {RUNS:,} that one can have",
+        "give fewer values, or divide it into several",
+    )
     return spans
 
 
 def _different(option: str, values: Sequence[Any]) -> None:
     for value in values:
-        if list(values).count(value) > 1:
-            raise InputError(f"{option} has {value} twice: give it once.")
+        once = list(values).count(value) == 1
+        require(once, "is given twice", "give it once", **{option: value})
 
 
 def _session(raw: Mapping[str, Any]) -> Session:
@@ -192,13 +183,11 @@ def _hosts(raw: Mapping[str, Any]) -> None:
     given, missing = ([n for n in names if (n in raw) == there] for there in (True, False))
     if given and missing:
         raise InputError(
-            f"{flag(given[0])} {raw[given[0]]} is for a sweep on several hosts and needs "
-            f"{' and '.join(map(flag, missing))} too."
+            f"is for a sweep on several hosts and needs {' and '.join(map(flag, missing))} too",
+            **{flag(given[0]): raw[given[0]]},
         )
-    if given and not int(raw["process"]) < int(raw["processes"]):
-        raise InputError(
-            f"--process {raw['process']} has to be below --processes {raw['processes']}."
-        )
+    if given:
+        real(below=int(raw["processes"]))("--process", raw["process"])
 
 
 def _parser() -> Parser:
@@ -266,8 +255,7 @@ def print_sweep_help(words: Sequence[str]) -> None:
     parser = _parser()
     names = [word for word in words if not word.startswith("-")]
     for name in names:
-        if name not in ALGORITHMS:
-            raise InputError(closest("algorithm", name, ALGORITHMS))
+        known("algorithm", name, ALGORITHMS)
     params = {p.name: p for name in names or ["soteriafl_sgd"] for p in algorithm(name).params}
     group = parser.add_argument_group(f"numbers of {' or '.join(names or ['soteriafl_sgd'])}")
     for param in params.values():

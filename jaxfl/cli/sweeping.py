@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.cli.build import choose_algorithm, choose_problem, known
+from jaxfl.cli.build import choose_algorithm, choose_problem
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Setup, told
 from jaxfl.cli.report import console
 from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
 from jaxfl.cli.work import absolute, computing
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
+from jaxfl.files import reading, replace, writable
+from jaxfl.params import known
 from jaxfl.progress import Bar
 
 if TYPE_CHECKING:
@@ -120,25 +122,26 @@ def _compute(
 
 def _criterion(text: str, spans: Spans | None) -> None:
     """Refuse what nothing could be chosen by, before anything is computed."""
-    from jaxfl.params import closest
     from jaxfl.views.selection import CRITERIA
 
     way, colon, name = text.rpartition(":")
-    if colon and way not in ("min", "max"):
-        raise InputError(f"--select {text} has to read min:NAME or max:NAME, or just NAME.")
-    if name not in CRITERIA:
-        raise InputError(closest("criterion named", name, CRITERIA))
-    if name.startswith("test_"):
-        raise InputError(
-            f"--select {text} would choose on the test data, which then test no more: use a training "
-            "metric, or --validation-share and --select validation_accuracy."
-        )
-    share = spans is not None and spans.setup.get("validation_share")
-    if name.startswith("validation_") and spans is not None and not share:
-        raise InputError(
-            f"--select {text} needs validation data: set some test examples aside with "
-            "--validation-share, as in --validation-share 0.5."
-        )
+    which = {"select": text}
+    read = not colon or way in ("min", "max")
+    require(read, "must read min:NAME or max:NAME, or just NAME", **which)
+    known("criterion named", name, CRITERIA)
+    require(
+        not name.startswith("test_"),
+        "would choose on the test data, which then test no more",
+        "use a training metric, or --validation-share and --select validation_accuracy",
+        **which,
+    )
+    share = spans is None or spans.setup.get("validation_share")
+    require(
+        share or not name.startswith("validation_"),
+        "needs validation data",
+        "set some test examples aside with --validation-share, as in --validation-share 0.5",
+        **which,
+    )
 
 
 class _Planned(Exception):
@@ -244,30 +247,27 @@ def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
     """What --resume reads lies there before the sweep does, and goes if there will be none."""
     import jax
 
-    from jaxfl.checkpoint import replace, writable
     from jaxfl.version import __version__
 
     if session.plan or session.resume is not None or jax.process_index() != 0:
         yield
         return
-    if (folder / "sweep.json").exists():
-        raise InputError(
-            f"{folder} holds a sweep already: finish it with `jaxfl sweep --resume {folder}`, look at "
-            "it with `jaxfl show`, or name another folder with --out."
-        )
+    require(
+        not (folder / "sweep.json").exists(),
+        f"{folder} holds a sweep already",
+        f"finish it with `jaxfl sweep --resume {folder}`, look at it with `jaxfl show`, "
+        "or name another folder with --out",
+    )
     for name in ("result.nc", CONFIG):
-        if (folder / name).exists():
-            raise InputError(f"{folder} holds a {name} already: name another folder with --out.")
+        require(not (folder / name).exists(), *_taken(folder, name))
     fresh = [place for place in (folder, *folder.parents) if not place.exists()]
-    writable(folder / CONFIG)
+    writable(folder / CONFIG, "config.json")
     about = {"jaxfl": __version__, "sweep": dataclasses.asdict(spans)}
     text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
     try:
         replace(folder / CONFIG, lambda file: file.write(text.encode()), new=True)
     except FileExistsError:  # another process begins here at the same time
-        raise InputError(
-            f"{folder} holds a {CONFIG} already: name another folder with --out."
-        ) from None
+        raise InputError(*_taken(folder, CONFIG)) from None
     try:
         yield
     finally:
@@ -278,23 +278,16 @@ def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
                     place.rmdir()
 
 
+def _taken(folder: Path, name: str) -> tuple[str, str]:
+    return f"{folder} holds a {name} already", "name another folder with --out"
+
+
 def _read(folder: Path) -> Spans:
-    if not folder.exists():
-        raise InputError(f"There is no folder {folder} to go on from.")
-    try:
-        spans = Spans(**json.loads((folder / CONFIG).read_text("utf-8"))["sweep"])
-        told((*spans.setup, *spans.static), folder / CONFIG)
-        return spans
-    except InputError:
-        raise
-    except FileNotFoundError:
-        raise InputError(
-            f"{folder} holds no {CONFIG} of a sweep: name the folder of a `jaxfl sweep`."
-        ) from None
-    except (OSError, ValueError, LookupError, TypeError):
-        raise InputError(
-            f"{folder / CONFIG} is damaged, or not of a sweep: `jaxfl run --resume` goes on with runs."
-        ) from None
+    file = folder / CONFIG
+    with reading(file, "sweep", "name the folder of a `jaxfl sweep`"):
+        spans = Spans(**json.loads(file.read_text("utf-8"))["sweep"])
+        told((*spans.setup, *spans.static), file)
+    return spans
 
 
 def _count(number: int, what: str) -> str:

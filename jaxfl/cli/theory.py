@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jaxfl.cli.options import flag
-from jaxfl.cli.parser import Once, Parser, closest_option
+from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import real, whole
+from jaxfl.cli.written import flag
 from jaxfl.errors import InputError
 
 __all__ = ["run_theory"]
@@ -28,6 +28,7 @@ NUMBERS = {
 }
 SYMBOLS = {"clients": "n", "samples": "m", "dim": "d", "smoothness": "L", "clip": "G"}
 WHOLE = ("clients", "samples", "dim")
+RANGES = {"omega": real(least=0), "delta": real(above=0, below=1)}
 
 
 def run_theory(words: Sequence[str]) -> None:
@@ -46,21 +47,12 @@ def run_theory(words: Sequence[str]) -> None:
     if found.help:
         print(_help())
         return
-    if rest:
-        if not rest[0].startswith("-"):
-            raise InputError(
-                f"{rest[0]!r} is one word too many: `jaxfl theory` takes options only."
-            )
-        raise InputError(closest_option(rest[0], parser, "`jaxfl theory --help` lists them"))
+    parser.finish(rest, "`jaxfl theory` takes options only", "`jaxfl theory --help` lists them")
     values: dict[str, Any] = {}
     for name, (_, default, _) in NUMBERS.items():
         word = getattr(found, name)
-        reader = whole(1) if name in WHOLE else real() if name == "omega" else real(above=0)
+        reader = whole(1) if name in WHOLE else RANGES.get(name, real(above=0))
         values[name] = default if word is None else reader(flag(name), word)
-    if not values["omega"] >= 0:
-        raise InputError(f"--omega {values['omega']:g} has to be at least 0.")
-    if not values["delta"] < 1:
-        raise InputError(f"--delta {values['delta']:g} has to be below 1.")
     variance = values.pop("variance")
     s = Setting(**{SYMBOLS.get(name, name): float(value) for name, value in values.items()})
     try:
@@ -73,8 +65,9 @@ def run_theory(words: Sequence[str]) -> None:
     except (OverflowError, FloatingPointError, ZeroDivisionError):
         name = max(values, key=lambda name: abs(math.log10(values[name] or 1)))
         raise InputError(
-            f"{flag(name)} {values[name]:g} with the other numbers gives more than floating point "
-            "holds: take a number nearer to 1."
+            "with the other numbers gives more than floating point holds",
+            "take a number nearer to 1",
+            **{flag(name): values[name]},
         ) from None
     if found.json:
         print(json.dumps({"numbers": values, **tables}, indent=2))

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from jaxfl.cli.build import DEMO, algorithm_of, choose_problem, is_file
 from jaxfl.cli.folder import Folder
 from jaxfl.cli.interrupt import Interrupts
-from jaxfl.cli.options import Session, Setup, flag
+from jaxfl.cli.options import Session, Setup
 from jaxfl.cli.report import Display, summary
+from jaxfl.cli.written import flag
 from jaxfl.errors import InputError
 from jaxfl.types import Source
 
@@ -188,7 +189,7 @@ def _complete(folder: Folder, algorithm: Algorithm, problem: Problem, key: Key, 
     except KeyError as error:
         needed = flag(str(error.args[0]))
         raise InputError(
-            f"{algorithm.name} with these parts needs {needed}, which has no default."
+            f"{algorithm.name} with these parts needs {needed}, which has no default"
         ) from None
     every = math.ceil(rounds / EVALUATIONS) if setup.eval_every is None else setup.eval_every
     folder.setup = dataclasses.replace(setup, rounds=rounds, eval_every=every)
@@ -212,8 +213,9 @@ def computing(setup: Setup) -> Iterator[None]:
                 device = jax.devices(setup.device)[0]
             except RuntimeError:
                 raise InputError(
-                    f"--device {setup.device} is not here, where JAX finds only "
-                    f"{jax.default_backend()}: leave it out, or install JAX for that device."
+                    f"is not here, where JAX finds only {jax.default_backend()}",
+                    "leave it out, or install JAX for that device",
+                    **{"--device": setup.device},
                 ) from None
             stack.enter_context(jax.default_device(device))
         if setup.dtype == "float64":

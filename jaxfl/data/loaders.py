@@ -12,12 +12,13 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from jaxfl.checks import bind
 from jaxfl.data import sources
-from jaxfl.data._checks import bind, integer, lookup
 from jaxfl.data.preprocess import carve_test, moments
 from jaxfl.data.records import Array, Dataset
 from jaxfl.data.synthetic import synthetic
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
+from jaxfl.params import known, whole
 
 __all__ = ["LOADERS", "load", "load_libsvm"]
 
@@ -40,7 +41,7 @@ def load(
     Files are looked for in ``directory`` (default: ``JAXFL_DATA``), then in the per-user cache,
     then downloaded; their content is always checked.
     """
-    loader = lookup("data set", name, LOADERS)
+    loader = known("data set named", name, LOADERS)
     read = partial(sources.read, directory=directory, download=download)
     return bind("Data set", name, loader, read, **options)
 
@@ -63,10 +64,9 @@ def load_libsvm(
     for name in (path,) if test is None else (path, test):
         file = Path(name).expanduser()
         if not file.is_file():
-            if file.is_dir():
-                raise InputError(f"{str(name)!r} is a folder: name the LIBSVM file in it.")
-            why = "is not a file" if file.exists() else "does not exist"
-            raise InputError(f"LIBSVM file {str(name)!r} {why}: check the path.")
+            way = "name the LIBSVM file in it" if file.is_dir() else "check the path"
+            why = "is a folder" if file.is_dir() else "is not a file"
+            raise InputError(f"{str(name)!r} {why if file.exists() else 'does not exist'}", way)
         files.append(file)
     return _dense_libsvm(
         [str(file) for file in files],
@@ -90,7 +90,7 @@ def _dense_libsvm(
     note: str,
 ) -> Dataset:
     if features is not None:
-        features = integer("features", features, 1)
+        features = whole("features", features, 1)
     from sklearn.datasets import load_svmlight_files
 
     shown = " and ".join(names)
@@ -100,30 +100,29 @@ def _dense_libsvm(
         if "n_features" in str(error):
             way_out = f"an index exceeds features={features}; raise it or leave it out"
         elif any(map(_gzipped, files)):
-            way_out = "it is gzipped, and its name has to end in .gz"
+            way_out = "it is gzipped, and its name must end in .gz"
         else:
             reason = str(error).strip().splitlines()[0].rstrip(".") if str(error) else "damaged"
             way_out = f"{reason}; each line must read 'label index:value index:value ...'"
-        raise InputError(f"{shown} cannot be read as LIBSVM data: {way_out}.") from None
+        raise InputError(f"{shown} cannot be read as LIBSVM data", way_out) from None
     data, targets = parts[0::2], [np.asarray(y, np.float64) for y in parts[1::2]]
     for matrix, y, file in zip(data, targets, names, strict=True):
-        if matrix.nnz == 0:
-            raise InputError(f"LIBSVM file {file} holds no examples with features: check it.")
-        if np.isnan(matrix.data).any() or not np.isfinite(y).all():
-            raise InputError(f"LIBSVM file {file} holds NaN or infinity: clean it first.")
-        if np.isinf(matrix.data).any():
-            raise InputError(
-                f"LIBSVM file {file} holds infinity, or a value that exceeds float32 (3.4e38): clean or "
-                "scale it first."
-            )
+        require(matrix.nnz, f"LIBSVM file {file} holds no examples with features", "check it")
+        usable = np.isfinite(matrix.data).all() and np.isfinite(y).all()
+        require(
+            usable,
+            f"LIBSVM file {file} holds NaN, infinity, or a value that exceeds float32 (3.4e38)",
+            "clean or scale it first",
+        )
         rows, columns = matrix.shape
         size, room = matrix.dtype.itemsize * rows * columns, _room()
-        if size > room:
-            raise InputError(
-                f"LIBSVM file {file}, whose largest index is {matrix.indices.max() + 1}, would take "
-                f"{size:,} bytes ({size / 2**30:.1f} GiB as a dense {rows} x {columns} array), and there "
-                f"is room for {room:,}: correct the index, or select rows or columns first."
-            )
+        require(
+            size <= room,
+            f"LIBSVM file {file}, whose largest index is {matrix.indices.max() + 1}, would take "
+            f"{size:,} bytes ({size / 2**30:.1f} GiB as a dense {rows} x {columns} array), and there "
+            f"is room for {room:,}",
+            "correct the index, or select rows or columns first",
+        )
     labels, count = _class_numbers(targets, classes, shown)
     dense = [matrix.toarray() for matrix in data]
     test = (dense[1], labels[1]) if len(dense) > 1 else None
@@ -155,24 +154,28 @@ def _class_numbers(
     targets: list[Array], classes: int | None, shown: str
 ) -> tuple[list[Array], int]:
     values = np.unique(targets[0])
-    if classes is None and len(values) == 1:
-        raise InputError(
-            f"{shown} has one training label, {values[0]:g}, in all rows: check the file, or pass "
-            "classes=0 if it is a real target."
-        )
+    real: dict[str, Any] = {"suggested": {"classes": 0}}
+    require(
+        classes is not None or len(values) > 1,
+        f"{shown} has one training label, {values[0]:g}, in all rows",
+        "check the file, or give {classes} if it is a real target",
+        **real,
+    )
     if classes is None:
         discrete = len(values) == 2 or bool((values == np.round(values)).all())
         classes = len(values) if discrete and 1 < len(values) <= 1000 else 0
-    if integer("classes", classes, 0) == 0:
+    if whole("classes", classes, 0) == 0:
         return [y.astype(np.float32) for y in targets], 0
-    if len(values) != classes or classes < 2:
-        raise InputError(
-            f"{shown} has {len(values)} distinct training labels, not classes={classes}: pass "
-            "classes=0 if they are real targets."
-        )
-    for y in targets[1:]:
-        if not np.isin(y, values).all():
-            raise InputError(f"{shown}: the test file has labels that the training file lacks.")
+    require(
+        len(values) == classes >= 2,
+        f"does not agree with the {len(values)} distinct training labels of {shown}",
+        "give {classes} if they are real targets",
+        classes=classes,
+        **real,
+    )
+    both = all(np.isin(y, values).all() for y in targets[1:])
+    lack = "has labels in its test file that the training file lacks"
+    require(both, f"{shown} {lack}", "give {classes} if they are real targets", **real)
     return [np.searchsorted(values, y).astype(np.int32) for y in targets], classes
 
 

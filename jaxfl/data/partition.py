@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.data._checks import bind, integer, lookup, real, stream
+from jaxfl.checks import bind, finite, stream
 from jaxfl.data.records import Array
-from jaxfl.data.sizes import sizes
-from jaxfl.errors import InputError
+from jaxfl.data.sizes import enough, sizes
+from jaxfl.errors import InputError, require
+from jaxfl.params import known, positive, whole
 
 __all__ = [
     "PARTITIONS",
@@ -74,11 +75,8 @@ def shards(
     """
     labels = _labels(labels, "shards")
     total, clients = _total(labels, clients)
-    pieces = clients * integer("per_client", per_client, 1)
-    if pieces > total:
-        raise InputError(
-            f"{clients} clients x {per_client} shards need {pieces} rows, not {total}."
-        )
+    pieces = clients * whole("per_client", per_client, 1)
+    enough(total, clients, per_client)
     kept = total - total % pieces if drop_remainder else total
     cut = _cut(np.argsort(labels[:kept], kind="stable"), pieces, drop_remainder)
     deal = stream(seed, "shards").permutation(pieces).reshape(clients, -1)
@@ -103,11 +101,8 @@ def dirichlet(
     """
     names, classes = np.unique(_labels(labels, "dirichlet"), return_inverse=True)
     total, clients = _total(classes, clients)
-    alpha, tries = real("alpha", alpha, positive=True), integer("tries", tries, 1)
-    if integer("min_size", min_size, 1) * clients > total:
-        raise InputError(
-            f"{clients} clients of min_size={min_size} rows need more than {total} rows."
-        )
+    alpha, tries = positive("alpha", alpha), whole("tries", tries, 1)
+    enough(total, clients, whole("min_size", min_size, 1))
     rng = stream(seed, "dirichlet")
     order = rng.permutation(total)
     members = [order[classes[order] == c] for c in range(len(names))]
@@ -125,8 +120,10 @@ def dirichlet(
                 owner[rows] = np.repeat(np.arange(clients), given)
             return _by_owner(owner, clients)
     raise InputError(
-        f"No draw of {tries} gave every client min_size={min_size} rows (the best gave {best}): "
-        f"raise alpha={alpha:g} or tries, or lower min_size or the {clients} clients."
+        f"gave no client fewer than {best} rows in the best of {tries} draws, and min_size is "
+        f"{min_size}",
+        f"raise alpha or tries, or lower min_size or the {clients} clients",
+        alpha=alpha,
     )
 
 
@@ -152,22 +149,22 @@ def class_pairs(
         even, odd = present[present % 2 == 0], present[present % 2 == 1]
         pairs = [(int(a), int(b)) for a in even for b in odd]
     for pair in pairs:
-        if np.shape(pair) != (2,) or not np.isin(pair, present).all() or pair[0] == pair[1]:
-            raise InputError(f"Pair {pair!r} must name two different classes among the labels.")
-    if integer("clients", clients, 1) != len(pairs):
-        raise InputError(
-            f"There are {len(pairs)} class pairs: ask for {len(pairs)} clients, not {clients}."
-        )
+        two = np.shape(pair) == (2,) and np.isin(pair, present).all() and pair[0] != pair[1]
+        require(two, "must hold two different classes among the labels", pairs=pair)
+    clients = whole("clients", clients, 1)
+    require(
+        clients == len(pairs), "must be one for each pair", f"ask for {len(pairs)}", clients=clients
+    )
     if per_class is not None:
-        per_class = integer("per_class", per_class, 1)
+        per_class = whole("per_class", per_class, 1)
     rng = stream(seed, "class_pairs")
     holdings: list[list[Array]] = [[] for _ in pairs]
     for c in present:
         holders = [i for i, pair in enumerate(pairs) if c in pair]
         members = np.flatnonzero(labels == c)
         needed = (per_class or 1) * (1 if reuse else len(holders))
-        if needed > len(members):
-            raise InputError(f"Class {c} has {len(members)} rows but its clients need {needed}.")
+        few = f"has {len(members)} rows of class {c}, whose clients need {needed}"
+        require(needed <= len(members), f"The data set {few}", "lower per_class")
         if reuse:
             given = [members[:per_class]] * len(holders)
         elif per_class is not None:
@@ -190,7 +187,7 @@ def by_size(
 ) -> Parts:
     """Random rows in unequal numbers, see `sizes`; all rows are used."""
     total, clients = _total(rows, clients)
-    min_size = integer("min_size", min_size, 1)
+    min_size = whole("min_size", min_size, 1)
     counts = sizes(law, total, clients, seed, spread=spread, min_size=min_size)
     order = stream(seed, "by_size").permutation(total)
     return np.split(order, np.cumsum(counts)[:-1])
@@ -210,7 +207,7 @@ PARTITIONS: dict[str, Callable[..., Parts]] = {
 
 def partition(name: str, rows: Rows, clients: int, seed: int = 0, **options: Any) -> Parts:
     """The partition of that name, of labels or, where they do not matter, of a number of rows."""
-    entry = lookup("partition", name, PARTITIONS)
+    entry = known("partition", name, PARTITIONS)
     return bind("Partition", name, entry, rows, clients, seed, **options)
 
 
@@ -219,23 +216,16 @@ def partition(name: str, rows: Rows, clients: int, seed: int = 0, **options: Any
 
 def _total(rows: Rows, clients: int) -> tuple[int, int]:
     shape = np.shape(rows)
-    total = shape[0] if shape else integer("rows", rows, 1)
-    clients = integer("clients", clients, 1)
-    if clients > total:
-        raise InputError(
-            f"{clients} clients cannot share {total} rows: ask for at most {total} clients."
-        )
+    total = shape[0] if shape else whole("rows", rows, 1)
+    clients = whole("clients", clients, 1)
+    enough(total, clients)
     return total, clients
 
 
 def _labels(labels: Rows, name: str) -> Array:
     array = np.asarray(labels)
-    if array.ndim != 1:
-        raise InputError(f"Partition {name!r} needs one label per row, not {np.shape(labels)}.")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise InputError(
-            f"Partition {name!r} needs finite labels: replace or drop NaN and infinity."
-        )
+    require(array.ndim == 1, f"Partition {name!r} needs one label per row, not {np.shape(labels)}")
+    finite(f"The array of labels for partition {name!r}", array)
     return array
 
 

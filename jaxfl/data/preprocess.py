@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl.data._checks import fraction, integer, stream
+from jaxfl.checks import stream
 from jaxfl.data.records import Array, Dataset, rows
-from jaxfl.errors import InputError
+from jaxfl.data.sizes import enough
+from jaxfl.errors import InputError, require
+from jaxfl.params import fraction, positive, whole
 
 __all__ = [
     "append_ones",
@@ -48,7 +50,7 @@ def map_features(dataset: Dataset, function: Callable[[Array], Array]) -> Datase
 
 def map_labels(dataset: Dataset, function: Callable[[Array], Array], classes: int) -> Dataset:
     """New labels from the old, such as ``lambda y: y % 2 == 0`` for even against odd digits."""
-    kind = np.int32 if integer("classes", classes, 0) else np.float32
+    kind = np.int32 if whole("classes", classes, 0) else np.float32
 
     def change(pair: Any) -> Any:
         return None if pair is None else (pair[0], np.asarray(function(pair[1])).astype(kind))
@@ -59,9 +61,8 @@ def map_labels(dataset: Dataset, function: Callable[[Array], Array], classes: in
 
 def drop_trailing(dataset: Dataset, clients: int) -> Dataset:
     """Drop the last training rows that would keep ``clients`` clients from having equally many."""
-    total, clients = rows(dataset.train), integer("clients", clients, 1)
-    if clients > total:
-        raise InputError(f"{clients} clients need at least as many rows, not {total}.")
+    total, clients = rows(dataset.train), whole("clients", clients, 1)
+    enough(total, clients)
     kept = total - total % clients
     return dataset._replace(train=tuple(leaf[:kept] for leaf in _pair(dataset)))
 
@@ -76,8 +77,8 @@ def carve_test(dataset: Dataset, share: float = 0.2, seed: int = 0) -> Dataset:
     for group in np.unique(groups):
         members = shuffled[groups[shuffled] == group]
         held[members[: round(share * len(members))]] = True
-    if held.all() or not held.any():
-        raise InputError(f"A test share of {share} of {len(labels)} rows leaves an empty side.")
+    both = held.any() and not held.all()
+    require(both, f"of {len(labels)} rows leaves one side empty", "take another share", share=share)
     return dataset._replace(
         train=(features[~held], labels[~held]), test=(features[held], labels[held])
     )
@@ -97,10 +98,7 @@ def spectral_scale(features: Array) -> float:
 def scale_spectral(dataset: Dataset) -> tuple[Dataset, float]:
     """Divide all features by the `spectral_scale` c of the training features; also returns c."""
     c = spectral_scale(_pair(dataset)[0])
-    if not math.isfinite(c) or c == 0:
-        raise InputError(
-            f"The features of {dataset.name!r} have spectral norm {c}: nothing to scale."
-        )
+    positive(f"spectral norm of {dataset.name}", c)
     return map_features(dataset, lambda x: np.asarray(x / x.dtype.type(c))), c
 
 
@@ -134,7 +132,7 @@ def _pair(dataset: Dataset) -> tuple[Array, ...]:
     if isinstance(train, tuple) and len(train) > 1 and isinstance(train[0], np.ndarray):
         return train
     raise InputError(
-        f"Data set {dataset.name!r} is not a tuple (features, labels): transform it itself."
+        f"Data set {dataset.name!r} is not a tuple (features, labels)", "transform it itself"
     )
 
 

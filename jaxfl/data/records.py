@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.data._checks import integer
-from jaxfl.errors import InputError
+from jaxfl.checks import counts, finite, labels_below, numeric, stacked
+from jaxfl.errors import require
+from jaxfl.params import whole
 
 __all__ = ["ClientData", "Dataset", "client", "from_clients", "gather", "pad", "rows"]
 
@@ -70,16 +71,16 @@ def from_clients(
     if isinstance(arrays, Iterator):
         arrays = list(arrays)
     if stacked or not isinstance(arrays, list | tuple) or hasattr(arrays, "_fields"):
-        train, counts = _from_stacked(arrays, count, kind)
-    elif count is not None:
-        raise InputError("count describes stacked leaves (n, m, ...): pass stacked=True with it.")
+        train, owned = _from_stacked(arrays, count, kind)
     else:
-        train, counts = _from_list(arrays, kind)
+        stack = "describes stacked leaves (n, m, ...)"
+        require(count is None, stack, "give stacked=True with it", count=count)
+        train, owned = _from_list(arrays, kind)
     if test is not None:
         test = _like(train, _convert(test, "The test set", kind))
-    classes = integer("classes", classes, 0)
+    classes = whole("classes", classes, 0)
     _check_labels(train, classes, name)
-    return ClientData(train, counts, test, classes, name)
+    return ClientData(train, owned, test, classes, name)
 
 
 def gather(dataset: Dataset, parts: Sequence[npt.ArrayLike]) -> ClientData:
@@ -88,19 +89,19 @@ def gather(dataset: Dataset, parts: Sequence[npt.ArrayLike]) -> ClientData:
     leaves, treedef = _flatten(tree)
     total = len(leaves[0])
     indices = [np.asarray(part) for part in parts]
-    if not indices:
-        raise InputError("There are 0 clients: give at least one array of row indices.")
+    _some(indices)
     for i, index in enumerate(indices):
-        if index.ndim != 1 or index.size == 0 or index.dtype.kind not in "iu":
-            raise InputError(f"The rows of client {i} must be a nonempty 1-d array of integers.")
-        if index.min() < 0 or index.max() >= total:
-            raise InputError(f"The rows of client {i} must lie in 0..{total - 1}.")
-    counts = np.array([index.size for index in indices], np.int32)
-    stacked = [pad((leaf[index] for index in indices), counts, leaf) for leaf in leaves]
+        usable = index.ndim == 1 and index.size and index.dtype.kind in "iu"
+        require(
+            usable and index.min() >= 0 and index.max() < total,
+            f"The rows of client {i} must be a nonempty 1-d array of integers in 0..{total - 1}",
+        )
+    sizes = np.array([index.size for index in indices], np.int32)
+    padded = [pad((leaf[index] for index in indices), sizes, leaf) for leaf in leaves]
     test = dataset.test
     if test is not None:
         test = _like(tree, _convert(test, f"The test set of {dataset.name!r}", None), trailing=1)
-    return ClientData(treedef.unflatten(stacked), counts, test, dataset.classes, dataset.name)
+    return ClientData(treedef.unflatten(padded), sizes, test, dataset.classes, dataset.name)
 
 
 def client(data: ClientData, i: int) -> PyTree:
@@ -113,8 +114,10 @@ def rows(tree: PyTree) -> int:
     """The common leading length of a pytree of arrays."""
     leaves, _ = _flatten(tree)
     lengths = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in leaves}
-    if len(lengths) != 1:
-        raise InputError(f"The arrays of a data set differ in length ({sorted(lengths)}).")
+    one = "must have one length, with a row for each example"
+    require(
+        len(lengths) == 1, f"The arrays of a data set have lengths {sorted(lengths)}, and {one}"
+    )
     return int(lengths.pop())
 
 
@@ -125,8 +128,7 @@ def _flatten(tree: PyTree) -> tuple[list[Any], Any]:
     from jax import tree_util
 
     leaves, treedef = tree_util.tree_flatten(tree)
-    if not leaves:
-        raise InputError("A pytree without arrays holds no data: pass at least one array.")
+    require(leaves, "A pytree without arrays holds no data", "pass at least one array")
     return leaves, treedef
 
 
@@ -148,47 +150,18 @@ def _float_type(dtype: npt.DTypeLike | None) -> np.dtype[Any] | None:
         kind = np.dtype(dtype)
     except TypeError:
         kind = np.dtype(object)
-    if kind.kind != "f":
-        raise InputError(f"dtype must be a float type such as 'float32', not {dtype!r}.")
+    require(kind.kind == "f", "must be a float type such as 'float32'", dtype=dtype)
     return kind
 
 
 def _number(leaf: Any, where: str, kind: np.dtype[Any] | None) -> Array:
     """One leaf as an array of a type that JAX computes with."""
-    try:
-        array = np.asarray(leaf)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{where} is no rectangular array of numbers: pass NumPy arrays."
-        ) from None
-    if array.dtype.kind not in "biuf":
-        raise InputError(f"{where} has dtype {array.dtype}: pass booleans, integers or floats.")
-    if array.ndim == 0:
-        raise InputError(f"{where} is a single number: pass arrays, not nested lists.")
-    if array.dtype.kind == "f":
-        narrow = np.dtype(np.float32) if array.dtype.itemsize > 4 else array.dtype
-        with np.errstate(over="ignore"):
-            return array.astype(kind or narrow, copy=False)
-    if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
-        limits = np.iinfo(np.int32)
-        if array.size and (array.min() < limits.min or array.max() > limits.max):
-            raise InputError(f"{where} has integers beyond 32 bits: rescale them or use floats.")
-        return array.astype(np.int32)
-    return array
-
-
-def _check_finite(array: Array, given: Any, where: str) -> None:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        bad = int(np.argmin(np.isfinite(array).reshape(len(array), -1).all(axis=1)))
-        raise InputError(_not_finite(array, np.asarray(given)[bad], where, f"in row {bad}"))
-
-
-def _not_finite(array: Array, given: Array, where: str, place: str) -> str:
-    """The sentence about ``given``, a row that is not finite in the type of ``array``."""
-    if np.isfinite(given).all():
-        limit = np.finfo(array.dtype)
-        return f"{where} exceeds {limit.dtype} ({limit.max:.2g}) {place}: scale it first."
-    return f"{where} is not finite {place}: replace or drop NaN and infinity."
+    array = numeric(where, leaf)
+    if array.dtype.kind != "f":
+        return array
+    narrow = np.dtype(np.float32) if array.dtype.itemsize > 4 else array.dtype
+    with np.errstate(over="ignore"):
+        return array.astype(kind or narrow, copy=False)
 
 
 def _convert(tree: PyTree, who: str, kind: np.dtype[Any] | None) -> PyTree:
@@ -197,30 +170,42 @@ def _convert(tree: PyTree, who: str, kind: np.dtype[Any] | None) -> PyTree:
     paths = _paths(tree, who)
     done = [_number(leaf, path, kind) for leaf, path in zip(leaves, paths, strict=True)]
     for leaf, given, path in zip(done, leaves, paths, strict=True):
-        if len(leaf) != len(done[0]):
-            raise InputError(
-                f"{path} has {len(leaf)} rows but its first leaf has {len(done[0])}: "
-                "the leaves of one client must have equally many."
-            )
-        if not len(leaf):
-            raise InputError(f"{path} has no rows: leave out clients without data.")
-        _check_finite(leaf, given, path)
+        require(
+            len(leaf) == len(done[0]),
+            f"{path} has {len(leaf)} rows but its first leaf has {len(done[0])}",
+            "the leaves of one client must have equally many",
+        )
+        require(len(leaf), f"{path} has no rows", "leave out clients without data")
+        finite(path, leaf, given)
     return treedef.unflatten(done)
 
 
 def _like(train: PyTree, test: PyTree, trailing: int = 2) -> PyTree:
     """``test``, if it has the structure, types and trailing shapes of stacked ``train``."""
-    wanted, treedef = _flatten(train)
-    leaves, found = _flatten(test)
-    if found != treedef:
-        raise InputError(f"The test set has structure {found} but the clients have {treedef}.")
-    for a, b, path in zip(wanted, leaves, _paths(test, "The test set"), strict=True):
-        if a.shape[trailing:] != b.shape[1:] or a.dtype != b.dtype:
-            raise InputError(
-                f"{path} has rows of shape {b.shape[1:]} and type {b.dtype}, but "
-                f"the clients have {a.shape[trailing:]} and {a.dtype}."
-            )
+    _alike(test, "The test set", train, "the clients have", trailing)
     return test
+
+
+def _alike(
+    tree: PyTree, who: str, wanted: PyTree, whose: str, trailing: int = 1, hint: str = ""
+) -> list[Any]:
+    """The leaves of ``tree``, if it has the structure, types and shapes of rows of ``wanted``."""
+    leaves, found = _flatten(tree)
+    like, treedef = _flatten(wanted)
+    remedy = f"make them alike{hint}"
+    require(found == treedef, f"{who} has structure {found} but {whose} {treedef}", remedy)
+    for a, b, path in zip(like, leaves, _paths(tree, who), strict=True):
+        require(
+            a.shape[trailing:] == b.shape[1:] and a.dtype == b.dtype,
+            f"{path} has rows of shape {b.shape[1:]} and type {b.dtype}, but {whose} "
+            f"{a.shape[trailing:]} and {a.dtype}",
+            remedy,
+        )
+    return leaves
+
+
+def _some(clients: Sequence[Any]) -> None:
+    require(clients, "There are 0 clients", "give at least one")
 
 
 def _check_labels(train: PyTree, classes: int, name: str) -> None:
@@ -228,12 +213,7 @@ def _check_labels(train: PyTree, classes: int, name: str) -> None:
         return
     labels = train[1]
     if isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.dtype.kind in "iu":
-        low, high = int(labels.min()), int(labels.max())
-        if low < 0 or high >= classes:
-            raise InputError(
-                f"The labels of {name!r} run from {low} to {high}, which is not 0..{classes - 1}: "
-                "renumber them, or pass classes=0 if they are no class numbers."
-            )
+        labels_below(f"The labels of {name!r}", labels, classes)
 
 
 # --- stacking ------------------------------------------------------------------------------------
@@ -248,60 +228,33 @@ def pad(blocks: Iterable[Array], counts: npt.NDArray[Any], like: Array) -> Array
 
 
 def _from_list(arrays: Sequence[PyTree], kind: np.dtype[Any] | None) -> tuple[PyTree, Any]:
-    if not arrays:
-        raise InputError("There are 0 clients: pass at least one.")
+    _some(arrays)
     trees = [_convert(tree, f"Client {i}", kind) for i, tree in enumerate(arrays)]
     first, treedef = _flatten(trees[0])
-    columns: list[list[Array]] = []
     hint = "; pass stacked=True if the leaves are already stacked over clients"
-    for i, tree in enumerate(trees):
-        leaves, found = _flatten(tree)
-        if found != treedef:
-            raise InputError(
-                f"Client {i} has structure {found} but client 0 has {treedef}: give all clients "
-                f"one structure{hint}."
-            )
-        for a, b, path in zip(first, leaves, _paths(tree, f"Client {i}"), strict=True):
-            if a.shape[1:] != b.shape[1:] or a.dtype != b.dtype:
-                raise InputError(
-                    f"{path} has rows of shape {b.shape[1:]} and type {b.dtype}, but "
-                    f"client 0 has {a.shape[1:]} and {a.dtype}: make them alike{hint}."
-                )
-        columns.append(leaves)
-    counts = np.array([len(leaves[0]) for leaves in columns], np.int32)
-    stacked = [pad((c[j] for c in columns), counts, leaf) for j, leaf in enumerate(first)]
-    return treedef.unflatten(stacked), counts
+    columns = [
+        _alike(tree, f"Client {i}", trees[0], "client 0 has", hint=hint)
+        for i, tree in enumerate(trees)
+    ]
+    sizes = np.array([len(leaves[0]) for leaves in columns], np.int32)
+    padded = [pad((c[j] for c in columns), sizes, leaf) for j, leaf in enumerate(first)]
+    return treedef.unflatten(padded), sizes
 
 
 def _from_stacked(
     tree: PyTree, count: Iterable[int] | None, kind: np.dtype[Any] | None
 ) -> tuple[PyTree, Any]:
-    leaves, treedef = _flatten(tree)
+    given, treedef = _flatten(tree)
     paths = _paths(tree, "The stacked data")
-    given = leaves
     leaves = [_number(leaf, path, kind) for leaf, path in zip(given, paths, strict=True)]
-    shape = leaves[0].shape[:2]
-    for leaf, path in zip(leaves, paths, strict=True):
-        if leaf.ndim < 2 or leaf.shape[:2] != shape or 0 in shape:
-            raise InputError(
-                f"{path} has shape {leaf.shape}: stacked leaves need common leading axes (n, m), "
-                "both nonzero; pass a list with one pytree per client otherwise."
-            )
-    n, m = shape
-    counts = np.full(n, m, np.int32) if count is None else np.asarray(list(count))
-    if counts.shape != (n,) or counts.dtype.kind not in "iu":
-        raise InputError(f"count must hold {n} integers, one per client, not {count!r}.")
-    if counts.min() < 1 or counts.max() > m:
-        raise InputError(f"count must lie in 1..{m}, the number of stacked rows.")
-    padding = np.arange(m) >= counts[:, None]
+    n, m = stacked("The stacked data", leaves)
+    owned = counts(None if count is None else list(count), n, m)
+    padding = np.arange(m) >= owned[:, None]
     done = []
     for leaf, own, path in zip(leaves, given, paths, strict=True):
         if padding.any():
             leaf = leaf.copy()
             leaf[padding] = 0
-        if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
-            i, j = np.argwhere(~np.isfinite(leaf))[0][:2]
-            row = np.asarray(own)[i, j]
-            raise InputError(_not_finite(leaf, row, path, f"at client {i}, row {j}"))
+        finite(path, leaf, own, axes=2)
         done.append(leaf)
-    return treedef.unflatten(done), counts.astype(np.int32)
+    return treedef.unflatten(done), owned

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.data._checks import integer, lookup, real, stream
-from jaxfl.errors import InputError
+from jaxfl.checks import stream
+from jaxfl.errors import require
+from jaxfl.params import choice, nonnegative, whole
 
-__all__ = ["LAWS", "sizes"]
+__all__ = ["LAWS", "enough", "sizes"]
 
 LAWS = ("equal", "lognormal", "zipf")
 
@@ -21,14 +22,11 @@ def sizes(
     ``equal``: weight 1; ``lognormal``: exp(spread N(0, 1)); ``zipf``: (i + 1)^(-spread), client 0
     the largest.  Rounded by largest remainder.
     """
-    rows, clients = integer("rows", rows, 1), integer("clients", clients, 1)
-    lookup("size law", law, dict.fromkeys(LAWS))
-    spread = real("spread", spread)
-    extra = rows - integer("min_size", min_size, 0) * clients
-    if extra < 0:
-        raise InputError(
-            f"{clients} clients of min_size={min_size} rows need more than {rows} rows."
-        )
+    rows, clients = whole("rows", rows, 1), whole("clients", clients, 1)
+    choice("law", law, LAWS)
+    spread, min_size = nonnegative("spread", spread), whole("min_size", min_size, 0)
+    enough(rows, clients, min_size)
+    extra = rows - min_size * clients
     log_weight = np.zeros(clients)
     if law == "lognormal":
         log_weight = spread * stream(seed, "sizes").standard_normal(clients)
@@ -39,3 +37,12 @@ def sizes(
     out: npt.NDArray[np.intp] = np.floor(exact).astype(np.intp) + min_size
     out[np.argsort(out - exact, kind="stable")[: rows - out.sum()]] += 1
     return out
+
+
+def enough(rows: int, clients: int, each: int = 1) -> None:
+    """Raise unless there are so many rows for each client."""
+    require(
+        clients * each <= rows,
+        f"{clients} clients with at least {each} rows each cannot share {rows} rows",
+        f"ask for at most {rows // max(each, 1)} clients",
+    )

@@ -10,7 +10,8 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
+from jaxfl.files import reading
 
 __all__ = ["FILES", "Source", "find_directory", "read"]
 
@@ -106,8 +107,8 @@ def read(
         return _checked(source, cache / name, "delete it and load again")
     seen = f"{own} or {cache}" if own else f"{cache} (and JAXFL_DATA is not set)"
     raise InputError(
-        f"Data file {name!r} is not in {seen} and was not downloaded ({reason}): fetch "
-        f"{source.hosts[0]}{name}, put it into a directory, and set JAXFL_DATA to that directory."
+        f"Data file {name!r} is not in {seen} and was not downloaded ({reason})",
+        f"fetch {source.hosts[0]}{name}, put it into a directory, and set JAXFL_DATA to that directory",
     )
 
 
@@ -117,11 +118,12 @@ def find_directory(directory: str | os.PathLike[str] | None = None) -> Path | No
     if not given:
         return None
     path = Path(given).expanduser()
-    if not path.is_dir():
-        origin = "JAXFL_DATA" if directory is None else "The data directory"
-        raise InputError(
-            f"{origin} is {str(given)!r}, which is not a directory: create or correct it."
-        )
+    origin = "JAXFL_DATA" if directory is None else "The data directory"
+    require(
+        path.is_dir(),
+        f"{origin} is {str(given)!r}, which is not a directory",
+        "create or correct it",
+    )
     return path
 
 
@@ -132,16 +134,14 @@ def _cache() -> Path:
 
 
 def _checked(source: Source, path: Path, fix: str) -> bytes:
-    try:
+    with reading(path, "data file"):
         content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"Data file {path} cannot be read ({error.strerror}).") from None
     problem, content = _verify(source, content)
-    if problem:
-        raise InputError(
-            f"Data file {path} is not the published one: {problem}; {fix} "
-            f"(the original is {source.hosts[0]}{source.name})."
-        )
+    require(
+        not problem,
+        f"Data file {path} is not the published one: {problem}",
+        f"{fix} (the original is {source.hosts[0]}{source.name})",
+    )
     return content
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.data._checks import fraction, stream
+from jaxfl.checks import instance, stream
 from jaxfl.data.loaders import load
 from jaxfl.data.partition import Parts, partition
 from jaxfl.data.records import Array, ClientData, Dataset, gather, rows
-from jaxfl.errors import InputError
+from jaxfl.errors import require
+from jaxfl.params import fraction
 
 __all__ = ["holdout", "split"]
 
@@ -26,10 +27,8 @@ def holdout(parts: Sequence[Array], share: float, seed: int = 0) -> tuple[Parts,
     kept, held = [], []
     for i, part in enumerate(parts):
         number = int(np.ceil(share * len(part) - 1e-9))
-        if number >= len(part):
-            raise InputError(
-                f"Client {i} has {len(part)} rows: too few to hold out {share} of them."
-            )
+        few = f"holds out all {len(part)} rows of client {i}"
+        require(number < len(part), few, "lower it, or give that client more rows", share=share)
         out = np.zeros(len(part), bool)
         out[rng.permutation(len(part))[:number]] = True
         kept.append(part[~out])
@@ -60,15 +59,16 @@ def split(
     """
     if isinstance(dataset, str):
         dataset = load(dataset)
-    if not isinstance(dataset, Dataset):
-        raise InputError(
-            "split takes a Dataset, e.g. Dataset('mine', (features, labels), classes=2)."
-        )
+    example = "give for instance Dataset('mine', (features, labels), classes=2)"
+    dataset = instance("dataset", dataset, Dataset, example)
     total = rows(dataset.train)
     if labels is None and isinstance(dataset.train, tuple) and len(dataset.train) == 2:
         labels = dataset.train[1]
-    if labels is not None and len(np.asarray(labels)) != total:
-        raise InputError(f"There are {len(np.asarray(labels))} labels for {total} training rows.")
+    if labels is not None:
+        many = len(np.asarray(labels))
+        require(
+            many == total, f"There are {many} labels for {total} training rows", "give each one"
+        )
     parts = partition(how, total if labels is None else labels, clients, seed, **options)
     if test_share is None:
         return gather(dataset, parts)

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.data._checks import integer
+from jaxfl.checks import counts, stacked
 from jaxfl.data.records import ClientData
-from jaxfl.errors import InputError
+from jaxfl.params import whole
 from jaxfl.types import Array, Made
 
 __all__ = ["generated", "mapped"]
@@ -44,11 +44,8 @@ def generated(
     >>> generated(make, 1_000_000, 8, source=jax.random.key(0), classes=2).count.sum()
     8000000
     """
-    n, m = integer("clients", clients, 1), integer("samples", samples, 1)
-    counts = np.full(n, m, np.int32) if count is None else np.asarray(count)
-    if counts.shape != (n,):
-        raise InputError(f"count must hold one integer for each of the {n} clients.")
-    return ClientData(Made(source, _mapped_over(make), m), counts, test, classes, name)
+    n, m = whole("clients", clients, 1), whole("samples", samples, 1)
+    return ClientData(Made(source, _mapped_over(make), m), counts(count, n, m), test, classes, name)
 
 
 def mapped(
@@ -64,11 +61,7 @@ def mapped(
     Only what a round or a metric reads is fetched, by the host; float64 becomes float32.
     """
     leaves, treedef = jax.tree.flatten(arrays)
-    if not leaves or any(a.ndim < 2 or a.shape[:2] != leaves[0].shape[:2] for a in leaves):
-        raise InputError(
-            f"mapped takes arrays (clients, samples, ...), not {[np.shape(a) for a in leaves]}."
-        )
-    n, m = leaves[0].shape[:2]
+    n, m = stacked("The arrays on disk", leaves)
     kinds = [np.dtype(np.float32 if a.dtype.kind == "f" else np.int32) for a in leaves]
 
     def read(i: npt.NDArray[Any], j: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
@@ -83,8 +76,7 @@ def mapped(
         found = jax.pure_callback(read, shapes, i, j, vmap_method="broadcast_all")
         return jax.tree.unflatten(treedef, found)
 
-    counts = np.full(n, m, np.int32) if count is None else np.asarray(count)
-    return ClientData(Made((), make, int(m)), counts, test, classes, name)
+    return ClientData(Made((), make, int(m)), counts(count, n, m), test, classes, name)
 
 
 @lru_cache(maxsize=64)

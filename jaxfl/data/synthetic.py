@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxfl.data._checks import integer, lookup, real, stream
+from jaxfl.checks import stream
 from jaxfl.data.records import Array, ClientData, pad
 from jaxfl.data.sizes import sizes
+from jaxfl.errors import require
+from jaxfl.params import known, nonnegative, whole
 
 __all__ = ["synthetic"]
 
@@ -51,12 +53,15 @@ def synthetic(
     Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, section 5.1, with alpha
     and beta as standard deviations like the authors' code; Shamir, Srebro and Zhang, ICML 2014.
     """
-    n, m, d = integer("n", n, 1), integer("m", m, 1), integer("d", d, 1)
-    test, classes = integer("test", test, 0), integer("classes", classes, 0)
-    alpha, beta, noise = real("alpha", alpha), real("beta", beta), real("noise", noise)
-    if classes == 1:
-        classes = integer("classes (0 for regression)", classes, 2)
-    published = lookup("variant", variant, VARIANTS)
+    n, m, d = whole("n", n, 1), whole("m", m, 1), whole("d", d, 1)
+    test, classes = whole("test", test, 0), whole("classes", classes, 0)
+    alpha, beta, noise = (
+        nonnegative("alpha", alpha),
+        nonnegative("beta", beta),
+        nonnegative("noise", noise),
+    )
+    require(classes != 1, "is no choice", "give 0 for real targets, or at least 2", classes=classes)
+    published = known("variant", variant, VARIANTS)
     outputs = classes if classes > 2 else 1
 
     rng = stream(seed, "synthetic models")

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxfl.checkpoint import replace
-from jaxfl.errors import InputError
+from jaxfl.files import reading, replace
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
 from jaxfl.results import plain
 from jaxfl.views import ink
@@ -83,7 +82,7 @@ def write(entry: Entry, job: Job) -> Report:
 
 def read(entry: Entry, path: str | Path) -> Report:
     """The record that :func:`write` left, judged anew."""
-    try:
+    with reading(Path(path), f"record of {entry.name}", "run it again"):
         about: dict[str, Any] = json.loads(Path(path).read_text("utf-8"))
         if (about["format"], about["name"]) != (FORMAT, entry.name):
             raise ValueError
@@ -95,12 +94,6 @@ def read(entry: Entry, path: str | Path) -> Report:
             float(about["seconds"]),
             str(about["jaxfl"]),
         )
-    except FileNotFoundError:
-        raise InputError(f"There is no record {str(path)!r}.") from None
-    except (OSError, ValueError, LookupError, TypeError):
-        raise InputError(
-            f"{str(path)!r} is damaged, or no record of {entry.name}: run it again."
-        ) from None
 
 
 def write_overview(folder: Path, known: Mapping[str, Entry]) -> Path:

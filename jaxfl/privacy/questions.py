@@ -285,13 +285,14 @@ def _released(
     made: Algorithm, given: Mapping[str, Any], facts: Facts
 ) -> tuple[Mapping[str, Any], AnyEvent]:
     """The algorithm's own hyper-parameters, and what it releases with them."""
-    if made.event is None:
+    event = made.event
+    if event is None:
         raise InputError(f"{made.name} does not describe what it releases: give it an event.")
     plan = planned(made, given, facts)
     facts = facts._replace(rounds=int(plan.values["rounds"]))
     # the paper's noise for an eps, whether or not the formula's conditions hold
     values = made.finish(plan, noise_for(made, plan, facts, "formula"), facts).values
-    return values, made.event(values, facts)
+    return values, event(values, facts)
 
 
 def _paper(

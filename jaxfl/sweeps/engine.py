@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.errors import InputError
+from jaxfl.errors import require
 from jaxfl.loop import LONGEST, Extra, advance, measure
 from jaxfl.metrics import ROWS
 from jaxfl.record import dtype
@@ -67,8 +67,7 @@ def segment(
     measured = measure(algorithm, extra, state, plain(problem))
     for name, _ in extra:
         shape = jnp.shape(measured[name])
-        if shape:
-            raise InputError(f"The metric {name!r} has shape {shape}: a sweep keeps numbers only.")
+        require(not shape, f"The metric {name!r} has shape {shape}", "a sweep keeps numbers only")
     return state, halves, {n: a for n, a in measured.items() if jnp.ndim(a) == 0}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import jax
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 from jaxfl.loop import Extra
 from jaxfl.memory import free
 from jaxfl.params import whole
@@ -101,8 +101,9 @@ def fit(
                 raise InputError(
                     f"One run of {program.algorithm.name} on {program.problem.name} needs "
                     f"{found.bytes / place.parts:,.0f} bytes and {available / place.parts:,.0f} are "
-                    "available: give it more memory=, a smaller batch or k, fewer clients, or a "
-                    "smaller model."
+                    "available",
+                    "give it more {memory}, a smaller batch or k, fewer clients, or a smaller model",
+                    suggested={"memory": None},
                 )
             limit = max(place.parts, min(runs - 1, int(0.9 * runs * share)))
         programs.append(found)
@@ -134,11 +135,13 @@ def again(
         every = cadence(program, None, eval_every)
         say(f"compiling {line(program, grid)}")
         found = engine.compiled(program, (tall, wide), extra, every, paired, devices)
-        if found.bytes > available:
-            raise InputError(
-                f"A chunk of {tall * wide} runs, as this sweep was begun with, needs {found.bytes:,} "
-                f"bytes and {available:,} are available: give it more memory=, or start anew."
-            )
+        require(
+            found.bytes <= available,
+            f"A chunk of {tall * wide} runs, as this sweep was begun with, needs "
+            f"{found.bytes:,} bytes and {available:,} are available",
+            "give it more {memory}, or start anew",
+            suggested={"memory": None},
+        )
         programs.append(found)
     return programs
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from jaxfl.algorithms import one_algorithm
-from jaxfl.checks import one_problem, shown
-from jaxfl.errors import InputError
+from jaxfl.checks import one_problem
+from jaxfl.errors import InputError, require, shown
 from jaxfl.hyper import facts_of, resolve
-from jaxfl.params import closest, reads, varies, whole
+from jaxfl.params import closest, number, reads, varies, whole
 from jaxfl.schedules import Schedule, schedule
 from jaxfl.types import Algorithm, Facts, Problem, Source
 
@@ -77,11 +76,10 @@ def lay_out(
     """The grid with every cell resolved: theory's defaults and calibrated noise included."""
     given = {name: _values(name, values) for name, values in axes.items()}
     for name in given.keys() & {"seed", "seeds", "round"}:
-        raise InputError(f"The grid has an axis {name!r}: seeds are given as seeds=, rounds run.")
-    for name in sorted(given.keys() & numbers.keys()):
-        raise InputError(f"{name} is both an axis and fixed: give it once.")
-    if rounds is not None and "rounds" in given:
-        raise InputError(f"rounds = {rounds} is given, and an axis of rounds too: give one.")
+        raise InputError(f"The grid has an axis {name!r}", "seeds are given as seeds=, rounds run")
+    fixed = {**numbers, **({} if rounds is None else {"rounds": rounds})}
+    for name in sorted(given.keys() & fixed.keys()):
+        raise InputError("is fixed, and an axis too", "give it once", **{name: fixed[name]})
     numbers = {name: schedule(value) if varies(value) else value for name, value in numbers.items()}
     make, asked = _maker(build, given)
     pose, asked_too = _poser(problem, given)
@@ -96,10 +94,11 @@ def lay_out(
         parts.append((place, make(chosen), pose(chosen), chosen))
     if not static or static[0].name != "algorithm":
         names = tuple(dict.fromkeys(algorithm.name for _, algorithm, *_ in parts))
-        if len(names) > 1:
-            raise InputError(
-                f"build makes {', '.join(names)}: let it take `algorithm`, and span that axis."
-            )
+        require(
+            len(names) <= 1,
+            f"build makes {', '.join(names)}",
+            "let it take `algorithm`, and span that axis",
+        )
         static.insert(0, Axis("algorithm", names, names, True))
         parts = [((0, *place), made, posed, chosen) for place, made, posed, chosen in parts]
     _known(spanned, numbers, [algorithm for _, algorithm, *_ in parts])
@@ -144,7 +143,7 @@ def _cells(
             values, sources = resolve(algorithm, given, facts._replace(rounds=T), noise)
         except InputError as error:
             words = label.replace("|", ", ") or "its defaults"
-            raise InputError(f"{algorithm.name} with {words}: {error}") from None
+            raise error.within(f"{algorithm.name} with {words}") from None
         there = facts._replace(rounds=int(values["rounds"]))
         yield Cell(place, label, values, sources, there)
 
@@ -157,14 +156,14 @@ def _maker(
 ) -> tuple[Callable[[dict[str, Any]], Algorithm], set[str]]:
     """A function of the static values that gives the algorithm, and which of them it takes."""
     if isinstance(build, str | Algorithm) or not callable(build):
-        if "algorithm" in given:
-            raise InputError("The grid has an axis 'algorithm', and build names algorithms too.")
+        _single("algorithm", given, "build")
         one = isinstance(build, str | Algorithm)
         listed: Sequence[Any] = [build] if one else list(build)
-        if not all(isinstance(a, str | Algorithm) for a in listed):
-            raise InputError(
-                f"build = {shown(build)} has to be algorithms, their names, or a function."
-            )
+        require(
+            all(isinstance(a, str | Algorithm) for a in listed),
+            "must be algorithms, their names, or a function",
+            build=build,
+        )
         made = [one_algorithm(a) for a in listed]
         given["algorithm"] = _values("algorithm", made)
         return (lambda chosen: chosen["algorithm"]), {"algorithm"}
@@ -173,11 +172,19 @@ def _maker(
 
     def make(chosen: dict[str, Any]) -> Algorithm:
         made = called(chosen)
-        if not isinstance(made, str | Algorithm):
-            raise InputError(f"build has to return an algorithm, and returned {shown(made)}.")
+        named = isinstance(made, str | Algorithm)
+        require(named, f"build must return an algorithm, and returned {shown(made)}")
         return one_algorithm(made)
 
     return make, takes
+
+
+def _single(axis: str, given: Mapping[str, Any], argument: str) -> None:
+    require(
+        axis not in given,
+        f"The grid has an axis {axis!r}, and {argument}= names several",
+        "drop it",
+    )
 
 
 def _poser(
@@ -187,16 +194,12 @@ def _poser(
         one_problem(problem)
         return (lambda chosen: problem), set()
     if isinstance(problem, Mapping):
-        if "problem" in given:
-            raise InputError("The grid has an axis 'problem', and problem names several too.")
+        _single("problem", given, "problem")
         given["problem"] = _values("problem", [*problem])
         for one in problem.values():
             one_problem(one)
         return (lambda chosen: problem[chosen["problem"]]), {"problem"}
-    if not callable(problem):
-        raise InputError(
-            f"problem = {shown(problem)} has to be a Problem, several by name, or a function."
-        )
+    require(callable(problem), "must be a Problem, several by name, or a function", problem=problem)
     takes = _takes(problem, given)
     called = _once(problem, takes)
     return (lambda chosen: one_problem(called(chosen))), takes
@@ -223,7 +226,7 @@ def _takes(f: Callable[..., Any], given: Mapping[str, tuple[Any, ...]]) -> set[s
     for name, p in parameters.items():
         optional = p.default is not p.empty or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
         if name not in given and not optional:
-            raise InputError(f"{_word(f)} asks for {name}: give the grid an axis of that name.")
+            raise InputError(f"{_word(f)} asks for {name}", "give the grid an axis of that name")
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         out |= {name for name in given if not all(map(_is_number, given[name]))}
     return out
@@ -242,18 +245,14 @@ def _known(spanned: list[Axis], fixed: Mapping[str, Any], algorithms: list[Algor
 
 def _values(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
     line = hasattr(values, "__iter__") and getattr(values, "ndim", 1) == 1
-    if isinstance(values, str) or not line:
-        raise InputError(f"The axis {name} = {shown(values)} has to be a list of values.")
+    line = line and not isinstance(values, str)
+    require(line, "must be a list of values, since it is an axis", **{name: values})
     out = tuple(v.item() if getattr(v, "ndim", None) == 0 else v for v in values)
-    if not out:
-        raise InputError(f"The axis {name} has no values: give at least one, or leave it out.")
+    require(out, f"The axis {name} has no values", "give at least one, or leave it out")
     words = [_word(value) for value in out]
     for word in words:
-        if words.count(word) > 1:
-            raise InputError(
-                f"The axis {name} has {word} twice: give it once, or a name of its own, as with "
-                "jaxfl.schedule(f, 'name')."
-            )
+        own = "give it once, or a name of its own, as with jaxfl.schedule(f, 'name')"
+        require(words.count(word) == 1, f"The axis {name} has {word} twice", own)
     return out
 
 
@@ -281,25 +280,14 @@ def _static(name: str, values: tuple[Any, ...], posed: bool) -> Axis:
 def _numbers(name: str, values: tuple[Any, ...]) -> Axis:
     read: list[Any] = []
     for value in values:
-        if isinstance(value, str) and reads(value):
-            raise InputError(
-                f"{name} = {value!r} on the axis {name} is a text: leave out the quotes."
-            )
-        if isinstance(value, str) or callable(value):
+        if (isinstance(value, str) and not reads(value)) or callable(value):
             read.append(schedule(value, _word(value)))
         elif name == "rounds":
             read.append(whole(name, value, 1))
         elif isinstance(value, Schedule):
             read.append(value)
         else:
-            try:
-                number = float(value)
-            except (TypeError, ValueError):
-                raise InputError(
-                    f"{name} = {value!r} on the axis {name} is not a number."
-                ) from None
-            if math.isnan(number):
-                raise InputError(f"{name} = {value!r} on the axis {name} is not a number.")
+            number(name, value)
             read.append(value)
     plain = not any(isinstance(value, Schedule) for value in read)
     labels = tuple(map(float, read)) if plain else tuple(map(_word, read))
@@ -315,7 +303,7 @@ def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
         if any(seed != given for seed, given in zip(out, listed, strict=True)):
             raise ValueError
     except (TypeError, ValueError):
-        raise InputError(f"seeds = {seeds!r} has to be a number of seeds, or a list.") from None
-    if not out or min(out) < 0 or max(out) >= 2**31 or len(set(out)) < len(out):
-        raise InputError(f"seeds = {seeds!r} has to hold different whole numbers from 0 on.")
+        raise InputError("must be a number of seeds, or a list", seeds=seeds) from None
+    different = out and min(out) >= 0 and max(out) < 2**31 and len(set(out)) == len(out)
+    require(different, "must hold different whole numbers from 0 on", seeds=seeds)
     return out

@@ -111,7 +111,8 @@ def same(folder: Path | None, held: Mapping[str, Any], now: Mapping[str, Any]) -
         name, before, mine = found
         raise InputError(
             f"{folder} holds another sweep: its {name} is {_short(before)}, this one's "
-            f"{_short(mine)}: name another folder, or make the sweep as it was."
+            f"{_short(mine)}",
+            "name another folder, or make the sweep as it was",
         )
 
 

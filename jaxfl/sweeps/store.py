@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.checkpoint import replace, writable
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
+from jaxfl.files import check_format, reading, replace, writable
 from jaxfl.sweeps.plan import Chunk
 
 __all__ = ["MANIFEST", "RESULT", "Arrays", "Store"]
@@ -29,7 +29,6 @@ FORMAT = 1
 MANIFEST = "sweep.json"
 RESULT = "result.nc"
 WHOSE = "chunk.json"  # no metric's name has a dot
-_TAKEN = "{} holds a sweep already: go on with it (resume), or name another folder."
 ROOM = 2  # times what is predicted: chunks and the result that they are merged into
 
 
@@ -59,38 +58,39 @@ class Store:
     def claim(self, resume: bool) -> dict[str, Any] | None:
         """What an earlier call left here; refused unless it is to be gone on with."""
         if self.folder is None:
-            if resume:
-                raise InputError("resume = True needs out=, the folder of the sweep to go on with.")
+            require(not resume, "needs out=, the folder of the sweep to go on with", resume=resume)
             return None
-        if self.folder.exists() and not self.folder.is_dir():
-            raise InputError(f"{self.folder} is a file: a sweep needs a folder.")
+        is_file = self.folder.exists() and not self.folder.is_dir()
+        require(not is_file, "is a file, and a sweep needs a folder", out=str(self.folder))
         if resume:
             return read_manifest(self.folder)
-        if self.manifest.exists():
-            raise InputError(_TAKEN.format(self.folder))
+        require(not self.manifest.exists(), *self._taken())
         for old in (self.result, *self.chunk(0).parent.glob("chunk-*.npz")):
-            if old.exists():
-                raise InputError(f"{old} exists already: name another folder, or remove it.")
+            require(not old.exists(), f"{old} exists already", "name another folder, or remove it")
         return None
 
     def begin(self, about: Mapping[str, Any], nbytes: int) -> None:
         """Write the manifest, after making sure that the results will find room."""
         if self.folder is None:
             return
-        writable(self.manifest)
-        writable(self.chunk(0))
+        writable(self.manifest, "manifest")
+        writable(self.chunk(0), "chunk")
         free = shutil.disk_usage(self.folder).free
-        if ROOM * nbytes > free:
-            raise InputError(
-                f"{self.folder} has {free / 2**20:,.0f} MiB free, and the results of this sweep need "
-                f"{ROOM * nbytes / 2**20:,.0f}: free some space, name another folder, or evaluate "
-                "less often."
-            )
+        require(
+            ROOM * nbytes <= free,
+            f"{self.folder} has {free / 2**20:,.0f} MiB free, and the results of this sweep "
+            f"need {ROOM * nbytes / 2**20:,.0f}",
+            "free some space, name another folder, or evaluate less often",
+        )
         text = json.dumps({"format": FORMAT, **about}, indent=1, default=str).encode()
         try:
             replace(self.manifest, lambda file: file.write(text), new=True)
         except FileExistsError:  # since :meth:`claim`, while programs were compiled
-            raise InputError(_TAKEN.format(self.folder)) from None
+            raise InputError(*self._taken()) from None
+
+    def _taken(self) -> tuple[str, str]:
+        way = "go on with it (resume), or name another folder"
+        return f"{self.folder} holds a sweep already", way
 
     # --- chunks ----------------------------------------------------------------------------------
 
@@ -115,15 +115,10 @@ class Store:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """What a sweep's folder says of it."""
-    try:
-        about: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
-        form = about["format"]
-    except FileNotFoundError:
-        raise InputError(
-            f"{folder} holds no {MANIFEST}, so there is no sweep to go on with."
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError(f"{folder / MANIFEST} is damaged: start anew in another folder.") from None
-    if form != FORMAT:
-        raise InputError(f"{folder} has sweep format {form}, and this version reads {FORMAT}.")
+    path = folder / MANIFEST
+    with reading(
+        path, "manifest of a sweep", "name the folder of a sweep, or start anew in another"
+    ):
+        about: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        check_format(path, "sweep", about["format"], FORMAT)
     return about

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from jaxfl.checks import one_key, one_path, own_metrics
-from jaxfl.errors import InputError
+from jaxfl.checks import one_key, one_path
+from jaxfl.errors import require
 from jaxfl.hyper import NOISES
-from jaxfl.loop import Extra, Metric
-from jaxfl.params import whole
+from jaxfl.loop import Extra, Metric, own_metrics
+from jaxfl.params import choice, whole
 from jaxfl.progress import watching
 from jaxfl.record import settings
 from jaxfl.results import save
@@ -96,34 +96,31 @@ def sweep(
     rounds = None if rounds is None else whole("rounds", rounds, 1)
     eval_every = None if eval_every is None else whole("eval_every", eval_every, 0)
     at_once = None if runs_at_once is None else whole("runs_at_once", runs_at_once, 1)
-    if noise not in NOISES:
-        raise InputError(f"noise = {noise!r} has to be one of {', '.join(NOISES)}.")
-    if not isinstance(grid, Mapping):
-        raise InputError(
-            f"grid = {grid!r} has to hold lists of values by name, as in {{'lr': [0.1, 0.3]}}."
-        )
+    choice("noise", noise, NOISES)
+    lists = "must hold lists of values by name, as in {'lr': [0.1, 0.3]}"
+    require(isinstance(grid, Mapping), lists, grid=grid)
     _named(grid)
     extra = _extra(metrics, grid)
     watched = watching(progress, show)
     chosen = list(jax.local_devices() if devices is None else devices)
-    if not chosen:
-        raise InputError("devices = [] names none: leave it out for all that there are.")
+    require(chosen, "names no device", "leave it out for all that there are", devices=chosen)
     available = budget(memory, chosen)
     seeds = seeds_of(seeds)
     keys = _keys(key, seeds)
     hosts, leader = jax.process_count(), jax.process_index() == 0
-    if hosts > 1 and out is None:
-        raise InputError(f"A sweep on {hosts} hosts needs out=, a folder that all can reach.")
+    reached = hosts == 1 or out is not None
+    require(reached, f"A sweep on {hosts} hosts needs out=, a folder that all can reach")
     store = Store(one_path("out", out) if out is not None else None)
     held = store.claim(resume)
     _meet("claimed", hosts)
 
     laid = lay_out(build, grid, problem, rounds, seeds, dict(numbers or {}), noise)
     made = programs(laid)
-    if devices is not None and any(placement(p.problem, chosen).leaves for p in made):
-        raise InputError(
-            "The problem's clients are split over devices already: leave out devices=."
-        )
+    require(
+        devices is None or not any(placement(p.problem, chosen).leaves for p in made),
+        "The problem's clients are split over devices already",
+        "leave out devices=",
+    )
     told = about(laid, made, keys, extra, eval_every, paired, noise)
     say = say or (lambda line: None)
     say(
@@ -210,11 +207,11 @@ def _keys(key: Key | None, seeds: Sequence[int]) -> list[Key]:
 def _named(grid: Mapping[str, Any]) -> None:
     """Refuse, before anything is run, an axis whose name a result has for something else."""
     for name in grid:
-        if name in REPORTED or str(name).startswith(PREFIXES):
-            raise InputError(
-                f"An axis of a sweep cannot be called {name!r}, which its result reports: give the "
-                "argument or the number another name."
-            )
+        require(
+            name not in REPORTED and not str(name).startswith(PREFIXES),
+            f"An axis of a sweep cannot be called {name!r}, which its result reports",
+            "give the argument or the number another name",
+        )
 
 
 def _extra(metrics: Mapping[str, Metric] | None, grid: Mapping[str, Any]) -> Extra:
@@ -222,8 +219,11 @@ def _extra(metrics: Mapping[str, Metric] | None, grid: Mapping[str, Any]) -> Ext
     extra = own_metrics({} if metrics is None else metrics)
     for name, _ in extra:
         taken = {*grid, *LABELS, *Info._fields, *OWN}
-        if name in taken or name.startswith(PREFIXES):
-            raise InputError(f"A metric of a sweep cannot be called {name!r}: take another name.")
+        require(
+            name not in taken and not name.startswith(PREFIXES),
+            f"A metric of a sweep cannot be called {name!r}",
+            "take another name",
+        )
     return extra
 
 

@@ -1,0 +1,40 @@
+"""Arguments of the library as the command line has them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxfl.errors import assigned
+
+__all__ = ["as_typed", "flag", "suggested"]
+
+MANY = ("--data-option", "--partition-option")  # whose values are NAME=VALUE
+
+
+def flag(name: str) -> str:
+    """How a name is written on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+def as_typed(words: Sequence[str]) -> Callable[[str, Any], str]:
+    """How these words give an argument: by its option, or for what nobody typed as in Python."""
+    typed = {word.split("=")[0] for word in words}
+
+    def written(name: str, value: Any) -> str:
+        if flag(name) in typed:
+            return f"{flag(name)} {value}"
+        for option, given in itertools.pairwise(words):
+            if option in MANY and given.startswith(f"{name}="):
+                return f"{option} {given}"
+        return assigned(name, value)
+
+    return written
+
+
+def suggested(name: str, value: Any) -> str:
+    """An argument that a remedy asks for."""
+    if name == "classes":
+        return f"--data-option {name}={value}"
+    return flag(name) if value is None or value is True else f"{flag(name)} {value}"
