@@ -38,6 +38,7 @@ __all__ = [
     "GIVEN",
     "build",
     "facts_of",
+    "finished",
     "noise_asked",
     "noise_for",
     "noised",
@@ -76,7 +77,11 @@ def resolve(
     """The values of one run: a plan of what is given, the noise, and what follows from the noise."""
     if noise not in NOISES:
         raise InputError(f"noise = {noise!r} has to be one of {', '.join(NOISES)}.")
-    plan = planned(algorithm, given, facts)
+    return finished(algorithm, planned(algorithm, given, facts), facts, noise)
+
+
+def finished(algorithm: Algorithm, plan: Plan, facts: Facts, noise: str) -> Resolved:
+    """The values of a plan.  With ``noise="formula"`` no condition of the paper's formula is asked."""
     facts = facts._replace(rounds=int(plan.values["rounds"]))
     found = noise_for(algorithm, plan, facts, noise)
     return noised(plan, found) if algorithm.finish is None else algorithm.finish(plan, found, facts)

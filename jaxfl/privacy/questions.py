@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 from jaxfl.algorithms import ALGORITHMS, algorithm
 from jaxfl.errors import InputError
-from jaxfl.hyper import noise_for, planned
+from jaxfl.hyper import finished, planned
 from jaxfl.params import check, closest
 from jaxfl.privacy import accountants, calibration
 from jaxfl.privacy.calculators import CALCULATORS
@@ -288,11 +288,8 @@ def _released(
     event = made.event
     if event is None:
         raise InputError(f"{made.name} does not describe what it releases: give it an event.")
-    plan = planned(made, given, facts)
-    facts = facts._replace(rounds=int(plan.values["rounds"]))
-    # the paper's noise for an eps, whether or not the formula's conditions hold
-    values = made.finish(plan, noise_for(made, plan, facts, "formula"), facts).values
-    return values, event(values, facts)
+    values = finished(made, planned(made, given, facts), facts, "formula").values
+    return values, event(values, facts._replace(rounds=int(values["rounds"])))
 
 
 def _paper(
