@@ -16,6 +16,7 @@ from jaxfl.errors import InputError, said
 from jaxfl.schedules import Floats, Schedule, schedule
 from jaxfl.types import (
     Algorithm,
+    Asked,
     Eps,
     Facts,
     Hyper,
@@ -32,7 +33,7 @@ from jaxfl.types import (
 )
 
 NOISES = ("calibrated", "paper")
-ASKED: dict[str, Callable[[float], Eps | Sigma | Rho]] = {"eps": Eps, "sigma": Sigma, "rho": Rho}
+ASKED: dict[str, Callable[[float], Asked]] = {"eps": Eps, "sigma": Sigma, "rho": Rho}
 GIVEN = Source(Origin.GIVEN)
 MOST = 2**31 - 1  # of rounds and other whole numbers, which a run holds as int32
 LEAST = 1e-37  # noise below it is 0, or not told from 0, in a float32
@@ -272,8 +273,8 @@ def _calibrated(
             f"clip='batch' bounds no record's influence, so no noise can be calibrated for eps = {eps:g}: "
             "give gradient_bound, noise='paper' for the paper's formula, or sigma."
         )
-    unit = {**values, "eps": eps, "sigma": 1.0}
-    found = [sigma_for(event({**unit, **part}, facts), eps, values["delta"]) for part in plan.parts]
+    events = [event({**values, "sigma": 1.0, **part}, facts) for part in plan.parts]
+    found = [sigma_for(each, eps, values["delta"]) for each in events]
     levels = tuple(one.sigma for one in found)
     if not min(levels) >= LEAST:
         raise InputError(
@@ -379,7 +380,7 @@ def usual_delta(size: int) -> float:
     return min(1e-3, 0.1 / size)
 
 
-def noise_asked(given: Mapping[str, Any]) -> Eps | Sigma | Rho | None:
+def noise_asked(given: Mapping[str, Any]) -> Asked | None:
     """The one way of setting the noise that is given; raises where there are several."""
     found = {name: given[name] for name in ASKED if name in given}
     if len(found) > 1:

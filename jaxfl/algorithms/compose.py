@@ -12,24 +12,11 @@ from jaxfl.algorithms.numbers import PRIVACY, Draft
 from jaxfl.algorithms.parts import check_parts
 from jaxfl.errors import InputError
 from jaxfl.gossip import Gossip
-from jaxfl.hyper import closest
+from jaxfl.hyper import closest, noised
 from jaxfl.rounds import Federated
 from jaxfl.storage import STORAGES
 from jaxfl.transcript import reach
-from jaxfl.types import (
-    Algorithm,
-    Cost,
-    Eps,
-    Facts,
-    Noise,
-    Origin,
-    Param,
-    Plan,
-    Resolved,
-    Rho,
-    Sigma,
-    Source,
-)
+from jaxfl.types import Algorithm, Asked, Cost, Facts, Noise, Origin, Param, Plan, Resolved, Source
 
 __all__ = ["compose", "stored"]
 
@@ -45,7 +32,7 @@ def compose(
     body: Federated | Gossip,
     plan: Callable[[Mapping[str, Any], Facts], Plan],
     params: Iterable[Param] = (),
-    formula: Callable[[Mapping[str, Any], Facts, Eps | Sigma | Rho], Any] | None = None,
+    formula: Callable[[Mapping[str, Any], Facts, Asked], Any] | None = None,
     event: Callable[[Mapping[str, Any], Facts], Any] | None = None,
     finish: Callable[[Draft, Noise, Facts], None] | None = None,
     *,
@@ -95,7 +82,7 @@ def compose(
         return Cost(*compressor.bits(facts.d, values), downlink=down)
 
     def finished(plan: Plan, noise: Noise, facts: Facts) -> Resolved:
-        draft = Draft.noised(plan, noise)
+        draft = Draft(*noised(plan, noise), plan.asked)
         if finish is not None:
             finish(draft, noise, facts)
         if aggregation is not None:
