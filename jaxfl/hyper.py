@@ -281,7 +281,8 @@ def _calibrated(
             f"eps = {eps:g} asks for so little noise that none is left (sigma = {min(levels):.3g}): "
             "ask for a smaller eps, or take an algorithm without noise."
         )
-    return levels, found[0].proven.method
+    worst = max((one.proven for one in found), key=lambda proof: proof.eps)
+    return levels, "disjoint phases, the worst: " * (len(found) > 1) + worst.method
 
 
 def _worst(stated: Iterable[Any]) -> tuple[float, Source]:

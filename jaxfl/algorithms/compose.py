@@ -22,6 +22,7 @@ __all__ = ["compose", "stored"]
 
 ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
 LATER = ("range", "precision")  # of an aggregation, settled when the noise is known
+ACHIEVED = Source(Origin.ACHIEVED)
 FLOAT_BITS = 32  # every number on the wire is a 32-bit float
 
 
@@ -62,13 +63,13 @@ def compose(
     def sized(given: Mapping[str, Any], facts: Facts) -> Plan:
         """An omega that ``plan`` left alone decides what the compressor makes of it."""
         found = plan(given, facts)
-        if "omega" not in found.values or found.sources["omega"].origin is not Origin.GIVEN:
+        if found.sources.get("omega", ACHIEVED).origin is not Origin.GIVEN:
             return found
         made = compressor.resolve(given, facts.d)
         values = {**found.values, **made}
         values["omega"] = compressor.omega(facts.d, values)
         why = dict.fromkeys(made, Source(Origin.THEOREM, "from omega"))
-        sources = {**found.sources, **why, "omega": Source(Origin.ACHIEVED)}
+        sources = {**found.sources, **why, "omega": ACHIEVED}
         return found._replace(values=values, sources=sources)
 
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
