@@ -15,6 +15,7 @@ from jaxfl.params import LEAST, check, varies
 from jaxfl.schedules import Floats, Schedule, schedule
 from jaxfl.types import (
     Algorithm,
+    Asked,
     Eps,
     Facts,
     Hyper,
@@ -30,7 +31,7 @@ from jaxfl.types import (
 )
 
 NOISES = ("calibrated", "paper")
-ASKED: dict[str, Callable[[float], Eps | Sigma | Rho]] = {"eps": Eps, "sigma": Sigma, "rho": Rho}
+ASKED: dict[str, Callable[[float], Asked]] = {"eps": Eps, "sigma": Sigma, "rho": Rho}
 GIVEN = Source(Origin.GIVEN)
 
 __all__ = [
@@ -201,15 +202,16 @@ def _calibrated(
             f"clip='batch' bounds no record's influence, so no noise can be calibrated for eps = {eps:g}: "
             "give gradient_bound, noise='paper' for the paper's formula, or sigma."
         )
-    unit = {**values, "eps": eps, "sigma": 1.0}
-    found = [sigma_for(event({**unit, **part}, facts), eps, values["delta"]) for part in plan.parts]
+    events = [event({**values, "sigma": 1.0, **part}, facts) for part in plan.parts]
+    found = [sigma_for(each, eps, values["delta"]) for each in events]
     levels = tuple(one.sigma for one in found)
     if not min(levels) >= LEAST:
         raise InputError(
             f"eps = {eps:g} asks for so little noise that none is left (sigma = {min(levels):.3g}): "
             "ask for a smaller eps, or take an algorithm without noise."
         )
-    return levels, found[0].proven.method
+    worst = max((one.proven for one in found), key=lambda proof: proof.eps)
+    return levels, "disjoint phases, the worst: " * (len(found) > 1) + worst.method
 
 
 def _worst(stated: Iterable[Any]) -> tuple[float, Source]:
@@ -301,7 +303,7 @@ def usual_delta(size: int) -> float:
     return min(1e-3, 0.1 / size)
 
 
-def noise_asked(given: Mapping[str, Any]) -> Eps | Sigma | Rho | None:
+def noise_asked(given: Mapping[str, Any]) -> Asked | None:
     """The one way of setting the noise that is given; raises where there are several."""
     found = {name: given[name] for name in ASKED if name in given}
     if len(found) > 1:

@@ -26,7 +26,6 @@ from jaxfl.theory_anytime import (
     anytime_rho,
     anytime_sigma,
     anytime_step,
-    minibatch_sigma,
     minibatch_step,
 )
 from jaxfl.theory_isrl import (
@@ -73,7 +72,6 @@ from jaxfl.theory_soteriafl import (
     cdp_rounds,
     cdp_step,
     cdp_utility,
-    paper_eps,
     paper_sigma,
     saga_batch,
     saga_step,
@@ -117,10 +115,8 @@ __all__ = [
     "local_step",
     "longest_step",
     "matched_gradients",
-    "minibatch_sigma",
     "minibatch_step",
     "nesterov_rounds",
-    "paper_eps",
     "paper_sigma",
     "rounds_lower_bound",
     "saga_batch",

@@ -18,7 +18,6 @@ __all__ = [
     "anytime_rho",
     "anytime_sigma",
     "anytime_step",
-    "minibatch_sigma",
     "minibatch_step",
 ]
 
@@ -101,11 +100,6 @@ def anytime_regret(
 
 
 # --- the noisy minibatch baseline ------------------------------------------------------------------
-
-
-def minibatch_sigma(G: Number, rho: Number, batch: Number = 1) -> Number:
-    """sigma = 2 G/(b rho): each sample is released once, in a mean of b."""
-    return 2 * G / (batch * rho)
 
 
 def minibatch_step(s: AnytimeSetting, sigma: Number) -> Number:

@@ -19,7 +19,6 @@ __all__ = [
     "cdp_rounds",
     "cdp_step",
     "cdp_utility",
-    "paper_eps",
     "paper_sigma",
     "saga_batch",
     "saga_step",
@@ -85,11 +84,6 @@ def unit_sigma(constant: Number, G: Number, m: Number, rounds: Number, delta: Nu
 def paper_sigma(constant: Number, s: Setting, rounds: Number) -> Number:
     """sigma = sqrt(c G^2 T ln(1/delta)) / (m eps): :func:`unit_sigma` at the eps of ``s``."""
     return unit_sigma(constant, s.G, s.m, rounds, s.delta) / s.eps
-
-
-def paper_eps(constant: Number, s: Setting, rounds: Number, sigma: Number) -> Number:
-    """The eps at which :func:`paper_sigma` gives ``sigma``; that of ``s`` is not looked at."""
-    return unit_sigma(constant, s.G, s.m, rounds, s.delta) / sigma
 
 
 # --- CDP-SGD -------------------------------------------------------------------------------------

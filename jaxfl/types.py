@@ -35,6 +35,7 @@ __all__ = [
     "Algorithm",
     "AnyBody",
     "Array",
+    "Asked",
     "Capacity",
     "Channel",
     "Client",
@@ -199,12 +200,15 @@ class Rho(NamedTuple):
     rho: float
 
 
+Asked: TypeAlias = Eps | Sigma | Rho  # the ways of asking for noise
+
+
 class Plan(NamedTuple):
     """Every value of a run but those of its noise, and what noise is asked for."""
 
     values: dict[str, Any]
     sources: dict[str, Source]
-    asked: Eps | Sigma | Rho | None = None
+    asked: Asked | None = None
     parts: tuple[dict[str, Any], ...] = ({},)  # of disjoint records, each with noise of its own
     given: Mapping[str, Any] = {}  # by the user, an omega that was asked for included
 
@@ -739,7 +743,7 @@ class Algorithm(NamedTuple):
     # what follows from the noise; None: nothing but the noise itself
     event: Callable[[Mapping[str, Any], Facts], Any] | None = None
     # (values, facts): what a run releases; with "phase" among the values, that part alone
-    formula: Callable[[Mapping[str, Any], Facts, Eps | Sigma | Rho], Any] | None = None
+    formula: Callable[[Mapping[str, Any], Facts, Asked], Any] | None = None
     # (values, facts, asked): the paper's noise as a Claim, both ways; None where it has none
     cited: bool = False  # whether reports show the formula as the paper's claim
     needs: tuple[str, ...] = ()  # hyper-parameters that rounds cannot do without

@@ -23,6 +23,8 @@ from jaxfl import (
     sampling,
     servers,
     smoothing,
+    theory,
+    theory_shifted,
 )
 from jaxfl.algorithms import compose
 from jaxfl.privacy import formulas
@@ -459,3 +461,45 @@ def test_what_cannot_be_registered(constructor: Any, words: str) -> None:
     with pytest.raises(jaxfl.InputError, match=words):
         jaxfl.register(constructor)
     assert jaxfl.ALGORITHMS["cdp_sgd"] is jaxfl.algorithms.soteriafl.cdp_sgd
+
+
+def test_an_estimator_of_ones_own_in_soteriafls_framework(key: jax.Array) -> None:
+    """Algorithm 2: step size, noise and claim are those of the constants that it declares."""
+    plain = jaxfl.estimators.minibatch(jaxfl.sampling.poisson())._replace(name="mine")
+    mine = plain._replace(assume=lambda s, v: theory_shifted.sgd(s, v["batch"]))
+    algorithm = jaxfl.algorithm("soteriafl_sgd", estimator=mine)
+    problem, given = a_problem(), {"eps": 2.0, "batch": 4, "omega": 1.0, "noise": "paper"}
+    run = jaxfl.simulate(algorithm, problem, key, 5, **given)
+    v, facts = run.values, run.facts
+    theirs = jaxfl.simulate("soteriafl_sgd", problem, key, 5, lr=v["lr"], **given)
+    assert v["noise_constant"] == pytest.approx(12)
+    assert v["sigma"] == pytest.approx(theirs.values["sigma"], rel=1e-12)
+    np.testing.assert_allclose(run.x, theirs.x, rtol=1e-6)
+    assert algorithm.claim(v, facts).eps == pytest.approx(2.0)
+    s = theory.Setting(
+        facts.n, facts.m, facts.d, v["omega"], facts.smoothness, v["clip"], 2.0, v["delta"]
+    )
+    assert v["lr"] == theory.longest_step(s, theory_shifted.sgd(s, 4))
+    assert run.sources["lr"] == "Theorem 3"
+    # two gradients of a record, as of SVRG: eight times the variance
+    twice = plain._replace(assume=lambda s, v: theory_shifted.saga(s, v["batch"]))
+    again = jaxfl.hyper.resolve(
+        jaxfl.algorithm("soteriafl_sgd", estimator=twice),
+        {"eps": 2.0, "batch": 4},
+        jaxfl.hyper.facts_of(problem, 5),
+        "paper",
+    ).values
+    assert again["sigma"] == pytest.approx(8**0.5 * v["sigma"])
+
+
+def test_of_an_estimator_that_declares_nothing_nothing_is_claimed(key: jax.Array) -> None:
+    plain = jaxfl.estimators.minibatch(jaxfl.sampling.poisson())._replace(name="mine")
+    algorithm, problem = jaxfl.algorithm("soteriafl_sgd", estimator=plain), a_problem()
+    run = jaxfl.simulate(algorithm, problem, key, 3, eps=2.0)
+    assert run.sources["lr"] == "default: nothing is known of this estimator"
+    assert algorithm.claim(run.values, run.facts) is None
+    assert run.privacy().proven == pytest.approx(2.0, rel=1e-3)
+    with pytest.raises(jaxfl.InputError, match="none that gives sigma for eps = 2"):
+        jaxfl.simulate(algorithm, problem, key, 3, eps=2.0, noise="paper")
+    with pytest.raises(jaxfl.InputError, match="make the estimator with that sampler"):
+        jaxfl.algorithm("soteriafl_sgd", estimator=plain, sampler=jaxfl.sampling.poisson())

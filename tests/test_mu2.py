@@ -263,7 +263,6 @@ def test_formulas_by_hand() -> None:
     for trusted, M in ((False, math.sqrt(10)), (True, 10)):
         bound = theory.anytime_bound(s._replace(trusted=trusted), 0.5, 2.0, 300.0)
         assert bound == pytest.approx(0.4 * (first + noise / M + spread / math.sqrt(60000)))
-    assert theory.minibatch_sigma(3.0, 2.0, 4) == pytest.approx(0.75)
     assert theory.minibatch_step(s._replace(d=8, M=2, T=4, D=3.0, G=1.0), 0.5) == pytest.approx(
         3 / math.sqrt(4 * 2)
     )

@@ -36,7 +36,6 @@ def test_formulas_by_hand() -> None:
     assert theory.saga_batch(s._replace(m=20)) == 20
     l = math.log(100)
     assert theory.paper_sigma(12, s, 50) == pytest.approx(math.sqrt(12 * 50 * l) / 2000)
-    assert theory.paper_eps(12, s, 50, theory.paper_sigma(12, s, 50)) == pytest.approx(2.0)
     assert theory.cdp_step(s) == pytest.approx(
         min(0.5, math.sqrt(4 * 3 * 8 * 10 * l) / (2000 * math.sqrt(8)))
     )

@@ -343,7 +343,7 @@ def test_nothing_is_left_out() -> None:
     source = Path(__file__).read_text("utf-8")
     elsewhere = {  # in test_theory, test_isrl_theory and test_mu2
         "anytime_rdp", "anytime_rho", "cdp_bound", "least_beta", "local_condition", "longest_step",
-        "minibatch_sigma", "minibatch_step", "paper_eps", "shifted_bound", "shifted_step",
+        "minibatch_step", "shifted_bound", "shifted_step",
         "smooth_gradients", "table1", "table2", "unit_sigma",
     }  # fmt: skip
     names = {name for name in theory.__all__ if name[0].islower()} - elsewhere

@@ -46,6 +46,7 @@ from jaxfl.privacy.gaussian import zcdp_rho
 from jaxfl.rounds import Federated
 from jaxfl.types import (
     Algorithm,
+    Asked,
     Compressor,
     Eps,
     Facts,
@@ -56,7 +57,6 @@ from jaxfl.types import (
     Plan,
     Rho,
     Sampler,
-    Sigma,
     Source,
 )
 
@@ -262,7 +262,7 @@ class Promise(NamedTuple):
             trust="trusted_server" if central else "local_transcript",
         )
 
-    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho) -> Claim:
+    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Asked) -> Claim:
         """Theorem 5.1 or 6.1; of the baseline the same with S = G and each sample released once."""
         G, T, b, central = values["clip"], values["rounds"], int(values["batch"]), False
         S, where = G, "each sample once"

@@ -14,22 +14,21 @@ from jaxfl.algorithms.numbers import PRIVACY, Draft
 from jaxfl.algorithms.parts import check_parts
 from jaxfl.errors import InputError
 from jaxfl.gossip import Gossip
+from jaxfl.hyper import noised
 from jaxfl.params import closest
 from jaxfl.rounds import Federated
 from jaxfl.storage import STORAGES
 from jaxfl.types import (
     Algorithm,
     AnyBody,
+    Asked,
     Cost,
-    Eps,
     Facts,
     Noise,
     Origin,
     Param,
     Plan,
     Resolved,
-    Rho,
-    Sigma,
     Source,
 )
 
@@ -37,6 +36,7 @@ __all__ = ["by_messages", "compose", "stored"]
 
 ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
 LATER = ("range", "precision")  # of an aggregation, settled when the noise is known
+ACHIEVED = Source(Origin.ACHIEVED)
 FLOAT_BITS = 32  # every number on the wire is a 32-bit float
 
 
@@ -47,7 +47,7 @@ def compose(
     body: Federated | Gossip,
     plan: Callable[[Mapping[str, Any], Facts], Plan],
     params: Iterable[Param] = (),
-    formula: Callable[[Mapping[str, Any], Facts, Eps | Sigma | Rho], Any] | None = None,
+    formula: Callable[[Mapping[str, Any], Facts, Asked], Any] | None = None,
     event: Callable[[Mapping[str, Any], Facts], Any] | None = None,
     finish: Callable[[Draft, Noise, Facts], None] | None = None,
     *,
@@ -77,13 +77,13 @@ def compose(
     def sized(given: Mapping[str, Any], facts: Facts) -> Plan:
         """An omega that ``plan`` left alone decides what the compressor makes of it."""
         found = plan(given, facts)
-        if "omega" not in found.values or found.sources["omega"].origin is not Origin.GIVEN:
+        if found.sources.get("omega", ACHIEVED).origin is not Origin.GIVEN:
             return found
         made = compressor.resolve(given, facts.d)
         values = {**found.values, **made}
         values["omega"] = compressor.omega(facts.d, values)
         why = dict.fromkeys(made, Source(Origin.THEOREM, "from omega"))
-        sources = {**found.sources, **why, "omega": Source(Origin.ACHIEVED)}
+        sources = {**found.sources, **why, "omega": ACHIEVED}
         return found._replace(values=values, sources=sources)
 
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
@@ -97,7 +97,7 @@ def compose(
         return Cost(*compressor.bits(facts.d, values), downlink=down)
 
     def finished(plan: Plan, noise: Noise, facts: Facts) -> Resolved:
-        draft = Draft.noised(plan, noise)
+        draft = Draft(*noised(plan, noise), plan.asked)
         if finish is not None:
             finish(draft, noise, facts)
         if aggregation is not None:

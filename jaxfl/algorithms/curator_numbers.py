@@ -12,7 +12,7 @@ from jaxfl.privacy import events, formulas
 from jaxfl.privacy.claims import Claim
 from jaxfl.rounds import Federated
 from jaxfl.transcript import rounding
-from jaxfl.types import Eps, Facts, Noise, Param, Plan, Rho, Sigma
+from jaxfl.types import Asked, Facts, Noise, Param, Plan
 
 __all__ = ["GAP", "Promise"]
 
@@ -88,7 +88,7 @@ class Promise(NamedTuple):
         ratio = s.G / N["anchor_batch"] / (_moved(N.values) / N["batch"])
         N.theorem("noise_ratio", ratio, "of what a record moves")
 
-    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho) -> Claim:
+    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Asked) -> Claim:
         """The paper's noise, with m the records of all clients."""
         G, delta, T = float(values["clip"]), values["delta"], int(values["rounds"])
         r, way = reporting(self.body, values, facts.n), asked._asdict()

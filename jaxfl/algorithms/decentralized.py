@@ -35,18 +35,7 @@ from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only, summary_of
 from jaxfl.errors import InputError
 from jaxfl.privacy import formulas
 from jaxfl.privacy.claims import Claim
-from jaxfl.types import (
-    Algorithm,
-    Compressor,
-    Eps,
-    Facts,
-    Noise,
-    Param,
-    Plan,
-    Rho,
-    Sampler,
-    Sigma,
-)
+from jaxfl.types import Algorithm, Asked, Compressor, Facts, Noise, Param, Plan, Sampler
 
 __all__ = ["dp_dsgd", "q_dpsgd_1", "sdm_dsgd"]
 
@@ -188,7 +177,7 @@ class Promise(NamedTuple):
         )
         N.theorem("lr", float(theory.cdp_step(s)), "Theorem 1 of SoteriaFL")
 
-    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho) -> Claim:
+    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Asked) -> Claim:
         """The formula of SoteriaFL's code, or of CDP-SGD."""
         T, delta, way = int(values["rounds"]), values["delta"], asked._asdict()
         if self.kind is Q_DPSGD:

@@ -35,7 +35,7 @@ from jaxfl import channels, compressors, estimators, sampling
 from jaxfl.accelerated import acsa, averaged
 from jaxfl.algorithms.compose import compose
 from jaxfl.algorithms.isrl_numbers import Rules
-from jaxfl.algorithms.isrl_phases import Kind, Setup
+from jaxfl.algorithms.isrl_phases import Kind
 from jaxfl.algorithms.numbers import summary_of
 from jaxfl.errors import InputError
 from jaxfl.phases import localized, noised, phased, planned
@@ -235,15 +235,14 @@ def _algorithm(
         participation=participation or sampling.everyone(),
         noise=noise,
     )
-    setup = Setup(name, kind, body)
-    rules = Rules(setup, variant)
+    rules = Rules(name, kind, body, variant)
     return compose(
         name,
         summary_of(globals()[name]),
         paper,
         body,
         rules.plan,
-        setup.params,
+        rules.params,
         rules.formula,
         rules.event,
         rules.finish,

@@ -7,45 +7,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from jaxfl import theory_isrl as theory
 from jaxfl import transcript
-from jaxfl.algorithms.isrl_phases import Kind, Setup
+from jaxfl.algorithms.isrl_phases import Setup
 from jaxfl.algorithms.numbers import EPS, Draft, taking_part
 from jaxfl.errors import InputError
 from jaxfl.phases import Phase, event, phases_of, shorter, spread
 from jaxfl.privacy import formulas
 from jaxfl.privacy.claims import Claim
-from jaxfl.rounds import Federated
 from jaxfl.schedules import pieces
-from jaxfl.types import Eps, Facts, Noise, Origin, Plan, Rho, Sigma, Source
+from jaxfl.types import Asked, Facts, Noise, Origin, Plan, Sigma, Source
 
 __all__ = ["Rules"]
 
 
-class Rules(NamedTuple):
+class Rules(Setup):
     """How one algorithm comes to its hyper-parameters, and what they are worth."""
-
-    setup: Setup
-    variant: str
-
-    @property
-    def kind(self) -> Kind:
-        return self.setup.kind
-
-    @property
-    def body(self) -> Federated:
-        return self.setup.body
 
     # --- from what is given to phases ------------------------------------------------------------
 
     def plan(self, given: Mapping[str, Any], facts: Facts) -> Plan:
         """The user's values, then the theorems', then defaults that say so."""
         kind = self.kind
-        self.setup.check(given, facts)
+        self.check(given, facts)
         N = Draft.of(given, facts, theory=True)
         N.clip(True)
         N.ask()
@@ -62,16 +50,16 @@ class Rules(NamedTuple):
         taking_part(participation, N)
         if "cohort" in {param.name for param in participation.params}:
             N.default("cohort", facts.n, "all of them")
-        s = self.setup.smooth(self.setup.setting(N.values, facts, 1.0, N.eps), N, facts)
-        phases = self.setup.phases(s, N, facts)
-        N.theorem("rounds", sum(phase.rounds for phase in phases), self.setup.where)
+        s = self.smooth(self.setting(N.values, facts, 1.0, N.eps), N, facts)
+        phases = self.phases(s, N, facts)
+        N.theorem("rounds", sum(phase.rounds for phase in phases), self.where)
         self._spread(N, phases)
         return N.plan(tuple({"phase": i} for i in range(len(phases))))
 
     def _spread(self, N: Draft, phases: Iterable[Phase]) -> None:
         """What rounds read of the phases."""
         for name, series in spread(phases).items():
-            N.set(name, series, Source(Origin.THEOREM, self.setup.where))
+            N.set(name, series, Source(Origin.THEOREM, self.where))
 
     # --- what follows from the noise --------------------------------------------------------------
 
@@ -83,7 +71,7 @@ class Rules(NamedTuple):
             for phase, level in zip(phases_of(v), noise.levels, strict=True)
         ]
         self._spread(N, phases)
-        s = self.setup.setting(v, facts, self._beta(v, facts), v["eps"])
+        s = self.setting(v, facts, self._beta(v, facts), v["eps"])
         rounds: dict[str, list[float]] = {}
 
         def more(**series: Any) -> None:
@@ -111,12 +99,12 @@ class Rules(NamedTuple):
             for name in ("lam_t", "radius_t", "ends_t"):
                 del v[name], N.sources[name]
         for name, each in rounds.items():
-            N.set(name, pieces(each), Source(Origin.THEOREM, self.setup.where))
+            N.set(name, pieces(each), Source(Origin.THEOREM, self.where))
 
     def _beta(self, v: Mapping[str, Any], facts: Facts) -> float:
         if self.kind.smoothing == "convolution":
             return float(
-                theory.convolution_smoothness(self.setup.setting(v, facts, 1.0, EPS), v["spread"])
+                theory.convolution_smoothness(self.setting(v, facts, 1.0, EPS), v["spread"])
             )
         return float(v.get("moreau", v.get("smoothness", 1.0)))
 
@@ -127,14 +115,14 @@ class Rules(NamedTuple):
         if self.kind.solver == "multistage":
             Delta = float(theory.gap(s, mu))
             return theory.stages(beta, mu, V2, Delta, phase.rounds, float(s.L), self.variant)
-        self.setup.diameter({"diameter": s.D}, "step size")
+        self.diameter({"diameter": s.D}, "step size")
         return [(phase.rounds, theory.accelerated_step(beta, V2, float(s.D), phase.rounds))]
 
     def _lr(self, s: theory.IsrlSetting, N: Draft, phase: Phase) -> float:
         """``min(D, D_i) / sqrt(R_i (L^2 + d sigma_i^2/M))`` [Bubeck, 2015, Theorem 6.1]."""
         if "lr" in N:
             return float(N["lr"])
-        self.setup.diameter(N.values, "lr")
+        self.diameter(N.values, "lr")
         second = s.L**2 + s.d * (N["sigma"] * phase.noise) ** 2 / s.silos
         return float(min(float(s.D), phase.radius) / math.sqrt(phase.rounds * second))
 
@@ -159,9 +147,7 @@ class Rules(NamedTuple):
             ran = [ran[values["phase"]]._replace(noise=1.0)]
         return shorter(ran, transcript.turns(self.body, values, facts))
 
-    def formula(
-        self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho
-    ) -> Claim | None:
+    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Asked) -> Claim | None:
         """The paper's noise, of the phase for which it says most."""
         L, delta = float(values["clip"]), values["delta"]
         if math.isinf(L):
@@ -176,7 +162,7 @@ class Rules(NamedTuple):
         failed = [c for claim in claims for c in claim.conditions if c.holds is False]
         return worst._replace(conditions=tuple(failed[:1]) or worst.conditions)
 
-    def _of(self, phase: Phase, asked: Eps | Sigma | Rho) -> dict[str, float]:
+    def _of(self, phase: Phase, asked: Asked) -> dict[str, float]:
         if isinstance(asked, Sigma):
             return {"sigma": asked.sigma * phase.noise}
         return asked._asdict()

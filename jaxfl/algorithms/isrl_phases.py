@@ -57,6 +57,7 @@ class Setup(NamedTuple):
     name: str
     kind: Kind
     body: Federated
+    variant: str = "sound"  # of the stages of Algorithm 5, or "paper"
 
     @property
     def params(self) -> tuple[Param, ...]:

@@ -13,7 +13,7 @@ from jaxfl.privacy import events, formulas
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.gaussian import gdp_eps, gdp_mu
 from jaxfl.rounds import Federated
-from jaxfl.types import Eps, Facts, Plan, Rho, Sigma
+from jaxfl.types import Asked, Facts, Plan, Sigma
 
 __all__ = ["Promise"]
 
@@ -149,9 +149,7 @@ class Promise(NamedTuple):
             trust="trusted_server",
         )
 
-    def formula(
-        self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho
-    ) -> Claim | None:
+    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Asked) -> Claim | None:
         """Theorem 1, or the formula of the baseline, or of the noise of a trusted server."""
         body, delta = self.body, values["delta"]
         if body.mechanism.central:
@@ -175,7 +173,7 @@ class Promise(NamedTuple):
         )
         return claim._replace(where="the paper's formula") if self.once else claim
 
-    def _server(self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho) -> Claim:
+    def _server(self, values: Mapping[str, Any], facts: Facts, asked: Asked) -> Claim:
         """Updates of norm at most S, divided by r, with one noise on their mean: T Gaussian releases."""
         T, r, delta = values["rounds"], reporting(self.body, values, facts.n), values["delta"]
         shift = float(values["update_clip"]) * math.sqrt(T) / r

@@ -47,7 +47,7 @@ from jaxfl.privacy import events, formulas
 from jaxfl.privacy.claims import Claim
 from jaxfl.rounds import Federated
 from jaxfl.transcript import drawn, worst
-from jaxfl.types import Algorithm, Eps, Facts, Param, Participation, Plan, Rho, Sampler, Sigma
+from jaxfl.types import Algorithm, Asked, Facts, Param, Participation, Plan, Sampler, Sigma
 
 __all__ = ["isrl_svrg", "ldp_spider"]
 
@@ -152,7 +152,7 @@ class Promise(NamedTuple):
         N.theorem("lr", 1 / (2 * L), "1/(2L)")
         return N.plan()
 
-    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho) -> Claim:
+    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Asked) -> Claim:
         """The paper's noise of the differences, which falls as 1/eps."""
         if not isinstance(asked, Sigma):
             return self._claims(values, facts, asked[0])[1]

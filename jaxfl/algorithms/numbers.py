@@ -9,21 +9,20 @@ from typing import Any, Literal, TypedDict
 from jaxfl.checks import shown
 from jaxfl.errors import InputError
 from jaxfl.gossip import Gossip
-from jaxfl.hyper import ASKED, GIVEN, noise_asked, noised, usual_delta
+from jaxfl.hyper import ASKED, GIVEN, noise_asked, usual_delta
 from jaxfl.rounds import Federated
 from jaxfl.transcript import drawn, worst
 from jaxfl.types import (
     LARGEST,
     Aggregation,
+    Asked,
     Compressor,
     Eps,
     Facts,
-    Noise,
     Origin,
     Param,
     Participation,
     Plan,
-    Rho,
     Sampler,
     Server,
     Sigma,
@@ -100,27 +99,20 @@ class Draft:
     ``asked`` is the noise that is asked for, which is not among the values before it is decided.
     """
 
-    def __init__(self, values: Mapping[str, Any], sources: Mapping[str, Source]):
-        self.values, self.sources = dict(values), dict(sources)
-        self.asked: Eps | Sigma | Rho | None = None
+    def __init__(
+        self, values: dict[str, Any], sources: dict[str, Source], asked: Asked | None = None
+    ):
+        self.values, self.sources, self.asked = values, sources, asked
 
     @classmethod
     def of(cls, given: Mapping[str, Any], facts: Facts, theory: bool = False) -> Draft:
         """What is given, with the rounds; ``theory``: rounds may follow from it."""
         values = {name: value for name, value in given.items() if name not in ASKED}
-        draft = cls(values, dict.fromkeys(values, GIVEN))
-        draft.asked = noise_asked(given)
+        draft = cls(values, dict.fromkeys(values, GIVEN), noise_asked(given))
         if facts.rounds is not None:
             draft._fill("rounds", facts.rounds, GIVEN)
         elif not theory:
             raise InputError("rounds is not given, and this algorithm has no theory to choose it.")
-        return draft
-
-    @classmethod
-    def noised(cls, plan: Plan, noise: Noise) -> Draft:
-        """The values of a plan with the noise that was decided."""
-        draft = cls(*noised(plan, noise))
-        draft.asked = plan.asked
         return draft
 
     def __getitem__(self, name: str) -> Any:

@@ -17,7 +17,7 @@ from jaxfl.privacy.claims import Claim
 from jaxfl.rounds import Federated
 from jaxfl.schedules import Schedule
 from jaxfl.theory_shifted import Estimator as Constants
-from jaxfl.types import LARGEST, Eps, Estimator, Facts, Param, Plan, Rho, Sigma
+from jaxfl.types import LARGEST, Asked, Estimator, Facts, Param, Plan
 
 __all__ = ["CDP", "NOISE", "NUMBERS", "SAGA", "SGD", "SVRG", "Promise", "Rule", "own"]
 
@@ -175,9 +175,7 @@ class Promise(NamedTuple):
         delta = v.get("delta", usual_delta(facts.m_max))
         return theory.Setting(r, facts.m, facts.d, v["omega"], L, G, eps, delta, v["gap"])
 
-    def formula(
-        self, values: Mapping[str, Any], facts: Facts, asked: Eps | Sigma | Rho
-    ) -> Claim | None:
+    def formula(self, values: Mapping[str, Any], facts: Facts, asked: Asked) -> Claim | None:
         """The paper's noise, and whether its conditions hold."""
         assume = self.rule.assume
         assert assume is not None

@@ -34,6 +34,7 @@ def _check_server(case: Case) -> None:
         _name(case),
         participation=("everyone",),
         server=("descent",),
+        estimator=("minibatch", "svrg", "saga"),
         clip=("example",),
         aggregation=("plain_sum",),
         sampler=("poisson", "full", "without_replacement", "with_replacement"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from jaxfl.errors import InputError
 from jaxfl.privacy.gaussian import check_delta
 
-__all__ = ["Claim", "Condition", "either"]
+__all__ = ["Claim", "Condition", "either", "solved"]
 
 
 class Condition(NamedTuple):
@@ -45,12 +46,22 @@ def either(
     numerator: float, eps: float | None, sigma: float | None, delta: float
 ) -> tuple[float, float]:
     """sigma and eps of a formula ``sigma = numerator / eps``."""
+    return solved(eps, sigma, delta, lambda e: numerator / e, lambda s: numerator / s)
+
+
+def solved(
+    eps: float | None,
+    sigma: float | None,
+    delta: float,
+    sigma_of: Callable[[float], float],
+    eps_of: Callable[[float], float],
+) -> tuple[float, float]:
+    """sigma and eps of a formula that is solved for both, one of which is given."""
     check_delta(delta)
-    if (eps is None) == (sigma is None):
+    if sigma is not None and eps is None:
+        return sigma, eps_of(sigma) if sigma > 0 else math.inf
+    if eps is None or sigma is not None:
         raise InputError(f"eps = {eps!r} and sigma = {sigma!r}: give exactly one of them.")
-    if eps is None:
-        assert sigma is not None
-        return sigma, numerator / sigma if sigma > 0 else math.inf
     if not eps > 0:
         raise InputError(f"eps = {eps!r} has to be positive: no noise is enough for 0.")
-    return numerator / eps, eps
+    return sigma_of(eps), eps

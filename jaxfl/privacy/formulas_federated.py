@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from jaxfl.errors import InputError
-from jaxfl.privacy.claims import Claim, Condition, either
+from jaxfl.privacy.claims import Claim, Condition, either, solved
 from jaxfl.privacy.gaussian import check_delta, zcdp_eps, zcdp_rho
 from jaxfl.theory_anytime import AnytimeSetting, anytime_rho, anytime_sigma
 from jaxfl.theory_isrl import IsrlSetting, isrl_sigma, least_batch
@@ -92,13 +92,13 @@ def _zcdp(
     share: float, eps: float | None, sigma: float | None, delta: float
 ) -> tuple[float, float]:
     """sigma and eps of a formula ``eps = a + 2 sqrt(a ln(1/delta))``, ``a = share/sigma^2``."""
-    check_delta(delta)
-    if (eps is None) == (sigma is None):
-        raise InputError(f"eps = {eps!r} and sigma = {sigma!r}: give exactly one of them.")
-    if sigma is None:
-        assert eps is not None
-        return math.sqrt(share / float(zcdp_rho(eps, delta))), eps
-    return sigma, float(zcdp_eps(share / sigma**2, delta)) if sigma > 0 else math.inf
+    return solved(
+        eps,
+        sigma,
+        delta,
+        lambda eps: math.sqrt(share / float(zcdp_rho(eps, delta))),
+        lambda sigma: float(zcdp_eps(share / sigma**2, delta)),
+    )
 
 
 # --- ISRL-DP -------------------------------------------------------------------------------------

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from jaxfl.errors import InputError
-from jaxfl.privacy.claims import Claim, Condition, either
+from jaxfl.privacy.claims import Claim, Condition, either, solved
 from jaxfl.privacy.gaussian import check_delta, rdp_eps
 from jaxfl.theory_soteriafl import unit_sigma
 
@@ -84,17 +83,16 @@ def q_dpsgd(
     m: int, rounds: int, delta: float, *, eps: float | None = None, sigma: float | None = None
 ) -> Claim:
     """``sigma^2 = 16 T (2 ln(1/delta)/eps + 1)/(m^2 eps)``, no G in it [SoteriaFL's notebook]."""
-    check_delta(delta)
-    log = math.log(1 / delta)
-    if eps is not None and sigma is None:
-        if not eps > 0:
-            raise InputError(f"eps = {eps!r} has to be positive: no noise is enough for 0.")
-        sigma = math.sqrt(16 * rounds * (2 * log / eps + 1) / eps) / m
-    elif sigma is not None and eps is None:
+    log = math.log(1 / check_delta(delta))
+
+    def eps_of(sigma: float) -> float:
         k = m * m * sigma * sigma / (16 * rounds)  # k eps^2 = 2 log + eps
-        eps = (1 + math.sqrt(1 + 8 * log * k)) / (2 * k) if k > 0 else math.inf
-    else:
-        raise InputError(f"eps = {eps!r} and sigma = {sigma!r}: give exactly one of them.")
+        return (1 + math.sqrt(1 + 8 * log * k)) / (2 * k)
+
+    def sigma_of(eps: float) -> float:
+        return math.sqrt(16 * rounds * (2 * log / eps + 1) / eps) / m
+
+    sigma, eps = solved(eps, sigma, delta, sigma_of, eps_of)
     formula = "sigma^2 = 16 T (2 ln(1/delta)/eps + 1)/(m^2 eps)"
     note = "the formula has no G: the authors' clip is not in it"
     return Claim("SoteriaFL authors' code", formula, sigma, eps, delta, (), False, note)
@@ -150,17 +148,17 @@ def dp_srm(
     ``sigma^2 = 14 T [(1-gamma) zeta/n0 + gamma G]^2 a/(B m^2 eps)``,
     ``a = 1 + ln(1/delta)/((1-B) eps)``.  A given ``sigma`` is that of the later ones.
     """
-    check_delta(delta)
-    reach, log = (1 - gamma) * step + gamma * G, math.log(1 / delta) / (1 - split)
-    if (eps is None) == (sigma is None):
-        raise InputError(f"eps = {eps!r} and sigma = {sigma!r}: give exactly one of them.")
-    if eps is None:
-        assert sigma is not None
-        k = (m * sigma) ** 2 * split / (14 * rounds * reach**2)  # k eps^2 = eps + log
-        eps = (1 + math.sqrt(1 + 4 * k * log)) / (2 * k)
-    a = 1 + log / eps
-    unit = math.sqrt(14 * rounds * a / (split * eps)) / m
-    first, later = unit * G, unit * reach
+    log, reach = math.log(1 / check_delta(delta)) / (1 - split), (1 - gamma) * step + gamma * G
+
+    def unit(eps: float) -> float:
+        return math.sqrt(14 * rounds * (1 + log / eps) / (split * eps)) / m
+
+    def eps_of(sigma: float) -> float:
+        k = (m * sigma / reach) ** 2 * split / (14 * rounds)  # k eps^2 = eps + log
+        return (1 + math.sqrt(1 + 4 * k * log)) / (2 * k)
+
+    later, eps = solved(eps, sigma, delta, lambda eps: unit(eps) * reach, eps_of)
+    first, a = unit(eps) * G, 1 + log / eps
     s2 = min((b * later / reach) ** 2, (b0 * first / G) ** 2) / 4
     t = max(b, b0) / m
     inside = t * a * (1 + s2)
