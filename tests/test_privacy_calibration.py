@@ -556,3 +556,18 @@ def test_a_noise_multiplier_is_noise_relative_to_a_share(multiplier: float) -> N
     )
     with pytest.raises(InputError, match=r"noise_multiplier = .* is what calibrate looks for"):
         calibrate("event", noise_multiplier=multiplier, eps=1.0, **numbers)
+
+
+def test_what_one_question_cannot_ask() -> None:
+    numbers = {"samples": 100, "rounds": 5, "clip": 1.0, "batch": 10, "delta": 1e-5}
+    with pytest.raises(InputError, match="both set the noise"):
+        account("event", noise_multiplier=1.0, sigma=1.0, **numbers)
+    with pytest.raises(InputError, match="are one number"):
+        account("dp_sgd", clients=2, devices=3, sigma=1.0, **numbers)
+    beyond = calibrate(
+        "multi_pass_mbsgd", eps=30.0, **numbers
+    )  # a theorem ends where proofs do not
+    assert beyond["eps"] == pytest.approx(30, rel=1e-3)
+    assert "exceeds 2 ln(2/delta)" in beyond["paper_note"]
+    eps = calibrate("dp_sgd", rho=1.0, **numbers)["asked_eps"]  # of a paper without rho
+    assert calibrate("dp_sgd", eps=eps, **numbers) == calibrate("dp_sgd", rho=1.0, **numbers)
