@@ -541,8 +541,15 @@ def test_devices_that_collude_hide_nothing() -> None:
     known = account("private_local_sgd", devices=10, colluding=4, **numbers)
     fewer = account("private_local_sgd", devices=6, **numbers)
     assert known["eps"] == pytest.approx(fewer["eps"], rel=1e-12)
-    with pytest.raises(InputError, match="colluding = 10"):
+    with pytest.raises(InputError, match="colluding = 10"):  # nobody is left
         account("private_local_sgd", devices=10, colluding=10, **numbers)
+    rows = {
+        **numbers,
+        "sampling": "without_replacement",
+        "batch": 20,
+    }  # messages count, not the sum
+    seen = account("private_local_sgd", devices=10, colluding=4, **rows)
+    assert seen["eps"] == account("private_local_sgd", devices=1, **rows)["eps"]
     with pytest.raises(InputError, match="no parameter of cdp_sgd 'colluding'"):
         account("cdp_sgd", colluding=1, **numbers)
 

@@ -116,11 +116,13 @@ class Promise(NamedTuple):
         if mechanism.central:
             return self._of_a_client(values, facts)
         known = int(values.get("colluding", 0))
-        if not self.plain or (known and body.estimator.sampler.law != "shuffled"):
+        if not self.plain:
             body = body._replace(aggregation=None)
         tau, r = int(values.get("local_steps", 1)), body.noises(values, facts)
         sampler = body.estimator.sampler
         if sampler.law != "shuffled":
+            if known:
+                body = body._replace(aggregation=None)
             if tau == 1:
                 return body.event(values, facts)
             each = {**values, "turns": body.turns(values, facts) * tau}

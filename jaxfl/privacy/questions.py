@@ -352,6 +352,7 @@ def _completed(
     """
     fixed = {**given, "sigma": 1.0}
     values, event = _released(made, fixed, facts)
+    every = _params(made)
     known = {*fixed, *(() if facts.rounds is None else ("rounds",))}
     assumed = {
         name: value
@@ -364,8 +365,8 @@ def _completed(
             elsewhere = facts._replace(**{field: 3 * getattr(facts, field)})
             other, changed = _released(made, fixed, elsewhere)
             follows = {each for each in assumed if other.get(each) != values.get(each)}
-            if changed != event and not follows and _rounds(made, name):
-                assumed[name] = getattr(facts, field)
+            if changed != event and not follows and name == "dimension" and "precision" in every:
+                assumed[name] = facts.d  # it decides the rounding of a sum, of little weight
             elif changed != event:
                 lacking |= follows or {name}
     usual = {
@@ -386,11 +387,6 @@ def _completed(
             more = event
         assumed |= {"clients": facts.n} if more != event else {}
     return dict(given), assumed
-
-
-def _rounds(made: Algorithm, name: str) -> bool:
-    """Whether it is the rounding of a sum, of little weight, that the dimension decides."""
-    return name == "dimension" and dict(made.parts)["aggregation"] != "plain_sum"
 
 
 def _matters(made: Algorithm, name: str, values: Mapping[str, Any], facts: Facts) -> bool:
