@@ -23,6 +23,7 @@ from jaxfl.aggregations import (
 )
 from jaxfl.dropouts import collect, enrol, reconstruct, share
 from jaxfl.errors import InputError
+from jaxfl.privacy.ledger import ledger
 from jaxfl.types import Draw, Hyper
 
 pytestmark = pytest.mark.once
@@ -260,7 +261,7 @@ def test_what_was_clamped_hides_nothing_in_a_sum(key: jax.Array) -> None:
     assert run.privacy().proven < 0.7 * alone.privacy().proven
     run.log.counts[-1]["clamped"] = 1
     assert run.privacy().proven == pytest.approx(alone.privacy().proven)
-    assert jaxfl.privacy.ledger(run).proven.max() == pytest.approx(alone.privacy().proven)
+    assert ledger(run).proven.max() == pytest.approx(alone.privacy().proven)
 
 
 def test_a_sweep_proves_no_more_of_what_was_clamped(key: jax.Array) -> None:

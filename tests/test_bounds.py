@@ -13,6 +13,7 @@ from jaxfl import plots, theory
 from jaxfl.bounds import ALGORITHMS, FAMILIES, bounds, soteriafl
 from jaxfl.bounds.case import Case, Measured
 from jaxfl.cli import main
+from jaxfl.privacy.ledger import ledger
 from jaxfl.results import config
 
 pytestmark = pytest.mark.once
@@ -359,9 +360,9 @@ def test_every_algorithm_of_the_papers_theorems_is_spoken_of() -> None:
 
 
 def test_results_hold_the_ledger(key: jax.Array, tmp_path: Path) -> None:
-    """C_i, proven and claimed eps of each client, as `privacy.ledger` says; also after a file."""
+    """C_i, proven and claimed eps of each client, as `ledger` says; also after a file."""
     run, _ = result(key)
-    book = jaxfl.privacy.ledger(run)
+    book = ledger(run)
     ds = jaxfl.load(run.save(tmp_path / "run.nc"))
     np.testing.assert_array_equal(ds["client_rounds"], book.turns)
     np.testing.assert_allclose(ds["client_eps"], book.proven)

@@ -561,9 +561,8 @@ def test_events_are_those_of_the_named_mechanisms() -> None:
         return algorithm.event(values, facts)
 
     def known(kind: str, **numbers: Any) -> float:
-        return jaxfl.privacy.account(kind, sigma=0.5, delta=1e-4, samples=40, clip=1.0, **numbers)[
-            "eps"
-        ]
+        asked = {"sigma": 0.5, "delta": 1e-4, "samples": 40, "clip": 1.0}
+        return jaxfl.account(kind, **asked, **numbers)["eps"]
 
     def eps(event: Any) -> float:
         return epsilon(event, 1e-4).eps
@@ -572,13 +571,13 @@ def test_events_are_those_of_the_named_mechanisms() -> None:
     assert eps(event("rrpsgd")) == pytest.approx(known("rrpsgd", rounds=20))
     svrg = event("isrl_svrg", batch=8, epoch=5, noise_ratio=0.5)
     same = known(
-        "lowy_svrg", batch=8, epochs=4, inner=5, noise_ratio=0.5, sampling="with_replacement"
+        "isrl_svrg", batch=8, epochs=4, inner=5, noise_ratio=0.5, sampling="with_replacement"
     )
     assert eps(svrg) == pytest.approx(same, rel=1e-6)
     differences, full = event("isrl_svrg", batch=8, epoch=6).events
     assert (differences.releases, full.releases) == (16, 4)  # the last epoch has two rounds
     spider = event("ldp_spider", period=5, noise_ratio=0.5)
-    same = known("lowy_spider", batch=40, epochs=4, inner=5, noise_ratio=0.5, sampling="full")
+    same = known("ldp_spider", epochs=4, inner=5, noise_ratio=0.5, sampling="full")
     assert eps(spider) == pytest.approx(same, rel=1e-6)
     srm = event(
         "dp_srm", batch=8, anchor_batch=8, momentum=0.1, difference_clip=2.0, noise_ratio=1 / 1.9

@@ -18,6 +18,8 @@ from jaxfl import phases, privacy
 from jaxfl.accelerated import averaged
 from jaxfl.algorithms import isrl
 from jaxfl.blocks import client_keys, streams
+from jaxfl.privacy import formulas
+from jaxfl.privacy.ledger import ledger
 from jaxfl.sampling import participation, sampler
 from jaxfl.types import Facts, Problem, Server
 
@@ -504,7 +506,7 @@ def test_numbers_of_silos_of_two_sizes() -> None:
     values = jaxfl.hyper.resolve(algorithm, {"sigma": 0.1}, facts).values
     assert values["delta"] == pytest.approx(1e-4)
     each = [
-        privacy.formulas.gao(1.0, p.size(50), p.batch, p.rounds, 1e-4, sigma=0.1 * p.noise).eps
+        formulas.gao(1.0, p.size(50), p.batch, p.rounds, 1e-4, sigma=0.1 * p.noise).eps
         for p in phases.phases_of(values)
     ]
     assert values["eps"] == pytest.approx(max(each))
@@ -520,9 +522,9 @@ def test_some_silos(key: jax.Array) -> None:
     few = jaxfl.simulate(algorithm, a_convex_problem(), key, 20, eval_every=0, **numbers)
     assert few.totals["clients"] == 60
     assert few.privacy().proven == pytest.approx(2, rel=1e-3)
-    ledger = privacy.ledger(few)
-    assert ledger.proven.max() <= 2 * (1 + 1e-3)
-    assert ledger.turns.sum() == 60
+    book = ledger(few)
+    assert book.proven.max() <= 2 * (1 + 1e-3)
+    assert book.turns.sum() == 60
 
 
 def test_resumed_in_the_middle_of_a_phase(key: jax.Array, tmp_path: Any) -> None:

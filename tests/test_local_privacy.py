@@ -15,7 +15,7 @@ from jaxfl.algorithms import localsgd
 from jaxfl.privacy.audit import audit
 from jaxfl.privacy.events import Event, LocalSteps, Mean, NoClaim, Phases
 from jaxfl.privacy.gaussian import zcdp_eps
-from jaxfl.privacy.ledger import turns
+from jaxfl.privacy.ledger import ledger, turns
 from jaxfl.sampling import participation, sampler
 from jaxfl.types import Facts
 
@@ -205,7 +205,7 @@ def test_every_device_has_its_own_eps(key: jax.Array) -> None:
     algorithm = jaxfl.algorithm("private_local_sgd", participation=participation("uniform"))
     problem = a_problem()
     run = jaxfl.simulate(algorithm, problem, key, 4, local_steps=2, cohort=1, **NUMBERS)
-    book, m = privacy.ledger(run, DELTA), np.asarray(problem.count)
+    book, m = ledger(run, DELTA), np.asarray(problem.count)
     a = 2 * book.turns * 2 * 0.7**2 / (m * 4 * 1.5**2)
     np.testing.assert_allclose(book.claimed, a + 2 * np.sqrt(a * math.log(1 / DELTA)), rtol=1e-6)
     assert (book.turns == 0).any()
@@ -225,7 +225,7 @@ def test_every_device_has_its_own_eps(key: jax.Array) -> None:
 def test_balanced_devices_are_alike(key: jax.Array) -> None:
     algorithm = jaxfl.algorithm("private_local_sgd", participation=participation("balanced"))
     run = jaxfl.simulate(algorithm, equal(), key, 9, local_steps=3, cohort=4, **NUMBERS)
-    book = privacy.ledger(run, DELTA)
+    book = ledger(run, DELTA)
     assert np.ptp(book.proven) == 0
     assert book.proven[0] == pytest.approx(run.privacy(DELTA).proven)
 

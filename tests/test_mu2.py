@@ -15,7 +15,6 @@ import jaxfl
 from jaxfl import theory_anytime as theory
 from jaxfl.blocks import client_keys, streams
 from jaxfl.papers.reshef import experiment as reshef
-from jaxfl.privacy import account
 from jaxfl.privacy.events import Increments
 from jaxfl.privacy.releases import increments_shift
 
@@ -229,10 +228,16 @@ def test_noise_and_proof_are_those_of_the_theorems(trusted: bool) -> None:
     shape = 2.0 * 0.5 * (4 if trusted else 2) / (2 * 3.0 * 50 * math.sqrt(facts.d))
     assert v["lr"] == pytest.approx(min(shape, 1 / (4 * 2.0 * 50)))
     proof = jaxfl.privacy.epsilon(algorithm.event(v, facts), 1e-6)
-    known = account(
-        "mu2", sigma=v["sigma"], rounds=50, clip=1.0, smoothness=2.0, diameter=0.5, machines=M,
+    known = jaxfl.account(
+        name,
+        sigma=v["sigma"],
+        rounds=50,
+        clip=1.0,
+        smoothness=2.0,
+        diameter=0.5,
+        machines=M,
         delta=1e-6,
-    )  # fmt: skip
+    )
     assert proof.eps == pytest.approx(known["eps"])
     claim = algorithm.claim(v, facts)
     assert claim.eps == pytest.approx(2.0**2 / 2 + 2.0 * math.sqrt(2 * math.log(1e6)))

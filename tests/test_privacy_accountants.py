@@ -484,6 +484,29 @@ def test_shuffled_svrg_counts_epochs_of_whole_batches() -> None:
     assert epsilon(made, 1e-5, "reveal").eps == pytest.approx(gdp_eps(mu, 1e-5))
 
 
+@pytest.mark.parametrize(
+    ("q", "V", "M", "rounds", "given"),
+    [(54 / 3256, 1.0, 0.05, 150, 1e-3), (0.05, 0.8, 0.1, 50, 1e-5), (0.5, 0.3, 0.3, 10, 1e-5)],
+)
+def test_the_chain_adds_up_to_delta(
+    q: float, V: float, M: float, rounds: int, given: float
+) -> None:
+    """``e1 + e2 + e3`` with ``d1 + e^{e1} d2 + e^{e1+e2} d3 = delta``, the least of 14,400 shares.
+
+    Steps 1 and 3 compose the mixture against N(0) and back, step 2 is Gaussian with mu = 2 M sqrt(T).
+    """
+    part = [Part(Split(q, V), rounds)]
+    there, back = (compose(part, delta=given / 1e3, reverse=r, scale=10.0) for r in (False, True))
+    shares = np.logspace(-6, -1e-3, 120) * given
+    first, second = (x.ravel() for x in np.meshgrid(shares, shares))  # d1 and e^{e1} d2
+    first, second = (x[first + second < given] for x in (first, second))
+    e1 = there.eps(first)
+    e2 = gdp_eps(2 * M * math.sqrt(rounds), second * np.exp(-e1))
+    e3 = back.eps((given - first - second) * np.exp(-e1 - e2))
+    least = float(np.nanmin(e1 + e2 + e3))
+    assert Chain(q, V, M, rounds).eps(given) == pytest.approx(least, rel=2e-3)
+
+
 def test_the_chain_inverts_too() -> None:
     e = Event(Sampling("poisson", 1000, 200), svrg(1.0), 0.1, 20)
     eps = epsilon(e, 1e-5, "chain").eps

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import jaxfl
+from jaxfl import account, calibrate
 from jaxfl.errors import InputError
 from jaxfl.privacy import (
-    KINDS,
     Event,
     Increments,
     LocalSteps,
@@ -21,10 +22,8 @@ from jaxfl.privacy import (
     Phases,
     Sampling,
     Sequence,
-    account,
     batch_clipped,
     batch_for,
-    calibrate,
     epsilon,
     formulas,
     report,
@@ -37,6 +36,7 @@ from jaxfl.privacy import (
     svrg,
 )
 from jaxfl.privacy.calculators import CALCULATORS
+from jaxfl.privacy.questions import names, plain_event
 from jaxfl.privacy.ranges import FLAGS, NUMBERS, WORDS
 from jaxfl.privacy.releases import increments_shift
 
@@ -186,7 +186,7 @@ def test_eight_is_safe_up_to_a_point() -> None:
 @pytest.mark.parametrize(("delta", "last"), [(1e-3, 7.0), (1e-5, 8.0), (1 / 1734**2, 8.5)])
 def test_where_the_one_pass_formula_fails(delta: float, last: float) -> None:
     flags = [
-        calibrate("isrl_one_pass", batch=64, clip=1.0, eps=eps, delta=delta)["flag"]
+        calibrate("one_pass_mbsgd", batch=64, clip=1.0, eps=eps, delta=delta)["flag"]
         for eps in (last - 0.1, last + 0.1)
     ]
     assert flags == [False, True]
@@ -319,13 +319,14 @@ def test_clients_release_at_the_same_time_and_phases_one_after_the_other() -> No
     assert spent(Phases((many, few)), [10], 1e-5)[0] == spent(many, [10], 1e-5)[0]
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_every_kind_says_what_it_lacks_and_knows_its_names(name: str) -> None:
-    required = [k for k, v in KINDS[name].params.items() if v is not None and v == v and v is v]
-    assert required
-    with pytest.raises(InputError, match="needs"):
+EVENTS_BY_NAME = [name for name in names() if name not in CALCULATORS]
+
+
+@pytest.mark.parametrize("name", EVENTS_BY_NAME)
+def test_every_event_says_what_it_lacks_and_knows_its_names(name: str) -> None:
+    with pytest.raises(InputError, match="needs samples"):
         account(name, sigma=1.0, delta=1e-5)
-    with pytest.raises(InputError, match="no parameter 'cilp'"):
+    with pytest.raises(InputError, match=f"no parameter of {name} 'cilp'"):
         account(name, sigma=1.0, delta=1e-5, cilp=1.0)
 
 
@@ -350,13 +351,13 @@ MU2 = {"smoothness": 1, "diameter": 1, **ONCE}
 @pytest.mark.parametrize(
     ("kind", "what", "numbers", "answer"),
     [
-        ("mu2", "rounds", {"sigma": 1000, **MU2}, 35_532),
-        ("mu2", "rounds", {"sigma": 1e9, **MU2}, 2**31),
-        ("isrl_one_pass", "rounds", {"sigma": 10, "batch": 10, **ONCE}, 2**31),
-        ("isrl_one_pass", "rounds", {"sigma": 10, "batch": 10, "samples": 105, **ONCE}, 10),
-        ("isrl_one_pass", "batch", {"sigma": 1, "rounds": 5, "samples": 100, **ONCE}, 2),
-        ("isrl_one_pass", "batch", {"sigma": 0.1, "rounds": 5, "samples": 100, **ONCE}, 18),
-        ("isrl_one_pass", "batch", {"sigma": 0.1, "rounds": 5, **ONCE}, 18),
+        ("mu2_untrusted", "rounds", {"sigma": 1000, **MU2}, 35_532),
+        ("mu2_untrusted", "rounds", {"sigma": 1e9, **MU2}, 2**31),
+        ("one_pass_mbsgd", "rounds", {"sigma": 10, "batch": 10, **ONCE}, 2**31),
+        ("one_pass_mbsgd", "rounds", {"sigma": 10, "batch": 10, "samples": 105, **ONCE}, 10),
+        ("one_pass_mbsgd", "batch", {"sigma": 1, "rounds": 5, "samples": 100, **ONCE}, 2),
+        ("one_pass_mbsgd", "batch", {"sigma": 0.1, "rounds": 5, "samples": 100, **ONCE}, 18),
+        ("one_pass_mbsgd", "batch", {"sigma": 0.1, "rounds": 5, **ONCE}, 18),
     ],
 )
 def test_a_single_pass_is_searched_as_far_as_its_records_go(
@@ -381,35 +382,56 @@ def test_the_largest_shift_of_increments_is_found_without_trying_all() -> None:
 
 
 def test_every_number_of_every_question_has_its_range() -> None:
-    looked_at = {"sampling", "adjacency", "phases", *FLAGS, *WORDS}  # by others, or not numbers
-    names = {name for kind in KINDS.values() for name in kind.params}
-    for function, _ in CALCULATORS.values():
-        names |= set(inspect.signature(function).parameters)
-    assert names - looked_at <= set(NUMBERS)
+    looked_at = {"sampling", "adjacency", *FLAGS, *WORDS}  # by others, or not numbers
+    taken: set[str] = set()
+    for function in (plain_event, *CALCULATORS.values()):
+        taken |= set(inspect.signature(function).parameters)
+    assert taken - looked_at <= set(NUMBERS)
 
 
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: account("dp_sdg", sigma=1.0), "Did you mean dp_sgd"),
-        (lambda: account("dp_gd", m=10, T=5, G=1.0, delta=1e-5), "sigma = None"),
-        (lambda: account("dp_gd", m=10, T=5, G=1.0, sigma=1.0), "delta = None"),
-        (lambda: calibrate("dp_gd", m=10, T=5, G=1.0, eps=1.0), "delta = None"),
-        (lambda: calibrate("dp_gd", m=10, T=5, G=1.0, eps=1, delta=1e-3, sigma=1), "leave it out"),
-        (lambda: calibrate("dp_gd", m=10, samples=11, T=5, G=1, eps=1, delta=1e-3), "given twice"),
+        (lambda: account("dp_sdg", sigma=1.0), "did you mean 'dp_sgd'"),
+        (lambda: account("dp_gd", samples=10, rounds=5, clip=1.0, delta=1e-5), "sigma = None"),
+        (lambda: account("dp_gd", samples=10, rounds=5, clip=1.0, sigma=1.0), "delta = None"),
+        (lambda: calibrate("dp_gd", samples=10, rounds=5, clip=1.0, eps=1.0), "delta = None"),
+        (
+            lambda: calibrate("dp_gd", samples=10, rounds=5, clip=1.0, eps=1, delta=1e-3, sigma=1),
+            "leave it out",
+        ),
+        (lambda: calibrate("dp_gd", samples=11, T=5, clip=1, eps=1, delta=1e-3), "'T'"),
         (lambda: calibrate("gaussian", mu=1.0, eps=1.0), "use account"),
         (lambda: account("gaussian", mu=1.0), "exactly two"),
-        (lambda: account("dp_sgd", m=10, b=2, T=1, G=1, sigma=1, delta=0.1, sampling="x"), "'x'"),
-        (lambda: account("dp_gd", m=10, T=5, G=1, sigma=1, delta="1e-5"), "leave out the quotes"),
-        (lambda: account("dp_sgd", m=10, b="5", T=5, G=1, sigma=1, delta=0.1), "batch = '5'"),
-        (lambda: account("dp_gd", m=[10], T=5, G=1, sigma=1, delta=0.1), "has to be one number"),
         (
-            lambda: account("dp_sgd", m=9, b=3, T=5, G=1, sigma=1, delta=0.1, sampling=[1]),
+            lambda: account(
+                "dp_sgd", samples=10, batch=2, rounds=1, clip=1, sigma=1, delta=0.1, sampling="x"
+            ),
+            "'x'",
+        ),
+        (
+            lambda: account("dp_gd", samples=10, rounds=5, clip=1, sigma=1, delta="1e-5"),
+            "leave out the quotes",
+        ),
+        (
+            lambda: account("dp_sgd", samples=10, batch="5", rounds=5, clip=1, sigma=1, delta=0.1),
+            "batch = '5'",
+        ),
+        (
+            lambda: account("dp_gd", samples=[10], rounds=5, clip=1, sigma=1, delta=0.1),
+            "has to be one number",
+        ),
+        (
+            lambda: account(
+                "dp_sgd", samples=9, batch=3, rounds=5, clip=1, sigma=1, delta=0.1, sampling=[1]
+            ),
             "sampling",
         ),
         (
-            lambda: calibrate("dp_gd", find="batch", m=9, T=5, G=1, sigma=1, eps=1, delta=0.1),
-            "no batch",
+            lambda: calibrate(
+                "dp_gd", find="batch", samples=9, rounds=5, clip=1, sigma=1, eps=1, delta=0.1
+            ),
+            "no parameter of dp_gd 'batch'",
         ),
         (lambda: account("audit_cp", tp=5, npos=4, fp=0, nneg=4, delta=1e-5), "not counts"),
     ],
@@ -419,22 +441,140 @@ def test_mistakes_are_named(ask: Any, message: str) -> None:
         ask()
 
 
-def test_every_kind_of_the_papers_can_be_calibrated() -> None:
-    numbers = {
-        "samples": 1000,
-        "batch": 50,
-        "rounds": 20,
-        "clip": 1.0,
-        "epochs": 4,
-        "inner": 5,
-        "smoothness": 1.0,
-        "diameter": 1.0,
-        "phases": [{"n": 500, "R": 10, "K": 50, "sigma": 1.0}],
-        "q": 0.1,
-        "nm": 1.0,
-    }
-    for name, known in KINDS.items():
-        params = {k: v for k, v in numbers.items() if k in known.params}
-        found = calibrate(name, eps=2.0, delta=1e-5, **params)
+def test_every_private_algorithm_can_be_calibrated() -> None:
+    numbers = {"batch": 50, "smoothness": 1.0, "diameter": 1.0}
+    asked = {"samples": 1000, "rounds": 20, "clip": 1.0, "eps": 2.0, "delta": 1e-5}
+    for name in EVENTS_BY_NAME:
+        known = (
+            {param.name for param in jaxfl.algorithm(name).params} if name != "event" else {"batch"}
+        )
+        given = {
+            k: v for k, v in numbers.items() if k in known and (name, k) != ("rrpsgd", "batch")
+        }
+        if name == "dp_fedavg":
+            given["update_clip"] = asked["clip"]
+        found = calibrate(name, **asked, **given)
         assert 1.998 <= found["eps"] <= 2.0, name
         assert found["status"] in ("E", "D"), name
+        if "sigmas" not in found:  # phases are calibrated each by itself
+            there = account(
+                name, sigma=found["sigma"], delta=1e-5, **given, samples=1000, rounds=20, clip=1.0
+            )
+            assert there["eps"] == found["eps"], name
+
+
+def test_an_algorithm_answers_by_its_own_event_and_its_own_defaults() -> None:
+    """What `account` says without data is what a run of the same numbers says."""
+    problem = jaxfl.make_problem(
+        jaxfl.models.logistic(3),
+        jaxfl.data.from_clients((np.ones((2, 40, 3), np.float32), np.ones((2, 40), np.int32)), classes=2,
+                                stacked=True),
+    )  # fmt: skip
+    facts = jaxfl.hyper.facts_of(problem, 8)
+    given = {"clip": 1.0, "sigma": 0.5, "delta": 1e-4}
+    for name, more in (
+        ("soteriafl_svrg", {"batch": 8}),
+        ("private_local_sgd", {"batch": 8, "local_steps": 5}),
+        ("isrl_svrg", {"batch": 8, "epoch": 4}),
+        (
+            "distributed_dp_srm",
+            {"batch": 8, "anchor_batch": 8, "momentum": 0.1, "difference_clip": 1.0},
+        ),
+    ):
+        algorithm = jaxfl.algorithm(name)
+        values = jaxfl.hyper.resolve(algorithm, {**given, **more}, facts).values
+        event, claim = algorithm.event(values, facts), algorithm.claim(values, facts)
+        found = account(name, samples=40, clients=2, rounds=8, dimension=3, **given, **more)
+        assert found["eps"] == pytest.approx(epsilon(event, 1e-4).eps, rel=1e-12), name
+        assert found["claimed_eps"] == pytest.approx(claim.eps, rel=1e-12), name
+
+
+def test_answers_say_what_they_assume() -> None:
+    """Defaults that matter are shown; those that follow from what nobody said are asked for."""
+    numbers = {"samples": 100, "rounds": 5, "clip": 1.0, "sigma": 1.0, "delta": 1e-5}
+    assert account("private_local_sgd", batch=10, **numbers)["assumed"] == {
+        "local_steps": 5,
+        "clients": 1,
+    }
+    said = account("private_local_sgd", batch=10, local_steps=2, devices=3, **numbers)
+    assert "assumed" not in said
+    assert "assumed" not in account("cdp_sgd", batch=10, **numbers)
+    srm = account("dp_srm", batch=10, **numbers)
+    assert srm["assumed"]["difference_clip"] == 2.0
+    # no clipping of differences: as five means of 2 grad f
+    twice = account("event", batch=10, sampling="without_replacement", record_norm=2.0, **numbers)
+    assert srm["eps"] == pytest.approx(twice["eps"], rel=1e-9)
+    with pytest.raises(InputError, match="cdp_sgd needs batch"):
+        account("cdp_sgd", **numbers)
+    with pytest.raises(InputError, match="mu2_untrusted needs diameter, smoothness"):
+        account("mu2_untrusted", **numbers)
+    with pytest.raises(InputError, match=r"cdp_sgd needs .*rounds"):
+        account("cdp_sgd", batch=10, **{**numbers, "rounds": None})
+
+
+def test_phases_are_calibrated_as_a_run_does() -> None:
+    """Each by itself; beside them the paper's noise, which grows from phase to phase."""
+    numbers = {"samples": 64, "rounds": 12, "clip": 1.0, "batch": 8, "phases": 3}
+    found = calibrate("localized_mbsgd", eps=2.0, delta=1e-5, **numbers)
+    assert len(found["sigmas"]) == 3
+    assert found["sigma"] == found["sigmas"][0]
+    facts = jaxfl.types.Facts(1, 64, 64, 1, 12, 1.0, (64,), 1.0, True, True)
+    algorithm = jaxfl.algorithm("localized_mbsgd")
+    given = {"clip": 1.0, "batch": 8, "phases": 3, "eps": 2.0, "delta": 1e-5}
+    run = jaxfl.hyper.resolve(algorithm, given, facts).values
+    levels = run["sigma"] * np.unique(run["noise_t"].over(12))
+    assert found["sigmas"] == pytest.approx(levels.tolist(), rel=1e-9)
+    assert found["eps_at_paper_sigma"] < 0.5
+
+
+def test_devices_that_collude_hide_nothing() -> None:
+    """Known noise is not in the sum: r devices of which k are known are worth r - k."""
+    numbers = {
+        "samples": 100,
+        "rounds": 5,
+        "clip": 1.0,
+        "batch": 100,
+        "local_steps": 1,
+        "sigma": 1.0,
+        "delta": 1e-5,
+    }
+    known = account("private_local_sgd", devices=10, colluding=4, **numbers)
+    fewer = account("private_local_sgd", devices=6, **numbers)
+    assert known["eps"] == pytest.approx(fewer["eps"], rel=1e-12)
+    with pytest.raises(InputError, match="colluding = 10"):  # nobody is left
+        account("private_local_sgd", devices=10, colluding=10, **numbers)
+    rows = {
+        **numbers,
+        "sampling": "without_replacement",
+        "batch": 20,
+    }  # messages count, not the sum
+    seen = account("private_local_sgd", devices=10, colluding=4, **rows)
+    assert seen["eps"] == account("private_local_sgd", devices=1, **rows)["eps"]
+    with pytest.raises(InputError, match="no parameter of cdp_sgd 'colluding'"):
+        account("cdp_sgd", colluding=1, **numbers)
+
+
+@pytest.mark.parametrize("multiplier", [1.0, 2.0])
+def test_a_noise_multiplier_is_noise_relative_to_a_share(multiplier: float) -> None:
+    numbers = {"samples": 1000, "batch": 50, "rounds": 20, "clip": 0.5, "delta": 1e-5}
+    assert (
+        account("event", noise_multiplier=multiplier, **numbers)["eps"]
+        == account("event", sigma=multiplier * 0.5 / 50, **numbers)["eps"]
+    )
+    with pytest.raises(InputError, match=r"noise_multiplier = .* is what calibrate looks for"):
+        calibrate("event", noise_multiplier=multiplier, eps=1.0, **numbers)
+
+
+def test_what_one_question_cannot_ask() -> None:
+    numbers = {"samples": 100, "rounds": 5, "clip": 1.0, "batch": 10, "delta": 1e-5}
+    with pytest.raises(InputError, match="both set the noise"):
+        account("event", noise_multiplier=1.0, sigma=1.0, **numbers)
+    with pytest.raises(InputError, match="are one number"):
+        account("dp_sgd", clients=2, devices=3, sigma=1.0, **numbers)
+    beyond = calibrate(
+        "multi_pass_mbsgd", eps=30.0, **numbers
+    )  # a theorem ends where proofs do not
+    assert beyond["eps"] == pytest.approx(30, rel=1e-3)
+    assert "exceeds 2 ln(2/delta)" in beyond["paper_note"]
+    eps = calibrate("dp_sgd", rho=1.0, **numbers)["asked_eps"]  # of a paper without rho
+    assert calibrate("dp_sgd", eps=eps, **numbers) == calibrate("dp_sgd", rho=1.0, **numbers)

@@ -15,7 +15,8 @@ SGD = "dp_sgd --samples 100 --batch 10 --clip 1 --sigma 1"
 SRM = "dp_srm --samples 100 --batch 10 --clip 1 --sigma 1 --delta 1e-5 --rounds 5"
 CANARY = "audit_canary --samples 100 --rounds 5 --clip 1 --delta 1e-5"
 COUNTER = "hu_counterexample --local-steps 2 --samples 100 --devices 2 --clip 1 --expansion 2"
-PHASES = "isrl_localized --clip 1 --eps 1 --delta 1e-5 --phases"
+EVENT = "event --samples 100 --batch 10 --clip 1 --sigma 1 --rounds 5 --delta 1e-5"
+MU2 = "mu2_untrusted --rounds 5 --clip 1 --smoothness 1 --sigma 1 --delta .1"
 
 
 def ask(capsys: pytest.CaptureFixture[str], line: str) -> dict:
@@ -57,14 +58,18 @@ def test_account_flags_a_claim_that_does_not_hold(capsys: pytest.CaptureFixture[
         assert programming not in text
 
 
-def test_phases_are_read(capsys: pytest.CaptureFixture[str]) -> None:
-    phases = '[{"n":1000,"R":10,"K":10,"sigma":1},{"n":100,"R":10,"K":10,"sigma":1}]'
-    found = ask(capsys, f"calibrate {PHASES} {phases}")
-    alone = ask(
-        capsys,
-        "calibrate dp_sgd --samples 100 --rounds 10 --batch 10 --clip 1 --eps 1 --delta 1e-5",
-    )
-    assert found["sigma"] == pytest.approx(alone["sigma"], rel=1e-3)  # the smaller phase decides
+def test_what_was_assumed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """In words too, and a noise for every phase."""
+    line = "account private_local_sgd --samples 100 --batch 10 --rounds 5 --clip 1 --sigma 1 --delta 1e-5"
+    assert ask(capsys, line)["assumed"] == {"local_steps": 5, "clients": 1}
+    assert main(line.split()) == 0
+    assert "\nassumed               local_steps = 5, clients = 1\n" in capsys.readouterr().out
+    line = "calibrate localized_mbsgd --samples 64 --batch 8 --rounds 9 --phases 2 --clip 1 --eps 1"
+    line += " --delta 1e-5"
+    first, second = ask(capsys, line)["sigmas"]
+    assert first < second
+    assert main(line.split()) == 0
+    assert f"sigmas                {first:.8g}, {second:.8g}\n" in capsys.readouterr().out
 
 
 def test_the_price_of_a_choice_is_added_to_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,16 +106,6 @@ def test_the_price_of_a_choice_is_added_to_the_answer(capsys: pytest.CaptureFixt
         (f"account {SOTERIA} --seen winner", "seen = 'winner' needs runs"),
         (f"account {SOTERIA} --runs 3 --seen some", "'some'"),
         ("account cdp_gd --samples 9 --rounds 3 --clip 1 --sigma 1 --eps 1 --runs 3", "delta"),
-        (f"calibrate {PHASES} 3", "phases = 3 has to be a list"),
-        (f"calibrate {PHASES} abc", "phases = 'abc' has to be a list"),
-        (f"calibrate {PHASES} []", "phases = [] has to be a list"),
-        (f"calibrate {PHASES} [3]", "phases = [3] has to be a list"),
-        (f'calibrate {PHASES} {{"n":9,"R":1,"K":1,"sigma":1}}', "has to be a list"),
-        (f'calibrate {PHASES} [{{"n":9,"R":1,"K":1}}]', '"sigma": 1.0'),
-        (f'calibrate {PHASES} [{{"n":9,"R":1,"K":1,"sigma":1,"x":1}}]', "'x'"),
-        (f'calibrate {PHASES} [{{"n":"x","R":1,"K":1,"sigma":1}}]', "n = 'x'"),
-        (f'calibrate {PHASES} [{{"n":9,"R":1,"K":true,"sigma":1}}]', "K = True"),
-        (f'calibrate {PHASES} [{{"n":9,"R":1,"K":10,"sigma":1}}]', "batch = 10"),
         ("audit ldp_sdg --rounds 3", "ldp_sgd"),
         ("audit ldp_gd --rounds 3 --runs 3", "runs = 3"),
         ("audit ldp_gd --rounds 3 --eps inf", "for no noise give --sigma 0"),
@@ -133,33 +128,27 @@ def test_the_price_of_a_choice_is_added_to_the_answer(capsys: pytest.CaptureFixt
         ("audit ldp_gd --rounds 5 --canary -1", "canary = -1"),
         ("audit ldp_gd --rounds 5 --claimed -1", "claimed = -1"),
         ("audit ldp_gd --rounds 5 --turning 2", "turning = 2"),
-        ("account dp_gd --kind 3", "no --kind 3"),
+        ("account dp_gd --samples 9 --kind 3", "'kind'"),
         (f"account {SGD} --rounds 0 --delta 1e-5", "rounds = 0"),
         (f"account {SGD} --rounds inf --delta 1e-5", "rounds = inf"),
         (f"account {SGD} --rounds 5 --delta 1e-5 --eps 2", "give one of them"),
-        (f"account {SGD} --rounds 5 --delta 1e-5 --record-norm -1", "record_norm = -1"),
-        (f"account {SGD} --rounds 5 --delta 1e-5 --slots -1", "slots = -1"),
+        (f"account {EVENT} --record-norm -1", "record_norm = -1"),
+        (f"account {EVENT} --slots -1", "slots = -1"),
         (f"account {SRM} --momentum 1.5", "momentum = 1.5"),
         (f"account {SRM} --momentum -0.5", "momentum = -0.5"),
         (f"account {SRM} --clients -3", "clients = -3"),
         (f"account {SRM} --clients 0", "clients = 0"),
         (f"account {SRM} --clients 1.5", "clients = 1.5"),
-        (f"account {SRM} --record-norm -1", "record_norm = -1"),
+        (f"account {SRM} --record-norm 1", "'record_norm'"),
         (f"account {SRM.replace('clip 1', 'clip 0')}", "clip = 0"),
+        (f"account {MU2} --diameter 1 --rho 1", "rho"),
+        (f"account {MU2} --diameter -1", "diameter"),
+        (f"account {MU2} --diameter 1 --machines 0", "machines = 0"),
+        (f"account {EVENT} --noise-multiplier 0", "noise_multiplier = 0"),
         (
-            "account mu2 --rounds 5 --clip 1 --smoothness 1 --diameter 1 --sigma 1 --delta .1 --rho 1",
-            "rho",
+            "account private_local_sgd --samples 9 --batch 3 --rounds 3 --clip 1 --sigma 1 --convex 2",
+            "convex = 2",
         ),
-        (
-            "account mu2 --rounds 5 --clip 1 --smoothness 1 --diameter -1 --sigma 1 --delta .1",
-            "diameter",
-        ),
-        (
-            "account mu2 --rounds 5 --clip 1 --smoothness 1 --diameter 1 --machines 0",
-            "machines = 0",
-        ),
-        ("account noise_multiplier --q .1 --nm 0 --rounds 5 --delta 1e-5", "nm = 0"),
-        ("account hu --samples 9 --batch 3 --rounds 3 --clip 1 --sigma 1 --convex 2", "convex = 2"),
         ("account gaussian --mu -1 --delta 1e-5", "mu = -1"),
         ("account gaussian --mu nan --eps 1", "mu = nan"),
         ("account gaussian --eps -1 --mu 1", "eps = -1"),

@@ -87,11 +87,13 @@ class Promise(NamedTuple):
         if mechanism.central:
             return self._of_a_client(values, facts)
         known = int(values.get("colluding", 0))
-        if not self.plain or (known and not body.estimator.sampler.epochs):
+        if not self.plain:
             body = body._replace(aggregation=None)
         tau, r = int(values.get("local_steps", 1)), transcript.noises(body, values, facts)
         sampler = body.estimator.sampler
         if not sampler.epochs:
+            if known:
+                body = body._replace(aggregation=None)
             if tau == 1:
                 return transcript.event(body, values, facts)
             each = {**values, "turns": transcript.turns(body, values, facts) * tau}

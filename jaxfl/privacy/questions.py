@@ -91,7 +91,12 @@ def account(
     asks = _question(key, numbers, delta)
     if sigma is None and "noise_multiplier" not in numbers:
         raise InputError("sigma = None: give the noise to account for, or ask to calibrate it.")
+    if sigma is not None and "noise_multiplier" in numbers:
+        raise InputError(
+            f"sigma = {sigma!r} and noise_multiplier both set the noise: give one of them."
+        )
     event = asks.event(1.0 if sigma is None else sigma)
+    sigma = event.sigma if sigma is None and isinstance(event, Event) else sigma
     out: dict[str, Any] = {"kind": key, "sigma": sigma}
     if delta is None:
         if eps is None:
@@ -157,7 +162,7 @@ def calibrate(
         **asks.told,
     }
     try:
-        claim, noisy = asks.paper({"eps": eps} if rho is None else {"rho": rho})
+        claim, noisy = asks.paper({"eps": eps, **({} if rho is None else {"rho": rho})})
     except InputError as error:  # the paper has no noise for this eps
         return {**out, "paper_note": str(error)}
     if claim is not None:
@@ -199,14 +204,19 @@ def _find(
         sampling = dataclasses.replace(sampling, m=many)
     event = dataclasses.replace(event, sampling=sampling)
     value = search(event, eps, delta, method)
-    found: AnyEvent = (
-        dataclasses.replace(event, releases=value)
-        if what == "rounds"
-        else dataclasses.replace(event, sampling=dataclasses.replace(sampling, b=value))
-    )
-    if sampling.scheme == "poisson":  # with its padding
-        found = _question(name, {**numbers, what: value}, delta).event(sigma)
-    proven = accountants.epsilon(found, delta, method)
+
+    def proof(value: int) -> accountants.Guarantee:
+        found: AnyEvent = dataclasses.replace(event, releases=value)
+        if what == "batch":
+            found = dataclasses.replace(event, sampling=dataclasses.replace(sampling, b=value))
+        if sampling.scheme == "poisson":  # with its padding
+            found = _question(name, {**numbers, what: value}, delta).event(sigma)
+        return accountants.epsilon(found, delta, method)
+
+    proven = proof(value)
+    while proven.eps > eps and value > 1:  # padding costs a little
+        value += -1 if what == "rounds" else 1
+        proven = proof(value)
     return {"kind": name, "sigma": sigma, what: value, **proven._asdict(), **asks.told}
 
 
@@ -218,7 +228,7 @@ class Question(NamedTuple):
 
     event: Callable[[float], AnyEvent]  # of sigma
     paper: Callable[[Mapping[str, float]], tuple[Claim | None, AnyEvent]]
-    # of {"sigma": ...}, {"eps": ...} or {"rho": ...}: what the paper claims, and the event with its noise
+    # of sigma, eps or rho: what the paper claims, and the event with its noise
     assumed: dict[str, Any]
 
     @property
@@ -295,9 +305,12 @@ def _released(
 def _paper(
     made: Algorithm, given: Mapping[str, Any], facts: Facts
 ) -> tuple[Claim | None, AnyEvent]:
-    """The paper's claim, and the event with its noise."""
+    """The paper's claim, and the event with its noise; rho, where the paper has it, stands for eps."""
     if not made.cited:
         return None, _released(made, {**given, "sigma": 1.0}, facts)[1]
+    other = "eps" if "rho" in _params(made) else "rho"
+    if {"eps", "rho"} <= set(given):
+        given = {name: value for name, value in given.items() if name != other}
     values, event = _released(made, given, facts)
     return made.claim(values, facts._replace(rounds=int(values["rounds"]))), event
 
@@ -314,6 +327,8 @@ def _setting(name: str, numbers: dict[str, Any]) -> tuple[Algorithm, dict[str, A
         numbers[every] = numbers.pop("inner")
         numbers["rounds"] = numbers.pop("epochs") * numbers[every]
     n = [numbers.pop(each) for each in CLIENTS if each in numbers]
+    if len(n) > 1:
+        raise InputError(f"{', '.join(CLIENTS)} are one number: give one of them.")
     rounds, d = numbers.pop("rounds", None), numbers.pop("dimension", None)
     m = numbers.pop("samples", None)
     for each in numbers:
@@ -339,6 +354,7 @@ def _completed(
     """
     fixed = {**given, "sigma": 1.0}
     values, event = _released(made, fixed, facts)
+    every = _params(made)
     known = {*fixed, *(() if facts.rounds is None else ("rounds",))}
     assumed = {
         name: value
@@ -351,8 +367,8 @@ def _completed(
             elsewhere = facts._replace(**{field: 3 * getattr(facts, field)})
             other, changed = _released(made, fixed, elsewhere)
             follows = {each for each in assumed if other.get(each) != values.get(each)}
-            if changed != event and not follows and _rounds(made, name):
-                assumed[name] = getattr(facts, field)
+            if changed != event and not follows and name == "dimension" and "precision" in every:
+                assumed[name] = facts.d  # it decides the rounding of a sum, of little weight
             elif changed != event:
                 lacking |= follows or {name}
     usual = {
@@ -373,11 +389,6 @@ def _completed(
             more = event
         assumed |= {"clients": facts.n} if more != event else {}
     return dict(given), assumed
-
-
-def _rounds(made: Algorithm, name: str) -> bool:
-    """Whether it is the rounding of a sum, of little weight, that the dimension decides."""
-    return name == "dimension" and dict(made.parts)["aggregation"] != "plain_sum"
 
 
 def _matters(made: Algorithm, name: str, values: Mapping[str, Any], facts: Facts) -> bool:
