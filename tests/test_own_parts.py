@@ -208,6 +208,12 @@ def test_what_is_not_declared_is_not_claimed(key: jax.Array) -> None:
     assert transcript.noises(body, {**NUMBERS, "rounds": 6}, FACTS) == 2
 
 
+def test_parts_have_a_hash() -> None:
+    server = servers.descent()._replace(params=[servers.LR])
+    with pytest.raises(jaxfl.InputError, match="has no hash"):
+        own(federated(server=server))
+
+
 def test_a_sampler_of_ones_own_may_read_all_rows(key: jax.Array) -> None:
     """Half of the rows by coins, the weights in the order of the data."""
 
