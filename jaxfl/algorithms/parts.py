@@ -52,7 +52,7 @@ def check_parts(owner: str, parts: Mapping[str, Any]) -> None:
                 continue
             except TypeError as error:
                 raise InputError(
-                    f"{role} = {part.name!r} of {owner} has no hash ({error}): give tuples for lists."
+                    f"{role} of {owner} has no hash ({error}): give tuples for lists."
                 ) from error
         what = f"has to be a {kind.__name__}: give one, as in {role}={way}"
         if type(part) in (other for other, _ in ROLES.values()):
