@@ -75,6 +75,8 @@ def own(body: Federated, **more: float) -> jaxfl.Algorithm:
     names = {p.name for owner in (*body[:6], body.estimator.sampler) for p in owner.params}
     numbers = {name: value for name, value in {**NUMBERS, **more}.items() if name in names}
     numbers |= {"refresh": 0.3} if "refresh" in names else {}
+    numbers |= {"batch": 1} if body.estimator.sampler.single_pass else {}
+    numbers |= {"range": 64.0} if body.aggregation and not body.channel.growth(0) else {}
     numbers |= {"dropout": 0.1, "threshold": 2} if "dropout" in names else {}
     return compose("own", "", "", body, jaxfl.hyper.plain(**numbers, carry=0.5, omega=0.0))
 
