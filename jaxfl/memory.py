@@ -10,8 +10,10 @@ import jax
 from jax.stages import Compiled
 
 from jaxfl import samples
+from jaxfl.algorithms.compose import stored
 from jaxfl.errors import InputError, require
 from jaxfl.packing import strip
+from jaxfl.rounds import Federated
 from jaxfl.types import Algorithm, Hyper, Made, Problem
 
 __all__ = ["check_room", "check_scratch", "free", "made", "remembered"]
@@ -51,8 +53,6 @@ def made(algorithm: Algorithm, problem: Problem, hp: Hyper) -> tuple[int, int]:
     """How many samples a round makes at once, and about how many bytes that takes; 0 of held ones."""
     if not isinstance(problem.train, Made):
         return 0, 0
-    from jaxfl.rounds import Federated
-
     body, clients = algorithm.body, problem.n
     rows = clients * hp.caps.get("batch", problem.m_max)
     if isinstance(body, Federated):
@@ -118,8 +118,6 @@ def _room(problem: Problem) -> int:
 
 def _halved(algorithm: Algorithm, problem: Problem, hp: Hyper, there: int) -> str:
     """The storage that would help, in words; "" where it would not."""
-    from jaxfl.algorithms.compose import stored
-
     try:
         need = sum(remembered(stored(algorithm, "bfloat16"), problem, hp).values())
     except InputError:

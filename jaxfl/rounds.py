@@ -35,9 +35,10 @@ class Federated(Body):
     Where only the mean matters (``fused``: no compression, and a channel whose memory the server
     holds) the whole round is one evaluation over all drawn samples and one draw of noise with the
     variance of the mean, sigma^2 sum_i weight_i^2: the law of the trajectory is the same, and no
-    (n, d) array exists.  ``noise="per_client"`` draws each client's noise all the same.  Where
-    everyone takes part only the mean over clients of what the estimator adds to their gradients is kept
-    (``pooled``); with some of the clients, one vector for each.
+    (n, d) array exists.  ``noise="per_client"`` draws each client's noise all the same, and with
+    ``messages`` clients send theirs one by one.  Where everyone takes part only the mean over clients
+    of what the estimator adds to their gradients is kept (``pooled``); with some of the clients, one
+    vector for each.
 
     With a ``storage`` of fewer bits, what clients remember is rounded as :mod:`jaxfl.storage` says.
 

@@ -75,6 +75,8 @@ def own(body: Federated, **more: float) -> jaxfl.Algorithm:
     names = {p.name for owner in (*body[:6], body.estimator.sampler) for p in owner.params}
     numbers = {name: value for name, value in {**NUMBERS, **more}.items() if name in names}
     numbers |= {"refresh": 0.3} if "refresh" in names else {}
+    numbers |= {"batch": 1} if body.estimator.sampler.single_pass else {}
+    numbers |= {"range": 64.0} if body.aggregation and not body.channel.growth(0) else {}
     numbers |= {"dropout": 0.1, "threshold": 2} if "dropout" in names else {}
     return compose("own", "", "", body, jaxfl.hyper.plain(**numbers, carry=0.5, omega=0.0))
 
@@ -206,6 +208,12 @@ def test_what_is_not_declared_is_not_claimed(key: jax.Array) -> None:
     assert transcript.noises(body, {**NUMBERS, "rounds": 6}, FACTS) == 1
     body = body._replace(participation=sampling.uniform())
     assert transcript.noises(body, {**NUMBERS, "rounds": 6}, FACTS) == 2
+
+
+def test_parts_have_a_hash() -> None:
+    server = servers.descent()._replace(params=[servers.LR])
+    with pytest.raises(jaxfl.InputError, match="has no hash"):
+        own(federated(server=server))
 
 
 def test_a_sampler_of_ones_own_may_read_all_rows(key: jax.Array) -> None:

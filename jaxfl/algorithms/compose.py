@@ -180,9 +180,9 @@ def stored(algorithm: Algorithm, storage: str) -> Algorithm:
     """
     if not isinstance(storage, str) or storage not in STORAGES:
         raise InputError(closest("storage", storage, STORAGES))
-    if storage == dict(algorithm.parts).get("storage", "exact"):
-        return algorithm
     body = algorithm.body
+    if storage == (body.storage if isinstance(body, Federated) else "exact"):
+        return algorithm
     if not isinstance(body, Federated):
         raise InputError(_nothing_to_store(algorithm.name, storage))
     body = body._replace(storage=storage)

@@ -47,7 +47,13 @@ def check_parts(owner: str, parts: Mapping[str, Any]) -> None:
             continue  # graphs have names
         kind, way = ROLES[role]
         if isinstance(part, kind):
-            continue
+            try:
+                hash(part)  # by which compiled rounds are found again
+                continue
+            except TypeError as error:
+                raise InputError(
+                    f"{role} of {owner} has no hash ({error}): give tuples for lists."
+                ) from error
         what = f"has to be a {kind.__name__}: give one, as in {role}={way}"
         if type(part) in (other for other, _ in ROLES.values()):
             what = f"is a {type(part).__name__}, and has to be a {kind.__name__}, as {way}"
