@@ -136,16 +136,16 @@ class Scene(NamedTuple):
     pages: tuple[str, ...]  # one picture for each value
 
 
-def free(ds: xarray.Dataset) -> list[str]:
+def _free(ds: xarray.Dataset) -> list[str]:
     """Axes with more than one value that some algorithm has, eps and omega first, then numbers."""
     several = [
         n for n in axes(ds) if n != "algorithm" and ds.sizes[n] > 1 and applying(ds, n).any()
     ]
     first = [n for n in ("eps", "omega") if n in several]
-    return first + sorted(set_aside(several, first), key=lambda n: not _numeric(ds, n))
+    return first + sorted(_without(several, first), key=lambda n: not _numeric(ds, n))
 
 
-def set_aside(names: Sequence[str], taken: Sequence[str | None]) -> list[str]:
+def _without(names: Sequence[str], taken: Sequence[str | None]) -> list[str]:
     return [name for name in names if name not in taken]
 
 
@@ -163,12 +163,12 @@ def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
     spans = results.config(ds)["axes"]
     apart = [
         name
-        for name in free(ds)
+        for name in _free(ds)
         if spans[name].get("problem") and not (shaded and _numeric(ds, name))
     ]
-    rest = set_aside(free(ds), apart)
+    rest = _without(_free(ds), apart)
     panel = "eps" if "eps" in rest else rest[1] if len(rest) > 1 else None
-    line = next(iter(set_aside(rest, [panel])), None)
+    line = next(iter(_without(rest, [panel])), None)
     if panel is not None and ds.sizes[panel] > PANELS:
         some = ",".join(
             v if isinstance(v, str) else f"{v:g}" for v in ds[panel].values.tolist()[:3]
@@ -177,7 +177,7 @@ def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
             f"{panel} has {ds.sizes[panel]} values, and a picture has room for {PANELS} panels: keep "
             f"fewer, as with --where {panel}={some}."
         )
-    others = (*apart, *set_aside(rest, [panel, line]))
+    others = (*apart, *_without(rest, [panel, line]))
     many = ds.sizes["algorithm"]
     by_algorithm = False
     if line is not None and shaded:
@@ -246,7 +246,7 @@ class Page(NamedTuple):
 
     def titled(self) -> list[str]:
         """The algorithms, and which of them add no noise."""
-        noisy = self.ds["noisy"].any(set_aside(axes(self.ds), ["algorithm"])).values
+        noisy = self.ds["noisy"].any(_without(axes(self.ds), ["algorithm"])).values
         names = self.ds["algorithm"].values.tolist()
         return [n if some else f"{n} (no noise)" for n, some in zip(names, noisy, strict=True)]
 
@@ -432,11 +432,11 @@ def _curve_keys(page: Page) -> list[Key]:
 
 def _maps(ds: xarray.Dataset, rule: Criterion) -> Iterator[tuple[str, Figure]]:
     """The first two axes, or one axis against the algorithms; one picture for each value of others."""
-    names = free(ds)
+    names = _free(ds)
     if not names:
         return
     across, up = (names[0], names[1]) if len(names) > 1 else (names[0], "algorithm")
-    for page in _pages(ds, Scene(None, None, tuple(set_aside(names, [across, up])))):
+    for page in _pages(ds, Scene(None, None, tuple(_without(names, [across, up])))):
         yield f"map-{rule.metric}{page.suffix}", _map(page.ds, across, up, rule)
 
 

@@ -144,9 +144,9 @@ def select(
     }
     for name, values in extra.items():
         words = f"{name[7:]} with the {rule.words}" if name[7:] in over else WORDS.get(name)
-        about = {"units": "1", "long_name": words or f"{rule.words}, mean over seeds"}
+        attrs = {"units": "1", "long_name": words or f"{rule.words}, mean over seeds"}
         values = values.drop_vars(over, errors="ignore").transpose(*kept)
-        out[name] = values.assign_attrs(about)
+        out[name] = values.assign_attrs(attrs)
     most = int(compared.max())
     note = _note(
         out,
