@@ -107,8 +107,8 @@ def test_several_results(ds: xarray.Dataset) -> None:
     assert "soteriafl_sgd" not in text
     (legend,) = figure.legends
     assert [t.get_text() for t in legend.get_texts()] == [label for label, _ in pairs]
-    styles = {(line.get_color(), str(line.get_linestyle())) for line in figure.axes[0].get_lines()}
-    assert len(styles) == len(pairs)
+    for lines in (figure.axes[0].get_lines(), legend.get_lines()):
+        assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(pairs)
     assert figure.axes[3].get_xscale() == figure.axes[3].get_yscale() == "log"
     assert figure.axes[2].get_xscale() == "linear"
 

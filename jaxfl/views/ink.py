@@ -190,7 +190,8 @@ def _keys(panels: Sequence[Panel], styles: Sequence[str]) -> list[Key]:
     looks: dict[str, Line] = {}
     for line in itertools.chain.from_iterable(panel.lines for panel in panels):
         looks.setdefault(line.label, line)
-    handles = [handle(**line.look() | {"linestyle": "solid"}) for line in looks.values()]
+    solid = {"linestyle": "solid"} if styles else {}
+    handles = [handle(**line.look() | solid) for line in looks.values()]
     dashes = [handle(linestyle=STYLES[i]) for i in range(len(styles))]
     return [Key("", handles, list(looks)), *([Key("", dashes, styles)] if styles else [])]
 
