@@ -173,7 +173,7 @@ def _spent(private: list[Result], along: str, by: float) -> list[Line]:
     last = np.array([float(result.ds["eps_spent"].values[-1]) for result in private])
     alike = [int(np.isclose(last[i + 1 :], last[i], rtol=ALIKE).sum()) for i in range(len(last))]
     return [
-        result.line("eps_spent", along, by, steps=True, width=1.7 + 1.5 * min(count, 3))
+        result.line("eps_spent", along, by, steps="steps-pre", width=1.7 + 1.5 * min(count, 3))
         for result, count in zip(private, alike, strict=True)
     ]
 

@@ -1,5 +1,6 @@
 """`jaxfl show`, `compare` and `plot`: what they print and write, and one sentence for mistakes."""
 
+import contextlib
 import csv
 import io
 import os
@@ -52,6 +53,10 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return shown.err
 
 
+def read(file: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(file.read_text())))
+
+
 # --- show ----------------------------------------------------------------------------------------
 
 
@@ -73,17 +78,21 @@ def test_show_all_settings(sweep: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_show_a_part(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "new" / "a.csv"
-    words = (
-        "--where",
-        "eps=5",
-        "algorithm=ldp_sgd,soteriafl_sgd",
+    where = ("--where", "eps=5", "algorithm=ldp_sgd,soteriafl_sgd")
+    text = out(
+        capsys,
+        "show",
+        sweep,
+        *where,
         "--metric",
         "loss",
         "--csv",
         file,
+        "--latex",
+        tmp_path / "a.tex",
     )
-    text = out(capsys, "show", sweep, *words)
-    rows = list(csv.DictReader(io.StringIO(file.read_text())))
+    assert r"soteriafl\_sgd" in (tmp_path / "a.tex").read_text()
+    rows = read(file)
     assert len(rows) == 3
     assert "ε = 5" in text
     assert {"loss", "loss_se", "chosen_lr"} <= set(rows[0])
@@ -101,20 +110,13 @@ def test_show_chooses_by_what_is_asked(
     assert "lr chosen on test data" in text
 
 
-def test_show_latex(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out(capsys, "show", sweep, "--latex", tmp_path / "a.tex")
-    assert r"soteriafl\_sgd" in (tmp_path / "a.tex").read_text()
-
-
 def test_show_a_target(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.csv"
     words = ("--target-loss", 0.8, "--bandwidth", "1e6", "--latency", 0.5, "--csv", file)
     text = out(capsys, "show", sweep, *words)
     assert "rounds to loss ≤ 0.8" in text
     assert "time to loss ≤ 0.8 (s)" in text
-    row = next(
-        r for r in csv.DictReader(io.StringIO(file.read_text())) if r["algorithm"] == "ldp_sgd"
-    )
+    row = next(row for row in read(file) if row["algorithm"] == "ldp_sgd")
     each = 0.5 + 2 * grids.D * grids.BITS / 1e6
     assert float(row["seconds_to_target"]) == pytest.approx(float(row["rounds_to_target"]) * each)
     for speed in ("lognormal:1e6,0.5", ",".join(["1e6"] * 10)):
@@ -127,7 +129,7 @@ def test_show_a_run(single: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "uplink" in text
     file = tmp_path / "a.csv"
     out(capsys, "show", single, "--csv", file, "--target-loss", 100)
-    (row,) = csv.DictReader(io.StringIO(file.read_text()))
+    (row,) = read(file)
     assert row["algorithm"] == "soteriafl_sgd"
     assert row["rounds_to_target"] == "0"
     assert float(row["loss"]) == float(jaxfl.load(single / "result.nc")["loss"][-1])
@@ -141,14 +143,9 @@ def test_on_a_terminal_the_best_rows_are_bold(sweep: Path) -> None:
     subprocess.run(command, stdout=theirs, env=environment, check=True)
     os.close(theirs)
     shown = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        shown += part
+    with contextlib.suppress(OSError):  # the other end is closed
+        while part := os.read(ours, 65536):
+            shown += part
     os.close(ours)
     assert b"\x1b[1m" in shown
     assert b"ldp_sgd" in shown
@@ -165,7 +162,7 @@ def test_compare_sweeps(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "sweep and other: 3 common cells" in text
     assert "differences are paired by seed" in text
     assert "Only in sweep: soteriafl_sgd, ε = 1" in text
-    rows = list(csv.DictReader(io.StringIO(file.read_text())))
+    rows = read(file)
     assert {"a sweep", "b other", "difference", "difference_se"} <= set(rows[0])
     alike = tmp_path / "deep" / "sweep"
     results.save(grids.grid(), alike / "result.nc")

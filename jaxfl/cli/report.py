@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxfl import results
+from jaxfl.privacy.ledger import between
 from jaxfl.progress import Bar
 from jaxfl.types import Origin, Source
+from jaxfl.views.words import prefix
 
 if TYPE_CHECKING:
     import xarray
@@ -50,15 +53,13 @@ def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:
     """The numbers that were used and what came out, on standard output."""
     from rich.table import Table
 
-    from jaxfl import results
-
     about = results.config(ds)
     settings = about["settings"]
     used = Table("number", "value", "from", box=None, pad_edge=False)
     for row in _used(about, int(ds["round"].values[-1])):
         used.add_row(*row)
     out = Table.grid(padding=(0, 2))
-    for name, words in _outcome(ds, about):
+    for name, words in _outcome(ds, about).items():
         out.add_row(name, words)
     for file in files:
         out.add_row("file", str(file))
@@ -84,57 +85,49 @@ def _used(about: dict[str, Any], reached: int) -> list[tuple[str, str, str]]:
     return [(name, *rows[name]) for name in sorted(rows, key=str)]
 
 
-def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> list[tuple[str, str]]:
-    from jaxfl import results
+def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> dict[str, str]:
+    rounds, planned = int(ds["round"].values[-1]), int(about["values"]["rounds"])
+    final = {str(name): float(v) for name, v in ds.isel(round=-1).data_vars.items() if not v.ndim}
+    loss = ds["loss"]
+    said = f"{final['loss']:.5g}, from {float(loss[0]):.5g}"
+    if np.isfinite(loss).all():
+        said += f", best {float(loss.min()):.5g} at round {int(loss.idxmin())}"
+    norm = f"{final['grad_norm_sq']:.4g}, running average {final['utility']:.4g}"
+    rows = {
+        "rounds": f"{rounds}" + (f" of {planned}" if rounds < planned else ""),
+        "loss": said,
+        "worst client's loss": f"{final['worst_client_loss']:.5g}",
+        "test loss": f"{final['test_loss']:.5g}" if "test_loss" in final else "",
+        "squared gradient norm": norm,
+        "accuracy": _accuracies(final),
+        "uplink": amount(final["uplink_bits"]),
+        "downlink": amount(final["downlink_bits"]),
+        "gradients": f"{final['gradients']:,.0f} per-example",
+        "privacy": results.privacy(about),
+        "clients' privacy": _devices(ds) if "client_eps" in ds else "",
+        "time": _time(about, rounds),
+    }
+    return {name: words for name, words in rows.items() if words}
 
-    last, rounds = ds.isel(round=-1), int(ds["round"].values[-1])
-    final = {str(name): float(v) for name, v in last.data_vars.items() if v.ndim == 0}
-    planned = int(about["values"]["rounds"])
-    rows = [("rounds", f"{rounds}" + (f" of {planned}" if rounds < planned else ""))]
 
-    loss = ds["loss"].values
-    best = int(loss.argmin()) if np.isfinite(loss).all() else None
-    where = "" if best is None else f", best {loss[best]:.5g} at round {int(ds['round'][best])}"
-    rows.append(("loss", f"{final['loss']:.5g}, from {loss[0]:.5g}{where}"))
-    rows.append(("worst client's loss", f"{final['worst_client_loss']:.5g}"))
-    if "test_loss" in final:
-        rows.append(("test loss", f"{final['test_loss']:.5g}"))
-    rows.append(
-        (
-            "squared gradient norm",
-            f"{final['grad_norm_sq']:.4g}, running average {final['utility']:.4g}",
-        )
-    )
-    if "accuracy" in final:
-        words = f"{final['accuracy']:.1%}, worst client {final['worst_client_accuracy']:.1%}"
-        if "test_accuracy" in final:
-            words += f", test {final['test_accuracy']:.1%}"
-        rows.append(("accuracy", words))
-    rows += [
-        ("uplink", amount(final["uplink_bits"])),
-        ("downlink", amount(final["downlink_bits"])),
-        ("gradients", f"{final['gradients']:,.0f} per-example"),
-        ("privacy", results.privacy(about)),
-        *([("clients' privacy", _devices(ds))] if "client_eps" in ds else []),
-        ("time", _time(about, rounds)),
-    ]
-    return rows
+def _accuracies(final: dict[str, float]) -> str:
+    if "accuracy" not in final:
+        return ""
+    words = f"{final['accuracy']:.1%}, worst client {final['worst_client_accuracy']:.1%}"
+    return words + (f", test {final['test_accuracy']:.1%}" if "test_accuracy" in final else "")
 
 
 def _devices(ds: xarray.Dataset) -> str:
     """What clients spent, where they differ: the spread and the worst."""
-    from jaxfl.privacy.ledger import between
-
-    rounds, eps = (ds[name].values for name in ("client_rounds", "client_eps"))
-    i = int(eps.argmax())
-    claim = ""
-    if "client_eps_claimed" in ds:
-        claim = f", claimed {ds['client_eps_claimed'].values[i]:.4g}"
-    low, middle, high = sorted(eps)[0], sorted(eps)[len(eps) // 2], eps[i]
-    return (
-        f"in {between(rounds)} each: eps {low:.4g} to {high:.4g} proven, median {middle:.4g}; the "
-        f"worst is client {i} with {rounds[i]} rounds{claim}"
+    rounds, eps = ds["client_rounds"].values, ds["client_eps"].values
+    i, ordered = int(eps.argmax()), sorted(eps)
+    words = (
+        f"in {between(rounds)} each: eps {ordered[0]:.4g} to {eps[i]:.4g} proven, median "
+        f"{ordered[len(eps) // 2]:.4g}; the worst is client {i} with {rounds[i]} rounds"
     )
+    if "client_eps_claimed" in ds:
+        words += f", claimed {ds['client_eps_claimed'].values[i]:.4g}"
+    return words
 
 
 def _time(about: dict[str, Any], rounds: int) -> str:
@@ -148,11 +141,9 @@ def _time(about: dict[str, Any], rounds: int) -> str:
 def amount(bits: float) -> str:
     """Bits in a unit that a person reads, and in bytes."""
 
-    def scaled(value: float, unit: str) -> str:
-        for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
-            if value >= 10**power:
-                return f"{value / 10**power:.3g} {prefix}{unit}"
-        return f"{value:g} {unit}"
+    def scaled(value: float, name: str) -> str:
+        scale, unit = prefix([value], name)
+        return f"{value / scale:{'.3g' if scale > 1 else 'g'}} {unit}"
 
     return f"{scaled(bits, 'bit')} ({scaled(bits / 8, 'B')})"
 

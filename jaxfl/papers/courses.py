@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxfl.papers.entry import Epsilons, Numbers, Row, estimate
+from jaxfl.views import words
 from jaxfl.views.cells import Array, axes, cells, over_seeds
 
 if TYPE_CHECKING:
@@ -63,26 +64,21 @@ def ordered(values: Sequence[Sequence[float]], sign: int) -> bool:
     is paired since seeds share their draws; and nowhere in between against the order by more than
     that.  With a single seed strictly.
     """
-    each = sign * np.asarray(values, np.float64)
-    if each.shape[1] == 1:
-        return bool((np.diff(each[:, 0]) > 0).all())
+    import xarray
 
-    def beyond(steps: Array) -> Array:
-        error = steps.std(-1, ddof=1) / np.sqrt(steps.shape[-1])
-        ends: Array = steps.mean(-1) - np.array([[-ERRORS], [ERRORS]]) * error
-        return ends
-
-    against, _ = beyond(np.diff(each, axis=0))
-    _, along = beyond((each[-1] - each[0])[None])
-    return bool((against > 0).all() and (along > 0).all())
+    each = xarray.DataArray(sign * np.asarray(values, np.float64), dims=("place", "seed"))
+    steps, whole = each.diff("place"), each[-1] - each[0]
+    if each.sizes["seed"] == 1:
+        return bool((steps > 0).all())
+    mean, error = over_seeds(steps)
+    total, of_total = over_seeds(whole)
+    return bool((mean + ERRORS * error > 0).all() and total - ERRORS * of_total > 0)
 
 
 def chain(values: Sequence[Sequence[float]]) -> str:
     """Means with standard errors in a row, in words."""
-    from jaxfl.views.words import estimate as words
-
-    found = [estimate(each) for each in values]
-    return ", ".join(" ± ".join(filter(None, words(e.mean, e.error, 3))) for e in found)
+    found = [words.estimate(*estimate(each), digits=3) for each in values]
+    return ", ".join(" ± ".join(filter(None, pair)) for pair in found)
 
 
 def ordering(what: str, published: str, values: Sequence[Sequence[float]], sign: int) -> Row:

@@ -169,7 +169,7 @@ def epsilon_table(report: Report) -> Table:
         Column("note", ""),
     )
     rows = tuple(
-        (*e[:2], eps_words(True, e.proven), *e[3:5], FLAG * e.flagged, e.note)
+        (e.what, e.claimed, eps_words(True, e.proven), e.audited, e.delta, FLAG * e.flagged, e.note)
         for e in report.epsilons
     )
     notes = (FLAGGED,) * any(e.flagged for e in report.epsilons)

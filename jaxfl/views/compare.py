@@ -87,7 +87,7 @@ def compare(
         if line[i]
     ]
     for mine, name in zip(keys, names, strict=True):
-        if left := [key for key in mine if key not in matched]:
+        if left := _without(mine, matched):
             notes.append(f"Only in {name}: {_listed(left, common)}.")
     notes += _lost(one, names[0], alone) + _lost(two, names[1], alone)
     notes += _differing(both[0], both[1], names) + _unlike(one, two, common, names)
@@ -136,7 +136,13 @@ def as_sweep(ds: xarray.Dataset) -> xarray.Dataset:
 
 
 def _shared(one: list[Any], two: list[Any]) -> list[Any]:
-    return [item for item in one if item in two]
+    known = set(two)
+    return [item for item in one if item in known]
+
+
+def _without(one: list[Any], two: list[Any]) -> list[Any]:
+    known = set(two)
+    return [item for item in one if item not in known]
 
 
 def _alone(ds: xarray.Dataset, common: list[str], name: str) -> list[str]:

@@ -50,6 +50,7 @@ STYLES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2,
 OTHER: Any = (0, (3, 1, 1, 1, 1, 1))  # of what has no place on the axis that the styles tell apart
 LIGHTER = (0.0, 0.2, 0.35, 0.45)  # towards white, with the line styles
 MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">")
+FILLED = (*MARKERS, "*")
 GREY = "#555555"
 SUFFIXES = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 FORMATS = tuple(suffix[1:] for suffix in SUFFIXES)
@@ -88,7 +89,9 @@ class Line(NamedTuple):
     style: Any = 0  # a place in STYLES, or any line style
     marker: str = ""
     width: float = 1.5  # points: a thin line on a thick one leaves both to be seen
-    steps: bool = False  # between two values the later one holds
+    steps: str = "default"  # or "steps-pre": between two values the later one holds
+    size: float = 4.0  # points, of markers
+    spread: Any = None  # error of x, of a single point
 
     @property
     def cut(self) -> bool:
@@ -97,7 +100,10 @@ class Line(NamedTuple):
     def look(self) -> dict[str, Any]:
         color = PALETTE[self.color % len(PALETTE)] if isinstance(self.color, int) else self.color
         style = STYLES[self.style % len(STYLES)] if isinstance(self.style, int) else self.style
-        return {"color": color, "linestyle": style, "marker": self.marker, "linewidth": self.width}
+        look = {"color": color, "linestyle": style, "marker": self.marker, "linewidth": self.width}
+        if self.style == "none" and self.marker in FILLED:  # points may lie on each other
+            look |= {"markeredgecolor": "white", "markeredgewidth": 0.6}
+        return look | {"markersize": self.size}
 
 
 class Panel(NamedTuple):
@@ -184,7 +190,8 @@ def _keys(panels: Sequence[Panel], styles: Sequence[str]) -> list[Key]:
     looks: dict[str, Line] = {}
     for line in itertools.chain.from_iterable(panel.lines for panel in panels):
         looks.setdefault(line.label, line)
-    handles = [handle(**line.look() | {"linestyle": "solid"}) for line in looks.values()]
+    solid = {"linestyle": "solid"} if styles else {}
+    handles = [handle(**line.look() | solid) for line in looks.values()]
     dashes = [handle(linestyle=STYLES[i]) for i in range(len(styles))]
     return [Key("", handles, list(looks)), *([Key("", dashes, styles)] if styles else [])]
 
@@ -207,7 +214,7 @@ def _draw(ax: Axes, line: Line, top: float) -> Array:
     live = int(np.argmin(np.append(np.abs(y) <= top, False))) if line.cut else len(y)
     if not live:
         return y[:0]
-    look = line.look() | {"drawstyle": "steps-pre" if line.steps else "default", "markersize": 4}
+    look = line.look() | {"drawstyle": line.steps}
     if live == 1 and not line.marker:
         look["marker"] = "o"
     x, y, shown = x[:live], y[:live], [y[:live]]
@@ -216,7 +223,11 @@ def _draw(ax: Axes, line: Line, top: float) -> Array:
         below, above = np.broadcast_to(np.asarray(line.error, np.float64)[..., :live], (2, live))
         if np.isfinite(above).any():
             low, high = y - below, y + above
-            ax.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
+            if live == 1:
+                bars = {"ecolor": look["color"], "elinewidth": 1.2, "fmt": "none"}
+                ax.errorbar(x, y, [below, above], line.spread, **bars)
+            else:
+                ax.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
             shown += [high[np.isfinite(high)], low[low > y / 2]]
     if line.cut:
         ax.plot(x[-1], y[-1], "X", color=look["color"], markersize=8, clip_on=False, zorder=4)

@@ -136,16 +136,16 @@ class Scene(NamedTuple):
     pages: tuple[str, ...]  # one picture for each value
 
 
-def free(ds: xarray.Dataset) -> list[str]:
+def _free(ds: xarray.Dataset) -> list[str]:
     """Axes with more than one value that some algorithm has, eps and omega first, then numbers."""
     several = [
         n for n in axes(ds) if n != "algorithm" and ds.sizes[n] > 1 and applying(ds, n).any()
     ]
     first = [n for n in ("eps", "omega") if n in several]
-    return first + sorted(set_aside(several, first), key=lambda n: not _numeric(ds, n))
+    return first + sorted(_without(several, first), key=lambda n: not _numeric(ds, n))
 
 
-def set_aside(names: Sequence[str], taken: Sequence[str | None]) -> list[str]:
+def _without(names: Sequence[str], taken: Sequence[str | None]) -> list[str]:
     return [name for name in names if name not in taken]
 
 
@@ -163,12 +163,12 @@ def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
     spans = results.config(ds)["axes"]
     apart = [
         name
-        for name in free(ds)
+        for name in _free(ds)
         if spans[name].get("problem") and not (shaded and _numeric(ds, name))
     ]
-    rest = set_aside(free(ds), apart)
+    rest = _without(_free(ds), apart)
     panel = "eps" if "eps" in rest else rest[1] if len(rest) > 1 else None
-    line = next(iter(set_aside(rest, [panel])), None)
+    line = next(iter(_without(rest, [panel])), None)
     if panel is not None and ds.sizes[panel] > PANELS:
         some = ",".join(
             v if isinstance(v, str) else f"{v:g}" for v in ds[panel].values.tolist()[:3]
@@ -177,7 +177,7 @@ def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
             f"{panel} has {ds.sizes[panel]} values, and a picture has room for {PANELS} panels: keep "
             f"fewer, as with --where {panel}={some}."
         )
-    others = (*apart, *set_aside(rest, [panel, line]))
+    others = (*apart, *_without(rest, [panel, line]))
     many = ds.sizes["algorithm"]
     by_algorithm = False
     if line is not None and shaded:
@@ -246,7 +246,7 @@ class Page(NamedTuple):
 
     def titled(self) -> list[str]:
         """The algorithms, and which of them add no noise."""
-        noisy = self.ds["noisy"].any(set_aside(axes(self.ds), ["algorithm"])).values
+        noisy = self.ds["noisy"].any(_without(axes(self.ds), ["algorithm"])).values
         names = self.ds["algorithm"].values.tolist()
         return [n if some else f"{n} (no noise)" for n, some in zip(names, noisy, strict=True)]
 
@@ -432,11 +432,11 @@ def _curve_keys(page: Page) -> list[Key]:
 
 def _maps(ds: xarray.Dataset, rule: Criterion) -> Iterator[tuple[str, Figure]]:
     """The first two axes, or one axis against the algorithms; one picture for each value of others."""
-    names = free(ds)
+    names = _free(ds)
     if not names:
         return
     across, up = (names[0], names[1]) if len(names) > 1 else (names[0], "algorithm")
-    for page in _pages(ds, Scene(None, None, tuple(set_aside(names, [across, up])))):
+    for page in _pages(ds, Scene(None, None, tuple(_without(names, [across, up])))):
         yield f"map-{rule.metric}{page.suffix}", _map(page.ds, across, up, rule)
 
 
@@ -592,66 +592,64 @@ def _points(page: Page, part: xarray.Dataset, rule: Criterion) -> list[Point]:
 
 def _front(page: Page, rule: Criterion, panels: list[tuple[str, list[Point]]]) -> Figure:
     every = [point for _, points in panels for point in points]
-    scale, unit = prefix([point.bits for point in every], "bit")
+    costs = np.array([point.bits for point in every])
+    scale, unit = prefix(costs, "bit")
     seeds = page.ds.sizes["seed"]
     mixed = len({point.noisy for point in every}) > 1
     whose, other = ("private settings", "other of them") if mixed else ("settings", "other")
     said = f"Grey: the {whose} that no {other} beats in both bits and value"
     said += f"; bars: standard error over {seeds} seeds." if seeds > 1 else "."
-    rows = _grid(panels, 3)
-    figure, grid = ink.frame(
-        len(rows),
-        len(rows[0]),
-        size=(3.3, 2.5) if len(rows[0]) > 1 else (4.8, 3.2),
-        title=heading(page.ds),
-        keys=_front_keys(page),
+    across = f"uplink of all clients ({unit})"
+    up = f"final {_words(rule.metric)}".replace(" (", "\n(")
+    best = [_best(points, rule) for _, points in panels]
+    drawn = []
+    for (title, points), found in zip(panels, best, strict=True):
+        x, y = [point.bits / scale for point in found], [point.value for point in found]
+        grey = Line("", x, y, color="#CCCCCC", width=4, steps="steps-post")
+        lines = [grey, *(_mark(page, point, scale) for point in points)]
+        drawn.append(Panel(title, across, up, lines, None))
+    rows = _grid(drawn, 3)
+    figure = ink.picture(
+        heading(page.ds),
+        rows,
         notes=[said, *_notes(page.ds)],
+        keys=_front_keys(page),
+        size=(3.3, 2.5) if len(rows[0]) > 1 else (4.8, 3.2),
         heads=page.scene.panel is not None,
         gaps=(0.25, 0.85),
-        sharey=True,
     )
-    values = np.array([point.value for point in every])
-    bars = [p.value + s * p.error for p in every for s in (-1, 1) if math.isfinite(p.error)]
-    values = np.append(values, [v for v in bars if v > 0 or values.min() <= 0])
-    for i, ax in enumerate(grid.flat):
-        if i >= len(panels):
-            ax.set_visible(False)
-            continue
-        title, points = panels[i]
-        for point in points:
-            _mark(ax, point, scale, page)
-        # What needs no privacy is drawn for comparison, and beats nobody who does.
-        rivals = [point for point in points if point.noisy] or points
-        found = front([p.bits for p in rivals], [p.value for p in rivals], rule.sign)
-        best = [rivals[j] for j in found]
-        x, y = [point.bits / scale for point in best], [point.value for point in best]
-        ax.step(x, y, where="post", color="#CCCCCC", linewidth=4, zorder=1)
-        _bits_axis(ax, np.array([point.bits for point in every]) / scale)
-        ink.tidy(ax, values)
-        _room(ax, values, rule.sign)
-        _named(ax, page, best, scale, rule)
-        ax.set_title(title, fontsize=10.5)
-        ax.set_xlabel(f"uplink of all clients ({unit})", fontsize=9.5)
-        if i % len(rows[0]) == 0:
-            ax.set_ylabel(f"final {_words(rule.metric)}".replace(" (", "\n("))
+    # more of the axes, for labels at the sides of the points and on their better side
+    low, high = figure.axes[0].get_ylim()
+    below, above = (0.13, 0.0) if rule.sign > 0 else (0.0, 0.13)
+    log = figure.axes[0].get_yscale() == "log"
+    figure.axes[0].set_ylim(*_wider(low, high, below, above, log))
+    low, high = costs.min() / scale, costs.max() / scale
+    for ax, found in zip(figure.axes, best, strict=False):
+        if low < high:  # the same costs in every panel
+            ax.set_xlim(*_wider(low, high, 0.12, 0.12, ax.get_xscale() == "log"))
+        _named(ax, page, found, scale, rule)
     return figure
 
 
-def _mark(ax: Axes, point: Point, scale: float, page: Page) -> None:
+def _best(points: list[Point], rule: Criterion) -> list[Point]:
+    """What needs no privacy is drawn for comparison, and beats nobody who does."""
+    rivals = [point for point in points if point.noisy] or points
+    found = front([p.bits for p in rivals], [p.value for p in rivals], rule.sign)
+    return [rivals[i] for i in found]
+
+
+def _mark(page: Page, point: Point, scale: float) -> Line:
     star = page.scene.line is not None and point.place < 0
-    ax.errorbar(
-        point.bits / scale,
-        point.value,
-        yerr=point.error if math.isfinite(point.error) else None,
-        xerr=point.bits_error / scale if point.bits_error > 0 else None,
-        color=PALETTE[page.color(point.algorithm)],
-        marker="*" if star else MARKERS[max(point.place, 0) % len(MARKERS)],
-        markersize=10 if star else 6.5,
-        markeredgecolor="white",
-        markeredgewidth=0.6,
-        elinewidth=1.2,
-        linestyle="none",
-        zorder=3,
+    return Line(
+        "",
+        [point.bits / scale],
+        [point.value],
+        [point.error],
+        page.color(point.algorithm),
+        "none",
+        "*" if star else MARKERS[max(point.place, 0) % len(MARKERS)],
+        size=10 if star else 6.5,
+        spread=point.bits_error / scale if point.bits_error > 0 else None,
     )
 
 
@@ -683,25 +681,6 @@ def _named(ax: Axes, page: Page, best: list[Point], scale: float, rule: Criterio
             fontsize=8,
             zorder=4,
         )
-
-
-def _bits_axis(ax: Axes, costs: Array) -> None:
-    """The same costs in every panel, with room for labels at the sides."""
-    low, high = float(costs.min()), float(costs.max())
-    if low == high:
-        return
-    if ink.logarithmic(costs):
-        ax.set_xscale("log")
-        ink.powers(ax.xaxis, low, high)
-    ax.set_xlim(*_wider(low, high, 0.12, 0.12, ink.logarithmic(costs)))
-
-
-def _room(ax: Axes, values: Array, sign: int) -> None:
-    """More of the axis on the better side, where the labels are."""
-    low, high = float(values.min()), float(values.max())
-    if low < high:
-        below, above = (0.22, 0.07) if sign > 0 else (0.07, 0.22)
-        ax.set_ylim(*_wider(low, high, below, above, ink.logarithmic(values)))
 
 
 def _wider(low: float, high: float, below: float, above: float, log: bool) -> Array:

@@ -34,6 +34,11 @@ CRITERIA = {
 }
 TUNED = ("lr", "shift")  # axes that one tries out rather than studies
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which a best value means nothing
+WORDS = {
+    "score_error": "standard error of the score",
+    "candidates": "settings that were compared",
+    "found": "whether one of them ran without diverging",
+}
 SHARED = (
     ": the runs of a seed share their noise, so that nothing is proven for the best of several of them "
     "(sweep with paired=False, or --unpaired, for a statement that covers the choice)"
@@ -129,14 +134,19 @@ def select(
     steps = np.unravel_index(best.values, [ds.sizes[name] for name in over]) if over else ()
     picks = {name: best.copy(data=step) for name, step in zip(over, steps, strict=True)}
     out = _pick(ds, picks, found)
-    extra = {f"chosen_{name}": _chosen(ds, name, picks, found) for name in over}
-    extra["score"] = each["score"].isel(candidate=best).where(found)
-    extra["score_error"] = each["error"].isel(candidate=best).where(found)
-    extra["candidates"] = compared.astype(np.int32)
-    extra["found"] = found.astype(np.int8)
+    score, error = (each[name].isel(candidate=best).where(found) for name in ("score", "error"))
+    extra = {
+        **{f"chosen_{name}": _chosen(ds, name, picks, found) for name in over},
+        "score": score,
+        "score_error": error,
+        "candidates": compared.astype(np.int32),
+        "found": found.astype(np.int8),
+    }
     for name, values in extra.items():
-        values.attrs.update(units="1", long_name=_words(name, rule))
-        out[name] = values.drop_vars(over, errors="ignore").transpose(*kept)
+        words = f"{name[7:]} with the {rule.words}" if name[7:] in over else WORDS.get(name)
+        attrs = {"units": "1", "long_name": words or f"{rule.words}, mean over seeds"}
+        values = values.drop_vars(over, errors="ignore").transpose(*kept)
+        out[name] = values.assign_attrs(attrs)
     most = int(compared.max())
     note = _note(
         out,
@@ -149,7 +159,7 @@ def select(
     about = results.config(ds)
     about["axes"] = {name: axis for name, axis in about["axes"].items() if name not in over}
     about["selection"] = {"criterion": list(rule), "over": list(over), "note": note}
-    out.attrs["config"] = json.dumps(about, ensure_ascii=False)
+    out = out.assign_attrs(config=json.dumps(about, ensure_ascii=False))
     return Selection(out, rule, over, most, note)
 
 
@@ -205,17 +215,6 @@ def _pick(
             elif name == "flag":
                 out[name] = values.where(found, 0).astype(np.int8)
     return out.transpose(*found.dims, "seed", "round", missing_dims="ignore")
-
-
-def _words(name: str, rule: Criterion) -> str:
-    if name.startswith("chosen_"):
-        return f"{name[7:]} with the {rule.words}"
-    return {
-        "score": f"{rule.words}, mean over seeds",
-        "score_error": "standard error of the score",
-        "candidates": "settings that were compared",
-        "found": "whether one of them ran without diverging",
-    }[name]
 
 
 def _note(

@@ -41,6 +41,8 @@ def to_target(
     there with ``links``: the expected time of the rounds, computation left out.  Where an axis has
     one of these names, as ``rounds`` may, it is that name with ``_to_target``.
     """
+    import xarray
+
     rule = criterion_of(ds, metric)
     if by not in BY:
         raise InputError(f"by = {by!r} has to be one of {', '.join(BY)}.")
@@ -53,15 +55,15 @@ def to_target(
     reached = rule.sign * series[rule.metric] <= rule.sign * target  # False for NaN
     ever, first = reached.any("round"), reached.argmax("round")
     spent = series.isel(round=first).where(ever)
-    out = spent[["uplink_bits", "gradients"]].drop_vars("round")
     found = {
         "rounds": spent["round"].where(ever),
-        **{str(name): values for name, values in out.items()},
+        "uplink_bits": spent["uplink_bits"],
+        "gradients": spent["gradients"],
     }
     if links is not None:
         found["seconds"] = _seconds(series.where(ds["round"] <= found["rounds"]), ds["n"], links)
     words = f"{rule.metric.replace('_', ' ')} {'≤' if rule.sign > 0 else '≥'} {target:.4g}"
-    out = out.drop_vars(list(out)).assign_attrs({"target": words})
+    out = xarray.Dataset(coords={dim: ds[dim] for dim in dims}, attrs={"target": words})
     for name, values in found.items():
         said = "expected seconds" if name == "seconds" else name.replace("_", " ")
         about = {"units": UNITS[name], "long_name": f"{said} to {words}"}

@@ -67,14 +67,13 @@ def comparison(cells: Sequence[Numbers], metric: str) -> dict[str, Figure]:
         for cell in paper
         if cell["proven_eps"] > cell["claimed_eps"]
     ]
-    notes = (
-        [f"Where ε = 10 is claimed, what is proven is {' and '.join(flagged)}."] if flagged else []
-    )
+    notes = []
+    if flagged:
+        notes.append(f"Where ε = 10 is claimed, what is proven is {' and '.join(flagged)}.")
     apart = max(_apart(cells, shown) for shown in ("test_accuracy", metric))
     if apart < CLOSE:
-        notes += [
-            f"Solid and dashed lines lie within {100 * apart:.1g} % of the axis and coincide."
-        ]
+        share = f"{100 * apart:.1g} %"
+        notes.append(f"Solid and dashed lines lie within {share} of the axis and coincide.")
     return {"": picture("Adult: private local SGD beside DP-SGD", [panels], says, notes)}
 
 
@@ -104,18 +103,13 @@ def tradeoff(cells: Sequence[Numbers]) -> dict[str, Figure]:
         for cell in cells
         if cell["noise"] == "paper" and cell["aggregation"] == "secure_sum"
     ]
-    notes = (
-        [
-            f"With secure aggregation what is proven is {min(ratios):.2g} to {max(ratios):.2g} times the "
-            "claimed ε."
-        ]
-        if min(ratios) > 1
-        else []
-    )
+    notes = []
+    if min(ratios) > 1:
+        times = f"{min(ratios):.2g} to {max(ratios):.2g} times"
+        notes.append(f"With secure aggregation what is proven is {times} the claimed ε.")
     if len({tuple(line.y) for line in lines if line.style == 1}) == 1:
-        notes += [
-            "Both dashed lines are one: the proof makes no use of the sum, nor does the noise."
-        ]
+        words = "Both dashed lines are one: the proof makes no use of the sum, nor does the noise."
+        notes.append(words)
     return {"": picture(title, [[panel]], says, notes)}
 
 
