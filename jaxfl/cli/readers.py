@@ -36,9 +36,7 @@ def real(infinite: bool = False, **bounds: float) -> Read:
     ends: dict[str, Any] = bounds if infinite else {"below": math.inf, **bounds}
 
     def read(flag: str, value: str) -> float:
-        found = number(
-            flag, _float(flag, value), **({} if infinite else {"below": math.inf}) | bounds
-        )
+        found = number(flag, _float(flag, value), **ends)
         return int(value) if value.isdigit() else found
 
     return read

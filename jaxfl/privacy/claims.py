@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["Claim", "Condition", "either"]
@@ -50,6 +50,5 @@ def either(
     if eps is None:
         assert sigma is not None
         return sigma, numerator / sigma if sigma > 0 else math.inf
-    if not eps > 0:
-        raise InputError(f"eps = {eps!r} has to be positive: no noise is enough for 0.")
+    require(eps > 0, "must be positive", "no noise is enough for 0", eps=eps)
     return numerator / eps, eps
