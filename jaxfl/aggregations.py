@@ -29,7 +29,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 from jaxfl.params import closest
 from jaxfl.types import Aggregation, Array, Draw, Hyper, Key, Param
 
@@ -149,15 +149,17 @@ def settle(
     draws, eps = senders * d * float(values["rounds"]), min(float(values.get("eps", 0.0)), 300.0)
     tail = math.sqrt(2 * (math.log(draws / RARELY) + eps))  # P[|N(0, 1)| > t] <= exp(-t^2/2)
     found: dict[str, tuple[float, str]] = {}
-    if masks and senders**2 * d > MASK_WORDS:
-        raise InputError(
-            f"Masks of {senders} clients at d = {d} are {senders**2 * d:.3g} words in every round, and "
-            f"the limit is {MASK_WORDS:.3g}: leave masks out, which changes no sum."
-        )
-    if "range" not in values and not math.isfinite(signal):
-        raise InputError(
-            "range is not given, and neither clip nor step bounds what a client sends: give the range."
-        )
+    require(
+        not masks or senders**2 * d <= MASK_WORDS,
+        f"Masks of {senders} clients at d = {d} are {senders**2 * d:.3g} words in every "
+        f"round, and the limit is {MASK_WORDS:.3g}",
+        "leave masks out, which changes no sum",
+    )
+    require(
+        "range" in values or math.isfinite(signal),
+        "range is not given, and neither clip nor step bounds what a client sends",
+        "give the range",
+    )
     if "range" in values:
         R = float(values["range"])
     else:
@@ -169,21 +171,26 @@ def settle(
         p = 2.0 ** math.ceil(math.log2(2 * senders * R / HALF))
         found["precision"] = p, "default: the sum fills at most a quarter of the ring"
     least = signal + tail * noise
-    if math.isfinite(least) and least > R:
-        raise InputError(
-            f"range = {R:g} is too small for clip and noise, which reach {least:.4g}: give at least that."
-        )
+    require(
+        not math.isfinite(least) or least <= R,
+        f"is too small for clip and noise, which reach {least:.4g}",
+        "give at least that",
+        range=R,
+    )
     if senders * R / p >= HALF:
         raise InputError(
-            f"range = {R:g} at precision = {p:g} lets the sum of {senders} messages wrap around the "
-            f"ring of 2^{BITS}: ask for a precision above {senders * R / HALF:.3g}."
+            f"at precision = {p:g} lets the sum of {senders} messages wrap around the ring of "
+            f"2^{BITS}",
+            f"ask for a precision above {senders * R / HALF:.3g}",
+            range=R,
         )
     coarsest = noise if noise > 0 else R / 16
-    if p > coarsest:
-        raise InputError(
-            f"precision = {p:g} is too coarse for {'noise' if noise else 'a range'} of "
-            f"{noise or R:.3g}: ask for at most {coarsest:.3g}."
-        )
+    require(
+        p <= coarsest,
+        f"is too coarse for {'noise' if noise else 'a range'} of {noise or R:.3g}",
+        f"ask for at most {coarsest:.3g}",
+        precision=p,
+    )
     return found
 
 

@@ -228,7 +228,9 @@ def refuse(owner: str, *names: str) -> Callable[[Mapping[str, Any], int], dict[s
     def resolve(given: Mapping[str, Any], d: int) -> dict[str, Any]:
         for name in names:
             if name in given:
-                raise InputError(f"{name} = {given[name]} does not apply to {owner}: leave it out.")
+                raise InputError(
+                    f"does not apply to {owner}", "leave it out", **{name: given[name]}
+                )
         return {}
 
     return resolve

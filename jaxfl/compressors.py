@@ -33,8 +33,8 @@ from jaxfl.codes import (
     terngrad,
     whole,
 )
-from jaxfl.errors import InputError
-from jaxfl.params import check, closest
+from jaxfl.errors import InputError, require
+from jaxfl.params import check, known
 from jaxfl.sketches import count_sketch, fixed_step, top_k
 from jaxfl.subsets import coin_slots, coins, subset
 from jaxfl.types import Array, Compressor, Draw, Facts, Hyper, Key, Message, Param
@@ -153,9 +153,7 @@ def lazy() -> Compressor:
         asked = {name: given[name] for name in ("keep", "omega") if name in given}
         check((_KEEP, _OMEGA), asked, "lazy")
         if len(asked) == 2:
-            raise InputError(
-                f"keep = {asked['keep']} and omega = {asked['omega']} are both given: set one."
-            )
+            raise InputError("are both given", "set one", keep=asked["keep"], omega=asked["omega"])
         if "omega" in asked:
             return {"keep": 1 / (1 + np.asarray(asked["omega"], np.float64))[()]}
         return {"keep": asked.get("keep", 0.5)}
@@ -219,14 +217,23 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
     name = f"{outer.name}+{inner.name}"
     encode, first = outer.code, inner.code
     if outer.select is not None or encode is None:
-        raise InputError(f"{name} chooses coordinates last: write {inner.name}+{outer.name}.")
-    if inner.select is not None and first is not None:
-        raise InputError(f"{name}: compose the codes first, and choose coordinates before them.")
-    if not (outer.unbiased and inner.unbiased):
-        raise InputError(f"{name}: a biased compressor is composed with no other: take it alone.")
+        raise InputError(f"{name} chooses coordinates last", f"write {inner.name}+{outer.name}")
+    require(
+        inner.select is None or first is None,
+        f"{name} chooses coordinates before its codes",
+        "compose the codes first",
+    )
+    require(
+        outer.unbiased and inner.unbiased,
+        f"{name}: a biased compressor is composed with no other",
+        "take it alone",
+    )
     clash = {p.name for p in outer.params} & {p.name for p in inner.params}
-    if clash:
-        raise InputError(f"{name}: both parts would be set by {', '.join(sorted(clash))}.")
+    require(
+        not clash,
+        f"{name} has two parts with {', '.join(sorted(clash))}",
+        "compose parts whose numbers differ",
+    )
 
     def code(key: Key, v: Array, hp: Hyper) -> Array:
         if first is None:
@@ -286,7 +293,7 @@ def _resolve_k(given: Mapping[str, Any], d: int) -> dict[str, Any]:
     asked = {name: given[name] for name in ("k", "omega") if name in given}
     check((_K._replace(high=d), _OMEGA._replace(high=d - 1)), asked, "a sparsifier")
     if len(asked) == 2:
-        raise InputError(f"k = {asked['k']} and omega = {asked['omega']} are both given: set one.")
+        raise InputError("are both given", "set one", k=asked["k"], omega=asked["omega"])
     k = asked.get("k", max(1, d // 20))
     if "omega" in asked:
         k = np.maximum(1, np.rint(d / (1 + np.asarray(asked["omega"], dtype=np.float64))))
@@ -320,9 +327,7 @@ def compressor(name: str, indices: bool = True) -> Compressor:
     """
     made = []
     for part in name.split("+"):
-        if part not in COMPRESSORS:
-            raise InputError(closest("compressor", part, COMPRESSORS))
-        make = COMPRESSORS[part]
+        make = known("compressor", part, COMPRESSORS)
         made.append(make(False) if not indices and make in _SPARSIFIERS else make())
     return functools.reduce(compose, made)
 

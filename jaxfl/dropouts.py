@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 from jaxfl.params import whole
 
 __all__ = ["Enrolment", "collect", "enrol", "reconstruct", "share"]
@@ -54,12 +54,13 @@ class Enrolment:
         alive = sorted(messages)
         unknown = sorted(set(alive) - set(self.clients))
         if unknown:
-            raise InputError(f"Client {unknown[0]} reported and is not enrolled: leave it out.")
-        if len(alive) < self.threshold:
-            raise InputError(
-                f"{len(alive)} of {len(self.clients)} clients reported, and their sum needs the shares "
-                f"of {self.threshold}: run the round again with more of them."
-            )
+            raise InputError(f"Client {unknown[0]} reported and is not enrolled", "leave it out")
+        require(
+            len(alive) >= self.threshold,
+            f"{len(alive)} of {len(self.clients)} clients reported, and their sum needs the "
+            f"shares of {self.threshold}",
+            "run the round again with more of them",
+        )
         arrays = [np.asarray(messages[i], np.uint32) for i in alive]
         total: Words = np.sum(arrays, axis=0, dtype=np.uint32)
         helpers = alive[: self.threshold]
@@ -79,10 +80,12 @@ def enrol(clients: Iterable[int], threshold: int, seed: int) -> Enrolment:
     """Seeds for these clients, and shares of them that any ``threshold`` clients can put together."""
     members = tuple(sorted({whole("client", i, 0) for i in clients}))
     threshold = whole("threshold", threshold, 1)
-    if threshold > len(members):
-        raise InputError(
-            f"threshold = {threshold} exceeds the {len(members)} clients: ask for at most that many."
-        )
+    require(
+        threshold <= len(members),
+        f"exceeds the {len(members)} clients",
+        "ask for at most that many",
+        threshold=threshold,
+    )
     rng = np.random.default_rng(seed)
 
     def draw() -> int:
@@ -110,8 +113,9 @@ def collect(cohort: Iterable[int], messages: Mapping[int, npt.ArrayLike]) -> Wor
     missing = sorted(members - set(messages))
     if missing:
         raise InputError(
-            f"Client {missing[0]} did not report, so that the masks of the other {len(members) - 1} do "
-            "not cancel: run the round again without it, or enrol with a threshold (jaxfl.dropouts)."
+            f"Client {missing[0]} did not report, so that the masks of the other "
+            f"{len(members) - 1} do not cancel",
+            "run the round again without it, or enrol with a threshold (jaxfl.dropouts)",
         )
     total: Words = np.sum([np.asarray(messages[i], np.uint32) for i in members], 0, np.uint32)
     return total

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.errors import InputError
-from jaxfl.params import closest
+from jaxfl.errors import InputError, attempt, require
+from jaxfl.params import known, number
 
 __all__ = [
     "GRAPHS",
@@ -80,8 +80,7 @@ def grid() -> Graph:
 @functools.cache
 def erdos_renyi(p: float = 0.4, seed: int = 0) -> Graph:
     """Each pair with probability p, Metropolis weights; the first connected graph of the seed's."""
-    if not 0 < p <= 1:
-        raise InputError(f"p = {p!r} has to be a probability above 0.")
+    number("p", p, above=0, most=1)
 
     def matrix(n: int) -> Floats:
         rng = np.random.default_rng(seed)
@@ -91,7 +90,7 @@ def erdos_renyi(p: float = 0.4, seed: int = 0) -> Graph:
             if connected(linked):
                 return metropolis(linked)
         raise InputError(
-            f"p = {p!r} gave no connected graph of {n} clients in {TRIES} tries: ask for a larger p."
+            f"gave no connected graph of {n} clients in {TRIES} tries", "ask for a larger p", p=p
         )
 
     return Graph(f"erdos_renyi:{p:g},{seed}", matrix)
@@ -100,13 +99,16 @@ def erdos_renyi(p: float = 0.4, seed: int = 0) -> Graph:
 def mixing(W: Any, name: str = "matrix") -> Graph:
     """One's own doubly stochastic matrix."""
     W = np.asarray(W, np.float64)
-    if W.ndim != 2 or W.shape[0] != W.shape[1]:
-        raise InputError(f"A mixing matrix is square, and this one is {W.shape}.")
+    require(
+        W.ndim == 2 and W.shape[0] == W.shape[1],
+        f"A mixing matrix is square, and this one is {W.shape}",
+    )
     ends = np.abs(np.concatenate([W.sum(0), W.sum(1)]) - 1).max()
     if not (np.isfinite(W).all() and W.min() >= 0 and ends <= ROUNDING):
         raise InputError(
-            "A mixing matrix has no negative entry, and its rows and columns sum to 1; this one misses "
-            f"it by {max(ends, -W.min()):.3g}: metropolis(links) makes one of any graph."
+            "A mixing matrix has no negative entry, and its rows and columns sum to 1; this "
+            f"one misses it by {max(ends, -W.min()):.3g}",
+            "metropolis(links) makes one of any graph",
         )
     return _own(tuple(map(tuple, W.tolist())), name)
 
@@ -114,8 +116,7 @@ def mixing(W: Any, name: str = "matrix") -> Graph:
 @functools.cache
 def _own(rows: tuple[tuple[float, ...], ...], name: str) -> Graph:
     def matrix(n: int) -> Floats:
-        if n != len(rows):
-            raise InputError(f"The mixing matrix is of {len(rows)} clients, and there are {n}.")
+        require(n == len(rows), f"The mixing matrix is of {len(rows)} clients, and there are {n}")
         return np.asarray(rows)
 
     return Graph(name, matrix)
@@ -154,15 +155,10 @@ GRAPHS: dict[str, Callable[..., Graph]] = {
 def graph(name: str) -> Graph:
     """The graph of that name; ``erdos_renyi:0.4,1`` is that of probability 0.4 and seed 1."""
     kind, _, numbers = name.partition(":")
-    if kind not in GRAPHS:
-        raise InputError(closest("graph", kind, GRAPHS))
+    make = known("graph", kind, GRAPHS)
     given = numbers.split(",") if numbers else []
-    try:
+    with attempt("must read complete, ring, grid or erdos_renyi:P,SEED", graph=name):
         if kind != "erdos_renyi" and given:
             raise ValueError
         p, *seed = given or ["0.4"]
-        return erdos_renyi(float(p), *map(int, seed)) if kind == "erdos_renyi" else GRAPHS[kind]()
-    except (TypeError, ValueError):
-        raise InputError(
-            f"graph = {name!r} has to read complete, ring, grid or erdos_renyi:P,SEED."
-        ) from None
+        return erdos_renyi(float(p), *map(int, seed)) if kind == "erdos_renyi" else make()

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.batching import rarely
-from jaxfl.errors import InputError
+from jaxfl.errors import require
 from jaxfl.estimators import CLIP
 from jaxfl.metrics import full_gradient, mean_gradient, over_clients
 from jaxfl.types import (
@@ -156,11 +156,12 @@ def corrected(sampler: Sampler) -> Estimator:
 @functools.cache
 def with_anchors(base: Sampler) -> Sampler:
     """``base`` with slots for ``anchor_batch`` too, where an estimate starts anew."""
-    if base.single_pass:
-        raise InputError(
-            f"sampler = {base.name!r} does not apply where rounds that start anew draw anchor_batch "
-            "samples and others batch: take 'poisson' or 'without_replacement'."
-        )
+    require(
+        not base.single_pass,
+        "does not apply where rounds that start anew draw anchor_batch samples and others batch",
+        "take 'poisson' or 'without_replacement'",
+        sampler=base.name,
+    )
 
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
         most = np.maximum(values["batch"], values["anchor_batch"])

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 from jaxfl.mechanisms import gaussian
 from jaxfl.schedules import Pieces, Schedule, pieces
 from jaxfl.subsets import permuted
@@ -100,8 +100,10 @@ def planned(base: Sampler) -> Sampler:
         rule = getattr(values.get("level_t"), "rule", None)
         if isinstance(rule, Pieces) and (facts.rounds or 0) > sum(rule.lengths):
             raise InputError(
-                f"rounds = {facts.rounds} go beyond the {sum(rule.lengths)} that phases and step sizes "
-                "are planned for, and a plan cannot be extended: start a new run with as many rounds."
+                f"go beyond the {sum(rule.lengths)} that phases and step sizes are planned for, "
+                "and a plan cannot be extended",
+                "start a new run with as many rounds",
+                rounds=facts.rounds,
             )
         return slots
 
@@ -113,8 +115,9 @@ def share(total: int, wanted: Iterable[float]) -> list[int]:
     weights = np.asarray(list(wanted), np.float64)
     if total < len(weights):
         raise InputError(
-            f"rounds = {total} leaves some of the {len(weights)} phases without a round: give at "
-            f"least {len(weights)}, or phases = {max(total, 1)} at most."
+            f"leaves some of the {len(weights)} phases without a round",
+            f"give at least {len(weights)}, or phases = {max(total, 1)} at most",
+            rounds=total,
         )
     exact = weights / weights.sum() * (total - len(weights))
     out = np.floor(exact).astype(int)
@@ -178,11 +181,12 @@ def phased(base: Sampler) -> Sampler:
 
     A batch of n_i or more is the exact mean over the phase's records.
     """
-    if not base.fresh:
-        raise InputError(
-            f"sampler = {base.name!r} cannot draw from the records of a phase: use "
-            "with_replacement, without_replacement or poisson."
-        )
+    require(
+        base.fresh,
+        "cannot draw from the records of a phase",
+        "use with_replacement, without_replacement or poisson",
+        sampler=base.name,
+    )
 
     def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
         order, rows = jax.random.split(key)

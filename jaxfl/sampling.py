@@ -22,7 +22,7 @@ import numpy as np
 
 from jaxfl.errors import InputError
 from jaxfl.keys import at
-from jaxfl.params import closest
+from jaxfl.params import known
 from jaxfl.subsets import coin_slots, coins, subset
 from jaxfl.subsets import uniform as independent
 from jaxfl.types import Array, Capacity, Draw, Facts, Hyper, Key, Param, Participation, Sampler
@@ -196,8 +196,9 @@ def _once(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
     used = float(np.max(rounds * np.asarray(values["batch"])))
     if used > facts.m:
         raise InputError(
-            f"rounds = {int(np.max(rounds))} use {used:g} samples of each client once, and the "
-            f"smallest client has {facts.m}: ask for at most {facts.m // slots['batch']} rounds."
+            f"use {used:g} samples of each client once, and the smallest client has {facts.m}",
+            f"ask for at most {facts.m // slots['batch']} rounds",
+            rounds=int(np.max(rounds)),
         )
     return slots
 
@@ -277,8 +278,9 @@ def balanced() -> Participation:
         slots = _fixed("cohort", "n")(values, facts)
         if slots["cohort"] * facts.n >= 2**31:
             raise InputError(
-                f"cohort = {slots['cohort']} of {facts.n} clients is more than a balanced order can "
-                "count (2^31): let fewer take part, or draw them by uniform."
+                f"of {facts.n} clients is more than a balanced order can count (2^31)",
+                "let fewer take part, or draw them by uniform",
+                cohort=slots["cohort"],
             )
         return slots
 
@@ -303,7 +305,7 @@ def _checked(name: str, limit: str | None, values: Mapping[str, Any], facts: Fac
     if limit is not None and most > getattr(facts, limit):
         there = {"m": "samples of the smallest client", "n": "clients"}[limit]
         end = getattr(facts, limit)
-        raise InputError(f"{name} = {most:g} exceeds the {end} {there}: ask for at most {end}.")
+        raise InputError(f"exceeds the {end} {there}", f"ask for at most {end}", **{name: most})
     return most
 
 
@@ -365,13 +367,9 @@ PARTICIPATIONS: dict[str, Callable[[], Participation]] = {
 
 def sampler(name: str) -> Sampler:
     """The sampler of that name."""
-    if name not in SAMPLERS:
-        raise InputError(closest("sampler", name, SAMPLERS))
-    return SAMPLERS[name]()
+    return known("sampler", name, SAMPLERS)()
 
 
 def participation(name: str) -> Participation:
     """The participation of that name."""
-    if name not in PARTICIPATIONS:
-        raise InputError(closest("participation", name, PARTICIPATIONS))
-    return PARTICIPATIONS[name]()
+    return known("participation", name, PARTICIPATIONS)()

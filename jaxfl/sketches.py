@@ -45,8 +45,9 @@ def fixed_step() -> Compressor:
 
     def omega(d: int, values: Mapping[str, Any]) -> float:
         raise InputError(
-            f"fixed_step has an absolute error, quantum = {values.get('quantum')!r}, and no omega, which "
-            "this algorithm asks for: use it with q_dpsgd_1."
+            f"fixed_step has an absolute error, quantum = {values.get('quantum')!r}, and no "
+            "omega, which this algorithm asks for",
+            "use it with q_dpsgd_1",
         )
 
     def resolve(given: Mapping[str, Any], d: int) -> dict[str, Any]:

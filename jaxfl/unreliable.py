@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxfl.errors import InputError
+from jaxfl.errors import require
 from jaxfl.types import Array, Draw, Facts, Hyper, Key, Param, Participation
 
 __all__ = ["unreliable"]
@@ -49,11 +49,13 @@ def unreliable(base: Participation) -> Participation:
     def capacity(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
         slots = base.capacity(values, facts)
         most, asked = slots.get("cohort", facts.n), int(values["threshold"])
-        if asked > most:
-            raise InputError(
-                f"threshold = {asked} exceeds the {most} clients that are called in a round, so that all "
-                f"rounds would be lost: ask for at most {most}."
-            )
+        require(
+            asked <= most,
+            f"exceeds the {most} clients that are called in a round, so that all rounds would "
+            "be lost",
+            f"ask for at most {most}",
+            threshold=asked,
+        )
         return {"cohort": facts.n, **slots}
 
     def least(n: int, values: Mapping[str, Any]) -> int:

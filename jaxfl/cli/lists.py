@@ -41,10 +41,10 @@ def tables() -> dict[str, dict[str, dict[str, Any]]]:
     out["algorithms"] = {name: _algorithm(make) for name, make in ALGORITHMS.items()}
     for kind, table in plain.items():
         out[kind] = {name: {"summary": _summary(make)} for name, make in table.items()}
-    for kind, known in parts.items():
+    for kind, makers in parts.items():
         out[kind] = {
             name: {"summary": _summary(make), "parameters": _parameters(make().params)}
-            for name, make in known.items()
+            for name, make in makers.items()
         }
     return out
 

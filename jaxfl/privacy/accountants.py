@@ -22,8 +22,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jaxfl.checks import shown
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
 from jaxfl.privacy.gaussian import check_delta, check_eps, gdp_delta, gdp_eps
 from jaxfl.privacy.mixtures import Chain, coins_delta, coins_eps
@@ -68,11 +67,12 @@ def delta(event: AnyEvent, eps: float, method: str | None = None) -> Guarantee:
 
 def check_event(event: AnyEvent) -> AnyEvent:
     """The event, or a sentence about what is none."""
-    if not isinstance(event, AnyEvent):
-        raise InputError(
-            f"event = {shown(event)} has to be a privacy event: make one with jaxfl.privacy.Event, or "
-            "take an algorithm's."
-        )
+    require(
+        isinstance(event, AnyEvent),
+        "must be a privacy event",
+        "make one with jaxfl.privacy.Event, or take an algorithm's",
+        event=event,
+    )
     return event
 
 
@@ -83,8 +83,12 @@ def closed_form(event: AnyEvent, method: str | None = None) -> bool:
 
 
 def _known(method: str | None) -> str | None:
-    if method is not None and method not in METHODS:
-        raise InputError(f"method = {method!r} is not known: use one of {', '.join(METHODS)}.")
+    require(
+        method is None or method in METHODS,
+        "is not known",
+        f"use one of {', '.join(METHODS)}",
+        method=method,
+    )
     return method
 
 
@@ -143,11 +147,12 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
         bounds.append(_composed([releases(part, method) for part in plain]))
     if alone is not None and estimator and method != "reveal":
         bounds.extend(_chained(alone, method))
-    if estimator and not bounds:
-        raise InputError(
-            f"method = {method!r} does not cover this estimator with sampling = "
-            f"{alone.sampling.scheme if alone else ''!r}: leave the method out."
-        )
+    require(
+        not estimator or bounds,
+        f"does not cover this estimator with sampling = {alone.sampling.scheme if alone else ''!r}",
+        "leave the method out",
+        method=method,
+    )
     return [_padded(bound, eta) for bound in bounds] if eta > 0 else bounds
 
 
@@ -202,11 +207,11 @@ def _chained(event: Event, method: str | None) -> list[Bound]:
     """The chain bound, and Theorem K where it was asked for."""
     estimator, sampling, sigma = event.sensitivity, event.sampling, event.sigma
     assert isinstance(estimator, Mean)
-    if event.adjacency != "replace_one":
-        raise InputError(
-            "adjacency = 'add_remove' has no accountant for estimators with snapshots: "
-            "use 'replace_one'."
-        )
+    require(
+        event.adjacency == "replace_one",
+        "adjacency = 'add_remove' has no accountant for estimators with snapshots",
+        "use 'replace_one'",
+    )
     scheme, q, T = sampling.scheme, sampling.q, event.releases
     out: list[Bound] = []
     visible = not estimator.hidden and scheme in ("poisson", "without_replacement")

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 from jaxfl.privacy.accountants import Guarantee, check_event, closed_form, epsilon
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence, scaled, sigmas
 from jaxfl.privacy.gaussian import check_delta, gdp_mu
@@ -53,8 +53,7 @@ def sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None = No
     """
     check_event(event)
     check_delta(delta)
-    if not 0 < eps < math.inf:
-        raise InputError(f"eps = {eps!r} has to be positive and finite to calibrate noise for it.")
+    require(0 < eps < math.inf, "must be positive and finite to calibrate noise for it", eps=eps)
     return _sigma_for(_unit(event), float(eps), float(delta), method)
 
 
@@ -70,11 +69,12 @@ def _unit(event: AnyEvent) -> AnyEvent:
     values = sigmas(event)
     if isinstance(event, NoClaim) or not values:
         why = event.reason if isinstance(event, NoClaim) else "it has no releases"
-        raise InputError(f"No noise can be calibrated for this event: {why}.")
+        raise InputError("No noise can be calibrated for this event", f"{why}")
     if min(values) > 0:
         return scaled(event, 1 / values[0])
-    if max(values) > 0:
-        raise InputError("sigma = 0 in one part of the event and not in another: give both noise.")
+    require(
+        max(values) <= 0, "sigma = 0 in one part of the event and not in another", "give both noise"
+    )
     return _one(event)
 
 
@@ -108,7 +108,7 @@ def _log_sigma(event: AnyEvent, eps: float, delta: float, method: str | None) ->
         return _gdp_scale(answer, eps, delta)
     guess = _guess(event, eps, delta)
     if not answer(guess).status:
-        raise InputError(f"No noise can be calibrated for this event: {answer(guess).method}.")
+        raise InputError("No noise can be calibrated for this event", f"{answer(guess).method}")
     return _search(lambda x: answer(x).eps, eps, guess)
 
 
@@ -156,11 +156,12 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
     f, f_low, f_high = gap(x), math.nan, math.nan
     slope = -1.8
     for _ in range(100):
-        if x < guess - 12 and f < 0:
-            raise InputError(
-                f"eps = {eps:g} is proven with any noise, since delta exceeds the chance of a record "
-                "to matter at all: lower delta."
-            )
+        require(
+            x >= guess - 12 or f >= 0,
+            "is proven with any noise, since delta exceeds the chance of a record to matter at all",
+            "lower delta",
+            eps=eps,
+        )
         if -SLACK / 2 <= f <= SLACK / 2 and eps_at(x) <= eps:
             return x
         if f > 0:
@@ -191,7 +192,7 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
             slope = min(-0.1, max(-20.0, (f_new - f) / (new - x)))
         x, f = new, f_new
     raise InputError(
-        f"No noise was found that proves eps = {eps:g}: check that its delta can be reached."
+        f"No noise was found that proves eps = {eps:g}", "check that its delta can be reached"
     )
 
 
@@ -210,10 +211,7 @@ def rounds_for(event: Event, eps: float, delta: float, method: str | None = None
     top = MOST_ROUNDS
     if event.sampling.scheme == "single_pass":
         top = int(event.sampling.m // event.sampling.b)
-    if not fits(1):
-        raise InputError(
-            f"sigma = {event.sigma:g} does not allow one round at eps = {eps:g}: add noise."
-        )
+    require(fits(1), f"does not allow one round at eps = {eps:g}", "add noise", sigma=event.sigma)
     low, high = 1, 2
     while high < top and fits(high):
         low, high = high, high * 2
@@ -239,17 +237,19 @@ def batch_for(event: Event, eps: float, delta: float, method: str | None = None)
         sampling = dataclasses.replace(event.sampling, b=b, slots=None)
         return epsilon(dataclasses.replace(event, sampling=sampling), delta, method).eps <= eps
 
-    if event.sampling.scheme == "full":
-        raise InputError("sampling = 'full' has no batch to choose: use 'poisson'.")
+    require(
+        event.sampling.scheme != "full", "sampling = 'full' has no batch to choose", "use 'poisson'"
+    )
     high = most = max(1, m // event.releases) if event.sampling.scheme == "single_pass" else m
     while not fits(high) and high > 1 and event.sampling.scheme == "with_replacement":
         high //= 2
-    if not fits(high):
-        raise InputError(
-            f"sigma = {event.sigma:g} does not reach eps = {eps:g} even with "
-            f"{f'all {m}' if most == m else most} records in every batch: add noise or take fewer "
-            "rounds."
-        )
+    require(
+        fits(high),
+        f"does not reach eps = {eps:g} even with {f'all {m}' if most == m else most} "
+        "records in every batch",
+        "add noise or take fewer rounds",
+        sigma=event.sigma,
+    )
     low = 0
     while high - low > 1:
         middle = (low + high) // 2

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["Claim", "Condition", "either", "solved"]
@@ -62,6 +62,5 @@ def solved(
         return sigma, eps_of(sigma) if sigma > 0 else math.inf
     if eps is None or sigma is not None:
         raise InputError(f"eps = {eps!r} and sigma = {sigma!r}: give exactly one of them.")
-    if not eps > 0:
-        raise InputError(f"eps = {eps!r} has to be positive: no noise is enough for 0.")
+    require(eps > 0, "must be positive", "no noise is enough for 0", eps=eps)
     return sigma_of(eps), eps

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 from jaxfl.subsets import coin_tail
 from jaxfl.types import SCHEMES, Scheme
 
@@ -58,32 +58,41 @@ class Sampling:
     slots: int | None = None
 
     def __post_init__(self) -> None:
-        if self.scheme not in SCHEMES:
-            raise InputError(
-                f"sampling = {self.scheme!r} is not known: use one of {', '.join(SCHEMES)}."
-            )
-        if not (self.m >= 1 and self.m == int(self.m)):
-            raise InputError(f"samples = {self.m!r} has to be a whole number of at least 1.")
-        if not self.b > 0:
-            raise InputError(f"batch = {self.b!r} has to be positive.")
-        if self.scheme != "with_replacement" and self.b > self.m:
-            raise InputError(
-                f"batch = {self.b!r} exceeds the {self.m} records: ask for at most {self.m}."
-            )
-        if self.scheme not in ("poisson", "full") and self.b != int(self.b):
-            raise InputError(
-                f"batch = {self.b!r} has to be whole where the number of records is fixed: "
-                "round it, or sample by Poisson."
-            )
-        if self.slots is not None and self.slots < 1:
-            raise InputError(
-                f"slots = {self.slots!r} has to be at least 1, or None for no padding."
-            )
-        if self.scheme == "full" and self.b != self.m:
-            raise InputError(
-                f"batch = {self.b!r} contradicts sampling = 'full', which draws all {self.m} "
-                "records: leave it out."
-            )
+        require(
+            self.scheme in SCHEMES,
+            "is not known",
+            f"use one of {', '.join(SCHEMES)}",
+            sampling=self.scheme,
+        )
+        require(
+            self.m >= 1 and self.m == int(self.m),
+            "must be a whole number of at least 1",
+            samples=self.m,
+        )
+        require(self.b > 0, "must be positive", batch=self.b)
+        require(
+            self.scheme == "with_replacement" or self.b <= self.m,
+            f"exceeds the {self.m} records",
+            f"ask for at most {self.m}",
+            batch=self.b,
+        )
+        require(
+            self.scheme in ("poisson", "full") or self.b == int(self.b),
+            "must be whole where the number of records is fixed",
+            "round it, or sample by Poisson",
+            batch=self.b,
+        )
+        require(
+            self.slots is None or self.slots >= 1,
+            "must be at least 1, or None for no padding",
+            slots=self.slots,
+        )
+        require(
+            self.scheme != "full" or self.b == self.m,
+            f"contradicts sampling = 'full', which draws all {self.m} records",
+            "leave it out",
+            batch=self.b,
+        )
 
     @property
     def q(self) -> float:
@@ -107,13 +116,15 @@ class Sampling:
 
 
 def _positive(clip: float) -> None:
-    if not clip > 0:
-        raise InputError(f"clip = {clip!r} has to be positive.")
+    require(clip > 0, "must be positive", clip=clip)
 
 
 def _counts(name: str, number: float) -> None:
-    if not (number >= 1 and number == int(number)):
-        raise InputError(f"{name} = {number!r} has to be a whole number of at least 1.")
+    require(
+        number >= 1 and number == int(number),
+        "must be a whole number of at least 1",
+        **{name: number},
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,8 +158,7 @@ class Mean:
 
     def __post_init__(self) -> None:
         _positive(self.clip)
-        if not self.over_b > 0:
-            raise InputError(f"over_b = {self.over_b!r} has to be positive: a drawn record counts.")
+        require(self.over_b > 0, "must be positive", "a drawn record counts", over_b=self.over_b)
 
     def X(self, sampling: Sampling) -> float:
         """The norm of a drawn record's share."""
@@ -217,10 +227,11 @@ class LocalSteps:
         _positive(self.clip)
         _counts("local_steps", self.tau)
         _counts("devices", self.devices)
-        if not 0 <= self.colluding < self.devices:
-            raise InputError(
-                f"colluding = {self.colluding!r} has to leave one of the {self.devices} devices."
-            )
+        require(
+            0 <= self.colluding < self.devices,
+            f"must leave one of the {self.devices} devices",
+            colluding=self.colluding,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,7 +255,7 @@ class Increments:
         for name in ("smoothness", "diameter"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(
-                    f"{name} = {getattr(self, name)!r} has to be a number that is not negative."
+                    "must be a number that is not negative", **{name: getattr(self, name)}
                 )
 
     @property
@@ -270,16 +281,18 @@ class Event:
     )
 
     def __post_init__(self) -> None:
-        if self.adjacency not in ADJACENCIES:
-            raise InputError(
-                f"adjacency = {self.adjacency!r} is not known: use one of {', '.join(ADJACENCIES)}."
-            )
-        if not self.sigma >= 0:
-            raise InputError(f"sigma = {self.sigma!r} has to be a number that is not negative.")
-        if not (self.releases >= 0 and self.releases == int(self.releases)):
-            raise InputError(
-                f"rounds = {self.releases!r} has to be a whole number that is not negative."
-            )
+        require(
+            self.adjacency in ADJACENCIES,
+            "is not known",
+            f"use one of {', '.join(ADJACENCIES)}",
+            adjacency=self.adjacency,
+        )
+        require(self.sigma >= 0, "must be a number that is not negative", sigma=self.sigma)
+        require(
+            self.releases >= 0 and self.releases == int(self.releases),
+            "must be a whole number that is not negative",
+            rounds=self.releases,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

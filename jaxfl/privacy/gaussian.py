@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.errors import InputError
+from jaxfl.errors import require
 
 __all__ = [
     "ORDERS",
@@ -37,15 +37,13 @@ Numbers: TypeAlias = float | Floats
 
 def check_delta(delta: float) -> float:
     """delta in (0, 1), or a sentence about it."""
-    if not 0 < delta < 1:
-        raise InputError(f"delta = {delta!r} has to lie strictly between 0 and 1.")
+    require(0 < delta < 1, "must lie strictly between 0 and 1", delta=delta)
     return float(delta)
 
 
 def check_eps(eps: float) -> float:
     """eps >= 0, or a sentence about it."""
-    if not eps >= 0:
-        raise InputError(f"eps = {eps!r} has to be a number that is not negative.")
+    require(eps >= 0, "must be a number that is not negative", eps=eps)
     return float(eps)
 
 
@@ -145,8 +143,7 @@ def mask_rdp(p: float, mu: float, rounds: int) -> Callable[[Floats], Floats]:
     convex in how the sensitivity mu is spread over coordinates, so all of it in one is the worst.
     Scaling the divergence by p instead is wrong: a canary in one coordinate realises more.
     """
-    if not 0 < p <= 1:
-        raise InputError(f"mask = {p!r} is the chance to keep a coordinate: give one in (0, 1].")
+    require(0 < p <= 1, "is the chance to keep a coordinate", "give one in (0, 1]", mask=p)
 
     def rdp(a: Floats) -> Floats:
         shown = math.log(p) + a * (a - 1) * mu * mu / 2

@@ -73,11 +73,11 @@ def turns(run: Record) -> Ints:
     from jaxfl.record import dtype
 
     algorithm, n = run.algorithm, run.facts.n
-    if algorithm.cohort is None:
-        raise InputError(
-            f"{algorithm.name} does not say who takes part in a round: compose it of parts."
-        )
     draw = algorithm.cohort
+    if draw is None:
+        raise InputError(
+            f"{algorithm.name} does not say who takes part in a round", "compose it of parts"
+        )
     hp = build(algorithm, run.values, run.facts, dtype(run.problem))
 
     @jax.jit

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.errors import InputError
+from jaxfl.errors import require
 from jaxfl.privacy.gaussian import Floats
 from jaxfl.privacy.grids import Grid, grid, reach
 from jaxfl.privacy.profiles import Profile
@@ -91,8 +91,7 @@ def compose(
     """
     if delta is not None:
         return _compose(parts, delta, reverse, scale=scale)
-    if eps is None:
-        raise InputError("eps = None, delta = None: give one of them to compose for.")
+    require(eps is not None, "eps = None, delta = None", "give one of them to compose for")
     level = 1e-6
     while True:
         curve = _compose(parts, level, reverse, eps)

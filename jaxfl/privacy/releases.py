@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, require
 from jaxfl.privacy.events import Event, Increments, LocalSteps, Mean
 from jaxfl.privacy.pld import Part
 from jaxfl.privacy.profiles import (
@@ -82,15 +82,17 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
     if scheme == "single_pass":
         if T * sampling.b > m:
             raise InputError(
-                f"rounds = {T} of {sampling.b:g} records each are more than one pass over {m}: "
-                f"ask for at most {int(m // sampling.b)}, or for sampling = 'shuffled'."
+                f"of {sampling.b:g} records each are more than one pass over {m}",
+                f"ask for at most {int(m // sampling.b)}, or for sampling = 'shuffled'",
+                rounds=T,
             )
         return Release((Part(Gaussian(both * g), 1),), "every record released once", "E")
-    if both == 1:
-        raise InputError(
-            f"sampling = {scheme!r} draws a fixed number of records, which adding one changes: "
-            "use adjacency = 'replace_one'."
-        )
+    require(
+        both != 1,
+        "draws a fixed number of records, which adding one changes",
+        "use adjacency = 'replace_one'",
+        sampling=scheme,
+    )
     if scheme == "without_replacement":
         return Release((Part(WithoutReplacement(q, g), T),), "sampling without replacement", "D")
     if scheme == "with_replacement":
@@ -131,11 +133,11 @@ def _revealed(event: Event, estimator: Mean) -> Release:
 
     With replacement, k draws move the estimate by at most ``2G (over_b k/b + over_m/m)``.
     """
-    if event.adjacency != "replace_one":
-        raise InputError(
-            "adjacency = 'add_remove' has no accountant for estimators with snapshots: "
-            "use 'replace_one'."
-        )
+    require(
+        event.adjacency == "replace_one",
+        "adjacency = 'add_remove' has no accountant for estimators with snapshots",
+        "use 'replace_one'",
+    )
     sampling, T, s = event.sampling, event.releases, event.sigma
     scheme, q = sampling.scheme, sampling.q
     most = 2 * estimator.whole / s
@@ -156,8 +158,9 @@ def _revealed(event: Event, estimator: Mean) -> Release:
         parts = (Part(Gaussian(math.sqrt(K * X * X + (T - K) * Y * Y)), 1),)
     else:
         raise InputError(
-            f"sampling = {scheme!r} does not fit an estimator that reads all records in every "
-            "round: use 'poisson'."
+            "does not fit an estimator that reads all records in every round",
+            "use 'poisson'",
+            sampling=scheme,
         )
     return Release(parts, f"coins revealed, {scheme}", "D")
 
@@ -205,10 +208,12 @@ def _local_steps(event: Event, steps: LocalSteps, method: str | None) -> Release
     message by itself, of which the sum is a function.
     """
     sampling, tau, rounds = event.sampling, steps.tau, event.releases
-    if sampling.scheme != "shuffled":
-        raise InputError(
-            f"sampling = {sampling.scheme!r} does not describe local steps: use 'shuffled'."
-        )
+    require(
+        sampling.scheme == "shuffled",
+        "does not describe local steps",
+        "use 'shuffled'",
+        sampling=sampling.scheme,
+    )
     m, b = sampling.m, int(sampling.b)
     g = steps.clip / b / event.sigma
     r = steps.devices - steps.colluding

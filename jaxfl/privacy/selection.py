@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import Literal, NamedTuple
 
-from jaxfl.errors import InputError
+from jaxfl.errors import require
 from jaxfl.privacy import accountants
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
 from jaxfl.privacy.gaussian import check_delta
@@ -76,13 +76,13 @@ def best_of(
     """
     accountants.check_event(event)
     check_delta(delta)
-    if seen not in ("all", "winner"):
-        raise InputError(f"seen = {seen!r} has to be 'all' or 'winner'.")
+    require(seen in ("all", "winner"), "must be 'all' or 'winner'", seen=seen)
     number = isinstance(runs, int | float) and not isinstance(runs, bool)
-    if not number or not 1 <= runs < math.inf or (seen == "all" and runs != int(runs)):
-        raise InputError(
-            f"runs = {runs!r} has to be at least 1, and a whole number where all of them are seen."
-        )
+    require(
+        number and 1 <= runs < math.inf and (seen != "all" or runs == int(runs)),
+        "must be at least 1, and a whole number where all of them are seen",
+        runs=runs,
+    )
     if seen == "all":
         found = accountants.epsilon(_repeated(event, int(runs)), delta, method)
         note = (

@@ -28,7 +28,7 @@ import jax
 import numpy as np
 
 from jaxfl.data import from_clients, load
-from jaxfl.errors import InputError
+from jaxfl.errors import require
 from jaxfl.models import softmax_regression
 from jaxfl.problems import make_problem
 from jaxfl.sweeps import sweep
@@ -85,8 +85,7 @@ def dealt(
 
     ``start`` is the deviation of a random x_1 on each coordinate; the paper's is not known.
     """
-    if order not in ("file", "shuffled"):
-        raise InputError(f"order = {order!r} has to be 'file' or 'shuffled'.")
+    require(order in ("file", "shuffled"), "must be 'file' or 'shuffled'", order=order)
     rng = np.random.default_rng(0)
     train = data.train
     if order == "shuffled":
