@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,21 @@ from jaxfl.sweeps import engine
 # Pictures are drawn to files; set before any test imports matplotlib.
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-# Programs started by tests keep nothing in the user's cache.
-os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "0")
+# Compiled programs are kept while the tests run: files, and workers, compile the same small ones.
+# A worker finds the folder in its environment; without the cache, or with one's own, there is none.
+PROGRAMS = "JAXFL_TEST_PROGRAMS"
+FIRST = "PYTEST_XDIST_WORKER" not in os.environ
+OWN = "JAX_COMPILATION_CACHE_DIR" in os.environ
+if FIRST and not OWN and os.environ.get("JAX_ENABLE_COMPILATION_CACHE") != "0":
+    os.environ[PROGRAMS] = tempfile.mkdtemp(prefix="jaxfl-tests-")
+if PROGRAMS in os.environ:
+    jax.config.update("jax_compilation_cache_dir", os.environ[PROGRAMS])
+    jax.config.update("jax_enable_compilation_cache", True)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+# Programs started by tests keep nothing.
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"
 
 # Silent broadcasting and untyped keys are the two mistakes that still give plausible curves.
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -66,6 +81,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compute on the CPU wherever GPU tests are deselected and nobody chose a platform."""
     if "not gpu" in config.option.markexpr and "JAX_PLATFORMS" not in os.environ:
         jax.config.update("jax_platforms", "cpu")
+
+
+def pytest_unconfigure() -> None:
+    if FIRST and PROGRAMS in os.environ:
+        shutil.rmtree(os.environ.pop(PROGRAMS), ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rows import ROWS, Row, a_network, a_problem
+from rows import ROWS, Row, a_problem
 
 import jaxfl
 from jaxfl import (
@@ -39,13 +38,6 @@ ROW = pytest.mark.parametrize(
 QUICK = pytest.mark.parametrize(
     "row",
     [pytest.param(row, id=row.name, marks=() if row.quick else pytest.mark.slow) for row in ROWS],
-)
-
-# One row for each way through a round: fused or by messages, each estimator, each channel.
-DISTINCT = pytest.mark.parametrize(
-    "row",
-    [r for r in ROWS if r.name in ("soteriafl_svrg", "soteriafl_saga", "cdp_gd", "ldp_sgd")],
-    ids=lambda row: row.name,
 )
 
 
@@ -94,11 +86,9 @@ def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
     assert run.totals["clamped"] == 0
 
 
-@DISTINCT
-def test_fixed_batches_are_counted_exactly(row: Row, key: jax.Array) -> None:
-    if "batch" not in row.numbers or row.gradients is None:
-        pytest.skip("no fixed batch")
-    problem = a_problem()
+@pytest.mark.parametrize("name", ["soteriafl_saga", "ldp_sgd"])
+def test_fixed_batches_are_counted_exactly(name: str, key: jax.Array) -> None:
+    problem, row = a_problem(), next(row for row in ROWS if row.name == name)
     algorithm = jaxfl.algorithm(row.name, sampler=jaxfl.sampling.sampler("without_replacement"))
     run = jaxfl.simulate(algorithm, problem, key, 7, **row.numbers)
     assert run.totals["gradients"] == row.gradients(problem, 7)
@@ -152,20 +142,6 @@ def test_equal_calls_give_one_part(make: Callable[[], object]) -> None:
     assert make() is make()
 
 
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "row", [r for r in ROWS if r.name in ("soteriafl_saga", "ldp_sgd")], ids=lambda row: row.name
-)
-def test_jit_changes_nothing(row: Row, key: jax.Array) -> None:
-    problem = a_problem()
-    algorithm, hp, state, _ = start(row, problem, key)
-    compiled, counts = jax.jit(algorithm.round)(key, state, problem, hp)
-    with jax.disable_jit():
-        plain, plain_counts = algorithm.round(key, state, problem, hp)
-    chex.assert_trees_all_close(compiled, plain, rtol=1e-5, atol=1e-6)
-    assert counts == plain_counts
-
-
 @QUICK
 def test_vmap_over_seeds_and_numbers_is_the_loop(row: Row) -> None:
     problem = row.problem
@@ -182,15 +158,6 @@ def test_vmap_over_seeds_and_numbers_is_the_loop(row: Row) -> None:
     one = jax.jit(rounds)
     alone = jnp.stack([one(k, lr) for k, lr in zip(keys, rates, strict=True)])
     np.testing.assert_allclose(together, alone, 1e-5, 1e-6)
-
-
-@DISTINCT
-def test_another_seed_another_run(row: Row) -> None:
-    ends = [
-        jaxfl.simulate(row.name, a_problem(), jax.random.key(s), 5, eval_every=0, **row.numbers).x
-        for s in (0, 1)
-    ]
-    assert np.abs(ends[0] - ends[1]).max() > 1e-4
 
 
 @QUICK
@@ -214,8 +181,9 @@ def test_some_clients_only(row: Row, key: jax.Array) -> None:
         assert (np.abs(moved).sum(1) > 0).sum() == 3
 
 
-@pytest.mark.parametrize("name", ["ldp_sgd", "soteriafl_saga"])
-@pytest.mark.parametrize("participation", ["uniform", "poisson"])
+@pytest.mark.parametrize(
+    ("name", "participation"), [("ldp_sgd", "uniform"), ("soteriafl_saga", "poisson")]
+)
 def test_some_clients_are_unbiased(name: str, participation: str) -> None:
     """The step of 3 of 5 clients is the step of all of them, in the mean: fused and by messages."""
     problem = a_problem()
@@ -233,12 +201,6 @@ def test_some_clients_are_unbiased(name: str, participation: str) -> None:
     error = (a.std(0) + b.std(0)) / np.sqrt(len(keys)) + 1e-6
     assert (np.abs(a.mean(0) - b.mean(0)) < 5 * error).all()
     assert b.std(0).max() > 1.1 * a.std(0).max()
-
-
-@DISTINCT
-def test_networks_run(row: Row, key: jax.Array) -> None:
-    run = jaxfl.simulate(row.name, a_network(), key, 30, **row.numbers)
-    assert run.metrics["loss"][-1] < run.metrics["loss"][0]
 
 
 @QUICK
@@ -310,9 +272,7 @@ def noised(resolve: Any = None, **numbers: float) -> jaxfl.Algorithm:
 @pytest.mark.parametrize(
     ("start", "given"),
     [
-        ({}, {"eps": 2.0}),
         ({"sigma": 0.05}, {"eps": 2.0}),
-        ({"eps": 2.0}, {}),
         ({"eps": 5.0, "delta": 1e-4}, {"eps": 2.0, "delta": 1e-5}),
     ],
 )
@@ -352,12 +312,7 @@ def test_claims_of_variance_reduction_are_of_two_gradients_of_a_record(name: str
     assert algorithm.claim(v, facts).conditions == stated.conditions
 
 
-def test_plain_numbers_span_an_axis_of_eps() -> None:
-    ds = jaxfl.sweep(noised(), {"eps": [1.0, 4.0]}, a_problem(), rounds=5)
-    np.testing.assert_allclose(ds["proven_eps"].squeeze(), [1.0, 4.0], rtol=1e-3)
-
-
-@pytest.mark.parametrize("name", ["ldp_sgd", "soteriafl_gd", "cdp_sgd", "dp_sgd"])
+@pytest.mark.parametrize("name", ["ldp_sgd", "dp_sgd"])
 def test_without_a_bound_nothing_is_claimed(name: str, key: jax.Array) -> None:
     run = jaxfl.simulate(name, a_problem(), key, 5, clip=float("inf"), sigma=1.0)
     assert run.values["eps"] == float("inf")
