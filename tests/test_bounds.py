@@ -125,8 +125,14 @@ def test_unconstrained_theorems_are_not_drawn_on_a_set(name: str, theorem: str) 
             bounds(run.dataset())
 
 
-@pytest.mark.parametrize("who", ["poisson", "unreliable", "balanced"])
-@pytest.mark.parametrize("name", ["private_local_sgd", "one_of_gao"])
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [
+        ("private_local_sgd", "poisson"),
+        ("private_local_sgd", "balanced"),
+        ("one_of_gao", "unreliable"),
+    ],
+)
 def test_theorems_of_r_clients_ask_for_r_clients(who: str, name: str) -> None:
     """Who answers is fewer than who is called, and a cycle draws no set anew."""
     part = {"participation": jaxfl.sampling.participation(who)}

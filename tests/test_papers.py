@@ -544,7 +544,13 @@ SMOKE = ("soteriafl-figure-1", "soteriafl-figure-4", "hu-figure-3", "hu-figure-5
          "gao-figure-2", "gao-table-1", "reshef-table-1")  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SMOKE)
+# The models and data of others, a quarter of a minute each: with the slow tests.
+LONG = ("soteriafl-figure-4", "hu-figure-5", "hu-figure-7")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in SMOKE]
+)
 def test_every_study_in_a_glimpse(name: str, data_dir: Path, tmp_path: Path) -> None:
     """From the data to the page, whatever comes out; the other entries are other numbers of these."""
     entry = papers.entry(name)

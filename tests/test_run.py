@@ -342,7 +342,7 @@ MISTAKES = [
     (dict(sigma=None, delta=1), "at least 1e-300 and below 1 ("),
     (dict(sigma=None, delta=1e-320), "at least 1e-300 and below 1 ("),
     (dict(sigma=None, eps=float("inf")), "eps = inf has to be above 0 and at most"),
-    (dict(sigma=None, eps=1e38, clip=1e-30), "asks for so little noise that none is left"),
+    (dict(algorithm="ldp_gd", sigma=None, eps=1e38, clip=1e-30, k=None, batch=None), "asks for so little noise that none is left"),
     (dict(smoothness=float("inf")), "smoothness = inf"),
     (dict(gap=float("inf")), "gap = inf"),
     (dict(sigma=None, eps=1.0, noise="paper", noise_constant=float("inf")), "noise_constant = inf"),
