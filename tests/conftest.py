@@ -77,6 +77,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """One process where tests may be on a GPU, whose memory each would take; else one for each core."""
+    on_cpu = "not gpu" in config.option.markexpr or os.environ.get("JAX_PLATFORMS") == "cpu"
+    return None if on_cpu else 0
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Compute on the CPU wherever GPU tests are deselected and nobody chose a platform."""
     if "not gpu" in config.option.markexpr and "JAX_PLATFORMS" not in os.environ:

@@ -172,3 +172,13 @@ def a_network(n: int = 4, m: int = 10, seed: int = 0) -> Problem:
     y = rng.integers(0, 3, size=(n, m)).astype(np.int32)
     model = jaxfl.models.mlp(6, hidden=(5,), classes=3)
     return jaxfl.make_problem(model, jaxfl.data.from_clients((a, y), classes=3, stacked=True))
+
+
+def a_quadratic(n: int = 4, m: int = 6, d: int = 3, seed: int = 0) -> Problem:
+    """Least squares with another solution at every client."""
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(n, m, d)).astype(np.float32)
+    w = rng.normal(size=(n, d, 1))
+    y = (a @ w)[..., 0].astype(np.float32)
+    data = jaxfl.data.from_clients((a, y), stacked=True)
+    return jaxfl.make_problem(jaxfl.models.least_squares(d), data, x0=np.ones(d))

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from loops import regularizer
 from probe import kinked, sent
 from rows import a_problem
-from test_transcriptions import regularizer
 
 import jaxfl
 from jaxfl import iterates, servers, theory, theory_recursive

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from loops import clipped, regularizer
 from rows import a_problem
-from test_transcriptions import clipped, regularizer
 
 import jaxfl
 from jaxfl import graphs

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from probe import scale_is
 from rows import a_convex_problem, a_network, a_problem
-from test_rounds import scale_is
 
 import jaxfl
 from jaxfl import phases, privacy

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from probe import steps
 from rows import a_problem
-from test_rounds import steps
 
 import jaxfl
 from jaxfl import privacy

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from rows import a_problem
-from test_rounds import scale_is, steps
-from test_transcriptions import clipped, regularizer
+from loops import clipped, regularizer
+from probe import scale_is, steps
+from rows import a_problem, a_quadratic
 
 import jaxfl
 from jaxfl.blocks import client_keys, streams
@@ -17,16 +17,6 @@ pytestmark = pytest.mark.once
 
 LAM = 0.2
 NAMES = ("private_local_sgd", "local_dp_sgd", "dp_fedavg", "fedavg", "fedprox", "scaffold")
-
-
-def quadratic(n: int = 4, m: int = 6, d: int = 3, seed: int = 0) -> jaxfl.Problem:
-    """Least squares with another solution at every client."""
-    rng = np.random.default_rng(seed)
-    a = rng.normal(size=(n, m, d)).astype(np.float32)
-    w = rng.normal(size=(n, d, 1))
-    y = (a @ w)[..., 0].astype(np.float32)
-    data = jaxfl.data.from_clients((a, y), stacked=True)
-    return jaxfl.make_problem(jaxfl.models.least_squares(d), data, x0=np.ones(d))
 
 
 # --- transcriptions ------------------------------------------------------------------------------
@@ -158,7 +148,7 @@ def test_epochs_go_on_across_rounds_unless_fresh(key: jax.Array) -> None:
     """Four batches of three, one per round: each record once in every four rounds, or by chance."""
     used = {}
     for fresh in (False, True):
-        problem = quadratic(n=1, m=12, d=12)
+        problem = a_quadratic(n=1, m=12, d=12)
         rows = (np.eye(12, dtype=np.float32)[None], np.ones((1, 12), np.float32))
         problem = jaxfl.make_problem(problem.model, rows, x0=np.zeros(12))
         algorithm = jaxfl.algorithm("fedavg", fresh=fresh)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scripts import ROOT
 
 import jaxfl
 from jaxfl import papers
@@ -29,7 +30,7 @@ from jaxfl.privacy.audit_bounds import clopper_pearson_eps
 
 pytestmark = pytest.mark.once
 
-RECORDS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "papers"
+RECORDS = ROOT / "benchmarks" / "results" / "papers"
 HU = tuple(f"hu-figure-{i}" for i in range(3, 9))
 SOTERIAFL = tuple(f"soteriafl-figure-{i}" for i in range(1, 9))
 SOTERIAFL = tuple(name for name in SOTERIAFL if (RECORDS / name).exists())

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rows import ROWS
-from test_sweeps_durable import eight, end, start
+from scripts import eight, end, start
 
 import jaxfl
 from jaxfl.compressors import compressor

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from probe import scale_is, steps
 from rows import a_network, a_problem
 
 import jaxfl
@@ -47,25 +48,6 @@ def test_blocks_of_clients_change_no_draw(
         ends.append((run.x, run.totals))
     np.testing.assert_allclose(ends[0][0], ends[1][0], rtol=1e-4, atol=1e-6)
     assert ends[0][1] == ends[1][1]
-
-
-def steps(algorithm: jaxfl.Algorithm, problem: jaxfl.Problem, keys: jax.Array, **numbers: float):
-    """x_1 - x_0 over many seeds."""
-    facts = jaxfl.hyper.facts_of(problem, 10)
-    values = jaxfl.hyper.resolve(algorithm, numbers, facts).values
-    hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
-    state, _ = algorithm.init(keys[0], problem, hp)
-
-    def step(key: jax.Array) -> jax.Array:
-        return algorithm.output(algorithm.round(key, state, problem, hp)[0]) - problem.x0
-
-    return np.asarray(jax.jit(jax.vmap(step))(keys), float)
-
-
-def scale_is(draws: np.ndarray, std: float) -> bool:
-    """Whether independent N(0, std^2) explains the draws: sum of squares within 5 deviations."""
-    z = draws / std
-    return abs((z**2).sum() - z.size) < 5 * np.sqrt(2 * z.size)
 
 
 WAYS = {

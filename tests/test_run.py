@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rows import QUIET, ROWS, a_problem
+from scripts import TESTS
 
 import jaxfl
 from jaxfl import checkpoint as checkpoints
@@ -110,7 +111,7 @@ def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
     jax.clear_caches()  # programs of other tests are compiled without optimizations
     file = tmp_path / "run.npz"
     code = textwrap.dedent(f"""
-        import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import sys; sys.path.insert(0, {str(TESTS)!r})
         import jax, jaxfl
         from rows import a_problem
         jaxfl.simulate("soteriafl_sgd", a_problem(), jax.random.key(0), 100_000, eval_every=50,
@@ -342,7 +343,10 @@ MISTAKES = [
     (dict(sigma=None, delta=1), "at least 1e-300 and below 1 ("),
     (dict(sigma=None, delta=1e-320), "at least 1e-300 and below 1 ("),
     (dict(sigma=None, eps=float("inf")), "eps = inf has to be above 0 and at most"),
-    (dict(algorithm="ldp_gd", sigma=None, eps=1e38, clip=1e-30, k=None, batch=None), "asks for so little noise that none is left"),
+    (
+        dict(algorithm="ldp_gd", sigma=None, eps=1e38, clip=1e-30, k=None, batch=None),
+        "asks for so little noise that none is left",
+    ),
     (dict(smoothness=float("inf")), "smoothness = inf"),
     (dict(gap=float("inf")), "gap = inf"),
     (dict(sigma=None, eps=1.0, noise="paper", noise_constant=float("inf")), "noise_constant = inf"),

@@ -8,9 +8,6 @@ import random
 import shutil
 import signal
 import socket
-import subprocess
-import sys
-import textwrap
 import time
 import zipfile
 from collections.abc import Callable, Mapping
@@ -22,7 +19,7 @@ import numpy as np
 import pytest
 import xarray
 from rows import a_problem
-from shorter import flags
+from scripts import eight, end, start
 
 import jaxfl
 from jaxfl.sweeps import Plan, store
@@ -42,31 +39,6 @@ def job(out: Path | None = None, *, grid: Mapping[str, Any] = GRID, **options: A
     options = {**JOB, "numbers": {"clip": 2.0}, **options}
     algorithm = options.pop("algorithm", "ldp_gd")
     return sweep(algorithm, grid, problem, key, out=out, **options)
-
-
-PRELUDE = f"""
-import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
-import jax, jaxfl
-import jax.numpy as jnp
-import numpy as np
-from test_sweeps_durable import *
-"""
-
-
-def start(code: str, first: str = "", **env: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", first + PRELUDE + textwrap.dedent(code)],
-        env={**os.environ, "JAX_PLATFORMS": "cpu", **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def end(process: subprocess.Popen[str], seconds: float = 240) -> str:
-    text, _ = process.communicate(timeout=seconds)
-    assert process.returncode == 0, text
-    return text
 
 
 def written(folder: Path) -> dict[str, int]:
@@ -489,13 +461,6 @@ ON_EIGHT = """
             raise AssertionError("a mesh with explicit axes")
     print("all of it")
 """
-# Cheap compilation: here runs are compared that were compiled alike.
-EIGHT = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
-
-
-def eight() -> str:
-    """Flags of a process with eight devices."""
-    return f"{EIGHT} {flags()}"
 
 
 @pytest.mark.parametrize(
