@@ -63,20 +63,6 @@ def test_mistakes_are_explained(make, words: str) -> None:
 # --- the round -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sigma", [0.0, 0.1])
-def test_a_complete_graph_is_the_server(sigma: float, key: jax.Array) -> None:
-    """Round by round, with the same rows and the same noise."""
-    problem, numbers = a_problem(LAM), {**NUMBERS, "sigma": sigma}
-    server = jaxfl.algorithm("ldp_sgd", noise="per_client")
-    ends = [
-        jaxfl.simulate(algorithm, problem, key, 15, eval_every=0, **numbers)
-        for algorithm in (server, jaxfl.algorithm("dp_dsgd"))
-    ]
-    np.testing.assert_allclose(ends[1].x, ends[0].x, rtol=1e-5, atol=1e-6)
-    assert np.asarray(ends[1].state.server).std(0).max() < 1e-6
-    assert ends[0].privacy().proven == ends[1].privacy().proven
-
-
 @pytest.mark.parametrize("name", ["ring", "grid", "erdos_renyi:0.4,1"])
 def test_agreement_comes_at_the_rate_of_the_second_eigenvalue(name: str) -> None:
     """No gradients: the spread shrinks by |lambda_2| a round in the end, and never more slowly."""

@@ -13,91 +13,8 @@ from scipy.optimize import minimize_scalar
 import jaxfl
 from jaxfl import phases, privacy, smoothing, theory
 from jaxfl import theory_isrl as isrl
-from jaxfl.types import Problem
 
 pytestmark = pytest.mark.once
-
-QUIET = {"clip": 1e6, "sigma": 0.0}
-
-
-def slope(x: Any, y: Any) -> float:
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
-
-
-# --- rates -----------------------------------------------------------------------------------------
-
-
-def quadratic(kappa: float, d: int = 40, even: bool = False) -> tuple[Problem, float]:
-    """``mean_j (a_j.w - y_j)^2/2`` over d orthogonal examples, eigenvalues from 1/kappa to 1; ``even``:
-    every direction has the same share of f(0) - f*."""
-    values = np.geomspace(1 / kappa, 1, d)
-    a = np.diag(np.sqrt(values * d))[None]
-    best = values**-0.5 if even else np.ones(d)
-    y = (np.sqrt(values * d) * best)[None]
-    model = jaxfl.models.least_squares(d, constraint=f"ball:{2 * np.linalg.norm(best)}")
-    return jaxfl.make_problem(model, (a, y), x0=np.zeros(d), dtype="float64"), d
-
-
-def test_acsa_is_accelerated(x64: None, key: jax.Array) -> None:
-    """``f(w_ag) - f* <= 2 v |w_0 - w*|^2/(R(R+1))``, v = 2 beta: slope -2 where GD has -1."""
-    problem, d = quadratic(1e7)
-    run = jaxfl.simulate(
-        "accelerated_mbsgd", problem, key, 200, eval_every=1, batch=d, smoothness=1.0, **QUIET
-    )
-    R, gap = run.rounds[1:], run.metrics["loss"][1:]
-    assert (gap <= 2 * 2 * d / (R * (R + 1.0))).all()
-    assert -2.6 < slope(R[20:], gap[20:]) < -1.8
-    descent = jaxfl.simulate("fedgd", problem, key, 200, eval_every=1, lr=1.0)
-    assert slope(R[20:], descent.metrics["loss"][21:]) > -1.2
-
-
-def test_stages_are_linear_in_the_root_of_kappa(x64: None, key: jax.Array) -> None:
-    """Rounds to a gap of 1e-6 grow as kappa^{1/2}; kappa itself, as descent's, would be refused."""
-    kappas, needed = np.array([10.0, 100.0, 1000.0]), []
-    for kappa in kappas:
-        problem, d = quadratic(kappa, even=True)
-        run = jaxfl.simulate(
-            "multistage_accelerated",
-            problem,
-            key,
-            int(130 * kappa**0.5),
-            eval_every=2,
-            batch=d,
-            smoothness=1.0,
-            mu=1 / kappa,
-            **{**QUIET, "clip": 10.0},
-        )
-        gap = run.metrics["loss"]
-        assert gap[-1] < 1e-9 * gap[0]
-        needed.append(run.rounds[np.flatnonzero(gap > 1e-6 * gap[0])[-1]])
-    assert 0.4 < slope(kappas, needed) < 0.6
-
-
-def test_subgradient_falls_as_one_over_the_rounds() -> None:
-    """``E f(wbar_R) - f* <= 2 G^2/(mu (R+1))`` of ``mean_j |w - y_j| + mu/2 w^2``, two records a round."""
-    rng, mu = np.random.default_rng(0), 0.5
-    y = rng.normal(size=400) + 1
-    model = jaxfl.models.absolute(1, regularizer=f"l2:{mu}", constraint="ball:3")
-    problem = jaxfl.make_problem(model, (np.ones((1, 400, 1)), y[None]), x0=np.array([-2.0]))
-
-    def f(w: float) -> float:
-        return float(np.abs(w - y).mean() + mu / 2 * w * w)
-
-    least = minimize_scalar(f, bounds=(-3, 3), method="bounded", options={"xatol": 1e-12}).fun
-    found = jaxfl.sweep(
-        "mb_subgradient",
-        {},
-        problem,
-        rounds=1000,
-        seeds=100,
-        eval_every=10,
-        numbers={"batch": 2, "mu": mu, **QUIET},
-    )
-    R = found["round"].values[1:]
-    gap = found["loss"].isel(algorithm=0).mean("seed").values[1:] - least
-    assert (gap <= 2 * (1 + 3 * mu) ** 2 / (mu * (R + 1))).all()
-    assert -1.15 < slope(R, gap) < -0.85
-
 
 # --- smoothing ---------------------------------------------------------------------------------------
 
@@ -208,26 +125,6 @@ def test_tables_are_those_of_the_paper() -> None:
     assert [row.optimal for row in theory.table2(s)] == [True, False, True, True, True]
     for row in (theory.table1(s)[2], *theory.table2(s)[2:]):
         assert row.risk == pytest.approx(2 / (N * n) ** 0.5)
-
-
-def test_growth_of_the_complexities() -> None:
-    """Exponents of N and n, far from where the cases meet."""
-
-    def at(N: float, n: float) -> theory.IsrlSetting:
-        return theory.IsrlSetting(N=N, n=n, d=n, eps=1.0, delta=math.exp(-1))
-
-    big = at(1e6, 1e8)
-    for f, by_N, by_n in (
-        (theory.smooth_rounds, 1 / 4, 1 / 4),
-        (theory.smooth_gradients, 9 / 8, 9 / 8),
-        (theory.excess_risk, -1 / 2, -1 / 2),
-        (lambda s: theory.rounds_lower_bound(s, 1e9), 1 / 4, 1 / 4),
-        (lambda s: theory.table2(s)[4].rounds, 1 / 2, 3 / 4),
-        (lambda s: theory.table2(s)[4].gradients, 5 / 4, 11 / 8),
-    ):
-        times = f(big._replace(N=1e7)) / f(big), f(big._replace(n=1e9, d=1e9)) / f(big)
-        assert math.log10(times[0]) == pytest.approx(by_N, abs=0.01)
-        assert math.log10(times[1]) == pytest.approx(by_n, abs=0.01)
 
 
 def test_upper_bound_meets_lower_bound_where_silos_differ_enough() -> None:

@@ -239,31 +239,6 @@ def test_a_strong_pull_keeps_clients_at_home(key: jax.Array) -> None:
     assert ends[2.0] < 0.6 * ends[0.0]
 
 
-# --- cost ----------------------------------------------------------------------------------------
-
-
-def test_the_cost_follows_the_cohort() -> None:
-    """Operations and scratch memory of a compiled round, r = 10 of n = 16 and of n = 4,000."""
-    work = {}
-    for n in (16, 4000):
-        rng = np.random.default_rng(0)
-        a, y = rng.normal(size=(n, 20, 5)), rng.integers(0, 2, (n, 20))
-        problem = jaxfl.make_problem(jaxfl.models.logistic(5), (a.astype(np.float32), y))
-        algorithm = jaxfl.algorithm("private_local_sgd", participation=participation("uniform"))
-        facts = jaxfl.hyper.facts_of(problem, 5)
-        given = {"cohort": 10, "batch": 5, "local_steps": 3, "sigma": 0.1, "lr": 0.1}
-        values = jaxfl.hyper.resolve(algorithm, given, facts).values
-        hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
-        key = jax.random.key(0)
-        state, _ = algorithm.init(key, problem, hp)
-        compiled = (
-            jax.jit(algorithm.round, donate_argnums=1).lower(key, state, problem, hp).compile()
-        )
-        work[n] = compiled.cost_analysis()["flops"], compiled.memory_analysis().temp_size_in_bytes
-    assert work[4000][0] < 1.5 * work[16][0]
-    assert work[4000][1] < 1.5 * work[16][1]
-
-
 # --- sweeps, names and mistakes ------------------------------------------------------------------
 
 
