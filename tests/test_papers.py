@@ -20,7 +20,6 @@ from jaxfl.cli import main
 from jaxfl.metrics import evaluate_metrics
 from jaxfl.papers.courses import courses, ordered, ordering
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate, most
-from jaxfl.papers.gao.experiment import STEPS
 from jaxfl.papers.hu.setting import TRAIN, adult
 from jaxfl.papers.panels import Line, Panel, picture
 from jaxfl.papers.report import RECORD, epsilon_table, markdown, write, write_overview
@@ -333,22 +332,6 @@ def test_the_most_that_an_attack_shows() -> None:
         assert found.audited <= most(1000, found.delta) + 1e-9
         assert "4.905 at most" in found.note
     assert found.audited == pytest.approx(most(1000, found.delta), rel=1e-3)  # Figure 8
-
-
-def test_choices_are_those_of_the_runs() -> None:
-    """Ranges, rounds and deviations that are printed, from the code and the records."""
-    least, largest = (round(float(np.log(step))) for step in (STEPS[0], STEPS[-1]))
-    for name in ("gao-figure-2", "gao-figure-3"):
-        entry = papers.entry(name)
-        assert f"step sizes from e^{least} to e^{largest}" in " ".join(entry.choices)
-        edge = [c["eps"] for c in recorded(name) if c["step"] == pytest.approx(STEPS[0])]
-        assert edge == [0.5, 0.75, 1.0]
-        assert f"the smallest step, e^{least}, up to eps = {edge[-1]:g}" in " ".join(entry.notes)
-    for figure, times in ((5, (12, 13)), (6, (31, 32)), (7, (12, 13)), (8, (31, 32))):
-        said = " ".join(papers.entry(f"hu-figure-{figure}").choices)
-        assert f"for {times[0]} rounds of a device and for {times[1]}" in said
-    for name in ("hu-figure-3", "hu-figure-4"):
-        assert "only their ratio matters" not in " ".join(papers.entry(name).choices)
 
 
 def test_the_page_is_written_from_the_records(tmp_path: Path) -> None:

@@ -55,6 +55,14 @@ def test_rounding_is_to_the_nearest(kind: str) -> None:
     assert np.isnan(np.asarray(pair(np.float32([np.nan]))[1], np.float32)).all()
 
 
+def test_counts_are_left_alone() -> None:
+    tree = {"turn": jnp.arange(3), "s": jnp.ones(3)}
+    kept = storage.packed(tree, "bfloat16")
+    assert kept["turn"].dtype == jnp.int32
+    assert storage.unpacked(kept, jnp.float32)["s"].dtype == jnp.float32
+    assert storage.packed(tree, "exact") is tree
+
+
 # --- shifts: s = mean_i s_i ------------------------------------------------------------------------
 
 
@@ -338,6 +346,19 @@ def test_a_round_makes_no_copy_of_what_clients_remember(kind: str, part: str) ->
         program = jax.jit(algorithm.round, donate_argnums=1).lower(key, state, problem, hp)
         taken.append(program.compile().memory_analysis().temp_size_in_bytes)
     assert taken[1] - taken[0] < 60_000 * 2 * 100 / 4  # a quarter of what is remembered
+
+
+@pytest.mark.once
+def test_the_file_holds_the_bits(tmp_path: Path) -> None:
+    """As files of earlier versions do."""
+    algorithm, path = jaxfl.algorithm("soteriafl_sgd", storage="bfloat16"), tmp_path / "run.npz"
+    given = numbers_of("soteriafl_sgd")
+    run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 3, checkpoint=path, **given)
+    s_i = np.asarray(run.state.links)
+    assert s_i.dtype == jnp.bfloat16
+    with np.load(path) as file:
+        kept = [file[name] for name in file.files if file[name].dtype == np.uint16]
+    np.testing.assert_array_equal(kept[0], s_i.view(np.uint16))
 
 
 @pytest.mark.once
