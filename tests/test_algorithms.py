@@ -28,6 +28,7 @@ from jaxfl.privacy import formulas
 from jaxfl.types import Algorithm, Facts, Problem
 
 EACH = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+# Slow where a row says that others show its parts.
 ROW = pytest.mark.parametrize(
     "row",
     [

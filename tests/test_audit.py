@@ -101,7 +101,7 @@ def test_poisson_bounds_are_strong(eps: float) -> None:
     assert not found.refuted
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # 36 attacks of 50,000 runs; those above are two of them
 @pytest.mark.parametrize("turning", [False, True])
 @pytest.mark.parametrize("eps", [1, 5])
 @pytest.mark.parametrize("name", PRIVATE)
@@ -271,7 +271,7 @@ def test_repeated_noise_is_caught_under_sampling_too() -> None:
 
 
 def rows(*fast: Any) -> list[Any]:
-    """All of a table, but only some of it in every run."""
+    """All of a table; in every run each sampler and each estimator once, the others are slow."""
     table = [(name, scheme) for name in SAMPLED for scheme in SAMPLERS]
     table += [(name, "full") for name in PRIVATE if name not in SAMPLED]
     return [

@@ -187,7 +187,7 @@ def test_the_command_refuses_before_it_runs(
 
 # --- SoteriaFL: Theorems 1 and 3 -----------------------------------------------------------------
 
-FEW = [("cdp_sgd", 2.0), ("soteriafl_svrg", 2.0)]
+FEW = [("cdp_sgd", 2.0), ("soteriafl_svrg", 2.0)]  # one of each theorem; all others are slow
 EACH = [
     *(
         (f"{family}_{kind}", omega)
@@ -302,7 +302,7 @@ def test_theorem_3_is_for_one_shift_and_unbiased_messages() -> None:
 # --- mu^2-SGD: Theorems 5.2 and 6.2; ISRL-DP: orders -----------------------------------------------
 
 
-SLOW = [
+SLOW = [  # 300 rounds of three seeds each, for the other theorem and its special cases
     pytest.param(name, marks=pytest.mark.slow) for name in ("mu2_untrusted", "noisy_mu2", "mu2")
 ]
 

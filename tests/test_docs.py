@@ -101,7 +101,7 @@ def look(run: jaxfl.Run, problem: jaxfl.Problem) -> None:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # mypy reads the package anew
 def test_types_of_what_users_call(tmp_path: Path) -> None:
     """Checked as a user's own file is."""
     file = tmp_path / "user.py"

@@ -270,6 +270,7 @@ CASES: dict[str, tuple[Callable, dict[str, Any]]] = {
 }
 
 
+# Slow: servers and phases are those of the others, with another estimator.
 SLOW = ("localized_convolution", "localized_nesterov", "one_pass_mbsgd")
 
 
@@ -429,7 +430,7 @@ def receiver(run: Plan) -> Callable[..., np.ndarray]:
 @pytest.mark.parametrize(
     "scheme",
     [
-        "with_replacement",
+        "with_replacement",  # a record may be drawn twice; the others are slow
         pytest.param("poisson", marks=pytest.mark.slow),
         pytest.param("without_replacement", marks=pytest.mark.slow),
     ],

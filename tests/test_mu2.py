@@ -264,7 +264,7 @@ def test_a_cell_of_small_size(data_dir) -> None:
     assert cells[0]._replace(loss=2.2585).within
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # the published runs; `test_a_cell_of_small_size` is their code
 def test_both_tables(data_dir) -> None:
     cells = reshef.tables(str(data_dir))
     assert len(cells) == 18

@@ -372,7 +372,7 @@ def test_private_runs_say_all_three_eps() -> None:
     ("make", "loss", "square", "accuracy"),
     [
         (a9a, 1.6297258, 0.8960451**2, None),
-        pytest.param(mnist, 2.74345, 1.81104, 0.1313, marks=pytest.mark.slow),
+        (mnist, 2.74345, 1.81104, 0.1313),
     ],
 )
 def test_starts_of_soteriafl(
@@ -416,7 +416,7 @@ def test_devices_of_adult(data_dir: Path) -> None:
     assert adult("network", str(data_dir)).model.dim == 108 * 32 + 32 + 32 * 16 + 16 + 16 * 2 + 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # minutes for each entry; the glimpses below are their code
 @pytest.mark.parametrize("name", list(papers.entries()))
 def test_fast_variants(name: str, data_dir: Path, tmp_path: Path) -> None:
     """`jaxfl papers run all --fast`, entry by entry: what the paper states is seen in it too."""

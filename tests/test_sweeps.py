@@ -29,7 +29,7 @@ from jaxfl.types import Info, State
 COUNTS = ("messages", "coordinates", "gradients", "uplink_bits", "downlink_bits")
 ONCE = 1e-6  # relative: one round from the same state, a handful of float32 roundings
 WHOLE = 1e-5  # a dozen rounds, which on these problems forget earlier roundings
-FAST = ("soteriafl_saga",)  # the parts of the others are in the tests below
+FAST = ("soteriafl_saga",)  # the parts of the others, slow ones, are in the tests below
 FREE = {"clip": 2.0, "batch": 4}
 
 
@@ -40,6 +40,7 @@ def _fresh(request: pytest.FixtureRequest) -> None:
         engine._compiled.cache_clear()
 
 
+# Slow as compiled for users: bits agree in either code.
 BOTH = pytest.mark.parametrize("code", ["plain", pytest.param("fast", marks=pytest.mark.slow)])
 
 

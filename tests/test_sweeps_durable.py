@@ -99,7 +99,9 @@ def kill_and_resume(folder: Path, instants: list[float], from_manifest: bool) ->
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    "count", [pytest.param(1, id="1"), pytest.param(20, id="20", marks=pytest.mark.slow)]
+    # slow: twenty kills find rarer instants than one
+    "count",
+    [pytest.param(1, id="1"), pytest.param(20, id="20", marks=pytest.mark.slow)],
 )
 @pytest.mark.optimized  # as the process that is killed
 def test_killed_sweeps_resume_exactly(
@@ -121,7 +123,7 @@ def test_killed_sweeps_resume_exactly(
         assert len(written(folder)) == CHUNKS
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # a dozen processes
 def test_killed_at_any_instant(whole: tuple[Path, xarray.Dataset], tmp_path: Path) -> None:
     """Also while it imports, compiles, writes the manifest or the result."""
     draw = random.Random(8)
@@ -464,7 +466,7 @@ ON_EIGHT = """
 
 
 @pytest.mark.parametrize(
-    "names",
+    "names",  # slow: longer to compile
     [["soteriafl_sgd"], pytest.param(["soteriafl_saga", "soteriafl_svrg"], marks=pytest.mark.slow)],
 )
 def test_eight_devices(names: list[str], tmp_path: Path) -> None:
