@@ -106,6 +106,7 @@ def test_resumed_is_uninterrupted(key: jax.Array, tmp_path: Path) -> None:
 
 @pytest.mark.once
 @pytest.mark.optimized  # as the process that is killed
+@pytest.mark.slow  # it compiles all anew; a sweep that is killed, and interrupts at any line, are not
 def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
     """SIGKILL at random moments, also while a checkpoint is being written."""
     jax.clear_caches()  # programs of other tests are compiled without optimizations
