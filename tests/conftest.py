@@ -20,12 +20,12 @@ from jaxfl.sweeps import engine
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 # Compiled programs are kept while the tests run: files, and workers, compile the same small ones.
-# A worker finds the folder in its environment; without the cache, or with one's own, there is none.
+# A worker finds the folder in its environment.
 PROGRAMS = "JAXFL_TEST_PROGRAMS"
 FIRST = "PYTEST_XDIST_WORKER" not in os.environ
-OWN = "JAX_COMPILATION_CACHE_DIR" in os.environ
-if FIRST and not OWN and os.environ.get("JAX_ENABLE_COMPILATION_CACHE") != "0":
-    os.environ[PROGRAMS] = tempfile.mkdtemp(prefix="jaxfl-tests-")
+OWN = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+if FIRST and os.environ.get("JAX_ENABLE_COMPILATION_CACHE") != "0":
+    os.environ[PROGRAMS] = OWN or tempfile.mkdtemp(prefix="jaxfl-tests-")
 if PROGRAMS in os.environ:
     jax.config.update("jax_compilation_cache_dir", os.environ[PROGRAMS])
     jax.config.update("jax_enable_compilation_cache", True)
@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    if FIRST and PROGRAMS in os.environ:
+    if FIRST and not OWN and PROGRAMS in os.environ:
         shutil.rmtree(os.environ.pop(PROGRAMS), ignore_errors=True)
 
 
