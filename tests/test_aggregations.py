@@ -237,6 +237,14 @@ def test_a_range_holds_the_noise_of_all_rounds() -> None:
     assert 1e-15 < r * d * T * tail * math.exp(eps) < 1e-12
 
 
+def test_a_range_holds_all_local_steps() -> None:
+    """A message of tau steps reaches eta tau G."""
+    facts = jaxfl.hyper.facts_of(a_problem(), 3)
+    given = {"lr": 0.5, "clip": 1.0, "local_steps": 4, "batch": 4, "sigma": 1e-3}
+    values = jaxfl.hyper.resolve(jaxfl.algorithm("private_local_sgd"), given, facts).values
+    assert values["range"] >= 2 * 0.5 * 4 * 1.0
+
+
 def _refused(values: dict, reach: tuple[float, float], r: int, d: int) -> bool:
     try:
         settle(values, reach, r, d)

@@ -32,7 +32,7 @@ from jaxfl.privacy import (
 )
 from jaxfl.privacy.gaussian import gdp_delta, gdp_eps, gdp_mu, mask_rdp, rdp_eps, zcdp_eps
 from jaxfl.privacy.grids import grid
-from jaxfl.privacy.mixtures import coins_delta, coins_eps
+from jaxfl.privacy.mixtures import FIXED, Chain, coins_delta, coins_eps
 from jaxfl.privacy.pld import Part, compose
 from jaxfl.privacy.profiles import (
     Gaussian,
@@ -488,6 +488,32 @@ def test_the_chain_inverts_too() -> None:
     e = Event(Sampling("poisson", 1000, 200), svrg(1.0), 0.1, 20)
     eps = epsilon(e, 1e-5, "chain").eps
     assert delta(e, eps, "chain").delta == pytest.approx(1e-5, rel=2e-3)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_the_chain_spends_no_more_than_delta(fixed: bool) -> None:
+    """``d1 + e^{e1} d2 + e^{e1+e2} d3 = delta``: at the best of the shares tried here, or the fixed
+    ones, eps is what the chain says."""
+    d, chain = 1e-5, Chain(0.5, 0.4, 0.1, 20, fixed)
+    found, part = chain.eps(d), [Part(Split(chain.q, chain.V), chain.rounds)]
+    there = compose(part, delta=d / 3)
+    back = compose(part, delta=d / 3 * math.exp(-found), reverse=True, scale=found)
+    tried = np.exp(np.linspace(-6, 2, 60))
+    first, last = np.array(FIXED).T if fixed else (tried[:, None], tried[None])
+    whole = 1.0 if fixed else 1 + first + last
+    first, last = np.broadcast_arrays(first / whole, last / whole)
+    e1 = there.eps(first * d)
+    mu = 2 * chain.M * math.sqrt(chain.rounds)
+    e2 = gdp_eps(mu, (1 - first - last) * d * np.exp(-e1))
+    e3 = back.eps(last * d * np.exp(-e1 - e2))
+    assert found == pytest.approx(np.min(e1 + e2 + e3), rel=2e-3)
+
+
+def test_the_chain_without_replacement_counts_both_records() -> None:
+    """The one that is drawn takes another one's place, whose share moves too: V doubles."""
+    made = Event(Sampling("without_replacement", 1000, 50), svrg(1.0), 0.06, 40)
+    doubled = Chain(0.05, 2 * 2 / 50 / 0.06, 1 / 1000 / 0.06, 40)
+    assert epsilon(made, 1e-5, "chain").eps == pytest.approx(doubled.eps(1e-5), rel=1e-9)
 
 
 def test_local_steps() -> None:

@@ -9,7 +9,9 @@ from rows import a_network, a_problem
 
 import jaxfl
 from jaxfl import rounds
+from jaxfl.blocks import client_keys, streams
 from jaxfl.sampling import participation, sampler
+from jaxfl.types import Compressor, Draw
 
 NUMBERS = {"lr": 0.2, "clip": 0.6}
 
@@ -75,6 +77,61 @@ def test_noise_has_the_stated_scale(way: str) -> None:
         assert not scale_is(noise, wrong * std)
     correlation = np.corrcoef(noise.T) - np.eye(noise.shape[1])
     assert np.abs(correlation).max() < 5 / np.sqrt(len(keys))
+
+
+ALONE = {
+    "of the mean": ("ldp_gd", {}, {}),
+    "per client": ("ldp_gd", {"noise": "per_client"}, {}),
+    "message": ("cdp_gd", {}, {"k": 8}),
+    "server": ("dp_sgd", {}, {"batch": 4}),
+}
+
+
+@pytest.mark.parametrize("way", ALONE)
+def test_no_noise_comes_twice(way: str, key: jax.Array) -> None:
+    """Whatever the period: of 300 rounds of one client no two have the same noise."""
+    name, parts, more = ALONE[way]
+    numbers = {"lr": 1.0, "clip": 1e-6, "sigma": 1.0, **more}
+    xs = {"point": lambda problem, x: x}
+    run = jaxfl.simulate(
+        jaxfl.algorithm(name, **parts), a_problem(0.0, n=1), key, 300, eval_every=1, metrics=xs,
+        **numbers,
+    )  # fmt: skip
+    moves = np.sort(np.diff(run.metrics["point"], axis=0), axis=1)  # a mask may reorder them
+    assert len(np.unique(moves.round(3), axis=0)) == 300
+
+
+@pytest.mark.parametrize("name", ["cdp_gd", "sdm_dsgd"])
+def test_noise_does_not_know_the_mask(name: str) -> None:
+    """Weights are drawn as noise is, and multiply it: one key for both would give their squares."""
+
+    def select(key: jax.Array, d: int, hp: jaxfl.types.Hyper) -> Draw:
+        return Draw(jnp.arange(d), jax.random.normal(key, (d,)))
+
+    marked = Compressor("marked", select, None, lambda d, v: 0.0, lambda d, v: (0.0, 32.0))
+    numbers = {"lr": 1.0, "clip": 1e-6, "sigma": 1.0}
+    numbers |= {"theta": 1.0, "batch": 4} if name == "sdm_dsgd" else {}
+    algorithm, keys = jaxfl.algorithm(name, compressor=marked), jax.random.split(jax.random.key(5))
+    moves = steps(algorithm, a_problem(0.0), jax.random.split(keys[0], 300), **numbers)
+    assert np.abs(moves).mean() > 0.1
+    assert abs(moves.mean()) < 0.05
+
+
+def test_no_key_serves_twice(key: jax.Array) -> None:
+    """Streams, and the keys of noise and mask of all clients over some rounds, all differ."""
+    keys = streams(key)
+    made = [client_keys([keys.noise, keys.mask], jnp.arange(5), t) for t in range(100)]
+    words = np.concatenate([jax.random.key_data(k).reshape(-1, 2) for k in (*made, *keys)])
+    assert len(np.unique(words, axis=0)) == len(words)
+
+
+def test_every_release_is_accounted_for(key: jax.Array) -> None:
+    """The event counts as many releases as each client sent messages, in the slots that they have."""
+    run = jaxfl.simulate("ldp_sgd", a_problem(), key, 13, sigma=1.0, lr=0.1, batch=4)
+    parts = run.algorithm.event(run.values, run.facts).events
+    assert all(part.releases == run.totals["clients"] / run.problem.n == 13 for part in parts)
+    slots = run.algorithm.capacity(run.values, run.facts)["batch"]
+    assert {part.sampling.slots for part in parts} == {slots}
 
 
 def test_masks_are_independent_of_noise_and_of_each_other() -> None:
@@ -167,3 +224,11 @@ def test_estimators_are_unbiased(name: str, draw: str) -> None:
     error = moved.std(0) / np.sqrt(len(keys)) + 1e-6
     assert (np.abs(moved.mean(0) - expected) < 5 * error).all()
     assert moved.std(0).max() > 1e-3
+
+
+def test_new_snapshots_cost_a_pass(key: jax.Array) -> None:
+    problem, rows = a_problem(), sampler("without_replacement")
+    algorithm = jaxfl.algorithm("ldp_svrg", sampler=rows)
+    run = jaxfl.simulate(algorithm, problem, key, 3, lr=0.1, sigma=0.1, batch=4, refresh=1.0)
+    whole = int(np.sum(problem.count))
+    assert run.totals["gradients"] == whole + 3 * (2 * 4 * problem.n + whole)
