@@ -135,6 +135,28 @@ def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
     same(resumed, jaxfl.simulate("soteriafl_sgd", problem, key, rounds, eval_every=50, **numbers))
 
 
+def test_an_interrupt_before_the_metrics_loses_none(
+    key: jax.Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a round and its metrics the state is ahead of the history; resuming makes up for it."""
+    problem, file, honest, calls = a_problem(), tmp_path / "run.npz", runs._measure, []
+
+    def interrupted(*args: object) -> object:
+        calls.append(args)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return honest(*args)
+
+    monkeypatch.setattr(runs, "_measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        jaxfl.simulate("cdp_sgd", problem, key, 6, eval_every=1, checkpoint=file, **NUMBERS)
+    monkeypatch.undo()
+    same(
+        jaxfl.simulate("cdp_sgd", problem, key, 6, eval_every=1, resume=file),
+        jaxfl.simulate("cdp_sgd", problem, key, 6, eval_every=1, **NUMBERS),
+    )
+
+
 def test_a_checkpoint_of_another_run_is_refused(key: jax.Array, tmp_path: Path) -> None:
     problem, file = a_problem(), tmp_path / "run.npz"
     jaxfl.simulate("cdp_sgd", problem, key, 5, checkpoint=file, **NUMBERS)
