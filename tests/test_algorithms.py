@@ -143,7 +143,16 @@ def test_equal_calls_give_one_part(make: Callable[[], object]) -> None:
     assert make() is make()
 
 
-@QUICK
+# Those with coins, memory, phases or recursions of their own, which a batch has to keep apart.
+APART = (
+    *("soteriafl_svrg", "soteriafl_saga", "scaffold", "localized_accelerated_mbsgd", "marina"),
+    *("mu2_untrusted", "ldp_spider", "isrl_svrg", "sdm_dsgd"),
+)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.name in APART], ids=lambda row: row.name
+)
 def test_vmap_over_seeds_and_numbers_is_the_loop(row: Row) -> None:
     problem = row.problem
     algorithm, hp, state, _ = start(row, problem, jax.random.key(0))

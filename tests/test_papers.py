@@ -460,8 +460,8 @@ SMOKE = ("soteriafl-figure-1", "soteriafl-figure-4", "hu-figure-3", "hu-figure-5
          "gao-figure-2", "gao-table-1", "reshef-table-1")  # fmt: skip
 
 
-# The models and data of others, a quarter of a minute each: with the slow tests.
-LONG = ("soteriafl-figure-4", "hu-figure-5", "hu-figure-7")
+# A quarter of a minute each, and the models and data of others (Gao: see test_gao).
+LONG = ("soteriafl-figure-4", "hu-figure-5", "hu-figure-7", "gao-figure-2")
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def moved(kind: str) -> float:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", HALF)
+@pytest.mark.parametrize("kind", FEW)
 def test_messages_move_by_no_more_than_is_declared(kind: str) -> None:
     """G = 0.7015 is no number of theirs: the nearest are longer, 0.703125 in bfloat16."""
     assert float(storage.rounded(jnp.float32(0.7015), kind)) > 0.7016
@@ -247,7 +247,7 @@ def test_runs_come_out_nearly_the_same(name: str, kind: str) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", HALF)
+@pytest.mark.parametrize("kind", FEW)
 def test_a_run_goes_on_as_it_was(kind: str, tmp_path: Path) -> None:
     algorithm = jaxfl.algorithm("soteriafl_saga", storage=kind)
     problem, key, path = a_problem(), jax.random.key(0), tmp_path / "run.npz"

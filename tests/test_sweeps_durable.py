@@ -112,7 +112,9 @@ def test_killed_sweeps_resume_exactly(
     killed = 0
     while killed < count:
         folder = tmp_path / f"sweep-{killed}"
-        killed += kill_and_resume(folder, [draw.uniform(0.0, 0.25) for _ in range(3)], True)
+        killed += kill_and_resume(
+            folder, [draw.uniform(0.0, 0.25) for _ in range(min(3, count))], True
+        )
         before = written(folder)
         plans: list[Plan] = []
         ds = job(folder, resume=True, announce=plans.append)
