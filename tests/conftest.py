@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,21 @@ from jaxfl.sweeps import engine
 # Pictures are drawn to files; set before any test imports matplotlib.
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-# Programs started by tests keep nothing in the user's cache.
-os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "0")
+# Compiled programs are kept while the tests run: files, and workers, compile the same small ones.
+# A worker finds the folder in its environment.
+PROGRAMS = "JAXFL_TEST_PROGRAMS"
+FIRST = "PYTEST_XDIST_WORKER" not in os.environ
+OWN = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+if FIRST and os.environ.get("JAX_ENABLE_COMPILATION_CACHE") != "0":
+    os.environ[PROGRAMS] = OWN or tempfile.mkdtemp(prefix="jaxfl-tests-")
+if PROGRAMS in os.environ:
+    jax.config.update("jax_compilation_cache_dir", os.environ[PROGRAMS])
+    jax.config.update("jax_enable_compilation_cache", True)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+# Programs started by tests keep nothing.
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"
 
 # Silent broadcasting and untyped keys are the two mistakes that still give plausible curves.
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -62,10 +77,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """One process where tests may be on a GPU, whose memory each would take; else one for each core."""
+    on_cpu = "not gpu" in config.option.markexpr or os.environ.get("JAX_PLATFORMS") == "cpu"
+    return None if on_cpu else 0
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Compute on the CPU wherever GPU tests are deselected and nobody chose a platform."""
     if "not gpu" in config.option.markexpr and "JAX_PLATFORMS" not in os.environ:
         jax.config.update("jax_platforms", "cpu")
+
+
+def pytest_unconfigure() -> None:
+    if FIRST and not OWN and PROGRAMS in os.environ:
+        shutil.rmtree(os.environ.pop(PROGRAMS), ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -63,3 +63,22 @@ def kinked(sign: float, n: int = 3, m: int = 6) -> Problem:
     a[0, 0] = 1000 * sign
     data = jaxfl.data.from_clients((a, np.zeros((n, m), np.float32)), stacked=True)
     return jaxfl.make_problem(jaxfl.models.absolute(1), data, x0=np.ones(1, np.float32))
+
+
+def steps(algorithm: jaxfl.Algorithm, problem: jaxfl.Problem, keys: jax.Array, **numbers: float):
+    """x_1 - x_0 over many seeds."""
+    facts = jaxfl.hyper.facts_of(problem, 10)
+    values = jaxfl.hyper.resolve(algorithm, numbers, facts).values
+    hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
+    state, _ = algorithm.init(keys[0], problem, hp)
+
+    def step(key: jax.Array) -> jax.Array:
+        return algorithm.output(algorithm.round(key, state, problem, hp)[0]) - problem.x0
+
+    return np.asarray(jax.jit(jax.vmap(step))(keys), float)
+
+
+def scale_is(draws: np.ndarray, std: float) -> bool:
+    """Whether independent N(0, std^2) explains the draws: sum of squares within 5 deviations."""
+    z = draws / std
+    return abs((z**2).sum() - z.size) < 5 * np.sqrt(2 * z.size)

@@ -146,6 +146,7 @@ def test_one_message_is_uniform_on_the_ring(key: jax.Array) -> None:
     [
         "private_local_sgd",
         "soteriafl_sgd",
+        # slow: their messages are those of the two above
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("cdp_sgd", "ldp_sgd")),
     ],
 )

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rows import ROWS, Row, a_network, a_problem
+from rows import ROWS, Row, a_problem
 
 import jaxfl
 from jaxfl import (
@@ -31,6 +30,7 @@ from jaxfl.privacy import formulas
 from jaxfl.types import Algorithm, Facts, Problem
 
 EACH = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+# Slow where a row says that others show its parts.
 ROW = pytest.mark.parametrize(
     "row",
     [
@@ -41,13 +41,6 @@ ROW = pytest.mark.parametrize(
 QUICK = pytest.mark.parametrize(
     "row",
     [pytest.param(row, id=row.name, marks=() if row.quick else pytest.mark.slow) for row in ROWS],
-)
-
-# One row for each way through a round: fused or by messages, each estimator, each channel.
-DISTINCT = pytest.mark.parametrize(
-    "row",
-    [r for r in ROWS if r.name in ("soteriafl_svrg", "soteriafl_saga", "cdp_gd", "ldp_sgd")],
-    ids=lambda row: row.name,
 )
 
 
@@ -96,11 +89,9 @@ def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
     assert run.totals["clamped"] == 0
 
 
-@DISTINCT
-def test_fixed_batches_are_counted_exactly(row: Row, key: jax.Array) -> None:
-    if "batch" not in row.numbers or row.gradients is None:
-        pytest.skip("no fixed batch")
-    problem = a_problem()
+@pytest.mark.parametrize("name", ["soteriafl_saga", "ldp_sgd"])
+def test_fixed_batches_are_counted_exactly(name: str, key: jax.Array) -> None:
+    problem, row = a_problem(), next(row for row in ROWS if row.name == name)
     algorithm = jaxfl.algorithm(row.name, sampler=jaxfl.sampling.sampler("without_replacement"))
     run = jaxfl.simulate(algorithm, problem, key, 7, **row.numbers)
     assert run.totals["gradients"] == row.gradients(problem, 7)
@@ -154,21 +145,16 @@ def test_equal_calls_give_one_part(make: Callable[[], object]) -> None:
     assert make() is make()
 
 
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "row", [r for r in ROWS if r.name in ("soteriafl_saga", "ldp_sgd")], ids=lambda row: row.name
+# Those with coins, memory, phases or recursions of their own, which a batch has to keep apart.
+APART = (
+    *("soteriafl_svrg", "soteriafl_saga", "scaffold", "localized_accelerated_mbsgd", "marina"),
+    *("mu2_untrusted", "ldp_spider", "isrl_svrg", "sdm_dsgd"),
 )
-def test_jit_changes_nothing(row: Row, key: jax.Array) -> None:
-    problem = a_problem()
-    algorithm, hp, state, _ = start(row, problem, key)
-    compiled, counts = jax.jit(algorithm.round)(key, state, problem, hp)
-    with jax.disable_jit():
-        plain, plain_counts = algorithm.round(key, state, problem, hp)
-    chex.assert_trees_all_close(compiled, plain, rtol=1e-5, atol=1e-6)
-    assert counts == plain_counts
 
 
-@QUICK
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.name in APART], ids=lambda row: row.name
+)
 def test_vmap_over_seeds_and_numbers_is_the_loop(row: Row) -> None:
     problem = row.problem
     algorithm, hp, state, _ = start(row, problem, jax.random.key(0))
@@ -186,38 +172,39 @@ def test_vmap_over_seeds_and_numbers_is_the_loop(row: Row) -> None:
     np.testing.assert_allclose(together, alone, 1e-5, 1e-6)
 
 
-@DISTINCT
-def test_another_seed_another_run(row: Row) -> None:
-    ends = [
-        jaxfl.simulate(row.name, a_problem(), jax.random.key(s), 5, eval_every=0, **row.numbers).x
-        for s in (0, 1)
-    ]
-    assert np.abs(ends[0] - ends[1]).max() > 1e-4
-
-
 @QUICK
-def test_some_clients_only(row: Row, key: jax.Array) -> None:
-    """Three of five take part; clients that do not keep their memory, and s = mean_i s_i."""
+def test_some_clients_only(row: Row, x64: None) -> None:
+    """Three of five take part, in double precision; those who do not keep their memory, and
+    s = mean_i s_i."""
+    narrow, part = row.problem, jaxfl.sampling.participation("uniform")
+    data = jax.tree.map(np.asarray, narrow.train)
+    problem = jaxfl.make_problem(narrow.model, data, x0=np.asarray(narrow.x0), dtype="float64")
     if row.everyone:
         with pytest.raises(jaxfl.InputError, match=f"'uniform' does not apply to {row.name}"):
-            jaxfl.algorithm(row.name, participation=jaxfl.sampling.participation("uniform"))
+            jaxfl.algorithm(row.name, participation=part)
+        algorithm, numbers = row.name, row.numbers
+    else:
+        algorithm = jaxfl.algorithm(row.name, participation=part)
+        numbers = {**row.numbers, "cohort": 3}
+    run = jaxfl.simulate(algorithm, problem, jax.random.key(0), 15, **numbers)
+    assert run.settings["dtype"] == run.metrics["loss"].dtype == np.float64
+    floats = [a.dtype for a in jax.tree.leaves(run.state) if jnp.issubdtype(a.dtype, jnp.floating)]
+    assert set(floats) == {jnp.dtype("float64")}
+    if row.everyone:
         return
-    problem = row.problem
-    algorithm = jaxfl.algorithm(row.name, participation=jaxfl.sampling.participation("uniform"))
-    numbers = {**row.numbers, "cohort": 3}
-    run = jaxfl.simulate(algorithm, problem, key, 15, **numbers)
     assert run.totals["clients"] == 15 * 3
     if run.settings["parts"]["channel"] in ("shifted", "learned"):
         s, s_i = run.state.link, run.state.links
         assert np.abs(s).max() > 1e-3
-        np.testing.assert_allclose(s, np.mean(s_i, axis=0), atol=1e-6)
+        np.testing.assert_allclose(s, np.mean(s_i, axis=0), atol=1e-12)
     if jax.tree.leaves(run.state.links):
         moved = np.asarray(run.extend(16).state.links) - np.asarray(run.state.links)
         assert (np.abs(moved).sum(1) > 0).sum() == 3
 
 
-@pytest.mark.parametrize("name", ["ldp_sgd", "soteriafl_saga"])
-@pytest.mark.parametrize("participation", ["uniform", "poisson"])
+@pytest.mark.parametrize(
+    ("name", "participation"), [("ldp_sgd", "uniform"), ("soteriafl_saga", "poisson")]
+)
 def test_some_clients_are_unbiased(name: str, participation: str) -> None:
     """The step of 3 of 5 clients is the step of all of them, in the mean: fused and by messages."""
     problem = a_problem()
@@ -235,24 +222,6 @@ def test_some_clients_are_unbiased(name: str, participation: str) -> None:
     error = (a.std(0) + b.std(0)) / np.sqrt(len(keys)) + 1e-6
     assert (np.abs(a.mean(0) - b.mean(0)) < 5 * error).all()
     assert b.std(0).max() > 1.1 * a.std(0).max()
-
-
-@DISTINCT
-def test_networks_run(row: Row, key: jax.Array) -> None:
-    run = jaxfl.simulate(row.name, a_network(), key, 30, **row.numbers)
-    assert run.metrics["loss"][-1] < run.metrics["loss"][0]
-
-
-@QUICK
-def test_double_precision(row: Row, x64: None) -> None:
-    problem = row.problem
-    data = jax.tree.map(np.asarray, problem.train)
-    wide = jaxfl.make_problem(problem.model, data, x0=np.asarray(problem.x0), dtype="float64")
-    run = jaxfl.simulate(row.name, wide, jax.random.key(0), 5, **row.numbers)
-    assert run.settings["dtype"] == "float64"
-    floats = [a.dtype for a in jax.tree.leaves(run.state) if jnp.issubdtype(a.dtype, jnp.floating)]
-    assert set(floats) == {jnp.dtype("float64")}
-    assert run.metrics["loss"].dtype == np.float64
 
 
 def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
@@ -312,9 +281,7 @@ def noised(resolve: Any = None, **numbers: float) -> jaxfl.Algorithm:
 @pytest.mark.parametrize(
     ("start", "given"),
     [
-        ({}, {"eps": 2.0}),
         ({"sigma": 0.05}, {"eps": 2.0}),
-        ({"eps": 2.0}, {}),
         ({"eps": 5.0, "delta": 1e-4}, {"eps": 2.0, "delta": 1e-5}),
     ],
 )
@@ -354,12 +321,7 @@ def test_claims_of_variance_reduction_are_of_two_gradients_of_a_record(name: str
     assert algorithm.claim(v, facts).conditions == stated.conditions
 
 
-def test_plain_numbers_span_an_axis_of_eps() -> None:
-    ds = jaxfl.sweep(noised(), {"eps": [1.0, 4.0]}, a_problem(), rounds=5)
-    np.testing.assert_allclose(ds["proven_eps"].squeeze(), [1.0, 4.0], rtol=1e-3)
-
-
-@pytest.mark.parametrize("name", ["ldp_sgd", "soteriafl_gd", "cdp_sgd", "dp_sgd"])
+@pytest.mark.parametrize("name", ["ldp_sgd", "dp_sgd"])
 def test_without_a_bound_nothing_is_claimed(name: str, key: jax.Array) -> None:
     run = jaxfl.simulate(name, a_problem(), key, 5, clip=float("inf"), sigma=1.0)
     assert run.values["eps"] == float("inf")

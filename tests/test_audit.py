@@ -59,7 +59,7 @@ def test_separation_is_mu_of_a_gaussian() -> None:
 # --- how close ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("eps", "plainly", "curve"), [(1, 0.62, 0.85), (5, 3.3, 4.8)])
+@pytest.mark.parametrize(("eps", "plainly", "curve"), [(5, 3.3, 4.8)])
 def test_gaussian_bounds_are_as_strong_as_expected(
     eps: float, plainly: float, curve: float
 ) -> None:
@@ -82,7 +82,7 @@ def test_gaussian_bounds_are_as_strong_as_expected(
     assert 0.6 * found.proven <= found.lower <= found.proven
 
 
-@pytest.mark.parametrize("eps", [1, 5])
+@pytest.mark.parametrize("eps", [5])
 def test_poisson_bounds_are_strong(eps: float) -> None:
     algorithm = jaxfl.algorithm("ldp_sgd")
     found = audit(
@@ -101,7 +101,7 @@ def test_poisson_bounds_are_strong(eps: float) -> None:
     assert not found.refuted
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # 36 attacks of 50,000 runs; those above are two of them
 @pytest.mark.parametrize("turning", [False, True])
 @pytest.mark.parametrize("eps", [1, 5])
 @pytest.mark.parametrize("name", PRIVATE)
@@ -127,7 +127,7 @@ def test_no_attack_beats_the_proof(name: str, eps: float, turning: bool) -> None
         assert found.lower >= 0.6 * found.proven
 
 
-@pytest.mark.parametrize(("eps", "runs"), [(1, 200), (5, 4000)])
+@pytest.mark.parametrize(("eps", "runs"), [(5, 4000)])
 def test_batch_clipping_is_exposed(eps: float, runs: int) -> None:
     """The minibatch mean clipped as a whole, with the noise that the paper's formula asks for."""
     found = audit(
@@ -247,10 +247,6 @@ def test_planted_bugs_are_caught(bug: str, turning: bool) -> None:
     assert "REFUTED" in str(found)
 
 
-def test_too_much_noise_shows_as_a_gap() -> None:
-    assert attack("noise scaled by 3/2").lower < 0.8 * attack().lower
-
-
 def test_repeated_noise_is_caught_under_sampling_too() -> None:
     """Rounds in which the record was not drawn give the noise away."""
     algorithm = jaxfl.algorithm("ldp_sgd")
@@ -275,7 +271,7 @@ def test_repeated_noise_is_caught_under_sampling_too() -> None:
 
 
 def rows(*fast: Any) -> list[Any]:
-    """All of a table, but only some of it in every run."""
+    """All of a table; in every run each sampler and each estimator once, the others are slow."""
     table = [(name, scheme) for name in SAMPLED for scheme in SAMPLERS]
     table += [(name, "full") for name in PRIVATE if name not in SAMPLED]
     return [
@@ -340,19 +336,6 @@ def test_no_alarm_is_raised_of_what_a_message_does_not_show(
         sensitivity(algorithm, rounds=4, key=jax.random.key(0), m=6, batch=2, dim=dim)
 
 
-def test_batch_clipping_moves_by_twice_the_clip() -> None:
-    algorithm = jaxfl.algorithm("ldp_sgd", clip="batch")
-    found = sensitivity(
-        algorithm,
-        rounds=8,
-        key=jax.random.key(0),
-        m=50,
-        clip=0.7,
-        batch=10,
-    )
-    assert found.moved == pytest.approx(1.4, rel=1e-3)
-
-
 @pytest.mark.parametrize("bug", ["clip after averaging", "sensitivity G instead of 2G"])
 def test_sensitivity_catches_planted_bugs(bug: str) -> None:
     found = sensitivity(toy(bug), rounds=5, key=jax.random.key(0), event=gaussian, clip=0.5)
@@ -360,27 +343,6 @@ def test_sensitivity_catches_planted_bugs(bug: str) -> None:
     assert sensitivity(
         toy(), rounds=5, key=jax.random.key(0), event=gaussian, clip=0.5
     ).ratio == pytest.approx(1, rel=1e-3)
-
-
-def test_the_realised_batch_size_as_normaliser_is_caught() -> None:
-    """Dividing by the number drawn lets one record change the weight of all others."""
-    poisson = jaxfl.sampling.poisson()
-
-    def draw(key, t, count, m_max, hp):
-        rows = poisson.draw(key, t, count, m_max, hp)
-        live = rows.weight > 0
-        return rows._replace(weight=live / jnp.maximum(jnp.sum(live), 1))
-
-    algorithm = jaxfl.algorithm("ldp_sgd", sampler=poisson._replace(draw=draw))
-    found = sensitivity(
-        algorithm,
-        rounds=10,
-        key=jax.random.key(0),
-        m=20,
-        clip=1.0,
-        batch=5,
-    )
-    assert found.ratio > 1.5
 
 
 # --- one run --------------------------------------------------------------------------------------

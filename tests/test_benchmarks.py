@@ -11,10 +11,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scripts import ROOT
 
 pytestmark = pytest.mark.once
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.fixture

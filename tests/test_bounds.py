@@ -126,8 +126,14 @@ def test_unconstrained_theorems_are_not_drawn_on_a_set(name: str, theorem: str) 
             bounds(run.dataset())
 
 
-@pytest.mark.parametrize("who", ["poisson", "unreliable", "balanced"])
-@pytest.mark.parametrize("name", ["private_local_sgd", "one_of_gao"])
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [
+        ("private_local_sgd", "poisson"),
+        ("private_local_sgd", "balanced"),
+        ("one_of_gao", "unreliable"),
+    ],
+)
 def test_theorems_of_r_clients_ask_for_r_clients(who: str, name: str) -> None:
     """Who answers is fewer than who is called, and a cycle draws no set anew."""
     part = {"participation": jaxfl.sampling.participation(who)}
@@ -182,7 +188,7 @@ def test_the_command_refuses_before_it_runs(
 
 # --- SoteriaFL: Theorems 1 and 3 -----------------------------------------------------------------
 
-FEW = [("cdp_sgd", 2.0), ("soteriafl_svrg", 2.0)]
+FEW = [("cdp_sgd", 2.0), ("soteriafl_svrg", 2.0)]  # one of each theorem; all others are slow
 EACH = [
     *(
         (f"{family}_{kind}", omega)
@@ -297,7 +303,7 @@ def test_theorem_3_is_for_one_shift_and_unbiased_messages() -> None:
 # --- mu^2-SGD: Theorems 5.2 and 6.2; ISRL-DP: orders -----------------------------------------------
 
 
-SLOW = [
+SLOW = [  # 300 rounds of three seeds each, for the other theorem and its special cases
     pytest.param(name, marks=pytest.mark.slow) for name in ("mu2_untrusted", "noisy_mu2", "mu2")
 ]
 

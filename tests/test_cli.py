@@ -278,15 +278,6 @@ def test_a_run_of_an_earlier_version_goes_on(
     assert "has the option --light-speed, which this version" in shown
 
 
-@pytest.mark.parametrize("every", ["4", "0"])
-def test_a_cadence_that_does_not_divide_the_rounds(every: str, tmp_path: Path) -> None:
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert run("--rounds", "23", "--eval-every", every, "--out", str(whole)) == 0
-    assert run("--rounds", "9", "--eval-every", every, "--out", str(parts)) == 0
-    assert main(["run", "--resume", str(parts), "--rounds", "23", "--quiet", "--no-plot"]) == 0
-    same_arrays(whole, parts)
-
-
 @pytest.mark.parametrize(("every", "round"), [("1", 1), ("1", 12), ("4", 7), ("4", 8), ("0", 14)])
 def test_interrupted_and_resumed_is_uninterrupted(
     every: str,

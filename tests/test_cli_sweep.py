@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 import xarray
@@ -255,15 +254,3 @@ def test_an_option_of_a_later_version_is_named(
     (folder / "config.json").write_text(json.dumps(about))
     assert main(["sweep", "--resume", str(folder), "--quiet"]) == 2
     assert "has the option --light-speed, which this version" in capsys.readouterr().err
-
-
-def test_a_key_of_ones_own_gives_the_loop_of_runs() -> None:
-    """Without a key a seed's run has the key of that seed, and with one a key folded from it."""
-    from rows import a_problem
-
-    problem, numbers = a_problem(), {"batch": 4, "sigma": 0.1}
-    key = jax.random.key(5)
-    for given, own in ((None, jax.random.key(3)), (key, jax.random.fold_in(key, 3))):
-        ds = jaxfl.sweep("ldp_sgd", {"lr": [0.2]}, problem, given, 4, seeds=[3], numbers=numbers)
-        run = jaxfl.simulate("ldp_sgd", problem, own, 4, lr=0.2, **numbers)
-        np.testing.assert_allclose(ds["loss"].squeeze(), run.metrics["loss"], rtol=1e-6)

@@ -140,22 +140,6 @@ def test_as_declared(name, given, exact, omega, bits):
     check_omega(x, omega, exact)
 
 
-@pytest.mark.parametrize(
-    "name", ["identity", "random_k", "stratified_k", "bernoulli", "qsgd", "natural"]
-)
-def test_eager_batched_and_tight_agree(name):
-    compressor = cs.compressor(name)
-    hp = hyper(compressor, {"k": 6} if compressor.select else {})
-    caps = compressor.capacity(hp.values, FACTS)
-    tight = Hyper(hp.values, tuple(caps.items()))
-    keys, vs = jax.random.split(jax.random.key(1), N), vectors()
-    batched = sample(compressor, hp)[1, 7]
-    np.testing.assert_allclose(alone(compressor, keys[7], vs[1], hp), batched, rtol=1e-6)
-    np.testing.assert_allclose(alone(compressor, keys[7], vs[1], tight), batched, rtol=1e-6)
-    if compressor.select is None:
-        np.testing.assert_allclose(once(compressor, keys[7], vs[1], hp), batched, rtol=1e-6)
-
-
 @pytest.mark.parametrize("name", ["random_k", "stratified_k", "bernoulli", "qsgd+random_k"])
 def test_k_is_traced(name):
     """Cells of a sweep with their own k agree with runs of that k alone."""
@@ -207,40 +191,6 @@ def test_large_dimensions():
         assert abs(len(x) - 3000) < 5 * 55
         assert abs(x.mean() / d - 0.5) < 5 / np.sqrt(12 * 3000)
         np.testing.assert_allclose(np.asarray(draw.weight)[live], d / 3000, rtol=1e-6)
-
-
-# --- the checks reject what is wrong -------------------------------------------------------------
-
-
-def unscaled(key, d, hp):
-    draw = cs.random_k().select(key, d, hp)
-    return Draw(draw.index, (draw.weight > 0).astype(jnp.float32))
-
-
-def first_rows_more_often(key, d, hp):
-    """Strata that do not turn: where k does not divide d their marginals differ."""
-    k = hp.caps["k"]
-    cut = (jnp.arange(k + 1) * d) // k
-    index = jax.random.randint(key, (k,), cut[:-1], cut[1:])
-    return Draw(index, jnp.full(k, d / k))
-
-
-@pytest.mark.parametrize("select", [unscaled, first_rows_more_often])
-def test_a_wrong_scale_is_rejected(select):
-    right = cs.random_k()
-    wrong = right._replace(select=select)
-    hp = hyper(right, {"k": 45}, slots=45)
-    check_unbiased(sample(right, hp))
-    with pytest.raises(AssertionError):
-        check_unbiased(sample(wrong, hp))
-
-
-def test_a_wrong_omega_is_rejected():
-    compressor = cs.random_k()
-    hp = hyper(compressor, {"k": 6})
-    for omega, exact in ((0.95 * (64 / 6 - 1), False), (1.05 * (64 / 6 - 1), True)):
-        with pytest.raises(AssertionError):
-            check_omega(sample(compressor, hp), omega, exact)
 
 
 # --- codes ---------------------------------------------------------------------------------------

@@ -266,14 +266,6 @@ def test_by_label_is_stable_and_drops_in_file_order():
     assert data.round_robin(7, 3)[0].tolist() == [0, 3]
 
 
-def test_dirichlet_concentration():
-    def worst_share(alpha: float) -> float:
-        parts = data.dirichlet(LABELS, 5, seed=1, alpha=alpha)
-        return float(np.mean([np.bincount(LABELS[p], minlength=6).max() / len(p) for p in parts]))
-
-    assert worst_share(1e6) < 0.25 < 0.6 < worst_share(0.05)
-
-
 def test_dirichlet_follows_its_law():
     """E sum_k p_k^2 = (alpha + 1) / (n alpha + 1) for p ~ Dirichlet(alpha, ..., alpha)."""
     labels, found = np.zeros(2000, int), []

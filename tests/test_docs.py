@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from scripts import load
+from scripts import ROOT, load
 
 import jaxfl
 from jaxfl.cli.build import algorithm_of
@@ -18,7 +18,6 @@ from jaxfl.cli.parser import parse_run
 
 pytestmark = pytest.mark.once
 
-HERE = Path(__file__).resolve().parents[1]
 DOCTESTED = (
     "jaxfl",
     "jaxfl.algorithms",
@@ -72,7 +71,7 @@ def test_examples_in_docstrings(name: str) -> None:
 
 
 def test_the_table_of_algorithms_in_the_readme_is_whole() -> None:
-    readme = (HERE / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z0-9_]+)`", readme))
     own = {n for n, make in jaxfl.ALGORITHMS.items() if make.__module__.startswith("jaxfl.")}
     short = {f"{a}_{b}" for a in ("soteriafl", "cdp", "ldp", "mu2") for b in ("gd", "sgd")}
@@ -80,10 +79,10 @@ def test_the_table_of_algorithms_in_the_readme_is_whole() -> None:
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:
-    readme = (HERE / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#]+)\)", readme):
         if not link.startswith("http"):
-            assert (HERE / link).exists(), link
+            assert (ROOT / link).exists(), link
 
 
 def test_names_that_come_late_are_listed() -> None:
@@ -103,11 +102,11 @@ def look(run: jaxfl.Run, problem: jaxfl.Problem) -> None:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # mypy reads the package anew
 def test_types_of_what_users_call(tmp_path: Path) -> None:
     """Checked as a user's own file is."""
     file = tmp_path / "user.py"
     file.write_text(TYPED)
-    options = ["--config-file", str(HERE / "pyproject.toml"), str(file)]
+    options = ["--config-file", str(ROOT / "pyproject.toml"), str(file)]
     out = subprocess.run([sys.executable, "-m", "mypy", *options], capture_output=True, text=True)
     assert out.returncode == 0, out.stdout

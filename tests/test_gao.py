@@ -83,7 +83,7 @@ def test_complexity_tables() -> None:
     assert all(row["rounds"] > 0 for row in (*one, *two))
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # the published runs; `test_the_figures_in_small` is their code
 def test_figures_2_and_3(data_dir: Path) -> None:
     """The whole of it within five minutes, and what came of it: with noise that is calibrated for both,
     the localized algorithm is better at every eps in both settings, as published."""

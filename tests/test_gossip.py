@@ -4,9 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from loops import clipped, regularizer
 from rows import a_problem
-from test_rounds import scale_is
-from test_transcriptions import clipped, regularizer
 
 import jaxfl
 from jaxfl import graphs
@@ -62,59 +61,6 @@ def test_mistakes_are_explained(make, words: str) -> None:
 
 
 # --- the round -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sigma", [0.0, 0.1])
-def test_a_complete_graph_is_the_server(sigma: float, key: jax.Array) -> None:
-    """Round by round, with the same rows and the same noise."""
-    problem, numbers = a_problem(LAM), {**NUMBERS, "sigma": sigma}
-    server = jaxfl.algorithm("ldp_sgd", noise="per_client")
-    ends = [
-        jaxfl.simulate(algorithm, problem, key, 15, eval_every=0, **numbers)
-        for algorithm in (server, jaxfl.algorithm("dp_dsgd"))
-    ]
-    np.testing.assert_allclose(ends[1].x, ends[0].x, rtol=1e-5, atol=1e-6)
-    assert np.asarray(ends[1].state.server).std(0).max() < 1e-6
-    assert ends[0].privacy().proven == ends[1].privacy().proven
-
-
-@pytest.mark.parametrize("name", ["q_dpsgd_1", "sdm_dsgd"])
-def test_one_round_from_agreement_is_the_server_s(name: str, key: jax.Array) -> None:
-    """Without compression; afterwards each client's gradient is at its own point."""
-    problem = a_problem(LAM)
-    identity = jaxfl.compressors.identity()
-    step = {"theta": 1.0} if name == "sdm_dsgd" else {"consensus": 1.0}
-    network = jaxfl.algorithm(name, compressor=identity)
-    one = jaxfl.simulate(network, problem, key, 1, eval_every=0, **NUMBERS, **step)
-    server = jaxfl.algorithm("ldp_sgd", noise="per_client")
-    other = jaxfl.simulate(server, problem, key, 1, eval_every=0, **NUMBERS)
-    np.testing.assert_allclose(one.x, other.x, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["q_dpsgd_1", "sdm_dsgd", "dp_dsgd"])
-def test_without_noise_and_compression_it_has_a_closed_form(name: str, key: jax.Array) -> None:
-    """Quadratics |x - c_i|^2/2: the points follow a linear recursion of n numbers per coordinate."""
-    n, c = 6, np.arange(6.0)
-    data = jaxfl.data.from_clients(
-        (np.ones((n, 2, 1), np.float32), np.tile(c[:, None], 2).astype(np.float32)), stacked=True
-    )
-    problem = jaxfl.make_problem(jaxfl.models.least_squares(1), data, x0=np.zeros(1, np.float32))
-    more = {"q_dpsgd_1": {"consensus": 0.7}, "sdm_dsgd": {"theta": 0.6}}.get(name, {})
-    full, identity = jaxfl.sampling.full(), jaxfl.compressors.identity()
-    algorithm = jaxfl.algorithm(name, compressor=identity, sampler=full, graph="ring")
-    run = jaxfl.simulate(
-        algorithm, problem, key, 9, eval_every=0, lr=0.3, clip=100.0, sigma=0.0, **more
-    )
-    W, x, eye = graphs.ring().matrix(n), np.zeros(n), np.eye(n)
-    A = {
-        "q_dpsgd_1": (0.3 * eye + 0.7 * W, 0.3 * 0.7 * eye),
-        "sdm_dsgd": (0.4 * eye + 0.6 * W, 0.3 * 0.6 * eye),
-        "dp_dsgd": (W, 0.3 * W),
-    }[name]
-    for _ in range(9):
-        x = A[0] @ x - A[1] @ (x - c)
-    assert np.ptp(x) > 0.3
-    np.testing.assert_allclose(np.asarray(run.state.server)[:, 0], x, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["ring", "grid", "erdos_renyi:0.4,1"])
@@ -211,25 +157,6 @@ def test_transcription(name: str, key: jax.Array) -> None:
     # a rounded coordinate may fall to the other side of a multiple of the quantum
     close = np.isclose(np.asarray(run.state.server), expected, rtol=1e-4, atol=1e-5)
     assert close.mean() == 1 if name != "q_dpsgd_1" else close.mean() > 0.9
-
-
-def test_noise_has_the_stated_scale() -> None:
-    """Each client's own: the mean of the points moves by eta sigma/sqrt(n) per coordinate."""
-    problem, algorithm = a_problem(), jaxfl.algorithm("dp_dsgd", graph="ring")
-    keys = jax.random.split(jax.random.key(3), 500)
-    facts = jaxfl.hyper.facts_of(problem, 10)
-
-    def moved(sigma: float) -> np.ndarray:
-        numbers = {**NUMBERS, "sigma": sigma}
-        values = jaxfl.hyper.resolve(algorithm, numbers, facts).values
-        hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
-        state, _ = algorithm.init(keys[0], problem, hp)
-        step = jax.jit(jax.vmap(lambda k: algorithm.round(k, state, problem, hp)[0].server))
-        return np.asarray(step(keys), float)
-
-    draws = (moved(2.0) - moved(0.0)).mean(1)
-    assert scale_is(draws, 0.2 * 2.0 / np.sqrt(5))
-    assert not scale_is(draws, 0.2 * 2.0 / np.sqrt(5) * 1.2)
 
 
 def test_models_stay_in_the_constraint_set(key: jax.Array) -> None:

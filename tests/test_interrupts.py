@@ -25,7 +25,7 @@ pytestmark = pytest.mark.once
 NUMBERS = {**QUIET, "k": 3, "batch": 4}
 OPTIONS: dict[str, Any] = {"eval_every": 3, "chunk": 2, "checkpoint_every": 4}
 WHERE = ("jaxfl/run.py", "jaxfl/record.py", "jaxfl/checkpoint.py")
-POSITIONS = 80
+POSITIONS = 40
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def interrupted(call: Callable[[], Any], position: int) -> tuple[int, int]:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # a file dropped before `with` has it
 def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(key: jax.Array, tmp_path: Path) -> None:
-    """Of 700 lines, 80 that make a turn of the loop and 40 of all: before a round is counted, while
+    """Of 700 lines, 40 that make a turn of the loop and 20 of all: before a round is counted, while
     counts are added up, while they are written."""
     problem, file = a_problem(), tmp_path / "run.npz"
     stop = jaxfl.Stop(loss=0.0)  # looked at after every evaluation, and never reached
@@ -78,7 +78,7 @@ def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(key: jax.Array, tmp_
     full = run(**NUMBERS)
     lines, _ = interrupted(lambda: run(**NUMBERS, stop=stop), 0)
     turn = range(lines // 2, lines // 2 + POSITIONS)
-    for position in sorted({*turn, *np.linspace(1, lines, 40).astype(int)}):
+    for position in sorted({*turn, *np.linspace(1, lines, 20).astype(int)}):
         file.unlink(missing_ok=True)
         _, done = interrupted(lambda: run(**NUMBERS, stop=stop), position)
         with np.load(file) as held:

@@ -166,10 +166,6 @@ CASES: dict[str, tuple[Callable[[], Any], bool]] = {
     "tied": (Tied, True),
     "borrowed": (Borrowed, False),
     "bare": (Bare, False),
-    "decoder": (lambda: Decoder(4), False),
-    "nnx decoder": (lambda: NnxDecoder(4, nnx.Rngs(0)), False),
-    "twice": (Twice, False),
-    "normed": (Normed, False),
     "nnx": (lambda: Nnx(nnx.Rngs(0)), True),
 }
 

@@ -1,7 +1,5 @@
 """Exact evaluation against sums written out client by client, and the published anchors."""
 
-import gzip
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -144,63 +142,6 @@ def test_cells_of_a_sweep(key: jax.Array) -> None:
 
 
 # --- published anchors ---------------------------------------------------------------------------
-
-
-@pytest.mark.once
-def test_a9a_starts_as_published(data_dir: Path) -> None:
-    """SoteriaFL's logistic regression: f(x_0) and ||grad f(x_0)||, preprocessing written out."""
-    if not (data_dir / "a9a").is_file():
-        pytest.skip("no a9a in the data folder")
-    lines = [line.split() for line in (data_dir / "a9a").read_text().splitlines()]
-    a, y = np.zeros((len(lines), 124)), np.zeros(len(lines), np.int32)
-    for row, (label, *entries) in enumerate(lines):
-        y[row] = float(label) > 0
-        for entry in entries:
-            column, value = entry.split(":")
-            a[row, int(column) - 1] = float(value)
-    a[:, -1] = 1
-    a, y = a[:-1], y[:-1]
-    order = np.argsort(y, kind="stable")
-    a, y = a[order].reshape(10, 3256, 124) / 1.3485619931, y[order].reshape(10, 3256)
-    model = models.logistic(124, regularizer=models.nonconvex(0.2))
-    x0 = np.random.RandomState(0).randn(124) / 5
-    problem = make_problem(model, (a, y), x0)
-    assert problem.x0 is not None
-    metrics = jax.jit(evaluate_metrics)(problem, problem.x0)
-    assert float(metrics["loss"]) == pytest.approx(1.6297258, abs=5e-7)
-    assert np.sqrt(metrics["grad_norm_sq"]) == pytest.approx(0.8960451, abs=5e-7)
-    assert model.smoothness is not None
-    L = model.smoothness(problem.train, problem.count)
-    assert pytest.approx(15 / 1.3485619931**2 / 4 + 0.4) == L  # 14 attributes and the constant
-
-
-@pytest.mark.once
-def test_mnist_network_starts_as_published(data_dir: Path) -> None:
-    """SoteriaFL's network: a (785, 65) and a (65, 10) matrix, one hidden unit constant."""
-
-    def idx(name: str, header: int) -> Any:
-        path = data_dir / name
-        if not path.is_file():
-            pytest.skip(f"no {name} in the data folder")
-        return np.frombuffer(gzip.decompress(path.read_bytes())[header:], np.uint8)
-
-    def images(name: str) -> Any:
-        raw = idx(name, 16).reshape(-1, 784).astype(np.float32)
-        return (raw / np.float32(255) - np.float32(0.1306604763)) / np.float32(0.3081078039)
-
-    train = images("train-images-idx3-ubyte.gz"), idx("train-labels-idx1-ubyte.gz", 8)
-    test = images("t10k-images-idx3-ubyte.gz"), idx("t10k-labels-idx1-ubyte.gz", 8)
-    stacked = train[0].reshape(10, 6000, 784), train[1].reshape(10, 6000)
-    start = np.random.RandomState(0).randn(51_675) / 5
-    first, second = start[: 785 * 65].reshape(785, 65), start[785 * 65 :]
-    x0 = np.concatenate([first[:, :64].ravel(), second])
-    data = ClientData(stacked, np.full(10, 6000, np.int32), test, 10, "mnist")
-    problem = make_problem(models.mlp(784, 64, 10), data, x0)
-    assert problem.x0 is not None
-    metrics = jax.jit(evaluate_metrics)(problem, problem.x0)
-    assert float(metrics["loss"]) == pytest.approx(2.74345, abs=6e-6)
-    assert float(metrics["grad_norm_sq"]) == pytest.approx(1.81104, abs=6e-6)
-    assert float(metrics["test_accuracy"]) == pytest.approx(0.1313, abs=5e-5)
 
 
 def test_validation_examples_are_set_aside_from_the_test() -> None:

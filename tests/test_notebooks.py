@@ -5,11 +5,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from scripts import load
+from scripts import ROOT, load
 
 pytestmark = pytest.mark.once
 
-FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+FOLDER = ROOT / "notebooks"
 BYTES = 400_000
 
 

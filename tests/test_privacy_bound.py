@@ -89,8 +89,9 @@ def batch_clipping(name: str, **parts: Any) -> jaxfl.Algorithm:
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("clip", [100.0, 0.2])
+@pytest.mark.parametrize(
+    ("name", "clip"), [*((name, 0.2) for name in NAMES), ("ldp_sgd", 100.0), ("ldp_svrg", 100.0)]
+)
 def test_no_record_moves_a_message_by_more_than_is_declared(name: str, clip: float) -> None:
     """The record's own gradient is a million times the bound that was stated of it."""
     found = sensitivity(
@@ -107,7 +108,7 @@ def test_no_record_moves_a_message_by_more_than_is_declared(name: str, clip: flo
     assert clip > 1 or found.moved <= 2 * clip * (1 + 1e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["ldp_sgd", "soteriafl_saga"])
 def test_a_bound_that_holds_changes_no_number(name: str) -> None:
     algorithm, numbers = batch_clipping(name), {"sigma": 0.5, "lr": 0.2, **numbers_of(name)}
     runs = [
@@ -150,7 +151,7 @@ def test_what_is_proven_is_the_event_of_the_bound() -> None:
     assert run.privacy().proven == pytest.approx(gdp_eps(share * math.sqrt(7) / 3.0, 1e-3))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["ldp_gd", "ldp_svrg"])
 def test_noise_is_calibrated_for_what_the_bound_allows(name: str) -> None:
     numbers = {"eps": 3.0, "lr": 0.1, "gradient_bound": 20.0, "clip": 1.5, **numbers_of(name)}
     run = jaxfl.simulate(batch_clipping(name), a_problem(), jax.random.key(0), 7, **numbers)

@@ -4,7 +4,6 @@ import dataclasses
 import inspect
 import itertools
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ from jaxfl.privacy import (
     saga,
     scaled,
     sigma_for,
-    sigma_grid,
     spent,
     svrg,
 )
@@ -134,31 +132,6 @@ def test_batch(scheme: str) -> None:
 def test_impossible_questions_are_refused(ask: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         ask()
-
-
-def grid(points: int) -> list[tuple[Event, float, float]]:
-    """Questions of the kinds that a sweep asks."""
-    rng = np.random.default_rng(0)
-    out = []
-    for i in range(points):
-        m = int(rng.choice([500, 1000, 3256, 6000]))
-        b = max(1, int(m * 10 ** rng.uniform(-2.5, -0.3)))
-        T = int(10 ** rng.uniform(1, 3))
-        scheme = ("poisson", "with_replacement", "poisson")[i % 3]
-        estimator = svrg(1.0) if i % 3 == 2 else Mean(1.0)
-        e = event(scheme, m=m, b=b, T=T, estimator=estimator)
-        out.append((e, float(10 ** rng.uniform(-0.3, 1)), float(rng.choice([1e-3, 1e-5]))))
-    return out
-
-
-@pytest.mark.slow
-def test_a_grid_of_200_in_half_a_minute() -> None:
-    questions = grid(200)
-    began = time.process_time()
-    answers = sigma_grid(questions)
-    assert time.process_time() - began < 30
-    for (_, eps, _), found in zip(questions, answers, strict=True):
-        assert 0.999 * eps <= found.proven.eps <= eps
 
 
 # --- formulas ------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rows import QUIET, ROWS, a_problem
+from scripts import TESTS
 
 import jaxfl
 from jaxfl import checkpoint as checkpoints
@@ -47,7 +48,7 @@ def test_cadence(key: jax.Array) -> None:
     assert default.rounds.tolist() == [*range(0, 250, 3), 250]
 
 
-@pytest.mark.parametrize("name", ["soteriafl_svrg", "soteriafl_saga", "ldp_sgd"])
+@pytest.mark.parametrize("name", ["soteriafl_saga"])
 def test_chunks_change_no_bit(name: str, key: jax.Array) -> None:
     row = next(row for row in ROWS if row.name == name)
     ends = [
@@ -105,12 +106,13 @@ def test_resumed_is_uninterrupted(key: jax.Array, tmp_path: Path) -> None:
 
 @pytest.mark.once
 @pytest.mark.optimized  # as the process that is killed
+@pytest.mark.slow  # it compiles all anew; a sweep that is killed, and interrupts at any line, are not
 def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
     """SIGKILL at random moments, also while a checkpoint is being written."""
     jax.clear_caches()  # programs of other tests are compiled without optimizations
     file = tmp_path / "run.npz"
     code = textwrap.dedent(f"""
-        import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import sys; sys.path.insert(0, {str(TESTS)!r})
         import jax, jaxfl
         from rows import a_problem
         jaxfl.simulate("soteriafl_sgd", a_problem(), jax.random.key(0), 100_000, eval_every=50,
@@ -131,23 +133,6 @@ def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
     resumed = jaxfl.simulate("soteriafl_sgd", problem, key, rounds, eval_every=50, resume=file)
     numbers = {"lr": 0.1, "clip": 2.0, "sigma": 0.01, "k": 3, "batch": 4}
     same(resumed, jaxfl.simulate("soteriafl_sgd", problem, key, rounds, eval_every=50, **numbers))
-
-
-def test_interrupt_saves(key: jax.Array, tmp_path: Path) -> None:
-    problem, file = a_problem(), tmp_path / "run.npz"
-
-    def hit(_: jaxfl.Progress) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        jaxfl.simulate("cdp_sgd", problem, key, 5000, checkpoint=file, progress=hit, **NUMBERS)
-    held = checkpoints.read(file, jaxfl.algorithm("cdp_sgd"), problem, key)
-    assert held.state.t > 0
-    rounds = int(held.state.t) + 10
-    same(
-        jaxfl.simulate("cdp_sgd", problem, key, rounds, eval_every=50, resume=file),
-        jaxfl.simulate("cdp_sgd", problem, key, rounds, eval_every=50, **NUMBERS),
-    )
 
 
 def test_an_interrupt_before_the_metrics_loses_none(
@@ -342,7 +327,10 @@ MISTAKES = [
     (dict(sigma=None, delta=1), "at least 1e-300 and below 1 ("),
     (dict(sigma=None, delta=1e-320), "at least 1e-300 and below 1 ("),
     (dict(sigma=None, eps=float("inf")), "eps = inf has to be above 0 and at most"),
-    (dict(sigma=None, eps=1e38, clip=1e-30), "asks for so little noise that none is left"),
+    (
+        dict(algorithm="ldp_gd", sigma=None, eps=1e38, clip=1e-30, k=None, batch=None),
+        "asks for so little noise that none is left",
+    ),
     (dict(smoothness=float("inf")), "smoothness = inf"),
     (dict(gap=float("inf")), "gap = inf"),
     (dict(sigma=None, eps=1.0, noise="paper", noise_constant=float("inf")), "noise_constant = inf"),

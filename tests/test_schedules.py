@@ -120,7 +120,7 @@ def test_a_run_follows_its_schedule(key: jax.Array) -> None:
 
 @pytest.mark.parametrize(
     "lr",
-    ["sqrt:0.3", "inverse:0.3", "step:0.3,0.1,3", "pieces:0.3,3,0.1,5", lambda t: 0.3 / (1 + t)],
+    ["sqrt:0.3", "pieces:0.3,3,0.1,5", lambda t: 0.3 / (1 + t)],
 )
 def test_a_schedule_goes_on_where_it_was(lr: Any, key: jax.Array) -> None:
     """Rounds 4 to 6 read their own numbers, whatever was planned at first."""

@@ -1,6 +1,5 @@
 """What clients remember in half the bits: what is claimed of it stays true."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,15 @@ from probe import sent
 from rows import ROWS, a_network, a_problem
 
 import jaxfl
-from jaxfl import channels, estimates, estimators, memory, messages, rounds, storage
+from jaxfl import memory, storage
 from jaxfl.aggregations import aggregation
-from jaxfl.algorithms import soteriafl
 from jaxfl.compressors import compressor
 from jaxfl.privacy.audit import sensitivity
 from jaxfl.sampling import participation, sampler
 from jaxfl.types import Problem
 
 HALF = ("bfloat16", "float16")
+# What one of them shows the other shows too, but for its range.
 FEW = ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)]
 NUMBERS: dict[str, Any] = {"lr": 0.1, "clip": 1.0, "sigma": 0.1, "k": 4, "batch": 4}
 
@@ -81,7 +80,7 @@ def drift(
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("kind", HALF)
+@pytest.mark.parametrize("kind", FEW)
 def test_the_servers_shift_follows_the_rounded_ones(kind: str) -> None:
     assert drift(kind=kind) < 1e-5
 
@@ -127,8 +126,6 @@ def table_run(
     given = {"lr": 0.2, "clip": 0.5, "sigma": 0.0, "k": 6, "batch": 4}
     if parts:
         del given["k"]
-    if draw == "full":
-        del given["batch"]
     return jaxfl.simulate(algorithm, problem, jax.random.key(0), T, eval_every=0, **given)
 
 
@@ -142,7 +139,11 @@ def means_agree(run: jaxfl.Run) -> bool:
 
 @pytest.mark.optimized
 @pytest.mark.parametrize("kind", FEW)
-@pytest.mark.parametrize("problem", [a_problem(), a_network()], ids=["linear", "dense"])
+@pytest.mark.parametrize(
+    "problem",
+    [a_problem(), pytest.param(a_network(), marks=pytest.mark.slow)],  # optimized: long to compile
+    ids=["linear", "dense"],
+)
 def test_h_is_the_mean_of_the_rounded_rows(problem: Problem, kind: str) -> None:
     run = table_run(problem, kind)
     assert means_agree(run)
@@ -153,9 +154,8 @@ def test_h_is_the_mean_of_the_rounded_rows(problem: Problem, kind: str) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("draw", ["with_replacement", "full"])
-def test_h_is_the_mean_however_rows_are_drawn(draw: str) -> None:
-    assert means_agree(table_run(a_problem(), "bfloat16", draw, T=10))
+def test_h_is_the_mean_where_a_row_is_drawn_twice() -> None:
+    assert means_agree(table_run(a_problem(), "bfloat16", "with_replacement", T=10))
 
 
 @pytest.mark.once
@@ -212,7 +212,7 @@ def moved(kind: str) -> float:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", HALF)
+@pytest.mark.parametrize("kind", FEW)
 def test_messages_move_by_no_more_than_is_declared(kind: str) -> None:
     """G = 0.7015 is no number of theirs: the nearest are longer, 0.703125 in bfloat16."""
     assert float(storage.rounded(jnp.float32(0.7015), kind)) > 0.7016
@@ -221,92 +221,6 @@ def test_messages_move_by_no_more_than_is_declared(kind: str) -> None:
     key = jax.random.key(0)
     found = sensitivity(algorithm, rounds=12, key=key, m=6, runs=128, clip=0.7, batch=2)
     assert 0.999 < found.ratio < 1 + 1e-5
-
-
-# --- planted bugs ----------------------------------------------------------------------------------
-
-
-def server_goes_its_own_way(patch: pytest.MonkeyPatch) -> None:
-    honest = channels.shifted()
-
-    def receive(s: Any, mean: Any, rate: Any, hp: Any, moved: Any) -> Any:
-        return honest.receive(s, mean, rate, hp, None)
-
-    make = rounds.Federated.__new__
-
-    def new(cls: Any, *args: Any, **more: Any) -> Any:
-        body = make(cls, *args, **more)
-        channel = body.channel._replace(receive=receive)
-        return (
-            body if body.channel.name != "shifted" else make(cls, *(*body[:3], channel, *body[4:]))
-        )
-
-    patch.setattr(rounds.Federated, "__new__", new)
-
-
-def only_drawn_weights_follow(patch: pytest.MonkeyPatch) -> None:
-    """The mean over those who take part, in place of all: r/n forgotten."""
-    honest = messages.collect
-
-    def collect(*args: Any) -> Any:
-        (total, moved), *rest = honest(*args)
-        return (total, jax.tree.map(lambda a: a * 5 / 3, moved)), *rest
-
-    patch.setattr(messages, "collect", collect)
-
-
-def first_mean_is_of_the_exact_rows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(estimators, "rounded", lambda tree, kind: tree)
-
-
-def mean_follows_the_exact_rows(patch: pytest.MonkeyPatch) -> None:
-    honest = estimates.follow
-
-    def follow(body: Any, turn: Any, who: Any, work: Any, factors: Any) -> Any:
-        longer = jax.tree.map(lambda a: a * (1 + 2**-9), factors)  # what rounding may take
-        return honest(body, turn, who, work, longer)
-
-    patch.setattr(estimates, "follow", follow)
-
-
-def rows_are_not_clipped_again(patch: pytest.MonkeyPatch) -> None:
-    for module in (estimates, estimators):
-        patch.setattr(module, "recalled", lambda kernel, G, F, batch: F)
-
-
-def shifts_agree() -> bool:
-    return drift(rounds=40) < 1e-5
-
-
-def saga_agrees() -> bool:
-    return means_agree(table_run(a_problem(), "bfloat16", T=20))
-
-
-def record_is_bounded() -> bool:
-    return moved("bfloat16") < 1 + 1e-5
-
-
-PLANTED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], bool]]] = {
-    "the server's shift does not follow the rounding": (server_goes_its_own_way, shifts_agree),
-    "r/n forgotten": (only_drawn_weights_follow, shifts_agree),
-    "h_i begins as the mean of exact rows": (first_mean_is_of_the_exact_rows, saga_agrees),
-    "h_i follows exact rows": (mean_follows_the_exact_rows, saga_agrees),
-    "rows are used as rounding left them": (rows_are_not_clipped_again, record_is_bounded),
-}
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("bug", PLANTED)
-def test_planted_bugs_are_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, check = PLANTED[bug]
-    plant(monkeypatch)
-    soteriafl._algorithm.cache_clear()
-    jax.clear_caches()
-    caught = not check()
-    monkeypatch.undo()
-    soteriafl._algorithm.cache_clear()
-    jax.clear_caches()
-    assert caught
 
 
 # --- runs -------------------------------------------------------------------------------------------
@@ -319,7 +233,7 @@ def simulated(name: str, kind: str, T: int = 60, **more: Any) -> jaxfl.Run:
 
 
 @pytest.mark.parametrize("kind", FEW)
-@pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ef_sgd"])
+@pytest.mark.parametrize("name", ["soteriafl_saga", "ef_sgd"])
 def test_runs_come_out_nearly_the_same(name: str, kind: str) -> None:
     """The same draws and counts; a loss that differs by less than the numbers' precision."""
     exact, half = simulated(name, "exact"), simulated(name, kind)
@@ -333,7 +247,7 @@ def test_runs_come_out_nearly_the_same(name: str, kind: str) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", HALF)
+@pytest.mark.parametrize("kind", FEW)
 def test_a_run_goes_on_as_it_was(kind: str, tmp_path: Path) -> None:
     algorithm = jaxfl.algorithm("soteriafl_saga", storage=kind)
     problem, key, path = a_problem(), jax.random.key(0), tmp_path / "run.npz"
@@ -411,7 +325,7 @@ def test_bytes_are_predicted(name: str) -> None:
 
 @pytest.mark.optimized
 @pytest.mark.parametrize("kind", FEW)
-@pytest.mark.parametrize("part", ["everyone", "uniform"])
+@pytest.mark.parametrize("part", ["uniform", pytest.param("everyone", marks=pytest.mark.slow)])
 def test_a_round_makes_no_copy_of_what_clients_remember(kind: str, part: str) -> None:
     """Nor one in more bits: what it works in is the same with 20 times as many clients."""
 

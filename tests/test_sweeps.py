@@ -29,7 +29,7 @@ from jaxfl.types import Info, State
 COUNTS = ("messages", "coordinates", "gradients", "uplink_bits", "downlink_bits")
 ONCE = 1e-6  # relative: one round from the same state, a handful of float32 roundings
 WHOLE = 1e-5  # a dozen rounds, which on these problems forget earlier roundings
-FAST = ("soteriafl_saga",)  # the parts of the others are in the tests below
+FAST = ("soteriafl_saga",)  # the parts of the others, slow ones, are in the tests below
 FREE = {"clip": 2.0, "batch": 4}
 
 
@@ -40,6 +40,7 @@ def _fresh(request: pytest.FixtureRequest) -> None:
         engine._compiled.cache_clear()
 
 
+# Slow as compiled for users: bits agree in either code.
 BOTH = pytest.mark.parametrize("code", ["plain", pytest.param("fast", marks=pytest.mark.slow)])
 
 
@@ -111,11 +112,6 @@ def agree(run: jaxfl.Run, cell: xarray.Dataset, rtol: float = WHOLE) -> None:
 
 
 # --- every cell is a run -------------------------------------------------------------------------
-
-
-def test_every_algorithm_has_its_row() -> None:
-    assert {row.name for row in ROWS} == set(jaxfl.ALGORITHMS)
-    assert set(FAST) <= {row.name for row in ROWS}
 
 
 @pytest.mark.parametrize(
@@ -309,10 +305,10 @@ def base() -> xarray.Dataset:
 
 VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "runs at once": ({"lr": [0.1, 0.2], "sigma": [0.1, 0.3]}, {"runs_at_once": 3}),
-    "one run at once": ({"lr": [0.1, 0.2], "sigma": [0.1, 0.3]}, {"runs_at_once": 1}),
-    "axis order": ({"sigma": [0.3, 0.1], "lr": [0.2, 0.1]}, {}),
-    "other seeds": ({"lr": [0.1, 0.2], "sigma": [0.1, 0.3]}, {"seeds": [8, 1, 3]}),
-    "other cells": ({"lr": [0.7, 0.2, 0.05, 0.1], "sigma": [0.3, 0.2, 0.1]}, {}),
+    "other order, cells and seeds": (
+        {"sigma": [0.3, 0.2, 0.1], "lr": [0.7, 0.2, 0.05, 0.1]},
+        {"seeds": [8, 1, 3]},
+    ),
     "other rounds": (
         {"lr": [0.1, 0.2], "sigma": [0.1, 0.3], "rounds": [6, 9]},
         {"rounds": None},
@@ -380,7 +376,7 @@ def test_lengths_are_numbers_too() -> None:
     """k, b, r, p and T differ between the cells of one program, which masks what they do not use."""
     build = jaxfl.algorithm("soteriafl_svrg", participation=jaxfl.sampling.participation("uniform"))
     ends = {"k": (4, 6), "batch": (2, 4), "cohort": (3, 5), "refresh": (0.2, 0.7), "rounds": (6, 8)}
-    ds = quick(build, ends, None, **QUIET)
+    ds = quick(build, ends, None, seeds=[1], **QUIET)
     assert json.loads(ds.attrs["config"])["compilations"] == 1
     assert len(np.unique(ds["uplink_bits"].isel(round=-1, rounds=1))) == 2 * 2
     least = {name: values[0] for name, values in ends.items()}  # where most is masked

@@ -8,9 +8,6 @@ import random
 import shutil
 import signal
 import socket
-import subprocess
-import sys
-import textwrap
 import time
 import zipfile
 from collections.abc import Callable, Mapping
@@ -22,7 +19,7 @@ import numpy as np
 import pytest
 import xarray
 from rows import a_problem
-from shorter import flags
+from scripts import eight, end, start
 
 import jaxfl
 from jaxfl.sweeps import Plan, store
@@ -42,31 +39,6 @@ def job(out: Path | None = None, *, grid: Mapping[str, Any] = GRID, **options: A
     options = {**JOB, "numbers": {"clip": 2.0}, **options}
     algorithm = options.pop("algorithm", "ldp_gd")
     return sweep(algorithm, grid, problem, key, out=out, **options)
-
-
-PRELUDE = f"""
-import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
-import jax, jaxfl
-import jax.numpy as jnp
-import numpy as np
-from test_sweeps_durable import *
-"""
-
-
-def start(code: str, first: str = "", **env: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", first + PRELUDE + textwrap.dedent(code)],
-        env={**os.environ, "JAX_PLATFORMS": "cpu", **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def end(process: subprocess.Popen[str], seconds: float = 240) -> str:
-    text, _ = process.communicate(timeout=seconds)
-    assert process.returncode == 0, text
-    return text
 
 
 def written(folder: Path) -> dict[str, int]:
@@ -127,7 +99,9 @@ def kill_and_resume(folder: Path, instants: list[float], from_manifest: bool) ->
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    "count", [pytest.param(3, id="3"), pytest.param(20, id="20", marks=pytest.mark.slow)]
+    # slow: twenty kills find rarer instants than one
+    "count",
+    [pytest.param(1, id="1"), pytest.param(20, id="20", marks=pytest.mark.slow)],
 )
 @pytest.mark.optimized  # as the process that is killed
 def test_killed_sweeps_resume_exactly(
@@ -138,7 +112,9 @@ def test_killed_sweeps_resume_exactly(
     killed = 0
     while killed < count:
         folder = tmp_path / f"sweep-{killed}"
-        killed += kill_and_resume(folder, [draw.uniform(0.0, 0.25) for _ in range(3)], True)
+        killed += kill_and_resume(
+            folder, [draw.uniform(0.0, 0.25) for _ in range(min(3, count))], True
+        )
         before = written(folder)
         plans: list[Plan] = []
         ds = job(folder, resume=True, announce=plans.append)
@@ -149,7 +125,7 @@ def test_killed_sweeps_resume_exactly(
         assert len(written(folder)) == CHUNKS
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # a dozen processes
 def test_killed_at_any_instant(whole: tuple[Path, xarray.Dataset], tmp_path: Path) -> None:
     """Also while it imports, compiles, writes the manifest or the result."""
     draw = random.Random(8)
@@ -489,17 +465,10 @@ ON_EIGHT = """
             raise AssertionError("a mesh with explicit axes")
     print("all of it")
 """
-# Cheap compilation: here runs are compared that were compiled alike.
-EIGHT = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
-
-
-def eight() -> str:
-    """Flags of a process with eight devices."""
-    return f"{EIGHT} {flags()}"
 
 
 @pytest.mark.parametrize(
-    "names",
+    "names",  # slow: longer to compile
     [["soteriafl_sgd"], pytest.param(["soteriafl_saga", "soteriafl_svrg"], marks=pytest.mark.slow)],
 )
 def test_eight_devices(names: list[str], tmp_path: Path) -> None:

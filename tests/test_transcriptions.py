@@ -5,15 +5,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from loops import LAM, clipped, regularizer
 from rows import a_problem
 
 import jaxfl
 from jaxfl.blocks import client_keys, streams
-from jaxfl.types import Problem
 
 ROUNDS = 20
 NUMBERS = {"lr": 0.3, "clip": 0.6, "sigma": 0.05}
-LAM = 0.2
 
 
 class Draws:
@@ -53,16 +52,6 @@ class Draws:
 
     def rows(self, t: int, i: int) -> np.ndarray:
         return self.index[t, i][self.live[t, i]]
-
-
-def clipped(problem: Problem, i: int, j: int, x: np.ndarray, G: float) -> np.ndarray:
-    a, s = np.asarray(problem.train[0][i, j], float), 2 * float(problem.train[1][i, j]) - 1
-    g = -s * a / (1 + np.exp(s * (a @ x)))
-    return g * min(1, G / max(np.linalg.norm(g), 1e-300))
-
-
-def regularizer(x: np.ndarray) -> np.ndarray:
-    return LAM * 2 * x / (1 + x**2) ** 2
 
 
 def direct_sgd(run: jaxfl.Run, D: Draws) -> np.ndarray:

@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rows import a_problem
-from test_localsgd import quadratic
+from rows import a_problem, a_quadratic
 
 import jaxfl
 from jaxfl import privacy
@@ -77,7 +76,7 @@ def test_clients_that_always_answer_change_nothing(key: jax.Array) -> None:
 
 def test_the_mean_is_over_those_who_answered(key: jax.Array) -> None:
     """theta_i = w_i + (I - eta H_i)^tau (x - w_i) of the survivors; a lost round changes nothing."""
-    problem, eta, tau, T = quadratic(n=6), 0.2, 3, 12
+    problem, eta, tau, T = a_quadratic(n=6), 0.2, 3, 12
     part = unreliable(everyone())
     algorithm = jaxfl.algorithm("fedavg", sampler=sampler("full"), participation=part)
     numbers = {"lr": eta, "local_steps": tau, "dropout": 0.5, "threshold": 3}
