@@ -14,7 +14,7 @@ import numpy as np
 from jaxfl import theory_isrl as theory
 from jaxfl import transcript
 from jaxfl.algorithms.isrl_phases import Setup
-from jaxfl.algorithms.numbers import EPS, Draft, taking_part
+from jaxfl.algorithms.numbers import EPS, Draft
 from jaxfl.errors import InputError
 from jaxfl.phases import Phase, event, phases_of, shorter, spread
 from jaxfl.privacy import formulas
@@ -46,10 +46,7 @@ class Rules(Setup):
             )
         if facts.diameter is not None:
             N.theorem("diameter", facts.diameter, "of the constraint set")
-        participation = self.body.participation
-        taking_part(participation, N)
-        if "cohort" in {param.name for param in participation.params}:
-            N.default("cohort", facts.n, "all of them")
+        N.taking_part(self.body.participation, facts.n, "all of them")
         s = self.smooth(self.setting(N.values, facts, 1.0, N.eps), N, facts)
         phases = self.phases(s, N, facts)
         N.theorem("rounds", sum(phase.rounds for phase in phases), self.where)

@@ -39,7 +39,6 @@ __all__ = [
     "refuse_epochs",
     "reporting",
     "summary_of",
-    "taking_part",
 ]
 
 PRIVACY = (
@@ -152,9 +151,20 @@ class Draft:
         self.code(body.compressor, facts)
         omega = _omega(body.compressor, facts.d, self.values)
         self.set("omega", omega, Source(Origin.ACHIEVED))
-        taking_part(body.participation, self)
-        if "cohort" in {param.name for param in body.participation.params}:
-            self.default("cohort", max(1, facts.n // 10), "a tenth of the clients")
+        tenth = max(1, facts.n // 10), "a tenth of the clients"
+        self.taking_part(body.participation, *tenth)
+
+    def taking_part(self, participation: Participation, cohort: int, why: str) -> None:
+        """``cohort`` where none is given; the rest of a participation has no default."""
+        names = [param.name for param in participation.params]
+        if "cohort" in names:
+            self.default("cohort", cohort, why)
+        wanted = [name for name in names if name not in self]
+        if wanted:
+            raise InputError(
+                f"participation = {participation.name!r} needs {' and '.join(wanted)}, which nothing "
+                "sets: give it."
+            )
 
     def code(self, compressor: Compressor, facts: Facts) -> None:
         """What the compressor makes of an omega, or its defaults."""
@@ -203,17 +213,6 @@ class Draft:
 
     def plan(self, parts: tuple[dict[str, Any], ...] = ({},)) -> Plan:
         return Plan(self.values, self.sources, self.asked, parts)
-
-
-def taking_part(participation: Participation, draft: Draft) -> None:
-    """The hyper-parameters of a participation, but ``cohort``, have no default."""
-    names = [param.name for param in participation.params]
-    wanted = [name for name in names if name not in draft and name != "cohort"]
-    if wanted:
-        raise InputError(
-            f"participation = {participation.name!r} needs {' and '.join(wanted)}, which nothing sets: "
-            "give it."
-        )
 
 
 def refuse_epochs(name: str, sampler: Sampler) -> None:
