@@ -80,7 +80,7 @@ def test_the_price_of_a_choice_is_added_to_the_answer(capsys: pytest.CaptureFixt
         assert {name: found[name] for name in alone} == alone
         assert found["runs_of_selection"] == 12
     longer = ask(capsys, f"account {SOTERIA.replace('--rounds 100', '--rounds 1200')}")
-    assert every["eps_of_selection"] == longer["eps"]
+    assert every["eps_of_selection"] == pytest.approx(longer["eps"], rel=1e-6)  # but for padding
     assert alone["eps"] < winner["eps_of_selection"] < every["eps_of_selection"]
     assert winner["seen_of_selection"] == "winner"
     assert main(["account", "--help"]) == 0
