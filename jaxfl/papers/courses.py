@@ -35,8 +35,8 @@ def courses(
     out: list[Numbers] = []
     for i in range(flat.sizes["cell"]):
         here = flat.isel(cell=i)
-        ran = here["round"] <= here["last_round"].max()
-        here = here.isel(round=np.isfinite(here["loss"][0]) | ran)
+        ran = (here["round"] <= here["last_round"].max()).values
+        here = here.isel(round=np.isfinite(here["loss"].values[0]) | ran)
         ticks = here["round"].values
         found: Numbers = {name: here[name].item() for name in axes(ds)}
         found["round"] = ticks.tolist()

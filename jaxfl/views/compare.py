@@ -79,7 +79,8 @@ def compare(
         Column("difference", "difference"),
     ]
     paired = _paired(*both)
-    lines = [*_measured(one, two, shown, paired), _proven(one, two)]
+    bits = prefix([flat["uplink_bits"].max() for flat in flats], "bit")
+    lines = [*_measured(one, two, shown, paired, bits), _proven(one, two)]
     rows = [
         (*(one[name].values[i] for name in varied), *line[i])
         for i in range(len(matched))
@@ -171,10 +172,10 @@ def _keys(flat: xarray.Dataset, common: list[str]) -> list[tuple[Any, ...]]:
 
 
 def _measured(
-    a: xarray.Dataset, b: xarray.Dataset, shown: list[str], paired: bool
+    a: xarray.Dataset, b: xarray.Dataset, shown: list[str], paired: bool, bits: tuple[float, str]
 ) -> list[list[tuple[Value, ...]]]:
     """Of each metric and of the uplink: for every cell its words, both sides and the difference."""
-    scale, unit = prefix([ds["uplink_bits"].max() for ds in (a, b)], "bit")
+    scale, unit = bits
     names = {**{name: name.replace("_", " ") for name in shown}, "uplink_bits": f"uplink ({unit})"}
     out: list[list[tuple[Value, ...]]] = []
     for name, words in names.items():
