@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.errors import InputError, require
-from jaxfl.params import closest
+from jaxfl.params import known
 from jaxfl.types import Aggregation, Array, Draw, Hyper, Key, Param
 
 __all__ = [
@@ -201,6 +201,4 @@ AGGREGATIONS: dict[str, Callable[[], Aggregation]] = {
 
 def aggregation(name: str) -> Aggregation:
     """The aggregation of that name."""
-    if name not in AGGREGATIONS:
-        raise InputError(closest("aggregation", name, AGGREGATIONS))
-    return AGGREGATIONS[name]()
+    return known("aggregation", name, AGGREGATIONS)()

@@ -118,8 +118,10 @@ def _with_noise(
         return Resolved(values, sources)
     if "noise_constant" in given:
         raise InputError(
-            f"noise_constant = {given['noise_constant']!r} is part of the paper's formula: give "
-            "noise='paper' with it."
+            "is part of the paper's formula",
+            "give {noise} with it",
+            suggested={"noise": "paper"},
+            noise_constant=given["noise_constant"],
         )
     from jaxfl import privacy
 
@@ -128,8 +130,9 @@ def _with_noise(
     if not algorithm.per_record and "gradient_bound" not in values:
         raise InputError(
             "clip='batch' bounds no record's influence, so no noise can be calibrated for "
-            f"eps = {values['eps']:g}: give gradient_bound, noise='paper' for the paper's formula, or "
-            "sigma."
+            f"eps = {values['eps']:g}",
+            "give gradient_bound, {noise} for the paper's formula, or sigma",
+            suggested={"noise": "paper"},
         )
     event = algorithm.event(values, facts._replace(rounds=int(values["rounds"])))
     found = privacy.sigma_for(event, values["eps"], values["delta"])

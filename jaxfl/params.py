@@ -72,7 +72,7 @@ def at_most_one(remedy: str = "give one of them", **values: Any) -> None:
 def exactly_one(**values: Any) -> None:
     """Raise unless one of the values is given, and no other."""
     given = [name for name, value in values.items() if value is not None]
-    require(len(given) == 1, "are not one choice", "give exactly one of them", **values)
+    require(len(given) == 1, "decide the same", "give exactly one of them", **values)
 
 
 # --- numbers -------------------------------------------------------------------------------------

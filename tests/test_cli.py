@@ -712,7 +712,10 @@ def test_a_full_disk_is_one_sentence() -> None:
         (RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "the memory is too small"),
         (OverflowError("too large"), "a number is too large to compute with"),
         (PermissionError(13, "Permission denied", "a.csv"), "cannot read or write a.csv: Perm"),
-        (jaxfl.InputError("give it more memory=, or less."), "give it more --memory, or less."),
+        (
+            jaxfl.InputError("It is large", "give more {memory}", suggested={"memory": None}),
+            "It is large: give more --memory.",
+        ),
     ],
 )
 def test_the_last_net(

@@ -189,7 +189,7 @@ def test_a_checkpoint_of_another_run_is_refused(key: jax.Array, tmp_path: Path) 
         with pytest.raises(jaxfl.InputError, match=f"its {what} is"):
             jaxfl.simulate(*args, 9, resume=file)
     file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(jaxfl.InputError, match="not a checkpoint"):
+    with pytest.raises(jaxfl.InputError, match="no checkpoint of a run"):
         jaxfl.simulate("cdp_sgd", problem, key, 9, resume=file)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from jaxfl.errors import InputError, require
+from jaxfl.params import exactly_one, number
 from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["Claim", "Condition", "either"]
@@ -45,10 +45,9 @@ def either(
 ) -> tuple[float, float]:
     """sigma and eps of a formula ``sigma = numerator / eps``."""
     check_delta(delta)
-    if (eps is None) == (sigma is None):
-        raise InputError(f"eps = {eps!r} and sigma = {sigma!r}: give exactly one of them.")
+    exactly_one(eps=eps, sigma=sigma)
     if eps is None:
         assert sigma is not None
         return sigma, numerator / sigma if sigma > 0 else math.inf
-    require(eps > 0, "must be positive", "no noise is enough for 0", eps=eps)
+    number("eps", eps, above=0, remedy="no noise is enough for 0")
     return numerator / eps, eps
