@@ -24,7 +24,7 @@ def reading(path: Path, what: str, remedy: str = "") -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"There is no {path}, and so no {what}", remedy) from None
     except OSError as error:
-        raise InputError(f"Cannot read {path}", f"{error.strerror or error}") from None
+        raise InputError(f"Cannot read {path}", str(error.strerror or error)) from None
     except Exception as error:
         why = f"{path} is damaged, or no {what} ({said(error)})"
         raise InputError(why, remedy) from None
@@ -48,7 +48,7 @@ def writable(path: Path, what: str) -> None:
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
-        raise InputError(f"Cannot write {path}", f"{error.strerror or error}") from None
+        raise InputError(f"Cannot write {path}", str(error.strerror or error)) from None
 
 
 def replace(path: Path, content: Any, new: bool = False) -> None:
