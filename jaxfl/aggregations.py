@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.errors import InputError, require
-from jaxfl.params import closest
+from jaxfl.params import known
 from jaxfl.types import Aggregation, Array, Draw, Hyper, Key, Param
 
 __all__ = [
@@ -213,6 +213,4 @@ def unless_plain(aggregation: Aggregation | None) -> Aggregation | None:
 
 def aggregation(name: str) -> Aggregation:
     """The aggregation of that name."""
-    if name not in AGGREGATIONS:
-        raise InputError(closest("aggregation", name, AGGREGATIONS))
-    return AGGREGATIONS[name]()
+    return known("aggregation", name, AGGREGATIONS)()

@@ -34,7 +34,7 @@ from jaxfl.codes import (
     whole,
 )
 from jaxfl.errors import InputError, require
-from jaxfl.params import check, known
+from jaxfl.params import at_most_one, check, known
 from jaxfl.sketches import count_sketch, fixed_step, top_k
 from jaxfl.subsets import coin_slots, coins, subset
 from jaxfl.types import Array, Compressor, Draw, Facts, Hyper, Key, Message, Param
@@ -152,8 +152,7 @@ def lazy() -> Compressor:
         refuse("lazy", "k")(given, d)
         asked = {name: given[name] for name in ("keep", "omega") if name in given}
         check((_KEEP, _OMEGA), asked, "lazy")
-        if len(asked) == 2:
-            raise InputError("are both given", "set one", keep=asked["keep"], omega=asked["omega"])
+        at_most_one(**asked)
         if "omega" in asked:
             return {"keep": 1 / (1 + np.asarray(asked["omega"], np.float64))[()]}
         return {"keep": asked.get("keep", 0.5)}
@@ -292,8 +291,7 @@ def _exactly(values: Mapping[str, Any], facts: Facts) -> dict[str, int]:
 def _resolve_k(given: Mapping[str, Any], d: int) -> dict[str, Any]:
     asked = {name: given[name] for name in ("k", "omega") if name in given}
     check((_K._replace(high=d), _OMEGA._replace(high=d - 1)), asked, "a sparsifier")
-    if len(asked) == 2:
-        raise InputError("are both given", "set one", k=asked["k"], omega=asked["omega"])
+    at_most_one(**asked)
     k = asked.get("k", max(1, d // 20))
     if "omega" in asked:
         k = np.maximum(1, np.rint(d / (1 + np.asarray(asked["omega"], dtype=np.float64))))

@@ -64,7 +64,10 @@ class InputError(ValueError):
 
 
 def assigned(name: str, value: Any) -> str:
-    return f"{name} {value}" if name.startswith("--") else f"{name} = {shown(value)}"
+    """An argument as Python has it, or an option of the command line."""
+    if name.startswith("--"):
+        return f"{name} {value:.10g}" if isinstance(value, float) else f"{name} {value}"
+    return f"{name} = {shown(value)}"
 
 
 def suggestion(name: str, value: Any) -> str:

@@ -22,11 +22,11 @@ def reading(path: Path, what: str, remedy: str = "") -> Iterator[None]:
     except (InputError, MemoryError):
         raise
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"There is no {what} {str(path)!r}", remedy) from None
+        raise InputError(f"There is no {path}, and so no {what}", remedy) from None
     except OSError as error:
-        raise InputError(f"Cannot read {str(path)!r}", f"{error.strerror or error}") from None
+        raise InputError(f"Cannot read {path}", str(error.strerror or error)) from None
     except Exception as error:
-        why = f"{str(path)!r} is damaged, or no {what} ({said(error)})"
+        why = f"{path} is damaged, or no {what} ({said(error)})"
         raise InputError(why, remedy) from None
 
 
@@ -34,7 +34,7 @@ def check_format(path: Path, what: str, found: Any, read: int) -> None:
     """Raise if another version of this package wrote the file."""
     require(
         found == read,
-        f"{str(path)!r} has {what} format {found}, and this version reads {read}",
+        f"{path} has {what} format {found}, and this version reads {read}",
         "read it with the version that wrote it",
     )
 
@@ -48,7 +48,7 @@ def writable(path: Path, what: str) -> None:
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
-        raise InputError(f"Cannot write {path}", f"{error.strerror or error}") from None
+        raise InputError(f"Cannot write {path}", str(error.strerror or error)) from None
 
 
 def replace(path: Path, content: Any, new: bool = False) -> None:

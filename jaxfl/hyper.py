@@ -192,15 +192,19 @@ def _calibrated(
         )
     if "noise_constant" in plan.given:
         raise InputError(
-            f"noise_constant = {plan.given['noise_constant']!r} is part of the paper's formula: give "
-            "noise='paper' with it."
+            "is part of the paper's formula",
+            "give {noise} with it",
+            suggested={"noise": "paper"},
+            noise_constant=plan.given["noise_constant"],
         )
     if "delta" not in values:
         raise InputError(f"eps = {eps:g} needs delta, which nothing sets: give it.")
     if not algorithm.per_record and "gradient_bound" not in values:
         raise InputError(
-            f"clip='batch' bounds no record's influence, so no noise can be calibrated for eps = {eps:g}: "
-            "give gradient_bound, noise='paper' for the paper's formula, or sigma."
+            "clip='batch' bounds no record's influence, so no noise can be calibrated for "
+            f"eps = {eps:g}",
+            "give gradient_bound, {noise} for the paper's formula, or sigma",
+            suggested={"noise": "paper"},
         )
     events = [event({**values, "sigma": 1.0, **part}, facts) for part in plan.parts]
     found = [sigma_for(each, eps, values["delta"]) for each in events]

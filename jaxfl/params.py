@@ -72,7 +72,7 @@ def at_most_one(remedy: str = "give one of them", **values: Any) -> None:
 def exactly_one(**values: Any) -> None:
     """Raise unless one of the values is given, and no other."""
     given = [name for name, value in values.items() if value is not None]
-    require(len(given) == 1, "are not one choice", "give exactly one of them", **values)
+    require(len(given) == 1, "decide the same", "give exactly one of them", **values)
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -125,7 +125,10 @@ def _within(param: Param, value: Any, remedy: str = "") -> None:
     require(not math.isnan(low), "is not a number", remedy, **concerned)
     if param.integer:
         require(
-            np.array_equal(array, np.round(array)), "must be a whole number", remedy, **concerned
+            np.isfinite(array).all() and np.array_equal(array, np.round(array)),
+            "must be a whole number",
+            remedy,
+            **concerned,
         )
     below = low < param.low or (param.open_low and low == param.low)
     if below or high > param.high or (param.open_high and high == param.high):
@@ -137,9 +140,9 @@ def _range(param: Param) -> str:
     """The range in words, such as "at least 0 and below 1"."""
     ends = []
     if param.low > -math.inf:
-        ends.append(f"{'above' if param.open_low else 'at least'} {param.low:g}")
+        ends.append(f"{'above' if param.open_low else 'at least'} {param.low:.10g}")
     if param.high < math.inf:
-        ends.append(f"{'below' if param.open_high else 'at most'} {param.high:g}")
+        ends.append(f"{'below' if param.open_high else 'at most'} {param.high:.10g}")
     elif param.open_high:
         ends.append("finite")
     return " and ".join(ends)
@@ -168,7 +171,7 @@ def whole(name: str, value: Any, least: int, most: float = MOST) -> int:
         found = least - 1
     concerned = {name: value}
     require(found >= least, f"must be a whole number of at least {least}", **concerned)
-    require(found <= most, "is more than can be counted", f"ask for at most {most}", **concerned)
+    require(found <= most, "is more than can be counted", f"at most {most}", **concerned)
     return found
 
 

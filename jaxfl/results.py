@@ -160,9 +160,7 @@ def load(path: str | Path) -> xarray.Dataset:
     path = one_path("path", path)
     with reading(path, "result file of jaxfl", "write it again"):
         content = path.read_bytes()
-        require(
-            content[:3] == b"CDF", f"{str(path)!r} is no result file of jaxfl, which is netCDF3"
-        )
+        require(content[:3] == b"CDF", f"{path} is no result file of jaxfl, which is netCDF3")
         out = xarray.load_dataset(io.BytesIO(content), engine="scipy")
         check_format(path, "result", config(out)["format"], FORMAT)
     return out

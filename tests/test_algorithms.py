@@ -128,7 +128,7 @@ def test_sizes_of_a_users_own_composition_are_checked() -> None:
         return jaxfl.simulate(made, problem, key, 2, **numbers)
 
     for kind in ("random_k", "bernoulli", "stratified_k", "top_k"):
-        with pytest.raises(jaxfl.InputError, match="k = 9 has to be at least 1 and at most 8"):
+        with pytest.raises(jaxfl.InputError, match="k = 9 must be at least 1 and at most 8"):
             run(kind, k=9)
     found = run("random_k", omega=1.2)
     assert (found.values["k"], found.sources["k"]) == (4, "from omega")

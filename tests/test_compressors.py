@@ -325,7 +325,7 @@ def test_resolve():
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
-        ("random_k", {"k": 65}, "k = 65 has to be at least 1 and at most 64"),
+        ("random_k", {"k": 65}, "k = 65 must be at least 1 and at most 64"),
         ("random_k", {"k": 0}, "at least 1"),
         ("bernoulli", {"k": 2.5}, "whole number"),
         ("stratified_k", {"omega": -0.1}, "at least 0"),

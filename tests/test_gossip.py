@@ -47,7 +47,7 @@ def test_known_matrices() -> None:
     ("make", "words"),
     [
         (lambda: graphs.graph("rings"), "did you mean 'ring'"),
-        (lambda: graphs.graph("ring:3"), "has to read complete, ring, grid or erdos_renyi"),
+        (lambda: graphs.graph("ring:3"), "must read complete, ring, grid or erdos_renyi"),
         (lambda: graphs.mixing([[0.5, 0.4], [0.5, 0.6]]), "misses it by 0.1"),
         (lambda: graphs.mixing(np.ones((2, 3))), "is square"),
         (lambda: graphs.mixing(np.eye(3)).matrix(2), "of 3 clients, and there are 2"),

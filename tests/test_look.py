@@ -250,7 +250,7 @@ def test_folders_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("show X --target-loss low", "--target-loss low is not a number"),
         ("show X --bandwidth 1e6", "needs --target-loss"),
         ("show X --latency 1", "needs --bandwidth"),
-        ("show X --target-loss 1 --bandwidth 0", "--bandwidth 0 has to be above 0"),
+        ("show X --target-loss 1 --bandwidth 0", "--bandwidth 0 must be above 0"),
         ("show X --target-loss 1 --bandwidth 1,2", "bandwidth has 2 values for 10 clients"),
         ("show X --target-loss 1 --bandwidth lognormal:1", "'lognormal:MEDIAN,SIGMA'"),
         ("show X --target-loss 1 --bandwidth 1 --latency -1", "latency = -1"),

@@ -163,7 +163,7 @@ def test_validation_examples_are_set_aside_from_the_test() -> None:
     np.testing.assert_allclose(found["validation_loss"], losses.mean(), rtol=1e-6)
     assert found["validation_loss"] != found["test_loss"]
     for share in (1.0, 0.01, -0.2):
-        with pytest.raises(jaxfl.InputError, match="between 0 and 1"):
+        with pytest.raises(jaxfl.InputError, match=r"validation_share = .* (below 1|on one side)"):
             jaxfl.make_problem(model, data, validation_share=share)
     bare = jaxfl.data.from_clients((a, y), classes=2, stacked=True)
     with pytest.raises(jaxfl.InputError, match="there are none"):

@@ -482,7 +482,7 @@ def test_losses_that_do_not_take_the_data() -> None:
     with pytest.raises(InputError, match="fails on one example"):
         make_problem(bad, client_data())
     vector = models.custom({"w": np.zeros(FEATURES)}, lambda p, e: p["w"] * e[0])
-    with pytest.raises(InputError, match="returns .* one real number"):
+    with pytest.raises(InputError, match=r"returns .* one real number"):
         make_problem(vector, client_data())
 
     def raising(error: BaseException) -> Callable[[Any, Any], Any]:

@@ -215,7 +215,7 @@ def test_padding_is_no_example(numbers: int, monkeypatch: pytest.MonkeyPatch) ->
 def test_examples_that_are_clipped_have_no_use_for_the_bound() -> None:
     with pytest.raises(jaxfl.InputError, match=r"gradient_bound = 2\.0 belongs to clip='batch'"):
         jaxfl.simulate("ldp_sgd", a_problem(), jax.random.key(0), 3, gradient_bound=2.0)
-    with pytest.raises(jaxfl.InputError, match=r"gradient_bound = 0 has to be above 0"):
+    with pytest.raises(jaxfl.InputError, match=r"gradient_bound = 0 must be above 0"):
         jaxfl.simulate(
             batch_clipping("ldp_sgd"),
             a_problem(),

@@ -263,5 +263,5 @@ def test_mistakes_are_named(runs: Any, more: Any, message: str) -> None:
     ],
 )
 def test_what_is_no_event_is_named(ask: Any) -> None:
-    with pytest.raises(InputError, match="event = None has to be a privacy event"):
+    with pytest.raises(InputError, match="event = None must be a privacy event"):
         ask(None)

@@ -223,11 +223,11 @@ def test_missing_files_folders_and_foreign_netcdf(tmp_path: Path) -> None:
     for place in (tmp_path / "none.nc", tmp_path):
         with pytest.raises(jaxfl.InputError, match=place.name):
             jaxfl.load(place)
-    with pytest.raises(jaxfl.InputError, match="path = None has to be a path"):
+    with pytest.raises(jaxfl.InputError, match="path = None must be a path"):
         jaxfl.load(None)  # type: ignore[arg-type]
     foreign = xarray.Dataset({"a": ("b", [1.0])})
     foreign.to_netcdf(tmp_path / "foreign.nc", engine="scipy")
-    with pytest.raises(jaxfl.InputError, match="no result of jaxfl"):
+    with pytest.raises(jaxfl.InputError, match="no result file of jaxfl"):
         jaxfl.load(tmp_path / "foreign.nc")
 
 

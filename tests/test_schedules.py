@@ -172,7 +172,7 @@ MISTAKES = [
     ("linear:1", "with 2 finite"),
     ("step:1,2", "with 3 finite"),
     ("sqrt:inf", "finite"),
-    ("exponential:1,0", "exponential:1,0 has to join two numbers of one sign"),
+    ("exponential:1,0", "exponential:1,0 must join two numbers of one sign"),
     ("exponential:1,-1", "one sign"),
 ]
 

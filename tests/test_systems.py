@@ -187,7 +187,7 @@ def test_the_command_prints_both(capsys) -> None:
     ("words", "said"),
     [
         (["--omga", "3"], "did you mean --omega?"),
-        (["--omega", "-1"], "has to be at least 0"),
+        (["--omega", "-1"], "must be at least 0"),
         (["--delta", "2"], "below 1"),
         (["--clients", "2.5"], "not a whole number"),
         (["3"], "one word too many"),

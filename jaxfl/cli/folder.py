@@ -89,11 +89,8 @@ class Folder:
 
     def claim(self, force: bool) -> None:
         """Refuse to replace what this run would not give again."""
-        require(
-            not self.path.exists() or self.path.is_dir(),
-            f"{self.path} is a file",
-            "name a folder with --out",
-        )
+        is_file = self.path.exists() and not self.path.is_dir()
+        require(not is_file, f"{self.path} is a file", "name a folder with --out")
         require(
             not _of_sweep(self.path),
             f"{self.path} holds a sweep, which no run replaces",
@@ -103,12 +100,12 @@ class Folder:
             return
         ways_out = "name another folder with --out, or replace it with --force"
         if not self.config.exists():
-            raise InputError(f"{self.path} holds {self.products[0].name} already", f"{ways_out}")
+            raise InputError(f"{self.path} holds {self.products[0].name} already", ways_out)
         old = Folder.read(self.path)
         for option, its, mine in old.setup.differences(self.setup):
             raise InputError(
                 f"{self.path} holds a run with {option} {_shown(its)}, not {_shown(mine)}",
-                f"{ways_out}",
+                ways_out,
             )
         require(
             old.reached is not None,
@@ -158,15 +155,10 @@ class Folder:
     def resume(cls, given: dict[str, Any], session: Session) -> Folder:
         """The folder of an earlier run, with those options changed that may change."""
         path = Path(session.resume or "")
-        require(
-            session.out is None or Path(session.out).resolve() == path.resolve(),
-            f"is not {path}, where --resume goes on",
-            "leave it out",
-            **{"--out": session.out},
-        )
-        require(
-            not session.force, f"--force does not go with --resume {path}", "nothing is replaced"
-        )
+        here = session.out is None or Path(session.out).resolve() == path.resolve()
+        require(here, f"is not {path}, where --resume goes on", "leave it out", out=session.out)
+        beside = f"--force does not go with --resume {path}"
+        require(not session.force, beside, "leave it out, since nothing is replaced")
         require(
             given.get("rounds", 0) is not None,
             f"--rounds auto does not go with --resume {path}, whose rounds were fixed when it "

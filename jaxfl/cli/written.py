@@ -24,7 +24,7 @@ def as_typed(words: Sequence[str]) -> Callable[[str, Any], str]:
 
     def written(name: str, value: Any) -> str:
         if flag(name) in typed:
-            return f"{flag(name)} {value}"
+            return assigned(flag(name), value)
         for option, given in itertools.pairwise(words):
             if option in MANY and given.startswith(f"{name}="):
                 return f"{option} {given}"

@@ -69,7 +69,7 @@ def _unit(event: AnyEvent) -> AnyEvent:
     values = sigmas(event)
     if isinstance(event, NoClaim) or not values:
         why = event.reason if isinstance(event, NoClaim) else "it has no releases"
-        raise InputError("No noise can be calibrated for this event", f"{why}")
+        raise InputError("No noise can be calibrated for this event", why)
     if min(values) > 0:
         return scaled(event, 1 / values[0])
     require(

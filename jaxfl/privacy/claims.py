@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jaxfl.errors import InputError, require
+from jaxfl.params import exactly_one, number
 from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["Claim", "Condition", "either", "solved"]
@@ -58,9 +58,9 @@ def solved(
 ) -> tuple[float, float]:
     """sigma and eps of a formula that is solved for both, one of which is given."""
     check_delta(delta)
-    if sigma is not None and eps is None:
+    exactly_one(eps=eps, sigma=sigma)
+    if eps is None:
+        assert sigma is not None
         return sigma, eps_of(sigma) if sigma > 0 else math.inf
-    if eps is None or sigma is not None:
-        raise InputError(f"eps = {eps!r} and sigma = {sigma!r}: give exactly one of them.")
-    require(eps > 0, "must be positive", "no noise is enough for 0", eps=eps)
+    number("eps", eps, above=0, remedy="no noise is enough for 0")
     return sigma_of(eps), eps

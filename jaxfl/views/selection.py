@@ -116,8 +116,10 @@ def select(
     rule = criterion_of(ds, criterion)
     if rule.on_test_data and not allow_test:
         raise InputError(
-            f"criterion = {criterion!r} would choose on the test data, which then test no more: "
-            "choose by another metric, or give allow_test=True (--allow-test) to have it labelled."
+            "would choose on the test data, which then test no more",
+            "choose by another metric, or give {allow_test} to have it labelled",
+            suggested={"allow_test": True},
+            criterion=criterion,
         )
     over = _axes(ds, over)
     kept = [name for name in axes(ds) if name not in over]

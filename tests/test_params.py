@@ -1,0 +1,71 @@
+"""The one error and the validators that raise it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxfl.checks import counts, finite, numeric, stacked
+from jaxfl.cli.written import as_typed, suggested
+from jaxfl.errors import InputError, attempt, require
+from jaxfl.params import at_most_one, choice, exactly_one, known, number, whole
+
+
+def test_the_command_line_renders_the_same_record() -> None:
+    error = InputError("is too small", "give {noise}", suggested={"noise": "paper"}, batch_size=2)
+    assert str(error) == "batch_size = 2 is too small: give noise='paper'."
+    words = ["run", "--batch-size", "2"]
+    shown = "--batch-size 2 is too small: give --noise paper."
+    assert error.sentence(as_typed(words), suggested) == shown
+    assert error.sentence(as_typed(["run"]), suggested).startswith("batch_size = 2 is too small")
+    option = ["run", "--data-option", "batch_size=2"]
+    assert error.sentence(as_typed(option), suggested).startswith("--data-option batch_size=2 is")
+    assert str(error.within("cdp_sgd with k=3")).startswith("cdp_sgd with k=3: batch_size = 2 is")
+
+
+MISTAKES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: require(False, "A file is gone"), "A file is gone."),
+    (lambda: number("p", math.nan), "p = nan is not a number."),
+    (lambda: number("p", True), "p = True is not a number."),
+    (lambda: number("p", [1, 2]), "p = [1, 2] must be one number."),
+    (lambda: number("p", 1, above=0, below=1), "p = 1 must be above 0 and below 1."),
+    (lambda: number("p", math.inf, below=math.inf), "p = inf must be finite."),
+    (lambda: number("p", math.inf, integer=True), "p = inf must be a whole number."),
+    (lambda: number("p", np.float64(2.5), integer=True), "p = 2.5 must be a whole number."),
+    (lambda: whole("T", "3", 1), "T = '3' must be a whole number of at least 1."),
+    (
+        lambda: whole("T", 2**31, 1),
+        f"T = {2**31} is more than can be counted: at most {2**31 - 1}.",
+    ),
+    (lambda: choice("how", [1], ("a", "b")), "how = [1] must be one of a, b."),
+    (lambda: known("part", "ab", {"abc": 1}), "There is no part 'ab': did you mean 'abc'?"),
+    (lambda: at_most_one(k=1, omega=2), "k = 1 and omega = 2 are both given: give one of them."),
+    (
+        lambda: exactly_one(k=None, omega=None),
+        "k = None and omega = None decide the same: give exactly one of them.",
+    ),
+    (lambda: counts([1, 4], 2, 3), "count = [1, 4] must lie in 1..3"),
+    (lambda: stacked("X", [np.ones(3)]), "X must be arrays (clients, samples, ...)"),
+    (lambda: numeric("X", [2**40]), "X has integers beyond 32 bits"),
+    (lambda: finite("X", np.array([[1.0], [math.nan]])), "X is not finite in row 1: replace"),
+]
+
+
+@pytest.mark.parametrize(("call", "sentence"), MISTAKES)
+def test_mistakes_get_one_sentence(call: Callable[[], Any], sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        call()
+    assert str(caught.value).startswith(sentence)
+
+
+def test_errors_of_a_users_code_are_told_with_their_cause() -> None:
+    with (
+        pytest.raises(InputError, match=r"^It fails \(ZeroDivisionError.*\): mend it\.$") as caught,
+        attempt("It fails", "mend it"),
+    ):
+        1 / 0  # noqa: B018
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
