@@ -15,7 +15,7 @@ from jaxfl.errors import InputError
 from jaxfl.mechanisms import noiseless
 from jaxfl.messages import release
 from jaxfl.subsets import coin_tail
-from jaxfl.types import Draw, Facts, Hyper, Message
+from jaxfl.types import Compressor, Draw, Facts, Hyper, Message
 
 D, N = 64, 5_000
 FACTS = Facts(n=10, m=5, m_max=5, d=D, rounds=1000, smoothness=None)
@@ -221,6 +221,19 @@ def test_both_codes_of_a_composition_act():
     x = np.abs(sample(compressor, hyper(compressor, {"levels": 1}))[0])
     low = 2.0 ** np.floor(np.log2(np.linalg.norm(v)))
     assert set(np.unique(x).tolist()) == {0.0, low, 2 * low}
+
+
+def test_codes_of_a_composition_draw_apart(key):
+    """Each multiplies by 0 or 2: right in the mean with coins of their own, twice as much with one."""
+
+    def code(key, v, hp):
+        return v * (1 + jax.random.rademacher(key, v.shape, v.dtype))
+
+    a, b = (
+        Compressor(name, None, code, lambda d, v: 1.0, lambda d, v: (0.0, 32.0)) for name in "ab"
+    )
+    both = jax.vmap(lambda key: cs.compose(a, b).code(key, jnp.ones(4), Hyper({})))
+    assert abs(float(both(jax.random.split(key, 4000)).mean()) - 1) < 0.1
 
 
 def test_coins_that_choose_coordinates_are_not_those_of_the_code():

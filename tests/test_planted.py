@@ -2,7 +2,7 @@
 copy of the package, and caught by the tests that it names (``planted/bugs.toml``)."""
 
 import pytest
-from planted.run import ROOT, bugs, files_of, place, tried
+from planted.run import bugs, files_of, place, tried
 
 BUGS = {bug.name: bug for bug in bugs()}
 
@@ -11,7 +11,7 @@ BUGS = {bug.name: bug for bug in bugs()}
 def test_every_bug_has_one_place_and_tests() -> None:
     for bug in BUGS.values():
         assert bug.old != bug.new
-        place(bug, ROOT / "jaxfl")
+        place(bug)
         assert files_of(bug)
 
 

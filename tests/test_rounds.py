@@ -120,8 +120,9 @@ def test_noise_does_not_know_the_mask(name: str) -> None:
 def test_no_key_serves_twice(key: jax.Array) -> None:
     """Streams, and the keys of noise and mask of all clients over some rounds, all differ."""
     keys = streams(key)
-    made = [client_keys([keys.noise, keys.mask], jnp.arange(5), t) for t in range(100)]
-    words = np.concatenate([jax.random.key_data(k).reshape(-1, 2) for k in (*made, *keys)])
+    clients, every = jnp.arange(5), jnp.arange(100)
+    made = jax.vmap(lambda t: client_keys([keys.noise, keys.mask], clients, t))(every)
+    words = np.concatenate([jax.random.key_data(k).reshape(-1, 2) for k in (made, *keys)])
     assert len(np.unique(words, axis=0)) == len(words)
 
 

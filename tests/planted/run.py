@@ -6,6 +6,7 @@ python tests/planted/run.py --check         only that each bug has its place and
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -53,22 +54,29 @@ def bugs() -> list[Bug]:
     return [Bug(name, **told) for name, told in tomllib.loads(BUGS.read_text()).items()]
 
 
-def place(bug: Bug, package: Path) -> Path:
+@functools.cache
+def texts(folder: str, pattern: str) -> dict[Path, str]:
+    """What the files say, by their paths in the repository."""
+    paths = sorted((ROOT / folder).rglob(pattern))
+    return {path.relative_to(ROOT): path.read_text() for path in paths}
+
+
+def place(bug: Bug) -> Path:
     """The one file that holds the bug's ``old`` text, once."""
-    texts = {path: path.read_text() for path in sorted(package.rglob("*.py"))}
-    found = {path: text.count(bug.old) for path, text in texts.items() if bug.old in text}
+    package = texts("jaxfl", "*.py")
+    found = {path: text.count(bug.old) for path, text in package.items() if bug.old in text}
     if sum(found.values()) != 1:
-        where = ", ".join(f"{path.relative_to(package)} ({k})" for path, k in found.items())
+        where = ", ".join(f"{path} ({k})" for path, k in found.items())
         raise LookupError(f"{bug.name}: {bug.old!r} is in {where or 'no file'}, not in one place")
     return next(iter(found))
 
 
 def files_of(bug: Bug) -> list[Path]:
     """The test files that define a test that the bug names; each name has to be defined."""
-    texts = {path: path.read_text() for path in sorted((ROOT / "tests").rglob("test_*.py"))}
     files: set[Path] = set()
     for name in re.findall(r"test_\w+", bug.caught_by):
-        here = {path for path, text in texts.items() if f"def {name}(" in text}
+        tests = texts("tests", "test_*.py")
+        here = {ROOT / path for path, text in tests.items() if f"def {name}(" in text}
         if not here:
             raise LookupError(f"{bug.name}: there is no test {name}")
         files |= here
@@ -83,7 +91,7 @@ def tried(bug: Bug) -> Outcome:
         shutil.copytree(
             ROOT / "jaxfl", copy / "jaxfl", ignore=shutil.ignore_patterns("__pycache__")
         )
-        path = place(bug, copy / "jaxfl")
+        path = copy / place(bug)
         path.write_text(path.read_text().replace(bug.old, bug.new))
         options = ["-n", "0", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=line"]
         config = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
@@ -103,7 +111,7 @@ def tried(bug: Bug) -> Outcome:
 def main(words: list[str]) -> int:
     if words == ["--check"]:
         for bug in bugs():
-            place(bug, ROOT / "jaxfl")
+            place(bug)
             files_of(bug)
         return 0
     chosen = [bug for bug in bugs() if not words or any(word in bug.name for word in words)]
