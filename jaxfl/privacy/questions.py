@@ -319,7 +319,10 @@ def _setting(name: str, numbers: dict[str, Any]) -> tuple[Algorithm, dict[str, A
     """The algorithm with its parts, its hyper-parameters, and what else events read."""
     parts = {role: numbers.pop(role) for role in PARTS if role in numbers}
     if "sampling" in numbers:
-        parts["sampler"] = sampler(numbers.pop("sampling"))
+        drawn = numbers.pop("sampling")
+        if not isinstance(drawn, str):
+            raise InputError(f"sampling = {drawn!r} has to be a name, as 'poisson'.")
+        parts["sampler"] = sampler(drawn)
     made = algorithm(name, **parts)
     known = _params(made)
     every = next((each for each in ("epoch", "period") if each in known), None)
