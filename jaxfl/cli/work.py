@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,7 +177,9 @@ def _complete(folder: Folder, algorithm: Algorithm, problem: Problem, key: Key, 
             if name in known and name not in numbers and not (name == "omega" and "k" in numbers):
                 numbers[name] = value
                 folder.assumed[name] = "demonstration"
+    began = time.perf_counter()
     run = begin(algorithm, problem, key, setup.rounds, numbers, setup.noise)
+    run.seconds = run.compile_seconds = time.perf_counter() - began
     rounds, facts = int(run.values["rounds"]), run.facts
     if bound:
         from jaxfl.bounds import possible
