@@ -24,7 +24,7 @@ pytestmark = pytest.mark.once
 
 NUMBERS = {**QUIET, "k": 3, "batch": 4}
 OPTIONS: dict[str, Any] = {"eval_every": 3, "chunk": 2, "checkpoint_every": 4}
-WHERE = ("jaxfl/run.py", "jaxfl/record.py", "jaxfl/checkpoint.py")
+WHERE = ("jaxfl/run.py", "jaxfl/record.py", "jaxfl/checkpoint.py", "jaxfl/files.py")
 POSITIONS = 40
 
 
@@ -141,7 +141,7 @@ def test_writers_do_not_meet(tmp_path: Path) -> None:
     def write(letter: bytes) -> None:
         try:
             for _ in range(60):
-                writable(file)
+                writable(file, "file")
                 replace(file, lambda held: held.write(letter * size))
         except Exception as error:
             failed.append(error)

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from jaxfl.errors import InputError, require
+from jaxfl.params import choice
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
 from jaxfl.privacy.gaussian import check_delta, check_eps, gdp_delta, gdp_eps
 from jaxfl.privacy.mixtures import Chain, coins_delta, coins_eps
@@ -83,12 +84,8 @@ def closed_form(event: AnyEvent, method: str | None = None) -> bool:
 
 
 def _known(method: str | None) -> str | None:
-    require(
-        method is None or method in METHODS,
-        "is not known",
-        f"use one of {', '.join(METHODS)}",
-        method=method,
-    )
+    if method is not None:
+        choice("method", method, METHODS)
     return method
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from jaxfl.errors import InputError, require
+from jaxfl.params import number
 from jaxfl.privacy.accountants import Guarantee, check_event, closed_form, epsilon
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence, scaled, sigmas
 from jaxfl.privacy.gaussian import check_delta, gdp_mu
@@ -53,7 +54,7 @@ def sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None = No
     """
     check_event(event)
     check_delta(delta)
-    require(0 < eps < math.inf, "must be positive and finite to calibrate noise for it", eps=eps)
+    number("eps", eps, above=0, below=math.inf)
     return _sigma_for(_unit(event), float(eps), float(delta), method)
 
 

@@ -16,7 +16,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias
 
-from jaxfl.errors import InputError, require
+from jaxfl.errors import require
+from jaxfl.params import choice, nonnegative, number, whole
 from jaxfl.subsets import coin_tail
 from jaxfl.types import SCHEMES, Scheme
 
@@ -58,18 +59,9 @@ class Sampling:
     slots: int | None = None
 
     def __post_init__(self) -> None:
-        require(
-            self.scheme in SCHEMES,
-            "is not known",
-            f"use one of {', '.join(SCHEMES)}",
-            sampling=self.scheme,
-        )
-        require(
-            self.m >= 1 and self.m == int(self.m),
-            "must be a whole number of at least 1",
-            samples=self.m,
-        )
-        require(self.b > 0, "must be positive", batch=self.b)
+        choice("sampling", self.scheme, SCHEMES)
+        whole("samples", self.m, 1, math.inf)
+        number("batch", self.b, above=0)
         require(
             self.scheme == "with_replacement" or self.b <= self.m,
             f"exceeds the {self.m} records",
@@ -82,11 +74,8 @@ class Sampling:
             "round it, or sample by Poisson",
             batch=self.b,
         )
-        require(
-            self.slots is None or self.slots >= 1,
-            "must be at least 1, or None for no padding",
-            slots=self.slots,
-        )
+        if self.slots is not None:
+            number("slots", self.slots, least=1, remedy="give None for no padding")
         require(
             self.scheme != "full" or self.b == self.m,
             f"contradicts sampling = 'full', which draws all {self.m} records",
@@ -113,18 +102,6 @@ class Sampling:
 
 
 # --- what one record can do to one release -------------------------------------------------------
-
-
-def _positive(clip: float) -> None:
-    require(clip > 0, "must be positive", clip=clip)
-
-
-def _counts(name: str, number: float) -> None:
-    require(
-        number >= 1 and number == int(number),
-        "must be a whole number of at least 1",
-        **{name: number},
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,8 +134,8 @@ class Mean:
     whole: float = math.inf
 
     def __post_init__(self) -> None:
-        _positive(self.clip)
-        require(self.over_b > 0, "must be positive", "a drawn record counts", over_b=self.over_b)
+        number("clip", self.clip, above=0)
+        number("over_b", self.over_b, above=0, remedy="a drawn record counts")
 
     def X(self, sampling: Sampling) -> float:
         """The norm of a drawn record's share."""
@@ -224,9 +201,9 @@ class LocalSteps:
     fresh: bool = False
 
     def __post_init__(self) -> None:
-        _positive(self.clip)
-        _counts("local_steps", self.tau)
-        _counts("devices", self.devices)
+        number("clip", self.clip, above=0)
+        whole("local_steps", self.tau, 1, math.inf)
+        whole("devices", self.devices, 1, math.inf)
         require(
             0 <= self.colluding < self.devices,
             f"must leave one of the {self.devices} devices",
@@ -250,13 +227,10 @@ class Increments:
     exact: bool = True
 
     def __post_init__(self) -> None:
-        _positive(self.clip)
-        _counts("machines", self.machines)
+        number("clip", self.clip, above=0)
+        whole("machines", self.machines, 1, math.inf)
         for name in ("smoothness", "diameter"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InputError(
-                    "must be a number that is not negative", **{name: getattr(self, name)}
-                )
+            nonnegative(name, getattr(self, name))
 
     @property
     def S(self) -> float:
@@ -281,18 +255,9 @@ class Event:
     )
 
     def __post_init__(self) -> None:
-        require(
-            self.adjacency in ADJACENCIES,
-            "is not known",
-            f"use one of {', '.join(ADJACENCIES)}",
-            adjacency=self.adjacency,
-        )
-        require(self.sigma >= 0, "must be a number that is not negative", sigma=self.sigma)
-        require(
-            self.releases >= 0 and self.releases == int(self.releases),
-            "must be a whole number that is not negative",
-            rounds=self.releases,
-        )
+        choice("adjacency", self.adjacency, ADJACENCIES)
+        number("sigma", self.sigma, least=0)
+        whole("rounds", self.releases, 0, math.inf)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.errors import require
+from jaxfl.params import number
 
 __all__ = [
     "ORDERS",
@@ -37,13 +37,13 @@ Numbers: TypeAlias = float | Floats
 
 def check_delta(delta: float) -> float:
     """delta in (0, 1), or a sentence about it."""
-    require(0 < delta < 1, "must lie strictly between 0 and 1", delta=delta)
+    number("delta", delta, above=0, below=1)
     return float(delta)
 
 
 def check_eps(eps: float) -> float:
     """eps >= 0, or a sentence about it."""
-    require(eps >= 0, "must be a number that is not negative", eps=eps)
+    number("eps", eps, least=0)
     return float(eps)
 
 
@@ -143,7 +143,7 @@ def mask_rdp(p: float, mu: float, rounds: int) -> Callable[[Floats], Floats]:
     convex in how the sensitivity mu is spread over coordinates, so all of it in one is the worst.
     Scaling the divergence by p instead is wrong: a canary in one coordinate realises more.
     """
-    require(0 < p <= 1, "is the chance to keep a coordinate", "give one in (0, 1]", mask=p)
+    number("mask", p, above=0, most=1, remedy="it is the chance to keep a coordinate")
 
     def rdp(a: Floats) -> Floats:
         shown = math.log(p) + a * (a - 1) * mu * mu / 2

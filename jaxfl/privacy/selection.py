@@ -10,6 +10,7 @@ import math
 from typing import Literal, NamedTuple
 
 from jaxfl.errors import require
+from jaxfl.params import choice
 from jaxfl.privacy import accountants
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
 from jaxfl.privacy.gaussian import check_delta
@@ -76,7 +77,7 @@ def best_of(
     """
     accountants.check_event(event)
     check_delta(delta)
-    require(seen in ("all", "winner"), "must be 'all' or 'winner'", seen=seen)
+    choice("seen", seen, ("all", "winner"))
     number = isinstance(runs, int | float) and not isinstance(runs, bool)
     require(
         number and 1 <= runs < math.inf and (seen != "all" or runs == int(runs)),
