@@ -18,7 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxfl
-from jaxfl.loop import advance
+from jaxfl.algorithms.resolution import build
+from jaxfl.engine.loop import advance
+from jaxfl.problems.facts import facts_of
 
 ROUNDS, TURNS, SAMPLES, FEATURES = 200, 9, 100, 108
 
@@ -34,9 +36,9 @@ def seconds(n: int, r: int, tau: int, batch: int) -> Callable[[], float]:
         "private_local_sgd", participation=jaxfl.sampling.participation("uniform")
     )
     given = {"cohort": r, "local_steps": tau, "batch": batch, "sigma": 0.1, "lr": 0.01}
-    facts = jaxfl.hyper.facts_of(problem, ROUNDS)
-    values = jaxfl.hyper.resolve(algorithm, given, facts).values
-    hp = jaxfl.hyper.build(algorithm, values, facts, jnp.dtype(jnp.float32))
+    facts = facts_of(problem, ROUNDS)
+    values = jaxfl.algorithms.resolve(algorithm, given, facts).values
+    hp = build(algorithm, values, facts, jnp.dtype(jnp.float32))
     key = jax.random.key(0)
     state, _ = algorithm.init(key, problem, hp)
     held = {"state": jax.tree.map(jnp.copy, state)}

@@ -15,7 +15,11 @@ from protocol import serve
 from workloads import WORKLOADS, Workload, data, sample
 
 import jaxfl
-from jaxfl.loop import LONGEST, advance
+from jaxfl.algorithms.resolution import build
+from jaxfl.data.samples import measured
+from jaxfl.engine.loop import LONGEST, advance
+from jaxfl.engine.memory import check_room, remembered
+from jaxfl.problems.facts import facts_of
 
 __all__ = ["CEILING", "contenders", "problem", "rounds_of"]
 
@@ -54,11 +58,11 @@ def rounds_of(
     parts = {"sampler": jaxfl.sampling.sampler("with_replacement"), **parts}
     chosen = jaxfl.algorithm(name, **parts)
     given = {"lr": w.eta, "clip": w.G, "sigma": w.sigma, "batch": w.b, **numbers}
-    facts = jaxfl.hyper.facts_of(posed, 1000)
-    values = jaxfl.hyper.resolve(chosen, given, facts).values
-    hp = jaxfl.hyper.build(chosen, values, facts, jnp.float32)
-    jaxfl.memory.check_room(chosen, posed, hp)
-    key, posed = jax.random.key(0), jaxfl.samples.measured(posed)
+    facts = facts_of(posed, 1000)
+    values = jaxfl.algorithms.resolve(chosen, given, facts).values
+    hp = build(chosen, values, facts, jnp.float32)
+    check_room(chosen, posed, hp)
+    key, posed = jax.random.key(0), measured(posed)
     state, _ = jax.jit(chosen.init)(key, posed, hp)
     began = time.perf_counter()
     program = jax.jit(advance, static_argnums=(0, 1), donate_argnums=3)
@@ -80,7 +84,7 @@ def rounds_of(
         "trace_s": traced - began,
         "compile_s": done - traced,
         "scratch_mib": taken.temp_size_in_bytes / 2**20 if taken is not None else None,
-        "state_mib": sum(jaxfl.memory.remembered(chosen, posed, hp).values()) / 2**20,
+        "state_mib": sum(remembered(chosen, posed, hp).values()) / 2**20,
     }
     return run, told
 

@@ -22,11 +22,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Failed", "Made", "Worker", "serve"]
+__all__ = ["Failed", "GeneratedSamples", "Worker", "serve"]
 
 # rounds -> some number of the model, after they are done; or it and the seconds that count
 Run = Callable[[int], Any]
-Made = Any  # a Run, or (Run, facts to be reported)
+GeneratedSamples = Any  # a Run, or (Run, facts to be reported)
 
 
 class Failed(Exception):
@@ -36,7 +36,9 @@ class Failed(Exception):
 # --- the worker's side ---------------------------------------------------------------------------
 
 
-def serve(makers: Mapping[str, Callable[[], Made]], versions: Mapping[str, str]) -> None:
+def serve(
+    makers: Mapping[str, Callable[[], GeneratedSamples]], versions: Mapping[str, str]
+) -> None:
     """Answer until there is no more to read."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
@@ -53,7 +55,10 @@ def serve(makers: Mapping[str, Callable[[], Made]], versions: Mapping[str, str])
 
 
 def _answer(
-    makers: Mapping[str, Callable[[], Made]], ready: dict[str, Run], name: str, rounds: int
+    makers: Mapping[str, Callable[[], GeneratedSamples]],
+    ready: dict[str, Run],
+    name: str,
+    rounds: int,
 ) -> dict[str, Any]:
     _forget_peak()
     told: dict[str, Any] = {}

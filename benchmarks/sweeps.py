@@ -26,10 +26,11 @@ import numpy as np
 from workloads import WORKLOADS, data
 
 import jaxfl
-from jaxfl.sweeps import engine
-from jaxfl.sweeps.fit import budget, fit
-from jaxfl.sweeps.grid import lay_out
-from jaxfl.sweeps.plan import programs
+from jaxfl.engine.sweeps import engine
+from jaxfl.engine.sweeps.fit import budget, fit
+from jaxfl.engine.sweeps.grid import lay_out
+from jaxfl.engine.sweeps.plan import programs
+from jaxfl.problems.public import nonconvex
 
 TURNS = 5
 W = WORKLOADS["W1"]
@@ -40,7 +41,7 @@ SIGMA = np.geomspace(0.01, 0.3, 16).tolist()
 
 def problem() -> jaxfl.Problem:
     a, y = data(W)
-    model = jaxfl.models.logistic(W.features, regularizer=jaxfl.models.nonconvex(0.2))
+    model = jaxfl.models.logistic(W.features, regularizer=nonconvex(0.2))
     return jaxfl.make_problem(
         model, jaxfl.data.from_clients((a, y), classes=2, stacked=True), name="W1"
     )

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import jaxfl
-from jaxfl.hyper import resolve
+from jaxfl.algorithms.resolution import resolve
+from jaxfl.core.schedules import Schedule
+from jaxfl.core.types import Algorithm, ProblemFacts
 from jaxfl.privacy.events import (
     Event,
     Increments,
@@ -23,8 +25,6 @@ from jaxfl.privacy.events import (
     Sampling,
     Sequence,
 )
-from jaxfl.schedules import Schedule
-from jaxfl.types import Algorithm, Facts
 
 __all__ = ["PAGE", "equation", "page"]
 
@@ -85,7 +85,9 @@ def equation(make: Callable[..., Algorithm]) -> str:
 def _entry(name: str, make: Callable[..., Algorithm]) -> list[str]:
     algorithm = make()
     n = 1 if name in ALONE else CLIENTS
-    facts = Facts(n, RECORDS, RECORDS, SIZE, ROUNDS, SMOOTHNESS, (RECORDS,), DIAMETER, True, True)
+    facts = ProblemFacts(
+        n, RECORDS, RECORDS, SIZE, ROUNDS, SMOOTHNESS, (RECORDS,), DIAMETER, True, True
+    )
     values, sources = resolve(algorithm, {}, facts)
     event = algorithm.event(values, facts) if algorithm.event else NoClaim("it has no event")
     claim = algorithm.claim(values, facts)

@@ -14,7 +14,7 @@ import pytest
 import shorter
 from jax._src import compiler
 
-from jaxfl.sweeps import engine
+from jaxfl.engine.sweeps import engine
 
 # Pictures are drawn to files; set before any test imports matplotlib.
 os.environ.setdefault("MPLBACKEND", "Agg")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import xarray
 
-from jaxfl.results import LABELS
+from jaxfl.engine.results import LABELS
 
 N, D = 10, 120  # clients, parameters
 BITS = 64  # per coordinate

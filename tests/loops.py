@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxfl.types import Problem
+from jaxfl.core.types import Problem
 
 LAM = 0.2
 

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxfl
-from jaxfl.types import Problem, Server
+from jaxfl.algorithms.resolution import build
+from jaxfl.core.types import Problem, Server
+from jaxfl.problems.facts import facts_of
 
 
 def following(path: np.ndarray) -> Server:
@@ -34,9 +36,9 @@ def sent(
     """
     body = algorithm.round.__self__
     body = body._replace(server=following(path), channel=jaxfl.channels.direct(), aggregation=None)
-    facts = jaxfl.hyper.facts_of(problems[0], len(path))
-    values = jaxfl.hyper.resolve(algorithm, numbers, facts).values
-    hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
+    facts = facts_of(problems[0], len(path))
+    values = jaxfl.algorithms.resolve(algorithm, numbers, facts).values
+    hp = build(algorithm, values, facts, jnp.float32)
     key = jax.random.key(0)
 
     @jax.jit
@@ -67,9 +69,9 @@ def kinked(sign: float, n: int = 3, m: int = 6) -> Problem:
 
 def steps(algorithm: jaxfl.Algorithm, problem: jaxfl.Problem, keys: jax.Array, **numbers: float):
     """x_1 - x_0 over many seeds."""
-    facts = jaxfl.hyper.facts_of(problem, 10)
-    values = jaxfl.hyper.resolve(algorithm, numbers, facts).values
-    hp = jaxfl.hyper.build(algorithm, values, facts, jnp.float32)
+    facts = facts_of(problem, 10)
+    values = jaxfl.algorithms.resolve(algorithm, numbers, facts).values
+    hp = build(algorithm, values, facts, jnp.float32)
     state, _ = algorithm.init(keys[0], problem, hp)
 
     def step(key: jax.Array) -> jax.Array:

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import jaxfl
-from jaxfl.types import Problem
+from jaxfl.core.types import Problem
+from jaxfl.problems.public import nonconvex
 
 
 class Row(NamedTuple):
@@ -144,7 +145,7 @@ def a_problem(
         clients.append((a, y))
     test = (rng.normal(size=(20, d)).astype(np.float32), rng.integers(0, 2, 20).astype(np.int32))
     data = jaxfl.data.from_clients(clients, test=test, classes=2)
-    model = jaxfl.models.logistic(d, regularizer=jaxfl.models.nonconvex(strength))
+    model = jaxfl.models.logistic(d, regularizer=nonconvex(strength))
     x0 = rng.normal(size=d).astype(np.float32) / 5
     return jaxfl.make_problem(model, data, x0=x0)
 

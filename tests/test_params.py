@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxfl.checks import counts, finite, numeric, stacked
 from jaxfl.cli.written import as_typed, suggested
-from jaxfl.errors import InputError, attempt, require
-from jaxfl.params import at_most_one, choice, exactly_one, known, number, whole
+from jaxfl.core.checks import counts, finite, numeric, stacked
+from jaxfl.core.errors import InputError, attempt, require
+from jaxfl.core.params import at_most_one, choice, exactly_one, known, number, whole
 
 
 def test_the_command_line_renders_the_same_record() -> None:

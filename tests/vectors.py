@@ -36,11 +36,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from jaxfl import account, calibrate
-from jaxfl.privacy import Event, Increments, Phases, Sampling, epsilon, formulas
-from jaxfl.privacy.calculators import CALCULATORS
+from jaxfl.algorithms.gao.claims import one_pass
+from jaxfl.audit.calculators import CALCULATORS
+from jaxfl.audit.questions import account, calibrate, plain_event
+from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.events import Event, Increments, Phases, Sampling
 from jaxfl.privacy.gaussian import gdp_mu
-from jaxfl.privacy.questions import plain_event
 
 __all__ = ["answers", "question"]
 
@@ -167,7 +168,7 @@ def answers(vector: Mapping[str, Any]) -> dict[str, float]:
     out = _calibrated(vector, kind, params, method)
     if kind == "one_pass_mbsgd" and "1.25" in str(vector.get("paper_formula")):
         L, K, delta = raw["L"], raw["K"], raw["delta"]
-        out["paper_sigma"] = formulas.one_pass(L, K, delta, classical=True, eps=raw["eps"]).sigma
+        out["paper_sigma"] = one_pass(L, K, delta, classical=True, eps=raw["eps"]).sigma
         noisy = account(kind, **{**params, "eps": None, "sigma": out["paper_sigma"]})
         out["eps_at_paper_sigma"] = noisy["eps"]
     return out

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl import models
-from jaxfl.types import Model
+from jaxfl.core.types import Model
+from jaxfl.problems import models
+from jaxfl.problems.custom import custom
+from jaxfl.problems.flax_models import flax_model
 
 FEATURES = 5
 
@@ -27,7 +29,7 @@ def quadratic() -> Model:
         a, y = example
         return jnp.tanh(jnp.dot(params["w"], a) + params["c"] ** 2 - y)
 
-    return models.custom(start, loss, regularizer="l2:0.1")
+    return custom(start, loss, regularizer="l2:0.1")
 
 
 def linen() -> Model:
@@ -38,7 +40,7 @@ def linen() -> Model:
         def __call__(self, a: Any) -> Any:
             return linen.Dense(3)(linen.LayerNorm()(linen.tanh(linen.Dense(4)(a))))
 
-    return models.flax_model(Net(), np.zeros(FEATURES))
+    return flax_model(Net(), np.zeros(FEATURES))
 
 
 def nnx() -> Model:
@@ -52,7 +54,7 @@ def nnx() -> Model:
         def __call__(self, a: Any) -> Any:
             return self.last(nnx.relu(self.first(a)))
 
-    return models.flax_model(lambda rngs: Net(rngs), (FEATURES,), name="nnx")
+    return flax_model(lambda rngs: Net(rngs), (FEATURES,), name="nnx")
 
 
 ZOO = (

@@ -16,6 +16,7 @@ from protocol import serve
 from workloads import WORKLOADS, Workload, data
 
 import jaxfl
+from jaxfl.problems.public import nonconvex
 
 CLIENTS_AT_ONCE = 20  # of the many of W3, whose per-example gradients would not fit
 
@@ -24,7 +25,7 @@ def make(w: Workload, k: int | None) -> Callable[[int], float]:
     """Per-example clipping, noise per client, random-k."""
     a, y = map(jnp.asarray, data(w))
     if w.kind == "logistic":
-        model = jaxfl.models.logistic(w.features, regularizer=jaxfl.models.nonconvex(0.2))
+        model = jaxfl.models.logistic(w.features, regularizer=nonconvex(0.2))
     else:
         model = jaxfl.models.mlp(w.features, hidden=(64,), classes=10)
     x = model.init(jax.random.key(0))

@@ -1,101 +1,31 @@
-"""Published algorithms, each a composition of parts: one function, one row in the tests."""
+"""Published algorithms, each a composition of parts: one folder per paper, one function each.
 
-from __future__ import annotations
+* :mod:`~jaxfl.algorithms.registry` -- algorithms by name, and how to register one's own
+* :mod:`~jaxfl.algorithms.composition` -- a round body and a rule for its hyper-parameters make an algorithm
+* :mod:`~jaxfl.algorithms.resolution` -- from what a user gives to what a round reads
+* :mod:`~jaxfl.algorithms.numbers` -- what the rules of all papers share
+* :mod:`~jaxfl.algorithms.roles` -- what may stand in each role of an algorithm
+* :mod:`~jaxfl.algorithms.bounds` -- records of a bound beside a measured curve, and shared checks
+* :mod:`~jaxfl.algorithms.theory` -- the theory of each paper under one name
 
-import functools
-from collections.abc import Callable
-from typing import Any
+Folders: ``soteriafl`` [Li et al., 2022], ``hu`` [Hu, Guo, Gong, 2020], ``gao`` [Gao et al., 2024],
+``reshef`` [Reshef, Levy, 2024], ``lowy`` [Lowy et al., 2023], ``curator`` (single nodes and trusted
+servers), ``compressed`` (compression without privacy), ``decentralized`` (networks without a server).
+"""
 
-from jaxfl.algorithms import (
-    anytime,
-    compressed,
-    curator,
-    decentralized,
-    isrl,
-    localsgd,
-    lowy,
-    soteriafl,
-)
-from jaxfl.algorithms.compose import compose, stored
-from jaxfl.algorithms.parts import check_parts, names_of
-from jaxfl.checks import shown
-from jaxfl.errors import InputError
-from jaxfl.params import closest
-from jaxfl.types import Algorithm
+from jaxfl.algorithms.composition import compose, stored
+from jaxfl.algorithms.numbers import plain, usual_delta
+from jaxfl.algorithms.registry import ALGORITHMS, algorithm, one_algorithm, register
+from jaxfl.algorithms.resolution import resolve
 
-__all__ = ["ALGORITHMS", "algorithm", "compose", "one_algorithm", "register", "stored"]
-
-ALGORITHMS: dict[str, Callable[..., Algorithm]] = {}
-OWN: frozenset[str] = frozenset()  # those that are not the user's
-
-
-def register(constructor: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
-    """Make an algorithm known by its function's name, to ``simulate`` and to the command line."""
-    name = getattr(constructor, "__name__", "")
-    if not callable(constructor) or not name.isidentifier():
-        raise InputError(
-            f"register takes the function that makes an algorithm, under its name, not "
-            f"{shown(constructor)}: write one with def."
-        )
-    if name in OWN:
-        raise InputError(
-            f"There is an algorithm {name!r} already, one of jaxfl's: give your function another name."
-        )
-    ALGORITHMS[name] = constructor
-    return constructor
-
-
-for _family in (soteriafl, localsgd, isrl, anytime, curator, lowy, compressed, decentralized):
-    for _name in _family.__all__:
-        register(getattr(_family, _name))
-OWN = frozenset(ALGORITHMS)
-
-
-def algorithm(name: str, **parts: Any) -> Algorithm:
-    """The algorithm of that name, with some of its parts exchanged.
-
-    >>> from jaxfl import compressors
-    >>> dict(algorithm("cdp_sgd", compressor=compressors.qsgd()).parts)["compressor"]
-    'qsgd'
-    >>> algorithm("soteriafl_sgb")
-    Traceback (most recent call last):
-        ...
-    jaxfl.errors.InputError: There is no algorithm 'soteriafl_sgb': did you mean 'soteriafl_sgd'?
-
-    ``storage`` is how what clients remember is kept: exact, or rounded to bfloat16 or float16.
-    """
-    storage = parts.pop("storage", "exact")
-    if not isinstance(name, str):
-        raise InputError(
-            f"name = {shown(name)} has to be the name of an algorithm, as in algorithm('cdp_sgd')."
-        )
-    if name not in ALGORITHMS:
-        raise InputError(closest("algorithm", name, ALGORITHMS))
-    make = ALGORITHMS[name]
-    known = names_of(make)
-    for role in parts:
-        if known is not None and role not in known:
-            raise InputError(closest(f"part of {name} named", role, {*known, "storage"}))
-    check_parts(name, parts)
-    made = make(**parts) if name in OWN else _once(make, tuple(sorted(parts.items())))
-    if not isinstance(made, Algorithm):
-        raise InputError(f"{name} has to return an Algorithm, and returned {shown(made)}.")
-    return stored(made, storage)
-
-
-@functools.lru_cache(maxsize=1024)
-def _once(make: Callable[..., Algorithm], parts: tuple[tuple[str, Any], ...]) -> Algorithm:
-    """Equal calls give one algorithm, as jaxfl's own do, so that compiled programs are found again."""
-    return make(**dict(parts))
-
-
-def one_algorithm(value: Algorithm | str) -> Algorithm:
-    """``value`` itself, or the algorithm of that name."""
-    if isinstance(value, Algorithm):
-        return value
-    if not isinstance(value, str):
-        call = ": call it" if callable(value) else ", as in 'cdp_sgd'"
-        raise InputError(
-            f"algorithm = {shown(value)} has to be an Algorithm or the name of one{call}."
-        )
-    return algorithm(value)
+__all__ = [
+    "ALGORITHMS",
+    "algorithm",
+    "compose",
+    "one_algorithm",
+    "plain",
+    "register",
+    "resolve",
+    "stored",
+    "usual_delta",
+]

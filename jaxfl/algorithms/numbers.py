@@ -6,28 +6,29 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict
 
-from jaxfl.checks import shown
-from jaxfl.errors import InputError
-from jaxfl.gossip import Gossip
-from jaxfl.hyper import ASKED, GIVEN, noise_asked, usual_delta
-from jaxfl.rounds import Federated
-from jaxfl.transcript import drawn, worst
-from jaxfl.types import (
+from jaxfl.algorithms.resolution import ASKED, GIVEN, noise_asked
+from jaxfl.core.errors import InputError, shown
+from jaxfl.core.types import (
     LARGEST,
     Aggregation,
     Asked,
     Compressor,
     Eps,
-    Facts,
     Origin,
     Param,
     Participation,
     Plan,
+    ProblemFacts,
     Sampler,
     Server,
     Sigma,
     Source,
 )
+from jaxfl.privacy import events
+from jaxfl.privacy.events import worst
+from jaxfl.rounds.federated import Federated
+from jaxfl.rounds.gossip import Gossip
+from jaxfl.rounds.transcript import drawn
 
 __all__ = [
     "EPS",
@@ -36,9 +37,11 @@ __all__ = [
     "Parts",
     "curator",
     "only",
+    "plain",
     "refuse_epochs",
     "reporting",
     "summary_of",
+    "usual_delta",
 ]
 
 PRIVACY = (
@@ -104,7 +107,7 @@ class Draft:
         self.values, self.sources, self.asked = values, sources, asked
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], facts: Facts, theory: bool = False) -> Draft:
+    def of(cls, given: Mapping[str, Any], facts: ProblemFacts, theory: bool = False) -> Draft:
         """What is given, with the rounds; ``theory``: rounds may follow from it."""
         values = {name: value for name, value in given.items() if name not in ASKED}
         draft = cls(values, dict.fromkeys(values, GIVEN), noise_asked(given))
@@ -146,7 +149,7 @@ class Draft:
         """What is said of such schedules where sigma is given, from which eps follows only with them."""
         return "" if isinstance(self.asked, Eps) else f", for eps = {EPS:g}"
 
-    def parts(self, body: Federated | Gossip, facts: Facts) -> None:
+    def parts(self, body: Federated | Gossip, facts: ProblemFacts) -> None:
         """What compressor and participation need."""
         self.code(body.compressor, facts)
         omega = _omega(body.compressor, facts.d, self.values)
@@ -166,7 +169,7 @@ class Draft:
                 "sets: give it."
             )
 
-    def code(self, compressor: Compressor, facts: Facts) -> None:
+    def code(self, compressor: Compressor, facts: ProblemFacts) -> None:
         """What the compressor makes of an omega, or its defaults."""
         for name, value in compressor.resolve(self.values, facts.d).items():
             if "omega" in self:
@@ -184,14 +187,14 @@ class Draft:
         self.default("clip", 1.0 if private else math.inf)
         return float(self.values["clip"])
 
-    def smoothness(self, facts: Facts) -> float:
+    def smoothness(self, facts: ProblemFacts) -> float:
         """L of the model, or 1 under a label that says so."""
         if facts.smoothness:
             self.theorem("smoothness", facts.smoothness, "the model's")
         self.default("smoothness", 1.0, "L of this model is unknown")
         return float(self.values["smoothness"])
 
-    def target(self, facts: Facts, unit: Literal["m", "n"] = "m") -> None:
+    def target(self, facts: ProblemFacts, unit: Literal["m", "n"] = "m") -> None:
         """eps and delta, of m records or of n clients, where no other way to set the noise is given."""
         size = facts.m_max if unit == "m" else facts.n
         self.default("delta", usual_delta(size), f"min(0.001, 0.1/{unit})")
@@ -202,7 +205,7 @@ class Draft:
         if self.asked is None:
             self.asked = Eps(EPS)
 
-    def private(self, body: Federated, facts: Facts) -> tuple[float, float]:
+    def private(self, body: Federated, facts: ProblemFacts) -> tuple[float, float]:
         """What every private algorithm of known G and L takes; returns both."""
         G = self.clip(True)
         self.parts(body, facts)
@@ -232,14 +235,13 @@ def reporting(body: Federated, values: Mapping[str, Any], n: int) -> float:
 
 
 def curator(
-    body: Federated, values: Mapping[str, Any], facts: Facts, make: Callable[..., Any]
+    body: Federated, values: Mapping[str, Any], facts: ProblemFacts, make: Callable[..., Any]
 ) -> Any:
     """The event of a trusted curator that noises the mean over r clients.
 
     ``make(draw, r)`` is the event of a record of a client, where ``draw(batch)`` is what the client
     draws in a round.  Who takes part is public, and amplifies nothing.
     """
-    from jaxfl.privacy import events
 
     if body.mechanism.std is None:
         return events.NoClaim("nothing is noised")
@@ -252,3 +254,32 @@ def curator(
         return make(draw, r)
 
     return worst(facts, client)
+
+
+def usual_delta(size: int) -> float:
+    """For so many records, or clients, where none is given."""
+    return min(1e-3, 0.1 / size)
+
+
+def plain(**defaults: Any) -> Callable[[Mapping[str, Any], ProblemFacts], Plan]:
+    """The simplest ``plan``: what the user gives, and these defaults otherwise.
+
+    Where ``eps`` is given, or is one of them and ``sigma`` is not given, sigma is calibrated for
+    (eps, delta), with delta = min(0.001, 0.1/m) unless it is given.
+    """
+
+    def plan(given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        if facts.rounds is None:
+            raise InputError("rounds is not given, and this algorithm has no theory to choose it.")
+        usual = {name: defaults[name] for name in ("eps", "sigma") if name in defaults}
+        asked = noise_asked(given) or noise_asked(dict([*usual.items()][:1]))
+        values = {**defaults, **given, "rounds": facts.rounds}
+        values = {name: value for name, value in values.items() if name not in ASKED}
+        mine, usually = {*given, "rounds"}, Source(Origin.DEFAULT)
+        sources = {name: GIVEN if name in mine else usually for name in values}
+        if isinstance(asked, Eps) and "delta" not in values:
+            values["delta"] = usual_delta(facts.m_max)
+            sources["delta"] = Source(Origin.DEFAULT, "default: min(0.001, 0.1/m)")
+        return Plan(values, sources, asked)
+
+    return plan

@@ -15,8 +15,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxfl.cli.interrupt import Terminated
+from jaxfl.cli.lists import run_list
+from jaxfl.cli.look import run_look
+from jaxfl.cli.papers import run_papers
+from jaxfl.cli.parser import parse_run, print_run_help
+from jaxfl.cli.profiling import run_profile
+from jaxfl.cli.questions import run_question
+from jaxfl.cli.sweep_parser import parse_sweep, print_sweep_help
+from jaxfl.cli.sweeping import run_sweep
+from jaxfl.cli.theory import run_theory
+from jaxfl.cli.work import run
 from jaxfl.cli.written import as_typed, suggested
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
+from jaxfl.core.version import __version__
 
 __all__ = ["keep_programs", "main"]
 
@@ -134,50 +145,26 @@ def _dispatch(words: list[str]) -> None:
     if command in ("-h", "--help"):
         print(HELP, end="")
     elif command == "--version":
-        from jaxfl.version import __version__
-
         print(f"jaxfl {__version__}")
     elif command == "list":
-        from jaxfl.cli.lists import run_list
-
         run_list(rest)
     elif command == "run" and ("-h" in rest or "--help" in rest):
-        from jaxfl.cli.parser import print_run_help
-
         print_run_help(rest)
     elif command == "run":
-        from jaxfl.cli.parser import parse_run
-        from jaxfl.cli.work import run
-
         run(*parse_run(rest))
     elif command == "sweep" and ("-h" in rest or "--help" in rest):
-        from jaxfl.cli.sweep_parser import print_sweep_help
-
         print_sweep_help(rest)
     elif command == "sweep":
-        from jaxfl.cli.sweep_parser import parse_sweep
-        from jaxfl.cli.sweeping import run_sweep
-
         run_sweep(*parse_sweep(rest))
     elif command in ("account", "calibrate", "audit"):
-        from jaxfl.cli.questions import run_question
-
         run_question(command, rest)
     elif command == "profile":
-        from jaxfl.cli.profiling import run_profile
-
         run_profile(rest)
     elif command == "papers":
-        from jaxfl.cli.papers import run_papers
-
         run_papers(rest)
     elif command == "theory":
-        from jaxfl.cli.theory import run_theory
-
         run_theory(rest)
     elif command in ("show", "compare", "plot"):
-        from jaxfl.cli.look import run_look
-
         run_look(command, rest)
     else:
         kind = "option" if command.startswith("-") else "command"

@@ -5,16 +5,24 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jaxfl.algorithms.decentralized import algorithms as decentralized
+from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.cli.options import Setup
 from jaxfl.cli.written import flag
-from jaxfl.errors import InputError, require
-from jaxfl.params import known
-
-if TYPE_CHECKING:
-    from jaxfl.data import ClientData
-    from jaxfl.types import Algorithm, Problem
+from jaxfl.core.checks import bind
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import known
+from jaxfl.core.types import Algorithm, Problem
+from jaxfl.data.loaders import LOADERS, load, load_libsvm
+from jaxfl.data.partition import PARTITIONS
+from jaxfl.data.records import ClientData
+from jaxfl.data.splits import split
+from jaxfl.parts import aggregations, compressors, sampling
+from jaxfl.parts.graphs import graph as named
+from jaxfl.problems import models, public
+from jaxfl.problems.problem import make_problem
 
 __all__ = ["DEMO", "algorithm_of", "choose_algorithm", "choose_data", "choose_problem", "is_file"]
 
@@ -34,8 +42,6 @@ def choose_algorithm(
     storage: str | None = None,
 ) -> Algorithm:
     """An algorithm (None: the demonstration's), with the named ones of its parts exchanged."""
-    from jaxfl import aggregations, compressors, sampling
-    from jaxfl.algorithms import ALGORITHMS, algorithm
 
     name = name or DEMO
     known("algorithm", name, ALGORITHMS)
@@ -47,9 +53,6 @@ def choose_algorithm(
     }
     parts = {role: _made(make, word) for role, (make, word) in asked.items() if word is not None}
     if graph is not None:
-        from jaxfl.algorithms import decentralized
-        from jaxfl.graphs import graph as named
-
         require(
             name in decentralized.__all__,
             f"does not apply to {name}, which has a server",
@@ -74,25 +77,23 @@ def _made(make: Callable[[str], Any], name: str) -> Any:
 
 def choose_data(setup: Setup) -> ClientData:
     """The clients' data."""
-    from jaxfl import data
-    from jaxfl.checks import bind
 
     share = dict(setup.partition_option)
     if setup.alpha is not None:
         share["alpha"] = setup.alpha
-    known("partition", setup.partition, data.PARTITIONS)
+    known("partition", setup.partition, PARTITIONS)
     for name in share.keys() & {"clients", "seed", "labels", "rows"}:
         raise InputError(f"Partition {setup.partition!r} has no option {name!r}")
-    if setup.data in data.LOADERS:
+    if setup.data in LOADERS:
         alone = f"goes with a LIBSVM file, not with {setup.data}"
         require(setup.test_data is None, alone, "leave it out", test_data=setup.test_data)
-        found = data.load(setup.data, **{"directory": setup.data_dir, **setup.data_option})
+        found = load(setup.data, **{"directory": setup.data_dir, **setup.data_option})
     elif is_file(setup.data):
         options = {"test": setup.test_data, **setup.data_option}
-        found = bind("A LIBSVM file", setup.data, data.load_libsvm, setup.data, **options)
+        found = bind("A LIBSVM file", setup.data, load_libsvm, setup.data, **options)
     else:
-        known("data set or file", setup.data, data.LOADERS)
-    return data.split(
+        known("data set or file", setup.data, LOADERS)
+    return split(
         found,
         setup.clients,
         setup.partition,
@@ -104,8 +105,6 @@ def choose_data(setup: Setup) -> ClientData:
 
 def choose_problem(setup: Setup) -> Problem:
     """The problem: a model for the clients' data."""
-    from jaxfl import models, public
-    from jaxfl.problems import make_problem
 
     if setup.model is not None:
         known("model", setup.model, models.MODELS)

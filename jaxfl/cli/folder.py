@@ -11,8 +11,9 @@ from typing import Any
 
 from jaxfl.cli.options import Session, Setup, options
 from jaxfl.cli.written import flag
-from jaxfl.errors import InputError, require
-from jaxfl.files import reading, replace, writable
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.files import reading, replace, writable
+from jaxfl.core.version import __version__
 
 __all__ = ["Folder"]
 
@@ -74,7 +75,6 @@ class Folder:
             return cls(path, setup, about["assumed"], about["reached"])
 
     def write(self) -> None:
-        from jaxfl.version import __version__
 
         about = {
             "jaxfl": __version__,

@@ -8,22 +8,23 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.cli.parser import Parser
 from jaxfl.cli.written import flag
-from jaxfl.params import known
-from jaxfl.types import Param
+from jaxfl.core.params import known
+from jaxfl.core.types import Param
+from jaxfl.data.loaders import LOADERS
+from jaxfl.data.partition import PARTITIONS
+from jaxfl.parts.aggregations import AGGREGATIONS
+from jaxfl.parts.compressors import COMPRESSORS
+from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
+from jaxfl.problems.models import MODELS
 
 __all__ = ["run_list", "tables"]
 
 
 def tables() -> dict[str, dict[str, dict[str, Any]]]:
     """Kind, name, and what is known of it."""
-    from jaxfl.aggregations import AGGREGATIONS
-    from jaxfl.algorithms import ALGORITHMS
-    from jaxfl.compressors import COMPRESSORS
-    from jaxfl.data import LOADERS, PARTITIONS
-    from jaxfl.models import MODELS
-    from jaxfl.sampling import PARTICIPATIONS, SAMPLERS
 
     parts: dict[str, Mapping[str, Callable[..., Any]]]
     parts = {

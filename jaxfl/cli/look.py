@@ -14,15 +14,16 @@ from jaxfl.cli.readers import real, text
 from jaxfl.cli.report import console, summary
 from jaxfl.cli.sweeping import NO_FRONT
 from jaxfl.cli.written import flag
-from jaxfl.errors import InputError
-from jaxfl.files import replace
-from jaxfl.plots import curves
-from jaxfl.results import config, load
+from jaxfl.core.errors import InputError
+from jaxfl.core.files import replace
+from jaxfl.engine.results import config, load
+from jaxfl.engine.sweeps.grid import TUNED
 from jaxfl.views.cells import axes, restrict
 from jaxfl.views.compare import as_sweep, compare
 from jaxfl.views.pictures import draw
+from jaxfl.views.plots import curves
 from jaxfl.views.rows import table
-from jaxfl.views.selection import TUNED, select
+from jaxfl.views.selection import select
 from jaxfl.views.tables import Table
 from jaxfl.views.targets import Links, to_target
 

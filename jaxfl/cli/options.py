@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from jaxfl.cli.readers import Read, among, pair, real, rounds, text, whole
 from jaxfl.cli.written import flag
-from jaxfl.errors import require
+from jaxfl.core.errors import require
 
 __all__ = ["Option", "Session", "Setup", "options", "told"]
 

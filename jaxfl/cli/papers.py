@@ -5,16 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from jaxfl import papers
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import text
 from jaxfl.cli.report import console
-from jaxfl.errors import require
-
-if TYPE_CHECKING:
-    from jaxfl.papers import Report
+from jaxfl.core.errors import require
+from jaxfl.papers import entries, run
+from jaxfl.papers.report import Report, epsilon_table, table
 
 __all__ = ["run_papers"]
 
@@ -36,11 +35,10 @@ What was stopped goes on when the command is given again."""
 
 def run_papers(words: Sequence[str]) -> None:
     """List what there is, or run it."""
-    from jaxfl import papers
 
     if not words:
-        width = max(map(len, papers.entries()))
-        for name, entry in papers.entries().items():
+        width = max(map(len, entries()))
+        for name, entry in entries().items():
             print(f"{name:<{width}}  {entry.what}; {entry.paper}")
         return
     if {"-h", "--help"} & set(words):
@@ -68,7 +66,7 @@ def run_papers(words: Sequence[str]) -> None:
 
         for name in _named(found.names):
             try:
-                report = papers.run(name, out, fast=found.fast, data=data, say=say)
+                report = run(name, out, fast=found.fast, data=data, say=say)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(
                     "; finished parts are kept: give the command again to go on."
@@ -79,9 +77,8 @@ def run_papers(words: Sequence[str]) -> None:
 
 def _named(asked: Sequence[str]) -> list[str]:
     """Names, in their order, each once; the beginning of several stands for all of them."""
-    from jaxfl import papers
 
-    known = list(papers.entries())
+    known = list(entries())
     chosen: dict[str, None] = {}
     for word in asked:
         several = [name for name in known if word == "all" or name.startswith(f"{word}-")]
@@ -92,7 +89,6 @@ def _named(asked: Sequence[str]) -> list[str]:
 
 
 def _show(report: Report) -> None:
-    from jaxfl.papers.report import epsilon_table, table
 
     shown = console()
     table(report).show(shown)

@@ -12,10 +12,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from jaxfl.algorithms.registry import ALGORITHMS
+from jaxfl.cli.build import choose_algorithm
 from jaxfl.cli.options import Option, Session, options
-from jaxfl.cli.readers import MOST, Read, real, text, whole
+from jaxfl.cli.readers import Read, real, text, whole
 from jaxfl.cli.written import flag
-from jaxfl.errors import InputError, require
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import MOST
+from jaxfl.core.schedules import RULES, schedule
+from jaxfl.parts.compressors import COMPRESSORS
+from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
 
 __all__ = [
     "Help",
@@ -162,7 +168,6 @@ class Help(argparse.HelpFormatter):
 
 def print_run_help(words: Sequence[str]) -> None:
     """Help of `jaxfl run`, with the numbers of the algorithm that the other words describe."""
-    from jaxfl.cli.build import choose_algorithm
 
     rest = [word for word in words if word not in ("-h", "--help")]
     given, _ = parse_run(rest)
@@ -202,7 +207,6 @@ def read(flag: str, option: Option, raw: Any) -> Any:
 
 def number(name: str, word: str, integer: bool) -> Any:
     """One hyper-parameter: a number, or a schedule by its text."""
-    from jaxfl.schedules import RULES, schedule
 
     kind, colon, rest = word.partition(":")
     near = difflib.get_close_matches(kind, RULES, 1)
@@ -221,9 +225,6 @@ def number(name: str, word: str, integer: bool) -> Any:
 
 def hyper_parameters() -> dict[str, bool]:
     """Of all algorithms and of all parts that one can exchange, and whether they are whole numbers."""
-    from jaxfl.algorithms import ALGORITHMS
-    from jaxfl.compressors import COMPRESSORS
-    from jaxfl.sampling import PARTICIPATIONS, SAMPLERS
 
     tables: tuple[Mapping[str, Any], ...] = (ALGORITHMS, COMPRESSORS, SAMPLERS, PARTICIPATIONS)
     every = [param for table in tables for make in table.values() for param in make().params]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from jaxfl.errors import require
+from jaxfl.cli.build import algorithm_of, choose_problem
+from jaxfl.cli.options import Setup
+from jaxfl.cli.parser import parse_run
+from jaxfl.cli.work import absolute, computing
+from jaxfl.core.errors import require
+from jaxfl.engine.profiling import profile
 
 __all__ = ["run_profile"]
 
@@ -27,12 +32,6 @@ def run_profile(words: Sequence[str]) -> None:
         writes = word.split("=")[0] in REFUSED
         require(not writes, f"{word} is of `jaxfl run`, and `jaxfl profile` writes nothing")
     import jax
-
-    from jaxfl.cli.build import algorithm_of, choose_problem
-    from jaxfl.cli.options import Setup
-    from jaxfl.cli.parser import parse_run
-    from jaxfl.cli.work import absolute, computing
-    from jaxfl.profiling import profile
 
     given, _ = parse_run([word for word in words if word != "--json"])
     setup = Setup(**absolute(given))

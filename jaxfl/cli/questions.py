@@ -7,7 +7,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxfl.errors import InputError
+from jaxfl.algorithms.registry import algorithm
+from jaxfl.audit import questions
+from jaxfl.audit.attack import audit
+from jaxfl.core import params
+from jaxfl.core.errors import InputError
+from jaxfl.parts import compressors, sampling
 
 __all__ = ["run_question"]
 
@@ -16,13 +21,13 @@ TEXTS = (
     "adjacency", "clip_mode", "clip_what", "compressor", "find", "method", "noise", "sampler",
     "sampling", "seen",
 )  # fmt: skip
-# what jaxfl.privacy.audit.audit takes, and a line of words cannot say or says otherwise
+# what jaxfl.audit.attack.audit takes, and a line of words cannot say or says otherwise
 NOT_ASKED = {
     "algorithm": "it is the first word",
     "m": "say --samples",
     "key": "say --seed",
-    "event": "in Python give it to jaxfl.privacy.audit.audit",
-    "chunk": "in Python give it to jaxfl.privacy.audit.audit",
+    "event": "in Python give it to jaxfl.audit.attack.audit",
+    "chunk": "in Python give it to jaxfl.audit.attack.audit",
 }
 # what jaxfl.privacy.accountants means by its letters
 STATUS = {
@@ -80,7 +85,6 @@ shown as assumed where it matters."""
 
 def run_question(command: str, words: Sequence[str]) -> None:
     """Answer on standard output: a line per number, or one JSON object."""
-    from jaxfl.privacy import questions
 
     if not words or "-h" in words or "--help" in words:
         print(HELP[command])
@@ -151,19 +155,16 @@ def _audit(
 ) -> dict[str, Any]:
     import jax
 
-    import jaxfl
-    from jaxfl.privacy.audit import audit
-
     if options.get("eps") == math.inf:
         raise InputError("--eps inf has to be finite: for no noise give --sigma 0.")
     parts: dict[str, Any] = {"clip": clip_mode}
     if sampler is not None:
-        parts["sampler"] = jaxfl.sampling.sampler(sampler)
+        parts["sampler"] = sampling.sampler(sampler)
     if compressor is not None:
-        parts["compressor"] = jaxfl.compressors.compressor(compressor)
-    whole = jaxfl.params.whole
+        parts["compressor"] = compressors.compressor(compressor)
+    whole = params.whole
     found = audit(
-        jaxfl.algorithm(name, **parts),
+        algorithm(name, **parts),
         rounds=whole("rounds", rounds, 1),
         key=jax.random.key(whole("seed", seed, 0)),
         m=whole("samples", samples, 1),

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from jaxfl.errors import require
-from jaxfl.params import MOST, choice, number, reads
+from jaxfl.core.errors import require
+from jaxfl.core.params import MOST, choice, number, reads
 
 __all__ = ["MOST", "Read", "among", "pair", "real", "rounds", "text", "whole"]
 

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxfl import results
-from jaxfl.privacy.ledger import between
-from jaxfl.progress import Bar
-from jaxfl.types import Origin, Source
+from jaxfl.core.progress import Bar
+from jaxfl.core.types import Origin, Problem, Source
+from jaxfl.engine import results
+from jaxfl.engine.ledger import between
+from jaxfl.engine.run import Progress
 from jaxfl.views.words import prefix
 
 if TYPE_CHECKING:
     import xarray
     from rich.console import Console
 
-    from jaxfl.run import Progress
-    from jaxfl.types import Problem
 
 __all__ = ["Display", "amount", "console", "summary"]
 

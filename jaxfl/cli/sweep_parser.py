@@ -8,20 +8,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.cli.options import options
-from jaxfl.cli.parser import (
-    Help,
-    Once,
-    Parser,
-    glued,
-    hyper_parameters,
-    number,
-    read,
-)
+from jaxfl.cli.parser import Help, Once, Parser, glued, hyper_parameters, number, read
 from jaxfl.cli.readers import real, rounds, text, whole
 from jaxfl.cli.written import flag
-from jaxfl.errors import InputError, require
-from jaxfl.params import known
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import known
 
 __all__ = ["OF_ALGORITHM", "OF_PROBLEM", "Session", "Spans", "parse_sweep", "print_sweep_help"]
 
@@ -250,7 +243,6 @@ def _parser() -> Parser:
 
 def print_sweep_help(words: Sequence[str]) -> None:
     """Help of `jaxfl sweep`, with the numbers of the algorithms named."""
-    from jaxfl.algorithms import ALGORITHMS, algorithm
 
     parser = _parser()
     names = [word for word in words if not word.startswith("-")]

@@ -11,22 +11,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.cli.build import choose_algorithm, choose_problem
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Setup, told
 from jaxfl.cli.report import console
 from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
 from jaxfl.cli.work import absolute, computing
-from jaxfl.errors import InputError, require
-from jaxfl.files import reading, replace, writable
-from jaxfl.params import known
-from jaxfl.progress import Bar
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.files import reading, replace, writable
+from jaxfl.core.params import known
+from jaxfl.core.progress import Bar
+from jaxfl.core.types import Algorithm, Problem
+from jaxfl.core.version import __version__
+from jaxfl.engine.sweeps import sweep
+from jaxfl.engine.sweeps.look import Plan, Progress, words
+from jaxfl.views.pictures import draw
+from jaxfl.views.rows import table
+from jaxfl.views.selection import CRITERIA, select
 
 if TYPE_CHECKING:
     import xarray
 
-    from jaxfl.sweeps import Plan, Progress
-    from jaxfl.types import Algorithm, Problem
 
 __all__ = ["run_sweep"]
 
@@ -68,8 +74,6 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
 def _compute(
     spans: Spans, setup: Setup, folder: Path, session: Session, interrupts: Interrupts
 ) -> xarray.Dataset | None:
-    from jaxfl.sweeps import sweep
-    from jaxfl.sweeps.look import words
 
     bar = Bar(quiet=session.quiet)
 
@@ -122,7 +126,6 @@ def _compute(
 
 def _criterion(text: str, spans: Spans | None) -> None:
     """Refuse what nothing could be chosen by, before anything is computed."""
-    from jaxfl.views.selection import CRITERIA
 
     way, colon, name = text.rpartition(":")
     which = {"select": text}
@@ -152,13 +155,11 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
     """Pictures, and a table on standard output."""
     import jax
 
-    from jaxfl import views
-
     if jax.process_index() != 0:
         return
     files = [folder / "result.nc"]
     if session.plot:
-        drawn = views.draw(ds, folder, criterion=session.select)
+        drawn = draw(ds, folder, criterion=session.select)
         files += drawn
         if not session.quiet and not any(file.name.startswith("front-") for file in drawn):
             print(NO_FRONT, file=sys.stderr)
@@ -166,8 +167,8 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
         if words := _lost(ds):
             print(words, file=sys.stderr)
         return
-    chosen, shown = views.select(ds, session.select), console()
-    views.table(chosen.ds).show(shown)
+    chosen, shown = select(ds, session.select), console()
+    table(chosen.ds).show(shown)
     for file in files:
         shown.print(f"file  {file}", soft_wrap=True)
 
@@ -233,7 +234,6 @@ def _problem(setup: Setup) -> Callable[..., Problem]:
 
 
 def _folder(spans: Spans) -> Path:
-    from jaxfl.algorithms import ALGORITHMS
 
     for name in spans.algorithms:
         known("algorithm", name, ALGORITHMS)
@@ -246,8 +246,6 @@ def _folder(spans: Spans) -> Path:
 def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
     """What --resume reads lies there before the sweep does, and goes if there will be none."""
     import jax
-
-    from jaxfl.version import __version__
 
     if session.plan or session.resume is not None or jax.process_index() != 0:
         yield

@@ -7,10 +7,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from jaxfl.algorithms.soteriafl.tables import table_1, table_2, text
+from jaxfl.algorithms.soteriafl.theory import Setting
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import real, whole
 from jaxfl.cli.written import flag
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
 
 __all__ = ["run_theory"]
 
@@ -34,9 +36,6 @@ RANGES = {"omega": real(least=0), "delta": real(above=0, below=1)}
 def run_theory(words: Sequence[str]) -> None:
     """Print both tables."""
     import numpy as np
-
-    from jaxfl.theory import Setting
-    from jaxfl.theory_tables import table_1, table_2, text
 
     parser = Parser()
     for name in NUMBERS:

@@ -11,21 +11,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxfl.algorithms.bounds import Bound
 from jaxfl.cli.build import DEMO, algorithm_of, choose_problem, is_file
 from jaxfl.cli.folder import Folder
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup
 from jaxfl.cli.report import Display, summary
 from jaxfl.cli.written import flag
-from jaxfl.errors import InputError
-from jaxfl.types import Source
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import Algorithm, Key, Problem, Source
+from jaxfl.data.loaders import LOADERS
+from jaxfl.engine import results
+from jaxfl.engine.run import EVALUATIONS, Progress, Run, Stop, begin, restored, simulate
+from jaxfl.views import plots
+from jaxfl.views.bounds import bounds, possible
 
 if TYPE_CHECKING:
     import xarray
 
-    from jaxfl.bounds import Bound
-    from jaxfl.run import Progress, Run
-    from jaxfl.types import Algorithm, Key, Problem
 
 __all__ = ["absolute", "computing", "run"]
 
@@ -67,8 +70,6 @@ def _run(given: dict[str, Any], session: Session, interrupts: Interrupts) -> Non
 
 def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
     import jax
-
-    from jaxfl.run import Stop, simulate
 
     setup = folder.setup
     algorithm = algorithm_of(setup)
@@ -114,8 +115,6 @@ def _read(folder: Folder, session: Session) -> Run:
     """The run that has ended here, from its checkpoint."""
     import jax
 
-    from jaxfl.run import restored
-
     setup = folder.setup
     parts = algorithm_of(setup), choose_problem(setup)
     result = restored(folder.checkpoint, *parts, jax.random.key(setup.seed))
@@ -130,7 +129,6 @@ def _read(folder: Folder, session: Session) -> Run:
 
 
 def _write(folder: Folder, session: Session, result: Run) -> None:
-    from jaxfl import plots, results
 
     ds = result.dataset()
     results.save(ds, folder.result)
@@ -152,14 +150,12 @@ def _write(folder: Folder, session: Session, result: Run) -> None:
 
 
 def _bounds(ds: xarray.Dataset, lam: float | None) -> list[Bound]:
-    from jaxfl.bounds import bounds
 
     return [] if lam is None else bounds(ds, lam or None)
 
 
 def _complete(folder: Folder, algorithm: Algorithm, problem: Problem, key: Key, bound: bool) -> Run:
     """A new run, resolved before anything is written; T and the cadence are fixed."""
-    from jaxfl.run import EVALUATIONS, begin
 
     setup, least = folder.setup, int(problem.count.min())
     body = algorithm.body
@@ -182,8 +178,6 @@ def _complete(folder: Folder, algorithm: Algorithm, problem: Problem, key: Key, 
     run.seconds = run.compile_seconds = time.perf_counter() - began
     rounds, facts = int(run.values["rounds"]), run.facts
     if bound:
-        from jaxfl.bounds import possible
-
         possible(algorithm.name, dict(algorithm.parts), run.values, facts._asdict(), run.sources)
     if setup.rounds is None:
         folder.assumed["rounds"] = str(run.sources["rounds"])
@@ -228,7 +222,6 @@ def computing(setup: Setup) -> Iterator[None]:
 
 def absolute(given: dict[str, Any]) -> dict[str, Any]:
     """Paths that hold wherever a run is gone on with."""
-    from jaxfl.data import LOADERS
 
     out = dict(given)
     for name in ("data", "test_data", "data_dir"):

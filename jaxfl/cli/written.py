@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxfl.errors import assigned
+from jaxfl.core.errors import assigned
 
 __all__ = ["as_typed", "flag", "suggested"]
 

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from jaxfl.checks import bind
+from jaxfl.core.checks import bind
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.memory import free
+from jaxfl.core.params import known, whole
 from jaxfl.data import sources
 from jaxfl.data.preprocess import carve_test, moments
 from jaxfl.data.records import Array, Dataset
 from jaxfl.data.synthetic import synthetic
-from jaxfl.errors import InputError, require
-from jaxfl.params import known, whole
 
 __all__ = ["LOADERS", "load", "load_libsvm"]
 
@@ -145,7 +146,6 @@ class _Host(NamedTuple):
 
 def _room() -> int:
     """Bytes that a dense array may take."""
-    from jaxfl.memory import free
 
     return min(DENSE_BYTES, free(cast("Any", _Host())) // COPIES)
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.checks import bind, finite, stream
+from jaxfl.core.checks import bind, finite, stream
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import known, positive, whole
 from jaxfl.data.records import Array
 from jaxfl.data.sizes import enough, sizes
-from jaxfl.errors import InputError, require
-from jaxfl.params import known, positive, whole
 
 __all__ = [
     "PARTITIONS",

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl.checks import stream
+from jaxfl.core.checks import stream
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import fraction, positive, whole
 from jaxfl.data.records import Array, Dataset, rows
 from jaxfl.data.sizes import enough
-from jaxfl.errors import InputError, require
-from jaxfl.params import fraction, positive, whole
 
 __all__ = [
     "append_ones",

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.checks import counts, finite, labels_below, numeric, stacked
-from jaxfl.errors import require
-from jaxfl.params import whole
+from jaxfl.core.checks import counts, finite, labels_below, numeric, stacked
+from jaxfl.core.errors import require
+from jaxfl.core.params import whole
 
 __all__ = ["ClientData", "Dataset", "client", "from_clients", "gather", "pad", "rows"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.checks import stream
-from jaxfl.errors import require
-from jaxfl.params import choice, nonnegative, whole
+from jaxfl.core.checks import stream
+from jaxfl.core.errors import require
+from jaxfl.core.params import choice, nonnegative, whole
 
 __all__ = ["LAWS", "enough", "sizes"]
 

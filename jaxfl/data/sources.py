@@ -10,8 +10,8 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxfl.errors import InputError, require
-from jaxfl.files import reading
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.files import reading
 
 __all__ = ["FILES", "Source", "find_directory", "read"]
 

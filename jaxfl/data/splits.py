@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.checks import instance, stream
+from jaxfl.core.checks import instance, stream
+from jaxfl.core.errors import require
+from jaxfl.core.params import fraction
 from jaxfl.data.loaders import load
 from jaxfl.data.partition import Parts, partition
 from jaxfl.data.records import Array, ClientData, Dataset, gather, rows
-from jaxfl.errors import require
-from jaxfl.params import fraction
 
 __all__ = ["holdout", "split"]
 

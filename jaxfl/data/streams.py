@@ -10,10 +10,10 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.checks import counts, stacked
+from jaxfl.core.checks import counts, stacked
+from jaxfl.core.params import whole
+from jaxfl.core.types import Array, GeneratedSamples
 from jaxfl.data.records import ClientData
-from jaxfl.params import whole
-from jaxfl.types import Array, Made
 
 __all__ = ["generated", "mapped"]
 
@@ -45,7 +45,9 @@ def generated(
     8000000
     """
     n, m = whole("clients", clients, 1), whole("samples", samples, 1)
-    return ClientData(Made(source, _mapped_over(make), m), counts(count, n, m), test, classes, name)
+    return ClientData(
+        GeneratedSamples(source, _mapped_over(make), m), counts(count, n, m), test, classes, name
+    )
 
 
 def mapped(
@@ -76,7 +78,7 @@ def mapped(
         found = jax.pure_callback(read, shapes, i, j, vmap_method="broadcast_all")
         return jax.tree.unflatten(treedef, found)
 
-    return ClientData(Made((), make, int(m)), counts(count, n, m), test, classes, name)
+    return ClientData(GeneratedSamples((), make, int(m)), counts(count, n, m), test, classes, name)
 
 
 @lru_cache(maxsize=64)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxfl.checks import stream
+from jaxfl.core.checks import stream
+from jaxfl.core.errors import require
+from jaxfl.core.params import known, nonnegative, whole
 from jaxfl.data.records import Array, ClientData, pad
 from jaxfl.data.sizes import sizes
-from jaxfl.errors import require
-from jaxfl.params import known, nonnegative, whole
 
 __all__ = ["synthetic"]
 

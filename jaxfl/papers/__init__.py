@@ -13,7 +13,8 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
+from jaxfl.core.params import closest
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
 from jaxfl.papers.report import Report, write, write_overview
 from jaxfl.papers.report import read as read_report
@@ -45,8 +46,6 @@ def entries() -> dict[str, Entry]:
 def entry(name: str) -> Entry:
     """The entry of that name."""
     if name not in entries():
-        from jaxfl.params import closest
-
         raise InputError(closest("figure or table named", name, entries()))
     return entries()[name]
 

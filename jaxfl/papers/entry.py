@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from jaxfl.audit.attack import audit
+from jaxfl.audit.limits import limits, plain_eps
+from jaxfl.engine.sweeps import sweep
 from jaxfl.views.cells import over_seeds
 from jaxfl.views.tables import Estimate
 
@@ -83,7 +86,6 @@ class Job(NamedTuple):
 
     def sweep(self, name: str, *args: Any, **options: Any) -> xarray.Dataset:
         """:func:`jaxfl.sweep` into a folder of that name, gone on with if it is there already."""
-        from jaxfl.sweeps import sweep
 
         out = self.folder / name
         self.say(f"{out}:")
@@ -92,10 +94,8 @@ class Job(NamedTuple):
         return sweep(*args, out=out, resume=resume, **given)
 
     def audit(self, algorithm: Any, **options: Any) -> float:
-        """A lower bound on eps, by attack on canaries [:func:`jaxfl.privacy.audit.audit`]."""
+        """A lower bound on eps, by attack on canaries [:func:`jaxfl.audit.attack.audit`]."""
         import jax
-
-        from jaxfl.privacy.audit import audit
 
         self.say(f"attacking {getattr(algorithm, 'name', algorithm)}, {self.attacks} runs")
         given: dict[str, Any] = {"runs": self.attacks, "confidence": CONFIDENCE, **options}
@@ -123,7 +123,6 @@ def most(runs: int, delta: float) -> float:
 
     Half of the runs choose its rule, the others count.
     """
-    from jaxfl.privacy.audit_bounds import limits, plain_eps
 
     half = runs // 2
     return float(plain_eps(*limits(half, 0, half, CONFIDENCE), delta))

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxfl.files import reading, replace
+from jaxfl.core.files import reading, replace
+from jaxfl.core.version import __version__
+from jaxfl.engine.results import plain
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
-from jaxfl.results import plain
 from jaxfl.views import ink
 from jaxfl.views.rows import FLAG
 from jaxfl.views.tables import Column, Table, eps_words, in_words
@@ -55,7 +56,6 @@ class Report(NamedTuple):
 
 def write(entry: Entry, job: Job) -> Report:
     """Measure, judge, draw; returns what was written."""
-    from jaxfl.version import __version__
 
     began = time.perf_counter()
     numbers: Numbers = plain(entry.measure(job))

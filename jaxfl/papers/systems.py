@@ -9,6 +9,8 @@ import inspect
 from pathlib import Path
 from typing import NamedTuple
 
+from jaxfl.algorithms.registry import ALGORITHMS
+
 __all__ = ["PAGE", "SYSTEMS", "System", "page"]
 
 PAGE = Path(__file__).with_name("systems.md")
@@ -94,7 +96,6 @@ SYSTEMS: tuple[System, ...] = (
 
 def page() -> str:
     """The page, from :data:`SYSTEMS` and the algorithms' own docstrings."""
-    from jaxfl.algorithms import ALGORITHMS
 
     lines = [
         "<!-- Written by `python -m jaxfl.papers.systems`; do not edit by hand. -->",

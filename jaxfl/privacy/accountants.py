@@ -22,8 +22,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jaxfl.errors import InputError, require
-from jaxfl.params import choice
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import choice
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
 from jaxfl.privacy.gaussian import check_delta, check_eps, gdp_delta, gdp_eps
 from jaxfl.privacy.mixtures import Chain, coins_delta, coins_eps

@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from jaxfl.errors import InputError, require
-from jaxfl.params import number
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import number
 from jaxfl.privacy.accountants import Guarantee, check_event, closed_form, epsilon
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence, scaled, sigmas
 from jaxfl.privacy.gaussian import check_delta, gdp_mu

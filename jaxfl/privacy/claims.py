@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jaxfl.params import exactly_one, number
+from jaxfl.core.params import exactly_one, number
 from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["Claim", "Condition", "either", "solved"]

@@ -16,10 +16,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias
 
-from jaxfl.errors import require
-from jaxfl.params import choice, nonnegative, number, whole
-from jaxfl.subsets import coin_tail
-from jaxfl.types import SCHEMES, Scheme
+from jaxfl.core.errors import require
+from jaxfl.core.params import choice, nonnegative, number, whole
+from jaxfl.core.subsets import coin_tail
+from jaxfl.core.types import SCHEMES, ProblemFacts, Scheme
 
 __all__ = [
     "SCHEMES",
@@ -39,6 +39,7 @@ __all__ = [
     "sigmas",
     "svrg",
     "until",
+    "worst",
 ]
 
 Adjacency: TypeAlias = Literal["replace_one", "add_remove", "zero_out"]
@@ -332,3 +333,10 @@ def until(event: AnyEvent, releases: int) -> AnyEvent:
         else:
             parts.append(until(part, math.ceil(releases * length / total)))
     return dataclasses.replace(event, events=tuple(parts))
+
+
+def worst(facts: ProblemFacts, client: Callable[[int], AnyEvent]) -> AnyEvent:
+    """``client(m)``, or of clients of different sizes m the worst."""
+
+    found = tuple(client(m) for m in facts.sizes or (facts.m,))
+    return found[0] if len(found) == 1 else Phases(found, together=True)

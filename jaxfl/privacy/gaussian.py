@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.params import number
+from jaxfl.core.params import number
 
 __all__ = [
     "ORDERS",

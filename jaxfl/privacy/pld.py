@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.errors import require
+from jaxfl.core.errors import require
 from jaxfl.privacy.gaussian import Floats
 from jaxfl.privacy.grids import Grid, grid, reach
 from jaxfl.privacy.profiles import Profile

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxfl.errors import InputError, require
+from jaxfl.core.errors import InputError, require
 from jaxfl.privacy.events import Event, Increments, LocalSteps, Mean
 from jaxfl.privacy.pld import Part
 from jaxfl.privacy.profiles import (

@@ -9,8 +9,8 @@ import dataclasses
 import math
 from typing import Literal, NamedTuple
 
-from jaxfl.errors import require
-from jaxfl.params import choice
+from jaxfl.core.errors import require
+from jaxfl.core.params import choice
 from jaxfl.privacy import accountants
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
 from jaxfl.privacy.gaussian import check_delta

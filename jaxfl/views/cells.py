@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl import results
-from jaxfl.errors import InputError
-from jaxfl.params import closest
+from jaxfl.core.errors import InputError
+from jaxfl.core.params import closest
+from jaxfl.engine import results
 
 if TYPE_CHECKING:
     import xarray

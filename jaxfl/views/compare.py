@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxfl import results
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
+from jaxfl.engine import results
 from jaxfl.views.cells import axes, ends
 from jaxfl.views.rows import shown_metrics
 from jaxfl.views.tables import Column, Estimate, Table, Value, eps_words, estimates

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.files import replace
+from jaxfl.core.files import replace
 from jaxfl.views.cells import Array
 
 if TYPE_CHECKING:

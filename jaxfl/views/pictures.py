@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxfl import results
-from jaxfl.errors import InputError
-from jaxfl.params import closest
+from jaxfl.core.errors import InputError
+from jaxfl.core.params import closest
+from jaxfl.engine import results
+from jaxfl.engine.sweeps.grid import TUNED
 from jaxfl.views import ink
 from jaxfl.views.cells import Array, applying, axes, cells, deltas, ends, metrics, over_seeds
 from jaxfl.views.ink import GREY, MARKERS, OTHER, PALETTE, Key, Line, Panel, handle, shade
 from jaxfl.views.rows import criterion_used, heading
-from jaxfl.views.selection import TUNED, Criterion, select
+from jaxfl.views.selection import Criterion, select
 from jaxfl.views.words import NAMES, label, name_of, number, prefix
 
 if TYPE_CHECKING:

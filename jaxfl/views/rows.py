@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from jaxfl import results
-from jaxfl.errors import InputError
-from jaxfl.params import closest
+from jaxfl.core.errors import InputError
+from jaxfl.core.params import closest
+from jaxfl.engine import results
 from jaxfl.views.cells import applying, axes, deltas, ends, groups, metrics, over_seeds
 from jaxfl.views.selection import Criterion, criterion_of
 from jaxfl.views.tables import Column, Table, Value, eps_words, estimates

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from jaxfl import results
-from jaxfl.errors import InputError
-from jaxfl.params import closest
+from jaxfl.core.errors import InputError
+from jaxfl.core.params import closest
+from jaxfl.engine import results
+from jaxfl.engine.sweeps.grid import TUNED
 from jaxfl.views.cells import Array, applying, axes, final, metrics, over_seeds
 from jaxfl.views.words import number
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["CRITERIA", "TUNED", "Criterion", "Selection", "criterion_of", "select"]
+__all__ = ["CRITERIA", "Criterion", "Selection", "criterion_of", "select"]
 
 # name: which metric at the last round, and whether the smallest or the largest is best
 CRITERIA = {
@@ -32,7 +33,6 @@ CRITERIA = {
     "validation_loss": "min",
     "validation_accuracy": "max",
 }
-TUNED = ("lr", "shift")  # axes that one tries out rather than studies
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which a best value means nothing
 WORDS = {
     "score_error": "standard error of the score",

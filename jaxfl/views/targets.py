@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
 from jaxfl.views.cells import Array, axes
 from jaxfl.views.selection import criterion_of
 

@@ -24,11 +24,17 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxfl import data, models, sampling, theory
-from jaxfl.algorithms import algorithm
-from jaxfl.problems import make_problem
-from jaxfl.sweeps import sweep
-from jaxfl.types import Algorithm, Problem
+from jaxfl.algorithms.gao import theory
+from jaxfl.algorithms.registry import algorithm
+from jaxfl.core.types import Algorithm, Problem
+from jaxfl.data.loaders import load
+from jaxfl.data.preprocess import map_labels
+from jaxfl.data.records import Dataset
+from jaxfl.data.splits import split
+from jaxfl.engine.sweeps import sweep
+from jaxfl.parts import sampling
+from jaxfl.problems import models
+from jaxfl.problems.problem import make_problem
 
 if TYPE_CHECKING:
     import xarray
@@ -45,11 +51,11 @@ OURS = {"clip": 6.0, "rounds": 35, "diameter": 10.0}  # 35 rounds as Lowy and Ra
 
 
 @functools.cache
-def _digits(directory: str | None) -> data.Dataset:
+def _digits(directory: str | None) -> Dataset:
     """All training images in the coordinates of their own principal components."""
     from sklearn.decomposition import PCA
 
-    mnist = data.load("mnist", directory=directory)
+    mnist = load("mnist", directory=directory)
     found = PCA(DIMENSION, svd_solver="covariance_eigh").fit_transform(mnist.train[0])
     return mnist._replace(train=(found.astype(np.float32), mnist.train[1]), test=None)
 
@@ -73,8 +79,8 @@ def odd_even(
     whole = _digits(None if directory is None else os.fspath(directory))
     order = np.random.default_rng([trial, 24]).permutation(len(whole.train[1]))
     a, y = (leaf[order] for leaf in whole.train)
-    pairs = data.map_labels(whole._replace(train=(a, y)), lambda y: y % 2 == 0, 2)
-    silos = data.split(
+    pairs = map_labels(whole._replace(train=(a, y)), lambda y: y % 2 == 0, 2)
+    silos = split(
         pairs,
         SILOS,
         "class_pairs",

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from jaxfl.algorithms import registry as algorithms
+from jaxfl.core.types import Algorithm, Problem
+from jaxfl.data.loaders import load
+from jaxfl.data.partition import partition
+from jaxfl.data.records import gather
+from jaxfl.data.splits import holdout
 from jaxfl.papers.entry import Job, Numbers
-
-if TYPE_CHECKING:
-    from jaxfl.types import Algorithm, Problem
+from jaxfl.parts import aggregations, sampling
+from jaxfl.problems import models
+from jaxfl.problems.problem import make_problem
 
 __all__ = [
     "COHORT",
@@ -35,16 +41,13 @@ def adult(model: str, directory: str | None = None) -> Problem:
     """Logistic regression (two softmax outputs) or the network; 80/10/10 of each device's rows."""
     import jax
 
-    from jaxfl import data, models
-    from jaxfl.problems import make_problem
-
-    every = data.load("adult", directory=directory, pool=True)
-    parts = data.partition("iid", len(every.train[1]), DEVICES, 0, drop_remainder=True)
-    parts, test = data.holdout(parts, 0.1, 0)
-    parts, _validation = data.holdout(parts, 1 / 9, 1)
+    every = load("adult", directory=directory, pool=True)
+    parts = partition("iid", len(every.train[1]), DEVICES, 0, drop_remainder=True)
+    parts, test = holdout(parts, 0.1, 0)
+    parts, _validation = holdout(parts, 1 / 9, 1)
     held = np.concatenate(test)
     rows = jax.tree.map(lambda leaf: leaf[held], every.train)
-    clients = data.gather(every._replace(test=rows), parts)
+    clients = gather(every._replace(test=rows), parts)
     features = int(clients.train[0].shape[-1])
     if model == "logistic":
         return make_problem(models.softmax_regression(features, 2), clients)
@@ -54,7 +57,6 @@ def adult(model: str, directory: str | None = None) -> Problem:
 @functools.cache
 def algorithm(algorithm: str = "private_local_sgd", aggregation: str = "secure_sum") -> Algorithm:
     """An algorithm that calls all devices equally often."""
-    from jaxfl import aggregations, algorithms, sampling
 
     parts: dict[str, Any] = {"participation": sampling.participation("balanced")}
     if algorithm == "private_local_sgd":
@@ -68,7 +70,6 @@ def attacked(job: Job, cell: Numbers, tau: int, batch: int, rounds: int, hidden:
     The canary's loss is linear.  There a record moves the mean by 1/r of what it moves its message,
     beside noise 1/sqrt(r) as large, so that what is attacked is a message with sqrt(r) times the noise.
     """
-    from jaxfl import aggregations, algorithms
 
     more: dict[str, Any] = {} if tau == 1 else {"local_steps": tau}
     parts: dict[str, Any] = {} if tau == 1 else {"aggregation": aggregations.plain_sum()}

@@ -22,20 +22,18 @@ With 5 seeds, as the tables are recorded, means miss by 0.9 points at most, but 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxfl.data import from_clients, load
-from jaxfl.errors import require
-from jaxfl.models import softmax_regression
-from jaxfl.problems import make_problem
-from jaxfl.sweeps import sweep
-from jaxfl.types import Key, Problem
-
-if TYPE_CHECKING:
-    from jaxfl.data.records import Dataset
+from jaxfl.core.errors import require
+from jaxfl.core.types import Key, Problem
+from jaxfl.data.loaders import load
+from jaxfl.data.records import Dataset, from_clients
+from jaxfl.engine.sweeps import sweep
+from jaxfl.problems.models import softmax_regression
+from jaxfl.problems.problem import make_problem
 
 __all__ = ["BAND", "MACHINES", "PUBLISHED", "RHO", "Cell", "dealt", "tables"]
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from jaxfl.types import Problem
+from jaxfl.algorithms.soteriafl import theory
+from jaxfl.core.types import Problem
+from jaxfl.data.loaders import load
+from jaxfl.data.preprocess import append_ones, drop_trailing, map_features, scale_spectral
+from jaxfl.data.splits import split
+from jaxfl.problems import models
+from jaxfl.problems.problem import make_problem
+from jaxfl.problems.public import nonconvex
 
 __all__ = ["CLIENTS", "CONSTANT", "DELTA", "METHODS", "a9a", "kept", "mnist", "numbers", "sent"]
 
@@ -22,33 +28,29 @@ UNITS = 64
 @functools.cache
 def a9a(directory: str | None = None) -> Problem:
     """Logistic regression with the nonconvex regularizer, as the authors' code prepares it."""
-    from jaxfl import data, models
-    from jaxfl.problems import make_problem
 
-    rows = data.map_features(data.load("a9a", directory=directory), data.append_ones)
-    rows, _ = data.scale_spectral(data.drop_trailing(rows, CLIENTS))
-    model = models.logistic(124, regularizer=models.nonconvex(0.2))
+    rows = map_features(load("a9a", directory=directory), append_ones)
+    rows, _ = scale_spectral(drop_trailing(rows, CLIENTS))
+    model = models.logistic(124, regularizer=nonconvex(0.2))
     x0 = np.random.RandomState(0).randn(124) / 5
-    return make_problem(model, data.split(rows, CLIENTS, "by_label"), x0=x0)
+    return make_problem(model, split(rows, CLIENTS, "by_label"), x0=x0)
 
 
 @functools.cache
 def mnist(directory: str | None = None) -> Problem:
     """784-64-10 with sigmoids; the authors' start, without the 785 weights that never move."""
-    from jaxfl import data, models
-    from jaxfl.problems import make_problem
 
     mean, deviation = (np.float32(value) for value in PIXELS)
 
     def standardised(pixels: Any) -> Any:
         return (pixels - mean) / deviation
 
-    rows = data.map_features(data.load("mnist", directory=directory), standardised)
+    rows = map_features(load("mnist", directory=directory), standardised)
     start = np.random.RandomState(0).randn(785 * (UNITS + 1) + (UNITS + 1) * 10) / 5
     first, second = np.split(start, [785 * (UNITS + 1)])
     first = first.reshape(785, UNITS + 1)[:, :UNITS]
     x0 = np.concatenate([first.ravel(), second])
-    return make_problem(models.mlp(784, UNITS, 10), data.split(rows, CLIENTS, "by_label"), x0=x0)
+    return make_problem(models.mlp(784, UNITS, 10), split(rows, CLIENTS, "by_label"), x0=x0)
 
 
 def kept(d: int) -> int:
@@ -63,7 +65,6 @@ def sent(method: str, d: int) -> int:
 
 def numbers(method: str, m: int, d: int, G: float, eps: float, batch: int | None) -> dict[str, Any]:
     """The authors' batch (by their theorems with L = 1 where it is None), compression and clip."""
-    from jaxfl import theory
 
     k, out = kept(d), {"eps": eps, "delta": DELTA, "clip": G}
     compressed = not method.startswith("ldp")

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from jaxfl.algorithms import registry as algorithms
+from jaxfl.core.types import Problem
 from jaxfl.papers.courses import courses, epsilons, find, ordering
 from jaxfl.papers.entry import ATTACKS, Epsilons, Job, Numbers, Row, estimate, most
 from jaxfl.papers.soteriafl.setting import CONSTANT, DELTA, METHODS, numbers, sent
+from jaxfl.parts import sampling
 from jaxfl.views.ink import Line, Panel, picture
 from jaxfl.views.words import name_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from jaxfl.types import Problem
 
 __all__ = ["BITS", "LOSS_BAND", "Study"]
 
@@ -47,7 +49,6 @@ class Study(NamedTuple):
     quick: int = 0  # rounds of the fast variant; 0: all of them
 
     def measure(self, job: Job) -> Numbers:
-        from jaxfl import algorithms, sampling
 
         problem, cells = self.problem(job.data), []
         m, d = problem.m_max, problem.model.dim

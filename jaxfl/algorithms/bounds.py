@@ -1,0 +1,143 @@
+"""What bounds are computed from, what they come to, and what several of them ask for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy.typing as npt
+
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import Origin, Source
+
+__all__ = [
+    "CLOSE",
+    "Array",
+    "Bound",
+    "Case",
+    "Family",
+    "Measured",
+    "assumed",
+    "called",
+    "convex",
+    "no_lam",
+    "numbers",
+    "parts",
+    "unconstrained",
+]
+
+Array: TypeAlias = npt.NDArray[Any]
+CLOSE = 1 + 1e-6  # float32 numbers meet a condition with equality
+
+
+class Bound(NamedTuple):
+    """``values`` bound the running average of ``metric`` after ``rounds``, or ``metric`` itself where
+    they are one; None: the theorem is silent, or an order."""
+
+    metric: str
+    label: str
+    rounds: Array
+    values: Array | None
+    note: str
+
+
+class Case(NamedTuple):
+    """What is known of a run before it starts."""
+
+    algorithm: str
+    parts: Mapping[str, str]
+    values: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    sources: Mapping[str, str]
+
+    @property
+    def L(self) -> float:
+        return float(self.values.get("smoothness") or self.facts["smoothness"])
+
+    @property
+    def clip(self) -> float:
+        return float(self.values["clip"])
+
+
+class Measured(NamedTuple):
+    """What of a run's result enters its bounds."""
+
+    rounds: Array
+    start: float  # the loss at x_0
+    least: float  # the least loss that was seen, no smaller than f*
+    regularized: bool
+
+
+class Family(NamedTuple):
+    """Algorithms of one theorem."""
+
+    check: Callable[[Case], None]
+    bounds: Callable[[Case, Measured, float | None], list[Bound]]
+
+
+# --- what several of them ask for ----------------------------------------------------------------
+
+
+def numbers(case: Case) -> None:
+    values, facts = case.values, case.facts
+    known = (
+        facts.get("smoothness")
+        or Source.read(case.sources.get("smoothness", "")).origin is Origin.GIVEN
+    )
+    if not known:
+        raise InputError(
+            "The smoothness of this model's loss is unknown, on which the bound depends: give smoothness."
+        )
+    if not math.isfinite(float(values["clip"])):
+        raise InputError(
+            "clip = inf leaves the variance of the gradients unknown, which the bound needs: give clip."
+        )
+    if not isinstance(values["lr"], int | float):
+        raise InputError("The bound is for one step size, and lr is a schedule: give a number.")
+
+
+def parts(case: Case, theorem: str, **wanted: tuple[str, ...]) -> None:
+    for role, names in wanted.items():
+        if case.parts.get(role, names[0]) not in names:
+            raise InputError(
+                f"{theorem} speaks of {role} = {' or '.join(names)}, and {role} = {case.parts[role]!r} "
+                f"here: leave it, or the bound, out."
+            )
+
+
+def unconstrained(case: Case, theorem: str) -> None:
+    """Where the best point of a set is on its border, the gradient there is not zero."""
+    D = case.facts.get("diameter")
+    if D is not None or case.facts.get("constrained"):
+        what = "no diameter" if D is None else f"diameter {D:.4g}"
+        raise InputError(
+            f"{theorem} speaks of models that no projection keeps in a set, and this one's set has {what}: "
+            "leave the constraint, or the bound, out."
+        )
+
+
+def called(case: Case, theorem: str) -> None:
+    """A mean over everyone, or over r clients that each round draws anew, all sets of r alike."""
+    parts(case, theorem, participation=("everyone", "uniform"))
+
+
+def no_lam(case: Case, lam: float | None) -> None:
+    if lam is not None:
+        raise InputError(
+            f"lam = {lam!r} is asked for by a bound of private local SGD alone: leave it out for "
+            f"{case.algorithm}."
+        )
+
+
+def assumed(case: Case, measured: Measured, *more: str) -> str:
+    said = [*more, f"L = {case.L:.4g}"]
+    whole = ", the regularizer's included" if measured.regularized else ""
+    return f"with {', '.join(said[:-1])} and {said[-1]}; it speaks of gradients that are not clipped{whole}"
+
+
+def convex(case: Case, theorem: str) -> None:
+    if case.facts.get("convex") is False:
+        raise InputError(
+            f"{theorem} speaks of convex losses, and this model's are not: leave the bound out."
+        )

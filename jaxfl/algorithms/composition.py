@@ -1,0 +1,225 @@
+"""A round body and a plan of its hyper-parameters make an algorithm."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.algorithms.numbers import PRIVACY, Draft
+from jaxfl.algorithms.resolution import noised
+from jaxfl.algorithms.roles import check_parts
+from jaxfl.core.errors import InputError
+from jaxfl.core.params import closest
+from jaxfl.core.types import (
+    Algorithm,
+    AnyBody,
+    Asked,
+    Cost,
+    Noise,
+    Origin,
+    Param,
+    Plan,
+    ProblemFacts,
+    Resolved,
+    Source,
+)
+from jaxfl.parts.storage import STORAGES
+from jaxfl.privacy.events import NoClaim
+from jaxfl.rounds import transcript
+from jaxfl.rounds.federated import Federated
+from jaxfl.rounds.gossip import Gossip
+
+__all__ = ["by_messages", "compose", "stored"]
+
+ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
+LATER = ("range", "precision")  # of an aggregation, settled when the noise is known
+ACHIEVED = Source(Origin.ACHIEVED)
+FLOAT_BITS = 32  # every number on the wire is a 32-bit float
+
+
+def compose(
+    name: str,
+    summary: str,
+    paper: str,
+    body: Federated | Gossip,
+    plan: Callable[[Mapping[str, Any], ProblemFacts], Plan],
+    params: Iterable[Param] = (),
+    formula: Callable[[Mapping[str, Any], ProblemFacts, Asked], Any] | None = None,
+    event: Callable[[Mapping[str, Any], ProblemFacts], Any] | None = None,
+    finish: Callable[[Draft, Noise, ProblemFacts], None] | None = None,
+    *,
+    cited: bool = True,
+    follows: Iterable[str] = (),
+    reads: Iterable[str] = (),
+) -> Algorithm:
+    """The algorithm whose rounds are ``body`` and whose hyper-parameters come from ``plan``.
+
+    ``params`` are those that only ``plan`` reads; those of the parts join by themselves, and eps and
+    delta where there is noise.  Rounds read what parts declare, and ``reads``.
+    ``formula`` is the paper's noise both ways, which reports show as its claim where it is ``cited``;
+    what noise is worth, accountants read off ``event``, by default the body's own, which knows of one
+    noised message a round: of local steps and of noise at the server nothing is claimed without one.
+    ``finish`` adds to a draft what follows from the noise that is used: the names in ``follows``.
+    """
+    if isinstance(body, Federated):
+        check_parts(name, {role: getattr(body, role) for role in (*ROLES, "local", "aggregation")})
+    sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
+    if body.mechanism.central and body.mechanism.std is not None and not compressor.exact:
+        raise InputError(
+            f"compressor = {compressor.name!r} does not apply to {name}, whose noise is the server's: "
+            "what compression makes larger than clipping left it, that noise does not cover."
+        )
+    local, aggregation = body.local, body.aggregation
+
+    def sized(given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """An omega that ``plan`` left alone decides what the compressor makes of it."""
+        found = plan(given, facts)
+        if found.sources.get("omega", ACHIEVED).origin is not Origin.GIVEN:
+            return found
+        made = compressor.resolve(given, facts.d)
+        values = {**found.values, **made}
+        values["omega"] = compressor.omega(facts.d, values)
+        why = dict.fromkeys(made, Source(Origin.THEOREM, "from omega"))
+        sources = {**found.sources, **why, "omega": ACHIEVED}
+        return found._replace(values=values, sources=sources)
+
+    def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
+        parts = (sampler, participation, compressor)
+        return {k: v for part in parts for k, v in part.capacity(values, facts).items()}
+
+    def cost(values: Mapping[str, Any], facts: ProblemFacts) -> Cost:
+        down = FLOAT_BITS * facts.d * body.broadcasts
+        if aggregation is not None:  # masks cover all coordinates, also those that are not sent
+            return Cost(aggregation.bits * facts.d, 0.0, down)
+        return Cost(*compressor.bits(facts.d, values), downlink=down)
+
+    def finished(plan: Plan, noise: Noise, facts: ProblemFacts) -> Resolved:
+        draft = Draft(*noised(plan, noise), plan.asked)
+        if finish is not None:
+            finish(draft, noise, facts)
+        if aggregation is not None:
+            assert isinstance(body, Federated)
+            values = draft.values
+            senders = capacity(values, facts).get("cohort", facts.n)
+            reach = transcript.reach(body, values, facts)
+            found = aggregation.settle(values, reach, senders, facts.d)
+            for each, (value, why) in found.items():
+                draft.set(each, value, Source(Origin.DEFAULT, why))
+        return Resolved(draft.values, draft.sources)
+
+    owners = (
+        body.estimator,
+        sampler,
+        body.mechanism,
+        compressor,
+        body.channel,
+        body.server,
+        participation,
+        *(part for part in (local, aggregation) if part is not None),
+    )
+    table = {param.name: param for owner in owners for param in owner.params}
+    read = (*table, *reads)
+    # omega is another way to say k
+    needs = tuple(name for name in table if name not in ("omega", *LATER, *follows))
+    table |= {param.name: param for param in params}
+    if "sigma" in table and "eps" not in table:  # any noise can be calibrated
+        table |= {param.name: param for param in PRIVACY if param.name not in table}
+    return Algorithm(
+        name=name,
+        summary=summary,
+        paper=paper,
+        params=tuple(table.values()),
+        plan=sized,
+        finish=finished,
+        capacity=capacity,
+        cost=cost,
+        init=body.init,
+        round=body.round,
+        output=body.output,
+        event=event
+        or (functools.partial(transcript.event, body) if one_message(body) else _not_told),
+        formula=formula,
+        cited=cited and formula is not None,
+        needs=needs,
+        reads=read,
+        parts=(
+            *((role, getattr(body, role).name) for role in ROLES),
+            ("local", "none" if local is None else local.name),
+            ("aggregation", "plain_sum" if aggregation is None else aggregation.name),
+            ("sampler", sampler.name),
+            ("clip", body.clip),
+            ("noise", body.noise),
+            *((("graph", body.graph.name),) if isinstance(body, Gossip) else ()),
+            *_storage(name, body),
+        ),
+        per_record=body.clip == "example",
+        cohort=body.cohort,
+        body=body,
+    )
+
+
+def one_message(body: AnyBody) -> bool:
+    """Whether all that a client releases in a round is one message that it noised itself."""
+    return body.mechanism.std is None or not (body.local is not None or body.mechanism.central)
+
+
+def _not_told(values: Mapping[str, Any], facts: ProblemFacts) -> Any:
+
+    return NoClaim("local steps, or noise at the server, ask for compose(event=...)")
+
+
+def stored(algorithm: Algorithm, storage: str) -> Algorithm:
+    """The algorithm with what clients remember stored as ``storage`` names, see :mod:`jaxfl.parts.storage`.
+
+    Refused where nothing may be rounded, and where a server that keeps the mean of its clients' shifts
+    sees no single message, so that it cannot know what rounding made of each.
+    """
+    if not isinstance(storage, str) or storage not in STORAGES:
+        raise InputError(closest("storage", storage, STORAGES))
+    body = algorithm.body
+    if storage == (body.storage if isinstance(body, Federated) else "exact"):
+        return algorithm
+    if not isinstance(body, Federated):
+        raise InputError(_nothing_to_store(algorithm.name, storage))
+    body = body._replace(storage=storage)
+    others = (part for part in algorithm.parts if part[0] != "storage")
+    parts = (*others, *_storage(algorithm.name, body))
+    return algorithm._replace(init=body.init, round=body.round, parts=parts, body=body)
+
+
+def by_messages(algorithm: Algorithm) -> Algorithm:
+    """The algorithm with every message made, also where the mean of what clients compute would do."""
+    body = algorithm.body
+    if not isinstance(body, Federated):
+        raise InputError(f"messages = True does not apply to {algorithm.name}: leave it out.")
+    body = body._replace(messages=True)
+    return algorithm._replace(init=body.init, round=body.round, body=body)
+
+
+def _storage(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]:
+    """What the record says of it, unless it is exact; refused as :func:`stored` says."""
+    if not isinstance(body, Federated) or body.storage == "exact":
+        return ()
+    links, _ = jax.eval_shape(lambda: body.channel.init(1, jnp.zeros(1), body.fused))
+    table = body.local is None and body.estimator.table is not None
+    if not table and not jax.tree.leaves(links):
+        raise InputError(_nothing_to_store(name, body.storage))
+    blind = body.mechanism.name if body.mechanism.central else None
+    blind = body.aggregation.name if body.aggregation is not None else blind
+    if body.channel.mirrors and blind is not None:
+        raise InputError(
+            f"storage = {body.storage!r} does not apply to {name} with {blind}: its server acts on "
+            "sums alone, and could not follow the rounding of each client's shift. Leave out one."
+        )
+    return (("storage", body.storage),)
+
+
+def _nothing_to_store(name: str, storage: str) -> str:
+    return (
+        f"storage = {storage!r} does not apply to {name} with these parts, which keep nothing of a "
+        "client that may be rounded: leave it out."
+    )

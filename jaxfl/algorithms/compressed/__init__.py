@@ -1,0 +1,14 @@
+"""Compression without privacy: DIANA, MARINA, EF21, EF-SGD.
+
+* :mod:`~jaxfl.algorithms.compressed.algorithms` -- compressed descent without privacy: references
+  that SoteriaFL grew out of, and its neighbours
+"""
+
+from jaxfl.algorithms.compressed.algorithms import (
+    diana,
+    ef21,
+    ef_sgd,
+    marina,
+)
+
+__all__ = ["diana", "ef21", "ef_sgd", "marina"]

@@ -1,0 +1,78 @@
+"""What RRPSGD and DP-SRM claim of their noise."""
+
+from __future__ import annotations
+
+import math
+
+from jaxfl.privacy.claims import Claim, Condition, either, solved
+from jaxfl.privacy.gaussian import check_delta
+
+__all__ = ["dp_srm", "rrpsgd"]
+
+
+# --- single node ---------------------------------------------------------------------------------
+
+
+def rrpsgd(
+    G: float, m: int, delta: float, *, eps: float | None = None, sigma: float | None = None
+) -> Claim:
+    """``sigma^2 = 32 G^2 ln(m/delta) ln(1/delta)/eps^2`` [Bassily et al., 2014, constant]."""
+    top = 32 * G * G * math.log(m / delta) * math.log(1 / delta)
+    s, e = either(math.sqrt(top), eps, sigma, delta)
+    formula = "sigma^2 = 32 G^2 ln(m/delta) ln(1/delta)/eps^2"
+    return Claim("RRPSGD", formula, s, e, delta, (), False, "RRPSGD's own constant is unverified")
+
+
+def dp_srm(
+    G: float,
+    m: int,
+    b: int,
+    b0: int,
+    rounds: int,
+    gamma: float,
+    step: float,
+    delta: float,
+    eps: float | None = None,
+    split: float = 0.5,
+    *,
+    sigma: float | None = None,
+) -> tuple[Claim, Claim]:
+    """Noise of the first and of every later estimate in DP-SRM [Wang et al., UAI 2023].
+
+    ``step`` is zeta/n0, ``split`` their B: ``sigma0^2 = 14 T G^2 a/(B m^2 eps)``,
+    ``sigma^2 = 14 T [(1-gamma) zeta/n0 + gamma G]^2 a/(B m^2 eps)``,
+    ``a = 1 + ln(1/delta)/((1-B) eps)``.  A given ``sigma`` is that of the later ones.
+    """
+    log, reach = math.log(1 / check_delta(delta)) / (1 - split), (1 - gamma) * step + gamma * G
+
+    def unit(eps: float) -> float:
+        return math.sqrt(14 * rounds * (1 + log / eps) / (split * eps)) / m
+
+    def eps_of(sigma: float) -> float:
+        k = (m * sigma / reach) ** 2 * split / (14 * rounds)  # k eps^2 = eps + log
+        return (1 + math.sqrt(1 + 4 * k * log)) / (2 * k)
+
+    later, eps = solved(eps, sigma, delta, lambda eps: unit(eps) * reach, eps_of)
+    first, a = unit(eps) * G, 1 + log / eps
+    s2 = min((b * later / reach) ** 2, (b0 * first / G) ** 2) / 4
+    t = max(b, b0) / m
+    inside = t * a * (1 + s2)
+    most = 2 / 3 * s2 * math.log(1 / inside)
+    conditions = (
+        Condition(f"s'^2 = {s2:.4g} >= 0.7", s2 >= 0.7),
+        Condition(
+            f"a - 1 = {a - 1:.4g} <= (2/3) s'^2 ln(1/(t a (1 + s'^2))) = {most:.4g}", a - 1 <= most
+        ),
+    )
+    source = "DP-SRM, UAI 2023"
+    return (
+        Claim(source, "sigma0^2 = 14 T G^2 a/(B m^2 eps)", first, eps, delta, conditions),
+        Claim(
+            source,
+            "sigma^2 = 14 T [(1-gamma) zeta/n0 + gamma G]^2 a/(B m^2 eps)",
+            later,
+            eps,
+            delta,
+            conditions,
+        ),
+    )

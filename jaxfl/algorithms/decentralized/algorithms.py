@@ -1,0 +1,181 @@
+"""Private optimization over a network without a server.
+
+===========  ==========================================  ==========  =================================
+algorithm    what neighbours see                         compressor  source
+===========  ==========================================  ==========  =================================
+q_dpsgd_1    quantized models                            fixed step  Ding et al., 2021: the step as in
+                                                                     SoteriaFL's code, schedules recalled
+sdm_dsgd     sparse differences of models                Bernoulli   Zhang et al., 2020: recalled
+dp_dsgd      models after a step                         none        Lian et al., 2017, with noise
+===========  ==========================================  ==========  =================================
+
+All three are reimplemented from description.  The graph is ``graph=``, by default complete: see
+:mod:`jaxfl.graphs`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Unpack
+
+from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms.decentralized.claims import q_dpsgd
+from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only, summary_of
+from jaxfl.algorithms.soteriafl import theory
+from jaxfl.algorithms.soteriafl.claims import compressed_gd
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import Algorithm, Asked, Compressor, Noise, Param, Plan, ProblemFacts, Sampler
+from jaxfl.parts import compressors, estimators, graphs, mechanisms, momentum, sampling, sketches
+from jaxfl.parts.codes import identity
+from jaxfl.privacy.claims import Claim
+from jaxfl.rounds import gossip
+
+__all__ = ["dp_dsgd", "q_dpsgd_1", "sdm_dsgd"]
+
+EXCHANGED = ("compressor", "sampler", "graph")
+GAP = Param("gap", "f(x0) - f*, which step sizes ask for", open_low=True)
+
+
+class Network(Parts, total=False):
+    """What a user may exchange."""
+
+    graph: graphs.Graph | str
+
+
+def q_dpsgd_1(**parts: Unpack[Network]) -> Algorithm:
+    """Q-DPSGD-1: quantized models and a consensus step::
+
+        z_i = C(x_i),  x_i <- (1-k+k W_ii) x_i + k sum_{j != i} W_ij z_j - eta k (g_i + xi_i)
+
+    C has an absolute error.  On a complete graph with k = 0.9 it is what SoteriaFL's code runs.
+    """
+    return _algorithm("q_dpsgd_1", Q_DPSGD, **_known("q_dpsgd_1", parts))
+
+
+def sdm_dsgd(**parts: Unpack[Network]) -> Algorithm:
+    """SDM-DSGD: sparse differences of models::
+
+        y_i = (1-theta) x_i + theta (sum_j W_ij x_j - eta (g_i + xi_i)),  x_i <- x_i + S(y_i - x_i)
+
+    S keeps each coordinate with probability p and scales it by 1/p.  The mask is not counted on for
+    privacy: that it scales a Renyi divergence by p, as the paper has it, is false.
+    """
+    return _algorithm("sdm_dsgd", SDM, **_known("sdm_dsgd", parts))
+
+
+def dp_dsgd(**parts: Unpack[Network]) -> Algorithm:
+    """Noisy decentralized SGD: each client has a point of its own::
+
+        x_i <- sum_j W_ij (x_j - eta (g_j + xi_j))
+
+    On a complete graph it is ``ldp_sgd``, round by round.
+    """
+    return _algorithm("dp_dsgd", DSGD, **_known("dp_dsgd", parts))
+
+
+# --- what they share -----------------------------------------------------------------------------
+
+
+class Variant(NamedTuple):
+    """What tells these algorithms apart."""
+
+    paper: str
+    rule: Callable[[], gossip.Rule]
+    compressor: Callable[[], Compressor]
+
+
+Q_DPSGD = Variant("Ding et al., AAAI 2021", gossip.quantized, sketches.fixed_step)
+SDM = Variant("Zhang et al., MobiHoc 2020", gossip.differences, compressors.bernoulli)
+DSGD = Variant("Lian et al., NeurIPS 2017", gossip.averaging, identity)
+
+
+def _known(name: str, parts: Mapping[str, Any]) -> dict[str, Any]:
+    found = only(name, parts, *EXCHANGED)
+    if isinstance(found.get("graph"), str):
+        found["graph"] = graphs.graph(found["graph"])
+    return found
+
+
+@functools.cache
+def _algorithm(
+    name: str,
+    kind: Variant,
+    *,
+    compressor: Compressor | None = None,
+    sampler: Sampler | None = None,
+    graph: graphs.Graph | None = None,
+) -> Algorithm:
+    chosen = compressor or kind.compressor()
+    if not chosen.unbiased:
+        raise InputError(
+            f"compressor = {chosen.name!r} is biased, and {name} needs one that is right in the mean."
+        )
+    body = gossip.Gossip(
+        estimator=estimators.minibatch(sampler or sampling.poisson()),
+        mechanism=mechanisms.gaussian(),
+        compressor=chosen,
+        rule=kind.rule(),
+        graph=graph or graphs.complete(),
+    )
+    promise = PaperRules(kind, body)
+    return compose(
+        name,
+        summary_of(globals()[name]),
+        kind.paper,
+        body,
+        promise.plan,
+        (momentum.SMOOTHNESS, GAP, *PRIVACY),
+        promise.formula,
+        finish=promise.finish,
+        cited=kind is not SDM,
+        follows=("lr",),
+    )
+
+
+class PaperRules(NamedTuple):
+    """The hyper-parameters of a run, and what a formula says of its noise."""
+
+    kind: Variant
+    body: gossip.Gossip
+
+    def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """The user's values, then recalled ones, then defaults that say so."""
+        kind, body = self.kind, self.body
+        N = Draft.of(given, facts)
+        N.clip(True)
+        if body.compressor.absolute:
+            N.code(body.compressor, facts)
+        else:
+            N.parts(body, facts)
+        N.smoothness(facts)
+        N.target(facts)
+        N.default("gap", 1.0)
+        if body.estimator.sampler.params:
+            N.default("batch", min(32, facts.m))
+        if kind is SDM:
+            N.default("theta", 0.5)
+        if kind is Q_DPSGD:
+            most = min(0.9, 15 / N["rounds"] ** 0.5)
+            N.theorem("consensus", most, "recalled: 15/sqrt(T), at most 0.9")
+        return N.plan()
+
+    def finish(self, N: Draft, noise: Noise, facts: ProblemFacts) -> None:
+        """The step size, which follows from eps, be it asked for or what the formula says of sigma."""
+        L, T = float(N["smoothness"]), N["rounds"]
+        if self.kind is Q_DPSGD:
+            N.theorem("lr", min(1 / L, 0.3 / T ** (1 / 6)), "recalled: 0.3/T^(1/6), at most 1/L")
+        omega, eps = N.values.get("omega", 0.0), min(N["eps"], 1e6)
+        s = theory.Setting(
+            facts.n, facts.m, facts.d, omega, L, float(N["clip"]), eps, N["delta"], N["gap"]
+        )
+        N.theorem("lr", float(theory.cdp_step(s)), "Theorem 1 of SoteriaFL")
+
+    def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
+        """The formula of SoteriaFL's code, or of CDP-SGD."""
+        T, delta, way = int(values["rounds"]), values["delta"], asked._asdict()
+        if self.kind is Q_DPSGD:
+            return q_dpsgd(facts.m, T, delta, **way)._replace(where="SoteriaFL's code")
+        G, b, c = values["clip"], values.get("batch", facts.m), theory.CDP_CONSTANT
+        claim = compressed_gd(c, G, facts.m, b, T, delta, **way)
+        return claim._replace(where="the formula of CDP-SGD")

@@ -1,0 +1,46 @@
+"""What Q-DPSGD-1 and SDM-DSGD claim of their noise."""
+
+from __future__ import annotations
+
+import math
+
+from jaxfl.privacy.claims import Claim, Condition, solved
+from jaxfl.privacy.gaussian import check_delta, rdp_eps
+
+__all__ = ["q_dpsgd", "sdm"]
+
+
+def q_dpsgd(
+    m: int, rounds: int, delta: float, *, eps: float | None = None, sigma: float | None = None
+) -> Claim:
+    """``sigma^2 = 16 T (2 ln(1/delta)/eps + 1)/(m^2 eps)``, no G in it [SoteriaFL's notebook]."""
+    log = math.log(1 / check_delta(delta))
+
+    def eps_of(sigma: float) -> float:
+        k = m * m * sigma * sigma / (16 * rounds)  # k eps^2 = 2 log + eps
+        return (1 + math.sqrt(1 + 8 * log * k)) / (2 * k)
+
+    def sigma_of(eps: float) -> float:
+        return math.sqrt(16 * rounds * (2 * log / eps + 1) / eps) / m
+
+    sigma, eps = solved(eps, sigma, delta, sigma_of, eps_of)
+    formula = "sigma^2 = 16 T (2 ln(1/delta)/eps + 1)/(m^2 eps)"
+    note = "the formula has no G: the authors' clip is not in it"
+    return Claim("SoteriaFL authors' code", formula, sigma, eps, delta, (), False, note)
+
+
+def sdm(p: float, mu: float, rounds: int, delta: float) -> Claim:
+    """SDM-DSGD's claim that a mask which keeps a share p of coordinates scales the RDP by p.
+
+    False: a canary in one coordinate realises more.  ``eps`` is by the usual conversion.
+    """
+    eps = rdp_eps(lambda a: p * rounds * a * mu * mu / 2, delta)[0]
+    return Claim(
+        "SDM-DSGD",
+        "RDP(a) = p T a mu^2/2",
+        math.nan,
+        eps,
+        delta,
+        (Condition("one coordinate carries no more than a share p of the sensitivity", False),),
+        False,
+    )

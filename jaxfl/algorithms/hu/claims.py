@@ -1,0 +1,98 @@
+"""The noise formulas of Hu, Guo and Gong and of their baseline, with their conditions."""
+
+from __future__ import annotations
+
+import math
+
+from jaxfl.privacy.claims import Claim, Condition, solved
+from jaxfl.privacy.gaussian import zcdp_eps, zcdp_rho
+
+__all__ = ["dp_sgd_baseline", "hu"]
+
+
+# --- Hu, Guo, Gong -------------------------------------------------------------------------------
+
+
+def hu(
+    G: float,
+    m: int,
+    gamma: int,
+    tau: int,
+    rounds: int,
+    delta: float,
+    *,
+    devices: int = 1,
+    convex: bool | None = None,
+    eps: float | None = None,
+    sigma: float | None = None,
+) -> Claim:
+    """``eps = a + 2 sqrt(a ln(1/delta))``, ``a = 2 C tau G^2/(r m gamma sigma^2)`` [Theorem 1].
+
+    C rounds in which the device took part, r devices under secure aggregation (1: without it).  It
+    counts whole passes, so that gamma has to divide m, and m/gamma the C tau steps.
+    """
+    sigma, eps = _zcdp(2 * rounds * tau * G * G / (devices * m * gamma), eps, sigma, delta)
+    passes = rounds * tau * gamma / m
+    per_round = tau * gamma / m
+    conditions = [
+        Condition(
+            f"whole passes over the data, gamma dividing m and m/gamma dividing C tau: C tau gamma/m = "
+            f"{passes:.6g} at gamma = {gamma}, m = {m}",
+            m % gamma == 0 and (rounds * tau) % (m // gamma) == 0,
+            needed=True,
+        )
+    ]
+    if devices > 1 and tau > 1:
+        conditions += [
+            Condition("convex, beta-smooth loss and eta <= 2/beta (not in the paper)", convex),
+            Condition(
+                f"at most one pass per round: tau gamma/m = {per_round:.6g} (not in the paper)",
+                per_round <= 1,
+            ),
+        ]
+    return Claim(
+        "Hu, Guo, Gong",
+        "eps = a + 2 sqrt(a ln(1/delta)), a = 2 C tau G^2/(r m gamma sigma^2)",
+        sigma,
+        eps,
+        delta,
+        tuple(conditions),
+        note="false without convexity for several local steps" if devices > 1 and tau > 1 else "",
+        where="Theorem 1",
+    )
+
+
+def dp_sgd_baseline(
+    G: float,
+    n: int,
+    gamma: int,
+    rounds: int,
+    delta: float,
+    sigma: float | None = None,
+    *,
+    eps: float | None = None,
+) -> Claim:
+    """The DP-SGD baseline of Hu et al.: ``a = 2 C G^2/(n gamma^2 sigma^2)``, one step per round."""
+    sigma, eps = _zcdp(2 * rounds * G * G / (n * gamma * gamma), eps, sigma, delta)
+    text = "all n devices report in every round (the paper prints n although r of them do)"
+    return Claim(
+        "Hu, Guo, Gong",
+        "eps = a + 2 sqrt(a ln(1/delta)), a = 2 C G^2/(n gamma^2 sigma^2)",
+        sigma,
+        eps,
+        delta,
+        (Condition(text, None),),
+    )
+
+
+def _zcdp(
+    share: float, eps: float | None, sigma: float | None, delta: float
+) -> tuple[float, float]:
+    """sigma and eps of a formula ``eps = a + 2 sqrt(a ln(1/delta))``, ``a = share/sigma^2``."""
+    return solved(
+        eps,
+        sigma,
+        delta,
+        lambda eps: math.sqrt(share / float(zcdp_rho(eps, delta))),
+        lambda sigma: float(zcdp_eps(share / sigma**2, delta)),
+    )

@@ -1,0 +1,206 @@
+"""Variance-reduced algorithms with local privacy: SVRG and SPIDER of Lowy et al.
+
+A. Lowy, A. Ghafelebashi, M. Razaviyayn: Private Non-Convex Federated Learning Without a Trusted
+Server.  AISTATS 2023.  Both are verified in the final version; the rates that SoteriaFL's Table 1
+quotes are those of an earlier one.  Their proximal step is the projection onto the problem's set, and
+the regularizer a part of the gradient.
+
+===========  ===========================  ================================================
+algorithm    estimator                    noise
+===========  ===========================  ================================================
+isrl_svrg    SVRG with epochs             on each full gradient once, and on each message
+ldp_spider   SPIDER, kept by the server   on each message, in proportion to how far x moved
+===========  ===========================  ================================================
+
+SoteriaFL's experiments run another LDP-SVRG, loopless and with one noise: ``ldp_svrg``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Unpack
+
+from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms.lowy.claims import lowy_spider, lowy_svrg
+from jaxfl.algorithms.lowy.theory import spider_rounds
+from jaxfl.algorithms.numbers import (
+    PRIVACY,
+    Draft,
+    Parts,
+    only,
+    refuse_epochs,
+    reporting,
+    summary_of,
+)
+from jaxfl.algorithms.soteriafl import theory
+from jaxfl.core.types import (
+    Algorithm,
+    Asked,
+    Param,
+    Participation,
+    Plan,
+    ProblemFacts,
+    Sampler,
+    Sigma,
+)
+from jaxfl.parts import channels, iterates, mechanisms, momentum, sampling, servers
+from jaxfl.parts.codes import identity
+from jaxfl.privacy import events
+from jaxfl.privacy.claims import Claim
+from jaxfl.privacy.events import worst
+from jaxfl.rounds.federated import Federated
+from jaxfl.rounds.transcript import drawn
+
+__all__ = ["isrl_svrg", "ldp_spider"]
+
+PAPER = "Lowy et al., AISTATS 2023"
+GAP = Param("gap", "f(x0) - f*, which the number of rounds asks for", open_low=True)
+EXCHANGED = ("sampler", "participation", "noise")
+
+
+def ldp_spider(**parts: Unpack[Parts]) -> Algorithm:
+    """ISRL-DP FedProx-SPIDER [Lowy et al., 2023]::
+
+        h <- mean_i (grad f_i(x) + N(0, sigma1^2 I))                             every q rounds, else
+        h <- h + mean_i (grad f_i(x) - grad f_i(x') + N(0, min(sigma2 |x - x'|, shat)^2 I))
+        x <- Pi(x - eta h),  output a random one of the points
+
+    ``sigma`` is shat, and sigma2 = sigma L/(2G); differences are clipped to min(2G, L |x - x'|), which
+    is no clipping where G and L hold.  All samples in every round, or batches by another sampler.
+    """
+    return _algorithm("ldp_spider", True, **only("ldp_spider", parts, *EXCHANGED))
+
+
+def isrl_svrg(**parts: Unpack[Parts]) -> Algorithm:
+    """ISRL-DP FedProx-SVRG [Lowy et al., 2023], without restarts::
+
+        every Q rounds:  w <- x,  h_i = grad f_i(w) + N(0, sigma1^2 I), which stays with the client
+        v_i = mean_{j in I} (grad f_ij(x) - grad f_ij(w)) + h_i + N(0, sigma2^2 I)
+        x <- Pi(x - eta mean_i v_i),  output a random one of the points
+
+    ``sigma`` is sigma2.  Batches are drawn with replacement.
+    """
+    return _algorithm("isrl_svrg", False, **only("isrl_svrg", parts, *EXCHANGED))
+
+
+# --- what they share -----------------------------------------------------------------------------
+
+
+@functools.cache
+def _algorithm(
+    name: str,
+    spider: bool,
+    *,
+    sampler: Sampler | None = None,
+    participation: Participation | None = None,
+    noise: str = "fused",
+) -> Algorithm:
+    chosen = sampler or (sampling.full() if spider else sampling.with_replacement())
+    refuse_epochs(name, chosen)
+    body = Federated(
+        estimator=momentum.recursive(chosen, True) if spider else momentum.anchored(chosen),
+        mechanism=mechanisms.gaussian(),
+        compressor=identity(),
+        channel=channels.recursion() if spider else channels.direct(),
+        server=iterates.sampled(servers.descent()),
+        participation=participation or sampling.everyone(),
+        noise=noise,
+    )
+    promise = PaperRules(spider, body)
+    own = (GAP,) if spider else (momentum.SMOOTHNESS, GAP)
+    return compose(
+        name,
+        summary_of(globals()[name]),
+        PAPER,
+        body,
+        promise.plan,
+        (*own, *PRIVACY),
+        promise.formula,
+        promise.event,
+    )
+
+
+class PaperRules(NamedTuple):
+    """The hyper-parameters of a run, what it releases, and what the paper says of it."""
+
+    spider: bool
+    body: Federated
+
+    def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """The user's values, then the paper's, then defaults that say so."""
+        body, spider = self.body, self.spider
+        N = Draft.of(given, facts, theory=True)
+        G, L = N.private(body, facts)
+        eps, of = N.eps, N.for_eps
+        silos = reporting(body, N.values, facts.n)
+        s = theory.Setting(silos, facts.m, facts.d, 0.0, L, G, eps, N["delta"], N["gap"])
+        if spider:
+            guess = facts.rounds or max(1, round(float(spider_rounds(s, 1))))
+            N.default("period", max(1, math.isqrt(int(guess))), "root of the rounds")
+        rounds = spider_rounds(s, N["period"] if spider else 1)
+        N.theorem("rounds", max(1, round(float(rounds))), f"the paper's order, of SPIDER{of}")
+        T = int(N["rounds"])
+        if body.estimator.sampler.params:
+            log = math.log(2 / N["delta"])
+            least = math.ceil(eps * facts.m / (4 * math.sqrt(2 * T * log)))
+            where = f"the least that the theorem allows{of}"
+            N.theorem("batch", min(facts.m, max(1, least)), where)
+            if spider:
+                N.default("anchor_batch", facts.m, "all samples")
+        if not spider:
+            N.theorem("epoch", max(1, facts.m // int(N.values.get("batch", facts.m))), "one pass")
+        first, later = self._claims(N.values, facts, eps)
+        N.theorem("noise_ratio", first.sigma / later.sigma, "the paper's formulas")
+        N.theorem("lr", 1 / (2 * L), "1/(2L)")
+        return N.plan()
+
+    def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
+        """The paper's noise of the differences, which falls as 1/eps."""
+        if not isinstance(asked, Sigma):
+            return self._claims(values, facts, asked[0])[1]
+        unit = self._claims(values, facts, 1.0)[1].sigma
+        return self._claims(values, facts, unit / asked.sigma)[1]._replace(sigma=asked.sigma)
+
+    def _claims(self, v: Mapping[str, Any], facts: ProblemFacts, eps: float) -> tuple[Claim, Claim]:
+        """Noise of full gradients and of differences."""
+        G, T, delta = float(v["clip"]), int(v["rounds"]), v["delta"]
+        if self.spider:
+            made = lowy_spider(G, float(v["smoothness"]), facts.m, T, int(v["period"]), delta, eps)
+            return made[0], made[2]
+        E, K = math.ceil(T / int(v["epoch"])), int(v.get("batch", facts.m))
+        first, later = lowy_svrg(G, facts.m, K, E, delta, eps)
+        # the formula takes R = E floor(m/K) rounds; with another Q there are T
+        scale = math.sqrt(
+            T * math.log(2.5 * T / delta) / ((R := E * (facts.m // K)) * math.log(2.5 * R / delta))
+        )
+        return first, later._replace(sigma=later.sigma * scale)
+
+    def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
+        """Full gradients and differences, noised apart; two gradients of a record differ by 2G.
+
+        An epoch's first difference of SVRG is zero, and no release.  SPIDER's differences shrink with
+        their noise.  Rounds are counted for every client, whoever takes part.
+        """
+        sampler = self.body.estimator.sampler
+        T, G, sigma = int(values["rounds"]), float(values["clip"]), float(values["sigma"])
+        every = int(values["period" if self.spider else "epoch"])
+        E = math.ceil(T / every)
+
+        def client(m: int) -> Any:
+            part = drawn(sampler, values, facts, m)
+            whole = (
+                drawn(sampler, values, facts, m, "anchor_batch")
+                if self.spider
+                else events.Sampling("full", m, m)
+            )
+            ratio = float(values["noise_ratio"])
+            return events.Sequence(
+                (
+                    events.Event(part, events.Mean(G, over_b=2.0), sigma, T - E),
+                    events.Event(whole, events.Mean(G), sigma * ratio, E),
+                )
+            )
+
+        return worst(facts, client)

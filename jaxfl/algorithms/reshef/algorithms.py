@@ -1,0 +1,271 @@
+"""mu^2-SGD, private and federated, and its neighbours.
+
+R. Reshef, K. Y. Levy: Private and Federated Stochastic Convex Optimization: Efficient Strategies for
+Centralized Systems.  2024.
+
+==============  =====================  ===============  ==========================================
+algorithm       estimator              server           noise
+==============  =====================  ===============  ==========================================
+mu2_untrusted   corrected momentum     anytime average  Gaussian, at each machine
+mu2_trusted     corrected momentum     anytime average  Gaussian, at a server that machines trust
+noisy_mu2       corrected momentum     anytime average  Gaussian, a single machine
+mu2             corrected momentum     anytime average  none
+noisy_sgd       gradient               average          Gaussian, at each machine
+==============  =====================  ===============  ==========================================
+
+All of them use a sample once: round t takes row t of every machine, in the order of its data, and
+more rounds than samples are refused.  The model stays in the problem's constraint set; where there is
+none, in the ball of diameter D around the start.  ``noisy_sgd`` is not in the paper, which reports no
+baseline: its noise and step follow from the same reasoning.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Unpack
+
+from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only, summary_of
+from jaxfl.algorithms.reshef import claims
+from jaxfl.algorithms.reshef import theory as theory_anytime
+from jaxfl.algorithms.resolution import GIVEN
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import (
+    Algorithm,
+    Asked,
+    Compressor,
+    Eps,
+    Mechanism,
+    Noise,
+    Origin,
+    Param,
+    Plan,
+    ProblemFacts,
+    Rho,
+    Sampler,
+    Source,
+)
+from jaxfl.parts import channels, estimators, iterates, mechanisms, momentum, sampling
+from jaxfl.parts.codes import identity
+from jaxfl.privacy import events
+from jaxfl.privacy.claims import Claim
+from jaxfl.privacy.gaussian import zcdp_rho
+from jaxfl.rounds.federated import Federated
+
+__all__ = ["mu2", "mu2_trusted", "mu2_untrusted", "noisy_mu2", "noisy_sgd"]
+
+PAPER = "Reshef, Levy, 2024"
+RHO = Param("rho", "noise by (alpha, alpha rho^2/2)-Renyi privacy, instead of eps", open_low=True)
+
+
+class Variant(NamedTuple):
+    """What tells these algorithms apart."""
+
+    mechanism: Mechanism
+    corrected: bool = True
+    alone: bool = False  # a single machine
+
+
+def mu2_untrusted(**parts: Unpack[Parts]) -> Algorithm:
+    """DP-mu^2-FL for an untrusted server [Algorithm 1]::
+
+        q_i = t d_i,  d_i <- g + (1 - 1/t)(d_i - g~)       one fresh sample, see momentum.corrected
+        w <- Pi_K(w - eta mean_i (q_i + Y_i)),  Y_i ~ N(0, sigma^2 I)
+        x_{t+1} = (1 - 2/(t+2)) x_t + 2/(t+2) w,            output x_T
+
+    Every sample is used once.
+    """
+    return _algorithm(
+        "mu2_untrusted", Variant(mechanisms.gaussian()), **only("mu2_untrusted", parts, *EXCHANGED)
+    )
+
+
+def mu2_trusted(**parts: Unpack[Parts]) -> Algorithm:
+    """DP-mu^2-FL for a trusted server [Algorithm 2]: one draw of noise, on the mean of the q_i::
+
+        q_i = t d_i,  d_i <- g + (1 - 1/t)(d_i - g~)       one fresh sample, see momentum.corrected
+        w <- Pi_K(w - eta (mean_i q_i + Y)),  Y ~ N(0, sigma^2 I)
+        x_{t+1} = (1 - 2/(t+2)) x_t + 2/(t+2) w,            output x_T
+
+    Every sample is used once.
+    """
+    return _algorithm(
+        "mu2_trusted", Variant(mechanisms.central()), **only("mu2_trusted", parts, "noise")
+    )
+
+
+def noisy_mu2(**parts: Unpack[Parts]) -> Algorithm:
+    """Noisy mu^2-SGD of a single machine: :func:`mu2_untrusted` with one client::
+
+        q = t d,  d <- g + (1 - 1/t)(d - g~)                one fresh sample, see momentum.corrected
+        w <- Pi_K(w - eta (q + Y)),  Y ~ N(0, sigma^2 I)
+        x_{t+1} = (1 - 2/(t+2)) x_t + 2/(t+2) w,            output x_T
+
+    Every sample is used once.
+    """
+    kind = Variant(mechanisms.gaussian(), alone=True)
+    return _algorithm("noisy_mu2", kind, **only("noisy_mu2", parts, "noise"))
+
+
+def mu2(**parts: Unpack[Parts]) -> Algorithm:
+    """mu^2-SGD: :func:`mu2_untrusted` without noise [Levy, 2023]::
+
+        q_i = t d_i,  d_i <- g + (1 - 1/t)(d_i - g~)       one fresh sample, see momentum.corrected
+        w <- Pi_K(w - eta mean_i q_i)
+        x_{t+1} = (1 - 2/(t+2)) x_t + 2/(t+2) w,            output x_T
+
+    Not private.
+    """
+    return _algorithm("mu2", Variant(mechanisms.noiseless()), **only("mu2", parts, "compressor"))
+
+
+def noisy_sgd(**parts: Unpack[Parts]) -> Algorithm:
+    """Noisy one-pass SGD::
+
+        x <- Pi_K(x - eta mean_i (clip grad f(x; z_i) + xi_i)),  output the mean x
+
+    Reimplemented from description: sigma = 2G/rho, eta = D/sqrt(T (G^2 + d sigma^2/M)).
+    """
+    kind = Variant(mechanisms.gaussian(), corrected=False)
+    return _algorithm("noisy_sgd", kind, **only("noisy_sgd", parts, *EXCHANGED))
+
+
+# --- what they share -----------------------------------------------------------------------------
+
+EXCHANGED = ("compressor", "noise")
+
+
+@functools.cache
+def _algorithm(
+    name: str, kind: Variant, *, compressor: Compressor | None = None, noise: str = "fused"
+) -> Algorithm:
+    sampler: Sampler = sampling.in_order()
+    body = Federated(
+        estimator=(momentum.corrected if kind.corrected else estimators.minibatch)(sampler),
+        mechanism=kind.mechanism,
+        compressor=compressor or identity(),
+        channel=channels.direct(),
+        server=iterates.anytime() if kind.corrected else iterates.averaged(),
+        participation=sampling.everyone(),
+        noise=noise,
+    )
+    promise = PaperRules(name, kind, body)
+    private = kind.mechanism.std is not None
+    own = (RHO, *PRIVACY) if private else ()
+    return compose(
+        name,
+        summary_of(globals()[name]),
+        PAPER if kind.corrected else "baseline of its kind",
+        body,
+        promise.plan,
+        (*own, momentum.DIAMETER),
+        promise.formula if private else None,
+        promise.event if kind.corrected else None,
+        promise.finish,
+        cited=kind.corrected,
+        follows=("lr",),
+        reads=("diameter",),
+    )
+
+
+class PaperRules(NamedTuple):
+    """The hyper-parameters of a run, what it releases, and what the paper says of it."""
+
+    name: str
+    kind: Variant
+    body: Federated
+
+    def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """The user's values, then the theorems', then defaults that say so."""
+        kind, name = self.kind, self.name
+        if kind.alone and facts.n > 1:
+            raise InputError(
+                f"{name} is a single machine's algorithm, and there are {facts.n} clients: take "
+                "mu2_trusted, or one client."
+            )
+        N = Draft.of(given, facts, theory=True)
+        N.theorem("rounds", facts.m, "one pass over the smallest client's samples")
+        N.default("batch", 1)
+        N.clip(kind.mechanism.std is not None)
+        N.parts(self.body, facts)
+        if kind.corrected:
+            N.smoothness(facts)
+        if facts.diameter:
+            N.theorem("diameter", facts.diameter, "the constraint set's")
+        N.default("diameter", 1.0, "there is no constraint set")
+        if kind.mechanism.std is not None:
+            N.target(facts)
+        return N.plan()
+
+    def finish(self, N: Draft, noise: Noise, facts: ProblemFacts) -> None:
+        """rho and the step size of the noise, which calibrated is less than the theorem's for eps."""
+        if isinstance(N.asked, Rho):
+            N.set("rho", N.asked.rho, GIVEN)
+        elif isinstance(N.asked, Eps) and noise.source.origin is Origin.FORMULA:
+            rho = math.sqrt(2 * float(zcdp_rho(N["eps"], N["delta"])))
+            N.set("rho", rho, Source(Origin.FORMULA, "from eps"))
+        elif N.asked is not None:
+            rho = self._sigma(N.values, facts, 1.0) / N["sigma"] if N["sigma"] else math.inf
+            N.set("rho", rho, Source(Origin.FORMULA, "from sigma"))
+        N.theorem("lr", *self._step(N.values, facts))
+
+    def _step(self, v: Mapping[str, Any], facts: ProblemFacts) -> tuple[float, str]:
+        s, b = self._setting(v, facts), v["batch"]
+        if not self.kind.corrected:
+            step = theory_anytime.minibatch_step(s, v.get("sigma", 0.0))
+            return float(step), "regret bound of projected SGD"
+        where = "Theorem 6.2" if self.kind.mechanism.central else "Theorem 5.2"
+        # b samples of a machine shrink what one of them moves, as a rho b times as large would
+        step = theory_anytime.anytime_step(s._replace(rho=s.rho * b))
+        return float(step), where if b == 1 else f"{where}, for batch times rho"
+
+    def _sigma(self, v: Mapping[str, Any], facts: ProblemFacts, rho: float) -> float:
+        return float(self.formula({"delta": 0.5, **v}, facts, Rho(rho)).sigma)
+
+    def _setting(self, v: Mapping[str, Any], facts: ProblemFacts) -> theory_anytime.AnytimeSetting:
+        G = v["clip"] if math.isfinite(v["clip"]) else 1.0  # only steps of non-private runs read it
+        return theory_anytime.AnytimeSetting(
+            G,
+            v.get("smoothness", 1.0),
+            v["diameter"],
+            facts.d,
+            v["rounds"],
+            facts.n,
+            v.get("rho", math.inf),
+            self.kind.mechanism.central,
+        )
+
+    def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
+        """A record adds one increment to all later q: the shift is that of Theorems 5.1 and 6.1."""
+        if self.kind.mechanism.std is None:
+            return events.NoClaim("nothing is noised")
+        central, b, T = self.kind.mechanism.central, int(values["batch"]), int(values["rounds"])
+        return events.Event(
+            events.Sampling("single_pass", T * b, b),
+            events.Increments(
+                float(values["clip"]),
+                float(values["smoothness"]),
+                float(values["diameter"]),
+                (facts.n if central else 1) * b,
+                exact=True,
+            ),
+            float(values["sigma"]),
+            T,
+            trust="trusted_server" if central else "local_transcript",
+        )
+
+    def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
+        """Theorem 5.1 or 6.1; of the baseline the same with S = G and each sample released once."""
+        G, T, b, central = values["clip"], values["rounds"], int(values["batch"]), False
+        S, where = G, "each sample once"
+        if self.kind.corrected:
+            central, S = (
+                self.kind.mechanism.central,
+                G + 2 * values["smoothness"] * values["diameter"],
+            )
+            where = "Theorem 6.1" if central else "Theorem 5.1"
+        machines, T = (facts.n if central else 1) * b, T if self.kind.corrected else 1
+        claim = claims.mu2(S, T, values["delta"], machines=machines, **asked._asdict())
+        return claim._replace(where=where)

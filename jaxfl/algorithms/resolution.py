@@ -1,0 +1,285 @@
+"""From what a user gives to the hyper-parameters that a round reads.  Host side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.core.errors import InputError, said
+from jaxfl.core.params import LEAST, check, varies
+from jaxfl.core.schedules import Floats, Schedule, schedule
+from jaxfl.core.types import (
+    Algorithm,
+    Asked,
+    Eps,
+    Hyper,
+    Noise,
+    Origin,
+    Plan,
+    ProblemFacts,
+    Resolved,
+    Rho,
+    Sigma,
+    Source,
+)
+from jaxfl.privacy.calibration import sigma_for
+
+__all__ = [
+    "ASKED",
+    "GIVEN",
+    "build",
+    "finished",
+    "noise_asked",
+    "noise_for",
+    "noised",
+    "planned",
+    "resolve",
+]
+
+NOISES = ("calibrated", "paper")
+ASKED: dict[str, Callable[[float], Asked]] = {"eps": Eps, "sigma": Sigma, "rho": Rho}
+GIVEN = Source(Origin.GIVEN)
+
+
+def resolve(
+    algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts, noise: str = "calibrated"
+) -> Resolved:
+    """The values of one run: a plan of what is given, the noise, and what follows from the noise."""
+    if noise not in NOISES:
+        raise InputError(f"noise = {noise!r} has to be one of {', '.join(NOISES)}.")
+    return finished(algorithm, planned(algorithm, given, facts), facts, noise)
+
+
+def finished(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, noise: str) -> Resolved:
+    """The values of a plan.  With ``noise="formula"`` no condition of the paper's formula is asked."""
+    facts = facts._replace(rounds=int(plan.values["rounds"]))
+    found = noise_for(algorithm, plan, facts, noise)
+    return noised(plan, found) if algorithm.finish is None else algorithm.finish(plan, found, facts)
+
+
+def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+    """``algorithm.plan`` of what is given, both of them checked."""
+    given = {
+        name: schedule(value) if varies(value) else value
+        for name, value in given.items()
+        if value is not None
+    }
+    varying = {name: value for name, value in given.items() if isinstance(value, Schedule)}
+    _may_vary(algorithm, varying)
+    fixed = {name: value for name, value in given.items() if name not in varying}
+    check(algorithm.params, fixed, algorithm.name)
+    for name, value in fixed.items():
+        if np.ndim(value) != 0:
+            raise InputError(
+                f"{name} = {value!r} has to be one number: a run has no axes, and sweep() has."
+            )
+    plan = algorithm.plan(given, facts)._replace(given=given)
+    for name, value in varying.items():
+        numbers = _over(name, value, int(plan.values["rounds"]))
+        for extreme in (float(numbers.min()), float(numbers.max())):
+            check(algorithm.params, {name: extreme}, algorithm.name)
+    known = {param.name for param in algorithm.params}
+    missing = sorted(set(algorithm.needs) - set(plan.values) - {"sigma" if plan.asked else ""})
+    if missing:
+        way = ", or eps" if missing == ["sigma"] and "eps" in known else ""
+        raise InputError(
+            f"{algorithm.name} needs {' and '.join(missing)}, which nothing sets: give it{way}."
+        )
+    if "eps" in given and not isinstance(plan.asked, Eps):
+        raise InputError(
+            f"eps = {given['eps']!r} decides nothing in {algorithm.name}, whose plan leaves it out: "
+            "give sigma."
+        )
+    return plan
+
+
+def noise_for(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, how: str) -> Noise:
+    """The noise of each part of a plan: given, by the paper's formula, or calibrated for eps.
+
+    Where eps is asked for, ``how="calibrated"`` takes the least noise that an accountant proves
+    (eps, delta) for, and ``how="paper"`` what the paper's formula says.
+    """
+    asked, given = plan.asked, plan.given
+    if asked is None:
+        return Noise((), GIVEN)
+    name, value = asked._fields[0], asked[0]
+    source = GIVEN if name in given else Source(Origin.DEFAULT)
+    if isinstance(asked, Sigma):
+        levels = (asked.sigma,) * len(plan.parts)
+        if algorithm.formula is None:
+            return Noise(levels, source)
+        if not value:
+            return Noise(levels, source, math.inf, Source(Origin.FORMULA, "there is no noise"))
+        return Noise(levels, source, *_worst(_stated(algorithm, plan, facts)))
+    eps = value if isinstance(asked, Eps) else None
+    event = algorithm.event is not None or algorithm.formula is None
+    if isinstance(asked, Eps) and how == "calibrated" and event:
+        levels, method = _calibrated(algorithm, plan, asked.eps, facts)
+        return Noise(levels, Source(Origin.CALIBRATED, f"calibrated: {method}"), eps, source)
+    stated = _stated(algorithm, plan, facts)
+    if not all(stated):
+        raise InputError(
+            f"noise = 'paper' takes the formula of a paper, and {algorithm.name} has none that gives "
+            f"sigma for {name} = {value:g}: let the noise be calibrated, or give sigma."
+        )
+    if how == "paper":
+        for claim in stated:
+            _speaks(claim)
+    levels = tuple(float(claim.sigma) for claim in stated)
+    return Noise(levels, Source(Origin.FORMULA, stated[0].where), eps, source)
+
+
+def noised(plan: Plan, noise: Noise) -> Resolved:
+    """The values of a plan, and the noise that was decided."""
+    values, sources = dict(plan.values), dict(plan.sources)
+    if noise.levels:
+        values["sigma"], sources["sigma"] = noise.levels[0], noise.source
+    if noise.eps is not None:
+        values["eps"], sources["eps"] = noise.eps, noise.eps_source
+    return Resolved(values, sources)
+
+
+def _stated(algorithm: Algorithm, plan: Plan, facts: ProblemFacts) -> list[Any]:
+    """The paper's formula for each part of a plan; None where there is none."""
+    formula, asked = algorithm.formula, plan.asked
+    if formula is None or asked is None:
+        return [None]
+    return [formula({**plan.values, **part}, facts, asked) for part in plan.parts]
+
+
+def _calibrated(
+    algorithm: Algorithm, plan: Plan, eps: float, facts: ProblemFacts
+) -> tuple[tuple[float, ...], str]:
+    """The least noise of each part by its event at sigma = 1, and the accountant's method."""
+
+    event, values = algorithm.event, plan.values
+    if event is None:
+        raise InputError(
+            f"{algorithm.name} does not describe what it releases, so that no noise can be calibrated "
+            f"for eps = {eps:g}: give it an event, or give sigma."
+        )
+    if "noise_constant" in plan.given:
+        raise InputError(
+            "is part of the paper's formula",
+            "give {noise} with it",
+            suggested={"noise": "paper"},
+            noise_constant=plan.given["noise_constant"],
+        )
+    if "delta" not in values:
+        raise InputError(f"eps = {eps:g} needs delta, which nothing sets: give it.")
+    if not algorithm.per_record and "gradient_bound" not in values:
+        raise InputError(
+            "clip='batch' bounds no record's influence, so no noise can be calibrated for "
+            f"eps = {eps:g}",
+            "give gradient_bound, {noise} for the paper's formula, or sigma",
+            suggested={"noise": "paper"},
+        )
+    events = [event({**values, "sigma": 1.0, **part}, facts) for part in plan.parts]
+    found = [sigma_for(each, eps, values["delta"]) for each in events]
+    levels = tuple(one.sigma for one in found)
+    if not min(levels) >= LEAST:
+        raise InputError(
+            f"eps = {eps:g} asks for so little noise that none is left (sigma = {min(levels):.3g}): "
+            "ask for a smaller eps, or take an algorithm without noise."
+        )
+    worst = max((one.proven for one in found), key=lambda proof: proof.eps)
+    return levels, "disjoint phases, the worst: " * (len(found) > 1) + worst.method
+
+
+def _worst(stated: Iterable[Any]) -> tuple[float, Source]:
+    """The largest eps that formulas say of a given sigma."""
+    claims = [claim for claim in stated if claim is not None]
+    if not claims:
+        return math.inf, Source(Origin.FORMULA, "no formula for these parts")
+    worst = max(claims, key=lambda claim: claim.eps)
+    return float(worst.eps), Source(Origin.FORMULA, f"{worst.where}, from sigma")
+
+
+def _over(name: str, rule: Schedule, rounds: int) -> Floats:
+    """One number per round; what the user's own function does wrong is said once, here."""
+    try:
+        return rule.over(rounds)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{name} = {rule} gives no number for each of {rounds} rounds ({said(error)}): let it "
+            "take the round and return one number."
+        ) from error
+
+
+def _speaks(claim: Any) -> None:
+    """Refuse a formula where it counts something else than what is run."""
+    failed = [c.text for c in claim.conditions if c.needed and c.holds is False] if claim else []
+    if failed:
+        raise InputError(
+            f"noise = 'paper' takes the formula of {claim.source}, which needs {failed[0]}: change "
+            "batch, local_steps, rounds or who takes part, or let the noise be calibrated."
+        )
+
+
+def _may_vary(algorithm: Algorithm, names: Iterable[str]) -> None:
+    able = [param.name for param in algorithm.params if param.schedule]
+    for name in set(names) & {param.name for param in algorithm.params} - set(able):
+        raise InputError(
+            f"{name} cannot change from round to round, since one number enters the accounting and "
+            f"the theory: {algorithm.name} takes schedules for {', '.join(able)}."
+        )
+
+
+def build(
+    algorithm: Algorithm,
+    values: Mapping[str, Any],
+    facts: ProblemFacts,
+    dtype: jnp.dtype[Any],
+    rounds: int = 0,
+) -> Hyper:
+    """The traced form: whole numbers as int32, others in the model's dtype.
+
+    ``rounds`` is how far schedules have to reach, if beyond the planned rounds.
+    """
+    planned = int(values["rounds"])
+    for name, value in values.items():
+        if rounds > planned and isinstance(value, Schedule) and value.ends:
+            raise InputError(
+                f"{name} = {value} is made for {planned} rounds and ends with them: ask for at most "
+                f"{planned} rounds, or start a run of {rounds}."
+            )
+    caps = algorithm.capacity(values, facts)
+    clients = min(facts.n, caps.get("cohort", facts.n))
+    tau = int(np.max(values.get("local_steps", 1)))
+    each = max(caps.get("k", 0), 2 * caps.get("batch", facts.m_max) * tau)
+    if clients * each >= 2**31 or facts.n * facts.m_max >= 2**31:
+        raise InputError(
+            f"{clients} clients with {each} coordinates or gradients each are more than one round can "
+            "count (2^31): let fewer take part, or make k or batch smaller."
+        )
+    integers = {param.name for param in algorithm.params if param.integer}
+    read = {  # what changes from round to round is made for rounds to read
+        name: value
+        for name, value in values.items()
+        if algorithm.reads is None or name in algorithm.reads or isinstance(value, Schedule)
+    }
+    leaves: dict[str, jax.Array] = {
+        name: jnp.asarray(
+            value.over(max(planned, rounds)) if isinstance(value, Schedule) else value,
+            jnp.int32 if name in integers else dtype,
+        )
+        for name, value in read.items()
+    }
+    return Hyper(leaves, tuple(sorted(caps.items())))
+
+
+def noise_asked(given: Mapping[str, Any]) -> Asked | None:
+    """The one way of setting the noise that is given; raises where there are several."""
+    found = {name: given[name] for name in ASKED if name in given}
+    if len(found) > 1:
+        ways = " and ".join(f"{name} = {value!r}" for name, value in found.items())
+        many = "both" if len(found) == 2 else "all"
+        raise InputError(f"{ways} {many} set the noise: give one of them.")
+    return next((ASKED[name](float(value)) for name, value in found.items()), None)

@@ -1,0 +1,29 @@
+"""Bounds and schedules of the papers.  Host side: floats in and out.
+
+============================  =================================================================
+name                          paper
+============================  =================================================================
+:mod:`soteriafl <jaxfl.algorithms.soteriafl.theory>`  SoteriaFL: Theorems 1-3, and Algorithm 2 for any estimator
+:mod:`hu <jaxfl.algorithms.hu.theory>`                Hu, Guo, Gong: Theorem 2, Lemma 6
+:mod:`gao <jaxfl.algorithms.gao.theory>`              Gao, Lowy, Zhou, Wright: Theorems 2.1-3.5
+:mod:`reshef <jaxfl.algorithms.reshef.theory>`        Reshef, Levy: Theorems 5.1-6.2
+:mod:`lowy <jaxfl.algorithms.lowy.theory>`            Lowy et al.: rounds of SPIDER
+:mod:`curator <jaxfl.algorithms.curator.theory>`      what SoteriaFL's comparators print
+============================  =================================================================
+
+Numbers may be NumPy arrays; they broadcast.
+
+>>> from jaxfl import theory
+>>> s = theory.soteriafl.Setting(n=10, m=3256, d=123, omega=19, L=1, G=1, eps=5, delta=1e-3, gap=1)
+>>> int(theory.soteriafl.sgd_batch(s)) > 0
+True
+"""
+
+from jaxfl.algorithms.curator import theory as curator
+from jaxfl.algorithms.gao import theory as gao
+from jaxfl.algorithms.hu import theory as hu
+from jaxfl.algorithms.lowy import theory as lowy
+from jaxfl.algorithms.reshef import theory as reshef
+from jaxfl.algorithms.soteriafl import theory as soteriafl
+
+__all__ = ["curator", "gao", "hu", "lowy", "reshef", "soteriafl"]

@@ -1,0 +1,220 @@
+"""Two quick looks at a mechanism: what one record moves with the noise off, and one run's leak."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from jaxfl.audit.canary import EventLike, prepare, record, takes, trajectory
+from jaxfl.audit.limits import one_run_eps
+from jaxfl.audit.ranges import checked
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
+from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.events import AnyEvent, Event, Mean, Sequence
+from jaxfl.rounds.body import Body
+
+__all__ = ["OneRun", "Sensitivity", "one_run_audit", "sensitivity"]
+
+
+class Sensitivity(NamedTuple):
+    """How far one record moved any message, and how far the event says it may."""
+
+    moved: float
+    bound: float | None  # None: the event says nothing of single messages
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.bound is None else self.moved / self.bound
+
+
+def sensitivity(
+    algorithm: Algorithm | str,
+    *,
+    rounds: int,
+    key: Key,
+    m: int = 8,
+    runs: int = 64,
+    event: EventLike | None = None,
+    dim: int = 1,
+    canary: float = 1e6,
+    **numbers: Any,
+) -> Sensitivity:
+    """Same draws, no noise, one record exchanged for its negation: the largest change of a message.
+
+    The record is a turning canary (:mod:`jaxfl.audit.canary`), so that estimators which
+    compare two points are seen at their worst; the other gradients do not depend on x, so that
+    worlds whose trajectories differ can be compared round by round.  The maximum is over the rounds
+    of ``runs`` runs: with few records and many runs it comes close to the bound.  Noise that an
+    algorithm has no ``sigma`` for is the same in both worlds and cancels.  A sparsifier multiplies
+    what it keeps, and the noise in it, by 1 + omega: that factor is taken out of the change.
+    """
+    checked({"canary": canary})
+    algorithm = record(algorithm)
+    if takes(algorithm, "sigma"):
+        numbers["sigma"] = 0.0
+    setup = prepare(algorithm, m, dim, rounds, True, event, numbers)
+    kept = _kept(setup.algorithm, dim, setup.values)
+    worlds = np.empty((2, 1, m, dim), np.float32)
+    worlds[:] = setup.clip * np.linspace(-0.5, 1.0, m)[:, None] / math.sqrt(dim)
+    worlds[:, 0, 0] = 0.0
+    worlds[:, 0, 0, 0] = canary * setup.clip, -canary * setup.clip
+    turns = np.zeros((1, m), np.float32)
+    turns[0, 0] = 1.0
+    keys = jax.random.split(key, runs)
+    v = np.asarray(_messages(setup.algorithm, rounds, keys, worlds, turns, setup.problem, setup.hp))
+    moved = float(np.max(np.linalg.norm(v[0] - v[1], axis=-1) / setup.step)) / kept
+    return Sensitivity(moved, _largest(setup.event))
+
+
+def _kept(algorithm: Algorithm, dim: int, values: Mapping[str, Any]) -> float:
+    """By what a message's coordinates are multiplied on their way, the noise in them too.
+
+    Codes make of a message what depends on all of it, and a channel with memory adds what earlier
+    ones left: there the change of a message is not that of what was noised.
+    """
+    body = algorithm.body
+    if body is None:
+        return 1.0
+    chosen = body.compressor
+    if chosen.exact or (dim == 1 and chosen.scalars):
+        return 1.0
+    if chosen.select is not None and chosen.code is None:
+        scale = 1 + chosen.omega(dim, values)
+        if scale == 1 or (isinstance(body, Body) and not body.channel.remembers):
+            return scale
+    channel = dict(algorithm.parts)["channel"]
+    out = "ask for dim = 1, or " if dim > 1 and chosen.scalars else ""
+    raise InputError(
+        f"With compressor = {chosen.name!r} on a {channel} channel and dim = {dim!r} the change of a "
+        f"message is not that of what was noised: {out}take compressors.identity()."
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _messages(
+    algorithm: Algorithm,
+    rounds: int,
+    keys: Key,
+    worlds: ArrayLike,
+    turns: ArrayLike,
+    problem: Problem,
+    hp: Hyper,
+) -> Array:
+    """Increments (worlds, runs, T, d)."""
+
+    def one(key: Key, rows: Array) -> Array:
+        here = dataclasses.replace(problem, train=(rows, turns))
+        x = trajectory(algorithm, rounds, key, here, hp)
+        return x[:-1] - x[1:]
+
+    return jax.vmap(lambda rows: jax.vmap(lambda key: one(key, rows))(keys))(worlds)
+
+
+def _largest(event: AnyEvent | None) -> float | None:
+    """The L2 sensitivity of one release: ``2 max(X, Y)`` under replace-one.
+
+    With replacement a record may come b times over.
+    """
+    if isinstance(event, Sequence):
+        every = [_largest(part) for part in event.events]
+        known = [bound for bound in every if bound is not None]
+        return max(known) if known and len(known) == len(every) else None
+    if not isinstance(event, Event) or not isinstance(event.sensitivity, Mean):
+        return None
+    estimator, sampling = event.sensitivity, event.sampling
+    X = estimator.X(sampling)
+    if sampling.scheme == "with_replacement":
+        X = estimator.clip * (estimator.over_b + estimator.over_m / sampling.m)
+    both = 2.0 if event.adjacency == "replace_one" else 1.0
+    return both * max(X, estimator.Y(sampling))
+
+
+# --- one run -------------------------------------------------------------------------------------
+
+
+class OneRun(NamedTuple):
+    """A lower bound on eps from the guesses of a single run."""
+
+    algorithm: str
+    lower: float
+    proven: float
+    delta: float
+    confidence: float
+    canaries: int
+    guesses: int
+    right: int
+    seconds: float
+
+
+def one_run_audit(
+    algorithm: Algorithm | str,
+    *,
+    rounds: int,
+    key: Key,
+    m: int = 1000,
+    dim: int = 1000,
+    canaries: int | None = None,
+    guesses: int | None = None,
+    delta: float = 1e-3,
+    event: EventLike | None = None,
+    confidence: float = 0.95,
+    canary: float = 1e6,
+    **numbers: Any,
+) -> OneRun:
+    """Privacy auditing with one training run [Steinke, Nasr, Jagielski, NeurIPS 2023].
+
+    Canary i is +C e_i or -C e_i by a fair coin; the ``guesses`` with the largest ``|sum_t v_t|_i``
+    are guessed by their sign.  Canaries must not meet, so there can be at most ``dim`` of them.
+    The bound is far below eps even where the accountant is tight: a smoke test.
+    """
+    began = time.perf_counter()
+    checked({"delta": delta, "confidence": confidence, "canary": canary})
+    k = min(m, dim) if canaries is None else canaries
+    if not 1 <= k <= min(m, dim):
+        raise InputError(
+            f"canaries = {k!r} need a record and a coordinate each: ask for at most {min(m, dim)}."
+        )
+    r = max(1, k // 10) if guesses is None else guesses
+    if not 1 <= r <= k:
+        raise InputError(f"guesses = {r!r} has to lie between 1 and the {k} canaries.")
+    algorithm = record(algorithm)
+    if takes(algorithm, "delta"):
+        numbers["delta"] = delta
+    setup = prepare(algorithm, m, dim, rounds, False, event, numbers)
+    coin_key, run_key = jax.random.split(key)
+    coins = np.asarray(jax.random.rademacher(coin_key, (k,), jnp.float32))
+    rows = np.zeros((1, m, dim), np.float32)
+    rows[0, range(k), range(k)] = canary * setup.clip * coins
+    x = np.asarray(_run(setup.algorithm, rounds, run_key, rows, setup.problem, setup.hp))
+    score = (x[0] - x[-1])[:k]
+    sure = np.argsort(-np.abs(score), kind="stable")[:r]
+    right = int(np.sum(np.sign(score[sure]) == coins[sure]))
+    return OneRun(
+        algorithm=setup.algorithm.name,
+        lower=one_run_eps(k, r, right, delta, 1 - confidence),
+        proven=math.inf if setup.event is None else epsilon(setup.event, delta).eps,
+        delta=delta,
+        confidence=confidence,
+        canaries=k,
+        guesses=r,
+        right=right,
+        seconds=time.perf_counter() - began,
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _run(
+    algorithm: Algorithm, rounds: int, key: Key, rows: ArrayLike, problem: Problem, hp: Hyper
+) -> Array:
+    here = dataclasses.replace(problem, train=(rows,))
+    return trajectory(algorithm, rounds, key, here, hp)

@@ -1,0 +1,146 @@
+"""Which test tells two worlds apart best, and which noise that rules out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxfl.audit.limits import separation
+from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.events import AnyEvent, Event, NoClaim, Phases, Sequence, scaled
+from jaxfl.privacy.gaussian import Floats, gdp_delta, gdp_eps
+from jaxfl.privacy.pld import Part, compose
+from jaxfl.privacy.profiles import Gaussian
+from jaxfl.privacy.releases import releases
+
+__all__ = ["Family", "Rule", "choose", "family"]
+
+THRESHOLDS = 512  # candidates per statistic
+LOSSES = np.concatenate([[0.0], np.geomspace(1e-3, 100.0, 500)])  # eps where curves are compared
+WEAKEST, STRONGEST = 1e-2, 1e3  # noise factors looked at
+
+
+class Rule(NamedTuple):
+    """Say "P" where ``sign * statistic >= threshold``."""
+
+    statistic: int
+    sign: float
+    threshold: float
+
+    def counts(self, P: Floats, Q: Floats) -> tuple[int, int]:
+        """How many runs of each world the rule calls P; statistics in columns."""
+        hit = (np.sum(self.sign * S[:, self.statistic] >= self.threshold) for S in (P, Q))
+        in_p, in_q = (int(count) for count in hit)
+        return in_p, in_q
+
+
+def choose(P: Floats, Q: Floats, score: Callable[[Floats, Floats], Floats]) -> Rule:
+    """The best of many rules on these runs; ``score`` takes counts in P and in Q."""
+    best, rule = -math.inf, Rule(0, 1.0, 0.0)
+    n = P.shape[0]
+    for j in range(P.shape[1]):
+        for sign in (1.0, -1.0):
+            ordered = np.sort(sign * P[:, j]), np.sort(sign * Q[:, j])
+            pooled = np.sort(np.concatenate(ordered))
+            places = np.linspace(0, pooled.size - 1, min(THRESHOLDS, pooled.size)).astype(int)
+            thresholds = np.unique(pooled[places])
+            in_p, in_q = (n - np.searchsorted(a, thresholds, side="left") for a in ordered)
+            scores = np.nan_to_num(score(in_p, in_q), nan=-np.inf)
+            top = int(np.argmax(scores))
+            if scores[top] > best:
+                best, rule = float(scores[top]), Rule(j, sign, float(thresholds[top]))
+    return rule
+
+
+# --- through the mechanism's own curve -----------------------------------------------------------
+
+
+class Family:
+    """The mechanisms that an event describes, with all its noise multiplied by a factor c.
+
+    Each allows a test with rates (p, f) only if, for all eps >= 0::
+
+        p <= e^eps f + delta_c(eps)   and   1 - f <= e^eps (1 - p) + delta_c(eps)
+    """
+
+    def __init__(self, event: AnyEvent):
+        self.event = event
+        self.gaussian = all(isinstance(part.profile, Gaussian) for part in _parts(event) or ())
+
+    def ceiling(self, f: Any, factor: float = 1.0) -> Any:
+        """The largest p that goes with f."""
+        f = np.asarray(f, np.float64)[..., None]
+        delta, growth = self._deltas(factor), np.exp(LOSSES)
+        p = np.minimum(growth * f + delta, 1 - (1 - f - delta) / growth)
+        return np.clip(p.min(axis=-1), 0.0, 1.0)[()]
+
+    def score(self, p: Any, f: Any) -> Any:
+        """How far a test is beyond the event's own curve, in units of normal quantiles."""
+        from scipy.special import ndtri
+
+        if self.gaussian:
+            return separation(p, f)
+        with np.errstate(invalid="ignore"):
+            return ndtri(p) - ndtri(self.ceiling(f))
+
+    def eps(self, p: float, f: float, delta: float) -> float:
+        """The eps at ``delta`` of the strongest noise that the test does not rule out.
+
+        Above the proven eps it says that the whole proven curve is false.  For Gaussian releases
+        the noise is that with ``mu = Phi^-1(p) - Phi^-1(f)``.
+        """
+        if p <= f:
+            return 0.0
+        if self.gaussian:
+            return float(gdp_eps(float(separation(p, f)), delta))
+        out = p > self.ceiling(f)
+        low = high = 1.0
+        while low > WEAKEST and high < STRONGEST:  # to where the answer changes
+            low, high = (low / 1.5, low) if out else (high, high * 1.5)
+            if (p > self.ceiling(f, low if out else high)) != out:
+                break
+        else:
+            return math.inf if out else 0.0
+        while high / low > 1 + 1e-3:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if p > self.ceiling(f, middle) else (middle, high)
+        return epsilon(scaled(self.event, high), delta).eps
+
+    def _deltas(self, factor: float) -> Floats:
+        """delta_c at :data:`LOSSES`."""
+        event = scaled(self.event, factor)
+        parts = _parts(event) or ()
+        if self.gaussian:
+            mu = math.sqrt(sum(part.count * part.profile.reach**2 for part in parts))
+            return np.asarray(gdp_delta(mu, LOSSES), np.float64)
+        sides = (False,) if all(part.profile.symmetric for part in parts) else (False, True)
+        delta = np.max([compose(parts, delta=1e-6, reverse=r).delta(LOSSES) for r in sides], axis=0)
+        return np.asarray(delta + _overflow(event), np.float64)
+
+
+def family(event: AnyEvent | None) -> Family | None:
+    """None where no one curve is known: no event, no claim, no noise, disjoint phases."""
+    return None if event is None or not _parts(event) else Family(event)
+
+
+def _parts(event: AnyEvent) -> tuple[Part, ...] | None:
+    """What the event composes, where that is one list of releases."""
+    if isinstance(event, Event):
+        bounded = 0 < getattr(event.sensitivity, "clip", 1.0) < math.inf
+        return releases(event).parts if bounded and event.sigma > 0 else None
+    if isinstance(event, NoClaim | Phases):
+        return None
+    assert isinstance(event, Sequence)
+    every = [_parts(part) for part in event.events]
+    found = [part for part in every if part is not None]
+    return tuple(p for part in found for p in part) if len(found) == len(every) else None
+
+
+def _overflow(event: AnyEvent) -> float:
+    """What padded batches add to delta."""
+    if isinstance(event, Sequence):
+        return sum(_overflow(part) for part in event.events)
+    return event.sampling.overflow(event.releases) if isinstance(event, Event) else 0.0

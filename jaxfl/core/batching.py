@@ -1,0 +1,52 @@
+"""Control flow that stays cheap under vmap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.types import Array, PyTree
+
+__all__ = ["rarely"]
+
+
+def rarely(coin: Array, move: Callable[..., PyTree], state: PyTree, *operands: PyTree) -> PyTree:
+    """``move(*operands) if coin else state``, and under vmap no work but for coins that show heads.
+
+    A batched predicate turns ``lax.cond`` into a select that pays for both sides every time.  The
+    batching rule here keeps one coin that all share as it is; of many, it visits one after the
+    other those that show heads, so that a batch pays what its members would pay alone.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def step(coin: Array, state: PyTree, operands: PyTree) -> PyTree:
+        return jax.lax.cond(coin, lambda: move(*operands), lambda: state)
+
+    @step.def_vmap
+    def _(size: int, batched: PyTree, coin: Array, state: PyTree, operands: PyTree) -> PyTree:
+        state = jax.tree.map(
+            lambda a, b: a if b else jnp.broadcast_to(a, (size, *a.shape)), state, batched[1]
+        )
+        axes = jax.tree.map(lambda b: 0 if b else None, batched[2])
+
+        def together(operands: PyTree) -> PyTree:
+            return jax.vmap(lambda o: move(*o), (axes,), axis_size=size)(operands)
+
+        def each(coin: Array, state: PyTree, operands: PyTree) -> PyTree:
+            def visit(i: Array, state: PyTree) -> PyTree:
+                here = jax.tree.map(lambda a, b: a[i] if b else a, operands, batched[2])
+                mine = jax.tree.map(lambda a: a[i], state)
+                mine = rarely(coin[i], move, mine, *here)
+                return jax.tree.map(lambda a, v: a.at[i].set(v), state, mine)
+
+            return jax.lax.fori_loop(0, size, visit, state)
+
+        if batched[0]:
+            result = rarely(jnp.any(coin), each, state, coin, state, operands)
+        else:
+            result = rarely(coin, together, state, operands)
+        return result, jax.tree.map(lambda _: True, state)
+
+    return step(coin, state, operands)

@@ -1,0 +1,184 @@
+"""Checks of what a user hands over, before anything is computed: one sentence each.  Host side."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax.sharding import AxisType, NamedSharding
+
+from jaxfl.core.errors import InputError, require, shown
+from jaxfl.core.params import whole
+from jaxfl.core.types import Key, Problem
+
+__all__ = [
+    "bind",
+    "counts",
+    "finite",
+    "instance",
+    "kind_of",
+    "labels_below",
+    "numeric",
+    "one_key",
+    "one_path",
+    "one_problem",
+    "shown",
+    "stacked",
+    "stream",
+]
+
+T = TypeVar("T")
+Array = npt.NDArray[Any]
+BLOCK = 1 << 24  # numbers that are looked at together
+
+
+def kind_of(value: Any) -> str:
+    """An array's type and shape, or the value: what a function returned."""
+    is_array = hasattr(value, "dtype") and hasattr(value, "shape")
+    return f"{value.dtype}{list(value.shape)}" if is_array else shown(value)
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+def instance(name: str, value: Any, kind: type[T], remedy: str) -> T:
+    """``value``, if it is of that type."""
+    if not isinstance(value, kind):
+        raise InputError(f"must be a {kind.__name__}", remedy, **{name: value})
+    return value
+
+
+def one_problem(value: Any) -> Problem:
+    """``value``, if it is a problem whose arrays the compiler may place."""
+    problem = instance("problem", value, Problem, "make one with jaxfl.make_problem(model, data)")
+    for leaf in jax.tree.leaves(problem):
+        home = getattr(leaf, "sharding", None)
+        require(
+            not isinstance(home, NamedSharding) or AxisType.Explicit not in home.mesh.axis_types,
+            f"The arrays of {problem.name!r} lie on a mesh with explicit axes, where no round can be "
+            "compiled",
+            "make it with axis_types=(jax.sharding.AxisType.Auto,), one for each axis",
+        )
+    return problem
+
+
+def one_key(key: Any, taker: str, several: str) -> Key:
+    """``key``, if it is a single typed one."""
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    require(typed, "must be a typed key", "make it with jax.random.key(seed)", key=key)
+    require(key.shape == (), f"key has shape {key.shape}", f"{taker} takes one key, {several}")
+    return key  # type: ignore[no-any-return]
+
+
+def one_path(name: str, value: Any) -> Path:
+    """``value`` as a path."""
+    is_path = isinstance(value, str | os.PathLike)
+    require(is_path, "must be a path, as in 'results/run.nc'", **{name: value})
+    return Path(value)
+
+
+def bind(kind: str, name: str, entry: Callable[..., T], *args: Any, **options: Any) -> T:
+    """``entry(*args, **options)``; raises for an option that it does not have."""
+    parameters = inspect.signature(entry).parameters
+    names = list(parameters)[len(args) :]
+    forwards = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    offer = f"its options are {', '.join(names)}" if names else "it takes no options"
+    for option in options:
+        require(forwards or option in names, f"{kind} {name!r} has no option {option!r}", offer)
+    return entry(*args, **options)
+
+
+def stream(seed: Any, purpose: str) -> np.random.Generator:
+    """Random numbers of one purpose, so that equal seeds never mean equal draws elsewhere."""
+    number = whole("seed", seed, 0, np.inf)
+    return np.random.default_rng([number, zlib.crc32(purpose.encode())])
+
+
+# --- arrays --------------------------------------------------------------------------------------
+
+
+def numeric(where: str, leaf: Any) -> Array:
+    """``leaf`` as an array of numbers that JAX computes with: integers of 32 bits."""
+    try:
+        array = np.asarray(leaf)
+    except (TypeError, ValueError):
+        array = np.asarray(None)
+    kind = array.dtype
+    require(
+        kind.kind in "biuf" or jnp.issubdtype(kind, jnp.floating),
+        f"{where} is no rectangular array of numbers, but has dtype {kind}",
+        "pass NumPy arrays of booleans, integers or floats",
+    )
+    require(array.ndim, f"{where} is a single number", "pass arrays, not nested lists")
+    if kind.kind not in "iu":
+        return array
+    limits = np.iinfo(np.int32)
+    fits = not array.size or (array.min() >= limits.min and array.max() <= limits.max)
+    require(fits, f"{where} has integers beyond 32 bits", "renumber them from 0, or use floats")
+    return array.astype(np.int32) if kind.itemsize == 8 else array
+
+
+def finite(where: str, array: Array, given: Any = None, *, axes: int = 1) -> None:
+    """Raise where ``array``, converted from ``given``, holds NaN or infinity; its first axis is of
+    rows, with ``axes=2`` the first two of clients and rows."""
+    if array.dtype.kind in "biu" or not array.size:
+        return
+    step = max(1, BLOCK * len(array) // array.size)  # no copy of the whole, which may be large
+    for start in range(0, len(array), step):
+        block = np.isfinite(array[start : start + step])
+        if block.all():
+            continue
+        at = np.argwhere(~block)[0][:axes] + np.array([start, 0])[:axes]
+        place = f"in row {at[0]}" if len(at) == 1 else f"at client {at[0]}, row {at[1]}"
+        if given is not None and np.isfinite(np.asarray(given)[tuple(at)]).all():
+            most = f"{array.dtype} ({float(np.finfo(array.dtype).max):.2g})"
+            way = "scale it, or replace what stands for a missing value"
+            raise InputError(f"{where} exceeds {most} {place}", way)
+        raise InputError(f"{where} is not finite {place}", "replace or drop NaN and infinity")
+
+
+def stacked(where: str, leaves: Sequence[Any]) -> tuple[int, int]:
+    """The leading axes (n, m) that all leaves share: m rows of each of n clients."""
+    shapes = [np.shape(leaf) for leaf in leaves]
+    alike = bool(shapes) and all(len(s) >= 2 and s[:2] == shapes[0][:2] for s in shapes)
+    require(
+        alike and 0 not in shapes[0][:2],
+        f"{where} must be arrays (clients, samples, ...) with common leading axes, none of them 0",
+        f"their shapes are {shapes}",
+    )
+    n, m = shapes[0][:2]
+    return n, m
+
+
+def counts(count: Any, n: int, m: int) -> npt.NDArray[np.int32]:
+    """How many of m rows each of n clients owns; None: all."""
+    found = np.full(n, m) if count is None else np.asarray(count)
+    integers = found.shape == (n,) and found.dtype.kind in "iu"
+    require(integers, f"must hold one integer for each of the {n} clients", count=count)
+    require(
+        found.min() >= 1 and found.max() <= m,
+        f"must lie in 1..{m}, the number of rows",
+        "leave out clients without data",
+        count=count,
+    )
+    return found.astype(np.int32)
+
+
+def labels_below(where: str, labels: Array, classes: int) -> None:
+    """Raise unless integer labels are class numbers 0, ..., classes - 1."""
+    if labels.size:
+        low, high = int(labels.min()), int(labels.max())
+        require(
+            low >= 0 and high < classes,
+            f"{where} run from {low} to {high}, and must lie in 0..{classes - 1}",
+            "renumber them, or give {classes} if they are no class numbers",
+            suggested={"classes": 0},
+        )

@@ -1,0 +1,191 @@
+"""The one validator of hyper-parameters: ranges, whole numbers, unknown names."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.schedules import Floats, Schedule
+from jaxfl.core.types import Param
+
+__all__ = [
+    "LEAST",
+    "MOST",
+    "at_most_one",
+    "check",
+    "choice",
+    "closest",
+    "exactly_one",
+    "fraction",
+    "known",
+    "nonnegative",
+    "number",
+    "numbers",
+    "positive",
+    "reads",
+    "varies",
+    "whole",
+]
+
+MOST = 2**31 - 1  # of rounds and other whole numbers, which a run holds as int32
+LEAST = 1e-37  # noise below it is 0, or not told from 0, in a float32
+
+T = TypeVar("T")
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def closest(kind: str, name: Any, names: Iterable[str]) -> str:
+    """One sentence for a name that is not known."""
+    names = sorted(names)
+    near = difflib.get_close_matches(str(name), names, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}."
+    return f"There is no {kind} {name!r}: {hint}"
+
+
+def known(kind: str, name: Any, table: Mapping[str, T]) -> T:
+    """The entry of that name."""
+    if not isinstance(name, str) or name not in table:
+        raise InputError(closest(kind, name, table))
+    return table[name]
+
+
+def choice(name: str, value: Any, names: Iterable[str]) -> None:
+    """Raise unless ``value`` is one of these names."""
+    names = tuple(names)
+    found = isinstance(value, str) and value in names
+    require(found, f"must be one of {', '.join(names)}", **{name: value})
+
+
+def at_most_one(remedy: str = "give one of them", **values: Any) -> None:
+    """Raise if more than one of the values is given."""
+    given = {name: value for name, value in values.items() if value is not None}
+    require(len(given) < 2, f"are {'both' if len(given) == 2 else 'all'} given", remedy, **given)
+
+
+def exactly_one(**values: Any) -> None:
+    """Raise unless one of the values is given, and no other."""
+    given = [name for name, value in values.items() if value is not None]
+    require(len(given) == 1, "decide the same", "give exactly one of them", **values)
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def check(params: Iterable[Param], given: Mapping[str, Any], owner: str) -> None:
+    """Raise unless every number is one of ``params`` and in its range."""
+    table = {param.name: param for param in params}
+    for name, value in given.items():
+        _within(known(f"hyper-parameter of {owner} named", name, table), value)
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    least: float = -math.inf,
+    above: float | None = None,
+    most: float = math.inf,
+    below: float | None = None,
+    integer: bool = False,
+    remedy: str = "",
+) -> float:
+    """``value`` as one float in the range; NaN is in none, and infinity only where ``most`` or
+    ``least`` is."""
+    low = least if above is None else above
+    high = most if below is None else below
+    param = Param(name, "", low, high, integer, above is not None, False, below is not None)
+    require(np.ndim(value) == 0, "must be one number", remedy, **{name: value})
+    _within(param, value, remedy)
+    return float(value)
+
+
+def nonnegative(name: str, value: Any) -> float:
+    return number(name, value, least=0, below=math.inf)
+
+
+def positive(name: str, value: Any) -> float:
+    return number(name, value, above=0, below=math.inf)
+
+
+def fraction(name: str, value: Any) -> float:
+    return number(name, value, above=0, below=1)
+
+
+def _within(param: Param, value: Any, remedy: str = "") -> None:
+    array = numbers(param.name, value)
+    low, high = float(np.min(array)), float(np.max(array))
+    concerned = {param.name: value}
+    require(not math.isnan(low), "is not a number", remedy, **concerned)
+    if param.integer:
+        require(
+            np.isfinite(array).all() and np.array_equal(array, np.round(array)),
+            "must be a whole number",
+            remedy,
+            **concerned,
+        )
+    below = low < param.low or (param.open_low and low == param.low)
+    if below or high > param.high or (param.open_high and high == param.high):
+        what = f" ({param.doc})" if param.doc else ""
+        raise InputError(f"must be {_range(param)}{what}", remedy, **concerned)
+
+
+def _range(param: Param) -> str:
+    """The range in words, such as "at least 0 and below 1"."""
+    ends = []
+    if param.low > -math.inf:
+        ends.append(f"{'above' if param.open_low else 'at least'} {param.low:.10g}")
+    if param.high < math.inf:
+        ends.append(f"{'below' if param.open_high else 'at most'} {param.high:.10g}")
+    elif param.open_high:
+        ends.append("finite")
+    return " and ".join(ends)
+
+
+def numbers(name: str, value: Any) -> Floats:
+    """``value`` as floats: no text, truth value or complex number is taken for one."""
+    try:
+        given = np.asarray(value)
+        if given.size == 0 or given.dtype.kind in "bcSUmM":
+            raise TypeError
+        return given.astype(np.float64)
+    except (TypeError, ValueError):
+        quoted = isinstance(value, str) and reads(value)
+        way = "leave out the quotes" if quoted else ""
+        raise InputError("is not a number", way, **{name: value}) from None
+
+
+def whole(name: str, value: Any, least: int, most: float = MOST) -> int:
+    """``value`` as an int in the range."""
+    try:
+        found = int(value)
+        if isinstance(value, bool | np.bool_) or found != value:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        found = least - 1
+    concerned = {name: value}
+    require(found >= least, f"must be a whole number of at least {least}", **concerned)
+    require(found <= most, "is more than can be counted", f"at most {most}", **concerned)
+    return found
+
+
+def reads(text: str) -> bool:
+    """Whether a text would be a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def varies(value: Any) -> bool:
+    """Whether it is said as a schedule."""
+    return (
+        callable(value) or isinstance(value, Schedule) or (isinstance(value, str) and ":" in value)
+    )

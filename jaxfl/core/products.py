@@ -1,0 +1,85 @@
+"""Products of samples with models, in the order in which CPUs multiply fastest.
+
+Compilers for CPUs are slow where a product reads columns, and copy a whole batch to avoid it.  All
+orders are the same sum; the barriers keep compilers from turning one into another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.types import Array
+
+__all__ = ["EXACT", "crossed", "outputs", "totals"]
+
+# Accelerators may round the inputs of a product to three digits; a clipped norm would exceed G.
+EXACT = jax.lax.Precision.HIGHEST
+TALL = 512  # rows: from there on the other factor had better be on the left
+WIDE = 32  # columns: from there on a copy of the samples pays for itself, whatever the rows
+
+Product = Callable[[Array, Array], Array]
+
+
+def hold(a: Array) -> Array:
+    held: Array = jax.lax.optimization_barrier(a)
+    return held
+
+
+def on_cpus(quick: Product, plain: Product) -> Product:
+    def product(v: Array, a: Array) -> Array:
+        found: Array = jax.lax.platform_dependent(v, a, cpu=quick, default=plain)
+        return found
+
+    return product
+
+
+def of_many(one: Product, many: Product) -> Product:
+    """``one(v, a)``; under vmap ``many(V, a)``, if all the vectors v of V meet the same a."""
+    product = jax.custom_batching.custom_vmap(one)
+
+    @product.def_vmap
+    def _(size: int, batched: list[bool], v: Array, a: Array) -> tuple[Array, bool]:
+        if tuple(batched) == (True, False):
+            return many(v, a), True
+        axes = tuple(0 if b else None for b in batched)
+        return jax.vmap(one, axes, axis_size=size)(v, a), True
+
+    return product
+
+
+def output(x: Array, a: Array) -> Array:
+    return a @ x if a.shape[0] < TALL else x @ a.T
+
+
+def total(w: Array, a: Array) -> Array:
+    return jnp.matmul(w, a, precision=EXACT)
+
+
+#: ``a x``, for samples a (b, d) and a model x (d,).
+outputs = of_many(output, on_cpus(lambda X, a: hold(a @ hold(X.T)).T, lambda X, a: X @ a.T))
+
+#: ``w' a``, for weights w (b,) and samples a (b, d).
+totals = of_many(
+    total,
+    on_cpus(lambda W, a: hold(jnp.matmul(a.T, hold(W.T), precision=EXACT)).T, total),
+)
+
+
+def crossed(v: Array, a: Array) -> Array:
+    """``a' v``, for samples a (b, d) and numbers v (b, r) of each."""
+
+    def plain(v: Array, a: Array) -> Array:
+        return jnp.matmul(a.T, v, precision=EXACT)
+
+    def by_rows(v: Array, a: Array) -> Array:
+        return hold(jnp.matmul(hold(v.T), a, precision=EXACT)).T
+
+    def copied(v: Array, a: Array) -> Array:
+        return jnp.matmul(hold(a.T), v, precision=EXACT)
+
+    if a.shape[0] < TALL and v.shape[1] < WIDE:
+        return plain(v, a)
+    return on_cpus(copied if a.shape[0] < TALL else by_rows, plain)(v, a)

@@ -1,0 +1,110 @@
+"""How far something is: a bar on a terminal, a line that changes in a notebook, lines in a log."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from jaxfl.core.errors import require
+
+__all__ = ["Bar", "watching"]
+
+Now = TypeVar("Now")
+
+LINES = 10  # of one task in a log
+SECONDS = 30.0  # without a line, at most
+BLINK = 0.2  # between changes in a notebook
+
+
+class Bar:
+    """``with Bar() as bar: bar.update(done, total, words)``; all on standard error, or nothing."""
+
+    def __init__(self, head: str = "", *, quiet: bool = False) -> None:
+        self.head, self.quiet = head, quiet
+        self.bar: Any = None
+        self.cell: Any = None  # of a notebook
+        self.shown, self.shown_at = 0, time.perf_counter()
+
+    def __enter__(self) -> Bar:
+        if self.quiet:
+            return self
+        if self.head:
+            self.say(self.head)
+        if _in_notebook():
+            from IPython.display import display
+
+            self.cell = display({"text/plain": "compiling"}, raw=True, display_id=True)
+        elif sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+            self.bar = Progress(
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}"),
+                console=Console(file=sys.stderr),
+                transient=True,
+            )
+            self.bar.start()
+            self.task = self.bar.add_task("compiling", total=None)
+        return self
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        if not self.quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    def update(self, done: int, total: int, words: str, unit: str = "round") -> None:
+        if self.quiet:
+            return
+        line = f"{unit} {done:,}/{total:,}, {words}"
+        if self.bar is not None:
+            self.bar.update(self.task, completed=done, total=total, description=words)
+            return
+        now = time.perf_counter()
+        end = done == total > self.shown
+        if self.cell is not None:
+            if end or now - self.shown_at > BLINK:
+                self.shown, self.shown_at = done, now
+                self.cell.update({"text/plain": line}, raw=True)
+        elif end or done - self.shown >= total / LINES or now - self.shown_at > SECONDS:
+            self.shown, self.shown_at = done, now
+            self.say(line)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def watching(
+    progress: bool | Callable[[Now], None] | None, show: Callable[[Bar, Now], None]
+) -> contextlib.AbstractContextManager[Callable[[Now], None] | None]:
+    """Where progress goes: to the caller's function, with True to a bar, otherwise nowhere."""
+    usable = progress is None or isinstance(progress, bool) or callable(progress)
+    require(usable, "must be True, for a bar, or a function of what is done", progress=progress)
+    return _watching(progress, show)
+
+
+@contextlib.contextmanager
+def _watching(
+    progress: bool | Callable[[Now], None] | None, show: Callable[[Bar, Now], None]
+) -> Iterator[Callable[[Now], None] | None]:
+    if callable(progress) or not progress:
+        yield progress if callable(progress) else None
+        return
+    with Bar() as bar:
+        yield lambda now: show(bar, now)
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"

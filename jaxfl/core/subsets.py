@@ -1,0 +1,216 @@
+"""Random subsets of ``range(size)`` at a cost that follows the subset, not the size.
+
+* :func:`subset` -- exactly k positions, the first k values of a keyed pseudo-random permutation;
+* :func:`coins` -- each position by its own coin, reached by jumping over those that lost;
+* :func:`uniform` -- independent positions, one of which may come twice.
+
+Slot s of either depends on the key, the size and s alone, never on how many slots the caller holds,
+so that the draw of a run is the same in a sweep that pads it.
+
+The permutation is a Feistel network over pairs (L, R) in Z_a x Z_b with a b >= size and
+a ~ b ~ sqrt(size); an image past the end is permuted again until it falls inside ("cycle walking").
+Luby and Rackoff, SIAM J. Comput. 17 (1988); Black and Rogaway, Ciphers with arbitrary finite
+domains, CT-RSA (2002).  It is good statistics, not cryptography.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxfl.core.fusion import once
+from jaxfl.core.types import Array, Key
+
+__all__ = ["coin_slots", "coin_tail", "coins", "permuted", "subset", "uniform"]
+
+# Double rounds.  With ideal round functions the chi-square divergence of ordered pairs and triples
+# from uniform is below 2e-7 at 12 of them on the smallest domain, 2 x 3, and at 4 from 16 x 16 on.
+_SMALL, _ROUNDS_SMALL, _ROUNDS = 256, 12, 4
+_LARGE, _ROUNDS_LARGE = 1 << 14, 3  # for ordered pairs 5e-7 from 128 x 128 on, by the same count
+_WEYL = np.uint32(0x9E3779B9)
+
+
+def _mix(h: Array) -> Array:
+    """A bijective integer hash, multipliers by T. Ettinger, in the manner of MurmurHash3."""
+    h = (h ^ (h >> 16)) * np.uint32(0x21F0AAAD)
+    h = (h ^ (h >> 15)) * np.uint32(0x735A2D97)
+    return h ^ (h >> 15)
+
+
+def _scale(h: Array, a: Array) -> Array:
+    """``floor(h a / 2^32)`` for a < 2^16: a uniform word made uniform on Z_a, up to a / 2^32."""
+    return ((h >> 16) * a + (((h & np.uint32(0xFFFF)) * a) >> 16)) >> 16
+
+
+def _add(x: Array, y: Array, end: Array) -> Array:
+    """``x + y`` modulo ``end``, for x below it and y not above."""
+    x = x + y
+    return jnp.where(x >= end, x - end, x)
+
+
+def _product(x: Array, a: Array) -> tuple[Array, Array]:
+    """The high and the low word of ``x a``."""
+    x1, x0, a1, a0 = x >> 16, x & np.uint32(0xFFFF), a >> 16, a & np.uint32(0xFFFF)
+    middle = x1 * a0 + (x0 * a0 >> 16)
+    other = x0 * a1 + (middle & np.uint32(0xFFFF))
+    return x1 * a1 + (middle >> 16) + (other >> 16), x * a
+
+
+def uniform(key: Key, size: Array | int, slots: int) -> Array:
+    """``floor(size U)`` for ``slots`` independent 64-bit fractions U.
+
+    No position is favoured by more than size / 2^64; no division, which processors do one by one.
+    """
+    a = jnp.asarray(size, jnp.uint32)
+    words = jax.random.bits(key, (slots, 2), jnp.uint32)
+    high, low = _product(words[:, 0], a)
+    carried, _ = _product(words[:, 1], a)
+    total = low + carried
+    return (high + (total < low)).astype(jnp.int32)
+
+
+def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> Array:
+    """``slots`` distinct positions of ``range(size)``, uniform over ordered choices.
+
+    They are the values at ``start, start + 1, ...`` of one permutation of ``range(size)`` that the
+    key fixes: ranges that do not overlap give disjoint subsets.  Past the end of the permutation a
+    slot holds ``size``.  ``size`` and ``start`` may be traced; ``size``, ``start + slots`` < 2^31.
+    """
+    places = jnp.asarray(start, jnp.uint32) + jnp.arange(slots, dtype=jnp.uint32)
+    past = _past(int(size)) if isinstance(size, int | np.integer) else slots
+    if not 0 < past < slots:
+        return permuted(key, size, places)
+    # The few pairs past the end walk, in place of every slot again, and tell which slot led to them.
+    network = _network(key, jnp.uint32(size))
+    outside = network.n + jnp.arange(past, dtype=jnp.uint32)
+    slot, ends = network.preimage(outside) - places[0], network.walk(outside)
+    x = network.image(places).at[slot].set(ends, mode="drop", unique_indices=True)
+    return jnp.where(places < network.n, x, network.n).astype(jnp.int32)
+
+
+def permuted(key: Key, size: Array | int, places: Array) -> Array:
+    """What the permutation of :func:`subset` holds at these places, ``size`` past its end."""
+    size, places = jnp.asarray(size, jnp.uint32), jnp.asarray(places, jnp.uint32)
+    live = places < size
+    x = _network(key, size).walk(jnp.where(live, places, 0))
+    return jnp.where(live, x, size).astype(jnp.int32)
+
+
+def _past(n: int) -> int:
+    """How many pairs a b there are beyond n."""
+    return -n % (math.isqrt(n - 1) + 1) if n else 0
+
+
+class _Network(NamedTuple):
+    """A keyed permutation of Z_a x Z_b, of which n pairs are wanted; L b + R stands for a pair."""
+
+    n: Array
+    a: Array
+    b: Array
+    keys: Array
+    rounds: Array
+
+    def image(self, x: Array) -> Array:
+        def double_round(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
+            left, right = halves
+            left = _add(left, self.word(0, i, right), self.a)
+            return left, _add(right, self.word(1, i, left), self.b)
+
+        return self.over(x, double_round)
+
+    def preimage(self, x: Array) -> Array:
+        def double_round(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
+            left, right = halves
+            i = self.rounds - 1 - i
+            right = _add(right, self.b - self.word(1, i, left), self.b)
+            return _add(left, self.a - self.word(0, i, right), self.a), right
+
+        return self.over(x, double_round)
+
+    def word(self, half: int, i: Array | int, other: Array) -> Array:
+        turn = jnp.asarray(i, jnp.uint32) * _WEYL
+        return _scale(_mix(other ^ _mix(self.keys[half] + turn)), (self.a, self.b)[half])
+
+    def over(self, x: Array, double_round: Any) -> Array:
+        left, right = lax.fori_loop(0, self.rounds, double_round, (x // self.b, x % self.b))
+        return jnp.asarray(left * self.b + right)
+
+    def walk(self, start: Array) -> Array:
+        """Image after image, at least one, up to one inside; what never leaves the outside comes home."""
+
+        # Who goes on is read off x: carried beside it, it would be computed anew, with all rounds.
+        def onward(first: Array, x: Array) -> Array:
+            return first | (x >= self.n) & (x != start)
+
+        def step(state: tuple[Array, Array]) -> tuple[Array, Array]:
+            return jnp.array(False), jnp.where(onward(*state), self.image(state[1]), state[1])
+
+        begin = jnp.array(True), start
+        _, end = lax.while_loop(lambda state: onward(*state).any(), step, begin)
+        return jnp.asarray(end)
+
+
+def _network(key: Key, size: Array) -> _Network:
+    n = jnp.maximum(size, 1)
+    b = jnp.sqrt(n.astype(jnp.float32)).astype(jnp.uint32)
+    b -= (b * b > n).astype(jnp.uint32)  # the float may be off by one either way
+    b += (b * b < n).astype(jnp.uint32)
+    a = (n + b - 1) // b
+    rounds = jnp.where(n <= _LARGE, _ROUNDS, _ROUNDS_LARGE)
+    rounds = jnp.where(n <= _SMALL, _ROUNDS_SMALL, rounds)
+    return _Network(n, a, b, jax.random.bits(key, (2,), jnp.uint32), rounds)
+
+
+def coins(
+    key: Key, size: Array | int, expected: Array | float, slots: int, t: Array | int = 0
+) -> Array:
+    """The positions of ``range(size)`` whose coins of probability q = expected/size came up.
+
+    In increasing order; slots past the last one hold ``size``, and what finds no slot is lost
+    (:func:`coin_tail` says how rarely).  The gap to the next success is geometric,
+    ``floor(E / -log(1 - q))`` with E exponential (Fan, Muller and Rezucha, JASA 57, 1962).
+    ``t`` is for :func:`jaxfl.core.fusion.once` alone.
+    """
+    n = jnp.asarray(size, jnp.uint32)
+    whole = n.astype(jnp.float32)
+    mean = jnp.clip(jnp.asarray(expected, jnp.float32), 0.0, whole)
+    whole = jnp.maximum(whole, 1.0)
+    # 1 - q loses its digits near q = 1, size - expected does not
+    rate = jnp.where(2 * mean < whole, -jnp.log1p(-mean / whole), -jnp.log((whole - mean) / whole))
+
+    # -log(U) with all 32 bits at both ends, U in (0, 1): E > 0, so that no 0/0 meets q = 0
+    word = jax.random.bits(key, (slots,), jnp.uint32)
+    U = (word.astype(jnp.float32) + 0.5) * 2.0**-32
+    V = ((~word).astype(jnp.float32) + 0.5) * 2.0**-32  # 1 - U
+    E = jnp.where(U < 0.5, -jnp.log(U), -jnp.log1p(-jnp.minimum(V, 0.5)))
+
+    gap = jnp.minimum(jnp.floor(E / rate), 2.0**31).astype(jnp.uint32)
+    past = n + 1
+    step = once(jnp.minimum(gap, n) + 1, jnp.asarray(t))
+    # p + r stopping at `past`, in a form that never exceeds it
+    end: Array = lax.associative_scan(lambda p, r: p + jnp.minimum(r, past - p), step)
+    return (end - 1).astype(jnp.int32)
+
+
+def coin_tail(expected: Any, size: int, slots: int) -> float:
+    """Host: P[Bin(size, expected/size) > slots], the chance that one draw does not fit."""
+    from scipy.special import bdtrc
+
+    if slots >= size:
+        return 0.0
+    return float(bdtrc(slots, size, min(float(expected) / size, 1.0)))
+
+
+def coin_slots(expected: Any, size: int, draws: int, tolerance: float = 1e-12) -> int:
+    """Host: the least number of slots that any of ``draws`` overflows with chance < tolerance."""
+    low, high = -1, size  # high always fits
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = max(draws, 1) * coin_tail(expected, size, middle) < tolerance
+        low, high = (low, middle) if fits else (middle, high)
+    return max(high, 1)

@@ -1,0 +1,92 @@
+"""The clients' samples, held in arrays or made where they are needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.types import Array, GeneratedSamples, Problem, PyTree
+
+__all__ = ["Measured", "block", "example", "few", "measured", "numbers", "plain", "samples"]
+
+
+class Measured(NamedTuple):
+    """Examples (a_j, y_j), and ``|a_j|^2``."""
+
+    a: Array
+    y: Array
+    square: Array
+
+
+def example(train: PyTree) -> PyTree:
+    """Shapes and types of one sample."""
+    if isinstance(train, GeneratedSamples):
+        one = jnp.zeros(1, jnp.int32)
+        made = jax.eval_shape(train.make, train.source, one, one)
+        return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), made)
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[2:], a.dtype), train)
+
+
+def numbers(train: PyTree) -> int:
+    """How many one sample holds."""
+    return sum(math.prod(a.shape) for a in jax.tree.leaves(example(train)))
+
+
+def few(train: GeneratedSamples, most: int) -> int:
+    """How many of a client's samples hold ``most`` numbers: all of them, unless they are large."""
+    return max(1, min(train.m, most // max(1, numbers(train))))
+
+
+def samples(train: PyTree, i: Array, j: Array) -> PyTree:
+    """Samples j of clients i, leaves (..., ·); beyond the last one comes some other."""
+    i, j = jnp.broadcast_arrays(i, j)
+    if not isinstance(train, GeneratedSamples):
+        m = jax.tree.leaves(train)[0].shape[1]
+        flat = i * m + jnp.minimum(j, m - 1)
+        return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]).at[flat].get(mode="clip"), train)
+    j = jnp.minimum(j, train.m - 1)
+    made = train.make(train.source, i.reshape(-1), j.reshape(-1))
+    return jax.tree.map(lambda a: a.reshape(*i.shape, *a.shape[1:]), made)
+
+
+def block(train: PyTree, i: Array, j: Array, wide: int, tall: int) -> PyTree:
+    """Samples j, ..., j + tall - 1 of clients i, ..., i + wide - 1, leaves (wide * tall, ·)."""
+    i, j = jnp.asarray(i, jnp.int32), jnp.asarray(j, jnp.int32)
+    if isinstance(train, GeneratedSamples):
+        clients, rows = i + jnp.arange(wide)[:, None], j + jnp.arange(tall)[None]
+        part = samples(train, clients, rows)
+    else:
+        part = jax.tree.map(
+            lambda a: jax.lax.dynamic_slice(
+                a, (i, j, *(jnp.int32(0),) * (a.ndim - 2)), (wide, tall, *a.shape[2:])
+            ),
+            train,
+        )
+    return jax.tree.map(lambda a: a.reshape(wide * tall, *a.shape[2:]), part)
+
+
+def measured(problem: Problem) -> Problem:
+    """The problem with ``|a_ij|^2`` beside (a_ij, y_ij), so that no round computes it anew.
+
+    For rounds alone: it is made of samples that do not change from then on.
+    """
+    if not problem.model.kernel.squares or isinstance(problem.train, GeneratedSamples):
+        return problem
+    a, y = problem.train
+    return dataclasses.replace(problem, train=Measured(a, y, _squares(a)))
+
+
+def plain(problem: Problem) -> Problem:
+    """The problem that was measured."""
+    if not isinstance(problem.train, Measured):
+        return problem
+    return dataclasses.replace(problem, train=(problem.train.a, problem.train.y))
+
+
+@jax.jit
+def _squares(a: Array) -> Array:
+    return jnp.sum(a**2, axis=-1)

@@ -1,0 +1,147 @@
+"""What a run cost each of its clients: who took part how often, and the eps of each.
+
+Who takes part is drawn from the run's key and from nothing else, so that it can be drawn again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.algorithms.resolution import build
+from jaxfl.core.errors import InputError
+from jaxfl.engine.record import Record, dtype
+from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.events import NoClaim
+from jaxfl.privacy.gaussian import Floats, check_delta
+
+__all__ = ["Ledger", "between", "differing", "ledger", "turns"]
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+AT_ONCE = 1024  # rounds whose cohorts are drawn together
+KINDS = 64  # of clients, by rounds and samples: each is a question to an accountant
+
+
+class Ledger(NamedTuple):
+    """One number per client; infinite where nothing is proven."""
+
+    turns: Ints  # C_i, the rounds in which it took part
+    proven: Floats  # its eps by the accountant
+    claimed: Floats | None  # by the paper's formula, of its own C_i where that speaks of one
+    delta: float
+    method: str  # of the worst client's proof
+    status: str
+
+    @property
+    def worst(self) -> int:
+        """The client with the largest proven eps."""
+        return int(np.argmax(self.proven))
+
+    @property
+    def alike(self) -> bool:
+        """Whether all clients spent the same."""
+        return bool(np.ptp(self.proven) <= 1e-9 * self.proven.max())
+
+    def __str__(self) -> str:
+        i = self.worst
+        low, middle, high = np.quantile(self.proven, [0.0, 0.5, 1.0])
+        claim = "" if self.claimed is None else f", claimed {self.claimed[i]:.4g}"
+        return (
+            f"{self.turns.size} clients, in {between(self.turns)} each: proven eps {low:.4g} to "
+            f"{high:.4g}, median {middle:.4g}; the worst is client {i} with {self.turns[i]} "
+            f"rounds{claim}; delta = {self.delta:.3g}, {self.method}"
+            + f" [{self.status}]"
+            * bool(self.status)
+        )
+
+
+def between(turns: Ints) -> str:
+    """From how many rounds to how many, in words."""
+    low, high = int(turns.min()), int(turns.max())
+    return f"{low} to {high} rounds" if low < high else f"{low} round" + "s" * (low != 1)
+
+
+def turns(run: Record) -> Ints:
+    """How many of the run's rounds each client took part in, exactly."""
+
+    algorithm, n = run.algorithm, run.facts.n
+    draw = algorithm.cohort
+    if draw is None:
+        raise InputError(
+            f"{algorithm.name} does not say who takes part in a round", "compose it of parts"
+        )
+    hp = build(algorithm, run.values, run.facts, dtype(run.problem))
+
+    @jax.jit
+    def count(first: jax.Array, T: jax.Array) -> jax.Array:
+        def one(t: jax.Array) -> jax.Array:
+            cohort = draw(run.key, t, n, hp.at(t))
+            live = ((cohort.weight > 0) & (t < T)).astype(jnp.int32)
+            if cohort.index is None:
+                return live
+            return jnp.zeros(n, jnp.int32).at[cohort.index].add(live, mode="drop")
+
+        return jnp.sum(jax.lax.map(one, first + jnp.arange(AT_ONCE)), axis=0)
+
+    T = int(run.state.t)
+    total = np.zeros(n, np.int64)
+    for first in range(0, T, AT_ONCE):
+        total += np.asarray(count(jnp.int32(first), jnp.int32(T)), np.int64)
+    return total
+
+
+def ledger(run: Record, delta: float | None = None, method: str | None = None) -> Ledger:
+    """eps_i of each client for its own C_i and its own number of samples, as far as the run got."""
+    delta = check_delta(run.values.get("delta", 1e-5) if delta is None else delta)
+    sizes, C = np.asarray(run.problem.count), turns(run)
+    proven, claimed = np.zeros(C.size), np.zeros(C.size)
+    found: dict[tuple[int, int], tuple[float, str, str, float]] = {}
+    for i, key in enumerate(zip(C.tolist(), sizes.tolist(), strict=True)):
+        if key not in found:
+            found[key] = _of_one(run, *key, delta, method)
+        proven[i], claimed[i] = found[key][0], found[key][3]
+    worst = int(np.argmax(proven))
+    _, how, status, _ = found[int(C[worst]), int(sizes[worst])]
+    told = run.algorithm.cited and not np.isnan(claimed).any()
+    return Ledger(C, proven, claimed if told else None, delta, how, status)
+
+
+def differing(run: Record) -> Ledger | None:
+    """The ledger where clients spent differently, and telling so is cheap.
+
+    None where all took part in every round with as many samples, where what is protected is a client
+    and not a record, and for more than :data:`KINDS` kinds of clients: then ask :func:`ledger`.
+    """
+    body = run.algorithm.body
+    everyone = body is not None and body.participation.everyone
+    if run.algorithm.cohort is None or (everyone and len(run.facts.sizes) == 1):
+        return None
+    event = run.algorithm.event(run.values, run.facts) if run.algorithm.event else None
+    if getattr(event, "unit", "record") == "client":
+        return None
+    kinds = set(zip(turns(run).tolist(), np.asarray(run.problem.count).tolist(), strict=True))
+    if len(kinds) > KINDS:
+        return None
+    found = ledger(run)
+    return None if found.alike else found
+
+
+def _of_one(
+    run: Record, C: int, m: int, delta: float, method: str | None
+) -> tuple[float, str, str, float]:
+    values = {**run.values, "rounds": int(run.state.t), "turns": C, "delta": delta}
+    values["clamped"] = run.log.counts[-1]["clamped"]
+    facts = run.facts._replace(m=m, sizes=(m,))
+    event = NoClaim("the algorithm does not describe what it releases")
+    if run.algorithm.event is not None:
+        event = run.algorithm.event(values, facts)
+    if C == 0 and getattr(event, "unit", "record") == "record":
+        return 0.0, "never took part", "E", 0.0  # of whole clients, that is what may be hidden
+    proof = epsilon(event, delta, method)
+    claim = run.algorithm.claim(values, facts)
+    return proof.eps, proof.method, proof.status, math.nan if claim is None else float(claim.eps)

@@ -1,0 +1,100 @@
+"""The history of a run: metrics and exact totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxfl.core.types import Info
+
+__all__ = ["Entry", "Log"]
+
+
+class Entry(NamedTuple):
+    """One evaluation."""
+
+    round: int
+    metrics: dict[str, Any]
+    counts: dict[str, int]  # of all rounds up to it
+
+
+class Held(NamedTuple):
+    """What a log holds: on the host, and after it, in order, what came since it was read."""
+
+    past: list[Entry]
+    total: dict[str, int]
+    waiting: list[Info | tuple[int, dict[str, Any]]]
+
+
+class Log:
+    """Metrics and exact totals.  What the device returns is read only when somebody asks.
+
+    An interrupt may come between any two lines: each change is one append, or one assignment.
+    """
+
+    def __init__(
+        self,
+        rounds: Sequence[int] = (),
+        metrics: Sequence[dict[str, Any]] = (),
+        counts: Sequence[dict[str, int]] = (),
+        total: Mapping[str, int] | None = None,
+    ) -> None:
+        past = [Entry(*one) for one in zip(rounds, metrics, counts, strict=True)]
+        if total is None:
+            total = past[-1].counts if past else dict.fromkeys(Info._fields, 0)
+        self.held = Held(past, dict(total), [])
+
+    def count(self, info: Info) -> None:
+        self.held.waiting.append(info)
+
+    def record(self, t: int, metrics: dict[str, Any]) -> None:
+        self.held.waiting.append((t, metrics))
+
+    def read(self) -> None:
+        """Bring everything to the host; totals add up in Python's own integers."""
+        if not self.held.waiting:
+            return
+        past, total = list(self.held.past), self.held.total
+        for what in self.held.waiting:
+            if isinstance(what, Info):
+                sums = (int(np.sum(np.asarray(a), dtype=np.int64)) for a in what)
+                total = {n: total[n] + s for n, s in zip(Info._fields, sums, strict=True)}
+            else:
+                past.append(Entry(what[0], jax.tree.map(np.asarray, what[1]), total))
+        self.held = Held(past, total, [])
+
+    def forget_last(self) -> None:
+        self.read()
+        self.held = self.held._replace(past=self.held.past[:-1])
+
+    @property
+    def rounds(self) -> list[int]:
+        self.read()
+        return [entry.round for entry in self.held.past]
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        self.read()
+        return [entry.metrics for entry in self.held.past]
+
+    @property
+    def counts(self) -> list[dict[str, int]]:
+        self.read()
+        return [entry.counts for entry in self.held.past]
+
+    @property
+    def total(self) -> dict[str, int]:
+        self.read()
+        return self.held.total
+
+    @property
+    def last(self) -> Entry:
+        self.read()
+        return self.held.past[-1]
+
+    def series(self) -> dict[str, np.ndarray]:
+        every = self.metrics
+        return {name: np.stack([m[name] for m in every]) for name in (every[0] if every else ())}

@@ -1,0 +1,107 @@
+"""What is free, and what a run remembers: refused before it begins where that is too much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import jax
+from jax.stages import Compiled
+
+from jaxfl.algorithms.composition import stored
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.memory import free
+from jaxfl.core.types import Algorithm, GeneratedSamples, Hyper, Problem
+from jaxfl.data import samples
+from jaxfl.rounds.federated import Federated
+from jaxfl.rounds.packing import strip
+
+__all__ = ["check_room", "check_scratch", "made", "remembered"]
+
+DRAWING = 4  # arrays of their size that drawing samples takes, about: keys, bits, numbers, examples
+
+
+def remembered(algorithm: Algorithm, problem: Problem, hp: Hyper) -> dict[str, int]:
+    """Bytes of each part of the state, from shapes alone."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(lambda k, p, h: algorithm.init(k, p, h)[0], key, problem, hp)
+    return {
+        name: sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(part))
+        for name, part in zip(state._fields, state, strict=True)
+    }
+
+
+def made(algorithm: Algorithm, problem: Problem, hp: Hyper) -> tuple[int, int]:
+    """How many samples a round makes at once, and about how many bytes that takes; 0 of held ones."""
+    if not isinstance(problem.train, GeneratedSamples):
+        return 0, 0
+    body, clients = algorithm.body, problem.n
+    rows = clients * hp.caps.get("batch", problem.m_max)
+    if isinstance(body, Federated):
+        clients = min(hp.caps.get("cohort", clients), body.block_size(problem, hp))
+        rows = clients * hp.caps.get("batch", problem.m_max)
+        if body.packs and "mean_batch" in hp.caps:
+            rows = strip(clients * hp.caps["mean_batch"], rows)
+        if body.local is None and body.estimator.table is not None:
+            rows = max(rows, problem.m_max)  # a table begins with all samples of a client
+    leaves = jax.tree.leaves(samples.example(problem.train))
+    return rows, DRAWING * rows * sum(math.prod(a.shape) * a.dtype.itemsize for a in leaves)
+
+
+def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
+    """Refuse a run that takes more than what is free: for its state, as one memory per client may
+    be, or for the samples that a round makes at once.
+    """
+    found, there = remembered(algorithm, problem, hp), _room(problem)
+    need = sum(found.values())
+    if need > there:
+        each = (found["links"] + found["local"] + found["bases"]) // problem.n
+        raise InputError(
+            f"{algorithm.name} would remember {need / 2**30:,.1f} GiB beside the data, "
+            f"{each:,} bytes for each of {problem.n:,} clients, and {there / 2**30:,.1f} "
+            "GiB are free",
+            f"take {_halved(algorithm, problem, hp, there)}fewer clients, a smaller model, or "
+            "an algorithm that remembers nothing of a client, such as cdp_sgd",
+            suggested={"storage": "bfloat16"},
+        )
+    rows, drawn = made(algorithm, problem, hp)
+    require(
+        need + drawn <= there,
+        f"A round of {algorithm.name} makes {rows:,} samples at once, which takes about "
+        f"{drawn / 2**30:,.1f} GiB, and {(there - need) / 2**30:,.1f} GiB are free",
+        "take a smaller batch, clients with fewer samples, or smaller samples",
+    )
+
+
+def check_scratch(
+    algorithm: Algorithm, problem: Problem, held: int, programs: Iterable[Compiled]
+) -> None:
+    """Refuse a run whose compiled programs, by their own account, find no space to work in beside
+    the ``held`` bytes that are still to be allocated for its state.
+    """
+    known = [taken for taken in (p.memory_analysis() for p in programs) if taken is not None]
+    scratch = max((taken.temp_size_in_bytes for taken in known), default=0)
+    need, there = held + scratch * len(problem.count.devices()), _room(problem)
+    require(
+        need <= there,
+        f"{algorithm.name} would take {need / 2**30:,.1f} GiB beside the data, "
+        f"{(need - held) / 2**30:,.1f} of them to compute a round in, and "
+        f"{there / 2**30:,.1f} GiB are free",
+        "take fewer clients, a smaller batch, or a smaller model",
+    )
+
+
+def _room(problem: Problem) -> int:
+    """Bytes that are free where the data are."""
+    devices = problem.count.devices()
+    on_host = all(device.platform == "cpu" for device in devices)
+    return free(next(iter(devices))) if on_host else sum(map(free, devices))
+
+
+def _halved(algorithm: Algorithm, problem: Problem, hp: Hyper, there: int) -> str:
+    """The storage that would help, in words; "" where it would not."""
+    try:
+        need = sum(remembered(stored(algorithm, "bfloat16"), problem, hp).values())
+    except InputError:
+        return ""
+    return f"{{storage}} ({need / 2**30:,.1f} GiB), " if need <= there else ""

@@ -1,0 +1,244 @@
+"""Where the time of a round goes, beside what the machine could do."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.algorithms.registry import one_algorithm
+from jaxfl.algorithms.resolution import build, resolve
+from jaxfl.core.checks import one_key, one_problem
+from jaxfl.core.params import whole
+from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, PyTree, State
+from jaxfl.engine.loop import measure
+from jaxfl.engine.memory import check_room, remembered
+from jaxfl.engine.record import dtype
+from jaxfl.problems.facts import facts_of
+from jaxfl.rounds.blocks import Block, ClientBlock, stream
+from jaxfl.rounds.estimates import mean_estimate, own_estimate, work_of
+from jaxfl.rounds.federated import Federated
+
+__all__ = ["Profile", "profile"]
+
+TURNS = 5
+SECONDS = 0.2  # of one timed call, about
+SIDE = 2048  # of the matrices whose product sets the ceiling
+COPIED = 1 << 25  # numbers
+
+
+class Profile(NamedTuple):
+    """Seconds, bytes and operations of one algorithm on one problem, medians of five turns.
+
+    ``phases`` are differences between a round and its beginnings, compiled one by one; they add up
+    to ``round``.  ``flops`` and ``bytes`` of a round are the compiler's own count, which takes
+    loops over blocks of clients for one of them.
+    """
+
+    device: str
+    trace: float  # seconds, of the round
+    compile: float
+    round: float
+    evaluation: float
+    phases: dict[str, float]
+    flops: float
+    bytes: float
+    scratch: int  # bytes beside state and data
+    memory: dict[str, int]  # bytes of the state, by part
+    data: int  # bytes
+    matmul: float  # operations per second of a large matrix product
+    copy: float  # bytes per second, read and written
+
+    @property
+    def of_matmul(self) -> float:
+        """The share of the ceiling that the round's arithmetic reaches."""
+        return self.flops / self.round / self.matmul
+
+    @property
+    def of_copy(self) -> float:
+        return self.bytes / self.round / self.copy
+
+    def __repr__(self) -> str:
+        return (
+            f"Profile(round {self.round:.3g} s, evaluation {self.evaluation:.3g} s, compile "
+            f"{self.compile:.3g} s, {self.of_matmul:.0%} of a matrix product, {self.device})"
+        )
+
+
+def profile(
+    algorithm: Algorithm | str,
+    problem: Problem,
+    key: Key,
+    rounds: int = 100,
+    *,
+    noise: str = "calibrated",
+    **numbers: Any,
+) -> Profile:
+    """Compile and time a round, its parts and an evaluation, with the numbers of such a run."""
+    algorithm, problem = one_algorithm(algorithm), one_problem(problem)
+    key = one_key(key, "a profile", "not an array of them")
+    facts = facts_of(problem, whole("rounds", rounds, 1))
+    values = resolve(algorithm, numbers, facts, noise).values
+    facts = facts._replace(rounds=int(values["rounds"]))
+    hp = build(algorithm, values, facts, dtype(problem))
+    check_room(algorithm, problem, hp)
+    state, _ = jax.jit(algorithm.init)(key, problem, hp)
+
+    with _uncached():
+        began = time.perf_counter()
+        lowered = jax.jit(algorithm.round).lower(key, state, problem, hp)
+        traced = time.perf_counter()
+        compiled = lowered.compile()
+        done = time.perf_counter()
+    cost = compiled.cost_analysis() or {}
+    taken = compiled.memory_analysis()
+
+    def rounds_of(state: State, stop: Array, problem: Problem, hp: Hyper) -> State:
+        # counts are dropped: their array would be as long as the longest call
+        end: State = jax.lax.fori_loop(
+            state.t, stop, lambda t, s: algorithm.round(key, s, problem, hp)[0], state
+        )
+        return end
+
+    body = algorithm.body
+    parts = beginnings(body) if isinstance(body, Federated) and body.local is None else {}
+    calls = {name: looped(part, key) for name, part in parts.items()} | {"round": rounds_of}
+    times = per_round({name: jax.jit(f) for name, f in calls.items()}, state, problem, hp)
+    evaluation = jax.jit(lambda state, problem: measure(algorithm, (), state, problem))
+    (seen,) = timed([lambda: evaluation(state, problem)])
+    matmul, copy = ceilings(dtype(problem))
+
+    phases, before = {}, 0.0
+    for name in parts:
+        reached = min(max(before, times[name]), times["round"])
+        phases[name], before = reached - before, reached
+    phases["messages and server" if parts else "whole"] = times["round"] - before
+    (device, *_) = sorted(problem.count.devices(), key=lambda d: d.id)
+    return Profile(
+        device=f"{device.platform}: {device.device_kind}",
+        trace=traced - began,
+        compile=done - traced,
+        round=times["round"],
+        evaluation=seen,
+        phases=phases,
+        flops=float(cost.get("flops", 0.0)),
+        bytes=float(cost.get("bytes accessed", 0.0)),
+        scratch=int(taken.temp_size_in_bytes) if taken is not None else 0,
+        memory=remembered(algorithm, problem, hp),
+        data=sum(a.nbytes for a in jax.tree.leaves(problem)),
+        matmul=matmul,
+        copy=copy,
+    )
+
+
+# --- beginnings of a round -----------------------------------------------------------------------
+
+
+def beginnings(body: Federated) -> dict[str, Callable[..., Array]]:
+    """A round up to its draws, its samples, its gradients: one number that depends on all of them."""
+    return {
+        "draws": lambda *at: begin(body, "draws", *at),
+        "samples": lambda *at: begin(body, "samples", *at),
+        "gradients": lambda *at: begin(body, "gradients", *at),
+    }
+
+
+def begin(body: Federated, end: str, key: Key, state: State, problem: Problem, hp: Hyper) -> Array:
+    turn, state, _ = body.begin(key, state, problem, hp)
+    none = Info(*(jnp.int32(0) for _ in Info._fields))
+
+    def block(who: ClientBlock) -> Block:
+        work = work_of(body, turn, who)
+        if end == "draws":
+            return touched((work.rows, who.weight)), (), (), none
+        if end == "samples":
+            return touched(work.batch), (), (), none
+        if body.fused:
+            return touched(mean_estimate(body, turn, who, work)[0]), (), (), none
+        one = own_estimate(body, turn)
+        g = jax.vmap(lambda key, work: one(key, work)[0], (None, 0))(key, work)
+        return touched(g), (), (), none
+
+    who = body.members(turn.cohort, problem, state)
+    total: Array = stream(block, who, body.block_size(problem, turn.hp))[0]
+    return total
+
+
+def touched(tree: PyTree) -> Array:
+    """A number that nothing can be left out of."""
+    parts = [jnp.sum(a.astype(jnp.float32)) for a in jax.tree.leaves(tree)]
+    return sum(parts[1:], parts[0])
+
+
+def looped(part: Callable[..., Array], key: Key) -> Callable[..., Array]:
+    """``part`` in the rounds from the state's to ``stop``."""
+
+    def run(state: State, stop: Array, problem: Problem, hp: Hyper) -> Array:
+        def body(t: Array, total: Array) -> Array:
+            # a round and a model that depend on the total: nothing can be moved out of the loop
+            never = total != total
+            model = jax.tree.map(lambda a: a + never.astype(a.dtype), state.server)
+            now = state._replace(t=t + never.astype(t.dtype), server=model)
+            return total + part(key, now, problem, hp)
+
+        end: Array = jax.lax.fori_loop(state.t, stop, body, jnp.float32(0))
+        return end
+
+    return run
+
+
+@contextlib.contextmanager
+def _uncached() -> Iterator[None]:
+    """Compilation in earnest."""
+    before = jax.config.values["jax_enable_compilation_cache"]
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+
+
+# --- timing --------------------------------------------------------------------------------------
+
+
+def per_round(
+    calls: dict[str, Callable[..., Any]], state: State, problem: Problem, hp: Hyper
+) -> dict[str, float]:
+    """Seconds of a round of each, the calls taking turns."""
+    runs: list[Callable[[], Any]] = []
+    lengths: list[int] = []
+    for f in calls.values():
+        once = functools.partial(f, state, state.t + 1, problem, hp)
+        timed([once], turns=1)  # compiled now
+        (seconds,) = timed([once], turns=1)
+        lengths.append(max(1, min(10_000, int(SECONDS / max(seconds, 1e-6)))))
+        runs.append(functools.partial(f, state, state.t + lengths[-1], problem, hp))
+    found = timed(runs)
+    return {name: s / n for name, s, n in zip(calls, found, lengths, strict=True)}
+
+
+def timed(calls: Sequence[Callable[[], Any]], turns: int = TURNS) -> list[float]:
+    """Median seconds of each, called in turns, after a first call that may compile."""
+    for call in calls:
+        jax.block_until_ready(call())
+    seconds: list[list[float]] = [[] for _ in calls]
+    for _ in range(turns):
+        for call, row in zip(calls, seconds, strict=True):
+            began = time.perf_counter()
+            jax.block_until_ready(call())
+            row.append(time.perf_counter() - began)
+    return [statistics.median(row) for row in seconds]
+
+
+def ceilings(kind: Any) -> tuple[float, float]:
+    """Operations per second of a matrix product, and bytes per second of a copy: the best of turns."""
+    a, b = jnp.ones((SIDE, SIDE), kind), jnp.ones(COPIED, kind)
+    dot, move = jax.jit(jnp.matmul), jax.jit(lambda a: a + 1)
+    product, copy = timed([lambda: dot(a, a), lambda: move(b)])
+    return 2.0 * SIDE**3 / product, 2.0 * b.nbytes / copy

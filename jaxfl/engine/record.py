@@ -1,0 +1,264 @@
+"""What a run leaves: its state and history, what it proves, and how it can be made again."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.core.schedules import Pieces
+from jaxfl.core.types import (
+    Algorithm,
+    Array,
+    Cost,
+    GeneratedSamples,
+    Key,
+    Origin,
+    Problem,
+    ProblemFacts,
+    PyTree,
+    Source,
+    State,
+)
+from jaxfl.core.version import __version__
+from jaxfl.data import samples
+from jaxfl.engine.log import Log
+from jaxfl.privacy import reports
+from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.events import NoClaim, until
+from jaxfl.privacy.reports import Report
+from jaxfl.problems.metrics import NUMBERS, even
+from jaxfl.rounds.blocks import streams
+
+__all__ = [
+    "AT_LOSS",
+    "ROUNDING",
+    "USUAL",
+    "Record",
+    "dtype",
+    "fingerprint",
+    "largest_gradient",
+    "objective",
+    "settings",
+    "start",
+    "totals",
+]
+
+ROUNDING = 1e-5  # of a norm in float32
+AT_LOSS = "stopped: loss"  # how `Run.ended` begins where the loss ended a run
+# Parts that came later than the first files: what one that does not name them means.
+USUAL = {"local": "none", "aggregation": "plain_sum", "clip": "example", "storage": "exact"}
+SUMMED = 1 << 24  # numbers of one client whose samples are made for a checksum
+
+
+@dataclasses.dataclass
+class Record:
+    """A run as far as it got: what :class:`jaxfl.Run` labels, saves and extends."""
+
+    algorithm: Algorithm
+    problem: Problem
+    key: Key
+    values: dict[str, Any]  # every number that was used
+    sources: dict[str, Source]  # and where it came from
+    facts: ProblemFacts
+    state: State
+    log: Log
+    settings: dict[str, Any]
+    seconds: float = 0.0
+    compile_seconds: float = 0.0  # until the first round: numbers found, programs compiled
+    ended: str = "finished"  # or why it ended early
+    extra: tuple[tuple[str, Any], ...] = ()  # the user's own metrics
+
+    def __repr__(self) -> str:
+        """No accountant is asked: eps is what sigma was calibrated for, or what a formula claims."""
+        n, m, d, values = self.facts.n, self.facts.m_max, self.facts.d, self.values
+        words = [f"{self.algorithm.name!r} on {self.problem.name!r}, n={n}, m={m}, d={d}"]
+        t, planned = self.log.rounds[-1] if self.log.rounds else 0, int(values["rounds"])
+        words.append(f"round {t} of {max(t, planned)}")
+        if self.log.rounds:
+            words.append(f"loss {float(self.log.metrics[-1]['loss']):.5g}")
+        if {"eps", "delta"} <= values.keys() and t <= planned:
+            kind = "calibrated" if self.sources["sigma"].origin is Origin.CALIBRATED else "claimed"
+            words.append(f"{kind} eps={values['eps']:.4g} at delta={values['delta']:.3g}")
+        return f"Run({', '.join([*words, self.ended.split(':')[0]])})"
+
+    @property
+    def rounds(self) -> np.ndarray:
+        """The rounds at which metrics were taken."""
+        return np.asarray(self.log.rounds)
+
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Each metric against :attr:`rounds`."""
+        return self.log.series()
+
+    @property
+    def x(self) -> np.ndarray:
+        """The model, flat."""
+        return np.asarray(self.algorithm.output(self.state))
+
+    @property
+    def params(self) -> PyTree:
+        """The model as its own parameter pytree."""
+        return self.problem.model.unravel(self.algorithm.output(self.state))
+
+    @property
+    def cost(self) -> Cost:
+        return self.algorithm.cost(self.values, self.facts)
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """Messages, gradients, uplink and downlink bits of the whole run."""
+        return totals(self.cost, self.log.last.counts)
+
+    def privacy(self, delta: float | None = None, method: str | None = None) -> Report:
+        """``claimed | proven | delta at the claimed eps``, for the rounds that ran.
+
+        A :class:`jaxfl.privacy.Report`.  An algorithm that cannot describe what it releases has no
+        privacy claim: infinity.  A run that its loss ended counts all rounds that it was to do, and
+        says so: when it ended is a function of the data to which no noise was added.
+        """
+
+        rounds, told = max(1, int(self.state.t)), []
+        if self.ended.startswith(AT_LOSS):
+            rounds = max(rounds, int(self.settings.get("until", self.values["rounds"])))
+            told.append(
+                f"the loss decided when this run ended, which is not accounted for: eps is that of all "
+                f"{rounds} rounds"
+            )
+        values = {**self.values, "rounds": rounds}
+        claim = self.algorithm.claim(values, self.facts)
+        delta = self.values.get("delta", 1e-5) if delta is None else delta
+        report = reports.report(self._event(rounds), claim, delta, method)
+        known = self.sources.get("smoothness")
+        if known is not None and known.origin is not Origin.GIVEN:
+            report = report._replace(
+                method=f"{report.method}, for an L of these data that is taken to be public"
+            )
+        told += filter(None, [self._broken()])
+        return report._replace(flag=True, note="; ".join(told)) if told else report
+
+    def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:
+        """Proven eps after each of these numbers of rounds, as :meth:`privacy` would say it then."""
+
+        delta = self.values.get("delta", 1e-5) if delta is None else delta
+        # Asked of each number: rounds are not releases where clients take turns.
+        return np.array([epsilon(self._until(int(t)), delta).eps for t in rounds])
+
+    def _until(self, rounds: int) -> Any:
+        """The event of the first so many rounds; phases are not followed by others."""
+
+        rule = getattr(self.values.get("level_t"), "rule", None)
+        rounds = min(rounds, sum(rule.lengths)) if isinstance(rule, Pieces) else rounds
+        return self._event(rounds) if rounds else until(self._event(1), 0)
+
+    def _event(self, rounds: int) -> Any:
+
+        if self.algorithm.event is None:
+            return NoClaim("the algorithm does not describe what it releases")
+        # The facts are those of the plan: they decided how many slots a batch has.
+        clamped = self.log.counts[-1]["clamped"] if self.log.counts else 0
+        values = {**self.values, "rounds": int(rounds), "clamped": clamped}
+        return self.algorithm.event(values, self.facts)
+
+    def _broken(self) -> str:
+        """Where the data break a stated ``gradient_bound``, at the first point or the last."""
+        if "gradient_bound" not in self.values:
+            return ""
+        bound, x0 = float(self.values["gradient_bound"]), start(self.problem, self.key)
+        for t, x in ((0, x0), (int(self.state.t), self.algorithm.output(self.state))):
+            most = float(largest_gradient(self.problem, x))
+            if not most <= bound * (1 + ROUNDING):
+                return (
+                    f"gradient_bound = {bound:.4g} does not hold on these data: an example's gradient "
+                    f"has norm {most:.4g} at round {t}, and eps holds because such are clipped to it"
+                )
+        return ""
+
+
+def totals(cost: Cost, counts: Mapping[str, int]) -> dict[str, float]:
+    """Counts with the bits that they stand for; Python's integers, so nothing wraps or rounds."""
+    up = cost.per_message * counts["clients"] + cost.per_coordinate * counts["coordinates"]
+    return {**counts, "uplink_bits": up, "downlink_bits": cost.downlink * counts["clients"]}
+
+
+def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]:
+    """What a result has to say of itself to be made again."""
+
+    (device, *_) = sorted(problem.count.devices(), key=lambda d: d.id)
+    return {
+        "algorithm": algorithm.name,
+        "parts": dict(algorithm.parts),
+        "per_record": algorithm.per_record,
+        "problem": problem.name,
+        "model": problem.model.name,
+        "objective": objective(problem),
+        "data": fingerprint(problem),
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "dtype": str(dtype(problem)),
+        "device": f"{device.platform}: {device.device_kind}",
+        "versions": {"jaxfl": __version__, "jax": jax.__version__, "numpy": np.__version__},
+    }
+
+
+def objective(problem: Problem) -> str:
+    """Loss, regularizer and constraint at one arbitrary point: tells apart what names do not."""
+    model = problem.model
+    x = jnp.sin(jnp.arange(1, model.dim + 1, dtype=dtype(problem)))
+    example = samples.samples(problem.train, jnp.int32(0), jnp.int32(0))
+    moved = x if model.project is None else model.project(x)
+    parts = (model.loss(x, example), model.regularizer(x), jnp.sum(moved * x))
+    return " ".join(f"{float(part):.9g}" for part in parts)
+
+
+def start(problem: Problem, key: Key) -> Array:
+    """Where the run with this key begins."""
+    return problem.model.init(streams(key).start) if problem.x0 is None else problem.x0
+
+
+@jax.jit
+def largest_gradient(problem: Problem, x: Array) -> Array:
+    """``max_ij ||grad f_ij(x)||``, the public regularizer left out."""
+    kernel, m = problem.model.kernel, problem.m_max
+    each = kernel.width + samples.numbers(problem.train)
+    size = even(m, max(1, NUMBERS // each))
+
+    def client(i: Array) -> Array:
+        def step(k: Array, most: Array) -> Array:
+            start = jnp.minimum(k * size, m - size)
+            batch = samples.block(problem.train, i, start, 1, size)
+            F = kernel.factors(x, batch)
+            norm = jnp.sqrt(jnp.maximum(kernel.inner(F, F, batch), 0))
+            live = start + jnp.arange(size) < problem.count[i]
+            return jnp.maximum(most, jnp.max(jnp.where(live, norm, 0)))
+
+        most: Array = jax.lax.fori_loop(0, -(-m // size), step, jnp.zeros((), x.dtype))
+        return most
+
+    return jnp.max(jax.lax.map(client, jnp.arange(problem.n)))
+
+
+def dtype(problem: Problem) -> Any:
+    """Of the model's parameters."""
+    if problem.x0 is not None:
+        return problem.x0.dtype
+    return jax.eval_shape(problem.model.init, jax.random.key(0)).dtype
+
+
+def fingerprint(problem: Problem) -> str:
+    """A checksum of the data that a run learns from."""
+    crc = 0
+    train = problem.train
+    if isinstance(train, GeneratedSamples):  # of the first and the last client, what is made
+        ends = jnp.array([[0], [problem.n - 1]])
+        train = samples.samples(train, ends, jnp.arange(samples.few(train, SUMMED)))
+    parts = (train, problem.count, problem.test, problem.x0, problem.validation)
+    for leaf in jax.tree.leaves(parts):
+        array = np.ascontiguousarray(leaf)
+        crc = zlib.crc32(array.tobytes(), zlib.crc32(repr(array.shape).encode(), crc))
+    return f"{crc:08x}"

@@ -1,0 +1,263 @@
+"""A run as labelled arrays, and as one portable file.
+
+Files are netCDF3, which every netCDF reader opens.  It has no 64-bit integers, so totals are
+float64 and refused where float64 would round them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.core.checks import one_path
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.files import check_format, reading, replace, writable
+from jaxfl.core.types import Algorithm
+from jaxfl.engine.ledger import differing
+from jaxfl.engine.loop import check_name
+from jaxfl.engine.record import Record, totals
+
+if TYPE_CHECKING:
+    import xarray
+
+
+__all__ = ["config", "dataset", "load", "privacy", "save"]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+FORMAT = 1
+EXACT = 2**53  # whole numbers up to here are exact in float64
+
+# name: (unit, what it is); "1" is a pure number
+LABELS = {
+    "round": ("round", "communication round"),
+    "client": ("1", "client"),
+    "coordinate": ("1", "coordinate of the model"),
+    "loss": ("1", "training loss, mean over clients"),
+    "grad_norm_sq": ("1", "squared norm of the full gradient"),
+    "client_loss": ("1", "training loss of each client"),
+    "worst_client_loss": ("1", "training loss of the worst client"),
+    "accuracy": ("1", "training accuracy, mean over clients"),
+    "client_accuracy": ("1", "training accuracy of each client"),
+    "worst_client_accuracy": ("1", "training accuracy of the worst client"),
+    "test_loss": ("1", "test loss"),
+    "test_accuracy": ("1", "test accuracy"),
+    "validation_loss": ("1", "validation loss"),
+    "validation_accuracy": ("1", "validation accuracy"),
+    "utility": ("1", "running average of the squared norm of the full gradient"),
+    "messages": ("message", "messages sent by all clients so far"),
+    "coordinates": ("1", "coordinates in these messages so far, where only some are sent"),
+    "gradients": ("gradient", "per-example gradients evaluated so far"),
+    "clamped": ("1", "coordinates clamped by secure aggregation so far"),
+    "eps_spent": ("1", "eps proven for the rounds so far"),
+    "client_rounds": ("round", "rounds in which each client took part"),
+    "client_eps": ("1", "eps proven for each client and its own rounds"),
+    "client_eps_claimed": ("1", "eps of each client by the paper's formula"),
+    "uplink_bits": ("bit", "bits sent by all clients so far"),
+    "downlink_bits": ("bit", "bits sent to all clients so far"),
+    "x": ("1", "the model, flat"),
+}
+ACCOUNTED = 25  # rounds for which eps is computed: an accountant may take 50 ms for each
+
+
+def dataset(run: Record) -> xarray.Dataset:
+    """Metrics, running totals and the final model of a run.
+
+    Dimensions: ``round`` (those at which metrics were taken), ``client``, ``coordinate``.
+    ``utility`` is what the papers plot, the average of ``grad_norm_sq`` over the evaluated rounds
+    so far; totals count from the start, all clients together.  ``eps_spent`` exists where an eps is
+    proven, ``client_eps`` beside it where clients spent differently.  Every variable has ``units``
+    and ``long_name``; :func:`config` reads the rest: numbers with their sources, settings, times.
+    """
+    import xarray
+
+    data: dict[str, tuple[tuple[str, ...], Array]] = {}
+    for name, values in run.metrics.items():
+        check_name(name)
+        data[name] = (_dims(name, values.shape, run.facts.n), portable(name, values))
+    total = np.cumsum(run.metrics["grad_norm_sq"], dtype=np.float64)
+    data["utility"] = (("round",), total / np.arange(1, len(total) + 1))
+    spent = [_totals(run, counts) for counts in run.log.counts]
+    for name in spent[0]:
+        data[name] = (("round",), _exact(name, [row[name] for row in spent]))
+    report = run.privacy() if noisy(run.algorithm, run.values) else None
+    if report is not None and math.isfinite(report.proven):
+        data["eps_spent"] = (("round",), _eps_spent(run))
+        data |= {name: (("client",), values) for name, values in _ledger(run).items()}
+    data["x"] = (("coordinate",), portable("x", run.x))
+    coords = {
+        "round": ("round", np.asarray(run.log.rounds, np.int32)),
+        "client": ("client", np.arange(run.facts.n, dtype=np.int32)),
+        "coordinate": ("coordinate", np.arange(run.x.size, dtype=np.int32)),
+    }
+    out = xarray.Dataset(
+        data, coords, {"config": json.dumps(_config(run, report), ensure_ascii=False, default=str)}
+    )
+    for key in out.variables:
+        units, words = LABELS.get(str(key), ("1", str(key).replace("_", " ")))
+        out[key].attrs.update(units=units, long_name=words)
+    out["utility"].attrs["comment"] = "average over the evaluated rounds so far, round 0 included"
+    if report is not None and "eps_spent" in out:
+        out["eps_spent"].attrs["comment"] = (
+            f"at delta = {report.delta:.6g}; computed at {ACCOUNTED} of the evaluated rounds at most, "
+            "the others hold the value of the next of these, which is an upper bound"
+        )
+    return out
+
+
+def config(ds: xarray.Dataset) -> dict[str, Any]:
+    """What a result says of itself: numbers with sources, facts, settings, times, privacy, ending.
+
+    Numbers that are not finite are the strings "inf", "-inf" and "nan"; ``float`` reads them.
+    """
+    out: dict[str, Any] = json.loads(ds.attrs["config"])
+    return out
+
+
+def privacy(about: Mapping[str, Any]) -> str:
+    """What the :func:`config` of a run lets us say of its privacy, in words."""
+    found = about["privacy"]
+    if found is None:
+        return "not private: no noise"
+    proven, delta = float(found["proven"]), float(found["delta"])
+    if math.isinf(proven) and not about["settings"]["per_record"]:
+        return "no per-record privacy guarantee (clip='batch')"
+    claimed = "" if found["claimed"] is None else f"{float(found['claimed']):.4g}"
+    if math.isinf(proven):
+        finite = claimed not in ("", "inf")
+        return "no eps proven" + (f", where the paper's formula claims {claimed}" * finite)
+    words = f"eps = {proven:.4g}, delta = {delta:.3g} proven"
+    if claimed:
+        says = "claims only" if proven > float(found["claimed"]) * (1 + 1e-9) else "says"
+        words += f"; the paper's formula {says} {claimed} for this noise"
+    note = found.get("note")  # older files have none
+    return f"{words}; {note}" if note else words
+
+
+def save(ds: xarray.Dataset, path: str | Path) -> Path:
+    """Write a result to one file, whole or not at all."""
+    path = one_path("path", path)
+    writable(path, "result")
+    plain = ds.copy()
+    for variable in plain.variables.values():
+        variable.encoding = {"_FillValue": None}
+    content = plain.to_netcdf(engine="scipy", format="NETCDF3_64BIT")
+    replace(path, lambda file: file.write(content))
+    return path
+
+
+def load(path: str | Path) -> xarray.Dataset:
+    """Read a result that :func:`save` wrote."""
+    import xarray
+
+    path = one_path("path", path)
+    with reading(path, "result file of jaxfl", "write it again"):
+        content = path.read_bytes()
+        require(content[:3] == b"CDF", f"{path} is no result file of jaxfl, which is netCDF3")
+        out = xarray.load_dataset(io.BytesIO(content), engine="scipy")
+        check_format(path, "result", config(out)["format"], FORMAT)
+    return out
+
+
+# --- pieces --------------------------------------------------------------------------------------
+
+
+def _dims(name: str, shape: tuple[int, ...], n: int) -> tuple[str, ...]:
+    """The rounds first, then clients where the name says so, else axes of the metric's own."""
+    if name.startswith("client_") and shape[1:] == (n,):
+        return "round", "client"
+    return "round", *(f"{name}_{axis}" for axis in range(len(shape) - 1))
+
+
+def portable(name: str, values: Array) -> Array:
+    """The same numbers in a type that the file format has."""
+    kind = values.dtype
+    if kind == np.bool_:
+        return values.astype(np.int8)
+    if jnp.issubdtype(kind, jnp.integer):
+        narrow = values.astype(np.int32)
+        return narrow if np.array_equal(narrow, values) else _exact(name, values)
+    if jnp.issubdtype(kind, jnp.floating):
+        return values if kind in (np.float32, np.float64) else values.astype(np.float32)
+    raise InputError(f"Metric {name!r} has dtype {kind}", "make it return real numbers")
+
+
+def _exact(name: str, values: Any) -> Array:
+    most = np.max(np.abs(np.asarray(values)), initial=0)
+    require(
+        most <= EXACT,
+        f"{name} reaches {most:.6g}, beyond 2**53, where a result file would round it",
+    )
+    return np.asarray(values, np.float64)
+
+
+def _totals(run: Record, counts: Mapping[str, int]) -> dict[str, float]:
+
+    spent = dict(totals(run.cost, counts))
+    return {"messages": spent.pop("clients"), **spent}
+
+
+def _eps_spent(run: Record) -> Array:
+    """eps at all evaluated rounds, or some that its growth like a root makes equally different."""
+    rounds = np.asarray(run.log.rounds)
+    last = len(rounds) - 1
+    share = np.linspace(0, 1, ACCOUNTED) ** 2
+    some = np.arange(last + 1)
+    if last >= ACCOUNTED:
+        some = np.unique(np.rint(last * share).astype(int))
+    eps = run.spent(rounds[some])
+    return np.asarray(eps[np.searchsorted(some, np.arange(last + 1))], np.float64)
+
+
+def _ledger(run: Record) -> dict[str, Array]:
+    """What each client spent, where they differ."""
+
+    book = differing(run)
+    if book is None:
+        return {}
+    out: dict[str, Array] = {"client_rounds": book.turns.astype(np.int32)}
+    out["client_eps"] = book.proven
+    return out if book.claimed is None else {**out, "client_eps_claimed": book.claimed}
+
+
+def _config(run: Record, report: Any) -> dict[str, Any]:
+    about = {
+        "format": FORMAT,
+        "values": run.values,
+        "sources": run.sources,
+        "facts": run.facts._asdict(),
+        "settings": run.settings,
+        "seconds": run.seconds,
+        "compile_seconds": run.compile_seconds,
+        "ended": run.ended,
+        "privacy": None if report is None else report._asdict(),
+    }
+    out: dict[str, Any] = plain(about)
+    return out
+
+
+def noisy(algorithm: Algorithm, values: Mapping[str, Any]) -> bool:
+    """Whether runs with these numbers add any noise."""
+    body = algorithm.body
+    return (body is None or body.mechanism.std is not None) and values.get("sigma") != 0
+
+
+def plain(value: Any) -> Any:
+    """What strict JSON can hold."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numbers and arrays of NumPy and JAX
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

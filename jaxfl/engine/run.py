@@ -1,0 +1,397 @@
+"""Running an algorithm: rounds compiled once, evaluated at a cadence, durable, extendable."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.algorithms.registry import one_algorithm
+from jaxfl.algorithms.resolution import build, resolve
+from jaxfl.core.checks import instance, one_key, one_path, one_problem
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.files import writable
+from jaxfl.core.interrupts import held_back
+from jaxfl.core.params import number, whole
+from jaxfl.core.progress import Bar, watching
+from jaxfl.core.types import Algorithm, Hyper, Info, Key, Problem, State
+from jaxfl.data import samples
+from jaxfl.engine import checkpoint as checkpoints
+from jaxfl.engine import results
+from jaxfl.engine.log import Log
+from jaxfl.engine.loop import LONGEST, Extra, Metric, advance, measure, own_metrics
+from jaxfl.engine.memory import check_room, check_scratch
+from jaxfl.engine.record import AT_LOSS, Record, dtype, settings, totals
+from jaxfl.problems.facts import facts_of
+
+__all__ = ["Metric", "Progress", "Run", "Stop", "begin", "restored", "simulate"]
+
+EVALUATIONS = 100  # of a run, unless its cadence is given
+DONE = "finished"
+
+
+class Run(Record):
+    """A run as far as it got.  :meth:`dataset` labels it, :meth:`extend` continues it."""
+
+    def dataset(self) -> Any:
+        """Everything as a labelled ``xarray.Dataset``."""
+        return results.dataset(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write :meth:`dataset` to one file, which :func:`jaxfl.load` reads back."""
+        return results.save(self.dataset(), path)
+
+    def extend(self, rounds: int, **options: Any) -> Run:
+        """Continue until round ``rounds``, with the same hyper-parameters and streams of draws."""
+        return simulate(self.algorithm, self.problem, self.key, rounds, resume=self, **options)
+
+
+class Stop(NamedTuple):
+    """When to end before the last round, looked at after every evaluation.  None: never."""
+
+    loss: float | None = None  # training loss at or below it
+    seconds: float | None = None  # wall time, compilation included
+    bits: float | None = None  # uplink bits of all clients together
+    gradients: float | None = None  # per-example gradients of all clients together
+
+
+class Progress(NamedTuple):
+    """What is shown while a run goes on."""
+
+    round: int
+    rounds: int
+    rounds_per_second: float
+    loss: float
+
+
+# --- compiled ------------------------------------------------------------------------------------
+
+
+@functools.partial(jax.jit, static_argnames="algorithm")
+def _start(algorithm: Algorithm, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:
+    return algorithm.init(key, problem, hp)
+
+
+_advance = jax.jit(advance, static_argnames=("algorithm", "length"), donate_argnames="state")
+_measure = jax.jit(measure, static_argnames=("algorithm", "extra"))
+
+
+# --- the loop ------------------------------------------------------------------------------------
+
+
+def simulate(
+    algorithm: Algorithm | str,
+    problem: Problem,
+    key: Key,
+    rounds: int | None = None,
+    *,
+    eval_every: int | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    stop: Stop | None = None,
+    chunk: int = LONGEST,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int | None = None,
+    resume: Run | str | Path | None = None,
+    progress: bool | Callable[[Progress], None] | None = None,
+    noise: str | None = None,
+    **numbers: Any,
+) -> Run:
+    """Run ``algorithm`` on ``problem`` for ``rounds`` rounds.
+
+    ``numbers`` are the algorithm's hyper-parameters; what is not given comes from its theory and is
+    listed with its source in ``Run.sources``.  Noise for a given ``eps`` is calibrated by an
+    accountant (``noise="calibrated"``, the default), or with ``noise="paper"`` taken from the paper's
+    formula.  Metrics are taken at round 0, every ``eval_every`` rounds (default: a hundredth of them;
+    0: only at both ends) and at the last; ``metrics`` adds functions of (problem, x).  ``checkpoint``
+    names a file that holds the whole run, written every ``checkpoint_every`` rounds and at the end;
+    ``resume`` takes such a file, or a :class:`Run`, keeps its cadence unless another is given, and
+    gives exactly the numbers of a run that was never interrupted.
+    ``chunk`` bounds the rounds in one call of the compiled program and changes no number.
+    ``progress`` gets what is done; True draws a bar of it.
+
+    >>> import jax, jaxfl
+    >>> data = jaxfl.data.split("digits", clients=5)
+    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> run = jaxfl.simulate("soteriafl_gd", problem, jax.random.key(0), 10, eps=8, omega=3, lr=0.5)
+    >>> bool(run.metrics["loss"][-1] < run.metrics["loss"][0]), run.sources["shift"]
+    (True, 'Theorem 3')
+    >>> run.totals["clients"], run.totals["uplink_bits"] == 10 * 5 * run.values["k"] * (32 + 10)
+    (50, True)
+    >>> round(run.privacy().proven, 3)
+    8.0
+    """
+    began = time.perf_counter()
+    algorithm, problem = one_algorithm(algorithm), one_problem(problem)
+    key = one_key(key, "a run", "not an array of them")
+    watched = watching(progress, _show)
+    rounds = None if rounds is None else whole("rounds", rounds, 1)
+    eval_every = None if eval_every is None else whole("eval_every", eval_every, 0)
+    chunk = whole("chunk", chunk, 1)
+    if checkpoint_every is not None:
+        checkpoint_every = whole("checkpoint_every", checkpoint_every, 1)
+    _check_stop(stop)
+    beside = not checkpoint_every or checkpoint
+    require(beside, "needs checkpoint=, the file to write", checkpoint_every=checkpoint_every)
+    place = one_path("checkpoint", checkpoint) if checkpoint else None
+    if place is not None:
+        writable(place, "checkpoint")
+    if resume is not None and not isinstance(resume, Run):
+        resume = one_path("resume", resume)
+    added = None if metrics is None else own_metrics(metrics)
+
+    run = _prepare(algorithm, problem, key, rounds, resume, numbers, noise)
+    course = _planned(run, rounds, eval_every, added, chunk, place, began)
+    with watched as tell:
+        t = course.enter()
+        try:
+            run.ended = course.go(t, checkpoint_every, stop, tell)
+            course.save()
+        except KeyboardInterrupt:
+            run.ended = "interrupted"
+            if not any(leaf.is_deleted() for leaf in jax.tree.leaves(run.state)):
+                course.save()
+            raise
+    return run
+
+
+@dataclasses.dataclass
+class _Course:
+    """A run on its way: what its rounds read, how far it goes, and where it is kept."""
+
+    run: Run
+    problem: Problem  # with |a|^2 beside the samples
+    hp: Hyper
+    T: int
+    every: int
+    chunk: int
+    place: Path | None
+    began: float
+    earlier: float  # seconds of the calls before this one
+
+    def look(self, t: int) -> None:
+        run = self.run
+        run.log.record(t, _measure(run.algorithm, run.extra, run.state, run.problem))
+
+    def save(self) -> None:
+        self.run.log.read()
+        self.run.seconds = self.earlier + time.perf_counter() - self.began
+        if self.place is not None:
+            checkpoints.write(self.place, self.run)
+
+    def enter(self) -> int:
+        """The first state, or the cadence joined again, with all programs compiled; returns the round."""
+        run, log, T, every = self.run, self.run.log, self.T, self.every
+        t = int(run.state.t) if log.rounds else 0
+        if not log.rounds:
+            run.state, info = _start(run.algorithm, run.key, self.problem, self.hp)
+            log.count(info)
+            self.look(0)
+        else:  # the earlier end of an extended run may lie off the cadence
+            now = jax.eval_shape(lambda: _measure(run.algorithm, run.extra, run.state, run.problem))
+            _agree(log, now)
+            if t < T and log.rounds[-1] == t and t and (not every or t % every):
+                log.forget_last()
+            elif log.rounds[-1] != t and (t == T or (every and t % every == 0)):
+                self.look(t)  # an interrupt came between the round and its metrics
+        run.state, _ = self.advanced(t)  # no rounds: what this call takes is compilation
+        log.read()
+        jax.block_until_ready(run.state)
+        run.compile_seconds += time.perf_counter() - self.began
+        return t
+
+    def advanced(self, end: int) -> tuple[State, Info]:
+        run = self.run
+        found: tuple[State, Info] = _advance(
+            run.algorithm, self.chunk, run.key, run.state, jnp.int32(end), self.problem, self.hp
+        )
+        return found
+
+    def go(
+        self,
+        t: int,
+        checkpoint_every: int | None,
+        stop: Stop | None,
+        tell: Callable[[Progress], None] | None,
+    ) -> str:
+        """Rounds from t to T, or until ``stop``; returns how it ended."""
+        run, log, T, every = self.run, self.run.log, self.T, self.every
+        started, told, first, why = time.perf_counter(), 0.0, t, ""
+        marks = [m for m in (every, checkpoint_every) if m]
+
+        def show() -> None:
+            if tell:
+                rate = (t - first) / max(time.perf_counter() - started, 1e-9)
+                tell(Progress(t, T, rate, float(log.last.metrics["loss"])))
+
+        while t < T and not why:
+            end = min(T, t + self.chunk, *(t - t % m + m for m in marks))
+            with held_back():  # between these lines an interrupt would lose the state
+                state, info = self.advanced(end)
+                log.count(info)
+                run.state = state  # last: while it is the one given away, nothing is saved
+            t = end
+            if t == T or (every and t % every == 0):
+                self.look(t)
+                why = _reached(stop, run, self.began) if stop and t < T else ""
+            if checkpoint_every and t % checkpoint_every == 0 and not why:
+                self.save()
+            if time.perf_counter() - told > 0.1:
+                told = time.perf_counter()
+                show()
+        show()
+        history = zip(log.rounds, log.metrics, strict=True)
+        lost = [r for r, m in history if not np.isfinite(m["loss"])]
+        return f"diverged: the loss is not finite from round {lost[0]} on" if lost else why or DONE
+
+
+def _planned(
+    run: Run,
+    rounds: int | None,
+    eval_every: int | None,
+    added: Extra | None,
+    chunk: int,
+    place: Path | None,
+    began: float,
+) -> _Course:
+    """How far the run goes and what its rounds read, refused where that cannot be."""
+    T = int(run.values["rounds"]) if rounds is None else rounds
+    t = int(run.state.t) if run.log.rounds else 0
+    ahead = "ask for more, or leave it out"
+    require(t <= T, f"lies before round {t}, which this run has reached already", ahead, rounds=T)
+    every = run.settings.get("eval_every", math.ceil(T / EVALUATIONS))
+    every = run.settings["eval_every"] = every if eval_every is None else eval_every
+    run.settings["until"] = T
+    run.extra = run.extra if added is None else added
+    # refuses samples that are not there
+    run.algorithm.capacity(run.values, run.facts._replace(rounds=T))
+    hp = build(run.algorithm, run.values, run.facts, dtype(run.problem), T)
+    problem = samples.measured(run.problem)
+    if not run.log.rounds:
+        check_room(run.algorithm, run.problem, hp)
+    _check_scratch(run, chunk, problem, hp)
+    return _Course(run, problem, hp, T, every, chunk, place, began, run.seconds)
+
+
+def begin(
+    algorithm: Algorithm,
+    problem: Problem,
+    key: Key,
+    rounds: int | None,
+    numbers: Mapping[str, Any],
+    noise: str = "calibrated",
+) -> Run:
+    """A run before its first round, which :func:`simulate` takes as ``resume``."""
+    facts = facts_of(problem, rounds)
+    values, sources = resolve(algorithm, numbers, facts, noise)
+    facts = facts._replace(rounds=int(values["rounds"]))
+    blank = State(*[jnp.int32(0)] * len(State._fields))
+    about = settings(algorithm, problem, key)
+    return Run(algorithm, problem, key, values, sources, facts, blank, Log(), about)
+
+
+def _prepare(
+    algorithm: Algorithm,
+    problem: Problem,
+    key: Key,
+    rounds: int | None,
+    resume: Run | str | Path | None,
+    numbers: Mapping[str, Any],
+    noise: str | None,
+) -> Run:
+    if resume is None:
+        return begin(algorithm, problem, key, rounds, numbers, noise or "calibrated")
+    given = [*sorted(numbers), *(["noise"] if noise is not None else [])]
+    require(
+        not given,
+        f"{', '.join(given)} cannot be set in a resumed run, which keeps the numbers it began with",
+        "start a new one",
+    )
+    if isinstance(resume, Run) and not resume.log.rounds:
+        return resume
+    if isinstance(resume, Run):
+        checkpoints.same("The run", resume.settings, settings(algorithm, problem, key))
+        require(
+            algorithm == resume.algorithm,
+            f"The run belongs to another {algorithm.name}",
+            "make one and use it for both",
+        )
+        state = jax.tree.map(jnp.copy, resume.state)
+        log = Log(resume.log.rounds, resume.log.metrics, resume.log.counts, resume.log.total)
+        return dataclasses.replace(
+            resume, state=state, log=log, settings=dict(resume.settings), ended="finished"
+        )
+    return restored(Path(resume), algorithm, problem, key)
+
+
+def restored(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Run:
+    """The run that a checkpoint holds."""
+    return Run(**vars(checkpoints.read(path, algorithm, problem, key)))
+
+
+def _show(bar: Bar, now: Progress) -> None:
+    bar.update(now.round, now.rounds, f"{now.rounds_per_second:,.0f} rounds/s, loss {now.loss:.5g}")
+
+
+def _check_stop(stop: Any) -> None:
+    if stop is None:
+        return
+    instance("stop", stop, Stop, "give for instance jaxfl.Stop(loss=0.5)")
+    for name, limit in stop._asdict().items():
+        if limit is not None:
+            above = None if name == "loss" else 0
+            number(f"stop.{name}", limit, above=above, remedy="give None for never")
+
+
+def _check_scratch(run: Run, chunk: int, problem: Problem, hp: Hyper) -> None:
+    """Ask the programs themselves, before they run.  JAX keeps what is compiled here for the calls.
+
+    Not of data that are bound to devices: where a state goes then, the first call finds out.
+    """
+    if any(a.committed for a in jax.tree.leaves((run.key, run.state, problem, hp))):
+        return
+    programs, state, held = [], run.state, 0
+    if not run.log.rounds:
+        begun = _start.lower(run.algorithm, run.key, problem, hp).compile()
+        state, _ = jax.eval_shape(lambda: run.algorithm.init(run.key, problem, hp))
+        held = sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(state))
+        programs.append(begun)
+    going = _advance.lower(run.algorithm, chunk, run.key, state, jnp.int32(0), problem, hp)
+    check_scratch(run.algorithm, run.problem, held, [*programs, going.compile()])
+
+
+def _agree(log: Log, now: Mapping[str, Any]) -> None:
+    """A series has to have the same metrics from end to end."""
+    before = set(log.metrics[0])
+    if before != set(now):
+        names = ", ".join(sorted(before ^ set(now)))
+        raise InputError(
+            f"The metrics of a resumed run are those it began with, and {names} is not on "
+            "both sides",
+            "give the same metrics=",
+        )
+
+
+def _reached(stop: Stop, run: Run, began: float) -> str:
+    """Which limit has been reached, in words; "" while none has."""
+    last = run.log.last
+    spent = totals(run.cost, last.counts)
+    loss = float(last.metrics["loss"])
+    seconds = time.perf_counter() - began
+    if stop.loss is not None and loss <= stop.loss:
+        return f"{AT_LOSS} {loss:.6g} reached {stop.loss:g}"
+    for name, limit, value in (
+        ("seconds", stop.seconds, seconds),
+        ("bits", stop.bits, spent["uplink_bits"]),
+        ("gradients", stop.gradients, spent["gradients"]),
+    ):
+        if limit is not None and value >= limit:
+            return f"stopped: {value:.6g} {name} reached {limit:g}"
+    return ""

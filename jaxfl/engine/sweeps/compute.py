@@ -1,0 +1,76 @@
+"""One chunk, from its first round to its last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.core.types import Info
+from jaxfl.engine.sweeps import engine
+from jaxfl.engine.sweeps.gather import finish
+from jaxfl.engine.sweeps.look import Look
+from jaxfl.engine.sweeps.plan import Chunk, Program
+from jaxfl.engine.sweeps.store import Arrays
+
+__all__ = ["compute"]
+
+HALVES = np.array([1 << 16, 1])  # what the upper and the lower bits of a count stand for
+WAITING = 64  # calls whose results stay on the device, so that it need not wait for the host
+
+
+def compute(
+    program: Program,
+    chunk: Chunk,
+    run: engine.Compiled,
+    given: Any,
+    problem: Any,
+    every: int,
+    look: Look,
+) -> Arrays:
+    """All rounds of a chunk, evaluated at the cadence; ``given`` are its keys and numbers."""
+    keys, hp = given
+    T = look.rounds(chunk)
+    rounds = [*range(0, T, every or T), T]
+    state, series = engine.blank(run), Series()
+    first, t = True, 0
+    before: tuple[int, Any] | None = None  # looked at one later, while the device is busy
+    for mark in rounds:
+        while first or t < mark:
+            end = min(mark, t + run.length)
+            state, counts, measured = run.call(
+                keys, state, hp, jnp.bool_(first), jnp.int32(t), jnp.int32(end), problem
+            )
+            first, t = False, end
+            series.add(counts, measured if t == mark else None)
+        if before is not None and look.at(chunk, *before):
+            break  # nothing is left that is finite
+        before = t, measured["loss"]
+    series.read()
+    return finish(program, chunk, rounds, series.metrics, series.totals)
+
+
+class Series:
+    """Metrics at the evaluated rounds, and exact sums of the counts up to each of them."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Info, dict[str, Any] | None]] = []
+        self.sums: list[npt.NDArray[np.int64] | int] = [0] * len(Info._fields)
+        self.metrics: list[dict[str, npt.NDArray[Any]]] = []
+        self.totals: list[list[Any]] = []
+
+    def add(self, counts: Info, metrics: dict[str, Any] | None) -> None:
+        self.waiting.append((counts, metrics))
+        if len(self.waiting) >= WAITING:
+            self.read()
+
+    def read(self) -> None:
+        for counts, metrics in self.waiting:
+            new = (np.asarray(a, np.int64) @ HALVES for a in counts)
+            self.sums = [s + a for s, a in zip(self.sums, new, strict=True)]
+            if metrics is not None:
+                self.metrics.append({name: np.asarray(a) for name, a in metrics.items()})
+                self.totals.append(self.sums)
+        self.waiting = []

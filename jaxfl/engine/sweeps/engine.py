@@ -1,0 +1,238 @@
+"""One compiled program for many runs: vmap over cells inside, over seeds outside.
+
+Cells of a seed share its key, so that whatever is drawn from it is drawn once, and a matrix-vector
+product of one run becomes a matrix product of all.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.core.errors import require
+from jaxfl.core.schedules import Schedule
+from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
+from jaxfl.data.samples import plain
+from jaxfl.engine.loop import LONGEST, Extra, advance, measure
+from jaxfl.engine.record import dtype
+from jaxfl.engine.sweeps.placement import Placement, compile_for, placement
+from jaxfl.engine.sweeps.plan import Chunk, Program
+from jaxfl.problems.metrics import ROWS
+
+__all__ = ["Compiled", "blank", "bytes_of_run", "compiled", "inputs", "placed_problem"]
+
+
+class Compiled(NamedTuple):
+    """A program for ``shape`` (seeds, cells), and what it takes."""
+
+    call: Any  # (keys, state, hp, first, start, stop, problem) -> state, counts, metrics
+    state: State  # shapes
+    shape: tuple[int, int]
+    length: int  # rounds that one call can do
+    shardings: Any  # where call wants its arguments
+    bytes: int  # arguments, results and scratch space, all devices together
+    seconds: float
+
+
+def segment(
+    algorithm: Algorithm,
+    extra: Extra,
+    length: int,
+    key: Key,
+    state: State,
+    hp: Hyper,
+    first: Array,
+    start: Array,
+    stop: Array,
+    problem: Problem,
+) -> tuple[State, Info, dict[str, Array]]:
+    """One run, from round ``start`` to ``stop``; the ``first`` call makes its state and does no round.
+
+    Counts come as sums of their upper and their lower sixteen bits, (2,), which cannot overflow.
+    """
+    none = Info(*(jnp.int32(0) for _ in Info._fields))
+    state, begun = jax.lax.cond(
+        first, lambda: algorithm.init(key, problem, hp), lambda: (state, none)
+    )
+    state, counts = advance(algorithm, length, key, state._replace(t=start), stop, problem, hp)
+    counts = jax.tree.map(lambda a, b: a.at[0].add(b), counts, begun)
+    halves = jax.tree.map(lambda a: jnp.stack([jnp.sum(a >> 16), jnp.sum(a & 0xFFFF)]), counts)
+    measured = measure(algorithm, extra, state, plain(problem))
+    for name, _ in extra:
+        shape = jnp.shape(measured[name])
+        require(not shape, f"The metric {name!r} has shape {shape}", "a sweep keeps numbers only")
+    return state, halves, {n: a for n, a in measured.items() if jnp.ndim(a) == 0}
+
+
+def compiled(
+    program: Program,
+    shape: tuple[int, int],
+    extra: Extra,
+    every: int,
+    paired: bool,
+    devices: Sequence[jax.Device],
+) -> Compiled:
+    """Compile the program for chunks of ``shape``, or find what was compiled before."""
+    hp = _numbers(program, [0] * shape[1])
+    state = jax.eval_shape(
+        lambda key, problem, hp: program.algorithm.init(key, problem, hp)[0],
+        jax.random.key(0),
+        program.problem,
+        _numbers(program, [0], alone=True),
+    )
+    state = jax.tree.map(lambda a: jax.ShapeDtypeStruct((*shape, *a.shape), a.dtype), state)
+    return _compiled(
+        program.algorithm,
+        extra,
+        max(1, min(LONGEST, every or LONGEST)),
+        paired,
+        shape,
+        _Shapes((state, hp, program.problem)),
+        tuple(sorted(program.shared)),
+        placement(program.problem, devices),
+    )
+
+
+class _Shapes:
+    """A pytree that is the same as another if all its shapes and its structure are."""
+
+    def __init__(self, tree: Any) -> None:
+        self.tree = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), tree)
+        leaves, treedef = jax.tree.flatten(self.tree)
+        self.key = (treedef, tuple((a.shape, str(a.dtype)) for a in leaves))
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Shapes) and self.key == other.key
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(
+    algorithm: Algorithm,
+    extra: Extra,
+    length: int,
+    paired: bool,
+    shape: tuple[int, int],
+    shapes: _Shapes,
+    shared: tuple[str, ...],
+    place: Placement,
+) -> Compiled:
+    began = time.perf_counter()
+    state, hp, problem = shapes.tree
+    own = Hyper({name: None if name in shared else 0 for name in hp.values}, hp.capacity)
+    one = functools.partial(segment, algorithm, extra, length)
+    # The sizes are what a device has of the shape, and axis_size= would be that of the whole.
+    over_cells = jax.vmap(one, (None if paired else 0, 0, own, None, None, None, None))
+    program = jax.vmap(over_cells, (0, 0, None, None, None, None, None))
+    keys = jax.eval_shape(jax.random.key, 0)
+    keys = jax.ShapeDtypeStruct(shape[:1] if paired else shape, keys.dtype)
+    number = jax.ShapeDtypeStruct((), jnp.int32)
+    flag = jax.ShapeDtypeStruct((), jnp.bool_)
+    arguments = (keys, state, hp, flag, number, number, problem)
+    call = compile_for(place, program, shape, shared, paired, arguments)
+    memory = call.memory_analysis()
+    total = 0
+    if memory is not None:
+        total = (
+            memory.argument_size_in_bytes
+            + memory.output_size_in_bytes
+            + memory.temp_size_in_bytes
+            - memory.alias_size_in_bytes
+        ) * len(place.devices)
+    where = call.input_shardings[0]
+    return Compiled(call, state, shape, length, where, total, time.perf_counter() - began)
+
+
+def blank(run: Compiled) -> State:
+    """Something of the state's shape, for the first call to replace."""
+    state: State = jax.tree.map(
+        lambda a, where: jnp.zeros(a.shape, a.dtype, device=where), run.state, run.shardings[1]
+    )
+    return state
+
+
+def placed_problem(program: Program, run: Compiled) -> Problem:
+    """The data where the program wants them."""
+    problem: Problem = jax.device_put(program.problem, run.shardings[6])
+    return problem
+
+
+def inputs(
+    program: Program, chunk: Chunk, run: Compiled, keys: Sequence[Key], paired: bool
+) -> tuple[Key, Hyper]:
+    """Keys and numbers of a chunk, its last seed and cell repeated where it is smaller.
+
+    ``keys`` are those of the seeds.  Unpaired, each cell has keys of its own.
+    """
+    tall, wide = run.shape
+    seeds = [*chunk.seeds, *[chunk.seeds[-1]] * (tall - len(chunk.seeds))]
+    cells = [*chunk.cells, *[chunk.cells[-1]] * (wide - len(chunk.cells))]
+    chosen = jnp.stack([keys[i] for i in seeds])
+    if not paired:
+        salts = jnp.array(
+            [
+                zlib.crc32(f"{program.algorithm.name}|{program.cells[j].label}".encode())
+                for j in cells
+            ],
+            jnp.uint32,
+        )
+        fold = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))
+        chosen = fold(chosen, salts)
+    placed: tuple[Key, Hyper] = jax.device_put(
+        (chosen, _numbers(program, cells)), (run.shardings[0], run.shardings[2])
+    )
+    return placed
+
+
+def _numbers(program: Program, cells: Sequence[int], alone: bool = False) -> Hyper:
+    """The numbers of these cells, each an array, or one number where it is shared."""
+    whole = {param.name for param in program.algorithm.params if param.integer}
+    kind = dtype(program.problem)
+    last = max(cell.facts.rounds or 1 for cell in program.cells)
+    out: dict[str, Array] = {}
+    for name in program.names:
+        values = [cell.values[name] for cell in program.cells]
+        if any(isinstance(value, Schedule) for value in values):
+            values = [_over(values[j], program.cells[j].facts.rounds or 1, last) for j in cells]
+        else:
+            values = [values[j] for j in cells]
+        numbers = np.asarray(values, np.float64)
+        if alone or name in program.shared:
+            numbers = numbers[0]
+        out[name] = jnp.asarray(numbers, jnp.int32 if name in whole else kind)
+    return Hyper(out, program.caps)
+
+
+def _over(value: Any, rounds: int, length: int) -> np.ndarray[Any, Any]:
+    """One number per round, the last one repeated up to ``length``."""
+    now = value.over(rounds) if isinstance(value, Schedule) else np.full(rounds, float(value))
+    return np.concatenate([now, np.full(length - rounds, now[-1])])
+
+
+def bytes_of_run(program: Program) -> int:
+    """What one run holds beside the data, from shapes: an estimate, checked after compilation."""
+    problem = program.problem
+    state = jax.eval_shape(
+        lambda problem, hp: program.algorithm.init(jax.random.key(0), problem, hp)[0],
+        problem,
+        _numbers(program, [0], alone=True),
+    )
+    held = sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(state))
+    caps = dict(program.caps)
+    clients = min(problem.n, caps.get("cohort", problem.n))
+    rows = min(clients * caps.get("batch", problem.m_max), 1 << 14)
+    tests = 0 if problem.test is None else int(jax.tree.leaves(problem.test)[0].shape[0])
+    item = dtype(problem).itemsize
+    scratch = 4 * rows * problem.model.kernel.width + 6 * problem.model.dim
+    seen = min(problem.n * problem.m_max, 2 * ROWS) + min(tests, 2 * ROWS)
+    evaluation = 2 * seen * problem.model.kernel.width + 4 * problem.n
+    return int(3 * held + item * (scratch + evaluation))

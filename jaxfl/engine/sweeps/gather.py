@@ -1,0 +1,286 @@
+"""Chunks as one labelled dataset."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.core.schedules import Schedule
+from jaxfl.core.types import Algorithm, Info, Key
+from jaxfl.engine import results
+from jaxfl.engine.record import ROUNDING, largest_gradient, start, totals
+from jaxfl.engine.sweeps.grid import TUNED, Cell, Grid, Study
+from jaxfl.engine.sweeps.plan import Chunk, Program
+from jaxfl.engine.sweeps.store import Arrays
+from jaxfl.privacy import reports
+from jaxfl.privacy.events import NoClaim
+from jaxfl.privacy.selection import best_of
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["LABELS", "REPORTED", "dataset", "finish"]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+LABELS = {
+    "seed": ("1", "seed"),
+    "last_round": ("round", "the run's number of rounds"),
+    "diverged_at": ("round", "round at which the run was first seen not to be finite"),
+    "complete": ("1", "whether the run has finished"),
+    "proven_eps": ("1", "eps that an accountant proves for one run"),
+    "claimed_eps": ("1", "eps that the paper's formula claims for this noise"),
+    "delta": ("1", "delta of both eps"),
+    "delta_of_eps": ("1", "delta of both eps, where delta is an axis"),
+    "delta_at_claimed": ("1", "delta proven at the claimed eps"),
+    "flag": (
+        "1",
+        "whether the proven eps exceeds the claimed one, or a stated bound does not hold",
+    ),
+    "broken": ("1", "largest norm of an example's gradient at x0 where it breaks gradient_bound"),
+    "n": ("1", "clients of the problem"),
+    "tried": ("1", "runs among which a step size is chosen: steps and shifts times seeds"),
+    "eps_of_choice": (
+        "1",
+        "eps that an accountant proves where all these runs are shown: none where they share noise",
+    ),
+    "noisy": ("1", "whether the algorithm adds noise; without, nothing is private"),
+}
+ELSEWHERE = ("round", "client", "coordinate", "eps_spent", "x")  # in results of single runs
+# Names that no axis can have; delta, which is a number too, moves to delta_of_eps.
+REPORTED = frozenset(
+    {
+        *(name for name in LABELS if name not in ("seed", "delta")),
+        *(n for n in results.LABELS if n not in ELSEWHERE and not n.startswith("client_")),
+        *("score", "score_error", "candidates", "found"),
+    }
+)
+PROOF = ("claimed_eps", "delta", "delta_at_claimed", "tried", "eps_of_choice", "broken")
+WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n")
+
+
+def finish(
+    program: Program, chunk: Chunk, rounds: list[int], metrics: list[Any], counts: list[Any]
+) -> Arrays:
+    """What is kept of a chunk: metrics and running totals against its evaluated ``rounds``.
+
+    ``counts`` are sums over the rounds up to each evaluation.  A run whose loss is not finite is
+    frozen where that is first seen: from there on it has no numbers.  Where all are, ``metrics``
+    and ``counts`` may end early.
+    """
+    tall, wide = len(chunk.seeds), len(chunk.cells)
+    missing = len(rounds) - len(metrics)
+    held = {name: [m[name] for m in metrics] for name in metrics[0]}
+    held |= {name: [row[i] for row in counts] for i, name in enumerate(Info._fields)}
+    out: Arrays = {}
+    for name, rows in held.items():
+        stacked = np.stack(rows + rows[-1:] * missing, axis=-1)[:tall, :wide]
+        out[name] = results.portable(name, stacked)
+    lost = ~np.isfinite(out["loss"])
+    first = np.where(lost.any(-1), lost.argmax(-1), len(rounds))
+    gone = np.arange(len(rounds)) >= first[..., None]
+    for name, values in out.items():
+        kind = np.result_type(values.dtype, np.float32)
+        out[name] = np.where(gone, np.nan, values.astype(kind)).astype(kind)
+    at = np.asarray([*rounds, -1], np.float64)[first]
+    out["rounds"] = np.asarray(rounds, np.int32)
+    return {**out, "diverged_at": np.where(at < 0, np.nan, at)}
+
+
+def dataset(
+    grid: Grid,
+    programs: list[Program],
+    found: Iterable[tuple[Chunk, Arrays | None]],
+    keys: Sequence[Key],
+    about: Mapping[str, Any],
+) -> xarray.Dataset:
+    """The whole grid; cells whose chunk is missing are NaN and not ``complete``.
+
+    ``keys`` are those of the seeds.  Where it is ``paired``, as ``about`` says, all runs of a seed
+    share their noise.
+    """
+    import xarray
+
+    pairs = list(found)
+    axes = (*grid.static, *grid.numbers)
+    cells = tuple(len(axis.values) for axis in axes)
+    runs = (*cells, len(grid.seeds))
+    ticks = sorted({int(r) for _, held in pairs if held for r in held["rounds"]} or {0})
+    data: dict[str, tuple[tuple[str, ...], Array]] = {}
+    names = tuple(axis.name for axis in axes)
+
+    def variable(name: str, dims: tuple[str, ...], shape: tuple[int, ...], blank: float) -> Array:
+        if name not in data:
+            data[name] = (dims, np.full(shape, blank))
+        return data[name][1]
+
+    every, per_run = (*names, "seed", "round"), (*names, "seed")
+    for chunk, held in pairs:
+        program = programs[chunk.program]
+        study = grid.studies[program.study]
+        for j, cell in enumerate(program.cells[j] for j in chunk.cells):
+            where = _where(study, cell)
+            for i, seed in enumerate(chunk.seeds):
+                variable("last_round", per_run, runs, -1)[(*where, seed)] = cell.facts.rounds
+                variable("complete", per_run, runs, 0)[(*where, seed)] = held is not None
+                lost = variable("diverged_at", per_run, runs, np.nan)
+                if held is None:
+                    continue
+                lost[(*where, seed)] = held["diverged_at"][i, j]
+                at = np.searchsorted(ticks, held["rounds"])
+                for name, row in _series(study.algorithm, cell, held, i, j):
+                    full = np.full(len(ticks), np.nan)
+                    full[at] = row
+                    variable(name, every, (*runs, len(ticks)), np.nan)[(*where, seed)] = full
+    steepest = {study.place: _steepest(study, keys) for study in grid.studies}
+    for study in grid.studies:
+        for cell in study.cells:
+            where = _where(study, cell)
+            tried = _tried(grid, cell)
+            shared = about["paired"] and tried > len(grid.seeds)
+            clamped = np.nan_to_num(data["clamped"][1][where]).max() if "clamped" in data else 0.0
+            seen = cell._replace(values={**cell.values, "clamped": float(clamped)})
+            facts = _facts(study.algorithm, seen, tried, shared, steepest[study.place])
+            for name, number in facts.items():
+                name = "delta_of_eps" if name == "delta" and name in names else name
+                variable(name, names, cells, np.nan)[where] = number
+    for i, axis in enumerate(grid.numbers):
+        applies = np.array([study.cells[0].place[i] is not None for study in grid.studies])
+        if not applies.all():
+            shape = cells[: len(grid.static)]
+            data[f"applies_{axis.name}"] = (names[: len(shape)], np.ones(shape))
+            for study, does in zip(grid.studies, applies, strict=True):
+                data[f"applies_{axis.name}"][1][study.place] = does
+
+    coords = {axis.name: (axis.name, list(axis.labels)) for axis in axes}
+    coords["seed"] = ("seed", list(grid.seeds))
+    out = xarray.Dataset(data, {**coords, "round": ("round", np.asarray(ticks, np.int32))})
+    for key in list(out.variables):
+        out[key] = _compact(str(key), out[key])
+        units, words = _label(str(key), grid)
+        out[key].attrs.update(units=units, long_name=words)
+    if "utility" in out:
+        out["utility"].attrs["comment"] = (
+            "average over the evaluated rounds so far, round 0 included"
+        )
+    spans = {
+        axis.name: {"values": list(axis.labels), "static": axis.static, "problem": axis.posed}
+        for axis in axes
+    }
+    text = {"format": results.FORMAT, "kind": "sweep", "axes": spans, **about}
+    out.attrs["config"] = json.dumps(results.plain(text), ensure_ascii=False, default=str)
+    return out
+
+
+def _where(study: Study, cell: Cell) -> tuple[Any, ...]:
+    """Where a cell lies; everywhere along an axis that does not apply to it."""
+    return (*study.place, *(slice(None) if i is None else i for i in cell.place))
+
+
+def _series(
+    algorithm: Algorithm, cell: Cell, held: Arrays, i: int, j: int
+) -> Iterable[tuple[str, Array]]:
+    """Everything of one run that has a value at each evaluated round."""
+    skip = {"rounds", "diverged_at", *Info._fields}
+    for name in held.keys() - skip:
+        yield name, held[name][i, j]
+    square = held["grad_norm_sq"][i, j].astype(np.float64)
+    yield "utility", np.cumsum(square) / np.arange(1, len(square) + 1)
+    counts = {name: held[name][i, j] for name in Info._fields}
+    spent = totals(algorithm.cost(cell.values, cell.facts), counts)
+    for name, row in spent.items():
+        yield "messages" if name == "clients" else name, np.asarray(row)
+
+
+def _tried(grid: Grid, cell: Cell) -> int:
+    """Runs among which a step size is chosen by the usual selection, seeds included."""
+    tuned = [
+        len(axis.values)
+        for axis, i in zip(grid.numbers, cell.place, strict=True)
+        if axis.name in TUNED and i is not None
+    ]
+    return math.prod(tuned) * len(grid.seeds)
+
+
+def _steepest(study: Study, keys: Sequence[Key]) -> float:
+    """The largest norm of an example's gradient where the runs begin, if a cell states a bound."""
+    if not any("gradient_bound" in cell.values for cell in study.cells):
+        return math.nan
+    starts = {id(x): x for x in (start(study.problem, key) for key in keys)}
+    return max(float(largest_gradient(study.problem, x)) for x in starts.values())
+
+
+def _facts(
+    algorithm: Algorithm, cell: Cell, tried: int, shared: bool, steepest: float
+) -> dict[str, float]:
+    """Numbers that were used, and what they prove, alone and with all runs that were tried.
+
+    Nothing is proven of several with ``shared`` noise: in the difference of two it cancels.
+    """
+
+    out = {
+        f"used_{name}": float(value)
+        for name, value in cell.values.items()
+        if not isinstance(value, Schedule) and name != "clamped"
+    }
+    noisy = results.noisy(algorithm, cell.values)
+    out |= dict.fromkeys(PROOF, math.nan)
+    out |= {"noisy": float(noisy), "n": float(cell.facts.n)}
+    if not noisy:
+        return {**out, "proven_eps": math.inf, "flag": 0.0}
+    event: Any = NoClaim("the algorithm does not describe what it releases")
+    if algorithm.event is not None:
+        event = algorithm.event(cell.values, cell.facts)
+    claim = algorithm.claim(cell.values, cell.facts)
+    report = _report(event, claim, float(cell.values.get("delta", 1e-5)))
+    given = {
+        "proven_eps": report.proven,
+        "claimed_eps": report.claimed,
+        "delta": report.delta,
+        "delta_at_claimed": report.delta_at_claimed,
+    }
+    out |= {name: float(number) for name, number in given.items() if number is not None}
+    choice = math.inf if shared else _choice(event, tried, report.delta)
+    out |= {"tried": float(tried), "eps_of_choice": choice}
+    broken = steepest > cell.values.get("gradient_bound", math.inf) * (1 + ROUNDING)
+    if broken:
+        out["broken"] = steepest
+    return {**out, "flag": float(report.flag or broken)}
+
+
+@functools.lru_cache(maxsize=4096)
+def _report(event: Any, claim: Any, delta: float) -> Any:
+    """A report, made once for equal questions: cells that differ in the step size have the same."""
+
+    return reports.report(event, claim, delta)
+
+
+@functools.lru_cache(maxsize=4096)
+def _choice(event: Any, runs: int, delta: float) -> float:
+    """The eps of showing all the runs that a choice was made among, each with noise of its own."""
+
+    eps: float = best_of(event, runs, delta).eps
+    return eps
+
+
+def _compact(name: str, values: Any) -> Any:
+    """Whole numbers without gaps as such; the rest keeps float64."""
+    whole = name in WHOLE or name.startswith("applies_")
+    return values.astype(np.int32) if whole else values
+
+
+def _label(name: str, grid: Grid) -> tuple[str, str]:
+    if name in results.LABELS or name in LABELS:
+        return {**results.LABELS, **LABELS}[name]
+    if name.startswith("used_"):
+        return "1", f"{name.removeprefix('used_')} that was used"
+    if name.startswith("applies_"):
+        return "1", f"whether the algorithm has {name.removeprefix('applies_')}"
+    docs = {param.name: param.doc for study in grid.studies for param in study.algorithm.params}
+    return "1", docs.get(name, name.replace("_", " "))

@@ -1,0 +1,116 @@
+"""Where the arrays of a program lie: on one device, runs split over several, or clients split.
+
+Runs have nothing to say to each other, so that each device computes its own of them (`shard_map`).
+A problem whose clients lie on several devices already stays as it is: then the compiler splits
+every run, and memories of the clients lie where their data do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from jaxfl.core.errors import require
+from jaxfl.core.types import Hyper, Problem, State
+
+__all__ = ["Placement", "compile_for", "placement"]
+
+HERE = PartitionSpec()
+
+
+class Placement(NamedTuple):
+    """Devices of a program, and where each leaf of its problem lies if clients are split."""
+
+    devices: tuple[jax.Device, ...]
+    leaves: tuple[NamedSharding, ...] = ()
+
+    @property
+    def parts(self) -> int:
+        """Devices that share the runs."""
+        return 1 if self.leaves else len(self.devices)
+
+
+def placement(problem: Problem, devices: Sequence[jax.Device]) -> Placement:
+    """The devices given, or those that the problem's clients are split over."""
+    homes = [a.sharding for a in jax.tree.leaves(problem)]
+    if not any(map(_split, homes)):
+        return Placement(tuple(devices))
+    mesh = next(home.mesh for home in homes if _split(home))
+    require(
+        not any(device.process_index != jax.process_index() for device in mesh.devices.flat),
+        f"The clients of {problem.name} are split over devices of several hosts",
+        "split them over jax.local_devices(), since hosts share the runs of a sweep",
+    )
+    kept = (home if _split(home) else NamedSharding(mesh, HERE) for home in homes)
+    return Placement(tuple(mesh.devices.flat), tuple(kept))
+
+
+def _split(home: Any) -> bool:
+    return isinstance(home, NamedSharding) and not home.is_fully_replicated
+
+
+def compile_for(
+    place: Placement,
+    program: Callable[..., Any],
+    shape: tuple[int, int],
+    shared: tuple[str, ...],
+    paired: bool,
+    arguments: tuple[Any, ...],
+) -> Any:
+    """``program`` compiled for arguments like these; its state leaves it where it came in."""
+    where: tuple[Any, ...]
+    out = None
+    if place.leaves:
+        where = _with_clients(place, arguments)
+        out = (where[1], None, None)
+    elif place.parts > 1:
+        mesh = Mesh(np.array(place.devices), ("runs",))
+        specs = _by_runs(shape, place.parts, shared, paired, arguments[2])
+        program = jax.shard_map(
+            program, mesh=mesh, in_specs=specs, out_specs=specs[1], check_vma=False
+        )
+        where = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
+    else:
+        where = (SingleDeviceSharding(place.devices[0]),) * len(arguments)
+    shapes = tuple(
+        jax.tree.map(lambda a, w: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=w), tree, full)
+        for tree, full in zip(arguments, map(_everywhere, where, arguments), strict=True)
+    )
+    return jax.jit(program, donate_argnums=1, out_shardings=out).lower(*shapes).compile()
+
+
+def _everywhere(where: Any, tree: Any) -> Any:
+    """One sharding for all leaves of a tree, unless each has its own."""
+    return (
+        jax.tree.map(lambda _: where, tree) if isinstance(where, jax.sharding.Sharding) else where
+    )
+
+
+def _by_runs(
+    shape: tuple[int, int], parts: int, shared: tuple[str, ...], paired: bool, hp: Hyper
+) -> tuple[Any, ...]:
+    """Seeds go to different devices where there are enough: all cells of a seed share its draws."""
+    seeds = shape[0] % parts == 0
+    runs = PartitionSpec("runs") if seeds else PartitionSpec(None, "runs")
+    cell = HERE if seeds else PartitionSpec("runs")
+    numbers = Hyper({name: HERE if name in shared else cell for name in hp.values}, hp.capacity)
+    keys = runs if seeds or not paired else HERE
+    return keys, runs, numbers, HERE, HERE, HERE, HERE
+
+
+def _with_clients(place: Placement, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    split = next(home for home in place.leaves if _split(home))
+    everywhere = NamedSharding(split.mesh, HERE)
+    mine = NamedSharding(split.mesh, PartitionSpec(None, None, split.spec[0]))
+    state: State = jax.tree.map(lambda _: everywhere, arguments[1])
+    state = state._replace(
+        links=jax.tree.map(lambda _: mine, state.links),
+        local=jax.tree.map(lambda _: mine, state.local),
+        bases=jax.tree.map(lambda _: mine, state.bases),
+    )
+    problem = jax.tree.unflatten(jax.tree.structure(arguments[6]), place.leaves)
+    return everywhere, state, *(everywhere,) * 4, problem

@@ -1,0 +1,182 @@
+"""From cells to compiled programs and the chunks that they are run in.  Host side.
+
+A program is one compilation: cells of one study whose arrays have the same shapes.  k, b and T are
+numbers that fill static capacities, so that cells which differ in them share a program unless the
+padding would more than double the work of the smaller ones.  A chunk is what one call computes:
+cells with the same batch and number of rounds, so that their draws are made once for all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxfl.core.schedules import Schedule
+from jaxfl.core.types import Algorithm, Problem
+from jaxfl.data.samples import measured
+from jaxfl.engine.sweeps.grid import Cell, Grid, Study
+
+__all__ = ["Chunk", "Program", "chunks", "programs"]
+
+PADDING = 2.0  # times the work of the smaller cells without the larger: beyond it they are split
+# constant in a chunk: else every cell gathers for itself, or waits for the longest one
+SEPARATE = ("batch", "cohort", "local_steps", "rounds")
+BETTER = ("refresh", "k")  # constant where chunks stay this large all the same:
+WORTH = 16
+WEIGHT = 50  # arithmetic of one sent coordinate, in multiplications of a gradient
+
+
+class Program(NamedTuple):
+    """One compilation."""
+
+    study: int
+    algorithm: Algorithm
+    problem: Problem  # measured, see jaxfl.data.samples
+    cells: tuple[Cell, ...]
+    caps: tuple[tuple[str, int], ...]
+    names: tuple[str, ...]  # numbers that rounds may read
+    shared: frozenset[str]  # those that have one value in every chunk
+
+
+class Chunk(NamedTuple):
+    """Positions in a program's cells and among the seeds; computed in one call, saved as one."""
+
+    program: int
+    cells: tuple[int, ...]
+    seeds: tuple[int, ...]
+
+
+def programs(grid: Grid) -> list[Program]:
+    """As few as padding allows."""
+    out = []
+    for i, study in enumerate(grid.studies):
+        problem = measured(study.problem)
+        for cells in _buckets(study, list(study.cells)):
+            names = sorted(set.intersection(*(set(cell.values) for cell in cells)))
+            groups = list(_groups(cells))
+            shared = frozenset(
+                name
+                for name in names
+                if all(len({_same(cells[j].values[name]) for j in group}) == 1 for group in groups)
+            )
+            caps = tuple(sorted(_capacity(study, cells).items()))
+            out.append(
+                Program(i, study.algorithm, problem, tuple(cells), caps, tuple(names), shared)
+            )
+    return out
+
+
+def chunks(
+    program: int, cells: Sequence[Cell], seeds: int, limit: int, parts: int = 1
+) -> tuple[tuple[int, int], list[Chunk]]:
+    """The shape (seeds, cells) that all chunks of a program have, and the chunks.
+
+    At most ``limit`` runs each, but one on each of the ``parts`` devices that share them; cells fill
+    it first, since they share their seed's draws.  The last chunks may name fewer than the shape
+    has room for.
+    """
+    groups = list(_groups(cells))
+    tall, wide = _shape(max(map(len, groups)), seeds, limit, parts)
+    out = []
+    for group in groups:
+        for i in range(0, len(group), wide):
+            for s in range(0, seeds, tall):
+                out.append(
+                    Chunk(program, tuple(group[i : i + wide]), tuple(range(seeds)[s : s + tall]))
+                )
+    return (tall, wide), out
+
+
+def _shape(cells: int, seeds: int, limit: int, parts: int) -> tuple[int, int]:
+    """Seeds or cells split over devices, whichever leaves each of them less to do."""
+    each = max(1, limit // parts)
+
+    def even(total: int, most: int) -> int:
+        return math.ceil(total / math.ceil(total / most))
+
+    def work(split: tuple[int, int]) -> int:
+        return math.ceil(seeds / split[0]) * math.ceil(cells / split[1]) * split[0] * split[1]
+
+    wide = even(cells, each)
+    by_seeds = even(math.ceil(seeds / parts), max(1, each // wide)) * parts, wide
+    wide = even(math.ceil(cells / parts), each)
+    by_cells = even(seeds, max(1, each // wide)), wide * parts
+    return min(by_seeds, by_cells, key=work)
+
+
+def _groups(cells: Sequence[Cell]) -> Iterator[list[int]]:
+    """Positions of cells that may share a chunk."""
+
+    def split(names: Sequence[str]) -> list[list[int]]:
+        found: dict[Any, list[int]] = {}
+        for j, cell in enumerate(cells):
+            key = tuple(_same(cell.values.get(name)) for name in names)
+            found.setdefault(key, []).append(j)
+        return list(found.values())
+
+    names, groups = list(SEPARATE), split(SEPARATE)
+    for name in BETTER:
+        finer = split([*names, name])
+        if len(finer) == len(groups) or len(cells) >= WORTH * len(finer):
+            names, groups = [*names, name], finer
+    yield from groups
+
+
+def _same(value: Any) -> Any:
+    """Something that is equal exactly for equal numbers."""
+    return value if value is None or isinstance(value, Schedule) else float(value)
+
+
+# --- padding -------------------------------------------------------------------------------------
+
+
+def _buckets(study: Study, cells: list[Cell]) -> Iterator[list[Cell]]:
+    """Halves of the cells, and of those again, as long as that spares the smaller enough work."""
+    caps = _capacity(study, cells)
+    if not caps:
+        yield cells
+        return
+
+    def lost(name: str) -> float:
+        return sum(
+            _work(study, cell, caps)
+            - _work(study, cell, {**caps, name: _capacity(study, [cell])[name]})
+            for cell in cells
+        )
+
+    name = max(caps, key=lost)
+    sizes = [_capacity(study, [cell])[name] for cell in cells]
+    middle = math.sqrt(min(sizes) * max(sizes))
+    small = [cell for cell, size in zip(cells, sizes, strict=True) if size <= middle]
+    large = [cell for cell, size in zip(cells, sizes, strict=True) if size > middle]
+    padded = sum(_work(study, cell, caps) for cell in small)
+    own = sum(_work(study, cell, _capacity(study, small)) for cell in small)
+    if not large or padded <= PADDING * own:
+        yield cells
+        return
+    yield from _buckets(study, small)
+    yield from _buckets(study, large)
+
+
+def _capacity(study: Study, cells: Sequence[Cell]) -> dict[str, int]:
+    """What the algorithm asks for, of the largest numbers of all cells."""
+    names = set.intersection(*(set(cell.values) for cell in cells))
+    values = {
+        name: np.asarray([cell.values[name] for cell in cells])
+        for name in names
+        if not any(isinstance(cell.values[name], Schedule) for cell in cells)
+    }
+    facts = cells[0].facts._replace(rounds=max(cell.facts.rounds or 0 for cell in cells))
+    return study.algorithm.capacity(values, facts)
+
+
+def _work(study: Study, cell: Cell, caps: dict[str, int]) -> float:
+    """Multiplications of one run, roughly: gradients of the drawn rows, and the messages."""
+    facts, d = cell.facts, study.problem.model.dim
+    clients = min(facts.n, caps.get("cohort", facts.n))
+    rows = caps.get("batch", facts.m_max) * float(cell.values.get("local_steps", 1))
+    sent = WEIGHT * caps.get("k", 0)
+    return float(facts.rounds or 1) * clients * (4.0 * rows * d + sent)

@@ -1,0 +1,124 @@
+"""The folder of a sweep: what it is, and one file per finished chunk.
+
+Chunks are written beside their place, synced and renamed, so that a sweep killed at any instant has
+whole files only.  Compressed `npz` rather than an array store: chunks are small, and one file each
+is what resuming needs.  Two processes may go on with one sweep at once: both compute the same
+chunks from one manifest, and each file is whole whoever wrote it last.  Of two that begin one at once,
+the second is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.files import check_format, reading, replace, writable
+from jaxfl.engine.sweeps.plan import Chunk
+
+__all__ = ["MANIFEST", "RESULT", "Arrays", "Store"]
+
+Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+FORMAT = 1
+MANIFEST = "sweep.json"
+RESULT = "result.nc"
+WHOSE = "chunk.json"  # no metric's name has a dot
+ROOM = 2  # times what is predicted: chunks and the result that they are merged into
+
+
+class Store:
+    """Chunks on disk, or with ``folder`` None in memory."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.memory: dict[int, Arrays] = {}
+
+    @property
+    def manifest(self) -> Path:
+        assert self.folder is not None
+        return self.folder / MANIFEST
+
+    @property
+    def result(self) -> Path:
+        assert self.folder is not None
+        return self.folder / RESULT
+
+    def chunk(self, index: int) -> Path:
+        assert self.folder is not None
+        return self.folder / "chunks" / f"chunk-{index:05d}.npz"
+
+    # --- beginning -------------------------------------------------------------------------------
+
+    def claim(self, resume: bool) -> dict[str, Any] | None:
+        """What an earlier call left here; refused unless it is to be gone on with."""
+        if self.folder is None:
+            require(not resume, "needs out=, the folder of the sweep to go on with", resume=resume)
+            return None
+        is_file = self.folder.exists() and not self.folder.is_dir()
+        require(not is_file, "is a file, and a sweep needs a folder", out=str(self.folder))
+        if resume:
+            return read_manifest(self.folder)
+        require(not self.manifest.exists(), *self._taken())
+        for old in (self.result, *self.chunk(0).parent.glob("chunk-*.npz")):
+            require(not old.exists(), f"{old} exists already", "name another folder, or remove it")
+        return None
+
+    def begin(self, about: Mapping[str, Any], nbytes: int) -> None:
+        """Write the manifest, after making sure that the results will find room."""
+        if self.folder is None:
+            return
+        writable(self.manifest, "manifest")
+        writable(self.chunk(0), "chunk")
+        free = shutil.disk_usage(self.folder).free
+        require(
+            ROOM * nbytes <= free,
+            f"{self.folder} has {free / 2**20:,.0f} MiB free, and the results of this sweep "
+            f"need {ROOM * nbytes / 2**20:,.0f}",
+            "free some space, name another folder, or evaluate less often",
+        )
+        text = json.dumps({"format": FORMAT, **about}, indent=1, default=str).encode()
+        try:
+            replace(self.manifest, lambda file: file.write(text), new=True)
+        except FileExistsError:  # since :meth:`claim`, while programs were compiled
+            raise InputError(*self._taken()) from None
+
+    def _taken(self) -> tuple[str, str]:
+        way = "go on with it (resume), or name another folder"
+        return f"{self.folder} holds a sweep already", way
+
+    # --- chunks ----------------------------------------------------------------------------------
+
+    def write(self, index: int, chunk: Chunk, arrays: Arrays) -> None:
+        if self.folder is None:
+            self.memory[index] = arrays
+            return
+        content: Any = {WHOSE: np.array(json.dumps(chunk)), **arrays}
+        replace(self.chunk(index), lambda file: np.savez_compressed(file, **content))
+
+    def read(self, index: int, chunk: Chunk) -> Arrays | None:
+        """A finished chunk; None if there is none, it is damaged, or not this one."""
+        if self.folder is None:
+            return self.memory.get(index)
+        try:
+            with open(self.chunk(index), "rb") as held, np.load(held, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            return arrays if arrays.pop(WHOSE).item() == json.dumps(chunk) else None
+        except Exception:
+            return None
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What a sweep's folder says of it."""
+    path = folder / MANIFEST
+    with reading(
+        path, "manifest of a sweep", "name the folder of a sweep, or start anew in another"
+    ):
+        about: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        check_format(path, "sweep", about["format"], FORMAT)
+    return about

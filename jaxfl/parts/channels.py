@@ -1,0 +1,169 @@
+"""What both ends of a link remember of earlier messages.
+
+``before(memory, g)`` is what is compressed in place of g.  When only the mean over clients is
+needed the round calls it once with the server's memory and the mean estimate, which is the same
+thing for every channel that is linear in its memory.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax.numpy as jnp
+
+from jaxfl.core.types import Array, Channel, Hyper, Message, Param, PyTree, unbounded
+
+__all__ = ["add", "direct", "error_feedback", "learned", "recursion", "shifted"]
+
+SHIFT = Param(
+    "shift", "step gamma of the shifts s_i towards the estimates", high=1.0, schedule=True
+)
+
+
+def add(v: Array, message: Message, scale: Array) -> Array:
+    """v + scale * message; slots that hold nothing are dropped."""
+    if message.index is None:
+        return v + scale * message.value
+    return v.at[message.index].add(scale * message.value, mode="drop")
+
+
+@functools.cache
+def direct() -> Channel:
+    """v_i = C(g_i + xi_i); the server takes their mean [SoteriaFL, Algorithm 1]."""
+
+    def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
+        return (), ()
+
+    def before(link: PyTree, g: Array) -> Array:
+        return g
+
+    def after(link: PyTree, message: Message, hp: Hyper) -> PyTree:
+        return link
+
+    def receive(
+        link: PyTree, mean: Array, rate: Array, hp: Hyper, moved: PyTree
+    ) -> tuple[Array, PyTree]:
+        return mean, link
+
+    return Channel(
+        "direct",
+        init,
+        before,
+        after,
+        receive,
+        linear=True,
+        remembers=False,
+        growth=lambda omega: (1.0, 1.0),
+    )
+
+
+@functools.cache
+def shifted() -> Channel:
+    """Shifted compression [SoteriaFL, Algorithm 2, lines 5-10]::
+
+        v_i = C(g_i + xi_i - s_i),  s_i <- s_i + gamma v_i     (client, if it takes part)
+        v = s + (1/r) sum_S v_i,    s <- s + (gamma/n) sum_S v_i
+
+    so that s = mean_i s_i in every round, whoever takes part.  Shifts that are stored in fewer bits
+    move by ``D_i = round(s_i + gamma v_i) - s_i`` instead, and ``s <- s + (1/n) sum_S D_i``: the server
+    knows every v_i, and so every D_i, if it keeps the rounded s_i too.
+    """
+
+    def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
+        return () if fused else jnp.zeros((n, x.size), x.dtype), jnp.zeros_like(x)
+
+    def before(s: Array, g: Array) -> Array:
+        return g - s
+
+    def after(s_i: Array, message: Message, hp: Hyper) -> Array:
+        return add(s_i, message, hp["shift"])
+
+    def receive(
+        s: Array, mean: Array, rate: Array, hp: Hyper, moved: Array | None
+    ) -> tuple[Array, Array]:
+        return s + mean, s + rate * (hp["shift"] * mean if moved is None else moved)
+
+    def growth(omega: float) -> tuple[float, float] | None:
+        # a shift is a mean of earlier messages: compression would make them ever longer
+        return (2.0, 2**0.5) if omega <= 0 else None
+
+    return Channel(
+        "shifted",
+        init,
+        before,
+        after,
+        receive,
+        params=(SHIFT,),
+        linear=True,
+        mirrors=True,
+        growth=growth,
+    )
+
+
+@functools.cache
+def learned() -> Channel:
+    """Gradients g_i that the server knows, learned from what they changed by  [EF21]::
+
+        c_i = C(g_i' + xi_i - g_i),  g_i <- g_i + gamma c_i     (client, if it takes part)
+        v = g + (1/n) sum_S c_i,     g <- g + (gamma/n) sum_S c_i
+
+    With gamma = 1, v is the mean of all g_i, also of those that stay as they are.  :func:`shifted` has
+    1/r for the 1/n of v, and an estimate of today's mean gradient.
+    """
+    plain = shifted()
+
+    def receive(
+        g: Array, mean: Array, rate: Array, hp: Hyper, moved: Array | None
+    ) -> tuple[Array, Array]:
+        return g + rate * mean, plain.receive(g, mean, rate, hp, moved)[1]
+
+    return plain._replace(name="learned", receive=receive, growth=unbounded)
+
+
+@functools.cache
+def recursion() -> Channel:
+    """v <- (1-gamma) v + mean_i u_i, kept by the server; ``carry`` is 1-gamma, or 0 to start anew.
+
+    The noise of the messages goes on in v  [DP-SRM, Algorithm 1; SPIDER].
+    """
+
+    def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
+        return (), jnp.zeros_like(x)
+
+    def receive(
+        v: Array, mean: Array, rate: Array, hp: Hyper, moved: PyTree
+    ) -> tuple[Array, Array]:
+        v = hp["carry"] * v + mean
+        return v, v
+
+    return direct()._replace(name="recursion", init=init, receive=receive, remembers=True)
+
+
+@functools.cache
+def error_feedback() -> Channel:
+    """What compression left out is sent later  [Seide et al., 2014; Stich et al., 2018]::
+
+        p_i = e_i + g_i + xi_i,  send C(p_i),  e_i <- p_i - C(p_i)
+
+    In units of the gradient; with a constant step it is the same as in units of the step.  The noise
+    is drawn on all coordinates, since e_i keeps it.  Where e_i is stored in fewer bits, what rounding
+    takes is never sent.
+    """
+
+    def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
+        return () if fused else jnp.zeros((n, x.size), x.dtype), ()
+
+    def before(e: PyTree, g: Array) -> Array:
+        return g if isinstance(e, tuple) else g + e
+
+    def residual(e: Array, p: Array, sent: Array) -> Array:
+        return p - sent
+
+    return direct()._replace(
+        name="error_feedback",
+        init=init,
+        before=before,
+        residual=residual,
+        remembers=True,
+        growth=unbounded,
+    )

@@ -1,0 +1,215 @@
+"""Local gradient estimators: weightings of per-example gradients, and what they remember.
+
+Every gradient is clipped on its own, ``clip(g) = g min(1, G/|g|)``.  With ``clip_examples=False``
+they are not, and the round clips the whole estimate instead (``clip="batch"``); what the number
+``gradient_bound`` states of every gradient is then enforced, so that a proof may rest on it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.batching import rarely
+from jaxfl.core.types import (
+    Array,
+    Draw,
+    Estimator,
+    Hyper,
+    Key,
+    Param,
+    Problem,
+    PyTree,
+    Sampler,
+    Table,
+    Term,
+)
+from jaxfl.data.samples import block
+from jaxfl.parts.storage import packed, recalled, rounded
+from jaxfl.privacy import events
+from jaxfl.problems.clipping import evaluate
+from jaxfl.problems.metrics import full_gradient, mean_gradient, over_clients
+
+__all__ = ["minibatch", "saga", "svrg"]
+
+CLIP = Param("clip", "bound G on the norm of one example's gradient", open_low=True)
+REFRESH = Param(
+    "refresh", "probability p that the snapshot moves to the current point", high=1.0, schedule=True
+)
+
+
+def bound(hp: Hyper, clip_examples: bool) -> Array:
+    """G; where examples are left alone what is stated of them, and else infinity."""
+    G: Array = hp["clip"]
+    if not clip_examples:
+        G = hp.values.get("gradient_bound", jnp.full_like(G, jnp.inf))
+    return G
+
+
+@functools.cache
+def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
+    """g_i = sum_j weight_j clip grad f_ij(x): full gradient or minibatch, as the sampler says."""
+
+    def init(
+        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
+    ) -> tuple[PyTree, PyTree, None, Array]:
+        return (), (), None, jnp.int32(0)
+
+    def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
+        return (Term(1.0, (x,), (1.0,), bound(hp, clip_examples)),)
+
+    return Estimator(
+        "minibatch",
+        sampler,
+        init,
+        terms,
+        params=(CLIP,),
+        points=1,
+        sensitivity=declared("Mean", clip_examples),
+    )
+
+
+@functools.cache
+def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
+    """Loopless SVRG [SoteriaFL, Algorithm 3, option II]::
+
+        g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + h_i
+        h_i = mean_j clip grad f_ij(w)
+        w <- x with probability p, one coin for all clients;  w_0 = x_0
+
+    A coin costs a full pass over the data where it moves w.
+    """
+
+    def init(
+        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
+    ) -> tuple[PyTree, PyTree, Array, Array]:
+        h = (mean_gradient if pooled else full_gradient)(problem, x, bound(hp, clip_examples))
+        return x, (), h, jnp.sum(problem.count)
+
+    def terms(w: Array, x: Array, hp: Hyper) -> tuple[Term, ...]:
+        G = bound(hp, clip_examples)
+        return Term(1.0, (x,), (1.0,), G), Term(-1.0, (w,), (1.0,), G)
+
+    def refresh(
+        key: Key, w: Array, h: Array, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[Array, Array, Array]:
+        coin = jax.random.uniform(key) < hp["refresh"]
+        gradient = mean_gradient if h.ndim == 1 else full_gradient
+
+        def move(x: Array, problem: Problem, G: Array) -> PyTree:
+            return x, gradient(problem, x, G)
+
+        w, h = rarely(coin, move, (w, h), x, problem, bound(hp, clip_examples))
+        return w, h, jnp.where(coin, jnp.sum(problem.count), 0)
+
+    return Estimator(
+        "svrg",
+        sampler,
+        init,
+        terms,
+        params=(CLIP, REFRESH),
+        points=3,
+        sensitivity=declared("svrg", clip_examples),
+        refresh=refresh,
+    )
+
+
+@functools.cache
+def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
+    """SAGA [SoteriaFL, Algorithm 3, option III; Defazio et al., 2014]::
+
+        g_i = mean_{j in I_b} (clip grad f_ij(x) - c_ij) + h_i,  h_i = mean_j c_ij
+        c_ij <- clip grad f_ij(x) for j in I_b;  c_ij = clip grad f_ij(x_0) at first
+
+    The table holds the kernel's factors of c_ij: one number per sample of a scalar linear model,
+    activations and deltas of a network, whole gradients where nothing better is known.  Where it is
+    stored in fewer bits, c_ij is what is read of it, clipped again, and h_i the mean of that.
+    """
+
+    def init(
+        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
+    ) -> tuple[PyTree, PyTree, Array, Array]:
+        kernel, n, m = problem.model.kernel, problem.n, problem.m_max
+        G = bound(hp, clip_examples)
+        live = jnp.arange(m)[None] < problem.count[:, None]
+        weight = live / problem.count[:, None].astype(x.dtype)
+
+        term = Term(1.0, (x,), (1.0,), G)
+
+        def client(i: Array) -> tuple[Array, PyTree]:
+            batch = block(problem.train, i, jnp.int32(0), 1, m)
+            h_i, c_i = evaluate(kernel, (term,), weight[i], batch)
+            if storage == "exact":
+                return h_i, c_i
+            kept = recalled(kernel, G, rounded(c_i, storage), batch)
+            return kernel.contract(weight[i], kept, batch), packed(c_i, storage)
+
+        h, table = over_clients(client, n, x, pooled)
+        return (), table, h, jnp.sum(problem.count)
+
+    def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
+        return (Term(1.0, (x,), (1.0,), bound(hp, clip_examples)),)
+
+    def follow(rows: Draw, count: Array) -> Array:
+        # A row drawn twice moves the mean once.
+        one = 1 / count.astype(rows.weight.dtype)
+        return jnp.where(first_seen(rows, sampler.distinct), one, 0)
+
+    return Estimator(
+        "saga",
+        sampler,
+        init,
+        terms,
+        params=(CLIP,),
+        points=3,
+        sensitivity=declared("saga", clip_examples),
+        table=Table(recall=read, absorb=write),
+        follow=follow,
+    )
+
+
+def declared(kind: str, clip_examples: bool) -> Callable[[Mapping[str, Any]], Any]:
+    """The sensitivity of that name in :mod:`jaxfl.privacy.events`; of examples that are not clipped
+    only what ``gradient_bound`` gives."""
+
+    def sensitivity(values: Mapping[str, Any]) -> Any:
+
+        make = getattr(events, kind)
+        if clip_examples:
+            return make(values["clip"])
+        return events.batch_clipped(values.get("gradient_bound"), values["clip"], make)
+
+    return sensitivity
+
+
+def read(table: PyTree, rows: Draw) -> PyTree:
+    """The rows drawn; dead slots read some row, and have weight 0."""
+    if rows.index is None:
+        return table
+    return jax.tree.map(lambda a: a.at[rows.index].get(mode="clip"), table)
+
+
+def write(table: PyTree, rows: Draw, new: PyTree) -> PyTree:
+    if rows.index is None:
+        return jax.tree.map(lambda a, v: jnp.where(live_like(rows, v), v, a), table, new)
+    return jax.tree.map(lambda a, v: a.at[rows.index].set(v, mode="drop"), table, new)
+
+
+def live_like(rows: Draw, v: Array) -> Array:
+    return jnp.expand_dims(rows.weight > 0, tuple(range(1, v.ndim)))
+
+
+def first_seen(rows: Draw, distinct: bool) -> Array:
+    """Which slots are live and the first to hold their row."""
+    live = rows.weight > 0
+    if distinct or rows.index is None:
+        return live
+    slot = jnp.arange(rows.index.size)
+    order = jnp.argsort(rows.index, stable=True)
+    ordered = rows.index[order]
+    new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+    return live & jnp.zeros(slot.shape, bool).at[order].set(new)

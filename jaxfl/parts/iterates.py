@@ -1,0 +1,115 @@
+"""Servers that keep more than the last model: averages, and iterates drawn at random."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.types import Array, Hyper, Key, Param, PyTree, Server
+from jaxfl.parts.servers import LR, descent
+from jaxfl.problems.clipping import clip
+
+__all__ = ["anytime", "averaged", "limited", "sampled"]
+
+Project = Callable[[Array], Array] | None
+
+STEP_LIMIT = Param("step_limit", "length that no step exceeds", open_low=True)
+
+
+def within(project: Project, start: Array, hp: Hyper) -> Callable[[Array], Array]:
+    """Onto the problem's set; where it has none, onto the ball of diameter D around the start."""
+    if project is not None:
+        return project
+    return lambda w: start + clip(w - start, hp["diameter"] / 2)
+
+
+@functools.cache
+def anytime() -> Server:
+    """Anytime averaging with alpha_t = t [Cutkosky, 2019; Reshef, Levy, Algorithms 1 and 2]::
+
+        w <- Pi_K(w - eta q)
+        x_{t+1} = (1 - alpha_{t+1}/alpha_{1:t+1}) x_t + alpha_{t+1}/alpha_{1:t+1} w,   output x_T
+
+    ``alpha_{t+1}/alpha_{1:t+1} = 2/(t+2)``.  Clients evaluate at the average x_t.
+    """
+
+    def init(x: Array, hp: Hyper) -> PyTree:
+        return jnp.int32(1), x, x, x, x  # t, the start, w, x_t, x_{t-1}
+
+    def step(key: Key, state: PyTree, v: Array, project: Project, hp: Hyper) -> PyTree:
+        t, start, w, x, _ = state
+        w = within(project, start, hp)(w - hp["lr"] * v)
+        weight = 2 / (t.astype(x.dtype) + 2)
+        return t + 1, start, w, (1 - weight) * x + weight * w, x
+
+    return Server("anytime", init, lambda s: s[3], step, lambda s: s[4], (LR,))
+
+
+@functools.cache
+def averaged() -> Server:
+    """x <- Pi_K(x - eta v), output the mean of the points x_1 ... x_T that clients saw."""
+
+    def init(x: Array, hp: Hyper) -> PyTree:
+        return jnp.int32(0), x, x, x  # t, the start, x, their mean
+
+    def step(key: Key, state: PyTree, v: Array, project: Project, hp: Hyper) -> PyTree:
+        t, start, x, mean = state
+        mean = mean + (x - mean) / (t + 1).astype(x.dtype)
+        return t + 1, start, within(project, start, hp)(x - hp["lr"] * v), mean
+
+    return Server("averaged", init, lambda s: s[2], step, lambda s: s[3], (LR,))
+
+
+@functools.cache
+def limited() -> Server:
+    """x <- Pi(x - min(eta, l/|v|) v): no step is longer than l.
+
+    DP-SRM's step [Algorithm 1] has eta = 1/(2 n0 L) and l = zeta/(n0 L).
+    """
+    plain = descent()
+
+    def step(key: Key, state: PyTree, v: Array, project: Project, hp: Hyper) -> PyTree:
+        # eta min(1, (l/eta)/|v|)
+        short = clip(v, hp["step_limit"] / hp["lr"])
+        return plain.step(key, state, short, project, hp)
+
+    return plain._replace(name="limited", step=step, params=(LR, STEP_LIMIT))
+
+
+@functools.cache
+def sampled(
+    server: Server,
+    weight: Callable[[Hyper], Array] | None = None,
+    first: bool = True,
+) -> Server:
+    """The same steps, and one of the points drawn at random for an output.
+
+    Point x_k comes out with probability in proportion to its ``weight`` (None: all alike), whenever
+    the run is stopped: each new point takes the place of the kept one with probability
+    ``weight_k / (weight_0 + ... + weight_k)``.  The points are those that clients saw,
+    x_0 ... x_{T-1}, or with ``first=False`` those that steps led to, x_1 ... x_T.
+    """
+
+    def init(x: Array, hp: Hyper) -> PyTree:
+        return server.init(x, hp), jnp.zeros((), x.dtype), x  # the server, sum of weights, kept
+
+    def step(key: Key, state: PyTree, v: Array, project: Project, hp: Hyper) -> PyTree:
+        inner, total, kept = state
+        walk, pick = jax.random.split(key)
+        after = server.step(walk, inner, v, project, hp)
+        w = jnp.ones_like(total) if weight is None else weight(hp).astype(total.dtype)
+        total = total + w
+        taken = jax.random.uniform(pick, (), total.dtype) * total < w
+        return after, total, jnp.where(taken, server.view(inner if first else after), kept)
+
+    return Server(
+        f"{server.name}, a random iterate",
+        init,
+        lambda s: server.view(s[0]),
+        step,
+        lambda s: s[2],
+        server.params,
+    )

@@ -1,0 +1,183 @@
+"""What a client runs in place of one estimate: tau optimizer steps on its own samples.
+
+::
+
+    theta <- x;  tau times:  theta <- step(theta, g + xi + pull),  xi ~ N(0, sigma^2 I)
+    g = mean_{j in B} clip grad f_ij(theta) + grad regularizer(theta),   xi and B fresh in each step
+
+The client reports ``x - theta``, so that a server step of 1 takes the mean of the models.  What
+keeps theta near x, or the clients near each other, is a :class:`Pull`.  The client's optimizer
+starts anew in each round.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jaxfl.core.schedules import Schedule
+from jaxfl.core.types import (
+    LARGEST,
+    Array,
+    Client,
+    Draw,
+    Estimator,
+    Hyper,
+    Local,
+    Mechanism,
+    Param,
+    Problem,
+    PyTree,
+)
+from jaxfl.parts.mechanisms import normal
+from jaxfl.problems.clipping import clip, evaluate
+
+__all__ = ["LOCAL_LR", "LOCAL_STEPS", "Pull", "control", "free", "largest", "proximal", "steps"]
+
+LOCAL_LR = Param("lr", "step size eta of a local step", high=LARGEST, schedule=True)
+LOCAL_STEPS = Param("local_steps", "local steps tau of a client in a round", low=1, integer=True)
+PROX = Param("prox", "weight mu of the pull back to the server's model")
+UPDATE_CLIP = Param("update_clip", "bound S on the norm of what a client reports", open_low=True)
+
+
+class Pull(NamedTuple):
+    """What is added to the local gradients, and what is remembered for it."""
+
+    name: str
+    init: Callable[[Problem, Array], tuple[PyTree, PyTree]]  # shared, one per client
+    at: Callable[[Array, Array, PyTree, PyTree, Hyper], Array]  # (x, theta, shared, mine, hp)
+    after: Callable[[Array, PyTree, PyTree, Hyper], PyTree]  # (x - theta, shared, mine, hp) -> mine
+    close: Callable[[PyTree, Array, Array, Array, Hyper], PyTree] | None = None  # see Local
+    params: tuple[Param, ...] = ()
+    broadcasts: int = 1
+
+
+@functools.cache
+def free() -> Pull:
+    """Nothing."""
+    return Pull("free", _nothing, lambda x, theta, *_: jnp.zeros_like(x), lambda g, c, mine, hp: ())
+
+
+@functools.cache
+def proximal() -> Pull:
+    """mu (theta - x): clients minimise ``f_i + mu/2 |theta - x|^2``  [FedProx, Li et al., 2020]."""
+
+    def at(x: Array, theta: Array, shared: PyTree, mine: PyTree, hp: Hyper) -> Array:
+        pull: Array = hp["prox"] * (theta - x)
+        return pull
+
+    return Pull("proximal", _nothing, at, lambda g, c, mine, hp: (), params=(PROX,))
+
+
+@functools.cache
+def control() -> Pull:
+    """c - c_i  [SCAFFOLD, option II; Karimireddy et al., 2020]::
+
+        c_i+ = c_i - c + (x - theta_i)/(tau eta)   (client, if it takes part),   c_i = 0 at first
+        c <- c + (1/n) sum_S (c_i+ - c_i) = c + (r/n) (sum_S (x - theta_i)/(r tau eta) - |S| c/r)
+
+    The second form needs nothing but the sum of what is sent anyway, where the paper sends c_i+ too.
+    """
+
+    def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
+        return jnp.zeros_like(x), jnp.zeros((problem.n, x.size), x.dtype)
+
+    def at(x: Array, theta: Array, c: Array, c_i: Array, hp: Hyper) -> Array:
+        return c - c_i
+
+    def slope(g: Array, hp: Hyper) -> Array:
+        mean: Array = g / (hp["local_steps"].astype(g.dtype) * hp["lr"])
+        return mean
+
+    def after(g: Array, c: Array, c_i: Array, hp: Hyper) -> Array:
+        return c_i - c + slope(g, hp)
+
+    def close(c: Array, mean: Array, rate: Array, total: Array, hp: Hyper) -> Array:
+        return c + rate * (slope(mean, hp) - total * c)
+
+    return Pull("control", init, at, after, close, broadcasts=2)
+
+
+@functools.cache
+def steps(
+    estimator: Estimator,
+    mechanism: Mechanism,
+    pull: Pull,
+    optimizer: Callable[[Hyper], optax.GradientTransformation] | None = None,
+    fresh: bool = False,
+    bounded: bool = False,
+    once: bool = False,
+) -> Local:
+    """tau steps of ``optimizer(hp)`` (None: SGD) with the gradients of a memoryless estimator.
+
+    Step s of a client's C-th participation draws batch ``C tau + s`` of its sampler's one stream:
+    with shuffled samples an epoch that a round leaves unfinished goes on when the client is next
+    called, and so a client uses a record once per pass, however its rounds fall.  ``fresh`` starts a
+    new epoch in every round instead.  ``bounded`` clips what is reported to ``update_clip``,
+    ``once`` fixes tau = 1.
+    """
+    sgd = optimizer is None
+    make = optimizer or (lambda hp: optax.sgd(hp["lr"]))
+
+    def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
+        shared, mine = pull.init(problem, x)
+        return shared, (jnp.zeros(problem.n, jnp.int32), mine)
+
+    def run(
+        client: Client, x: Array, shared: PyTree, memory: PyTree, problem: Problem, hp: Hyper
+    ) -> tuple[Array, PyTree, Array]:
+        turn, mine = memory
+        model, tau = problem.model, jnp.int32(1) if once else hp["local_steps"]
+        stream = jax.random.fold_in(client.rows, turn) if fresh else client.rows
+        first = 0 if fresh else turn * tau
+
+        def step(s: Array, carry: tuple[Array, PyTree, Array]) -> tuple[Array, PyTree, Array]:
+            theta, memory, gradients = carry
+            rows = estimator.sampler.draw(stream, first + s, client.count, problem.m_max, hp)
+            rows = Draw(rows.index, rows.weight.astype(x.dtype))
+            terms = estimator.terms((), theta, hp)
+            g, _ = evaluate(model.kernel, terms, rows.weight, client.take(rows))
+            g = g + jax.grad(model.regularizer)(theta) + pull.at(x, theta, shared, mine, hp)
+            if not mechanism.central:
+                g = g + normal(jax.random.fold_in(client.noise, s), mechanism, g, hp)
+            update, memory = make(hp).update(g, memory, theta)
+            theta = jnp.asarray(optax.apply_updates(theta, update))
+            return theta, memory, gradients + jnp.sum(rows.weight > 0, dtype=jnp.int32)
+
+        start = x, make(hp).init(x), jnp.int32(0)
+        theta, _, gradients = jax.lax.fori_loop(0, tau, step, start)
+        g = x - theta
+        mine = pull.after(g, shared, mine, hp)
+        return (clip(g, hp["update_clip"]) if bounded else g), (turn + 1, mine), gradients
+
+    def reach(values: Mapping[str, Any]) -> tuple[float, float] | None:
+        if bounded:
+            return float(values["update_clip"]), 0.0
+        if not sgd:
+            return None
+        eta, tau = largest(values["lr"], values["rounds"]), float(values.get("local_steps", 1))
+        sigma = 0.0 if mechanism.std is None or mechanism.central else float(values["sigma"])
+        return eta * tau * float(values["clip"]), eta * np.sqrt(tau) * sigma
+
+    params = [LOCAL_LR, *pull.params]
+    params += [] if once else [LOCAL_STEPS]
+    params += [UPDATE_CLIP] if bounded else []
+    name = f"{'sgd' if sgd else 'optax'}, {pull.name}{', fresh epochs' if fresh else ''}"
+    return Local(
+        name, init, run, reach, close=pull.close, params=tuple(params), broadcasts=pull.broadcasts
+    )
+
+
+def largest(value: Any, rounds: int) -> float:
+    """Of a number, or of a schedule over the rounds."""
+    return float(value.over(int(rounds)).max() if isinstance(value, Schedule) else value)
+
+
+def _nothing(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
+    return (), ()

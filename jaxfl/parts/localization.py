@@ -1,0 +1,290 @@
+"""Localization: a run in phases over disjoint data, ever closer to where it stands.
+
+In phase i of :class:`Phase` numbers, of any algorithm and any server::
+
+    minimise  mean of f over n_i fresh records of each client + lambda_i/2 |w - w_{i-1}|^2
+    over      {w in W : |w - w_{i-1}| <= D_i},   started at w_{i-1}
+
+with w_{i-1} what phase i-1 put out [Feldman, Koren, Talwar, STOC 2020].  All phases run in one compiled
+program: their numbers are schedules of the round, and a phase ends where a schedule says so.  What
+the rounds read is what the event is made of, so that sampling and accounting cannot disagree.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.schedules import Pieces, Schedule, pieces
+from jaxfl.core.subsets import permuted
+from jaxfl.core.types import (
+    Array,
+    Draw,
+    Hyper,
+    Key,
+    Mechanism,
+    ProblemFacts,
+    PyTree,
+    Sampler,
+    Scheme,
+    Server,
+)
+from jaxfl.parts.mechanisms import gaussian
+from jaxfl.privacy import events
+from jaxfl.privacy.events import worst
+
+__all__ = [
+    "Phase",
+    "event",
+    "localized",
+    "noised",
+    "phased",
+    "phases_of",
+    "planned",
+    "share",
+    "shorter",
+    "spread",
+    "within",
+]
+
+BISECTIONS = 40
+Project = Callable[[Array], Array] | None
+
+
+class Phase(NamedTuple):
+    """One phase; ``level`` i takes n_i = floor(m / 2^i) records of a client with m."""
+
+    level: int  # 0: all records
+    batch: int  # K_i
+    rounds: int  # R_i
+    lam: float = 0.0  # lambda_i
+    radius: float = np.inf  # D_i
+    noise: float = 1.0  # sigma_i / sigma, sigma being the first phase's
+
+    def size(self, m: int) -> int:
+        return m >> self.level
+
+
+# --- on the host ---------------------------------------------------------------------------------
+
+
+def spread(phases: Iterable[Phase]) -> dict[str, Schedule]:
+    """The phases as numbers of the round, under the names that the parts below read."""
+    phases = list(phases)
+    lengths = [phase.rounds for phase in phases]
+    last = np.concatenate([np.arange(R, 0, -1) == 1 for R in lengths])
+    return {
+        "level_t": pieces((phase.level for phase in phases), lengths),
+        "batch_t": pieces((phase.batch for phase in phases), lengths),
+        "lam_t": pieces((phase.lam for phase in phases), lengths),
+        "radius_t": pieces((min(phase.radius, 1e30) for phase in phases), lengths),
+        "noise_t": pieces((phase.noise for phase in phases), lengths),
+        "ends_t": pieces(last),
+    }
+
+
+def phases_of(values: Mapping[str, Any]) -> list[Phase]:
+    """The phases that a run with these numbers goes through."""
+    T = int(values["rounds"])
+    names = ("level_t", "batch_t", "lam_t", "radius_t", "noise_t")
+    table = list(zip(*(values[name].over(T).tolist() for name in names), strict=True))
+    out = []
+    for (level, batch, lam, radius, noise), group in groupby(table):
+        far = np.inf if radius >= 1e30 else radius
+        out.append(Phase(int(level), int(batch), len(list(group)), lam, far, noise))
+    return out
+
+
+@functools.cache
+def planned(base: Sampler) -> Sampler:
+    """``base``, refused beyond the rounds that the phases have: every record is in one phase, and
+    what the last one's numbers would go on with is no phase, since each of its rounds ends it."""
+
+    def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
+        slots = base.capacity(values, facts)
+        rule = getattr(values.get("level_t"), "rule", None)
+        if isinstance(rule, Pieces) and (facts.rounds or 0) > sum(rule.lengths):
+            raise InputError(
+                f"go beyond the {sum(rule.lengths)} that phases and step sizes are planned for, "
+                "and a plan cannot be extended",
+                "start a new run with as many rounds",
+                rounds=facts.rounds,
+            )
+        return slots
+
+    return base._replace(capacity=capacity)
+
+
+def share(total: int, wanted: Iterable[float]) -> list[int]:
+    """``total`` rounds in proportion to what phases want, one for each at least."""
+    weights = np.asarray(list(wanted), np.float64)
+    if total < len(weights):
+        raise InputError(
+            f"leaves some of the {len(weights)} phases without a round",
+            f"give at least {len(weights)}, or phases = {max(total, 1)} at most",
+            rounds=total,
+        )
+    exact = weights / weights.sum() * (total - len(weights))
+    out = np.floor(exact).astype(int)
+    for i in np.argsort(out - exact, kind="stable")[: total - len(weights) - out.sum()]:
+        out[i] += 1
+    return [int(R) for R in out + 1]
+
+
+def event(
+    scheme: Scheme | None,
+    sensitivity: Any,
+    phases: Iterable[Phase],
+    sigma: float,
+    facts: ProblemFacts,
+    slots: Any,
+) -> Any:
+    """Parallel composition: every record is in one phase, and the worst phase counts.
+
+    A client of m records has floor(m/2^i) in phase i; K_i of them or more are all of them.
+    """
+
+    phases = list(phases)
+    assert scheme is not None  # phased() refuses such a sampler
+
+    def part(phase: Phase, m: int) -> Any:
+        size = phase.size(m)
+        whole = phase.batch >= size
+        sampling = (
+            events.Sampling("full", size, size)
+            if whole
+            else events.Sampling(scheme, size, phase.batch, slots)
+        )
+        return events.Event(sampling, sensitivity, sigma * phase.noise, phase.rounds)
+
+    def client(m: int) -> Any:
+        parts = tuple(part(phase, m) for phase in phases)
+        return parts[0] if len(parts) == 1 else events.Phases(parts)
+
+    return worst(facts, client)
+
+
+def shorter(phases: Iterable[Phase], rounds: int) -> list[Phase]:
+    """The same with no phase longer than ``rounds``: of a client that took part so often."""
+    return [phase._replace(rounds=min(phase.rounds, rounds)) for phase in phases]
+
+
+# --- traced --------------------------------------------------------------------------------------
+
+
+@functools.cache
+def noised() -> Mechanism:
+    """N(0, sigma_i^2 I) in phase i, sigma being that of the first."""
+    plain = gaussian()
+    return plain._replace(std=lambda hp: hp["sigma"] * hp["noise_t"])
+
+
+@functools.cache
+def phased(base: Sampler) -> Sampler:
+    """``base`` on the records of the phase: a stretch of one permutation of each client's own.
+
+    A batch of n_i or more is the exact mean over the phase's records.
+    """
+    require(
+        base.fresh,
+        "cannot draw from the records of a phase",
+        "use with_replacement, without_replacement or poisson",
+        sampler=base.name,
+    )
+
+    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
+        order, rows = jax.random.split(key)
+        count = jnp.asarray(count, jnp.int32)
+        level, b = jnp.int32(hp["level_t"]), jnp.int32(hp["batch_t"])
+        shifts = jnp.arange(1, 31)
+        size = count >> level
+        start = jnp.sum(jnp.where(shifts < level, count >> shifts, 0))
+        slot = jnp.arange(hp.caps["batch"])
+        drawn = base.draw(rows, t, size, m_max, Hyper({**hp.values, "batch": b}, hp.capacity))
+        assert drawn.index is not None
+        whole = b >= size
+        place = jnp.where(whole, slot, drawn.index)
+        weight = jnp.where(
+            whole,
+            jnp.where(slot < size, 1.0 / jnp.maximum(size, 1), 0.0),
+            drawn.weight,
+        )
+        index = permuted(order, count, start + jnp.minimum(place, jnp.maximum(size - 1, 0)))
+        return Draw(jnp.where(weight > 0, index, m_max), weight)
+
+    return planned(base)._replace(draw=draw)
+
+
+def within(project: Project, centre: Array, radius: Array) -> Callable[[Array], Array]:
+    """The projection onto ``W`` and the ball B(c, r) both, for c in W::
+
+        Pi_W(c + s (z - c)) with the largest s in [0, 1] that lands in the ball
+
+    By bisection, since the distance to c does not fall with s.
+    """
+    if project is None:
+        return lambda z: centre + _shorten(z - centre, radius)
+    onto = project
+
+    def inside(z: Array) -> Array:
+        def far(s: Array) -> Array:
+            out: Array = jnp.linalg.norm(onto(centre + s * (z - centre)) - centre) > radius
+            return out
+
+        def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = ends
+            middle = (low + high) / 2
+            out = far(middle)
+            return jnp.where(out, low, middle), jnp.where(out, middle, high)
+
+        one = jnp.ones((), z.dtype)
+        low, _ = jax.lax.fori_loop(0, BISECTIONS, halve, (jnp.zeros_like(one), one))
+        s = jnp.where(far(one), low, one)
+        return onto(centre + s * (z - centre))
+
+    return inside
+
+
+def _shorten(v: Array, radius: Array) -> Array:
+    norm = jnp.linalg.norm(v)
+    return jnp.where(norm > radius, radius / jnp.maximum(norm, 1e-30), 1.0) * v
+
+
+@functools.cache
+def localized(inner: Server) -> Server:
+    """``inner`` with the phase's regularizer, ball and restarts::
+
+        v <- v + lambda_i (x - c),   Pi_W <- Pi of W and B(c, D_i),   x where clients evaluated
+        after a stage:  inner starts anew from its own output;   after a phase:  c <- that output
+
+    The output is that of the last stage.
+    """
+
+    def init(x: Array, hp: Hyper) -> PyTree:
+        return inner.init(x, hp), x
+
+    def step(key: Key, state: PyTree, v: Array, project: Project, hp: Hyper) -> PyTree:
+        memory, c = state
+        v = v + hp["lam_t"] * (inner.view(memory) - c)
+        memory = inner.step(key, memory, v, within(project, c, hp["radius_t"]), hp)
+        out = inner.output(memory)
+        ends = hp["ends_t"] > 0
+        again = ends | (hp["stage_t"] > 0) if "stage_t" in hp.values else ends
+        memory = jax.tree.map(lambda a, b: jnp.where(again, a, b), inner.init(out, hp), memory)
+        return memory, jnp.where(ends, out, c)
+
+    return Server(
+        f"localized {inner.name}",
+        init,
+        lambda state: inner.view(state[0]),
+        step,
+        lambda state: inner.output(state[0]),
+        inner.params,
+    )

@@ -1,0 +1,41 @@
+"""Noise that makes one client's estimate private, at the client or at a trusted server."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+
+from jaxfl.core.types import LARGEST, Array, Hyper, Key, Mechanism, Param
+
+__all__ = ["central", "gaussian", "noiseless", "normal"]
+
+SIGMA = Param(
+    "sigma", "standard deviation of the noise on a coordinate of a client's estimate", high=LARGEST
+)
+MEAN_SIGMA = SIGMA._replace(doc="standard deviation of the noise on a coordinate of the mean")
+
+
+@functools.cache
+def gaussian() -> Mechanism:
+    """xi ~ N(0, sigma^2 I) added to the estimate, ``sigma`` on the scale of the released mean."""
+    return Mechanism("gaussian", lambda hp: hp["sigma"], (SIGMA,))
+
+
+@functools.cache
+def central() -> Mechanism:
+    """xi ~ N(0, sigma^2 I) added to the mean of the messages by a server that clients trust."""
+    return Mechanism("central", lambda hp: hp["sigma"], (MEAN_SIGMA,), central=True)
+
+
+@functools.cache
+def noiseless() -> Mechanism:
+    """No noise: a non-private reference."""
+    return Mechanism("none", std=None)
+
+
+def normal(key: Key, mechanism: Mechanism, like: Array, hp: Hyper) -> Array:
+    """One draw of the noise with the shape and dtype of ``like``."""
+    if mechanism.std is None:
+        return jax.numpy.zeros_like(like)
+    return mechanism.std(hp) * jax.random.normal(key, like.shape, like.dtype)

@@ -1,0 +1,316 @@
+"""Estimators that correct an earlier estimate by differences of gradients.
+
+Four recursions, each a weighting of gradients at the point x of this round and the one before, x':
+
+==============  ===================================================================================
+``corrected``   what a client remembers, its own: q <- q + t grad f(x; z) - (t-1) grad f(x'; z)
+``recursive``   what the server remembers (:func:`jaxfl.channels.recursion`); clients send differences
+``marina``      the same of compressed differences, started anew by a coin
+``anchored``    a full gradient with its own noise, taken at the start of every epoch
+==============  ===================================================================================
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.core.batching import rarely
+from jaxfl.core.errors import require
+from jaxfl.core.types import (
+    LARGEST,
+    Array,
+    Draw,
+    Estimator,
+    Hyper,
+    Key,
+    Param,
+    Problem,
+    ProblemFacts,
+    PyTree,
+    Sampler,
+    Term,
+)
+from jaxfl.parts.estimators import CLIP
+from jaxfl.problems.metrics import full_gradient, mean_gradient, over_clients
+
+__all__ = [
+    "ANCHOR_BATCH",
+    "DIAMETER",
+    "DIFFERENCE_CLIP",
+    "EPOCH",
+    "MOMENTUM",
+    "NOISE_RATIO",
+    "PERIOD",
+    "SMOOTHNESS",
+    "anchored",
+    "corrected",
+    "marina",
+    "reach",
+    "recursive",
+    "with_anchors",
+]
+
+SMOOTHNESS = Param(
+    "smoothness",
+    "smoothness L of every example's loss, instead of the model's",
+    open_low=True,
+    high=LARGEST,
+)
+DIAMETER = Param("diameter", "diameter D of the set that the model stays in", open_low=True)
+MOMENTUM = Param("momentum", "weight gamma of the new gradient in the recursion", high=1.0)
+DIFFERENCE_CLIP = Param(
+    "difference_clip", "bound C on the difference of one example's two gradients", open_low=True
+)
+RESTART = Param("restart", "probability p of a full gradient that is not compressed", high=1.0)
+PERIOD = Param("period", "rounds q between estimates that start anew", low=1, integer=True)
+EPOCH = Param("epoch", "rounds Q between full gradients", low=1, integer=True)
+ANCHOR_BATCH = Param(
+    "anchor_batch", "rows that a client draws where an estimate starts anew", low=1, integer=True
+)
+NOISE_RATIO = Param(
+    "noise_ratio", "noise of an estimate that starts anew over that of a difference", open_low=True
+)
+POINTS = 3  # gradients that an estimate adds up, at most
+
+
+def reach(t: Any, G: Any, L: Any, D: Any) -> Any:
+    """``S_t = G + 2 L D (t-1)/(t+1)``: the most that one step t = 1, 2, ... can add to q_t.
+
+    ``|t g - (t-1) g~| <= |g| + (t-1) L |x_t - x_{t-1}|``, and anytime averaging moves x by at most
+    ``2 D/(t+1)``; at most ``S = G + 2 L D``.
+    """
+    return G + 2 * L * D * (t - 1) / (t + 1)
+
+
+def _first(
+    problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
+) -> tuple[PyTree, PyTree, None, Array]:
+    """Round 0, with x for the point before it; the estimate itself is the server's."""
+    return (jnp.int32(0), x), (), None, jnp.int32(0)
+
+
+def _moved_on(
+    key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
+) -> tuple[PyTree, Array | None, Array]:
+    """The next round's number, with x as the point before it."""
+    return (shared[0] + 1, x), base, jnp.int32(0)
+
+
+def _difference(shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper) -> Array:
+    """What clients would send of a public gradient: all of it, or its change where v is carried."""
+    carry: Array = hp["carry"]
+    return slope(x) - carry * slope(shared[1])
+
+
+@functools.cache
+def corrected(sampler: Sampler) -> Estimator:
+    """Corrected momentum of mu^2-SGD with alpha_t = t, beta_t = 1/t [Reshef, Levy, Algorithms 1, 2]::
+
+        d_i <- g + (1 - beta_t)(d_i - g~),  g = grad f(x_t; z), g~ = grad f(x_{t-1}; z), z fresh
+        q_i = alpha_t d_i = q_i + s_t,      s_t = t g - (t-1) g~
+
+    Kept as q_i, with every s_t clipped to :func:`reach`: where G bounds the gradients, L their change
+    and D the set, no s_t is longer and nothing is changed; where one of them fails, a record still
+    moves q_i by no more than 2 S_t.
+    """
+
+    def init(
+        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
+    ) -> tuple[PyTree, PyTree, Array, Array]:
+        q = jnp.zeros(x.shape if pooled else (problem.n, x.size), x.dtype)
+        return (jnp.int32(1), x), (), q, jnp.int32(0)
+
+    def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
+        t, before = shared[0].astype(x.dtype), shared[1]
+        S_t = reach(t, hp["clip"], hp["smoothness"], hp["diameter"])
+        return (Term(1.0, (x, before), (t, 1 - t), S_t),)
+
+    def follow(rows: Draw, count: Array) -> Array:
+        return rows.weight
+
+    def public(
+        shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper
+    ) -> Array:  # the same recursion, which telescopes
+        t: Array = shared[0].astype(x.dtype)
+        return t * slope(x)
+
+    return Estimator(
+        "corrected",
+        sampler,
+        init,
+        terms,
+        params=(CLIP, SMOOTHNESS, DIAMETER),
+        points=POINTS,
+        follow=follow,
+        refresh=_moved_on,
+        public=public,
+    )
+
+
+@functools.cache
+def with_anchors(base: Sampler) -> Sampler:
+    """``base`` with slots for ``anchor_batch`` too, where an estimate starts anew."""
+    require(
+        not base.single_pass,
+        "does not apply where rounds that start anew draw anchor_batch samples and others batch",
+        "take 'poisson' or 'without_replacement'",
+        sampler=base.name,
+    )
+
+    def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
+        most = np.maximum(values["batch"], values["anchor_batch"])
+        return base.capacity({**values, "batch": most}, facts)
+
+    return base._replace(capacity=capacity)
+
+
+@functools.cache
+def recursive(sampler: Sampler, moving: bool) -> Estimator:
+    """What clients send where the server keeps v <- (1-gamma) v + mean_i u_i [DP-SRM; SPIDER]::
+
+        u_i = mean_{j in I} clip_G grad f_ij(x)                     in a round that starts anew, else
+        u_i = mean_{j in I} ((1-gamma) clip_C(grad f_ij(x) - grad f_ij(x')) + gamma clip_G grad f_ij(x))
+
+    ``moving=False`` (DP-SRM): only the first round starts anew, C is a number.  ``moving=True``
+    (SPIDER): every q-th does, gamma = 0, ``C = min(2G, L |x - x'|)``, and the noise of a difference
+    is ``sigma C/(2G)``, so that its ratio to what a record moves is the same in every round.  Rounds
+    that start anew draw ``anchor_batch`` rows where the sampler draws some, with ``noise_ratio``
+    times the noise.  Both points are evaluated in every round, on slots for the larger of the draws.
+    """
+    drawn = any(param.name == "batch" for param in sampler.params)
+    sampler = with_anchors(sampler) if drawn else sampler
+
+    def begin(
+        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[PyTree, Array | None, Array, Hyper]:
+        t, before = shared
+        anew = t % hp["period"] == 0 if moving else t == 0
+        G, one = hp["clip"], jnp.ones((), x.dtype)
+        if moving:
+            step = jnp.sqrt(jnp.sum((x - before) ** 2))
+            C = jnp.where(step > 0, jnp.minimum(2 * G, hp["smoothness"] * step), 0)
+            scale, carry = C / (2 * G), one
+        else:
+            C, scale, carry = hp["difference_clip"], one, 1 - hp["momentum"]
+        now = {"difference_clip": C, "carry": jnp.where(anew, 0, carry)}
+        if "sigma" in hp.values:
+            now["sigma"] = hp["sigma"] * jnp.where(anew, hp["noise_ratio"], scale)
+        if drawn:
+            now["batch"] = jnp.where(anew, hp["anchor_batch"], hp["batch"])
+        return shared, base, jnp.int32(0), Hyper({**hp.values, **now}, hp.capacity)
+
+    def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
+        carry = hp["carry"]
+        difference = Term(carry, (x, shared[1]), (1.0, -1.0), hp["difference_clip"])
+        return difference, Term(1 - carry, (x,), (1.0,), hp["clip"])
+
+    own = (PERIOD, SMOOTHNESS) if moving else (DIFFERENCE_CLIP, MOMENTUM)
+    return Estimator(
+        "spider" if moving else "recursive momentum",
+        sampler,
+        _first,
+        terms,
+        params=(CLIP, NOISE_RATIO, *own, *((ANCHOR_BATCH,) if drawn else ())),
+        points=POINTS,
+        begin=begin,
+        refresh=_moved_on,
+        public=_difference,
+    )
+
+
+@functools.cache
+def marina(sampler: Sampler) -> Estimator:
+    """MARINA's differences: with probability p all of the gradient, uncompressed, else its change::
+
+        g_i = grad f_i(x)  or  g_i + C(grad f_i(x) - grad f_i(x')),  one coin for all clients
+
+    The server adds up (:func:`jaxfl.channels.recursion`).  A sparsifier that sends k = d coordinates
+    compresses nothing.  The first round is a full one.
+    """
+
+    def begin(
+        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[PyTree, Array | None, Array, Hyper]:
+        anew = (shared[0] == 0) | (jax.random.uniform(key) < hp["restart"])
+        now = {"carry": jnp.where(anew, 0, jnp.ones((), x.dtype))}
+        now["k"] = jnp.where(anew, x.size, hp["k"])
+        return shared, base, jnp.int32(0), Hyper({**hp.values, **now}, hp.capacity)
+
+    def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
+        G, carry = hp["clip"], hp["carry"]
+        return Term(1.0, (x,), (1.0,), G), Term(-carry, (shared[1],), (1.0,), G)
+
+    return Estimator(
+        "marina",
+        sampler,
+        _first,
+        terms,
+        params=(CLIP, RESTART),
+        points=POINTS,
+        begin=begin,
+        refresh=_moved_on,
+        public=_difference,
+    )
+
+
+@functools.cache
+def anchored(sampler: Sampler) -> Estimator:
+    """SVRG with epochs of Q rounds and a noised full gradient [FedProx-SVRG of Lowy et al., 2023]::
+
+        at the start of every epoch:  w <- x,  h_i = mean_j clip grad f_ij(w) + N(0, sigma1^2 I)
+        g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + h_i
+
+    h_i stays with client i; sigma1 is ``noise_ratio`` times sigma.
+    """
+
+    def init(
+        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
+    ) -> tuple[PyTree, PyTree, Array, Array]:
+        h = jnp.zeros(x.shape if pooled else (problem.n, x.size), x.dtype)
+        return (jnp.int32(0), x), (), h, jnp.int32(0)
+
+    def begin(
+        key: Key, shared: PyTree, h: Array, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[PyTree, Array, Array, Hyper]:
+        t, w = shared
+        anew = t % hp["epoch"] == 0
+        sigma = hp.values.get("sigma", jnp.zeros((), x.dtype)) * hp["noise_ratio"]
+
+        pooled = h.ndim == 1
+        gradient = mean_gradient if pooled else full_gradient
+
+        def move(key: Key, x: Array, problem: Problem, G: Array, sigma: Array) -> PyTree:
+            def draw(i: Array) -> tuple[Array, None]:
+                return jax.random.normal(jax.random.fold_in(key, i), x.shape, x.dtype), None
+
+            xi, _ = over_clients(draw, problem.n, x, pooled)
+            return x, gradient(problem, x, G) + sigma * xi
+
+        w, h = rarely(anew, move, (w, h), key, x, problem, hp["clip"], sigma)
+        return (t, w), h, jnp.where(anew, jnp.sum(problem.count), 0), hp
+
+    def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
+        G = hp["clip"]
+        return Term(1.0, (x,), (1.0,), G), Term(-1.0, (shared[1],), (1.0,), G)
+
+    def refresh(
+        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[PyTree, PyTree, Array]:
+        return (shared[0] + 1, shared[1]), base, jnp.int32(0)
+
+    return Estimator(
+        "anchored svrg",
+        sampler,
+        init,
+        terms,
+        params=(CLIP, EPOCH, NOISE_RATIO),
+        points=POINTS,
+        begin=begin,
+        refresh=refresh,
+    )

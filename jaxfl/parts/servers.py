@@ -1,0 +1,62 @@
+"""What the server does with the estimate v of the gradient."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import optax
+
+from jaxfl.core.types import LARGEST, Array, Hyper, Key, Param, PyTree, Server
+
+__all__ = ["LR", "averaging", "descent", "optimizer"]
+
+
+LR = Param("lr", "server step size eta", high=LARGEST, schedule=True)
+SERVER_LR = Param("server_lr", "server step size: 1 takes the mean of the models", high=LARGEST)
+
+
+@functools.cache
+def optimizer(
+    make: Callable[[Hyper], optax.GradientTransformation],
+    params: tuple[Param, ...] = (LR,),
+    name: str = "optax",
+) -> Server:
+    """Any optax transform of v, then the projection onto the problem's constraint set, if any.
+
+    ``make`` builds the transform from traced numbers, as ``lambda hp: optax.adam(hp["lr"])``.
+    """
+
+    def init(x: Array, hp: Hyper) -> PyTree:
+        return x, make(hp).init(x)
+
+    def step(
+        key: Key,
+        state: PyTree,
+        v: Array,
+        project: Callable[[Array], Array] | None,
+        hp: Hyper,
+    ) -> PyTree:
+        x, memory = state
+        update, memory = make(hp).update(v, memory, x)
+        x = jnp.asarray(optax.apply_updates(x, update))
+        return (x if project is None else project(x)), memory
+
+    def last(state: PyTree) -> Array:
+        x: Array = state[0]
+        return x
+
+    return Server(name, init, last, step, last, params)
+
+
+@functools.cache
+def descent() -> Server:
+    """x <- Pi(x - eta v)."""
+    return optimizer(lambda hp: optax.sgd(hp["lr"]), name="descent")
+
+
+@functools.cache
+def averaging() -> Server:
+    """x <- Pi(x - eta_g v): for v = mean_i (x - theta_i) and eta_g = 1 the mean of the models."""
+    return optimizer(lambda hp: optax.sgd(hp["server_lr"]), (SERVER_LR,), "averaging")

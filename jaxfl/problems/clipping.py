@@ -1,0 +1,77 @@
+"""Weighted sums of clipped per-example gradients."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.types import Array, Kernel, PyTree, Term
+
+__all__ = ["clip", "clip_factor", "evaluate"]
+
+
+def clip_factor(square: Array, bound: Array) -> Array:
+    """``min(1, G / ||g||)`` from ``||g||^2``: 1 for g = 0 and for G = inf, NaN for a NaN."""
+    norm = jnp.sqrt(jnp.maximum(square, 0))
+    return jnp.where(norm <= bound, 1, bound / norm)
+
+
+def clip(g: Array, bound: Array) -> Array:
+    """``clip(g, G) = g min(1, G / ||g||)`` for one vector."""
+    return clip_factor(jnp.sum(g * g), bound) * g
+
+
+def evaluate(
+    kernel: Kernel,
+    terms: tuple[Term, ...],
+    weight: Array,
+    batch: PyTree,
+    stored: PyTree = None,
+) -> tuple[Array, PyTree]:
+    """Returns a (d,) total and the clipped gradients of the first term, as factors::
+
+        total = sum_terms scale sum_j weight_j clip(sum_p coef_p grad f_j(point_p), bound)
+                - sum_j weight_j stored_j
+
+    Points are (d,), or (b, d): one for each example.  The terms are added example by example before
+    the sum over examples: one matrix product for all of them, and differences of nearly equal
+    gradients keep their digits.  The factors returned are those of the first term without its scale,
+    ``c_j sum_p coef_p grad f_j(point_p)`` with c_j the clipping factor.
+    """
+    coefs: list[Array | float] = []
+    factors: list[PyTree] = []
+    first: PyTree = None
+    for scale, points, coefs_p, bound in terms:
+        F = [at(kernel, point, batch) for point in points]
+        if kernel.clip is not None and len(F) == 1 and coefs_p[0] == 1:
+            clipped = kernel.clip(F[0], bound, batch)
+            coefs.append(scale)
+            factors.append(clipped)
+            first = clipped if first is None else first
+            continue
+        g = F[0] if len(F) == 1 else kernel.combine(coefs_p, F)
+        square = kernel.inner(g, g, batch)
+        if len(F) == 1:
+            square = coefs_p[0] ** 2 * square
+        c = clip_factor(square, bound)
+        coefs += [scale * coef * c for coef in coefs_p]
+        factors += F
+        if first is None:
+            own = [coef * c for coef in coefs_p]
+            first = kernel.scale(own[0], F[0]) if len(F) == 1 else kernel.combine(own, F)
+    if stored is not None:
+        coefs.append(-1.0)
+        factors.append(stored)
+    return kernel.contract(weight, kernel.combine(coefs, factors), batch), first
+
+
+def at(kernel: Kernel, point: Array, batch: PyTree) -> PyTree:
+    """The factors at one point, or at one point per example."""
+    if point.ndim == 1:
+        return kernel.factors(point, batch)
+
+    def single(x: Array, example: PyTree) -> PyTree:
+        factors = kernel.factors(x, jax.tree.map(lambda a: a[None], example))
+        return jax.tree.map(lambda a: a[0], factors)
+
+    return jax.vmap(single)(point, batch)

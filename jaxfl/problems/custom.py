@@ -1,0 +1,84 @@
+"""Models from a loss of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import jax
+import numpy as np
+
+from jaxfl.core.checks import finite
+from jaxfl.core.errors import require
+from jaxfl.core.params import nonnegative
+from jaxfl.core.types import Array, Key, Model, PyTree
+from jaxfl.problems import public
+from jaxfl.problems.kernels import generic_kernel
+from jaxfl.problems.parameters import initializer, layout
+from jaxfl.problems.public import Constraint, Regularizer
+
+__all__ = ["custom"]
+
+
+def custom(
+    init: PyTree | Callable[[Key], PyTree],
+    loss: Callable[[PyTree, PyTree], Array],
+    *,
+    correct: Callable[[PyTree, PyTree], Array] | None = None,
+    regularizer: str | Regularizer | None = None,
+    constraint: str | Constraint | None = None,
+    smoothness: float | None = None,
+    name: str = "custom",
+) -> Model:
+    """Any ``loss(params, example)`` over a pytree of arrays, clipped by ``vmap(grad)``.
+
+    ``init`` is the pytree to start from, or a function of a key that draws it; ``smoothness`` is L
+    of every example's loss without the regularizer, where you know it.
+    """
+    for what, f in {"loss": loss, "correct": correct or loss}.items():
+        require(callable(f), "must be a function of (params, example)", **{what: f})
+    if smoothness is not None:
+        smoothness = nonnegative("smoothness", smoothness)
+    reg, within = public.regularizer(regularizer), public.constraint(constraint)
+    options = loss, correct, reg, within, smoothness, name
+    if not callable(init):
+        start = jax.tree.map(np.array, init)
+        layout(start)  # refuses what are no real numbers
+        for leaf in jax.tree.leaves(start):
+            finite("init", np.atleast_1d(leaf))
+        return _custom.__wrapped__(lambda key: start, *options)
+    try:
+        hash((init, loss, correct))
+    except TypeError:  # nothing to know it again by
+        return _custom.__wrapped__(init, *options)
+    return _custom(init, *options)
+
+
+@lru_cache(maxsize=256)
+def _custom(
+    init: Callable[[Key], PyTree],
+    loss: Callable[[PyTree, PyTree], Array],
+    correct: Callable[[PyTree, PyTree], Array] | None,
+    reg: Regularizer,
+    within: Constraint,
+    smoothness: float | None,
+    name: str,
+) -> Model:
+    params = layout(jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0))))
+
+    def flat_loss(x: Array, example: PyTree) -> Array:
+        return loss(params.unravel(x), example)
+
+    return Model(
+        name=name,
+        dim=params.dim,
+        init=initializer(init, params, init),
+        unravel=params.unravel,
+        loss=flat_loss,
+        regularizer=reg.value,
+        kernel=generic_kernel(flat_loss, params.dim),
+        correct=None if correct is None else lambda x, e: correct(params.unravel(x), e),
+        project=within.project,
+        smoothness=None if smoothness is None else lambda train, count: smoothness + reg.smoothness,
+        diameter=within.diameter(params.dim),
+    )

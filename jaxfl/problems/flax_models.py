@@ -1,0 +1,239 @@
+"""Flax modules, linen and nnx, as models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.core.errors import attempt, require
+from jaxfl.core.params import whole
+from jaxfl.core.types import Array, Key, Model, PyTree
+from jaxfl.problems import public
+from jaxfl.problems.flax_layers import linen_tapped, nnx_tapped
+from jaxfl.problems.layers import Tapped, layered_kernel
+from jaxfl.problems.outputs import Output, check_examples, output
+from jaxfl.problems.parameters import Init, Layout, check_init, initializer, layout
+
+__all__ = ["flax_model"]
+
+
+class Forward(NamedTuple):
+    """A module as a pure function of its parameters."""
+
+    params: Layout
+    init: Callable[[Key], PyTree]
+    apply: Callable[[PyTree, Array], Any]  # (parameters, inputs with a batch axis)
+    tapped: Tapped
+
+
+def flax_model(
+    module: Any,
+    sample: Any,
+    *,
+    loss: str | Callable[[Array, Array], Array] = "softmax",
+    correct: Callable[[Array, Array], Array] | None = None,
+    regularizer: str | public.Regularizer | None = None,
+    constraint: str | public.Constraint | None = None,
+    init: Init = None,
+    name: str | None = None,
+) -> Model:
+    """A model from a linen module, an nnx module, or a function ``rngs -> nnx module``.
+
+    ``sample`` is one example's features or a tuple with their shape: no batch axis.  The module is
+    applied to a batch of that one example.  Features are integers, as an embedding takes them, where
+    those of ``sample`` are: ``jax.ShapeDtypeStruct((length,), "int32")``, say.
+
+    ``loss`` is a name ("softmax", "logistic", "least_squares", "hinge", "absolute") or a function of
+    (outputs, label); ``correct`` belongs to a loss of one's own.  The initial point is the module's
+    own: drawn from the key, except that an nnx module starts with the weights it holds.
+
+    Gradients of single examples come from what enters dense and convolutional layers (linen's Dense
+    and Conv, nnx's Linear and Conv), and by ``vmap(grad)`` where there are none, or where the weights
+    of one are used outside of it.
+
+    State other than parameters is refused, and so is randomness: a batch norm lets one example
+    change the gradients of others, and no bound on a single gradient would then protect it.
+    """
+    from flax import linen, nnx
+
+    given = _sample(sample)
+    init = check_init(init)
+    name = name or f"flax-{_name(module)}"
+    reg, within = public.regularizer(regularizer), public.constraint(constraint)
+    out = output(loss, 2, correct)
+    if isinstance(module, linen.Module):
+        try:
+            return _linen_model(module, given, out, reg, within, init, name)
+        except TypeError as error:  # a field that cannot be hashed
+            if "unhashable" not in str(error):
+                raise
+            return _model(_linen(module, given), given, out, reg, within, init, name)
+    a_class = isinstance(module, type) and issubclass(module, linen.Module)
+    require(
+        not a_class and (isinstance(module, nnx.Module) or callable(module)),
+        "must be a linen module (not its class), an nnx module, or a function of nnx.Rngs that makes "
+        "one",
+        f"pass {_name(module)}(...)" if a_class else "",
+        module=module,
+    )
+    return _model(_nnx(module, given), given, out, reg, within, init, name)
+
+
+@lru_cache(maxsize=64)
+def _linen_model(module: Any, sample: jax.ShapeDtypeStruct, *options: Any) -> Model:
+    return _model(_linen(module, sample), sample, *options)
+
+
+def _model(
+    forward: Forward,
+    sample: jax.ShapeDtypeStruct,
+    out: Output,
+    reg: public.Regularizer,
+    within: public.Constraint,
+    init: Init,
+    name: str,
+) -> Model:
+    params = forward.params
+    flat = jax.ShapeDtypeStruct((params.dim,), jnp.float32)
+    z = jax.eval_shape(lambda x, a: forward.apply(params.unravel(x), a), flat, _batch(sample))
+    require(
+        hasattr(z, "shape") and z.shape[:1] == (1,),
+        "The module must return one array whose first axis is that of the batch",
+    )
+    scalar, size = out.labels in ("binary", "real"), int(np.prod(z.shape[1:]))
+    one = "one" if scalar else "a vector with one for each class"
+    require(
+        size == 1 if scalar else out.labels != "classes" or (len(z.shape) == 2 and size >= 2),
+        f"The module returns {size} numbers for an example, and the {out.name} loss takes {one}",
+    )
+
+    def outputs(x: Array, a: Array) -> Array:
+        z: Array = forward.apply(params.unravel(x), a[None])[0]
+        return z.reshape(()) if scalar else z
+
+    def flat_loss(x: Array, example: PyTree) -> Array:
+        return out.loss(outputs(x, example[0]), example[1])
+
+    def batch_loss(z: Array, example: PyTree) -> Array:
+        z = z[0].reshape(()) if scalar else z[0]
+        return out.loss(z, example[1])
+
+    correct = out.correct
+    return Model(
+        name=name,
+        dim=params.dim,
+        init=initializer(init, params, forward.init),
+        unravel=params.unravel,
+        loss=flat_loss,
+        regularizer=reg.value,
+        kernel=layered_kernel(forward.tapped, batch_loss, params, sample, flat_loss, name),
+        correct=None if correct is None else lambda x, e: correct(outputs(x, e[0]), e[1]),
+        project=within.project,
+        diameter=within.diameter(params.dim),
+        check=check_examples(
+            sample.shape,
+            out,
+            2 if out.labels == "binary" else size,
+            whole=jnp.issubdtype(sample.dtype, jnp.integer),
+        ),
+    )
+
+
+def _sample(sample: Any) -> jax.ShapeDtypeStruct:
+    """Shape and kind of one example's features, which data come in: float32 or int32."""
+    if isinstance(sample, tuple):
+        shape = tuple(whole("axis of sample", axis, 1) for axis in sample)
+        return jax.ShapeDtypeStruct(shape, jnp.float32)
+    dtype = sample.dtype if hasattr(sample, "dtype") else np.asarray(sample).dtype
+    require(
+        jnp.issubdtype(dtype, jnp.floating) or dtype.kind in "biu",
+        "must be one example's features or a tuple with their shape",
+        sample=sample,
+    )
+    kind = jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
+    return jax.ShapeDtypeStruct(np.shape(sample), kind)
+
+
+def _batch(sample: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((1, *sample.shape), sample.dtype)
+
+
+def _linen(module: Any, sample: jax.ShapeDtypeStruct) -> Forward:
+    inputs = _batch(sample)
+
+    def init(key: Key) -> PyTree:
+        return module.init(key, jnp.zeros(inputs.shape, inputs.dtype))["params"]
+
+    def apply(params: PyTree, a: Array) -> Any:
+        return module.apply({"params": params}, a)
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    variables = _tried(module, sample, module.init, key, inputs)
+    _refuse(module, sorted(set(variables) - {"params"}))
+    _tried(module, sample, apply, variables.get("params", {}), inputs)
+    params = layout(variables.get("params", {}))
+    return Forward(params, init, apply, linen_tapped(module, params))
+
+
+def _nnx(module: Any, sample: jax.ShapeDtypeStruct) -> Forward:
+    from flax import nnx
+
+    made = isinstance(module, nnx.Module)
+    start = module if made else _made(module)
+    graph, params, *others = nnx.split(start, nnx.Param, ...)
+    rest = others[0]
+    kinds = {type(leaf).__name__ for _, leaf in nnx.to_flat_state(rest)}
+    _refuse(module, sorted(kinds))
+
+    def init(key: Key) -> PyTree:
+        return params if made else nnx.split(module(nnx.Rngs(key)), nnx.Param, ...)[1]
+
+    def apply(params: PyTree, a: Array) -> Any:
+        return nnx.merge(graph, params, rest)(a)
+
+    _tried(module, sample, apply, params, _batch(sample))
+    return Forward(layout(params), init, apply, nnx_tapped(graph, rest, layout(params)))
+
+
+def _made(make: Callable[..., Any]) -> Any:
+    from flax import nnx
+
+    way = "pass a module, or a function of nnx.Rngs that makes an nnx module"
+    with attempt(f"{_name(make)} makes no module of nnx.Rngs", way):
+        module = make(nnx.Rngs(0))
+        if not isinstance(module, nnx.Module):
+            raise TypeError(f"it makes {type(module).__name__}")
+    return module
+
+
+def _tried(module: Any, sample: jax.ShapeDtypeStruct, f: Callable[..., Any], *args: Any) -> Any:
+    """What ``f`` of the module returns, abstractly."""
+    from flax import errors
+
+    with attempt(
+        f"{_name(module)} cannot be applied to one example, {sample.dtype} of shape "
+        f"{(1, *sample.shape)} with its batch axis",
+        "give a sample of the shape and the dtype that it takes",
+    ):
+        try:
+            return jax.eval_shape(f, *args)
+        except errors.InvalidRngError:
+            _refuse(module, ["dropout or other randomness"])
+
+
+def _name(module: Any) -> str:
+    return str(getattr(module, "__name__", type(module).__name__))
+
+
+def _refuse(module: Any, state: list[str]) -> None:
+    require(
+        not state,
+        f"{_name(module)} uses {', '.join(state)} besides its parameters, and its output "
+        "must depend on these and one example only",
+        "replace batch norm by group norm, and leave out dropout",
+    )

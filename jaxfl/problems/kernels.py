@@ -1,0 +1,190 @@
+"""Per-example gradients as factors, so that clipped sums need no (b, d) array.
+
+The gradient of one example in the weights of a dense layer is the outer product of what enters the
+layer and the loss derivative ("delta") at its output [Goodfellow, 2015, arXiv:1510.01799].  Norms
+are then products of small norms, and a weighted sum over examples is one matrix product per layer.
+
+Examples are pairs ``(a, y)``: features and label.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.products import EXACT, crossed, outputs, totals
+from jaxfl.core.types import Array, Kernel, PyTree
+from jaxfl.data.samples import Measured
+
+__all__ = ["DenseFactors", "dense_kernel", "generic_kernel", "layer_shapes", "linear_kernel"]
+
+OutputLoss = Callable[[Array, PyTree], Array]  # (output of one example, the example) -> scalar
+
+
+class DenseFactors(NamedTuple):
+    """Gradients ``sum_r u_lr v_lr'`` in every layer l; r has one value at a single point.
+
+    ``u`` (b, R, in) enters the layers after the first, with a trailing 1 where they have a bias;
+    what enters the first is the batch itself.  ``v`` are the deltas, (b, out) in the first layer
+    and (b, R, out) in the others.
+    """
+
+    u: tuple[Array, ...]
+    v: tuple[Array, ...]
+
+
+def linear_kernel(output_loss: OutputLoss) -> Kernel:
+    """``f_j(x) = phi_j(a_j . x)``: ``g_j = e_j a_j`` with the number ``e_j = phi_j'(a_j . x)``."""
+
+    def factors(x: Array, batch: PyTree) -> Array:
+        e: Array = jax.vmap(jax.grad(output_loss))(outputs(x, batch[0]), batch)
+        return e
+
+    def inner(e: Array, h: Array, batch: PyTree) -> Array:
+        return square(batch) * e * h
+
+    def combine(coefs: Sequence[Array | float], e: Sequence[Array]) -> Array:
+        terms = [c * e_p for c, e_p in zip(coefs, e, strict=True)]
+        return sum(terms[1:], terms[0])
+
+    def contract(w: Array, e: Array, batch: PyTree) -> Array:
+        return totals(w * e, batch[0])
+
+    def clip(e: Array, G: Array, batch: PyTree) -> Array:
+        # |e_j a_j| <= G is |e_j| <= G/|a_j|: no root or quotient that depends on x
+        most = G / jnp.sqrt(square(batch))
+        return jnp.clip(e, -most, most)
+
+    return Kernel(
+        factors, inner, jnp.multiply, combine, contract, 1, clip, output_loss, squares=True
+    )
+
+
+def layer_shapes(widths: Sequence[int], bias: bool) -> list[tuple[int, int]]:
+    """One matrix per layer: rows for what enters it, then one for the bias."""
+    return [(i + bias, o) for i, o in pairwise(widths)]
+
+
+def dense_kernel(
+    widths: Sequence[int],
+    output_loss: OutputLoss,
+    activation: Callable[[Array], Array] | None = None,
+    bias: bool = True,
+) -> Kernel:
+    """Dense layers in a chain: ``z_l = u_l W_l``, ``u_{l+1} = (act(z_l), 1)``, ``f = phi(z_L)``.
+
+    With ``v_l = d f / d z_l`` the gradient in W_l is ``u_l v_l'``, so that
+    ``<g, h> = sum_l (u_l(g) . u_l(h)) (v_l(g) . v_l(h))``.  ``widths`` are the features, the hidden
+    widths and the outputs; a single output enters ``output_loss`` as a scalar.  The coordinates of
+    x are W_1, W_2, ... row by row, the bias being the last row of each.
+    """
+    shapes = layer_shapes(widths, bias)
+    ends = [sum(math.prod(s) for s in shapes[:l]) for l in range(len(shapes) + 1)]
+    outputs = widths[-1]
+    one = 1 if bias else 0
+
+    def matrices(x: Array) -> list[Array]:
+        return [x[i:j].reshape(s) for (i, j), s in zip(pairwise(ends), shapes, strict=True)]
+
+    def factors(x: Array, batch: PyTree) -> DenseFactors:
+        a, W = batch[0], matrices(x)
+        z = a @ W[0][: widths[0]]
+        if bias:
+            z = z + W[0][None, -1]
+        u, slopes = [], []
+        for W_l in W[1:]:
+            assert activation is not None
+            h, slope = jax.jvp(activation, (z,), (jnp.ones_like(z),))
+            if bias:
+                h = jnp.concatenate([h, jnp.ones_like(h[:, :1])], axis=1)
+            u.append(h)
+            slopes.append(slope)
+            z = h @ W_l
+        output_slope = jax.vmap(jax.grad(output_loss))
+        v = [output_slope(z[:, 0], batch)[:, None] if outputs == 1 else output_slope(z, batch)]
+        for W_l, slope in zip(W[:0:-1], slopes[::-1], strict=True):
+            v.append((v[-1] @ W_l[: slope.shape[1]].T) * slope)
+        v.reverse()
+        return DenseFactors(
+            tuple(u_l[:, None] for u_l in u), (v[0], *(v_l[:, None] for v_l in v[1:]))
+        )
+
+    def inner(F: DenseFactors, H: DenseFactors, batch: PyTree) -> Array:
+        total = (square(batch) + one) * dot(F.v[0], H.v[0])
+        for u, v, s, t in zip(F.u, F.v[1:], H.u, H.v[1:], strict=True):
+            for r in range(u.shape[1]):
+                for q in range(s.shape[1]):
+                    total = total + dot(u[:, r], s[:, q]) * dot(v[:, r], t[:, q])
+        return total
+
+    def scale(c: Array | float, F: DenseFactors) -> DenseFactors:
+        return F._replace(v=tuple(rowwise(c, v) for v in F.v))
+
+    def combine(coefs: Sequence[Array | float], points: Sequence[DenseFactors]) -> DenseFactors:
+        # sum_p u_p v_p' = u_1 (sum_p v_p)' + sum_{p>1} (u_p - u_1) v_p': where points are close,
+        # small differences remain in place of large numbers that cancel.
+        first, *rest = [scale(c, F) for c, F in zip(coefs, points, strict=True)]
+        if not rest:
+            return first
+        u, v = [], [sum((F.v[0] for F in rest), first.v[0])]
+        for l in range(len(first.u)):
+            u_l = jnp.concatenate([F.u[l] for F in (first, *rest)], axis=1)
+            v_l = jnp.concatenate([F.v[l + 1] for F in (first, *rest)], axis=1)
+            u.append(jnp.concatenate([u_l[:, :1], u_l[:, 1:] - u_l[:, :1]], axis=1))
+            v.append(jnp.concatenate([v_l.sum(axis=1, keepdims=True), v_l[:, 1:]], axis=1))
+        return DenseFactors(tuple(u), tuple(v))
+
+    def contract(w: Array, F: DenseFactors, batch: PyTree) -> Array:
+        v = rowwise(w, F.v[0])
+        parts = [crossed(v, batch[0]).reshape(-1)]
+        if bias:
+            parts.append(v.sum(axis=0))
+        for u, v_l in zip(F.u, F.v[1:], strict=True):
+            v = rowwise(w, v_l)
+            u, v = u.reshape(-1, u.shape[-1]), v.reshape(-1, v.shape[-1])
+            parts.append(crossed(v, u).reshape(-1))
+        return jnp.concatenate(parts)
+
+    width = sum(widths[1:]) + sum(h + one for h in widths[1:-1])
+    return Kernel(factors, inner, scale, combine, contract, width, squares=True)
+
+
+def generic_kernel(loss: Callable[[Array, PyTree], Array], dim: int) -> Kernel:
+    """Any loss, by ``vmap(grad)``: the factors are the (b, d) gradients themselves."""
+
+    def factors(x: Array, batch: PyTree) -> Array:
+        g: Array = jax.vmap(jax.grad(loss), (None, 0))(x, batch)
+        return g
+
+    def inner(g: Array, h: Array, batch: PyTree) -> Array:
+        return dot(g, h)
+
+    def combine(coefs: Sequence[Array | float], g: Sequence[Array]) -> Array:
+        terms = [rowwise(c, g_p) for c, g_p in zip(coefs, g, strict=True)]
+        return sum(terms[1:], terms[0])
+
+    def contract(w: Array, g: Array, batch: PyTree) -> Array:
+        return jnp.matmul(w, g, precision=EXACT)
+
+    return Kernel(factors, inner, rowwise, combine, contract, dim)
+
+
+def square(batch: PyTree) -> Array:
+    """``|a_j|^2``, which :func:`jaxfl.data.samples.measured` puts beside (a_j, y_j)."""
+    found: Array = batch.square if isinstance(batch, Measured) else jnp.sum(batch[0] ** 2, axis=-1)
+    return found
+
+
+def dot(a: Array, b: Array) -> Array:
+    return jnp.sum(a * b, axis=-1)
+
+
+def rowwise(c: Array | float, a: Array) -> Array:
+    """``c_j a_j`` for c of shape () or (b,) and a of shape (b, ...)."""
+    c = jnp.asarray(c)
+    return (c if c.ndim == 0 else c.reshape(-1, *(1,) * (a.ndim - 1))) * a

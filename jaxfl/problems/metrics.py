@@ -1,0 +1,212 @@
+"""Exact loss, gradient and accuracy of a problem, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.types import Array, Model, Problem, PyTree, Term
+from jaxfl.data import samples
+from jaxfl.problems.clipping import evaluate
+
+__all__ = ["evaluate_metrics", "full_gradient", "mean_gradient", "over_clients"]
+
+CLIENTS = 1 << 14  # beyond it metrics of single clients are not kept
+ROWS = 2048  # examples of a block, two of which hold their activations together
+FEW_ROWS = 512  # of linear models: products with a vector are as quick as their samples are near
+NUMBERS = 1 << 22  # numbers that a block of samples and per-example factors may hold
+
+
+def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dict[str, Array]:
+    """The state of a run at x, with ``r`` the regularizer and ``f_i(x) = mean_j f_ij(x) + r(x)``.
+
+    ========================  =====================================================================
+    ``loss``                  ``f(x) = mean_i f_i(x)``, clients weighted equally
+    ``grad_norm_sq``          ``||grad f(x)||^2``, no clipping
+    ``client_loss``           (n,), ``f_i(x)``
+    ``worst_client_loss``     ``max_i f_i(x)``
+    ``accuracy``              mean over clients of the share of their examples that is right
+    ``client_accuracy``       (n,)
+    ``worst_client_accuracy`` the least of them
+    ``test_loss``             mean of the loss over test examples, without r
+    ``test_accuracy``         share of the test examples that is right
+    ========================  =====================================================================
+
+    Accuracies exist where the model can be right, ``test_*`` where there are test data, and
+    ``validation_*`` like them where some of those were set aside.  Beyond 16,384 clients there are
+    no values of each.
+    """
+    model, n = problem.model, problem.n
+    if rows is None:
+        rows = FEW_ROWS if model.kernel.width == 1 else ROWS
+        rows = max(1, min(rows, NUMBERS // samples.numbers(problem.train)))
+    count = problem.count.astype(x.dtype)
+    losses, right, grad = sums(model, x, problem.train, problem.count, problem.m_max, rows)
+    r, grad_r = jax.value_and_grad(model.regularizer)(x)
+    client_loss = losses / count + r
+    metrics = {
+        "loss": jnp.mean(client_loss),
+        "grad_norm_sq": jnp.sum((grad / n + grad_r) ** 2),
+        "worst_client_loss": jnp.max(client_loss),
+    }
+    if n <= CLIENTS:
+        metrics["client_loss"] = client_loss
+    if right is not None:
+        client_accuracy = right / count
+        metrics["accuracy"] = jnp.mean(client_accuracy)
+        if n <= CLIENTS:
+            metrics["client_accuracy"] = client_accuracy
+        metrics["worst_client_accuracy"] = jnp.min(client_accuracy)
+    for name, examples in (("test", problem.test), ("validation", problem.validation)):
+        if examples is None:
+            continue
+        examples = jax.tree.map(lambda a: a[None], examples)
+        size = jax.tree.leaves(examples)[0].shape[1]
+        N = jnp.full(1, size)
+        losses, right, _ = sums(model, x, examples, N, size, rows, gradient=False)
+        metrics[f"{name}_loss"] = losses[0] / N[0].astype(x.dtype)
+        if right is not None:
+            metrics[f"{name}_accuracy"] = right[0] / N[0].astype(x.dtype)
+    return metrics
+
+
+def sums(
+    model: Model,
+    x: Array,
+    examples: PyTree,
+    count: Array,
+    longest: int,
+    rows: int,
+    gradient: bool = True,
+) -> tuple[Array, Array | None, Array]:
+    """Losses and correct examples of each client, summed, and ``sum_i grad mean_j f_ij(x)``.
+
+    ``longest`` is the number of rows of each.
+
+    A block holds some rows of one client, or all rows of some clients; what is added up is one
+    number per client, so that no array over all examples exists.
+    """
+    n, m = count.shape[0], longest
+    tall = even(m, rows)
+    wide = 1 if tall < m else even(n, max(1, rows // m))
+    parts = -(-m // tall)
+    share = 1 / count.astype(x.dtype)
+
+    def block(x: Array, batch: PyTree, live: Array, w: Array) -> tuple[Array, PyTree]:
+        losses = jax.vmap(model.loss, (None, 0))(x, batch)
+        added = jnp.where(live, losses.reshape(live.shape), 0).sum(axis=1)
+        right = None
+        if model.correct is not None:
+            right = jax.vmap(model.correct, (None, 0))(x, batch).reshape(live.shape)
+            right = jnp.sum(live & (right != 0), axis=1).astype(x.dtype)
+        return jnp.sum(w * added), (added, right)
+
+    def step(k: Array, carry: PyTree) -> PyTree:
+        # The last blocks start early to be full; what is seen twice counts once.
+        i, j = (k // parts) * wide, (k % parts) * tall
+        i0, j0 = jnp.minimum(i, n - wide), jnp.minimum(j, m - tall)
+        batch = samples.block(examples, i0, j0, wide, tall)
+        client, row = i0 + jnp.arange(wide), j0 + jnp.arange(tall)
+        mine = jax.lax.dynamic_slice_in_dim(count, i0, wide)
+        live = (client >= i)[:, None] & (row >= j)[None] & (row[None] < mine[:, None])
+        w = jax.lax.dynamic_slice_in_dim(share, i0, wide)
+        losses, right, grad = carry
+        if gradient:
+            (_, (l, c)), g = jax.value_and_grad(block, has_aux=True)(x, batch, live, w)
+            grad = grad + g
+        else:
+            _, (l, c) = block(x, batch, live, w)
+
+        def put(total: Array, part: Array) -> Array:
+            there = jax.lax.dynamic_slice_in_dim(total, i0, wide)
+            return jax.lax.dynamic_update_slice_in_dim(total, there + part, i0, 0)
+
+        return put(losses, l), None if c is None else put(right, c), grad
+
+    zeros = jnp.zeros(n, x.dtype)
+    start = zeros, None if model.correct is None else zeros, jnp.zeros_like(x)
+    steps = -(-n // wide) * parts
+    # two blocks of a network in one turn: one is read while the other is multiplied
+    turn = 1 if model.kernel.width == 1 else min(2, steps)
+    result: tuple[Array, Array | None, Array] = jax.lax.fori_loop(
+        0, steps, step, start, unroll=turn
+    )
+    return result
+
+
+def full_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBERS) -> Array:
+    """``h_i = mean_j clip(grad f_ij(x), bound)`` for every client, (n, d); no regularizer.
+
+    Clients go one after the other (products that are batched over clients are several times slower
+    on CPUs), large ones in blocks of rows that hold about ``numbers`` numbers.
+    """
+    kernel, m = problem.model.kernel, problem.m_max
+    each = kernel.width + samples.numbers(problem.train)
+    size = even(m, max(1, numbers // each))
+    term = Term(1.0, (x,), (1.0,), bound)
+
+    def client(i: Array) -> Array:
+        count = problem.count[i]
+
+        def step(k: Array, h: Array) -> Array:
+            start = jnp.minimum(k * size, m - size)
+            j = start + jnp.arange(size)
+            batch = samples.block(problem.train, i, start, 1, size)
+            weight = jnp.where((j >= k * size) & (j < count), 1 / count.astype(x.dtype), 0)
+            return h + evaluate(kernel, (term,), weight, batch)[0]
+
+        h: Array = jax.lax.fori_loop(0, -(-m // size), step, jnp.zeros_like(x))
+        return h
+
+    h: Array = jax.lax.map(client, jnp.arange(problem.n))
+    return h
+
+
+def mean_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBERS) -> Array:
+    """``mean_i h_i``, the mean of :func:`full_gradient`, (d,): no array holds one vector per client.
+
+    A block holds some rows of one client, or all rows of some clients.
+    """
+    kernel, n, m = problem.model.kernel, problem.n, problem.m_max
+    size = max(1, numbers // (kernel.width + samples.numbers(problem.train)))
+    tall = even(m, size)
+    wide = 1 if tall < m else even(n, max(1, size // m))
+    parts = -(-m // tall)
+    term = Term(1.0, (x,), (1.0,), bound)
+
+    def step(k: Array, h: Array) -> Array:
+        # The last blocks start early to be full; what is seen twice counts once.
+        i, j = (k // parts) * wide, (k % parts) * tall
+        i0, j0 = jnp.minimum(i, n - wide), jnp.minimum(j, m - tall)
+        batch = samples.block(problem.train, i0, j0, wide, tall)
+        count = jax.lax.dynamic_slice_in_dim(problem.count, i0, wide)[:, None]
+        client, row = (i0 + jnp.arange(wide))[:, None], (j0 + jnp.arange(tall))[None]
+        live = (client >= i) & (row >= j) & (row < count)
+        weight = jnp.where(live, 1 / (n * count.astype(x.dtype)), 0)
+        return h + evaluate(kernel, (term,), weight.reshape(-1), batch)[0]
+
+    h: Array = jax.lax.fori_loop(0, -(-n // wide) * parts, step, jnp.zeros_like(x))
+    return h
+
+
+def over_clients(
+    each: Callable[[Array], tuple[Array, PyTree]], n: int, like: Array, pooled: bool
+) -> tuple[Array, PyTree]:
+    """``each(i) = (h_i, more_i)`` of every client, one after the other; ``pooled``: the mean of h_i."""
+
+    def step(h: Array, i: Array) -> tuple[Array, PyTree]:
+        h_i, more = each(i)
+        return h + h_i / n, more
+
+    clients = jnp.arange(n)
+    found: tuple[Array, PyTree] = (
+        jax.lax.scan(step, jnp.zeros_like(like), clients) if pooled else jax.lax.map(each, clients)
+    )
+    return found
+
+
+def even(total: int, size: int) -> int:
+    """The length of equal blocks, ``size`` at most, that cover ``total`` with least overlap."""
+    return -(-total // -(-total // size))

@@ -1,0 +1,105 @@
+"""Users see pytrees, algorithms see ``(d,)``: raveled once, here; and where runs start."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.types import Array, Key, PyTree
+
+__all__ = ["Init", "Layout", "check_init", "initializer", "layout"]
+
+Init: TypeAlias = str | Callable[[Key], PyTree] | None
+
+
+class Layout(NamedTuple):
+    """The order of a parameter pytree's numbers in the flat vector, leaf by leaf and row by row.
+
+    Unlike `jax.flatten_util.ravel_pytree` it does not fix the dtype: a float64 vector has float64
+    leaves.
+    """
+
+    dim: int
+    treedef: Any
+    shapes: tuple[tuple[int, ...], ...]
+
+    def unravel(self, x: Array) -> PyTree:
+        leaves, start = [], 0
+        for shape in self.shapes:
+            stop = start + math.prod(shape)
+            leaves.append(x[start:stop].reshape(shape))
+            start = stop
+        return jax.tree.unflatten(self.treedef, leaves)
+
+    def ravel(self, tree: PyTree) -> Array:
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+    def flat(self, value: PyTree, what: str) -> Array:
+        """A flat vector as it is, the user's own pytree raveled, anything else refused."""
+        shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(value))
+        if shapes == ((self.dim,),):
+            return jnp.asarray(jax.tree.leaves(value)[0])
+        if jax.tree.structure(value) == self.treedef and shapes == self.shapes:
+            return self.ravel(value)
+        raise InputError(
+            f"{what} has arrays of shapes {list(shapes)[:4]}, and the model takes one vector "
+            f"of {self.dim} numbers or its own pytree of parameters"
+        )
+
+
+def layout(tree: PyTree) -> Layout:
+    """The layout of a pytree of arrays or of their shapes."""
+    leaves, treedef = jax.tree.flatten(tree)
+    for leaf in leaves:
+        dtype = leaf.dtype if hasattr(leaf, "dtype") else np.result_type(leaf)
+        real = jnp.issubdtype(dtype, jnp.floating)
+        require(real, "Parameters must be real numbers", f"one of them has dtype {dtype}")
+    shapes = tuple(tuple(np.shape(leaf)) for leaf in leaves)
+    dim = sum(math.prod(shape) for shape in shapes)
+    require(dim != 0, "The model has no parameters", "give it at least one array to learn")
+    return Layout(dim, treedef, shapes)
+
+
+def check_init(spec: Init) -> Init:
+    """``spec`` if it is one that `initializer` takes."""
+    if isinstance(spec, str):
+        _scale(spec)
+    else:
+        way = "a point of your own goes to make_problem as x0"
+        usable = spec is None or callable(spec)
+        require(usable, "must be 'zeros', 'normal/5' or a function of a key", way, init=spec)
+    return spec
+
+
+def initializer(
+    spec: Init, params: Layout, default: Callable[[Key], PyTree]
+) -> Callable[[Key], Array]:
+    """``key -> x`` in float32.
+
+    ``spec`` is None for the model's default, ``"zeros"``, ``"normal"`` for N(0, 1) on every
+    coordinate, ``"normal/5"`` for a fifth of it, or a function of a key that returns a flat vector
+    or the pytree of parameters.
+    """
+    if isinstance(spec, str):
+        scale = _scale(spec)
+        if scale == 0:
+            return lambda key: jnp.zeros(params.dim, jnp.float32)
+        return lambda key: scale * jax.random.normal(key, (params.dim,), jnp.float32)
+    draw = default if spec is None else spec
+    return lambda key: params.flat(draw(key), "The initial point").astype(jnp.float32)
+
+
+def _scale(spec: str) -> float:
+    if spec == "zeros":
+        return 0.0
+    match = re.fullmatch(r"normal(?:/(\d+(?:\.\d+)?))?", spec)
+    if match is None or (match[1] and float(match[1]) == 0):
+        raise InputError("must be 'zeros', 'normal' or 'normal/5'", init=spec)
+    return 1 / float(match[1] or 1)

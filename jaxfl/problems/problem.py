@@ -1,0 +1,204 @@
+"""A model and the data of n clients, checked once: everything later trusts them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.core.checks import counts, finite, instance, kind_of, numeric, stacked
+from jaxfl.core.errors import InputError, attempt, require
+from jaxfl.core.params import choice, number
+from jaxfl.core.types import Array, GeneratedSamples, Key, Model, Problem, PyTree
+from jaxfl.data.samples import few, samples
+from jaxfl.problems.parameters import layout
+
+__all__ = ["make_problem"]
+
+CHECKED = 1 << 24  # numbers whose sizes are looked at together
+TRIED = 1 << 24  # numbers of one client whose samples are tried out
+
+
+def make_problem(
+    model: Model,
+    data: Any,
+    x0: PyTree | None = None,
+    *,
+    name: str | None = None,
+    dtype: str = "float32",
+    validation_share: float = 0.0,
+) -> Problem:
+    """A problem from a model and `jaxfl.data.ClientData`, or a pytree of arrays (n, m, ...).
+
+    Samples that are made where they are needed (`jaxfl.data.generated`) are tried out on three
+    clients; of large samples, on the first few of each.
+
+    ``x0`` is a flat vector or the model's own pytree of parameters; without it every run draws its
+    own from the model.  Real numbers become ``dtype``, integers int32.  ``validation_share`` of the
+    test examples, drawn once and for all, are set aside for choosing settings and test no more.
+
+    >>> import jaxfl
+    >>> data = jaxfl.data.split("digits", clients=5)
+    >>> problem = make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> problem.n, problem.m_max, problem.model.dim
+    (5, 288, 650)
+    """
+    instance("model", model, Model, "give for instance jaxfl.models.logistic(5), and then the data")
+    kind = _float_type(dtype)
+    if not hasattr(data, "train"):
+        data = _Full(data)
+    made = isinstance(data.train, GeneratedSamples)
+    tried = _tried(data.train, np.atleast_1d(data.count)) if made else data.train
+    train = _arrays(tried, kind, "The training set")
+    test = None if data.test is None else _arrays(data.test, kind, "The test set")
+    n, m = stacked("The training data", jax.tree.leaves(train))
+    n, m = (len(data.count), data.train.m) if made else (n, m)
+    count = counts(data.count, n, m)
+    for leaf in jax.tree.leaves(train):
+        if leaf.dtype.kind == "f":
+            _sizes(leaf)
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (train, test)]
+    require(
+        test is None or structures[0] == structures[1],
+        "Test and training data must be pytrees of the same structure",
+    )
+    for examples in (train,) if test is None else (train, test):
+        if model.check is not None:
+            model.check(examples)
+    _try_loss(model, train, kind)
+    if x0 is not None:
+        x0 = layout(_shapes(model, kind)).flat(x0, "x0")
+        require(jnp.all(jnp.isfinite(x0)), "has an entry that is not finite", x0=x0)
+        x0 = x0.astype(kind)
+    if kind != np.float32:
+        model = model._replace(init=_in_dtype(model.init, kind))
+    if made:
+        train = data.train
+        if kind != np.float32:
+            train = dataclasses.replace(train, make=_made_in(train.make, kind))
+    train, test = jax.tree.map(jnp.asarray, (train, test))  # copies by now, so nothing is shared
+    name = str(name or getattr(data, "name", model.name))
+    validation, test = _set_aside(test, validation_share)
+    return Problem(train, jnp.array(count), test, x0, model, name, validation)
+
+
+def _set_aside(test: PyTree | None, share: float) -> tuple[PyTree | None, PyTree | None]:
+    """Validation and test examples."""
+    number("validation_share", share, least=0, below=1)
+    if share == 0:
+        return None, test
+    require(test is not None, "needs test examples, and there are none", validation_share=share)
+    N = jax.tree.leaves(test)[0].shape[0]
+    chosen = round(share * N) if 0 < share < 1 else 0
+    require(
+        0 < chosen < N,
+        f"of {N} test examples leaves none on one side",
+        "take another share",
+        validation_share=share,
+    )
+    order = np.random.default_rng(0).permutation(N)
+    parts = np.sort(order[:chosen]), np.sort(order[chosen:])
+    validation, rest = (jax.tree.map(lambda a, rows=rows: a[rows], test) for rows in parts)
+    return validation, rest
+
+
+class _Full:
+    """Plain arrays: every client has all the rows."""
+
+    def __init__(self, train: PyTree):
+        leaves = jax.tree.leaves(train)
+        n, m = stacked("Data that are no ClientData", leaves)
+        self.train, self.test, self.count, self.name = train, None, np.full(n, m), "data"
+
+
+def _float_type(dtype: str) -> np.dtype[Any]:
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        kind = np.dtype(object)
+    choice("dtype", kind.name if kind.kind == "f" else dtype, ("float32", "float64"))
+    require(
+        jax.dtypes.canonicalize_dtype(kind) == kind,
+        "needs 64-bit JAX",
+        "call jax.config.update('jax_enable_x64', True) first, or set JAX_ENABLE_X64=1 in the "
+        "environment",
+        dtype=dtype,
+    )
+    return kind
+
+
+def _arrays(tree: PyTree, kind: np.dtype[Any], who: str) -> PyTree:
+    def convert(leaf: Any) -> Any:
+        array = numeric(who, leaf)
+        if array.dtype.kind in "biu":
+            return array.astype(np.int32)
+        with np.errstate(over="ignore"):
+            out = array.astype(kind)
+        finite(who, out, leaf)
+        return out
+
+    return jax.tree.map(convert, tree)
+
+
+def _sizes(a: Any) -> None:
+    """Refuse what a clipped norm cannot be computed of: squares that overflow, or vanish."""
+    limit = np.finfo(a.dtype)
+    most, least = float(limit.max) ** 0.4, float(limit.tiny) ** 0.45
+    clients = max(1, CHECKED // max(1, a[:1].size))
+    for start in range(0, len(a), clients):
+        block = np.abs(a[start : start + clients])
+        each = block.reshape(block.shape[0] * block.shape[1], -1)
+        size = each.max(axis=1, initial=0.0).astype(np.float64)
+        bad = (size > most) | ((size > 0) & (size < least) & (a.ndim > 2))
+        if np.any(bad):
+            raise InputError(
+                f"The training set holds a sample of size {float(size[bad][0]):.3g}, and norms of "
+                f"gradients are sure from {least:.0e} to {most:.0e} alone",
+                "rescale it, or replace what stands for a missing value",
+            )
+
+
+def _tried(train: GeneratedSamples, count: Any) -> PyTree:
+    """Samples of the first, the middle and the last client: all, or as many as bounded memory holds;
+    the last of each in its padding."""
+    n = len(count)
+    some = np.array([[0], [n // 2], [n - 1]])
+    with attempt("The samples of these data cannot be made"):  # by code of the user's own
+        rows = np.minimum(np.arange(few(train, TRIED)), np.maximum(count[some], 1) - 1)
+        return samples(train, jnp.asarray(some), jnp.asarray(rows))
+
+
+def _shapes(model: Model, kind: np.dtype[Any]) -> PyTree:
+    return jax.eval_shape(model.unravel, _struct((model.dim,), kind))
+
+
+def _struct(shape: tuple[int, ...], dtype: Any) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:
+    """One abstract evaluation, for models that cannot tell what data they take."""
+    example = jax.tree.map(lambda a: _struct(a.shape[2:], a.dtype), train)
+    loss = f"The loss of model {model.name!r}"
+    with attempt(f"{loss} fails on one example of these data"):
+        value = jax.eval_shape(model.loss, _struct((model.dim,), kind), example)
+    number = getattr(value, "shape", None) == () and jnp.issubdtype(value.dtype, jnp.floating)
+    require(number, f"{loss} returns {kind_of(value)}", "make it return one real number")
+
+
+@lru_cache(maxsize=64)
+def _made_in(make: Callable[..., PyTree], kind: np.dtype[Any]) -> Callable[..., PyTree]:
+    def cast(a: Array) -> Array:
+        return a.astype(kind) if jnp.issubdtype(a.dtype, jnp.floating) else a
+
+    return lambda *at: jax.tree.map(cast, make(*at))
+
+
+@lru_cache(maxsize=256)
+def _in_dtype(init: Callable[[Key], Array], kind: np.dtype[Any]) -> Callable[[Key], Array]:
+    return lambda key: init(key).astype(kind)

@@ -1,0 +1,167 @@
+"""What a model adds to its loss without looking at data: regularizers and constraint sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.core.errors import attempt, require
+from jaxfl.core.params import known, nonnegative, positive
+from jaxfl.core.types import Array
+from jaxfl.problems.clipping import clip
+
+__all__ = [
+    "Constraint",
+    "Regularizer",
+    "ball",
+    "box",
+    "constraint",
+    "l2",
+    "nonconvex",
+    "regularizer",
+]
+
+
+class Regularizer(NamedTuple):
+    """A public term of the objective: never clipped, no noise needed."""
+
+    name: str
+    value: Callable[[Array], Array]
+    smoothness: float  # bound on the norm of its Hessian
+    convex: bool = True
+
+
+class Constraint(NamedTuple):
+    """A closed convex set."""
+
+    name: str
+    project: Callable[[Array], Array] | None
+    diameter: Callable[[int], float | None]  # of the set in d dimensions; refuses another d
+
+
+NONE = Regularizer("none", lambda x: jnp.zeros((), x.dtype), 0.0)
+UNCONSTRAINED = Constraint("none", None, lambda d: None)
+
+
+@lru_cache
+def nonconvex(strength: float = 0.2) -> Regularizer:
+    """``lambda sum_j x_j^2 / (1 + x_j^2)`` [SoteriaFL]; curvature in [-lambda/2, 2 lambda]."""
+    strength = nonnegative("strength", strength)
+    return Regularizer(
+        f"nonconvex:{strength:g}",
+        lambda x: strength * jnp.sum(x**2 / (1 + x**2)),
+        2 * strength,
+        convex=False,
+    )
+
+
+@lru_cache
+def l2(strength: float) -> Regularizer:
+    """``lambda/2 ||x||^2``."""
+    strength = nonnegative("strength", strength)
+    return Regularizer(f"l2:{strength:g}", lambda x: strength / 2 * jnp.sum(x**2), strength)
+
+
+def ball(radius: float, centre: float | Sequence[float] = 0.0) -> Constraint:
+    """``||x - c|| <= r``, of diameter 2r."""
+    return _ball(positive("radius", radius), _hashable("centre", centre))
+
+
+def box(low: float | Sequence[float], high: float | Sequence[float]) -> Constraint:
+    """``low_j <= x_j <= high_j``, numbers or one of each per coordinate."""
+    l, h = _hashable("low", low), _hashable("high", high)
+    ends = np.size(l), np.size(h)
+    alike = not np.ndim(l) * np.ndim(h) or ends[0] == ends[1]
+    require(alike, f"The box has {ends[0]} lower and {ends[1]} upper ends", "give equally many")
+    require(
+        np.all(np.less(l, h)),
+        "A box needs low < high in every coordinate",
+        "swap or widen its ends",
+    )
+    return _box(l, h)
+
+
+@lru_cache
+def _ball(radius: float, centre: float | tuple[float, ...]) -> Constraint:
+    c = np.asarray(centre)
+
+    def project(x: Array) -> Array:
+        c_x = jnp.asarray(c, x.dtype)
+        return c_x + clip(x - c_x, jnp.asarray(radius, x.dtype))
+
+    def diameter(d: int) -> float:
+        return 2 * radius if _fits(c, d) else 0.0
+
+    return Constraint(f"ball:{radius:g}", project, diameter)
+
+
+@lru_cache
+def _box(low: float | tuple[float, ...], high: float | tuple[float, ...]) -> Constraint:
+    side = np.asarray(high) - np.asarray(low)
+
+    def project(x: Array) -> Array:
+        return jnp.clip(x, jnp.asarray(low, x.dtype), jnp.asarray(high, x.dtype))
+
+    def diameter(d: int) -> float:
+        return float(np.linalg.norm(np.broadcast_to(side, (d,)))) if _fits(side, d) else 0.0
+
+    return Constraint("box", project, diameter)
+
+
+def _fits(per_coordinate: npt.NDArray[np.float64], d: int) -> bool:
+    require(
+        per_coordinate.shape in ((), (d,)),
+        f"The constraint set has {per_coordinate.size} coordinates and the model {d}",
+        "give one number for all, or one for each",
+    )
+    return True
+
+
+def regularizer(spec: str | Regularizer | None) -> Regularizer:
+    """A regularizer, or one by name: ``"nonconvex:0.2"``, ``"l2:0.01"``, ``"none"``."""
+    if isinstance(spec, Regularizer):
+        return spec
+    return _parse("regularizer", spec, REGULARIZERS)
+
+
+def constraint(spec: str | Constraint | None) -> Constraint:
+    """A constraint set, or one by name: ``"ball:0.05"``, ``"box:-1,1"``, ``"none"``."""
+    if isinstance(spec, Constraint):
+        return spec
+    return _parse("constraint set", spec, CONSTRAINTS)
+
+
+T = TypeVar("T")
+
+REGULARIZERS: dict[str, Callable[..., Regularizer]] = {
+    "none": lambda: NONE,
+    "nonconvex": nonconvex,
+    "l2": l2,
+}
+CONSTRAINTS: dict[str, Callable[..., Constraint]] = {
+    "none": lambda: UNCONSTRAINED,
+    "ball": ball,
+    "box": box,
+}
+
+
+def _parse(kind: str, spec: Any, table: dict[str, Callable[..., T]]) -> T:
+    name, _, numbers = ("none" if spec is None else str(spec)).partition(":")
+    make = known(kind, name, table)
+    example = "nonconvex:0.2" if kind == "regularizer" else "ball:1 or box:-1,1"
+    with attempt(
+        f"The {kind} {spec!r} is no name with its numbers", f"give for instance {example}"
+    ):
+        return make(*(float(number) for number in numbers.split(",") if number))
+
+
+def _hashable(name: str, value: Any) -> float | tuple[float, ...]:
+    array = np.asarray(value, np.float64)
+    usable = array.ndim <= 1 and np.all(np.isfinite(array))
+    require(usable, "must be a finite number, or one for each coordinate", **{name: value})
+    return float(array) if array.ndim == 0 else tuple(array.tolist())

@@ -1,0 +1,158 @@
+"""Clients in blocks of bounded memory, their keys and their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.fusion import once
+from jaxfl.core.keys import at, straight
+from jaxfl.core.types import Array, Draw, Hyper, Info, Kernel, Key, Problem, PyTree, Term
+from jaxfl.data.samples import samples
+
+__all__ = [
+    "Block",
+    "ClientBlock",
+    "Keys",
+    "RoundContext",
+    "Work",
+    "client_keys",
+    "displaced",
+    "put",
+    "stream",
+    "streams",
+    "take",
+]
+
+Block: TypeAlias = tuple[PyTree, PyTree, PyTree, Info]  # totals, memory, links, counts
+
+
+class Keys(NamedTuple):
+    """One stream per purpose.  Clients fold in their number, rounds theirs."""
+
+    start: Key
+    clients: Key
+    rows: Key
+    noise: Key
+    mean_noise: Key
+    mask: Key
+    refresh: Key
+    server: Key
+    pairs: Key  # what two clients agreed on at enrolment
+    begin: Key  # what an estimator draws before a round
+    points: Key  # where rows are evaluated, if not all at one point
+
+
+class RoundContext(NamedTuple):
+    """What every client of a round is given."""
+
+    keys: Keys
+    t: Array
+    cohort: Draw
+    x: Array
+    shared: PyTree
+    kernel: Kernel
+    terms: tuple[Term, ...]
+    public: Array  # the regularizer's gradient, which nobody's samples enter
+    problem: Problem
+    hp: Hyper
+
+
+class ClientBlock(NamedTuple):
+    """The clients of a round, or of a block of it; leaves (r, ...)."""
+
+    index: Array  # type: ignore[assignment]  # tuples have methods of these names
+    weight: Array
+    count: Array  # type: ignore[assignment]
+    train: PyTree  # their samples, where a draw takes all that are held; None where it gathers
+    local: PyTree
+    link: PyTree
+    base: Array | None = None
+
+
+class Work(NamedTuple):
+    """What members are given of their own; leaves (r, b, ...), ``base`` (r, d)."""
+
+    rows: Draw
+    batch: PyTree
+    base: Array | None
+    stored: PyTree
+    offset: Array | None = None  # (r, b, d): what is added to the points of the rows
+
+
+def streams(key: Key) -> Keys:
+    return Keys(*jax.random.split(straight(key), len(Keys._fields)))
+
+
+def client_keys(streams: list[Key], index: Array, t: Array) -> Key:
+    """One key per stream and client, for this round."""
+    now = jax.vmap(at, (0, None))(jnp.stack(streams), t)
+    return once(jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(now, index), t)
+
+
+def take(train: PyTree, who: ClientBlock, rows: Draw) -> PyTree:
+    """The drawn samples of one client, leaves (b, ...), or of several, (r, b, ...)."""
+    if rows.index is not None:
+        return samples(train, who.index[..., None], rows.index)
+    if who.train is None:
+        return samples(train, who.index[..., None], jnp.arange(rows.weight.shape[-1]))
+    return who.train
+
+
+def displaced(terms: tuple[Term, ...], by: Array) -> tuple[Term, ...]:
+    """The terms with a point of its own for each row, off the common ones by ``by`` (b, d)."""
+    return tuple(term._replace(points=tuple(p[None] + by for p in term.points)) for term in terms)
+
+
+def put(cohort: Draw, old: PyTree, new: PyTree) -> PyTree:
+    """Members' memory back in its place; the others keep theirs."""
+    if cohort.index is None:
+        return new
+    return jax.tree.map(lambda a, v: a.at[cohort.index].set(v, mode="drop"), old, new)
+
+
+def stream(block: Callable[[ClientBlock], Block], who: ClientBlock, size: int) -> Block:
+    """``block`` over clients, ``size`` at a time: totals and counts add up, memories line up.
+
+    Links are changed in place.
+    """
+    r = who.index.shape[0]
+    if r <= size:
+        return block(who)
+    whole = r // size
+    head = jax.tree.map(
+        lambda a: a[: whole * size].reshape(whole, size, *a.shape[1:]), who._replace(link=None)
+    )
+
+    def step(carry: PyTree, here: ClientBlock, start: Array | int) -> tuple[PyTree, PyTree]:
+        sums, links = carry
+
+        def cut(a: Array) -> Array:
+            return jax.lax.dynamic_slice_in_dim(a, start, here.index.size)
+
+        def put(a: Array, v: Array) -> Array:
+            return jax.lax.dynamic_update_slice_in_dim(a, v, start, 0)
+
+        here = here._replace(link=jax.tree.map(cut, links))
+        totals, memory, now, counts = block(here)
+        sums = jax.tree.map(jnp.add, sums, (totals, counts))
+        return (sums, jax.tree.map(put, links, now)), memory
+
+    def turn(carry: PyTree, part: tuple[Array, ClientBlock]) -> tuple[PyTree, PyTree]:
+        k, here = part
+        # read from the whole list for each number of a sample, the loop over them has no vectors
+        return step(carry, here._replace(index=once(here.index, k)), k * size)
+
+    shapes = jax.eval_shape(lambda: block(jax.tree.map(lambda a: a[:size], who)))
+    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), (shapes[0], shapes[3]))
+    carry, memory = jax.lax.scan(turn, (zero, who.link), (jnp.arange(whole), head))
+    memory = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), memory)
+    if whole * size < r:
+        rest = jax.tree.map(lambda a: a[whole * size :], who._replace(link=None))
+        carry, last = step(carry, rest, whole * size)
+        memory = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), memory, last)
+    (totals, counts), links = carry
+    return totals, memory, links, counts

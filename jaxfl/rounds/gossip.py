@@ -1,0 +1,185 @@
+"""The round body of a network without a server: every client has a model, and talks to neighbours.
+
+Each round, for all clients at once::
+
+    g_i = client i's estimate at its own x_i, examples clipped, + grad regularizer(x_i) + xi_i
+    x_i <- what the rule makes of x_i, g_i and what neighbours sent, weighed by W
+
+What a client sends, all its neighbours see.  The model of a run is the mean of the x_i.  The estimator
+remembers nothing, and everyone takes part.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.types import (
+    Array,
+    Compressor,
+    Draw,
+    Estimator,
+    Hyper,
+    Info,
+    Key,
+    Mechanism,
+    Message,
+    Param,
+    Participation,
+    Problem,
+    State,
+)
+from jaxfl.parts.compressors import dense
+from jaxfl.parts.graphs import Graph
+from jaxfl.parts.mechanisms import noiseless, normal
+from jaxfl.parts.sampling import everyone
+from jaxfl.parts.servers import LR
+from jaxfl.problems.clipping import evaluate
+from jaxfl.rounds.blocks import ClientBlock, client_keys, streams, take
+from jaxfl.rounds.estimates import draw_rows
+from jaxfl.rounds.messages import release
+
+__all__ = ["Gossip", "Rule", "averaging", "differences", "quantized"]
+
+THETA = Param("theta", "weight theta of the new point in a step", high=1.0)
+CONSENSUS = Param("consensus", "step k towards what neighbours sent", high=1.0, schedule=True)
+
+Send = Callable[[Array], tuple[Array, Array]]  # (n, d) -> what arrives of it, coordinates sent
+
+
+class Rule(NamedTuple):
+    """``step(x, g, W, send, hp)``: the points after a round, and the coordinates that were sent."""
+
+    name: str
+    step: Callable[[Array, Array, Array, Send, Hyper], tuple[Array, Array]]
+    params: tuple[Param, ...] = ()
+
+
+@functools.cache
+def averaging() -> Rule:
+    """x_i <- sum_j W_ij C(x_j - eta g_j): a step, then the mean over neighbours.
+
+    Decentralized SGD, adapt then combine.  On a complete graph it is the server's round.
+    """
+
+    def step(x: Array, g: Array, W: Array, send: Send, hp: Hyper) -> tuple[Array, Array]:
+        z, sent = send(x - hp["lr"] * g)
+        return W @ z, sent
+
+    return Rule("averaging", step, (LR,))
+
+
+@functools.cache
+def quantized() -> Rule:
+    """z_i = C(x_i);  x_i <- (1 - k + k W_ii) x_i + k sum_{j != i} W_ij z_j - eta k g_i  [Q-DPSGD-1]."""
+
+    def step(x: Array, g: Array, W: Array, send: Send, hp: Hyper) -> tuple[Array, Array]:
+        z, sent = send(x)
+        k, own = hp["consensus"], jnp.diag(W)[:, None]
+        others = W @ z - own * z
+        return (1 - k + k * own) * x + k * others - hp["lr"] * k * g, sent
+
+    return Rule("quantized", step, (LR, CONSENSUS))
+
+
+@functools.cache
+def differences() -> Rule:
+    """y_i = (1-theta) x_i + theta (sum_j W_ij x_j - eta g_i);  x_i <- x_i + C(y_i - x_i)  [SDM-DSGD].
+
+    Neighbours keep copies of x_i, which move by the same C(y_i - x_i) and so stay equal to it.
+    """
+
+    def step(x: Array, g: Array, W: Array, send: Send, hp: Hyper) -> tuple[Array, Array]:
+        moved = hp["theta"] * (W @ x - x - hp["lr"] * g)
+        arrived, sent = send(moved)
+        return x + arrived, sent
+
+    return Rule("differences", step, (LR, THETA))
+
+
+class Place(NamedTuple):
+    """What stands where other bodies have a server or a channel."""
+
+    name: str
+    params: tuple[Param, ...] = ()
+
+
+class Gossip(NamedTuple):
+    """A network of n clients with the mixing matrix of ``graph``."""
+
+    estimator: Estimator
+    mechanism: Mechanism
+    compressor: Compressor
+    rule: Rule
+    graph: Graph
+    participation: Participation = everyone()
+    clip: str = "example"
+    noise: str = "per_client"
+    local: None = None
+    aggregation: None = None
+    broadcasts: int = 0  # nothing comes from a server
+
+    @property
+    def server(self) -> Place:
+        return Place(self.graph.name)
+
+    @property
+    def channel(self) -> Place:
+        return Place(self.rule.name, self.rule.params)
+
+    def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:
+        """All clients at the same point, and the mixing matrix."""
+        x = problem.x0
+        if x is None:
+            x = problem.model.init(streams(key).start)
+        W = jnp.asarray(self.graph.matrix(problem.n), x.dtype)
+        points = jnp.broadcast_to(x, (problem.n, x.size))
+        none = jnp.int32(0)
+        return State(none, points, (), (), W, ()), Info(none, none, none)
+
+    def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
+        """One round; ``key`` is the run's, the same in every round."""
+        keys, t, model, x = streams(key), state.t, problem.model, state.server
+        hp, n = hp.at(t), problem.n
+        index = jnp.arange(n)
+        noise, mask = client_keys([keys.noise, keys.mask], index, t)
+        whole = self.estimator.sampler.whole
+        who = ClientBlock(
+            index, jnp.ones(n, x.dtype), problem.count, problem.train if whole else None, (), ()
+        )
+        rows = draw_rows(self.estimator.sampler, keys.rows, t, who, problem.m_max, hp)
+
+        def estimate(x: Array, weight: Array, batch: Any, noise: Key) -> Array:
+            g, _ = evaluate(model.kernel, self.estimator.terms((), x, hp), weight, batch)
+            g = g + jax.grad(model.regularizer)(x)
+            noised: Array = g + normal(noise, self.mechanism, g, hp)
+            return noised
+
+        g = jax.vmap(estimate)(x, rows.weight, take(problem.train, who, rows), noise)
+
+        def send(v: Array) -> tuple[Array, Array]:
+            def one(key: Key, v: Array) -> tuple[Message, Array]:
+                return release(noiseless(), self.compressor, key, key, v, t, hp)
+
+            message, sent = jax.vmap(one)(mask, v)
+            return jax.vmap(lambda m: dense(m, x.shape[1]))(message), sent
+
+        x, sent = self.rule.step(x, g, state.shared, send, hp)
+        if model.project is not None:
+            x = jax.vmap(model.project)(x)
+        counts = jnp.sum(rows.weight > 0)
+        info = Info(jnp.int32(n), jnp.sum(sent), counts)
+        info = jax.tree.map(lambda a: jnp.asarray(a).astype(jnp.int32), info)
+        return State(t + 1, x, (), (), state.shared, ()), info
+
+    def output(self, state: State) -> Array:
+        mean: Array = jnp.mean(state.server, axis=0)
+        return mean
+
+    def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw:
+        """Everyone."""
+        return self.participation.draw(streams(key).clients, t, n, hp)

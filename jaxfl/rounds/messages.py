@@ -1,0 +1,214 @@
+"""What clients send: noised, compressed, and added up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.checks import kind_of
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.fusion import apart, once
+from jaxfl.core.keys import at
+from jaxfl.core.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
+from jaxfl.parts.channels import add
+from jaxfl.parts.compressors import dense
+from jaxfl.parts.mechanisms import noiseless, normal
+from jaxfl.parts.storage import packed, rounded, unpacked
+from jaxfl.rounds.blocks import ClientBlock, RoundContext, client_keys
+from jaxfl.rounds.body import Body
+
+__all__ = ["Seen", "collect", "noise_of_each", "noise_of_mean", "release", "seen"]
+
+
+class Seen(NamedTuple):
+    """What clients send in one round, and what it is made of.  A slot per client that takes part.
+
+    Whoever sees messages sees ``messages``; under an aggregation that hides them, ``mean`` alone,
+    and ``words`` where its masks are drawn.  What is noised by the server is noised after ``mean``.
+    """
+
+    clients: Array  # (r,); n in a slot that holds nobody
+    weight: Array  # (r,); 0 in such a slot
+    estimates: Array  # (r, d): the gradients, or x - theta_i of local steps
+    messages: Array  # (r, d): C(before(link_i, g_i) + xi_i), and 0 where it is not sent
+    words: Array | None  # (r, d): what an aggregation makes of them
+    mean: Array  # (d,): what the server reads of them, sum_i weight_i message_i
+
+
+class Sent(NamedTuple):
+    """What becomes of one client's work."""
+
+    estimate: Array
+    message: Message
+    coordinates: Array
+    rest: PyTree  # what else its estimate returned
+    link: PyTree
+
+
+def seen(
+    body: Body,
+    turn: RoundContext,
+    who: ClientBlock,
+    work: PyTree,
+    estimate: Callable[[Key, Any], tuple[Array, PyTree]],
+    heard: Callable[[Array], Array],
+) -> Seen:
+    """Messages as :func:`collect` adds them up; ``heard`` is what the server makes of the sum."""
+    sent, _ = send(body, turn, who, work, estimate)
+    live = (who.weight > 0)[:, None]
+    whole = jax.vmap(lambda message: dense(message, turn.x.size))(sent.message)
+    words = None if body.aggregation is None else protect(body, turn, who, sent.message)[0]
+    total = who.weight @ whole
+    if words is not None:
+        total = jnp.sum(jnp.where(live, words, 0), axis=0, dtype=words.dtype)
+    return Seen(who.index, who.weight, sent.estimate, whole, words, heard(total))
+
+
+def send(
+    body: Body,
+    turn: RoundContext,
+    who: ClientBlock,
+    work: PyTree,
+    estimate: Callable[[Key, Any], tuple[Array, PyTree]],
+) -> tuple[Sent, PyTree]:
+    """What each client sends, and the memory of the channel that it had before."""
+    keys, t, x, hp, channel = turn.keys, turn.t, turn.x, turn.hp, body.channel
+
+    def one(noise: Key, mask: Key, link: PyTree, work: PyTree) -> Sent:
+        g, rest = estimate(noise, work)
+        v = channel.before(link, g)
+        if channel.residual is None:
+            message, sent = release(body.own, body.compressor, noise, mask, v, t, hp)
+            return Sent(g, message, sent, rest, channel.after(link, message, hp))
+        v = v + draw_noise(body.own, noise, t, v, hp)  # all of it: what is not sent is remembered
+        message, sent = release(noiseless(), body.compressor, noise, mask, v, t, hp)
+        return Sent(g, message, sent, rest, channel.residual(link, v, dense(message, x.size)))
+
+    noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
+    held = who.link
+    if body.storage != "exact":  # read once, before it is written: else all is copied
+        held = jax.tree.map(lambda a: once(a, t), held)
+    before = unpacked(held, x.dtype)
+    return jax.vmap(one)(noise, mask, before, work), before
+
+
+def protect(
+    body: Body, turn: RoundContext, who: ClientBlock, message: Message
+) -> tuple[Array, Array]:
+    """The words that stand for each message, and how many of its coordinates had to be clamped."""
+    assert body.aggregation is not None
+    make = body.aggregation.protect
+
+    def hide(me: Array, message: Message) -> tuple[Array, Array]:
+        v = dense(message, turn.x.size)
+        return make(turn.keys.pairs, turn.t, me, turn.cohort, v, turn.hp)
+
+    words, clamped = jax.vmap(hide)(who.index, message)
+    return words, clamped
+
+
+def collect(
+    body: Body,
+    turn: RoundContext,
+    who: ClientBlock,
+    work: PyTree,
+    estimate: Callable[[Key, Any], tuple[Array, PyTree]],
+) -> tuple[tuple[Array, PyTree], PyTree, PyTree, Info]:
+    """sum_i weight_i message_i client by client, or the words that stand for their sum; with it what
+    rounded memories moved by, likewise.  Then what else ``estimate`` returned, links and counts."""
+    (_, message, sent, rest, links), before = send(body, turn, who, work, estimate)
+    x, moved = turn.x, None
+    if body.storage != "exact":
+        links = rounded(links, body.storage)
+        moved = jax.tree.map(lambda new, old: who.weight @ (new - old), links, before)
+        links = packed(links, body.storage)
+    live = who.weight > 0
+    counts = Info(jnp.sum(live), jnp.sum(jnp.where(live, sent, 0)), jnp.int32(0), jnp.int32(0))
+    if body.aggregation is not None:
+        words, clamped = protect(body, turn, who, message)
+        total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
+        counts = counts._replace(clamped=jnp.sum(jnp.where(live, clamped, 0)))
+    elif message.index is None:
+        total = who.weight @ message.value
+    else:
+        value = (who.weight[:, None] * message.value).reshape(-1)
+        flat = Message(value, message.index.reshape(-1))
+        total = add(jnp.zeros_like(x), flat, jnp.ones((), x.dtype))
+    return (total, moved), rest, links, counts
+
+
+def release(
+    mechanism: Mechanism,
+    compressor: Compressor,
+    noise: Key,
+    mask: Key,
+    v: Array,
+    t: Array,
+    hp: Hyper,
+) -> tuple[Message, Array]:
+    """C(v + xi), and the number of coordinates that it holds.
+
+    Coordinates that are chosen without looking at v are chosen first, and only they get noise: the
+    message has the same law.
+    """
+    select, code = compressor.select, compressor.code
+    pick, encode = jax.random.split(mask) if select and code else (mask, mask)
+    if select is None:
+        value = v + draw_noise(mechanism, noise, t, v, hp)
+        index, sent = None, jnp.int32(0)
+    else:
+        chosen = select(pick, v.size, hp)
+        _one_draw(compressor.name, chosen)
+        value = v.at[chosen.index].get(mode="clip")
+        weight = chosen.weight.astype(v.dtype)
+        value = weight * (value + draw_noise(mechanism, noise, t, value, hp))
+        index, sent = chosen.index, jnp.sum(chosen.weight != 0)
+    if code is not None:
+        coded = code(encode, value, hp)
+        require(
+            _like(coded, value.shape, value.dtype),
+            f"The code of the compressor {compressor.name!r} returns {kind_of(coded)} for "
+            f"{kind_of(value)}",
+            "it must return as many values of that type as it is given",
+        )
+        value = coded
+    return Message(value, index), sent
+
+
+def _one_draw(name: str, chosen: Any) -> None:
+    """Refuse, while tracing, what would be broadcast into a message."""
+    slots: tuple[int, ...] = getattr(getattr(chosen, "index", None), "shape", ())
+    fits = isinstance(chosen, Draw) and len(slots) == 1
+    if not (fits and _like(chosen.index, slots, jnp.integer) and _like(chosen.weight, slots)):
+        said = [kind_of(part) for part in chosen] if isinstance(chosen, Draw) else kind_of(chosen)
+        raise InputError(
+            f"The select of the compressor {name!r} returns {said}",
+            "it must return a Draw of whole numbers, the coordinates, and as many weights",
+        )
+
+
+def _like(found: Any, shape: tuple[int, ...], kind: Any = jnp.number) -> bool:
+    return (
+        hasattr(found, "dtype") and found.shape == shape and bool(jnp.issubdtype(found.dtype, kind))
+    )
+
+
+def noise_of_each(mechanism: Mechanism, turn: RoundContext, who: ClientBlock, like: Array) -> Array:
+    """sum_i weight_i xi_i, each from its client's own stream."""
+    (keys,) = client_keys([turn.keys.noise], who.index, turn.t)
+    return who.weight @ jax.vmap(lambda key: normal(key, mechanism, like, turn.hp))(keys)
+
+
+def noise_of_mean(mechanism: Mechanism, turn: RoundContext, like: Array) -> Array:
+    """One draw with the law of sum_i weight_i xi_i: N(0, sigma^2 sum_i weight_i^2)."""
+    draw = draw_noise(mechanism, at(turn.keys.mean_noise, turn.t), turn.t, like, turn.hp)
+    return jnp.sqrt(jnp.sum(turn.cohort.weight**2)) * draw
+
+
+def draw_noise(mechanism: Mechanism, key: Key, t: Array, like: Array, hp: Hyper) -> Array:
+    if mechanism.std is None:
+        return jnp.zeros_like(like)
+    return apart(lambda: normal(key, mechanism, like, hp), t)

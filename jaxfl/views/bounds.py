@@ -1,0 +1,85 @@
+"""A paper's convergence bound beside the curve of a run, and what had to be assumed for it.
+
+========================================  ========================================  ============
+algorithms                                bound                                     of
+========================================  ========================================  ============
+``cdp_``, ``ldp_gd`` and ``_sgd``         (46), of which Theorem 1 is a case        utility
+``soteriafl_...``, ``ldp_svrg``           Theorem 3                                 utility
+``private_local_sgd`` and its neighbours  Theorem 2, Lemma 6 [Hu, Guo, Gong]        utility, loss
+``mu2...``, ``noisy_mu2``                 Theorems 5.2 and 6.2 [Reshef, Levy]       last loss
+``localized_...``                         Theorems 2.1, 3.1, 3.2, 3.5 [Gao et al.]  never drawn
+========================================  ========================================  ============
+
+Constants that nobody knows are replaced by what is known to be larger: the loss is not negative, so
+f(x_0) - f* <= f(x_0), and clipped gradients are no longer than the clip.  Where a condition of the
+theorem fails nothing is drawn, and the note says why.  What a paper states up to a constant is never
+drawn either: the note gives the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxfl.algorithms.bounds import Bound, Case, Family, Measured
+from jaxfl.algorithms.gao import bounds as convex
+from jaxfl.algorithms.hu import bounds as local
+from jaxfl.algorithms.reshef.bounds import ANYTIME
+from jaxfl.algorithms.soteriafl import bounds as soteriafl
+from jaxfl.core.errors import InputError
+from jaxfl.engine import results
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["ALGORITHMS", "FAMILIES", "Bound", "bounds", "possible"]
+
+FAMILIES: dict[str, Family] = {
+    **dict.fromkeys(("private_local_sgd", "local_dp_sgd", "fedavg"), local.FAMILY),
+    **dict.fromkeys(("cdp_gd", "cdp_sgd", "ldp_gd", "ldp_sgd", "ldp_svrg"), soteriafl.FAMILY),
+    **dict.fromkeys(
+        [f"soteriafl_{name}" for name in ("gd", "sgd", "svrg", "saga")], soteriafl.FAMILY
+    ),
+    **dict.fromkeys(("mu2_untrusted", "mu2_trusted", "noisy_mu2", "mu2"), ANYTIME),
+    **dict.fromkeys(convex.ORDERS, convex.ORDER),
+}
+ALGORITHMS = tuple(FAMILIES)
+
+
+def possible(
+    algorithm: str,
+    parts: Mapping[str, str],
+    values: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    sources: Mapping[str, str],
+) -> None:
+    """Refuse, in one sentence, what no bound speaks of or what it cannot be computed from."""
+    if algorithm not in FAMILIES:
+        raise InputError(
+            f"No bound is known to draw for {algorithm}: there are those of {', '.join(ALGORITHMS)}."
+        )
+    FAMILIES[algorithm].check(Case(algorithm, parts, values, facts, sources))
+
+
+def bounds(ds: xarray.Dataset, lam: float | None = None) -> list[Bound]:
+    """The bounds of its paper for a result; with ``lam`` also that for lam-strong convexity (Lemma 6 of
+    Hu, Guo and Gong)."""
+
+    about = results.config(ds)
+    settings = about["settings"]
+    case = Case(
+        settings["algorithm"], settings["parts"], about["values"], about["facts"], about["sources"]
+    )
+    possible(*case)
+    if lam is not None and not lam > 0:
+        raise InputError(f"lam = {lam!r}: strong convexity has to be a positive number.")
+    loss = ds["loss"].values
+    measured = Measured(
+        ds["round"].values[1:],
+        float(loss[0]),
+        float(np.nanmin(loss)),
+        float(settings["objective"].split()[1]) != 0,
+    )
+    return FAMILIES[case.algorithm].bounds(case, measured, lam)

@@ -1,0 +1,221 @@
+"""Figures of single runs, drawn without any global state: no pyplot, no backend chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from jaxfl.algorithms.bounds import Bound
+from jaxfl.core.errors import InputError
+from jaxfl.engine import results
+from jaxfl.views.ink import CAP, FLAT, GREY, PALETTE, SUFFIXES, Line, Panel, picture, write
+from jaxfl.views.words import prefix
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+
+__all__ = ["curves"]
+
+CROSS = f"a cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
+ALIKE = 0.02  # relative: two eps that one cannot tell apart in a picture
+ROOM = 4.0  # times the span of a curve: what a second one may take
+SIZE = (3.95, 2.8)  # inches of a panel
+HEIGHTS = (1.0, 1.0, 0.42)
+
+# a row of panels: the metric, what is drawn behind it for a single result, and the words for each
+ROWS = (
+    ("loss", "worst_client_loss", "training loss", "mean over clients", "worst client"),
+    ("grad_norm_sq", "utility", "squared gradient norm", "at this round", "running average"),
+)
+
+
+class Result(NamedTuple):
+    """One result, ready to be drawn."""
+
+    label: str
+    ds: xarray.Dataset
+    about: dict[str, Any]
+    color: int
+    style: int
+
+    def line(self, name: str, along: str, by: float, **look: Any) -> Line:
+        x, y = self.ds[along].values / by, self.ds[name].values
+        line = Line(self.label, x, y, None, self.color, self.style, width=1.7)
+        return line._replace(**look)
+
+
+def curves(
+    data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]],
+    path: str | Path | Sequence[str | Path] = (),
+    *,
+    title: str | None = None,
+    bounds: Sequence[Bound] = (),
+) -> Figure:
+    """Loss and squared gradient norm against rounds and against uplink bits, in four panels; below
+    them, for private runs, the eps that is proven for what was released so far.
+
+    ``data`` is one result, or several as pairs (label, result); ``path`` ends in .png, .pdf or
+    .svg, and may be several paths, or none.  A single result also shows its worst client and its running
+    average of the squared gradient norm, and its ``bounds`` [:func:`jaxfl.views.bounds.bounds`].  A run that
+    diverged ends in a cross.  Returns the figure.
+    """
+    paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
+    for p in paths:
+        if p.suffix.lower() not in SUFFIXES:
+            raise InputError(f"The picture {str(p)!r} has to end in .png, .pdf or .svg.")
+    drawn = _ready(data)
+    alone = len(drawn) == 1
+    planned = max(float(result.about["values"]["rounds"]) for result in drawn)
+    bits = max(float(result.ds["uplink_bits"].values[-1]) for result in drawn)
+    scale, unit = prefix([bits], "bit")
+    alongs = (
+        ("round", 1.0, "communication round", planned),
+        ("uplink_bits", scale, f"bits sent by all clients so far ({unit})", bits / scale),
+    )
+    rows = []
+    for name, behind, up, *words in ROWS:
+        row = []
+        for along, by, across, end in alongs:
+            lines = [result.line(name, along, by) for result in drawn]
+            if alone:
+                lines = _alone(drawn[0], name, behind, along, by, words, bounds)
+            # where one is cut, the axis ends as planned, not where the others do
+            until = end if any(line.cut for line in lines) else math.nan
+            row.append(
+                Panel("", across, up, lines, None, until=until, legend=alone and along == "round")
+            )
+        rows.append(row)
+    if spent := [result for result in drawn if "eps_spent" in result.ds]:
+        rows.append([Panel("", across, "proven ε so far", _spent(spent, along, by), None, zero=True)
+                     for along, by, across, _ in alongs])  # fmt: skip
+    figure = picture(
+        _title(drawn) if title is None else title,
+        rows,
+        notes=[*_notes(drawn), *(bound.note for bound in bounds)],
+        keys=() if alone else None,
+        size=SIZE,
+        stacked=True,
+        heads=alone,
+        heights=HEIGHTS[: len(rows)],
+        gaps=(0.24, 0.42 if alone else 0.26),
+    )
+    for p in paths:
+        write(figure, p)
+    return figure
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+def _ready(data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]]) -> list[Result]:
+    import xarray
+
+    pairs = [("", data)] if isinstance(data, xarray.Dataset) else list(data)
+    if not pairs:
+        raise InputError("There are 0 results to draw: give at least one.")
+    labels = [label for label, _ in pairs]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise InputError(f"Two results are called {label!r}: give each a label of its own.")
+    many = len(PALETTE)
+    return [
+        Result(label, ds, results.config(ds), i % many, i // many)
+        for i, (label, ds) in enumerate(pairs)
+    ]
+
+
+def _hidden(ds: xarray.Dataset, name: str, behind: str) -> bool:
+    """Whether a second curve lies so far off that the first would be flat beside it."""
+    first, second = (values[np.isfinite(values)] for values in (ds[name].values, ds[behind].values))
+    if first.size < 2:
+        return False
+    least = FLAT * np.abs(first).max()  # digits that rounding made are no spread
+    return bool(np.ptp(np.append(second, first)) > ROOM * max(np.ptp(first), least))
+
+
+# --- lines ---------------------------------------------------------------------------------------
+
+
+def _alone(
+    result: Result,
+    name: str,
+    behind: str,
+    along: str,
+    by: float,
+    words: Sequence[str],
+    bounds: Sequence[Bound],
+) -> list[Line]:
+    """One result's metric, before what lies behind it, and below its bounds."""
+    own, other = words
+    second = result.line(behind, along, by, label=other, color=1, style=1, width=1.2)
+    lines = [] if _hidden(result.ds, name, behind) else [second]
+    lines.append(result.line(name, along, by, label=own))
+    for bound in bounds:
+        if bound.metric == name and bound.values is not None:
+            x = result.ds[along].sel(round=bound.rounds).values / by
+            look = {"style": 2} if len(x) > 1 else {"style": "none", "marker": "_"}
+            lines.append(Line(bound.label, x, bound.values, color=GREY, **look))
+    return lines
+
+
+def _spent(private: list[Result], along: str, by: float) -> list[Line]:
+    """eps so far, in steps: between two of its values the later one is what is proven.
+
+    Runs that are calibrated for the same eps coincide: the earlier ones are wider, and show below
+    the later ones.
+    """
+    last = np.array([float(result.ds["eps_spent"].values[-1]) for result in private])
+    alike = [int(np.isclose(last[i + 1 :], last[i], rtol=ALIKE).sum()) for i in range(len(last))]
+    return [
+        result.line("eps_spent", along, by, steps="steps-pre", width=1.7 + 1.5 * min(count, 3))
+        for result, count in zip(private, alike, strict=True)
+    ]
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def _title(drawn: list[Result]) -> str:
+    """What all results have in common, and what a single one used."""
+    settings, facts = drawn[0].about["settings"], drawn[0].about["facts"]
+    same = [r for r in drawn if r.about["settings"]["data"] == settings["data"]]
+    where = f"{settings['model']} on {settings['problem']}, n = {facts['n']} clients"
+    if len(drawn) > 1:
+        return where if len(same) == len(drawn) else f"{len(drawn)} results on different data"
+    values, privacy = drawn[0].about["values"], drawn[0].about["privacy"]
+    numbers = []
+    if privacy and math.isfinite(float(privacy["proven"])):
+        numbers.append(f"ε = {float(privacy['proven']):.3g}")
+    if "sigma" in values:
+        numbers.append(f"noise σ = {float(values['sigma']):.3g}")
+    return ", ".join([f"{settings['algorithm']}: {where}", *numbers])
+
+
+def _notes(drawn: list[Result]) -> list[str]:
+    """How each run ended, where not as planned, and what its privacy is worth."""
+    notes: dict[str, list[str]] = {}
+    for result in drawn:
+        ds, about = result.ds, result.about
+        said = [results.privacy(about).replace("eps =", "ε =").replace("delta =", "δ =")]
+        if about["ended"] != "finished":
+            said.append(about["ended"])
+        if not all(np.isfinite(ds[name]).all() for name, *_ in ROWS):
+            said.append(CROSS)
+        if len(drawn) == 1 and _hidden(ds, *ROWS[0][:2]):
+            last = float(ds["worst_client_loss"].values[-1])
+            said.append(
+                f"the worst client's loss, {last:.3g} at the end, is outside of the picture"
+            )
+        for note in said:
+            notes.setdefault(note, []).append(result.label)
+    everyone = len(drawn)
+    return [
+        note if len(who) == everyone else f"{note} ({', '.join(who)})"
+        for note, who in notes.items()
+    ]

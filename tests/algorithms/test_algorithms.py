@@ -1,0 +1,466 @@
+"""What every algorithm has to satisfy; a new one joins by a row in ``rows.py``."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import ROWS, Row, a_problem
+
+import jaxfl
+from jaxfl.algorithms import numbers
+from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms.resolution import build
+from jaxfl.algorithms.soteriafl import algorithms as soteriafl
+from jaxfl.algorithms.soteriafl import theory
+from jaxfl.algorithms.soteriafl import theory as theory_shifted
+from jaxfl.algorithms.soteriafl.claims import compressed_gd
+from jaxfl.core.types import Algorithm, Problem, ProblemFacts
+from jaxfl.parts import (
+    channels,
+    estimators,
+    iterates,
+    local,
+    mechanisms,
+    momentum,
+    sampling,
+    servers,
+    smoothing,
+)
+from jaxfl.parts.codes import identity, qsgd
+from jaxfl.problems.facts import facts_of
+from jaxfl.rounds import gossip
+from jaxfl.rounds.federated import Federated
+
+EACH = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+# Slow where a row says that others show its parts.
+ROW = pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row.name, marks=pytest.mark.slow if row.convex > row.quick else ())
+        for row in ROWS
+    ],
+)
+QUICK = pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, id=row.name, marks=() if row.quick else pytest.mark.slow) for row in ROWS],
+)
+
+
+def start(row: Row, problem: Problem, key: jax.Array, rounds: int = 40, **parts: object):
+    algorithm = jaxfl.algorithm(row.name, **parts)
+    facts = facts_of(problem, rounds)
+    values = jaxfl.algorithms.resolve(algorithm, row.numbers, facts).values
+    hp = build(algorithm, values, facts, jnp.float32)
+    return algorithm, hp, *algorithm.init(key, problem, hp)
+
+
+def test_every_algorithm_has_a_row() -> None:
+    assert {row.name for row in ROWS} == set(jaxfl.ALGORITHMS)
+
+
+@EACH
+def test_it_is_the_same_algorithm_each_time(row: Row) -> None:
+    """Compiled programs are found again only if equal calls give equal records."""
+    assert jaxfl.algorithm(row.name) == jaxfl.algorithm(row.name)
+    assert hash(jaxfl.algorithm(row.name)) == hash(jaxfl.algorithm(row.name))
+
+
+@ROW
+def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
+    problem, rounds = row.problem, 60
+    run = jaxfl.simulate(row.name, problem, key, rounds, **row.numbers)
+    loss = run.metrics["loss"]
+    assert run.ended == "finished"
+    assert np.isfinite(loss).all()
+    assert loss[-1] < 0.9 * loss[0]
+    assert run.totals["clients"] == rounds * problem.n
+    if row.gradients is not None and "batch" not in row.numbers:
+        assert run.totals["gradients"] == row.gradients(problem, rounds)
+    elif row.gradients is not None:  # Poisson batches: b in the mean
+        expected = row.gradients(problem, rounds)
+        spread = np.sqrt(rounds * problem.n * row.numbers["batch"])
+        assert abs(run.totals["gradients"] - expected) < 5 * spread
+    d, k = problem.x0.size, run.values.get("k")
+    if row.compressed is not None:
+        sparse = row.compressed is True
+        assert run.totals["coordinates"] == (rounds * problem.n * k if sparse else 0)
+        bits = k * (32 + np.ceil(np.log2(d))) if k else 32 * d
+        bits = 16 * d if row.compressed == "fixed_step" else bits
+        assert run.totals["uplink_bits"] == rounds * problem.n * bits
+    assert run.totals["downlink_bits"] == rounds * problem.n * 32 * d * row.down
+    assert run.totals["clamped"] == 0
+
+
+@pytest.mark.parametrize("name", ["soteriafl_saga", "ldp_sgd"])
+def test_fixed_batches_are_counted_exactly(name: str, key: jax.Array) -> None:
+    problem, row = a_problem(), next(row for row in ROWS if row.name == name)
+    algorithm = jaxfl.algorithm(row.name, sampler=jaxfl.sampling.sampler("without_replacement"))
+    run = jaxfl.simulate(algorithm, problem, key, 7, **row.numbers)
+    assert run.totals["gradients"] == row.gradients(problem, 7)
+
+
+PARTS = [
+    *(channels.direct, channels.shifted, channels.learned, channels.recursion),
+    *(channels.error_feedback, mechanisms.gaussian, mechanisms.central, mechanisms.noiseless),
+    *(servers.descent, servers.averaging, iterates.anytime, iterates.averaged, iterates.limited),
+    *(gossip.averaging, gossip.quantized, gossip.differences),
+    *(local.free, local.proximal, local.control),
+    *(lambda make=make: make(sampling.full()) for make in (estimators.minibatch, estimators.svrg,
+      estimators.saga, momentum.corrected, momentum.marina, momentum.anchored)),
+    lambda: smoothing.moreau(estimators.minibatch(sampling.full())),
+    lambda: iterates.sampled(servers.descent()),
+]  # fmt: skip
+
+
+@pytest.mark.once
+def test_sizes_of_a_users_own_composition_are_checked() -> None:
+    """k beyond d sent d coordinates and was billed for k, and an omega decided nothing."""
+    problem, key = a_problem(), jax.random.key(0)
+
+    def run(kind: str, **numbers: float) -> jaxfl.Run:
+        body = jaxfl.rounds.Federated(
+            estimators.minibatch(sampling.full()),
+            mechanisms.noiseless(),
+            jaxfl.compressors.compressor(kind),
+            channels.direct(),
+            servers.descent(),
+            sampling.everyone(),
+        )
+        made = compose("mine", "mine", "here", body, numbers.plain(clip=1.0, lr=0.1, k=2))
+        return jaxfl.simulate(made, problem, key, 2, **numbers)
+
+    for kind in ("random_k", "bernoulli", "stratified_k", "top_k"):
+        with pytest.raises(jaxfl.InputError, match="k = 9 must be at least 1 and at most 8"):
+            run(kind, k=9)
+    found = run("random_k", omega=1.2)
+    assert (found.values["k"], found.sources["k"]) == (4, "from omega")
+    assert (found.values["omega"], found.sources["omega"]) == (1.0, "achieved")
+    assert found.totals["uplink_bits"] == run("random_k", k=4).totals["uplink_bits"]
+    with pytest.raises(jaxfl.InputError, match="are both given"):
+        run("random_k", k=3, omega=1.0)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("make", PARTS, ids=range(len(PARTS)))
+def test_equal_calls_give_one_part(make: Callable[[], object]) -> None:
+    """Compiled programs are found by their parts: also a user's own composition is compiled once."""
+    assert make() is make()
+
+
+# Those with coins, memory, phases or recursions of their own, which a batch has to keep apart.
+APART = (
+    *("soteriafl_svrg", "soteriafl_saga", "scaffold", "localized_accelerated_mbsgd", "marina"),
+    *("mu2_untrusted", "ldp_spider", "isrl_svrg", "sdm_dsgd"),
+)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.name in APART], ids=lambda row: row.name
+)
+def test_vmap_over_seeds_and_numbers_is_the_loop(row: Row) -> None:
+    problem = row.problem
+    algorithm, hp, state, _ = start(row, problem, jax.random.key(0))
+    keys = jax.random.split(jax.random.key(1), 3)
+    rates = jnp.array([0.1, 0.2, 0.4])
+
+    def rounds(key: jax.Array, lr: jax.Array) -> jax.Array:
+        numbers = jaxfl.types.Hyper({**hp.values, row.axis: lr}, hp.capacity)
+        step = lambda _, s: algorithm.round(key, s, problem, numbers)[0]  # noqa: E731
+        return algorithm.output(jax.lax.fori_loop(0, 5, step, state))
+
+    together = jax.jit(jax.vmap(rounds))(keys, rates)
+    one = jax.jit(rounds)
+    alone = jnp.stack([one(k, lr) for k, lr in zip(keys, rates, strict=True)])
+    np.testing.assert_allclose(together, alone, 1e-5, 1e-6)
+
+
+@QUICK
+def test_some_clients_only(row: Row, x64: None) -> None:
+    """Three of five take part, in double precision; those who do not keep their memory, and
+    s = mean_i s_i."""
+    narrow, part = row.problem, jaxfl.sampling.participation("uniform")
+    data = jax.tree.map(np.asarray, narrow.train)
+    problem = jaxfl.make_problem(narrow.model, data, x0=np.asarray(narrow.x0), dtype="float64")
+    if row.everyone:
+        with pytest.raises(jaxfl.InputError, match=f"'uniform' does not apply to {row.name}"):
+            jaxfl.algorithm(row.name, participation=part)
+        algorithm, numbers = row.name, row.numbers
+    else:
+        algorithm = jaxfl.algorithm(row.name, participation=part)
+        numbers = {**row.numbers, "cohort": 3}
+    run = jaxfl.simulate(algorithm, problem, jax.random.key(0), 15, **numbers)
+    assert run.settings["dtype"] == run.metrics["loss"].dtype == np.float64
+    floats = [a.dtype for a in jax.tree.leaves(run.state) if jnp.issubdtype(a.dtype, jnp.floating)]
+    assert set(floats) == {jnp.dtype("float64")}
+    if row.everyone:
+        return
+    assert run.totals["clients"] == 15 * 3
+    if run.settings["parts"]["channel"] in ("shifted", "learned"):
+        s, s_i = run.state.link, run.state.links
+        assert np.abs(s).max() > 1e-3
+        np.testing.assert_allclose(s, np.mean(s_i, axis=0), atol=1e-12)
+    if jax.tree.leaves(run.state.links):
+        moved = np.asarray(run.extend(16).state.links) - np.asarray(run.state.links)
+        assert (np.abs(moved).sum(1) > 0).sum() == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "participation"), [("ldp_sgd", "uniform"), ("soteriafl_saga", "poisson")]
+)
+def test_some_clients_are_unbiased(name: str, participation: str) -> None:
+    """The step of 3 of 5 clients is the step of all of them, in the mean: fused and by messages."""
+    problem = a_problem()
+    quiet = Row(name, {"lr": 0.2, "clip": 2.0, "sigma": 0.0, "batch": 9}, None, False)
+    some = quiet._replace(numbers={**quiet.numbers, "cohort": 3})
+    keys = jax.random.split(jax.random.key(5), 3000)
+
+    def steps(row: Row, **parts: object) -> jax.Array:
+        algorithm, hp, state, _ = start(row, problem, keys[0], **parts)
+        step = lambda k: algorithm.output(algorithm.round(k, state, problem, hp)[0])  # noqa: E731
+        return jax.jit(jax.vmap(step))(keys)
+
+    a = steps(quiet)
+    b = steps(some, participation=jaxfl.sampling.participation(participation))
+    error = (a.std(0) + b.std(0)) / np.sqrt(len(keys)) + 1e-6
+    assert (np.abs(a.mean(0) - b.mean(0)) < 5 * error).all()
+    assert b.std(0).max() > 1.1 * a.std(0).max()
+
+
+def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
+    """Sign descent on minibatch gradients, from known parts and an optax transform."""
+    import optax
+
+    def sign_sgd() -> jaxfl.Algorithm:
+        """x <- x - eta sign(mean_i g_i)."""
+        server = jaxfl.servers.optimizer(lambda hp: optax.sign_sgd(hp["lr"]))
+        body = Federated(
+            jaxfl.estimators.minibatch(jaxfl.sampling.sampler("without_replacement")),
+            jaxfl.mechanisms.noiseless(),
+            identity(),
+            jaxfl.channels.direct(),
+            server,
+            jaxfl.sampling.everyone(),
+        )
+        numbers = jaxfl.algorithms.plain(clip=1.0, batch=4, lr=0.02)
+        return compose("sign_sgd", "sign descent", "this test", body, numbers)
+
+    assert soteriafl.fedsgd() != sign_sgd()
+    row = Row("sign_sgd", {}, None, False)
+    jaxfl.register(sign_sgd)
+    try:
+        run = jaxfl.simulate(row.name, a_problem(), key, 40)
+        assert run.metrics["loss"][-1] < run.metrics["loss"][0]
+        step = np.abs(run.extend(41).x - run.x)
+        np.testing.assert_allclose(step, 0.02, rtol=1e-4)
+        # equal calls give one algorithm, so that programs are found again, and runs go on by name
+        assert jaxfl.simulate(row.name, a_problem(), key, 41, resume=run).state.t == 41
+    finally:
+        del jaxfl.ALGORITHMS["sign_sgd"]
+
+
+def noised(resolve: Any = None, **numbers: float) -> jaxfl.Algorithm:
+    """Noised minibatch SGD from known parts; its numbers are plain ones, or come from ``resolve``."""
+    import optax
+
+    body = Federated(
+        jaxfl.estimators.minibatch(jaxfl.sampling.sampler("poisson")),
+        jaxfl.mechanisms.gaussian(),
+        identity(),
+        jaxfl.channels.direct(),
+        jaxfl.servers.optimizer(lambda hp: optax.sgd(hp["lr"])),
+        jaxfl.sampling.everyone(),
+    )
+    numbers = {"clip": 1.0, "batch": 4, "lr": 0.02} | numbers
+    return compose("noised", "", "this test", body, resolve or jaxfl.algorithms.plain(**numbers))
+
+
+@pytest.mark.parametrize(
+    ("start", "given"),
+    [
+        ({"sigma": 0.05}, {"eps": 2.0}),
+        ({"eps": 5.0, "delta": 1e-4}, {"eps": 2.0, "delta": 1e-5}),
+    ],
+)
+def test_plain_numbers_calibrate_noise(
+    start: dict[str, float], given: dict[str, float], key: jax.Array
+) -> None:
+    """An algorithm of one's own takes eps as the others do; a sigma that is given stays."""
+    run = jaxfl.simulate(noised(**start), a_problem(), key, 5, **given)
+    assert run.privacy().proven == pytest.approx(2.0, rel=1e-3)
+    assert run.sources["sigma"].startswith("calibrated: ")
+    m = run.facts.m_max
+    assert run.values["delta"] == given.get("delta", min(1e-3, 0.1 / m))
+    run = jaxfl.simulate(noised(**start), a_problem(), key, 5, sigma=0.3)
+    assert run.values["sigma"] == 0.3
+    assert "eps" not in run.values
+
+
+@pytest.mark.parametrize(
+    "name", ["ldp_gd", "soteriafl_gd", "dp_gd", "isrl_svrg", "private_local_sgd"]
+)
+def test_delta_is_small_for_the_largest_client(name: str) -> None:
+    """0.1/m, since it has to be small for each of them."""
+    facts = ProblemFacts(n=2, m=50, m_max=1000, d=3, rounds=5, smoothness=1.0, sizes=(50, 1000))
+    values = jaxfl.algorithms.resolve(jaxfl.algorithm(name), {"sigma": 0.1}, facts).values
+    assert values["delta"] == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ldp_svrg"])
+def test_claims_of_variance_reduction_are_of_two_gradients_of_a_record(name: str) -> None:
+    facts = ProblemFacts(n=2, m=1000, m_max=1000, d=3, rounds=50, smoothness=1.0, sizes=(1000,))
+    algorithm = jaxfl.algorithm(name)
+    v = jaxfl.algorithms.resolve(algorithm, {"sigma": 0.01, "batch": 20}, facts).values
+    stated = compressed_gd(
+        v["noise_constant"], v["clip"], 1000, 20, 50, v["delta"], sigma=0.01,
+        snapshot=name != "soteriafl_sgd",
+    )  # fmt: skip
+    assert algorithm.claim(v, facts).conditions == stated.conditions
+
+
+@pytest.mark.parametrize("name", ["ldp_sgd", "dp_sgd"])
+def test_without_a_bound_nothing_is_claimed(name: str, key: jax.Array) -> None:
+    run = jaxfl.simulate(name, a_problem(), key, 5, clip=float("inf"), sigma=1.0)
+    assert run.values["eps"] == float("inf")
+    assert run.privacy().claimed == run.privacy().proven == float("inf")
+
+
+@pytest.mark.parametrize("parts", [{}, {"convex": True}])
+def test_steps_are_finite_without_features(parts: dict[str, Any], key: jax.Array) -> None:
+    """L = 0 asks for no step size: local SGD had an infinite one, and a model of NaN."""
+    rows = np.zeros((4, 20, 5), np.float32), np.zeros((4, 20), np.int32)
+    problem = jaxfl.make_problem(
+        jaxfl.models.logistic(5), jaxfl.data.from_clients(rows, classes=2, stacked=True)
+    )
+    assert facts_of(problem, 5).smoothness == 0
+    algorithm = jaxfl.algorithm(
+        "private_local_sgd", aggregation=jaxfl.aggregations.plain_sum(), **parts
+    )
+    run = jaxfl.simulate(algorithm, problem, key, 5, batch=4)
+    assert np.isfinite(run.values["lr"])
+    assert np.isfinite(run.x).all()
+
+
+def unreliable(name: str) -> jaxfl.Algorithm:
+    return jaxfl.algorithm(name, participation=jaxfl.sampling.participation("unreliable"))
+
+
+def deaf(given: Any, facts: Any) -> jaxfl.types.Plan:
+    """Takes no notice of eps."""
+    values = {"clip": 1.0, "batch": 4, "lr": 0.02, "rounds": facts.rounds}
+    return jaxfl.types.Plan(values, {}, jaxfl.types.Sigma(1.0))
+
+
+def without_delta(given: Any, facts: Any) -> jaxfl.types.Plan:
+    return deaf(given, facts)._replace(asked=jaxfl.types.Eps(given["eps"]))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "given", "words"),
+    [
+        (noised(), {}, "noised needs sigma, which nothing sets: give it, or eps"),
+        (noised(), {"eps": 2.0, "sigma": 1.0}, "eps = 2.0 and sigma = 1.0 both set"),
+        (noised(sigma=1.0), {"eps": 2.0, "noise": "paper"}, "none that gives sigma for eps = 2"),
+        (noised(clip=float("inf")), {"eps": 2.0}, "clip = inf"),
+        (noised()._replace(event=None), {"eps": 2.0}, "does not describe what it releases"),
+        (noised(deaf), {"eps": 2.0}, "eps = 2.0 decides nothing in noised"),
+        (noised(without_delta), {"eps": 2.0}, "eps = 2 needs delta"),
+        (unreliable("ldp_sgd"), {}, "'unreliable' needs dropout and threshold, which nothing sets"),
+        (unreliable("dp_sgd"), {"dropout": 0.1}, "'unreliable' needs threshold, which"),
+    ],
+)
+def test_noise_that_cannot_be_calibrated_is_told(
+    algorithm: jaxfl.Algorithm, given: dict[str, Any], words: str, key: jax.Array
+) -> None:
+    with pytest.raises(jaxfl.InputError, match=words) as caught:
+        jaxfl.simulate(algorithm, a_problem(), key, 5, **given)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "words"),
+    [
+        ("cdp_sgd", {"compresor": 3}, "named 'compresor': did you mean 'compressor'?"),
+        ("mb_subgradient", {"compressor": 3}, "known are noise, participation, sampler, storage"),
+        ("cdp_sgd", {"compressor": "qsgd"}, "jaxfl.compressors.compressor('qsgd')"),
+        ("cdp_sgd", {"compressor": qsgd}, "call it"),
+        ("cdp_sgd", {"compressor": jaxfl.sampling.poisson()}, "'poisson' of cdp_sgd is a Sampler"),
+        ("cdp_sgd", {"server": 3}, "server = 3 of cdp_sgd has to be a Server: give one"),
+        ("dp_dsgd", {"graph": 3}, "graph = 3"),
+        ("soteriafl_sgd", {"storage": [3]}, "no storage [3]"),
+        (3, {}, "name = 3 has to be the name of an algorithm"),
+    ],
+)
+def test_parts_that_cannot_be(name: Any, parts: dict[str, Any], words: str) -> None:
+    with pytest.raises(jaxfl.InputError) as caught:
+        jaxfl.algorithm(name, **parts)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_parts_of_an_algorithm_of_ones_own_are_looked_at(key: jax.Array) -> None:
+    body = jaxfl.algorithm("cdp_sgd").round.__self__._replace(compressor=qsgd)
+    with pytest.raises(jaxfl.InputError, match="of mine is a function"):
+        compose("mine", "", "", body, numbers.plain(lr=0.1))
+
+
+def cdp_sgd() -> Algorithm:
+    return jaxfl.algorithm("ldp_sgd")
+
+
+@pytest.mark.parametrize(
+    ("constructor", "words"),
+    [
+        (3, "register takes the function"),
+        (lambda: None, "write one with def"),
+        (cdp_sgd, "There is an algorithm 'cdp_sgd' already"),
+    ],
+)
+def test_what_cannot_be_registered(constructor: Any, words: str) -> None:
+    with pytest.raises(jaxfl.InputError, match=words):
+        jaxfl.register(constructor)
+    assert jaxfl.ALGORITHMS["cdp_sgd"] is jaxfl.algorithms.soteriafl.cdp_sgd
+
+
+def test_an_estimator_of_ones_own_in_soteriafls_framework(key: jax.Array) -> None:
+    """Algorithm 2: step size, noise and claim are those of the constants that it declares."""
+    plain = jaxfl.estimators.minibatch(jaxfl.sampling.poisson())._replace(name="mine")
+    mine = plain._replace(assume=lambda s, v: theory_shifted.sgd(s, v["batch"]))
+    algorithm = jaxfl.algorithm("soteriafl_sgd", estimator=mine)
+    problem, given = a_problem(), {"eps": 2.0, "batch": 4, "omega": 1.0, "noise": "paper"}
+    run = jaxfl.simulate(algorithm, problem, key, 5, **given)
+    v, facts = run.values, run.facts
+    theirs = jaxfl.simulate("soteriafl_sgd", problem, key, 5, lr=v["lr"], **given)
+    assert v["noise_constant"] == pytest.approx(12)
+    assert v["sigma"] == pytest.approx(theirs.values["sigma"], rel=1e-12)
+    np.testing.assert_allclose(run.x, theirs.x, rtol=1e-6)
+    assert algorithm.claim(v, facts).eps == pytest.approx(2.0)
+    s = theory.Setting(
+        facts.n, facts.m, facts.d, v["omega"], facts.smoothness, v["clip"], 2.0, v["delta"]
+    )
+    assert v["lr"] == theory.longest_step(s, theory_shifted.sgd(s, 4))
+    assert run.sources["lr"] == "Theorem 3"
+    # two gradients of a record, as of SVRG: eight times the variance
+    twice = plain._replace(assume=lambda s, v: theory_shifted.saga(s, v["batch"]))
+    again = jaxfl.algorithms.resolve(
+        jaxfl.algorithm("soteriafl_sgd", estimator=twice),
+        {"eps": 2.0, "batch": 4},
+        facts_of(problem, 5),
+        "paper",
+    ).values
+    assert again["sigma"] == pytest.approx(8**0.5 * v["sigma"])
+
+
+def test_of_an_estimator_that_declares_nothing_nothing_is_claimed(key: jax.Array) -> None:
+    plain = jaxfl.estimators.minibatch(jaxfl.sampling.poisson())._replace(name="mine")
+    algorithm, problem = jaxfl.algorithm("soteriafl_sgd", estimator=plain), a_problem()
+    run = jaxfl.simulate(algorithm, problem, key, 3, eps=2.0)
+    assert run.sources["lr"] == "default: nothing is known of this estimator"
+    assert algorithm.claim(run.values, run.facts) is None
+    assert run.privacy().proven == pytest.approx(2.0, rel=1e-3)
+    with pytest.raises(jaxfl.InputError, match="none that gives sigma for eps = 2"):
+        jaxfl.simulate(algorithm, problem, key, 3, eps=2.0, noise="paper")
+    with pytest.raises(jaxfl.InputError, match="make the estimator with that sampler"):
+        jaxfl.algorithm("soteriafl_sgd", estimator=plain, sampler=jaxfl.sampling.poisson())

@@ -1,0 +1,417 @@
+"""Bounds beside the curves of a run: their values, their assumptions, and where they are silent."""
+
+from functools import cache
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from rows import a_convex_problem, a_problem
+
+import jaxfl
+from jaxfl.algorithms.bounds import Case, Measured
+from jaxfl.algorithms.gao.theory import IsrlSetting, excess_risk
+from jaxfl.algorithms.hu import theory
+from jaxfl.algorithms.reshef.theory import AnytimeSetting, anytime_bound
+from jaxfl.algorithms.soteriafl import bounds as soteriafl
+from jaxfl.algorithms.soteriafl.theory import longest_step
+from jaxfl.cli import main
+from jaxfl.engine.ledger import ledger
+from jaxfl.engine.results import config
+from jaxfl.parts.sketches import top_k
+from jaxfl.problems.facts import facts_of
+from jaxfl.problems.public import Constraint
+from jaxfl.views import plots
+from jaxfl.views.bounds import ALGORITHMS, FAMILIES, bounds
+
+pytestmark = pytest.mark.once
+
+NUMBERS = {"clip": 3.0, "batch": 4, "local_steps": 2, "sigma": 0.05}
+
+
+def result(key: jax.Array, name: str = "private_local_sgd", **numbers: float):
+    algorithm = jaxfl.algorithm(name, participation=jaxfl.sampling.participation("uniform"))
+    given = {**NUMBERS, "cohort": 3, **numbers}
+    run = jaxfl.simulate(algorithm, a_problem(), key, 30, eval_every=5, **given)
+    return run, run.dataset()
+
+
+def test_theorem_2_for_the_numbers_of_a_run(key: jax.Array) -> None:
+    """By hand, at each evaluated round; above the running average, and not by luck of the constants."""
+    run, ds = result(key)
+    (found,) = bounds(ds)
+    L, d, f0 = run.facts.smoothness, 8, float(ds["loss"][0])
+    assert found.metric == "grad_norm_sq"
+    np.testing.assert_array_equal(found.rounds, [5, 10, 15, 20, 25, 30])
+    for T, value in zip(found.rounds, found.values, strict=True):
+        s = theory.LocalSetting(run.values["lr"], 2, T, 3, 4, d, L, 0.05, 3.0**2, f0)
+        assert value == pytest.approx(theory.local_bound(s))
+    assert (found.values > ds["utility"].values[1:]).all()
+    assert (np.diff(found.values) < 0).all()
+    assert "β² ≤ clip²" in found.note
+    assert "not clipped" in found.note
+
+
+def test_lemma_6_needs_to_be_told_of_convexity(key: jax.Array) -> None:
+    _, ds = result(key)
+    second, sixth = bounds(ds, 0.5)
+    assert (second.label, sixth.label, sixth.metric) == ("Theorem 2", "Lemma 6", "loss")
+    mean = np.cumsum(ds["loss"].values) / np.arange(1, 8)
+    assert (sixth.values > mean[1:]).all()
+    looser = bounds(ds, 0.05)[1]
+    assert (looser.values > sixth.values).all()
+    with pytest.raises(jaxfl.InputError, match="lam = -1"):
+        bounds(ds, -1.0)
+
+
+def test_a_theorem_is_silent_where_its_condition_fails(key: jax.Array, tmp_path: Path) -> None:
+    """The step that would do is named, and it does."""
+    run, ds = result(key, lr=0.5)
+    (found,) = bounds(ds)
+    assert found.values is None
+    assert "is silent: 5ηL + 3τ²η²L² =" in found.note
+    most = float(theory.local_step(run.facts.smoothness, 2))
+    assert f"{most:.3g} is needed" in found.note
+    assert bounds(result(key, lr=most)[1])[0].values is not None
+    figure = plots.curves(ds, tmp_path / "a.png", bounds=[found])
+    assert "is silent" in "\n".join(text.get_text() for text in figure.texts)
+
+
+def test_the_picture_shows_it(key: jax.Array, tmp_path: Path) -> None:
+    _, ds = result(key)
+    for lam, names in ((None, ["Theorem 2"]), (0.5, ["Theorem 2", "Lemma 6"])):
+        found = bounds(ds, lam)
+        figure = plots.curves(ds, tmp_path / "a.png", bounds=found)
+        drawn = {line.get_label(): line for ax in figure.axes for line in ax.get_lines()}
+        assert set(names) <= set(drawn)
+        for bound in found:
+            np.testing.assert_allclose(drawn[bound.label].get_ydata(), bound.values)
+    assert "Theorem 2" not in {
+        line.get_label()
+        for ax in plots.curves(ds, tmp_path / "b.png").axes
+        for line in ax.get_lines()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "words"),
+    [
+        ("fedprox", {}, "No bound is known"),
+        ("soteriafl_sgd", {"lr": "cosine:0.01"}, "lr is a schedule"),
+        ("mu2_untrusted", {"batch": 2, "rounds": 2}, "Theorem 5.2 speaks of one sample a round"),
+        ("fedavg", {}, "clip = inf leaves the variance"),
+        ("private_local_sgd", {"server_lr": 0.5}, "server_lr = 1"),
+        ("private_local_sgd", {"lr": "cosine:0.01"}, "lr is a schedule"),
+    ],
+)
+def test_what_no_bound_speaks_of(name: str, numbers: dict, words: str, key: jax.Array) -> None:
+    own = {"local_steps": 2} if name not in ("soteriafl_sgd", "mu2_untrusted") else {}
+    given = {"batch": 4, **own, **numbers}
+    run = jaxfl.simulate(name, a_problem(), key, given.pop("rounds", 2), **given)
+    with pytest.raises(jaxfl.InputError, match=words):
+        bounds(run.dataset())
+
+
+@pytest.mark.parametrize(
+    ("name", "theorem"),
+    [("private_local_sgd", "Theorem 2"), ("cdp_gd", "Theorem 1"), ("soteriafl_gd", "Theorem 3")],
+)
+def test_unconstrained_theorems_are_not_drawn_on_a_set(name: str, theorem: str) -> None:
+    """In a ball of 0.2 the gradient stays at 0.64 for ever, and the bounds go to zero; likewise
+    on a set that has no diameter."""
+
+    def positive(x: jax.Array) -> jax.Array:
+        return jax.numpy.maximum(x, 0)
+
+    half = Constraint("positive", positive, lambda d: None)
+    for constraint, words in (("ball:0.2", "diameter 0.4"), (half, "no diameter")):
+        model = jaxfl.models.logistic(4, constraint=constraint)
+        rng = np.random.default_rng(0)
+        a = rng.normal(size=(4, 20, 4)).astype(np.float32)
+        p = jaxfl.make_problem(model, (a, (a @ np.ones(4) > 0).astype(np.int32)))
+        run = jaxfl.simulate(name, p, jax.random.key(0), 2, clip=8.0, sigma=0.0, lr=1e-3)
+        with pytest.raises(jaxfl.InputError, match=f"{theorem} speaks of .* set has {words}"):
+            bounds(run.dataset())
+
+
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [
+        ("private_local_sgd", "poisson"),
+        ("private_local_sgd", "balanced"),
+        ("one_of_gao", "unreliable"),
+    ],
+)
+def test_theorems_of_r_clients_ask_for_r_clients(who: str, name: str) -> None:
+    """Who answers is fewer than who is called, and a cycle draws no set anew."""
+    part = {"participation": jaxfl.sampling.participation(who)}
+    numbers = {"cohort": 3, "clip": 1.0} | (
+        {"dropout": 0.9, "threshold": 1} if who == "unreliable" else {}
+    )
+    if name == "one_of_gao":
+        run = jaxfl.simulate(
+            jaxfl.algorithm("localized_subgradient", **part), a_convex_problem(),
+            jax.random.key(0), 12, phases=2, **numbers,
+        )  # fmt: skip
+    else:
+        run = jaxfl.simulate(
+            jaxfl.algorithm(name, **part), a_problem(), jax.random.key(0), 2, sigma=0.1, **numbers
+        )
+    with pytest.raises(
+        jaxfl.InputError, match=f"participation = everyone or uniform, .* = '{who}' here"
+    ):
+        bounds(run.dataset())
+
+
+def test_another_server_is_no_mean_of_models(key: jax.Array) -> None:
+    algorithm = jaxfl.algorithm("private_local_sgd", server=jaxfl.servers.descent())
+    run = jaxfl.simulate(algorithm, a_problem(), key, 2, batch=4, local_steps=2, sigma=0.1)
+    with pytest.raises(jaxfl.InputError, match="server = averaging, and server = 'descent'"):
+        bounds(run.dataset())
+
+
+def test_the_bound_of_a_set_is_for_its_whole_diameter(key: jax.Array) -> None:
+    """The model goes wherever the set lets it, whatever diameter says."""
+    p = jaxfl.make_problem(
+        jaxfl.models.logistic(3, constraint="ball:1"),
+        (np.ones((2, 8, 3), np.float32), np.ones((2, 8), np.int32)),
+    )
+    run = jaxfl.simulate("mu2", p, key, 4, clip=2.0, diameter=0.5)
+    with pytest.raises(jaxfl.InputError, match=r"which is 2, and diameter = 0\.5"):
+        bounds(run.dataset())
+    assert bounds(jaxfl.simulate("mu2", p, key, 4, clip=2.0).dataset())
+
+
+def test_the_command_refuses_before_it_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    given = ["private_local_sgd", "--data", "digits", "--rounds", "2", "--out", str(out), "--bound"]
+    assert main(["run", *given, "--model", "mlp"]) == 2
+    assert "smoothness of this model's loss is unknown" in capsys.readouterr().err
+    assert not out.exists()
+    assert main(["run", *given, "0.1", "--regularizer", "l2:0.1"]) == 0
+    assert (out / "curves.png").exists()
+
+
+# --- SoteriaFL: Theorems 1 and 3 -----------------------------------------------------------------
+
+FEW = [("cdp_sgd", 2.0), ("soteriafl_svrg", 2.0)]  # one of each theorem; all others are slow
+EACH = [
+    *(
+        (f"{family}_{kind}", omega)
+        for family, kinds in (("cdp", ("gd", "sgd")), ("soteriafl", ("gd", "sgd", "svrg", "saga")))
+        for kind in kinds
+        for omega in (0.0, 2.0, 5.0)
+    ),
+    *((name, 0.0) for name in ("ldp_gd", "ldp_sgd", "ldp_svrg")),
+]
+T = 120
+
+
+@cache
+def unit(n: int = 8, m: int = 40, d: int = 6) -> jaxfl.Problem:
+    """Logistic regression on features of norm 1: gradients of at most 1, L = 1/4, and nothing clipped."""
+    rng = np.random.default_rng(1)
+    a = rng.normal(size=(n, m, d)) + rng.normal(size=(n, 1, d))
+    a /= np.linalg.norm(a, axis=-1, keepdims=True)
+    y = (a @ rng.normal(size=d) + 0.3 * rng.normal(size=(n, m)) > 0).astype(np.int32)
+    data = a.astype(np.float32), y
+    return jaxfl.make_problem(jaxfl.models.logistic(d), data, x0=3 * np.ones(d), name="unit")
+
+
+def measured(name: str, seeds: int = 1, **numbers: float):
+    """A result, and the running average of the squared gradients in the mean over seeds."""
+    given = {"clip": 1.0, "sigma": 0.05, **numbers}
+    runs = [
+        jaxfl.simulate(name, unit(), jax.random.key(s), T, eval_every=1, **given).dataset()
+        for s in range(seeds)
+    ]
+    squares = np.mean([ds["grad_norm_sq"].values for ds in runs], axis=0)
+    return runs[0], np.cumsum(squares[:-1]) / np.arange(1, T + 1)
+
+
+def case_of(name: str, numbers: dict[str, float]) -> Case:
+    """What is known of a run with these numbers before it starts."""
+    algorithm, facts = jaxfl.algorithm(name), facts_of(unit(), T)
+    values, sources = jaxfl.algorithms.resolve(algorithm, numbers, facts)
+    return Case(name, dict(algorithm.parts), values, facts._asdict(), sources)
+
+
+@pytest.mark.parametrize(
+    ("name", "omega"), [*FEW, *(pytest.param(*row, marks=pytest.mark.slow) for row in EACH)]
+)
+def test_measured_gradients_stay_below(name: str, omega: float) -> None:
+    """After every round, at the longest step that the theorem allows; a longer one is refused, and the
+    bound is not a thousand times too large."""
+    numbers = {"clip": 1.0, "sigma": 0.05, "lr": 1e-3}
+    numbers |= {} if name.startswith("ldp") else {"omega": omega}
+    numbers |= {} if name.endswith("_gd") else {"batch": 8}
+    numbers |= {"refresh": 0.2} if name.endswith("svrg") else {}
+    case = case_of(name, numbers)
+    unknown = Measured(np.ones(1), 1.0, 0.0, False)
+    s = soteriafl.setting(case, unknown)
+    longest = 1 / s.L
+    if name.startswith("soteriafl") or name.endswith("svrg"):
+        longest = longest_step(s, soteriafl.estimator(case, s))
+    (silent,) = FAMILIES[name].bounds(
+        case_of(name, {**numbers, "lr": 1.01 * longest}), unknown, None
+    )
+    assert silent.values is None
+    assert f"at most {longest:.3g} is needed" in silent.note
+    ds, mean = measured(name, 3, **{**numbers, "lr": longest})
+    (found,) = bounds(ds)
+    assert found.label == ("Theorem 1" if longest == 1 / s.L else "Theorem 3")
+    assert (found.values > mean).all()
+    assert found.values[-1] < 1000 * mean[-1]
+
+
+def test_theorems_1_and_3_for_the_numbers_of_a_run() -> None:
+    """By hand: omega, the variance of Poisson batches and the noise that the run had."""
+    numbers = {"lr": 0.5, "batch": 8, "omega": 2.0}
+    after = np.arange(1, T + 1)
+    ds, _ = measured("cdp_sgd", **numbers)
+    f0, variance, noise = float(ds["loss"][0]), (1 - 8 / 40) / 8, 6 * 0.05**2
+    (found,) = bounds(ds)
+    by_hand = 2 * f0 / (0.5 * after) + 0.25 * 0.5 / 8 * (2 + 3 * (variance + noise))
+    np.testing.assert_allclose(found.values, by_hand, rtol=1e-5)
+    ds, _ = measured("soteriafl_sgd", **numbers)
+    (found,) = bounds(ds)
+    reach = (3 * 0.25 * 0.5) ** 2  # beta >= reach (1 + 4 beta (1 + omega))/n
+    beta = reach / (8 - 12 * reach)
+    by_hand = 2 * (f0 + beta / 0.25) / (0.5 * after) + 3 * beta / (3 * 0.25 * 0.5) * (
+        variance + noise
+    )
+    np.testing.assert_allclose(found.values, by_hand, rtol=1e-5)
+    assert "f* ≥ 0" in found.note
+    assert "the regularizer's included" not in found.note
+    whole = jaxfl.simulate("cdp_gd", a_problem(0.2), jax.random.key(0), 2, lr=1e-3).dataset()
+    assert "the regularizer's included" in bounds(whole)[0].note
+
+
+def test_theorem_3_is_for_one_shift_and_unbiased_messages() -> None:
+    ds, _ = measured("soteriafl_sgd", lr=0.1, batch=8, omega=2.0, shift=0.1)
+    assert "speaks of shift = 0.3043 alone" in bounds(ds)[0].note
+    run = jaxfl.simulate(
+        jaxfl.algorithm("cdp_gd", compressor=top_k()),
+        unit(), jax.random.key(0), 2, k=2, lr=0.1, sigma=0.1,
+    )  # fmt: skip
+    with pytest.raises(jaxfl.InputError, match="unbiased compressors, and top_k is none"):
+        bounds(run.dataset())
+    some = jaxfl.algorithm("cdp_gd", participation=jaxfl.sampling.participation("uniform"))
+    run = jaxfl.simulate(some, unit(), jax.random.key(0), 2, k=2, lr=0.1, sigma=0.1, cohort=3)
+    with pytest.raises(
+        jaxfl.InputError, match="participation = everyone, and participation = 'uni"
+    ):
+        bounds(run.dataset())
+    with pytest.raises(jaxfl.InputError, match="private local SGD alone"):
+        bounds(ds, 0.1)
+
+
+# --- mu^2-SGD: Theorems 5.2 and 6.2; ISRL-DP: orders -----------------------------------------------
+
+
+SLOW = [  # 300 rounds of three seeds each, for the other theorem and its special cases
+    pytest.param(name, marks=pytest.mark.slow) for name in ("mu2_untrusted", "noisy_mu2", "mu2")
+]
+
+
+@pytest.mark.parametrize("name", ["mu2_trusted", *SLOW])
+def test_the_last_loss_stays_below(name: str, tmp_path: Path) -> None:
+    """Of fresh samples, in the mean over seeds; the least loss on the ball is found by descent."""
+    M = 1 if name == "noisy_mu2" else 6
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(M, 300, 5))
+    a /= np.linalg.norm(a, axis=-1, keepdims=True)
+    y = (a @ rng.normal(size=5) > 0).astype(np.int32)
+    model = jaxfl.models.logistic(5, constraint="ball:1.5")
+    p = jaxfl.make_problem(model, (a.astype(np.float32), y), x0=-np.ones(5) / 2)
+    numbers = {"clip": 1.0} if name == "mu2" else {"clip": 1.0, "rho": 20.0}
+    runs = [
+        jaxfl.simulate(name, p, jax.random.key(s), 300, eval_every=100, **numbers).dataset()
+        for s in range(3)
+    ]
+    least = jaxfl.simulate("fedgd", p, jax.random.key(0), 2000, eval_every=0, lr=4.0).metrics[
+        "loss"
+    ]
+    excess = np.mean([ds["loss"].values[-1] for ds in runs]) - least[-1]
+    (found,) = bounds(runs[0])
+    assert found.label == ("Theorem 6.2" if name == "mu2_trusted" else "Theorem 5.2")
+    np.testing.assert_array_equal(found.rounds, [300])
+    s = AnytimeSetting(1.0, 0.25, 3.0, 5, 300, M, numbers.get("rho", np.inf),
+                              name == "mu2_trusted")  # fmt: skip
+    most = anytime_bound(s, 1.0, 1.0, 0.25)
+    room = float(found.values[0] - runs[0]["loss"].min())
+    assert 0 < excess < room <= most * 1.001 < 3.1 * room
+    figure = plots.curves(runs[0], tmp_path / "a.png", bounds=[found])
+    (line, *_) = [
+        line for ax in figure.axes for line in ax.get_lines() if line.get_label() == found.label
+    ]
+    assert line.get_marker() == "_"
+    long = jaxfl.simulate(name, p, jax.random.key(0), 300, eval_every=0, lr=0.1, **numbers)
+    assert "is silent" in bounds(long.dataset())[0].note
+
+
+def test_orders_are_never_drawn() -> None:
+    name, p = "localized_subgradient", a_convex_problem()
+    run = jaxfl.simulate(name, p, jax.random.key(0), 12, phases=2, clip=1.0)
+    (found,) = bounds(run.dataset())
+    assert found.values is None
+    v = run.values
+    s = IsrlSetting(p.n, int(p.count.min()), p.model.dim, v["eps"], v["delta"], 1.0,
+                           v["diameter"], v.get("smoothness", 1.0))  # fmt: skip
+    assert f"{excess_risk(s):.3g} without its constant" in found.note
+    assert "is an order, and not drawn" in found.note
+
+
+def test_every_algorithm_of_the_papers_theorems_is_spoken_of() -> None:
+    known = set(jaxfl.algorithms.ALGORITHMS)
+    assert set(ALGORITHMS) <= known
+    assert len(ALGORITHMS) == 20
+
+
+# --- what each client spent ----------------------------------------------------------------------
+
+
+def test_results_hold_the_ledger(key: jax.Array, tmp_path: Path) -> None:
+    """C_i, proven and claimed eps of each client, as `ledger` says; also after a file."""
+    run, _ = result(key)
+    book = ledger(run)
+    ds = jaxfl.load(run.save(tmp_path / "run.nc"))
+    np.testing.assert_array_equal(ds["client_rounds"], book.turns)
+    np.testing.assert_allclose(ds["client_eps"], book.proven)
+    np.testing.assert_allclose(ds["client_eps_claimed"], book.claimed)
+    assert ds["client_eps"].dims == ("client",)
+    assert np.ptp(ds["client_eps"].values) > 0
+    assert ds["client_eps"].max() <= ds["eps_spent"][-1] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("local_dp_sgd", "everyone"), ("dp_fedavg", "uniform"), ("fedavg", "uniform")],
+)
+def test_ledgers_are_left_out_where_they_say_nothing(name: str, part: str, key: jax.Array) -> None:
+    """All alike, clients protected as wholes, no noise."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(4, 12, 3)).astype(np.float32), rng.integers(0, 2, (4, 12))
+    problem = jaxfl.make_problem(jaxfl.models.logistic(3), data)
+    algorithm = jaxfl.algorithm(name, participation=jaxfl.sampling.participation(part))
+    more = {"cohort": 2} if part == "uniform" else {}
+    ds = jaxfl.simulate(algorithm, problem, key, 5, batch=4, **more).dataset()
+    assert not [name for name in ds if str(name).startswith("client_eps")]
+    assert config(ds)["settings"]["algorithm"] == name
+
+
+def test_the_summary_names_the_worst_client(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["private_local_sgd", "--rounds", "9", "--local-steps", "2", "--no-plot", "--out"]
+    parts = {"alike": [], "uniform": ["--participation", "uniform", "--cohort", "3"]}
+    for name, more in parts.items():
+        assert main(["run", *given, str(tmp_path / name), *more]) == 0
+        ds, out = jaxfl.load(tmp_path / name / "result.nc"), capsys.readouterr().out
+        assert ("clients' privacy" in out) == (name == "uniform")
+    i = int(np.argmax(ds["client_eps"].values))
+    assert f"the worst is client {i} with {int(ds['client_rounds'][i])} rounds" in " ".join(
+        out.split()
+    )

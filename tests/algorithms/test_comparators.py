@@ -1,0 +1,734 @@
+"""Algorithms that the papers' tables compare with: transcriptions, closed forms, noise, sensitivity."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from loops import regularizer
+from probe import kinked, sent
+from rows import a_problem
+
+import jaxfl
+from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms.curator import theory as theory_recursive
+from jaxfl.algorithms.curator.claims import dp_srm
+from jaxfl.algorithms.lowy.theory import spider_rounds
+from jaxfl.algorithms.resolution import build
+from jaxfl.algorithms.soteriafl import theory
+from jaxfl.core.types import Hyper, Problem, ProblemFacts
+from jaxfl.parts import iterates, servers
+from jaxfl.parts.codes import qsgd
+from jaxfl.parts.sketches import top_k
+from jaxfl.privacy import events
+from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.calibration import sigma_for
+from jaxfl.problems.custom import custom
+from jaxfl.problems.facts import facts_of
+from jaxfl.rounds.blocks import client_keys, streams
+from jaxfl.rounds.federated import Federated
+
+pytestmark = pytest.mark.once
+
+LAM, ROUNDS, G = 0.2, 12, 0.6
+COMMON = {"lr": 0.2, "clip": G, "sigma": 0.05}
+NUMBERS: dict[str, dict[str, Any]] = {
+    "dp_gd": COMMON,
+    "dp_sgd": {**COMMON, "batch": 5},
+    "rrpsgd": COMMON,
+    "dp_srm": {
+        **COMMON, "batch": 3, "anchor_batch": 7, "momentum": 0.3, "difference_clip": 0.05,
+        "step_limit": 0.08, "noise_ratio": 2.0,
+    },
+    "ldp_spider": {**COMMON, "period": 4, "smoothness": 2.0, "noise_ratio": 0.5},
+    "isrl_svrg": {**COMMON, "batch": 4, "epoch": 5, "noise_ratio": 0.5},
+    "diana": {"lr": 0.2, "clip": G, "k": 3},
+    "marina": {"lr": 0.2, "clip": G, "k": 3, "restart": 0.3},
+    "ef21": {"lr": 0.2, "clip": G, "k": 3},
+    "ef_sgd": {"lr": 0.2, "clip": G, "k": 3, "batch": 5},
+}  # fmt: skip
+NUMBERS["distributed_dp_srm"] = NUMBERS["dp_srm"]
+
+
+def some_slow(names: Iterable[str], *slow: str) -> Any:
+    """All of them; those whose parts are seen in others only with the longer studies."""
+    marks = {name: [pytest.mark.slow] if name in slow else [] for name in names}
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=mark, id=name) for name, mark in marks.items()]
+    )
+
+
+class Loop:
+    """What a run drew, and its gradients, for loops in NumPy."""
+
+    def __init__(self, run: jaxfl.Run):
+        self.run, self.p, self.v = run, run.problem, run.values
+        self.body, self.keys = run.algorithm.round.__self__, streams(run.key)
+        self.hp = build(run.algorithm, self.v, run.facts, jnp.float32)
+        self.n, self.d = self.p.n, self.p.x0.size
+        self.x0 = np.asarray(self.p.x0, float)
+        self.drawn: dict[Any, Any] = {}
+
+    def with_(self, **values: Any) -> Hyper:
+        now = {name: jnp.asarray(value, self.hp[name].dtype) for name, value in values.items()}
+        return Hyper({**self.hp.values, **now}, self.hp.capacity)
+
+    def rows(self, t: int, i: int, hp: Hyper | None = None) -> list[int]:
+        def draw(t: jax.Array, i: jax.Array, hp: Hyper) -> tuple[jax.Array, jax.Array]:
+            stream = jax.random.fold_in(self.keys.rows, i)
+            count, m = self.p.count[i], self.p.m_max
+            rows = self.body.estimator.sampler.draw(stream, t, count, m, hp)
+            return (jnp.arange(m) if rows.index is None else rows.index), rows.weight > 0
+
+        b = None if hp is None else int(hp["batch"])
+        index, live = self.grid(("rows", b), draw, hp)
+        return index[t, i][live[t, i]].tolist()
+
+    def grid(self, name: Any, draw: Callable[..., Any], hp: Hyper | None = None) -> Any:
+        """All rounds and clients at once, drawn when first asked for."""
+        if name not in self.drawn:
+            t, i = jnp.arange(ROUNDS), jnp.arange(self.n)
+            every = jax.jit(jax.vmap(jax.vmap(draw, (None, 0, None)), (0, None, None)))
+            self.drawn[name] = jax.tree.map(np.asarray, every(t, i, hp or self.hp))
+        return self.drawn[name]
+
+    def gradient(self, i: int, j: int, x: np.ndarray) -> np.ndarray:
+        a, s = np.asarray(self.p.train[0][i, j], float), 2 * float(self.p.train[1][i, j]) - 1
+        return -s * a / (1 + np.exp(s * (a @ x)))
+
+    def normal(self, key: jax.Array) -> np.ndarray:
+        return np.asarray(jax.random.normal(key, (self.d,)), float)
+
+    def central(self, t: int) -> np.ndarray:
+        def draw(t: jax.Array, i: jax.Array, hp: Hyper) -> jax.Array:
+            return jax.random.normal(jax.random.fold_in(self.keys.mean_noise, t), (self.d,))
+
+        return self.grid("central", draw)[t, 0].astype(float)
+
+    def called(self, t: int) -> list[int]:
+        draw = self.run.algorithm.cohort(self.run.key, jnp.int32(t), self.n, self.hp)
+        if draw.index is None:
+            return list(range(self.n))
+        return np.asarray(draw.index)[np.asarray(draw.weight) > 0].tolist()
+
+    def own(self, t: int, i: int) -> np.ndarray:
+        def draw(t: jax.Array, i: jax.Array, hp: Hyper) -> jax.Array:
+            key = client_keys([self.keys.noise], i[None], t)[0, 0]
+            return jax.random.normal(key, (self.d,))
+
+        return self.grid("own", draw)[t, i].astype(float)
+
+    def mask(self, t: int, i: int) -> np.ndarray:
+        def draw(t: jax.Array, i: jax.Array, hp: Hyper) -> jax.Array:
+            key = client_keys([self.keys.mask], i[None], t)[0, 0]
+            chosen = self.body.compressor.select(key, self.d, hp)
+            return jnp.zeros(self.d).at[chosen.index].add(chosen.weight, mode="drop")
+
+        return self.grid("mask", draw)[t, i].astype(float)
+
+
+def shrunk(g: np.ndarray, most: float) -> np.ndarray:
+    return g * min(1.0, most / max(np.linalg.norm(g), 1e-300))
+
+
+def mean(f: Callable[[int], np.ndarray], rows: Sequence[int], b: float) -> np.ndarray:
+    return sum((f(j) for j in rows), 0.0) / b
+
+
+def plain(L: Loop) -> np.ndarray:
+    """DP-GD, DP-SGD and RRPSGD: a noised mean of clipped gradients."""
+    x, v = L.x0, L.v
+    for t in range(ROUNDS):
+        g = 0
+        for i in range(L.n):
+            rows = L.rows(t, i)
+            b = v.get("batch", len(rows))
+            g = g + mean(lambda j, i=i, x=x: shrunk(L.gradient(i, j, x), G), rows, b) / L.n
+        x = x - v["lr"] * (g + regularizer(x) + v["sigma"] * L.central(t))
+    return x
+
+
+def srm(L: Loop) -> np.ndarray:
+    v, x, before, h = L.v, L.x0, L.x0, 0.0
+    gamma, C = v["momentum"], v["difference_clip"]
+    for t in range(ROUNDS):
+        b, u = v["batch"] if t else v["anchor_batch"], 0
+        for i in range(L.n):
+            rows = L.rows(t, i, L.with_(batch=b))
+            assert len(rows) == b
+
+            def part(
+                j: int, i: int = i, x: np.ndarray = x, old: np.ndarray = before, t: int = t
+            ) -> np.ndarray:
+                new = L.gradient(i, j, x)
+                if t == 0:
+                    return shrunk(new, G)
+                change = shrunk(new - L.gradient(i, j, old), C)
+                return (1 - gamma) * change + gamma * shrunk(new, G)
+
+            u = u + mean(part, rows, b) / L.n
+        u = u + regularizer(x) - (t > 0) * (1 - gamma) * regularizer(before)
+        u = u + v["sigma"] * (1.0 if t else v["noise_ratio"]) * L.central(t)
+        h = (1 - gamma) * h + u if t else u
+        eta = min(v["lr"], v["step_limit"] / np.linalg.norm(h))
+        before, x = x, x - eta * h
+    return x
+
+
+def spider(L: Loop) -> np.ndarray:
+    v, x, before, h = L.v, L.x0, L.x0, 0.0
+    for t in range(ROUNDS):
+        anew, step = t % v["period"] == 0, np.linalg.norm(x - before)
+        C, u = min(2 * G, v["smoothness"] * step), 0
+        std = v["sigma"] * (v["noise_ratio"] if anew else C / (2 * G))
+        for i in range(L.n):
+            rows = range(int(L.p.count[i]))
+
+            def part(
+                j: int, i: int = i, x: np.ndarray = x, old: np.ndarray = before, C: float = C,
+                anew: bool = anew,
+            ) -> np.ndarray:  # fmt: skip
+                new = L.gradient(i, j, x)
+                return shrunk(new, G) if anew else shrunk(new - L.gradient(i, j, old), C)
+
+            u = u + (mean(part, rows, len(rows)) + std * L.own(t, i)) / L.n
+        u = u + regularizer(x) - (not anew) * regularizer(before)
+        h = u + (not anew) * h
+        before, x = x, x - v["lr"] * h
+    return x
+
+
+def svrg(L: Loop) -> np.ndarray:
+    v, x, w, h = L.v, L.x0, L.x0, [np.zeros(L.d)] * L.n
+    for t in range(ROUNDS):
+        if t % v["epoch"] == 0:
+            w, key = x, jax.random.fold_in(L.keys.begin, t)
+            for i in range(L.n):
+                m = int(L.p.count[i])
+                whole = mean(lambda j, i=i, w=w: shrunk(L.gradient(i, j, w), G), range(m), m)
+                noise = L.normal(jax.random.fold_in(key, i))
+                h[i] = whole + v["noise_ratio"] * v["sigma"] * noise
+        g = 0
+        for i in range(L.n):
+            drawn = mean(
+                lambda j, i=i, x=x, w=w: (
+                    shrunk(L.gradient(i, j, x), G) - shrunk(L.gradient(i, j, w), G)
+                ),
+                L.rows(t, i),
+                v["batch"],
+            )
+            g = g + (drawn + h[i] + v["sigma"] * L.own(t, i)) / L.n
+        x = x - v["lr"] * (g + regularizer(x))
+    return x
+
+
+def full(L: Loop, i: int, x: np.ndarray) -> np.ndarray:
+    rows = range(int(L.p.count[i]))
+    return mean(lambda j: shrunk(L.gradient(i, j, x), G), rows, len(rows)) + regularizer(x)
+
+
+def largest(u: np.ndarray, k: int) -> np.ndarray:
+    out = np.zeros_like(u)
+    place = np.argsort(-np.abs(u), kind="stable")[:k]
+    out[place] = u[place]
+    return out
+
+
+def diana(L: Loop) -> np.ndarray:
+    v, x, h = L.v, L.x0, np.zeros((L.n, L.d))
+    a = v["k"] / L.d  # 1/(1 + omega)
+    for t in range(ROUNDS):
+        m = np.array([L.mask(t, i) * (full(L, i, x) - h[i]) for i in range(L.n)])
+        x, h = x - v["lr"] * (h.mean(0) + m.mean(0)), h + a * m
+    return x
+
+
+def marina(L: Loop) -> np.ndarray:
+    v, x, before, g = L.v, L.x0, L.x0, 0.0
+    for t in range(ROUNDS):
+        coin = float(jax.random.uniform(jax.random.fold_in(L.keys.begin, t)))
+        if t == 0 or coin < v["restart"]:
+            g = np.mean([full(L, i, x) for i in range(L.n)], axis=0)
+        else:
+            change = [L.mask(t, i) * (full(L, i, x) - full(L, i, before)) for i in range(L.n)]
+            g = g + np.mean(change, axis=0)
+        before, x = x, x - v["lr"] * g
+    return x
+
+
+def ef21(L: Loop) -> np.ndarray:
+    v, x, g = L.v, L.x0, np.zeros((L.n, L.d))
+    for t in range(ROUNDS):
+        for i in L.called(t):  # the others keep theirs, which stay in the mean
+            g[i] += largest(full(L, i, x) - g[i], v["k"])
+        x = x - v["lr"] * g.mean(0)
+    return x
+
+
+def ef_sgd(L: Loop) -> np.ndarray:
+    v, x, e = L.v, L.x0, np.zeros((L.n, L.d))
+    for t in range(ROUNDS):
+        total = 0
+        for i in range(L.n):
+            rows = L.rows(t, i)
+            g = mean(lambda j, i=i, x=x: shrunk(L.gradient(i, j, x), G), rows, v["batch"])
+            p = e[i] + g + regularizer(x)
+            e[i] = p - largest(p, v["k"])
+            total = total + largest(p, v["k"]) / L.n
+        x = x - v["lr"] * total
+    return x
+
+
+LOOPS: dict[str, Callable[[Loop], np.ndarray]] = {
+    "dp_gd": plain,
+    "dp_sgd": plain,
+    "rrpsgd": plain,
+    "dp_srm": srm,
+    "distributed_dp_srm": srm,
+    "ldp_spider": spider,
+    "isrl_svrg": svrg,
+    "diana": diana,
+    "marina": marina,
+    "ef21": ef21,
+    "ef_sgd": ef_sgd,
+}
+
+
+def last(run: jaxfl.Run) -> np.ndarray:
+    """Where the run is, whatever it would put out."""
+    server = run.algorithm.round.__self__.server
+    return np.asarray(server.view(run.state.server))
+
+
+@some_slow(LOOPS, "dp_gd", "rrpsgd", "ef21")
+def test_transcription(name: str, key: jax.Array) -> None:
+    parts = {"noise": "per_client"} if name in ("ldp_spider", "isrl_svrg") else {}
+    run = jaxfl.simulate(
+        jaxfl.algorithm(name, **parts), a_problem(LAM), key, ROUNDS, eval_every=0, **NUMBERS[name]
+    )
+    expected = LOOPS[name](Loop(run))
+    assert np.linalg.norm(expected - np.asarray(run.problem.x0)) > 0.1
+    np.testing.assert_allclose(last(run), expected, rtol=1e-5, atol=2e-6)
+
+
+def test_some_clients_move_the_mean_of_all(key: jax.Array) -> None:
+    """EF21 with two of five: the step is along the mean of all g_i, and g is that mean."""
+    algorithm = jaxfl.algorithm("ef21", participation=jaxfl.sampling.participation("poisson"))
+    run = jaxfl.simulate(
+        algorithm, a_problem(LAM), key, ROUNDS, eval_every=0, cohort=2, **NUMBERS["ef21"]
+    )
+    L = Loop(run)
+    assert len({tuple(L.called(t)) for t in range(ROUNDS)}) > 3
+    np.testing.assert_allclose(last(run), ef21(L), rtol=1e-5, atol=2e-6)
+    np.testing.assert_allclose(run.state.link, np.mean(run.state.links, axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["top_k", "random_k"])
+@pytest.mark.parametrize("name", ["ef21", "ef_sgd"])
+def test_less_compression_takes_no_smaller_steps(name: str, kind: str) -> None:
+    """omega is what top-k loses of v, and the variance of random-k, which may be below 1 as well."""
+    algorithm = jaxfl.algorithm(name, compressor=jaxfl.compressors.compressor(kind))
+    facts = facts_of(a_problem(LAM), 10)
+    every = range(1, facts.d + 1)
+    steps = [jaxfl.algorithms.resolve(algorithm, {"k": k}, facts).values["lr"] for k in every]
+    assert steps == sorted(steps)
+
+
+@pytest.mark.parametrize("name", ["dp_srm", "ldp_spider"])
+@pytest.mark.parametrize("rows", ["poisson", "without_replacement", "with_replacement"])
+def test_an_estimate_that_starts_anew_has_all_its_samples(name: str, rows: str) -> None:
+    """Of equal gradients any draw has the mean; a Poisson one on average."""
+    a = np.ones((2, 40, 1), np.float32)
+    model = custom({"w": np.zeros(1)}, lambda x, example: example[0][0] * x["w"][0])
+    problem = jaxfl.make_problem(model, jaxfl.data.from_clients((a,), stacked=True))
+    algorithm = jaxfl.algorithm(name, sampler=jaxfl.sampling.sampler(rows))
+    own = {"period": 4} if name == "ldp_spider" else {"momentum": 0.5, "difference_clip": 1.0}
+    own |= {"step_limit": 9.0} if name == "dp_srm" else {}
+    numbers = {"batch": 2, "anchor_batch": 20, "sigma": 0.0, "clip": 9.0, "lr": 1.0, "smoothness": 1.0,
+               "noise_ratio": 1.0, **own}  # fmt: skip
+    steps, drawn = [], []
+    for seed in range(20 if rows == "poisson" else 1):
+        run = jaxfl.simulate(algorithm, problem, jax.random.key(seed), 1, **numbers)
+        last = algorithm.round.__self__.server.view(run.state.server)  # the output is any iterate
+        steps.append(-float(last[0]))
+        drawn.append(run.totals["gradients"])
+    used = 1 if name == "dp_srm" and problem.n == 1 else problem.n
+    error = 5 / np.sqrt(20 * 20 * used) if rows == "poisson" else 1e-6
+    assert np.mean(steps) == pytest.approx(1.0, abs=error)
+    if rows != "poisson":
+        assert drawn == [2 * used * 20]
+    event = algorithm.event(run.values, run.facts)
+    assert np.isfinite(jaxfl.privacy.sigma_for(event, 2.0, 1e-5).sigma)
+
+
+# --- outputs drawn at random ---------------------------------------------------------------------
+
+
+def test_outputs_are_drawn_with_the_stated_weights() -> None:
+    """x_k = -k: which point came out is read off it; chi-square over 4,000 seeds, at every stop."""
+    steep = lambda hp: 1.0 + hp["slope"] * hp["round"]  # noqa: E731
+    for weight, first in ((None, True), (None, False), (steep, False)):
+        server = iterates.sampled(servers.descent(), weight, first=first)
+        start = Hyper({"lr": jnp.float32(1.0)})
+
+        def kept(key: jax.Array, T: int, server: Any = server, start: Hyper = start) -> jax.Array:
+            state = server.init(jnp.zeros(1), start)
+            for t in range(T):
+                now = {"slope": jnp.float32(0.5), "round": jnp.float32(t)}
+                hp = Hyper({**start.values, **now})
+                state = server.step(jax.random.fold_in(key, t), state, jnp.ones(1), None, hp)
+            return -server.output(state)[0]
+
+        keys = jax.random.split(jax.random.key(7), 4000)
+        for T in (1, 6):
+            drawn = np.asarray(jax.jit(jax.vmap(lambda k, T=T, kept=kept: kept(k, T)))(keys))
+            p = np.ones(T) if weight is None else 1 + 0.5 * np.arange(T)
+            expected = 4000 * p / p.sum()
+            seen = np.bincount(drawn.astype(int) - (0 if first else 1), minlength=T)
+            assert len(seen) == T
+            assert ((seen - expected) ** 2 / expected).sum() < T - 1 + 5 * np.sqrt(2 * T) + 1e-9
+
+
+# --- noise and sensitivity -----------------------------------------------------------------------
+
+
+def test_noise_of_spider_follows_the_step() -> None:
+    """min(L |x - x'|, 2G)/(2G) of sigma, and none where the model stood still."""
+    algorithm = jaxfl.algorithm("ldp_spider")
+    zero = kinked(0.0, n=1, m=6)
+    path = np.array([[0.0], [0.05], [0.05], [4.0], [4.0], [4.1]], np.float32)
+    numbers = {"clip": G, "period": 4, "smoothness": 2.0, "noise_ratio": 0.5, "lr": 1.0}
+    v = sent(algorithm, [zero], path, sigma=0.7, **numbers)[0, :, 0]
+    keys = streams(jax.random.key(0))
+    xi = [
+        float(jax.random.normal(jax.random.fold_in(keys.mean_noise, t), (1,))[0]) for t in range(6)
+    ]
+    scale = [0.5, 0.1 / (2 * G), 0.0, 1.0, 0.5, 0.2 / (2 * G)]
+    np.testing.assert_allclose(v, 0.7 * np.array(scale) * xi, rtol=2e-4, atol=1e-7)
+
+
+FULL = {"batch": 6, "anchor_batch": 6}
+WOR = {"sampler": jaxfl.sampling.without_replacement()}
+MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], list[float]]] = {
+    # what the one record adds when x jumps from 1 to -1 and back: (parts, numbers, shifts x m n)
+    "dp_gd": ({}, {}, [2 * G] * 4),
+    "dp_srm": (
+        WOR,
+        {**FULL, "momentum": 0.25, "difference_clip": 0.3, "noise_ratio": 1.0, "step_limit": 1.0},
+        [2 * G, *[2 * (0.75 * 0.3 + 0.25 * G)] * 3],
+    ),
+    "ldp_spider": ({}, {"period": 3, "smoothness": 1e3, "noise_ratio": 1.0}, [2 * G, 4 * G, 4 * G, 2 * G]),
+    "isrl_svrg": (
+        {"sampler": jaxfl.sampling.full()},
+        {"epoch": 3, "noise_ratio": 1.0},
+        [2 * G, 2 * G, 2 * G, 2 * G],  # h and the difference: 2G + 4G at opposite signs
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_record_moves_messages_by_what_the_event_says(name: str) -> None:
+    """One record exchanged for its negation, no noise, on a path that turns its gradient around."""
+    parts, numbers, shifts = MOVES[name]
+    algorithm = jaxfl.algorithm(name, **parts)
+    path = np.array([[1.0], [-1.0], [1.0], [-1.0]], np.float32)
+    given = {"clip": G, "lr": 1.0, **numbers}
+    two = sent(algorithm, [kinked(1.0), kinked(-1.0)], path, sigma=0.0, **given)
+    # |x a| has the same gradient for a and -a: exchange against one with the other slope
+    other = sent(algorithm, [mirrored(kinked(1.0))], path, sigma=0.0, **given)
+    np.testing.assert_allclose(two[0], two[1])
+    moved = np.abs(two[0] - other[0])[:, 0] * 3 * 6
+    np.testing.assert_allclose(moved, shifts, rtol=1e-5)
+    facts = facts_of(kinked(1.0), 4)
+    values = jaxfl.algorithms.resolve(algorithm, {**given, "sigma": 1.0}, facts).values
+    event = algorithm.event(values, facts)
+    plain = event.events if isinstance(event, events.Sequence) else (event,)
+    share = 1 if name in ("dp_gd", "dp_srm") else 3  # local noise: the message of one client
+    bounds = sorted(
+        2 * part.sensitivity.X(part.sampling) * 6 * 3 / share
+        for part in plain
+        for _ in range(part.releases)
+    )
+    if name == "isrl_svrg":  # released apart: the full gradients, and the differences
+        assert bounds == pytest.approx([2 * G] * 2 + [4 * G] * 2)
+    else:
+        assert sorted(shifts) == pytest.approx([b for b in bounds])
+
+
+def mirrored(problem: Problem) -> Problem:
+    """The same with the record's loss turned around: its gradient is -1000 sgn(x)."""
+    a, y = problem.train
+    model = custom(np.ones(1, np.float32), lambda x, e: -jnp.abs(jnp.dot(x, e[0]) - e[1]))
+    data = jaxfl.data.from_clients((np.asarray(a), np.asarray(y)), stacked=True)
+    return jaxfl.make_problem(model, data, x0=np.ones(1, np.float32))
+
+
+def test_events_are_those_of_the_named_mechanisms() -> None:
+    """One client: what the accountant sees is what `jaxfl account` describes."""
+    problem = a_problem(n=1, m=40)
+    facts = facts_of(problem, 20)
+
+    def event(name: str, **numbers: Any) -> Any:
+        algorithm = jaxfl.algorithm(name)
+        values = jaxfl.algorithms.resolve(
+            algorithm, {**numbers, "clip": 1.0, "sigma": 0.5}, facts
+        ).values
+        return algorithm.event(values, facts)
+
+    def known(kind: str, **numbers: Any) -> float:
+        asked = {"sigma": 0.5, "delta": 1e-4, "samples": 40, "clip": 1.0}
+        return jaxfl.account(kind, **asked, **numbers)["eps"]
+
+    def eps(event: Any) -> float:
+        return epsilon(event, 1e-4).eps
+
+    assert eps(event("dp_gd")) == pytest.approx(known("dp_gd", rounds=20))
+    assert eps(event("rrpsgd")) == pytest.approx(known("rrpsgd", rounds=20))
+    svrg = event("isrl_svrg", batch=8, epoch=5, noise_ratio=0.5)
+    same = known(
+        "isrl_svrg", batch=8, epochs=4, inner=5, noise_ratio=0.5, sampling="with_replacement"
+    )
+    assert eps(svrg) == pytest.approx(same, rel=1e-6)
+    differences, full = event("isrl_svrg", batch=8, epoch=6).events
+    assert (differences.releases, full.releases) == (16, 4)  # the last epoch has two rounds
+    spider = event("ldp_spider", period=5, noise_ratio=0.5)
+    same = known("ldp_spider", epochs=4, inner=5, noise_ratio=0.5, sampling="full")
+    assert eps(spider) == pytest.approx(same, rel=1e-6)
+    srm = event(
+        "dp_srm", batch=8, anchor_batch=8, momentum=0.1, difference_clip=2.0, noise_ratio=1 / 1.9
+    )
+    assert srm.events[0].releases == 19
+    assert srm.events[0].sensitivity.X(srm.events[0].sampling) == pytest.approx(1.9 / 8)
+    assert srm.events[1].sigma == pytest.approx(0.5 / 1.9)
+    assert srm.events[0].trust == "single_node"
+
+
+def test_more_clients_share_the_noise_of_a_curator() -> None:
+    """n times the records need an n-th of the noise; with r of n, an r-th."""
+    found = {}
+    for n, cohort in ((1, None), (4, None), (4, 2)):
+        rng = np.random.default_rng(0)
+        a = rng.normal(size=(n, 30, 3)).astype(np.float32)
+        y = rng.integers(0, 2, (n, 30)).astype(np.int32)
+        data = jaxfl.data.from_clients((a, y), classes=2, stacked=True)
+        problem = jaxfl.make_problem(jaxfl.models.logistic(3), data)
+        part = {} if cohort is None else {"participation": jaxfl.sampling.uniform()}
+        algorithm = jaxfl.algorithm("dp_sgd", **part)
+        numbers = {"batch": 6, "eps": 2.0} | ({} if cohort is None else {"cohort": cohort})
+        facts = facts_of(problem, 10)
+        found[n, cohort] = jaxfl.algorithms.resolve(algorithm, numbers, facts).values["sigma"]
+    assert found[4, None] == pytest.approx(found[1, None] / 4, rel=1e-3)
+    assert found[4, 2] == pytest.approx(found[1, None] / 2, rel=1e-3)
+
+
+# --- the papers' numbers -------------------------------------------------------------------------
+
+
+def test_formulas_by_hand() -> None:
+    s = theory.Setting(1, 1000, 20, 0.0, 3.0, 0.5, 2.0, 1e-4, 0.8)
+    l = 20 * np.log(1e4)
+    best = theory_recursive.srm_numbers(s)
+    assert best.n0 == pytest.approx(3.0 * 0.8 / 0.25)
+    assert best.zeta == pytest.approx((0.5 * 3 * 0.8 * l) ** (1 / 3) / 2000 ** (2 / 3))
+    assert best.gamma == pytest.approx(best.zeta / best.n0 / 0.5)
+    assert best.batch == pytest.approx(0.5**3 / (best.zeta * 3 * 0.8))  # b0, written in another way
+    assert theory_recursive.srm_rounds(s) == pytest.approx(
+        (2000 * 3 * 0.8) ** (4 / 3) / (0.5 ** (8 / 3) * l ** (2 / 3))
+    )
+    assert theory_recursive.gd_rounds(s) == pytest.approx(3**0.5 * 2000 / (0.5 * l**0.5))
+    assert spider_rounds(s._replace(n=4), 9) == pytest.approx(
+        2000 * 6 * (0.8 * 3) ** 0.5 / (0.5 * l**0.5)
+    )
+    first, later = dp_srm(0.5, 1000, 100, 100, 50, 0.2, 0.1, 1e-4, 2.0)
+    moved = 0.8 * 0.1 + 0.2 * 0.5
+    _, again = dp_srm(0.5, 1000, 100, 100, 50, 0.2, 0.1, 1e-4, sigma=later.sigma)
+    assert again.eps == pytest.approx(2.0)
+    assert first.sigma / later.sigma == pytest.approx(0.5 / moved)
+
+
+def test_the_step_of_ef21_knows_what_top_k_loses() -> None:
+    """2 of 8 coordinates, a contraction by 1/4: a step four times as short."""
+    facts = ProblemFacts(n=4, m=10, m_max=10, d=8, rounds=5, smoothness=2.0, sizes=(10,))
+    values = jaxfl.algorithms.resolve(jaxfl.algorithm("ef21"), {"k": 2}, facts).values
+    assert values["lr"] == pytest.approx(1 / (2 * 4))
+
+
+@pytest.mark.parametrize(
+    "name", ["dp_gd", "rrpsgd", "dp_srm", "ldp_spider", "isrl_svrg", "q_dpsgd_1"]
+)
+def test_paper_noise_claims_the_eps_that_was_asked_for(name: str) -> None:
+    problem = a_problem(n=1, m=60)
+    facts, algorithm = facts_of(problem, 30), jaxfl.algorithm(name)
+    values = jaxfl.algorithms.resolve(algorithm, {"eps": 1.5, "delta": 1e-4}, facts, "paper").values
+    assert algorithm.claim(values, facts).eps == pytest.approx(1.5, rel=1e-6)
+    again = jaxfl.algorithms.resolve(algorithm, {"eps": 1.5, "delta": 1e-4}, facts).values
+    proof = epsilon(algorithm.event(again, facts), 1e-4)
+    assert proof.eps == pytest.approx(1.5, rel=1e-3)
+    assert sigma_for(algorithm.event(values, facts), 1.5, 1e-4).sigma == pytest.approx(
+        again["sigma"], rel=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: jaxfl.algorithm("dp_srm", sampler=jaxfl.sampling.full()), "'full' does not apply"),
+        (lambda: jaxfl.algorithm("diana", compressor=top_k()), "is biased"),
+        (lambda: jaxfl.algorithm("marina", compressor=qsgd()), "take random_k"),
+        (lambda: jaxfl.algorithm("sdm_dsgd", compressor=top_k()), "is biased"),
+        (
+            lambda: jaxfl.algorithm("dp_gd", noise="fused"),
+            "noise = 'fused' does not apply to dp_gd",
+        ),
+    ],
+)
+def test_parts_that_do_not_apply_are_refused(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(jaxfl.InputError, match=words):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "words"),
+    [
+        ("rrpsgd", {"batch": 3}, "batch = 3 does not apply to rrpsgd"),
+        ("dp_sgd", {"eps": 1.0, "sigma": 1.0}, "eps = 1.0 and sigma = 1.0 both set"),
+        ("soteriafl_sgd", {"compressor": "fixed_step"}, "has an absolute error"),
+    ],
+)
+def test_numbers_that_are_refused(name: str, numbers: dict, words: str, key: jax.Array) -> None:
+    parts = {}
+    if "compressor" in numbers:
+        parts = {"compressor": jaxfl.compressors.compressor(numbers.pop("compressor"))}
+    with pytest.raises(jaxfl.InputError, match=words):
+        jaxfl.simulate(jaxfl.algorithm(name, **parts), a_problem(), key, 5, **numbers)
+
+
+# --- error feedback ------------------------------------------------------------------------------
+
+
+def test_noise_that_is_not_sent_is_remembered() -> None:
+    """Error feedback under noise: messages and memory add up to all that was ever noised."""
+
+    body = Federated(
+        jaxfl.estimators.minibatch(jaxfl.sampling.full()),
+        jaxfl.mechanisms.gaussian(),
+        jaxfl.compressors.random_k(),
+        jaxfl.channels.error_feedback(),
+        jaxfl.servers.descent(),
+        jaxfl.sampling.everyone(),
+    )
+    resolve = jaxfl.algorithms.plain(clip=1e-9, sigma=1.0, k=2, lr=1.0)
+    algorithm = compose("noisy_ef", "noisy error feedback", "this test", body, resolve)
+    problem, key = a_problem(0.0), jax.random.key(1)
+    run = jaxfl.simulate(algorithm, problem, key, 6, eval_every=0)
+    keys, n = streams(key), problem.n
+    noise = [
+        np.mean([np.asarray(jax.random.normal(k, (8,))) for k in row], axis=0)
+        for t in range(6)
+        for row in client_keys([keys.noise], jnp.arange(n), jnp.int32(t))
+    ]
+    sent_so_far = np.asarray(problem.x0) - run.x
+    kept = np.asarray(run.state.links).mean(0)
+    assert np.abs(kept).max() > 0.1
+    np.testing.assert_allclose(sent_so_far + kept, np.sum(noise, axis=0), atol=1e-5)
+
+
+# --- defaults that follow from other numbers -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "free"),
+    [
+        ("ldp_spider", False), ("isrl_svrg", True), ("cdp_sgd", True), ("cdp_gd", True),
+        ("soteriafl_sgd", False), ("soteriafl_svrg", False), ("diana", False),
+    ],
+)  # fmt: skip
+def test_defaults_are_for_those_who_report(name: str, free: bool) -> None:
+    """5 of 20 average as much noise as 5 of 5, and so do 10 of which at least 5 answer."""
+
+    def numbers(n: int, who: str, **given: Any) -> dict[str, Any]:
+        algorithm = jaxfl.algorithm(name, participation=jaxfl.sampling.participation(who))
+        facts = jaxfl.types.ProblemFacts(n, 400, 400, 8, rounds, 0.5, (400,))
+        given |= {"omega": 3.0} if "omega" in {param.name for param in algorithm.params} else {}
+        v = jaxfl.algorithms.resolve(algorithm, given, facts, noise="calibrated").values
+        return {key: v[key] for key in ("rounds", "batch", "lr", "period") if key in v}
+
+    private = "eps" in {param.name for param in jaxfl.algorithm(name).params}
+    rounds, eps = None if private else 10, {"sigma": 1.0} if private else {}
+    few = numbers(5, "everyone", **eps)
+    assert numbers(20, "uniform", cohort=5, **eps) == few
+    assert numbers(20, "everyone", **eps) != few
+    if free:
+        answering = {"cohort": 10, "dropout": 0.2, "threshold": 5}
+        assert numbers(20, "unreliable", **answering, **eps) == few
+
+
+def test_phases_count_the_silos_that_answer() -> None:
+    """The M of Gao et al. is what the noise is averaged over: at least 5 of 10."""
+    facts = jaxfl.types.ProblemFacts(20, 400, 400, 8, 60, 0.5, (400,), 2.0, True)
+
+    def step(who: str, **given: Any) -> float:
+        part = jaxfl.sampling.participation(who)
+        algorithm = jaxfl.algorithm("multi_pass_mbsgd", participation=part)
+        return jaxfl.algorithms.resolve(algorithm, {"sigma": 1.0, **given}, facts).values["lr"]
+
+    answering = step("unreliable", cohort=10, dropout=0.2, threshold=5)
+    assert answering == step("uniform", cohort=5) < step("uniform", cohort=10)
+
+
+def settled(name: str, v: dict[str, Any], n: int, m: int, d: int) -> float:
+    """The step of the sigma in ``v``, by hand."""
+    G, T, sigma = v["clip"], v["rounds"], v["sigma"]
+    if name == "rrpsgd":
+        L = v["smoothness"]
+        return min(1 / L, (v["gap"] / (L * m**2 * d * sigma**2)) ** 0.5)
+    D = v["diameter"]
+    if name == "noisy_sgd":
+        return D / (T * (G**2 + d * sigma**2 / n)) ** 0.5
+    machines = n if name == "mu2_trusted" else 1
+    L, S = v["smoothness"], G + 2 * v["smoothness"] * D
+    assert v["rho"] == pytest.approx(2 * S * T**0.5 / (sigma * machines))
+    top = v["rho"] * D * (n if machines == n else n**0.5)
+    return min(top / (2 * S * T * d**0.5), 1 / (4 * L * T))
+
+
+@pytest.mark.parametrize("noise", ["calibrated", "paper"])
+@pytest.mark.parametrize("name", ["rrpsgd", "noisy_sgd", "mu2_untrusted", "mu2_trusted"])
+def test_steps_follow_the_noise_that_is_used(name: str, noise: str) -> None:
+    n, m, d = 1 if name == "rrpsgd" else 4, 60, 8
+    facts = jaxfl.types.ProblemFacts(n, m, m, d, 20, 1.0, (m,))
+    algorithm, given = jaxfl.algorithm(name), {"clip": 1.0, "eps": 2.0, "delta": 1e-5}
+    v, why = jaxfl.algorithms.resolve(algorithm, given, facts, noise)
+    assert why["sigma"].startswith("calibrated") == (noise == "calibrated")
+    assert v["lr"] == pytest.approx(settled(name, v, n, m, d))
+    mine, why = jaxfl.algorithms.resolve(algorithm, {**given, "lr": 0.3}, facts, noise)
+    assert (mine["lr"], why["lr"], mine["sigma"]) == (0.3, "given", v["sigma"])
+
+
+@pytest.mark.parametrize("name", ["mu2_trusted"])
+def test_sweeps_settle_as_runs_do(name: str) -> None:
+    p = a_problem(LAM, n=1 if name == "rrpsgd" else 3, m=24)
+    given = {"clip": 1.0, "delta": 1e-5}
+    ds = jaxfl.sweep(name, {"eps": [1.0, 6.0]}, p, rounds=8, seeds=[3], eval_every=0, numbers=given)
+    for eps in (1.0, 6.0):
+        run = jaxfl.simulate(name, p, jax.random.key(3), 8, eval_every=0, eps=eps, **given)
+        cell = ds.sel(eps=eps).isel(algorithm=0, seed=0)
+        assert float(cell["used_lr"]) == pytest.approx(run.values["lr"], rel=1e-6)
+        np.testing.assert_allclose(cell["loss"].values[-1], run.metrics["loss"][-1], rtol=1e-5)
+    assert np.ptp(ds["used_lr"].values) > 0
+
+
+def test_an_aggregation_settles_last() -> None:
+    """Its range is for the clip that the algorithm's own last step chose."""
+    body = jaxfl.algorithm("ldp_gd", aggregation=jaxfl.aggregations.secure_sum()).round.__self__
+
+    def finish(draft: Any, noise: Any, facts: Any) -> None:
+        draft.values["clip"] = 8.0
+
+    plan = jaxfl.algorithms.plain(clip=1.0, lr=0.1, sigma=0.0, k=8, omega=0.0)
+    facts = jaxfl.types.ProblemFacts(4, 10, 10, 8, 5, 1.0, (10,))
+    for rule, most in ((None, 2.0), (finish, 16.0)):
+        made = compose("mine", "mine", "none", body, plan, finish=rule)
+        assert jaxfl.algorithms.resolve(made, {}, facts).values["range"] == most

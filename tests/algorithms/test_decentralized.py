@@ -1,0 +1,189 @@
+"""Networks without a server: graphs, the round body, and what it has to agree with."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from loops import clipped, regularizer
+from rows import a_problem
+
+import jaxfl
+from jaxfl.algorithms.resolution import build
+from jaxfl.parts import graphs
+from jaxfl.problems.facts import facts_of
+from jaxfl.rounds.blocks import client_keys, streams
+
+LAM, ROUNDS = 0.2, 12
+NUMBERS = {"lr": 0.2, "clip": 0.6, "sigma": 0.05, "batch": 5}
+
+
+# --- graphs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["complete", "ring", "grid", "erdos_renyi:0.3,2"])
+@pytest.mark.parametrize("n", [1, 2, 6, 12])
+def test_matrices_are_doubly_stochastic_and_connected(name: str, n: int) -> None:
+    W = graphs.graph(name).matrix(n)
+    np.testing.assert_allclose(W.sum(0), 1)
+    np.testing.assert_allclose(W, W.T)
+    assert W.min() >= 0
+    assert (np.linalg.matrix_power(W, n + 1) > 0).all()  # everyone hears of everyone
+    if n > 1:
+        assert graphs.second_eigenvalue(W) < 1
+
+
+def test_known_matrices() -> None:
+    W = graphs.ring().matrix(12)
+    assert graphs.second_eigenvalue(W) == pytest.approx((1 + 2 * np.cos(2 * np.pi / 12)) / 3)
+    assert graphs.second_eigenvalue(graphs.complete().matrix(7)) == pytest.approx(0, abs=1e-12)
+    grid = graphs.grid().matrix(6)  # 2 x 3
+    assert (grid > 0).sum(1).tolist() == [3, 4, 3, 3, 4, 3]
+    path = graphs.metropolis([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    np.testing.assert_allclose(path, np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3)
+    links = graphs.erdos_renyi(0.5, 1).matrix(30) > 0
+    assert 0.4 < (links.sum() - 30) / (30 * 29) < 0.6
+    assert graphs.erdos_renyi(0.5, 1) is graphs.graph("erdos_renyi:0.5,1")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: graphs.graph("rings"), "did you mean 'ring'"),
+        (lambda: graphs.graph("ring:3"), "must read complete, ring, grid or erdos_renyi"),
+        (lambda: graphs.mixing([[0.5, 0.4], [0.5, 0.6]]), "misses it by 0.1"),
+        (lambda: graphs.mixing(np.ones((2, 3))), "is square"),
+        (lambda: graphs.mixing(np.eye(3)).matrix(2), "of 3 clients, and there are 2"),
+        (lambda: graphs.erdos_renyi(0.0), "a probability above 0"),
+        (lambda: graphs.erdos_renyi(1e-6).matrix(50), "no connected graph"),
+    ],
+)
+def test_mistakes_are_explained(make, words: str) -> None:
+    with pytest.raises(jaxfl.InputError, match=words):
+        make()
+
+
+# --- the round -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ring", "grid", "erdos_renyi:0.4,1"])
+def test_agreement_comes_at_the_rate_of_the_second_eigenvalue(name: str) -> None:
+    """No gradients: the spread shrinks by |lambda_2| a round in the end, and never more slowly."""
+    n, W = 12, graphs.graph(name).matrix(12)
+    problem = a_problem(0.0, n=n, m=3)
+    algorithm = jaxfl.algorithm("dp_dsgd", graph=name)
+    facts = facts_of(problem, 50)
+    numbers = {"lr": 1e-30, "clip": 1.0, "sigma": 0.0, "batch": 1}
+    values = jaxfl.algorithms.resolve(algorithm, numbers, facts).values
+    hp = build(algorithm, values, facts, jnp.float32)
+    key = jax.random.key(0)
+    state, _ = algorithm.init(key, problem, hp)
+    x = jax.random.normal(jax.random.key(1), state.server.shape)
+    step = jax.jit(algorithm.round)
+    spread, state = [], state._replace(server=x)
+    for _ in range(26):
+        spread.append(float(jnp.linalg.norm(state.server - state.server.mean(0, keepdims=True))))
+        state, _ = step(key, state, problem, hp)
+    np.testing.assert_allclose(state.server.mean(0), x.mean(0), atol=1e-6)
+    rate = np.array(spread[1:]) / np.array(spread[:-1])
+    slowest = graphs.second_eigenvalue(W)
+    assert (rate <= slowest * (1 + 1e-4)).all()
+    measured = (spread[25] / spread[15]) ** 0.1
+    assert measured == pytest.approx(slowest, rel=0.02)
+
+
+def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:
+    """The three rules, client by client, with the same rows, noise and masks."""
+    p, v, body = run.problem, run.values, run.algorithm.round.__self__
+    hp = build(run.algorithm, v, run.facts, jnp.float32)
+    W, keys, n = body.graph.matrix(p.n), streams(run.key), p.n
+    x = np.tile(np.asarray(p.x0, float), (n, 1))
+
+    @jax.jit
+    def draws(t: jax.Array) -> tuple[jax.Array, ...]:
+        def client(i: jax.Array, noise: jax.Array, mask: jax.Array) -> tuple[jax.Array, ...]:
+            stream = jax.random.fold_in(keys.rows, i)
+            rows = body.estimator.sampler.draw(stream, t, p.count[i], p.m_max, hp)
+            d, kept = p.x0.size, jnp.ones(p.x0.size)
+            if body.compressor.select is not None:
+                draw = body.compressor.select(mask, d, hp)
+                kept = jnp.zeros(d).at[draw.index].add(draw.weight, mode="drop")
+            xi, up = jax.random.normal(noise, (d,)), jax.random.uniform(mask, (d,))
+            return rows.index, rows.weight > 0, xi, kept, up
+
+        noise, mask = client_keys([keys.noise, keys.mask], jnp.arange(n), t)
+        return jax.vmap(client)(jnp.arange(n), noise, mask)
+
+    for t in range(ROUNDS):
+        index, live, xi, kept, up = (np.asarray(a) for a in draws(jnp.int32(t)))
+        g = []
+        for i in range(n):
+            drawn = index[i][live[i]]
+            mean = sum((clipped(p, i, j, x[i], v["clip"]) for j in drawn), 0 * x[i]) / v["batch"]
+            g.append(mean + regularizer(x[i]) + v["sigma"] * xi[i].astype(float))
+        g = np.array(g)
+
+        def sent(u: np.ndarray, kept: np.ndarray = kept, up: np.ndarray = up) -> np.ndarray:
+            if name == "q_dpsgd_1":
+                low = np.floor(u / v["quantum"])
+                return v["quantum"] * (low + (up < u / v["quantum"] - low))
+            return kept * u
+
+        new = np.empty_like(x)
+        if name == "q_dpsgd_1":
+            z, k = sent(x), v["consensus"]
+            for i in range(n):
+                near = sum(W[i, j] * z[j] for j in range(n) if j != i)
+                new[i] = (1 - k + k * W[i, i]) * x[i] + k * near - v["lr"] * k * g[i]
+        elif name == "sdm_dsgd":
+            th = v["theta"]
+            y = [(1 - th) * x[i] + th * (W[i] @ x - v["lr"] * g[i]) for i in range(n)]
+            new = x + sent(np.array(y) - x)
+        else:
+            new = W @ (x - v["lr"] * g)
+        x = new
+    return x
+
+
+@pytest.mark.parametrize("name", ["q_dpsgd_1", "sdm_dsgd", "dp_dsgd"])
+def test_transcription(name: str, key: jax.Array) -> None:
+    more = {"q_dpsgd_1": {"quantum": 0.05, "consensus": 0.8}, "sdm_dsgd": {"k": 4, "theta": 0.7}}
+    algorithm = jaxfl.algorithm(name, graph="ring")
+    run = jaxfl.simulate(
+        algorithm, a_problem(LAM), key, ROUNDS, eval_every=0, **NUMBERS, **more.get(name, {})
+    )
+    expected = transcribed(run, name)
+    assert expected.std(0).max() > 0.01  # clients do not agree
+    if name == "sdm_dsgd":  # each of 5 clients sends 4 of 8 coordinates on average
+        messages = ROUNDS * run.problem.n
+        assert abs(run.totals["coordinates"] - 4 * messages) < 5 * np.sqrt(2 * messages)
+    # a rounded coordinate may fall to the other side of a multiple of the quantum
+    close = np.isclose(np.asarray(run.state.server), expected, rtol=1e-4, atol=1e-5)
+    assert close.mean() == 1 if name != "q_dpsgd_1" else close.mean() > 0.9
+
+
+def test_models_stay_in_the_constraint_set(key: jax.Array) -> None:
+    rng = np.random.default_rng(0)
+    data = jaxfl.data.from_clients(
+        (rng.normal(size=(4, 6, 3)).astype(np.float32), np.full((4, 6), 9, np.float32)),
+        stacked=True,
+    )
+    model = jaxfl.models.least_squares(3, constraint="ball:0.1")
+    problem = jaxfl.make_problem(model, data, x0=np.zeros(3, np.float32))
+    run = jaxfl.simulate("dp_dsgd", problem, key, 20, lr=0.5, clip=5.0, sigma=0.1, eval_every=0)
+    norms = np.linalg.norm(np.asarray(run.state.server), axis=1)
+    assert norms.max() < 0.1 * (1 + 1e-6)
+    assert norms.max() > 0.09
+
+
+def test_any_matrix_is_a_graph(key: jax.Array) -> None:
+    """Clients that talk to nobody keep to themselves, and the matrix is not that of all."""
+    problem = a_problem()
+    alone = jaxfl.algorithm("dp_dsgd", graph=graphs.mixing(np.eye(5), "nobody"))
+    assert dict(alone.parts)["server"] == "nobody"
+    assert alone == jaxfl.algorithm("dp_dsgd", graph=graphs.mixing(np.eye(5), "nobody"))
+    ends = [
+        jaxfl.simulate(a, problem, key, 5, eval_every=0, **NUMBERS)
+        for a in (alone, jaxfl.algorithm("dp_dsgd"))
+    ]
+    assert np.asarray(ends[0].state.server).std(0).max() > 0.05
+    assert np.abs(ends[0].x - ends[1].x).max() > 1e-4

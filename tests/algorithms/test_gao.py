@@ -1,0 +1,604 @@
+"""ISRL-DP: transcriptions of the paper's algorithms, phases and their privacy, and what is refused."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from probe import scale_is
+from rows import a_convex_problem, a_network, a_problem
+
+import jaxfl
+from jaxfl import privacy
+from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms.gao.claims import gao
+from jaxfl.algorithms.resolution import build
+from jaxfl.core.types import Problem, ProblemFacts, Server
+from jaxfl.engine import run as runs
+from jaxfl.engine.ledger import ledger
+from jaxfl.engine.results import config
+from jaxfl.parts import localization as phases
+from jaxfl.parts.accelerated import averaged
+from jaxfl.parts.codes import identity
+from jaxfl.parts.sampling import participation, sampler
+from jaxfl.problems import public
+from jaxfl.problems.facts import facts_of
+from jaxfl.rounds.blocks import client_keys, streams
+from jaxfl.rounds.federated import Federated
+
+pytestmark = pytest.mark.once
+
+L2, RADIUS = 0.05, 4.0  # of a_convex_problem
+
+
+class Plan(NamedTuple):
+    """A run that has its numbers and was not made."""
+
+    algorithm: jaxfl.Algorithm
+    problem: Problem
+    key: jax.Array
+    values: dict[str, Any]
+    facts: ProblemFacts
+
+    @property
+    def body(self) -> Any:
+        return self.algorithm.round.__self__
+
+    @property
+    def hp(self) -> Any:
+        dtype = self.problem.x0.dtype
+        return build(self.algorithm, self.values, self.facts, dtype)
+
+    @property
+    def event(self) -> Any:
+        return self.algorithm.event(self.values, self.facts)
+
+    def states(self, *rounds: int) -> list[Any]:
+        """After so many rounds, each from the start."""
+        algorithm, key = self.algorithm, self.key
+
+        @jax.jit
+        def go(problem: Problem, hp: Any, T: int) -> Any:
+            step = lambda _, state: algorithm.round(key, state, problem, hp)[0]  # noqa: E731
+            return jax.lax.fori_loop(0, T, step, algorithm.init(key, problem, hp)[0])
+
+        return [go(self.problem, self.hp, T) for T in rounds]
+
+    def end(self) -> np.ndarray:
+        """The model after all rounds."""
+        return np.asarray(self.algorithm.output(self.states(int(self.values["rounds"]))[0]))
+
+
+def plan(
+    algorithm: Any, problem: Problem, rounds: int | None, noise: str = "calibrated", **numbers: Any
+) -> Plan:
+    algorithm = jaxfl.algorithm(algorithm) if isinstance(algorithm, str) else algorithm
+    facts = facts_of(problem, rounds)
+    values = jaxfl.algorithms.resolve(algorithm, numbers, facts, noise).values
+    facts = facts._replace(rounds=int(values["rounds"]))
+    return Plan(algorithm, problem, jax.random.key(1), values, facts)
+
+
+class Draws:
+    """Rows with their weights, noise and displaced points of every round and client."""
+
+    def __init__(self, run: Plan) -> None:
+        body, hp = run.body, run.hp
+        p, keys, T = run.problem, streams(run.key), int(run.values["rounds"])
+        x, estimator = p.x0, body.estimator
+
+        def at(t: jax.Array, i: jax.Array) -> tuple[jax.Array, ...]:
+            now = hp.at(t)
+            stream = jax.random.fold_in(keys.rows, i)
+            rows = estimator.sampler.draw(stream, t, p.count[i], p.m_max, now)
+            noise, points = client_keys([keys.noise, keys.points], i[None], t)[:, 0]
+            moved = jnp.zeros((rows.weight.size, x.size), x.dtype)
+            if estimator.jitter is not None:
+                moved = estimator.jitter(points, rows.weight.size, x, now)
+            xi = jax.random.normal(noise, (x.size,), x.dtype)
+            return rows.index, rows.weight, xi, moved
+
+        grid = jax.jit(jax.vmap(jax.vmap(at, (None, 0)), (0, None)))
+        found = grid(jnp.arange(T), jnp.arange(p.n))
+        self.index, self.weight, self.noise, self.moved = (np.asarray(a) for a in found)
+
+    def rows(self, t: int, i: int) -> set[int]:
+        return set(self.index[t, i][self.weight[t, i] > 0].tolist())
+
+
+def wide(problem: Problem, **changes: Any) -> Problem:
+    """In double precision."""
+    data = jax.tree.map(np.asarray, problem.train)
+    clients = [tuple(a[i, :c] for a in data) for i, c in enumerate(np.asarray(problem.count))]
+    return jaxfl.make_problem(
+        changes.get("model", problem.model),
+        jaxfl.data.from_clients(clients, classes=2),
+        x0=np.asarray(problem.x0),
+        dtype="float64",
+    )
+
+
+# --- the algorithms again, in NumPy ----------------------------------------------------------------
+
+
+def logistic(a: np.ndarray, s: float, w: np.ndarray, run: Plan) -> np.ndarray:
+    return -s * a / (1 + np.exp(s * (a @ w)))
+
+
+def hinge_envelope(a: np.ndarray, s: float, w: np.ndarray, run: Plan) -> np.ndarray:
+    """beta (w - prox), prox = w + s a clip((1 - s a.w)/|a|^2, 0, 1/beta)."""
+    beta = run.values["moreau"]
+    prox = w + s * a * np.clip((1 - s * (a @ w)) / (a @ a), 0, 1 / beta)
+    return beta * (w - prox)
+
+
+def message(run: Plan, D: Draws, t: int, w: np.ndarray, slope: Callable) -> np.ndarray:
+    """mean_i ((1/K) sum_j clip grad f(w + v_ij, x_ij) + u_i), client by client."""
+    v, p = run.values, run.problem
+    sigma = v["sigma"] * v["noise_t"].over(v["rounds"])[t]
+    total = np.zeros_like(w)
+    for i in range(p.n):
+        for k, (j, weight) in enumerate(zip(D.index[t, i], D.weight[t, i], strict=True)):
+            if weight > 0:
+                a, s = np.asarray(p.train[0][i, j]), 2.0 * float(p.train[1][i, j]) - 1
+                g = slope(a, s, w + D.moved[t, i, k], run)
+                total += weight * g * min(1, v["clip"] / max(np.linalg.norm(g), 1e-300))
+        total += sigma * D.noise[t, i]
+    return total / p.n + (L2 * w if p.model.name == "logistic" else 0)
+
+
+def nearest(z: np.ndarray, c: np.ndarray | None, radius: float) -> np.ndarray:
+    """On the ball of RADIUS at 0 and the one at c both, by Dykstra's algorithm."""
+
+    def ball(x: np.ndarray, c: Any, r: float) -> np.ndarray:
+        far = np.linalg.norm(x - c)
+        return x if far <= r else c + (x - c) * r / far
+
+    if c is None:
+        return ball(z, 0, RADIUS)
+    x, p, q = z, 0 * z, 0 * z
+    for _ in range(3000):
+        y = ball(x + p, c, radius)
+        p = x + p - y
+        x_new = ball(y + q, 0, RADIUS)
+        q = y + q - x_new
+        if np.linalg.norm(x_new - x) < 1e-15 * (1 + np.linalg.norm(x)):
+            return x_new
+        x = x_new
+    return x
+
+
+def algorithm_2(w0, g, first, R, mu, v, c, radius, lam):
+    """AC-SA with a_r = 2/(r+1), h_r = 4 v/(r(r+1)), from round ``first`` on."""
+    w = ag = w0
+    for r in range(1, R + 1):
+        a, h = 2 / (r + 1), 4 * v / (r * (r + 1))
+        md = ((1 - a) * (mu + h) * ag + a * ((1 - a) * mu + h) * w) / (h + (1 - a * a) * mu)
+        step = g(first + r - 1, md) + (0 if c is None else lam * (md - c))
+        w = nearest((a * mu * md + ((1 - a) * mu + h) * w - a * step) / (mu + h), c, radius)
+        ag = a * w + (1 - a) * ag
+    return ag
+
+
+def algorithm_5(w0, g, first, R, mu, beta, V2, Delta, c, radius, lam):
+    q, k, left = w0, 1, R
+    while left:
+        R_k = math.ceil(
+            max(4 * (2 * beta / mu) ** 0.5, 128 * V2 / (3 * mu * Delta * 2.0 ** -(k + 1)))
+        )
+        R_k = min(R_k, left)
+        cube = R_k * (R_k + 1) * (R_k + 2)
+        v = max(2 * beta, (mu * V2 * cube / (3 * Delta * 2.0 ** -(k - 1))) ** 0.5)
+        q = algorithm_2(q, g, first + R - left, R_k, mu, v, c, radius, lam)
+        left, k = left - R_k, k + 1
+    return q
+
+
+def algorithm_3(w0, g, first, R, mu, c, radius, lam):
+    w, total = w0, 0 * w0
+    for r in range(R):
+        step = g(first + r, w) + (0 if c is None else lam * (w - c))
+        w = nearest(w - 2 / (mu * (r + 1)) * step, c, radius)
+        total = total + (r + 1) * w
+    return 2 / (R * (R + 1)) * total
+
+
+def noise_of(run: Plan, n_i: int, K: int, sigma: float) -> float:
+    """V^2, everybody taking part."""
+    N, d, L = run.problem.n, run.problem.x0.size, run.values["clip"]
+    return 4 * L * L / (N * K) * (n_i > K) + d * sigma**2 / N
+
+
+def localization(run: Plan, g: Callable, solver: str) -> np.ndarray:
+    """Algorithms 1 and 4 with the run's own lambda, R_i and K_i."""
+    v, n = run.values, int(run.problem.count.min())
+    T = v["rounds"]
+    level, K, noise = (v[name].over(T) for name in ("level_t", "batch_t", "noise_t"))
+    w, t, L, D = np.asarray(run.problem.x0), 0, v["clip"], v["diameter"]
+    p = max(0.5 * math.log(run.problem.n, n) + 1, 3)
+    for i in range(1, v["phases"] + 1):
+        R, n_i = int((level == i).sum()), n // 2**i
+        lam = v["lam"] * 2 ** ((i - 1) * p)
+        if solver == "subgradient":
+            lam *= (n // 2) / n_i
+            w = algorithm_3(w, g, t, R, lam, w, 2 * L / lam, lam)
+        else:
+            V2 = noise_of(run, n_i, int(K[t]), v["sigma"] * noise[t])
+            beta = {"localized_nesterov": "moreau"}.get(run.algorithm.name, "smoothness")
+            beta = v[beta] if beta in v else L * w.size**0.5 / v["spread"]
+            Delta = min(L * D, L * L / (2 * lam))
+            w = algorithm_5(w, g, t, R, lam, beta + lam, V2, Delta, w, 2 * L / lam, lam)
+        t += R
+    return w
+
+
+def accelerated_once(run: Plan, g: Callable) -> np.ndarray:
+    v, R, n = run.values, run.values["rounds"], int(run.problem.count.min())
+    V2 = noise_of(run, n, v["batch"], v["sigma"])
+    step = max(2 * v["smoothness"], (2 * V2 * R * (R + 1) * (R + 2) / 3) ** 0.5 / v["diameter"])
+    return algorithm_2(np.asarray(run.problem.x0), g, 0, R, 0.0, step, None, 0, 0)
+
+
+def all_stages(run: Plan, g: Callable) -> np.ndarray:
+    v, n, mu = run.values, int(run.problem.count.min()), run.values["mu"]
+    V2 = noise_of(run, n, v["batch"], v["sigma"])
+    Delta = min(v["clip"] * v["diameter"], v["clip"] ** 2 / (2 * mu))
+    x0 = np.asarray(run.problem.x0)
+    return algorithm_5(x0, g, 0, v["rounds"], mu, v["smoothness"], V2, Delta, None, 0, 0)
+
+
+def plain_steps(run: Plan, g: Callable) -> np.ndarray:
+    w, v = np.asarray(run.problem.x0), run.values
+    total = 0 * w
+    for t in range(v["rounds"]):
+        w = nearest(w - v["lr"] * g(t, w), None, 0)
+        total = total + (t + 1) * w
+    return 2 * total / (v["rounds"] * (v["rounds"] + 1))
+
+
+CASES: dict[str, tuple[Callable, dict[str, Any]]] = {
+    "localized_accelerated_mbsgd": (lambda r, g: localization(r, g, "stages"), {"lam": 0.3}),
+    "localized_nesterov": (lambda r, g: localization(r, g, "stages"), {"lam": 0.3, "moreau": 3.0}),
+    "localized_convolution": (
+        lambda r, g: localization(r, g, "stages"),
+        {"lam": 0.3, "spread": 1.0},
+    ),
+    "localized_subgradient": (lambda r, g: localization(r, g, "subgradient"), {"lam": 0.3}),
+    "multistage_accelerated": (all_stages, {"mu": 0.4}),
+    "accelerated_mbsgd": (accelerated_once, {}),
+    "mb_subgradient": (
+        lambda r, g: algorithm_3(
+            np.asarray(r.problem.x0), g, 0, r.values["rounds"], 0.4, None, 0, 0
+        ),
+        {"mu": 0.4},
+    ),
+    "one_pass_mbsgd": (plain_steps, {"lr": 0.4}),
+}
+
+
+# Slow: servers and phases are those of the others, with another estimator.
+SLOW = ("localized_convolution", "localized_nesterov", "one_pass_mbsgd")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in CASES]
+)
+def test_transcription(name: str, x64: None) -> None:
+    """Paper noise for eps = 3, so that every sigma_i, V and stage enters."""
+    smooth = jaxfl.models.hinge(4, constraint=f"ball:{RADIUS}")
+    small = a_convex_problem(n=3, m=20, d=4)
+    problem = wide(small, **({"model": smooth} if name == "localized_nesterov" else {}))
+    algorithm = jaxfl.algorithm(name, noise="per_client")
+    loop, numbers = CASES[name]
+    numbers = {"clip": 0.8, "eps": 3.0, "delta": 1e-3, **numbers}
+    if name.startswith("localized"):
+        numbers |= {"phases": 3, "batch": 6}
+    run = plan(algorithm, problem, 18, "paper", **numbers)
+    D = Draws(run)
+    slope = hinge_envelope if name == "localized_nesterov" else logistic
+    expected = loop(run, lambda t, w: message(run, D, t, w, slope))
+    assert np.linalg.norm(expected - np.asarray(problem.x0)) > 0.05
+    np.testing.assert_allclose(run.end(), expected, rtol=1e-6, atol=1e-7)
+
+
+# --- phases ----------------------------------------------------------------------------------------
+
+
+def test_phases_share_no_record_and_use_their_own() -> None:
+    """n_i = floor(n/2^i) distinct rows of each silo, its own n; every round stays within."""
+    problem = a_convex_problem(m=67)
+    algorithm = jaxfl.algorithm("localized_mbsgd", sampler=sampler("without_replacement"))
+    run = plan(algorithm, problem, 60, lr=0.1, batch=8, sigma=1.0)
+    D, level = Draws(run), run.values["level_t"].over(60)
+    for i, m in enumerate(problem.count.tolist()):
+        seen: set[int] = set()
+        for phase in range(1, int(level.max()) + 1):
+            here = [D.rows(t, i) for t in np.flatnonzero(level == phase)]
+            used = set.union(*here)
+            assert len(used) <= m >> phase
+            assert all(
+                len(rows) == run.values["batch_t"].over(60)[level == phase][0] for rows in here
+            )
+            assert not used & seen
+            assert max(used) < m
+            seen |= used
+    assert len(D.rows(0, 0)) == 8
+
+
+def test_a_batch_of_all_records_is_all_of_them() -> None:
+    problem = a_convex_problem(m=67)
+    run = plan("localized_mbsgd", problem, 12, lr=0.1, batch=32, sigma=1.0)
+    D, level = Draws(run), run.values["level_t"].over(12)
+    for t in range(12):
+        m_1 = int(problem.count[1])
+        if m_1 >> int(level[t]) == 65 >> int(level[t]):  # a larger silo draws from its larger share
+            weights = D.weight[t, 1][D.weight[t, 1] > 0]
+            assert len(D.rows(t, 1)) == m_1 >> int(level[t]) == len(weights)
+            np.testing.assert_allclose(weights.sum(), 1, rtol=1e-6)
+
+
+def test_single_passes_use_every_record_once(key: jax.Array) -> None:
+    run = jaxfl.simulate("one_pass_mbsgd", a_convex_problem(m=67), key, 9, eval_every=0, lr=0.1)
+    D = Draws(Plan(run.algorithm, run.problem, run.key, run.values, run.facts))
+    for i in range(5):
+        rows = [D.rows(t, i) for t in range(9)]
+        assert all(len(r) == 7 for r in rows)
+        assert len(set.union(*rows)) == 63
+    with pytest.raises(jaxfl.InputError, match="use 70 samples of each client once"):
+        run.extend(10)
+
+
+def test_one_program_for_all_phases(key: jax.Array) -> None:
+
+    before = runs._advance._cache_size()
+    problem, numbers = a_convex_problem(d=7), {"lr": 0.1, "batch": 8, "sigma": 0.5}
+    jaxfl.simulate("localized_mbsgd", problem, key, 50, eval_every=0, phases=5, **numbers)
+    jaxfl.simulate("localized_mbsgd", problem, key, 50, eval_every=0, phases=2, **numbers)
+    assert runs._advance._cache_size() == before + 1
+    found = jaxfl.sweep(
+        "localized_mbsgd",
+        {"power": [2.0, 3.0], "lam": [0.1, 0.3], "phases": [2, 3]},
+        problem,
+        rounds=20,
+        eval_every=0,
+        numbers=numbers,
+    )
+    assert config(found)["compilations"] == 1
+    assert len(np.unique(found["loss"].isel(round=-1))) == 8
+
+
+def test_any_server_can_be_localized() -> None:
+    """Adam inside: its memory starts anew in every phase, and a far centre holds it back."""
+
+    table = phases.spread([phases.Phase(1, 8, 6, 0.1), phases.Phase(2, 4, 5, 0.1, 0.01)])
+    body = Federated(
+        jaxfl.estimators.minibatch(phases.phased(sampler("poisson"))),
+        jaxfl.mechanisms.noiseless(),
+        identity(),
+        jaxfl.channels.direct(),
+        phases.localized(jaxfl.servers.optimizer(lambda hp: optax.adam(hp["lr"]))),
+        jaxfl.sampling.everyone(),
+    )
+    numbers = jaxfl.algorithms.plain(clip=2.0, lr=0.1, batch=8, **table)
+    algorithm = compose("localized_adam", "Adam in phases", "this test", body, numbers)
+    five, six, eleven = plan(algorithm, a_convex_problem(), 11).states(5, 6, 11)
+    counts = [int(state.server[0][1][0].count) for state in (five, six, eleven)]
+    assert counts == [5, 0, 0]
+    x_6, c_6 = algorithm.output(six), six.server[1]
+    np.testing.assert_array_equal(c_6, x_6)
+    assert np.linalg.norm(x_6 - five.server[1]) > 0.2
+    assert 0 < np.linalg.norm(algorithm.output(eleven) - x_6) <= 0.01 * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_projection_onto_two_sets(seed: int, x64: None) -> None:
+    """Against Dykstra's algorithm, from inside, from one set and from outside both."""
+    rng = np.random.default_rng(seed)
+    c = nearest(4.5 * rng.normal(size=3), None, 0)
+    ball = public.ball(RADIUS).project
+    for scale in (0.1, 1.0, 6.0):
+        for radius in (0.05, 1.5):
+            z = c + scale * rng.normal(size=3)
+            found = phases.within(ball, jnp.asarray(c), jnp.float64(radius))(jnp.asarray(z))
+            np.testing.assert_allclose(found, nearest(z, c, radius), atol=2e-7)
+
+
+# --- what one record can do, and the noise -----------------------------------------------------------
+
+
+def probe() -> Server:
+    """Shows the mean message: the model is what the last round received."""
+    return Server("probe", lambda x, hp: (x, x), lambda s: s[0], lambda k, s, v, p, hp: (s[0], v),
+                  lambda s: s[1])  # fmt: skip
+
+
+def receiver(run: Plan) -> Callable[..., np.ndarray]:
+    """The mean message of every round, (keys, rounds, d), at the same point in all of them."""
+    body, whole = run.body._replace(server=probe()), run.hp
+
+    @jax.jit
+    def every(keys: jax.Array, problem: Problem, sigma: jax.Array) -> jax.Array:
+        hp = jaxfl.types.Hyper({**whole.values, "sigma": sigma}, whole.capacity)
+
+        def one(key: jax.Array) -> jax.Array:
+            state, _ = body.init(key, problem, hp)
+            at = lambda t: body.round(key, state._replace(t=t), problem, hp)[0].server[1]  # noqa: E731
+            return jax.lax.map(at, jnp.arange(int(run.values["rounds"])))
+
+        return jax.vmap(one)(keys)
+
+    return lambda keys, problem, sigma: np.asarray(every(keys, problem, sigma), float)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "with_replacement",  # a record may be drawn twice; the others are slow
+        pytest.param("poisson", marks=pytest.mark.slow),
+        pytest.param("without_replacement", marks=pytest.mark.slow),
+    ],
+)
+def test_a_record_moves_one_phase_and_no_further_than_stated(scheme: str) -> None:
+    """2L/K_i for each time that it is drawn, and nothing in any other phase."""
+    problem, keys = a_convex_problem(m=30), jax.random.split(jax.random.key(2), 40)
+    problem = dataclasses.replace(problem, x0=jnp.zeros(8))
+    algorithm = jaxfl.algorithm("localized_accelerated_mbsgd", sampler=sampler(scheme))
+    run = plan(algorithm, problem, 24, clip=0.7, batch=4, phases=3, sigma=1.0)
+    a, y = (np.array(leaf) for leaf in problem.train)
+    worlds, show = [], receiver(run)
+    for label in (0, 1):
+        a[0, 0], y[0, 0] = 100.0, label
+        other = dataclasses.replace(problem, train=(jnp.asarray(a), jnp.asarray(y)))
+        worlds.append(show(keys, other, 0.0))
+    moved = np.linalg.norm(worlds[1] - worlds[0], axis=-1) * problem.n
+    K, level = run.values["batch_t"].over(24), run.values["level_t"].over(24)
+    times = moved * K / 1.4
+    np.testing.assert_allclose(times, np.round(times), atol=2e-3)
+    if scheme != "with_replacement":
+        assert times.max() == pytest.approx(1, abs=1e-3)
+    touched = [set(level[row > 0.5]) for row in times]
+    assert max(map(len, touched)) == 1
+    assert set.union(*touched) >= {1, 2}
+
+
+def test_noise_of_each_phase() -> None:
+    """sigma_i / sqrt(N) in phase i, as the event says; another phase's noise would not pass."""
+    problem, keys = a_convex_problem(m=30), jax.random.split(jax.random.key(2), 300)
+    run = plan("localized_mbsgd", problem, 12, lr=0.1, eps=1.0, phases=2, batch=14)
+    show = receiver(run)
+    noise = show(keys, problem, run.values["sigma"]) - show(keys, problem, 0.0)
+    level = run.values["level_t"].over(12)
+    stds = [part.sigma for part in run.event.events[0].events]
+    for i, std in enumerate(stds):
+        here = noise[:, level == i + 1]
+        assert scale_is(here, std / np.sqrt(problem.n))
+        assert not scale_is(here, stds[1 - i] / np.sqrt(problem.n))
+        assert not scale_is(here, std)
+
+
+@pytest.mark.parametrize("scheme", ["with_replacement", "poisson"])
+def test_every_phase_is_calibrated(scheme: str) -> None:
+    """Each spends all of eps on its own records, and the paper's noise spends far less."""
+    algorithm = jaxfl.algorithm("localized_subgradient", sampler=sampler(scheme))
+    numbers = {"eps": 2.0, "delta": 1e-5, "batch": 9, "phases": 3}
+    problem = a_convex_problem()
+    run = plan(algorithm, problem, 40, **numbers)
+    assert len(run.event.events) == 3  # clients of three sizes
+    for part in run.event.events[0].events:
+        assert part.sampling.scheme in (scheme, "full")
+        assert part.sampling.m in (64, 32, 16)
+        assert privacy.epsilon(part, 1e-5).eps == pytest.approx(2, rel=1e-3)
+    assert privacy.epsilon(run.event, 1e-5).eps == pytest.approx(2, rel=1e-3)
+    paper = plan(algorithm, problem, 40, "paper", **numbers)
+    claim = algorithm.claim(paper.values, paper.facts)
+    assert claim.eps == pytest.approx(2)
+    assert privacy.epsilon(paper.event, 1e-5).eps < 0.2
+    level = paper.values["level_t"].over(40)
+    T = int((level == 1).sum()) + 2  # in the second phase
+    two = algorithm.event({**paper.values, "rounds": T}, paper.facts).events[0].events
+    assert [part.releases for part in two] == [T - 2, 2]
+
+
+def test_numbers_of_silos_of_two_sizes() -> None:
+    """n of delta = 1/n^2 is the largest silo's; of phases at one noise the formula says the most."""
+    sizes = {"n": 3, "m": 50, "m_max": 100, "sizes": (50, 100)}
+    facts = ProblemFacts(d=3, rounds=None, smoothness=None, diameter=1.0, **sizes)
+    algorithm = jaxfl.algorithm("localized_subgradient")
+    values = jaxfl.algorithms.resolve(algorithm, {"sigma": 0.1}, facts).values
+    assert values["delta"] == pytest.approx(1e-4)
+    each = [
+        gao(1.0, p.size(50), p.batch, p.rounds, 1e-4, sigma=0.1 * p.noise).eps
+        for p in phases.phases_of(values)
+    ]
+    assert values["eps"] == pytest.approx(max(each))
+    assert max(each) > 1.01 * each[0]
+
+
+def test_some_silos(key: jax.Array) -> None:
+    """M of N: what each silo spent is at most what all rounds would cost it."""
+    algorithm = jaxfl.algorithm(
+        "localized_mbsgd", participation=participation("uniform"), sampler=sampler("poisson")
+    )
+    numbers = {"cohort": 3, "eps": 2.0, "phases": 2, "batch": 20}
+    few = jaxfl.simulate(algorithm, a_convex_problem(), key, 20, eval_every=0, **numbers)
+    assert few.totals["clients"] == 60
+    assert few.privacy().proven == pytest.approx(2, rel=1e-3)
+    book = ledger(few)
+    assert book.proven.max() <= 2 * (1 + 1e-3)
+    assert book.turns.sum() == 60
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("localized_mbsgd", {"lr": 0.3}),
+        ("localized_accelerated_mbsgd", {"smoothness": 1.0}),
+        ("accelerated_mbsgd", {"smoothness": 1.0}),
+        ("one_pass_accelerated", {"smoothness": 1.0, "batch": 2}),
+    ],
+)
+def test_a_plan_cannot_be_extended(
+    name: str, numbers: dict[str, float], key: jax.Array, tmp_path: Any
+) -> None:
+    """Beyond it every round would end a phase, with records that the last one has used."""
+    problem, file = a_convex_problem(), tmp_path / "run.npz"
+    numbers = {"sigma": 0.3, "eval_every": 0, **numbers}
+    run = jaxfl.simulate(name, problem, key, 8, checkpoint=file, **numbers)
+    for resumed in (run, file):
+        with pytest.raises(jaxfl.InputError, match=r"^rounds = 9 go beyond the 8 that") as caught:
+            jaxfl.simulate(run.algorithm, problem, key, 9, resume=resumed)
+        assert "\n" not in str(caught.value)
+    assert int(run.extend(8).state.t) == 8
+    assert run.privacy().proven < float("inf")
+
+
+# --- what is refused -----------------------------------------------------------------------------------
+
+
+def refused(
+    words: str,
+    name: str | jaxfl.Algorithm,
+    problem: Problem,
+    rounds: int | None = 20,
+    **numbers: Any,
+) -> None:
+    with pytest.raises(jaxfl.InputError, match=words) as error:
+        jaxfl.simulate(name, problem, jax.random.key(0), rounds, **numbers)
+    assert str(error.value).count(". ") == 0
+
+
+def test_bad_input_gets_one_sentence() -> None:
+    convex, free = a_convex_problem(), jaxfl.models.logistic(8)
+    unbounded = jaxfl.make_problem(free, jax.tree.map(np.asarray, convex.train))
+    nonsmooth = jaxfl.make_problem(
+        jaxfl.models.hinge(8, constraint="ball:1"), jax.tree.map(np.asarray, convex.train)
+    )
+    single = a_convex_problem(n=2, m=2)
+    for name in ("localized_accelerated_mbsgd", "mb_subgradient", "one_pass_mbsgd"):
+        refused("needs convex losses", name, a_problem(0.1))
+        refused("needs convex losses", name, a_network())
+    refused("needs the diameter", "localized_accelerated_mbsgd", unbounded)
+    refused("needs the diameter", "one_pass_mbsgd", unbounded)
+    refused("give 7, or phases|at least 7", "localized_mbsgd", convex, 6)
+    refused("phases = 8 leave phase 8 without", "localized_mbsgd", convex, phases=8)
+    refused("halves the records", "localized_subgradient", single)
+    refused("exceeds 2 ln", "localized_accelerated_mbsgd", convex, eps=50.0, delta=1e-5)
+    refused("needs a smooth loss", "accelerated_mbsgd", nonsmooth)
+    refused("more than one pass", "one_pass_mbsgd", convex, 200)
+    refused("more than one pass", "one_pass_mbsgd", convex, 20, batch=20)
+    refused("both given", "mb_subgradient", convex, mu=0.1, lam=0.1)
+    refused("exceeds the 64 records of a phase", "localized_mbsgd", convex, batch=65)
+    deaf = jaxfl.algorithm("multi_pass_mbsgd", participation=participation("unreliable"))
+    refused("'unreliable' needs dropout and threshold, which nothing sets", deaf, convex)
+    with pytest.raises(jaxfl.InputError, match="cannot draw from the records of a phase"):
+        jaxfl.algorithm("localized_mbsgd", sampler=sampler("shuffled"))
+    with pytest.raises(jaxfl.InputError, match="no part of localized_mbsgd named 'compressor'"):
+        jaxfl.algorithm("localized_mbsgd", compressor=jaxfl.compressors.random_k())
+    with pytest.raises(jaxfl.InputError, match="uses every record once"):
+        jaxfl.algorithm("one_pass_mbsgd", sampler=sampler("poisson"))
+    assert averaged() is averaged()

@@ -1,0 +1,295 @@
+"""Local steps: against closed forms, a NumPy loop with the same draws, and the laws of their noise."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from loops import clipped, regularizer
+from probe import scale_is, steps
+from rows import a_problem, a_quadratic
+
+import jaxfl
+from jaxfl.algorithms.resolution import build
+from jaxfl.parts.sampling import participation, sampler
+from jaxfl.problems.facts import facts_of
+from jaxfl.rounds.blocks import client_keys, streams
+
+pytestmark = pytest.mark.once
+
+LAM = 0.2
+NAMES = ("private_local_sgd", "local_dp_sgd", "dp_fedavg", "fedavg", "fedprox", "scaffold")
+
+
+# --- transcriptions ------------------------------------------------------------------------------
+
+
+class Draws:
+    """Cohorts, batches and noise of the JAX rounds, as NumPy arrays.
+
+    All of them are drawn by one compiled program: drawn one by one, each draw would trace and compile
+    its loops anew, and keep the program.
+    """
+
+    def __init__(self, run: jaxfl.Run) -> None:
+        body, keys, p = run.algorithm.round.__self__, streams(run.key), run.problem
+        hp = build(run.algorithm, run.values, run.facts, p.x0.dtype)
+        tau, T, d = int(run.values.get("local_steps", 1)), int(run.state.t), p.x0.size
+
+        def who(t: jax.Array) -> jax.Array:
+            draw = body.participation.draw(keys.clients, t, p.n, hp)
+            index = jnp.arange(p.n) if draw.index is None else draw.index
+            return jnp.zeros(p.n, bool).at[index].set(draw.weight > 0, mode="drop")
+
+        def rows(i: jax.Array, batch: jax.Array) -> tuple[jax.Array, jax.Array]:
+            stream = jax.random.fold_in(keys.rows, i)
+            drawn = body.estimator.sampler.draw(stream, batch, p.count[i], p.m_max, hp)
+            return drawn.index, drawn.weight > 0
+
+        def noise(i: jax.Array, t: jax.Array, s: jax.Array) -> jax.Array:
+            key = client_keys([keys.noise], i[None], t)[0, 0]
+            return jax.random.normal(jax.random.fold_in(key, s), (d,))
+
+        def central(t: jax.Array) -> jax.Array:
+            return jax.random.normal(jax.random.fold_in(keys.mean_noise, t), (d,))
+
+        @jax.jit
+        def everything() -> tuple:
+            i, t, s, batch = (jnp.arange(size) for size in (p.n, T, tau, T * tau))
+            each = jax.vmap(jax.vmap(rows, (None, 0)), (0, None))(i, batch)
+            per_step = jax.vmap(
+                jax.vmap(jax.vmap(noise, (None, None, 0)), (None, 0, None)), (0, None, None)
+            )
+            return jax.vmap(who)(t), each, per_step(i, t, s), jax.vmap(central)(t)
+
+        self.live, (self.index, self.used), xi, mean = jax.tree.map(np.asarray, everything())
+        sigma = run.values.get("sigma", 0.0)
+        self.xi, self.mean = sigma * xi.astype(float), sigma * mean.astype(float)
+
+    def cohort(self, t: int) -> list[int]:
+        return np.flatnonzero(self.live[t]).tolist()
+
+    def rows(self, i: int, batch: int) -> list[int]:
+        return self.index[i, batch][self.used[i, batch]].tolist()
+
+    def noise(self, i: int, t: int, s: int) -> np.ndarray:
+        return self.xi[i, t, s]
+
+    def central(self, t: int) -> np.ndarray:
+        return self.mean[t]
+
+
+def loop(run: jaxfl.Run, D: Draws) -> np.ndarray:
+    """Client by client, step by step, sample by sample; one loop with what differs by name."""
+    p, v, name, n = run.problem, run.values, run.algorithm.name, run.problem.n
+    x, turns, tau = np.asarray(p.x0, float), [0] * n, v.get("local_steps", 1)
+    c, c_i = 0 * x, [0 * x for _ in range(n)]
+    for t in range(int(run.state.t)):
+        total, change, members = 0 * x, 0 * x, D.cohort(t)
+        for i in members:
+            theta, m = x, 0 * x
+            for s in range(tau):
+                rows = D.rows(i, turns[i] * tau + s)
+                g = sum((clipped(p, i, j, theta, v["clip"]) for j in rows), 0 * x) / v["batch"]
+                g = g + regularizer(theta)
+                if name == "private_local_sgd":
+                    g = g + D.noise(i, t, s)
+                if name == "fedprox":
+                    g = g + v["prox"] * (theta - x)
+                if name == "scaffold":
+                    g = g - c_i[i] + c
+                m = g + (0.9 * m if run.settings["parts"]["local"].startswith("optax") else 0)
+                theta = theta - v["lr"] * m
+            turns[i] += 1
+            if name == "scaffold":
+                new = c_i[i] - c + (x - theta) / (tau * v["lr"])
+                change = change + new - c_i[i]
+                c_i[i] = new
+            sent = x - theta
+            if name == "dp_fedavg":
+                sent = sent * min(1, v["update_clip"] / np.linalg.norm(sent))
+            total = total + sent
+        c = c + change / n
+        mean = total / len(members) + (D.central(t) if name == "dp_fedavg" else 0)
+        x = x - v["server_lr"] * mean
+    return x
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        *(("uniform", name) for name in (*NAMES[2:], "private_local_sgd", "momentum")),
+        ("everyone", "scaffold"),
+    ],
+)
+def test_transcription(part: str, name: str, key: jax.Array) -> None:
+    """Epochs of 2 or 3 batches, which tau = 4 neither fills nor divides: they go on across rounds."""
+    parts, numbers = {}, {"lr": 0.3, "clip": 0.6, "batch": 4}
+    numbers["local_steps"] = 4
+    if name in ("private_local_sgd", "dp_fedavg", "momentum"):
+        numbers["sigma"] = 0.05
+    if name == "momentum":
+        parts["optimizer"] = lambda hp: optax.sgd(hp["lr"], momentum=0.9)
+        numbers["range"] = 32.0
+    numbers |= {"fedprox": {"prox": 0.7}, "dp_fedavg": {"update_clip": 0.4}}.get(name, {})
+    if part == "uniform":
+        numbers["cohort"] = 3
+    algorithm = jaxfl.algorithm(
+        "private_local_sgd" if name == "momentum" else name,
+        participation=participation(part),
+        **parts,
+    )
+    problem = a_problem(LAM)
+    run = jaxfl.simulate(algorithm, problem, key, 8, eval_every=0, server_lr=0.9, **numbers)
+    expected = loop(run, Draws(run))
+    assert np.linalg.norm(expected - np.asarray(problem.x0)) > 0.1
+    np.testing.assert_allclose(run.x, expected, rtol=2e-5, atol=2e-5 * np.abs(expected).max())
+
+
+def test_epochs_go_on_across_rounds_unless_fresh(key: jax.Array) -> None:
+    """Four batches of three, one per round: each record once in every four rounds, or by chance."""
+    used = {}
+    for fresh in (False, True):
+        problem = a_quadratic(n=1, m=12, d=12)
+        rows = (np.eye(12, dtype=np.float32)[None], np.ones((1, 12), np.float32))
+        problem = jaxfl.make_problem(problem.model, rows, x0=np.zeros(12))
+        algorithm = jaxfl.algorithm("fedavg", fresh=fresh)
+        point = {"point": lambda problem, x: x}
+        run = jaxfl.simulate(
+            algorithm, problem, key, 8, eval_every=1, metrics=point, lr=0.1, batch=3, local_steps=1
+        )
+        moved = np.abs(np.diff(run.metrics["point"], axis=0)) > 1e-6
+        assert (moved.sum(1) == 3).all()
+        used[fresh] = moved[:4].sum(0), moved[4:].sum(0)
+    assert (used[False][0] == 1).all()
+    assert (used[False][1] == 1).all()
+    assert (used[True][0] != 1).any()
+
+
+# --- noise ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tau", [1, 5])
+def test_noise_of_local_steps_has_the_stated_scale(tau: int) -> None:
+    """Without gradients the mean model moves by N(0, eta^2 sigma^2 tau / r)."""
+    problem, lr, sigma = a_problem(0.0), 0.5, 0.7
+    keys = jax.random.split(jax.random.key(3), 400)
+    algorithm = jaxfl.algorithm("private_local_sgd", participation=participation("uniform"))
+    numbers = {"lr": lr, "clip": 1e-6, "sigma": sigma, "local_steps": tau, "batch": 4, "cohort": 3}
+    noise = steps(algorithm, problem, keys, **numbers)
+    std = lr * sigma * np.sqrt(tau / 3)
+    assert scale_is(noise, std)
+    for wrong in (2 / 3, 3 / 2, *((np.sqrt(tau), 1 / np.sqrt(tau)) if tau > 1 else ())):
+        assert not scale_is(noise, wrong * std)
+
+
+def test_poisson_batches_have_b_rows_a_step_in_the_mean(key: jax.Array) -> None:
+    """Whatever their slots."""
+    algorithm = jaxfl.algorithm("fedavg", sampler=sampler("poisson"))
+    numbers = {"lr": 0.1, "batch": 3, "local_steps": 4}
+    run = jaxfl.simulate(algorithm, a_problem(), key, 10, eval_every=0, **numbers)
+    mean = 10 * run.problem.n * 4 * 3
+    assert abs(run.totals["gradients"] - mean) < 5 * np.sqrt(mean)
+
+
+def test_noise_at_a_trusted_server_is_added_once() -> None:
+    problem, keys = a_problem(0.0), jax.random.split(jax.random.key(3), 400)
+    numbers = {"lr": 1e-9, "sigma": 0.7, "local_steps": 2, "batch": 4}
+    noise = steps(jaxfl.algorithm("dp_fedavg"), problem, keys, **numbers)
+    assert scale_is(noise, 0.7)
+    assert not scale_is(noise, 0.7 / np.sqrt(5))
+
+
+def test_updates_of_dp_fedavg_are_bounded(key: jax.Array) -> None:
+    """All of one client's data exchanged moves the server by at most 2 S/n, and by that at worst."""
+    ends = []
+    for sign in (1.0, -1.0):
+        a = np.ones((4, 5, 2), np.float32)
+        y = np.zeros((4, 5), np.float32)
+        y[2] = sign * 1e6
+        model = jaxfl.models.least_squares(2)
+        problem = jaxfl.make_problem(model, (a, y), x0=np.zeros(2))
+        numbers = {"lr": 0.01, "local_steps": 3, "batch": 5, "sigma": 0.0, "update_clip": 0.3}
+        ends.append(jaxfl.simulate("dp_fedavg", problem, key, 1, **numbers).x)
+    moved = np.linalg.norm(ends[0] - ends[1])
+    assert moved == pytest.approx(2 * 0.3 / 4, rel=1e-4)
+
+
+# --- neighbours ----------------------------------------------------------------------------------
+
+
+def test_server_and_clients_of_scaffold_agree(key: jax.Array) -> None:
+    """c = mean_i c_i, although nobody sends c_i; three of five clients take part."""
+    algorithm = jaxfl.algorithm("scaffold", participation=participation("uniform"))
+    run = jaxfl.simulate(algorithm, a_problem(), key, 9, lr=0.1, batch=4, local_steps=3, cohort=3)
+    c, (turns, c_i) = run.state.shared, run.state.local
+    assert np.abs(c).max() > 1e-2
+    np.testing.assert_allclose(c, np.mean(c_i, axis=0), atol=1e-5)
+    assert int(np.sum(turns)) == 9 * 3
+    after = run.extend(10).state.local[1]
+    moved = np.abs(np.asarray(after) - np.asarray(c_i)).sum(1) > 0
+    assert moved.sum() == 3
+
+
+def test_a_strong_pull_keeps_clients_at_home(key: jax.Array) -> None:
+    problem, ends = a_problem(), {}
+    for mu in (0.0, 2.0):
+        run = jaxfl.simulate("fedprox", problem, key, 1, lr=0.2, batch=4, local_steps=10, prox=mu)
+        ends[mu] = np.linalg.norm(run.x - np.asarray(problem.x0))
+    free = jaxfl.simulate("fedavg", problem, key, 1, lr=0.2, batch=4, local_steps=10)
+    assert ends[0.0] == pytest.approx(np.linalg.norm(free.x - np.asarray(problem.x0)), rel=1e-5)
+    assert ends[2.0] < 0.6 * ends[0.0]
+
+
+# --- sweeps, names and mistakes ------------------------------------------------------------------
+
+
+def test_local_steps_are_an_axis(key: jax.Array) -> None:
+    """Cells with different tau and noise share a program, and each is its run."""
+    problem, fixed = a_problem(), {"lr": 0.1, "batch": 4, "precision": 1e-6}
+    grid = {"local_steps": [1, 4], "sigma": [0.01, 0.1]}
+    ds = jaxfl.sweep("private_local_sgd", grid, problem, key, rounds=6, numbers=fixed)
+    for tau in grid["local_steps"]:
+        run = jaxfl.simulate(
+            "private_local_sgd", problem, jax.random.fold_in(key, 0), 6, local_steps=tau, sigma=0.1,
+            **fixed,
+        )  # fmt: skip
+        cell = ds.sel(local_steps=tau, sigma=0.1).isel(algorithm=0, seed=0)
+        np.testing.assert_allclose(cell["loss"].values[-1], run.metrics["loss"][-1], rtol=1e-5)
+        assert cell["gradients"].values[-1] == run.totals["gradients"] == 6 * 5 * tau * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "numbers", "words"),
+    [
+        ("fedavg", {}, {"cohort": 9}, "no hyper-parameter|named 'cohort'"),
+        ("fedavg", {"participation": participation("uniform")}, {"cohort": 9}, "exceeds the 5 clients"),
+        ("fedavg", {"clip": "batch"}, {}, "clips every example"),
+        ("fedavg", {"noise": "fused"}, {}, "draw their own noise"),
+        ("scaffold", {"optimizer": lambda hp: optax.adam(0.1)}, {}, "leave it out"),
+        ("scaffold", {"compressor": jaxfl.compressors.random_k()}, {"k": 2}, "not apply to scaffold"),
+        ("private_local_sgd", {}, {"sigma": 1.0, "eps": 1.0}, "give one of them"),
+        ("private_local_sgd", {}, {"clip": np.inf}, "finite clip"),
+        ("private_local_sgd", {"convex": True}, {"batch": 4, "local_steps": 7}, "does not divide"),
+        ("private_local_sgd", {}, {"eps": 0.0}, "eps"),
+        ("local_dp_sgd", {}, {"local_steps": 3}, "named 'local_steps'"),
+        # whole passes of the smallest client's 10 rows: gamma divides them, m/gamma the 6 steps
+        ("private_local_sgd", {}, {"noise": "paper", "batch": 4, "local_steps": 2}, "C tau gamma/m = 2.4"),
+        ("private_local_sgd", {}, {"noise": "paper", "batch": 2, "local_steps": 2}, "needs whole passes"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_explained(
+    name: str, parts: dict, numbers: dict, words: str, key: jax.Array
+) -> None:
+    with pytest.raises(jaxfl.InputError, match=words):
+        jaxfl.simulate(jaxfl.algorithm(name, **parts), a_problem(), key, 3, **numbers)
+
+
+def test_whole_passes_may_take_the_papers_noise() -> None:
+    """As many steps as two epochs of five batches have; what is calibrated asks for no such thing."""
+    facts = facts_of(a_problem(), 5)
+    algorithm = jaxfl.algorithm("private_local_sgd")
+    given = {"batch": 2, "local_steps": 2, "lr": 0.1}
+    found = jaxfl.algorithms.resolve(algorithm, given, facts, "paper").values
+    assert algorithm.claim(found, facts).eps == pytest.approx(found["eps"])
+    assert jaxfl.algorithms.resolve(algorithm, {**given, "batch": 4}, facts).values["sigma"] > 0

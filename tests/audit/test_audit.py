@@ -1,0 +1,380 @@
+"""Attacks never beat the proof, come close to it where it is tight, and catch what is broken."""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import ONE_SHOT
+
+import jaxfl
+from jaxfl.algorithms.numbers import plain
+from jaxfl.audit import limits as bounds
+from jaxfl.audit.attack import audit
+from jaxfl.audit.checks import one_run_audit, sensitivity
+from jaxfl.core.types import Algorithm, Cost, Info, Param, ProblemFacts
+from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling
+from jaxfl.privacy.gaussian import gdp_mu
+
+pytestmark = pytest.mark.once
+
+DELTA = 1e-3
+ERROR = 1e-3  # chance that any gate of a table fails although all is well
+SAMPLERS = ("poisson", "without_replacement", "with_replacement", "shuffled")
+PRIVATE = [name for name in ONE_SHOT if name not in ("fedgd", "fedsgd")]
+SAMPLED = [name for name in PRIVATE if not name.endswith("_gd")]
+
+
+# --- the statistics ------------------------------------------------------------------------------
+
+
+def test_clopper_pearson_covers() -> None:
+    """Each side misses at most alpha, by summation over all outcomes."""
+    from scipy.stats import binom
+
+    n, alpha, k = 40, 0.05, np.arange(41)
+    low, high = bounds.clopper_pearson(k, n, alpha)
+    for p in np.linspace(0.01, 0.99, 25):
+        chance = binom.pmf(k, n, p)
+        assert chance[low > p].sum() <= alpha + 1e-12
+        assert chance[high < p].sum() <= alpha + 1e-12
+    assert low[0] == 0
+    assert high[-1] == 1
+
+
+def test_plain_eps_is_right_for_randomized_response() -> None:
+    p = math.e / (1 + math.e)
+    assert bounds.plain_eps(p, 1 - p, 0.0) == pytest.approx(1.0)
+    assert bounds.plain_eps(0.3, 0.4, 0.0) == pytest.approx(0.0)
+
+
+def test_separation_is_mu_of_a_gaussian() -> None:
+    from scipy.stats import norm
+
+    assert bounds.separation(norm.cdf(0.7), norm.cdf(-0.5)) == pytest.approx(1.2)
+
+
+# --- how close ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("eps", "plainly", "curve"), [(5, 3.3, 4.8)])
+def test_gaussian_bounds_are_as_strong_as_expected(
+    eps: float, plainly: float, curve: float
+) -> None:
+    """10^4 runs per world that bound, and as many that choose."""
+    algorithm = jaxfl.algorithm("ldp_gd")
+    found = audit(
+        algorithm,
+        rounds=4,
+        m=4,
+        runs=20_000,
+        key=jax.random.key(eps),
+        delta=DELTA,
+        clip=1.0,
+        eps=eps,
+    )
+    assert found.proven == pytest.approx(eps, rel=1e-3)
+    assert found.lower == found.curve
+    assert 0.8 * plainly < found.plain < 1.2 * plainly
+    assert 0.9 * curve < found.curve < 1.1 * curve
+    assert 0.6 * found.proven <= found.lower <= found.proven
+
+
+@pytest.mark.parametrize("eps", [5])
+def test_poisson_bounds_are_strong(eps: float) -> None:
+    algorithm = jaxfl.algorithm("ldp_sgd")
+    found = audit(
+        algorithm,
+        rounds=20,
+        m=40,
+        runs=20_000,
+        key=jax.random.key(3),
+        delta=DELTA,
+        confidence=1 - ERROR / 2,
+        clip=0.5,
+        batch=4,
+        eps=eps,
+    )
+    assert 0.6 * found.proven <= found.lower <= found.proven
+    assert not found.refuted
+
+
+@pytest.mark.slow  # 36 attacks of 50,000 runs; those above are two of them
+@pytest.mark.parametrize("turning", [False, True])
+@pytest.mark.parametrize("eps", [1, 5])
+@pytest.mark.parametrize("name", PRIVATE)
+def test_no_attack_beats_the_proof(name: str, eps: float, turning: bool) -> None:
+    algorithm = jaxfl.algorithm(name)
+    numbers = {} if name.endswith("_gd") else {"batch": 5}
+    found = audit(
+        algorithm,
+        rounds=20,
+        m=50,
+        runs=50_000,
+        key=jax.random.key(5),
+        delta=DELTA,
+        confidence=1 - ERROR / (4 * len(PRIVATE)),
+        turning=turning,
+        clip=1.0,
+        eps=eps,
+        **numbers,
+    )
+    assert found.proven == pytest.approx(eps, rel=1e-3)
+    assert found.lower <= found.proven
+    if ("gd" in name) and "svrg" not in name:
+        assert found.lower >= 0.6 * found.proven
+
+
+@pytest.mark.parametrize(("eps", "runs"), [(5, 4000)])
+def test_batch_clipping_is_exposed(eps: float, runs: int) -> None:
+    """The minibatch mean clipped as a whole, with the noise that the paper's formula asks for."""
+    found = audit(
+        jaxfl.algorithm("ldp_sgd", clip="batch"),
+        rounds=100,
+        m=200,
+        runs=runs,
+        chunk=200,
+        key=jax.random.key(0),
+        delta=DELTA,
+        batch=20,
+        clip=1.0,
+        eps=eps,
+        noise="paper",
+    )
+    assert found.claimed == pytest.approx(eps)
+    assert found.lower == found.plain > eps
+    assert found.exposed
+    assert found.proven == math.inf
+    assert "EXPOSED" in str(found)
+
+
+# --- algorithms of a user, sound and broken -------------------------------------------------------
+
+
+class Toy(NamedTuple):
+    """A state of the user's own."""
+
+    t: jax.Array
+    x: jax.Array
+
+
+@functools.cache
+def toy(bug: str = "") -> Algorithm:
+    """Noisy gradient descent written by hand, as a user would; with one of several bugs."""
+
+    def init(key, problem, hp):
+        return Toy(jnp.int32(0), problem.x0), Info(*[jnp.int32(0)] * 3)
+
+    def round(key, state, problem, hp):
+        data = jax.tree.map(lambda a: a[0], problem.train)
+        g = jax.vmap(jax.grad(problem.model.loss), (None, 0))(state.x, data)
+        at = key if bug == "same key in every round" else jax.random.fold_in(key, state.t)
+        xi = hp["sigma"] * jax.random.normal(at, state.x.shape)
+        xi = xi * {"noise scaled by 2/3": 2 / 3, "noise scaled by 3/2": 3 / 2}.get(bug, 1.0)
+        if bug == "noise before clipping":
+            g = g + xi[None]
+        G = 2 * hp["clip"] if bug == "sensitivity G instead of 2G" else hp["clip"]
+        if bug != "clip after averaging":
+            g = g * jnp.minimum(1, G / jnp.maximum(jnp.linalg.norm(g, axis=1, keepdims=True), 1e-9))
+        v = jnp.mean(g, axis=0)
+        if bug == "clip after averaging":
+            v = v * jnp.minimum(1, G / jnp.linalg.norm(v))
+        if bug != "noise before clipping":
+            v = v + xi
+        return Toy(state.t + 1, state.x - hp["lr"] * v), Info(*[jnp.int32(1)] * 3)
+
+    names = ("lr", "clip", "sigma")
+    return Algorithm(
+        name="toy",
+        summary="",
+        paper="",
+        params=tuple(Param(name, name) for name in names),
+        plan=plain(lr=0.1, clip=1.0, sigma=1.0),
+        capacity=lambda values, facts: {},
+        cost=lambda values, facts: Cost(0.0, 32.0, 32.0),
+        init=init,
+        round=round,
+        output=lambda state: state.x,
+    )
+
+
+def gaussian(values: dict[str, Any], facts: ProblemFacts) -> AnyEvent:
+    sampling = Sampling("full", facts.m, facts.m)
+    return Event(sampling, Mean(values["clip"]), float(values["sigma"]), int(values["rounds"]))
+
+
+def attack(bug: str = "", eps: float = 5.0, **options: Any) -> Any:
+    m, rounds = 4, 10
+    options = {"event": gaussian, "runs": 4000, "confidence": 1 - 1e-4, **options}
+    sigma = 2 * 0.5 * math.sqrt(rounds) / m / gdp_mu(eps, DELTA)
+    return audit(
+        toy(bug), rounds=rounds, m=m, key=jax.random.key(7), delta=DELTA, clip=0.5, sigma=sigma,
+        **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("turning", [False, True])
+def test_a_users_algorithm_needs_no_extra_code(turning: bool) -> None:
+    found = attack(turning=turning)
+    assert found.algorithm == "toy"
+    assert 0.6 * found.proven < found.lower < found.proven
+    assert found.proven == pytest.approx(5.0, rel=1e-3)
+
+
+def test_without_an_event_there_is_no_proof() -> None:
+    found = attack(event=None)
+    assert found.proven == math.inf
+    assert found.curve is None
+    assert 1 < found.lower == found.plain < 5
+    assert "no event" in found.method
+
+
+@pytest.mark.parametrize(
+    ("bug", "turning"),
+    [
+        ("noise scaled by 2/3", False),
+        ("noise before clipping", False),
+        ("same key in every round", True),
+        ("sensitivity G instead of 2G", False),
+        ("clip after averaging", False),
+    ],
+)
+def test_planted_bugs_are_caught(bug: str, turning: bool) -> None:
+    found = attack(bug, turning=turning)
+    assert found.refuted
+    assert "REFUTED" in str(found)
+
+
+def test_repeated_noise_is_caught_under_sampling_too() -> None:
+    """Rounds in which the record was not drawn give the noise away."""
+    algorithm = jaxfl.algorithm("ldp_sgd")
+
+    def round(key, state, problem, hp):
+        quiet = jaxfl.types.Hyper({**hp.values, "sigma": jnp.float32(0)}, hp.capacity)
+        state, info = algorithm.round(key, state, problem, quiet)
+        x, memory = state.server
+        xi = hp["lr"] * hp["sigma"] * jax.random.normal(key, x.shape)
+        return state._replace(server=(x - xi, memory)), info
+
+    broken = algorithm._replace(round=round)
+    found = audit(
+        broken, rounds=20, m=40, runs=2000, key=jax.random.key(0), delta=DELTA, batch=4, clip=1.0,
+        eps=1.0, confidence=1 - 1e-4,
+    )  # fmt: skip
+    assert found.refuted
+    assert found.statistic == "spread"
+
+
+# --- sensitivity ----------------------------------------------------------------------------------
+
+
+def rows(*fast: Any) -> list[Any]:
+    """All of a table; in every run each sampler and each estimator once, the others are slow."""
+    table = [(name, scheme) for name in SAMPLED for scheme in SAMPLERS]
+    table += [(name, "full") for name in PRIVATE if name not in SAMPLED]
+    return [
+        pytest.param(*row, marks=() if row in fast else pytest.mark.slow, id="-".join(row))
+        for row in table
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    rows(
+        ("soteriafl_gd", "full"),
+        *[("ldp_sgd", scheme) for scheme in SAMPLERS if scheme != "shuffled"],
+        ("soteriafl_svrg", "poisson"),
+        ("soteriafl_saga", "poisson"),
+    ),
+)
+def test_messages_move_by_their_sensitivity(name: str, scheme: str) -> None:
+    """And by nearly as much at worst; b = 2 of 6, so that the worst does come up."""
+    numbers = {} if scheme == "full" else {"batch": 2}
+    parts = {} if scheme == "full" else {"sampler": jaxfl.sampling.sampler(scheme)}
+    algorithm = jaxfl.algorithm(name, **parts)
+    key = jax.random.key(0)
+    found = sensitivity(algorithm, rounds=12, key=key, m=6, runs=128, clip=0.7, **numbers)
+    assert 0.999 < found.ratio < 1.001
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("random_k", {"k": 1}),
+        ("stratified_k", {"k": 2}),
+        ("bernoulli", {"k": 1}),
+        ("lazy", {"keep": 0.5}),
+    ],
+)
+def test_a_sparsifier_moves_nothing_that_its_noise_does_not_follow(
+    name: str, numbers: dict[str, Any]
+) -> None:
+    """What it keeps is multiplied by 3, 3/2, 3 and 2, and so is the noise in it."""
+    algorithm = jaxfl.algorithm("cdp_sgd", compressor=jaxfl.compressors.compressor(name))
+    found = sensitivity(
+        algorithm, rounds=6, key=jax.random.key(0), m=6, clip=0.7, batch=2, dim=3, **numbers
+    )
+    assert 0.999 < found.ratio < 1.001
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "dim", "way"),
+    [
+        ("cdp_sgd", "terngrad", 3, "ask for dim = 1, or take"),
+        ("cdp_sgd", "qsgd+random_k", 3, "ask for dim = 1, or take"),
+        ("cdp_sgd", "natural", 1, ": take compressors.identity"),
+        ("soteriafl_sgd", "random_k", 3, "on a shifted channel"),
+    ],
+)
+def test_no_alarm_is_raised_of_what_a_message_does_not_show(
+    name: str, code: str, dim: int, way: str
+) -> None:
+    algorithm = jaxfl.algorithm(name, compressor=jaxfl.compressors.compressor(code))
+    with pytest.raises(jaxfl.InputError, match=way):
+        sensitivity(algorithm, rounds=4, key=jax.random.key(0), m=6, batch=2, dim=dim)
+
+
+@pytest.mark.parametrize("bug", ["clip after averaging", "sensitivity G instead of 2G"])
+def test_sensitivity_catches_planted_bugs(bug: str) -> None:
+    found = sensitivity(toy(bug), rounds=5, key=jax.random.key(0), event=gaussian, clip=0.5)
+    assert found.ratio > 1.9
+    assert sensitivity(
+        toy(), rounds=5, key=jax.random.key(0), event=gaussian, clip=0.5
+    ).ratio == pytest.approx(1, rel=1e-3)
+
+
+# --- one run --------------------------------------------------------------------------------------
+
+
+def test_one_run_says_something_and_not_too_much() -> None:
+    algorithm = jaxfl.algorithm("ldp_gd")
+    numbers = {"rounds": 3, "m": 400, "dim": 400, "clip": 1.0, "delta": 1e-5}
+    found = one_run_audit(algorithm, key=jax.random.key(0), eps=8.0, **numbers)
+    assert found.canaries == 400
+    assert found.proven == pytest.approx(8.0, rel=1e-3)
+    assert 1.0 < found.lower <= found.proven
+    noise = one_run_audit(algorithm, key=jax.random.key(0), sigma=100.0, **numbers)
+    assert noise.lower == 0
+    assert noise.proven < 0.01
+
+
+def test_mistakes_are_explained() -> None:
+    few = {"rounds": 2, "m": 4, "key": jax.random.key(0)}
+    with pytest.raises(jaxfl.InputError, match="runs = 3"):
+        audit("ldp_gd", runs=3, **few)
+    with pytest.raises(jaxfl.InputError, match="confidence"):
+        audit("ldp_gd", confidence=1.0, **few)
+    with pytest.raises(jaxfl.InputError, match="delta"):
+        audit(toy(), delta=2.0, **few)
+    with pytest.raises(jaxfl.InputError, match="canaries"):
+        one_run_audit("ldp_gd", dim=3, canaries=4, **few)
+    with pytest.raises(jaxfl.InputError, match="rounds"):
+        audit("ldp_gd", rounds=0, key=jax.random.key(0))
+    with pytest.raises(jaxfl.InputError, match="chunk = 0"):
+        audit("ldp_gd", chunk=0, **few)
+    for check in (audit, sensitivity, one_run_audit):
+        with pytest.raises(jaxfl.InputError, match="canary = -1"):
+            check("ldp_gd", canary=-1.0, **few)

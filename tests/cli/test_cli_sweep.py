@@ -1,0 +1,257 @@
+"""`jaxfl sweep`: the grid that the words ask for, its folder, going on, and mistakes in one sentence."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+import jaxfl
+from jaxfl.cli import main
+from jaxfl.cli.sweep_parser import parse_sweep
+from jaxfl.engine.results import config
+
+pytestmark = pytest.mark.once
+
+WHERE = """
+    --data synthetic --data-option n=3 --data-option m=8 --data-option d=4 --data-option classes=2
+    --clients 3 --partition contiguous
+"""
+SPAN = "--batch 3 --sigma 0.05 --lr 0.1 0.3 --omega 0 1 --rounds 6"
+DATA, NUMBERS = WHERE.split(), SPAN.split()
+
+
+def sweep(*words: str) -> int:
+    return main(["sweep", *words, *DATA])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sweep") / "grid"
+    words = ["soteriafl_sgd", "ldp_sgd", *NUMBERS, "--seeds", "2", "--no-plot", "--quiet"]
+    assert sweep(*words, "--out", str(out)) == 0
+    return out
+
+
+def test_dimensions_are_the_axes_that_were_asked_for(finished: Path) -> None:
+    ds = jaxfl.load(finished / "result.nc")
+    assert dict(ds.sizes) == {
+        "algorithm": 2,
+        "lr": 2,
+        "omega": 2,
+        "seed": 2,
+        "round": 7,
+    }
+    assert np.isfinite(ds["loss"].values).all()
+    assert ds["applies_omega"].values.tolist() == [1, 0]
+
+
+def test_quiet_sweeps_tell_what_diverged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "--batch 3 --sigma 0.05 --lr 0.1 1e38 --rounds 30 --no-plot --quiet"
+    assert sweep("ldp_sgd", *words.split(), "--out", str(tmp_path / "grid")) == 0
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("jaxfl: 1 of 2 runs diverged, the first by round ")
+    assert shown.err.endswith(" and is NaN from there on; take a smaller --lr.\n")
+
+
+def test_a_cell_is_the_run_of_the_same_words(finished: Path, tmp_path: Path) -> None:
+    words = "--batch 3 --sigma 0.05 --lr 0.3 --omega 1 --rounds 6 --seed 1 --no-plot --quiet"
+    out = tmp_path / "run"
+    assert main(["run", "soteriafl_sgd", *words.split(), *DATA, "--out", str(out)]) == 0
+    run = jaxfl.load(out / "result.nc")
+    cell = jaxfl.load(finished / "result.nc").sel(
+        algorithm="soteriafl_sgd", lr=0.3, omega=1, seed=1
+    )
+    np.testing.assert_allclose(cell["loss"], run["loss"], rtol=1e-5)
+    for name in ("uplink_bits", "downlink_bits", "gradients", "messages"):
+        np.testing.assert_array_equal(cell[name], run[name])
+    assert float(cell["proven_eps"]) == pytest.approx(
+        float(config(run)["privacy"]["proven"]), rel=1e-9
+    )
+
+
+def test_resume_completes_what_is_missing_and_only_that(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "part"
+    shutil.copytree(finished, folder)
+    (folder / "result.nc").unlink()
+    lost, *kept = sorted((folder / "chunks").iterdir())
+    lost.unlink()
+    before = {file: file.stat().st_mtime_ns for file in kept}
+    assert main(["sweep", "--resume", str(folder), "--no-plot"]) == 0
+    told = capsys.readouterr()
+    assert "done already" in told.err
+    assert "soteriafl_sgd" in told.out
+    assert lost.exists()
+    assert {file: file.stat().st_mtime_ns for file in kept} == before
+    one, two = jaxfl.load(finished / "result.nc"), jaxfl.load(folder / "result.nc")
+    xarray.testing.assert_identical(one.drop_attrs(), two.drop_attrs())
+
+
+def test_a_plan_computes_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = "ldp_sgd --batch 3 --sigma 0.05 --lr 0.1 0.3 --rounds 6 --plan"
+    assert sweep(*words.split()) == 0
+    assert "2 runs in 1 compilation " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_runs_are_counted_before_their_numbers_are_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise jaxfl.InputError("Stopped.")
+
+    monkeypatch.setattr("jaxfl.engine.sweeps.sweep", stop)
+    words = ["ldp_sgd", "--lr", *map(str, range(1, 101)), "--sigma", *map(str, range(1, 101))]
+    assert sweep(*words, "--seeds", "3", "--plan") == 2
+    assert "30,000 runs at most" in capsys.readouterr().err
+
+
+def test_the_plan_of_what_is_left(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is compiled for what is done, and nothing is written."""
+    folder = tmp_path / "part"
+    shutil.copytree(finished, folder)
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
+    assert main(["sweep", "--resume", str(folder), "--plan"]) == 0
+    assert "in 0 compilations (0.0 s)" in capsys.readouterr().err
+    assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
+
+
+def test_parts_data_and_rounds_are_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "grid"
+    words = "--batch 3 --sigma 0.05 --lr 0.1 cosine:0.3 --rounds 2 4 --seed 3 7 --no-plot"
+    assert (
+        sweep(
+            "cdp_sgd",
+            *words.split(),
+            "--compressor",
+            "random_k",
+            "bernoulli",
+            "--k",
+            "2",
+            "--out",
+            str(out),
+        )
+        == 0
+    )
+    said = [line for line in capsys.readouterr().err.splitlines() if "compiling" in line]
+    assert "compressor random_k" in said[0]
+    assert "compressor bernoulli" in said[-1]
+    ds = jaxfl.load(out / "result.nc")
+    assert ds["compressor"].values.tolist() == ["random_k", "bernoulli"]
+    assert ds["lr"].values.tolist() == ["0.1", "cosine:0.3"]
+    assert ds["rounds"].values.tolist() == [2, 4]
+    assert ds["seed"].values.tolist() == [3, 7]
+    assert np.isnan(ds["loss"].sel(rounds=2, round=4).values).all()
+    assert np.isfinite(ds["loss"].sel(rounds=4, round=4).values).all()
+
+
+def test_one_value_is_no_axis() -> None:
+    spans, _ = parse_sweep(["ldp_sgd", "--lr", "0.1", "--eps", "1", "2", "--data", "digits"])
+    assert spans is not None
+    assert spans.numbers == {"lr": [0.1], "eps": [1, 2]}
+    assert spans.setup == {"data": "digits"}
+    assert spans.static == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "needs an ALGORITHM"),
+        (["ldp_sgdd"], "did you mean 'ldp_sgd'"),
+        (["ldp_sgd", "ldp_sgd"], "ALGORITHM = 'ldp_sgd' is given twice"),
+        (["ldp_sgd", "--lr", "0.1", "0.1"], "--lr 0.1 is given twice"),
+        (["ldp_sgd", "--lr", "-1"], "--lr -1 must be"),
+        (["ldp_sgd", "--lr", "cosin:1"], "no schedule 'cosin:1': did you mean cosine:1"),
+        (["ldp_sgd", "--eps", "1", "inf"], "for no noise give --sigma 0"),
+        (["ldp_sgd", "--processes", "2"], "needs --coordinator and --process too"),
+        (["--resume", "nowhere", "--coordinator", "a:1"], "needs --processes and --process"),
+        (
+            ["ldp_sgd", "--coordinator", "a:1", "--processes", "2", "--process", "2"],
+            "--process 2 must be below 2",
+        ),
+        (["ldp_sgd", "--seeds", "99999999"], "at most 10000000"),
+        (
+            ["ldp_sgd", "--lr", *map(str, range(1, 201)), "--seeds", "100000"],
+            "20,000,000 runs, more than the 10,000,000",
+        ),
+        (["ldp_sgd", "--epss", "1"], "did you mean --eps"),
+        (["ldp_sgd", "--seeds", "2", "--seed", "1"], "--seeds and --seed"),
+        (["ldp_sgd", "--seeds", "0"], "at least 1"),
+        (["ldp_sgd", "--rounds", "auto", "3"], "--rounds auto"),
+        (["fedsgd", "--eps", "1", "2"], "eps"),
+        (["ldp_sgd", "--sigma", "1", "--memory", "1000"], "give it more --memory, a"),
+        (["--resume", "nowhere"], "There is no nowhere"),
+        (["ldp_sgd", "--resume", "nowhere"], "ALGORITHM does not go with --resume"),
+        (["ldp_sgd", "--sigma", "1", "--select", "lossy"], "lossy"),
+        (["ldp_sgd", "--sigma", "1", "--select", "min:nothing"], "nothing"),
+        (["ldp_sgd", "--sigma", "1", "--select", "least:loss"], "min:NAME or max:NAME"),
+        (["ldp_sgd", "--sigma", "1", "--select", "max:test_accuracy"], "test no more"),
+        (["ldp_sgd", "--sigma", "1", "--select", "validation_loss"], "--validation-share"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    words: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with_data = words if "--resume" in words else [*words, *DATA]
+    assert main(["sweep", *with_data]) == 2
+    told = capsys.readouterr()
+    last = told.err.strip().splitlines()[-1]
+    assert last.startswith("jaxfl: error: ")
+    assert says in last
+    assert "Traceback" not in told.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_of_others_are_left_alone(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = {file: file.read_bytes() for file in finished.rglob("*") if file.is_file()}
+    assert sweep("cdp_sgd", *NUMBERS, "--out", str(finished)) == 2
+    assert "holds a sweep already" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in finished.rglob("*") if file.is_file()} == held
+    (tmp_path / "config.json").write_text("{}")
+    assert main(["sweep", "--resume", str(tmp_path)]) == 2
+    assert "damaged, or not of a sweep" in capsys.readouterr().err
+
+
+def test_another_sweeps_chunks_are_not_taken(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    folder = tmp_path / "edited"
+    shutil.copytree(finished, folder)
+    about = json.loads((folder / "config.json").read_text())
+    about["sweep"]["numbers"]["lr"] = [0.1, 0.4]
+    (folder / "config.json").write_text(json.dumps(about))
+    assert main(["sweep", "--resume", str(folder), "--quiet"]) == 2
+    assert "holds another sweep" in capsys.readouterr().err
+
+
+def test_an_option_of_a_later_version_is_named(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "later"
+    shutil.copytree(finished, folder)
+    about = json.loads((folder / "config.json").read_text())
+    about["sweep"]["setup"]["light_speed"] = 3
+    (folder / "config.json").write_text(json.dumps(about))
+    assert main(["sweep", "--resume", str(folder), "--quiet"]) == 2
+    assert "has the option --light-speed, which this version" in capsys.readouterr().err

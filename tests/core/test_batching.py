@@ -1,0 +1,149 @@
+"""Rare work in a batch: done for those whose coin shows heads, and for nobody else."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import a_problem
+
+from jaxfl.algorithms.registry import algorithm
+from jaxfl.core.batching import rarely
+from jaxfl.engine.sweeps.sweep import sweep
+from jaxfl.parts import estimators, sampling
+from jaxfl.problems import metrics
+
+CALLS: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    CALLS.clear()
+    yield
+    jax.effects_barrier()
+
+
+def move(x: jax.Array, c: jax.Array) -> dict[str, jax.Array]:
+    """Counts, on the host, how often the device comes here."""
+    jax.debug.callback(lambda x: CALLS.append(np.asarray(x)), x)
+    return {"a": 2 * x + c, "b": jnp.sum(x)}
+
+
+STATE = {"a": -jnp.ones(3), "b": jnp.float32(-1)}
+X = jnp.arange(15.0).reshape(5, 3)
+C = jnp.float32(0.5)
+
+
+def step(coin: jax.Array, x: jax.Array, c: jax.Array) -> dict[str, jax.Array]:
+    return rarely(coin, move, STATE, x, c)
+
+
+def expected(coins: Any, x: Any) -> dict[str, np.ndarray]:
+    heads = np.asarray(coins)
+    a = np.where(heads[..., None], 2 * np.asarray(x) + 0.5, -1)
+    return {"a": a, "b": np.where(heads, np.asarray(x).sum(-1), -1)}
+
+
+def check(found: dict[str, jax.Array], coins: Any, x: Any, calls: int) -> None:
+    jax.effects_barrier()
+    for name, value in expected(coins, x).items():
+        np.testing.assert_allclose(found[name], value, 1e-6)
+    assert len(CALLS) == calls
+
+
+@pytest.mark.parametrize("coin", [True, False])
+def test_alone(coin: bool) -> None:
+    check(jax.jit(step)(jnp.bool_(coin), X[0], C), coin, X[0], int(coin))
+
+
+@pytest.mark.parametrize("heads", [(), (2,), (0, 3), (0, 1, 2, 3, 4)])
+def test_each_member_by_its_own_coin(heads: tuple[int, ...]) -> None:
+    """One call for each of heads; a select would call for all five every time."""
+    coins = jnp.array([i in heads for i in range(5)])
+    found = jax.jit(jax.vmap(step, (0, 0, None)))(coins, X, C)
+    check(found, coins, X, len(heads))
+    for row in CALLS:
+        assert any(np.array_equal(row, X[i]) for i in heads)
+
+
+@pytest.mark.parametrize("coin", [True, False])
+def test_a_shared_coin_stays_one(coin: bool) -> None:
+    """All members together, in one batched evaluation, or nobody."""
+    found = jax.jit(jax.vmap(step, (None, 0, None)))(jnp.bool_(coin), X, C)
+    check(found, [coin] * 5, X, 5 * coin)
+
+
+def test_shared_operands_and_state_in_a_batch() -> None:
+    """What members share they are given whole; a batched state goes through untouched."""
+    coins = jnp.array([True, False, True])
+    states = {"a": jnp.arange(9.0).reshape(3, 3), "b": jnp.arange(3.0)}
+    f = jax.vmap(lambda coin, state: rarely(coin, move, state, X[1], C))
+    found = jax.jit(f)(coins, states)
+    jax.effects_barrier()
+    np.testing.assert_array_equal(found["a"][1], states["a"][1])
+    np.testing.assert_array_equal(found["a"][0], 2 * X[1] + 0.5)
+    np.testing.assert_array_equal(found["b"], [X[1].sum(), 1, X[1].sum()])
+    assert len(CALLS) == 2
+
+
+@pytest.mark.parametrize("whose", ["seeds", "cells", "runs"])
+def test_cells_in_seeds(whose: str) -> None:
+    """As a sweep nests them: a coin per seed, which its cells share, per cell, or per run."""
+    coins = jnp.array([[True, False], [False, False], [True, True]])
+    x = jnp.arange(18.0).reshape(3, 2, 3)
+    given = {"seeds": coins[:, 0], "cells": coins[0], "runs": coins}[whose]
+    over_cells = jax.vmap(step, (None if whose == "seeds" else 0, 0, None))
+    over_seeds = jax.vmap(over_cells, (None if whose == "cells" else 0, 0, None))
+    every = np.broadcast_to(given[:, None] if whose == "seeds" else given, (3, 2))
+    check(jax.jit(over_seeds)(given, x, C), every, x, int(every.sum()))
+
+
+def test_in_a_loop() -> None:
+    """As rounds call it: ten rounds, coins of their own, work for heads alone."""
+    coins = jax.random.uniform(jax.random.key(1), (10, 5)) < 0.3
+
+    def run(coins: jax.Array, x: jax.Array) -> dict[str, jax.Array]:
+        def body(state: Any, coin: jax.Array) -> Any:
+            return rarely(coin, move, state, x, C), None
+
+        return jax.lax.scan(body, STATE, coins)[0]
+
+    found = jax.jit(jax.vmap(run, (1, 0)))(coins, X)
+    check(found, coins.any(0), X, int(coins.sum()))
+
+
+# --- svrg ----------------------------------------------------------------------------------------
+
+
+def test_svrg_pays_for_its_own_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many full gradients as its runs count, where a select would take one in every round."""
+    honest = metrics.mean_gradient
+
+    def counted(problem: Any, x: jax.Array, bound: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda x: CALLS.append(np.asarray(x)), x)
+        return honest(problem, x, bound)
+
+    monkeypatch.setattr(estimators, "mean_gradient", counted)
+    problem = a_problem(n=3, m=7, d=5)  # shapes of its own, so that no compiled program is found
+    total, rounds = int(np.sum(problem.count)), 12
+    ds = sweep(
+        algorithm("ldp_svrg", sampler=sampling.sampler("without_replacement")),
+        {"refresh": [0.1, 0.3], "lr": [0.1, 0.2]},
+        problem,
+        jax.random.key(0),
+        rounds,
+        seeds=3,
+        numbers={"clip": 2.0, "sigma": 0.01, "batch": 2},
+        eval_every=1,
+    )
+    jax.effects_barrier()
+    each = ds["gradients"].isel(algorithm=0).diff("round").values
+    passes = (each - 2 * 2 * 3) / total  # two points of two rows of three clients
+    assert set(np.unique(passes)) == {0, 1}
+    heads, runs = int(passes.sum()), 2 * 2 * 3
+    np.testing.assert_array_equal(passes[:, 0], passes[:, 1])  # the steps share their seed's coins
+    assert (passes[0] != passes[1]).any()
+    assert heads < len(CALLS) <= heads + runs  # and one at the start of each run, at most
+    assert len(CALLS) < runs * rounds / 2

@@ -1,0 +1,187 @@
+"""An interrupt at any instant, and writers that meet: what is on disk is right, or what was there."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from rows import QUIET, a_problem
+
+import jaxfl
+from jaxfl.core.files import replace, writable
+from jaxfl.core.interrupts import held_back
+
+pytestmark = pytest.mark.once
+
+NUMBERS = {**QUIET, "k": 3, "batch": 4}
+OPTIONS: dict[str, Any] = {"eval_every": 3, "chunk": 2, "checkpoint_every": 4}
+WHERE = (
+    "jaxfl/engine/run.py",
+    "jaxfl/engine/record.py",
+    "jaxfl/engine/checkpoint.py",
+    "jaxfl/core/files.py",
+)
+POSITIONS = 40
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """Shells start what runs in the background with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupted(call: Callable[[], Any], position: int) -> tuple[int, int]:
+    """Raise at the line of that number, from the first of the loop over rounds on, or where signals
+    are held back at the next line where they are not.  The lines there were, and the rounds done."""
+    seen, loops, due, done = 0, False, position > 0, 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal seen, loops, due, done
+        if not frame.f_code.co_filename.endswith(WHERE):
+            return None
+        if event == "line":
+            if {"t", "end"} <= frame.f_locals.keys():
+                loops, done = True, frame.f_locals["t"]
+            seen += loops
+            free = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            if due and loops and seen >= position and free:
+                due = False
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return seen, done
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # a file dropped before `with` has it
+def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(key: jax.Array, tmp_path: Path) -> None:
+    """Of 700 lines, 40 that make a turn of the loop and 20 of all: before a round is counted, while
+    counts are added up, while they are written."""
+    problem, file = a_problem(), tmp_path / "run.npz"
+    stop = jaxfl.Stop(loss=0.0)  # looked at after every evaluation, and never reached
+
+    def run(**more: Any) -> jaxfl.Run:
+        return jaxfl.simulate("soteriafl_sgd", problem, key, 13, checkpoint=file, **OPTIONS, **more)
+
+    full = run(**NUMBERS)
+    lines, _ = interrupted(lambda: run(**NUMBERS, stop=stop), 0)
+    turn = range(lines // 2, lines // 2 + POSITIONS)
+    for position in sorted({*turn, *np.linspace(1, lines, 20).astype(int)}):
+        file.unlink(missing_ok=True)
+        _, done = interrupted(lambda: run(**NUMBERS, stop=stop), position)
+        with np.load(file) as held:
+            assert held["state0"] >= done
+        again = run(resume=file)
+        np.testing.assert_array_equal(again.x, full.x)
+        assert again.log.counts == full.log.counts
+        np.testing.assert_array_equal(again.rounds, full.rounds)
+        np.testing.assert_array_equal(again.metrics["loss"], full.metrics["loss"])
+        assert {f.name for f in tmp_path.iterdir()} == {file.name}
+
+
+def test_signals_wait() -> None:
+    done, asked = [], []
+
+    def lines() -> None:
+        with held_back():
+            signal.raise_signal(signal.SIGINT)
+            done.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        lines()
+    assert done == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def elsewhere() -> None:
+        with held_back():
+            asked.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert asked == [signal.default_int_handler]
+
+
+@pytest.mark.parametrize("what", ["rounds", "counts", "total", "metric.loss"])
+def test_a_history_cut_in_the_middle_is_refused(what: str, key: jax.Array, tmp_path: Path) -> None:
+    problem, file = a_problem(), tmp_path / "run.npz"
+    jaxfl.simulate("soteriafl_sgd", problem, key, 6, checkpoint=file, **OPTIONS, **NUMBERS)
+    with np.load(file) as held:
+        arrays = dict(held)
+    about = json.loads(arrays["about"].tobytes())
+    if what == "total":
+        about["counts"][-1] = {"waiting": 3}
+    elif what in about:
+        del about[what][-1]
+    else:
+        arrays[what] = arrays[what][:-1]
+    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    np.savez(file, **arrays)
+    with pytest.raises(jaxfl.InputError, match="start a new run") as caught:
+        jaxfl.simulate("soteriafl_sgd", problem, key, 12, resume=file)
+    assert "\n" not in str(caught.value)
+
+
+def test_writers_do_not_meet(tmp_path: Path) -> None:
+    """Two of them and a reader, who sees one file or the other; nobody is refused."""
+    file, size, failed = tmp_path / "file", 50_000, []
+
+    def write(letter: bytes) -> None:
+        try:
+            for _ in range(60):
+                writable(file, "file")
+                replace(file, lambda held: held.write(letter * size))
+        except Exception as error:
+            failed.append(error)
+
+    writers = [threading.Thread(target=write, args=(letter,)) for letter in (b"a", b"b")]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        if file.exists():
+            content = file.read_bytes()
+            assert content in (b"a" * size, b"b" * size)
+        time.sleep(1e-3)  # else the reader keeps the interpreter to itself
+    for writer in writers:
+        writer.join()
+    assert not failed
+    assert [f.name for f in tmp_path.iterdir()] == ["file"]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert file.stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_write_that_fails_leaves_what_was_there(
+    error: type[BaseException], tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    replace(file, lambda held: held.write(b"old"))
+
+    def fail(held: Any) -> None:
+        held.write(b"new")
+        raise error
+
+    with pytest.raises((KeyboardInterrupt, jaxfl.InputError)):
+        replace(file, fail)
+    with pytest.raises(FileExistsError):
+        replace(file, lambda held: held.write(b"new"), new=True)
+    assert file.read_bytes() == b"old"
+    assert [f.name for f in tmp_path.iterdir()] == ["file"]

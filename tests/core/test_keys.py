@@ -1,0 +1,94 @@
+"""Keys with written-out rounds give JAX's bits, and what keeps the compiler from fusing changes nothing."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxfl
+from jaxfl.algorithms.resolution import build
+from jaxfl.core.fusion import apart, once
+from jaxfl.core.keys import at, straight
+from jaxfl.data import samples
+from jaxfl.problems.facts import facts_of
+
+DRAWS = {
+    "normal": lambda key: jax.random.normal(key, (1001,)),
+    "integers": lambda key: jax.random.randint(key, (77,), 0, 3256),
+    "bytes": lambda key: jax.random.bits(key, (3, 5), jnp.uint8),
+    "words": lambda key: jax.random.bits(key, (7,), jnp.uint32),
+    "split": lambda key: jax.random.key_data(jax.random.split(key, (3, 4))),
+    "folded": lambda key: jax.random.key_data(
+        jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.array([0, 1, 2**31 - 1]))
+    ),
+    "uniform": lambda key: jax.random.uniform(key, ()),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+@pytest.mark.parametrize("seed", [0, 12345, 2**32 - 1])
+def test_the_bits_are_those_of_jax(draw, seed):
+    key = jax.random.key(seed)
+    np.testing.assert_array_equal(draw(straight(key)), draw(key))
+    np.testing.assert_array_equal(jax.jit(draw)(straight(key)), draw(key))
+
+
+def test_double_precision_too(x64):
+    key = jax.random.key(7)
+    for draw in (
+        lambda key: jax.random.bits(key, (9,), jnp.uint64),
+        lambda key: jax.random.normal(key, (9,), jnp.float64),
+        lambda key: jax.random.key_data(jax.random.fold_in(key, 3)),
+    ):
+        np.testing.assert_array_equal(draw(straight(key)), draw(key))
+
+
+def test_other_generators_stay_what_they_are():
+    for key in (jax.random.key(0, impl="rbg"), jax.random.PRNGKey(0)):
+        assert straight(key) is key
+
+
+def test_the_old_counters_are_left_to_jax():
+    key = jax.random.key(0)
+    with jax.threefry_partitionable(False):
+        assert straight(key) is key
+
+
+def test_nothing_changes_under_the_compiler(key):
+    @jax.jit
+    def f(t):
+        rows = once(jnp.arange(-3, 5), t)
+        made = apart(lambda: jnp.arange(5000.0) + t, t)
+        return rows, made, jax.random.key_data(at(straight(key), t))
+
+    for t in (0, 1, 10**6):
+        rows, made, words = f(jnp.int32(t))
+        np.testing.assert_array_equal(rows, np.arange(-3, 5))
+        np.testing.assert_array_equal(made, np.arange(5000, dtype=np.float32) + np.float32(t))
+        np.testing.assert_array_equal(words, jax.random.key_data(jax.random.fold_in(key, t)))
+
+
+@pytest.mark.once
+def test_squares_beside_the_samples_change_no_round(key):
+    """And stand beside those of the problem they are made of, not in it."""
+    data = jaxfl.data.split("digits", clients=3)
+    problem = jaxfl.make_problem(jaxfl.models.mlp(64, hidden=(5,), classes=10), data)
+    measured = samples.measured(problem)
+    a, _, squares = measured.train
+    np.testing.assert_allclose(squares, (np.asarray(a) ** 2).sum(-1), rtol=1e-5)
+    assert len(problem.train) == 2
+    for name in ("ldp_sgd", "soteriafl_saga"):
+        algorithm = jaxfl.algorithm(name)
+        facts = facts_of(problem, 5)
+        given = {"batch": 20, "clip": 0.1, "lr": 0.1, "sigma": 0.01}
+        if name != "ldp_sgd":
+            given |= {"k": 9, "smoothness": 1.0}
+        values = jaxfl.algorithms.resolve(algorithm, given, facts).values
+        hp = build(algorithm, values, facts, jnp.float32)
+        ends = []
+        for posed in (problem, measured):
+            state, _ = algorithm.init(key, posed, hp)
+            state, _ = jax.jit(algorithm.round)(key, state, posed, hp)
+            ends.append(algorithm.output(state))
+        np.testing.assert_allclose(*ends, rtol=1e-5, atol=1e-7)
+        assert np.abs(ends[0]).max() > 0

@@ -1,0 +1,197 @@
+"""Schedules: their values at both ends and between, and what a run makes of them."""
+
+import contextlib
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from rows import a_problem
+
+import jaxfl
+from jaxfl.core.schedules import RULES, Schedule, pieces, schedule
+from jaxfl.core.types import Hyper, ProblemFacts
+from jaxfl.parts.local import largest
+from jaxfl.problems.metrics import evaluate_metrics
+
+T = 11  # rounds 0 ... 10
+VALUES = {
+    "cosine:0.4": {0: 0.4, 5: 0.2, 10: 0.0, 2: 0.2 * (1 + math.cos(0.2 * math.pi))},
+    "cosine:0.4,0.2": {0: 0.4, 5: 0.3, 10: 0.2},
+    "linear:1,0": {0: 1.0, 3: 0.7, 10: 0.0},
+    "linear:-1,1": {0: -1.0, 5: 0.0, 10: 1.0},
+    "exponential:1,0.01": {0: 1.0, 5: 0.1, 10: 0.01},
+    "sqrt:3": {0: 3.0, 8: 1.0, 3: 1.5},
+    "inverse:3": {0: 3.0, 2: 1.0, 9: 0.3},
+    "step:2,1,4": {0: 2.0, 3: 2.0, 4: 1.0, 10: 1.0},
+    "pieces:2.0,3,0.5,1,4.0,2": {0: 2.0, 2: 2.0, 3: 0.5, 4: 4.0, 5: 4.0, 10: 4.0},
+}
+
+
+@pytest.mark.parametrize("spec", VALUES)
+def test_named(spec: str) -> None:
+    found = schedule(spec).over(T)
+    assert found.shape == (T,)
+    assert found.dtype == np.float64
+    for t, value in VALUES[spec].items():
+        assert found[t] == pytest.approx(value, rel=1e-12, abs=1e-15)
+    assert str(schedule(spec)) == spec
+
+
+def test_all_rules_are_tested() -> None:
+    assert {spec.split(":")[0] for spec in VALUES} == set(RULES)
+
+
+@pytest.mark.parametrize("spec", VALUES)
+def test_one_round(spec: str) -> None:
+    """A run of one round begins, and divides by no zero."""
+    (value,) = schedule(spec).over(1)
+    assert value == pytest.approx(VALUES[spec][0])
+
+
+def test_pieces() -> None:
+    """Runs of equal numbers are one piece, a text gives the same schedule back, long ones are cut."""
+    made = pieces([0.1, 0.1, 1 / 3, 2.0], [2, 1, 1, 0])
+    assert made.label == "pieces:0.1,3,0.3333333333333333,1"
+    assert schedule(made.label) == made
+    assert hash(schedule(made.label)) == hash(made)
+    np.testing.assert_array_equal(made.over(6), [0.1, 0.1, 0.1, 1 / 3, 1 / 3, 1 / 3])
+    many = pieces(np.linspace(0, 1, 50))
+    assert len(str(many)) <= 48
+    np.testing.assert_array_equal(schedule(many.label).over(50), np.linspace(0, 1, 50))
+    named = schedule(made.label, "warm")
+    assert named.label == "warm"
+    np.testing.assert_array_equal(named.over(6), made.over(6))
+    for bad in ("pieces:1,2,3", "pieces:1,0", "pieces:1,1.5"):
+        with pytest.raises(jaxfl.InputError, match="pieces:A,k,B,l"):
+            schedule(bad)
+
+
+def test_ends_depend_on_the_run() -> None:
+    np.testing.assert_allclose(schedule("linear:1,0").over(3), [1, 0.5, 0])
+    np.testing.assert_allclose(schedule("linear:1,0").over(5), [1, 0.75, 0.5, 0.25, 0])
+
+
+def test_of_a_step_size_that_grows_the_largest_counts() -> None:
+    """For the range of sums, and for what convexity proves."""
+    assert largest(schedule("linear:0.1,0.4"), 5) == pytest.approx(0.4)
+    assert largest(schedule("linear:0.4,0.1"), 5) == pytest.approx(0.4)
+
+
+def test_functions() -> None:
+    """One's own, optax's, and a label for the results."""
+    own = schedule(lambda t: 0.1 * (t + 1), "mine")
+    np.testing.assert_allclose(own.over(3), [0.1, 0.2, 0.3])
+    assert str(own) == "mine"
+    decay = optax.exponential_decay(0.5, transition_steps=2, decay_rate=0.1)
+    np.testing.assert_allclose(schedule(decay).over(3), [0.5, 0.5 * 0.1**0.5, 0.05], 1e-6)
+    assert schedule(own) is own
+    constant = Schedule("c", lambda t, T: 0.25)
+    np.testing.assert_array_equal(constant.over(3), [0.25] * 3)
+
+
+def test_a_round_reads_its_own_number() -> None:
+    """After the last one, the last; plain numbers stay."""
+    hp = Hyper({"lr": jnp.array([3.0, 2.0, 1.0]), "clip": jnp.float32(7)}, (("batch", 4),))
+    at = [float(hp.at(jnp.int32(t))["lr"]) for t in (0, 1, 2, 3, 100)]
+    assert at == [3, 2, 1, 1, 1]
+    now = hp.at(jnp.int32(1))
+    assert float(now["clip"]) == 7
+    assert now.caps == {"batch": 4}
+
+
+def test_a_run_follows_its_schedule(key: jax.Array) -> None:
+    """Gradient descent by hand, a step size for every round."""
+    problem = a_problem()
+    run = jaxfl.simulate("fedgd", problem, key, 4, lr="linear:0.4,0.1", eval_every=1)
+    value = jax.grad(lambda x: evaluate_metrics(problem, x)["loss"])
+    x = problem.x0
+    for lr in (0.4, 0.3, 0.2, 0.1):
+        x = x - lr * value(x)
+    np.testing.assert_allclose(run.x, x, 1e-5, 1e-6)
+    plain = jaxfl.simulate("fedgd", problem, key, 4, lr="linear:0.25,0.25")
+    fixed = jaxfl.simulate("fedgd", problem, key, 4, lr=0.25)
+    np.testing.assert_array_equal(plain.x, fixed.x)
+    assert run.values["lr"].label == "linear:0.4,0.1"
+
+
+@pytest.mark.parametrize(
+    "lr",
+    ["sqrt:0.3", "pieces:0.3,3,0.1,5", lambda t: 0.3 / (1 + t)],
+)
+def test_a_schedule_goes_on_where_it_was(lr: Any, key: jax.Array) -> None:
+    """Rounds 4 to 6 read their own numbers, whatever was planned at first."""
+    whole = jaxfl.simulate("fedgd", a_problem(), key, 7, lr=lr)
+    parts = jaxfl.simulate("fedgd", a_problem(), key, 4, lr=lr).extend(7)
+    np.testing.assert_array_equal(whole.x, parts.x)
+
+
+def test_a_function_is_read_back_from_a_checkpoint(key: jax.Array, tmp_path: Path) -> None:
+    """Its numbers and its name, which may be that of another schedule; it cannot go beyond them."""
+    file, problem = tmp_path / "run.npz", a_problem()
+    lr = schedule(lambda t: 0.1 * (t + 1), "cosine:0.3")
+    run = jaxfl.simulate(
+        "fedgd", problem, key, 4, lr=lr, checkpoint=file, stop=jaxfl.Stop(loss=9.0)
+    )
+    assert run.state.t < 4
+    again = jaxfl.simulate("fedgd", problem, key, resume=file)
+    np.testing.assert_array_equal(again.x, jaxfl.simulate("fedgd", problem, key, 4, lr=lr).x)
+    assert again.values["lr"].label == "cosine:0.3"
+    with pytest.raises(jaxfl.InputError, match=r"lr = cosine:0\.3 is made for 4 rounds"):
+        jaxfl.simulate("fedgd", problem, key, 6, resume=file)
+
+
+def test_a_schedule_that_ends_is_not_stretched(key: jax.Array) -> None:
+    run = jaxfl.simulate("fedgd", a_problem(), key, 4, lr="cosine:0.3")
+    with pytest.raises(jaxfl.InputError, match="made for 4 rounds and ends with them"):
+        run.extend(6)
+
+
+@pytest.mark.parametrize("name", jaxfl.ALGORITHMS)
+def test_every_number_that_may_vary_is_resolved(name: str) -> None:
+    """Or one sentence says what else is asked for."""
+    algorithm, facts = (
+        jaxfl.algorithm(name),
+        ProblemFacts(1, 100, 100, 8, 20, 1.0, (100,), 10.0, True, True),
+    )
+    for param in algorithm.params:
+        if param.schedule:
+            with contextlib.suppress(jaxfl.InputError):
+                found = jaxfl.algorithms.resolve(algorithm, {param.name: "linear:0.5,0.1"}, facts)
+                assert found.values[param.name].label == "linear:0.5,0.1"
+
+
+MISTAKES = [
+    ("cosin:0.3", "There is no schedule 'cosin:0.3'"),
+    ("cosine:", "cosine:A,B"),
+    ("cosine:a", "1 or 2 finite numbers"),
+    ("cosine:1,2,3", "1 or 2 finite numbers"),
+    ("linear:1", "with 2 finite"),
+    ("step:1,2", "with 3 finite"),
+    ("sqrt:inf", "finite"),
+    ("exponential:1,0", "exponential:1,0 must join two numbers of one sign"),
+    ("exponential:1,-1", "one sign"),
+]
+
+
+@pytest.mark.parametrize(("spec", "words"), MISTAKES)
+def test_mistakes(spec: str, words: str) -> None:
+    with pytest.raises(jaxfl.InputError) as caught:
+        schedule(spec).over(3)
+    text = str(caught.value)
+    assert words in text
+    assert text.endswith(".")
+    assert "\n" not in text
+
+
+def test_only_some_numbers_may_vary(key: jax.Array) -> None:
+    for name, spec in (("sigma", "linear:1,2"), ("clip", lambda t: 1.0)):
+        numbers = {"sigma": 0.1, name: spec}
+        with pytest.raises(jaxfl.InputError, match=f"{name} cannot change from round to round"):
+            jaxfl.simulate("ldp_gd", a_problem(), key, 3, **numbers)
+    with pytest.raises(jaxfl.InputError, match=r"lr = -0\.2"):
+        jaxfl.simulate("ldp_gd", a_problem(), key, 3, sigma=0.1, lr="linear:0.1,-0.2")

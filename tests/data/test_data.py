@@ -1,0 +1,529 @@
+"""Data on the host: the published files, partitions, user arrays, and a user's mistakes."""
+
+import gzip
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from jaxfl import data
+from jaxfl.core.errors import InputError
+from jaxfl.data import sources
+
+pytestmark = pytest.mark.once
+
+# --- published files -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mnist(data_dir: Path) -> data.Dataset:
+    return data.load("mnist", directory=data_dir)
+
+
+def soteria_a9a(data_dir: Path) -> tuple[data.ClientData, float]:
+    """Experiment E1: the exact order of the authors' code."""
+    dataset = data.map_features(data.load("a9a", directory=data_dir), data.append_ones)
+    dataset, c = data.scale_spectral(data.drop_trailing(dataset, 10))
+    return data.split(dataset, 10, "by_label"), c
+
+
+def test_a9a_as_in_soteriafl(data_dir):
+    clients, c = soteria_a9a(data_dir)
+    assert abs(c - 1.3485619931) < 1e-9
+    x, y = clients.train
+    assert x.shape == (10, 3256, 124)
+    assert x.dtype == np.float32
+    assert y.dtype == np.int32
+    assert clients.test[0].shape == (16281, 124)
+    assert (clients.count == 3256).all()
+    share = y.mean(axis=1)
+    assert (share[:7] == 0).all()
+    assert (share[8:] == 1).all()
+    assert share[7] == pytest.approx(0.4079, abs=5e-5)
+
+
+def test_a9a_anchors_in_numpy(data_dir):
+    """f(x0) and its gradient norm, from the definition, in float64."""
+    clients, c = soteria_a9a(data_dir)
+    features = np.round(clients.train[0].reshape(-1, 124) * c).astype(np.float64) / c
+    sign = 2.0 * clients.train[1].reshape(-1) - 1
+    x = np.random.RandomState(0).randn(124) / 5
+    margin = sign * (features @ x)
+    f = np.logaddexp(0, -margin).mean() + 0.2 * (x**2 / (1 + x**2)).sum()
+    gradient = -(features.T @ (sign / (1 + np.exp(margin)))) / len(sign)
+    gradient += 0.2 * 2 * x / (1 + x**2) ** 2
+    assert f == pytest.approx(1.6297258, abs=5e-8)
+    assert np.linalg.norm(gradient) == pytest.approx(0.8960451, abs=5e-8)
+
+
+def test_mnist_facts(mnist):
+    counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert np.bincount(mnist.train[1]).tolist() == counts
+    assert mnist.train[0].shape == (60000, 784)
+    assert mnist.test[0].shape == (10000, 784)
+    assert mnist.train[0].max() == 1
+    mean, deviation = data.moments(mnist.train[0])
+    assert float(mean) == pytest.approx(0.1306604763, abs=1e-8)
+    assert float(deviation) == pytest.approx(0.3081078039, abs=1e-8)
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_mnist_odd_even_silos(mnist, reuse):
+    """Experiment E4: 25 silos, 1734 training rows each, parity as label."""
+    parity = data.map_labels(mnist, lambda y: y % 2 == 0, classes=2)
+    options = {"per_class": 1084, "reuse": reuse, "test_share": 0.2}
+    silos = data.split(parity, 25, "class_pairs", labels=mnist.train[1], **options)
+    assert silos.train[0].shape == (25, 1734, 784)
+    assert silos.test[0].shape == (25 * 434, 784)
+    assert np.abs(silos.train[1].mean(axis=1) - 0.5).max() < 0.05
+
+
+def test_adult(data_dir):
+    adult = data.load("adult", directory=data_dir)
+    assert adult.train[0].shape == (32561, 108)
+    assert np.bincount(adult.train[1]).tolist() == [24720, 7841]
+    assert np.bincount(adult.test[1]).tolist() == [12435, 3846]
+    numeric, hot = np.split(adult.train[0].astype(np.float64), [6], axis=1)
+    assert np.abs(numeric.mean(axis=0)).max() < 1e-5
+    assert np.abs(numeric.std(axis=0) - 1).max() < 1e-5
+    assert (hot.sum(axis=1) == 8).all()
+    everything = data.load("adult", directory=data_dir, pool=True)
+    assert everything.test is None
+    assert data.split(everything, 16).train[0].shape == (16, 3052, 108)
+
+
+def test_mushrooms_has_a_test_set_only_on_request(data_dir):
+    whole = data.load("mushrooms", directory=data_dir)
+    assert whole.test is None
+    assert whole.train[0].shape == (8124, 112)
+    assert np.bincount(whole.train[1]).tolist() == [3916, 4208]
+    parts = data.load("mushrooms", directory=data_dir, test_share=0.25)
+    assert np.bincount(parts.test[1]).tolist() == [979, 1052]
+    assert len(parts.train[1]) + len(parts.test[1]) == 8124
+
+
+def test_digits_is_the_default():
+    digits = data.load()
+    assert digits.train[0].shape == (1442, 64)
+    assert digits.test[0].shape == (355, 64)
+    assert digits.train[0].max() == 1
+    assert np.bincount(digits.test[1]).min() >= 34
+    assert data.split("digits", 10).train[0].shape == (10, 144, 64)
+
+
+# --- where files come from -----------------------------------------------------------------------
+
+CONTENT = b"1 1:1 3:2\n-1 2:1\n"
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """An empty user directory, an empty cache, no network, and one known gzipped file."""
+    own, cache = tmp_path / "own", tmp_path / "cache"
+    own.mkdir()
+    cache.mkdir()
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    source = sources.Source("toy.gz", digest, ("https://a.invalid/", "https://b.invalid/"))
+    monkeypatch.setattr(sources, "FILES", {"toy.gz": source})
+    monkeypatch.setattr(sources, "_cache", lambda: cache)
+    monkeypatch.setattr(sources, "_fetch", offline)
+    monkeypatch.setenv("JAXFL_DATA", str(own))
+    return own, cache
+
+
+def offline(url: str, path: str) -> None:
+    raise ConnectionError(url)
+
+
+def test_user_directory_then_cache(places):
+    own, cache = places
+    (cache / "toy.gz").write_bytes(gzip.compress(CONTENT))
+    assert sources.read("toy.gz") == CONTENT
+    (own / "toy").write_bytes(b"damaged")
+    with pytest.raises(InputError, match="own/toy is not the published one"):
+        sources.read("toy.gz")
+    (own / "toy").write_bytes(CONTENT)
+    assert sources.read("toy.gz") == CONTENT
+
+
+def test_offline_is_one_sentence(places):
+    own, cache = places
+    with pytest.raises(InputError) as caught:
+        sources.read("toy.gz")
+    for part in (f"'toy.gz' is not in {own} or {cache}", "ConnectionError", "https://a.invalid/"):
+        assert part in str(caught.value)
+    assert not list(cache.iterdir())
+    with pytest.raises(InputError, match="downloads are switched off"):
+        sources.read("toy.gz", download=False)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"text", gzip.compress(b"other", mtime=0), gzip.compress(CONTENT)[:-9]],
+    ids=["no archive", "another file", "cut short"],  # archives hold the time they were made
+)
+def test_corrupt_file(places, raw):
+    own, _ = places
+    (own / "toy.gz").write_bytes(raw)
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    with pytest.raises(InputError, match=f"own/toy.gz is not .*{digest}.*replace or delete it"):
+        sources.read("toy.gz")
+
+
+def test_download_checks_and_tries_the_second_host(places, monkeypatch):
+    _, cache = places
+
+    def fetch(url: str, path: str) -> None:
+        body = b"<html>moved</html>" if url.startswith("https://a.") else gzip.compress(CONTENT)
+        Path(path).write_bytes(body)
+
+    monkeypatch.setattr(sources, "_fetch", fetch)
+    assert sources.read("toy.gz") == CONTENT
+    assert [file.name for file in cache.iterdir()] == ["toy.gz"]
+    monkeypatch.setattr(sources, "_fetch", offline)
+    assert sources.read("toy.gz") == CONTENT
+
+
+def test_libsvm_file(tmp_path):
+    (tmp_path / "train").write_bytes(CONTENT)
+    (tmp_path / "test").write_bytes(b"1 2:5\n")
+    toy = data.load_libsvm(tmp_path / "train", tmp_path / "test")
+    np.testing.assert_array_equal(toy.train[0], [[1, 0, 2], [0, 1, 0]])
+    np.testing.assert_array_equal(toy.train[1], [1, 0])
+    np.testing.assert_array_equal(toy.test[0], [[0, 5, 0]])
+    assert toy.classes == 2
+    assert data.load_libsvm(tmp_path / "train", features=7).train[0].shape == (2, 7)
+    real = data.load_libsvm(tmp_path / "train", classes=0)
+    assert real.train[1].dtype == np.float32
+    np.testing.assert_array_equal(real.train[1], [1, -1])
+
+
+def test_a_libsvm_file_has_to_fit_what_is_free(tmp_path, monkeypatch):
+    """An index that is a slip of the pen was made dense, whatever the memory."""
+    (tmp_path / "wide").write_text("1 1000000:1\n2 1:1\n")
+    assert data.load_libsvm(tmp_path / "wide").train[0].shape == (2, 1_000_000)
+    monkeypatch.setattr("jaxfl.core.memory.free", lambda device: 3 * 7_999_999)
+    with pytest.raises(InputError, match=r"8,000,000 bytes .* there is room for 7,999,999"):
+        data.load_libsvm(tmp_path / "wide")
+
+
+# --- partitions ----------------------------------------------------------------------------------
+
+LABELS = np.random.default_rng(0).integers(0, 6, 907)
+CASES = [
+    ("iid", {}),
+    ("iid", {"drop_remainder": False}),
+    ("contiguous", {"drop_remainder": False}),
+    ("round_robin", {}),
+    ("round_robin", {"drop_remainder": False}),
+    ("by_label", {}),
+    ("by_label", {"drop_remainder": False}),
+    ("shards", {"per_client": 3}),
+    ("shards", {"per_client": 1, "drop_remainder": False}),
+    ("dirichlet", {"alpha": 0.1}),
+    ("dirichlet", {"alpha": 1e9, "min_size": 90}),
+    ("class_pairs", {}),
+    ("class_pairs", {"per_class": 40}),
+    ("by_size", {"law": "equal"}),
+    ("by_size", {"law": "lognormal", "spread": 2.0, "min_size": 5}),
+    ("by_size", {"law": "zipf"}),
+]
+
+
+def test_every_partition_has_a_case():
+    assert {name for name, _ in CASES} == set(data.PARTITIONS)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_partition(name, options):
+    parts = data.partition(name, LABELS, 9, seed=3, **options)
+    assert len(parts) == 9
+    used = np.concatenate(parts)
+    assert len(np.unique(used)) == len(used)
+    assert used.min() >= 0
+    assert used.max() < 907
+    size = np.array([len(part) for part in parts])
+    assert size.min() >= options.get("min_size", 1)
+    fixed = name in ("iid", "contiguous", "round_robin", "by_label", "shards")
+    if fixed and options.get("drop_remainder", True):
+        assert (size == 907 // 9 - (907 // 9) % options.get("per_client", 1)).all()
+    elif "per_class" in options:
+        assert (size == 80).all()
+    else:
+        assert size.sum() == 907
+    again = data.partition(name, LABELS, 9, seed=3, **options)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
+    other = data.partition(name, LABELS, 9, seed=4, **options)
+    same = all(np.array_equal(a, b) for a, b in zip(parts, other, strict=True))
+    assert same == (name in ("contiguous", "round_robin", "by_label"))
+
+
+def test_by_label_is_stable_and_drops_in_file_order():
+    parts = data.by_label(np.array([1, 0, 1, 0, 1, 0, 0]), 3)
+    assert [part.tolist() for part in parts] == [[1, 3], [5, 0], [2, 4]]
+    assert data.round_robin(7, 3)[0].tolist() == [0, 3]
+
+
+def test_dirichlet_follows_its_law():
+    """E sum_k p_k^2 = (alpha + 1) / (n alpha + 1) for p ~ Dirichlet(alpha, ..., alpha)."""
+    labels, found = np.zeros(2000, int), []
+    for seed in range(400):
+        size = [len(part) for part in data.dirichlet(labels, 4, seed, alpha=0.7, min_size=1)]
+        found.append(np.sum(np.square(size)) / 2000**2)
+    # Discarding draws with an empty client moves the mean by less than the tolerance.
+    assert np.mean(found) == pytest.approx(1.7 / 3.8, abs=0.03)
+
+
+def test_dirichlet_draws_which_rows_of_a_class_a_client_gets():
+    """Not the first of them, as where rows are in the order of time."""
+    for part in data.dirichlet(np.zeros(1000, int), 2, seed=0, alpha=100.0):
+        assert part[0] < 50 < 950 < part[-1]
+
+
+def test_class_pairs_share_or_reuse():
+    pairs = [(0, 1), (0, 3), (2, 5)]
+    for reuse in (False, True):
+        parts = data.class_pairs(LABELS, 3, pairs=pairs, reuse=reuse)
+        assert [set(LABELS[part]) for part in parts] == [set(pair) for pair in pairs]
+        zeros = [set(part[LABELS[part] == 0]) for part in parts[:2]]
+        assert (zeros[0] == zeros[1]) if reuse else not zeros[0] & zeros[1]
+
+
+def test_sizes_follow_their_law():
+    assert data.sizes("equal", 10, 3).tolist() == [4, 3, 3]
+    assert data.sizes("zipf", 1100, 3, min_size=0).tolist() == [600, 300, 200]
+    assert data.sizes("zipf", 4, 4, min_size=1).tolist() == [1, 1, 1, 1]
+    log_size = np.log(data.sizes("lognormal", 10**9, 4000, spread=0.7))
+    assert log_size.std() == pytest.approx(0.7, rel=0.05)
+
+
+def test_holdout_twice_is_train_validation_test():
+    kept, held = data.holdout(data.iid(100, 4), 0.2, seed=1)
+    train, validation = data.holdout(kept, 0.125, seed=2)
+    assert [len(p[0]) for p in (train, validation, held)] == [17, 3, 5]
+    assert set(np.concatenate([*train, *validation, *held])) == set(range(100))
+
+
+def test_split_pads_with_zeros():
+    x = np.arange(1, 21, dtype=np.float64).reshape(10, 2)
+    dataset = data.Dataset("toy", (x, np.ones(10, np.int64)), (x[:3], np.ones(3, int)), 2)
+    clients = data.split(dataset, 3, "by_size", law="zipf")
+    assert clients.count.tolist() == [5, 3, 2]
+    features, labels = clients.train
+    assert features.dtype == np.float32
+    assert labels.dtype == clients.count.dtype == np.int32
+    for i, own in enumerate(clients.count):
+        assert (features[i, :own] != 0).all()
+        assert (features[i, own:] == 0).all()
+        assert (labels[i, own:] == 0).all()
+        assert data.client(clients, i)[0].shape == (own, 2)
+
+
+# --- synthetic clients ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classes", [0, 2, 7])
+@pytest.mark.parametrize("unequal", [None, "lognormal"])
+def test_synthetic_shapes(classes, unequal):
+    made = data.synthetic(6, 20, 5, classes=classes, unequal=unequal, test=3, seed=2)
+    x, y = made.train
+    assert made.count.sum() == 120
+    assert x.shape == (6, made.count.max(), 5)
+    assert made.test[0].shape == (18, 5)
+    assert y.dtype == (np.int32 if classes else np.float32)
+    padding = np.arange(x.shape[1]) >= made.count[:, None]
+    assert (x[padding] == 0).all()
+    assert (y[padding] == 0).all()
+    without = data.synthetic(6, 20, 5, classes=classes, unequal=unequal, seed=2)
+    np.testing.assert_array_equal(without.train[0], x)
+    options = {"classes": classes, "unequal": unequal, "seed": 2}
+    pooled = data.load("synthetic", n=6, m=20, d=5, **options)
+    np.testing.assert_array_equal(pooled.train[0], x[~padding])
+
+
+def test_synthetic_features_have_the_published_moments():
+    x = data.synthetic(400, 50, 8, beta=2.0, seed=1).train[0].astype(np.float64)
+    within = (x - x.mean(axis=1, keepdims=True)).reshape(-1, 8)
+    cov = within.T @ within / (400 * 49)
+    np.testing.assert_allclose(cov, np.diag(np.arange(1, 9) ** -1.2), atol=0.03)
+    centre = x.mean(axis=(1, 2))
+    assert centre.std() == pytest.approx(np.sqrt(2.0**2 + 1 / 8), rel=0.1)
+
+
+def test_synthetic_alpha_acts_where_the_docstring_says():
+    def labels(alpha: float, **options: object) -> np.ndarray:
+        return data.synthetic(20, 100, 10, alpha, 1.0, seed=4, **options).train[1]
+
+    assert (labels(0.0) == labels(3.0)).mean() > 0.999
+    assert (labels(0.0, classes=2) == labels(3.0, classes=2)).mean() < 0.9
+    assert (labels(0.0, variant="entrywise") == labels(3.0, variant="entrywise")).mean() < 0.9
+
+
+def test_synthetic_regression_has_one_model_at_alpha_zero_and_the_stated_noise():
+    made = data.synthetic(30, 100, 6, 0.0, 1.0, classes=0, noise=0.3, variant="entrywise")
+    x = data.append_ones(made.train[0].reshape(-1, 6)).astype(np.float64)
+    y = made.train[1].reshape(-1)
+    residual = y - x @ np.linalg.lstsq(x, y)[0]
+    assert residual.std() == pytest.approx(0.3, rel=0.05)
+
+
+# --- a user's arrays -----------------------------------------------------------------------------
+
+
+class Rows(NamedTuple):
+    x: np.ndarray
+    y: np.ndarray
+
+
+def user(*lengths: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(np.full((k, 3), i + 1.0), np.ones(k, int)) for i, k in enumerate(lengths)]
+
+
+def test_from_clients_of_unequal_lengths():
+    made = data.from_clients(user(4, 1, 2), test=user(5)[0], classes=2, name="mine")
+    assert made.train[0].shape == (3, 4, 3)
+    assert made.train[0].dtype == np.float32
+    assert made.train[1].dtype == np.int32
+    assert made.count.tolist() == [4, 1, 2]
+    assert made.train[0][1].sum() == 6
+    assert (made.test[0].dtype, made.test[0].shape) == (np.float32, (5, 3))
+    np.testing.assert_array_equal(data.client(made, 2)[0], np.full((2, 3), 3.0))
+    double = data.from_clients(user(4, 1), dtype="float64")
+    assert double.train[0].dtype == np.float64
+
+
+def test_from_clients_of_stacked_leaves():
+    x, y = np.ones((3, 4, 2)), np.ones((3, 4), np.int8)
+    for tree in ({"x": x, "y": y}, Rows(x, y)):
+        assert data.from_clients(tree).count.tolist() == [4, 4, 4]
+    made = data.from_clients((x, y), stacked=True, count=[4, 2, 1])
+    assert made.train[0].sum(axis=(1, 2)).tolist() == [8, 4, 2]
+    assert x.all()
+    assert data.from_clients(x).train.shape == data.from_clients(list(x)).train.shape == x.shape
+
+
+# --- a user's mistakes ---------------------------------------------------------------------------
+
+DIGIT = data.Dataset("d", (np.ones((6, 2)), np.arange(6) % 2), None, 2)
+NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
+MISTAKES = {
+    "unknown data set": (lambda: data.load("digit"), "did you mean 'digits'"),
+    "unknown option": (lambda: data.load("digits", size=3), "no option 'size'"),
+    "no directory": (lambda: data.load("a9a", directory="/no/such"), "not a directory"),
+    "no LIBSVM file": (lambda: data.load_libsvm("/no/such"), "does not exist"),
+    "unknown partition": (lambda: data.split(DIGIT, 2, "idd"), "did you mean 'iid'"),
+    "unknown partition option": (lambda: data.split(DIGIT, 2, alpha=1), "no option 'alpha'"),
+    "clients > rows": (lambda: data.split(DIGIT, 7), "7 clients .* cannot share 6 rows"),
+    "zero clients": (lambda: data.split(DIGIT, 0), "clients = 0 must be .* at least 1"),
+    "fractional clients": (lambda: data.split(DIGIT, 2.5), "clients = 2.5 must be a whole"),
+    "negative seed": (lambda: data.iid(10, 2, seed=-1), "seed = -1 must be"),
+    "alpha": (lambda: data.dirichlet(LABELS, 3, alpha=0), "alpha = 0 must be above 0"),
+    "alpha nan": (lambda: data.dirichlet(LABELS, 3, alpha=float("nan")), "alpha = nan is not"),
+    "min_size x clients": (
+        lambda: data.dirichlet(LABELS, 3, min_size=500),
+        "cannot share 907 rows",
+    ),
+    "min_size": (
+        lambda: data.dirichlet(LABELS, 30, alpha=0.01, min_size=25),
+        "alpha = 0.01 .* raise alpha",
+    ),
+    "labels wanted": (lambda: data.by_label(10, 2), "one label per row"),
+    "label count": (lambda: data.split(DIGIT, 2, labels=[1, 2]), "2 labels for 6 training rows"),
+    "shards": (
+        lambda: data.shards(LABELS, 300, per_client=4),
+        "at least 4 rows each cannot share 907",
+    ),
+    "pairs": (lambda: data.class_pairs(LABELS, 2), "clients = 2 must be .* 9"),
+    "pair": (lambda: data.class_pairs(LABELS, 1, pairs=[(0, 9)]), "two different classes"),
+    "per_class": (lambda: data.class_pairs(LABELS, 9, per_class=900), "whose clients need 2700"),
+    "law": (lambda: data.by_size(LABELS, 3, law="normal"), "law = 'normal' must be one of"),
+    "holdout": (lambda: data.holdout(data.iid(4, 4), 0.5), "all 1 rows of client 0"),
+    "share": (lambda: data.holdout(data.iid(4, 4), 1.5), "share = 1.5 must be above 0 and below 1"),
+    "not a data set": (lambda: data.split(DIGIT.train, 2), "must be a Dataset"),
+    "rows out of range": (lambda: data.gather(DIGIT, [[0, 6]]), r"integers in 0\.\.5"),
+    "no clients": (lambda: data.from_clients([]), "0 clients"),
+    "nan": (lambda: data.from_clients([(NAN[:1],), (NAN,)]), r"Client 1, leaf \[0\],.* in row 1"),
+    "nan stacked": (lambda: data.from_clients({"x": NAN}), r"leaf \['x'\],.* client 1, row 0"),
+    "overflow": (
+        lambda: data.from_clients([np.array([1e300])]),
+        r"exceeds float32 \(3.4e\+38\) in row 0: scale it",
+    ),
+    "ragged leaf": (
+        lambda: data.from_clients([(np.ones((3, 2)), np.ones(2))]),
+        r"leaf \[1\], has 2 rows but its first leaf has 3",
+    ),
+    "lists": (lambda: data.from_clients([[[1.0, 2.0], [3.0]]]), "not nested lists"),
+    "trailing": (lambda: data.from_clients([np.ones((2, 3)), np.ones((2, 4))]), "make them alike"),
+    "type": (lambda: data.from_clients([np.ones(2), np.ones(2, int)]), "type int32"),
+    "structure": (
+        lambda: data.from_clients([user(1)[0], user(1)[0][:1]]),
+        "has structure .* make them alike",
+    ),
+    "stacked as list": (
+        lambda: data.from_clients((np.ones((3, 4, 2)), np.ones((3, 4)))),
+        "stacked=True",
+    ),
+    "empty client": (lambda: data.from_clients(user(2, 0)), "Client 1.* has no rows"),
+    "strings": (lambda: data.from_clients([np.array(["a"])]), "dtype <U1"),
+    "no arrays": (lambda: data.from_clients([()]), "without arrays"),
+    "test structure": (lambda: data.from_clients(user(2), np.ones(2)), "test set has structure"),
+    "test shape": (
+        lambda: data.from_clients(user(2), (np.ones((2, 4)), np.ones(2, int))),
+        "rows of shape",
+    ),
+    "count": (lambda: data.from_clients({"x": np.ones((2, 3))}, count=[1, 4]), r"lie in 1\.\.3"),
+    "overflow stacked": (
+        lambda: data.from_clients({"x": np.array([[1.0, 1e60]])}),
+        r"leaf \['x'\], exceeds float32 \(3.4e\+38\) at client 0, row 1: scale it",
+    ),
+    "test share": (lambda: data.split("digits", 3, test_share=1.5), "test_share = 1.5 must be"),
+    "count of a list": (lambda: data.from_clients(user(2), count=[2]), "stacked=True"),
+    "labels": (
+        lambda: data.from_clients([(np.ones((2, 1)), np.array([-1, 1]))], classes=2),
+        "from -1 to 1",
+    ),
+    "dtype": (lambda: data.from_clients(user(2), dtype="int8"), "float type"),
+    "wide integers": (lambda: data.from_clients([np.array([2**40])]), "beyond 32 bits"),
+    "variant": (lambda: data.synthetic(variant="iid"), "no variant"),
+    "noise": (lambda: data.synthetic(noise=-1), "noise = -1 must be"),
+    "features": (lambda: data.standardise(data.Dataset("x", np.ones(3))), "not a tuple"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake(mistake):
+    make, sentence = MISTAKES[mistake]
+    with pytest.raises(InputError, match=sentence) as caught:
+        make()
+    text = str(caught.value)
+    assert text.endswith((".", "?"))
+    assert "\n" not in text
+
+
+BAD_LIBSVM = [
+    (b"hello world\n", {}, "could not convert"),
+    (b"", {}, "no examples"),
+    (b"1 1:nan\n2 1:1\n", {}, "holds NaN"),
+    (b"1 2:1 1:1\n", {}, "sorted"),
+    (b"1 5:1\n2 1:1\n", {"features": 3}, "exceeds features=3"),
+    (b"1 1:1\n2 1:1\n3 1:1\n", {"classes": 2}, "3 distinct training labels"),
+    (b"-1 1:1\n-1 1:2\n", {}, "has one training label, -1, in all rows"),
+    (b"1 8000000:1\n" * 300, {}, "GiB as a dense"),
+    (b"1 999999999:1\n" * 3, {}, "whose largest index is 999999999, .* 11,999,999,988 bytes"),
+    (b"1 1:1e39\n2 1:1\n", {}, "a value that exceeds float32"),
+    (
+        gzip.compress(b"1 1:1\n2 1:1\n", mtime=0),
+        {},
+        "it is gzipped, and its name must end in .gz",
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "options", "sentence"), BAD_LIBSVM)
+def test_bad_libsvm_file(tmp_path, content, options, sentence):
+    (tmp_path / "bad").write_bytes(content)
+    with pytest.raises(InputError, match=sentence) as caught:
+        data.load_libsvm(tmp_path / "bad", **options)
+    assert str(tmp_path / "bad") in str(caught.value)

@@ -1,0 +1,145 @@
+"""Samples that are made or read where they are needed: the same runs as with samples that are held."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxfl
+from jaxfl.algorithms.resolution import build
+from jaxfl.problems import models
+from jaxfl.problems.facts import facts_of
+from jaxfl.problems.metrics import CLIENTS, evaluate_metrics
+from jaxfl.problems.public import l2
+from jaxfl.rounds.blocks import streams
+
+FEATURES = 5
+COUNT = np.array([4, 9, 6], np.int32)
+
+
+def make(key: jax.Array, i: jax.Array, j: jax.Array) -> Any:
+    a = jax.random.normal(jax.random.fold_in(jax.random.fold_in(key, i), j), (FEATURES,))
+    return a, (jnp.sum(a) > 0).astype(jnp.int32)
+
+
+def held(n: int = 3, m: int = 9) -> Any:
+    """What ``make`` makes, as arrays."""
+    i, j = jnp.meshgrid(jnp.arange(n), jnp.arange(m), indexing="ij")
+    made = jax.vmap(jax.vmap(make, (None, 0, 0)), (None, 0, 0))(jax.random.key(3), i, j)
+    return jax.tree.map(np.asarray, made)
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, jaxfl.Problem]:
+    arrays, folder = held(), tmp_path_factory.mktemp("data")
+    live = np.arange(9) < COUNT[:, None]
+    for k, a in enumerate(arrays):  # what lies beyond a client's samples must not be seen
+        np.save(folder / f"{k}.npy", np.where(live.reshape(3, 9, *(1,) * (a.ndim - 2)), a, 7))
+    files = tuple(np.load(folder / f"{k}.npy", mmap_mode="r") for k in range(2))
+    model = models.logistic(FEATURES, regularizer=l2(0.1))
+    data = {
+        "held": jaxfl.data.from_clients(arrays, count=COUNT, classes=2, stacked=True),
+        "made": jaxfl.data.generated(make, 3, 9, source=jax.random.key(3), count=COUNT, classes=2),
+        "mapped": jaxfl.data.mapped(files, count=COUNT, classes=2),
+    }
+    x0 = np.full(FEATURES, 0.3)
+    return {name: jaxfl.make_problem(model, found, x0) for name, found in data.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("ldp_gd", "mapped"),
+        ("soteriafl_svrg", "mapped"),
+        ("soteriafl_saga", "made"),
+        ("private_local_sgd", "made"),
+    ],
+)
+def test_a_run_is_the_same(name: str, how: str, problems: dict[str, jaxfl.Problem]) -> None:
+    numbers: dict[str, Any] = {"sigma": 0.1, "lr": 0.2, "clip": 0.7, "smoothness": 1.0}
+    if name != "ldp_gd":
+        numbers["batch"] = 3
+    if name == "private_local_sgd":
+        del numbers["smoothness"]
+    runs = [
+        jaxfl.simulate(name, problems[kind], jax.random.key(1), 4, **numbers)
+        for kind in ("held", how)
+    ]
+    np.testing.assert_allclose(runs[1].x, runs[0].x, rtol=1e-5, atol=1e-6)
+    assert runs[0].totals == runs[1].totals
+    for metric, series in runs[0].metrics.items():
+        np.testing.assert_allclose(runs[1].metrics[metric], series, rtol=1e-5, atol=1e-6)
+
+
+def test_cohorts_of_a_crowd_read_only_their_own(tmp_path: Path) -> None:
+    """A million clients take no memory: nothing of size n * m * features is ever made."""
+    n, m = 1_000_000, 8
+    data = jaxfl.data.generated(make, n, m, source=jax.random.key(3), classes=2)
+    problem = jaxfl.make_problem(models.logistic(FEATURES), data, np.zeros(FEATURES))
+    assert sum(a.nbytes for a in jax.tree.leaves(problem)) < 5 * n
+    algorithm = jaxfl.algorithm(
+        "ldp_sgd",
+        sampler=jaxfl.sampling.sampler("with_replacement"),
+        participation=jaxfl.sampling.participation("uniform"),
+    )
+    hp, key = _numbers(algorithm, problem), jax.random.key(0)
+    state, _ = algorithm.init(key, problem, hp)
+    program = jax.jit(algorithm.round).lower(key, state, problem, hp).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 1e6
+    after, info = program(key, state, problem, hp)
+    assert int(info.gradients) == 100
+    chosen = algorithm.cohort(key, state.t, n, hp).index
+    keys = streams(key)
+    rows = [
+        algorithm.round.__self__.estimator.sampler.draw(
+            jax.random.fold_in(keys.rows, i), state.t, jnp.int32(m), m, hp
+        ).index[0]
+        for i in chosen
+    ]
+    g = np.zeros(FEATURES)
+    for i, j in zip(chosen, rows, strict=True):
+        a, y = make(jax.random.key(3), i, j)
+        g += np.asarray((0.5 - y) * a, float) / 100
+    np.testing.assert_allclose(algorithm.output(after), -0.1 * g, rtol=1e-4, atol=1e-6)
+
+
+def _numbers(algorithm: jaxfl.Algorithm, problem: jaxfl.Problem) -> Any:
+    facts = facts_of(problem, 1)
+    given = {"lr": 0.1, "clip": 10.0, "sigma": 0.0, "batch": 1, "cohort": 100}
+    values = jaxfl.algorithms.resolve(algorithm, given, facts).values
+    return build(algorithm, values, facts, jnp.float32)
+
+
+def test_many_clients_have_no_series_each() -> None:
+    data = jaxfl.data.generated(make, CLIENTS + 1, 1, source=jax.random.key(0), classes=2)
+    problem = jaxfl.make_problem(models.logistic(FEATURES), data, np.zeros(FEATURES))
+    found = evaluate_metrics(problem, problem.x0)
+    assert "client_loss" not in found
+    assert float(found["worst_client_loss"]) == pytest.approx(np.log(2), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"clients": 0}, "clients"),
+        ({"samples": 0}, "samples"),
+        ({"count": [9, 9]}, "count = .* must hold one integer for each"),
+        ({"count": [9, 9, 10]}, r"count = .* must lie in 1\.\.9"),
+        ({"make": lambda key, i: i}, "cannot be made"),
+        ({"make": lambda key, i, j: (jnp.full(FEATURES, jnp.nan), 1)}, "NaN"),
+        ({"make": lambda key, i, j: (jnp.zeros(FEATURES + 1), 1)}, "features"),
+    ],
+)
+def test_mistakes_get_one_sentence(change: dict[str, Any], words: str) -> None:
+    given = {"make": make, "clients": 3, "samples": 9, "source": jax.random.key(0), "classes": 2}
+    with pytest.raises(jaxfl.InputError, match=words) as caught:
+        jaxfl.make_problem(models.logistic(FEATURES), jaxfl.data.generated(**{**given, **change}))
+    assert "\n" not in str(caught.value)
+
+
+def test_arrays_of_different_clients_are_refused() -> None:
+    with pytest.raises(jaxfl.InputError, match=r"\(clients, samples, ...\)"):
+        jaxfl.data.mapped((np.zeros((3, 9, 5)), np.zeros((2, 9))))

@@ -1,0 +1,116 @@
+"""What `profile` says is of the round that runs."""
+
+import json
+import re
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from rows import a_network, a_problem
+
+import jaxfl
+from jaxfl.algorithms.resolution import build
+from jaxfl.cli import main
+from jaxfl.engine import profiling
+from jaxfl.problems.facts import facts_of
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiling, "SECONDS", 0.002)
+    monkeypatch.setattr(profiling, "SIDE", 64)
+    monkeypatch.setattr(profiling, "COPIED", 1 << 12)
+
+
+@pytest.mark.parametrize("name", ["ldp_sgd", "soteriafl_saga", "private_local_sgd"])
+def test_phases_add_up(name: str) -> None:
+    found = jaxfl.profile(name, a_network(), jax.random.key(0), 3, sigma=0.1, lr=0.1, batch=3)
+    assert found.round > 0
+    assert found.evaluation > 0
+    assert min(found.phases.values()) >= 0
+    assert sum(found.phases.values()) == pytest.approx(found.round)
+    whole = name == "private_local_sgd"
+    assert list(found.phases) == (
+        ["whole"] if whole else ["draws", "samples", "gradients", "messages and server"]
+    )
+
+
+def test_arithmetic_is_that_of_the_products() -> None:
+    """Full gradients of logistic regression: two products with all features, and little else."""
+    n, m, d = 4, 200, 300
+    rng = np.random.default_rng(0)
+    arrays = rng.normal(size=(n, m, d)).astype(np.float32), rng.integers(0, 2, (n, m))
+    data = jaxfl.data.from_clients(arrays, classes=2, stacked=True)
+    problem = jaxfl.make_problem(jaxfl.models.logistic(d), data)
+    found = jaxfl.profile("ldp_gd", problem, jax.random.key(0), 3, sigma=0.1, lr=0.1)
+    assert 1.0 <= found.flops / (4 * n * m * d) < 2.0
+    assert found.data == sum(a.nbytes for a in jax.tree.leaves(problem))
+    assert found.memory["links"] == found.memory["local"] == 0
+
+
+@pytest.mark.once
+def test_beginnings_depend_on_the_round() -> None:
+    """Work that is the same in every round would be moved out of the timed loop."""
+    problem, algorithm = a_problem(), jaxfl.algorithm("cdp_sgd")
+    facts = facts_of(problem, 3)
+    given = {"sigma": 0.1, "lr": 0.1, "batch": 4, "k": 3}
+    values = jaxfl.algorithms.resolve(algorithm, given, facts).values
+    hp = build(algorithm, values, facts, "float32")
+    key = jax.random.key(0)
+    state, _ = algorithm.init(key, problem, hp)
+    for name, part in profiling.beginnings(algorithm.round.__self__).items():
+        seen = {float(part(key, state._replace(t=t), problem, hp)) for t in range(4)}
+        assert len(seen) > 1, name
+
+
+@pytest.mark.once
+@pytest.mark.optimized
+@pytest.mark.parametrize("name", ["fedgd", "ldp_sgd"])
+def test_the_timed_loop_computes_the_gradients(name: str) -> None:
+    """Also those of all samples, which depend on the model and on no draw."""
+    problem, algorithm = a_network(), jaxfl.algorithm(name)
+    facts = facts_of(problem, 3)
+    given = {"lr": 0.1} | ({} if name == "fedgd" else {"sigma": 0.1})
+    values = jaxfl.algorithms.resolve(algorithm, given, facts).values
+    hp, key = build(algorithm, values, facts, "float32"), jax.random.key(0)
+    state, _ = algorithm.init(key, problem, hp)
+    part = profiling.beginnings(algorithm.round.__self__)["gradients"]
+    lowered = jax.jit(profiling.looped(part, key)).lower(state, state.t + 9, problem, hp)
+    program = lowered.compile().as_text()
+    assert program is not None
+    computed = dict(re.findall(r"(?ms)^%?(\S+) \(.*?\{\n(.*?)^\}", program))
+    within = re.findall(r"body=%?([\w.\-]+)", program)
+    for called in within:  # grows: what a loop calls is in it too
+        below = re.findall(r"(?:calls|body|to_apply)=%?([\w.\-]+)", computed.get(called, ""))
+        within += [one for one in below if one not in within]
+    assert any(" dot(" in computed.get(called, "") for called in within)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("how", ["text", "json"])
+def test_the_command(how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["profile", "ldp_sgd", "--batch", "3", "--rounds", "5"]
+    assert main([*words, *["--json"] * (how == "json")]) == 0
+    text = capsys.readouterr().out
+    if how == "json":
+        told: dict[str, Any] = json.loads(text)
+        assert told["algorithm"] == "ldp_sgd"
+        assert told["round"] > 0
+        assert told["of_matmul"] == pytest.approx(told["flops"] / told["round"] / told["matmul"])
+    else:
+        assert all(word in text for word in ("compilation", "gradients", "evaluation", "scratch"))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["ldp_sgdd"], "did you mean 'ldp_sgd'"),
+        (["ldp_sgd", "--out", "x"], "--out is of `jaxfl run`"),
+        (["ldp_sgd", "--batch", "0"], "batch"),
+    ],
+)
+def test_mistakes(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", *words]) == 2
+    assert says in capsys.readouterr().err

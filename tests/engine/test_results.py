@@ -1,0 +1,254 @@
+"""Results: labelled, exact on disk, and refused in one sentence where they are no results."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import a_problem
+
+import jaxfl
+from jaxfl import privacy
+from jaxfl.engine import results
+from jaxfl.engine.log import Log
+from jaxfl.engine.loop import check_name
+
+pytestmark = pytest.mark.once
+
+
+def shares(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
+    return jnp.stack([jnp.max(x), jnp.min(x)])
+
+
+def active(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
+    return jnp.sum(x != 0)
+
+
+def half(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
+    return jnp.mean(x).astype(jnp.bfloat16)
+
+
+def above(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
+    return jnp.mean(x) > 0
+
+
+@pytest.fixture(scope="module")
+def run() -> jaxfl.Run:
+    return jaxfl.simulate(
+        "soteriafl_sgd",
+        a_problem(),
+        jax.random.key(1),
+        11,
+        eval_every=4,
+        metrics={"shares": shares, "active": active, "half": half, "above": above},
+        batch=4,
+        k=3,
+        lr=0.2,
+    )
+
+
+def test_labels_and_dimensions(run: jaxfl.Run) -> None:
+    ds = run.dataset()
+    assert ds["round"].values.tolist() == [0, 4, 8, 11]
+    assert ds["loss"].dims == ds["uplink_bits"].dims == ds["active"].dims == ("round",)
+    assert ds["client_loss"].dims == ("round", "client")
+    assert ds["shares"].dims == ("round", "shares_0")
+    assert ds["x"].dims == ("coordinate",)
+    for name in ds.variables:
+        assert ds[name].attrs["units"]
+        assert ds[name].attrs["long_name"]
+    np.testing.assert_array_equal(ds["x"], run.x)
+    np.testing.assert_array_equal(ds["loss"], run.metrics["loss"])
+
+
+def test_utility_is_the_running_average(run: jaxfl.Run) -> None:
+    ds = run.dataset()
+    g = run.metrics["grad_norm_sq"].astype(np.float64)
+    for i in range(len(g)):
+        assert ds["utility"].values[i] == pytest.approx(g[: i + 1].mean(), rel=1e-12)
+
+
+def test_totals_are_the_runs(run: jaxfl.Run) -> None:
+    last = run.dataset().isel(round=-1)
+    for name, value in run.totals.items():
+        assert float(last["messages" if name == "clients" else name]) == value
+    assert run.dataset()["uplink_bits"].values[0] == 0
+
+
+def spent_by_hand(run: jaxfl.Run) -> list[float]:
+    """eps of every evaluated round, from events made one by one."""
+
+    out = []
+    for t in run.rounds:
+        event = run.algorithm.event({**run.values, "rounds": int(t)}, run.facts)
+        out.append(privacy.epsilon(event, run.values["delta"]).eps)
+    return out
+
+
+def test_privacy_spent_ends_at_what_is_proven(run: jaxfl.Run) -> None:
+    """Clients of three sizes: each of them makes every release, from the first round on."""
+    assert len(run.facts.sizes) == 3
+    eps = run.dataset()["eps_spent"]
+    assert eps.values[0] == 0
+    assert eps.values[-1] == run.privacy().proven
+    assert eps.values.tolist() == spent_by_hand(run)
+    assert "upper bound" in eps.attrs["comment"]
+    more = run.extend(24, eval_every=1)
+    assert len(more.rounds) < results.ACCOUNTED
+    assert more.dataset()["eps_spent"].values.tolist() == spent_by_hand(more)
+
+
+def test_privacy_spent_is_never_below_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computed at few of the rounds; the others hold the value of the next of these."""
+    run = jaxfl.simulate("ldp_sgd", a_problem(), jax.random.key(0), 60, eval_every=1, batch=4)
+    asked: list[int] = []
+    spent = type(run).spent
+
+    def counted(run: jaxfl.Run, rounds: Any, delta: float | None = None) -> Any:
+        asked.extend(rounds)
+        return spent(run, rounds, delta)
+
+    monkeypatch.setattr(type(run), "spent", counted)
+    eps = run.dataset()["eps_spent"].values
+    true = np.asarray(spent_by_hand(run))
+    assert len(asked) <= results.ACCOUNTED < len(true)
+    np.testing.assert_array_equal(eps[asked], true[asked])
+    assert np.all(eps >= true)
+    assert np.all(np.diff(eps) >= 0)
+    for t in range(61):
+        assert eps[t] == true[min(s for s in asked if s >= t)]
+    assert np.max(np.diff(eps)) < 0.1 * eps[-1]  # 24 steps of about the same height
+
+
+def test_privacy_spent_goes_on_with_a_run(run: jaxfl.Run) -> None:
+    more = run.extend(20, eval_every=4)
+    eps = more.dataset()["eps_spent"]
+    assert eps["round"].values.tolist() == [0, 4, 8, 12, 16, 20]
+    assert eps.values[-1] == more.privacy().proven > run.privacy().proven
+    np.testing.assert_array_equal(eps[1:3], run.dataset()["eps_spent"][1:3])
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "numbers"),
+    [
+        ("fedsgd", {}, {}),
+        ("ldp_sgd", {}, {"sigma": 0.0}),
+        ("ldp_sgd", {"clip": "batch"}, {"sigma": 1.0}),
+    ],
+)
+def test_nothing_is_said_of_eps_where_none_is_proven(
+    name: str, parts: dict[str, Any], numbers: dict[str, Any]
+) -> None:
+    algorithm = jaxfl.algorithm(name, **parts)
+    ran = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 2, batch=4, **numbers)
+    assert "eps_spent" not in ran.dataset()
+
+
+def test_config_says_how_to_make_it_again(run: jaxfl.Run) -> None:
+    about = results.config(run.dataset())
+    assert about["values"]["k"] == 3
+    assert about["sources"]["k"] == "given"
+    assert about["settings"]["versions"]["jax"] == jax.__version__
+    assert about["settings"]["key"] == [0, 1]
+    assert about["facts"]["n"] == 5
+    assert about["ended"] == "finished"
+    assert about["privacy"]["proven"] == run.privacy().proven
+    assert results.privacy(about).startswith(
+        f"eps = {run.privacy().proven:.4g}, delta = 0.001 proven"
+    )
+    assert about["seconds"] >= about["compile_seconds"] > 0
+
+
+def test_nothing_is_proven_without_noise(run: jaxfl.Run) -> None:
+    silent = dataclasses.replace(run, values={**run.values, "sigma": 0.0})
+    assert results.privacy(results.config(silent.dataset())) == "not private: no noise"
+
+
+def test_round_trip_is_exact(run: jaxfl.Run, tmp_path: Path) -> None:
+    ds = run.dataset()
+    ds["loss"].values[2] = np.nan
+    ds["worst_client_loss"].values[1] = -np.inf
+    path = run.save(tmp_path / "deeper" / "run.nc")
+    results.save(ds, path)
+    back = jaxfl.load(path)
+    assert back.identical(ds)
+    for name in ds.variables:
+        assert back[name].dtype == ds[name].dtype
+        assert back[name].values.tobytes() == ds[name].values.tobytes()
+    assert [p.name for p in path.parent.iterdir()] == ["run.nc"]
+
+
+def test_numbers_that_are_not_finite_stay_json(run: jaxfl.Run) -> None:
+    values = {**run.values, "eps": float("inf"), "batch": np.float32(4)}
+    about = results.config(dataclasses.replace(run, values=values).dataset())
+    assert about["values"]["eps"] == "inf"
+    assert float(about["values"]["eps"]) == np.inf
+    assert about["values"]["batch"] == 4.0
+
+
+def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
+    counts = [*run.log.counts[:-1], {**run.log.counts[-1], "gradients": 2**53 + 1}]
+    log = Log(run.log.rounds, run.log.metrics, counts)
+    with pytest.raises(jaxfl.InputError, match=r"gradients reaches 9\.0072e\+15"):
+        dataclasses.replace(run, log=log).dataset()
+
+
+@pytest.mark.parametrize("name", ["utility", "eps_spent", "x", "a/b", "", "2nd", "chunk.json"])
+def test_metric_names_that_files_cannot_hold(name: str) -> None:
+    with pytest.raises(jaxfl.InputError, match=f"called '{name}'"):
+        check_name(name)
+
+
+def test_a_file_cut_short_is_never_read(run: jaxfl.Run, tmp_path: Path) -> None:
+    path = run.save(tmp_path / "run.nc")
+    content = path.read_bytes()
+    for end in [*range(0, len(content) - 1, 41), len(content) - 1]:
+        path.write_bytes(content[:end])
+        with pytest.raises(jaxfl.InputError, match=r"run\.nc"):
+            jaxfl.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a result\n", b"CDF\x02", b"PK\x03\x04" * 9])
+def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "other.nc"
+    path.write_bytes(content)
+    with pytest.raises(jaxfl.InputError, match=r"other\.nc"):
+        jaxfl.load(path)
+
+
+def test_missing_files_folders_and_foreign_netcdf(tmp_path: Path) -> None:
+    import xarray
+
+    for place in (tmp_path / "none.nc", tmp_path):
+        with pytest.raises(jaxfl.InputError, match=place.name):
+            jaxfl.load(place)
+    with pytest.raises(jaxfl.InputError, match="path = None must be a path"):
+        jaxfl.load(None)  # type: ignore[arg-type]
+    foreign = xarray.Dataset({"a": ("b", [1.0])})
+    foreign.to_netcdf(tmp_path / "foreign.nc", engine="scipy")
+    with pytest.raises(jaxfl.InputError, match="no result file of jaxfl"):
+        jaxfl.load(tmp_path / "foreign.nc")
+
+
+def test_a_folder_is_no_place_for_a_result(run: jaxfl.Run, tmp_path: Path) -> None:
+    for place in (".", tmp_path):
+        with pytest.raises(jaxfl.InputError, match="it is a folder, and a result is a file"):
+            run.save(place)
+
+
+def test_a_failed_write_leaves_the_old_file(
+    run: jaxfl.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = run.save(tmp_path / "run.nc")
+    before = path.read_bytes()
+
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(jaxfl.InputError, match="No space left"):
+        run.save(path)
+    assert path.read_bytes() == before

@@ -1,0 +1,517 @@
+"""Running: cadence, chunks, stopping, extending, durability."""
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import QUIET, ROWS, a_problem
+from scripts import TESTS
+
+import jaxfl
+from jaxfl.algorithms.resolution import build
+from jaxfl.core.types import Info
+from jaxfl.engine import checkpoint as checkpoints
+from jaxfl.engine import run as runs
+from jaxfl.engine.log import Log
+from jaxfl.problems.facts import facts_of
+
+NUMBERS = {**QUIET, "k": 3, "batch": 4}
+FREE = {**QUIET, "batch": 4}
+
+
+def same(a: jaxfl.Run, b: jaxfl.Run) -> None:
+    """Bit for bit: model, state, history and totals."""
+    chex.assert_trees_all_equal(*((r.x, r.state, r.rounds, r.metrics) for r in (a, b)), strict=True)
+    assert a.log.counts == b.log.counts
+
+
+def test_cadence(key: jax.Array) -> None:
+    problem = a_problem()
+    run = jaxfl.simulate("cdp_sgd", problem, key, 7, eval_every=3, **NUMBERS)
+    assert run.rounds.tolist() == [0, 3, 6, 7]
+    assert jaxfl.simulate("cdp_sgd", problem, key, 7, eval_every=0, **NUMBERS).rounds.tolist() == [
+        0,
+        7,
+    ]
+    default = jaxfl.simulate("cdp_sgd", problem, key, 250, **NUMBERS)
+    assert default.rounds.tolist() == [*range(0, 250, 3), 250]
+
+
+@pytest.mark.parametrize("name", ["soteriafl_saga"])
+def test_chunks_change_no_bit(name: str, key: jax.Array) -> None:
+    row = next(row for row in ROWS if row.name == name)
+    ends = [
+        jaxfl.simulate(name, a_problem(), key, 50, eval_every=10, chunk=c, **row.numbers)
+        for c in (1, 7, 64)
+    ]
+    same(ends[0], ends[1])
+    same(ends[0], ends[2])
+
+
+def test_one_trace_for_a_thousand_rounds(key: jax.Array) -> None:
+    problem = a_problem(d=9)
+    before = runs._advance._cache_size(), runs._measure._cache_size()
+    run = jaxfl.simulate("soteriafl_sgd", problem, key, 1000, chunk=17, eval_every=100, **NUMBERS)
+    assert run.state.t == 1000
+    more = jaxfl.simulate(
+        "soteriafl_sgd",
+        problem,
+        key,
+        30,
+        chunk=17,
+        eval_every=7,
+        **{**NUMBERS, "lr": 0.7, "sigma": 1.0},
+    )
+    assert more.state.t == 30
+    after = runs._advance._cache_size(), runs._measure._cache_size()
+    assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
+
+
+def test_extended_is_uninterrupted(key: jax.Array) -> None:
+    problem = a_problem()
+    whole = jaxfl.simulate("soteriafl_saga", problem, key, 40, eval_every=6, **NUMBERS)
+    half = jaxfl.simulate("soteriafl_saga", problem, key, 20, eval_every=6, **NUMBERS)
+    kept = half.x.copy()
+    same(whole, half.extend(40))
+    np.testing.assert_array_equal(half.x, kept)
+    assert half.extend(40, eval_every=10).rounds.tolist() == [0, 6, 12, 18, 20, 30, 40]
+
+
+def test_resumed_is_uninterrupted(key: jax.Array, tmp_path: Path) -> None:
+    problem, file = a_problem(), tmp_path / "run.npz"
+    whole = jaxfl.simulate("soteriafl_svrg", problem, key, 40, eval_every=6, **NUMBERS)
+    jaxfl.simulate(
+        "soteriafl_svrg",
+        problem,
+        key,
+        20,
+        eval_every=6,
+        checkpoint=file,
+        checkpoint_every=7,
+        **NUMBERS,
+    )
+    same(whole, jaxfl.simulate("soteriafl_svrg", problem, key, 40, resume=file))
+
+
+@pytest.mark.once
+@pytest.mark.optimized  # as the process that is killed
+@pytest.mark.slow  # it compiles all anew; a sweep that is killed, and interrupts at any line, are not
+def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
+    """SIGKILL at random moments, also while a checkpoint is being written."""
+    jax.clear_caches()  # programs of other tests are compiled without optimizations
+    file = tmp_path / "run.npz"
+    code = textwrap.dedent(f"""
+        import sys; sys.path.insert(0, {str(TESTS)!r})
+        import jax, jaxfl
+        from rows import a_problem
+        jaxfl.simulate("soteriafl_sgd", a_problem(), jax.random.key(0), 100_000, eval_every=50,
+            checkpoint={str(file)!r}, checkpoint_every=20,
+            lr=0.1, clip=2.0, sigma=0.01, k=3, batch=4)
+    """)
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    process = subprocess.Popen([sys.executable, "-c", code], env=env)
+    while not file.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    problem, key = a_problem(), jax.random.key(0)
+    about = checkpoints.read(file, jaxfl.algorithm("soteriafl_sgd"), problem, key)
+    rounds = int(about.state.t) + 33
+    resumed = jaxfl.simulate("soteriafl_sgd", problem, key, rounds, eval_every=50, resume=file)
+    numbers = {"lr": 0.1, "clip": 2.0, "sigma": 0.01, "k": 3, "batch": 4}
+    same(resumed, jaxfl.simulate("soteriafl_sgd", problem, key, rounds, eval_every=50, **numbers))
+
+
+def test_an_interrupt_before_the_metrics_loses_none(
+    key: jax.Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a round and its metrics the state is ahead of the history; resuming makes up for it."""
+    problem, file, honest, calls = a_problem(), tmp_path / "run.npz", runs._measure, []
+
+    def interrupted(*args: object) -> object:
+        calls.append(args)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return honest(*args)
+
+    monkeypatch.setattr(runs, "_measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        jaxfl.simulate("cdp_sgd", problem, key, 6, eval_every=1, checkpoint=file, **NUMBERS)
+    monkeypatch.undo()
+    same(
+        jaxfl.simulate("cdp_sgd", problem, key, 6, eval_every=1, resume=file),
+        jaxfl.simulate("cdp_sgd", problem, key, 6, eval_every=1, **NUMBERS),
+    )
+
+
+def test_a_checkpoint_of_another_run_is_refused(key: jax.Array, tmp_path: Path) -> None:
+    problem, file = a_problem(), tmp_path / "run.npz"
+    jaxfl.simulate("cdp_sgd", problem, key, 5, checkpoint=file, **NUMBERS)
+    others = {
+        "algorithm": ("soteriafl_sgd", problem, key),
+        "key": ("cdp_sgd", problem, jax.random.key(7)),
+        "data": ("cdp_sgd", a_problem(seed=1), key),
+        "sampler": (
+            jaxfl.algorithm("cdp_sgd", sampler=jaxfl.sampling.sampler("with_replacement")),
+            problem,
+            key,
+        ),
+    }
+    for what, args in others.items():
+        with pytest.raises(jaxfl.InputError, match=f"its {what} is"):
+            jaxfl.simulate(*args, 9, resume=file)
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(jaxfl.InputError, match="no checkpoint of a run"):
+        jaxfl.simulate("cdp_sgd", problem, key, 9, resume=file)
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason"),
+    [
+        (jaxfl.Stop(loss=0.4), "loss"),
+        (jaxfl.Stop(bits=20_000), "bits"),
+        (jaxfl.Stop(gradients=500), "gradients"),
+        (jaxfl.Stop(seconds=1e-9), "seconds"),
+    ],
+)
+def test_stopping(stop: jaxfl.Stop, reason: str, key: jax.Array) -> None:
+    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 2000, eval_every=5, stop=stop, **NUMBERS)
+    assert run.ended.startswith("stopped")
+    assert reason in run.ended
+    assert 0 < run.rounds[-1] < 2000
+    if reason == "loss":
+        assert run.metrics["loss"][-1] <= 0.4 < run.metrics["loss"][-2]
+    if reason == "bits":
+        assert run.totals["uplink_bits"] >= 20_000
+
+
+def test_totals_are_exact_beyond_32_bits() -> None:
+    """Ten thousand rounds of 2^30 coordinates each: int32 wraps at the second."""
+    log = Log()
+    step = Info(np.int32(1), np.full(10, 2**30, np.int32), np.int32(3))
+    for t in range(1000):
+        log.count(step)
+        log.record(t, {"loss": np.float32(0)})
+    log.read()
+    assert log.counts[-1]["coordinates"] == 10_000 * 2**30
+    assert log.counts[4]["clients"] == 5
+
+
+@pytest.mark.once
+def test_rounds_that_cannot_be_counted_are_refused() -> None:
+    """A million clients sending 2,500 coordinates each: 2.5e9 in one round."""
+    algorithm = jaxfl.algorithm("cdp_sgd")
+    facts = facts_of(a_problem(), 5)._replace(n=10**6, d=10**5)
+    values = {**NUMBERS, "k": 2500, "rounds": 5}
+    with pytest.raises(jaxfl.InputError, match="let fewer take part"):
+        build(algorithm, values, facts, jnp.float32)
+    build(algorithm, {**values, "k": 2000}, facts, jnp.float32)
+
+
+def test_a_users_own_metrics(key: jax.Array) -> None:
+    metrics = {"norm": lambda problem, x: jnp.linalg.norm(x), "point": lambda problem, x: x}
+    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 4, metrics=metrics, **NUMBERS)
+    assert run.metrics["point"].shape == (5, 8)
+    np.testing.assert_allclose(
+        run.metrics["norm"], np.linalg.norm(run.metrics["point"], axis=1), 1e-6
+    )
+    np.testing.assert_array_equal(run.metrics["point"][-1], run.x)
+
+
+def test_divergence_is_said(key: jax.Array) -> None:
+    problem = a_problem()
+    numbers = {"lr": 1e38, "clip": 1e30, "batch": 4}
+    run = jaxfl.simulate("fedsgd", problem, key, 20, **numbers)
+    assert run.ended.startswith("diverged")
+    assert int(run.ended.split("round ")[1].split()[0]) <= 20
+
+
+def test_steps_stay_in_the_constraint_set(key: jax.Array) -> None:
+    free = a_problem()
+    model = jaxfl.models.logistic(8, constraint="ball:0.5")
+    problem = dataclasses.replace(free, model=model)
+    norms = {"norm": lambda problem, x: jnp.linalg.norm(x)}
+    run = jaxfl.simulate("ldp_sgd", problem, key, 20, eval_every=1, metrics=norms, **FREE)
+    assert run.metrics["norm"][1:].max() <= 0.5 * (1 + 1e-6)
+    away = jaxfl.simulate("ldp_sgd", free, key, 20, eval_every=1, metrics=norms, **FREE)
+    assert away.metrics["norm"].max() > 0.6
+
+
+def test_x_is_the_users_pytree(key: jax.Array) -> None:
+    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 2, **NUMBERS)
+    flat = jax.flatten_util.ravel_pytree(run.params)[0]
+    np.testing.assert_array_equal(flat, run.x)
+
+
+def test_true_draws_a_bar(key: jax.Array, capsys: pytest.CaptureFixture[str]) -> None:
+    jaxfl.simulate("cdp_sgd", a_problem(), key, 3, progress=True, **NUMBERS)
+    assert "round 3/3, " in capsys.readouterr().err
+
+
+@pytest.mark.once
+def test_a_run_in_one_line(key: jax.Array) -> None:
+    """No data, no closures, and no eps that the rounds have left behind."""
+    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 3, eps=2.0, lr=0.1, k=3, batch=4)
+    loss = f"{float(run.metrics['loss'][-1]):.5g}"
+    assert repr(run) == (
+        f"Run('cdp_sgd' on 'data', n=5, m=12, d=8, round 3 of 3, loss {loss}, "
+        "calibrated eps=2 at delta=0.001, finished)"
+    )
+    longer = repr(run.extend(5))
+    assert "round 5 of 5" in longer
+    assert "eps" not in longer
+    assert repr(run.problem) == "Problem('data', n=5, m=12, d=8, model='logistic')"
+    assert repr(run.algorithm).startswith("Algorithm('cdp_sgd', estimator='minibatch', ")
+    assert len(repr(run.algorithm)) < 250
+    assert "no data" in repr(jax.tree.map(lambda leaf: None, run.problem))
+
+
+MISTAKES = [
+    (dict(rounds=0), "rounds = 0"),
+    (dict(rounds=2.5), "rounds = 2.5"),
+    (dict(eval_every=-1), "eval_every = -1"),
+    (dict(chunk=0), "chunk = 0"),
+    (dict(checkpoint_every=5), "checkpoint_every = 5 needs"),
+    (dict(sigma=-0.1), "sigma = -0.1"),
+    (dict(sigma=float("nan")), "sigma = nan"),
+    (dict(clip=0.0), "clip = 0.0"),
+    (dict(k=99), "99"),
+    (dict(k=2.5), "k = 2.5"),
+    (dict(batch=0), "batch = 0"),
+    (dict(lr="fast"), "lr = 'fast'"),
+    (dict(learning_rate=0.1), "learning_rate"),
+    (dict(sigma=None, eps=-1.0), "eps = -1.0"),
+    (dict(eps=1.0), "eps = 1.0 and sigma"),
+    (dict(sigma=None, delta=1.5), "delta = 1.5"),
+    (dict(shift=2.0), "shift"),
+    (dict(cohort=3), "cohort"),
+    (dict(checkpoint="/proc/nowhere/run.npz"), "Cannot write"),
+    (dict(resume="missing.npz", sigma=None, lr=None, clip=None, k=None, batch=None), "missing.npz"),
+    (dict(algorithm="cdp_sdg"), "did you mean 'cdp_sgd'"),
+    (dict(key=0), "jax.random.key"),
+    (dict(lr=float("inf")), "lr = inf"),
+    (dict(metrics={"loss": lambda problem, x: x[0]}), "'loss'"),
+    (dict(metrics={"a b": lambda problem, x: x[0]}), "'a b'"),
+    (dict(noise="none"), "noise = 'none'"),
+    (dict(metrics={"q": 3}), "'q'"),
+    (dict(stop=0.5), "stop = 0.5"),
+    (dict(rounds="x"), "rounds = 'x'"),
+    (dict(chunk=2.5), "chunk = 2.5"),
+    (dict(lr=[0.1, 0.2]), "lr = [0.1, 0.2]"),
+    (dict(sigma=None, eps=1.0, clip=float("inf")), "clip = inf"),
+    (dict(sigma=None, delta=1.0), "delta = 1.0"),
+    (dict(sigma=float("inf")), "sigma = inf"),
+    (dict(sigma=None, eps=1.0, noise_constant=800.0), "noise_constant = 800.0"),
+    (dict(key=jax.random.split(jax.random.key(0))), "shape (2,)"),
+    (dict(checkpoint="/tmp"), "it is a folder"),
+    (dict(checkpoint=3), "checkpoint = 3 must be a path"),
+    (dict(resume=jaxfl), "resume = <module 'jaxfl'"),
+    (dict(lr=[]), "lr = [] is not a number"),
+    (dict(lr=True), "lr = True is not a number"),
+    (dict(lr=np.complex64(0.1)), "+0j) is not a number"),
+    (dict(lr="0.1"), "lr = '0.1' is not a number: leave out the quotes"),
+    (dict(rounds=True), "rounds = True"),
+    (dict(sigma=None, delta=1), "at least 1e-300 and below 1 ("),
+    (dict(sigma=None, delta=1e-320), "at least 1e-300 and below 1 ("),
+    (dict(sigma=None, eps=float("inf")), "eps = inf must be above 0 and at most"),
+    (
+        dict(algorithm="ldp_gd", sigma=None, eps=1e38, clip=1e-30, k=None, batch=None),
+        "asks for so little noise that none is left",
+    ),
+    (dict(smoothness=float("inf")), "smoothness = inf"),
+    (dict(gap=float("inf")), "gap = inf"),
+    (dict(sigma=None, eps=1.0, noise="paper", noise_constant=float("inf")), "noise_constant = inf"),
+    (dict(rounds=10**30), "is more than can be counted"),
+    (dict(rounds=2**31), "rounds = 2147483648 is more than can be counted: at most 2147483647"),
+    (dict(k=None, omega=8.0), "omega = 8.0 must be at least 0 and at most 7"),
+    (dict(k=None, omega=float("inf")), "omega = inf"),
+    (dict(lr=lambda t: np.ones(2)), "let it take the round and return one number"),
+    (dict(lr=lambda t: None), "let it take the round and return one number"),
+    (dict(lr=lambda t: 1 / 0), "lr = schedule gives no number for each of 3 rounds (ZeroDivision"),
+    (dict(algorithm=3), "algorithm = 3 has to be an Algorithm or the name of one"),
+    (dict(algorithm=jaxfl.algorithms.soteriafl.cdp_sgd), "algorithm = cdp_sgd has to be"),
+    (dict(problem=3), "problem = 3 must be a Problem: make one with jaxfl.make_problem"),
+    (dict(problem=jaxfl.models.logistic(8)), "problem = Model('logistic', d=8) must be"),
+    (dict(algorithm=a_problem(), problem="cdp_sgd"), "algorithm = Problem('data', n=5, m=12"),
+    (dict(metrics=[lambda problem, x: x[0]]), "by name"),
+    (dict(metrics={1: lambda problem, x: x[0]}), "cannot be called 1"),
+    (dict(metrics={"q": lambda x: x[0]}), "'q' must be a function of (problem, x)"),
+    (dict(metrics={"q": lambda problem, x: {"a": x[0]}}), "'q' returns {'a': "),
+    (dict(metrics={"q": lambda problem, x: None}), "'q' returns None: let it return one real"),
+    (dict(metrics={"q": lambda problem, x: x * 1j}), "'q' returns complex64[8]"),
+    (dict(progress=3), "progress = 3 must be True"),
+    (dict(stop=jaxfl.Stop(loss="a")), "stop.loss = 'a'"),
+    (dict(stop=jaxfl.Stop(loss=float("nan"))), "stop.loss = nan"),
+    (dict(stop=jaxfl.Stop(gradients=0)), "stop.gradients = 0 must be above 0"),
+    (dict(stop=jaxfl.Stop(bits=-1)), "stop.bits = -1 must be above 0"),
+]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("change", "words"), MISTAKES, ids=[m[1][:30] for m in MISTAKES])
+def test_mistakes_get_one_sentence(change: dict, words: str, key: jax.Array) -> None:
+    arguments = {"algorithm": "cdp_sgd", "problem": a_problem(), "key": key, "rounds": 3, **NUMBERS}
+    arguments = {k: v for k, v in {**arguments, **change}.items() if v is not None}
+    with pytest.raises(jaxfl.InputError) as caught:
+        jaxfl.simulate(**arguments)
+    text = str(caught.value)
+    assert words in text
+    assert "\n" not in text
+    assert text.endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    ("change", "leaf"),
+    [
+        (lambda state: state.pop("state1"), "structs|leaves"),
+        (lambda state: state.update(state1=state["state1"][:-1]), "server"),
+        (lambda state: state.update(state1=state["state1"].astype(np.float64)), "server"),
+    ],
+)
+def test_a_state_of_another_shape_is_refused(
+    change: Callable[[dict[str, Any]], None], leaf: str, key: jax.Array, tmp_path: Path
+) -> None:
+    """As of a version whose algorithm remembers something else; the cause names the leaf."""
+    problem, file = a_problem(), tmp_path / "run.npz"
+    jaxfl.simulate("ldp_sgd", problem, key, 4, checkpoint=file, **FREE)
+    with np.load(file) as held:
+        arrays = dict(held)
+    change(arrays)
+    names = sorted(name for name in arrays if name.startswith("state"))
+    about = json.loads(arrays.pop("about").tobytes()) | {"leaves": len(names)}
+    states = {f"state{i}": arrays.pop(name) for i, name in enumerate(names)}
+    text = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    np.savez(file, about=text, **arrays, **states)
+    with pytest.raises(jaxfl.InputError, match="state of another shape than ldp_sgd") as caught:
+        jaxfl.simulate("ldp_sgd", problem, key, 9, resume=file)
+    assert "\n" not in str(caught.value)
+    assert re.search(leaf, str(caught.value.__cause__))
+
+
+@pytest.mark.once
+def test_a_checkpoint_that_does_not_name_an_option_means_its_default(
+    key: jax.Array, tmp_path: Path
+) -> None:
+    """A part and a number that the program has got since; another part is refused by its name."""
+    problem, file = a_problem(), tmp_path / "run.npz"
+    free = {name: value for name, value in FREE.items() if name != "clip"}
+    jaxfl.simulate("ldp_sgd", problem, key, 4, eval_every=1, checkpoint=file, **free)
+    with np.load(file) as held:
+        arrays = dict(held)
+    about = json.loads(arrays["about"].tobytes())
+    assert about["sources"].pop("clip") == "default"
+    del about["values"]["clip"]
+    for name in ("local", "aggregation"):
+        del about["settings"]["parts"][name]
+    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    np.savez(file, **arrays)
+    longer = jaxfl.simulate("ldp_sgd", problem, key, 9, eval_every=1, resume=file)
+    same(longer, jaxfl.simulate("ldp_sgd", problem, key, 9, eval_every=1, **free))
+    assert longer.sources["clip"] == "default"
+    for part, other in (
+        ("aggregation", {"aggregation": jaxfl.aggregations.aggregation("secure_sum")}),
+        ("sampler", {"sampler": jaxfl.sampling.sampler("shuffled")}),
+    ):
+        algorithm = jaxfl.algorithm("ldp_sgd", **other)
+        with pytest.raises(jaxfl.InputError, match=f"its {part} is "):
+            jaxfl.simulate(algorithm, problem, key, 9, resume=file)
+
+
+def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
+    """Not without its noise, under another key, with another regularizer or other metrics."""
+    problem = a_problem()
+    run = jaxfl.simulate("ldp_sgd", problem, key, 4, **FREE)
+    for others in (
+        ("fedsgd", problem, key),
+        ("ldp_sgd", problem, jax.random.key(7)),
+        ("ldp_sgd", a_problem(0.3), key),
+    ):
+        with pytest.raises(jaxfl.InputError, match="belongs to another"):
+            jaxfl.simulate(*others, 8, resume=run)
+    with pytest.raises(jaxfl.InputError, match="mine"):
+        run.extend(8, metrics={"mine": lambda problem, x: x[0]})
+    with pytest.raises(jaxfl.InputError, match=r"rounds = 6\.5"):
+        run.extend(6.5)
+    with pytest.raises(jaxfl.InputError, match="lr, noise cannot be set in a resumed run"):
+        run.extend(8, lr=0.1, noise="paper")
+    own = {"mine": lambda problem, x: x[0]}
+    longer = jaxfl.simulate("ldp_sgd", problem, key, 4, metrics=own, **FREE).extend(np.int64(6))
+    assert longer.metrics["mine"].shape == (7,)
+    file = tmp_path / "run.npz"
+    jaxfl.simulate("ldp_sgd", problem, key, np.int64(4), checkpoint=file, **FREE)
+    with pytest.raises(jaxfl.InputError, match="its objective is"):
+        jaxfl.simulate("ldp_sgd", a_problem(0.3), key, 8, resume=file)
+
+
+def test_the_worst_client_may_be_one_in_the_middle() -> None:
+    """SVRG without replacement: of sizes 100, 400 and 10,000 the middle one proves least."""
+
+    def proven(*sizes: int) -> float:
+        rng = np.random.default_rng(0)
+        clients = [
+            (rng.normal(size=(m, 3)).astype(np.float32), rng.integers(0, 2, m).astype(np.int32))
+            for m in sizes
+        ]
+        data = jaxfl.data.from_clients(clients, classes=2)
+        problem = jaxfl.make_problem(jaxfl.models.logistic(3), data)
+        algorithm = jaxfl.algorithm(
+            "soteriafl_svrg", sampler=jaxfl.sampling.sampler("without_replacement")
+        )
+        facts = facts_of(problem, 1)
+        numbers = {"batch": 100, "sigma": 0.02, "clip": 1.0, "delta": 1e-5}
+        values = jaxfl.algorithms.resolve(algorithm, numbers, facts).values
+        return jaxfl.privacy.epsilon(algorithm.event(values, facts), 1e-5).eps
+
+    alone = [proven(m) for m in (100, 400, 10_000)]
+    assert proven(100, 400, 10_000) == max(alone) == alone[1]
+
+
+@pytest.mark.once
+def test_what_is_said_of_privacy(key: jax.Array) -> None:
+    """Calibrated: proven is what was asked for. By the paper: flagged. Without bound: infinity."""
+    problem = a_problem()
+    asked = {"eps": 2.0, "delta": 1e-3, "batch": 4, "k": 3, "lr": 0.1}
+    run = jaxfl.simulate("soteriafl_sgd", problem, key, 20, **asked)
+    said = run.privacy()
+    assert said.proven <= 2.0
+    assert said.proven == pytest.approx(2.0, rel=1e-3)
+    assert run.sources["sigma"].startswith("calibrated")
+    event = run.algorithm.event(run.values, run.facts)
+    for delta in (1e-2, 1e-9):  # another than the run's own
+        other = run.privacy(delta)
+        assert other.delta == delta
+        assert other.proven == jaxfl.privacy.epsilon(event, delta).eps
+    small = {**asked, "eps": 9.0, "batch": 1}
+    paper = jaxfl.simulate("soteriafl_sgd", problem, key, 20, noise="paper", **small)
+    said = paper.privacy()
+    assert said.claimed == pytest.approx(9.0)
+    assert said.flag
+    assert said.proven > 9.0
+    longer = run.extend(40).privacy()
+    assert longer.proven > 2.0
+    assert longer.claimed == pytest.approx(2**0.5 * run.privacy().claimed)  # of the rounds that ran
+    batch = jaxfl.algorithm("soteriafl_sgd", clip="batch")
+    assert np.isinf(
+        jaxfl.simulate(batch, problem, key, 2, sigma=1.0, k=3, batch=4).privacy().proven
+    )
+    with pytest.raises(jaxfl.InputError, match="noise='paper'"):
+        jaxfl.simulate(batch, problem, key, 2, **asked)
+    silent = jaxfl.simulate("ldp_gd", problem, key, 2, sigma=0.0, lr=0.1)
+    assert np.isinf(silent.privacy().proven)
+    assert np.isinf(jaxfl.simulate("fedsgd", problem, key, 2, batch=4).privacy().proven)

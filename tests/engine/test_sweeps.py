@@ -1,0 +1,702 @@
+"""Sweeps: every cell is the run that `simulate` makes, cells share their draws, axes of all kinds.
+
+Where two ways of computing differ only in what else is in the batch, numbers agree to rounding
+(XLA orders sums by shapes) and everything that is drawn or counted agrees exactly.  Where the
+compiled program and the place in it are the same, bits are.
+"""
+
+import functools
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray
+from rows import QUIET, ROWS, Row, a_problem
+
+import jaxfl
+from jaxfl.core.schedules import Schedule
+from jaxfl.core.types import Info, State
+from jaxfl.engine.record import largest_gradient
+from jaxfl.engine.sweeps import engine, gather, look
+from jaxfl.engine.sweeps.grid import lay_out
+from jaxfl.engine.sweeps.look import Plan, Progress
+from jaxfl.engine.sweeps.sweep import sweep
+from jaxfl.problems.public import nonconvex
+
+COUNTS = ("messages", "coordinates", "gradients", "uplink_bits", "downlink_bits")
+ONCE = 1e-6  # relative: one round from the same state, a handful of float32 roundings
+WHOLE = 1e-5  # a dozen rounds, which on these problems forget earlier roundings
+FAST = ("soteriafl_saga",)  # the parts of the others, slow ones, are in the tests below
+FREE = {"clip": 2.0, "batch": 4}
+
+
+@pytest.fixture(autouse=True)
+def _fresh(request: pytest.FixtureRequest) -> None:
+    """Programs of fast tests are compiled without optimizations: slow ones compile anew."""
+    if request.node.get_closest_marker("slow") is not None:
+        engine._compiled.cache_clear()
+
+
+# Slow as compiled for users: bits agree in either code.
+BOTH = pytest.mark.parametrize("code", ["plain", pytest.param("fast", marks=pytest.mark.slow)])
+
+
+def direction(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
+    """A number that sees every coordinate of the model, and the problem as its maker knows it."""
+    _, _ = problem.train
+    return x @ jnp.cos(jnp.arange(x.size, dtype=x.dtype))
+
+
+METRICS = {"direction": direction}
+
+
+@functools.cache
+def common() -> jaxfl.Problem:
+    return a_problem()
+
+
+@functools.cache
+def silent() -> jaxfl.Problem:
+    """All gradients are zero: what a run draws is all that moves it."""
+    data = jaxfl.data.from_clients(
+        [(np.zeros((12, 8), np.float32), np.zeros(12, np.int32))] * 6, classes=2
+    )
+    model = jaxfl.models.logistic(8, regularizer=nonconvex(0.0))
+    return jaxfl.make_problem(model, data, x0=np.zeros(8, np.float32))
+
+
+def quick(
+    build: Any, grid: Mapping[str, Any], rounds: int | None = 6, **options: Any
+) -> xarray.Dataset:
+    """A sweep with every round evaluated; what is no option is a number."""
+    own = ("problem", "key", "seeds", "noise", "paired", "memory", "runs_at_once", "devices", "out",
+           "resume", "say", "announce", "progress")  # fmt: skip
+    numbers = {name: options.pop(name) for name in list(options) if name not in own}
+    options = {"problem": common(), "key": jax.random.key(0), "seeds": 2, **options}
+    problem, key = options.pop("problem"), options.pop("key")
+    return sweep(
+        build,
+        grid,
+        problem,
+        key,
+        rounds,
+        numbers=numbers,
+        eval_every=1,
+        metrics=METRICS,
+        **options,
+    )
+
+
+def alone(
+    algorithm: Any, seed: int, rounds: int = 6, problem: Any = None, **numbers: Any
+) -> jaxfl.Run:
+    key = jax.random.fold_in(jax.random.key(0), seed)
+    return jaxfl.simulate(
+        algorithm, problem or common(), key, rounds, eval_every=1, metrics=METRICS, **numbers
+    )
+
+
+def agree(run: jaxfl.Run, cell: xarray.Dataset, rtol: float = WHOLE) -> None:
+    """Counts exactly; metrics of the first round and of all of them."""
+    own = run.dataset()
+    cell = cell.sel(round=own["round"])
+    for name in COUNTS:
+        np.testing.assert_array_equal(cell[name], own[name], err_msg=name)
+    for name in ("loss", "grad_norm_sq", "direction", "worst_client_loss", "test_accuracy"):
+        a, b = cell[name].values, own[name].values
+        np.testing.assert_allclose(a[:2], b[:2], ONCE, 1e-7, err_msg=name)
+        np.testing.assert_allclose(a, b, rtol, 1e-6, err_msg=name)
+
+
+# --- every cell is a run -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row.name, marks=() if row.name in FAST else pytest.mark.slow)
+        for row in ROWS
+    ],
+)
+def test_a_sweep_is_its_runs(row: Row) -> None:
+    """Poisson batches, coins and masks included, since counts agree exactly."""
+    numbers = dict(row.numbers)
+    value = numbers.pop(row.axis)
+    problem = row.problem if row.convex or (row.n, row.m) != (5, 12) else common()
+    ds = quick(row.name, {row.axis: [value, value / 4]}, 12, problem=problem, **numbers)
+    for number, seed in ((value, 1), (value / 4, 0)):
+        run = alone(row.name, seed, 12, problem, **{row.axis: number}, **numbers)
+        agree(run, ds.sel({"algorithm": row.name, row.axis: number, "seed": seed}))
+        plain = {k: v for k, v in run.values.items() if not isinstance(v, Schedule)}
+        used = {name: float(ds[f"used_{name}"].sel({row.axis: number})[0]) for name in plain}
+        assert used == {name: float(number) for name, number in plain.items()}
+    last = ds["direction"].isel(algorithm=0, round=-1).values
+    if "random iterate" in dict(jaxfl.algorithm(row.name).parts)["server"]:
+        assert len(np.unique(last)) > 1  # two of them may be the same early point
+    else:
+        draws_nothing = row.name in ("fedgd", "ef21", "mu2")
+        assert len(np.unique(last)) == (2 if draws_nothing else 4)
+    assert (ds["complete"] == 1).all()
+    assert (ds["last_round"] == 12).all()
+    assert ds["diverged_at"].isnull().all()
+
+
+@pytest.mark.once
+def test_without_key_seeds_are_keys() -> None:
+    ds = quick("ldp_gd", {"lr": [0.1, 0.2]}, key=None, seeds=[5], sigma=0.1)
+    run = jaxfl.simulate(
+        "ldp_gd", common(), jax.random.key(5), 6, eval_every=1, metrics=METRICS, lr=0.2, sigma=0.1
+    )
+    agree(run, ds.isel(algorithm=0, lr=1, seed=0))
+
+
+def test_the_default_cadence_is_that_of_each_run() -> None:
+    """A hundredth of each cell's own rounds, in calls of at most the longest."""
+    ds = sweep(
+        "ldp_gd", {"rounds": [250, 5]}, common(), jax.random.key(0), numbers={"sigma": 0.1, "lr": 0.1}
+    )  # fmt: skip
+    run = jaxfl.simulate(
+        "ldp_gd", common(), jax.random.fold_in(jax.random.key(0), 0), 250, sigma=0.1, lr=0.1
+    )
+    cell = ds.isel(algorithm=0, rounds=0, seed=0)
+    seen = cell["round"][cell["loss"].notnull()]
+    np.testing.assert_array_equal(seen, run.rounds)
+    np.testing.assert_allclose(cell["loss"].sel(round=250), run.metrics["loss"][-1], WHOLE)
+    short = ds.isel(algorithm=0, rounds=1, seed=0)
+    assert short["round"][short["loss"].notnull()].values.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.once
+def test_privacy_of_a_cell_is_that_of_its_run() -> None:
+    ds = quick("ldp_sgd", {"eps": [1.0, 4.0], "lr": [0.1, 0.2, 0.4]}, 4, delta=1e-3, **FREE)
+    for eps in (1.0, 4.0):
+        run = alone("ldp_sgd", 1, 4, eps=eps, lr=0.1, delta=1e-3, **FREE)
+        said, cell = run.privacy(), ds.sel(algorithm="ldp_sgd", eps=eps, lr=0.1)
+        assert float(cell["proven_eps"]) == said.proven == pytest.approx(eps, rel=1e-3)
+        assert float(cell["claimed_eps"]) == said.claimed
+        assert float(cell["delta"]) == said.delta == 1e-3
+        assert float(cell["delta_at_claimed"]) == said.delta_at_claimed
+        assert bool(cell["flag"]) == said.flag
+        assert float(cell["tried"]) == 3 * 2  # step sizes and seeds: eps is not chosen
+        assert float(cell["eps_of_choice"]) == np.inf  # runs of a seed share their noise
+        for name, value in run.values.items():
+            assert float(cell[f"used_{name}"]) == value
+        agree(run, cell.sel(seed=1))
+    assert np.isinf(quick("fedgd", {"lr": [0.1]})["proven_eps"]).all()
+
+
+@pytest.mark.once
+def test_cells_that_release_the_same_are_accounted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Step sizes and compression change nothing that an accountant reads: two eps, two accounts."""
+    asked: dict[str, list[Any]] = {"report": [], "best_of": []}
+
+    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: asked[name].append(args) or real(*args)
+
+    for name in asked:
+        monkeypatch.setattr(jaxfl.privacy, name, counted(name, getattr(jaxfl.privacy, name)))
+    grid = {"eps": [1.37, 4.21], "omega": [0, 1], "lr": [0.1, 0.2, 0.3]}
+    numbers = {"batch": 4}
+    ds = jaxfl.sweep("cdp_sgd", grid, a_problem(), rounds=5, seeds=2, numbers=numbers, paired=False)
+    assert ds["eps_of_choice"].notnull().all()
+    assert {name: len(seen) for name, seen in asked.items()} == {"report": 2, "best_of": 2}
+
+
+@pytest.mark.once
+def test_a_choice_among_runs_that_share_their_noise_proves_nothing() -> None:
+    """Two step sizes of a seed have one noise, which cancels; seeds have each their own."""
+    found = {}
+    for paired in (True, False):
+        for rates in ([0.1, 0.2], [0.1]):
+            ds = quick("ldp_gd", {"eps": [0.5], "lr": rates}, 3, seeds=2, paired=paired)
+            found[paired, len(rates)] = ds["eps_of_choice"].values
+            assert ds["proven_eps"].values == pytest.approx(0.5, rel=1e-6)
+            assert (ds["tried"].values == 2 * len(rates)).all()
+    assert np.isinf(found[True, 2]).all()
+    assert (found[True, 1] == found[False, 1]).all()
+    assert (found[True, 1] > 0.5).all()
+    assert (found[True, 1].max() < found[False, 2]).all()
+    assert np.isfinite(found[False, 2]).all()
+
+
+@pytest.mark.once
+def test_delta_is_an_axis_as_any_number(tmp_path: Path) -> None:
+    """It is also the name of what both eps are proven at, which a dataset holds beside it."""
+    ds = quick("ldp_gd", {"delta": [1e-5, 1e-3], "eps": [0.5]}, 3, out=tmp_path)
+    assert ds["proven_eps"].values == pytest.approx(0.5, rel=1e-6)
+    assert ds["delta_of_eps"].values.ravel().tolist() == [1e-5, 1e-3]
+    assert (np.diff(ds["used_sigma"].values.ravel()) < 0).all()
+    table = jaxfl.views.table(jaxfl.load(tmp_path / "result.nc"))
+    assert [column.heading for column in table.columns].count("δ") == 1
+    assert jaxfl.views.figures(ds)
+    one = jaxfl.views.table(ds.isel(delta=[1]))
+    assert "ε at δ = 0.001." in one.text()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ["n", "loss", "flag", "messages", "used_lr"])
+def test_an_axis_has_no_name_that_the_result_needs(name: str) -> None:
+    """Refused before anything is run, where the dataset could not be made afterwards."""
+    with pytest.raises(jaxfl.InputError, match=f"cannot be called '{name}'"):
+        quick("ldp_gd", {name: [1, 2]}, 3)
+
+
+# --- paired --------------------------------------------------------------------------------------
+
+
+NOISE = {"lr": 0.5, "clip": 1.0, "batch": 4, "smoothness": 1.0}
+
+
+@BOTH
+def test_paired_cells_share_all_draws(code: str) -> None:
+    """Twice the noise is exactly twice the way, so that cohorts, masks and noise are the same."""
+    build = jaxfl.algorithm("cdp_sgd", participation=jaxfl.sampling.participation("poisson"))
+    grid = {"sigma": [0.25, 0.5]}
+    ds = quick(build, grid, 8, problem=silent(), seeds=3, k=3, cohort=3, **NOISE).isel(algorithm=0)
+    way = ds["direction"].values
+    assert (way[..., -1] != 0).all()
+    np.testing.assert_array_equal(way[1], 2 * way[0])
+    for name in COUNTS:
+        np.testing.assert_array_equal(ds[name][0], ds[name][1])
+    sent, rows = ds["messages"][0].values, ds["gradients"][0].values
+    np.testing.assert_array_equal(
+        ds["coordinates"][0], 3 * sent
+    )  # of clients that were drawn alone
+    assert (np.abs(rows - 4 * sent) <= 5 * np.sqrt(4 * sent)).all()
+    each = np.diff(ds["gradients"][0].values, axis=-1)
+    assert len(np.unique(each)) > 3  # Poisson batches of Poisson cohorts
+    assert len({tuple(row) for row in each}) == 3  # and other ones for every seed
+
+
+def test_unpaired_cells_have_draws_of_their_own() -> None:
+    """Noise and batches, and neither depends on the other cells."""
+    build, numbers = "ldp_sgd", {"problem": silent(), "paired": False, **NOISE}
+    ds = quick(build, {"sigma": [0.25, 0.5]}, seeds=3, **numbers).isel(algorithm=0)
+    way = ds["direction"][..., 1:].values
+    for scale in (1.0, 2.0):
+        assert not np.isclose(way[1], scale * way[0]).any()
+    assert (ds["gradients"][0] != ds["gradients"][1]).any(axis=-1).all()
+    other = quick(build, {"sigma": [1.0, 0.5, 2.0]}, runs_at_once=1, **numbers).isel(algorithm=0)
+    np.testing.assert_array_equal(ds["gradients"][1, :2], other["gradients"][1])
+    np.testing.assert_allclose(ds["direction"][1, :2], other["direction"][1], WHOLE)
+
+
+@pytest.mark.once
+def test_unpaired_problems_have_draws_of_their_own() -> None:
+    """A static axis is part of a cell as any other; two names of one problem show it."""
+    same = {"a": silent(), "b": silent()}
+    numbers = {"sigma": 1.0, "smoothness": 1.0}
+    ds = quick("ldp_gd", {"lr": [0.5]}, problem=same, paired=False, **numbers)
+    a, b = (ds["direction"].sel(problem=name).values[..., 1:] for name in "ab")
+    assert not np.isclose(a, b).any()
+    ds = quick("ldp_gd", {"lr": [0.5]}, problem=same, **numbers)
+    np.testing.assert_array_equal(
+        ds["direction"].sel(problem="a"), ds["direction"].sel(problem="b")
+    )
+
+
+@pytest.fixture(scope="module")
+def base() -> xarray.Dataset:
+    return quick("ldp_sgd", {"lr": [0.1, 0.2], "sigma": [0.1, 0.3]}, seeds=[3, 8], **FREE)
+
+
+VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "runs at once": ({"lr": [0.1, 0.2], "sigma": [0.1, 0.3]}, {"runs_at_once": 3}),
+    "other order, cells and seeds": (
+        {"sigma": [0.3, 0.2, 0.1], "lr": [0.7, 0.2, 0.05, 0.1]},
+        {"seeds": [8, 1, 3]},
+    ),
+    "other rounds": (
+        {"lr": [0.1, 0.2], "sigma": [0.1, 0.3], "rounds": [6, 9]},
+        {"rounds": None},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_run_is_its_own(name: str, base: xarray.Dataset) -> None:
+    """Whatever else is in the sweep, and however it is cut up."""
+    grid, options = VARIANTS[name]
+    ds = quick("ldp_sgd", grid, **{"seeds": [3, 8], **options}, **FREE)
+    here = {"rounds": 6} if "rounds" in grid else {}
+    for where, cell in base.stack(run=("lr", "sigma", "seed")).groupby("run"):
+        lr, sigma, seed = where
+        other = ds.sel(lr=lr, sigma=sigma, seed=seed, round=base["round"], **here)
+        for count in COUNTS:
+            np.testing.assert_array_equal(other[count].squeeze(), cell[count].squeeze())
+        for metric in ("loss", "direction"):
+            np.testing.assert_allclose(
+                other[metric].squeeze(), cell[metric].squeeze(), WHOLE, err_msg=metric
+            )
+
+
+@BOTH
+def test_other_cells_of_one_program_change_no_bit(code: str) -> None:
+    """The same shapes, hence the same program: a neighbour's numbers are none of a cell's business."""
+    base = quick("ldp_sgd", {"lr": [0.1, 0.2], "sigma": [0.1, 0.3]}, seeds=[3, 8], **FREE)
+    ds = quick("ldp_sgd", {"lr": [0.1, 0.9], "sigma": [0.1, 2.0]}, seeds=[3, 5], **FREE)
+    here = {"lr": 0.1, "sigma": 0.1, "seed": 3}
+    for name in ("loss", "direction", "grad_norm_sq", *COUNTS):
+        np.testing.assert_array_equal(ds[name].sel(here), base[name].sel(here))
+
+
+# --- one program ---------------------------------------------------------------------------------
+
+
+def compilations(caplog: pytest.LogCaptureFixture, grid: Mapping[str, Any], **options: Any) -> Any:
+    """Names of what XLA compiled while a sweep ran, from its own log, and the sweep."""
+    caplog.clear()
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        ds = quick("cdp_sgd", grid, **options)
+    found = [re.match(r"Compiling jit\((\w+)\)", record.getMessage()) for record in caplog.records]
+    return [match[1] for match in found if match], ds
+
+
+def test_one_compilation(caplog: pytest.LogCaptureFixture) -> None:
+    """4 x 3 x 4 cells with 5 seeds; afterwards, other numbers of the same shapes compile nothing."""
+    grid = {"eps": [0.5, 1.0, 4.0, 8.0], "omega": [0.6, 1.0, 1.6], "lr": [0.05, 0.1, 0.2, 0.4]}
+    rest = {"seeds": 5, "batch": 4, "clip": 2.0, "delta": 1e-3, "noise": "paper"}
+    names, ds = compilations(caplog, grid, **rest)
+    assert names.count("segment") == 1
+    assert json.loads(ds.attrs["config"])["compilations"] == 1
+    assert ds["complete"].sum() == 4 * 3 * 4 * 5
+    assert len(np.unique(ds["direction"].isel(round=-1))) == ds["complete"].size
+    names, again = compilations(caplog, grid, **rest)
+    assert names == []
+    xarray.testing.assert_equal(ds, again)
+    names, _ = compilations(caplog, {**grid, "lr": [0.06, 0.1, 0.3, 0.5]}, **rest)
+    assert names == []
+
+
+@pytest.mark.once
+def test_lengths_are_numbers_too() -> None:
+    """k, b, r, p and T differ between the cells of one program, which masks what they do not use."""
+    build = jaxfl.algorithm("soteriafl_svrg", participation=jaxfl.sampling.participation("uniform"))
+    ends = {"k": (4, 6), "batch": (2, 4), "cohort": (3, 5), "refresh": (0.2, 0.7), "rounds": (6, 8)}
+    ds = quick(build, ends, None, seeds=[1], **QUIET)
+    assert json.loads(ds.attrs["config"])["compilations"] == 1
+    assert len(np.unique(ds["uplink_bits"].isel(round=-1, rounds=1))) == 2 * 2
+    least = {name: values[0] for name, values in ends.items()}  # where most is masked
+    run = alone(build, 1, **QUIET, **least)
+    cell = ds.isel(algorithm=0).sel(least).sel(seed=1)
+    agree(run, cell)
+    assert int(cell["last_round"]) == 6
+    assert cell["loss"].sel(round=[7, 8]).isnull().all()
+
+
+def test_schedules_are_numbers_too() -> None:
+    """Each over its own run's rounds, beside plain numbers."""
+    warm = jaxfl.schedule(lambda t: 0.05 * min(t + 1, 4), "warm")
+    axis = ["cosine:0.3", 0.1, warm]
+    ds = quick("ldp_gd", {"lr": axis, "rounds": [5, 8]}, None, sigma=0.1)
+    assert ds["lr"].values.tolist() == ["cosine:0.3", "0.1", "warm"]
+    for label, lr in zip(ds["lr"].values, axis, strict=True):
+        for rounds in (5, 8):
+            run = alone("ldp_gd", 0, rounds, lr=lr, sigma=0.1)
+            agree(run, ds.isel(algorithm=0, seed=0).sel(lr=label, rounds=rounds))
+    fixed = quick("ldp_gd", {"sigma": [0.1, 0.2]}, 5, lr="cosine:0.3")
+    agree(
+        alone("ldp_gd", 0, 5, lr="cosine:0.3", sigma=0.1),
+        fixed.isel(algorithm=0, seed=0, sigma=0),
+    )
+
+
+# --- axes that are programs ----------------------------------------------------------------------
+
+
+@pytest.mark.once
+def test_static_axes() -> None:
+    """`build` and `problem` are functions of what they take by name, also of the same axis."""
+    made = []
+
+    def build(compressor: str, sampler: str = "full") -> jaxfl.Algorithm:
+        assert sampler == "full"
+        return jaxfl.algorithm("cdp_gd", compressor=jaxfl.compressors.compressor(compressor))
+
+    def problem(clients: int) -> jaxfl.Problem:
+        made.append(clients)
+        return a_problem(n=clients)
+
+    grid = {"lr": [0.1, 0.2], "compressor": ["identity", "natural"], "clients": [3, 5]}
+    plans: list[Plan] = []
+    ds = quick(build, grid, problem=problem, sigma=0.1, announce=plans.append)
+    assert ds["loss"].dims == ("algorithm", "compressor", "clients", "lr", "seed", "round")
+    assert made == [3, 5]
+    assert (plans[0].compilations, plans[0].runs) == (4, 16)
+    for compressor, clients in (("identity", 5), ("natural", 3)):
+        run = alone(build(compressor), 1, problem=a_problem(n=clients), lr=0.2, sigma=0.1)
+        agree(run, ds.sel(compressor=compressor, clients=clients, lr=0.2, seed=1).squeeze())
+
+
+@pytest.mark.once
+def test_axes_that_do_not_apply() -> None:
+    """Runs of an algorithm without the number are made once and stand at all its values."""
+    plans: list[Plan] = []
+    problems = {"one": common(), "two": a_problem(seed=4)}
+    ds = quick(
+        ["cdp_gd", "ldp_gd"],
+        {"omega": [1.0, 3.0]},
+        problem=problems,
+        sigma=0.1,
+        lr=0.1,
+        announce=plans.append,
+    )
+    assert plans[0].runs == 2 * 2 * (2 + 1)
+    free, bound = ds.sel(algorithm="ldp_gd"), ds.sel(algorithm="cdp_gd")
+    assert (free["complete"] == 1).all()
+    for name in ("loss", "uplink_bits", "used_sigma", "diverged_at"):
+        np.testing.assert_array_equal(free[name].isel(omega=0), free[name].isel(omega=1))
+    assert (bound["direction"][:, 0, :, 1:] != bound["direction"][:, 1, :, 1:]).all()
+    assert ds["applies_omega"].sel(algorithm="ldp_gd").values.tolist() == [0, 0]
+    assert ds["applies_omega"].sel(algorithm="cdp_gd").values.tolist() == [1, 1]
+    assert "applies_problem" not in ds
+    run = alone("ldp_gd", 1, problem=problems["two"], sigma=0.1, lr=0.1)
+    agree(run, free.sel(problem="two", seed=1).isel(omega=1))
+
+
+# --- divergence ----------------------------------------------------------------------------------
+
+WILD = {"clip": 1e30, "batch": 4}
+
+
+@BOTH
+def test_a_diverged_cell_is_frozen_alone(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no numbers from where it was seen to be lost; its neighbours keep every bit."""
+    monkeypatch.setattr(look, "SECONDS", 0.0)
+    calm = quick("fedsgd", {"lr": [0.1, 0.2, 0.3]}, 10, **WILD).isel(algorithm=0)
+    wild = quick("fedsgd", {"lr": [0.1, 1e38, 0.3]}, 10, **WILD).isel(algorithm=0)
+    at = wild["diverged_at"].sel(lr=1e38)
+    assert ((at > 0) & (at < 10)).all()
+    assert wild["diverged_at"].isel(lr=[0, 2]).isnull().all()
+    for seed in (0, 1):
+        lost = wild["round"] >= at[seed]
+        run = alone("fedsgd", seed, 10, lr=1e38, **WILD)
+        assert run.ended.startswith(f"diverged: the loss is not finite from round {int(at[seed])} ")
+        for name in ("loss", "gradients", "direction"):
+            np.testing.assert_array_equal(wild[name].sel(lr=1e38)[seed].isnull(), lost)
+    for name in ("loss", "direction", *COUNTS):
+        np.testing.assert_array_equal(wild[name].isel(lr=[0, 2]), calm[name].isel(lr=[0, 2]))
+
+
+@pytest.mark.once
+def test_a_lost_chunk_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the result has the same shape as one that was watched less closely."""
+    calls = []
+    honest = engine.compiled
+
+    def counting(*args: Any) -> Any:
+        run = honest(*args)
+
+        def call(*inputs: Any) -> Any:
+            calls.append(1)
+            return run.call(*inputs)
+
+        return run._replace(call=call)
+
+    monkeypatch.setattr(engine, "compiled", counting)
+    results = {}
+    for seconds in (0.0, 1e9):
+        calls.clear()
+        monkeypatch.setattr(look, "SECONDS", seconds)
+        results[seconds] = quick("fedsgd", {"lr": [1e38, 2e38]}, 40, **WILD)
+        assert len(calls) < 20
+    assert results[0.0].sizes["round"] == 41
+    xarray.testing.assert_equal(results[0.0], results[1e9])
+
+
+# --- what is told --------------------------------------------------------------------------------
+
+
+@pytest.mark.once
+def test_the_least_loss_is_that_of_all_runs_however_fast(tmp_path: Path) -> None:
+    """Also of those that an earlier call has left."""
+    seen: list[Progress] = []
+    grid = {"lr": [0.4, 0.1, 0.2]}
+    given: Any = dict(runs_at_once=1, seeds=1, out=tmp_path / "s", progress=seen.append)
+    ds = quick("fedgd", grid, **given)
+    assert seen[-1].best == pytest.approx(float(ds["loss"].min()), rel=1e-6)
+    assert seen[-1].where == "fedgd lr=0.4 seed=0"
+    (last,) = (file for file in (tmp_path / "s").rglob("chunk-*.npz") if "2" in file.stem)
+    last.unlink()
+    seen.clear()
+    quick("fedgd", grid, **given, resume=True)
+    assert [p.where for p in seen] == ["fedgd lr=0.4 seed=0"]
+
+
+@pytest.mark.once
+def test_progress_and_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "SECONDS", 0.0)
+    plans: list[Plan] = []
+    seen: list[Progress] = []
+    ds = quick(
+        "fedgd",
+        {"lr": [0.1, 0.4, 0.2]},
+        runs_at_once=2,
+        announce=plans.append,
+        progress=seen.append,
+    )
+    (plan,) = plans
+    assert (plan.runs, plan.compilations, plan.chunks, plan.done) == (6, 1, 4, 0)
+    assert 0 < plan.bytes <= plan.available
+    assert seen[-1].done == seen[-1].total == 6 * 6
+    assert [p.done for p in seen] == sorted(p.done for p in seen)
+    assert seen[-1].best == pytest.approx(float(ds["loss"].min()), rel=1e-6)
+    assert seen[-1].where.startswith("fedgd lr=0.4 seed=")
+
+
+def test_totals_beyond_32_bits() -> None:
+    """Rounds that count almost 2^31 gradients and messages each: 32 bits wrap, floats round."""
+    most = 2**31 - 7
+
+    def round(key: Any, state: State, problem: Any, hp: Any) -> tuple[State, Info]:
+        return state._replace(t=state.t + 1), Info(jnp.int32(1), jnp.int32(0), jnp.int32(most))
+
+    greedy = jaxfl.algorithm("ldp_gd")._replace(round=round)
+    ds = sweep(greedy, {"lr": [0.1]}, common(), rounds=2500, eval_every=2100, numbers={"sigma": 1})
+    found = ds["gradients"].isel(algorithm=0, lr=0, seed=0).values.tolist()
+    assert found == [0, 2100 * most, 2500 * most]
+    assert ds["messages"].values.ravel().tolist() == [0, 2100, 2500]
+
+
+# --- mistakes ------------------------------------------------------------------------------------
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    (dict(grid={"learning_rate": [0.1]}), "'learning_rate': known are"),
+    (dict(grid={"lr": []}), "axis lr has no values"),
+    (dict(grid={"lr": [0.1, 0.2, 0.1]}), "lr has 0.1 twice"),
+    (dict(grid={"lr": 0.1}), "lr = 0.1 must be a list"),
+    (dict(grid=[0.1, 0.2]), "grid = [0.1, 0.2] must hold lists of values by name"),
+    (dict(grid={"lr": ["0.1"]}), "lr = '0.1' is not a number: leave out the quotes"),
+    (dict(grid={"lr": ["fast"]}), "'fast'"),
+    (dict(grid={"lr": [None]}), "lr = None"),
+    (dict(grid={"lr": [0.1, float("nan")]}), "lr = nan"),
+    (dict(grid={"lr": [lambda t: 0.1, lambda t: 0.2]}), "<lambda> twice: give it once, or a name"),
+    (dict(numbers={"lr": 0.1, "sigma": 0.1}), "lr = 0.1 is fixed, and an axis too"),
+    (dict(numbers={"sigma": 0.1, "k": 2}), "'k'"),
+    (dict(grid={"rounds": [3, 4]}), "rounds = 3 is fixed, and an axis"),
+    (dict(grid={"seed": [0, 1]}), "seeds="),
+    (dict(grid={"lr": [0.1, -0.2, 0.3]}), "ldp_gd with lr=-0.2, sigma=0.1: lr = -0.2"),
+    (dict(grid={"sigma": [0.1], "lr": [0.1]}, numbers={"clip": 0.0}), "clip = 0.0"),
+    (dict(build="fedgd", grid={"eps": [1.0]}, numbers={}), "'eps'"),
+    (dict(build="fedgd", numbers={"eps": 1.0}), "'eps'"),
+    (dict(build="ldp_dg"), "did you mean 'ldp_gd'"),
+    (dict(build=["ldp_gd", "ldp_gd"]), "ldp_gd twice"),
+    (dict(build=[3]), "build = [3]"),
+    (dict(build=lambda: 3), "returned 3"),
+    (dict(build=lambda compressor: "ldp_gd"), "asks for compressor"),
+    (dict(build="ldp_gd", grid={"algorithm": ["fedgd"]}), "'algorithm'"),
+    (dict(problem=3), "problem = 3"),
+    (dict(problem=lambda clients: common()), "asks for clients"),
+    (dict(seeds=0), "seeds = 0"),
+    (dict(seeds=[0, 0]), "seeds = [0, 0]"),
+    (dict(seeds=[0.5]), "seeds = [0.5]"),
+    (dict(seeds=-1), "seeds = -1"),
+    (dict(seeds=[-1]), "seeds = [-1]"),
+    (dict(seeds="ab"), "seeds = 'ab'"),
+    (dict(seeds=2.5), "seeds = 2.5"),
+    (dict(metrics={"x_norm": 3}), "'x_norm'"),
+    (dict(metrics={"point": lambda problem, x: x}), "'point' has shape (8,)"),
+    (dict(metrics={"loss": lambda problem, x: x[0]}), "'loss'"),
+    (dict(metrics={"lr": lambda problem, x: x[0]}), "'lr'"),
+    (dict(metrics={"clients": lambda problem, x: x[0]}), "'clients'"),
+    (dict(metrics={"algorithm": lambda problem, x: x[0]}), "'algorithm'"),
+    (dict(metrics={"n": lambda problem, x: x[0]}), "'n'"),
+    (dict(metrics={"chosen_lr": lambda problem, x: x[0]}), "'chosen_lr'"),
+    (dict(metrics={"a b": lambda problem, x: x[0]}), "'a b'"),
+    (dict(key=0), "jax.random.key"),
+    (dict(key=jax.random.split(jax.random.key(0))), "shape (2,)"),
+    (dict(resume=True), "needs out="),
+    (dict(rounds=0), "rounds = 0"),
+    (dict(rounds=None, build="ldp_gd", grid={"rounds": [2.5]}), "rounds = 2.5"),
+    (dict(eval_every=-1), "eval_every = -1"),
+    (dict(noise="none"), "noise = 'none'"),
+    (dict(memory=0), "memory = 0"),
+    (dict(memory="8 GB"), "memory = '8 GB'"),
+    (dict(runs_at_once=0), "runs_at_once = 0"),
+    (dict(devices=[]), "devices = []"),
+    (dict(out="/proc/nowhere/sweep"), "Cannot write"),
+    (dict(out="/proc/version"), "is a file"),
+    (dict(out=3), "out = 3 must be a path"),
+    (dict(grid={"lr": np.ones((2, 2))}), "must be a list of values"),
+    (dict(grid={"lr": [True, 0.1]}), "lr = True is not a number"),
+    (dict(numbers={"sigma": "0.1"}), "sigma = '0.1' is not a number: leave out the quotes"),
+    (dict(grid={"lr": [lambda t: None]}), "let it take the round and return one number"),
+    (dict(seeds=True), "seeds = True"),
+    (dict(problem=lambda: 3), "problem = 3 must be a Problem"),
+    (dict(problem={"a": 3}), "problem = 3 must be a Problem"),
+    (dict(metrics=[direction]), "by name"),
+    (dict(metrics={"q": lambda x: x[0]}), "'q' must be a function of (problem, x)"),
+    (dict(metrics={"q": lambda problem, x: {"a": x[0]}}), "'q' returns {'a': "),
+    (dict(metrics={"q": lambda problem, x: None}), "'q' returns None"),
+    (dict(progress=3), "progress = 3 must be True"),
+]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "values",
+    [np.array([0.1, 0.2]), jnp.array([0.1, 0.2]), (v for v in (0.1, 0.2)), {0.1: "a", 0.2: "b"}],
+    ids=["numpy", "jax", "generator", "keys"],
+)
+def test_an_axis_is_any_iterable(values: Any) -> None:
+    laid = lay_out("ldp_gd", {"lr": values}, common(), 3, 1, {"sigma": 0.1}, "calibrated")
+    np.testing.assert_allclose(laid.numbers[0].labels, [0.1, 0.2], 1e-6)
+    assert len(laid.studies[0].cells) == 2
+
+
+@pytest.mark.once
+def test_a_broken_gradient_bound_is_flagged() -> None:
+    """eps holds because gradients are clipped to the bound, and who stated it has to know."""
+    given = dict(problem=common(), rounds=2, numbers=dict(sigma=0.5, lr=0.1, batch=4))
+    build = jaxfl.algorithm("ldp_sgd", clip="batch")._replace(cited=False)  # another alarm
+    x0 = common().x0
+    most = float(largest_gradient(common(), x0))
+    ds = sweep(build, {"gradient_bound": [0.5 * most, 2 * most]}, **given)
+    assert ds["flag"].values.tolist() == [[1, 0]]
+    assert float(ds["broken"][0, 0]) == pytest.approx(most)
+    assert np.isnan(ds["broken"][0, 1])
+    for j, bound in enumerate((0.5 * most, 2 * most)):
+        run = jaxfl.simulate(
+            build, common(), jax.random.key(0), 2, gradient_bound=bound, **given["numbers"]
+        )
+        assert bool(run.privacy().note) == bool(np.isfinite(ds["broken"][0, j]))
+
+
+@pytest.mark.once
+def test_the_steepest_gradient_is_that_of_all_seeds_starts() -> None:
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(size=(8, 3)).astype(np.float32), rng.normal(size=8).astype(np.float32))]
+    model = jaxfl.models.least_squares(3, init="normal/1")
+    problem = jaxfl.make_problem(model, jaxfl.data.from_clients(clients, classes=0))
+    build = jaxfl.algorithm("ldp_gd", clip="batch")
+    axes, numbers = {"gradient_bound": [1.0]}, {"sigma": 0.5, "lr": 0.1}
+    (study,) = lay_out(build, axes, problem, 1, 4, numbers, "calibrated").studies
+    keys = [jax.random.key(s) for s in range(4)]
+    each = [gather._steepest(study, [key]) for key in keys]
+    assert gather._steepest(study, keys) == max(each) > each[0]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("change", "words"), MISTAKES, ids=range(len(MISTAKES)))
+def test_mistakes_get_one_sentence(change: dict[str, Any], words: str) -> None:
+    given = {
+        "build": "ldp_gd",
+        "grid": {"lr": [0.1, 0.2]},
+        "problem": common(),
+        "key": jax.random.key(0),
+        "rounds": 3,
+        "numbers": {"sigma": 0.1},
+    }
+    with pytest.raises(jaxfl.InputError) as caught:
+        sweep(**{**given, **change})
+    text = str(caught.value)
+    assert words in text
+    assert "\n" not in text
+    assert text.endswith((".", "?"))

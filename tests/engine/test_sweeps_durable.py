@@ -1,0 +1,536 @@
+"""Sweeps that are killed, cut short, resumed, damaged; on many devices, on several hosts."""
+
+import dataclasses
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import xarray
+from rows import a_problem
+from scripts import eight, end, start
+
+import jaxfl
+from jaxfl.engine.sweeps import store
+from jaxfl.engine.sweeps.look import Plan
+from jaxfl.engine.sweeps.sweep import sweep
+
+GRID = {"lr": [0.05, 0.1, 0.2], "sigma": [0.01, 0.02, 0.03]}
+CHUNKS = 9
+ROUNDS = 6000
+JOB: dict[str, Any] = {"rounds": ROUNDS, "eval_every": 100, "runs_at_once": 1}
+ROUNDING = 1e-5  # relative, where shapes or devices differ
+
+
+def job(out: Path | None = None, *, grid: Mapping[str, Any] = GRID, **options: Any) -> Any:
+    """Nine chunks of one run each."""
+    problem = options.pop("problem", None) or a_problem()
+    key = options.pop("key", jax.random.key(0))
+    options = {**JOB, "numbers": {"clip": 2.0}, **options}
+    algorithm = options.pop("algorithm", "ldp_gd")
+    return sweep(algorithm, grid, problem, key, out=out, **options)
+
+
+def written(folder: Path) -> dict[str, int]:
+    """Finished chunks, and when each was written."""
+    return {file.name: file.stat().st_mtime_ns for file in (folder / "chunks").glob("chunk-*.npz")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, xarray.Dataset]:
+    """What nobody has interrupted."""
+    folder = tmp_path_factory.mktemp("whole") / "sweep"
+    return folder, job(folder)
+
+
+@pytest.mark.once
+def test_a_folder_holds_the_sweep(whole: tuple[Path, xarray.Dataset]) -> None:
+    folder, ds = whole
+    xarray.testing.assert_equal(jaxfl.load(folder / "result.nc"), ds)
+    assert len(written(folder)) == CHUNKS == json.loads(ds.attrs["config"])["chunks"]
+    assert sorted(path.name for path in folder.iterdir()) == ["chunks", "result.nc", "sweep.json"]
+    plans: list[Plan] = []
+    before = written(folder)
+    xarray.testing.assert_equal(job(folder, resume=True, announce=plans.append), ds)
+    assert (plans[0].done, plans[0].chunks) == (CHUNKS, CHUNKS)
+    assert written(folder) == before
+
+
+# --- killed --------------------------------------------------------------------------------------
+
+
+def kill_and_resume(folder: Path, instants: list[float], from_manifest: bool) -> int:
+    """SIGKILL at each instant, until the sweep is whole: how many processes it has hit."""
+    kept: dict[str, int] = {}
+    hit = 0
+    for instant in instants:
+        resume = (folder / "sweep.json").exists()
+        process = start(f"job(Path({str(folder)!r}), resume={resume})")
+        begun = time.monotonic()
+        while from_manifest and not (folder / "sweep.json").exists():
+            assert process.poll() is None, process.communicate()[0]
+            assert time.monotonic() - begun < 60
+            time.sleep(0.005)
+        if from_manifest and resume:  # until it computes again, or is done
+            have = set(written(folder))
+            while set(written(folder)) == have and process.poll() is None:
+                time.sleep(0.005)
+        time.sleep(instant)
+        hit += process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        now = written(folder)
+        assert kept.items() <= now.items()  # nothing is lost, and nothing written again
+        kept = now
+        if (folder / "result.nc").exists():
+            break
+    return hit
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    # slow: twenty kills find rarer instants than one
+    "count",
+    [pytest.param(1, id="1"), pytest.param(20, id="20", marks=pytest.mark.slow)],
+)
+@pytest.mark.optimized  # as the process that is killed
+def test_killed_sweeps_resume_exactly(
+    count: int, whole: tuple[Path, xarray.Dataset], tmp_path: Path
+) -> None:
+    """Every chunk is there whole or not at all; what is there is not computed again."""
+    draw = random.Random(7)
+    killed = 0
+    while killed < count:
+        folder = tmp_path / f"sweep-{killed}"
+        killed += kill_and_resume(
+            folder, [draw.uniform(0.0, 0.25) for _ in range(min(3, count))], True
+        )
+        before = written(folder)
+        plans: list[Plan] = []
+        ds = job(folder, resume=True, announce=plans.append)
+        xarray.testing.assert_equal(ds, whole[1])
+        xarray.testing.assert_equal(jaxfl.load(folder / "result.nc"), whole[1])
+        assert plans[0].done == len(before)  # so that one chunk, at most, had been begun
+        assert before.items() <= written(folder).items()
+        assert len(written(folder)) == CHUNKS
+
+
+@pytest.mark.slow  # a dozen processes
+def test_killed_at_any_instant(whole: tuple[Path, xarray.Dataset], tmp_path: Path) -> None:
+    """Also while it imports, compiles, writes the manifest or the result."""
+    draw = random.Random(8)
+    for name in "abcd":
+        folder = tmp_path / name
+        kill_and_resume(folder, [draw.uniform(0.3, 4.0) for _ in range(3)], False)
+        ds = job(folder, resume=(folder / "sweep.json").exists())
+        xarray.testing.assert_equal(ds, whole[1])
+
+
+# --- interrupted, damaged, without room ----------------------------------------------------------
+
+
+def cut_short(folder: Path, chunks: int) -> None:
+    """A sweep that was interrupted when it had finished some chunks."""
+    done = chunks * ROUNDS
+
+    def hit(now: Any) -> None:
+        if now.done >= done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        job(folder, progress=hit)
+
+
+@pytest.mark.once
+def test_an_interrupt_keeps_finished_chunks(
+    whole: tuple[Path, xarray.Dataset], tmp_path: Path
+) -> None:
+    folder = tmp_path / "sweep"
+    cut_short(folder, 4)
+    before = written(folder)
+    assert len(before) == 4
+    assert not (folder / "result.nc").exists()
+    seen: list[Any] = []
+    xarray.testing.assert_equal(job(folder, resume=True, progress=seen.append), whole[1])
+    assert seen[-1].total == (CHUNKS - 4) * ROUNDS
+    assert before.items() <= written(folder).items()
+
+
+def _truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def _flip(file: Path) -> None:
+    """A wrong bit within the numbers; elsewhere in the file it may mean nothing."""
+    content = bytearray(file.read_bytes())
+    with zipfile.ZipFile(file) as parts:
+        largest = max(parts.infolist(), key=lambda part: part.compress_size)
+    head = largest.header_offset
+    names = sum(int.from_bytes(content[head + i : head + i + 2], "little") for i in (26, 28))
+    content[head + 30 + names + largest.compress_size // 2] ^= 0xFF
+    file.write_bytes(content)
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "chunk-00000.npz": _truncate,
+    "chunk-00002.npz": _flip,
+    "chunk-00003.npz": lambda file: file.write_bytes(b""),
+    "chunk-00005.npz": lambda file: file.unlink(),
+    "chunk-00006.npz": lambda file: np.savez(file, allow_pickle=False, loss=np.zeros((1, 1, 3))),
+    "chunk-00008.npz": lambda file: shutil.copy(file.with_name("chunk-00007.npz"), file),
+}
+
+
+@pytest.mark.once
+def test_damaged_chunks_are_computed_again(
+    whole: tuple[Path, xarray.Dataset], tmp_path: Path
+) -> None:
+    """Cut short, with a wrong bit, empty, gone, of something else, of another chunk; no others."""
+    folder = tmp_path / "sweep"
+    shutil.copytree(whole[0], folder)
+    for name, damage in DAMAGES.items():
+        damage(folder / "chunks" / name)
+    before = written(folder)
+    plans: list[Plan] = []
+    xarray.testing.assert_equal(job(folder, resume=True, announce=plans.append), whole[1])
+    assert plans[0].done == CHUNKS - len(DAMAGES)
+    for name, when in written(folder).items():
+        assert (before.get(name) == when) == (name not in DAMAGES)
+
+
+@pytest.mark.once
+def test_a_full_disk_keeps_finished_chunks(
+    whole: tuple[Path, xarray.Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, honest, calls = tmp_path / "sweep", os.fsync, []
+
+    def full(file: int) -> None:
+        calls.append(file)
+        if len(calls) > 8:  # the manifest and three chunks, each with its folder
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        honest(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(jaxfl.InputError, match="No space left on device") as caught:
+        job(folder)
+    assert "\n" not in str(caught.value)
+    monkeypatch.undo()
+    before = written(folder)
+    assert len(before) == 3
+    xarray.testing.assert_equal(job(folder, resume=True), whole[1])
+    assert before.items() <= written(folder).items()
+
+
+@pytest.mark.once
+def test_of_two_that_begin_at_once_one_is_refused(tmp_path: Path) -> None:
+    """Both find an empty folder, and compile; chunks of both would be taken for those of one."""
+    one, two = (store.Store(tmp_path / "sweep") for _ in range(2))
+    assert one.claim(resume=False) is two.claim(resume=False) is None
+    one.begin({"whose": 1}, 0)
+    with pytest.raises(jaxfl.InputError, match="holds a sweep already"):
+        two.begin({"whose": 2}, 0)
+    assert store.read_manifest(tmp_path / "sweep")["whose"] == 1
+    assert [f.name for f in (tmp_path / "sweep").iterdir() if f.is_file()] == ["sweep.json"]
+
+
+@pytest.mark.once
+def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what the results will take: 9 runs of 61 evaluations of some 16 numbers."""
+    usage = shutil.disk_usage(tmp_path)
+    least = 9 * 61 * 8 * 16
+    for free, enough in ((least, False), (20 * least, True)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, f=free: usage._replace(free=f))
+        folder = tmp_path / f"{enough}"
+        if enough:
+            cut_short(folder, 1)
+            size = sum(f.stat().st_size for f in (folder / "chunks").iterdir())
+            assert size * CHUNKS < 2 * least
+        else:
+            with pytest.raises(jaxfl.InputError, match="evaluate less often"):
+                job(folder)
+            assert not (folder / "sweep.json").exists()
+
+
+# --- whose folder it is --------------------------------------------------------------------------
+
+
+OTHERS: list[tuple[str, Callable[[], dict[str, Any]]]] = [
+    ("lr", lambda: {"grid": {**GRID, "lr": [0.05, 0.1, 0.3]}}),
+    ("sigma", lambda: {"grid": {"lr": GRID["lr"], "sigma": [0.01, 0.02]}}),
+    ("clip", lambda: {"grid": {**GRID, "clip": [2.0]}, "numbers": {}}),
+    ("seeds", lambda: {"seeds": 2}),
+    ("keys", lambda: {"key": jax.random.key(1)}),
+    ("metrics", lambda: {"metrics": {"first": lambda problem, x: x[0]}}),
+    ("eval_every", lambda: {"eval_every": 50}),
+    ("paired", lambda: {"paired": False}),
+    ("noise", lambda: {"noise": "paper"}),
+    ("data", lambda: {"problem": a_problem(seed=1)}),
+    ("objective", lambda: {"problem": a_problem(0.3)}),
+    ("clip", lambda: {"numbers": {"clip": 3.0}}),
+    ("rounds", lambda: {"rounds": 600}),
+]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("what", "change"), OTHERS)
+def test_another_sweep_is_refused(
+    what: str, change: Callable[[], dict[str, Any]], whole: tuple[Path, xarray.Dataset]
+) -> None:
+    """Whatever decides its numbers; nothing is written."""
+    folder = whole[0]
+    before = written(folder)
+    with pytest.raises(jaxfl.InputError, match="holds another sweep: its ") as caught:
+        job(folder, resume=True, **change())
+    text = str(caught.value)
+    assert f"its {what} is" in text
+    assert text.endswith(".")
+    assert "\n" not in text
+    assert len(text) < 500
+    assert written(folder) == before
+
+
+@pytest.mark.once
+def test_schedules_are_told_apart_by_their_numbers(tmp_path: Path) -> None:
+    """Two functions of one name are two sweeps."""
+
+    def with_lr(lr: float, resume: bool) -> None:
+        def decay(t: int) -> float:
+            return lr / (1 + t)
+
+        job(tmp_path / "sweep", grid={"lr": [decay], "sigma": [0.01]}, rounds=5, resume=resume)
+
+    with_lr(0.1, False)
+    with_lr(0.1, True)
+    with pytest.raises(jaxfl.InputError, match="holds another sweep: its lr"):
+        with_lr(0.2, True)
+
+
+EARLIER: dict[str, Callable[[dict[str, Any]], object]] = {
+    "options": lambda held: [held.pop(name) for name in ("paired", "noise", "metrics")],
+    "parts": lambda held: held["studies"][0]["parts"].pop("aggregation"),
+    "a number": lambda held: held["studies"][0]["numbers"].pop("delta"),
+    "the first manifests": lambda held: held["studies"][0].update(
+        numbers=held["studies"][0].pop("sum")
+    ),
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("what", EARLIER)
+def test_what_a_manifest_does_not_say_is_the_default(what: str, tmp_path: Path) -> None:
+    """Written before an option was there: it goes on, unless the option is given another value."""
+    folder = tmp_path / "sweep"
+    grid = {"lr": [0.05, 0.1], "eps": [2.0]}
+    first = job(folder, grid=grid, rounds=5)
+    held = json.loads((folder / "sweep.json").read_text())
+    EARLIER[what](held)
+    (folder / "sweep.json").write_text(json.dumps(held))
+    xarray.testing.assert_equal(job(folder, grid=grid, rounds=5, resume=True), first)
+    others = {
+        "options": ({"paired": False}, "paired"),
+        "parts": ({"algorithm": secure()}, "aggregation"),
+        "a number": ({"numbers": {"clip": 2.0, "delta": 1e-6}}, "delta"),
+        "the first manifests": ({"numbers": {"clip": 3.0}}, "numbers"),
+    }
+    change, name = others[what]
+    with pytest.raises(jaxfl.InputError, match=f"holds another sweep: its {name} is"):
+        job(folder, grid=grid, rounds=5, resume=True, **change)
+
+
+def secure() -> jaxfl.Algorithm:
+    return jaxfl.algorithm("ldp_gd", aggregation=jaxfl.aggregations.aggregation("secure_sum"))
+
+
+@pytest.mark.once
+def test_folders_are_not_overwritten(whole: tuple[Path, xarray.Dataset], tmp_path: Path) -> None:
+    with pytest.raises(jaxfl.InputError, match="holds a sweep already: go on with it"):
+        job(whole[0])
+    with pytest.raises(jaxfl.InputError, match=r"There is no .*sweep\.json"):
+        job(tmp_path, resume=True)
+    for name in ("result.nc", "chunks/chunk-00003.npz"):
+        folder = tmp_path / name.split("/")[0].replace(".", "-")
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_bytes(b"somebody's")
+        with pytest.raises(jaxfl.InputError, match="exists already: name another folder"):
+            job(folder)
+        assert (folder / name).read_bytes() == b"somebody's"
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    for text, words in (("{", "is damaged"), ('{"format": 99}', "has sweep format 99")):
+        (folder / "sweep.json").write_text(text)
+        with pytest.raises(jaxfl.InputError, match=words):
+            job(folder, resume=True)
+
+
+@pytest.mark.once
+def test_less_memory_than_it_was_begun_with(tmp_path: Path) -> None:
+    """The chunks are those of the first call; where they do not fit any more, nothing is run."""
+    folder = tmp_path / "sweep"
+    plans: list[Plan] = []
+    job(folder, rounds=5, runs_at_once=9, announce=plans.append)
+    (folder / "chunks" / "chunk-00000.npz").unlink()
+    with pytest.raises(jaxfl.InputError, match="A chunk of 9 runs"):
+        job(folder, rounds=5, resume=True, memory=plans[0].bytes - 1)
+    job(folder, rounds=5, resume=True, memory=plans[0].bytes)
+    assert list(written(folder)) == ["chunk-00000.npz"]
+
+
+# --- devices and hosts ---------------------------------------------------------------------------
+
+NUMBERS = {"batch": 4, "clip": 2.0, "sigma": 0.05}
+SHAPES: dict[str, dict[str, Any]] = {
+    "11 cells": {"grid": {"lr": np.linspace(0.05, 0.2, 11)}, "seeds": 2},
+    "5 seeds": {"grid": {"lr": [0.1]}, "seeds": 5},
+    "unpaired": {"grid": {"lr": [0.1, 0.2]}, "seeds": 9, "paired": False},
+}
+
+
+def tiny(algorithm: str, grid: Any, problem: Any, **options: Any) -> xarray.Dataset:
+    """A few rounds; what is no option is a number."""
+    numbers = {name: options.pop(name) for name in list(options) if name in {*NUMBERS, "k"}}
+    key = jax.random.key(0)
+    return sweep(algorithm, grid, problem, key, 6, eval_every=2, numbers=numbers, **options)
+
+
+def small(name: str, **options: Any) -> xarray.Dataset:
+    return tiny("ldp_sgd", problem=a_problem(n=8), **NUMBERS, **SHAPES[name], **options)
+
+
+def near(a: xarray.Dataset, b: xarray.Dataset) -> None:
+    """Draws and counts exactly, the rest to rounding."""
+    for name in ("messages", "coordinates", "gradients", "uplink_bits", "downlink_bits"):
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+    for name in ("loss", "grad_norm_sq", "test_loss"):
+        np.testing.assert_allclose(a[name], b[name], ROUNDING, err_msg=name)
+
+
+def split(problem: jaxfl.Problem) -> jaxfl.Problem:
+    """Clients over all devices."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("clients",))
+    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients"))
+    train, count = jax.device_put((problem.train, problem.count), where)
+    return dataclasses.replace(problem, train=train, count=count)
+
+
+ON_EIGHT = """
+    assert jax.device_count() == 8
+    one = jax.devices()[:1]
+    alone = {{name: small(name, devices=one) for name in SHAPES}}
+    for name in SHAPES:
+        near(small(name), alone[name])
+
+    out = Path({out!r}) / "sweep"
+    try:
+        small("11 cells", devices=one, out=out, runs_at_once=3, progress=stop_at_once)
+    except KeyboardInterrupt:
+        near(small("11 cells", out=out, resume=True), alone["11 cells"])
+    else:
+        raise AssertionError("nothing was interrupted")
+
+    problem, key = split(a_problem(n=8)), jax.random.fold_in(jax.random.key(0), 1)
+    for name in {names}:
+        numbers = dict(k=3, **NUMBERS)
+        run = jaxfl.simulate(name, problem, key, 6, eval_every=2, lr=0.1, **numbers)
+        memory = jax.tree.leaves((run.state.local, run.state.links))
+        assert memory and all(len(a.sharding.device_set) == 8 for a in memory)
+        ds = tiny(name, dict(lr=[0.05, 0.1]), problem, seeds=2, **numbers)
+        near(ds, tiny(name, dict(lr=[0.05, 0.1]), a_problem(n=8), seeds=2, devices=one, **numbers))
+        near(ds.isel(algorithm=0).sel(lr=0.1, seed=1), run.dataset())
+    try:
+        tiny("ldp_gd", dict(lr=[0.1]), problem, devices=jax.devices())
+    except jaxfl.InputError as error:
+        assert "split over devices already" in str(error)
+    else:
+        raise AssertionError("devices= beside a problem that is split")
+    mesh = jax.make_mesh((8,), ("clients",), axis_types=(jax.sharding.AxisType.Explicit,))
+    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients"))
+    problem = dataclasses.replace(problem, count=jax.device_put(problem.count, where))
+    for go in (lambda: jaxfl.simulate("ldp_gd", problem, key, 2),
+               lambda: tiny("ldp_gd", dict(lr=[0.1]), problem)):
+        try:
+            go()
+        except jaxfl.InputError as error:
+            assert "axis_types=(jax.sharding.AxisType.Auto,)" in str(error)
+        else:
+            raise AssertionError("a mesh with explicit axes")
+    print("all of it")
+"""
+
+
+@pytest.mark.parametrize(
+    "names",  # slow: longer to compile
+    [["soteriafl_sgd"], pytest.param(["soteriafl_saga", "soteriafl_svrg"], marks=pytest.mark.slow)],
+)
+def test_eight_devices(names: list[str], tmp_path: Path) -> None:
+    """Runs split over devices, clients split over devices, and a sweep that was begun on one."""
+    text = end(start(ON_EIGHT.format(out=str(tmp_path), names=names), XLA_FLAGS=eight()))
+    assert "all of it" in text
+
+
+def stop_at_once(now: Any) -> None:
+    if now.done:
+        raise KeyboardInterrupt
+
+
+HOST = """
+    seen = []
+    def go(folder, **more):
+        seen.clear()
+        # What a host would plan by itself differs, as its free memory may.
+        ds = tiny("ldp_sgd", HOSTS, a_problem(), out=folder, progress=seen.append,
+            seeds=3, runs_at_once=(2, 5)[{index}], **NUMBERS, **more)
+        return ds, seen[-1].total
+    try:
+        go(None)
+    except jaxfl.InputError as error:
+        assert "needs out=" in str(error)
+    else:
+        raise AssertionError("two hosts and no folder")
+    folder = Path({out!r}) / "sweep"
+    ds, total = go(folder)
+    print("computed", total)
+    if {index} == 0:
+        for i in (0, 1, 3):
+            (folder / "chunks" / f"chunk-0000{{i}}.npz").unlink()
+    again, total = go(folder, resume=True)
+    print("again", total)
+    assert ds.equals(again)
+    jaxfl.engine.results.save(ds, Path({out!r}) / "{index}.nc")
+"""
+HOSTS = {"lr": [0.05, 0.1, 0.2, 0.3]}
+
+
+@pytest.mark.once
+def test_two_hosts(tmp_path: Path) -> None:
+    """Each takes its share of the leader's chunks, and both have the whole."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    hosts = []
+    for i in (0, 1):
+        join = f"import jax; jax.distributed.initialize('127.0.0.1:{port}', 2, {i})"
+        hosts.append(start(HOST.format(index=i, out=str(tmp_path)), first=join))
+    try:
+        texts = [end(host) for host in hosts]
+    finally:
+        for host in hosts:
+            host.kill()
+            host.communicate()
+    ds = tiny("ldp_sgd", HOSTS, a_problem(), seeds=3, **NUMBERS)
+    for name in ("0.nc", "1.nc", "sweep/result.nc"):
+        near(jaxfl.load(tmp_path / name), ds)
+    assert len(written(tmp_path / "sweep")) == 6
+    for text, again in zip(texts, (1, 2), strict=True):  # of the chunks that were removed
+        assert f"computed {3 * 2 * 6}\n" in text  # chunks, runs, rounds
+        assert f"again {again * 2 * 6}\n" in text

@@ -1,0 +1,328 @@
+"""From a grid to programs and chunks: what is compiled, what is padded, what fits."""
+
+import itertools
+import math
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rows import a_problem
+
+import jaxfl
+from jaxfl.core.types import ProblemFacts
+from jaxfl.engine.sweeps import engine, fit
+from jaxfl.engine.sweeps.grid import Cell, Grid, lay_out
+from jaxfl.engine.sweeps.placement import placement
+from jaxfl.engine.sweeps.plan import chunks, programs
+from jaxfl.engine.sweeps.sweep import sweep
+
+FREE = {"lr": 0.1, "clip": 2.0, "sigma": 0.01}
+
+
+def large(m: int = 4096) -> jaxfl.Problem:
+    """Two clients of m samples, of which nothing is ever computed here."""
+    clients = [(jnp.ones((m, 8)), jnp.zeros(m, jnp.int32))] * 2
+    return jaxfl.make_problem(
+        jaxfl.models.logistic(8), jaxfl.data.from_clients(clients, classes=2), x0=jnp.zeros(8)
+    )
+
+
+def laid(
+    axes: Mapping[str, Any],
+    build: Any = "ldp_sgd",
+    problem: Any = None,
+    rounds: int | None = 5,
+    seeds: Any = 1,
+    **numbers: Any,
+) -> Grid:
+    fixed = {name: v for name, v in {**FREE, **numbers}.items() if name not in axes}
+    return lay_out(build, axes, problem or large(), rounds, seeds, fixed, "calibrated")
+
+
+# --- the grid ------------------------------------------------------------------------------------
+
+
+@pytest.mark.once
+def test_cells_of_a_grid() -> None:
+    """Static axes first, the algorithm's before all; each cell resolved as a run would be."""
+    grid = laid(
+        {"lr": [0.1, 0.2], "batch": [2, 3], "name": ["x", "y"]},
+        lambda name: "ldp_sgd",
+        seeds=[7, 2],
+    )
+    assert [axis.name for axis in grid.static] == ["algorithm", "name"]
+    assert [axis.name for axis in grid.numbers] == ["lr", "batch"]
+    assert (len(grid.studies), grid.runs, grid.seeds) == (2, 16, (7, 2))
+    for study, place in zip(grid.studies, ((0, 0), (0, 1)), strict=True):
+        assert study.place == place
+        assert [cell.place for cell in study.cells] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+        cell = study.cells[2]
+        assert (cell.values["lr"], cell.values["batch"], cell.facts.rounds) == (0.2, 2, 5)
+        assert cell.sources["batch"] == "given"
+        assert "name=" + "xy"[place[1]] in cell.label
+
+
+@pytest.mark.once
+def test_labels_are_about_the_cell_alone() -> None:
+    """Unpaired draws and resuming rest on them: no order, no neighbours, no addresses."""
+    axes = {"lr": [0.1, 0.2], "sigma": [0.5, 1.0]}
+    turned = {"sigma": [1.0, 0.7], "lr": [0.2]}
+    labels = [{cell.label for cell in laid(a).studies[0].cells} for a in (axes, turned)]
+    assert labels[0] & labels[1] == {"clip=2|lr=0.2|sigma=1"}
+
+    def mine(t: int) -> float:
+        return 0.1
+
+    for given_as in ({"lr": [mine]}, {"sigma": [0.5]}):
+        grid = laid(given_as, **({} if "lr" in given_as else {"lr": mine}))
+        assert "0x" not in grid.studies[0].cells[0].label
+
+
+@pytest.mark.once
+def test_theory_counts_for_each_cell() -> None:
+    """Without a step size, every cell has that of its own privacy."""
+    grid = lay_out("ldp_sgd", {"eps": [1.0, 8.0]}, large(64), 5, 1, {"delta": 1e-3}, "paper")
+    lr = [cell.values["lr"] for cell in grid.studies[0].cells]
+    sigma = [cell.values["sigma"] for cell in grid.studies[0].cells]
+    assert lr[0] > lr[1]
+    assert sigma[0] == pytest.approx(8 * sigma[1])
+
+
+# --- programs ------------------------------------------------------------------------------------
+
+
+def work(grid: Grid) -> tuple[int, int]:
+    """Rows that the worst chunk evaluates: with the slots of its program, and with its own."""
+    found = []
+    for program in programs(grid):
+        for cell in program.cells:
+            alone = program.algorithm.capacity(cell.values, cell.facts)
+            found.append((dict(program.caps)["batch"], alone["batch"]))
+    return max(found, key=lambda pair: pair[0] / pair[1])
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("batches", "count"),
+    [([1, 4096], 2), ([64, 100], 1), ([100, 110, 120], 1), ([1, 2, 3000, 4096], 2), ([512], 1)],
+)
+def test_programs_split_where_padding_would_double_the_work(batches: list[int], count: int) -> None:
+    grid = laid({"batch": batches, "lr": [0.1, 0.2]})
+    made = programs(grid)
+    assert len(made) == count
+    assert sorted(c.values["batch"] for p in made for c in p.cells) == sorted(2 * batches)
+    padded, own = work(grid)
+    assert padded <= 2 * own
+
+
+@pytest.mark.once
+def test_k_alone_may_split_too() -> None:
+    """Coordinates weigh nothing beside gradients of many rows, and much beside one."""
+    build = jaxfl.algorithm("cdp_sgd", sampler=jaxfl.sampling.sampler("without_replacement"))
+    assert len(programs(laid({"k": [1, 8]}, build, batch=500))) == 1
+    assert len(programs(laid({"k": [1, 8]}, build, batch=1))) == 2
+    assert len(programs(laid({"k": [6, 8]}, build, batch=1))) == 1
+
+
+@pytest.mark.once
+def test_rounds_and_steps_never_split() -> None:
+    """T fills no capacity, however different: cells that are done are not computed."""
+    grid = laid({"rounds": [3, 3000], "lr": [0.1, 1e-9]}, rounds=None, batch=4)
+    (program,) = programs(grid)
+    _, todo = chunks(0, program.cells, 1, 100)
+    assert sorted(len(chunk.cells) for chunk in todo) == [2, 2]
+
+
+@pytest.mark.once
+def test_slots_are_those_of_the_longest_run() -> None:
+    """Of a million rounds some batch is larger than of three."""
+    (program,) = programs(laid({"rounds": [3, 10**6]}, rounds=None, batch=400))
+    own = [program.algorithm.capacity(c.values, c.facts)["batch"] for c in program.cells]
+    assert dict(program.caps)["batch"] == max(own) > min(own)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("paired", [True, False])
+def test_algorithms_have_draws_of_their_own_unless_paired(paired: bool) -> None:
+    """Although their cells have the same numbers."""
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    run: Any = SimpleNamespace(shape=(1, 1), shardings=(here,) * 3)
+    found = set()
+    for program in programs(laid({"lr": [0.1]}, ["ldp_gd", "ldp_sgd"], large(64))):
+        _, (chunk,) = chunks(0, program.cells, 1, 100)
+        keys, _ = engine.inputs(program, chunk, run, [jax.random.key(0)], paired)
+        found.add(tuple(jax.random.key_data(keys).ravel().tolist()))
+    assert len(found) == (1 if paired else 2)
+
+
+@pytest.mark.once
+def test_numbers_that_no_chunk_varies_are_shared() -> None:
+    """They stay outside the batch, so that what depends on them alone is computed once."""
+    grid = laid({"batch": [100, 120], "lr": [0.1, 0.2]}, sigma=0.5)
+    (program,) = programs(grid)
+    assert {"batch", "sigma", "clip"} <= program.shared
+    assert "lr" not in program.shared
+    scheduled = laid({"sigma": [0.1, 0.2]}, lr="cosine:0.3")
+    assert "lr" in programs(scheduled)[0].shared
+
+
+# --- chunks --------------------------------------------------------------------------------------
+
+
+def cells(*batches: int) -> list[Cell]:
+    facts = ProblemFacts(2, 8, 8, 8, 5, 1.0, (8,))
+    return [Cell((i,), f"{i}", {"batch": b, "lr": i}, {}, facts) for i, b in enumerate(batches)]
+
+
+@pytest.mark.once
+@settings(max_examples=300)
+@given(
+    sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4),
+    seeds=st.integers(1, 12),
+    limit=st.integers(1, 60),
+    parts=st.sampled_from([1, 2, 3, 8]),
+)
+def test_chunks_cover_every_run_once(sizes: list[int], seeds: int, limit: int, parts: int) -> None:
+    """Within the limit, divisible by the devices, one batch size in each."""
+    batches = [b + 1 for b, size in enumerate(sizes) for _ in range(size)]
+    (tall, wide), todo = chunks(3, cells(*batches), seeds, limit, parts)
+    found = [(j, s) for chunk in todo for j in chunk.cells for s in chunk.seeds]
+    assert sorted(found) == list(itertools.product(range(len(batches)), range(seeds)))
+    assert tall * wide <= max(limit, parts)
+    assert tall % parts == 0 or wide % parts == 0
+    for chunk in todo:
+        assert chunk.program == 3
+        assert len(chunk.seeds) <= tall
+        assert len(chunk.cells) <= wide
+        assert len({batches[j] for j in chunk.cells}) == 1
+    if parts == 1:  # cells first, in even parts
+        largest = max(sizes)
+        assert wide == math.ceil(largest / math.ceil(largest / min(limit, largest)))
+        assert tall == seeds or (tall + 1) * wide > limit or tall * 2 >= min(seeds, limit // wide)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("size", "seeds", "limit", "parts", "shape"),
+    [
+        (6, 4, 100, 1, (4, 6)),  # all at once
+        (6, 4, 12, 1, (2, 6)),  # cells first
+        (6, 5, 12, 1, (2, 6)),
+        (10, 4, 6, 1, (1, 5)),  # even parts
+        (12, 5, 1000, 8, (5, 16)),  # 10 runs on each device: split by seeds it would be 12
+        (12, 8, 1000, 8, (8, 12)),  # 12 on each: split by cells it would be 16
+        (12, 1, 1000, 8, (1, 16)),  # cells split, 2 on each
+        (1, 5, 1000, 8, (8, 1)),  # seeds only
+        (3, 1, 1, 8, (1, 8)),  # no less than one on each
+    ],
+)
+def test_shapes(size: int, seeds: int, limit: int, parts: int, shape: tuple[int, int]) -> None:
+    found, _ = chunks(0, cells(*[1] * size), seeds, limit, parts)
+    assert found == shape
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wide() -> jaxfl.Problem:
+    return a_problem(n=6, d=3000)
+
+
+@pytest.mark.once
+def test_chunks_obey_the_memory(wide: jaxfl.Problem) -> None:
+    """By the compiler's own account, and as large as fits."""
+    plans: list[Any] = []
+    results = []
+    for memory in (None, 3_200_000, 2_400_000):
+        results.append(
+            sweep(
+                "soteriafl_gd",
+                {"lr": [0.1, 0.2, 0.3], "sigma": [0.01, 0.02]},
+                wide,
+                jax.random.key(0),
+                3,
+                seeds=2,
+                numbers={"clip": 2.0, "k": 6},
+                memory=memory,
+                announce=plans.append,
+            )
+        )
+        assert 0 < plans[-1].bytes <= plans[-1].available == (memory or plans[-1].available)
+    assert 1 == plans[0].chunks < plans[1].chunks < plans[2].chunks <= 12
+    assert plans[1].bytes > 0.4 * plans[1].available
+    for other in results[1:]:
+        assert jnp.allclose(other["loss"].values, results[0]["loss"].values, 1e-5)
+
+
+def test_bytes_are_those_of_the_compiler(wide: jaxfl.Problem) -> None:
+    """The arguments alone, counted by hand, are in them."""
+    grid = laid({"lr": [0.1, 0.2]}, "soteriafl_gd", wide, seeds=3, k=6)
+    (program,) = programs(grid)
+    place = jax.local_devices()[:1]
+    run = engine.compiled(program, (3, 2), (), 1, True, place)
+    data = sum(a.nbytes for a in jax.tree.leaves(wide))
+    state = 3 * 2 * 4 * 3000 * (6 + 1 + 1)  # six shifts, their mean, and the model
+    assert data + state < run.bytes < 4 * (data + state)
+    memory = run.call.memory_analysis()
+    assert memory.argument_size_in_bytes >= data + state
+    assert run.bytes >= memory.argument_size_in_bytes + memory.temp_size_in_bytes
+    assert 0.2 < engine.bytes_of_run(program) * 6 / (run.bytes - data) < 5
+
+
+@pytest.mark.once
+def test_a_run_that_cannot_fit_is_refused_before_any(wide: jaxfl.Problem, tmp_path: Any) -> None:
+    """Also where only the second algorithm is too large, and nothing has been written."""
+    begun = []
+    with pytest.raises(jaxfl.InputError, match=r"needs [\d,]+ bytes and 1,250,000 are avail") as e:
+        sweep(
+            ["ldp_gd", "soteriafl_gd"],
+            {"lr": [0.1]},
+            wide,
+            jax.random.key(0),
+            3,
+            numbers={"clip": 2.0, "k": 6, "sigma": 0.01},
+            memory=1_250_000,
+            out=tmp_path / "sweep",
+            progress=begun.append,
+        )
+    assert "soteriafl_gd" in str(e.value)
+    assert not begun
+    assert not (tmp_path / "sweep").exists()
+
+
+@pytest.mark.once
+def test_free_memory_is_looked_up() -> None:
+    here = jax.local_devices()
+    assert fit.budget(10**9, here) == 10**9
+    assert 0 < fit.budget(None, here) < 0.7 * 2**50
+    with open("/proc/meminfo", encoding="ascii") as file:
+        total = int(file.readline().split()[1]) * 1024
+    assert fit.budget(None, here) < total
+
+
+def test_placement_of_a_problem_on_one_device() -> None:
+    here = placement(a_problem(), jax.local_devices())
+    assert (here.leaves, here.parts) == ((), len(jax.local_devices()))
+
+
+# --- what compiled programs depend on ------------------------------------------------------------
+
+
+def test_data_are_arguments() -> None:
+    """Another problem of the same shapes finds the same program; another shape does not."""
+    axes = {"lr": [0.1, 0.2]}
+    here = jax.local_devices()[:1]
+
+    def run(problem: jaxfl.Problem, **numbers: Any) -> Any:
+        (program,) = programs(laid(axes, "ldp_gd", problem, **numbers))
+        return engine.compiled(program, (1, 2), (), 1, True, here).call
+
+    first = run(a_problem())
+    assert run(a_problem(seed=3), sigma=0.5) is first
+    assert run(a_problem(n=4)) is not first

@@ -1,0 +1,201 @@
+"""The page of systems is that of the code, and nothing that the papers name is missing."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxfl
+from jaxfl.algorithms.soteriafl.tables import table_1, table_2, text
+from jaxfl.algorithms.soteriafl.theory import Setting
+from jaxfl.cli import main
+from jaxfl.cli.build import algorithm_of
+from jaxfl.cli.options import Setup
+from jaxfl.cli.parser import parse_run
+from jaxfl.engine.results import load
+from jaxfl.papers import systems
+
+pytestmark = pytest.mark.once
+
+# What the papers call them, gone through by hand, apart from the table of the page.
+NAMED = {
+    systems.SOTERIA: """RRPSGD, DP-GD, DP-SGD, DP-SRM, Distributed DP-SRM, LDP SVRG, LDP SPIDER, Q-DPSGD-1,
+        SDM-DSGD, CDP-SGD, CDP-GD, LDP-SGD, LDP-SVRG, SoteriaFL-GD, SoteriaFL-SGD, SoteriaFL-SVRG,
+        SoteriaFL-SAGA""",
+    systems.HU: "with secure aggregation, without secure aggregation, DP-SGD, FedAvg",
+    systems.GAO: """Localized ISRL-DP accelerated MB-SGD, Accelerated ISRL-DP MB-SGD, MB-Subgradient,
+        Localized ISRL-DP MB-Subgradient, Multi-stage, convolutional smoothing, Nesterov smoothing,
+        Localized ISRL-DP MB-SGD, One-pass ISRL-DP MB-SGD, Multi-pass ISRL-DP MB-SGD""",
+    systems.RESHEF: "untrusted server, trusted server, Noisy mu^2-SGD, mu^2-SGD, Noisy minibatch SGD",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("paper", NAMED)
+def test_no_system_is_missing(paper: str) -> None:
+    if paper == systems.GAO:  # its family is a module of its own
+        pytest.importorskip("jaxfl.algorithms.gao.algorithms")
+    mine = [s for s in systems.SYSTEMS if s.paper == paper]
+    for name in re.split(r",\s+", NAMED[paper]):
+        assert any(name in s.name for s in mine), f"the page has no {name}"
+    for s in mine:
+        assert s.algorithm in jaxfl.ALGORITHMS, f"{s.name} needs an algorithm {s.algorithm}"
+    assert len({s.name for s in mine}) == len(mine)
+
+
+def test_the_page_is_generated() -> None:
+    written = systems.PAGE.read_text(encoding="utf-8")
+    assert written == systems.page(), "write it anew by python -m jaxfl.papers.systems"
+    for s in systems.SYSTEMS:
+        assert f"| {s.name} | {s.where} | `jaxfl run {s.algorithm}" in written
+    for name in jaxfl.ALGORITHMS:
+        assert f"`jaxfl run {name}" in written, f"{name} is not on the page"
+
+
+def test_every_command_can_be_read() -> None:
+    for s in systems.SYSTEMS:
+        if s.algorithm in jaxfl.ALGORITHMS:
+            given, _ = parse_run(s.command.split()[2:])
+            assert algorithm_of(Setup(**given)).name == s.algorithm
+
+
+def runs(name: str, options: str, tmp_path: Path) -> None:
+    """A run and a sweep of two numbers, eight rounds each, and the results that they leave."""
+
+    words = [name, *options.split(), "--rounds", "8", "--quiet"]
+    assert main(["run", *words, "--no-plot", "--out", str(tmp_path / "run")]) == 0
+    loss = load(tmp_path / "run" / "result.nc")["loss"].values
+    assert np.isfinite(loss).all()
+    named = {number.name for number in jaxfl.algorithm(name).params}
+    axis = "lr" if "lr" in named else "clip"
+    words = [name, *options.split(), "--rounds", "8", f"--{axis}", "0.01", "0.02", "--quiet"]
+    assert main(["sweep", *words, "--out", str(tmp_path / "sweep")]) == 0
+    ds = load(tmp_path / "sweep" / "result.nc")
+    assert ds[axis].values.tolist() == [0.01, 0.02]
+    assert np.isfinite(ds["loss"].isel(round=-1)).all()
+
+
+EVERY = [(s.algorithm, s.options) for s in systems.SYSTEMS]
+EVERY += [(name, "") for name in jaxfl.ALGORITHMS if name not in {n for n, _ in EVERY}]
+
+
+@pytest.mark.slow  # minutes: every system once
+@pytest.mark.parametrize(("name", "options"), EVERY, ids=lambda x: x or "-")
+def test_every_system_runs_and_sweeps(name: str, options: str, tmp_path: Path) -> None:
+    if name not in jaxfl.ALGORITHMS:
+        pytest.importorskip("jaxfl.algorithms.gao.algorithms")
+    runs(name, options, tmp_path)
+
+
+def test_one_of_each_new_kind_runs_and_sweeps(tmp_path: Path) -> None:
+    runs("q_dpsgd_1", "--graph erdos_renyi:0.5,1", tmp_path)
+    assert '"erdos_renyi:0.5,1"' in (tmp_path / "run" / "config.json").read_text()
+
+
+def test_a_sweep_without_claims_is_drawn(tmp_path: Path) -> None:
+    """No paper says anything of these, and their pictures have to do without."""
+    for name in ("mu2", "noisy_sgd"):
+        words = [name, "--clients", "2", "--rounds", "2", "--lr", "0.01", "0.02", "--quiet"]
+        assert main(["sweep", *words, "--out", str(tmp_path / name)]) == 0
+        assert list((tmp_path / name).rglob("*.png"))
+
+
+def test_one_pass_is_what_a_run_takes_by_default(tmp_path: Path, capsys) -> None:
+    """200 rounds by default are more than these clients have samples."""
+    words = ["run", "mu2_trusted", "--no-plot", "--eval-every", "0", "--out", str(tmp_path / "a")]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "one pass" in shown
+    assert main([*words[:-1], str(tmp_path / "b"), "--rounds", "200"]) == 2
+    assert "ask for at most 1" in capsys.readouterr().err
+
+
+def test_graphs_do_not_apply_to_servers(capsys) -> None:
+    assert main(["run", "ldp_sgd", "--graph", "ring"]) == 2
+    assert "--graph ring does not apply to ldp_sgd, which has a server" in capsys.readouterr().err
+
+
+# --- Tables 1 and 2 of SoteriaFL -----------------------------------------------------------------
+
+S = Setting(n=16, m=1000, d=50, omega=3.0, L=4.0, G=0.5, eps=2.0, delta=1e-2)
+l = np.log(100)
+
+
+def test_table_1_by_hand() -> None:
+    rows = {row.algorithm: row for row in table_1(S)}
+    alone = 0.5 * 2 * np.sqrt(50 * l) / 2000  # G sqrt(L) sqrt(d l)/(m eps)
+    sent = 16**1.5 * 2000 * np.sqrt(50) / np.sqrt(l) * 4  # n^{3/2} m eps sqrt(d/l) sqrt(L)/G
+    tau = 4**1.5 / 4
+    expected = {
+        "RRPSGD": (alone * np.sqrt(np.log(1e5)), None),
+        "DP-GD/SGD": (alone, None),
+        "DP-SRM": (alone, None),
+        "Distributed DP-SRM": (alone / 16, 4 * sent),
+        "LDP SVRG/SPIDER": (alone / 4, sent),
+        "Q-DPSGD-1": (
+            (4 / 16 + 1e-3) ** (2 / 3) * (50 * l) ** (1 / 3) / 2000 ** (2 / 3),
+            (1 + 16 / 4000) * 2000**2 / (50 * l),
+        ),
+        "SDM-DSGD": (alone / 4, sent / 8 * 16**2 + 16 * 2000**2 / (4 * l)),
+        "CDP-SGD": (alone / 2, sent / 8 + 16 * 2000**2 / (4 * l)),
+        "SoteriaFL-SGD/GD": (alone / 2 * (1 + tau**0.5), sent / 8 * (1 + tau**0.5)),
+        "SoteriaFL-SVRG/SAGA": (alone / 2, sent / 8 * (1 + tau)),
+    }
+    assert set(rows) == set(expected)
+    for name, (utility, communication) in expected.items():
+        assert rows[name].utility == pytest.approx(utility), name
+        if communication is None:
+            assert rows[name].communication is None
+        else:
+            assert rows[name].communication == pytest.approx(communication), name
+    assert "as printed" in rows["Q-DPSGD-1"].note
+    assert table_1(S, 2.0)[5].utility == pytest.approx(
+        (2 / 16 + 1e-3) ** (2 / 3) * (50 * l) ** (1 / 3) / 2000 ** (2 / 3)
+    )
+
+
+def test_table_2_by_hand() -> None:
+    K = np.sqrt(16 * 4) * 2000 / (0.5 * np.sqrt(4 * 50 * l))
+    b = 2000 * 0.5 * np.sqrt(2 / 8) / np.sqrt(4 * 4 * 50 * l)
+    gd, sgd, svrg = table_2(S)
+    assert gd.gradients == pytest.approx(K * (1 + 2**0.5) * 1000)
+    assert sgd.gradients == pytest.approx(K * (1 + 2**0.5) * np.floor(b))
+    assert svrg.gradients == pytest.approx(K * 3 * 100)
+
+
+def test_every_row_names_algorithms_that_run() -> None:
+    known = {s.algorithm for s in systems.SYSTEMS}
+    for row in (*table_1(S), *table_2(S)):
+        assert row.names
+        assert set(row.names) <= set(jaxfl.ALGORITHMS) & known
+
+
+def test_the_command_prints_both(capsys) -> None:
+    words = ["--clients", "16", "--samples", "1000", "--dim", "50", "--omega", "3", "--smoothness", "4",
+             "--clip", "0.5", "--eps", "2", "--delta", "1e-2"]  # fmt: skip
+    assert main(["theory", *words]) == 0
+    shown = capsys.readouterr().out
+    assert text(S) in shown
+    assert main(["theory", *words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["table_1"][7]["utility"] == pytest.approx(table_1(S)[7].utility)
+    assert [row["algorithm"] for row in told["table_2"]] == [c.algorithm for c in table_2(S)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--omga", "3"], "did you mean --omega?"),
+        (["--omega", "-1"], "must be at least 0"),
+        (["--delta", "2"], "below 1"),
+        (["--clients", "2.5"], "not a whole number"),
+        (["3"], "one word too many"),
+        (["--eps", "1", "--eps", "2"], "given twice"),
+    ],
+)
+def test_mistakes_are_one_sentence(words: list[str], said: str, capsys) -> None:
+    assert main(["theory", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1

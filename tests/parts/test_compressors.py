@@ -1,0 +1,435 @@
+"""Compressors: one row each in a table; bias, variance and bits as declared."""
+
+import inspect
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import a_problem
+
+import jaxfl
+from jaxfl.core.errors import InputError
+from jaxfl.core.subsets import coin_tail
+from jaxfl.core.types import Compressor, Draw, Hyper, Message, ProblemFacts
+from jaxfl.parts import codes
+from jaxfl.parts import compressors as cs
+from jaxfl.parts.codes import natural
+from jaxfl.parts.mechanisms import noiseless
+from jaxfl.rounds.messages import release
+
+D, N = 64, 5_000
+FACTS = ProblemFacts(n=10, m=5, m_max=5, d=D, rounds=1000, smoothness=None)
+
+# name, what the user gives, whether |C(v) - v|^2 is omega |v|^2 on average for every v,
+# omega, and the bits of a message of d = 64 (its mean, where the number of coordinates is random)
+TABLE = [
+    ("identity", {}, True, 0, 32 * 64),
+    ("random_k", {"k": 6}, True, 64 / 6 - 1, 6 * (32 + 6)),
+    ("random_k", {"omega": 3.0}, True, 3.0, 16 * (32 + 6)),
+    ("random_k", {"k": 64}, True, 0, 64 * (32 + 6)),
+    ("stratified_k", {"k": 6}, True, 64 / 6 - 1, 6 * (32 + 6)),
+    ("stratified_k", {"k": 33}, True, 64 / 33 - 1, 33 * (32 + 6)),
+    ("bernoulli", {"k": 6}, True, 64 / 6 - 1, 6 * (32 + 6)),
+    ("bernoulli", {"k": 60}, True, 64 / 60 - 1, 60 * (32 + 6)),
+    ("qsgd", {"levels": 16}, False, 64 / 16**2, 32 + 64 * (1 + 5)),
+    ("qsgd", {"levels": 1}, False, 8.0, 32 + 64 * (1 + 1)),
+    ("natural", {}, False, 1 / 8, 9 * 64),
+    ("lazy", {"keep": 0.25}, True, 3.0, 1),
+    ("lazy", {"omega": 1.0}, True, 1.0, 1),
+    ("natural_dithering", {"levels": 3}, False, 1 / 8 + 2, 32 + 64 * (1 + 2)),
+    ("natural_dithering", {"levels": 8}, False, 1 / 8 + 2.0**-8, 32 + 64 * (1 + 4)),
+    ("terngrad", {}, False, 3.5, 32 + 2 * 64),
+    ("sto_sign", {}, True, 63.0, 32 + 64),
+    ("count_sketch", {"sketch_rows": 3, "sketch_columns": 7}, True, 3.0, 32 * 21),
+    ("terngrad+random_k", {"k": 9}, False, 64 / 9 * 2 - 1, 32 + 9 * (2 + 6)),
+    (
+        "qsgd+random_k",
+        {"k": 9, "levels": 4},
+        False,
+        64 / 9 * (1 + 9 / 16) - 1,
+        32 + 9 * (1 + 3 + 6),
+    ),
+    ("qsgd+bernoulli", {"k": 9, "levels": 4}, False, 64 / 9 * (1 + 10 / 16) - 1, 32 + 9 * (4 + 6)),
+    ("natural+stratified_k", {"k": 6}, False, 64 / 6 * 9 / 8 - 1, 6 * (9 + 6)),
+    ("terngrad+qsgd", {"levels": 2}, False, (1 + 3.5) * (1 + 4) - 1, 32 + 2 * 64),
+    ("natural+qsgd", {"levels": 3}, False, (1 + 8 / 3) * 9 / 8 - 1, 9 * 64),
+    (
+        "natural+qsgd+random_k",
+        {"k": 8, "levels": 3},
+        False,
+        8 * (1 + 8 / 9) * 9 / 8 - 1,
+        8 * (9 + 6),
+    ),
+]
+rows = pytest.mark.parametrize(
+    ("name", "given", "exact", "omega", "bits"), TABLE, ids=lambda x: str(x).replace(" ", "")
+)
+
+
+def vectors():
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=D)
+    few = np.where(np.arange(D) < 3, 2.5, 0.0)
+    powers = (4 / 3) * 2.0 ** rng.integers(-2, 2, D) * rng.choice([-1, 1], D)
+    return np.stack([normal, np.ones(D), few, powers]).astype(np.float32)
+
+
+def hyper(compressor, given, d=D, slots=D):
+    """As many slots for every k: tests then share their compiled programs."""
+    values = compressor.resolve(given, d)
+    caps = (("k", slots),) if "k" in values else ()
+    if "sketch_columns" in values:
+        caps += (("sketch_columns", slots),)
+    whole = {name: isinstance(value, int | np.ndarray) for name, value in values.items()}
+    kind = {True: jnp.int32, False: jnp.float32}
+    return Hyper({name: kind[whole[name]](value) for name, value in values.items()}, caps)
+
+
+def send(compressor, key, v, hp):
+    """C(v) of one client, as a round makes it."""
+    return release(noiseless(), compressor, key, key, jnp.asarray(v), jnp.int32(0), hp)[0]
+
+
+def once(compressor, key, v, hp):
+    """C(v) as a vector."""
+    return cs.dense(send(compressor, key, v, hp), v.shape[0])
+
+
+alone = jax.jit(once, static_argnums=0)
+
+
+@partial(jax.jit, static_argnums=0)
+def many(compressor, keys, vs, hp):
+    """C(v), shape (vectors, keys, d)."""
+    return jax.vmap(lambda v: jax.vmap(lambda key: once(compressor, key, v, hp))(keys))(vs)
+
+
+def sample(compressor, hp):
+    keys = jax.random.split(jax.random.key(1), N)
+    return np.asarray(many(compressor, keys, vectors(), hp), np.float64)
+
+
+def check_unbiased(x):
+    error = np.abs(x.mean(1) - vectors())
+    assert (error <= 5 * x.std(1) / np.sqrt(N) + 2e-6 * np.abs(vectors())).all()
+
+
+def check_omega(x, omega, exact):
+    vs = vectors().astype(np.float64)
+    ratio = ((x - vs[:, None]) ** 2).sum(-1) / (vs**2).sum(-1)[:, None]
+    allowed = 5 * ratio.std(1) / np.sqrt(N) + 1e-6
+    excess = ratio.mean(1) - omega
+    assert (excess <= allowed).all()
+    if exact:
+        assert (excess >= -allowed).all()
+
+
+@rows
+def test_as_declared(name, given, exact, omega, bits):
+    compressor = cs.compressor(name)
+    values = compressor.resolve(given, D)
+    assert compressor.omega(D, values) == pytest.approx(omega)
+    per_message, per_coordinate = compressor.bits(D, values)
+    assert per_message + per_coordinate * values.get("k", 0) == bits
+    assert (compressor.select is None) == (per_coordinate == 0)
+    assert compressor.unbiased
+    assert compressor.name == name
+    assert set(given) <= {param.name for param in compressor.params} | {"omega"}
+    x = sample(compressor, hyper(compressor, given))
+    check_unbiased(x)
+    check_omega(x, omega, exact)
+
+
+@pytest.mark.parametrize("name", ["random_k", "stratified_k", "bernoulli", "qsgd+random_k"])
+def test_k_is_traced(name):
+    """Cells of a sweep with their own k agree with runs of that k alone."""
+    compressor, ks = cs.compressor(name), np.array([3, 17, 64])
+    given = {"levels": 4} if "qsgd" in name else {}
+    hp = hyper(compressor, given | {"k": ks})
+    key, v = jax.random.key(4), vectors()[0]
+    axes = Hyper({x: 0 if x == "k" else None for x in hp.values}, hp.capacity)
+    swept = jax.jit(jax.vmap(lambda hp: send(compressor, key, v, hp), (axes,)))(hp)
+    value, index = np.asarray(swept.value), np.asarray(swept.index)
+    for i, k in enumerate(ks):
+        one = alone(compressor, key, v, Hyper(hp.values | {"k": jnp.int32(k)}, hp.capacity))
+        again = np.zeros(D + 1)
+        np.add.at(again, index[i], value[i])
+        np.testing.assert_allclose(again[:D], one, rtol=1e-5)
+        assert (value[i][index[i] == D] == 0).all()
+        live = index[i][index[i] < D]
+        assert len(set(live.tolist())) == len(live)
+        if name != "bernoulli":
+            assert len(live) == k
+
+
+def test_strata_are_of_nearly_equal_length():
+    """Neighbours on the circle lie less than two strata apart, however unlucky the draw."""
+    compressor = cs.stratified_k()
+    hp = hyper(compressor, {"k": 16})
+    draw = jax.jit(
+        jax.vmap(
+            lambda key, k: compressor.select(key, D, Hyper({"k": k}, hp.capacity)).index, (0, None)
+        )
+    )
+    for k in (5, 6, 16):
+        x = np.sort(draw(jax.random.split(jax.random.key(0), N), k), axis=1)[:, :k]
+        gaps = np.diff(np.concatenate([x, x[:, :1] + D], axis=1), axis=1)
+        assert gaps.min() >= 1
+        assert gaps.max() <= 2 * np.ceil(D / k) - 1
+
+
+def test_large_dimensions():
+    """Nothing multiplies k by d in 32 bits."""
+    d = 2**31 - 1
+    for name in ("random_k", "stratified_k", "bernoulli"):
+        compressor = cs.compressor(name)
+        hp = hyper(compressor, {"k": 3000}, d, slots=4000)
+        draw = jax.jit(lambda key, c=compressor, hp=hp: c.select(key, d, hp))(jax.random.key(0))
+        live = np.asarray(draw.weight) > 0
+        x = np.asarray(draw.index)[live].astype(np.int64)
+        assert len(set(x.tolist())) == len(x)
+        assert abs(len(x) - 3000) < 5 * 55
+        assert abs(x.mean() / d - 0.5) < 5 / np.sqrt(12 * 3000)
+        np.testing.assert_allclose(np.asarray(draw.weight)[live], d / 3000, rtol=1e-6)
+
+
+# --- codes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("levels", [1, 3, 16])
+def test_qsgd_variance_at_a_vector(levels):
+    """sum f (1 - f) / s^2 |v|^2, and never above the bound of the paper or d/(4 s^2)."""
+    compressor, vs = codes.qsgd(), vectors()
+    hp = hyper(compressor, {"levels": levels})
+    x = sample(compressor, hp)
+    error = ((x - vs[:, None]) ** 2).sum(-1)
+    norm = np.linalg.norm(vs.astype(np.float64), axis=1, keepdims=True)
+    f = levels * np.abs(vs) / norm % 1
+    expected = (f * (1 - f)).sum(1) / levels**2 * norm[:, 0] ** 2
+    assert (np.abs(error.mean(1) - expected) <= 5 * error.std(1) / np.sqrt(N) + 1e-4).all()
+    bound = min(compressor.omega(D, {"levels": levels}), D / (4 * levels**2))
+    assert (expected <= bound * norm[:, 0] ** 2 * (1 + 1e-6)).all()
+    steps = np.abs(x) / (norm[:, None] / levels)
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-4)
+    assert steps.max() <= levels + 1e-4
+
+
+def test_both_codes_of_a_composition_act():
+    """With one level qsgd gives 0 or the norm, of which natural makes one of two powers of two."""
+    compressor = cs.compressor("natural+qsgd")
+    v = vectors()[0]
+    x = np.abs(sample(compressor, hyper(compressor, {"levels": 1}))[0])
+    low = 2.0 ** np.floor(np.log2(np.linalg.norm(v)))
+    assert set(np.unique(x).tolist()) == {0.0, low, 2 * low}
+
+
+def test_codes_of_a_composition_draw_apart(key):
+    """Each multiplies by 0 or 2: right in the mean with coins of their own, twice as much with one."""
+
+    def code(key, v, hp):
+        return v * (1 + jax.random.rademacher(key, v.shape, v.dtype))
+
+    a, b = (
+        Compressor(name, None, code, lambda d, v: 1.0, lambda d, v: (0.0, 32.0)) for name in "ab"
+    )
+    both = jax.vmap(lambda key: cs.compose(a, b).code(key, jnp.ones(4), Hyper({})))
+    assert abs(float(both(jax.random.split(key, 4000)).mean()) - 1) < 0.1
+
+
+def test_coins_that_choose_coordinates_are_not_those_of_the_code():
+    """A message as clients make it, with one key for both, is right in the mean."""
+    compressor = cs.compressor("qsgd+bernoulli")
+    hp, v = hyper(compressor, {"k": 32, "levels": 1}), jnp.asarray(vectors()[0])
+
+    def one(key):
+        return cs.dense(release(noiseless(), compressor, key, key, v, jnp.int32(0), hp)[0], D)
+
+    x = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), N)), np.float64)
+    assert (np.abs(x.mean(0) - v) <= 5 * x.std(0) / np.sqrt(N)).all()
+
+
+@pytest.mark.parametrize("name", ["qsgd", "natural"])
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30])
+def test_codes_at_extreme_scales(name, scale):
+    v = np.float32(scale) * vectors()[0]
+    compressor = cs.compressor(name)
+    x = np.asarray(alone(compressor, jax.random.key(0), v, hyper(compressor, {})))
+    assert np.isfinite(x).all()
+    if scale:
+        assert np.linalg.norm((x - v) / scale) < np.linalg.norm(v / scale)
+    else:
+        np.testing.assert_array_equal(x, 0)
+
+
+def test_codes_pass_on_what_is_not_a_number():
+    """A run that diverged must not look well again."""
+    v = np.ones(D, np.float32)
+    v[5] = np.nan
+    for name in ("qsgd", "natural"):
+        compressor = cs.compressor(name)
+        assert np.isnan(alone(compressor, jax.random.key(0), v, hyper(compressor, {}))[5])
+
+
+def powers_of_two(dtype):
+    code = jax.jit(lambda key, v: natural().code(key, v, Hyper({})))
+    keys = jax.random.split(jax.random.key(0), 200)
+    form = np.finfo(dtype)
+    exact = np.ldexp(np.ones(1, dtype), np.arange(form.minexp, form.maxexp)).astype(dtype)
+    exact = np.concatenate([exact, -exact, np.zeros(2, dtype)])
+    x = np.array([1 + form.eps, 1.25, -1.5, 3.9, 2 - form.eps, -0.1], dtype)
+    out = np.asarray(jax.vmap(lambda key: code(key, jnp.asarray(x)))(keys))
+    return exact, np.asarray(code(keys[0], jnp.asarray(exact))), x, out
+
+
+def check_powers(exact, kept, x, out):
+    assert kept.dtype == exact.dtype
+    np.testing.assert_array_equal(kept, exact)
+    low = np.exp2(np.floor(np.log2(np.abs(x))))
+    assert ((np.abs(out) == low) | (np.abs(out) == 2 * low)).all()
+    assert (np.sign(out) == np.sign(x)).all()
+    up = (np.abs(out) > low).mean(0)
+    p = np.abs(x) / low - 1
+    assert (np.abs(up - p) <= 5 * np.sqrt(p * (1 - p) / len(out)) + 1e-6).all()
+
+
+def test_natural_keeps_powers_of_two():
+    check_powers(*powers_of_two(np.float32))
+
+
+def test_natural_in_double_precision(x64):
+    check_powers(*powers_of_two(np.float64))
+
+
+def test_double_precision_values_stay_double(x64):
+    v = jnp.asarray(vectors()[0], jnp.float64)
+    for name in ("random_k", "qsgd+bernoulli"):
+        compressor = cs.compressor(name)
+        hp = jax.tree.map(lambda k: k.astype(jnp.int64), hyper(compressor, {}))
+        for dtype in (jnp.float32, jnp.float64):
+            shape = jax.eval_shape(
+                lambda v, c=compressor, hp=hp: send(c, jax.random.key(0), v, hp),
+                v.astype(dtype),
+            )
+            assert shape.value.dtype == dtype
+            assert shape.index.dtype == jnp.int32
+
+
+def test_dense_drops_dead_slots():
+    message = Message(jnp.array([1.0, 2.0, 9.0]), jnp.array([2, 0, 3]))
+    np.testing.assert_array_equal(cs.dense(message, 3), [2, 0, 1])
+
+
+# --- numbers and names ---------------------------------------------------------------------------
+
+
+def test_resolve():
+    resolve = cs.random_k().resolve
+    assert resolve({}, 64) == {"k": 3}
+    assert resolve({}, 7) == {"k": 1}
+    assert resolve({"omega": 19, "batch": 7}, 50890) == {"k": 2544}  # 2544.5, to even
+    assert resolve({"omega": 2}, 62) == {"k": 21}  # 20.67
+    assert resolve({"omega": 63}, 64) == {"k": 1}
+    assert resolve({"omega": 0}, 64) == {"k": 64}
+    np.testing.assert_array_equal(resolve({"omega": np.array([0, 1, 3])}, 64)["k"], [64, 32, 16])
+    assert codes.qsgd().resolve({}, 64) == {"levels": 16}
+    assert cs.compressor("qsgd+random_k").resolve({"k": 5}, 64) == {"k": 5, "levels": 16}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("random_k", {"k": 65}, "k = 65 must be at least 1 and at most 64"),
+        ("random_k", {"k": 0}, "at least 1"),
+        ("bernoulli", {"k": 2.5}, "whole number"),
+        ("stratified_k", {"omega": -0.1}, "at least 0"),
+        ("random_k", {"k": 2, "omega": 3}, "both given"),
+        ("qsgd", {"omega": 3}, "does not apply to qsgd"),
+        ("qsgd", {"levels": 0}, "at least 1"),
+        ("identity", {"omega": 3}, "does not apply to identity"),
+        ("natural", {"k": 3}, "does not apply to natural"),
+        ("qsgd+random_k", {"omega": 3}, "does not apply to qsgd.random_k"),
+    ],
+)
+def test_numbers_that_are_refused(name, given, message):
+    with pytest.raises(InputError, match=message):
+        cs.compressor(name).resolve(given, 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("rand_k", "did you mean 'random_k'"),
+        ("random_k+qsgd", "write qsgd.random_k"),
+        ("random_k+bernoulli", "write bernoulli.random_k"),
+        ("qsgd+qsgd", "levels"),
+        ("", "There is no compressor"),
+    ],
+)
+def test_names_that_are_refused(name, message):
+    with pytest.raises(InputError, match=message):
+        cs.compressor(name)
+
+
+def test_composition_with_identity_and_in_two_steps():
+    identity, qsgd, random_k = codes.identity(), codes.qsgd(), cs.random_k()
+    assert cs.compose(identity, random_k) is random_k
+    assert cs.compose(random_k, identity) is random_k
+    assert cs.compose(qsgd, random_k) is cs.compressor("qsgd+random_k")
+    with pytest.raises(InputError, match="compose the codes first"):
+        cs.compose(natural(), cs.compose(qsgd, random_k))
+
+
+@pytest.mark.parametrize("name", ["random_k", "stratified_k", "bernoulli"])
+def test_shared_seeds_send_no_positions(name):
+    assert cs.compressor(name, indices=False).bits(64, {"k": 6}) == (0, 32)
+    assert cs.compressor(name).bits(50890, {"k": 6}) == (0, 32 + 16)
+    both = cs.compressor(f"qsgd+{name}", indices=False)
+    assert both.bits(64, {"k": 6, "levels": 16}) == (32, 1 + 5)
+
+
+def test_slots():
+    assert cs.random_k().capacity({"k": np.array([3, 9])}, FACTS) == {"k": 9}
+    assert cs.stratified_k().capacity({"k": 5}, FACTS) == {"k": 5}
+    assert codes.qsgd().capacity({"levels": 5}, FACTS) == {}
+    assert 20 < cs.bernoulli().capacity({"k": 9}, FACTS)["k"] < 64
+    assert cs.bernoulli().capacity({"k": 64}, FACTS) == {"k": 64}
+    many = FACTS._replace(n=10**6, d=10**4)  # of all clients' messages in all rounds
+    slots = cs.bernoulli().capacity({"k": 100}, many)["k"]
+    assert 1e9 * coin_tail(100, 10**4, slots) < 1e-12 <= 1e9 * coin_tail(100, 10**4, slots - 1)
+    both = cs.compressor("qsgd+random_k")
+    assert both.capacity({"k": 5, "levels": 5}, FACTS) == {"k": 5}
+
+
+def test_every_constructor_says_what_it_computes():
+    for name, make in cs.COMPRESSORS.items():
+        assert make().name == name
+        assert make() is make()
+        assert "C(v)" in (inspect.getdoc(make) or "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"code": lambda key, v, hp: v[:1]},
+            "code of the compressor 'mine' returns float32[1] for",
+        ),
+        ({"code": lambda key, v, hp: v.astype(jnp.float16)}, "returns float16[8] for float32[8]"),
+        ({"code": lambda key, v, hp: None}, "returns None for"),
+        ({"select": lambda key, d, hp: None}, "select of the compressor 'mine' returns None"),
+        ({"select": lambda key, d, hp: Draw(jnp.arange(3), jnp.ones(2))}, "as many weights"),
+        ({"omega": lambda d, values: -1.0}, "says omega = -1.0"),
+        ({"omega": lambda d, values: float("nan")}, "says omega = nan"),
+        ({"omega": lambda d, values: None}, "says omega = None"),
+    ],
+)
+def test_what_a_compressor_of_ones_own_returns(changes, message, key):
+    mine = codes.qsgd()._replace(name="mine", **changes)
+    with pytest.raises(InputError) as error:
+        jaxfl.simulate(
+            jaxfl.algorithm("cdp_sgd", compressor=mine), a_problem(), key, 2, sigma=0.1, lr=0.1
+        )
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

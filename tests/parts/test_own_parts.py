@@ -1,0 +1,233 @@
+"""What others need to know of a part is in its fields: none of its behaviour hangs on its name."""
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import a_problem
+
+import jaxfl
+from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms.resolution import build
+from jaxfl.audit.checks import sensitivity
+from jaxfl.core.types import Channel, Draw, Sampler
+from jaxfl.parts import (
+    aggregations,
+    channels,
+    compressors,
+    estimators,
+    mechanisms,
+    sampling,
+    servers,
+)
+from jaxfl.parts.codes import identity
+from jaxfl.parts.sketches import fixed_step, top_k
+from jaxfl.rounds import transcript
+from jaxfl.rounds.federated import Federated
+
+FACTS = jaxfl.types.ProblemFacts(5, 10, 12, 8, 6, 1.0, (10, 12))
+NUMBERS = {"clip": 1.0, "sigma": 0.5, "lr": 0.1, "batch": 4, "k": 3, "shift": 0.3, "cohort": 2}
+
+
+def renamed(part: Any) -> Any:
+    """The same part under a name that nobody knows."""
+    if hasattr(part, "sampler"):
+        part = part._replace(sampler=renamed(part.sampler))
+    return part._replace(name="own")
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    "fused": {},
+    "full": {"estimator": estimators.minibatch(sampling.full())},
+    "snapshots": {"estimator": estimators.svrg(sampling.poisson())},
+    "table": {"estimator": estimators.saga(sampling.shuffled())},
+    "one pass": {"estimator": estimators.minibatch(sampling.single_pass())},
+    "sparse": {"compressor": compressors.bernoulli()},
+    "shifted": {"channel": channels.shifted()},
+    "shifted sparse": {"compressor": compressors.random_k(), "channel": channels.shifted()},
+    "learned": {"channel": channels.learned()},
+    "feedback": {"compressor": top_k(), "channel": channels.error_feedback()},
+    "recursion": {"channel": channels.recursion()},
+    **{
+        f"{name} clients": {"participation": part()}
+        for name, part in sampling.PARTICIPATIONS.items()
+    },
+}
+BODIES |= {
+    f"{name}, summed": {**parts, "aggregation": aggregations.secure_sum()}
+    for name, parts in BODIES.items()
+}
+
+
+def federated(**parts: Any) -> Federated:
+    usual: dict[str, Any] = {
+        "estimator": estimators.minibatch(sampling.poisson()),
+        "mechanism": mechanisms.gaussian(),
+        "compressor": identity(),
+        "channel": channels.direct(),
+        "server": servers.descent(),
+        "participation": sampling.everyone(),
+    }
+    return Federated(**{**usual, **parts})
+
+
+def own(body: Federated, **more: float) -> jaxfl.Algorithm:
+    names = {p.name for owner in (*body[:6], body.estimator.sampler) for p in owner.params}
+    numbers = {name: value for name, value in {**NUMBERS, **more}.items() if name in names}
+    numbers |= {"refresh": 0.3} if "refresh" in names else {}
+    numbers |= {"batch": 1} if body.estimator.sampler.single_pass else {}
+    numbers |= {"range": 64.0} if body.aggregation and not body.channel.growth(0) else {}
+    numbers |= {"dropout": 0.1, "threshold": 2} if "dropout" in names else {}
+    return compose("own", "", "", body, jaxfl.algorithms.plain(**numbers, carry=0.5, omega=0.0))
+
+
+@pytest.mark.parametrize("case", BODIES)
+def test_a_part_under_another_name_behaves_alike(case: str) -> None:
+    """The program of a round, what it releases and costs, and the range of a secure sum."""
+    body, problem, key = federated(**BODIES[case]), a_problem(), jax.random.key(0)
+    roles = (
+        "estimator",
+        "mechanism",
+        "compressor",
+        "channel",
+        "server",
+        "participation",
+        "aggregation",
+    )
+    parts = {role: getattr(body, role) for role in roles}
+    other = body._replace(**{role: part and renamed(part) for role, part in parts.items()})
+    seen = []
+    for one in (body, other):
+        algorithm = own(one)
+        values = jaxfl.algorithms.resolve(algorithm, {}, FACTS).values
+        hp = build(algorithm, values, FACTS, jnp.dtype(jnp.float32))
+        state = jax.eval_shape(lambda p, a=algorithm, hp=hp: a.init(key, p, hp)[0], problem)
+        rounds = jax.make_jaxpr(lambda s, p, a=algorithm, hp=hp: a.round(key, s, p, hp))
+        how = (
+            one.fused,
+            one.linear,
+            one.apart,
+            one.packs,
+            one.broadcasts,
+            one.own == one.mechanism,
+        )
+        of = one, values, FACTS
+        sums = transcript.noises(*of), transcript.turns(*of), transcript.reach(*of)
+        event, cost = algorithm.event(values, FACTS), algorithm.cost(values, FACTS)
+        program = re.sub("0x[0-9a-f]+", "", str(rounds(state, problem)))
+        seen.append((how, sums, repr(event).replace("own", ""), cost, values, hp.capacity, program))
+    assert seen[0][:-1] == seen[1][:-1]
+    assert seen[0][-1] == seen[1][-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "numbers"),
+    [
+        ("soteriafl_sgd", {"compressor": compressors.compressor("qsgd+bernoulli")}, {}),
+        ("soteriafl_gd", {"sampler": sampling.full()}, {}),
+        ("ldp_sgd", {"aggregation": aggregations.plain_sum()}, {}),
+        ("ldp_sgd", {"aggregation": aggregations.secure_sum()}, {}),
+        ("private_local_sgd", {"sampler": sampling.shuffled()}, {"local_steps": 2}),
+        ("private_local_sgd", {"participation": sampling.uniform()}, {"cohort": 3}),
+        ("dp_fedavg", {"participation": sampling.poisson_clients()}, {"cohort": 3}),
+        ("dp_fedavg", {"participation": sampling.balanced()}, {"cohort": 3}),
+        ("multi_pass_mbsgd", {"sampler": sampling.poisson()}, {"diameter": 2.0, "lr": 0.1}),
+        ("dp_sgd", {"sampler": sampling.poisson()}, {}),
+        ("dp_gd", {}, {}),
+        ("q_dpsgd_1", {"compressor": fixed_step()}, {}),
+        ("marina", {"compressor": compressors.stratified_k()}, {}),
+        ("scaffold", {"compressor": identity()}, {}),
+        ("one_pass_mbsgd", {"sampler": sampling.single_pass()}, {"diameter": 2.0, "lr": 0.1}),
+    ],
+)
+def test_algorithms_take_parts_under_any_name(name: str, parts: Any, numbers: Any) -> None:
+    facts = FACTS._replace(n=5, m=40, m_max=40, sizes=(40,), diameter=2.0, convex=True)
+    seen = []
+    for change in (lambda part: part, renamed):
+        algorithm = jaxfl.algorithm(name, **{role: change(part) for role, part in parts.items()})
+        found = jaxfl.algorithms.resolve(
+            algorithm,
+            {"sigma": 0.5, **numbers} if name not in ("marina", "scaffold") else numbers,
+            facts,
+        )
+        event = algorithm.event(found.values, facts)
+        seen.append((found.values, found.sources, event, algorithm.cost(found.values, facts)))
+    assert repr(seen[0]) == repr(seen[1])
+
+
+@pytest.mark.parametrize("name", ["lazy", "random_k", "bernoulli"])
+def test_an_audit_sees_through_any_sparsifier(name: str, key: jax.Array) -> None:
+    part = compressors.compressor(name)
+    found = [
+        sensitivity(
+            jaxfl.algorithm("cdp_sgd", compressor=c), rounds=3, key=key, dim=4, batch=2, omega=1
+        )
+        for c in (part, renamed(part))
+    ]
+    assert found[0] == found[1]
+    assert found[0].ratio == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_nonlinear_channel_is_not_fused(key: jax.Array) -> None:
+    """Clients send signs: their mean is not the sign of the mean."""
+    plain = channels.direct()
+    sign = plain._replace(name="sign", before=lambda link, g: jnp.sign(g), linear=False)
+    undeclared = Channel("own", plain.init, sign.before, plain.after, plain.receive)
+    for channel in (sign, undeclared):
+        body = federated(
+            estimator=estimators.minibatch(sampling.full()),
+            channel=channel,
+            mechanism=mechanisms.noiseless(),
+        )
+        assert not body.fused
+        problem = a_problem()
+        f = jaxfl.functions(own(body, clip=1e6), problem, 1)
+        seen = f.view(f.init(key))
+        x = f.output(f.round(f.init(key))[0])
+        step = np.sign(np.asarray(seen.estimates)).mean(0)
+        np.testing.assert_allclose(problem.x0 - x, 0.1 * step, rtol=1e-5, atol=1e-7)
+        assert np.abs(step).min() < 1  # clients disagree somewhere
+
+
+def test_what_is_not_declared_is_not_claimed(key: jax.Array) -> None:
+    """A sampler of one's own runs; nothing is proven of it before it says what it does."""
+    bare = Sampler("own", sampling.full().draw, distinct=True)
+    runs, events = [], []
+    for sampler in (sampling.full(), bare):
+        algorithm = own(federated(estimator=estimators.minibatch(sampler)))
+        runs.append(jaxfl.simulate(algorithm, a_problem(), key, 3))
+        events.append(algorithm.event(runs[-1].values, runs[-1].facts))
+    np.testing.assert_allclose(runs[0].x, runs[1].x, rtol=1e-6)
+    assert isinstance(events[1], jaxfl.privacy.events.NoClaim)
+    assert "scheme" in events[1].reason
+    with pytest.raises(jaxfl.InputError, match="scheme"):
+        transcript.drawn(bare, NUMBERS, FACTS, 10)
+
+    clients = sampling.uniform()._replace(name="own", fixed_size=False)  # a cohort by chance
+    body = federated(participation=clients, aggregation=aggregations.secure_sum())
+    assert transcript.noises(body, {**NUMBERS, "rounds": 6}, FACTS) == 1
+    body = body._replace(participation=sampling.uniform())
+    assert transcript.noises(body, {**NUMBERS, "rounds": 6}, FACTS) == 2
+
+
+def test_parts_have_a_hash() -> None:
+    server = servers.descent()._replace(params=[servers.LR])
+    with pytest.raises(jaxfl.InputError, match="has no hash"):
+        own(federated(server=server))
+
+
+def test_a_sampler_of_ones_own_may_read_all_rows(key: jax.Array) -> None:
+    """Half of the rows by coins, the weights in the order of the data."""
+
+    def draw(key: Any, t: Any, count: Any, m_max: int, hp: Any) -> Draw:
+        coin = jax.random.bernoulli(jax.random.fold_in(key, t), 0.5, (m_max,))
+        live = coin & (jnp.arange(m_max) < count)
+        return Draw(None, jnp.where(live, 2.0 / count, 0.0))
+
+    sampler = Sampler("half", draw, distinct=True)
+    algorithm = own(federated(estimator=estimators.minibatch(sampler)), sigma=0.0)
+    run = jaxfl.simulate(algorithm, a_problem(), key, 30)
+    assert run.metrics["loss"][-1] < run.metrics["loss"][0]

@@ -1,0 +1,304 @@
+"""Samplers and participations: one row each in a table, every property for every row."""
+
+from functools import partial
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import Hyper, ProblemFacts
+from jaxfl.parts import sampling
+from jaxfl.privacy.events import Sampling
+
+M_MAX = 20
+COUNTS = [7, 20, 12]
+FACTS = ProblemFacts(n=15, m=7, m_max=M_MAX, d=3, rounds=50, smoothness=None)
+DRAWN = ["with_replacement", "without_replacement", "poisson", "shuffled"]
+PART = ["uniform", "balanced", "poisson"]
+N = 10_000
+
+
+def hyper(name, value, caps):
+    return Hyper({name: jnp.asarray(value, jnp.int32)}, (() if caps is None else ((name, caps),)))
+
+
+def capacity(part, name, value):
+    return part.capacity({name: value}, FACTS).get(name)
+
+
+@partial(jax.jit, static_argnums=0)
+def draws(sampler, keys, t, count, hp):
+    """Of that many keys; tests share their number and the caps, hence the compiled program."""
+    return jax.vmap(lambda key: sampler.draw(key, t, count, M_MAX, hp))(keys)
+
+
+alone = jax.jit(
+    lambda sampler, key, count, hp: sampler.draw(key, 7, count, M_MAX, hp), static_argnums=0
+)
+
+
+@partial(jax.jit, static_argnums=(0, 3))
+def cohorts(part, keys, t, n, hp):
+    return jax.vmap(lambda key: part.draw(key, t, n, hp))(keys)
+
+
+def scatter(draw, size):
+    """Total weight per member, one row per draw; dead slots land one past the end."""
+    weight = np.asarray(draw.weight, dtype=np.float64)
+    if draw.index is None:
+        return weight
+    total = np.zeros((len(weight), size + 1))
+    np.add.at(total, (np.arange(len(weight))[:, None], np.asarray(draw.index)), weight)
+    assert (total[:, size] == 0).all()
+    return total[:, :size]
+
+
+def check_mean(total, expected):
+    """The mean over draws is what it should be, within 5 standard errors."""
+    error = np.abs(total.mean(0) - expected)
+    allowed = 5 * total.std(0) / np.sqrt(len(total)) + 1e-7
+    assert (error <= allowed).all(), (error / allowed).max()
+
+
+def check_slots(draw, weight, end):
+    """Live slots weigh exactly that and lie inside, dead ones nothing and one past the end."""
+    index, got = np.asarray(draw.index), np.asarray(draw.weight)
+    live = got != 0
+    np.testing.assert_allclose(got[live], weight, rtol=1e-6)
+    assert ((index >= 0) & (index < end))[live].all()
+    return live
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("name", ["full", *DRAWN])
+def test_every_row_has_mean_weight_one_over_m(key, name, count):
+    sampler = sampling.sampler(name)
+    draw = draws(sampler, jax.random.split(key, N), 3, count, hyper("batch", 5, M_MAX))
+    total = scatter(draw, M_MAX)
+    assert (total[:, count:] == 0).all()
+    check_mean(total, np.where(np.arange(M_MAX) < count, 1 / count, 0.0))
+    if draw.index is not None:
+        live = check_slots(draw, 1 / 5, count)
+        assert (np.asarray(draw.index)[~live] == M_MAX).all()
+        if name != "poisson":
+            assert (live.sum(1) == 5).all()
+        if sampler.distinct:
+            assert total.max() < 1.5 / 5
+        else:
+            assert total.max() > 1.5 / 5
+
+
+@pytest.mark.parametrize("name", ["without_replacement", "shuffled"])
+def test_pairs_of_rows_are_equally_likely(key, name):
+    sampler, b, m = sampling.sampler(name), 5, 12
+    draw = draws(sampler, jax.random.split(key, N), 1, m, hyper("batch", b, M_MAX))
+    mask = scatter(draw, M_MAX)[:, :m] * b
+    p = b * (b - 1) / (m * (m - 1))
+    pairs = (mask.T @ mask / N)[~np.eye(m, dtype=bool)]
+    assert (np.abs(pairs - p) < 5 * np.sqrt(p * (1 - p) / N)).all()
+
+
+@pytest.mark.parametrize(("b", "m"), [(2, 7), (5, 20), (11, 12)])
+def test_poisson_counts_are_binomial(key, b, m):
+    sampler = sampling.poisson()
+    draw = draws(sampler, jax.random.split(key, N), 0, m, hyper("batch", b, M_MAX))
+    expected = N * stats.binom(m, b / m).pmf(np.arange(m + 1))
+    seen = np.bincount(check_slots(draw, 1 / b, m).sum(1), minlength=m + 1)
+    rare = expected < 5
+    pool = [np.append(a[~rare], a[rare].sum()) for a in (seen, expected)]
+    assert stats.chisquare(*pool).pvalue > 1e-5
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_whole_batch(key, name):
+    """b = m takes every row once, except with replacement."""
+    sampler = sampling.sampler(name)
+    draw = draws(sampler, jax.random.split(key, N), 2, 7, hyper("batch", 7, M_MAX))
+    total = scatter(draw, M_MAX)
+    np.testing.assert_allclose(total.sum(1), 1, rtol=1e-6)
+    if sampler.distinct:
+        np.testing.assert_allclose(total[:, :7], 1 / 7, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("b", "m"), [(5, 20), (5, 12), (3, 7)])
+def test_epochs_are_disjoint_batches_of_a_new_permutation(key, b, m):
+    per_epoch, T = m // b, 3 * (m // b)
+    draw = jax.jit(jax.vmap(lambda t: sampling.shuffled().draw(key, t, m, M_MAX, hp)))
+    hp = hyper("batch", b, 8)
+    rows = np.asarray(draw(jnp.arange(T)).index)[:, :b].reshape(3, per_epoch * b)
+    for epoch in rows:
+        assert len(set(epoch.tolist())) == per_epoch * b
+        assert epoch.max() < m
+    assert not np.array_equal(rows[0], rows[1])
+    assert not np.array_equal(rows[1], rows[2])
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_rounds_and_clients_have_their_own_draws(key, name):
+    sampler = sampling.sampler(name)
+    keys, hp = jax.random.split(key, N), hyper("batch", 5, M_MAX)
+    at = [np.asarray(draws(sampler, keys, t, 20, hp).index) for t in (0, 1, 0)]
+    np.testing.assert_array_equal(at[0], at[2])
+    assert (at[0] != at[1]).any(axis=1).mean() > 0.9
+    assert (at[0][1:] != at[0][:-1]).any(axis=1).mean() > 0.9
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_slots_do_not_depend_on_their_number(key, name):
+    sampler = sampling.sampler(name)
+    keys = jax.random.split(key, N)
+    short, long = (draws(sampler, keys, 4, 20, hyper("batch", 5, caps)) for caps in (8, M_MAX))
+    for x, y in zip(short, long, strict=True):
+        np.testing.assert_array_equal(x, np.asarray(y)[:, :8])
+
+
+@pytest.mark.parametrize("name", ["full", *DRAWN])
+def test_batched_over_clients_and_cells_is_a_loop(key, name):
+    """A traced b, unequal counts, jit and vmap give what single eager calls give."""
+    sampler = sampling.sampler(name)
+    caps = capacity(sampler, "batch", np.array([2, 5]))
+    counts, keys = jnp.array(COUNTS), jax.random.split(key, 3)
+    cells = hyper("batch", [2, 5], caps)
+
+    def clients(hp):
+        return jax.vmap(lambda key, m: sampler.draw(key, 7, m, M_MAX, hp))(keys, counts)
+
+    swept = jax.jit(jax.vmap(clients))(cells)
+    for c, b in enumerate((2, 5)):
+        for i, m in enumerate(COUNTS):
+            one = alone(sampler, keys[i], m, hyper("batch", b, caps))
+            here = jax.tree.map(lambda x: x[c, i], swept)  # noqa: B023
+            chex.assert_trees_all_close(here, one, rtol=1e-6)
+    if name in ("without_replacement", "poisson"):  # slow to run eagerly, and nothing new
+        return
+    eager = sampler.draw(keys[2], 7, 12, M_MAX, hyper("batch", 5, caps))
+    chex.assert_trees_all_close(eager, one, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["full", *DRAWN])
+def test_no_rows_draw_nothing(key, name):
+    draw = draws(sampling.sampler(name), jax.random.split(key, N), 0, 0, hyper("batch", 5, M_MAX))
+    np.testing.assert_array_equal(draw.weight, 0)
+    assert draw.index is None or (np.asarray(draw.index) == M_MAX).all()
+
+
+# --- clients -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["everyone", *PART])
+def test_every_client_has_mean_weight_one_over_n(key, name):
+    part, n, r = sampling.participation(name), 15, 4
+    hp = hyper("cohort", r, 15)
+    draw = cohorts(part, jax.random.split(key, N), 3, n, hp)
+    total = scatter(draw, n)
+    check_mean(total, np.full(n, 1 / n))
+    assert part.everyone == (draw.index is None) == (name == "everyone")
+    rate = 1.0 if part.everyone else r / n
+    assert (total > 0).mean() == pytest.approx(rate, abs=5 * np.sqrt(rate / (N * n)))
+    if draw.index is not None:
+        live = check_slots(draw, 1 / r, n)
+        assert (np.asarray(draw.index)[~live] == n).all()
+        assert total.max() < 1.5 / r
+        if name != "poisson":
+            assert (live.sum(1) == r).all()
+
+
+@pytest.mark.parametrize(("n", "r"), [(16, 10), (15, 4), (5, 5), (7, 1)])
+def test_balanced_cohorts_call_all_equally_often(key, n, r):
+    part, T = sampling.participation("balanced"), 40
+    hp = hyper("cohort", r, n)
+    draw = jax.vmap(lambda t: part.draw(key, t, n, hp))(jnp.arange(T))
+    drawn = scatter(draw, n) > 0
+    assert (drawn.sum(1) == r).all()
+    for t in range(1, T + 1):
+        turns = drawn[:t].sum(0)
+        assert turns.max() - turns.min() <= 1
+        assert turns.max() == part.most(t, n, {"cohort": r})
+    if n % r == 0:  # another order in every pass
+        first, second = np.asarray(draw.index)[: 2 * n // r, :r].reshape(2, n)
+        assert (first != second).any()
+    with pytest.raises(InputError, match=r"2\^31"):
+        part.capacity({"cohort": 2**12}, FACTS._replace(n=2**20))
+
+
+@pytest.mark.parametrize("name", PART)
+def test_cohorts_differ_by_round_and_not_by_slots(key, name):
+    part = sampling.participation(name)
+    keys = jax.random.split(key, N)
+    short, long = (
+        np.asarray(cohorts(part, keys, 0, 15, hyper("cohort", 4, caps)).index) for caps in (6, 15)
+    )
+    np.testing.assert_array_equal(short, long[:, :6])
+    later = np.asarray(cohorts(part, keys, 1, 15, hyper("cohort", 4, 6)).index)
+    assert (short != later).any(axis=1).mean() > 0.9
+    swept = jax.jit(jax.vmap(lambda r: part.draw(keys[0], 0, 15, hyper("cohort", r, 6)).index))
+    np.testing.assert_array_equal(np.asarray(swept(jnp.array([2, 4])))[1], short[0])
+
+
+# --- on the host ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("batch", [0, -3, [4, 0], float("nan")])
+def test_impossible_batches_are_refused(name, batch):
+    with pytest.raises(InputError, match="batch ="):
+        capacity(sampling.sampler(name), "batch", batch)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_more_than_the_smallest_client_has(name):
+    sampler = sampling.sampler(name)
+    if sampler.distinct:
+        with pytest.raises(InputError, match="8 exceeds the 7 samples"):
+            capacity(sampler, "batch", [3, 8])
+    else:
+        assert capacity(sampler, "batch", 8) == 8
+
+
+def test_numbers_of_slots():
+    for name in ("with_replacement", "without_replacement", "shuffled"):
+        assert capacity(sampling.sampler(name), "batch", np.array([2, 6, 3])) == 6
+        with pytest.raises(InputError, match="whole number"):
+            capacity(sampling.sampler(name), "batch", 2.5)
+    assert sampling.full().capacity({}, FACTS) == sampling.everyone().capacity({}, FACTS) == {}
+    assert capacity(sampling.uniform(), "cohort", 15) == 15
+    with pytest.raises(InputError, match="16 exceeds the 15 clients"):
+        capacity(sampling.uniform(), "cohort", 16)
+    with pytest.raises(InputError, match="16 exceeds the 15 clients"):
+        capacity(sampling.poisson_clients(), "cohort", 16)
+
+
+def overflow(b, m, rounds, slots):
+    return Sampling("poisson", m, b, slots=slots).overflow(rounds)
+
+
+def test_poisson_slots_and_what_overflow_costs():
+    facts = ProblemFacts(n=1, m=3256, m_max=3256, d=1, rounds=100, smoothness=None)
+    slots = sampling.poisson().capacity({"batch": [3, 162.8]}, facts)["batch"]
+    assert 250 < slots < 280
+    assert overflow(162.8, 3256, 100, slots) < 1e-12
+    assert overflow(162.8, 3256, 100, slots - 1) >= 1e-12
+    # the other 19 fill 15 slots: then whether the record is drawn decides who else is read
+    assert overflow(10, 20, 7, 15) == pytest.approx(7 * stats.binom.sf(14, 19, 0.5))
+    assert overflow(10, 20, 10**6, 12) == 1
+    assert overflow(20, 20, 10**6, 20) == overflow(0.5, 1, 10**6, 1) == 0
+    longer = sampling.poisson().capacity({"batch": 162.8}, facts._replace(rounds=None))["batch"]
+    assert slots < longer < 350
+    one = facts._replace(m=1, m_max=1)
+    assert sampling.poisson().capacity({"batch": 0.5}, one)["batch"] == 1
+
+
+def test_names():
+    for name in sampling.SAMPLERS:
+        assert sampling.sampler(name).name == name
+        assert sampling.sampler(name) is sampling.sampler(name)
+    for name in sampling.PARTICIPATIONS:
+        assert sampling.participation(name).name == name
+    with pytest.raises(InputError, match="did you mean 'poisson'"):
+        sampling.sampler("poison")
+    with pytest.raises(InputError, match="known are balanced, everyone, poisson, uniform"):
+        sampling.participation("zzz")

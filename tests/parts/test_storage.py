@@ -1,0 +1,409 @@
+"""What clients remember in half the bits: what is claimed of it stays true."""
+
+from pathlib import Path
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from probe import sent
+from rows import ROWS, a_network, a_problem
+
+import jaxfl
+from jaxfl.algorithms import resolution
+from jaxfl.audit.checks import sensitivity
+from jaxfl.core.types import Problem
+from jaxfl.engine import memory
+from jaxfl.engine.results import config
+from jaxfl.parts import storage
+from jaxfl.parts.aggregations import aggregation
+from jaxfl.parts.compressors import compressor
+from jaxfl.parts.sampling import participation, sampler
+from jaxfl.problems.custom import custom
+from jaxfl.problems.facts import facts_of
+
+HALF = ("bfloat16", "float16")
+# What one of them shows the other shows too, but for its range.
+FEW = ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)]
+NUMBERS: dict[str, Any] = {"lr": 0.1, "clip": 1.0, "sigma": 0.1, "k": 4, "batch": 4}
+
+
+def numbers_of(name: str, **more: Any) -> dict[str, Any]:
+    row = next(row for row in ROWS if row.name == name)
+    return {**row.numbers, **more}
+
+
+# --- rounding ------------------------------------------------------------------------------------
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize("kind", HALF)
+def test_rounding_is_to_the_nearest(kind: str) -> None:
+    """Ties to even, subnormal numbers too; the largest number for what lies beyond it."""
+    rng = np.random.default_rng(0)
+    v = (rng.normal(size=4000) * 10.0 ** rng.uniform(-9, 4.5, 4000)).astype(np.float32)
+    ties = np.float32(1) + np.arange(64, dtype=np.float32) * np.float32(
+        2**-9 if kind[0] == "b" else 2**-12
+    )
+    v = np.concatenate([v, ties, np.float32([0.0, 6e-8, 2.9e-8, 3.0e-8, 5.99e-5])])
+    pair = jax.jit(lambda v: (storage.rounded(v, kind), storage.packed(v, kind)))
+    near, kept = pair(v)
+    expected = jnp.asarray(v).astype(kind)
+    np.testing.assert_array_equal(near, expected.astype(jnp.float32))
+    np.testing.assert_array_equal(np.asarray(kept, np.float32), near)
+    assert kept.dtype == kind
+    most = float(jnp.finfo(kind).max)
+    far = np.asarray(pair(np.float32([3.4e38, -3.4e38, np.inf]))[1], np.float32)
+    np.testing.assert_array_equal(far, [most, -most, most])
+    assert np.isnan(np.asarray(pair(np.float32([np.nan]))[1], np.float32)).all()
+
+
+def test_counts_are_left_alone() -> None:
+    tree = {"turn": jnp.arange(3), "s": jnp.ones(3)}
+    kept = storage.packed(tree, "bfloat16")
+    assert kept["turn"].dtype == jnp.int32
+    assert storage.unpacked(kept, jnp.float32)["s"].dtype == jnp.float32
+    assert storage.packed(tree, "exact") is tree
+
+
+# --- shifts: s = mean_i s_i ------------------------------------------------------------------------
+
+
+def drift(
+    name: str = "soteriafl_sgd", kind: str = "bfloat16", rounds: int = 200, **more: Any
+) -> float:
+    """How far the server's shift is from the mean of the clients', relative, with 3 of 5 in a round."""
+    algorithm = jaxfl.algorithm(name, participation=participation("uniform"), storage=kind)
+    given = numbers_of(name, sigma=0.1, cohort=3, **more)
+    run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), rounds, eval_every=0, **given)
+    s, s_i = np.asarray(run.state.link, float), np.asarray(run.state.links).astype(float)
+    assert run.state.links.dtype == kind
+    assert np.abs(s_i).max() > 0.1
+    return float(np.abs(s - s_i.mean(0)).max() / np.abs(s_i).max())
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize("kind", FEW)
+def test_the_servers_shift_follows_the_rounded_ones(kind: str) -> None:
+    assert drift(kind=kind) < 1e-5
+
+
+@pytest.mark.once
+def test_the_servers_shift_follows_that_of_other_algorithms() -> None:
+    assert drift("soteriafl_saga", rounds=40) < 1e-5
+    assert drift("soteriafl_sgd", "float16", rounds=40, shift=0.9) < 1e-5
+
+
+@pytest.mark.once
+def test_shifts_that_are_saturated_still_agree() -> None:
+    """float16 ends at 65,504: what is stored is that, and the server knows it."""
+    algorithm = jaxfl.algorithm("soteriafl_sgd", storage="float16")
+    given = {"lr": 0.0, "clip": 1.0, "sigma": 1e6, "k": 8, "batch": 4, "shift": 1.0}
+    run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 5, **given)
+    s_i = np.asarray(run.state.links).astype(float)
+    assert np.abs(s_i).max() == 65504
+    np.testing.assert_allclose(run.state.link, s_i.mean(0), rtol=1e-5, atol=0.5)
+
+
+# --- SAGA: h_i is the mean of what is read -----------------------------------------------------------
+
+
+def read(run: jaxfl.Run) -> Any:
+    """c_ij as a round uses them, (n, m, d), zero beyond a client's records."""
+    problem, kernel = run.problem, run.problem.model.kernel
+    G, eye = jnp.float32(run.values["clip"]), jnp.eye(problem.m_max, dtype=jnp.float32)
+
+    def client(F: Any, batch: Any) -> jax.Array:
+        F = storage.recalled(kernel, G, storage.unpacked(F, jnp.float32), batch)
+        return jax.vmap(lambda w: kernel.contract(w, F, batch))(eye)
+
+    rows = jax.vmap(client)(run.state.local, problem.train)
+    live = jnp.arange(problem.m_max)[None] < problem.count[:, None]
+    return np.asarray(jnp.where(live[..., None], rows, 0), float)
+
+
+def table_run(
+    problem: Problem, kind: str, draw: str = "poisson", T: int = 30, **parts: Any
+) -> jaxfl.Run:
+    algorithm = jaxfl.algorithm("soteriafl_saga", sampler=sampler(draw), storage=kind, **parts)
+    given = {"lr": 0.2, "clip": 0.5, "sigma": 0.0, "k": 6, "batch": 4}
+    if parts:
+        del given["k"]
+    return jaxfl.simulate(algorithm, problem, jax.random.key(0), T, eval_every=0, **given)
+
+
+def means_agree(run: jaxfl.Run) -> bool:
+    rows, h = read(run), run.state.bases
+    means = rows.sum(1) / np.asarray(run.problem.count)[:, None]
+    if h is None:
+        means, h = means.mean(0), run.state.base
+    return bool(np.abs(means - np.asarray(h)).max() < 3e-6 * np.abs(rows).max())
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize("kind", FEW)
+@pytest.mark.parametrize(
+    "problem",
+    [a_problem(), pytest.param(a_network(), marks=pytest.mark.slow)],  # optimized: long to compile
+    ids=["linear", "dense"],
+)
+def test_h_is_the_mean_of_the_rounded_rows(problem: Problem, kind: str) -> None:
+    run = table_run(problem, kind)
+    assert means_agree(run)
+    held = jax.tree.leaves((run.state.local, run.state.links))
+    assert all(a.dtype == ("uint16" if kind == "bfloat16" else kind) for a in held)  # or their bits
+    assert run.state.bases is not None
+    assert run.state.bases.dtype == jnp.float32
+
+
+@pytest.mark.once
+def test_h_is_the_mean_where_a_row_is_drawn_twice() -> None:
+    assert means_agree(table_run(a_problem(), "bfloat16", "with_replacement", T=10))
+
+
+@pytest.mark.once
+def test_h_is_the_mean_where_no_more_is_kept() -> None:
+    run = table_run(a_problem(), "bfloat16", compressor=compressor("identity"))
+    assert run.state.base is not None
+    assert means_agree(run)
+
+
+# --- no record says more than its clipped gradient ------------------------------------------------
+
+
+@pytest.mark.once
+def test_rows_that_rounding_lengthened_are_clipped_again() -> None:
+    """Of rows with norm G, rounding makes many longer; none is used that is."""
+    run = table_run(a_network(), "bfloat16", T=3)
+    G, kernel = 0.05, run.problem.model.kernel
+    batch = jax.tree.map(lambda a: a[0], run.problem.train)
+    x = jnp.asarray(run.x)
+    F = kernel.factors(x, batch)
+    size = jnp.sqrt(kernel.inner(F, F, batch))
+    F = storage.rounded(kernel.scale(G / size, F), "bfloat16")
+    norm = lambda F: np.sqrt(np.asarray(kernel.inner(F, F, batch)))  # noqa: E731
+    assert norm(F).max() > G * 1.001
+    assert norm(storage.recalled(kernel, jnp.float32(G), F, batch)).max() < G * (1 + 1e-6)
+
+
+def moved(kind: str) -> float:
+    """The most that one record moves a message, of what is declared: 2G (2/b - 1/m).
+
+    Its gradient is turned with x, and in one of two worlds the other way.
+    """
+    G, b, m = 0.7015, 2, 6
+
+    def loss(x: jax.Array, sign: jax.Array) -> jax.Array:
+        return 1000 * sign * jnp.abs(x[0])
+
+    model = custom(np.zeros(1, np.float32), loss)
+    worlds = []
+    for sign in (1.0, -1.0):
+        records = np.zeros((1, m), np.float32)
+        records[0, 0] = sign
+        data = jaxfl.data.from_clients(records, stacked=True)
+        worlds.append(jaxfl.make_problem(model, data, x0=np.ones(1, np.float32)))
+    algorithm = jaxfl.algorithm(
+        "soteriafl_saga",
+        sampler=sampler("without_replacement"),
+        compressor=compressor("identity"),
+        storage=kind,
+    )
+    path = np.where(np.arange(40) % 3, 1, -1).astype(np.float32)[:, None]
+    found = sent(algorithm, worlds, path, clip=G, batch=b, sigma=0.0, lr=0.1)
+    return float(np.abs(found[0] - found[1]).max() / (2 * G * (2 / b - 1 / m)))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", FEW)
+def test_messages_move_by_no_more_than_is_declared(kind: str) -> None:
+    """G = 0.7015 is no number of theirs: the nearest are longer, 0.703125 in bfloat16."""
+    assert float(storage.rounded(jnp.float32(0.7015), kind)) > 0.7016
+    assert moved(kind) == pytest.approx(1, abs=1e-5)
+    algorithm = jaxfl.algorithm("soteriafl_saga", storage=kind)
+    key = jax.random.key(0)
+    found = sensitivity(algorithm, rounds=12, key=key, m=6, runs=128, clip=0.7, batch=2)
+    assert 0.999 < found.ratio < 1 + 1e-5
+
+
+# --- runs -------------------------------------------------------------------------------------------
+
+
+def simulated(name: str, kind: str, T: int = 60, **more: Any) -> jaxfl.Run:
+    algorithm = jaxfl.algorithm(name, storage=kind)
+    key = jax.random.key(0)
+    return jaxfl.simulate(algorithm, a_problem(), key, T, eval_every=20, **numbers_of(name, **more))
+
+
+@pytest.mark.parametrize("kind", FEW)
+@pytest.mark.parametrize("name", ["soteriafl_saga", "ef_sgd"])
+def test_runs_come_out_nearly_the_same(name: str, kind: str) -> None:
+    """The same draws and counts; a loss that differs by less than the numbers' precision."""
+    exact, half = simulated(name, "exact"), simulated(name, kind)
+    assert exact.totals == half.totals
+    assert (exact.x != half.x).any()
+    np.testing.assert_allclose(half.metrics["loss"], exact.metrics["loss"], rtol=2**-9)
+    assert half.settings["parts"]["storage"] == kind
+    assert "storage" not in exact.settings["parts"]
+    about = config(half.dataset())
+    assert about["settings"]["parts"]["storage"] == kind
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", FEW)
+def test_a_run_goes_on_as_it_was(kind: str, tmp_path: Path) -> None:
+    algorithm = jaxfl.algorithm("soteriafl_saga", storage=kind)
+    problem, key, path = a_problem(), jax.random.key(0), tmp_path / "run.npz"
+    given = numbers_of("soteriafl_saga")
+    whole = jaxfl.simulate(algorithm, problem, key, 12, eval_every=4, **given)
+    jaxfl.simulate(algorithm, problem, key, 6, eval_every=4, checkpoint=path, **given)
+    again = jaxfl.simulate(algorithm, problem, key, 12, eval_every=4, resume=path)
+    np.testing.assert_array_equal(whole.x, again.x)
+    chex.assert_trees_all_equal(whole.state, again.state, strict=True)
+    np.testing.assert_array_equal(again.extend(15).state.t, 15)
+    for other in ("exact", *(name for name in HALF if name != kind)):
+        changed = jaxfl.algorithm("soteriafl_saga", storage=other)
+        for resume in (path, whole):
+            with pytest.raises(
+                jaxfl.InputError, match=f"storage='{kind}', and this one as '{other}'"
+            ):
+                jaxfl.simulate(changed, problem, key, 20, resume=resume)
+
+
+@pytest.mark.once
+def test_sweeps_are_of_the_same_runs(tmp_path: Path) -> None:
+    """A part is an axis like any other, and a sweep goes on with the storage that it began with."""
+
+    def build(storage: str) -> jaxfl.Algorithm:
+        return jaxfl.algorithm("soteriafl_saga", storage=storage)
+
+    given = {k: v for k, v in numbers_of("soteriafl_saga").items() if k != "lr"}
+    grid = {"storage": ["exact", "bfloat16"], "lr": [0.1, 0.2]}
+    options: dict[str, Any] = {"rounds": 6, "seeds": 2, "eval_every": 3, "numbers": given}
+    ds = jaxfl.sweep(build, grid, a_problem(), **options)
+    for kind in grid["storage"]:
+        run = jaxfl.simulate(
+            build(str(kind)), a_problem(), jax.random.key(1), 6, eval_every=3, lr=0.2, **given
+        )
+        cell = ds["loss"].sel(storage=kind, lr=0.2, seed=1).squeeze()
+        np.testing.assert_allclose(cell, run.metrics["loss"], rtol=1e-5)
+    assert (ds["loss"].sel(storage="exact") != ds["loss"].sel(storage="bfloat16")).any()
+    options |= {"out": tmp_path / "sweep"}
+    half = jaxfl.sweep(build("bfloat16"), {"lr": [0.1]}, a_problem(), **options)
+    assert config(half)["settings"]["parts"]["storage"] == "bfloat16"
+    with pytest.raises(jaxfl.InputError, match=r'storage is "bfloat16", this one\'s "float16"'):
+        jaxfl.sweep(build("float16"), {"lr": [0.1]}, a_problem(), resume=True, **options)
+
+
+def test_double_precision(x64: None) -> None:
+    to = lambda a: a.astype(jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a  # noqa: E731
+    problem = jax.tree.map(to, a_problem())
+    algorithm = jaxfl.algorithm("soteriafl_saga", storage="bfloat16")
+    run = jaxfl.simulate(algorithm, problem, jax.random.key(0), 20, **numbers_of("soteriafl_saga"))
+    s_i = np.asarray(run.state.links).astype(float)
+    assert run.state.link.dtype == jnp.float64
+    np.testing.assert_allclose(run.state.link, s_i.mean(0), rtol=1e-12, atol=1e-13)
+
+
+# --- memory and refusals ------------------------------------------------------------------------------
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ef_sgd"])
+def test_bytes_are_predicted(name: str) -> None:
+    """Half of what channels and tables take; what is added to estimates stays as it is."""
+    problem, found, facts = a_problem(), {}, None
+    for kind in ("exact", "bfloat16"):
+        algorithm = jaxfl.algorithm(name, storage=kind)
+        facts = facts_of(problem, 8)
+        values = jaxfl.algorithms.resolve(algorithm, numbers_of(name), facts).values
+        hp = resolution.build(algorithm, values, facts, jnp.float32)
+        found[kind] = memory.remembered(algorithm, problem, hp)
+        state, _ = algorithm.init(jax.random.key(0), problem, hp)
+        assert sum(found[kind].values()) == sum(a.nbytes for a in jax.tree.leaves(state))
+    for part, size in found["exact"].items():
+        assert found["bfloat16"][part] == (size // 2 if part in ("links", "local") else size)
+    assert found["exact"]["links"] == 4 * problem.n * problem.model.dim
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize("kind", FEW)
+@pytest.mark.parametrize("part", ["uniform", pytest.param("everyone", marks=pytest.mark.slow)])
+def test_a_round_makes_no_copy_of_what_clients_remember(kind: str, part: str) -> None:
+    """Nor one in more bits: what it works in is the same with 20 times as many clients."""
+
+    def make(s: jax.Array, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:
+        v = jnp.sin((jnp.arange(100) + 1.0) * (i + j) * s)
+        return v, (v[0] > 0).astype(jnp.int32)
+
+    algorithm = jaxfl.algorithm("soteriafl_sgd", storage=kind, participation=participation(part))
+    key, taken = jax.random.key(0), []
+    for n in (3_000, 60_000):
+        data = jaxfl.data.generated(make, n, 2, source=jnp.float32(0.1), classes=2)
+        problem = jaxfl.make_problem(jaxfl.models.logistic(100), data)
+        facts = facts_of(problem, 3)
+        given = {**NUMBERS, "batch": 1} | ({"cohort": 100} if part == "uniform" else {})
+        values = jaxfl.algorithms.resolve(algorithm, given, facts).values
+        hp = resolution.build(algorithm, values, facts, jnp.float32)
+        state = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])  # noqa: B023
+        program = jax.jit(algorithm.round, donate_argnums=1).lower(key, state, problem, hp)
+        taken.append(program.compile().memory_analysis().temp_size_in_bytes)
+    assert taken[1] - taken[0] < 60_000 * 2 * 100 / 4  # a quarter of what is remembered
+
+
+@pytest.mark.once
+def test_the_file_holds_the_bits(tmp_path: Path) -> None:
+    """As files of earlier versions do."""
+    algorithm, path = jaxfl.algorithm("soteriafl_sgd", storage="bfloat16"), tmp_path / "run.npz"
+    given = numbers_of("soteriafl_sgd")
+    run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 3, checkpoint=path, **given)
+    s_i = np.asarray(run.state.links)
+    assert s_i.dtype == jnp.bfloat16
+    with np.load(path) as file:
+        kept = [file[name] for name in file.files if file[name].dtype == np.uint16]
+    np.testing.assert_array_equal(kept[0], s_i.view(np.uint16))
+
+
+@pytest.mark.once
+def test_a_run_that_is_too_large_is_told_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    n, d = 20_000, 1_000_000
+
+    def make(source: object, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.zeros(d) + i, jnp.int32(0)
+
+    data = jaxfl.data.generated(make, n, 1, classes=2)
+    problem = jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d))
+    for there, words in ((50, r"take storage='bfloat16' \(37.3 GiB\), fewer"), (30, "take fewer")):
+        monkeypatch.setattr(memory, "free", lambda device, there=there: there * 2**30)
+        with pytest.raises(jaxfl.InputError, match=words):
+            jaxfl.simulate(
+                "soteriafl_sgd", problem, jax.random.key(0), 2, batch=1, sigma=0.1, lr=0.1
+            )
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("name", "parts", "words"),
+    [
+        ("soteriafl_sgd", {"storage": "bfloat"}, "bfloat16"),
+        ("ldp_sgd", {"storage": "bfloat16"}, "keep nothing of a client"),
+        ("ldp_svrg", {"storage": "bfloat16"}, "keep nothing of a client"),
+        ("sdm_dsgd", {"storage": "float16"}, "keep nothing of a client"),
+        (
+            "soteriafl_sgd",
+            {"storage": "float16", "compressor": compressor("identity")},
+            "keep nothing",
+        ),
+        (
+            "soteriafl_sgd",
+            {"storage": "float16", "aggregation": aggregation("secure_sum")},
+            "with secure_sum: its server acts on sums alone",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(name: str, parts: dict[str, Any], words: str) -> None:
+    with pytest.raises(jaxfl.InputError, match=words) as caught:
+        jaxfl.algorithm(name, **parts)
+    assert "\n" not in str(caught.value)

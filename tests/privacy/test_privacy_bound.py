@@ -1,0 +1,228 @@
+"""clip="batch" with a bound on every example's gradient: what is proven, enforced, and said."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import a_problem
+from scipy.special import ndtr
+
+import jaxfl
+from jaxfl.audit.checks import sensitivity
+from jaxfl.engine import record, results
+from jaxfl.privacy.accountants import delta, epsilon
+from jaxfl.privacy.events import Event, Mean, Sampling, batch_clipped, saga, svrg
+from jaxfl.privacy.gaussian import gdp_eps
+from jaxfl.privacy.profiles import poisson
+from jaxfl.problems.facts import facts_of
+
+pytestmark = pytest.mark.once
+
+DELTA = 1e-4
+
+
+def proven(estimator: Mean, scheme: str = "poisson", b: int = 10, **more: Any) -> float:
+    m = 100
+    how = Sampling(scheme, m, m if scheme == "full" else b)
+    return epsilon(Event(how, estimator, sigma=0.8, releases=10, **more), DELTA).eps
+
+
+# --- what one record can do ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "scheme", ["full", "poisson", "without_replacement", "with_replacement", "shuffled"]
+)
+def test_a_small_bound_counts_as_a_clip_and_a_large_one_as_twice_the_whole(scheme: str) -> None:
+    """A projection brings no points further apart, and its ball has a diameter."""
+    assert proven(batch_clipped(0.3, 1.0), scheme) == proven(Mean(0.3), scheme)
+    some = [proven(batch_clipped(bound, 0.05), scheme) for bound in (0.3, 1.0, 50.0, 1e9)]
+    assert some == sorted(some)
+    assert some[2] == some[3] if scheme != "full" else some[2] < proven(Mean(50.0), scheme)
+    if scheme == "full":
+        assert some[3] == pytest.approx(gdp_eps(2 * 0.05 * math.sqrt(10) / 0.8, DELTA))
+    assert proven(batch_clipped(None, 0.05), scheme) == math.inf
+
+
+@pytest.mark.parametrize("q", [0.01, 0.2])
+@pytest.mark.parametrize("eps", [0.1, 1.0, 3.0])
+def test_where_an_undrawn_record_leaves_the_mean_at_the_rim(q: float, eps: float) -> None:
+    """Undrawn the mean is -G; drawn one record takes it to +G, and the other leaves it: shares of
+    2G and 0, which the pair of +G and -G around an undrawn mean of 0 does not dominate."""
+    G = 1.0
+    event = Event(Sampling("poisson", 1000, 1000 * q), batch_clipped(1e9, G), sigma=1.0, releases=1)
+    # log ratio of (1-q) N(-1) + q N(1) to N(-1) exceeds eps above x, where it is increasing
+    x = math.log((math.exp(eps) - 1 + q) / q) / (2 * G)
+    attack = (1 - q) * ndtr(-x - G) + q * ndtr(G - x) - math.exp(eps) * ndtr(-x - G)
+    assert attack <= delta(event, eps).delta
+    symmetric = float(poisson(q, G)(np.array([eps]))[0][0])
+    assert eps == 0.1 or attack > 1.05 * symmetric  # so G in place of 2G would be false
+
+
+def test_batch_clipped_variance_reduction_does_not_use_the_chain_bound() -> None:
+    for make in (svrg, saga):
+        clipped = batch_clipped(0.3, 1.0, make)
+        assert proven(clipped) == proven(saga(0.3))
+        found = epsilon(Event(Sampling("poisson", 100, 10), clipped, 0.8, 10), DELTA)
+        assert "coins revealed" in found.method
+    assert proven(svrg(0.3)) < proven(batch_clipped(0.3, 1.0, svrg))  # the chain is tighter
+    for scheme in ("poisson", "with_replacement"):  # at most 2G apart, drawn or not, in all rounds
+        most = gdp_eps(2 * 0.05 * math.sqrt(10) / 0.8, DELTA)
+        assert proven(batch_clipped(1e9, 0.05, svrg), scheme) <= most * (1 + 1e-3)
+
+
+# --- what runs do --------------------------------------------------------------------------------
+
+NAMES = ("ldp_gd", "ldp_sgd", "ldp_svrg", "soteriafl_saga")
+
+
+def numbers_of(name: str) -> dict[str, Any]:
+    batch = {} if name.endswith("_gd") else {"batch": 4}
+    return batch | ({"refresh": 0.3} if "svrg" in name else {})
+
+
+def batch_clipping(name: str, **parts: Any) -> jaxfl.Algorithm:
+    return jaxfl.algorithm(
+        name, clip="batch", compressor=jaxfl.compressors.compressor("identity"), **parts
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "clip"), [*((name, 0.2) for name in NAMES), ("ldp_sgd", 100.0), ("ldp_svrg", 100.0)]
+)
+def test_no_record_moves_a_message_by_more_than_is_declared(name: str, clip: float) -> None:
+    """The record's own gradient is a million times the bound that was stated of it."""
+    found = sensitivity(
+        batch_clipping(name),
+        rounds=6,
+        key=jax.random.key(0),
+        m=8,
+        clip=clip,
+        gradient_bound=1.0,
+        **numbers_of(name),
+    )
+    assert found.bound is not None
+    assert 0.3 * found.bound < found.moved <= found.bound * (1 + 1e-4)  # float32
+    assert clip > 1 or found.moved <= 2 * clip * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("name", ["ldp_sgd", "soteriafl_saga"])
+def test_a_bound_that_holds_changes_no_number(name: str) -> None:
+    algorithm, numbers = batch_clipping(name), {"sigma": 0.5, "lr": 0.2, **numbers_of(name)}
+    runs = [
+        jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 5, **numbers, **more)
+        for more in ({}, {"gradient_bound": 100.0})
+    ]
+    np.testing.assert_array_equal(runs[0].x, runs[1].x)
+    assert runs[0].privacy().proven == math.inf
+    report = runs[1].privacy()
+    assert math.isfinite(report.proven)
+    assert report.note == ""
+    about = results.config(runs[1].dataset())
+    assert results.privacy(about).startswith(f"eps = {report.proven:.4g}, delta = 0.001 proven")
+    assert "eps_spent" in runs[1].dataset()
+
+
+def test_a_sum_hides_as_much_however_gradients_are_clipped() -> None:
+    """Of five clients whose noises add up, the proof is that of sqrt(5) sigma."""
+    secure = jaxfl.aggregations.aggregation("secure_sum")
+    proven = []
+    for parts, factor in (({"aggregation": secure}, 1), ({}, math.sqrt(5))):
+        algorithm = batch_clipping("ldp_gd", **parts)
+        facts = facts_of(a_problem(n=5), 7)
+        given = {"sigma": 3.0 * factor, "gradient_bound": 2.0, "clip": 9.0, "lr": 0.1}
+        if parts:
+            given["range"] = 64.0
+        values = jaxfl.algorithms.resolve(algorithm, given, facts).values
+        proven.append(jaxfl.privacy.epsilon(algorithm.event(values, facts), 1e-3).eps)
+    assert proven[0] == pytest.approx(proven[1], rel=1e-6)
+
+
+def test_what_is_proven_is_the_event_of_the_bound() -> None:
+    problem = a_problem()
+    run = jaxfl.simulate(
+        batch_clipping("ldp_gd"), problem, jax.random.key(0), 7, sigma=3.0, gradient_bound=20.0,
+        clip=1.5,
+    )  # fmt: skip
+    few = int(np.min(problem.count))
+    share = min(2 * 20.0 / few, 2 * 1.5)
+    assert run.privacy().proven == pytest.approx(gdp_eps(share * math.sqrt(7) / 3.0, 1e-3))
+
+
+@pytest.mark.parametrize("name", ["ldp_gd", "ldp_svrg"])
+def test_noise_is_calibrated_for_what_the_bound_allows(name: str) -> None:
+    numbers = {"eps": 3.0, "lr": 0.1, "gradient_bound": 20.0, "clip": 1.5, **numbers_of(name)}
+    run = jaxfl.simulate(batch_clipping(name), a_problem(), jax.random.key(0), 7, **numbers)
+    assert run.sources["sigma"].startswith("calibrated")
+    assert 3.0 * (1 - 1e-3) < run.privacy().proven <= 3.0
+    del numbers["gradient_bound"]
+    with pytest.raises(jaxfl.InputError, match="give gradient_bound, noise='paper'"):
+        jaxfl.simulate(batch_clipping(name), a_problem(), jax.random.key(0), 7, **numbers)
+
+
+def largest_by_hand(problem: jaxfl.Problem, x: Any) -> float:
+    gradient, (a, y) = jax.grad(problem.model.loss), problem.train
+    return max(
+        float(np.linalg.norm(gradient(x, (a[i, j], y[i, j]))))
+        for i in range(problem.n)
+        for j in range(int(problem.count[i]))
+    )
+
+
+def test_a_bound_that_does_not_hold_raises_the_flag() -> None:
+    """At the first point, or only at the last; eps holds all the same, since it is enforced."""
+    problem = a_problem()
+    first = largest_by_hand(problem, problem.x0)
+
+    def run(bound: float, lr: float) -> jaxfl.Run:
+        return jaxfl.simulate(
+            batch_clipping("ldp_gd"), problem, jax.random.key(0), 9, sigma=5.0, lr=lr,
+            gradient_bound=bound,
+        )  # fmt: skip
+
+    early = run(0.9 * first, 0.01).privacy()
+    assert f"norm {first:.4g} at round 0" in early.note
+    assert early.flag
+    assert str(early).startswith("RED FLAG")
+    assert "does not hold on these data" in str(early)
+    calm = run(1.1 * first, 1e-6)
+    assert calm.privacy().note == ""
+    late = run(1.1 * first, 3.0)
+    last = largest_by_hand(problem, late.x)
+    assert f"norm {last:.4g} at round 9" in late.privacy().note
+    words = results.privacy(results.config(late.dataset()))
+    assert words.startswith("eps = ")
+    assert "gradient_bound" in words
+    rounded = largest_by_hand(problem, problem.x0) * (1 - 1e-7)
+    assert run(rounded, 1e-6).privacy().note == ""
+
+
+@pytest.mark.parametrize("numbers", [50, 2**22])
+def test_padding_is_no_example(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows beyond a client's count do not count, whatever they hold, in blocks of 5 or at once."""
+    problem = a_problem(m=13)
+    a, y = problem.train
+    live = np.arange(problem.m_max)[None] < np.asarray(problem.count)[:, None]
+    filled = np.where(live[..., None], np.asarray(a), np.float32(np.nan))
+    noisy = dataclasses.replace(problem, train=(jnp.asarray(filled), y))
+    monkeypatch.setattr(record, "NUMBERS", numbers)
+    most = record.largest_gradient.__wrapped__(noisy, problem.x0)
+    assert float(most) == pytest.approx(largest_by_hand(problem, problem.x0), rel=1e-5)
+
+
+def test_examples_that_are_clipped_have_no_use_for_the_bound() -> None:
+    with pytest.raises(jaxfl.InputError, match=r"gradient_bound = 2\.0 belongs to clip='batch'"):
+        jaxfl.simulate("ldp_sgd", a_problem(), jax.random.key(0), 3, gradient_bound=2.0)
+    with pytest.raises(jaxfl.InputError, match=r"gradient_bound = 0 must be above 0"):
+        jaxfl.simulate(
+            batch_clipping("ldp_sgd"),
+            a_problem(),
+            jax.random.key(0),
+            3,
+            gradient_bound=0,
+            sigma=1.0,
+        )

@@ -1,0 +1,235 @@
+"""Structural per-example gradients against `vmap(grad)`, and what clipping promises."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from zoo import FEATURES, ZOO, Entry, examples, point
+
+from jaxfl.core.types import Array, Model, Term
+from jaxfl.problems import models
+from jaxfl.problems.clipping import clip, clip_factor, evaluate
+
+B = 12
+
+
+def table(*names: str) -> Any:
+    """The models of these names, or all."""
+    chosen = [entry for entry in ZOO if not names or entry.name in names]
+    return pytest.mark.parametrize("entry", chosen, ids=lambda entry: entry.name)
+
+
+def at(x: Array, bound: Any = jnp.inf, scale: float = 1.0) -> Term:
+    return Term(scale, (x,), (1.0,), jnp.asarray(bound, x.dtype))
+
+
+def setup(entry: Entry, dtype: Any = np.float32) -> tuple[Model, Array, Array, Any, Array]:
+    """A model, two points, a batch and weights, some of them zero."""
+    model = entry.build()
+    batch = jax.tree.map(jnp.asarray, examples(entry, B, dtype=dtype))
+    weight = np.random.default_rng(3).uniform(0.5, 1, B)
+    weight[[2, 5]] = 0
+    return model, point(model, 1, dtype), point(model, 2, dtype), batch, jnp.asarray(weight, dtype)
+
+
+@lru_cache
+def compiled(entry: Entry) -> Callable[..., tuple[Array, Any]]:
+    """(x, bound, weight, batch) -> the clipped sum and its factors."""
+    kernel = entry.build().kernel
+    return jax.jit(lambda x, bound, w, batch: evaluate(kernel, (at(x, bound),), w, batch))
+
+
+def lengths(entry: Entry, x: Array, bound: float, batch: Any) -> np.ndarray:
+    """Norms of the clipped gradients, summed with one weight at a time: no formula for norms."""
+    each = [compiled(entry)(x, bound, w, batch)[0] for w in jnp.eye(B)]
+    return np.linalg.norm(np.stack(each), axis=1)
+
+
+def close(left: Any, right: Any, tolerance: float) -> None:
+    left, right = np.asarray(left), np.asarray(right)
+    assert np.linalg.norm(left - right) <= tolerance * np.linalg.norm(right)
+
+
+DOUBLE = [(entry, True) for entry in ZOO if entry.name not in ("linen", "nnx")]
+SINGLE = [
+    (entry, False) for entry in ZOO if entry.name in ("logistic", "mlp_sigmoid", "linen", "nnx")
+]
+
+
+@pytest.mark.parametrize(
+    ("entry", "double"),
+    DOUBLE + SINGLE,
+    ids=lambda v: v.name if isinstance(v, Entry) else "float64" if v else "float32",
+)
+def test_sums_are_those_written_out(entry: Entry, double: bool) -> None:
+    """Factors, and clipped sums of one and two points, against NumPy on every `jax.grad`."""
+    with jax.enable_x64(double):
+        dtype, tolerance = (np.float64, 1e-12) if double else (np.float32, 1e-5)
+        model, x, w, batch, weight = setup(entry, dtype)
+        kernel = model.kernel
+        gradients = jax.jit(jax.vmap(jax.grad(model.loss), (None, 0)))
+        g, h = (np.asarray(gradients(p, batch), np.float64) for p in (x, w))
+        bound = float(np.median(np.linalg.norm(g, axis=1)))
+
+        @jax.jit
+        def run() -> Any:
+            F, H = kernel.factors(x, batch), kernel.factors(w, batch)
+            both = kernel.combine((2.0, weight), (F, H))
+            G = jnp.asarray(bound, dtype)
+            svrg = at(x, bound), at(w, bound, -1.0)
+            return (
+                kernel.inner(F, H, batch),
+                kernel.inner(both, both, batch),
+                kernel.contract(weight, both, batch),
+                evaluate(kernel, (Term(-0.5, (x, w), (3.0, -2.0), G),), weight, batch)[0],
+                evaluate(kernel, (Term(2.0, (x,), (-1.5,), G),), weight, batch)[0],
+                evaluate(kernel, svrg, weight, batch)[0],
+                evaluate(kernel, (at(x, bound),), weight, batch, F)[0],
+            )
+
+        def short(g: np.ndarray) -> np.ndarray:
+            return g * bound / np.maximum(bound, np.linalg.norm(g, axis=1, keepdims=True))
+
+        u = np.asarray(weight, np.float64)
+        both = 2 * g + u[:, None] * h
+        expected = (
+            np.sum(g * h, axis=1),
+            np.sum(both**2, axis=1),
+            u @ both,
+            -0.5 * u @ short(3 * g - 2 * h),
+            2.0 * u @ short(-1.5 * g),
+            u @ (short(g) - short(h)),
+            u @ (short(g) - g),
+        )
+        assert 0 < np.sum(np.linalg.norm(g, axis=1) > bound) < B
+        for left, right in zip(run(), expected, strict=True):
+            assert left.dtype == dtype
+            close(left, right, tolerance)
+
+
+@table()
+def test_clipping(entry: Entry) -> None:
+    """What it promises, on each model: see the comments."""
+    model, x, _, (a, y), weight = setup(entry)
+    clipped = compiled(entry)
+
+    # Without a bound the sum is the gradient of the weighted loss.
+    loss = jax.jit(jax.grad(lambda x: weight @ jax.vmap(model.loss, (None, 0))(x, (a, y))))
+    free, held = clipped(x, np.inf, weight, (a, y))
+    close(free, loss(x), 1e-5)
+    assert sum(leaf.size // B for leaf in jax.tree.leaves(held)) == model.kernel.width
+
+    # No clipped gradient is longer than the bound, and shorter ones are left alone.
+    size = lengths(entry, x, np.inf, (a, y))
+    bound = float(np.median(size))
+    short = lengths(entry, x, bound, (a, y))
+    assert short.max() <= bound * (1 + 1e-5)
+    np.testing.assert_allclose(short, np.minimum(size, bound), rtol=1e-4)
+
+    # Another record in place of one moves the sum by 2 G weight at most.
+    start, _ = clipped(x, bound, weight, (a, y))
+    other_a, other_y = examples(entry, B, seed=9)
+    for j in range(3):
+        batch = a.at[j].set(1e3 * other_a[j]), y.at[j].set(other_y[j])
+        moved = np.linalg.norm(clipped(x, bound, weight, batch)[0] - start)
+        assert moved <= 2 * bound * weight[j] * (1 + 1e-4) + 1e-6
+
+    # Nothing hides a NaN.
+    for G in (0.1, np.inf):
+        assert np.any(np.isnan(clipped(x, G, weight, (a.at[1].set(np.nan), y))[0]))
+        if entry.name not in ("hinge", "absolute"):  # whose slope takes a sign only
+            assert np.all(np.isnan(clipped(x * np.nan, G, weight, (a, y))[0]))
+
+
+@table("logistic", "mlp_sigmoid", "linen")
+def test_saga_identity(entry: Entry) -> None:
+    """What is stored is what was summed: stored at x and subtracted at x leaves nothing."""
+    model, x, _, batch, weight = setup(entry)
+    total, held = compiled(entry)(x, 0.5, weight, batch)
+    close(jax.jit(model.kernel.contract)(weight, held, batch), total, 1e-6)
+    left = jax.jit(lambda held: evaluate(model.kernel, (at(x, 0.5),), weight, batch, held)[0])
+    assert np.linalg.norm(left(held)) <= 1e-6 * np.linalg.norm(total)
+
+
+def test_linear_models_store_one_number() -> None:
+    model = models.logistic(7)
+    batch = jnp.ones((B, 7)), jnp.ones(B, jnp.int32)
+    assert model.kernel.factors(jnp.zeros(7), batch).shape == (B,)
+    assert model.kernel.width == 1
+
+
+@table("logistic", "mlp_sigmoid", "custom")
+def test_clients_in_a_vmap_or_one_by_one(entry: Entry) -> None:
+    model, x, w, (a, y), weight = setup(entry)
+    batch, share = (a.reshape(3, 4, -1), y.reshape(3, 4)), weight.reshape(3, 4)
+
+    def one(weight: Array, batch: Any) -> Array:
+        return evaluate(model.kernel, (at(x, 0.5), at(w, 0.5, -1.0)), weight, batch)[0]
+
+    together, alone = jax.jit(jax.vmap(one))(share, batch), jax.jit(one)
+    for i in range(3):
+        close(together[i], alone(share[i], (batch[0][i], batch[1][i])), 1e-5)
+    close(together.sum(axis=0), alone(weight, (a, y)), 1e-5)
+
+
+@table("logistic", "mlp_sigmoid", "custom")
+def test_a_point_for_each_example(entry: Entry) -> None:
+    model, x, w, batch, weight = setup(entry)
+    early = jnp.arange(B) < 6
+    mixed = jnp.where(early[:, None], x[None], w[None])
+    total = jax.jit(lambda: evaluate(model.kernel, (at(mixed, 0.5),), weight, batch)[0])()
+    first = compiled(entry)(x, 0.5, jnp.where(early, weight, 0), batch)[0]
+    second = compiled(entry)(w, 0.5, jnp.where(early, 0, weight), batch)[0]
+    close(total, first + second, 1e-5)
+
+
+@table("logistic", "mlp_sigmoid")
+def test_differences_at_close_points_keep_their_digits(entry: Entry) -> None:
+    """``g(x) + (t-1) (g(x) - g(w))`` for large t: a sum of products of whole norms would cancel."""
+    t, sizes = 1e4, []
+    for double in (True, False):
+        with jax.enable_x64(double):
+            dtype = np.float64 if double else np.float32
+            model, x, _, batch, weight = setup(entry, dtype)
+            step = np.random.default_rng(5).integers(-9, 10, x.size) * 2.0**-18
+            w = x + jnp.asarray(step, dtype)
+            term = Term(1.0, (x, w), (t, 1 - t), jnp.asarray(0.1, dtype))
+
+            @jax.jit
+            def run(kernel=model.kernel, x=x, w=w, batch=batch, weight=weight, term=term):
+                g = kernel.combine((t, 1 - t), [kernel.factors(p, batch) for p in (x, w)])
+                return kernel.inner(g, g, batch), evaluate(kernel, (term,), weight, batch)[0]
+
+            square, total = run()
+            sizes.append(np.sqrt(np.asarray(square)))
+            assert np.linalg.norm(total) <= 0.1 * np.sum(weight)
+    np.testing.assert_allclose(sizes[1], sizes[0], rtol=0.02)
+
+
+@pytest.mark.parametrize("bound", [0.0, 1.0, np.inf])
+def test_zero_gradients_stay_zero(bound: float) -> None:
+    """No 0/0 at a gradient of zero, whatever the bound: hinge examples with a large margin."""
+    a = 2 * jnp.ones((B, FEATURES))
+    entry = next(entry for entry in ZOO if entry.name == "hinge")
+    batch = a, jnp.ones(B, jnp.int32)
+    total, e = compiled(entry)(jnp.ones(FEATURES), bound, jnp.ones(B), batch)
+    assert np.all(total == 0)
+    assert np.all(e == 0)
+
+
+def test_clip() -> None:
+    g = jnp.asarray([3.0, 4.0])
+    np.testing.assert_allclose(clip(g, jnp.asarray(1.0)), [0.6, 0.8], rtol=1e-6)
+    np.testing.assert_array_equal(clip(g, jnp.asarray(5.0)), g)
+    np.testing.assert_array_equal(clip(g, jnp.asarray(jnp.inf)), g)
+    np.testing.assert_array_equal(
+        clip(1e25 * g, jnp.asarray(jnp.inf)), 1e25 * g
+    )  # squares overflow
+    for bound in (0.0, 1.0, np.inf):
+        np.testing.assert_array_equal(clip(0 * g, jnp.asarray(bound)), 0 * g)
+        assert np.all(np.isnan(clip(g * jnp.nan, jnp.asarray(bound))))
+    assert np.isnan(clip_factor(jnp.asarray(jnp.nan), jnp.asarray(jnp.inf)))

@@ -1,0 +1,371 @@
+"""Gradients of flax modules, layer by layer, against `jax.grad` of each example."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import jaxfl
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import Model, Term
+from jaxfl.problems import layers
+from jaxfl.problems.clipping import evaluate
+from jaxfl.problems.flax_models import flax_model
+
+B, SHAPE = 7, (8, 8, 2)
+
+
+class Convolutions(linen.Module):
+    """Every way to call a convolution, and layers of other kinds between."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        a = linen.relu(linen.Conv(3, (3, 2), strides=2)(a))
+        a = linen.GroupNorm(num_groups=1)(linen.Conv(4, (2, 2), padding=1, kernel_dilation=2)(a))
+        a = linen.Conv(4, (3, 3), padding=((0, 1), (1, 0)), use_bias=False)(linen.tanh(a))
+        a = linen.Conv(4, (1, 1), feature_group_count=2)(a)  # not a plain product
+        return linen.Dense(3)(a.reshape(a.shape[0], -1))
+
+
+class Sequences(linen.Module):
+    """Convolutions along one axis, in numbers where others write tuples."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        a = linen.tanh(linen.Conv(3, 3, strides=2, padding=1)(a.reshape(a.shape[0], 32, 4)))
+        a = linen.tanh(linen.Conv(3, 2, kernel_dilation=2, padding=[(1, 0)])(a))
+        a = linen.Conv(2, 2, input_dilation=2, padding=0)(a)
+        return linen.Dense(3)(a.reshape(a.shape[0], -1))
+
+
+class NnxSequences(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs):
+        self.first = nnx.Conv(4, 3, 3, strides=2, padding=1, kernel_dilation=2, rngs=rngs)
+        self.last = nnx.Linear(45, 3, rngs=rngs)
+
+    def __call__(self, a: Any) -> Any:
+        a = nnx.tanh(self.first(a.reshape(a.shape[0], 32, 4)))
+        return self.last(a.reshape(a.shape[0], -1))
+
+
+class Positions(linen.Module):
+    """Dense layers at many positions and at one; as pairs and as sums."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        a = linen.tanh(linen.Dense(6)(a.reshape(a.shape[0], 8, 16)))
+        a = linen.tanh(linen.Dense(2, use_bias=False)(a)).reshape(a.shape[0], -1)
+        return linen.Dense(3)(linen.Dense(20)(a))
+
+
+class Tied(linen.Module):
+    """A layer that is called twice has no single product."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        again = linen.Dense(8)
+        a = a.reshape(a.shape[0], -1)[:, :8]
+        return linen.Dense(3)(again(linen.tanh(again(a))))
+
+
+class Borrowed(linen.Module):
+    """Weights of a layer that are used outside of it."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        layer = linen.Dense(4)
+        a = a.reshape(a.shape[0], -1)
+        z = linen.tanh(layer(a)) @ layer.variables["params"]["kernel"].T[:, :3]
+        return z
+
+
+class Decoder(linen.Module):
+    """A layer's weights once more, where nothing passes for many points: behind a dead ReLU."""
+
+    width: int
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        layer = linen.Dense(self.width)
+        a = layer_then_transposed(layer, a, lambda: layer.variables["params"]["kernel"])
+        return linen.Dense(3)(linen.relu(a))
+
+
+class NnxDecoder(nnx.Module):
+    def __init__(self, width: int, rngs: nnx.Rngs):
+        self.layer = nnx.Linear(SHAPE[-1], width, rngs=rngs)
+        self.last = nnx.Linear(SHAPE[-1], 3, rngs=rngs)
+
+    def __call__(self, a: Any) -> Any:
+        return self.last(nnx.relu(layer_then_transposed(self.layer, a, lambda: self.layer.kernel)))
+
+
+def layer_then_transposed(layer: Any, a: Any, kernel: Callable[[], Any]) -> Any:
+    a = nnx.relu(layer(a[:, 0, 0]))
+    return a @ jnp.asarray(kernel()).T
+
+
+class NnxBefore(nnx.Module):
+    """The weights are in what enters their own layer."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.layer = nnx.Linear(2, 2, rngs=rngs)
+        self.last = nnx.Linear(2, 3, rngs=rngs)
+
+    def __call__(self, a: Any) -> Any:
+        return self.last(self.layer(nnx.relu(a[:, 0, 0] @ jnp.asarray(self.layer.kernel))))
+
+
+class Twice(linen.Module):
+    """A second call that is not of one example."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        layer = linen.Dense(2)
+        rows = layer(linen.relu(layer(a[:, 0, 0])) * jnp.ones((4, 1)))
+        return linen.Dense(3)(linen.relu(rows.sum(axis=0, keepdims=True)))
+
+
+class Normed(linen.Module):
+    """Weights of the layer are computed from the parameters."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        a = linen.WeightNorm(linen.Dense(1))(a[:, 0, 0])
+        return linen.Dense(3)(linen.relu(a))
+
+
+class Bare(linen.Module):
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        w = self.param("w", linen.initializers.normal(), (128, 3))
+        return a.reshape(a.shape[0], -1) @ w
+
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs):
+        self.blocks = nnx.List([nnx.Conv(2, 4, (3, 3), padding="VALID", rngs=rngs)])
+        self.norm = nnx.LayerNorm(4, rngs=rngs)
+        self.last = nnx.Linear(6 * 6 * 4, 3, rngs=rngs)
+
+    def __call__(self, a: Any) -> Any:
+        a = nnx.relu(self.norm(self.blocks[0](a)))
+        return self.last(a.reshape(a.shape[0], -1))
+
+
+CASES: dict[str, tuple[Callable[[], Any], bool]] = {
+    "convolutions": (Convolutions, True),
+    "positions": (Positions, True),
+    "sequences": (Sequences, True),
+    "nnx sequences": (lambda: NnxSequences(nnx.Rngs(0)), True),
+    "tied": (Tied, True),
+    "borrowed": (Borrowed, False),
+    "bare": (Bare, False),
+    "nnx": (lambda: Nnx(nnx.Rngs(0)), True),
+}
+
+
+def batch(seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(B, *SHAPE)) * np.exp(rng.normal(size=(B, 1, 1, 1)))
+    return jnp.asarray(a, jnp.float32), jnp.asarray(rng.integers(0, 3, B), jnp.int32)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layers_give_the_gradients(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    make, structural = CASES[name]
+    with caplog.at_level(logging.WARNING, "jaxfl"):
+        model = flax_model(make(), SHAPE, name=name)
+    assert (model.kernel.width < model.dim) == structural
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == (
+        []
+        if structural
+        else [f"{name}: gradients of single examples take the slow way, vmap(grad)."]
+    )
+    rng, data = np.random.default_rng(1), batch()
+    x, w = (jnp.asarray(rng.normal(size=model.dim) / 3, jnp.float32) for _ in range(2))
+    weight = jnp.asarray(rng.uniform(size=B), jnp.float32)
+    g, h, found = compared(model)(x, w, weight, data)
+    bound = float(np.median(np.linalg.norm(g, axis=1)))
+
+    def short(g: np.ndarray) -> np.ndarray:
+        return g * bound / np.maximum(bound, np.linalg.norm(g, axis=1, keepdims=True))
+
+    expected = (
+        np.sum(g * h, axis=1),
+        weight @ (short(g) - short(h)),
+        weight @ short(2 * g - h),
+        weight @ (short(g) - h),
+    )
+    for left, right in zip(found(bound), expected, strict=True):
+        assert np.linalg.norm(left - right) <= 2e-5 * np.linalg.norm(right)
+
+
+OTHER_USES: dict[str, Callable[[], Any]] = {
+    **{f"linen {width}": lambda width=width: Decoder(width) for width in (1, 2, 4, 16, 64)},
+    **{f"nnx {width}": lambda width=width: NnxDecoder(width, nnx.Rngs(0)) for width in (1, 4, 64)},
+    "borrowed": Borrowed,
+    "before": lambda: NnxBefore(nnx.Rngs(0)),
+    "twice": Twice,
+    "normed": Normed,
+}
+
+
+@pytest.mark.parametrize("name", OTHER_USES)
+def test_other_uses_are_seen_without_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These may be zero, or small, at the points of a comparison."""
+    monkeypatch.setattr(layers, "_agrees", lambda *_: True)
+    model = flax_model(OTHER_USES[name](), SHAPE, name=f"{name} without gradients")
+    assert model.kernel.width == model.dim
+
+
+def test_gradients_are_compared_at_several_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a single unit, shut at half of the points, whose weights are computed."""
+    monkeypatch.setattr(layers, "_products", lambda *_: True)
+    model = flax_model(Normed(), SHAPE, name="by gradients")
+    assert model.kernel.width == model.dim
+
+
+def compared(model: Model) -> Callable[..., Any]:
+    def run(x: Any, w: Any, weight: Any, data: Any) -> Any:
+        kernel = model.kernel
+        g, h = (
+            np.asarray(jax.jit(jax.vmap(jax.grad(model.loss), (None, 0)))(p, data), np.float64)
+            for p in (x, w)
+        )
+
+        @jax.jit
+        def found(bound: Any) -> Any:
+            F, H = kernel.factors(x, data), kernel.factors(w, data)
+            one, two = Term(1.0, (x,), (1.0,), bound), Term(-1.0, (w,), (1.0,), bound)
+            joint = Term(1.0, (x, w), (2.0, -1.0), bound)
+            return (
+                kernel.inner(F, H, data),
+                evaluate(kernel, (one, two), weight, data)[0],
+                evaluate(kernel, (joint,), weight, data)[0],
+                evaluate(kernel, (one,), weight, data, H)[0],
+            )
+
+        return g, h, found
+
+    return run
+
+
+@pytest.mark.once
+def test_examples_of_a_batch_do_not_meet() -> None:
+    """A module that looks across its batch sees one example at a time, in gradients too."""
+
+    class Across(linen.Module):
+        @linen.compact
+        def __call__(self, a: Any) -> Any:
+            a = a.reshape(a.shape[0], -1)
+            return linen.Dense(3)(a - a.mean(axis=0, keepdims=True) + 1.0)
+
+    model = flax_model(Across(), SHAPE)
+    (a, y), x = batch(), model.init(jax.random.key(0))
+    both = model.kernel.factors(x, (a, y))
+    alone = model.kernel.factors(x, (a[:1], y[:1]))
+    first = jax.tree.map(lambda a: a[:1], both)
+    chex.assert_trees_all_close(first, alone, rtol=1e-6)
+
+
+NUMBERS = {"batch": 3, "sigma": 0.01, "lr": 0.1, "clip": 1.0, "omega": 1}
+
+
+@pytest.mark.once
+def test_a_network_of_convolutions_runs() -> None:
+    """SAGA's table holds what the layers keep."""
+    (a, y), (b, z) = batch(), batch(1)
+    data = jaxfl.data.from_clients(
+        [(np.asarray(a), np.asarray(y)), (np.asarray(b), np.asarray(z))], classes=3
+    )
+    problem = jaxfl.make_problem(flax_model(Positions(), SHAPE), data)
+    run = jaxfl.simulate("soteriafl_saga", problem, jax.random.key(0), 5, **NUMBERS)
+    assert np.isfinite(run.metrics["loss"]).all()
+    table = jax.tree.leaves(run.state.local)
+    assert sum(a.size for a in table) == 2 * B * problem.model.kernel.width
+
+
+class Bag(linen.Module):
+    @linen.compact
+    def __call__(self, tokens: Any) -> Any:
+        return linen.Dense(3)(linen.tanh(linen.Embed(11, 20)(tokens).mean(axis=1)))
+
+
+class NnxBag(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs):
+        self.embed = nnx.Embed(11, 20, rngs=rngs)
+        self.last = nnx.Linear(20, 3, rngs=rngs)
+
+    def __call__(self, tokens: Any) -> Any:
+        return self.last(nnx.tanh(self.embed(tokens).mean(axis=1)))
+
+
+@pytest.mark.parametrize("make", [Bag, lambda: NnxBag(nnx.Rngs(0))], ids=["linen", "nnx"])
+def test_integers_are_features(make: Callable[[], Any]) -> None:
+    """Token ids stay integers from the sample to the gradients, clipped ones among them."""
+    rng = np.random.default_rng(0)
+    parts = [(rng.integers(0, 11, (m, 6)), rng.integers(0, 3, m)) for m in (7, 9)]
+    model = flax_model(make(), parts[0][0][0])
+    assert model.kernel.width < model.dim
+    problem = jaxfl.make_problem(model, jaxfl.data.from_clients(parts, classes=3))
+    assert problem.train[0].dtype == jnp.int32
+    x, one = model.init(jax.random.key(0)), jax.tree.map(lambda a: a[1], problem.train)
+    g = jax.vmap(jax.grad(model.loss), (None, 0))(x, one)
+    term = Term(1.0, (x,), (1.0,), jnp.float32(0.5))
+    found = evaluate(model.kernel, (term,), jnp.ones(9), one)[0]
+    short = np.minimum(1, 0.5 / np.linalg.norm(g, axis=1)) @ np.asarray(g)
+    np.testing.assert_allclose(found, short, rtol=1e-4, atol=1e-6)
+    run = jaxfl.simulate("soteriafl_sgd", problem, jax.random.key(0), 5, **NUMBERS)
+    assert run.metrics["loss"][-1] < run.metrics["loss"][0]
+    floats = [(a.astype(np.float32), y) for a, y in parts]
+    with pytest.raises(InputError, match="holds integers"):
+        jaxfl.make_problem(model, jaxfl.data.from_clients(floats, classes=3))
+
+
+class Halved(linen.Module):
+    """Computes in bfloat16: what enters some layers, or all of it, or keeps its weights so too."""
+
+    enter: Any = jnp.float32
+    inside: Any = jnp.float32
+    held: Any = jnp.float32
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        kinds = {"dtype": self.inside, "param_dtype": self.held}
+        a = a.reshape(a.shape[0], -1)[:, :30].astype(self.enter)
+        a = linen.tanh(linen.Dense(20, **kinds)(a)).astype(self.enter)
+        return linen.Dense(3, **kinds)(a)
+
+
+HALF = jnp.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("kinds", "structural"),
+    [((HALF,), True), ((HALF, HALF), False), ((jnp.float32, HALF, HALF), False)],
+)
+def test_clipping_is_exact_where_modules_are_not(kinds: tuple[Any, ...], structural: bool) -> None:
+    """What is clipped are the gradients as they came out, with norms in float32."""
+    model, G = flax_model(Halved(*kinds), SHAPE), 0.01
+    assert (model.kernel.width < model.dim) == structural
+    x, (a, y) = model.init(jax.random.key(0)), batch()
+    assert x.dtype == jnp.float32
+    term = Term(1.0, (x,), (1.0,), jnp.float32(G))
+
+    def clipped(a: jax.Array, y: jax.Array) -> jax.Array:
+        return evaluate(model.kernel, (term,), jnp.ones(1), (a[None], y[None]))[0]
+
+    g = np.asarray([jax.jit(clipped)(*each) for each in zip(a, y, strict=True)], np.float64)
+    norms = np.linalg.norm(g, axis=1)
+    np.testing.assert_allclose(norms, G, rtol=1e-5)  # all are longer than G
+    true = np.asarray(jax.vmap(jax.grad(model.loss), (None, 0))(x, (a, y)), np.float64)
+    true *= (G / np.linalg.norm(true, axis=1))[:, None]
+    assert np.linalg.norm(g - true, axis=1).max() < 0.01 * G

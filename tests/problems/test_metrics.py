@@ -1,0 +1,170 @@
+"""Exact evaluation against sums written out client by client, and the published anchors."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from zoo import FEATURES, ZOO, Entry, examples, point
+
+import jaxfl
+from jaxfl.core.types import Problem
+from jaxfl.data.records import ClientData
+from jaxfl.problems import models
+from jaxfl.problems.metrics import evaluate_metrics, even, full_gradient, mean_gradient
+from jaxfl.problems.problem import make_problem
+
+COUNT = np.asarray([7, 3, 5], np.int32)
+NAMES = "logistic", "mlp_sigmoid", "custom", "linen"
+ENTRY = pytest.mark.parametrize(
+    "entry", [e for e in ZOO if e.name in NAMES], ids=lambda entry: entry.name
+)
+
+
+def ragged(entry: Entry) -> Problem:
+    """Three clients of unequal size, whose padding holds huge examples."""
+    a, y = examples(entry, 21)
+    a, y = a.reshape(3, 7, -1), y.reshape(3, 7)
+    for i, m in enumerate(COUNT):
+        a[i, m:] = 1e4
+    data = ClientData((a, y), COUNT, examples(entry, 11, seed=4))
+    return make_problem(entry.build(), data)
+
+
+def by_client(rows: Any) -> list[np.ndarray]:
+    """Values of the rows (21, ...) that clients really have."""
+    return [np.asarray(rows, np.float64)[7 * i : 7 * i + m] for i, m in enumerate(COUNT)]
+
+
+@ENTRY
+def test_metrics_are_means_over_clients_of_their_real_examples(entry: Entry) -> None:
+    problem = ragged(entry)
+    model, x = problem.model, point(problem.model, 1)
+    rows = jax.tree.map(
+        lambda a, b: np.concatenate([a.reshape(21, *a.shape[2:]), b]), problem.train, problem.test
+    )
+
+    @jax.jit
+    def each(x: Any) -> Any:
+        losses, grads = jax.vmap(jax.value_and_grad(model.loss), (None, 0))(x, rows)
+        right = None if model.correct is None else jax.vmap(model.correct, (None, 0))(x, rows)
+        return losses, grads, right, *jax.value_and_grad(model.regularizer)(x)
+
+    losses, grads, right, r, grad_r = each(x)
+    client = np.asarray([values.mean() for values in by_client(losses)]) + r
+    grad = np.mean([values.mean(axis=0) for values in by_client(grads)], axis=0) + grad_r
+    expected = {
+        "loss": client.mean(),
+        "grad_norm_sq": grad @ grad,
+        "client_loss": client,
+        "worst_client_loss": client.max(),
+        "test_loss": losses[21:].mean(),
+    }
+    if right is not None:
+        client = np.asarray([values.mean() for values in by_client(right)])
+        expected |= {
+            "accuracy": client.mean(),
+            "client_accuracy": client,
+            "worst_client_accuracy": client.min(),
+            "test_accuracy": np.mean(right[21:]),
+        }
+    # Blocks of 4 rows overlap at the end of 21 and of 11.
+    got = jax.jit(evaluate_metrics, static_argnums=2)(problem, x, 4)
+    assert got.keys() == expected.keys()
+    for name, number in expected.items():
+        np.testing.assert_allclose(got[name], number, rtol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("y", [0, 1])
+def test_accuracy_counts_the_right_ones(y: int) -> None:
+    """Signs and classes by hand: predicted 1, 0, 1, and a tie that counts as 0."""
+    a = np.asarray([[[2.0], [-1.0], [0.5], [0.0]]])
+    labels = np.full((1, 4), y)
+    for model, x in (
+        (models.logistic(1), [1.0]),
+        (models.hinge(1), [1.0]),
+        (models.softmax_regression(1, 2, bias=False), [0.0, 1.0]),
+    ):
+        problem = make_problem(model, (a, labels), x0=np.asarray(x))
+        assert problem.x0 is not None
+        assert jax.jit(evaluate_metrics)(problem, problem.x0)["accuracy"] == 0.5
+
+
+@ENTRY
+def test_full_gradient_is_the_clipped_mean_of_each_client(entry: Entry) -> None:
+    problem = ragged(entry)
+    model, x = problem.model, point(problem.model, 1)
+    rows = jax.tree.map(lambda a: a.reshape(21, *a.shape[2:]), problem.train)
+    grads = by_client(jax.jit(jax.vmap(jax.grad(model.loss), (None, 0)))(x, rows))
+    size = [np.linalg.norm(g, axis=1, keepdims=True) for g in grads]
+    for bound in (float(np.median(np.concatenate(size))), np.inf):
+        expected = [
+            (g * np.minimum(1, bound / s)).mean(axis=0) for g, s in zip(grads, size, strict=True)
+        ]
+        for numbers in (3 * (model.kernel.width + FEATURES + 1), 1 << 22):
+            h = jax.jit(full_gradient, static_argnums=3)(problem, x, jnp.asarray(bound), numbers)
+            np.testing.assert_allclose(h, expected, rtol=2e-5, atol=1e-6)
+            h = jax.jit(mean_gradient, static_argnums=3)(problem, x, jnp.asarray(bound), numbers)
+            np.testing.assert_allclose(h, np.mean(expected, 0), rtol=2e-5, atol=1e-6)
+
+
+def test_blocks() -> None:
+    assert [even(6000, 4539), even(10, 3), even(7, 7), even(5, 100)] == [3000, 3, 7, 5]
+
+
+@pytest.mark.parametrize("name", ["evaluate_metrics", "full_gradient", "mean_gradient"])
+def test_memory_is_that_of_a_block(name: str) -> None:
+    """Neither the activations of all rows nor a copy of the data."""
+    model = models.mlp(30, 50, 3)
+    data = np.zeros((2, 20_001, 30), np.float32), np.zeros((2, 20_001), np.int32)
+    problem = make_problem(model, data)
+    x = jnp.zeros(model.dim)
+    if name == "evaluate_metrics":
+        lowered = jax.jit(evaluate_metrics, static_argnums=2).lower(problem, x, 500)
+    else:
+        gradient = full_gradient if name == "full_gradient" else mean_gradient
+        lowered = jax.jit(gradient, static_argnums=3).lower(problem, x, jnp.asarray(1.0), 100_000)
+    analysis = lowered.compile().memory_analysis()
+    if analysis is None:
+        pytest.skip("this backend does not tell its memory")
+    assert analysis.temp_size_in_bytes < 2e6  # the features alone take 4.8e6
+
+
+def test_cells_of_a_sweep(key: jax.Array) -> None:
+    problem = ragged(ZOO[0])
+    points = jax.random.normal(key, (3, problem.model.dim))
+    alone = jax.jit(evaluate_metrics)  # in one block, where the sweep takes several
+    together = jax.jit(jax.vmap(lambda x: evaluate_metrics(problem, x, 4)))(points)
+    for c in range(3):
+        for name, value in alone(problem, points[c]).items():
+            np.testing.assert_allclose(together[name][c], value, rtol=1e-5, err_msg=name)
+
+
+# --- published anchors ---------------------------------------------------------------------------
+
+
+def test_validation_examples_are_set_aside_from_the_test() -> None:
+    """Disjoint, complete, and measured like test examples."""
+    rng = np.random.default_rng(0)
+    a, y = rng.normal(size=(3, 4, 5)).astype(np.float32), rng.integers(0, 2, (3, 4))
+    test = rng.normal(size=(10, 5)).astype(np.float32), rng.integers(0, 2, 10)
+    data = jaxfl.data.from_clients((a, y), test=test, classes=2, stacked=True)
+    model = jaxfl.models.logistic(5)
+    problem = jaxfl.make_problem(model, data, validation_share=0.3)
+    assert problem.validation is not None
+    assert problem.test is not None
+    rows = np.concatenate([problem.validation[0], problem.test[0]])
+    assert len(problem.validation[1]) == 3
+    assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, test[0].tolist()))
+    x = jnp.asarray(rng.normal(size=model.dim), jnp.float32)
+    found = evaluate_metrics(problem, x)
+    losses = jax.vmap(model.loss, (None, 0))(x, problem.validation)
+    np.testing.assert_allclose(found["validation_loss"], losses.mean(), rtol=1e-6)
+    assert found["validation_loss"] != found["test_loss"]
+    for share in (1.0, 0.01, -0.2):
+        with pytest.raises(jaxfl.InputError, match=r"validation_share = .* (below 1|on one side)"):
+            jaxfl.make_problem(model, data, validation_share=share)
+    bare = jaxfl.data.from_clients((a, y), classes=2, stacked=True)
+    with pytest.raises(jaxfl.InputError, match="there are none"):
+        jaxfl.make_problem(model, bare, validation_share=0.3)

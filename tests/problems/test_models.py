@@ -1,0 +1,561 @@
+"""Losses, smoothness, constraint sets, and what bad input is told."""
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from zoo import FEATURES, ZOO, Entry, examples, point
+
+import jaxfl
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import Model
+from jaxfl.data.records import ClientData
+from jaxfl.problems import models
+from jaxfl.problems.custom import custom
+from jaxfl.problems.flax_models import flax_model
+from jaxfl.problems.metrics import evaluate_metrics
+from jaxfl.problems.problem import make_problem
+from jaxfl.problems.public import ball, box, l2, nonconvex
+
+ENTRY = pytest.mark.parametrize("entry", ZOO, ids=lambda entry: entry.name)
+A = np.asarray([0.5, -1.0, 2.0, 0.0, 1.5])
+X = np.asarray([1.0, 0.5, 0.25, -1.0, 2.0])
+Z = float(A @ X)  # 3.5
+
+
+# --- the losses, by numbers computed elsewhere ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "expected"),
+    [
+        (models.logistic(5), 1, np.log1p(np.exp(-Z))),
+        (models.logistic(5), 0, np.log1p(np.exp(Z))),
+        (models.hinge(5), 1, 0.0),
+        (models.hinge(5), 0, 1 + Z),
+        (models.least_squares(5), 1.25, (Z - 1.25) ** 2 / 2),
+        (models.absolute(5), 4.25, 0.75),
+    ],
+)
+def test_scalar_losses(model: Model, y: float, expected: float) -> None:
+    value = model.loss(jnp.asarray(X, jnp.float32), (jnp.asarray(A, jnp.float32), y))
+    np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_network_is_the_one_described() -> None:
+    """Layout of the flat vector and the loss, with every step written out in NumPy."""
+    model = models.mlp(3, 2, 4, activation="tanh")
+    rng = np.random.default_rng(0)
+    W, b, V, c = (rng.normal(size=s) for s in ((3, 2), (2,), (2, 4), (4,)))
+    x = np.concatenate([W.ravel(), b, V.ravel(), c])
+    a, y = rng.normal(size=3), 2
+    z = np.tanh(a @ W + b) @ V + c
+    expected = np.log(np.sum(np.exp(z))) - z[y]
+    np.testing.assert_allclose(model.loss(jnp.asarray(x, jnp.float32), (a, y)), expected, rtol=1e-5)
+    first, second = model.unravel(jnp.asarray(x, jnp.float32))
+    np.testing.assert_allclose(first.weight, W, rtol=1e-6)
+    np.testing.assert_allclose(first.bias, b, rtol=1e-6)
+    np.testing.assert_allclose(second.weight, V, rtol=1e-6)
+    np.testing.assert_allclose(second.bias, c, rtol=1e-6)
+
+
+def test_large_margins_stay_finite() -> None:
+    for s in (-1e4, 1e4):
+        example = jnp.full(5, s, jnp.float32), 1
+        value, grad = jax.value_and_grad(models.logistic(5).loss)(jnp.ones(5), example)
+        assert np.isfinite(value)
+        assert np.all(np.isfinite(grad))
+
+
+@ENTRY
+def test_gradient_is_that_of_finite_differences(entry: Entry, x64: None) -> None:
+    model = entry.build()
+    a, y = examples(entry, 6, dtype=np.float64)
+    x, v = point(model, 1, np.float64), point(model, 2, np.float64)
+
+    @jax.jit
+    @jax.value_and_grad
+    def f(x: Any) -> Any:
+        return jnp.mean(jax.vmap(model.loss, (None, 0))(x, (a, y))) + model.regularizer(x)
+
+    h = 1e-6
+    slope = (f(x + h * v)[0] - f(x - h * v)[0]) / (2 * h)
+    np.testing.assert_allclose(f(x)[1] @ v, slope, rtol=1e-6, atol=1e-8)
+
+
+# --- smoothness ----------------------------------------------------------------------------------
+
+
+def curvature(model: Model, train: Any, count: Any) -> Callable[[Any], float]:
+    """x -> the largest Hessian norm over clients' real examples, regularizer included."""
+
+    def loss(x: Any, example: Any) -> Any:
+        return model.loss(x, example) + model.regularizer(x)
+
+    each = jax.jit(jax.vmap(jax.hessian(loss), (None, 0)))
+    live = np.arange(train[0].shape[1]) < np.asarray(count)[:, None]
+    rows = jax.tree.map(lambda a: a[live], train)
+    return lambda x: float(np.max(np.abs(np.linalg.eigvalsh(each(x, rows)))))
+
+
+@pytest.mark.parametrize(
+    ("name", "worst"),
+    [("logistic", 0.0), ("least_squares", 0.0), ("softmax", None), ("softmax_no_bias", None)],
+)
+def test_smoothness_is_a_bound_and_is_attained(name: str, worst: Any, x64: None) -> None:
+    """No Hessian exceeds L, a bad point reaches it (so L/2 is refused), padding does not count."""
+    entry = next(e for e in ZOO if e.name == name)
+    model = entry.build()
+    a, y = examples(entry, 24, dtype=np.float64)
+    a, y = a.reshape(2, 12, -1), y.reshape(2, 12)
+    count = np.asarray([12, 7])
+    a[1, 7:] = 1e3
+    assert model.smoothness is not None
+    L, measured = model.smoothness((a, y), count), curvature(model, (a, y), count)
+    for seed in range(3):
+        assert measured(point(model, seed, np.float64)) <= L * (1 + 1e-12)
+    bad = np.zeros(model.dim)
+    if worst is None:  # two classes share the mass of the largest example, the third has none
+        squares = np.where(np.arange(12) < count[:, None], np.sum(a**2, axis=2), 0)
+        i, j = np.unravel_index(np.argmax(squares), squares.shape)
+        bad[2 : FEATURES * 3 : 3] = -100 * a[i, j]
+    assert 0.999 * L <= measured(bad) <= L * (1 + 1e-12)
+
+
+def test_smoothness_is_unknown_where_it_does_not_exist() -> None:
+    assert models.hinge(3).smoothness is None
+    assert models.absolute(3).smoothness is None
+    assert models.mlp(3).smoothness is None
+
+
+# --- public terms --------------------------------------------------------------------------------
+
+
+def test_regularizers() -> None:
+    x = jnp.asarray([1.0, -2.0, 0.0])
+    np.testing.assert_allclose(nonconvex(0.2).value(x), 0.2 * (1 / 2 + 4 / 5), rtol=1e-6)
+    np.testing.assert_allclose(l2(0.2).value(x), 0.1 * 5, rtol=1e-6)
+    np.testing.assert_array_equal(jax.grad(models.logistic(3).regularizer)(x), 0 * x)
+    for reg in (nonconvex(0.2), l2(0.2)):
+        points = jnp.linspace(-3, 3, 301)
+        second = jax.vmap(jax.grad(jax.grad(lambda t, reg=reg: reg.value(t[None]))))(points)
+        np.testing.assert_allclose(np.max(np.abs(second)), reg.smoothness, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "within",
+    [
+        ball(0.7),
+        ball(0.7, [0.5, 0.0, -1.0]),
+        box(-0.3, 0.5),
+        box([-1.0, 0.0, 0.2], [0.0, 0.1, 2.0]),
+    ],
+    ids=["ball", "ball_centre", "box", "box_each"],
+)
+def test_projection(within: Any) -> None:
+    """The projection p of x on a convex W: p in W, and (x - p).(q - p) <= 0 for every q in W."""
+    assert within.project is not None
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(2 * rng.normal(size=(200, 3)), jnp.float32)
+    p = np.asarray(jax.vmap(within.project)(x))
+    again = np.asarray(jax.vmap(within.project)(jnp.asarray(p)))
+    np.testing.assert_allclose(again, p, atol=1e-6)
+    products = np.einsum("ik,ijk->ij", x - p, p[None] - p[:, None])
+    assert products.max() <= 1e-5
+    assert np.any(np.abs(np.asarray(x) - p) > 0.1)
+    far = np.linalg.norm(p[None] - p[:, None], axis=2).max()
+    diameter = within.diameter(3)
+    assert 0.9 * diameter <= far <= diameter * (1 + 1e-6)
+
+
+def test_points_inside_do_not_move() -> None:
+    for within in (ball(1.0), box(-1, 1)):
+        assert within.project is not None
+        x = jnp.asarray([0.3, -0.2])
+        np.testing.assert_array_equal(within.project(x), x)
+        assert np.all(np.isnan(within.project(x * jnp.nan)))
+
+
+def test_model_carries_its_set() -> None:
+    model = models.logistic(4, constraint="ball:0.05")
+    assert model.diameter == pytest.approx(0.1)
+    assert model.project is not None
+    assert np.linalg.norm(model.project(jnp.ones(4))) == pytest.approx(0.05)
+    assert models.logistic(4, constraint="box:-1,1").diameter == pytest.approx(4.0)
+    assert models.logistic(4).project is None
+
+
+# --- construction --------------------------------------------------------------------------------
+
+
+def test_equal_calls_give_the_same_model() -> None:
+    assert models.logistic(5, regularizer="nonconvex:0.2") is models.logistic(
+        5, regularizer=nonconvex(0.2)
+    )
+    assert models.mlp(5, [4], 3, constraint="ball:1") is models.mlp(5, 4, 3, constraint=ball(1))
+    assert models.logistic(5) is not models.logistic(6)
+    from flax import linen
+
+    assert flax_model(linen.Dense(3), (5,)) is flax_model(linen.Dense(3), (5,))
+    data = examples(ZOO[0], 6)
+    stacked = jax.tree.map(lambda a: a.reshape(2, 3, *a.shape[1:]), data)
+    left, right = (make_problem(models.logistic(FEATURES), stacked) for _ in range(2))
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+
+
+def test_initial_points(key: jax.Array) -> None:
+    assert np.all(models.logistic(5).init(key) == 0)
+    fifth = models.mlp(30, 20, 3, init="normal/5").init(key)
+    assert np.std(fifth) == pytest.approx(0.2, rel=0.1)
+    first, second = models.mlp(400, 50, 3).unravel(models.mlp(400, 50, 3).init(key))
+    assert np.std(first.weight) == pytest.approx(1 / 20, rel=0.05)
+    assert np.std(second.weight) == pytest.approx(1 / np.sqrt(50), rel=0.2)
+    assert np.all(first.bias == 0)
+    tree = models.softmax_regression(
+        2, 2, init=lambda key: (models.Layer(jnp.eye(2), jnp.full(2, 7.0)),)
+    )
+    np.testing.assert_array_equal(tree.init(key), [1, 0, 0, 1, 7, 7])
+    with pytest.raises(InputError, match="one vector of 3 numbers"):
+        models.logistic(3, init=lambda key: jnp.zeros(2)).init(key)
+
+
+def test_flax_starts_where_the_module_does(key: jax.Array) -> None:
+    from flax import linen, nnx
+
+    module = linen.Dense(3)
+    model = flax_model(module, (5,))
+    params = module.init(key, jnp.zeros((1, 5)))["params"]
+    chex.assert_trees_all_equal(model.unravel(model.init(key)), params)
+    held = nnx.Linear(5, 3, rngs=nnx.Rngs(4))
+    start = flax_model(held, (5,))
+    np.testing.assert_array_equal(start.unravel(start.init(key))["kernel"][...], held.kernel[...])
+    other = jax.random.key(1)
+    np.testing.assert_array_equal(start.init(key), start.init(other))
+    drawn = flax_model(lambda rngs: nnx.Linear(5, 3, rngs=rngs), (5,))
+    assert not np.array_equal(drawn.init(key), drawn.init(other))
+
+
+def test_flax_equals_the_same_network_written_down(key: jax.Array) -> None:
+    """A dense linen network has the values and gradients of `mlp` at the same weights."""
+    from flax import linen
+
+    net = linen.Sequential([linen.Dense(4), linen.sigmoid, linen.Dense(3)])
+    flax, own = flax_model(net, (FEATURES,)), models.mlp(FEATURES, 4, 3)
+    params = flax.unravel(flax.init(key))
+    x = jnp.concatenate(
+        [params[k][part].ravel() for k in sorted(params) for part in ("kernel", "bias")]
+    )
+    entry = next(e for e in ZOO if e.name == "linen")
+    batch = examples(entry, 8)
+    left = jax.vmap(flax.loss, (None, 0))(flax.init(key), batch)
+    np.testing.assert_allclose(left, jax.vmap(own.loss, (None, 0))(x, batch), rtol=1e-5)
+
+
+def test_flax_refuses_what_is_not_a_function_of_one_example() -> None:
+    from flax import linen, nnx
+
+    def normed(rngs: nnx.Rngs) -> Any:
+        return nnx.Sequential(nnx.Linear(5, 4, rngs=rngs), nnx.BatchNorm(4, rngs=rngs))
+
+    def dropped(rngs: nnx.Rngs) -> Any:
+        return nnx.Sequential(nnx.Linear(5, 4, rngs=rngs), nnx.Dropout(0.5, rngs=rngs))
+
+    for module in (
+        linen.Sequential([linen.Dense(4), linen.BatchNorm(use_running_average=False)]),
+        linen.Sequential([linen.Dense(4), linen.BatchNorm(use_running_average=True)]),
+        linen.Sequential([linen.Dense(4), linen.Dropout(0.5, deterministic=False)]),
+        normed,
+        dropped,
+        normed(nnx.Rngs(0)),
+    ):
+        with pytest.raises(InputError, match="batch norm") as error:
+            flax_model(module, (5,))
+        assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="loss takes one"):
+        flax_model(linen.Dense(3), (5,), loss="logistic")
+    with pytest.raises(InputError, match="one for each class"):
+        flax_model(linen.Dense(1), (5,))
+    with pytest.raises(InputError, match="module = 3 must be"):
+        flax_model(3, (5,))
+
+
+def test_flax_says_what_it_does_not_take() -> None:
+    from flax import linen, nnx
+
+    def failing(rngs: nnx.Rngs) -> Any:
+        raise AttributeError
+
+    class Failing(linen.Module):
+        @linen.compact
+        def __call__(self, a: Any) -> Any:
+            return linen.Dense(2)(a).shapes
+
+    cases: list[tuple[Any, Any, str]] = [
+        (linen.Dense, (4,), r"module = Dense must be a linen .*: pass Dense\(...\)"),
+        (nnx.Linear, (4,), "Linear makes no module of nnx.Rngs .TypeError"),
+        (failing, (4,), "failing makes no module of nnx.Rngs .AttributeError"),
+        (lambda a: a, (4,), "makes Rngs of nnx.Rngs"),
+        (lambda rngs: linen.Dense(3), (4,), "makes Dense of nnx.Rngs"),
+        (nnx.Linear(5, 3, rngs=nnx.Rngs(0)), (4,), r"one example, float32 of shape \(1, 4\) with"),
+        (linen.Conv(3, (3, 3)), (4,), "Conv cannot be applied to one example"),
+        (linen.Embed(5, 3), (4,), "float32 .* integer"),
+        (Failing(), (4,), "AttributeError"),
+        (linen.Dense(3), ("a",), "'a'"),
+        (linen.Dense(3), None, "sample must be"),
+    ]
+    for module, sample, sentence in cases:
+        with pytest.raises(InputError, match=sentence) as error:
+            flax_model(module, sample)
+        assert "\n" not in str(error.value)
+
+
+def test_models_by_name() -> None:
+    assert models.model("softmax", 5, 3) is models.softmax_regression(5, 3)
+    assert models.model("logistic", 5, 2, regularizer="l2:0.1").dim == 5
+    assert models.default_model(2, 5) is models.logistic(5)
+    assert models.default_model(4, 5) is models.softmax_regression(5, 4)
+    assert models.default_model(0, 5) is models.least_squares(5)
+    assert set(models.MODELS) >= {"logistic", "softmax", "mlp", "hinge"}
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: models.model("logitsic", 5, 2), "did you mean 'logistic'"),
+        (lambda: models.model("logistic", 5, 3), "does not serve 3 classes"),
+        (lambda: models.model("softmax", 5, 0), "does not serve 0 classes"),
+        (lambda: models.model("logistic", 5, 2, hidden=3), "no option 'hidden'"),
+        (lambda: models.default_model(1, 5), "classes = 1 leaves nothing"),
+        (lambda: models.logistic(0), "features = 0 must be a whole"),
+        (lambda: models.mlp(5, (0,), 3), "width"),
+        (lambda: models.mlp(5, 4, 3, activation="sigmiod"), "did you mean 'sigmoid'"),
+        (lambda: models.logistic(5, regularizer="nonconvx:0.2"), "did you mean 'nonconvex'"),
+        (lambda: models.logistic(5, regularizer="l2"), "nonconvex:0.2"),
+        (lambda: models.logistic(5, regularizer="l2:-1"), "strength = -1.0 must be"),
+        (lambda: models.logistic(5, constraint="ball:x"), "ball:1"),
+        (lambda: models.logistic(5, constraint=ball(1, [0, 0])), "has 2 coordinates"),
+        (lambda: box(1, 0), "low < high"),
+        (lambda: box([0, 0], [1, 1, 1]), "2 lower and 3 upper"),
+        (lambda: models.logistic(5, init="zero"), "init = 'zero' must be"),
+        (lambda: models.logistic(5, init=np.zeros(5)), "goes to make_problem as x0"),
+        (lambda: custom({"w": np.arange(3)}, lambda p, e: 0.0), "real numbers"),
+        (lambda: custom({}, lambda p, e: 0.0), "no parameters"),
+        (lambda: custom({"w": np.full(3, np.nan)}, max), "init is not fi"),
+        (lambda: custom({"w": np.zeros(3)}, 3), "loss = 3 must be a function"),
+        (
+            lambda: custom({"w": np.zeros(3)}, max, correct=3),
+            "correct = 3 must be a function",
+        ),
+        *(
+            (lambda L=L: custom({"w": np.zeros(3)}, max, smoothness=L), "smoothness = ")
+            for L in ("a", -1, np.nan, [1])
+        ),
+    ],
+)
+def test_mistakes_get_one_sentence(call: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+# --- problems ------------------------------------------------------------------------------------
+
+
+def client_data(**changes: Any) -> Any:
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(3, 4, FEATURES))
+    y = rng.integers(0, 2, (3, 4))
+    fields = {"train": (a, y), "count": np.asarray([4, 2, 3]), "test": (a[0], y[0])}
+    return ClientData(**{**fields, "classes": 2, "name": "toy", **changes})
+
+
+def test_problem() -> None:
+    problem = make_problem(models.logistic(FEATURES), client_data(), x0=np.ones(FEATURES))
+    assert (problem.n, problem.m_max, problem.name) == (3, 4, "toy")
+    assert [leaf.dtype for leaf in problem.train] == [jnp.float32, jnp.int32]
+    assert problem.x0 is not None
+    assert problem.x0.dtype == jnp.float32
+    softmax = models.softmax_regression(FEATURES, 2)
+    tree = (models.Layer(np.ones((FEATURES, 2)), np.zeros(2)),)
+    start = make_problem(softmax, client_data(), x0=tree).x0
+    np.testing.assert_array_equal(start, [1] * 2 * FEATURES + [0, 0])
+    plain = make_problem(models.logistic(FEATURES), client_data().train, name="plain")
+    np.testing.assert_array_equal(plain.count, [4, 4, 4])
+    assert plain.test is None
+
+
+def test_the_users_arrays_are_copied() -> None:
+    """JAX shares the memory of NumPy arrays that are aligned well, as this one is."""
+    room = np.zeros(3 * 4 * FEATURES + 64, np.float32)
+    start = -room.ctypes.data % 256 // 4
+    a = room[start : start + 3 * 4 * FEATURES].reshape(3, 4, FEATURES)
+    problem = make_problem(models.logistic(FEATURES), client_data(train=(a, np.ones((3, 4), int))))
+    a[:] = 5
+    assert np.all(problem.train[0] == 0)
+
+
+def test_double_precision_on_request(key: jax.Array) -> None:
+    with pytest.raises(InputError, match="JAX_ENABLE_X64"):
+        make_problem(models.logistic(FEATURES), client_data(), dtype="float64")
+    with jax.enable_x64(True):
+        model = models.logistic(FEATURES, init="normal/5")
+        problem = make_problem(model, client_data(), dtype="float64")
+        assert problem.train[0].dtype == jnp.float64
+        assert problem.model.init(key).dtype == jnp.float64
+        again = make_problem(model, client_data(), dtype="float64")
+        assert again.model == problem.model
+        assert hash(again.model) == hash(problem.model)
+        assert make_problem(model, client_data()).model.init(key).dtype == jnp.float32
+
+
+def spoil(leaf: int, value: Any) -> tuple[Any, Any]:
+    train = [np.array(a) for a in client_data().train]
+    train[leaf][0, 0] = value
+    return train[0], train[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"train": spoil(0, np.nan)}, "is not finite .* NaN and infinity"),
+        ({"train": spoil(0, 1e20)}, r"of size 1e\+20"),
+        ({"train": (np.full((3, 4, FEATURES), 1e60), np.zeros((3, 4), int))}, "exceeds float32"),
+        ({"train": (np.full((3, 4, FEATURES), 1e-23), np.zeros((3, 4), int))}, "of size 1e-23"),
+        ({"train": spoil(1, 2)}, "Labels run from 0 to 2"),
+        ({"train": spoil(1, -1)}, "Labels run from -1 to 1"),
+        ({"test": (np.zeros((2, FEATURES)), np.asarray([0, 7]))}, "Labels run from 0 to 7"),
+        ({"test": np.zeros((2, FEATURES))}, "same structure"),
+        ({"train": (np.zeros((3, 4, 6)), np.zeros((3, 4), int))}, "features of shape"),
+        ({"train": (np.zeros((3, 4, FEATURES)), np.zeros((3, 4)))}, "Labels are not integers"),
+        (
+            {"train": (np.zeros((3, 4, FEATURES), int), np.zeros((3, 4), int))},
+            "takes floats: convert",
+        ),
+        (
+            {"train": (np.zeros((3, 4, FEATURES), bool), np.zeros((3, 4), int))},
+            "^Features have dtype .* takes floats: convert",
+        ),
+        (
+            {"train": (np.zeros((3, 4, FEATURES)), np.zeros((3, 5), int))},
+            r"must be arrays \(clients, samples",
+        ),
+        ({"train": np.zeros((3, 4, FEATURES)), "test": None}, "pairs"),
+        ({"count": np.asarray([4, 0, 3])}, r"must lie in 1\.\.4"),
+        ({"count": np.asarray([4, 5, 3])}, r"must lie in 1\.\.4"),
+        ({"count": np.asarray([4, 3])}, "for each of the 3 clients"),
+    ],
+)
+def test_bad_data_gets_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence) as error:
+        make_problem(models.logistic(FEATURES), client_data(**changes))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("x0", "dtype", "sentence"),
+    [
+        (np.zeros(4), "float32", "one vector of 5 numbers"),
+        (np.full(5, np.inf), "float32", "not finite"),
+        ({"w": np.zeros(5)}, "float32", None),
+        (None, "bfloat16", "float32"),
+        (None, "int32", "float32"),
+        (None, "bogus", "dtype = 'bogus' must be one of"),
+    ],
+)
+def test_bad_points_get_one_sentence(x0: Any, dtype: str, sentence: Any) -> None:
+    if sentence is None:  # one array of the right length, however it is wrapped
+        assert make_problem(models.logistic(5), client_data(), x0).x0 is not None
+        return
+    with pytest.raises(InputError, match=sentence) as error:
+        make_problem(models.logistic(5), client_data(), x0, dtype=dtype)
+    assert "\n" not in str(error.value)
+
+
+def test_losses_that_do_not_take_the_data() -> None:
+    bad = custom({"w": np.zeros(3)}, lambda p, e: jnp.dot(p["w"], e[0]))
+    with pytest.raises(InputError, match="fails on one example"):
+        make_problem(bad, client_data())
+    vector = custom({"w": np.zeros(FEATURES)}, lambda p, e: p["w"] * e[0])
+    with pytest.raises(InputError, match=r"returns .* one real number"):
+        make_problem(vector, client_data())
+
+    def raising(error: BaseException) -> Callable[[Any, Any], Any]:
+        def loss(p: Any, e: Any) -> Any:
+            raise error
+
+        return loss
+
+    losses: list[tuple[Callable[[Any, Any], Any], str]] = [
+        (lambda p, e: jnp.int32(3), "returns int32"),
+        (lambda p, e: p["w"] @ e[0] > 0, "returns bool"),
+        (lambda p, e: p["w"].missing, "AttributeError: .* missing"),
+        (raising(AssertionError()), "fails on one example of these data .AssertionError.\\.$"),
+        (raising(RuntimeError("one\ntwo")), "RuntimeError: one.\\.$"),
+    ]
+    for loss, sentence in losses:
+        with pytest.raises(InputError, match=sentence) as error:
+            make_problem(custom({"w": np.zeros(FEATURES)}, loss), client_data())
+        assert "\n" not in str(error.value)
+
+
+def test_a_loss_without_a_hash_serves(key: jax.Array) -> None:
+    """As a data class with fields to compare is: it is only not known again."""
+
+    @dataclasses.dataclass
+    class Loss:
+        scale: float
+
+        def __call__(self, p: Any, e: Any) -> Any:
+            return self.scale * (p["w"] @ e[0] - e[1]) ** 2
+
+    model = custom(lambda key: {"w": jnp.ones(FEATURES)}, Loss(0.5))
+    problem = make_problem(model, client_data())
+    x, example = model.init(key), jax.tree.map(lambda a: a[0, 0], problem.train)
+    expected = models.least_squares(FEATURES).loss(x, example)
+    np.testing.assert_allclose(model.loss(x, example), expected, rtol=1e-6)
+    run = jaxfl.simulate("fedsgd", problem, key, 3, lr=0.01, batch=2)
+    assert np.isfinite(run.metrics["loss"]).all()
+
+
+def test_a_flax_loss_that_fails_is_told_by_the_problem() -> None:
+    from flax import linen
+
+    model = flax_model(linen.Dense(2), (FEATURES,), loss=lambda z, y: z.missing)
+    with pytest.raises(InputError, match="fails on one example"):
+        make_problem(model, client_data())
+
+
+def test_what_is_no_model_and_no_share() -> None:
+    for model in (None, client_data()):
+        with pytest.raises(InputError, match=r"model = .* must be a Model") as error:
+            make_problem(model, client_data())  # type: ignore[arg-type]
+        assert len(str(error.value)) < 200
+    with pytest.raises(InputError, match="validation_share = 'a' is not a number"):
+        make_problem(models.logistic(FEATURES), client_data(), validation_share="a")  # type: ignore[arg-type]
+
+
+def test_flax_is_not_imported_with_the_models() -> None:
+    code = "import sys, jaxfl.models, jaxfl.problems.problem; sys.exit('flax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.optimized
+def test_losses_of_many_cells_and_seeds_are_those_of_one() -> None:
+    """Evaluated as a sweep does, at more than 65,536 outputs of each seed."""
+    data = jaxfl.data.split("digits", clients=5)
+    problem = make_problem(models.softmax_regression(64, 10), data)
+    x = 0.1 * jax.random.normal(jax.random.key(0), (2, 36, problem.model.dim))
+
+    def loss(x: jax.Array) -> jax.Array:
+        return evaluate_metrics(problem, x)["loss"]
+
+    together = jax.jit(jax.vmap(jax.vmap(loss)))(x)
+    each = jax.lax.map(loss, x.reshape(72, -1)).reshape(2, 36)
+    np.testing.assert_allclose(together, each, rtol=1e-5)

@@ -1,0 +1,112 @@
+"""The documentation is that of the code: generated pages, and what docstrings and README say runs."""
+
+import doctest
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from scripts import ROOT, load
+
+import jaxfl
+from jaxfl.cli.build import algorithm_of
+from jaxfl.cli.options import Setup
+from jaxfl.cli.parser import parse_run
+
+pytestmark = pytest.mark.once
+
+DOCTESTED = (
+    "jaxfl",
+    "jaxfl.algorithms",
+    "jaxfl.compressors",
+    "jaxfl.data",
+    "jaxfl.data.splits",
+    "jaxfl.models",
+    "jaxfl.papers",
+    "jaxfl.privacy",
+    "jaxfl.audit.attack",
+    "jaxfl.privacy.calibration",
+    "jaxfl.audit.questions",
+    "jaxfl.privacy.selection",
+    "jaxfl.problems.problem",
+    "jaxfl.engine.pure",
+    "jaxfl.engine.run",
+    "jaxfl.core.schedules",
+    "jaxfl.engine.sweeps.sweep",
+    "jaxfl.views.pictures",
+    "jaxfl.views.selection",
+)
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    return load("docs/algorithms")
+
+
+def test_the_page_of_algorithms_is_generated(generator: ModuleType) -> None:
+    written = generator.PAGE.read_text(encoding="utf-8")
+    assert written == generator.page(), "write it anew by python docs/algorithms.py"
+    commands = re.findall(r"`jaxfl run ([a-z0-9_]+.*)`$", written, re.MULTILINE)
+    assert len(commands) == written.count("\n### ")
+    for command in commands:
+        given, _ = parse_run(command.split())
+        assert algorithm_of(Setup(**given)).name == command.split()[0]
+
+
+def test_every_docstring_has_the_equation(generator: ModuleType) -> None:
+    for name, make in jaxfl.ALGORITHMS.items():
+        if make.__module__.startswith("jaxfl."):  # other tests register their own
+            assert generator.equation(make), f"{name} has no equation block"
+
+
+@pytest.mark.parametrize("name", DOCTESTED)
+def test_examples_in_docstrings(name: str) -> None:
+    module = importlib.import_module(name)
+    found = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    assert found.attempted > 0, f"{name} has no example"
+    assert found.failed == 0
+
+
+def test_the_table_of_algorithms_in_the_readme_is_whole() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z0-9_]+)`", readme))
+    own = {n for n, make in jaxfl.ALGORITHMS.items() if make.__module__.startswith("jaxfl.")}
+    short = {f"{a}_{b}" for a in ("soteriafl", "cdp", "ldp", "mu2") for b in ("gd", "sgd")}
+    assert own - short <= named, sorted(own - short - named)
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#]+)\)", readme):
+        if not link.startswith("http"):
+            assert (ROOT / link).exists(), link
+
+
+def test_names_that_come_late_are_listed() -> None:
+    assert {*jaxfl.__all__} <= {*dir(jaxfl)}
+
+
+TYPED = """
+from typing import assert_type
+import jaxfl, numpy, xarray
+from jaxfl.privacy import Report
+
+def look(run: jaxfl.Run, problem: jaxfl.Problem) -> None:
+    assert_type(run.privacy(), Report)
+    assert_type(jaxfl.load("run.nc"), xarray.Dataset)
+    assert_type(jaxfl.privacy.epsilon(jaxfl.privacy.NoClaim("none"), 1e-5).eps, float)
+    jaxfl.sweep("cdp_sgd", {"lr": numpy.array([0.1]), "k": range(3)}, problem)
+"""
+
+
+@pytest.mark.slow  # mypy reads the package anew
+def test_types_of_what_users_call(tmp_path: Path) -> None:
+    """Checked as a user's own file is."""
+    file = tmp_path / "user.py"
+    file.write_text(TYPED)
+    options = ["--config-file", str(ROOT / "pyproject.toml"), str(file)]
+    out = subprocess.run([sys.executable, "-m", "mypy", *options], capture_output=True, text=True)
+    assert out.returncode == 0, out.stdout

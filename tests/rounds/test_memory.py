@@ -1,0 +1,174 @@
+"""What a run remembers is known before it begins, and refused where it is too much."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import ROWS, Row
+
+import jaxfl
+from jaxfl.algorithms.resolution import build
+from jaxfl.core.memory import free
+from jaxfl.engine import memory
+from jaxfl.engine import run as runs
+from jaxfl.problems.facts import facts_of
+from jaxfl.problems.metrics import evaluate_metrics
+
+PARTS = {
+    "compressor": jaxfl.compressors.compressor,
+    "participation": jaxfl.sampling.participation,
+}
+
+
+def numbers(algorithm: jaxfl.Algorithm, problem: jaxfl.Problem, given: dict[str, float]) -> object:
+    facts = facts_of(problem, 8)
+    values = jaxfl.algorithms.resolve(algorithm, given, facts).values
+    return build(algorithm, values, facts, jnp.float32)
+
+
+def wide(n: int, m: int, d: int = 1_000_000, drawn: bool = False) -> jaxfl.Problem:
+    """Clients whose samples are made where they are read, each of a million features."""
+
+    def make(key: jax.Array, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:
+        key = jax.random.fold_in(jax.random.fold_in(key, i), j)
+        return jax.random.normal(key, (d,)) if drawn else jnp.zeros(d) + i, jnp.int32(0)
+
+    data = jaxfl.data.generated(make, n, m, source=jax.random.key(0), classes=2)
+    return jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_bytes_are_those_of_the_state(row: Row) -> None:
+    problem, algorithm = row.problem, jaxfl.algorithm(row.name)
+    hp = numbers(algorithm, problem, row.numbers)
+    state, _ = algorithm.init(jax.random.key(0), problem, hp)
+    found = memory.remembered(algorithm, problem, hp)
+    assert sum(found.values()) == sum(a.nbytes for a in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_saga", "ldp_svrg"])
+def test_what_cannot_fit_is_refused_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 clients with a million coordinates each: nothing of that size may be allocated."""
+    monkeypatch.setattr(memory, "free", lambda device: 8 * 2**30)
+    problem = wide(20_000, 1)
+    partial = jaxfl.sampling.participation(
+        "uniform"
+    )  # else the mean of what they remember is enough
+    algorithm = jaxfl.algorithm(name, participation=partial)
+    words = rf"{name} would remember (74.5|149.0) GiB .* [48],000,00[04] bytes for each of 20,000 clients"
+    with pytest.raises(jaxfl.InputError, match=words):
+        jaxfl.simulate(algorithm, problem, jax.random.key(0), 2, batch=1, sigma=0.1, lr=0.1)
+
+
+@pytest.mark.parametrize("name", ["ldp_svrg", "ldp_gd", "private_local_sgd"])
+def test_a_block_of_large_samples_is_bounded(name: str) -> None:
+    """2,000 samples of a million features at once were 8 GB, and four times that with drawing them."""
+    problem, algorithm, key = wide(20_000, 1, drawn=True), jaxfl.algorithm(name), jax.random.key(0)
+    given = {"sigma": 0.1, "lr": 0.1} | ({} if name == "ldp_gd" else {"batch": 1})
+    hp = numbers(algorithm, problem, given)
+    rows, guess = memory.made(algorithm, problem, hp)
+    assert (rows, guess) == (1, memory.DRAWING * 4_000_004)
+    state = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])
+    program = jax.jit(algorithm.round).lower(key, state, problem, hp).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 2**28
+    program = jax.jit(evaluate_metrics).lower(problem, problem.x0).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 2**28
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("name", "given", "rows"),
+    [
+        ("ldp_gd", {}, "4,000"),
+        ("ldp_sgd", {"batch": 2000}, r"2,\d\d\d"),
+        ("soteriafl_saga", {"batch": 4}, "4,000"),
+        ("dp_dsgd", {"batch": 1000}, r"3,\d\d\d"),
+    ],
+)
+def test_samples_that_no_block_can_hold_are_refused(
+    name: str, given: dict[str, int], rows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client's batch of them is the least that a round makes at once."""
+    monkeypatch.setattr(memory, "free", lambda device: 8 * 2**30)
+    words = (
+        rf"^A round of {name} makes {rows} samples at once, which takes about [345]\d.\d GiB, and "
+    )
+    with pytest.raises(jaxfl.InputError, match=words):
+        jaxfl.simulate(name, wide(3, 4000), jax.random.key(0), 2, sigma=0.1, lr=0.1, **given)
+
+
+@pytest.mark.once
+def test_what_is_made_at_once_is_no_more_than_said() -> None:
+    """The compiler's own analysis of a round, beside what is reckoned from shapes."""
+    problem, key = wide(3, 400, 20_000, drawn=True), jax.random.key(0)
+    for name, given in (("ldp_gd", {}), ("ldp_sgd", {"batch": 100}), ("dp_dsgd", {"batch": 100})):
+        algorithm = jaxfl.algorithm(name)
+        hp = numbers(algorithm, problem, given | {"sigma": 0.1, "lr": 0.1})
+        state = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])  # noqa: B023
+        program = jax.jit(algorithm.round).lower(key, state, problem, hp).compile()
+        found = program.memory_analysis().temp_size_in_bytes
+        _, guess = memory.made(algorithm, problem, hp)
+        assert 0.5 * guess < found < 1.3 * guess, name
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sizes"),
+    [
+        ("ldp_svrg", {}, "d"),
+        ("soteriafl_svrg", {"k": 4}, "n d"),
+        ("soteriafl_svrg", {"compressor": "identity"}, "d"),
+        ("soteriafl_saga", {"compressor": "identity"}, "d"),
+        ("ldp_svrg", {"participation": "uniform"}, "n d"),
+        ("mu2_untrusted", {}, "d"),
+        ("isrl_svrg", {}, "d"),
+    ],
+)
+def test_where_the_mean_is_enough_it_is_all(name: str, given: dict[str, Any], sizes: str) -> None:
+    """What is added to estimates takes n d numbers only where messages, or cohorts, ask for it."""
+    row = next(row for row in ROWS if row.name == name)
+    problem, parts = row.problem, {k: PARTS[k](v) for k, v in given.items() if k in PARTS}
+    algorithm = jaxfl.algorithm(name, **parts)
+    number = {k: v for k, v in (row.numbers | given).items() if k not in parts}
+    if "compressor" in parts:
+        del number["k"]
+    hp = numbers(algorithm, problem, number)
+    found, n, d = memory.remembered(algorithm, problem, hp), problem.n, problem.model.dim
+    assert (found["base"], found["bases"]) == ((4 * d, 0) if sizes == "d" else (0, 4 * n * d))
+    table = 4 * problem.n * problem.m_max * problem.model.kernel.width
+    assert found["local"] == (table if "saga" in name else 0)
+
+
+@pytest.mark.parametrize("room", ["state", "all"])
+def test_what_a_round_works_in_is_counted(
+    room: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beside the state, before anything is allocated; and nothing is compiled twice to know it."""
+    d, n = 200, 500 if room == "state" else 501  # another program
+    samples = np.ones((n, 1, d), np.float32), np.zeros((n, 1), np.int32)
+    data = jaxfl.data.from_clients(samples, classes=2, stacked=True)
+    problem, key = jaxfl.make_problem(jaxfl.models.logistic(d), data), jax.random.key(0)
+    algorithm = jaxfl.algorithm("soteriafl_svrg")
+    given = {"batch": 1, "sigma": 0.1, "lr": 0.1, "k": 10}
+    state = sum(memory.remembered(algorithm, problem, numbers(algorithm, problem, given)).values())
+    monkeypatch.setattr(memory, "free", lambda _: state + (1 << 16 if room == "state" else 1 << 30))
+    if room == "state":
+        monkeypatch.setattr(runs, "_measure", None)
+        with pytest.raises(
+            jaxfl.InputError, match=r"^soteriafl_svrg would take .* a round in"
+        ) as e:
+            jaxfl.simulate(algorithm, problem, key, 2, **given)
+        assert "\n" not in str(e.value)
+        return
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        jaxfl.simulate(algorithm, problem, key, 2, **given)
+    for name in ("advance", "_start"):
+        assert caplog.text.count(f"Finished XLA compilation of jit({name})") == 1
+
+
+def test_what_is_free_is_looked_up() -> None:
+    (device, *_) = jax.devices()
+    with open("/proc/meminfo", encoding="ascii") as file:
+        total = int(file.readline().split()[1]) * 1024
+    assert 0 < free(device) < total

@@ -1,0 +1,180 @@
+"""Where a round needs no more than the mean of what clients remember, that is all it keeps: the same
+runs as with a memory for each."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import ROWS
+from scripts import eight, end, start
+
+import jaxfl
+from jaxfl.algorithms.resolution import build
+from jaxfl.parts.compressors import compressor
+from jaxfl.parts.sampling import sampler
+from jaxfl.problems.facts import facts_of
+from jaxfl.rounds.federated import Federated
+
+NAMES = ("ldp_svrg", "soteriafl_svrg", "soteriafl_saga", "mu2_untrusted", "isrl_svrg")
+FRESH = iter(range(900, 1000))  # lengths of chunks: another program than any before
+
+
+class Each(Federated):
+    """The round that keeps what every client remembers."""
+
+    pooled = False  # type: ignore[assignment]
+
+
+def both(name: str, **parts: Any) -> tuple[jaxfl.Algorithm, jaxfl.Algorithm]:
+    """The algorithm without compression, and the same with a memory for each client."""
+    if name.startswith("soteriafl"):
+        parts["compressor"] = compressor("identity")
+    pooled = jaxfl.algorithm(name, **parts)
+    body = Each(*pooled.round.__self__)
+    assert pooled.round.__self__.pooled
+    return pooled, pooled._replace(init=body.init, round=body.round)
+
+
+def numbers_of(name: str, **more: Any) -> dict[str, Any]:
+    row = next(row for row in ROWS if row.name == name)
+    return {**{k: v for k, v in row.numbers.items() if k != "k"}, **more}
+
+
+def double(name: str) -> jaxfl.Problem:
+    """The row's problem in double precision."""
+    problem = next(row for row in ROWS if row.name == name).problem
+    to = lambda a: a.astype(jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a  # noqa: E731
+    return jax.tree.map(to, problem)
+
+
+def same(one: jaxfl.Run, two: jaxfl.Run) -> None:
+    np.testing.assert_allclose(one.x, two.x, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(one.metrics["loss"], two.metrics["loss"], rtol=1e-9)
+    assert one.totals == two.totals
+    base, bases = one.state.base, two.state.bases
+    assert base is not None
+    assert bases is not None
+    assert one.state.bases is None
+    assert bases.shape == (one.problem.n, *base.shape)
+    np.testing.assert_allclose(base, bases.mean(0), rtol=1e-9, atol=1e-10)
+
+
+CASES = [
+    *((name, 0.05, "fused", None) for name in NAMES),
+    ("ldp_svrg", 0.05, "per_client", "shuffled"),
+    ("soteriafl_saga", 0.05, "per_client", "with_replacement"),  # one row twice in a batch
+]
+
+
+@pytest.mark.parametrize(("name", "sigma", "noise", "draw"), CASES)
+def test_runs_are_the_same(
+    name: str, sigma: float, noise: str, draw: str | None, x64: None
+) -> None:
+    parts: dict[str, Any] = {} if noise == "fused" else {"noise": noise}
+    if draw:
+        parts["sampler"] = sampler(draw)
+    key, given = jax.random.key(1), numbers_of(name, sigma=sigma)
+    runs = [
+        jaxfl.simulate(algorithm, double(name), key, 12, eval_every=4, **given)
+        for algorithm in both(name, **parts)
+    ]
+    same(*runs)
+    assert np.linalg.norm(runs[0].x - np.asarray(runs[0].problem.x0)) > 1e-2
+
+
+@pytest.mark.parametrize("name", ["soteriafl_saga"])
+def test_blocks_chunks_and_resuming_change_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, x64: None
+) -> None:
+    """Clients two by two, rounds three by three, and a file between round 5 and the rest."""
+    pooled, each = both(name)
+    key, problem, given = jax.random.key(1), double(name), numbers_of(name)
+    whole = jaxfl.simulate(each, problem, key, 12, eval_every=4, **given)
+    monkeypatch.setattr(Federated, "block_size", lambda self, problem, hp: 2)
+    path, now = tmp_path / "run.npz", next(FRESH)
+    jaxfl.simulate(pooled, problem, key, 5, eval_every=4, checkpoint=path, chunk=now, **given)
+    run = jaxfl.simulate(pooled, problem, key, 12, eval_every=4, resume=path, chunk=3)
+    same(run, whole)
+
+
+@pytest.mark.parametrize("name", ["ldp_svrg"])
+def test_sweeps_are_the_same(name: str, x64: None) -> None:
+    """Cells with coins of their own, seeds, and chunks of three runs."""
+    grid: dict[str, Any] = {"lr": [0.1, 0.2]}
+    if name == "ldp_svrg":
+        grid["refresh"] = [0.2, 0.5]
+    given = {k: v for k, v in numbers_of(name).items() if k not in grid}
+    found = [
+        jaxfl.sweep(
+            algorithm,
+            grid,
+            double(name),
+            rounds=8,
+            seeds=2,
+            eval_every=4,
+            numbers=given,
+            runs_at_once=3,
+        )
+        for algorithm in both(name)
+    ]
+    for metric in ("loss", "grad_norm_sq"):
+        np.testing.assert_allclose(found[0][metric], found[1][metric], rtol=1e-9)
+    for count in ("gradients", "messages", "uplink_bits"):
+        np.testing.assert_array_equal(found[0][count], found[1][count])
+
+
+SHARDED = """
+    jax.config.update("jax_enable_x64", True)
+    from test_pooled import both, double, numbers_of, same
+    from test_sweeps_durable import split
+    from rows import a_problem
+    to = lambda a: a.astype("float64") if a.dtype.kind == "f" else a
+    problem = jax.tree.map(to, a_problem(n=8))
+    for name in ("ldp_svrg", "soteriafl_saga"):
+        pooled, each = both(name)
+        given = numbers_of(name)
+        run = jaxfl.simulate(pooled, split(problem), jax.random.key(1), 6, eval_every=2, **given)
+        same(run, jaxfl.simulate(each, problem, jax.random.key(1), 6, eval_every=2, **given))
+        cells = [
+            jaxfl.sweep(pooled, dict(lr=[0.05, 0.1]), data, rounds=6, seeds=2, eval_every=2,
+                numbers={k: v for k, v in given.items() if k != "lr"}, devices=devices)
+            for data, devices in ((split(problem), None), (problem, jax.devices()[:1]))
+        ]
+        np.testing.assert_allclose(cells[0]["loss"], cells[1]["loss"], rtol=1e-9)
+    print("all of it")
+"""
+
+
+@pytest.mark.slow  # a process with eight devices; `test_eight_devices` is another
+def test_clients_split_over_devices() -> None:
+    assert "all of it" in end(start(SHARDED, XLA_FLAGS=eight()))
+
+
+@pytest.mark.optimized
+def test_no_array_of_all_clients_vectors() -> None:
+    """20,000 clients of 20,000 coordinates, compiled: a block of rows, where such an array is 1.6 GB."""
+    n, d = 20_000, 20_000
+
+    def make(source: object, i: jax.Array, j: jax.Array) -> Any:
+        return jnp.zeros(d).at[(97 * i + j) % d].set(1.0), jnp.int32(0)
+
+    data = jaxfl.data.generated(make, n, 4, classes=2)
+    problem = jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d, np.float32))
+    uniform = jaxfl.sampling.participation("uniform")
+    for parts, least, most in (({}, 0, 0.1), ({"participation": uniform}, 0.99, np.inf)):
+        algorithm = jaxfl.algorithm("ldp_svrg", sampler=sampler("with_replacement"), **parts)
+        facts = facts_of(problem, 4)
+        given = {"batch": 1, "sigma": 0.1, "lr": 0.1, "refresh": 0.5, "clip": 1.0}
+        if parts:
+            given["cohort"] = 4
+        values = jaxfl.algorithms.resolve(algorithm, given, facts).values
+        hp, key = build(algorithm, values, facts, jnp.float32), jax.random.key(0)
+        program = jax.jit(algorithm.init).lower(key, problem, hp).compile()
+        memory = program.memory_analysis()
+        if memory is None:
+            pytest.skip("this backend does not tell its memory")
+        taken = memory.temp_size_in_bytes + memory.output_size_in_bytes
+        assert least < taken / (4 * n * d) < most

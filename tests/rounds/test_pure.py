@@ -1,0 +1,169 @@
+"""Rounds as functions: a loop of one's own gives the numbers of simulate, and shows what clients send."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import a_convex_problem, a_network, a_problem
+
+import jaxfl
+from jaxfl.core.errors import InputError
+from jaxfl.parts.aggregations import secure_sum
+from jaxfl.parts.compressors import compressor
+from jaxfl.parts.sampling import participation
+
+T = 6
+QUIET = {"lr": 0.2, "clip": 0.6, "sigma": 0.05}
+RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "fused": ("ldp_sgd", {}, {**QUIET, "batch": 4}),
+    "shifted": ("soteriafl_svrg", {}, {**QUIET, "batch": 4, "k": 3, "refresh": 0.3}),
+    "saga": ("soteriafl_saga", {}, {**QUIET, "batch": 4, "k": 3}),
+    "coded": (
+        "cdp_sgd",
+        {"compressor": compressor("qsgd+random_k")},
+        {**QUIET, "batch": 4, "k": 3},
+    ),
+    "some": (
+        "soteriafl_sgd",
+        {"participation": participation("uniform")},
+        {**QUIET, "batch": 4, "k": 3, "cohort": 2},
+    ),
+    "residual": ("ef_sgd", {}, {"lr": 0.1, "k": 3, "batch": 4}),
+    "words": ("ldp_sgd", {"aggregation": secure_sum()}, {**QUIET, "batch": 4}),
+    "local": ("private_local_sgd", {}, {**QUIET, "batch": 4, "local_steps": 3}),
+    "network": ("dp_dsgd", {}, {**QUIET, "batch": 4}),
+    "phases": (
+        "localized_mbsgd",
+        {},
+        {"phases": 2, "lr": 0.5, "lam": 0.05, "clip": 2, "sigma": 0.1},
+    ),
+}
+
+
+def made(case: str, **more: Any) -> tuple[Any, jaxfl.Algorithm, jaxfl.Problem, dict[str, Any]]:
+    name, parts, numbers = RUNS[case]
+    algorithm = jaxfl.algorithm(name, **parts)
+    problem = a_convex_problem() if case == "phases" else a_problem()
+    return jaxfl.functions(algorithm, problem, T, **more, **numbers), algorithm, problem, numbers
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_a_scan_is_simulate_bit_for_bit(case: str, key: jax.Array) -> None:
+    f, algorithm, problem, numbers = made(case)
+    end, counts = jax.lax.scan(f.round, f.init(key), length=T)
+    run = jaxfl.simulate(algorithm, problem, key, T, **numbers)
+    jax.tree.map(np.testing.assert_array_equal, end.state, run.state)
+    np.testing.assert_array_equal(f.output(end), run.x)
+    assert int(jnp.sum(counts.clients)) == run.totals["clients"]
+
+
+def test_it_works_in_loops_of_all_kinds(key: jax.Array) -> None:
+    """A training loop; all of it under jit, the functions an argument; one run for each of many keys."""
+    f, algorithm, problem, numbers = made("shifted")
+    run = jaxfl.simulate(algorithm, problem, key, T, **numbers)
+    course = f.init(key)
+    for _ in range(T):
+        course, _counts = f.round(course)
+    np.testing.assert_array_equal(f.output(course), run.x)
+
+    @jax.jit
+    def whole(f: Any, key: jax.Array) -> jax.Array:
+        return f.output(jax.lax.scan(f.round, f.init(key), length=T)[0])
+
+    np.testing.assert_array_equal(whole(f, key), run.x)
+    keys = jax.random.split(key, 3)
+    many = jax.jit(jax.vmap(whole, (None, 0)))(f, keys)
+    for x, one in zip(many, keys, strict=True):
+        alone = jaxfl.simulate(algorithm, problem, one, T, **numbers).x
+        np.testing.assert_allclose(x, alone, rtol=2e-6, atol=1e-7)
+
+
+def test_a_round_takes_no_key(key: jax.Array) -> None:
+    f, *_ = made("fused")
+    course = f.init(key)
+    for call in (
+        lambda: f.round(course, key),
+        lambda: jax.lax.scan(f.round, course, jax.random.split(key, T)),
+        lambda: f.round(key, course),
+        lambda: f.round(course.state),
+        lambda: f.output(course.state),
+        lambda: f.init(jax.random.split(key, T)),
+        lambda: f.init(0),
+        lambda: f.view(course),
+        lambda: made("network", messages=True),
+        lambda: made("network")[0].view(course),
+    ):
+        with pytest.raises(InputError):
+            call()
+
+
+@pytest.mark.parametrize("case", [case for case in RUNS if case not in ("network", "phases")])
+def test_messages_are_those_of_the_round(case: str, key: jax.Array) -> None:
+    """From what is seen the round after follows, by the equations of channel, sum and server."""
+    f, algorithm, *_ = made(case, messages=case == "fused")
+    body, n = f.algorithm.body, f.problem.n
+    course = f.init(key)
+    for t in range(3):
+        seen, before = f.view(course), course
+        course, counts = f.round(course)
+        here = np.asarray(seen.weight) > 0
+        cohort = algorithm.cohort(key, jnp.int32(t), n, f.hp)
+        chosen = np.arange(n) if cohort.index is None else np.asarray(cohort.index)
+        np.testing.assert_array_equal(np.asarray(seen.clients)[here], chosen[here])
+        assert int(counts.clients) == here.sum()
+        mean = np.asarray(seen.weight) @ np.asarray(seen.messages)
+        close = {"rtol": 1e-5, "atol": 1e-6}
+        if seen.words is None:
+            np.testing.assert_allclose(seen.mean, mean, **close)
+            sent = int((np.asarray(seen.messages)[here] != 0).sum())
+            assert int(counts.coordinates) in (0, sent) or case == "coded"  # some codes are 0
+        else:
+            assert seen.words.dtype == np.uint32
+            p = float(f.hp["precision"])
+            total = np.asarray(seen.words).astype(np.uint32).sum(0, dtype=np.uint32).view(np.int32)
+            public = np.asarray(seen.mean) - p * total / n  # the regularizer's gradient
+            x = f.output(before)
+            slope = jax.grad(f.problem.model.regularizer)(x) if body.apart else jnp.zeros_like(x)
+            np.testing.assert_allclose(public, slope, atol=1e-6)
+            np.testing.assert_allclose(p * total / n, mean, atol=p)
+        rate = jnp.float32(here.sum() / n)
+        v, _ = body.channel.receive(before.state.link, seen.mean, rate, f.hp, None)
+        step = "server_lr" if case == "local" else "lr"
+        x = f.output(before) - f.hp[step] * v
+        np.testing.assert_allclose(f.output(course), x, rtol=1e-5, atol=1e-6)
+
+
+def test_messages_are_estimates_noised(key: jax.Array) -> None:
+    """Gradients are those of autodiff, and what is added to them has the stated scale."""
+    problem = a_network(n=5)
+    quiet = jaxfl.functions("ldp_gd", problem, T, messages=True, lr=0.2, clip=1e6, sigma=0.0)
+    noisy = jaxfl.functions("ldp_gd", problem, T, messages=True, lr=0.2, clip=1e6, sigma=0.5)
+    seen = quiet.view(quiet.init(key))
+    model, x = problem.model, quiet.output(quiet.init(key))
+
+    def f(x: jax.Array, batch: Any) -> jax.Array:
+        return jax.vmap(model.loss, (None, 0))(x, batch).mean() + model.regularizer(x)
+
+    for i, m in enumerate(np.asarray(problem.count)):
+        batch = jax.tree.map(lambda a, i=i, m=m: a[i, :m], problem.train)
+        np.testing.assert_allclose(seen.estimates[i], jax.grad(f)(x, batch), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(seen.messages, seen.estimates)
+    noise = np.asarray(noisy.view(noisy.init(key)).messages - seen.messages) / 0.5
+    assert abs((noise**2).sum() - noise.size) < 5 * np.sqrt(2 * noise.size)
+    assert np.unique(noise.round(6)).size == noise.size
+
+
+@pytest.mark.parametrize("name", ["soteriafl_svrg", "ldp_svrg"])
+def test_rounds_by_messages_are_the_fused_ones(name: str, key: jax.Array) -> None:
+    """Without noise the same run, client by client."""
+    parts = {"compressor": compressor("identity")} if name == "soteriafl_svrg" else {}
+    numbers = {"lr": 0.2, "clip": 0.6, "sigma": 0.0, "batch": 4, "refresh": 0.3}
+    numbers |= {"shift": 0.3} if parts else {}
+    algorithm = jaxfl.algorithm(name, **parts)
+    ends = []
+    for messages in (False, True):
+        f = jaxfl.functions(algorithm, a_problem(), T, messages=messages, **numbers)
+        ends.append(f.output(jax.lax.scan(f.round, f.init(key), length=T)[0]))
+    np.testing.assert_allclose(ends[0], ends[1], rtol=2e-5, atol=2e-6)

@@ -1,0 +1,257 @@
+"""Figures: there, not blank, the same each time, and honest about privacy and divergence."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import xarray
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from rows import a_problem
+
+import jaxfl
+from jaxfl.engine import results
+from jaxfl.views import plots
+from jaxfl.views.ink import PALETTE
+from jaxfl.views.words import prefix
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(scope="module")
+def ds() -> xarray.Dataset:
+    run = jaxfl.simulate(
+        "soteriafl_sgd", a_problem(), jax.random.key(0), 24, batch=4, k=3, lr=0.3, eps=20.0
+    )
+    return run.dataset()
+
+
+def changed(ds: xarray.Dataset, **about: Any) -> xarray.Dataset:
+    """The same result with another history."""
+    out = ds.copy(deep=True)
+    out.attrs["config"] = json.dumps(results.config(ds) | about)
+    return out
+
+
+def words(figure: Figure) -> str:
+    """All text of a figure."""
+    from matplotlib.text import Text
+
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+@pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg", ".PNG"])
+def test_files_are_always_the_same_and_not_blank(
+    ds: xarray.Dataset, suffix: str, tmp_path: Path
+) -> None:
+    one, two, again = (
+        tmp_path / "new" / f"a{suffix}",
+        tmp_path / f"b{suffix}",
+        tmp_path / f"c{suffix}",
+    )
+    plots.curves(ds, [one, two])
+    plots.curves(ds, str(again))
+    assert one.read_bytes() == two.read_bytes() == again.read_bytes()
+    assert len(one.read_bytes()) > 10_000
+    assert [path.name for path in one.parent.iterdir()] == [one.name]
+    if suffix == ".png":
+        pixels = imread(one)[:, :, :3]
+        assert (pixels.shape[:2] > np.array([900, 1200])).all()
+        for color in PALETTE[:2]:
+            assert (np.abs(pixels - to_rgb(color)).max(axis=2) < 0.01).sum() > 1000
+
+
+def test_labels_of_one_result(ds: xarray.Dataset) -> None:
+    text = words(plots.curves(ds))
+    for expected in (
+        "soteriafl_sgd: logistic on data, n = 5 clients, ε = 20, noise σ = ",
+        "training loss",
+        "squared gradient norm",
+        "communication round",
+        "bits sent by all clients so far (kbit)",
+        "worst client",
+        "running average",
+        ", δ = 0.001 proven; the paper's formula says ",
+    ):
+        assert expected in text
+    assert "a title of mine" in words(plots.curves(ds, title="a title of mine"))
+
+
+def test_data_are_drawn_as_they_are(ds: xarray.Dataset) -> None:
+    figure = plots.curves(ds)
+    for ax, x, name in zip(
+        figure.axes,
+        ("round", "uplink_bits") * 3,
+        ("loss", "loss", "grad_norm_sq", "grad_norm_sq", "eps_spent", "eps_spent"),
+        strict=True,
+    ):
+        line = ax.get_lines()[-1]
+        np.testing.assert_array_equal(line.get_ydata(), ds[name])
+        scale = 1000 if x == "uplink_bits" else 1
+        np.testing.assert_allclose(line.get_xdata(), ds[x] / scale)
+
+
+def test_several_results(ds: xarray.Dataset) -> None:
+    other = changed(ds)
+    other["uplink_bits"] = other["uplink_bits"] * 40
+    other["grad_norm_sq"] = other["grad_norm_sq"] / 1000
+    pairs = [("SoteriaFL", ds), ("LDP", other), *((f"run {i}", ds) for i in range(8))]
+    figure = plots.curves(pairs)
+    text = words(figure)
+    assert "logistic on data, n = 5 clients" in text
+    assert "soteriafl_sgd" not in text
+    (legend,) = figure.legends
+    assert [t.get_text() for t in legend.get_texts()] == [label for label, _ in pairs]
+    for lines in (figure.axes[0].get_lines(), legend.get_lines()):
+        assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(pairs)
+    assert figure.axes[3].get_xscale() == figure.axes[3].get_yscale() == "log"
+    assert figure.axes[2].get_xscale() == "linear"
+
+
+def test_no_claim_without_a_guarantee(ds: xarray.Dataset) -> None:
+    about = results.config(ds)
+    settings = about["settings"] | {"per_record": False}
+    nothing = about["privacy"] | {"proven": "inf"}
+    batch = changed(ds, settings=settings, privacy=nothing).drop_vars("eps_spent")
+    text = words(plots.curves(batch))
+    assert "no per-record privacy guarantee (clip='batch')" in text
+    assert "ε" not in text
+
+    bounded = changed(ds, settings=settings)
+    text = words(plots.curves(bounded))
+    assert "clients, ε = 20, " in text
+    assert ", δ = 0.001 proven; the paper's formula says " in text
+
+    bare = changed(ds, privacy=None).drop_vars("eps_spent")
+    text = words(plots.curves([("a", ds), ("b", bare)]))
+    assert "not private: no noise (b)" in text
+
+    unproven = changed(ds, privacy=nothing | {"claimed": 3.0}).drop_vars("eps_spent")
+    text = words(plots.curves(unproven))
+    assert "no eps proven, where the paper's formula claims 3" in text
+    assert "ε" not in text
+
+    unclaimed = changed(ds, privacy=nothing | {"claimed": "inf"}).drop_vars("eps_spent")
+    assert "claims" not in words(plots.curves(unclaimed))
+
+    noted = changed(ds, privacy=about["privacy"] | {"note": "a bound does not hold"})
+    assert "a bound does not hold" in words(plots.curves(noted))
+
+    flagged = changed(ds, privacy=about["privacy"] | {"proven": 9.0, "claimed": 3.0, "flag": True})
+    text = words(plots.curves(flagged))
+    assert "ε = 9, δ = 0.001 proven; the paper's formula claims only 3 for this noise" in text
+
+
+def test_eps_is_drawn_where_it_is_proven(ds: xarray.Dataset) -> None:
+    """Never below the truth: a step to the next value; without a proof there is no panel."""
+    old = changed(ds, privacy=None).drop_vars("eps_spent")
+    assert len(plots.curves(old).axes) == 4
+    same, more = changed(ds), changed(ds)
+    more["eps_spent"] = more["eps_spent"] * 3
+    pairs = [("old", old), ("a", ds), ("b", same), ("c", more)]
+    figure = plots.curves(pairs)
+    assert len(figure.axes) == 6
+    for ax, x, scale in zip(figure.axes[4:], ("round", "uplink_bits"), (1, 1000), strict=True):
+        lines = ax.get_lines()
+        assert [line.get_color() for line in lines] == list(PALETTE[1:4])
+        assert [line.get_drawstyle() for line in lines] == ["steps-pre"] * 3
+        np.testing.assert_array_equal(lines[2].get_ydata(), 3 * ds["eps_spent"])
+        np.testing.assert_allclose(lines[2].get_xdata(), ds[x] / scale)
+        first, second, third = (line.get_linewidth() for line in lines)
+        assert first > second == third  # the first one would be hidden by the second
+        assert ax.get_ylim()[0] == 0
+    assert "proven ε so far" in words(figure)
+    assert figure.axes[4].get_xlabel() == "communication round"
+    assert not figure.axes[2].get_xlabel()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("first", [1, 9])
+def test_divergence_ends_in_a_cross(ds: xarray.Dataset, bad: float, first: int) -> None:
+    ended = f"diverged: the loss is not finite from round {first} on"
+    lost = changed(ds, ended=ended)
+    for name in ("loss", "worst_client_loss", "grad_norm_sq", "utility"):
+        lost[name].values[first:] = bad
+        lost[name].values[first - 1] = 1e30 if first > 1 else lost[name].values[0]
+    for data in (lost, [("fine", ds), ("lost", lost)]):
+        figure = plots.curves(data)
+        assert ended in words(figure)
+        assert "a cross: from the next evaluation on infinite" in words(figure)
+        assert figure.axes[0].get_xlim() == pytest.approx((-0.05 * 24, 1.05 * 24))  # planned
+        bits = ds["uplink_bits"].values[-1:]
+        end = 1.05 * float(bits[0]) / prefix(bits, "bit")[0]
+        assert figure.axes[1].get_xlim()[1] == pytest.approx(end)
+        for ax in figure.axes[:4]:
+            crosses = [line for line in ax.get_lines() if line.get_marker() == "X"]
+            assert crosses
+            assert np.ravel(ax.get_lines()[-1].get_ydata())[-1] < 1e6
+
+
+def test_values_that_rounding_alone_tells_apart(ds: xarray.Dataset) -> None:
+    """The offset 1e-7+2.30258 was written over the legend."""
+    flat = changed(ds)
+    for name in ("loss", "worst_client_loss"):
+        flat[name].values[:] = 2.302585 + 1e-7 * (np.arange(flat.sizes["round"]) % 3)
+    figure = plots.curves(flat)
+    figure.draw_without_rendering()
+    assert not figure.axes[0].yaxis.get_offset_text().get_text()
+    low, high = figure.axes[0].get_ylim()
+    assert high - low > 0.1
+    assert "a cross" not in words(figure)
+
+
+def test_a_worst_client_far_off_does_not_flatten_the_mean(ds: xarray.Dataset) -> None:
+    far = changed(ds)
+    far["worst_client_loss"].values[:] = 100.0
+    figure = plots.curves(far)
+    assert figure.axes[0].get_ylim()[1] < 2
+    assert "the worst client's loss, 100 at the end, is outside of the picture" in words(figure)
+
+
+def test_a_worst_client_beside_a_flat_mean_is_drawn(ds: xarray.Dataset) -> None:
+    """What rounding makes of equal losses is no spread that another curve could flatten."""
+    flat = changed(ds)
+    mean, worst = flat["loss"].values, flat["worst_client_loss"].values
+    mean[:] = 2.302585 * (1 + 1e-7 * (np.arange(mean.size) % 2))
+    worst[:] = 2.302587
+    figure = plots.curves(flat)
+    assert len(figure.axes[0].get_lines()) == 2
+    assert "outside of the picture" not in words(figure)
+
+
+def test_one_evaluation_is_a_dot(ds: xarray.Dataset) -> None:
+    figure = plots.curves(ds.isel(round=[0]))
+    assert "o" in {line.get_marker() for line in figure.axes[0].get_lines()}
+
+
+def test_mistakes_get_one_sentence(ds: xarray.Dataset, tmp_path: Path) -> None:
+    with pytest.raises(jaxfl.InputError, match=r"a\.jpg"):
+        plots.curves(ds, tmp_path / "a.jpg")
+    with pytest.raises(jaxfl.InputError, match="0 results"):
+        plots.curves([], tmp_path / "a.png")
+    with pytest.raises(jaxfl.InputError, match="called 'same'"):
+        plots.curves([("same", ds), ("same", ds)], tmp_path / "a.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_global_state(ds: xarray.Dataset, tmp_path: Path) -> None:
+    """No pyplot, no backend, no settings changed."""
+    results.save(ds, tmp_path / "a.nc")
+    code = (
+        "import sys, jaxfl, matplotlib\n"
+        "from jaxfl import plots\n"
+        # asking for the backend would choose one
+        "rc = lambda: {k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != 'backend'}\n"
+        "before = rc()\n"
+        "plots.curves(jaxfl.load('a.nc'), ['a.png', 'a.svg'])\n"
+        "assert rc() == before\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    environment = {"PYTHONPATH": str(Path(jaxfl.__file__).parents[1]), "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)

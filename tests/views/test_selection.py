@@ -1,0 +1,451 @@
+"""Selection, targets and links on sweeps with known values."""
+
+import csv
+import io
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import grids
+import numpy as np
+import pytest
+import xarray
+
+import jaxfl
+from jaxfl.engine import results
+from jaxfl.views.cells import applying, cells, final, over_seeds, restrict
+from jaxfl.views.rows import table
+from jaxfl.views.selection import select
+from jaxfl.views.targets import Links, expected_slowest, to_target
+
+pytestmark = pytest.mark.once
+
+RATES = grids.AXES["lr"]
+EXACT = 1e-12  # sums of at most 9 numbers of order 1 in float64
+
+
+@pytest.fixture(scope="module")
+def ds() -> xarray.Dataset:
+    """The largest step size diverges at omega = 9, in one seed."""
+    return grids.grid(diverged={"lr": 1.0, "omega": 9.0})
+
+
+def utility(rounds: int, **cell: Any) -> float:
+    """The mean over seeds of the final utility, by the formula."""
+    t = np.arange(0, rounds + 1, grids.EVERY)
+    return float(np.mean(grids.grad_norm_sq(t, cell, 0, 0, 1, 0.0)))
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+def test_final_is_the_value_at_each_cells_own_last_round(ds: xarray.Dataset) -> None:
+    values = final(ds, "utility").sel(algorithm="soteriafl_sgd", omega=1.0, lr=0.3)
+    for eps, rounds in ((1.0, 20), (5.0, 40)):
+        mean = float(values.sel(eps=eps).mean())
+        assert mean == pytest.approx(utility(rounds, lr=0.3, omega=1.0, eps=eps), rel=EXACT)
+    assert values.dims == ("eps", "seed")
+    assert values.attrs["units"] == "1"
+
+
+def test_final_of_what_diverged_or_has_not_run_is_nan(ds: xarray.Dataset) -> None:
+    lost = final(ds, "loss").sel(algorithm="soteriafl_sgd", omega=9.0, lr=1.0)
+    assert np.isnan(lost).values.tolist() == [[False, False, True]] * 2
+    # totals go on where metrics are lost, and still have no final value to be averaged
+    assert np.isnan(
+        final(ds, "uplink_bits").sel(algorithm="soteriafl_sgd", omega=9.0, lr=1.0)[0, 2]
+    )
+    some = grids.grid(missing={"eps": 5.0})
+    assert np.isnan(final(some, "loss").sel(eps=5.0)).all()
+    assert np.isfinite(final(some, "loss").sel(eps=1.0)).all()
+
+
+def test_final_does_not_depend_on_the_order_of_dimensions(ds: xarray.Dataset) -> None:
+    turned = ds.transpose("round", "seed", ...)
+    xarray.testing.assert_identical(
+        final(turned, "loss").transpose("algorithm", ...), final(ds, "loss")
+    )
+
+
+def test_a_cell_is_read_once_along_an_axis_that_it_has_not(ds: xarray.Dataset) -> None:
+    found = cells(ds)
+    ldp = found.isel(cell=found["algorithm"].values == "ldp_sgd")
+    assert (found.sizes["cell"], ldp.sizes["cell"]) == (12 + 6, 6)
+    assert set(ldp["omega"].values) == {None}
+    assert applying(ds, "omega").sum() == 12
+    assert applying(ds, "eps").all()
+
+
+def test_restricting(ds: xarray.Dataset) -> None:
+    part = restrict(ds, {"eps": [5], "lr": ["1", 0.3 + 1e-12], "algorithm": "ldp_sgd"})
+    found = [part[name].values.tolist() for name in ("eps", "lr", "algorithm")]
+    assert found == [[5.0], [0.3, 1.0], ["ldp_sgd"]]
+    for where, words in (
+        ({"eps": [2]}, r"eps = 2 is not in this sweep.* one of 1, 5\."),
+        ({"omga": [1]}, "did you mean 'omega'"),
+        ({"eps": []}, "No values of eps"),
+    ):
+        with pytest.raises(jaxfl.InputError, match=words):
+            restrict(ds, where)
+
+
+def test_seeds_that_agree_have_no_error() -> None:
+    """Rounding of a mean of three equal numbers is no spread."""
+    values = np.array([[0.1, 0.1, 0.1], [0.1, 0.1, 0.3], [np.nan, 0.1, 0.1]])
+    mean, error = over_seeds(xarray.DataArray(values, dims=("cell", "seed")))
+    assert np.array([0.1, 0.1, 0.1]).std(ddof=1) != 0
+    assert (mean[0], error[0]) == (0.1, 0.0)
+    assert error[1] == pytest.approx(0.2 / 3)
+    assert np.isnan([mean[2], error[2]]).all()
+
+
+# --- the best step size --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("eps", "rounds"), [(1.0, 20), (5.0, 40)])
+@pytest.mark.parametrize("omega", [1.0, 9.0])
+def test_the_best_step_size(ds: xarray.Dataset, eps: float, rounds: int, omega: float) -> None:
+    scores = {h: utility(rounds, lr=h, omega=omega, eps=eps) for h in RATES}
+    if omega == 9.0:
+        assert min(scores, key=scores.__getitem__) == RATES[-1]  # it would win, but diverged
+        del scores[RATES[-1]]
+    best = min(scores, key=scores.__getitem__)
+    cell = select(ds).ds.sel(algorithm="soteriafl_sgd", eps=eps, omega=omega)
+    assert float(cell["chosen_lr"]) == best
+    assert float(cell["score"]) == pytest.approx(scores[best], rel=EXACT)
+    spread = 0.02 * np.std([-1, 0, 1], ddof=1) / math.sqrt(3)
+    assert float(cell["score_error"]) == pytest.approx(scores[best] * spread, rel=1e-9)
+    assert int(cell["candidates"]) == 3
+    assert float(cell["used_lr"]) == best
+
+
+def test_what_is_left_is_the_chosen_run(ds: xarray.Dataset) -> None:
+    chosen = select(ds)
+    assert chosen.over == ("lr",)
+    assert "lr" not in chosen.ds.dims
+    for at in itertools.product(("soteriafl_sgd", "ldp_sgd"), (1.0, 5.0), (1.0, 9.0)):
+        here = dict(zip(("algorithm", "eps", "omega"), at, strict=True))
+        cell = chosen.ds.sel(here)
+        origin = ds.sel(here | {"lr": float(cell["chosen_lr"])})
+        for name in ("loss", "uplink_bits", "last_round", "proven_eps", "used_sigma"):
+            np.testing.assert_array_equal(cell[name], origin[name])
+    assert chosen.ds["loss"].dims == ("algorithm", "eps", "omega", "seed", "round")
+    assert final(chosen.ds, "utility").mean("seed").values == pytest.approx(
+        chosen.ds["score"].values, rel=EXACT
+    )
+
+
+def test_largest_is_best_for_accuracy(ds: xarray.Dataset) -> None:
+    by_accuracy, by_loss = select(ds, "accuracy").ds, select(ds, "loss").ds
+    np.testing.assert_array_equal(by_accuracy["chosen_lr"], by_loss["chosen_lr"])
+    worst = select(ds, "min:accuracy").ds
+    assert (worst["chosen_lr"] != by_accuracy["chosen_lr"]).any()
+
+
+def test_ties_go_to_the_smallest() -> None:
+    ds = grids.grid({"lr": (1.0, 0.3, 0.1), "batch": (64.0, 8.0)}, spread=0.0)
+    ds["utility"][:] = 0.5
+    chosen = select(ds, over=("lr", "batch")).ds
+    assert chosen["chosen_lr"].values.tolist() == [0.1, 0.1]
+    assert chosen["chosen_batch"].values.tolist() == [8.0, 8.0]
+    assert chosen["candidates"].values.tolist() == [6, 6]
+
+
+def test_choosing_over_several_axes_in_any_order(ds: xarray.Dataset) -> None:
+    one, two = (select(ds, over=over).ds for over in (("lr", "omega"), ("omega", "lr")))
+    np.testing.assert_array_equal(one["score"], two["score"])
+    np.testing.assert_array_equal(one["chosen_omega"], two["chosen_omega"])
+    # ldp_sgd has no omega: its 3 step sizes were compared, not 6, and it chose none
+    assert one["candidates"].sel(algorithm="ldp_sgd").values.tolist() == [3, 3]
+    assert np.isnan(one["chosen_omega"].sel(algorithm="ldp_sgd")).all()
+    assert one["candidates"].sel(algorithm="soteriafl_sgd").values.tolist() == [6, 6]
+
+
+def test_a_schedule_is_chosen_by_its_words() -> None:
+    ds = grids.grid({"eps": (1.0,), "lr": ("cosine:0.3", "0.1")}, algorithms=("ldp_sgd",))
+    ds["utility"][..., 1, :, :] /= 2
+    assert select(ds).ds["chosen_lr"].values.tolist() == [["0.1"]]
+
+
+def test_nothing_is_chosen_where_all_diverged() -> None:
+    ds = grids.grid(diverged={"omega": 9.0})
+    chosen = select(ds)
+    cell = chosen.ds.sel(algorithm="soteriafl_sgd", omega=9.0)
+    assert cell["found"].values.tolist() == [0, 0]
+    assert cell["candidates"].values.tolist() == [3, 3]
+    for name in ("chosen_lr", "score", "loss", "uplink_bits", "proven_eps", "used_lr"):
+        assert np.isnan(cell[name]).all(), name
+    assert not cell["flag"].any()
+    assert (chosen.ds["found"].sel(algorithm="soteriafl_sgd", omega=1.0) == 1).all()
+
+
+def test_what_has_not_run_was_not_compared() -> None:
+    ds = grids.grid(missing={"lr": 0.1})
+    chosen = select(ds)
+    assert (chosen.ds["candidates"] == 2).all()
+    assert (chosen.ds["chosen_lr"] > 0.1).all()
+    assert "so far" in chosen.note
+
+
+@pytest.mark.parametrize("said", [True, False], ids=["said", "older"])
+@pytest.mark.parametrize("over", ["lr", "omega"])
+def test_runs_that_share_their_noise_prove_nothing_together(
+    ds: xarray.Dataset, over: str, said: bool
+) -> None:
+    """Also where a file holds an eps for them, as if they did not, or does not say that they do."""
+    if not said:
+        about = results.config(ds)
+        del about["paired"]
+        ds = ds.assign_attrs(config=json.dumps(about))
+    note = select(ds, over=(over,)).note
+    assert "together" not in note
+    assert "the runs of a seed share their noise, so that nothing is proven for the best" in note
+    assert "paired=False, or --unpaired" in note
+
+
+def test_the_price_of_choosing_is_said() -> None:
+    ds = grids.grid(paired=False)
+    chosen = select(ds)
+    assert chosen.candidates == 3
+    assert chosen.note == (
+        "lr chosen on the private data: each time the best of 3 settings (9 runs) by the lowest "
+        "final utility; each proven eps holds for one run, and does not pay for this choice: all 9 "
+        "runs together prove eps = 9 to 45."
+    )
+    assert results.config(chosen.ds)["selection"]["note"] == chosen.note
+    assert "lr" not in results.config(chosen.ds)["axes"]
+    assert "lr" in results.config(ds)["axes"]  # the sweep is left alone
+    assert "eps" not in select(grids.grid({"lr": RATES}, algorithms=("fedsgd",))).note
+    assert select(ds, over=()).note == ""
+
+
+def test_a_price_is_said_only_of_what_was_accounted_for() -> None:
+    ds = grids.grid(paired=False)
+    assert "together" not in select(restrict(ds, {"lr": [0.1, 0.3]})).note
+    two = grids.grid({"lr": RATES, "shift": (0.1, 0.5)}, paired=False)
+    assert "all 18 runs together prove eps = 18" in select(two).note
+    assert "together" not in select(two, over=("lr",)).note
+    clips = grids.grid({"lr": RATES, "clip": (1.0, 2.0, 3.0)}, paired=False)
+    assert "together" not in select(clips, over=("clip",)).note
+
+
+def test_a_choice_among_runs_without_proof_has_no_price() -> None:
+    """A mean over cells would hide that one algorithm proves nothing, as with clip="batch"."""
+    some = grids.grid(paired=False)
+    some["proven_eps"][0], some["eps_of_choice"][0] = np.inf, np.inf
+    note = select(some).note
+    assert "all 9 runs together prove eps = 9 to 45; no eps is proven of some of the runs" in note
+    some["proven_eps"][:], some["eps_of_choice"][:] = np.inf, np.inf
+    note = select(some).note
+    assert "together" not in note
+    assert "each proven eps" not in note
+    assert "no eps is proven of any of the runs, nor of this choice among them." in note
+
+
+def test_test_data_choose_only_where_said(ds: xarray.Dataset) -> None:
+    for criterion in ("test_loss", "min:test_loss", "max:test_accuracy"):
+        with pytest.raises(jaxfl.InputError, match="allow_test=True"):
+            select(ds, criterion)
+    assert "lr chosen on test data" in select(ds, "test_loss", allow_test=True).note
+
+
+def test_a_selection_can_be_saved(ds: xarray.Dataset, tmp_path: Path) -> None:
+    chosen = select(ds).ds
+    back = jaxfl.load(results.save(chosen, tmp_path / "a.nc"))
+    np.testing.assert_array_equal(back["chosen_lr"], chosen["chosen_lr"])
+    assert back["algorithm"].values.tolist() == ["soteriafl_sgd", "ldp_sgd"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"criterion": "utilty"}, "did you mean 'utility'"),
+        ({"criterion": "mean:loss"}, "write 'min:loss' or 'max:loss'"),
+        ({"criterion": "min:nothing"}, "no metric in this sweep named 'nothing'"),
+        ({"over": ("lrr",)}, "did you mean 'lr'"),
+        ({"over": ("eps",)}, "over = 'eps' is what a sweep compares"),
+    ],
+)
+def test_mistakes_in_a_selection(ds: xarray.Dataset, options: Any, words: str) -> None:
+    with pytest.raises(jaxfl.InputError, match=words):
+        select(ds, **options)
+
+
+def test_a_user_metric_needs_a_direction(ds: xarray.Dataset) -> None:
+    own = ds.assign(fairness=ds["accuracy"])
+    with pytest.raises(jaxfl.InputError, match="which fairness is best"):
+        select(own, "fairness")
+    chosen = select(own, "max:fairness").ds
+    np.testing.assert_array_equal(chosen["chosen_lr"], select(ds, "accuracy").ds["chosen_lr"])
+
+
+# --- targets -------------------------------------------------------------------------------------
+
+
+def test_to_a_target(ds: xarray.Dataset) -> None:
+    cell = {"algorithm": "soteriafl_sgd", "omega": 1.0, "lr": 1.0}
+    t = np.arange(0, 41, grids.EVERY)
+    loss = 0.6 + grids.grad_norm_sq(t, {**cell, "eps": 5.0}, 0, 0, 1, 0.0)
+    target = float(loss[3] + loss[4]) / 2
+    found = to_target(ds, "loss", target=target)
+    here = found.sel({**cell, "eps": 5.0})
+    assert float(here["rounds"]) == t[4]
+    assert float(here["uplink_bits"]) == t[4] * grids.N * 60 * grids.BITS
+    assert float(here["gradients"]) == t[4] * grids.N * 32
+    assert found["rounds"].dims == ("algorithm", "eps", "omega", "lr")
+    assert "seconds" not in found
+    assert np.isnan(found["rounds"].sel({**cell, "eps": 1.0, "lr": 0.1}))
+    assert found["rounds"].attrs == {
+        "units": "round",
+        "long_name": f"rounds to loss ≤ {target:.4g}",
+    }
+
+
+def test_to_a_target_where_rounds_are_an_axis() -> None:
+    ds = grids.grid({"rounds": (20, 40), "eps": (1.0, 5.0)}, algorithms=("ldp_sgd",))
+    found = to_target(ds, "loss", target=1.2)
+    assert found["rounds"].values.tolist() == [20, 40]
+    assert found["rounds_to_target"].dims == ("algorithm", "rounds", "eps")
+    assert found["rounds_to_target"].attrs["long_name"] == "rounds to loss ≤ 1.2"
+    rows = list(csv.DictReader(io.StringIO(table(ds, targets=found).csv())))
+    assert [row["rounds"] for row in rows] == ["20", "40"] * 2
+    theirs = found["rounds_to_target"].isel(algorithm=0).transpose("eps", "rounds").values.ravel()
+    assert [float(row["rounds_to_target"]) for row in rows] == theirs.tolist()
+
+
+def test_to_a_target_by_each_seed(ds: xarray.Dataset) -> None:
+    high = grids.grid(spread=0.3)
+    cell = {"algorithm": "soteriafl_sgd", "omega": 1.0, "lr": 1.0, "eps": 5.0}
+    found = to_target(high, "loss", target=0.85, by="each")["rounds"].sel(cell).values
+    curves = high["loss"].sel(cell)
+    for seed in range(3):
+        first = int(np.argmax(curves.values[seed] <= 0.85))
+        assert found[seed] == high["round"].values[first]
+    assert found[0] < found[2]
+
+
+def test_a_target_of_accuracy_is_reached_from_below(ds: xarray.Dataset) -> None:
+    found = to_target(ds, "accuracy", target=0.8)
+    assert (found["rounds"] > 0).any()
+    assert (to_target(ds, "loss", target=9.0)["rounds"] == 0).all()
+
+
+def test_a_seed_that_diverges_never_reaches_a_target(ds: xarray.Dataset) -> None:
+    cell = {"algorithm": "soteriafl_sgd", "omega": 9.0, "lr": 1.0, "eps": 5.0}
+    late = float(ds["loss"].sel(cell).isel(seed=0, round=-1)) * 1.01
+    each = to_target(ds, "loss", target=late, by="each")["rounds"].sel(cell)
+    assert np.isnan(each).values.tolist() == [False, False, True]
+    assert np.isnan(to_target(ds, "loss", target=late)["rounds"].sel(cell))
+
+
+def test_seconds_to_a_target(ds: xarray.Dataset) -> None:
+    links = Links(np.linspace(1e3, 1e4, grids.N).tolist(), latency=0.5, downlink=1e5)
+    found = to_target(ds, "loss", target=0.8, links=links)
+    cell = {"algorithm": "soteriafl_sgd", "omega": 1.0, "lr": 1.0, "eps": 5.0}
+    message = 60 * grids.BITS
+    each = 0.5 + message / 1e3 + grids.D * grids.BITS / 1e5  # all take part: the slowest counts
+    here = found.sel(cell)
+    assert float(here["seconds"]) == pytest.approx(float(here["rounds"]) * each, rel=EXACT)
+    assert (np.isnan(found["seconds"]) == np.isnan(found["rounds"])).all()
+
+
+def test_seconds_follow_the_clients_axis() -> None:
+    ds = grids.grid({"clients": (10.0, 20.0)}, algorithms=("ldp_sgd",))
+    for name in grids.TOTALS:
+        ds[name].values[:, 1] *= 0.5  # 5 of 20
+    rates = Links("lognormal:1e4,1.0", seed=3)
+    seconds = to_target(ds, "loss", target=1.2, links=rates)["seconds"].values[0]
+    rounds = to_target(ds, "loss", target=1.2)["rounds"].values[0]
+    bits = grids.D * grids.BITS
+    assert seconds[0] == pytest.approx(rounds[0] * rates.round_seconds(10, 10, bits, bits))
+    assert seconds[1] == pytest.approx(rounds[1] * rates.round_seconds(20, 5, bits, bits))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"by": "median"}, "by = 'median' has to be one of mean, each"),
+        ({"target": math.nan}, "target = nan"),
+        ({"metric": "los"}, "did you mean 'loss'"),
+    ],
+)
+def test_mistakes_in_a_target(ds: xarray.Dataset, options: Any, words: str) -> None:
+    with pytest.raises(jaxfl.InputError, match=words):
+        to_target(ds, **({"target": 0.8} | options))
+
+
+# --- links ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cohort", range(1, 8))
+def test_the_slowest_of_a_random_cohort(cohort: int) -> None:
+    """All subsets, one by one."""
+    times = np.random.default_rng(cohort).lognormal(size=7)
+    times[3] = times[5]
+    brute = np.mean([max(subset) for subset in itertools.combinations(times, cohort)])
+    assert expected_slowest(times, cohort) == pytest.approx(brute, rel=EXACT)
+
+
+@pytest.mark.parametrize("cohort", [1, 3, 6])
+def test_the_length_of_a_round(cohort: int) -> None:
+    up, down = [1e3, 2e3, 5e3, 1e4, 1e5, 3e3], [9e3, 1e3, 5e3, 2e4, 1e5, math.inf]
+    each = [700 / u + 4000 / d for u, d in zip(up, down, strict=True)]
+    brute = 0.25 + np.mean([max(s) for s in itertools.combinations(each, cohort)])
+    assert Links(up, 0.25, down).round_seconds(6, cohort, 700, 4000) == pytest.approx(brute)
+
+
+def test_a_large_cohort_stays_finite() -> None:
+    times = np.arange(1.0, 20_001.0)
+    # E max of r of 1..n is r (n + 1) / (r + 1)
+    assert expected_slowest(times, 5000) == pytest.approx(5000 * 20_001 / 5001, rel=1e-9)
+
+
+def test_links_alike_and_a_cohort_between_whole_numbers() -> None:
+    links = Links(1e6, 0.1)
+    assert links.round_seconds(50, 7, 2e6, 1e6) == pytest.approx(0.1 + 3.0)
+    assert links.round_seconds(50, 0, 2e6, 1e6) == 0.1
+    assert Links(1e6, downlink=math.inf).round_seconds(5, 5, 2e6, 1e6) == pytest.approx(2.0)
+    links = Links([1.0, 2.0, 4.0])
+    low, high = (links.round_seconds(3, r, 1.0, 0.0) for r in (1, 2))
+    assert links.round_seconds(3, 1.25, 1.0, 0.0) == pytest.approx(0.75 * low + 0.25 * high)
+
+
+def test_drawn_links() -> None:
+    links = Links("lognormal:1e6,0.5", seed=1)
+    rates = links._speeds("bandwidth", links.bandwidth, 4000)
+    np.testing.assert_array_equal(rates[:10], links._speeds("bandwidth", links.bandwidth, 10))
+    # deviations of 4000 draws: median 0.5 sqrt(pi/2) / sqrt(4000) = 1 %, log-deviation 1.1 %
+    assert np.median(rates) == pytest.approx(1e6, rel=0.05)
+    assert np.std(np.log(rates)) == pytest.approx(0.5, rel=0.05)
+    other = Links("lognormal:1e6,0.5", seed=2)
+    assert not np.array_equal(rates, other._speeds("bandwidth", other.bandwidth, 4000))
+    down = links._speeds("downlink", links.bandwidth, 4000)
+    assert abs(np.corrcoef(np.log(rates), np.log(down))[0, 1]) < 0.1  # 6 deviations
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"bandwidth": 0.0}, r"bandwidth = 0\.0 has to be above 0"),
+        ({"bandwidth": [1.0, -2.0]}, r"bandwidth = -2\.0"),
+        ({"bandwidth": math.nan}, "bandwidth = nan"),
+        ({"bandwidth": []}, r"bandwidth = \[\]"),
+        ({"bandwidth": 1.0, "downlink": 0.0}, r"downlink = 0\.0"),
+        ({"bandwidth": 1.0, "latency": -1.0}, r"latency = -1\.0"),
+        ({"bandwidth": "normal:1,2"}, "'normal:1,2' has to read 'lognormal:MEDIAN,SIGMA'"),
+        ({"bandwidth": "lognormal:-1,2"}, "'lognormal:-1,2' has to read"),
+        ({"bandwidth": "lognormal:1"}, "'lognormal:1' has to read"),
+    ],
+)
+def test_mistakes_in_links(options: Any, words: str) -> None:
+    with pytest.raises(jaxfl.InputError, match=words):
+        Links(**options)
+
+
+def test_mistakes_in_a_round() -> None:
+    with pytest.raises(jaxfl.InputError, match="bandwidth has 2 values for 3 clients"):
+        Links([1.0, 2.0]).round_seconds(3, 1, 1.0, 1.0)
+    with pytest.raises(jaxfl.InputError, match="cohort = 4 has to lie between 0 and 3"):
+        Links(1.0).round_seconds(3, 4, 1.0, 1.0)

@@ -1,0 +1,437 @@
+"""Tables of sweeps: what they say, and how they are written."""
+
+import csv
+import io
+import math
+import subprocess
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import grids
+import jax
+import numpy as np
+import pytest
+import xarray
+from rows import a_problem
+
+import jaxfl
+from jaxfl.engine import results
+from jaxfl.views.cells import final, restrict
+from jaxfl.views.compare import as_sweep, compare
+from jaxfl.views.rows import BROKEN, FLAG, table
+from jaxfl.views.selection import select
+from jaxfl.views.tables import Column, Estimate, Table
+from jaxfl.views.targets import Links, to_target
+from jaxfl.views.words import estimate, number, prefix
+
+pytestmark = pytest.mark.once
+
+THREE = ("soteriafl_sgd", "ldp_sgd", "fedsgd")
+
+
+@pytest.fixture(scope="module")
+def ds() -> xarray.Dataset:
+    return grids.grid(algorithms=THREE, diverged={"omega": 9.0, "eps": 1.0})
+
+
+def read(found: Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(found.csv())))
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def test_numbers() -> None:
+    texts = {0.0: "0", 1.0: "1", 0.123456: "0.1235", -0.00123456: "-0.001235", 1.5e-7: "1.5e-7"}
+    texts |= {32560.0: "32560", 12345.6: "12346", 1.234567e12: "1.235e12", math.inf: "∞"}
+    assert {value: number(value) for value in texts} == texts
+    assert number(math.nan) == "–"
+
+
+def test_means_and_errors_end_at_the_same_place() -> None:
+    texts = {
+        (0.16034, 0.00123): ("0.1603", "0.0012"), (0.16034, 0.0623): ("0.160", "0.062"),
+        (0.16034, 2e-7): ("0.1603", "2e-7"), (0.16034, 0.0): ("0.1603", "0.0000"),
+        (-12.3456, 1.26): ("-12.3", "1.3"), (123.456, 17.0): ("123", "17"),
+        (0.01, 3.21): ("0.0", "3.2"), (3.4567e-9, 1.2e-10): ("3.457e-9", "1.2e-10"),
+        (0.16034, math.nan): ("0.1603", ""), (math.nan, math.nan): ("–", ""), (0.0, 0.0): ("0", "0"),
+    }  # fmt: skip
+    assert {pair: estimate(*pair) for pair in texts} == texts
+
+
+def test_units() -> None:
+    assert prefix(np.array([999.0, np.nan]), "bit") == (1.0, "bit")
+    assert prefix(np.array([5.0, 1.2e7]), "bit") == (1e6, "Mbit")
+    assert prefix(np.array([np.nan]), "bit") == (1.0, "bit")
+
+
+# --- the table of a sweep ------------------------------------------------------------------------
+
+
+def test_rows_are_the_cells_that_differ(ds: xarray.Dataset) -> None:
+    found = read(table(ds))
+    labels = [(row["eps"], row["algorithm"], row["omega"], row["lr"]) for row in found]
+    assert len(set(labels)) == len(labels) == 12 + 6 + 3
+    assert {row["omega"] for row in found if row["algorithm"] != "soteriafl_sgd"} == {""}
+    assert {row["eps"] for row in found if row["algorithm"] == "fedsgd"} == {""}
+    assert [row["eps"] for row in found] == ["1"] * 9 + ["5"] * 9 + [""] * 3
+
+
+def test_values_are_means_with_standard_errors(ds: xarray.Dataset) -> None:
+    row = next(
+        row
+        for row in read(table(ds))
+        if (row["algorithm"], row["eps"], row["lr"]) == ("ldp_sgd", "5", "0.3")
+    )
+    cell = {"eps": 5.0, "lr": 0.3}
+    g = grids.grad_norm_sq(np.arange(0, 41, grids.EVERY), cell, 1, 0, 1, 0.0)
+    spread = 0.02 * np.std([-1, 0, 1], ddof=1) / math.sqrt(3)
+    for name, value, error in (
+        ("utility", g.mean(), g.mean() * spread),
+        ("loss", 0.6 + g[-1], g[-1] * spread),
+        ("accuracy", 0.95 - 0.3 * g[-1], 0.3 * g[-1] * spread),
+    ):
+        assert float(row[name]) == pytest.approx(value, rel=1e-12)
+        assert float(row[f"{name}_se"]) == pytest.approx(error, rel=1e-9)
+    assert float(row["uplink_bits"]) == 40 * grids.N * grids.D * grids.BITS
+    assert (row["claimed_eps"], row["proven_eps"], row["flag"]) == ("5", "5", "")
+
+
+def test_a_selection_shows_its_choice_and_its_price(ds: xarray.Dataset) -> None:
+    chosen = select(ds)
+    shown = table(chosen.ds)
+    rows = read(shown)
+    assert len(rows) == 4 + 2 + 1
+    for row in rows:
+        if row["algorithm"] == "ldp_sgd":
+            at = {"algorithm": "ldp_sgd", "eps": float(row["eps"]), "omega": 1.0}
+            assert float(row["chosen_lr"]) == float(chosen.ds["chosen_lr"].sel(at))
+    text = shown.text()
+    assert chosen.note in text
+    assert "ε at δ = 0.001." in text
+    assert "best lr" in text
+
+
+def test_the_best_row_of_each_group(ds: xarray.Dataset) -> None:
+    rows = read(table(ds))
+    for eps in ("1", "5", ""):
+        group = [row for row in rows if row["eps"] == eps and row["utility"]]
+        best = min(group, key=lambda row: float(row["utility"]))
+        assert [row for row in group if row["best"] == "1"] == [best]
+    lines = table(ds).text().splitlines()
+    assert sum(line.startswith("*") and "soteriafl" not in line for line in lines) == 4  # a note
+
+
+def test_problems_do_not_compete() -> None:
+    """Whatever the axis is called, if the problem takes it."""
+    axes = {"regularizer": ("l2", "none"), "eps": (1.0,)}
+    apart = table(grids.grid(axes, problems=("regularizer",)))
+    assert len(apart.best) == 2
+    assert [column.name for column in apart.columns][:2] == ["regularizer", "algorithm"]
+    assert len(table(grids.grid(axes)).best) == 1
+
+
+def test_a_broken_bound_is_an_alarm(ds: xarray.Dataset) -> None:
+    broken = ds.copy(deep=True)
+    broken["broken"][1], broken["flag"][1] = 2.5, 1
+    found = table(broken)
+    flags = {(row["algorithm"], row["flag"]) for row in read(found)}
+    assert ("ldp_sgd", BROKEN) in flags
+    assert ("soteriafl_sgd", FLAG) in flags
+    assert "gradient has norm 2.5 at x0, above gradient_bound" in found.text()
+    assert BROKEN not in table(ds).text()
+
+
+def test_best_follows_the_criterion(ds: xarray.Dataset) -> None:
+    rows = read(table(select(ds, "max:utility", over=()).ds))
+    group = {float(row["utility"]): row["best"] for row in rows if row["eps"] == "5"}
+    assert [value for value, best in group.items() if best == "1"] == [max(group)]
+
+
+def test_a_claim_below_what_is_proven_is_flagged(ds: xarray.Dataset) -> None:
+    rows = read(table(ds))
+    assert all((row["flag"] == FLAG) == (row["omega"] == "9") for row in rows)
+    assert f"{FLAG}: the paper's formula claims less" in table(ds).text()
+    quiet = table(restrict(ds, {"omega": [1], "algorithm": ["ldp_sgd"]}))
+    assert FLAG not in quiet.text()
+    assert "flag" not in quiet.csv()
+
+
+def test_privacy_that_is_not_there(ds: xarray.Dataset) -> None:
+    rows = read(table(ds))
+    assert {row["proven_eps"] for row in rows if row["algorithm"] == "fedsgd"} == {"no noise"}
+    bare = table(restrict(ds, {"algorithm": "fedsgd"}))
+    assert "ε" not in bare.text()
+    assert "Not private: no noise." in bare.text()
+    unproven = ds.copy(deep=True)
+    unproven["proven_eps"][:2] = np.inf
+    assert {row["proven_eps"] for row in read(table(unproven))} == {"none", "no noise"}
+
+
+def test_what_diverged_has_no_mean(ds: xarray.Dataset) -> None:
+    for row in read(table(ds)):
+        lost = (row["algorithm"], row["eps"], row["omega"]) == ("soteriafl_sgd", "1", "9")
+        assert row["state"] == ("1 of 3 seeds diverged" if lost else "")
+        assert (row["utility"] == "") == lost
+    states = [row["state"] for row in read(table(select(ds).ds))]
+    assert states.count("each of 3 settings has a seed that diverged") == 1
+    alone = grids.grid(diverged={"omega": 9.0, "eps": 1.0}, seeds=1)
+    states = [row["state"] for row in read(table(select(alone).ds))]
+    assert states.count("all 3 settings diverged") == 1
+    assert "diverged" in [row["state"] for row in read(table(alone))]
+    assert "state" not in table(grids.grid()).csv()
+
+
+def test_what_has_not_run() -> None:
+    part = grids.grid(missing={"eps": 5.0})
+    assert {row["state"] for row in read(table(part)) if row["eps"] == "5"} == {"not run yet"}
+    chosen = read(table(select(part).ds))
+    assert {row["state"] for row in chosen if row["eps"] == "5"} == {"not run yet"}
+    half = grids.grid({"eps": (1.0,)}, algorithms=("ldp_sgd",))
+    half["complete"][..., -1] = 0
+    assert [row["state"] for row in read(table(half))] == ["unfinished"]
+    assert {row["state"] for row in chosen if row["eps"] == "1"} == {""}
+
+
+def test_targets_are_columns(ds: xarray.Dataset) -> None:
+    chosen = select(ds).ds
+    targets = to_target(chosen, "loss", target=0.8, links=Links(1e6))
+    found = table(chosen, targets=targets)
+    rows = read(found)
+    for row in rows:
+        if row["algorithm"] == "ldp_sgd":
+            at = {"algorithm": "ldp_sgd", "eps": float(row["eps"]), "omega": 1.0}
+            assert float(row["rounds_to_target"]) == float(targets["rounds"].sel(at))
+            assert float(row["seconds_to_target"]) == float(targets["seconds"].sel(at))
+    assert "uplink to loss ≤ 0.8 (kbit)" in found.text()
+    each = to_target(chosen, "loss", target=0.8, by="each")
+    with pytest.raises(jaxfl.InputError, match="by='mean'"):
+        table(chosen, targets=each)
+
+
+def test_one_value_of_an_axis_is_in_the_title(ds: xarray.Dataset) -> None:
+    found = table(restrict(ds, {"eps": [5], "lr": [0.3]}))
+    assert found.title == "logistic on a9a, 10 clients, ε = 5, step size = 0.3, 3 seeds"
+    assert "eps" not in read(found)[0]
+
+
+def test_a_step_size_that_theory_chose_is_shown() -> None:
+    assert {row["used_lr"] for row in read(table(grids.grid({"eps": (1.0,)})))} == {"0.3"}
+    assert "used_lr" not in table(grids.grid()).csv() + table(select(grids.grid()).ds).csv()
+
+
+def test_metrics_of_ones_own(ds: xarray.Dataset) -> None:
+    own = ds.assign(margin=ds["loss"] * 2)
+    header = table(own, metrics=["margin"]).csv().splitlines()[0]
+    assert "margin,margin_se" in header
+    assert "accuracy" not in header
+    with pytest.raises(jaxfl.InputError, match="did you mean 'loss'"):
+        table(ds, metrics=["los"])
+
+
+def test_one_seed_has_no_error() -> None:
+    found = table(grids.grid(seeds=1))
+    assert "±" not in found.text()
+    assert {row["utility_se"] for row in read(found)} == {""}
+    assert "1 seed" in found.title
+
+
+# --- how it is written ---------------------------------------------------------------------------
+
+
+def hostile() -> Table:
+    columns = (Column("a_b", "a_b"), Column("x", "x (kbit)", 1000.0), Column("w", "50 % [b]<&> #1"))
+    rows = (
+        ("50 % of [bold]{x}_~^\\", Estimate(1500.0, 12.0), None),
+        ("plain, comma", 2.5e-4, -3.0),
+    )
+    return Table("a $title$", columns, rows, frozenset({1}), ("a note.",))
+
+
+def test_text_is_one_line_per_row() -> None:
+    lines = hostile().text().splitlines()
+    assert lines[0] == "a $title$"
+    assert "50 % [b]<&> #1" in lines[1]
+    assert "50 % of [bold]{x}_~^\\" in lines[2]
+    assert "1.500 ± 0.012" in lines[2]
+    assert lines[3].startswith("*")
+    assert lines[4:] == ["* best of its group.", "a note."]
+    assert "\x1b" not in hostile().text()
+
+
+def test_csv_keeps_all_digits() -> None:
+    assert read(hostile()) == [
+        {"a_b": "50 % of [bold]{x}_~^\\", "x": "1500", "x_se": "12", "w": "", "best": "0"},
+        {"a_b": "plain, comma", "x": "0.00025", "x_se": "", "w": "-3", "best": "1"},
+    ]
+
+
+def test_latex_is_escaped() -> None:
+    text = hostile().latex()
+    assert r"a\_b & x (kbit) & 50 \% [b]$<$\&$>$ \#1 \\" in text
+    assert r"50 \% of [bold]\{x\}\_\textasciitilde{}\textasciicircum{}\textbackslash{}" in text
+    assert r"$1.500 \pm 0.012$ & -- \\" in text
+    assert r"\textbf{plain, comma} & $\mathbf{2.5 \cdot 10^{-7}}$ & $\mathbf{-3}$ \\" in text
+    assert text.startswith("% a $title$\n")
+    assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
+
+
+def test_latex_of_a_sweep_is_well_formed(ds: xarray.Dataset, tmp_path: Path) -> None:
+    text = table(select(ds).ds).latex()
+    body = [line for line in text.splitlines() if line.endswith(r"\\")]
+    width = len(text.split(r"\begin{tabular}{")[1].split("}")[0])
+    for line in body:
+        assert line.count(" & ") == width - 1
+        assert line.count("$") % 2 == 0
+        assert line.count("{") == line.count("}")
+    assert text.isascii() or all(
+        line.startswith("%") for line in text.splitlines() if not line.isascii()
+    )
+    if which("pdflatex") is not None:
+        page = r"\documentclass{article}\usepackage{booktabs}\begin{document}"
+        (tmp_path / "a.tex").write_text(f"{page}\n{text}\\end{{document}}\n")
+        subprocess.run(["pdflatex", "-halt-on-error", "a.tex"], cwd=tmp_path, check=True)
+
+
+# --- two sweeps ----------------------------------------------------------------------------------
+
+
+def single(k: int) -> xarray.Dataset:
+    numbers = {"batch": 4, "k": k, "lr": 0.3, "sigma": 0.1}
+    return jaxfl.simulate("soteriafl_sgd", a_problem(), jax.random.key(0), 6, **numbers).dataset()
+
+
+def rows_of(found: Table, metric: str) -> list[dict[str, Any]]:
+    names = [column.name for column in found.columns]
+    rows = [dict(zip(names, row, strict=True)) for row in found.rows]
+    return [row for row in rows if row["metric"] == metric]
+
+
+def test_a_difference_paired_by_seed() -> None:
+    a = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)})
+    b = grids.grid({"eps": (5.0, 1.0), "lr": (1.0,)})
+    found = compare(restrict(a, {"lr": 0.3}).isel(lr=0), b.isel(lr=0), names=("old", "new"))
+    rows = rows_of(found, "loss")
+    assert [(row["algorithm"], row["eps"]) for row in rows] == [
+        ("soteriafl_sgd", 1.0), ("soteriafl_sgd", 5.0), ("ldp_sgd", 1.0), ("ldp_sgd", 5.0),
+    ]  # fmt: skip
+    at = {"algorithm": "ldp_sgd", "eps": 5.0}
+    # b has its eps in another order, and so other numbers of rounds
+    x, y = (final(ds.isel(lr=0), "loss").sel(at).values for ds in (a, b))
+    assert rows[3]["a old"].mean == pytest.approx(x.mean(), rel=1e-12)
+    assert rows[3]["b new"].mean == pytest.approx(y.mean(), rel=1e-12)
+    difference = rows[3]["difference"]
+    assert difference.mean == pytest.approx((y - x).mean(), rel=1e-12)
+    assert difference.error == pytest.approx((y - x).std(ddof=1) / math.sqrt(3), rel=1e-9)
+    assert "paired by seed" in found.text()
+
+
+@pytest.mark.parametrize("how", ["unpaired", "other seeds"])
+def test_a_difference_of_unpaired_seeds(how: str) -> None:
+    axes = {"eps": (1.0,), "omega": (1.0,)}
+    a, b = grids.grid(axes, paired=how != "unpaired"), grids.grid(axes, spread=0.1)
+    if how == "other seeds":
+        b = b.assign_coords(seed=b["seed"] + 1)
+    row = rows_of(compare(a, b), "loss")[0]
+    error = math.hypot(row["a A"].error, row["b B"].error)
+    assert row["difference"].error == pytest.approx(error, rel=1e-12)
+    x, y = (final(ds, "loss").values[0, 0, 0] for ds in (a, b))
+    assert error != pytest.approx((y - x).std(ddof=1) / math.sqrt(3), rel=0.05)
+
+
+def test_what_is_on_one_side_only() -> None:
+    a = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
+    b = grids.grid({"eps": (1.0, 10.0), "omega": (1.0 + 1e-12, 9.0)}, problem="adult")
+    text = compare(a, b, names=("a", "b")).text()
+    assert "Only in a: soteriafl_sgd, ε = 5, ω = 1; " in text
+    assert (
+        "Only in b: soteriafl_sgd, ε = 10, ω = 1; soteriafl_sgd, ε = 10, ω = 9; ldp_sgd, ε = 10."
+        in text
+    )
+    assert "a and b: 3 common cells" in text
+    assert "problem differs: a9a in a, adult in b." in text
+
+
+def test_costs_and_privacy_are_compared() -> None:
+    a, b = (grids.grid({"eps": (5.0,), "omega": (9.0,)}) for _ in range(2))
+    b["proven_eps"][:] = 4.0
+    b["uplink_bits"] = b["uplink_bits"] * 3
+    found = compare(a, b)
+    assert rows_of(found, "proven ε")[0]["difference"] == pytest.approx(4.0 - 5.05)
+    bits = rows_of(found, "uplink (Mbit)")[0]
+    assert bits["b B"].mean == pytest.approx(3 * bits["a A"].mean)
+
+
+def test_numbers_that_differ_are_said() -> None:
+    a = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, rounds=(20, 40))
+    b = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, rounds=(20, 20))
+    b["used_sigma"] = b["used_sigma"] * 2
+    a["used_clip"] = xarray.full_like(a["used_sigma"], 1.0)
+    b["used_clip"] = xarray.full_like(b["used_sigma"], 0.5)
+    text = compare(a, b).text()
+    a["used_rounds"], b["used_rounds"] = a["used_sigma"] * 0 + 40, b["used_sigma"] * 0 + 20
+    assert "Their rounds differ in 2 of 4 cells: 40 in A, 20 in B." in text
+    assert compare(a, b).text().count("rounds") == 1  # they are one of the numbers too
+    assert "sigma differs in 4 of 4 cells." in text
+    assert "clip differs: 1 in A, 0.5 in B." in text
+    assert "differ" not in compare(a, a).text().replace("difference", "")
+    c = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, data="0b5", objective="10869.2793 0 29.9")
+    other = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, objective="1.47406638 0 325.1")
+    text = compare(c, other).text()
+    assert "They learn from different data." in text
+    assert "Their objectives differ (loss, regularizer or constraint)." in text
+    assert "0b5" not in text
+    assert "10869" not in text
+
+
+def test_what_diverged_is_said() -> None:
+    """A value that is missing was "-", and nobody said why."""
+    axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0)}
+    lost = grids.grid(axes, diverged={"omega": 9.0})
+    text = compare(lost, grids.grid(axes), names=("bad", "good")).text()
+    assert "In bad 2 of 6 compared cells diverged and have no value." in text
+    assert "In good" not in text
+    text = compare(grids.grid(axes, missing={"omega": 9.0}), lost, names=("new", "bad")).text()
+    assert "In new 2 of 6 compared cells have not run." in text
+    run = single(3)
+    whole = run.copy(deep=True)
+    run["loss"][3:] = np.nan
+    one = as_sweep(run)  # lost as a sweep too
+    assert (one["diverged_at"].values, results.config(one)["kind"]) == (3, "sweep")
+    assert np.isnan(final(one, "utility")).all()
+    text = compare(run, whole, names=("bad", "good")).text()
+    assert "bad diverged: its loss is not finite from round 3 on." in text
+    assert "good diverged" not in text
+
+
+def test_seeds_of_other_keys_are_not_paired() -> None:
+    a, b = grids.grid({"eps": (1.0,)}), grids.grid({"eps": (1.0,)}, key=[0, 8])
+    assert "paired by seed" in compare(a, a).text()
+    assert "of unpaired seeds" in compare(a, b).text()
+
+
+def test_mistakes_in_a_comparison() -> None:
+    a = grids.grid({"eps": (1.0,), "lr": (0.1, 0.3)})
+    b = grids.grid({"eps": (1.0,)})
+    with pytest.raises(
+        jaxfl.InputError, match=r"Only A has the axis lr, with 2 values.*--where lr=0\.1"
+    ):
+        compare(a, b)
+    compare(select(a).ds, b)
+    with pytest.raises(jaxfl.InputError, match="no cell in common"):
+        compare(b, grids.grid({"eps": (2.0,)}))
+    with pytest.raises(jaxfl.InputError, match="did you mean 'loss'"):
+        compare(b, b, metrics=["los"])
+
+
+def test_two_runs() -> None:
+    one, two = single(3), single(6)
+    found = compare(one, two, names=("k3", "k6"))
+    row = rows_of(found, "loss")[0]
+    assert row["a k3"].mean == float(one["loss"][-1])
+    assert row["difference"].mean == pytest.approx(float(two["loss"][-1]) - float(one["loss"][-1]))
+    assert "±" not in found.text()
+    with pytest.raises(jaxfl.InputError, match="k3 is a single run and grid a sweep"):
+        compare(one, grids.grid(), names=("k3", "grid"))
+    assert as_sweep(one)["loss"].dims == ("algorithm", "seed", "round")
