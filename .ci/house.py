@@ -34,7 +34,7 @@ def module_of(path: Path) -> str:
 
 def room_of(module: str) -> int:
     """The position of a module's room; -1 for the package itself."""
-    name = (module.split(".") + [""])[1]
+    name = [*module.split("."), ""][1]
     return ROOMS.index(name) if name in ROOMS else -1
 
 

@@ -9,6 +9,7 @@
 from jaxfl import algorithms, data, privacy, rounds, views
 from jaxfl.algorithms import theory
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm, register
+from jaxfl.audit.questions import account, calibrate
 from jaxfl.core import types
 from jaxfl.core.errors import InputError
 from jaxfl.core.schedules import schedule
@@ -16,6 +17,7 @@ from jaxfl.core.types import Algorithm, Problem
 from jaxfl.core.version import __version__
 from jaxfl.engine import sweeps
 from jaxfl.engine.profiling import Profile, profile
+from jaxfl.engine.pure import functions
 from jaxfl.engine.results import load
 from jaxfl.engine.run import Progress, Run, Stop, simulate
 from jaxfl.engine.sweeps.sweep import sweep
@@ -47,14 +49,17 @@ __all__ = [
     "Run",
     "Stop",
     "__version__",
+    "account",
     "aggregations",
     "algorithm",
     "algorithms",
+    "calibrate",
     "channels",
     "compressors",
     "data",
     "dropouts",
     "estimators",
+    "functions",
     "graphs",
     "iterates",
     "load",

@@ -1,15 +1,15 @@
 """Bounds and schedules of the papers.  Host side: floats in and out.
 
-============================  =================================================================
-name                          paper
-============================  =================================================================
-:mod:`soteriafl <jaxfl.algorithms.soteriafl.theory>`  SoteriaFL: Theorems 1-3, and Algorithm 2 for any estimator
-:mod:`hu <jaxfl.algorithms.hu.theory>`                Hu, Guo, Gong: Theorem 2, Lemma 6
-:mod:`gao <jaxfl.algorithms.gao.theory>`              Gao, Lowy, Zhou, Wright: Theorems 2.1-3.5
-:mod:`reshef <jaxfl.algorithms.reshef.theory>`        Reshef, Levy: Theorems 5.1-6.2
-:mod:`lowy <jaxfl.algorithms.lowy.theory>`            Lowy et al.: rounds of SPIDER
-:mod:`curator <jaxfl.algorithms.curator.theory>`      what SoteriaFL's comparators print
-============================  =================================================================
+=============  ============================================================
+name           paper
+=============  ============================================================
+``soteriafl``  SoteriaFL: Theorems 1-3, and Algorithm 2 for any estimator
+``hu``         Hu, Guo, Gong: Theorem 2, Lemma 6
+``gao``        Gao, Lowy, Zhou, Wright: Theorems 2.1-3.5
+``reshef``     Reshef, Levy: Theorems 5.1-6.2
+``lowy``       Lowy et al.: rounds of SPIDER
+``curator``    what SoteriaFL's comparators print
+=============  ============================================================
 
 Numbers may be NumPy arrays; they broadcast.
 

@@ -1,7 +1,7 @@
 """What the rounds of a body release, as accountants read it.  Host side.
 
-``body`` is a :class:`jaxfl.rounds.Federated` or a :class:`jaxfl.rounds.gossip.Gossip`, whose clients all take
-part, and whose messages are seen one by one.
+``body`` is a :class:`jaxfl.rounds.Federated` or a :class:`jaxfl.rounds.Gossip`, whose clients all
+take part, and whose messages are seen one by one.
 """
 
 from __future__ import annotations

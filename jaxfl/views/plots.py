@@ -62,8 +62,8 @@ def curves(
 
     ``data`` is one result, or several as pairs (label, result); ``path`` ends in .png, .pdf or
     .svg, and may be several paths, or none.  A single result also shows its worst client and its running
-    average of the squared gradient norm, and its ``bounds`` [:func:`jaxfl.views.bounds.bounds`].  A run that
-    diverged ends in a cross.  Returns the figure.
+    average of the squared gradient norm, and its ``bounds``, from :func:`jaxfl.views.bounds.bounds`.
+    A run that diverged ends in a cross.  Returns the figure.
     """
     paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
     for p in paths:

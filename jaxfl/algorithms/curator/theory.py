@@ -1,7 +1,7 @@
-"""Numbers of DP-SRM and of the algorithms of Lowy et al., as their papers give them.  Host side.
+"""The schedules of DP-SRM and of DP-GD, as their papers give them.  Host side.
 
-Letters as in :class:`jaxfl.algorithms.soteriafl.theory.Setting`, with m the records of the whole node.  The papers give
-orders; the constants are 1 here.  Numbers may be NumPy arrays.
+Letters as in :class:`jaxfl.algorithms.soteriafl.theory.Setting`, with m the records of the whole
+node.  The papers give orders; the constants are 1 here.  Numbers may be NumPy arrays.
 """
 
 from __future__ import annotations

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from jaxfl.algorithms.curator.theory import Number
 from jaxfl.algorithms.soteriafl.theory import Setting
 
 __all__ = ["spider_rounds"]
+
+Number = Any  # a float or an array of them
 
 
 def spider_rounds(s: Setting, period: Number) -> Number:
