@@ -159,7 +159,7 @@ def load(path: str | Path) -> xarray.Dataset:
     import xarray
 
     path = one_path("path", path)
-    with reading(path, "result file of jaxfl", "write it again"):
+    with reading(path, "result file of jaxfl", "name another, or write it again"):
         content = path.read_bytes()
         require(content[:3] == b"CDF", f"{path} is no result file of jaxfl, which is netCDF3")
         out = xarray.load_dataset(io.BytesIO(content), engine="scipy")

@@ -189,7 +189,7 @@ def test_the_command_prints_both(capsys) -> None:
         (["--omga", "3"], "did you mean --omega?"),
         (["--omega", "-1"], "must be at least 0"),
         (["--delta", "2"], "below 1"),
-        (["--clients", "2.5"], "not a whole number"),
+        (["--clients", "2.5"], "must be a whole number"),
         (["3"], "one word too many"),
         (["--eps", "1", "--eps", "2"], "given twice"),
     ],

@@ -301,7 +301,7 @@ def test_flax_says_what_it_does_not_take() -> None:
         (linen.Dense, (4,), r"module = Dense must be a linen .*: pass Dense\(...\)"),
         (nnx.Linear, (4,), "Linear makes no module of nnx.Rngs .TypeError"),
         (failing, (4,), "failing makes no module of nnx.Rngs .AttributeError"),
-        (lambda a: a, (4,), "makes Rngs of nnx.Rngs"),
+        (lambda a: a, (4,), "makes no module of nnx.Rngs .TypeError: it makes Rngs"),
         (lambda rngs: linen.Dense(3), (4,), "makes Dense of nnx.Rngs"),
         (nnx.Linear(5, 3, rngs=nnx.Rngs(0)), (4,), r"one example, float32 of shape \(1, 4\) with"),
         (linen.Conv(3, (3, 3)), (4,), "Conv cannot be applied to one example"),

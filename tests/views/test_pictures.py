@@ -384,7 +384,7 @@ def test_points_of_the_front(drawn: dict[str, Figure]) -> None:
     assert len(left.containers) == 2  # what diverged is no point
     assert len(right.containers) == 3
     final = ds["utility"].sel(algorithm="soteriafl_sgd", eps=5.0, omega=9.0, round=40)
-    marker = [line for line in right.get_lines() if line.get_marker() in "os*"][1]
+    marker = [line for line in right.get_lines() if line.get_marker() in ("o", "s", "*")][1]
     _, _, (bar,) = right.containers[1]
     assert marker.get_ydata()[0] == pytest.approx(float(final.mean()))
     assert marker.get_xdata()[0] == pytest.approx(40 * grids.N * 12 * grids.BITS / 1e6)
