@@ -33,7 +33,7 @@ from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.gossip import Gossip
 
-__all__ = ["by_messages", "compose", "stored"]
+__all__ = ["by_messages", "by_rules", "compose", "stored"]
 
 ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
 LATER = ("range", "precision")  # of an aggregation, settled when the noise is known
@@ -159,6 +159,25 @@ def compose(
         per_record=body.clip == "example",
         cohort=body.cohort,
         body=body,
+    )
+
+
+def by_rules(
+    make: Callable[..., Algorithm],
+    paper: str,
+    rules: Any,
+    params: Iterable[Param] = (),
+    **options: Any,
+) -> Algorithm:
+    """:func:`compose` of ``rules.body`` with what a paper's ``rules`` say: ``plan``, and where they
+    have them ``formula``, ``event`` and ``finish``.  Name and summary are those of ``make``."""
+    said = {name: getattr(rules, name, None) for name in ("event", "finish")}
+    if rules.body.mechanism.std is not None:
+        said["formula"] = rules.formula
+    name, summary = make.__name__, (make.__doc__ or "").split(":", 1)[0].split("[")[0]
+    options = {**said, **options}
+    return compose(
+        name, summary.strip().rstrip("."), paper, rules.body, rules.plan, params, **options
     )
 
 

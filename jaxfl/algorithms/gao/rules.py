@@ -6,7 +6,7 @@ In the order levels and lambda_i, then R_i and K_i.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,14 +16,27 @@ from jaxfl.algorithms.gao.claims import gao, one_pass
 from jaxfl.algorithms.numbers import EPS, PRIVACY, Draft, reporting
 from jaxfl.core.errors import InputError
 from jaxfl.core.schedules import pieces
-from jaxfl.core.types import LARGEST, Asked, Noise, Origin, Param, Plan, ProblemFacts, Sigma, Source
+from jaxfl.core.types import (
+    LARGEST,
+    Asked,
+    Noise,
+    Origin,
+    Param,
+    Plan,
+    ProblemFacts,
+    Sampler,
+    Sigma,
+    Source,
+)
+from jaxfl.parts import sampling
 from jaxfl.parts.localization import Phase, event, phases_of, share, shorter, spread
 from jaxfl.privacy.claims import Claim
 from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 
-__all__ = ["Rules", "Setup", "Variant"]
+__all__ = ["PaperRules", "Variant"]
 
+PAPER = "Gao, Lowy, Zhou, Wright, ICML 2024"
 ONE_PASS_ROUNDS = 35  # of the experiments of Lowy and Razaviyayn
 PARAMS = (
     *PRIVACY,
@@ -40,12 +53,18 @@ STEP = Param("lr", "step size of minibatch SGD", open_low=True, high=LARGEST)
 
 
 class Variant(NamedTuple):
-    """What tells these algorithms apart."""
+    """What distinguishes the algorithms of this folder."""
 
     solver: str  # "multistage", "acsa", "subgradient" or "sgd"
     localized: bool
     smoothing: str = ""  # or "moreau", "convolution"
-    once: bool = False  # disjoint batches
+    sampler: Callable[[], Sampler] = sampling.with_replacement
+    paper: str = PAPER
+
+    @property
+    def once(self) -> bool:
+        """Whether batches are disjoint."""
+        return self.sampler is sampling.single_pass
 
     @property
     def accelerated(self) -> bool:
@@ -57,12 +76,12 @@ class Variant(NamedTuple):
         return self.localized or self.solver in ("multistage", "subgradient")
 
 
-class Setup(NamedTuple):
-    """One algorithm: its name, what tells it apart, and its rounds."""
+class PaperRules(NamedTuple):
+    """The hyper-parameters of a run, what it releases, and what the paper says of it."""
 
-    name: str
-    kind: Variant
     body: Federated
+    kind: Variant
+    name: str
     variant: str = "sound"  # of the stages of Algorithm 5, or "paper"
 
     @property
@@ -229,12 +248,6 @@ class Setup(NamedTuple):
             mu = float(theory.localization_lam(s))
         poisson = self.kind.smoothing == "convolution"
         return int(theory.accelerated_rounds(s, size, mu, batch, poisson))
-
-
-class Rules(Setup):
-    """How one algorithm comes to its hyper-parameters, and what they are worth."""
-
-    # --- from what is given to phases ------------------------------------------------------------
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then the theorems', then defaults that say so."""

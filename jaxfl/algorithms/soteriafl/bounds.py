@@ -21,7 +21,6 @@ from jaxfl.algorithms.bounds import (
     unconstrained,
 )
 from jaxfl.algorithms.soteriafl import theory
-from jaxfl.algorithms.soteriafl import theory as theory_shifted
 from jaxfl.core.errors import InputError
 
 __all__ = ["FAMILY", "estimator", "setting"]
@@ -80,14 +79,14 @@ def _variance(case: Case, s: theory.Setting, b: float) -> float:
     return float(share[case.parts["sampler"]]() * s.G**2)
 
 
-def estimator(case: Case, s: theory.Setting) -> theory_shifted.Estimator:
+def estimator(case: Case, s: theory.Setting) -> theory.Estimator:
     """The constants of Assumption 3 [Lemma 1], the variance as batches are drawn."""
     b = float(case.values.get("batch", s.m))
     if case.parts["estimator"] == "svrg":
-        return theory_shifted.svrg(s, b, float(case.values["refresh"]))
+        return theory.svrg(s, b, float(case.values["refresh"]))
     if case.parts["estimator"] == "saga":
-        return theory_shifted.saga(s, b)
-    return theory_shifted.sgd(s, b)._replace(C2=_variance(case, s, b))
+        return theory.saga(s, b)
+    return theory.sgd(s, b)._replace(C2=_variance(case, s, b))
 
 
 def _server(case: Case, measured: Measured, lam: float | None) -> list[Bound]:
