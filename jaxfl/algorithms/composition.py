@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxfl.algorithms.numbers import PRIVACY, Draft
+from jaxfl.algorithms.numbers import PRIVACY, Draft, applies
 from jaxfl.algorithms.resolution import noised
 from jaxfl.algorithms.roles import check_parts
 from jaxfl.core.errors import InputError
@@ -68,11 +68,12 @@ def compose(
     if isinstance(body, Federated):
         check_parts(name, {role: getattr(body, role) for role in (*ROLES, "local", "aggregation")})
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
-    if body.mechanism.central and body.mechanism.std is not None and not compressor.exact:
-        raise InputError(
-            f"compressor = {compressor.name!r} does not apply to {name}, whose noise is the server's: "
-            "what compression makes larger than clipping left it, that noise does not cover."
-        )
+    covered = compressor.exact or body.mechanism.std is None or not body.mechanism.central
+    why = (
+        "whose noise is the server's: what compression makes larger than clipping left it, that "
+        "noise does not cover"
+    )
+    applies(covered, name, why, compressor=compressor)
     local, aggregation = body.local, body.aggregation
 
     def sized(given: Mapping[str, Any], facts: ProblemFacts) -> Plan:

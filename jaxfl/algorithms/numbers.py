@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict
 
 from jaxfl.algorithms.resolution import ASKED, GIVEN, noise_asked
-from jaxfl.core.errors import InputError, shown
+from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.types import (
     LARGEST,
     Aggregation,
@@ -35,6 +35,7 @@ __all__ = [
     "PRIVACY",
     "Draft",
     "Parts",
+    "applies",
     "composed",
     "only",
     "plain",
@@ -235,13 +236,19 @@ class Draft:
         return Plan(self.values, self.sources, self.asked, parts)
 
 
+def applies(fits: Any, name: str, why: str, **parts: Any) -> None:
+    """Raise unless a part fits the algorithm; ``why`` says what is in the way, and the way out."""
+    names = {role: getattr(part, "name", part) for role, part in parts.items()}
+    require(fits, f"does not apply to {name}, {why}", **names)
+
+
 def refuse_epochs(name: str, sampler: Sampler) -> None:
-    """Epochs go on through rounds of another kind, so that where a record falls is not known."""
-    if sampler.epochs:
-        raise InputError(
-            f"sampler = 'shuffled' does not apply to {name}, whose rounds are of two kinds: no epoch is "
-            "made of one kind alone, and nothing is proven. Take 'poisson' or 'without_replacement'."
-        )
+    """Raise for epochs, which continue through rounds of another kind."""
+    why = (
+        "whose rounds are of two kinds: no epoch is made of one kind alone, and nothing is proven. "
+        "Take 'poisson' or 'without_replacement'"
+    )
+    applies(not sampler.epochs, name, why, sampler=sampler)
 
 
 def reporting(body: Federated, values: Mapping[str, Any], n: int) -> float:

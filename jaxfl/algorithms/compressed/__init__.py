@@ -4,6 +4,11 @@
   that SoteriaFL grew out of, and its neighbours
 """
 
-from jaxfl.algorithms.compressed.algorithms import diana, ef21, ef_sgd, marina
+from jaxfl.algorithms.compressed.algorithms import (
+    diana,
+    ef21,
+    ef_sgd,
+    marina,
+)
 
 __all__ = ["diana", "ef21", "ef_sgd", "marina"]

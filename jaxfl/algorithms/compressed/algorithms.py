@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import by_rules
-from jaxfl.algorithms.numbers import Draft, Parts, composed, only, reporting
+from jaxfl.algorithms.numbers import Draft, Parts, applies, composed, only, reporting
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Algorithm, Channel, Compressor, Estimator, Plan, ProblemFacts, Sampler
 from jaxfl.parts import channels, compressors, estimators, mechanisms, momentum, sampling, sketches
@@ -49,16 +49,11 @@ def marina(**parts: Unpack[Parts]) -> Algorithm:
     A sparsifier with a shared seed, so that its full rounds cost 32 bits a coordinate.
     Not private.
     """
-    chosen = parts.get("compressor")
-    if chosen is not None and (
-        chosen.select is None
-        or chosen.code is not None
-        or all(param.name != "k" for param in chosen.params)
-    ):
-        raise InputError(
-            f"compressor = {chosen.name!r} does not apply to marina, whose full rounds send all of d "
-            "coordinates: take random_k, stratified_k or bernoulli."
-        )
+    chosen = parts.get("compressor") or compressors.random_k(False)
+    sparse = chosen.select is not None and chosen.code is None
+    why = "whose full rounds send all of d coordinates: take random_k, stratified_k or bernoulli"
+    counts = any(param.name == "k" for param in chosen.params)
+    applies(sparse and counts, "marina", why, compressor=chosen)
     return _algorithm("marina", MARINA, **parts)
 
 

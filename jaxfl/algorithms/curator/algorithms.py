@@ -27,7 +27,16 @@ import jax.numpy as jnp
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.curator import claims, theory
-from jaxfl.algorithms.numbers import EPS, Draft, Parts, composed, only, refuse_epochs, reporting
+from jaxfl.algorithms.numbers import (
+    EPS,
+    Draft,
+    Parts,
+    applies,
+    composed,
+    only,
+    refuse_epochs,
+    reporting,
+)
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.algorithms.soteriafl.theory import CDP_CONSTANT, Setting, cdp_step
 from jaxfl.core.errors import InputError
@@ -130,23 +139,11 @@ def _weight(hp: Hyper) -> Array:
     return jnp.maximum(weight, 1e-30)
 
 
-def _any_iterate() -> Server:
-    return iterates.sampled(servers.descent())
-
-
-def _any_weighted() -> Server:
-    return iterates.sampled(servers.descent(), _weight, first=False)
-
-
-def _any_limited() -> Server:
-    return iterates.sampled(iterates.limited())
-
-
 class Variant(NamedTuple):
     """What distinguishes the algorithms of this folder."""
 
     paper: str
-    server: Callable[[], Server]
+    server: Server
     sampler: Callable[[], Sampler]
     exchanged: tuple[str, ...]
     aggregation: Callable[[], Aggregation] = aggregations.plain_sum
@@ -154,23 +151,28 @@ class Variant(NamedTuple):
     once: bool = False  # one sample a round
 
 
-GD = Variant("Wang, Ye, Xu, NeurIPS 2017", _any_iterate, sampling.full, ("participation", "server"))
+GD = Variant(
+    "Wang, Ye, Xu, NeurIPS 2017",
+    iterates.sampled(servers.descent()),
+    sampling.full,
+    ("participation", "server"),
+)
 SGD = Variant(
     "Abadi et al., CCS 2016",
-    servers.descent,
+    servers.descent(),
     sampling.poisson,
     ("participation", "server", "sampler"),
 )
 RRPSGD = Variant(
     "Zhang, Zheng, Mou, Wang, IJCAI 2017",
-    _any_weighted,
+    iterates.sampled(servers.descent(), _weight, first=False),
     sampling.without_replacement,
     ("participation",),
     once=True,
 )
 SRM = Variant(
     "Wang et al., UAI 2023",
-    _any_limited,
+    iterates.sampled(iterates.limited()),
     sampling.without_replacement,
     ("participation", "sampler"),
     recursive=True,
@@ -185,10 +187,7 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = only(name, parts, *kind.exchanged)
     sampler = given.pop("sampler", kind.sampler())
     if kind.recursive:
-        if sampler.whole:
-            raise InputError(
-                f"sampler = {sampler.name!r} does not apply to {name}, which draws batches."
-            )
+        applies(not sampler.whole, name, "which draws batches", sampler=sampler)
         refuse_epochs(name, sampler)
     body = composed(
         given,
@@ -197,7 +196,7 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
         else estimators.minibatch(sampler),
         mechanism=mechanisms.central(),
         channel=channels.recursion() if kind.recursive else channels.direct(),
-        server=kind.server(),
+        server=kind.server,
         aggregation=kind.aggregation(),
     )
     once = {"follows": ("lr",), "reads": ("smoothness",)} if kind.once else {}

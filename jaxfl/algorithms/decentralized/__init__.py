@@ -6,6 +6,10 @@
   noise
 """
 
-from jaxfl.algorithms.decentralized.algorithms import dp_dsgd, q_dpsgd_1, sdm_dsgd
+from jaxfl.algorithms.decentralized.algorithms import (
+    dp_dsgd,
+    q_dpsgd_1,
+    sdm_dsgd,
+)
 
 __all__ = ["dp_dsgd", "q_dpsgd_1", "sdm_dsgd"]

@@ -33,7 +33,7 @@ from typing import Any, TypedDict, Unpack
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.gao.rules import PaperRules, Variant
-from jaxfl.algorithms.numbers import composed, only
+from jaxfl.algorithms.numbers import applies, composed, only
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Algorithm, Participation, Sampler
 from jaxfl.parts import estimators, sampling
@@ -200,11 +200,8 @@ def _algorithm(name: str, kind: Variant, *, variant: str = "sound", **parts: Any
     if variant not in ("sound", "paper"):
         raise InputError(f"variant = {variant!r} has to be 'sound', or 'paper' as printed.")
     sampler = given.pop("sampler", kind.sampler())
-    if kind.once and not sampler.single_pass:
-        raise InputError(
-            f"sampler = {sampler.name!r} does not apply to {name}, which uses every record once: "
-            "take multi_pass_mbsgd or accelerated_mbsgd."
-        )
+    why = "which uses every record once: take multi_pass_mbsgd or accelerated_mbsgd"
+    applies(sampler.single_pass or not kind.once, name, why, sampler=sampler)
     estimator = estimators.minibatch((planned if kind.once else phased)(sampler))
     server = acsa() if kind.accelerated else averaged()
     body = composed(

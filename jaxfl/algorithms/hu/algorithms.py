@@ -28,7 +28,7 @@ import optax
 from jaxfl.algorithms import numbers
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.hu import claims, theory
-from jaxfl.algorithms.numbers import PRIVACY, Draft, composed, only, reporting
+from jaxfl.algorithms.numbers import PRIVACY, Draft, applies, composed, only, reporting
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import (
     Aggregation,
@@ -41,6 +41,7 @@ from jaxfl.core.types import (
     ProblemFacts,
 )
 from jaxfl.parts import aggregations, estimators, local, mechanisms, sampling, servers
+from jaxfl.parts.codes import identity
 from jaxfl.parts.momentum import SMOOTHNESS
 from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim
@@ -151,12 +152,9 @@ def scaffold(**parts: Unpack[Parts]) -> Algorithm:
             "optimizer does not apply to scaffold, whose control variates are made of SGD steps: "
             "leave it out."
         )
-    chosen = parts.get("compressor")
-    if chosen is not None and not chosen.exact:
-        raise InputError(
-            f"compressor = {chosen.name!r} does not apply to scaffold, whose server takes c for the "
-            "mean of control variates that clients keep uncompressed: leave it out."
-        )
+    chosen = parts.get("compressor") or identity()
+    why = "whose server takes c for the mean of control variates that clients keep uncompressed"
+    applies(chosen.exact, "scaffold", f"{why}: leave it out", compressor=chosen)
     kind = Variant("Karimireddy et al., ICML 2020", local.control)
     return _algorithm("scaffold", kind, **parts)
 
@@ -175,12 +173,9 @@ def _algorithm(
     **parts: Any,
 ) -> Algorithm:
     given = only(name, parts, *numbers.Parts.__annotations__)
-    if given.pop("clip", "example") != "example":
-        raise InputError(f"clip = 'batch' does not apply to {name}, which clips every example.")
-    if given.pop("noise", "per_client") != "per_client":
-        raise InputError(
-            f"noise = 'fused' does not apply to {name}, whose clients draw their own noise."
-        )
+    clip, noise = given.pop("clip", "example"), given.setdefault("noise", "per_client")
+    applies(clip == "example", name, "which clips every example", clip=clip)
+    applies(noise == "per_client", name, "whose clients draw their own noise", noise=noise)
     sampler = given.pop("sampler", sampling.shuffled())
     if fresh and sampler.single_pass:
         raise InputError(
@@ -193,7 +188,6 @@ def _algorithm(
         estimator=estimator,
         mechanism=mechanism,
         server=servers.averaging(),
-        noise="per_client",
         local=local.steps(
             estimator, mechanism, kind.pull(), optimizer, fresh, kind.bounded, kind.once
         ),

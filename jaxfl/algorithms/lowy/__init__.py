@@ -6,6 +6,9 @@
 * :mod:`~jaxfl.algorithms.lowy.theory` -- the rounds of SPIDER [Lowy et al.]
 """
 
-from jaxfl.algorithms.lowy.algorithms import isrl_svrg, ldp_spider
+from jaxfl.algorithms.lowy.algorithms import (
+    isrl_svrg,
+    ldp_spider,
+)
 
 __all__ = ["isrl_svrg", "ldp_spider"]

@@ -10,6 +10,12 @@
   paper prints them
 """
 
-from jaxfl.algorithms.reshef.algorithms import mu2, mu2_trusted, mu2_untrusted, noisy_mu2, noisy_sgd
+from jaxfl.algorithms.reshef.algorithms import (
+    mu2,
+    mu2_trusted,
+    mu2_untrusted,
+    noisy_mu2,
+    noisy_sgd,
+)
 
 __all__ = ["mu2", "mu2_trusted", "mu2_untrusted", "noisy_mu2", "noisy_sgd"]

@@ -95,13 +95,9 @@ class Rule(NamedTuple):
     constant: float | None = None  # c of the noise formula; None: 48 (G_A^2/4 + G_B^2)/G^2
 
 
-def _b(s: theory.Setting, v: Mapping[str, Any]) -> Any:
-    return v.get("batch", s.m)
-
-
 SGD = Rule(
     "Corollary 1",
-    lambda s, v: theory.sgd(s, _b(s, v)),
+    lambda s, v: theory.sgd(s, v.get("batch", s.m)),
     lambda s, v: theory.sgd_step(s),
     lambda s, v: theory.sgd_rounds(s),
     theory.sgd_batch,
@@ -109,7 +105,7 @@ SGD = Rule(
 )
 SVRG = Rule(
     "Corollary 2",
-    lambda s, v: theory.svrg(s, _b(s, v), v["refresh"]),
+    lambda s, v: theory.svrg(s, v.get("batch", s.m), v["refresh"]),
     lambda s, v: theory.svrg_step(s, v["batch"], v["refresh"]),
     lambda s, v: theory.svrg_rounds(s),
     theory.svrg_batch,
@@ -117,7 +113,7 @@ SVRG = Rule(
 )
 SAGA = Rule(
     "Corollary 3",
-    lambda s, v: theory.saga(s, _b(s, v)),
+    lambda s, v: theory.saga(s, v.get("batch", s.m)),
     lambda s, v: theory.saga_step(s),
     lambda s, v: theory.svrg_rounds(s),
     theory.saga_batch,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -70,13 +69,13 @@ def setting(case: Case, measured: Measured) -> theory.Setting:
 
 def _variance(case: Case, s: theory.Setting, b: float) -> float:
     """Of the mean of b of m gradients, each at most G long, by how they are drawn."""
-    share: dict[str, Callable[[], float]] = {
-        "full": lambda: 0.0,
-        "poisson": lambda: (1 - b / s.m) / b,
-        "without_replacement": lambda: (s.m - b) / (b * max(s.m - 1, 1)),
-        "with_replacement": lambda: 1 / b,
+    share = {
+        "full": 0.0,
+        "poisson": (1 - b / s.m) / b,
+        "without_replacement": (s.m - b) / (b * max(s.m - 1, 1)),
+        "with_replacement": 1 / b,
     }
-    return float(share[case.parts["sampler"]]() * s.G**2)
+    return float(share[case.parts["sampler"]] * s.G**2)
 
 
 def estimator(case: Case, s: theory.Setting) -> theory.Estimator:

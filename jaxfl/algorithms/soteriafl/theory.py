@@ -22,6 +22,7 @@ __all__ = [
     "cdp_utility",
     "least_beta",
     "longest_step",
+    "order",
     "paper_sigma",
     "saga",
     "saga_batch",
@@ -341,7 +342,7 @@ def sgd_rounds(s: Setting) -> Number:
 
     [Corollary 1]; the paper gives the order, constant 1 here.
     """
-    return _order(s) * (1 + np.sqrt(tau(s)))
+    return order(s) * (1 + np.sqrt(tau(s)))
 
 
 def svrg_rounds(s: Setting) -> Number:
@@ -349,7 +350,7 @@ def svrg_rounds(s: Setting) -> Number:
 
     [Corollaries 2 and 3]; the paper gives the order, constant 1 here.
     """
-    return _order(s) * np.maximum(1, tau(s))
+    return order(s) * np.maximum(1, tau(s))
 
 
 def sgd_utility(s: Setting) -> Number:
@@ -368,7 +369,8 @@ def svrg_utility(s: Setting) -> Number:
     return s.G * np.sqrt((1 + s.omega) * s.L * s.noise) / (np.sqrt(s.n) * s.m * s.eps)
 
 
-def _order(s: Setting) -> Number:
+def order(s: Setting) -> Number:
+    """sqrt(n L) m eps / (G sqrt((1+omega) d ln(1/delta))): the order of rounds and gradients  [Table 2]."""
     return np.sqrt(s.n * s.L) * s.m * s.eps / (s.G * np.sqrt((1 + s.omega) * s.noise))
 
 
