@@ -68,7 +68,7 @@ def record(algorithm: Algorithm | str) -> Algorithm:
 
 def takes(algorithm: Algorithm, name: str) -> bool:
     """Whether it has a hyper-parameter of that name."""
-    return name in {param.name for param in algorithm.params}
+    return name in algorithm.names
 
 
 def sign(x: Array) -> Array:

@@ -238,7 +238,7 @@ class Question(NamedTuple):
 
 def names() -> list[str]:
     """Everything that :func:`account` can be asked about."""
-    private = [name for name in ALGORITHMS if "sigma" in _params(algorithm(name))]
+    private = [name for name in ALGORITHMS if "sigma" in algorithm(name).names]
     return sorted([*private, *CALCULATORS, "event"])
 
 
@@ -308,7 +308,7 @@ def _paper(
     """The paper's claim, and the event with its noise; rho, where the paper has it, stands for eps."""
     if not made.cited:
         return None, _released(made, {**given, "sigma": 1.0}, facts)[1]
-    other = "eps" if "rho" in _params(made) else "rho"
+    other = "eps" if "rho" in made.names else "rho"
     if {"eps", "rho"} <= set(given):
         given = {name: value for name, value in given.items() if name != other}
     values, event = _released(made, given, facts)
@@ -324,7 +324,7 @@ def _setting(name: str, numbers: dict[str, Any]) -> tuple[Algorithm, dict[str, A
             raise InputError(f"sampling = {drawn!r} has to be a name, as 'poisson'.")
         parts["sampler"] = sampler(drawn)
     made = algorithm(name, **parts)
-    known = _params(made)
+    known = made.names
     every = next((each for each in ("epoch", "period") if each in known), None)
     if every and {"epochs", "inner"} <= set(numbers):
         numbers[every] = numbers.pop("inner")
@@ -357,7 +357,7 @@ def _completed(
     """
     fixed = {**given, "sigma": 1.0}
     values, event = _released(made, fixed, facts)
-    every = _params(made)
+    every = made.names
     known = {*fixed, *(() if facts.rounds is None else ("rounds",))}
     assumed = {
         name: value
@@ -412,10 +412,6 @@ def _matters(made: Algorithm, name: str, values: Mapping[str, Any], facts: Probl
 
 def _key(name: str) -> str:
     return name.replace("-", "_").lower() if isinstance(name, str) else name
-
-
-def _params(made: Algorithm) -> set[str]:
-    return {param.name for param in made.params}
 
 
 def _said(params: Mapping[str, Any]) -> dict[str, Any]:

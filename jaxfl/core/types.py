@@ -755,6 +755,11 @@ class Algorithm(NamedTuple):
     cohort: Callable[[Key, Array, int, Hyper], Draw] | None = None  # of a round, by the run's key
     body: AnyBody | None = None  # what init and round are made of, where that is known
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the hyper-parameters."""
+        return frozenset(param.name for param in self.params)
+
     def claim(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
         """What the paper states of the noise of these values; None where it states nothing."""
         if not self.cited or self.formula is None or not values.get("sigma"):

@@ -132,7 +132,7 @@ def _cells(
     fixed: Mapping[str, Any],
     noise: str,
 ) -> Any:
-    mine = {param.name for param in algorithm.params} | {"rounds"}
+    mine = algorithm.names | {"rounds"}
     fixed = {name: value for name, value in fixed.items() if name in mine}
     spans = [range(len(axis.values)) if axis.name in mine else (None,) for axis in spanned]
     for place in itertools.product(*spans):
