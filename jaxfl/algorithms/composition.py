@@ -115,14 +115,11 @@ def compose(
     owners = (
         body.estimator,
         sampler,
-        body.mechanism,
-        compressor,
-        body.channel,
-        body.server,
-        participation,
-        *(part for part in (local, aggregation) if part is not None),
+        *(getattr(body, role) for role in ROLES[1:]),
+        local,
+        aggregation,
     )
-    table = {param.name: param for owner in owners for param in owner.params}
+    table = {param.name: param for owner in owners if owner is not None for param in owner.params}
     read = (*table, *reads)
     # omega is another way to say k
     needs = tuple(name for name in table if name not in ("omega", *LATER, *follows))
@@ -141,8 +138,7 @@ def compose(
         init=body.init,
         round=body.round,
         output=body.output,
-        event=event
-        or (functools.partial(transcript.event, body) if one_message(body) else _not_told),
+        event=event or functools.partial(_event, body),
         formula=formula,
         cited=cited and formula is not None,
         needs=needs,
@@ -182,14 +178,12 @@ def by_rules(
     )
 
 
-def one_message(body: AnyBody) -> bool:
-    """Whether all that a client releases in a round is one message that it noised itself."""
-    return body.mechanism.std is None or not (body.local is not None or body.mechanism.central)
-
-
-def _not_told(values: Mapping[str, Any], facts: ProblemFacts) -> Any:
-
-    return NoClaim("local steps, or noise at the server, ask for compose(event=...)")
+def _event(body: AnyBody, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
+    """What a body releases, where that is one message a round that each client noised itself."""
+    private = body.mechanism.std is not None
+    if private and (body.local is not None or body.mechanism.central):
+        return NoClaim("local steps, or noise at the server, ask for compose(event=...)")
+    return transcript.event(body, values, facts)
 
 
 def stored(algorithm: Algorithm, storage: str) -> Algorithm:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -119,7 +119,13 @@ def noise_for(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, how: str) -
             return Noise(levels, source)
         if not value:
             return Noise(levels, source, math.inf, Source(Origin.FORMULA, "there is no noise"))
-        return Noise(levels, source, *_worst(_stated(algorithm, plan, facts)))
+        claims = [claim for claim in _stated(algorithm, plan, facts) if claim is not None]
+        if not claims:
+            where = Source(Origin.FORMULA, "no formula for these parts")
+            return Noise(levels, source, math.inf, where)
+        worst = max(claims, key=lambda claim: claim.eps)
+        where = Source(Origin.FORMULA, f"{worst.where}, from sigma")
+        return Noise(levels, source, float(worst.eps), where)
     eps = value if isinstance(asked, Eps) else None
     event = algorithm.event is not None or algorithm.formula is None
     if isinstance(asked, Eps) and how == "calibrated" and event:
@@ -195,15 +201,6 @@ def _calibrated(
         )
     worst = max((one.proven for one in found), key=lambda proof: proof.eps)
     return levels, "disjoint phases, the worst: " * (len(found) > 1) + worst.method
-
-
-def _worst(stated: Iterable[Any]) -> tuple[float, Source]:
-    """Return the largest eps that the formulas give for the given sigma."""
-    claims = [claim for claim in stated if claim is not None]
-    if not claims:
-        return math.inf, Source(Origin.FORMULA, "no formula for these parts")
-    worst = max(claims, key=lambda claim: claim.eps)
-    return float(worst.eps), Source(Origin.FORMULA, f"{worst.where}, from sigma")
 
 
 def _over(name: str, rule: Schedule, rounds: int) -> Floats:
