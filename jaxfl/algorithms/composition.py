@@ -13,7 +13,7 @@ from jaxfl.algorithms.numbers import PRIVACY, Draft, applies
 from jaxfl.algorithms.resolution import noised
 from jaxfl.algorithms.roles import check_parts
 from jaxfl.core.errors import InputError
-from jaxfl.core.params import closest
+from jaxfl.core.params import known
 from jaxfl.core.types import (
     Algorithm,
     AnyBody,
@@ -38,6 +38,7 @@ __all__ = ["by_messages", "by_rules", "compose", "stored"]
 ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
 LATER = ("range", "precision")  # of an aggregation, settled when the noise is known
 ACHIEVED = Source(Origin.ACHIEVED)
+KEEP = "which keep nothing of a client that may be rounded: leave it out"
 FLOAT_BITS = 32  # every number on the wire is a 32-bit float
 
 
@@ -192,13 +193,14 @@ def stored(algorithm: Algorithm, storage: str) -> Algorithm:
     Refused where nothing may be rounded, and where a server that keeps the mean of its clients' shifts
     sees no single message, so that it cannot know what rounding made of each.
     """
-    if not isinstance(storage, str) or storage not in STORAGES:
-        raise InputError(closest("storage", storage, STORAGES))
+    known("storage", storage, STORAGES)
     body = algorithm.body
     if storage == (body.storage if isinstance(body, Federated) else "exact"):
         return algorithm
-    if not isinstance(body, Federated):
-        raise InputError(_nothing_to_store(algorithm.name, storage))
+    applies(
+        isinstance(body, Federated), f"{algorithm.name} with these parts", KEEP, storage=storage
+    )
+    assert isinstance(body, Federated)
     body = body._replace(storage=storage)
     others = (part for part in algorithm.parts if part[0] != "storage")
     parts = (*others, *_storage(algorithm.name, body))
@@ -220,20 +222,14 @@ def _storage(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]
         return ()
     links, _ = jax.eval_shape(lambda: body.channel.init(1, jnp.zeros(1), body.fused))
     table = body.local is None and body.estimator.table is not None
-    if not table and not jax.tree.leaves(links):
-        raise InputError(_nothing_to_store(name, body.storage))
+    kept = table or jax.tree.leaves(links)
+    applies(kept, f"{name} with these parts", KEEP, storage=body.storage)
     blind = body.mechanism.name if body.mechanism.central else None
     blind = body.aggregation.name if body.aggregation is not None else blind
-    if body.channel.mirrors and blind is not None:
-        raise InputError(
-            f"storage = {body.storage!r} does not apply to {name} with {blind}: its server acts on "
-            "sums alone, and could not follow the rounding of each client's shift. Leave out one."
-        )
-    return (("storage", body.storage),)
-
-
-def _nothing_to_store(name: str, storage: str) -> str:
-    return (
-        f"storage = {storage!r} does not apply to {name} with these parts, which keep nothing of a "
-        "client that may be rounded: leave it out."
+    why = (
+        "whose server acts on sums alone, and could not follow the rounding of each client's "
+        "shift: leave out one"
     )
+    follows = blind is None or not body.channel.mirrors
+    applies(follows, f"{name} with {blind}", why, storage=body.storage)
+    return (("storage", body.storage),)

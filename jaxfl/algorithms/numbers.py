@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from jaxfl.algorithms.resolution import ASKED, GIVEN, noise_asked
 from jaxfl.core.errors import InputError, require, shown
+from jaxfl.core.params import choice
 from jaxfl.core.types import (
     LARGEST,
     Aggregation,
@@ -63,20 +64,18 @@ class Parts(TypedDict, total=False):
     noise: str
 
 
+def applies(fits: Any, name: str, why: str, **parts: Any) -> None:
+    """Raise unless a part fits the algorithm; ``why`` says what is in the way, and the way out."""
+    names = {role: getattr(part, "name", part) for role, part in parts.items()}
+    require(fits, f"does not apply to {name}, {why}", **names)
+
+
 def only(name: str, parts: Mapping[str, Any], *allowed: str) -> dict[str, Any]:
     """The parts that are given; raise unless the algorithm lets all of them be exchanged."""
     for role, part in parts.items():
-        if role not in allowed:
-            what = getattr(part, "name", part)
-            raise InputError(
-                f"{role} = {what!r} does not apply to {name}: it takes {', '.join(allowed)}."
-            )
-    for role, (usual, other) in {
-        "clip": ("example", "batch"),
-        "noise": ("fused", "per_client"),
-    }.items():
-        if parts.get(role, usual) not in (usual, other):
-            raise InputError(f"{role} = {parts[role]!r} has to be {usual!r} or {other!r}.")
+        applies(role in allowed, name, f"which takes {', '.join(allowed)}", **{role: part})
+    for role, ways in {"clip": ("example", "batch"), "noise": ("fused", "per_client")}.items():
+        choice(role, parts.get(role) or ways[0], ways)
     return {role: part for role, part in parts.items() if part is not None}
 
 
@@ -163,10 +162,11 @@ class Draft:
         return "" if isinstance(self.asked, Eps) else f", for eps = {EPS:g}"
 
     def parts(self, body: Federated | Gossip, facts: ProblemFacts) -> None:
-        """What compressor and participation need."""
+        """What compressor and participation need; of a network's absolute errors there is no omega."""
         self.code(body.compressor, facts)
-        omega = _omega(body.compressor, facts.d, self.values)
-        self.set("omega", omega, Source(Origin.ACHIEVED))
+        if isinstance(body, Federated) or not body.compressor.absolute:
+            omega = _omega(body.compressor, facts.d, self.values)
+            self.set("omega", omega, Source(Origin.ACHIEVED))
         tenth = max(1, facts.n // 10), "a tenth of the clients"
         self.taking_part(body.participation, *tenth)
 
@@ -223,7 +223,7 @@ class Draft:
         if self.asked is None:
             self.asked = Eps(EPS)
 
-    def private(self, body: Federated, facts: ProblemFacts) -> tuple[float, float]:
+    def private(self, body: Federated | Gossip, facts: ProblemFacts) -> tuple[float, float]:
         """What every private algorithm of known G and L takes; returns both."""
         G = self.clip(True)
         self.parts(body, facts)
@@ -234,12 +234,6 @@ class Draft:
 
     def plan(self, parts: tuple[dict[str, Any], ...] = ({},)) -> Plan:
         return Plan(self.values, self.sources, self.asked, parts)
-
-
-def applies(fits: Any, name: str, why: str, **parts: Any) -> None:
-    """Raise unless a part fits the algorithm; ``why`` says what is in the way, and the way out."""
-    names = {role: getattr(part, "name", part) for role, part in parts.items()}
-    require(fits, f"does not apply to {name}, {why}", **names)
 
 
 def refuse_epochs(name: str, sampler: Sampler) -> None:

@@ -237,7 +237,7 @@ def test_mistakes_are_explained(name: str, numbers: dict, words: str, key: jax.A
 def test_parts_that_do_not_apply_are_refused() -> None:
     with pytest.raises(jaxfl.InputError, match="sampler = 'poisson' does not apply to mu2"):
         jaxfl.algorithm("mu2", sampler=jaxfl.sampling.poisson())
-    with pytest.raises(jaxfl.InputError, match="noise = 'loud' has to be"):
+    with pytest.raises(jaxfl.InputError, match="noise = 'loud' must be"):
         jaxfl.algorithm("mu2_trusted", noise="loud")
 
 

@@ -399,7 +399,7 @@ def test_a_run_that_is_too_large_is_told_what_helps(monkeypatch: pytest.MonkeyPa
         (
             "soteriafl_sgd",
             {"storage": "float16", "aggregation": aggregation("secure_sum")},
-            "with secure_sum: its server acts on sums alone",
+            "with secure_sum, whose server acts on sums alone",
         ),
     ],
 )

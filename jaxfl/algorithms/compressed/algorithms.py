@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.numbers import Draft, Parts, applies, composed, only, reporting
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import require
 from jaxfl.core.types import Algorithm, Channel, Compressor, Estimator, Plan, ProblemFacts, Sampler
 from jaxfl.parts import channels, compressors, estimators, mechanisms, momentum, sampling, sketches
 from jaxfl.rounds.federated import Federated
@@ -127,11 +127,12 @@ EF = Variant(
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = {"compressor": kind.compressor(), **only(name, parts, *kind.exchanged)}
     sampler, chosen = given.pop("sampler", kind.sampler()), given["compressor"]
-    if not chosen.unbiased and not kind.biased:
-        raise InputError(
-            f"compressor = {chosen.name!r} is biased, and {name} needs one that is right in the mean: "
-            "take ef21 or ef_sgd."
-        )
+    require(
+        chosen.unbiased or kind.biased,
+        f"is biased, and {name} needs one that is right in the mean",
+        "take ef21 or ef_sgd",
+        compressor=chosen.name,
+    )
     body = composed(
         given,
         estimator=kind.estimator(sampler),

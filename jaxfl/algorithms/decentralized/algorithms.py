@@ -119,14 +119,7 @@ class PaperRules(NamedTuple):
         """The user's values, then recalled ones, then defaults that say so."""
         body, kind = self
         N = Draft.of(given, facts)
-        N.clip(True)
-        if body.compressor.absolute:
-            N.code(body.compressor, facts)
-        else:
-            N.parts(body, facts)
-        N.smoothness(facts)
-        N.target(facts)
-        N.default("gap", 1.0)
+        N.private(body, facts)
         N.batch(body, facts)
         if kind is SDM:
             N.default("theta", 0.5)

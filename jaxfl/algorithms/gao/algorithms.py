@@ -34,7 +34,7 @@ from typing import Any, TypedDict, Unpack
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.gao.rules import PaperRules, Variant
 from jaxfl.algorithms.numbers import applies, composed, only
-from jaxfl.core.errors import InputError
+from jaxfl.core.params import choice
 from jaxfl.core.types import Algorithm, Participation, Sampler
 from jaxfl.parts import estimators, sampling
 from jaxfl.parts.accelerated import acsa, averaged
@@ -197,8 +197,7 @@ SMOOTHERS = {"moreau": moreau, "convolution": convolution}
 @functools.cache
 def _algorithm(name: str, kind: Variant, *, variant: str = "sound", **parts: Any) -> Algorithm:
     given = only(name, parts, "sampler", "participation", "noise")
-    if variant not in ("sound", "paper"):
-        raise InputError(f"variant = {variant!r} has to be 'sound', or 'paper' as printed.")
+    choice("variant", variant, ("sound", "paper"))
     sampler = given.pop("sampler", kind.sampler())
     why = "which uses every record once: take multi_pass_mbsgd or accelerated_mbsgd"
     applies(sampler.single_pass or not kind.once, name, why, sampler=sampler)

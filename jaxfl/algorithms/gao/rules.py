@@ -366,15 +366,11 @@ def accelerated(rounds: int, mu: float, step: float) -> dict[str, Any]:
     a_r = 2/(r+1),  h_r = 4 v/(r(r+1)),  B_{r+1};  mu
     """
     r = np.arange(1, rounds + 1, dtype=np.float64)
-
-    def mix(r: Any) -> Any:
-        a, h = 2 / (r + 1), 4 * step / (r * (r + 1))
-        return a * ((1 - a) * mu + h) / (h + (1 - a**2) * mu)
-
+    a, h = 2 / (r + 2), 4 * step / ((r + 1) * (r + 2))  # of the next round
     return {
         "alpha_t": 2 / (r + 1),
         "h_t": 4 * step / (r * (r + 1)),
         "mu_t": np.full(rounds, mu),
-        "next_mix_t": mix(r + 1),
+        "next_mix_t": a * ((1 - a) * mu + h) / (h + (1 - a**2) * mu),
         "stage_t": r == rounds,
     }

@@ -147,11 +147,9 @@ def scaffold(**parts: Unpack[Parts]) -> Algorithm:
 
     Not private.
     """
-    if "optimizer" in parts:
-        raise InputError(
-            "optimizer does not apply to scaffold, whose control variates are made of SGD steps: "
-            "leave it out."
-        )
+    optimizer = parts.get("optimizer")
+    why = "whose control variates are made of SGD steps: leave it out"
+    applies(optimizer is None, "scaffold", why, optimizer=optimizer)
     chosen = parts.get("compressor") or identity()
     why = "whose server takes c for the mean of control variates that clients keep uncompressed"
     applies(chosen.exact, "scaffold", f"{why}: leave it out", compressor=chosen)

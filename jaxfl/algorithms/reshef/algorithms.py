@@ -141,7 +141,7 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     return by_rules(
         globals()[name],
         PAPER if kind.corrected else "baseline of its kind",
-        PaperRules(name, kind, body),
+        PaperRules(body, kind),
         (*own, momentum.DIAMETER),
         cited=kind.corrected,
         follows=("lr",),
@@ -152,16 +152,15 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
 class PaperRules(NamedTuple):
     """The hyper-parameters of a run, what it releases, and what the paper says of it."""
 
-    name: str
-    kind: Variant
     body: Federated
+    kind: Variant
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then the theorems', then defaults that say so."""
-        name, kind, body = self
+        body, kind = self
         if kind.alone and facts.n > 1:
             raise InputError(
-                f"{name} is a single machine's algorithm, and there are {facts.n} clients: take "
+                f"noisy_mu2 is a single machine's algorithm, and there are {facts.n} clients: take "
                 "mu2_trusted, or one client."
             )
         N = Draft.of(given, facts, theory=True)

@@ -24,10 +24,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import by_rules
-from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, composed, only, reporting, usual_delta
+from jaxfl.algorithms.numbers import (
+    PRIVACY,
+    Draft,
+    Parts,
+    applies,
+    composed,
+    only,
+    reporting,
+    usual_delta,
+)
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import (
     LARGEST,
@@ -309,11 +318,8 @@ def fedsgd(**parts: Unpack[Parts]) -> Algorithm:
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = only(name, parts, *Parts.__annotations__)
     sampler = given.pop("sampler", sampling.full() if kind.whole else sampling.poisson())
-    if kind.whole and not sampler.whole:
-        raise InputError(
-            f"sampler = {sampler.name!r} does not apply to a full-gradient algorithm: take its _sgd "
-            "variant."
-        )
+    why = "which takes every sample: take its _sgd variant"
+    applies(sampler.whole or not kind.whole, name, why, sampler=sampler)
     estimator = kind.estimator
     if not isinstance(estimator, Estimator):
         estimator = estimator(sampler, given.get("clip", "example") == "example")
@@ -341,11 +347,12 @@ class PaperRules(NamedTuple):
         """The user's values, then the paper's, then defaults that say so."""
         rule, body = self.rule, self.body
         private = body.mechanism.std is not None
-        if "gradient_bound" in given and body.clip == "example":
-            raise InputError(
-                f"gradient_bound = {given['gradient_bound']!r} belongs to clip='batch': every example is "
-                "clipped here, so give clip, its bound G, instead."
-            )
+        require(
+            "gradient_bound" not in given or body.clip == "batch",
+            "belongs to clip='batch'",
+            "every example is clipped here, so give clip, its bound G, instead",
+            gradient_bound=given.get("gradient_bound"),
+        )
         N = Draft.of(given, facts, theory=rule.rounds is not None)
         N.clip(private)
         N.parts(body, facts)
