@@ -338,15 +338,7 @@ class PaperRules(NamedTuple):
         G, b, turns = values["clip"], int(values["batch"]), transcript.turns(body, values, facts)
         if self.once and body.aggregation is None:
             return claims.dp_sgd_baseline(G, facts.n, b, turns, delta, **way)
-        claim = claims.hu(
-            G,
-            facts.m,
-            b,
-            int(values.get("local_steps", 1)),
-            turns,
-            delta,
-            devices=transcript.noises(body, values, facts),
-            convex=self._contracts(values, facts) if self.convex else None,
-            **way,
-        )
+        tau, devices = int(values.get("local_steps", 1)), transcript.noises(body, values, facts)
+        convex = self._contracts(values, facts) if self.convex else None
+        claim = claims.hu(G, facts.m, b, tau, turns, delta, devices=devices, convex=convex, **way)
         return claim._replace(where="the paper's formula") if self.once else claim

@@ -43,16 +43,12 @@ def hu(
             Condition("convex, beta-smooth loss and eta <= 2/beta (not in the paper)", convex),
             Condition(text, per_round <= 1),
         ]
-    return Claim(
-        "Hu, Guo, Gong",
+    formula, where = (
         "eps = a + 2 sqrt(a ln(1/delta)), a = 2 C tau G^2/(r m gamma sigma^2)",
-        sigma,
-        eps,
-        delta,
-        tuple(conditions),
-        note=note,
-        where="Theorem 1",
+        "Theorem 1",
     )
+    found = tuple(conditions)
+    return Claim("Hu, Guo, Gong", formula, sigma, eps, delta, found, note=note, where=where)
 
 
 def dp_sgd_baseline(

@@ -202,15 +202,13 @@ class PaperRules(NamedTuple):
 
     def _setting(self, v: Mapping[str, Any], facts: ProblemFacts) -> theory.AnytimeSetting:
         G = v["clip"] if math.isfinite(v["clip"]) else 1.0  # only steps of non-private runs read it
-        return theory.AnytimeSetting(
-            G,
+        L, rho, trusted = (
             v.get("smoothness", 1.0),
-            v["diameter"],
-            facts.d,
-            v["rounds"],
-            facts.n,
             v.get("rho", math.inf),
             self.body.mechanism.central,
+        )
+        return theory.AnytimeSetting(
+            G, L, v["diameter"], facts.d, v["rounds"], facts.n, rho, trusted
         )
 
     def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
@@ -218,15 +216,10 @@ class PaperRules(NamedTuple):
         if not self.kind.corrected or self.body.mechanism.std is None:
             return transcript.event(self.body, values, facts)
         central, b, T = self.body.mechanism.central, int(values["batch"]), int(values["rounds"])
+        G, L, D = (float(values[name]) for name in ("clip", "smoothness", "diameter"))
         return events.Event(
             events.Sampling("single_pass", T * b, b),
-            events.Increments(
-                float(values["clip"]),
-                float(values["smoothness"]),
-                float(values["diameter"]),
-                (facts.n if central else 1) * b,
-                exact=True,
-            ),
+            events.Increments(G, L, D, (facts.n if central else 1) * b, exact=True),
             float(values["sigma"]),
             T,
             trust="trusted_server" if central else "local_transcript",

@@ -407,14 +407,7 @@ class PaperRules(NamedTuple):
         L = values.get("smoothness", facts.smoothness) or 1.0
         s = self._setting({"gap": 1.0, **values}, facts, L)._replace(G=float(values["clip"]))
         e = assume(s, values)
-        claim = compressed_gd(
-            values["noise_constant"],
-            values["clip"],
-            facts.m,
-            values.get("batch", facts.m),
-            values["rounds"],
-            values["delta"],
-            bounds=(float(e.G_A), float(e.G_B)),
-            **asked._asdict(),
-        )
+        c, G, T, delta = (values[name] for name in ("noise_constant", "clip", "rounds", "delta"))
+        bounds, b = (float(e.G_A), float(e.G_B)), values.get("batch", facts.m)
+        claim = compressed_gd(c, G, facts.m, b, T, delta, bounds=bounds, **asked._asdict())
         return claim._replace(where=self.rule.where)

@@ -51,12 +51,5 @@ def compressed_gd(
             Condition(f"q = {q:.4g} < G_A/(16 b sigma) = {small:.4g}", q < small),
             Condition(f"sqrt(2/3) b sigma/G_A = {wide / G_A:.4g} >= 1", wide >= G_A),
         )
-    return Claim(
-        "SoteriaFL, NeurIPS 2022",
-        f"sigma^2 = {constant:g} G^2 T ln(1/delta)/(m^2 eps^2)",
-        s,
-        e,
-        delta,
-        conditions,
-        note=note,
-    )
+    formula = f"sigma^2 = {constant:g} G^2 T ln(1/delta)/(m^2 eps^2)"
+    return Claim("SoteriaFL, NeurIPS 2022", formula, s, e, delta, conditions, note=note)
