@@ -37,7 +37,7 @@ __all__ = [
     "Draft",
     "Parts",
     "applies",
-    "composed",
+    "body_of",
     "only",
     "plain",
     "refuse_epochs",
@@ -71,16 +71,16 @@ def applies(fits: Any, name: str, why: str, **parts: Any) -> None:
 
 
 def only(name: str, parts: Mapping[str, Any], *allowed: str) -> dict[str, Any]:
-    """The parts that are given; raise unless the algorithm lets all of them be exchanged."""
+    """Return the parts that are given; raise unless the algorithm lets users exchange them."""
     for role, part in parts.items():
         applies(role in allowed, name, f"which takes {', '.join(allowed)}", **{role: part})
     for role, ways in {"clip": ("example", "batch"), "noise": ("fused", "per_client")}.items():
-        choice(role, parts.get(role) or ways[0], ways)
+        choice(role, parts.get(role, ways[0]), ways)
     return {role: part for role, part in parts.items() if part is not None}
 
 
-def composed(parts: Mapping[str, Any], **own: Any) -> Federated:
-    """The round of the user's ``parts``, else of the algorithm's ``own``, else of the plainest."""
+def body_of(parts: Mapping[str, Any], **own: Any) -> Federated:
+    """Return the body of the user's ``parts``, else the algorithm's ``own``, else the plainest ones."""
     plainest = {
         "compressor": identity(),
         "channel": channels.direct(),
@@ -93,7 +93,7 @@ def composed(parts: Mapping[str, Any], **own: Any) -> Federated:
 
 
 def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:
-    """What the compressor says of itself, where that can be."""
+    """Return the compressor's omega; raise unless it is a finite number of at least 0."""
     omega = compressor.omega(d, values)
     try:
         fits = 0 <= float(omega) < math.inf
@@ -108,9 +108,9 @@ def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:
 
 
 class Draft:
-    """The values of one run as rules fill them in: the user's first, then theory's, then defaults.
+    """The values of one run, filled in by rules: the user's first, then theory's, then defaults.
 
-    ``asked`` is the noise that is asked for, which is not among the values before it is decided.
+    ``asked`` is the noise that is asked for; it joins the values when it is decided.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Draft:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], facts: ProblemFacts, theory: bool = False) -> Draft:
-        """What is given, with the rounds; ``theory``: rounds may follow from it."""
+        """Start from the given values; with ``theory``, rounds may be chosen later."""
         values = {name: value for name, value in given.items() if name not in ASKED}
         draft = cls(values, dict.fromkeys(values, GIVEN), noise_asked(given))
         if facts.rounds is not None:

@@ -81,7 +81,7 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
     fixed = {name: value for name, value in given.items() if name not in varying}
     check(algorithm.params, fixed, algorithm.name)
     for name, value in fixed.items():
-        one = "has to be one number: a run has no axes, and sweep() has"
+        one = "must be one number: a run has no axes, and sweep() has"
         require(np.ndim(value) == 0, one, **{name: value})
     plan = algorithm.plan(given, facts)._replace(given=given)
     for name, value in varying.items():

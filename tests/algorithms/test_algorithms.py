@@ -387,7 +387,7 @@ def test_noise_that_cannot_be_calibrated_is_told(
         ("cdp_sgd", {"compressor": "qsgd"}, "jaxfl.compressors.compressor('qsgd')"),
         ("cdp_sgd", {"compressor": qsgd}, "call it"),
         ("cdp_sgd", {"compressor": jaxfl.sampling.poisson()}, "'poisson' of cdp_sgd is a Sampler"),
-        ("cdp_sgd", {"server": 3}, "server = 3 of cdp_sgd has to be a Server: give one"),
+        ("cdp_sgd", {"server": 3}, "server = 3 of cdp_sgd must be a Server: give one"),
         ("dp_dsgd", {"graph": 3}, "graph = 3"),
         ("soteriafl_sgd", {"storage": [3]}, "no storage [3]"),
         (3, {}, "name = 3 has to be the name of an algorithm"),

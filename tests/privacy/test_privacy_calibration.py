@@ -394,7 +394,7 @@ def test_every_number_of_every_question_has_its_range() -> None:
         ),
         (
             lambda: account("dp_gd", samples=[10], rounds=5, clip=1, sigma=1, delta=0.1),
-            "has to be one number",
+            "must be one number",
         ),
         (
             lambda: account(

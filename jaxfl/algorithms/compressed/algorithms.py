@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import by_rules
-from jaxfl.algorithms.numbers import Draft, Parts, applies, composed, only, reporting
+from jaxfl.algorithms.numbers import Draft, Parts, applies, body_of, only, reporting
 from jaxfl.core.errors import require
 from jaxfl.core.types import Algorithm, Channel, Compressor, Estimator, Plan, ProblemFacts, Sampler
 from jaxfl.parts import channels, compressors, estimators, mechanisms, momentum, sampling, sketches
@@ -133,7 +133,7 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
         "take ef21 or ef_sgd",
         compressor=chosen.name,
     )
-    body = composed(
+    body = body_of(
         given,
         estimator=kind.estimator(sampler),
         mechanism=mechanisms.noiseless(),

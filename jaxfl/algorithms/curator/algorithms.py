@@ -32,7 +32,7 @@ from jaxfl.algorithms.numbers import (
     Draft,
     Parts,
     applies,
-    composed,
+    body_of,
     only,
     refuse_epochs,
     reporting,
@@ -189,7 +189,7 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     if kind.recursive:
         applies(not sampler.whole, name, "which draws batches", sampler=sampler)
         refuse_epochs(name, sampler)
-    body = composed(
+    body = body_of(
         given,
         estimator=momentum.recursive(sampler, False)
         if kind.recursive

@@ -22,7 +22,7 @@ one_pass_accelerated         AC-SA                each once               smooth
 ===========================  ===================  ======================  ======================
 
 Participation "uniform" with cohort M is the paper's M of N silos.  The clip is the paper's L.  All
-losses have to be convex.  Numbers that are not given come from the theorems
+losses must be convex.  Hyper-parameters that are not given come from the theorems
 (:mod:`jaxfl.algorithms.gao.theory`, :mod:`jaxfl.algorithms.gao.rules`).
 """
 
@@ -33,7 +33,7 @@ from typing import Any, TypedDict, Unpack
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.gao.rules import PaperRules, Variant
-from jaxfl.algorithms.numbers import applies, composed, only
+from jaxfl.algorithms.numbers import applies, body_of, only
 from jaxfl.core.params import choice
 from jaxfl.core.types import Algorithm, Participation, Sampler
 from jaxfl.parts import estimators, sampling
@@ -203,7 +203,7 @@ def _algorithm(name: str, kind: Variant, *, variant: str = "sound", **parts: Any
     applies(sampler.single_pass or not kind.once, name, why, sampler=sampler)
     estimator = estimators.minibatch((planned if kind.once else phased)(sampler))
     server = acsa() if kind.accelerated else averaged()
-    body = composed(
+    body = body_of(
         given,
         estimator=SMOOTHERS[kind.smoothing](estimator) if kind.smoothing else estimator,
         mechanism=noised(),

@@ -28,7 +28,7 @@ import optax
 from jaxfl.algorithms import numbers
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.hu import claims, theory
-from jaxfl.algorithms.numbers import PRIVACY, Draft, applies, composed, only, reporting
+from jaxfl.algorithms.numbers import PRIVACY, Draft, applies, body_of, only, reporting
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import (
     Aggregation,
@@ -181,7 +181,7 @@ def _algorithm(
             "starts anew in every round: leave out one."
         )
     estimator, mechanism = estimators.minibatch(sampler), kind.mechanism()
-    body = composed(
+    body = body_of(
         given,
         estimator=estimator,
         mechanism=mechanism,

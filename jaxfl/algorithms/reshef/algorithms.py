@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import by_rules
-from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, composed, only
+from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, body_of, only
 from jaxfl.algorithms.reshef import claims, theory
 from jaxfl.algorithms.resolution import GIVEN
 from jaxfl.core.errors import InputError
@@ -131,7 +131,7 @@ def noisy_sgd(**parts: Unpack[Parts]) -> Algorithm:
 @functools.cache
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     estimator = momentum.corrected if kind.corrected else estimators.minibatch
-    body = composed(
+    body = body_of(
         only(name, parts, *kind.exchanged),
         estimator=estimator(sampling.in_order()),
         mechanism=kind.mechanism(),

@@ -29,7 +29,7 @@ from jaxfl.algorithms.numbers import (
     Draft,
     Parts,
     applies,
-    composed,
+    body_of,
     only,
     reporting,
     usual_delta,
@@ -323,7 +323,7 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     estimator = kind.estimator
     if not isinstance(estimator, Estimator):
         estimator = estimator(sampler, given.get("clip", "example") == "example")
-    body = composed(
+    body = body_of(
         given,
         estimator=estimator,
         mechanism=kind.mechanism(),
