@@ -167,20 +167,24 @@ def by_rules(
     params: Iterable[Param] = (),
     **options: Any,
 ) -> Algorithm:
-    """:func:`compose` of ``rules.body`` with what a paper's ``rules`` say: ``plan``, and where they
-    have them ``formula``, ``event`` and ``finish``.  Name and summary are those of ``make``."""
-    said = {name: getattr(rules, name, None) for name in ("event", "finish")}
+    """Return :func:`compose` of a paper's rules, under the name of the function ``make``.
+
+    ``rules`` have a ``body`` and a ``plan``, a ``formula`` where the body adds noise, and perhaps an
+    ``event`` and a ``finish``.  The summary is the docstring of ``make`` up to its first colon or
+    citation.
+    """
+    found = {name: getattr(rules, name, None) for name in ("event", "finish")}
     if rules.body.mechanism.std is not None:
-        said["formula"] = rules.formula
+        found["formula"] = rules.formula
     name, summary = make.__name__, (make.__doc__ or "").split(":", 1)[0].split("[")[0]
-    options = {**said, **options}
+    options = {**found, **options}
     return compose(
         name, summary.strip().rstrip("."), paper, rules.body, rules.plan, params, **options
     )
 
 
 def _event(body: AnyBody, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
-    """What a body releases, where that is one message a round that each client noised itself."""
+    """Return what a body releases, if that is one message a round, noised by each client itself."""
     private = body.mechanism.std is not None
     if private and (body.local is not None or body.mechanism.central):
         return NoClaim("local steps, or noise at the server, ask for compose(event=...)")
@@ -188,9 +192,9 @@ def _event(body: AnyBody, values: Mapping[str, Any], facts: ProblemFacts) -> Any
 
 
 def stored(algorithm: Algorithm, storage: str) -> Algorithm:
-    """The algorithm with what clients remember stored as ``storage`` names, see :mod:`jaxfl.parts.storage`.
+    """Return the algorithm with clients' memory stored as ``storage`` names, see :mod:`jaxfl.parts.storage`.
 
-    Refused where nothing may be rounded, and where a server that keeps the mean of its clients' shifts
+    Raise where nothing may be rounded, and where a server that keeps the mean of its clients' shifts
     sees no single message, so that it cannot know what rounding made of each.
     """
     known("storage", storage, STORAGES)
@@ -208,7 +212,7 @@ def stored(algorithm: Algorithm, storage: str) -> Algorithm:
 
 
 def by_messages(algorithm: Algorithm) -> Algorithm:
-    """The algorithm with every message made, also where the mean of what clients compute would do."""
+    """Return the algorithm with every message made, even where the mean over clients is enough."""
     body = algorithm.body
     if not isinstance(body, Federated):
         raise InputError(f"messages = True does not apply to {algorithm.name}: leave it out.")
@@ -217,7 +221,7 @@ def by_messages(algorithm: Algorithm) -> Algorithm:
 
 
 def _storage(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]:
-    """What the record says of it, unless it is exact; refused as :func:`stored` says."""
+    """Return the record's entry of the storage, empty if exact; raise as :func:`stored` says."""
     if not isinstance(body, Federated) or body.storage == "exact":
         return ()
     links, _ = jax.eval_shape(lambda: body.channel.init(1, jnp.zeros(1), body.fused))

@@ -127,12 +127,9 @@ EF = Variant(
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = {"compressor": kind.compressor(), **only(name, parts, *kind.exchanged)}
     sampler, chosen = given.pop("sampler", kind.sampler()), given["compressor"]
-    require(
-        chosen.unbiased or kind.biased,
-        f"is biased, and {name} needs one that is right in the mean",
-        "take ef21 or ef_sgd",
-        compressor=chosen.name,
-    )
+    biased = f"is biased, and {name} needs one that is right in the mean"
+    fits = chosen.unbiased or kind.biased
+    require(fits, biased, "take ef21 or ef_sgd", compressor=chosen.name)
     body = body_of(
         given,
         estimator=kind.estimator(sampler),

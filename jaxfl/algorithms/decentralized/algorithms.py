@@ -24,7 +24,7 @@ from jaxfl.algorithms.decentralized.claims import q_dpsgd
 from jaxfl.algorithms.numbers import Draft, Parts, only
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import require
 from jaxfl.core.types import Algorithm, Asked, Compressor, Noise, Param, Plan, ProblemFacts
 from jaxfl.parts import compressors, estimators, graphs, mechanisms, momentum, sampling, sketches
 from jaxfl.parts.codes import identity
@@ -93,10 +93,8 @@ DSGD = Variant("Lian et al., NeurIPS 2017", gossip.averaging, identity)
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = only(name, parts, "compressor", "sampler", "graph")
     chosen, graph = given.get("compressor", kind.compressor()), given.get("graph", "complete")
-    if not chosen.unbiased:
-        raise InputError(
-            f"compressor = {chosen.name!r} is biased, and {name} needs one that is right in the mean."
-        )
+    biased = f"is biased, and {name} needs one that is right in the mean"
+    require(chosen.unbiased, biased, compressor=chosen.name)
     body = gossip.Gossip(
         estimator=estimators.minibatch(given.get("sampler", sampling.poisson())),
         mechanism=mechanisms.gaussian(),
