@@ -192,7 +192,7 @@ def _event(body: AnyBody, values: Mapping[str, Any], facts: ProblemFacts) -> Any
 
 
 def stored(algorithm: Algorithm, storage: str) -> Algorithm:
-    """Return the algorithm with clients' memory stored as ``storage`` names, see :mod:`jaxfl.parts.storage`.
+    """Return the algorithm with clients' memory stored as :mod:`jaxfl.parts.storage` names it.
 
     Raise where nothing may be rounded, and where a server that keeps the mean of its clients' shifts
     sees no single message, so that it cannot know what rounding made of each.

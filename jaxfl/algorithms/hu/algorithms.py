@@ -14,7 +14,7 @@ fedprox              tau          to the server's x   none                messag
 scaffold             tau          control variates    none                messages
 ===================  ===========  ==================  ==================  ================
 
-Minibatches are shuffled epochs without replacement that go on from round to round.
+Minibatches are shuffled epochs without replacement that continue from round to round.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ noisy_sgd       gradient               average          Gaussian, at each machin
 ==============  =====================  ===============  ==========================================
 
 All of them use a sample once: round t takes row t of every machine, in the order of its data, and
-more rounds than samples are refused.  The model stays in the problem's constraint set; where there is
+more rounds than samples raise an error.  The model stays in the problem's constraint set; where there is
 none, in the ball of diameter D around the start.  ``noisy_sgd`` is not in the paper, which reports no
 baseline: its noise and step follow from the same reasoning.
 """
