@@ -24,10 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxfl.algorithms.bounds import Bound, Case, Family, Measured
-from jaxfl.algorithms.gao import bounds as convex
-from jaxfl.algorithms.hu import bounds as local
-from jaxfl.algorithms.reshef.bounds import ANYTIME
-from jaxfl.algorithms.soteriafl import bounds as soteriafl
+from jaxfl.algorithms.registry import PAPERS
 from jaxfl.core.errors import InputError
 from jaxfl.engine import results
 
@@ -37,13 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["ALGORITHMS", "FAMILIES", "Bound", "bounds", "possible"]
 
 FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(("private_local_sgd", "local_dp_sgd", "fedavg"), local.FAMILY),
-    **dict.fromkeys(("cdp_gd", "cdp_sgd", "ldp_gd", "ldp_sgd", "ldp_svrg"), soteriafl.FAMILY),
-    **dict.fromkeys(
-        [f"soteriafl_{name}" for name in ("gd", "sgd", "svrg", "saga")], soteriafl.FAMILY
-    ),
-    **dict.fromkeys(("mu2_untrusted", "mu2_trusted", "noisy_mu2", "mu2"), ANYTIME),
-    **dict.fromkeys(convex.ORDERS, convex.ORDER),
+    name: family for paper in PAPERS for name, family in paper.bounds.items()
 }
 ALGORITHMS = tuple(FAMILIES)
 
