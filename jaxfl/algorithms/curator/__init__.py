@@ -3,8 +3,6 @@
 * :mod:`~jaxfl.algorithms.curator.algorithms` -- algorithms of a node that holds all data, or of
   one that clients trust with their sum
 * :mod:`~jaxfl.algorithms.curator.claims` -- what RRPSGD and DP-SRM claim of their noise
-* :mod:`~jaxfl.algorithms.curator.rules` -- the hyper-parameters of a curator's algorithms, what
-  its rounds release, and what papers say of them
 * :mod:`~jaxfl.algorithms.curator.theory` -- numbers of DP-SRM and of the algorithms of Lowy et
   al., as their papers give them
 """

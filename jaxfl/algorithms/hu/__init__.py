@@ -6,8 +6,6 @@
   Gong
 * :mod:`~jaxfl.algorithms.hu.claims` -- the noise formulas of Hu, Guo and Gong and of their
   baseline, with their conditions
-* :mod:`~jaxfl.algorithms.hu.rules` -- the hyper-parameters of local SGD, what its rounds release,
-  and what the paper says of them
 * :mod:`~jaxfl.algorithms.hu.theory` -- private local SGD: its step size and its convergence as
   the paper prints them
 """

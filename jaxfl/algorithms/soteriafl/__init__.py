@@ -5,8 +5,6 @@
 * :mod:`~jaxfl.algorithms.soteriafl.bounds` -- cDP-SGD and SoteriaFL: Theorems 1 and 3 of Li,
   Zhao, Li and Chi
 * :mod:`~jaxfl.algorithms.soteriafl.claims` -- soteriaFL's noise formula, with its conditions
-* :mod:`~jaxfl.algorithms.soteriafl.rules` -- the hyper-parameters of SoteriaFL's algorithms: the
-  paper's choices, and what it says of their noise
 * :mod:`~jaxfl.algorithms.soteriafl.tables` -- tables 1 and 2 of SoteriaFL for any numbers
 * :mod:`~jaxfl.algorithms.soteriafl.theory` -- soteriaFL for any estimator: Lemma 1, Theorems 2
   and 3, and the choices of Corollaries 1 to 3
