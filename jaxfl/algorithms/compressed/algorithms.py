@@ -35,13 +35,13 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts import (
     channels,
+    codes,
     compressors,
     estimators,
     mechanisms,
     momentum,
     sampling,
     servers,
-    sketches,
 )
 from jaxfl.rounds.federated import Federated
 
@@ -135,14 +135,14 @@ MARINA = Variant(
 EF21 = Variant(
     "Richtarik et al., NeurIPS 2021",
     channels.learned,
-    sketches.top_k,
+    codes.top_k,
     shift=lambda _: 1.0,
     biased=True,
 )
 EF = Variant(
     "Stich et al., NeurIPS 2018",
     channels.error_feedback,
-    sketches.top_k,
+    codes.top_k,
     sampling.poisson,
     biased=True,
 )
