@@ -23,8 +23,7 @@ from jaxfl.parts import (
     sampling,
     servers,
 )
-from jaxfl.parts.codes import identity
-from jaxfl.parts.sketches import fixed_step, top_k
+from jaxfl.parts.codes import fixed_step, identity, top_k
 from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 
@@ -109,13 +108,13 @@ def test_a_part_under_another_name_behaves_alike(case: str) -> None:
         how = (
             one.fused,
             one.linear,
-            one.apart,
+            one.regularizer_apart,
             one.packs,
             one.broadcasts,
             one.own == one.mechanism,
         )
         of = one, values, FACTS
-        sums = transcript.noises(*of), transcript.turns(*of), transcript.reach(*of)
+        sums = transcript.noises(*of), transcript.turns(*of), transcript.message_bound(*of)
         event, cost = algorithm.event(values, FACTS), algorithm.cost(values, FACTS)
         program = re.sub("0x[0-9a-f]+", "", str(rounds(state, problem)))
         seen.append((how, sums, repr(event).replace("own", ""), cost, values, hp.capacity, program))

@@ -13,8 +13,15 @@ from jaxfl.core.types import Hyper
 from jaxfl.engine.ledger import turns
 from jaxfl.parts.aggregations import encode, secure_sum
 from jaxfl.parts.dropouts import enrol
-from jaxfl.parts.sampling import PARTICIPATIONS, balanced, everyone, participation, sampler, uniform
-from jaxfl.parts.unreliable import unreliable
+from jaxfl.parts.sampling import (
+    PARTICIPATIONS,
+    balanced,
+    everyone,
+    participation,
+    sampler,
+    uniform,
+    unreliable,
+)
 from jaxfl.problems.facts import facts_of
 
 pytestmark = pytest.mark.once
