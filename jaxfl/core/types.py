@@ -76,8 +76,15 @@ __all__ = [
 Array: TypeAlias = jax.Array
 Key: TypeAlias = jax.Array
 PyTree: TypeAlias = Any
-# roles that tell algorithms of one name apart, and are short to say
-SAID = ("estimator", "mechanism", "compressor", "channel", "server", "participation", "sampler")
+SHOWN_ROLES = (
+    "estimator",
+    "mechanism",
+    "compressor",
+    "channel",
+    "server",
+    "participation",
+    "sampler",
+)
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -86,22 +93,22 @@ LARGEST = 3.4e38  # of a 32-bit float: the end of what has to be finite
 
 
 class Param(NamedTuple):
-    """A number that a user may set: an option of the command line, an axis of a sweep."""
+    """A hyper-parameter that a user may set, and its range."""
 
     name: str
     doc: str
     low: float = 0.0
     high: float = float("inf")
     integer: bool = False
-    open_low: bool = False  # the lower end itself is refused
+    open_low: bool = False  # the lower end is excluded
     schedule: bool = False  # may change from round to round
-    open_high: bool = False  # the upper end itself is refused
+    open_high: bool = False  # the upper end is excluded
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Hyper:
-    """Resolved numbers: ``values`` are traced leaves, ``caps`` the static lengths they may fill.
+    """Resolved hyper-parameters: ``values`` are traced leaves, ``caps`` the static lengths they may fill.
 
     ``hp["batch"]`` is a traced number, ``hp.caps["batch"]`` the number of slots that its draw has.
     Cells of a sweep differ in ``values`` and share ``caps``.
@@ -115,17 +122,17 @@ class Hyper:
             return self.values[name]
         except KeyError:
             raise InputError(
-                f"A round reads {name}, which none of its parts declares: add Param({name!r}, ...) to "
-                "the params of the part that reads it."
+                f"A round reads {name}, which none of its parts declares",
+                f"add Param({name!r}, ...) to the params of the part that reads it",
             ) from None
 
     def at(self, t: Array) -> Hyper:
-        """The numbers of round t: a schedule holds one per round, and keeps its last."""
-        now = {
+        """The hyper-parameters of round t; after its end a schedule keeps its last value."""
+        values = {
             name: value if value.ndim == 0 else value[jnp.minimum(t, value.shape[0] - 1)]
             for name, value in self.values.items()
         }
-        return Hyper(now, self.capacity)
+        return Hyper(values, self.capacity)
 
     @property
     def caps(self) -> dict[str, int]:
@@ -167,9 +174,9 @@ class Source(str):
     origin: Origin
 
     def __new__(cls, origin: Origin, text: str = "") -> Source:
-        made = super().__new__(cls, text or origin.value)
-        made.origin = origin
-        return made
+        source = super().__new__(cls, text or origin.value)
+        source.origin = origin
+        return source
 
     def __getnewargs__(self) -> tuple[Origin, str]:  # type: ignore[override]
         return self.origin, str(self)
@@ -303,7 +310,7 @@ class GeneratedSamples:
 class Problem:
     """Data of n clients as leaves, their model as structure."""
 
-    train: PyTree  # leaves (n, m_max, ...), zero-padded; or Made
+    train: PyTree  # leaves (n, m_max, ...), zero-padded; or GeneratedSamples
     count: Array  # (n,) samples that each client really has
     test: PyTree | None  # leaves (N, ...)
     x0: Array | None  # (d,), or None: drawn by the model
@@ -330,7 +337,7 @@ class Problem:
 
 
 def nothing(values: Mapping[str, Any], about: Any) -> dict[str, Any]:
-    """What parts without numbers of their own need to be told."""
+    """The ``capacity`` and ``resolve`` of parts without any."""
     return {}
 
 
@@ -426,26 +433,6 @@ class Table(NamedTuple):
     absorb: Callable[[PyTree, Draw, PyTree], PyTree]  # (local, rows, new factors) -> local
 
 
-class Begins(Protocol):
-    """What all clients do before a round: ``base`` is (n, d), its mean (d,), or None."""
-
-    def __call__(
-        self, key: Key, shared: PyTree, base: Any, x: Array, problem: Problem, hp: Hyper, /
-    ) -> tuple[PyTree, Any, Array, Hyper]:
-        """Returns shared, base, how many gradients that took, and the numbers of this round."""
-        ...
-
-
-class Refreshes(Protocol):
-    """What all clients do after a round: ``base`` is (n, d), its mean (d,), or None."""
-
-    def __call__(
-        self, key: Key, shared: PyTree, base: Any, x: Array, problem: Problem, hp: Hyper, /
-    ) -> tuple[PyTree, Any, Array]:
-        """Returns shared, base, and how many gradients that took."""
-        ...
-
-
 class Estimator(NamedTuple):
     """A weighting of per-example gradients, and a memory.
 
@@ -454,7 +441,8 @@ class Estimator(NamedTuple):
     After the round ``base_i <- base_i + sum_j u_j (c_j - stored_j)``, with c_j the clipped gradients of
     the first term and u the weights of ``follow``.  ``base`` is (n, d); ``pooled``, where the round
     needs no more of it than its mean over clients, that mean, (d,).
-    ``begin`` comes before a round, moves memory and sets the numbers that depend on what clients see;
+    ``begin`` runs before a round: it updates the memory, and sets the hyper-parameters that depend on
+    the data; ``refresh`` runs after it.
     ``public`` is the regularizer's part of the estimate, where that is not its gradient at x.
     """
 
@@ -469,8 +457,10 @@ class Estimator(NamedTuple):
     sensitivity: Callable[[Mapping[str, Any]], Any] | None = None  # host: for the privacy event
     table: Table | None = None
     follow: Callable[[Draw, Array], Array] | None = None  # (rows, count) -> u; None: base stays
-    begin: Begins | None = None
-    refresh: Refreshes | None = None
+    begin: Callable[[Key, PyTree, Any, Array, Problem, Hyper], Any] | None = None
+    # (key, shared, base, x, problem, hp) -> shared, base, gradients evaluated, hp of this round
+    refresh: Callable[[Key, PyTree, Any, Array, Problem, Hyper], Any] | None = None
+    # (key, shared, base, x, problem, hp) -> shared, base, gradients evaluated
     public: Callable[[PyTree, Callable[[Array], Array], Array, Hyper], Array] | None = None
     # (shared, gradient of the regularizer, x, hp)
     kernel: Callable[[Model, Hyper], Kernel] | None = None  # whose gradients; None: the model's
@@ -502,33 +492,17 @@ class Client(NamedTuple):
     take: Callable[[Draw], PyTree]  # the drawn samples, leaves (b, ...)
 
 
-class Runs(Protocol):
-    """What one client does in a round; ``memory`` is its own."""
-
-    def __call__(
-        self,
-        client: Client,
-        x: Array,
-        shared: PyTree,
-        memory: PyTree,
-        problem: Problem,
-        hp: Hyper,
-        /,
-    ) -> tuple[Array, PyTree, Array]:
-        """Returns g, memory, and how many gradients that took."""
-        ...
-
-
 class Local(NamedTuple):
     """A procedure that a client runs in place of one estimate, its noise included.
 
-    What ``run`` returns as g takes the place of the estimate: ``x - theta_i`` of a client that moves
-    the model x to theta_i.  ``close`` is what the server makes of the mean of them.
+    The g that ``run`` returns replaces the estimate: ``x - theta_i`` of a client that moves the model
+    x to theta_i.  ``close`` updates the shared memory from the mean of them.
     """
 
     name: str
     init: Callable[[Problem, Array], tuple[PyTree, PyTree]]  # shared, one per client
-    run: Runs
+    run: Callable[[Client, Array, PyTree, PyTree, Problem, Hyper], tuple[Array, PyTree, Array]]
+    # (client, x, shared, memory of this client, problem, hp) -> g, memory, gradients evaluated
     reach: Callable[[Mapping[str, Any]], tuple[float, float] | None]  # host: see Aggregation
     close: Callable[[PyTree, Array, Array, Array, Hyper], PyTree] | None = None
     # (shared, sum_S weight g_i, r/n, sum_S weight, hp)
@@ -536,33 +510,21 @@ class Local(NamedTuple):
     broadcasts: int = 1  # vectors that the server sends to a client
 
 
-class Settles(Protocol):
-    """Host: the numbers of an aggregation that are not given."""
-
-    def __call__(
-        self,
-        values: Mapping[str, Any],
-        reach: tuple[float, float] | None,
-        senders: int,
-        d: int,
-        /,
-    ) -> dict[str, tuple[float, str]]:
-        """``reach`` bounds a message: its part that clipping bounds, and the deviation of its noise;
-        None where neither is known.  Returns each number with its source."""
-        ...
-
-
 class Aggregation(NamedTuple):
-    """How the server comes to the sum of the messages without seeing one of them.
+    """How the server obtains the sum of the messages without seeing any of them.
 
     ``protect(key, t, me, cohort, v, hp)`` is one client's message as words, and how many of its
     coordinates had to be clamped; words add up modulo 2^32, and ``recover`` reads the sum.
+    ``settle`` takes a bound on the part of a message that clipping bounds and the deviation of its
+    noise, or None where neither is known.
     """
 
     name: str
     protect: Callable[[Key, Array, Array, Draw, Array, Hyper], tuple[Array, Array]]
     recover: Callable[[Array, Array, Hyper], Array]  # (words, like, hp)
-    settle: Settles
+    settle: Callable[
+        [Mapping[str, Any], tuple[float, float] | None, int, int], dict[str, tuple[float, str]]
+    ]  # host: (values, reach, senders, d) -> each value that was not given, with its source
     bits: int  # of one word
     params: tuple[Param, ...] = ()
     hides: bool = True  # whether the server sees the sum alone
@@ -605,19 +567,8 @@ class Compressor(NamedTuple):
         return self.select is None and self.code is None
 
 
-class Receives(Protocol):
-    """What the server makes of the mean message; ``link`` is its end of the channel."""
-
-    def __call__(
-        self, link: PyTree, mean: Array, rate: Array, hp: Hyper, moved: Any, /
-    ) -> tuple[Array, PyTree]:
-        """``rate`` is r/n, ``moved`` the mean of what the clients' memories moved by, or None where
-        that is what the messages say.  Returns the server's estimate, and link."""
-        ...
-
-
 def unbounded(omega: float) -> None:
-    """What is known of the messages of a channel that declares nothing."""
+    """The ``growth`` of a channel that declares none."""
     return None
 
 
@@ -625,14 +576,17 @@ class Channel(NamedTuple):
     """What both ends remember of earlier messages.
 
     ``before`` is what a client compresses instead of its estimate g, ``after`` what it then
-    remembers; ``receive`` turns the mean message into the server's estimate.
+    remembers; ``receive`` turns the mean message into the server's estimate.  Its ``link`` is the
+    server's end, and ``moved`` the mean change of the clients' memories, or None where that is what the
+    messages say.
     """
 
     name: str
     init: Callable[[int, Array, bool], tuple[PyTree, PyTree]]  # (n, x, fused) -> clients', server's
     before: Callable[[PyTree, Array], Array]
     after: Callable[[PyTree, Message, Hyper], PyTree]
-    receive: Receives
+    receive: Callable[[PyTree, Array, Array, Hyper, Any], tuple[Array, PyTree]]
+    # (link, mean message, r/n, hp, moved) -> the server's estimate, link
     params: tuple[Param, ...] = ()
     residual: Callable[[PyTree, Array, Array], PyTree] | None = None
     # (state, what was to be compressed, noise included, C of it) -> clients', in place of ``after``
@@ -643,29 +597,14 @@ class Channel(NamedTuple):
     # host: omega -> by what factors messages are longer than estimates and their noise larger
 
 
-class Steps(Protocol):
-    """What the server does with the estimate v; ``project`` is onto the constraint set, if any."""
-
-    def __call__(
-        self,
-        key: Key,
-        state: PyTree,
-        v: Array,
-        project: Callable[[Array], Array] | None,
-        hp: Hyper,
-        /,
-    ) -> PyTree:
-        """Returns state."""
-        ...
-
-
 class Server(NamedTuple):
     """The model's owner."""
 
     name: str
     init: Callable[[Array, Hyper], PyTree]
     view: Callable[[PyTree], Array]  # where clients evaluate
-    step: Steps
+    step: Callable[[Key, PyTree, Array, Callable[[Array], Array] | None, Hyper], PyTree]
+    # (key, state, the estimate v, projection onto the constraint set if any, hp) -> state
     output: Callable[[PyTree], Array]
     params: tuple[Param, ...] = ()
 
@@ -727,8 +666,7 @@ class Cost(NamedTuple):
 class Algorithm(NamedTuple):
     """A published algorithm: hyper-parameters resolved on the host, rounds traced.
 
-    From what a user gives to what a round reads it is ``plan``, then the noise, then ``finish``:
-    :func:`jaxfl.algorithms.resolution.resolve`.
+    :func:`jaxfl.algorithms.resolution.resolve` calls ``plan``, chooses the noise, and calls ``finish``.
     """
 
     name: str
@@ -762,5 +700,5 @@ class Algorithm(NamedTuple):
         return self.formula(values, facts, Sigma(float(values["sigma"])))
 
     def __repr__(self) -> str:
-        said = "".join(f", {role}={name!r}" for role, name in self.parts if role in SAID)
-        return f"Algorithm({self.name!r}{said})"
+        parts = "".join(f", {role}={name!r}" for role, name in self.parts if role in SHOWN_ROLES)
+        return f"Algorithm({self.name!r}{parts})"

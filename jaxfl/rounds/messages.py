@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxfl.core.checks import kind_of
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.fusion import apart, once
+from jaxfl.core.fusion import in_own_loop, materialized
 from jaxfl.core.keys import at
 from jaxfl.core.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
 from jaxfl.parts.channels import add
@@ -90,7 +90,7 @@ def send(
     noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
     held = who.link
     if body.storage != "exact":  # read once, before it is written: else all is copied
-        held = jax.tree.map(lambda a: once(a, t), held)
+        held = jax.tree.map(lambda a: materialized(a, t), held)
     before = unpacked(held, x.dtype)
     return jax.vmap(one)(noise, mask, before, work), before
 
@@ -211,4 +211,4 @@ def noise_of_mean(mechanism: Mechanism, turn: RoundContext, like: Array) -> Arra
 def draw_noise(mechanism: Mechanism, key: Key, t: Array, like: Array, hp: Hyper) -> Array:
     if mechanism.std is None:
         return jnp.zeros_like(like)
-    return apart(lambda: normal(key, mechanism, like, hp), t)
+    return in_own_loop(lambda: normal(key, mechanism, like, hp), t)
