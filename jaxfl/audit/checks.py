@@ -182,12 +182,9 @@ def one_run_audit(
     """
     began = time.perf_counter()
     checked({"delta": delta, "confidence": confidence, "canary": canary})
-    most = min(m, dim)
+    most = min(m, dim)  # a canary needs a record and a coordinate
     k = most if canaries is None else canaries
-    way = f"ask for at most {most}"
-    require(
-        1 <= k <= most, "must be at least 1, with a record and a coordinate each", way, canaries=k
-    )
+    require(1 <= k <= most, f"must be at least 1 and at most {most}, one per record", canaries=k)
     r = max(1, k // 10) if guesses is None else guesses
     require(1 <= r <= k, f"must be at least 1 and at most the {k} canaries", guesses=r)
     algorithm = one_algorithm(algorithm)

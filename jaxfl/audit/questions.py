@@ -351,17 +351,17 @@ def _completed(
     for name, field in FACTS.items():
         if name in numbers or (name == "clients" and set(CLIENTS) & set(numbers)):
             continue
+        value = getattr(facts, field)
+        near = value + 1 if name == "clients" else 3 * value
         try:
-            other, changed = _released(
-                algo, fixed, facts._replace(**{field: 3 * getattr(facts, field)})
-            )
+            other, changed = _released(algo, fixed, facts._replace(**{field: near}))
         except InputError:  # a single node's algorithm
             continue
         follow = {each for each in assumed if other.get(each) != values.get(each)}
         # a dimension that decides the rounding of a sum alone has little weight
         rounding = name == "dimension" and not follow and "precision" in _params(algo)
         if changed != event and (name == "clients" or rounding):
-            assumed[name] = getattr(facts, field)
+            assumed[name] = value
         elif changed != event:
             lacking |= follow or {name}
     usual = {
@@ -373,7 +373,7 @@ def _completed(
     if filled:
         given, others = _completed(algo, {**given, **filled}, facts, numbers)
         return given, {**filled, **others}
-    _needed(algo.name, lacking)
+    _needed(algo.name, sorted(lacking))
     return dict(given), assumed
 
 
@@ -414,7 +414,7 @@ def _known(name: str, given: Iterable[str], known: Iterable[str], others: Iterab
 
 
 def _needed(name: str, missing: Collection[str]) -> None:
-    require(not missing, f"{name} needs {', '.join(sorted(missing))}", "give what is missing")
+    require(not missing, f"{name} needs {', '.join(missing)}", "give what is missing")
 
 
 def _call(name: str, function: Callable[..., Any], numbers: Mapping[str, Any]) -> Any:
