@@ -46,7 +46,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: at_most_one(k=1, omega=2), "k = 1 and omega = 2 are both given: give one of them."),
     (
         lambda: exactly_one(k=None, omega=None),
-        "k = None and omega = None decide the same: give exactly one of them.",
+        "k = None and omega = None are alternatives: give exactly one of them.",
     ),
     (lambda: counts([1, 4], 2, 3), "count = [1, 4] must lie in 1..3"),
     (lambda: stacked("X", [np.ones(3)]), "X must be arrays (clients, samples, ...)"),

@@ -26,6 +26,7 @@ import numpy as np
 from jaxfl.algorithms.bounds import Bound, Case, Family, Measured
 from jaxfl.algorithms.registry import PAPERS
 from jaxfl.core.errors import InputError
+from jaxfl.core.params import number
 from jaxfl.engine import results
 
 if TYPE_CHECKING:
@@ -46,11 +47,10 @@ def possible(
     facts: Mapping[str, Any],
     sources: Mapping[str, str],
 ) -> None:
-    """Refuse, in one sentence, what no bound speaks of or what it cannot be computed from."""
+    """Raise unless a bound exists and can be computed from these values."""
     if algorithm not in FAMILIES:
-        raise InputError(
-            f"No bound is known to draw for {algorithm}: there are those of {', '.join(ALGORITHMS)}."
-        )
+        ways = f"there are those of {', '.join(ALGORITHMS)}"
+        raise InputError(f"No bound is known to draw for {algorithm}", ways)
     FAMILIES[algorithm].check(Case(algorithm, parts, values, facts, sources))
 
 
@@ -64,8 +64,8 @@ def bounds(ds: xarray.Dataset, lam: float | None = None) -> list[Bound]:
         settings["algorithm"], settings["parts"], about["values"], about["facts"], about["sources"]
     )
     possible(*case)
-    if lam is not None and not lam > 0:
-        raise InputError(f"lam = {lam!r}: strong convexity has to be a positive number.")
+    if lam is not None:
+        number("lam", lam, above=0, remedy="it is the constant of strong convexity")
     loss = ds["loss"].values
     measured = Measured(
         ds["round"].values[1:],

@@ -20,7 +20,6 @@ from jaxfl.algorithms.gao.claims import gao
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.types import Problem, ProblemFacts, Server
 from jaxfl.engine import run as runs
-from jaxfl.engine.ledger import ledger
 from jaxfl.engine.results import config
 from jaxfl.parts import localization as phases
 from jaxfl.parts.accelerated import averaged
@@ -528,7 +527,7 @@ def test_some_silos(key: jax.Array) -> None:
     few = jaxfl.simulate(algorithm, a_convex_problem(), key, 20, eval_every=0, **numbers)
     assert few.totals["clients"] == 60
     assert few.privacy().proven == pytest.approx(2, rel=1e-3)
-    book = ledger(few)
+    book = few.ledger()
     assert book.proven.max() <= 2 * (1 + 1e-3)
     assert book.turns.sum() == 60
 

@@ -131,7 +131,7 @@ def test_the_price_of_a_choice_is_added_to_the_answer(capsys: pytest.CaptureFixt
         ("account dp_gd --samples 9 --kind 3", "'kind'"),
         (f"account {SGD} --rounds 0 --delta 1e-5", "rounds = 0"),
         (f"account {SGD} --rounds inf --delta 1e-5", "rounds = inf"),
-        (f"account {SGD} --rounds 5 --delta 1e-5 --eps 2", "give one of them"),
+        (f"account {SGD} --rounds 5 --delta 1e-5 --eps 2", "give exactly one of them"),
         (f"account {EVENT} --record-norm -1", "record_norm = -1"),
         (f"account {EVENT} --slots -1", "slots = -1"),
         (f"account {SRM} --momentum 1.5", "momentum = 1.5"),

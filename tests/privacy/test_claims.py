@@ -11,7 +11,6 @@ from rows import a_problem
 import jaxfl
 from jaxfl.algorithms.composition import compose
 from jaxfl.algorithms.numbers import plain
-from jaxfl.engine.ledger import ledger
 from jaxfl.parts import channels, estimators, mechanisms, sampling, servers, smoothing
 from jaxfl.parts.codes import identity
 from jaxfl.privacy.events import Event, Increments, LocalSteps, Mean, Sampling
@@ -103,7 +102,7 @@ def test_who_took_part_is_no_reason_where_it_is_hidden(key: jax.Array) -> None:
     algorithm = jaxfl.algorithm("dp_fedavg", participation=sampling.poisson_clients())
     numbers = {"cohort": 1, "eps": 2.0, "lr": 0.1, "batch": 2, "local_steps": 1, "update_clip": 1.0}
     run = jaxfl.simulate(algorithm, a_problem(), key, 2, **numbers)
-    book = ledger(run)
+    book = run.ledger()
     assert 0 in book.turns
     np.testing.assert_allclose(book.proven, run.privacy().proven)
 

@@ -394,13 +394,13 @@ def test_every_number_of_every_question_has_its_range() -> None:
         ),
         (
             lambda: account("dp_gd", samples=[10], rounds=5, clip=1, sigma=1, delta=0.1),
-            "has to be one number",
+            "must be one number",
         ),
         (
             lambda: account(
                 "dp_sgd", samples=9, batch=3, rounds=5, clip=1, sigma=1, delta=0.1, sampling=[1]
             ),
-            "sampling",
+            "no sampler",
         ),
         (
             lambda: calibrate(
@@ -542,9 +542,9 @@ def test_a_noise_multiplier_is_noise_relative_to_a_share(multiplier: float) -> N
 
 def test_what_one_question_cannot_ask() -> None:
     numbers = {"samples": 100, "rounds": 5, "clip": 1.0, "batch": 10, "delta": 1e-5}
-    with pytest.raises(InputError, match="both set the noise"):
+    with pytest.raises(InputError, match="are both given"):
         account("event", noise_multiplier=1.0, sigma=1.0, **numbers)
-    with pytest.raises(InputError, match="are one number"):
+    with pytest.raises(InputError, match="are both given"):
         account("dp_sgd", clients=2, devices=3, sigma=1.0, **numbers)
     beyond = calibrate(
         "multi_pass_mbsgd", eps=30.0, **numbers

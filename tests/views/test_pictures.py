@@ -259,9 +259,9 @@ def test_too_much_is_refused_before_anything_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"formats": ("jpg",)}, "no format of pictures named 'jpg'"),
+        ({"formats": ("jpg",)}, "format = 'jpg' must be one of png, pdf, svg"),
         ({"formats": ()}, "No formats"),
-        ({"band": "both"}, "band = 'both' has to be one of error, range"),
+        ({"band": "both"}, "band = 'both' must be one of error, range"),
         ({"criterion": "test_loss"}, "allow_test=True"),
     ],
 )

@@ -366,7 +366,7 @@ def test_seconds_follow_the_clients_axis() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"by": "median"}, "by = 'median' has to be one of mean, each"),
+        ({"by": "median"}, "by = 'median' must be one of mean, each"),
         ({"target": math.nan}, "target = nan"),
         ({"metric": "los"}, "did you mean 'loss'"),
     ],
@@ -428,7 +428,7 @@ def test_drawn_links() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"bandwidth": 0.0}, r"bandwidth = 0\.0 has to be above 0"),
+        ({"bandwidth": 0.0}, r"bandwidth = 0\.0 must be above 0"),
         ({"bandwidth": [1.0, -2.0]}, r"bandwidth = -2\.0"),
         ({"bandwidth": math.nan}, "bandwidth = nan"),
         ({"bandwidth": []}, r"bandwidth = \[\]"),
