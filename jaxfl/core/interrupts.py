@@ -1,4 +1,4 @@
-"""Lines that no signal interrupts."""
+"""Defer signals while a few lines run."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-__all__ = ["held_back"]
+__all__ = ["interrupts_deferred"]
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
-    """Ctrl-C, and a scheduler's request to end, wait until these lines are done.
+def interrupts_deferred() -> Iterator[None]:
+    """Ctrl-C and a scheduler's request to end wait until the block has run.
 
-    Python gives signals to the main thread alone, so that in others there is nothing to hold back.
+    Python delivers signals to the main thread only, so that other threads need nothing.
     """
     came: list[tuple[int, FrameType | None]] = []
     before: dict[int, Any] = {}
     try:
         if threading.current_thread() is threading.main_thread():
             for one in (signal.SIGINT, signal.SIGTERM):
-                if callable(signal.getsignal(one)):  # what Python does not handle ends it at once
+                if callable(
+                    signal.getsignal(one)
+                ):  # a signal that Python does not handle ends it at once
                     before[one] = signal.signal(one, lambda *call: came.append(call))
         yield
     finally:
