@@ -9,10 +9,10 @@ import jax.numpy as jnp
 
 from jaxfl.core.types import Array, PyTree
 
-__all__ = ["rarely"]
+__all__ = ["cond_any"]
 
 
-def rarely(coin: Array, move: Callable[..., PyTree], state: PyTree, *operands: PyTree) -> PyTree:
+def cond_any(coin: Array, move: Callable[..., PyTree], state: PyTree, *operands: PyTree) -> PyTree:
     """``move(*operands) if coin else state``; under vmap, ``move`` runs for true coins alone.
 
     Under vmap ``lax.cond`` becomes a select that computes both branches every time.  This batching
@@ -38,15 +38,15 @@ def rarely(coin: Array, move: Callable[..., PyTree], state: PyTree, *operands: P
             def visit(i: Array, state: PyTree) -> PyTree:
                 here = jax.tree.map(lambda a, b: a[i] if b else a, operands, batched[2])
                 mine = jax.tree.map(lambda a: a[i], state)
-                mine = rarely(coin[i], move, mine, *here)
+                mine = cond_any(coin[i], move, mine, *here)
                 return jax.tree.map(lambda a, v: a.at[i].set(v), state, mine)
 
             return jax.lax.fori_loop(0, size, visit, state)
 
         if batched[0]:
-            result = rarely(jnp.any(coin), each, state, coin, state, operands)
+            result = cond_any(jnp.any(coin), each, state, coin, state, operands)
         else:
-            result = rarely(coin, together, state, operands)
+            result = cond_any(coin, together, state, operands)
         return result, jax.tree.map(lambda _: True, state)
 
     return step(coin, state, operands)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-__all__ = ["held_back"]
+__all__ = ["interrupts_deferred"]
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
+def interrupts_deferred() -> Iterator[None]:
     """Delay SIGINT and SIGTERM until the end of the block.
 
     Python delivers signals to the main thread alone; in other threads nothing is delayed.

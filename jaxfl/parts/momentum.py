@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.batching import rarely
+from jaxfl.core.batching import cond_any
 from jaxfl.core.errors import require
 from jaxfl.core.types import (
     LARGEST,
@@ -277,7 +277,7 @@ def anchored(sampler: Sampler) -> Estimator:
             xi, _ = over_clients(draw, problem.n, x, pooled)
             return x, gradient(problem, x, G) + sigma * xi
 
-        w, h = rarely(anew, move, (w, h), key, x, problem, hp["clip"], sigma)
+        w, h = cond_any(anew, move, (w, h), key, x, problem, hp["clip"], sigma)
         return (t, w), h, jnp.where(anew, jnp.sum(problem.count), 0), hp
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:

@@ -217,9 +217,9 @@ def test_folders_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[
     place.mkdir()
     assert "holds no result.nc" in refused(capsys, "plot", place)
     (place / "config.json").write_text("{}")
-    assert f"go on with `jaxfl run --resume {place}`" in refused(capsys, "show", place)
+    assert f"continue with `jaxfl run --resume {place}`" in refused(capsys, "show", place)
     (place / "sweep.json").write_text("{}")
-    said = f"{place} is unfinished: go on with `jaxfl sweep --resume {place}`."
+    said = f"{place} is unfinished: continue with `jaxfl sweep --resume {place}`."
     for words in (("show", place), ("compare", place, place), ("plot", place)):
         assert said in refused(capsys, *words)
     (place / "result.nc").write_bytes(b"CDF\x02 cut short")
