@@ -303,7 +303,7 @@ class GeneratedSamples:
 class Problem:
     """Data of n clients as leaves, their model as structure."""
 
-    train: PyTree  # leaves (n, m_max, ...), zero-padded; or Made
+    train: PyTree  # leaves (n, m_max, ...), zero-padded; or GeneratedSamples
     count: Array  # (n,) samples that each client really has
     test: PyTree | None  # leaves (N, ...)
     x0: Array | None  # (d,), or None: drawn by the model
@@ -478,7 +478,7 @@ class Estimator(NamedTuple):
     # (key, rows, x, hp) -> what moves the point of each of one client's rows, (rows, d)
     assume: Callable[..., Any] | None = None
     # host: (theory.Setting, values) -> the constants of SoteriaFL's Assumption 3, as a
-    # theory_shifted.Estimator; None: not known
+    # theory.soteriafl.Estimator; None: not known
 
 
 class Mechanism(NamedTuple):
@@ -728,7 +728,7 @@ class Algorithm(NamedTuple):
     """A published algorithm: hyper-parameters resolved on the host, rounds traced.
 
     From what a user gives to what a round reads it is ``plan``, then the noise, then ``finish``:
-    :func:`jaxfl.algorithms.resolution.resolve`.
+    :func:`jaxfl.algorithms.resolve`.
     """
 
     name: str

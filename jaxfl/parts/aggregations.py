@@ -16,7 +16,8 @@ rounding moves a message by, up to ``p sqrt(d)/2``, counts as sensitivity.
 
 Masks make no difference to the sum, and cost r^2 d words: the simulation leaves them out unless it
 is told otherwise.  All clients of a round are taken to report: that some do not is a matter of who takes
-part (:mod:`jaxfl.parts.unreliable`), and :mod:`jaxfl.dropouts` is the protocol that then recovers the sum.
+part (:mod:`jaxfl.parts.unreliable`), and :mod:`jaxfl.parts.dropouts` is the protocol that then recovers
+the sum.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Sparsifiers and compositions are here, codes in :mod:`jaxfl.parts.codes` and :mod:`jaxfl.parts.sketches`.
 
-Each has up to two stages, see :class:`jaxfl.types.Compressor`: coordinates are chosen without
+Each has up to two stages, see :class:`jaxfl.core.types.Compressor`: coordinates are chosen without
 looking at v, then a code acts on the chosen values.  A sparsifier is set by ``k``, the coordinates
 that it sends, or by ``omega``, from which k = max(1, round(d / (1 + omega))).
 

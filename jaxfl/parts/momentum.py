@@ -4,7 +4,7 @@ Four recursions, each a weighting of gradients at the point x of this round and 
 
 ==============  ===================================================================================
 ``corrected``   what a client remembers, its own: q <- q + t grad f(x; z) - (t-1) grad f(x'; z)
-``recursive``   what the server remembers (:func:`jaxfl.channels.recursion`); clients send differences
+``recursive``   what the server remembers (:func:`jaxfl.parts.channels.recursion`); clients send differences
 ``marina``      the same of compressed differences, started anew by a coin
 ``anchored``    a full gradient with its own noise, taken at the start of every epoch
 ==============  ===================================================================================
@@ -230,7 +230,7 @@ def marina(sampler: Sampler) -> Estimator:
 
         g_i = grad f_i(x)  or  g_i + C(grad f_i(x) - grad f_i(x')),  one coin for all clients
 
-    The server adds up (:func:`jaxfl.channels.recursion`).  A sparsifier that sends k = d coordinates
+    The server adds up (:func:`jaxfl.parts.channels.recursion`).  A sparsifier that sends k = d coordinates
     compresses nothing.  The first round is a full one.
     """
 

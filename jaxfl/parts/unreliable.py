@@ -6,7 +6,7 @@ that did answer, and nothing where too few did::
 
     A_t = those of S_t whose coin says so;   weights 1/|A_t| if |A_t| >= threshold, else none
 
-Under secure aggregation that is what the protocol of :mod:`jaxfl.dropouts` recovers, exactly, and a
+Under secure aggregation that is what the protocol of :mod:`jaxfl.parts.dropouts` recovers, exactly, and a
 sum that is seen holds the noise of ``threshold`` clients at least.  Not counted are the models that
 went to clients which then failed, and the shares of seeds that recovery takes.
 """
