@@ -504,7 +504,7 @@ class Estimator(NamedTuple):
     # (key, rows, x, hp) -> displacements of the points of one client's rows, (rows, d)
     assume: Callable[..., Any] | None = None
     # host: (theory.Setting, values) -> the constants of SoteriaFL's Assumption 3, as a
-    # theory_shifted.Estimator; None: not known
+    # theory.soteriafl.Estimator; None: not known
 
 
 class Mechanism(NamedTuple):
@@ -747,7 +747,7 @@ class Cost(NamedTuple):
 class Algorithm(NamedTuple):
     """A published algorithm: hyper-parameters resolved on the host, rounds traced.
 
-    :func:`jaxfl.algorithms.resolution.resolve` calls ``plan``, chooses the noise, and calls ``finish``.
+    :func:`jaxfl.algorithms.resolve` calls ``plan``, chooses the noise, and calls ``finish``.
     """
 
     name: str
