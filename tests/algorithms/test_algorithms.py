@@ -401,7 +401,7 @@ def test_parts_that_cannot_be(name: Any, parts: dict[str, Any], words: str) -> N
 
 
 def test_parts_of_an_algorithm_of_ones_own_are_looked_at(key: jax.Array) -> None:
-    body = jaxfl.algorithm("cdp_sgd").round.__self__._replace(compressor=qsgd)
+    body = jaxfl.algorithm("cdp_sgd").body._replace(compressor=qsgd)
     with pytest.raises(jaxfl.InputError, match="of mine is a function"):
         compose("mine", "", "", body, numbers.plain(lr=0.1))
 

@@ -65,7 +65,7 @@ class Loop:
 
     def __init__(self, run: jaxfl.Run):
         self.run, self.p, self.v = run, run.problem, run.values
-        self.body, self.keys = run.algorithm.round.__self__, streams(run.key)
+        self.body, self.keys = run.algorithm.body, streams(run.key)
         self.hp = build(run.algorithm, self.v, run.facts, jnp.float32)
         self.n, self.d = self.p.n, self.p.x0.size
         self.x0 = np.asarray(self.p.x0, float)
@@ -298,7 +298,7 @@ LOOPS: dict[str, Callable[[Loop], np.ndarray]] = {
 
 def last(run: jaxfl.Run) -> np.ndarray:
     """Where the run is, whatever it would put out."""
-    server = run.algorithm.round.__self__.server
+    server = run.algorithm.body.server
     return np.asarray(server.view(run.state.server))
 
 
@@ -351,7 +351,7 @@ def test_an_estimate_that_starts_anew_has_all_its_samples(name: str, rows: str) 
     steps, drawn = [], []
     for seed in range(20 if rows == "poisson" else 1):
         run = jaxfl.simulate(algorithm, problem, jax.random.key(seed), 1, **numbers)
-        last = algorithm.round.__self__.server.view(run.state.server)  # the output is any iterate
+        last = algorithm.body.server.view(run.state.server)  # the output is any iterate
         steps.append(-float(last[0]))
         drawn.append(run.totals["gradients"])
     used = 1 if name == "dp_srm" and problem.n == 1 else problem.n
@@ -722,7 +722,7 @@ def test_sweeps_settle_as_runs_do(name: str) -> None:
 
 def test_an_aggregation_settles_last() -> None:
     """Its range is for the clip that the algorithm's own last step chose."""
-    body = jaxfl.algorithm("ldp_gd", aggregation=jaxfl.aggregations.secure_sum()).round.__self__
+    body = jaxfl.algorithm("ldp_gd", aggregation=jaxfl.aggregations.secure_sum()).body
 
     def finish(draft: Any, noise: Any, facts: Any) -> None:
         draft.values["clip"] = 8.0

@@ -93,7 +93,7 @@ def test_agreement_comes_at_the_rate_of_the_second_eigenvalue(name: str) -> None
 
 def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:
     """The three rules, client by client, with the same rows, noise and masks."""
-    p, v, body = run.problem, run.values, run.algorithm.round.__self__
+    p, v, body = run.problem, run.values, run.algorithm.body
     hp = build(run.algorithm, v, run.facts, jnp.float32)
     W, keys, n = body.graph.matrix(p.n), streams(run.key), p.n
     x = np.tile(np.asarray(p.x0, float), (n, 1))

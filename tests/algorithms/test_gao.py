@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 
     @property
     def body(self) -> Any:
-        return self.algorithm.round.__self__
+        return self.algorithm.body
 
     @property
     def hp(self) -> Any:

@@ -32,7 +32,7 @@ class Draws:
     """
 
     def __init__(self, run: jaxfl.Run) -> None:
-        body, keys, p = run.algorithm.round.__self__, streams(run.key), run.problem
+        body, keys, p = run.algorithm.body, streams(run.key), run.problem
         hp = build(run.algorithm, run.values, run.facts, p.x0.dtype)
         tau, T, d = int(run.values.get("local_steps", 1)), int(run.state.t), p.x0.size
 

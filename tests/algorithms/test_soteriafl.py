@@ -21,7 +21,7 @@ class Draws:
     weights, noise, masks (as a dense multiplier d/k or 0) and coins."""
 
     def __init__(self, run: jaxfl.Run) -> None:
-        body, problem, v = run.algorithm.round.__self__, run.problem, run.values
+        body, problem, v = run.algorithm.body, run.problem, run.values
         hp = build(run.algorithm, v, run.facts, problem.x0.dtype)
         keys, d = streams(run.key), problem.x0.size
 

@@ -71,11 +71,6 @@ def test_pieces() -> None:
             schedule(bad)
 
 
-def test_ends_depend_on_the_run() -> None:
-    np.testing.assert_allclose(schedule("linear:1,0").over(3), [1, 0.5, 0])
-    np.testing.assert_allclose(schedule("linear:1,0").over(5), [1, 0.75, 0.5, 0.25, 0])
-
-
 def test_of_a_step_size_that_grows_the_largest_counts() -> None:
     """For the range of sums, and for what convexity proves."""
     assert largest(schedule("linear:0.1,0.4"), 5) == pytest.approx(0.4)

@@ -354,19 +354,6 @@ def test_a_round_makes_no_copy_of_what_clients_remember(kind: str, part: str) ->
 
 
 @pytest.mark.once
-def test_the_file_holds_the_bits(tmp_path: Path) -> None:
-    """As files of earlier versions do."""
-    algorithm, path = jaxfl.algorithm("soteriafl_sgd", storage="bfloat16"), tmp_path / "run.npz"
-    given = numbers_of("soteriafl_sgd")
-    run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 3, checkpoint=path, **given)
-    s_i = np.asarray(run.state.links)
-    assert s_i.dtype == jnp.bfloat16
-    with np.load(path) as file:
-        kept = [file[name] for name in file.files if file[name].dtype == np.uint16]
-    np.testing.assert_array_equal(kept[0], s_i.view(np.uint16))
-
-
-@pytest.mark.once
 def test_a_run_that_is_too_large_is_told_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     n, d = 20_000, 1_000_000
 

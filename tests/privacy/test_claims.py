@@ -14,7 +14,6 @@ from jaxfl.algorithms.numbers import plain
 from jaxfl.engine.ledger import ledger
 from jaxfl.parts import channels, estimators, mechanisms, sampling, servers, smoothing
 from jaxfl.parts.codes import identity
-from jaxfl.privacy.events import Event, Increments, LocalSteps, Mean, Sampling
 from jaxfl.problems.facts import facts_of
 from jaxfl.rounds.federated import Federated
 
@@ -121,27 +120,3 @@ def test_rounding_moves_what_is_drawn_and_what_is_not() -> None:
     d = facts.d
     assert proven["without_replacement"] == pytest.approx(4 * 0.005 * d**0.5, rel=1e-3)
     assert proven["poisson"] == pytest.approx(2 * proven["without_replacement"], rel=1e-3)
-
-
-SAMPLE = Sampling("poisson", 100, 10)
-WORDS: list[tuple[Any, str]] = [
-    (
-        lambda: Event(SAMPLE, Mean(1.0), 1.0, 5, adjacency="replace-one"),
-        "adjacency = 'replace-one'",
-    ),  # type: ignore[arg-type]
-    (lambda: Mean(1.0, over_b=0.0), "over_b = 0.0"),
-    (lambda: Mean(-1.0), "clip = -1.0"),
-    (lambda: Increments(0.0), "clip = 0.0"),
-    (lambda: Increments(1.0, smoothness=-1.0), "smoothness = -1.0"),
-    (lambda: Increments(1.0, diameter=math.nan), "diameter = nan"),
-    (lambda: Increments(1.0, machines=0), "machines = 0"),
-    (lambda: LocalSteps(1.0, 2.5), "local_steps = 2.5"),  # type: ignore[arg-type]
-    (lambda: LocalSteps(1.0, 2, devices=2.5), "devices = 2.5"),  # type: ignore[arg-type]
-    (lambda: Sampling("poisson", 100, 10, slots=0), "slots = 0"),
-]
-
-
-@pytest.mark.parametrize(("make", "words"), WORDS, ids=[words for _, words in WORDS])
-def test_what_describes_no_event(make: Any, words: str) -> None:
-    with pytest.raises(jaxfl.InputError, match=words):
-        make()

@@ -15,7 +15,7 @@ from jaxfl.audit.attack import audit
 from jaxfl.core.types import ProblemFacts
 from jaxfl.engine.ledger import ledger, turns
 from jaxfl.parts.sampling import participation, sampler
-from jaxfl.privacy.events import Event, LocalSteps, Mean, NoClaim, Phases
+from jaxfl.privacy.events import Event, LocalSteps, Mean, NoClaim
 from jaxfl.privacy.gaussian import zcdp_eps
 from jaxfl.problems.custom import custom
 from jaxfl.problems.facts import facts_of
@@ -301,9 +301,3 @@ def test_what_a_sum_really_hides(curvature: float, tau: int) -> None:
     else:
         assert 5.5 < mu**2 / claimed < 7.7
         assert mu**2 < g**2
-
-
-def test_phases_of_clients_of_different_sizes() -> None:
-    found, _ = event_of("private_local_sgd", a_problem(), local_steps=2)
-    assert isinstance(found, Phases)
-    assert [part.sampling.m for part in found.events] == [10, 11, 12]

@@ -13,7 +13,7 @@ from jaxfl.parts import channels, compressors, estimators, local, mechanisms, se
 from jaxfl.parts.codes import identity
 from jaxfl.parts.sampling import SAMPLERS, in_order, participation, sampler
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import Event, Mean, NoClaim, Phases, Sampling, svrg
+from jaxfl.privacy.events import NoClaim
 from jaxfl.problems import models
 from jaxfl.problems.facts import facts_of
 from jaxfl.rounds.federated import Federated
@@ -136,23 +136,6 @@ def test_an_L_of_the_data_is_said_to_be_public() -> None:
     assert "public" not in run.privacy().method
 
 
-def test_what_is_spent_ends_at_what_is_proven() -> None:
-    """Clients of different sizes release side by side, not one after the other."""
-    rng = np.random.default_rng(0)
-    clients = [
-        (rng.normal(size=(m, 4)).astype(np.float32), rng.integers(0, 2, m)) for m in (59, 60)
-    ]
-    data = jaxfl.data.from_clients(clients, classes=2)
-    problem = jaxfl.make_problem(models.logistic(4), data)
-    numbers = {"sigma": 0.2, "batch": 30, "local_steps": 1, "lr": 0.1}
-    algorithm = jaxfl.algorithm(
-        "private_local_sgd", aggregation=jaxfl.aggregations.aggregation("plain_sum")
-    )
-    run = jaxfl.simulate(algorithm, problem, jax.random.key(0), 10, **numbers)
-    assert isinstance(run._event(10), Phases)
-    assert run.spent([10])[0] == pytest.approx(run.privacy().proven)
-
-
 @pytest.mark.parametrize(
     ("name", "who", "rounds"),
     [
@@ -179,15 +162,6 @@ def test_what_is_spent_is_that_of_a_run_that_ends_there(name: str, who: str, rou
         assert spent[t] == stopped.privacy().proven
     if name == "localized_mbsgd":  # a plan is not extended
         assert run.spent([2 * rounds])[0] == spent[rounds]
-
-
-@pytest.mark.parametrize("b", [10, 20, 40])
-def test_batches_larger_than_the_data(b: int) -> None:
-    """A record that is drawn seldom moves a snapshot's estimate as one that is not drawn at all."""
-    event = Event(Sampling("with_replacement", 10, b), svrg(1.0), 2.0, 5)
-    whole = Event(Sampling("full", 10, 10), Mean(1.0), 2.0, 5)
-    found = epsilon(event, DELTA, "reveal").eps
-    assert found > epsilon(whole, DELTA).eps
 
 
 @pytest.mark.parametrize("name", ["private_local_sgd", "local_dp_sgd"])

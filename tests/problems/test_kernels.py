@@ -11,7 +11,6 @@ import pytest
 from zoo import FEATURES, ZOO, Entry, examples, point
 
 from jaxfl.core.types import Array, Model, Term
-from jaxfl.problems import models
 from jaxfl.problems.clipping import clip, clip_factor, evaluate
 
 B = 12
@@ -153,13 +152,6 @@ def test_saga_identity(entry: Entry) -> None:
     close(jax.jit(model.kernel.contract)(weight, held, batch), total, 1e-6)
     left = jax.jit(lambda held: evaluate(model.kernel, (at(x, 0.5),), weight, batch, held)[0])
     assert np.linalg.norm(left(held)) <= 1e-6 * np.linalg.norm(total)
-
-
-def test_linear_models_store_one_number() -> None:
-    model = models.logistic(7)
-    batch = jnp.ones((B, 7)), jnp.ones(B, jnp.int32)
-    assert model.kernel.factors(jnp.zeros(7), batch).shape == (B,)
-    assert model.kernel.width == 1
 
 
 @table("logistic", "mlp_sigmoid", "custom")

@@ -33,8 +33,8 @@ def both(name: str, **parts: Any) -> tuple[jaxfl.Algorithm, jaxfl.Algorithm]:
     if name.startswith("soteriafl"):
         parts["compressor"] = compressor("identity")
     pooled = jaxfl.algorithm(name, **parts)
-    body = Each(*pooled.round.__self__)
-    assert pooled.round.__self__.pooled
+    body = Each(*pooled.body)
+    assert pooled.body.pooled
     return pooled, pooled._replace(init=body.init, round=body.round)
 
 

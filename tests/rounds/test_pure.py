@@ -153,17 +153,3 @@ def test_messages_are_estimates_noised(key: jax.Array) -> None:
     noise = np.asarray(noisy.view(noisy.init(key)).messages - seen.messages) / 0.5
     assert abs((noise**2).sum() - noise.size) < 5 * np.sqrt(2 * noise.size)
     assert np.unique(noise.round(6)).size == noise.size
-
-
-@pytest.mark.parametrize("name", ["soteriafl_svrg", "ldp_svrg"])
-def test_rounds_by_messages_are_the_fused_ones(name: str, key: jax.Array) -> None:
-    """Without noise the same run, client by client."""
-    parts = {"compressor": compressor("identity")} if name == "soteriafl_svrg" else {}
-    numbers = {"lr": 0.2, "clip": 0.6, "sigma": 0.0, "batch": 4, "refresh": 0.3}
-    numbers |= {"shift": 0.3} if parts else {}
-    algorithm = jaxfl.algorithm(name, **parts)
-    ends = []
-    for messages in (False, True):
-        f = jaxfl.functions(algorithm, a_problem(), T, messages=messages, **numbers)
-        ends.append(f.output(jax.lax.scan(f.round, f.init(key), length=T)[0]))
-    np.testing.assert_allclose(ends[0], ends[1], rtol=2e-5, atol=2e-6)
