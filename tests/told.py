@@ -9,10 +9,12 @@ from jaxfl.core.errors import InputError
 
 
 def refused(call: Callable[[], Any], words: str) -> None:
-    """``call`` raises an `InputError` of one line, in which ``words`` are found."""
+    """``call`` raises an `InputError` of one sentence, in which ``words`` are found."""
     with pytest.raises(InputError, match=words) as caught:
         call()
-    assert "\n" not in str(caught.value)
+    text = str(caught.value)
+    assert text.endswith((".", "?"))
+    assert "\n" not in text
 
 
 def mistakes(*rows: tuple[Callable[[], Any], str]) -> pytest.MarkDecorator:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planned import planned
 from told import mistakes, refused
 
 import jaxfl
@@ -39,7 +40,6 @@ from jaxfl.privacy.events import (
 )
 from jaxfl.privacy.releases import increments_shift
 from jaxfl.privacy.reports import report, spent
-from jaxfl.problems.facts import facts_of
 
 pytestmark = pytest.mark.once
 
@@ -360,7 +360,7 @@ NOISED = {**GD, "sigma": 1.0, "delta": 0.1}
     (lambda: account("dp_sgd", **NOISED, batch=2, sampling="x"), "'x'"),
     (lambda: account("dp_gd", **GD, sigma=1, delta="1e-5"), "leave out the quotes"),
     (lambda: account("dp_sgd", **NOISED, batch="5"), "batch = '5'"),
-    (lambda: account("dp_gd", **{**NOISED, "samples": [10]}), "must be one number"),
+    (lambda: account("dp_gd", **{**NOISED, "samples": [10]}), "be one number"),
     (lambda: account("dp_sgd", **NOISED, batch=3, sampling=[1]), "sampling"),
     (lambda: calibrate("dp_gd", find="batch", **NOISED, eps=1), "no parameter of dp_gd 'batch'"),
     (lambda: account("audit_cp", tp=5, npos=4, fp=0, nneg=4, delta=1e-5), "not counts"),
@@ -398,7 +398,6 @@ def test_an_algorithm_answers_by_its_own_event_and_its_own_defaults() -> None:
         jaxfl.data.from_clients((np.ones((2, 40, 3), np.float32), np.ones((2, 40), np.int32)), classes=2,
                                 stacked=True),
     )  # fmt: skip
-    facts = facts_of(problem, 8)
     given = {"clip": 1.0, "sigma": 0.5, "delta": 1e-4}
     for name, more in (
         ("soteriafl_svrg", {"batch": 8}),
@@ -409,12 +408,10 @@ def test_an_algorithm_answers_by_its_own_event_and_its_own_defaults() -> None:
             {"batch": 8, "anchor_batch": 8, "momentum": 0.1, "difference_clip": 1.0},
         ),
     ):
-        algorithm = jaxfl.algorithm(name)
-        values = jaxfl.algorithms.resolve(algorithm, {**given, **more}, facts).values
-        event, claim = algorithm.event(values, facts), algorithm.claim(values, facts)
+        plan = planned(name, problem, 8, **given, **more)
         found = account(name, samples=40, clients=2, rounds=8, dimension=3, **given, **more)
-        assert found["eps"] == pytest.approx(epsilon(event, 1e-4).eps, rel=1e-12), name
-        assert found["claimed_eps"] == pytest.approx(claim.eps, rel=1e-12), name
+        assert found["eps"] == pytest.approx(plan.eps(1e-4), rel=1e-12), name
+        assert found["claimed_eps"] == pytest.approx(plan.claim.eps, rel=1e-12), name
 
 
 def test_answers_say_what_they_assume() -> None:
@@ -445,9 +442,8 @@ def test_phases_are_calibrated_as_a_run_does() -> None:
     assert len(found["sigmas"]) == 3
     assert found["sigma"] == found["sigmas"][0]
     facts = jaxfl.types.ProblemFacts(1, 64, 64, 1, 12, 1.0, (64,), 1.0, True, True)
-    algorithm = jaxfl.algorithm("localized_mbsgd")
     given = {"clip": 1.0, "batch": 8, "phases": 3, "eps": 2.0, "delta": 1e-5}
-    run = jaxfl.algorithms.resolve(algorithm, given, facts).values
+    run = planned("localized_mbsgd", facts, **given).values
     levels = run["sigma"] * np.unique(run["noise_t"].over(12))
     assert found["sigmas"] == pytest.approx(levels.tolist(), rel=1e-9)
     assert found["eps_at_paper_sigma"] < 0.5

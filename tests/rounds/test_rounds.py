@@ -33,7 +33,12 @@ def test_messages_equal_the_fused_round(name: str, key: jax.Array) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "clients"), [("ldp_sgd", "everyone"), ("soteriafl_saga", "uniform")]
+    ("name", "clients"),
+    [
+        ("ldp_sgd", "everyone"),
+        ("soteriafl_saga", "uniform"),
+        ("private_local_sgd", "everyone"),  # whose words add up
+    ],
 )
 def test_blocks_of_clients_change_no_draw(
     name: str, clients: str, key: jax.Array, monkeypatch: pytest.MonkeyPatch
