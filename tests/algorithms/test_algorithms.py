@@ -30,8 +30,7 @@ from jaxfl.parts import (
     smoothing,
 )
 from jaxfl.problems.facts import facts_of
-from jaxfl.rounds import gossip
-from jaxfl.rounds.federated import Federated
+from jaxfl.rounds import Federated, gossip
 
 EACH = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 # Slow where a row says that others show its parts.

@@ -14,8 +14,8 @@ from rows import a_problem
 from told import mistakes, refused
 
 import jaxfl
-from jaxfl.algorithms.composition import compose
-from jaxfl.algorithms.curator import theory as theory_recursive
+from jaxfl.algorithms import compose
+from jaxfl.algorithms.curator import theory as curator
 from jaxfl.algorithms.curator.claims import dp_srm
 from jaxfl.algorithms.lowy.theory import spider_rounds
 from jaxfl.algorithms.soteriafl import theory
@@ -442,15 +442,15 @@ def test_more_clients_share_the_noise_of_a_curator() -> None:
 def test_formulas_by_hand() -> None:
     s = theory.Setting(1, 1000, 20, 0.0, 3.0, 0.5, 2.0, 1e-4, 0.8)
     l = 20 * np.log(1e4)
-    best = theory_recursive.srm_numbers(s)
+    best = curator.srm_numbers(s)
     assert best.n0 == pytest.approx(3.0 * 0.8 / 0.25)
     assert best.zeta == pytest.approx((0.5 * 3 * 0.8 * l) ** (1 / 3) / 2000 ** (2 / 3))
     assert best.gamma == pytest.approx(best.zeta / best.n0 / 0.5)
     assert best.batch == pytest.approx(0.5**3 / (best.zeta * 3 * 0.8))  # b0, written in another way
-    assert theory_recursive.srm_rounds(s) == pytest.approx(
+    assert curator.srm_rounds(s) == pytest.approx(
         (2000 * 3 * 0.8) ** (4 / 3) / (0.5 ** (8 / 3) * l ** (2 / 3))
     )
-    assert theory_recursive.gd_rounds(s) == pytest.approx(3**0.5 * 2000 / (0.5 * l**0.5))
+    assert curator.gd_rounds(s) == pytest.approx(3**0.5 * 2000 / (0.5 * l**0.5))
     assert spider_rounds(s._replace(n=4), 9) == pytest.approx(
         2000 * 6 * (0.8 * 3) ** 0.5 / (0.5 * l**0.5)
     )

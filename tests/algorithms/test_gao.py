@@ -18,18 +18,18 @@ from told import mistakes, refused
 
 import jaxfl
 from jaxfl import privacy
-from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms import compose
 from jaxfl.algorithms.gao.claims import gao
 from jaxfl.core.types import Problem, ProblemFacts, Server
 from jaxfl.engine import run as runs
 from jaxfl.engine.ledger import ledger
 from jaxfl.engine.results import config
 from jaxfl.parts import localization as phases
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.parts.sampling import participation, sampler
 from jaxfl.problems import public
+from jaxfl.rounds import Federated
 from jaxfl.rounds.blocks import client_keys
-from jaxfl.rounds.federated import Federated
 
 pytestmark = pytest.mark.once
 

@@ -181,7 +181,5 @@ def test_rounds_are_shared(total: int, wanted: list[float]) -> None:
     assert sum(found) == total
     assert min(found) >= 1
     assert found == sorted(found, reverse=True)
-
-
-def test_rounds_that_are_left_over_go_to_the_largest_remainders() -> None:
+    # what is left over goes to the largest remainders
     assert phases.share(5, [3, 1, 1]) == [2, 2, 1]

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from rows import a_problem
 
-from jaxfl.algorithms.registry import algorithm
+from jaxfl import algorithm, sweep
 from jaxfl.core.batching import rarely
-from jaxfl.engine.sweeps.sweep import sweep
 from jaxfl.parts import estimators, sampling
 from jaxfl.problems import metrics
 

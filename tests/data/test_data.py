@@ -206,7 +206,7 @@ def test_a_libsvm_file_has_to_fit_what_is_free(tmp_path, monkeypatch):
     """An index that is a slip of the pen was made dense, whatever the memory."""
     (tmp_path / "wide").write_text("1 1000000:1\n2 1:1\n")
     assert data.load_libsvm(tmp_path / "wide").train[0].shape == (2, 1_000_000)
-    monkeypatch.setattr("jaxfl.core.memory.free", lambda device: 3 * 7_999_999)
+    monkeypatch.setattr("jaxfl.data.loaders.free", lambda device: 3 * 7_999_999)
     with pytest.raises(InputError, match=r"8,000,000 bytes .* there is room for 7,999,999"):
         data.load_libsvm(tmp_path / "wide")
 

@@ -12,7 +12,7 @@ from rows import a_problem
 from told import refused
 
 import jaxfl
-from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms import compose
 from jaxfl.algorithms.resolution import build
 from jaxfl.algorithms.roles import ROLES
 from jaxfl.audit.checks import sensitivity
@@ -27,8 +27,7 @@ from jaxfl.parts import (
     servers,
 )
 from jaxfl.parts.compressors import fixed_step, identity, top_k
-from jaxfl.rounds import transcript
-from jaxfl.rounds.federated import Federated
+from jaxfl.rounds import Federated, transcript
 
 FACTS = jaxfl.types.ProblemFacts(5, 10, 12, 8, 6, 1.0, (10, 12))
 NUMBERS = {"clip": 1.0, "sigma": 0.5, "lr": 0.1, "batch": 4, "k": 3, "shift": 0.3, "cohort": 2}

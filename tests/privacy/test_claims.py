@@ -11,12 +11,11 @@ from rows import a_problem
 from told import refused
 
 import jaxfl
-from jaxfl.algorithms.composition import compose
-from jaxfl.algorithms.numbers import plain
+from jaxfl.algorithms import compose, plain
 from jaxfl.engine.ledger import ledger
 from jaxfl.parts import channels, estimators, mechanisms, sampling, servers, smoothing
 from jaxfl.parts.compressors import identity
-from jaxfl.rounds.federated import Federated
+from jaxfl.rounds import Federated
 
 pytestmark = pytest.mark.once
 

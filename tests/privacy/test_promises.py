@@ -16,7 +16,7 @@ from jaxfl.parts.sampling import SAMPLERS, in_order, participation, sampler
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import NoClaim
 from jaxfl.problems import models
-from jaxfl.rounds.federated import Federated
+from jaxfl.rounds import Federated
 
 pytestmark = pytest.mark.once
 

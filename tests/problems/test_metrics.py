@@ -10,11 +10,11 @@ from told import refused
 from zoo import FEATURES, ZOO, Entry, examples, point
 
 import jaxfl
+from jaxfl import make_problem
 from jaxfl.core.types import Problem
 from jaxfl.data.records import ClientData
 from jaxfl.problems import models
 from jaxfl.problems.metrics import evaluate_metrics, even, full_gradient, mean_gradient
-from jaxfl.problems.problem import make_problem
 
 COUNT = np.asarray([7, 3, 5], np.int32)
 NAMES = "logistic", "mlp_sigmoid", "custom", "linen"
@@ -130,16 +130,6 @@ def test_memory_is_that_of_a_block(name: str) -> None:
     if analysis is None:
         pytest.skip("this backend does not tell its memory")
     assert analysis.temp_size_in_bytes < 2e6  # the features alone take 4.8e6
-
-
-def test_cells_of_a_sweep(key: jax.Array) -> None:
-    problem = ragged(ZOO[0])
-    points = jax.random.normal(key, (3, problem.model.dim))
-    alone = jax.jit(evaluate_metrics)  # in one block, where the sweep takes several
-    together = jax.jit(jax.vmap(lambda x: evaluate_metrics(problem, x, 4)))(points)
-    for c in range(3):
-        for name, value in alone(problem, points[c]).items():
-            np.testing.assert_allclose(together[name][c], value, rtol=1e-5, err_msg=name)
 
 
 # --- published anchors ---------------------------------------------------------------------------

@@ -16,13 +16,13 @@ from told import mistakes, refused
 from zoo import FEATURES, ZOO, Entry, examples, point
 
 import jaxfl
+from jaxfl import make_problem
 from jaxfl.core.types import Model
 from jaxfl.data.records import ClientData
 from jaxfl.problems import models
 from jaxfl.problems.custom import custom
 from jaxfl.problems.flax_models import flax_model
 from jaxfl.problems.metrics import evaluate_metrics
-from jaxfl.problems.problem import make_problem
 from jaxfl.problems.public import ball, box, l2, nonconvex
 
 ENTRY = pytest.mark.parametrize("entry", ZOO, ids=lambda entry: entry.name)

@@ -15,7 +15,7 @@ from scripts import eight, end, start
 import jaxfl
 from jaxfl.parts.compressors import compressor
 from jaxfl.parts.sampling import sampler
-from jaxfl.rounds.federated import Federated
+from jaxfl.rounds import Federated
 
 NAMES = ("ldp_svrg", "soteriafl_svrg", "soteriafl_saga", "mu2_untrusted", "isrl_svrg")
 FRESH = iter(range(900, 1000))  # lengths of chunks: another program than any before

@@ -15,30 +15,21 @@ from jaxfl.parts.compressors import compressor
 from jaxfl.parts.sampling import participation
 
 T = 6
-QUIET = {"lr": 0.2, "clip": 0.6, "sigma": 0.05}
+QUIET = {"lr": 0.2, "clip": 0.6, "sigma": 0.05, "batch": 4}
+SPARSE = {**QUIET, "k": 3}
+CODED = {"compressor": compressor("qsgd+random_k")}
+PHASES = {"phases": 2, "lr": 0.5, "lam": 0.05, "clip": 2, "sigma": 0.1}
 RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "fused": ("ldp_sgd", {}, {**QUIET, "batch": 4}),
-    "shifted": ("soteriafl_svrg", {}, {**QUIET, "batch": 4, "k": 3, "refresh": 0.3}),
-    "saga": ("soteriafl_saga", {}, {**QUIET, "batch": 4, "k": 3}),
-    "coded": (
-        "cdp_sgd",
-        {"compressor": compressor("qsgd+random_k")},
-        {**QUIET, "batch": 4, "k": 3},
-    ),
-    "some": (
-        "soteriafl_sgd",
-        {"participation": participation("uniform")},
-        {**QUIET, "batch": 4, "k": 3, "cohort": 2},
-    ),
+    "fused": ("ldp_sgd", {}, QUIET),
+    "shifted": ("soteriafl_svrg", {}, {**SPARSE, "refresh": 0.3}),
+    "saga": ("soteriafl_saga", {}, SPARSE),
+    "coded": ("cdp_sgd", CODED, SPARSE),
+    "some": ("soteriafl_sgd", {"participation": participation("uniform")}, {**SPARSE, "cohort": 2}),
     "residual": ("ef_sgd", {}, {"lr": 0.1, "k": 3, "batch": 4}),
-    "words": ("ldp_sgd", {"aggregation": secure_sum()}, {**QUIET, "batch": 4}),
-    "local": ("private_local_sgd", {}, {**QUIET, "batch": 4, "local_steps": 3}),
-    "network": ("dp_dsgd", {}, {**QUIET, "batch": 4}),
-    "phases": (
-        "localized_mbsgd",
-        {},
-        {"phases": 2, "lr": 0.5, "lam": 0.05, "clip": 2, "sigma": 0.1},
-    ),
+    "words": ("ldp_sgd", {"aggregation": secure_sum()}, QUIET),
+    "local": ("private_local_sgd", {}, {**QUIET, "local_steps": 3}),
+    "network": ("dp_dsgd", {}, QUIET),
+    "phases": ("localized_mbsgd", {}, PHASES),
 }
 
 
