@@ -94,7 +94,7 @@ def test_cohorts_of_a_crowd_read_only_their_own(tmp_path: Path) -> None:
     chosen = algorithm.cohort(key, state.t, n, hp).index
     keys = streams(key)
     rows = [
-        algorithm.round.__self__.estimator.sampler.draw(
+        algorithm.body.estimator.sampler.draw(
             jax.random.fold_in(keys.rows, i), state.t, jnp.int32(m), m, hp
         ).index[0]
         for i in chosen

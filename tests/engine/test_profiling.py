@@ -59,7 +59,7 @@ def test_beginnings_depend_on_the_round() -> None:
     hp = build(algorithm, values, facts, "float32")
     key = jax.random.key(0)
     state, _ = algorithm.init(key, problem, hp)
-    for name, part in profiling.beginnings(algorithm.round.__self__).items():
+    for name, part in profiling.beginnings(algorithm.body).items():
         seen = {float(part(key, state._replace(t=t), problem, hp)) for t in range(4)}
         assert len(seen) > 1, name
 
@@ -75,7 +75,7 @@ def test_the_timed_loop_computes_the_gradients(name: str) -> None:
     values = jaxfl.algorithms.resolve(algorithm, given, facts).values
     hp, key = build(algorithm, values, facts, "float32"), jax.random.key(0)
     state, _ = algorithm.init(key, problem, hp)
-    part = profiling.beginnings(algorithm.round.__self__)["gradients"]
+    part = profiling.beginnings(algorithm.body)["gradients"]
     lowered = jax.jit(profiling.looped(part, key)).lower(state, state.t + 9, problem, hp)
     program = lowered.compile().as_text()
     assert program is not None
