@@ -100,17 +100,3 @@ def test_the_command(how: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert told["of_matmul"] == pytest.approx(told["flops"] / told["round"] / told["matmul"])
     else:
         assert all(word in text for word in ("compilation", "gradients", "evaluation", "scratch"))
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["ldp_sgdd"], "did you mean 'ldp_sgd'"),
-        (["ldp_sgd", "--out", "x"], "--out is of `jaxfl run`"),
-        (["ldp_sgd", "--batch", "0"], "batch"),
-    ],
-)
-def test_mistakes(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", *words]) == 2
-    assert says in capsys.readouterr().err

@@ -504,22 +504,6 @@ def test_the_command_runs(small: Entry, tmp_path: Path, capsys: pytest.CaptureFi
     assert (tmp_path / "small-figure-1-fast" / RECORD).exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["run"], "No figure is named"),
-        (["run", "hu-figure-33"], "did you mean 'hu-figure-3'?"),
-        (["run", "h"], "no figure or table named 'h'"),
-        (["walk"], "there is no 'walk'"),
-        (["run", "hu-figure-3", "--fats"], "did you mean --fast?"),
-        (["run", "hu-figure-3", "--out", "a", "--out", "b"], "given twice"),
-    ],
-)
-def test_mistakes(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["papers", *words]) == 2
-    assert says in capsys.readouterr().err
-
-
 def test_families_of_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran: list[str] = []
 

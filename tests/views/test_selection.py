@@ -447,5 +447,5 @@ def test_mistakes_in_links(options: Any, words: str) -> None:
 def test_mistakes_in_a_round() -> None:
     with pytest.raises(jaxfl.InputError, match="bandwidth has 2 values for 3 clients"):
         Links([1.0, 2.0]).round_seconds(3, 1, 1.0, 1.0)
-    with pytest.raises(jaxfl.InputError, match="cohort = 4 .* between 0 and 3"):
+    with pytest.raises(jaxfl.InputError, match=r"cohort = 4 .* between 0 and 3"):
         Links(1.0).round_seconds(3, 4, 1.0, 1.0)
