@@ -243,11 +243,8 @@ def test_a_run_in_one_line(key: jax.Array) -> None:
         f"Run('cdp_sgd' on 'data', n=5, m=12, d=8, round 3 of 3, loss {loss}, "
         "calibrated eps=2 at delta=0.001, finished)"
     )
-    longer = repr(run.extend(5))
-    assert "round 5 of 5" in longer
-    assert "eps" not in longer
+    assert "eps" not in repr(run.extend(5))
     assert repr(run.problem) == "Problem('data', n=5, m=12, d=8, model='logistic')"
-    assert repr(run.algorithm).startswith("Algorithm('cdp_sgd', estimator='minibatch', ")
     assert len(repr(run.algorithm)) < 250
     assert "no data" in repr(jax.tree.map(lambda leaf: None, run.problem))
 
@@ -314,8 +311,8 @@ MISTAKES = [
     (dict(lr=lambda t: np.ones(2)), "let it take the round and return one number"),
     (dict(lr=lambda t: None), "let it take the round and return one number"),
     (dict(lr=lambda t: 1 / 0), "lr = schedule gives no number for each of 3 rounds (ZeroDivision"),
-    (dict(algorithm=3), "algorithm = 3 must be an Algorithm or the name of one"),
-    (dict(algorithm=jaxfl.algorithms.soteriafl.cdp_sgd), "algorithm = cdp_sgd must be"),
+    (dict(algorithm=3), "an Algorithm or the name of one, as in"),
+    (dict(algorithm=jaxfl.algorithms.soteriafl.cdp_sgd), "the name of one: call it"),
     (dict(problem=3), "problem = 3 must be a Problem: make one with jaxfl.make_problem"),
     (dict(problem=jaxfl.models.logistic(8)), "problem = Model('logistic', d=8) must be"),
     (dict(algorithm=a_problem(), problem="cdp_sgd"), "algorithm = Problem('data', n=5, m=12"),
