@@ -36,9 +36,7 @@ class Failed(Exception):
 # --- the worker's side ---------------------------------------------------------------------------
 
 
-def serve(
-    makers: Mapping[str, Callable[[], Made]], versions: Mapping[str, str]
-) -> None:
+def serve(makers: Mapping[str, Callable[[], Made]], versions: Mapping[str, str]) -> None:
     """Answer until there is no more to read."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer

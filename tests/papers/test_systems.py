@@ -113,11 +113,6 @@ def test_one_pass_is_what_a_run_takes_by_default(tmp_path: Path, capsys) -> None
     assert "ask for at most 1" in capsys.readouterr().err
 
 
-def test_graphs_do_not_apply_to_servers(capsys) -> None:
-    assert main(["run", "ldp_sgd", "--graph", "ring"]) == 2
-    assert "--graph ring does not apply to ldp_sgd, which has a server" in capsys.readouterr().err
-
-
 # --- Tables 1 and 2 of SoteriaFL -----------------------------------------------------------------
 
 S = Setting(n=16, m=1000, d=50, omega=3.0, L=4.0, G=0.5, eps=2.0, delta=1e-2)
@@ -183,21 +178,3 @@ def test_the_command_prints_both(capsys) -> None:
     told = json.loads(capsys.readouterr().out)
     assert told["table_1"][7]["utility"] == pytest.approx(table_1(S)[7].utility)
     assert [row["algorithm"] for row in told["table_2"]] == [c.algorithm for c in table_2(S)]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--omga", "3"], "did you mean --omega?"),
-        (["--omega", "-1"], "must be at least 0"),
-        (["--delta", "2"], "below 1"),
-        (["--clients", "2.5"], "must be a whole number"),
-        (["3"], "one word too many"),
-        (["--eps", "1", "--eps", "2"], "given twice"),
-    ],
-)
-def test_mistakes_are_one_sentence(words: list[str], said: str, capsys) -> None:
-    assert main(["theory", *words]) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxfl.parts.sampling import unreliable
 from planned import planned
 from rows import a_problem, a_quadratic
 from scipy import stats
@@ -18,7 +17,15 @@ from jaxfl.core.types import Hyper
 from jaxfl.engine.ledger import turns
 from jaxfl.parts.aggregations import encode, secure_sum
 from jaxfl.parts.dropouts import enrol
-from jaxfl.parts.sampling import PARTICIPATIONS, balanced, everyone, participation, sampler, uniform
+from jaxfl.parts.sampling import (
+    PARTICIPATIONS,
+    balanced,
+    everyone,
+    participation,
+    sampler,
+    uniform,
+    unreliable,
+)
 from jaxfl.privacy.gaussian import gdp_mu
 
 pytestmark = pytest.mark.once
