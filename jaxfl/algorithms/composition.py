@@ -107,9 +107,9 @@ def compose(
             assert isinstance(body, Federated)
             values = draft.values
             senders = capacity(values, facts).get("cohort", facts.n)
-            reach = transcript.reach(body, values, facts)
-            found = aggregation.settle(values, reach, senders, facts.d)
-            for each, (value, why) in found.items():
+            bound = transcript.message_bound(body, values, facts)
+            defaults = aggregation.settle(values, bound, senders, facts.d)
+            for each, (value, why) in defaults.items():
                 draft.set(each, value, Source(Origin.DEFAULT, why))
         return Resolved(draft.values, draft.sources)
 
