@@ -13,11 +13,11 @@ __all__ = ["cond_any"]
 
 
 def cond_any(coin: Array, move: Callable[..., PyTree], state: PyTree, *operands: PyTree) -> PyTree:
-    """``move(*operands) if coin else state``, and under vmap no work but for coins that show heads.
+    """``move(*operands) if coin else state``; under vmap, ``move`` runs for true coins alone.
 
-    A batched predicate turns ``lax.cond`` into a select that pays for both sides every time.  The
-    batching rule here keeps one coin that all share as it is; of many, it visits one after the
-    other those that show heads, so that a batch pays what its members would pay alone.
+    Under vmap ``lax.cond`` becomes a select that computes both branches every time.  This batching
+    rule keeps a coin that the batch shares, and otherwise visits the members with true coins one
+    after the other, so that a batch costs what its members cost alone.
     """
 
     @jax.custom_batching.custom_vmap

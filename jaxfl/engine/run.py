@@ -26,6 +26,7 @@ from jaxfl.core.types import Algorithm, Hyper, Info, Key, Problem, State
 from jaxfl.data import samples
 from jaxfl.engine import checkpoint as checkpoints
 from jaxfl.engine import results
+from jaxfl.engine.ledger import Ledger, ledger
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import LONGEST, Metric, advance, measure, own_metrics
 from jaxfl.engine.memory import check_room, check_scratch
@@ -48,6 +49,10 @@ class Run(Record):
     def save(self, path: str | Path) -> Path:
         """Write :meth:`dataset` to one file, which :func:`jaxfl.load` reads back."""
         return results.save(self.dataset(), path)
+
+    def ledger(self, delta: float | None = None) -> Ledger:
+        """How many rounds each client took part in so far, and its eps, proven and claimed."""
+        return ledger(self, delta)
 
     def extend(self, rounds: int, **options: Any) -> Run:
         """Continue until round ``rounds``, with the same hyper-parameters and streams of draws."""
