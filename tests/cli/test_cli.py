@@ -352,7 +352,7 @@ def test_a_result_that_is_gone_is_written_again(
         assert f"`jaxfl run --resume {out}` writes it again." in told
     assert main(["run", "--resume", str(out)]) == 0
     told = capsys.readouterr().err
-    assert told.startswith(f"{out / 'result.nc'} was gone: it is written again")
+    assert told.startswith(f"{out / 'result.nc'} was missing: it is written again")
     assert (out / "curves.png").exists()
     same_arrays(finished, out)
     ended = [results.config(jaxfl.load(a / "result.nc"))["ended"] for a in (finished, out)]
