@@ -36,10 +36,10 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: number("p", math.inf, below=math.inf), "p = inf must be finite."),
     (lambda: number("p", math.inf, integer=True), "p = inf must be a whole number."),
     (lambda: number("p", np.float64(2.5), integer=True), "p = 2.5 must be a whole number."),
-    (lambda: whole("T", "3", 1), "T = '3' must be a whole number of at least 1."),
+    (lambda: whole("T", "3", 1), "T = '3' is not a number: leave out the quotes."),
     (
         lambda: whole("T", 2**31, 1),
-        f"T = {2**31} is more than can be counted: at most {2**31 - 1}.",
+        f"T = {2**31} must be at least 1 and at most {2**31 - 1}.",
     ),
     (lambda: choice("how", [1], ("a", "b")), "how = [1] must be one of a, b."),
     (lambda: known("part", "ab", {"abc": 1}), "There is no part 'ab': did you mean 'abc'?"),

@@ -162,16 +162,8 @@ def numbers(name: str, value: Any) -> Floats:
 
 def whole(name: str, value: Any, least: int, most: float = MOST) -> int:
     """``value`` as an int in the range."""
-    try:
-        found = int(value)
-        if isinstance(value, bool | np.bool_) or found != value:
-            raise ValueError
-    except (TypeError, ValueError, OverflowError):
-        found = least - 1
-    concerned = {name: value}
-    require(found >= least, f"must be a whole number of at least {least}", **concerned)
-    require(found <= most, "is more than can be counted", f"at most {most}", **concerned)
-    return found
+    number(name, value, least=least, most=most, integer=True)
+    return int(value)
 
 
 def reads(text: str) -> bool:

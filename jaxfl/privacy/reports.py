@@ -1,4 +1,4 @@
-"""What a run says about its privacy: claimed, proven, delta at the claimed eps, and a red flag."""
+"""Reports: the claimed and the proven eps, delta at the claimed eps, and a red flag."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ def compare(
     shown = [name for name in first if name in second]
     flats = [ends(ds, *shown, "uplink_bits") for ds in both]
     keys = [_keys(flat, common) for flat in flats]
-    others = set(keys[1])
-    matched = [key for key in keys[0] if key in others]
+    shared = set(keys[0]) & set(keys[1])
+    matched = [key for key in keys[0] if key in shared]
     none = f"{names[0]} and {names[1]} have no cell in common"
     require(matched, none, f"their values of {', '.join(common)} differ")
     one, two = (
@@ -85,7 +85,7 @@ def compare(
         if line[i]
     ]
     for mine, name in zip(keys, names, strict=True):
-        if left := [key for key in mine if key not in (others & set(keys[0]))]:
+        if left := [key for key in mine if key not in shared]:
             notes.append(f"Only in {name}: {_listed(left, common)}.")
     notes += _lost(one, names[0], alone) + _lost(two, names[1], alone)
     notes += _differing(both[0], both[1], names) + _unlike(one, two, common, names)
