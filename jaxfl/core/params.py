@@ -59,8 +59,8 @@ def known(kind: str, name: Any, table: Mapping[str, T]) -> T:
 def choice(name: str, value: Any, names: Iterable[str]) -> None:
     """Raise unless ``value`` is one of these names."""
     names = tuple(names)
-    found = isinstance(value, str) and value in names
-    require(found, f"must be one of {', '.join(names)}", **{name: value})
+    matches = isinstance(value, str) and value in names
+    require(matches, f"must be one of {', '.join(names)}", **{name: value})
 
 
 def at_most_one(remedy: str = "give one of them", **values: Any) -> None:

@@ -106,8 +106,8 @@ def schedule(spec: Any, label: str | None = None) -> Schedule:
         counts = f"{least}" if least == most else f"{least} or {most if most < 9 else 'more'}"
         raise InputError(f"{spec!r} must read {name}:A,B,... with {counts} finite numbers")
     if name == "pieces":
-        found = _pieces(str(spec), numbers)
-        return found if label is None else dataclasses.replace(found, label=label, written=False)
+        result = _pieces(str(spec), numbers)
+        return result if label is None else dataclasses.replace(result, label=label, written=False)
     shown = label or str(spec)
     return Schedule(shown, lambda t, T: rule(t, max(T - 1, 1), *numbers), shown == str(spec), ends)
 

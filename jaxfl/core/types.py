@@ -1,4 +1,4 @@
-"""The records that everything is composed of, and nothing else.
+"""The records of which algorithms and problems are composed.
 
 An algorithm is a record of pure functions over a state pytree.  One round body
 (:mod:`jaxfl.rounds`) turns these parts into an algorithm:
@@ -87,7 +87,7 @@ SHOWN_ROLES = (
 )
 
 
-# --- numbers -------------------------------------------------------------------------------------
+# --- hyper-parameters ----------------------------------------------------------------------------
 
 LARGEST = 3.4e38  # of a 32-bit float: the end of what has to be finite
 
@@ -140,7 +140,7 @@ class Hyper:
 
 
 class ProblemFacts(NamedTuple):
-    """What the host knows of a problem before the first round."""
+    """The facts of a problem that the host knows before the first round."""
 
     n: int
     m: int  # samples of the smallest client
@@ -158,7 +158,7 @@ class ProblemFacts(NamedTuple):
 
 
 class Origin(enum.Enum):
-    """What a value comes from."""
+    """The kinds of sources of a value."""
 
     GIVEN = "given"  # by the user
     DEFAULT = "default"
@@ -169,7 +169,7 @@ class Origin(enum.Enum):
 
 
 class Source(str):
-    """Where a value comes from: a text for people, and the ``origin`` that code looks at."""
+    """Where a value comes from, as a text, and as the ``origin`` that code reads."""
 
     origin: Origin
 
@@ -183,7 +183,7 @@ class Source(str):
 
     @classmethod
     def read(cls, text: str) -> Source:
-        """The source that a file holds as its text."""
+        """The source whose text a file holds."""
         word = text.partition(":")[0]
         known = {origin.value: origin for origin in Origin}
         return cls(known.get(word, Origin.THEOREM), text)
@@ -211,7 +211,7 @@ Asked: TypeAlias = Eps | Sigma | Rho  # the ways of asking for noise
 
 
 class Plan(NamedTuple):
-    """Every value of a run but those of its noise, and what noise is asked for."""
+    """Every value of a run but those of its noise, and the noise that is asked for."""
 
     values: dict[str, Any]
     sources: dict[str, Source]
@@ -295,7 +295,7 @@ class Model(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class GeneratedSamples:
-    """Samples that are made where they are needed: those at (i, j) are ``make(source, i, j)``.
+    """Samples that are generated when read: those at (i, j) are ``make(source, i, j)``.
 
     ``i`` and ``j`` are clients and rows, (B,), and the leaves made (B, ...).
     """
@@ -343,7 +343,7 @@ def nothing(values: Mapping[str, Any], about: Any) -> dict[str, Any]:
 
 # --- parts of a round ----------------------------------------------------------------------------
 
-# the laws of draws that accountants know
+# the laws of draws for which there are accountants
 Scheme: TypeAlias = Literal[
     "full", "poisson", "without_replacement", "with_replacement", "shuffled", "single_pass"
 ]
@@ -357,7 +357,7 @@ Capacity: TypeAlias = Callable[
 class Sampler(NamedTuple):
     """Rows of one client.  ``key`` is the client's own stream, the same in every round.
 
-    ``scheme`` is the law of the draws; None: none that accountants know, and nothing is claimed.
+    ``scheme`` is the law of the draws; None: another one, for which nothing is claimed.
     ``strips``: the live slots of a draw come before the others, and its capacity says the
     ``mean_batch`` of them, so that rows of all clients can be read one after the other
     (:mod:`jaxfl.rounds.packing`).
@@ -427,14 +427,14 @@ class Term(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What an estimator remembers of every row of one client, as factors of its gradient."""
+    """The memory of an estimator for every row of a client, as factors of its gradient."""
 
     recall: Callable[[PyTree, Draw], PyTree]  # (local, rows) -> stored
     absorb: Callable[[PyTree, Draw, PyTree], PyTree]  # (local, rows, new factors) -> local
 
 
 class Estimator(NamedTuple):
-    """A weighting of per-example gradients, and a memory.
+    """A weighting of per-example gradients, with a memory.
 
     The estimate of client i is ``sum of terms - sum_j weight_j stored_j + base_i``: the round decides
     how to evaluate it.  ``shared`` memory is the same for all clients, ``local`` is one client's.
@@ -573,7 +573,7 @@ def unbounded(omega: float) -> None:
 
 
 class Channel(NamedTuple):
-    """What both ends remember of earlier messages.
+    """The memory of earlier messages at both ends.
 
     ``before`` is what a client compresses instead of its estimate g, ``after`` what it then
     remembers; ``receive`` turns the mean message into the server's estimate.  Its ``link`` is the
@@ -610,7 +610,7 @@ class Server(NamedTuple):
 
 
 class AnyBody(Protocol):
-    """What others read of the body of a round: its parts."""
+    """The parts of the body of a round."""
 
     @property
     def estimator(self) -> Estimator: ...

@@ -98,8 +98,8 @@ def _sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None) ->
         )
     else:
         factor = math.exp(_log_sigma(event, eps, delta, method))
-    found = scaled(event, factor)
-    return Calibration(sigmas(found)[0], found, epsilon(found, delta, method))
+    calibrated = scaled(event, factor)
+    return Calibration(sigmas(calibrated)[0], calibrated, epsilon(calibrated, delta, method))
 
 
 def _log_sigma(event: AnyEvent, eps: float, delta: float, method: str | None) -> float:

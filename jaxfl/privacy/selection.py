@@ -79,11 +79,11 @@ def best_of(
     choice("seen", seen, ("all", "winner"))
     number("runs", runs, least=1, below=math.inf, integer=seen == "all")
     if seen == "all":
-        found = accountants.epsilon(_repeated(event, int(runs)), delta, method)
+        proven = accountants.epsilon(_repeated(event, int(runs)), delta, method)
         note = (
             f"all that is released is seen, {runs:g} times that of one run, each with its own noise"
         )
-        return Selected(*found, float(runs), seen, note)
+        return Selected(*proven, float(runs), seen, note)
     one = accountants.epsilon(event, delta / runs, method)
     note = (
         f"only the best of K runs is published, K geometric with mean {runs:g} and each with its own "

@@ -56,8 +56,8 @@ def exposure(
     if hit < 1:
         weights, shifts = [1 - float(pi.sum()), *weights], [0.0, *shifts]
     attack = Pair(tuple(weights), tuple(shifts), (1.0,), (0.0,))
-    found = float(compose([Part(attack, rounds)], eps=claimed).delta(claimed))
+    success = float(compose([Part(attack, rounds)], eps=claimed).delta(claimed))
     mu = 2 * G / sigma
     ever = -math.expm1(rounds * math.log1p(-hit)) if hit < 1 else 1.0
     by_hand = mu * mu / 2 - 4 * mu + math.log(hit) - math.log(2 / ever)
-    return Exposure(hit, found, by_hand, mu * math.sqrt(rounds))
+    return Exposure(hit, success, by_hand, mu * math.sqrt(rounds))

@@ -101,17 +101,17 @@ def compare(
 def as_sweep(ds: xarray.Dataset) -> xarray.Dataset:
     """A single run as a sweep with one cell and one seed, to be read by the same functions."""
     about = results.config(ds)
-    found = about["privacy"] or {"proven": "inf", "claimed": None, "delta": "nan", "flag": False}
+    report = about["privacy"] or {"proven": "inf", "claimed": None, "delta": "nan", "flag": False}
     series = [str(name) for name, v in ds.data_vars.items() if v.dims == ("round",)]
     used = {}
     for name, value in about["values"].items():  # schedules left out
         with contextlib.suppress(TypeError, ValueError):
             used[f"used_{name}"] = float(value)
     facts = {
-        "proven_eps": float(found["proven"]),
-        "claimed_eps": math.nan if found["claimed"] is None else float(found["claimed"]),
-        "delta": float(found["delta"]),
-        "flag": np.int8(found["flag"]),
+        "proven_eps": float(report["proven"]),
+        "claimed_eps": math.nan if report["claimed"] is None else float(report["claimed"]),
+        "delta": float(report["delta"]),
+        "flag": np.int8(report["flag"]),
         "noisy": np.int8(about["privacy"] is not None),
         "n": np.int32(about["facts"]["n"]),
         "broken": math.nan,

@@ -67,17 +67,17 @@ def draw(
     folder: str | Path,
     *,
     formats: Sequence[str] = ("png", "pdf"),
-    criterion: str | None = "utility",
-    over: Sequence[str] | None = None,
-    allow_test: bool = False,
-    band: str = "error",
+    **options: Any,
 ) -> list[Path]:
-    """Draw the :func:`figures` of a sweep into files, and return their names."""
+    """Draw the :func:`figures` of a sweep, which take the ``options``, and return the files' names."""
     require(formats, "No formats are given", f"name at least one of {', '.join(ink.FORMATS)}")
     for name in formats:
         choice("format", name, ink.FORMATS)
-    every = _figures(ds, criterion, over, allow_test, band)
-    return [path for name, drawn in every for path in ink.save(drawn, Path(folder), name, formats)]
+    return [
+        path
+        for name, figure in _figures(ds, **options)
+        for path in ink.save(figure, Path(folder), name, formats)
+    ]
 
 
 def figures(
@@ -108,10 +108,10 @@ def figures(
 
 def _figures(
     ds: xarray.Dataset,
-    criterion: str | None,
-    over: Sequence[str] | None,
-    allow_test: bool,
-    band: str,
+    criterion: str | None = "utility",
+    over: Sequence[str] | None = None,
+    allow_test: bool = False,
+    band: str = "error",
 ) -> Iterator[tuple[str, Figure]]:
     """One at a time: a sweep may have many."""
     choice("band", band, BANDS)
@@ -282,8 +282,8 @@ def _grid(panels: list[Any], most: int) -> list[list[Any]]:
 
 def _notes(ds: xarray.Dataset) -> list[str]:
     """Missing values, the selection, and the privacy of each algorithm."""
-    found = results.config(ds).get("selection")
-    out = [found["note"].replace(" eps ", " ε ")] if found and found["note"] else []
+    chosen = results.config(ds).get("selection")
+    out = [chosen["note"].replace(" eps ", " ε ")] if chosen and chosen["note"] else []
     flat = ends(ds, "uplink_bits")
     lost = int(flat["uplink_bits"].isnull().any("seed").sum())
     if lost:
@@ -621,8 +621,8 @@ def _front(page: Page, rule: Criterion, panels: list[tuple[str, list[Point]]]) -
 def _best(points: list[Point], rule: Criterion) -> list[Point]:
     """What needs no privacy is drawn for comparison, and beats nobody who does."""
     rivals = [point for point in points if point.noisy] or points
-    found = front([p.bits for p in rivals], [p.value for p in rivals], rule.sign)
-    return [rivals[i] for i in found]
+    places = front([p.bits for p in rivals], [p.value for p in rivals], rule.sign)
+    return [rivals[i] for i in places]
 
 
 def _mark(page: Page, point: Point, scale: float) -> Line:

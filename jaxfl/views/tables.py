@@ -195,12 +195,12 @@ def _escaped(text: str) -> str:
 def _latex(text: str) -> str:
     """Numbers in mathematics, with a power of ten where there is an exponent."""
     parts = text.split(" ± ")
-    found = [QUANTITY.fullmatch(part) for part in parts]
-    if not all(found):
+    matches = [QUANTITY.fullmatch(part) for part in parts]
+    if not all(matches):
         return _escaped(text)
     numbers = [
         f"{match[1]}" + (rf" \cdot 10^{{{match[2]}}}" if match[2] else "")
-        for match in found
+        for match in matches
         if match
     ]
     return "$" + r" \pm ".join(numbers) + "$"

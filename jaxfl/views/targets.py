@@ -53,16 +53,16 @@ def to_target(
     reached = rule.sign * series[rule.metric] <= rule.sign * target  # False for NaN
     ever, first = reached.any("round"), reached.argmax("round")
     spent = series.isel(round=first).where(ever)
-    found = {
+    costs = {
         "rounds": spent["round"].where(ever),
         "uplink_bits": spent["uplink_bits"],
         "gradients": spent["gradients"],
     }
     if links is not None:
-        found["seconds"] = _seconds(series.where(ds["round"] <= found["rounds"]), ds["n"], links)
+        costs["seconds"] = _seconds(series.where(ds["round"] <= costs["rounds"]), ds["n"], links)
     words = f"{rule.metric.replace('_', ' ')} {'≤' if rule.sign > 0 else '≥'} {target:.4g}"
     out = xarray.Dataset(coords={dim: ds[dim] for dim in dims}, attrs={"target": words})
-    for name, values in found.items():
+    for name, values in costs.items():
         what = "expected seconds" if name == "seconds" else name.replace("_", " ")
         about = {"units": UNITS[name], "long_name": f"{what} to {words}"}
         free = f"{name}_to_target" if name in dims else name
