@@ -154,7 +154,7 @@ def numbers(name: str, value: Any) -> Floats:
         if given.size == 0 or given.dtype.kind in "bcSUmM":
             raise TypeError
         return given.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         quoted = isinstance(value, str) and reads(value)
         way = "leave out the quotes" if quoted else ""
         raise InputError("is not a number", way, **{name: value}) from None
