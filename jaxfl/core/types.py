@@ -225,7 +225,7 @@ class Noise(NamedTuple):
 
     levels: tuple[float, ...]
     source: Source
-    eps: float | None = None  # asked for, or what the formula says of a given sigma
+    eps: float | None = None  # asked for, or that of the formula for a given sigma
     eps_source: Source = Source(Origin.GIVEN)
 
 
@@ -400,8 +400,8 @@ class Sampler(NamedTuple):
 class Participation(NamedTuple):
     """The clients of one round, all of one weight, 1/r.  ``key`` is the run's stream.
 
-    ``scheme`` is the law of the draws to somebody who is not told who took part; None: that tells
-    nothing beyond ``most``.
+    ``scheme`` is the law of the draws for an observer who does not learn who took part; None: nothing
+    is known beyond ``most``.
     """
 
     name: str

@@ -54,7 +54,7 @@ class Calibration(NamedTuple):
 def sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None = None) -> Calibration:
     """The least noise with proven eps <= ``eps``: all sigmas of ``event`` scaled together.
 
-    The sigmas that the event holds only say how they relate to each other.
+    Only the ratios of the sigmas that the event holds matter.
 
     >>> from jaxfl.privacy import Mean, Sampling
     >>> event = Event(Sampling("full", 1000, 1000), Mean(1.0), sigma=1.0, releases=100)

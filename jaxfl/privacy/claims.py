@@ -34,7 +34,7 @@ class Claim(NamedTuple):
     conditions: tuple[Condition, ...] = ()
     verified: bool = True  # False: the source of the constant could not be checked
     note: str = ""
-    where: str = "the paper's formula"  # what the source of a sigma or an eps says
+    where: str = "the paper's formula"  # the source of a sigma or an eps, as a text
 
     @property
     def holds(self) -> bool:

@@ -20,8 +20,8 @@ __all__ = ["Report", "report", "spent"]
 class Report(NamedTuple):
     """One line of a result file."""
 
-    claimed: float | None  # what the paper's formula says of this noise
-    proven: float  # what an accountant proves for the event that ran
+    claimed: float | None  # the eps of the paper's formula for this noise
+    proven: float  # the eps that an accountant proves for the event
     delta: float
     delta_at_claimed: float | None  # proven delta at the claimed eps
     method: str
@@ -29,7 +29,7 @@ class Report(NamedTuple):
     flag: bool  # proven exceeds the claim, or there is a note
     source: str = ""
     conditions: tuple[Condition, ...] = ()
-    note: str = ""  # what was stated and does not hold
+    note: str = ""  # a statement that does not hold
 
     def __str__(self) -> str:
         claim = "-" if self.claimed is None else f"{self.claimed:.4g}"

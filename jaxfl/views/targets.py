@@ -71,10 +71,10 @@ def to_target(
 
 
 def _seconds(series: xarray.Dataset, clients: xarray.DataArray, links: Links) -> xarray.DataArray:
-    """Sum over these rounds; between two evaluations messages are alike."""
+    """The time of these rounds; between two evaluations all messages are taken to be equal."""
     import xarray
 
-    known: dict[tuple[float, ...], float] = {}  # most rounds of a sweep are alike
+    known: dict[tuple[float, ...], float] = {}  # most rounds of a sweep are equal
 
     def total(rounds: Array, n: Array, messages: Array, *bits: Array) -> float:
         seen = ~np.isnan(messages)
