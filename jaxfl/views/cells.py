@@ -159,7 +159,7 @@ def _place(name: str, known: list[Any], value: Any) -> int:
         if str(value) == str(other) or _same(value, other):
             return i
     listed = ", ".join(f"{other:g}" if isinstance(other, float) else str(other) for other in known)
-    raise InputError(f"is not in this sweep, where {name} is one of {listed}", **{name: value})
+    raise InputError(f"{name} = {value} is not in this sweep, where {name} is one of {listed}")
 
 
 def _same(value: Any, other: Any) -> bool:

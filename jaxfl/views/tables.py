@@ -112,10 +112,9 @@ class Table(NamedTuple):
         columns: list[tuple[str, list[Any]]] = []
         for j, column in enumerate(self.columns):
             values = [row[j] for row in self.rows]
-            two = [isinstance(value, Estimate) for value in values]
             pairs = [value if isinstance(value, Estimate) else (value, None) for value in values]
             columns.append((column.name, [_raw(mean) for mean, _ in pairs]))
-            if any(two):
+            if any(isinstance(value, Estimate) for value in values):
                 columns.append((f"{column.name}_se", [_raw(error) for _, error in pairs]))
         if self.best:
             columns.append(("best", [int(i in self.best) for i in range(len(self.rows))]))

@@ -169,8 +169,10 @@ def expected_slowest(times: Array, cohort: int) -> float:
 
 def _check(name: str, speed: float | Sequence[float]) -> None:
     values = numbers(name, speed)
-    usable = values.ndim < 2 and (values > 0).all()
-    require(usable, "must be above 0 (bits per second)", **{name: speed})
+    wrong = (
+        speed if values.ndim > 1 else next((v for v in values.ravel().tolist() if not v > 0), None)
+    )
+    require(wrong is None, "must be above 0 (bits per second)", **{name: wrong})
 
 
 def _lognormal(name: str, text: str) -> tuple[float, float]:

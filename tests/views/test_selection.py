@@ -434,9 +434,9 @@ def test_drawn_links() -> None:
         ({"bandwidth": []}, r"bandwidth = \[\]"),
         ({"bandwidth": 1.0, "downlink": 0.0}, r"downlink = 0\.0"),
         ({"bandwidth": 1.0, "latency": -1.0}, r"latency = -1\.0"),
-        ({"bandwidth": "normal:1,2"}, "'normal:1,2' has to read 'lognormal:MEDIAN,SIGMA'"),
-        ({"bandwidth": "lognormal:-1,2"}, "'lognormal:-1,2' has to read"),
-        ({"bandwidth": "lognormal:1"}, "'lognormal:1' has to read"),
+        ({"bandwidth": "normal:1,2"}, "'normal:1,2' must read 'lognormal:MEDIAN,SIGMA'"),
+        ({"bandwidth": "lognormal:-1,2"}, "'lognormal:-1,2' must read"),
+        ({"bandwidth": "lognormal:1"}, "'lognormal:1' must read"),
     ],
 )
 def test_mistakes_in_links(options: Any, words: str) -> None:
@@ -447,5 +447,5 @@ def test_mistakes_in_links(options: Any, words: str) -> None:
 def test_mistakes_in_a_round() -> None:
     with pytest.raises(jaxfl.InputError, match="bandwidth has 2 values for 3 clients"):
         Links([1.0, 2.0]).round_seconds(3, 1, 1.0, 1.0)
-    with pytest.raises(jaxfl.InputError, match="cohort = 4 has to lie between 0 and 3"):
+    with pytest.raises(jaxfl.InputError, match="cohort = 4 must be at least 0 and at most 3"):
         Links(1.0).round_seconds(3, 4, 1.0, 1.0)
