@@ -118,17 +118,13 @@ def fraction(name: str, value: Any) -> float:
 
 
 def _within(param: Param, value: Any, remedy: str = "") -> None:
-    array = numbers(param.name, value)
-    low, high = float(np.min(array)), float(np.max(array))
-    concerned = {param.name: value}
-    require(not math.isnan(low), "is not a number", remedy, **concerned)
-    if param.integer:
-        require(
-            np.isfinite(array).all() and np.array_equal(array, np.round(array)),
-            "must be a whole number",
-            remedy,
-            **concerned,
-        )
+    array, concerned = numbers(param.name, value), {param.name: value}
+    low, high = float(array.min()), float(array.max())
+    if math.isnan(low):
+        raise InputError("is not a number", remedy, **concerned)
+    infinite = math.isinf(low) or math.isinf(high)
+    if param.integer and (infinite or (array != np.rint(array)).any()):
+        raise InputError("must be a whole number", remedy, **concerned)
     below = low < param.low or (param.open_low and low == param.low)
     if below or high > param.high or (param.open_high and high == param.high):
         what = f" ({param.doc})" if param.doc else ""
