@@ -89,7 +89,7 @@ SHOWN_ROLES = (
 
 # --- hyper-parameters ----------------------------------------------------------------------------
 
-LARGEST = 3.4e38  # of a 32-bit float: the end of what has to be finite
+LARGEST = 3.4e38  # upper end of a finite 32-bit float
 
 
 class Param(NamedTuple):

@@ -12,7 +12,7 @@ from jaxfl.privacy.accountants import delta as delta_of
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.claims import Claim, Condition
 from jaxfl.privacy.events import AnyEvent, until
-from jaxfl.privacy.gaussian import Floats, check_delta
+from jaxfl.privacy.gaussian import Floats
 
 __all__ = ["Report", "report", "spent"]
 
@@ -50,7 +50,7 @@ def report(
     event: AnyEvent, claimed: Claim | float | None, delta: float, method: str | None = None
 ) -> Report:
     """``claimed | proven | delta at the claimed eps | status`` of an event."""
-    proven = epsilon(event, check_delta(delta), method)
+    proven = epsilon(event, delta, method)
     claim = claimed.eps if isinstance(claimed, Claim) else claimed
     at = None
     if claim is not None:
