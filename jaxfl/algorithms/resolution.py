@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.errors import InputError, require, said
+from jaxfl.core.errors import InputError, one_line, require
 from jaxfl.core.params import LEAST, check, choice, varies
 from jaxfl.core.schedules import Floats, Schedule, schedule
 from jaxfl.core.types import (
@@ -211,7 +211,7 @@ def _over(name: str, rule: Schedule, rounds: int) -> Floats:
         raise
     except Exception as error:
         raise InputError(
-            f"{name} = {rule} gives no number for each of {rounds} rounds ({said(error)}): let it "
+            f"{name} = {rule} gives no number for each of {rounds} rounds ({one_line(error)}): let it "
             "take the round and return one number."
         ) from error
 

@@ -141,15 +141,15 @@ def calibrate(
     question = _question(key, numbers, delta)
     event = question.event(1.0)
     separate = isinstance(event, Phases) and not event.together
-    found = [
+    calibrations = [
         calibration.sigma_for(part, eps, delta, method)
         for part in (event.events if separate else (event,))  # type: ignore[union-attr]
     ]
     out = {
         "kind": key,
-        "sigma": found[0].sigma,
-        **({"sigmas": [each.sigma for each in found]} if len(found) > 1 else {}),
-        **max((each.proven for each in found), key=lambda proven: proven.eps)._asdict(),
+        "sigma": calibrations[0].sigma,
+        **({"sigmas": [each.sigma for each in calibrations]} if len(calibrations) > 1 else {}),
+        **max((each.proven for each in calibrations), key=lambda proven: proven.eps)._asdict(),
         "asked_eps": eps,
         **question.assumed,
     }

@@ -316,7 +316,7 @@ THREE = {"w": np.zeros(3)}
     (lambda: models.model("softmax", 5, 0), "does not serve 0 classes"),
     (lambda: models.model("logistic", 5, 2, hidden=3), "no option 'hidden'"),
     (lambda: models.default_model(1, 5), "classes = 1 leaves nothing"),
-    (lambda: models.logistic(0), "features = 0 must be a whole"),
+    (lambda: models.logistic(0), "features = 0 must be at least 1"),
     (lambda: models.mlp(5, (0,), 3), "width"),
     (lambda: models.mlp(5, 4, 3, activation="sigmiod"), "did you mean 'sigmoid'"),
     (lambda: models.logistic(5, regularizer="nonconvx:0.2"), "did you mean 'nonconvex'"),

@@ -239,7 +239,7 @@ def test_folders_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("show X --target-loss 1 --bandwidth 0", "--bandwidth 0 must be above 0"),
         ("show X --target-loss 1 --bandwidth 1,2", "bandwidth has 2 values for 10 clients"),
         ("show X --target-loss 1 --bandwidth lognormal:1", "'lognormal:MEDIAN,SIGMA'"),
-        ("show X --target-loss 1 --bandwidth 1 --latency -1", "latency = -1"),
+        ("show X --target-loss 1 --bandwidth 1 --latency -1", "--latency -1 must be at least 0"),
         ("plot X --format jpg", "format jpg must be one of png, pdf, svg"),
         ("shwo X", "There is no command 'shwo'"),
     ],
