@@ -302,7 +302,7 @@ def unreliable(base: Participation) -> Participation:
         answers = (called.weight > 0) & (coin >= hp["dropout"])
         count = jnp.sum(answers)
         heard = answers & (count >= hp["threshold"])
-        return _weighted(index, heard, 1.0 / jnp.maximum(count, 1), n)
+        return Draw(jnp.where(heard, index, n), jnp.where(heard, 1.0 / jnp.maximum(count, 1), 0.0))
 
     def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
         slots = base.capacity(values, facts)

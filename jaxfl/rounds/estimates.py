@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import jax
 
@@ -12,7 +11,15 @@ from jaxfl.core.types import Array, Draw, Hyper, Key, PyTree, Sampler
 from jaxfl.data.samples import samples
 from jaxfl.parts.storage import recalled, unpacked
 from jaxfl.problems.clipping import clip, evaluate
-from jaxfl.rounds.blocks import ClientBlock, RoundContext, Work, client_keys, displaced, take
+from jaxfl.rounds.blocks import (
+    ClientBlock,
+    Estimate,
+    RoundContext,
+    Work,
+    client_keys,
+    displaced,
+    take,
+)
 from jaxfl.rounds.body import Body
 from jaxfl.rounds.packing import strip, strips
 
@@ -82,7 +89,7 @@ def packed_estimate(context: RoundContext, who: ClientBlock, work: Work) -> Arra
     return total if work.base is None else total + who.weight @ work.base
 
 
-def own_estimate(body: Body, context: RoundContext) -> Callable[[Key, Work], tuple[Array, PyTree]]:
+def own_estimate(body: Body, context: RoundContext) -> Estimate:
     """One client's g_i, and the factors of its gradients."""
 
     def estimate(_: Key, work: Work) -> tuple[Array, PyTree]:

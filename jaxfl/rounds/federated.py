@@ -1,10 +1,8 @@
-"""The round bodies: the only places where parts become an algorithm."""
+"""The round body with a server."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +28,7 @@ from jaxfl.rounds import estimates, messages
 from jaxfl.rounds.blocks import (
     Block,
     ClientBlock,
+    Estimate,
     RoundContext,
     put,
     start,
@@ -153,11 +152,10 @@ class Federated(Body):
     def decoded(self, context: RoundContext, total: Array) -> Array:
         """The mean message, from the sum of what clients sent."""
         if self.aggregation is not None:
-            total = jnp.max(context.cohort.weight) * self.aggregation.recover(
-                total, context.x, context.hp
-            )
+            weight = context.cohort.weight
+            total = jnp.max(weight) * self.aggregation.recover(total, context.x, context.hp)
             if self.regularizer_apart:
-                total = total + jnp.sum(context.cohort.weight) * context.public
+                total = total + jnp.sum(weight) * context.public
         return total
 
     def view(self, key: Key, state: State, problem: Problem, hp: Hyper) -> messages.Seen:
@@ -218,7 +216,7 @@ class Federated(Body):
         counts = counts._replace(gradients=gradients)
         return (total, moved, None), (memory, None), links, counts
 
-    def estimate(self, context: RoundContext) -> Callable[[Key, Any], tuple[Array, PyTree]]:
+    def estimate(self, context: RoundContext) -> Estimate:
         """One client's estimate: of its rows, or the result of its local procedure."""
         if self.local is None:
             return estimates.own_estimate(self, context)

@@ -29,7 +29,7 @@ from jaxfl.parts import (
     servers,
     smoothing,
 )
-from jaxfl.parts.codes import identity, qsgd
+from jaxfl.parts.compressors import identity, qsgd
 from jaxfl.problems.facts import facts_of
 from jaxfl.rounds import gossip
 from jaxfl.rounds.federated import Federated

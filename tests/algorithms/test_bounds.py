@@ -18,7 +18,7 @@ from jaxfl.algorithms.soteriafl.theory import longest_step
 from jaxfl.cli import main
 from jaxfl.engine.ledger import ledger
 from jaxfl.engine.results import config
-from jaxfl.parts.codes import top_k
+from jaxfl.parts.compressors import top_k
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.public import Constraint
 from jaxfl.views import plots

@@ -20,7 +20,7 @@ from jaxfl.algorithms.resolution import build
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.core.types import Hyper, Problem, ProblemFacts
 from jaxfl.parts import iterates, servers
-from jaxfl.parts.codes import qsgd, top_k
+from jaxfl.parts.compressors import qsgd, top_k
 from jaxfl.privacy import events
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.calibration import sigma_for

@@ -24,7 +24,7 @@ from jaxfl.engine.ledger import ledger
 from jaxfl.engine.results import config
 from jaxfl.parts import localization as phases
 from jaxfl.parts.accelerated import averaged
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.parts.sampling import participation, sampler
 from jaxfl.problems import public
 from jaxfl.problems.facts import facts_of

@@ -348,7 +348,7 @@ def test_a_missing_client_is_noticed() -> None:
     expected = sum(messages.values(), np.zeros(6, np.uint32))
     np.testing.assert_array_equal(collect(messages, messages), expected)
     some = {i: words for i, words in messages.items() if i != 5}
-    with pytest.raises(InputError, match="Client 5 did not report"):
+    with pytest.raises(InputError, match=r"Clients \[5\] did not report"):
         collect(messages, some)
 
 

@@ -13,9 +13,8 @@ import jaxfl
 from jaxfl.core.errors import InputError
 from jaxfl.core.subsets import coin_tail
 from jaxfl.core.types import Compressor, Draw, Hyper, Message, ProblemFacts
-from jaxfl.parts import codes
 from jaxfl.parts import compressors as cs
-from jaxfl.parts.codes import natural
+from jaxfl.parts.compressors import natural
 from jaxfl.parts.mechanisms import noiseless
 from jaxfl.rounds.messages import release
 
@@ -201,7 +200,7 @@ def test_large_dimensions():
 @pytest.mark.parametrize("levels", [1, 3, 16])
 def test_qsgd_variance_at_a_vector(levels):
     """sum f (1 - f) / s^2 |v|^2, and never above the bound of the paper or d/(4 s^2)."""
-    compressor, vs = codes.qsgd(), vectors()
+    compressor, vs = cs.qsgd(), vectors()
     hp = hyper(compressor, {"levels": levels})
     x = sample(compressor, hp)
     error = ((x - vs[:, None]) ** 2).sum(-1)
@@ -333,7 +332,7 @@ def test_resolve():
     assert resolve({"omega": 63}, 64) == {"k": 1}
     assert resolve({"omega": 0}, 64) == {"k": 64}
     np.testing.assert_array_equal(resolve({"omega": np.array([0, 1, 3])}, 64)["k"], [64, 32, 16])
-    assert codes.qsgd().resolve({}, 64) == {"levels": 16}
+    assert cs.qsgd().resolve({}, 64) == {"levels": 16}
     assert cs.compressor("qsgd+random_k").resolve({"k": 5}, 64) == {"k": 5, "levels": 16}
 
 
@@ -373,7 +372,7 @@ def test_names_that_are_refused(name, message):
 
 
 def test_composition_with_identity_and_in_two_steps():
-    identity, qsgd, random_k = codes.identity(), codes.qsgd(), cs.random_k()
+    identity, qsgd, random_k = cs.identity(), cs.qsgd(), cs.random_k()
     assert cs.compose(identity, random_k) is random_k
     assert cs.compose(random_k, identity) is random_k
     assert cs.compose(qsgd, random_k) is cs.compressor("qsgd+random_k")
@@ -392,7 +391,7 @@ def test_shared_seeds_send_no_positions(name):
 def test_slots():
     assert cs.random_k().capacity({"k": np.array([3, 9])}, FACTS) == {"k": 9}
     assert cs.stratified_k().capacity({"k": 5}, FACTS) == {"k": 5}
-    assert codes.qsgd().capacity({"levels": 5}, FACTS) == {}
+    assert cs.qsgd().capacity({"levels": 5}, FACTS) == {}
     assert 20 < cs.bernoulli().capacity({"k": 9}, FACTS)["k"] < 64
     assert cs.bernoulli().capacity({"k": 64}, FACTS) == {"k": 64}
     many = FACTS._replace(n=10**6, d=10**4)  # of all clients' messages in all rounds
@@ -426,7 +425,7 @@ def test_every_constructor_says_what_it_computes():
     ],
 )
 def test_what_a_compressor_of_ones_own_returns(changes, message, key):
-    mine = codes.qsgd()._replace(name="mine", **changes)
+    mine = cs.qsgd()._replace(name="mine", **changes)
     with pytest.raises(InputError) as error:
         jaxfl.simulate(
             jaxfl.algorithm("cdp_sgd", compressor=mine), a_problem(), key, 2, sigma=0.1, lr=0.1

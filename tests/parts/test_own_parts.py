@@ -23,7 +23,7 @@ from jaxfl.parts import (
     sampling,
     servers,
 )
-from jaxfl.parts.codes import fixed_step, identity, top_k
+from jaxfl.parts.compressors import fixed_step, identity, top_k
 from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 

@@ -13,7 +13,7 @@ from jaxfl.algorithms.composition import compose
 from jaxfl.algorithms.numbers import plain
 from jaxfl.engine.ledger import ledger
 from jaxfl.parts import channels, estimators, mechanisms, sampling, servers, smoothing
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.privacy.events import Event, Increments, LocalSteps, Mean, Sampling
 from jaxfl.problems.facts import facts_of
 from jaxfl.rounds.federated import Federated

@@ -10,7 +10,7 @@ import pytest
 
 import jaxfl
 from jaxfl.parts import channels, compressors, estimators, local, mechanisms, servers
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.parts.sampling import SAMPLERS, in_order, participation, sampler
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import Event, Mean, NoClaim, Phases, Sampling, svrg

@@ -35,7 +35,6 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts import (
     channels,
-    codes,
     compressors,
     estimators,
     mechanisms,
@@ -135,14 +134,14 @@ MARINA = Variant(
 EF21 = Variant(
     "Richtarik et al., NeurIPS 2021",
     channels.learned,
-    codes.top_k,
+    compressors.top_k,
     shift=lambda _: 1.0,
     biased=True,
 )
 EF = Variant(
     "Stich et al., NeurIPS 2018",
     channels.error_feedback,
-    codes.top_k,
+    compressors.top_k,
     sampling.poisson,
     biased=True,
 )

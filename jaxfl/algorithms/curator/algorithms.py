@@ -50,7 +50,7 @@ from jaxfl.parts import (
     sampling,
     servers,
 )
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.rounds.federated import Federated
 
 __all__ = ["distributed_dp_srm", "dp_gd", "dp_sgd", "dp_srm", "rrpsgd"]

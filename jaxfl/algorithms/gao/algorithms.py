@@ -38,7 +38,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.types import Algorithm, Estimator, Participation, Sampler
 from jaxfl.parts import channels, estimators, sampling
 from jaxfl.parts.accelerated import acsa, averaged
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.parts.localization import localized, noised, phased, planned
 from jaxfl.parts.smoothing import convolution, moreau
 from jaxfl.rounds.federated import Federated

@@ -43,7 +43,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts import aggregations, channels, estimators, local, mechanisms, sampling, servers
 from jaxfl.parts.aggregations import unless_plain
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.parts.momentum import SMOOTHNESS
 from jaxfl.rounds.federated import Federated
 

@@ -46,7 +46,7 @@ from jaxfl.core.types import (
     Sigma,
 )
 from jaxfl.parts import channels, iterates, mechanisms, momentum, sampling, servers
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.events import worst

@@ -48,7 +48,7 @@ from jaxfl.core.types import (
     Source,
 )
 from jaxfl.parts import channels, estimators, iterates, mechanisms, momentum, sampling
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.gaussian import zcdp_rho
