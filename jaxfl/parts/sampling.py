@@ -362,7 +362,7 @@ def _fixed(name: str, limit: str | None) -> Capacity:
 
 
 def _padded(name: str, limit: str, size: str) -> Capacity:
-    """Slots for a random number of rows; ``mean_{name}`` for :mod:`jaxfl.rounds.packing`.
+    """Slots for a random number of rows; ``mean_{name}`` for :mod:`jaxfl.rounds.estimates`.
 
     The chance that any draw of the run overflows is below 1e-12, which is added to delta.  At equal
     mean the tail of Bin(m, b/m) above b grows with m (Anderson and Samuels, 1967), so the largest

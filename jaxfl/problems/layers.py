@@ -35,7 +35,7 @@ Moves = Mapping[Any, Callable[[Array], Array]]
 Tapped = Callable[[PyTree, Array, Moves, "list[Call]"], tuple[Any, dict[Any, Array]]]
 """(parameters, a batch, moves, list to note calls in) -> outputs, inputs of the layers moved."""
 ALIKE = 1e-3  # relative: float32 gradients by two ways
-TRIED = 4  # points, and examples at each
+TRIED = 4  # points at which gradients are compared, and examples at each
 log = logging.getLogger("jaxfl")
 
 
@@ -50,7 +50,7 @@ class Call(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A call, and how its gradient is kept."""
+    """A call, and the sizes of its gradient."""
 
     call: Call
     inputs: int  # K, and 1 for a bias
@@ -59,14 +59,13 @@ class Layer(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether the sum over positions is smaller than what it is made of."""
+        """Whether the sum over positions is smaller than its factors."""
         return self.inputs * self.outputs <= self.positions * (self.inputs + self.outputs)
 
     @property
     def width(self) -> int:
-        if self.whole:
-            return self.inputs * self.outputs
-        return self.positions * (self.inputs + self.outputs)
+        """Numbers that one example's gradient takes."""
+        return min(self.inputs * self.outputs, self.positions * (self.inputs + self.outputs))
 
 
 class Module(NamedTuple):
@@ -81,7 +80,7 @@ class Module(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """Leaves (b, ...): pairs (b, R, K) and (b, R, C) of some layers, and gradients (b, p)."""
+    """Gradients of b examples: pairs (b, R, K) and (b, R, C) of some layers, (b, p) of the others."""
 
     pairs: tuple[tuple[Array, Array], ...]
     whole: tuple[Array, ...]

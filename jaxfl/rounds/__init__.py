@@ -7,7 +7,6 @@
 * :mod:`~jaxfl.rounds.federated` -- the round body with a server
 * :mod:`~jaxfl.rounds.gossip` -- the round body of a network without a server
 * :mod:`~jaxfl.rounds.messages` -- clients' messages: noised, compressed, and added up
-* :mod:`~jaxfl.rounds.packing` -- packing: rows of all clients one after the other
 * :mod:`~jaxfl.rounds.transcript` -- the event of a body's rounds, as accountants read it
 """
 

@@ -24,18 +24,8 @@ from jaxfl.core.types import (
 from jaxfl.data.samples import numbers
 from jaxfl.parts.mechanisms import normal
 from jaxfl.parts.storage import packed
-from jaxfl.rounds import estimates, messages
-from jaxfl.rounds.blocks import (
-    Block,
-    ClientBlock,
-    Estimate,
-    RoundContext,
-    put,
-    start,
-    stream,
-    streams,
-    take,
-)
+from jaxfl.rounds import blocks, estimates, messages
+from jaxfl.rounds.blocks import Block, ClientBlock, Estimate, RoundContext
 from jaxfl.rounds.body import Body
 
 __all__ = ["Federated"]
@@ -68,7 +58,7 @@ class Federated(Body):
 
     def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:
         """The state before the first round, and the counts of computing it."""
-        x = start(key, problem)
+        x = blocks.start(key, problem)
         if self.local is None:
             memory = self.estimator.init(problem, x, hp, self.pooled, self.storage)
         else:
@@ -91,7 +81,7 @@ class Federated(Body):
         self, key: Key, state: State, problem: Problem, hp: Hyper
     ) -> tuple[RoundContext, State, Array]:
         """The context of this round, the state with it, and the number of gradients evaluated."""
-        keys, t, model = streams(key), state.t, problem.model
+        keys, t, model = blocks.streams(key), state.t, problem.model
         hp = hp.at(t)
         kernel = model.kernel if self.estimator.kernel is None else self.estimator.kernel(model, hp)
         x = self.server.view(state.server)
@@ -114,7 +104,7 @@ class Federated(Body):
         context, state, extra = self.begin(key, state, problem, hp)
         keys, t, cohort, x, hp = context.keys, context.t, context.cohort, context.x, context.hp
         block = self.gradients if self.local is None else self.procedures
-        (total, moved, step), (local, bases), links, info = stream(
+        (total, moved, step), (local, bases), links, info = blocks.stream(
             lambda who: block(context, who),
             self.members(cohort, problem, state),
             self.block_size(problem, hp),
@@ -132,13 +122,14 @@ class Federated(Body):
         v, link = self.channel.receive(state.link, total, rate, hp, moved)
         server = self.server.step(at(keys.server, t), state.server, v, problem.model.project, hp)
         local, links = (
-            put(cohort, old, new) for old, new in ((state.local, local), (state.links, links))
+            blocks.put(cohort, old, new)
+            for old, new in ((state.local, local), (state.links, links))
         )
         shared, base = state.shared, self._base(state)
         if step is not None:
             base = base + step
         if bases is not None:
-            base = put(cohort, base, bases)
+            base = blocks.put(cohort, base, bases)
         if self.local is not None and self.local.close is not None:
             shared = self.local.close(shared, v, rate, jnp.sum(cohort.weight), hp)
         if self.estimator.refresh is not None:
@@ -173,7 +164,7 @@ class Federated(Body):
 
     def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         """Who takes part in round t of the run with this key."""
-        return self.participation.draw(streams(key).clients, t, n, hp)
+        return self.participation.draw(blocks.streams(key).clients, t, n, hp)
 
     def output(self, state: State) -> Array:
         return self.server.output(state.server)
@@ -224,7 +215,7 @@ class Federated(Body):
 
         def run(noise: Key, me: ClientBlock) -> tuple[Array, PyTree]:
             stream = jax.random.fold_in(context.keys.rows, me.index)
-            read = functools.partial(take, context.problem.train, me)
+            read = functools.partial(blocks.take, context.problem.train, me)
             client = Client(stream, noise, me.count, read)
             x, shared, problem, hp = context.x, context.shared, context.problem, context.hp
             g, *rest = local.run(client, x, shared, me.local, problem, hp)
