@@ -79,9 +79,8 @@ def send(
         if channel.residual is None:
             message, sent = release(body.own, body.compressor, noise, mask, v, t, hp)
             return Sent(g, message, sent, rest, channel.after(link, message, hp))
-        v = v + draw_noise(
-            body.own, noise, t, v, hp
-        )  # on all coordinates: the channel keeps the rest
+        # on all coordinates, since the channel keeps those that are not sent
+        v = v + draw_noise(body.own, noise, t, v, hp)
         message, sent = release(noiseless(), body.compressor, noise, mask, v, t, hp)
         return Sent(g, message, sent, rest, channel.residual(link, v, dense(message, x.size)))
 
