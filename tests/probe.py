@@ -34,7 +34,7 @@ def sent(
 
     All problems are of one shape.
     """
-    body = algorithm.round.__self__
+    body = algorithm.body
     body = body._replace(server=following(path), channel=jaxfl.channels.direct(), aggregation=None)
     facts = facts_of(problems[0], len(path))
     values = jaxfl.algorithms.resolve(algorithm, numbers, facts).values

@@ -83,7 +83,15 @@ PyTree: TypeAlias = Any
 Values: TypeAlias = Mapping[str, Any]  # hyper-parameters by name
 Project: TypeAlias = Callable[[Array], Array] | None  # onto the constraint set, if there is one
 # roles that tell algorithms of one name apart, and are short to say
-SAID = ("estimator", "mechanism", "compressor", "channel", "server", "participation", "sampler")
+SHOWN_ROLES = (
+    "estimator",
+    "mechanism",
+    "compressor",
+    "channel",
+    "server",
+    "participation",
+    "sampler",
+)
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -92,22 +100,22 @@ LARGEST = 3.4e38  # of a 32-bit float: the end of what has to be finite
 
 
 class Param(NamedTuple):
-    """A number that a user may set: an option of the command line, an axis of a sweep."""
+    """A hyper-parameter that a user may set, and its range."""
 
     name: str
     doc: str
     low: float = 0.0
     high: float = float("inf")
     integer: bool = False
-    open_low: bool = False  # the lower end itself is refused
+    open_low: bool = False  # the lower end is excluded
     schedule: bool = False  # may change from round to round
-    open_high: bool = False  # the upper end itself is refused
+    open_high: bool = False  # the upper end is excluded
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Hyper:
-    """Resolved numbers: ``values`` are traced leaves, ``caps`` the static lengths they may fill.
+    """Resolved hyper-parameters: ``values`` are traced leaves, ``caps`` the static lengths they may fill.
 
     ``hp["batch"]`` is a traced number, ``hp.caps["batch"]`` the number of slots that its draw has.
     Cells of a sweep differ in ``values`` and share ``caps``.
@@ -121,17 +129,17 @@ class Hyper:
             return self.values[name]
         except KeyError:
             raise InputError(
-                f"A round reads {name}, which none of its parts declares: add Param({name!r}, ...) to "
-                "the params of the part that reads it."
+                f"A round reads {name}, which none of its parts declares",
+                f"add Param({name!r}, ...) to the params of the part that reads it",
             ) from None
 
     def at(self, t: Array) -> Hyper:
-        """The numbers of round t: a schedule holds one per round, and keeps its last."""
-        now = {
+        """The hyper-parameters of round t; after its end a schedule keeps its last value."""
+        values = {
             name: value if value.ndim == 0 else value[jnp.minimum(t, value.shape[0] - 1)]
             for name, value in self.values.items()
         }
-        return Hyper(now, self.capacity)
+        return Hyper(values, self.capacity)
 
     @property
     def caps(self) -> dict[str, int]:
@@ -173,9 +181,9 @@ class Source(str):
     origin: Origin
 
     def __new__(cls, origin: Origin, text: str = "") -> Source:
-        made = super().__new__(cls, text or origin.value)
-        made.origin = origin
-        return made
+        source = super().__new__(cls, text or origin.value)
+        source.origin = origin
+        return source
 
     def __getnewargs__(self) -> tuple[Origin, str]:  # type: ignore[override]
         return self.origin, str(self)
@@ -309,7 +317,7 @@ class GeneratedSamples:
 class Problem:
     """Data of n clients as leaves, their model as structure."""
 
-    train: PyTree  # leaves (n, m_max, ...), zero-padded; or Made
+    train: PyTree  # leaves (n, m_max, ...), zero-padded; or GeneratedSamples
     count: Array  # (n,) samples that each client really has
     test: PyTree | None  # leaves (N, ...)
     x0: Array | None  # (d,), or None: drawn by the model
@@ -496,7 +504,7 @@ class Estimator(NamedTuple):
     # (key, rows, x, hp) -> displacements of the points of one client's rows, (rows, d)
     assume: Callable[..., Any] | None = None
     # host: (theory.Setting, values) -> the constants of SoteriaFL's Assumption 3, as a
-    # theory_shifted.Estimator; None: not known
+    # theory.soteriafl.Estimator; None: not known
 
 
 class Mechanism(NamedTuple):
@@ -739,8 +747,7 @@ class Cost(NamedTuple):
 class Algorithm(NamedTuple):
     """A published algorithm: hyper-parameters resolved on the host, rounds traced.
 
-    From what a user gives to what a round reads it is ``plan``, then the noise, then ``finish``:
-    :func:`jaxfl.algorithms.resolution.resolve`.
+    :func:`jaxfl.algorithms.resolve` calls ``plan``, chooses the noise, and calls ``finish``.
     """
 
     name: str
@@ -774,5 +781,5 @@ class Algorithm(NamedTuple):
         return self.formula(values, facts, Sigma(float(values["sigma"])))
 
     def __repr__(self) -> str:
-        said = "".join(f", {role}={name!r}" for role, name in self.parts if role in SAID)
-        return f"Algorithm({self.name!r}{said})"
+        parts = "".join(f", {role}={name!r}" for role, name in self.parts if role in SHOWN_ROLES)
+        return f"Algorithm({self.name!r}{parts})"

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core.batching import rarely
+from jaxfl.core.batching import cond_any
 from jaxfl.core.types import (
     Array,
     Draw,
@@ -98,7 +98,7 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         def move(x: Array, problem: Problem, G: Array) -> PyTree:
             return x, gradient(problem, x, G)
 
-        w, h = rarely(coin, move, (w, h), x, problem, bound(hp, clip_examples))
+        w, h = cond_any(coin, move, (w, h), x, problem, bound(hp, clip_examples))
         return w, h, jnp.where(coin, jnp.sum(problem.count), 0)
 
     return Estimator(

@@ -4,7 +4,7 @@ Four recursions, each a weighting of gradients at the point x of this round and 
 
 ==============  ===================================================================================
 ``corrected``   each client remembers its own: q <- q + t grad f(x; z) - (t-1) grad f(x'; z)
-``recursive``   the server remembers it (:func:`jaxfl.channels.recursion`); clients send differences
+``recursive``   the server remembers it (:func:`jaxfl.parts.channels.recursion`); clients send differences
 ``marina``      the same with compressed differences; a coin starts it anew
 ``anchored``    a full gradient with noise of its own, taken at the start of every epoch
 ==============  ===================================================================================
@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.batching import rarely
+from jaxfl.core.batching import cond_any
 from jaxfl.core.errors import require
 from jaxfl.core.types import (
     LARGEST,
@@ -215,7 +215,7 @@ def marina(sampler: Sampler) -> Estimator:
 
         g_i = grad f_i(x)  or  g_i + C(grad f_i(x) - grad f_i(x')),  one coin for all clients
 
-    The server adds them up (:func:`jaxfl.channels.recursion`).  The full gradient is a message of
+    The server adds them up (:func:`jaxfl.parts.channels.recursion`).  The full gradient is a message of
     k = d coordinates.  The first round is a full one.
     """
 
@@ -270,7 +270,7 @@ def anchored(sampler: Sampler) -> Estimator:
             xi, _ = over_clients(draw, problem.n, x, pooled)
             return x, gradient(problem, x, G) + sigma * xi
 
-        w, h = rarely(anew, move, (w, h), key, x, problem, hp["clip"], sigma)
+        w, h = cond_any(anew, move, (w, h), key, x, problem, hp["clip"], sigma)
         return (t, w), h, jnp.where(anew, jnp.sum(problem.count), 0), hp
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core.fusion import once
+from jaxfl.core.fusion import materialized
 from jaxfl.core.keys import at, straight
 from jaxfl.core.types import Array, Draw, Hyper, Info, Kernel, Key, Problem, PyTree, Term
 from jaxfl.data.samples import samples
@@ -100,7 +100,7 @@ def start(key: Key, problem: Problem) -> Array:
 def client_keys(streams: list[Key], index: Array, t: Array) -> Key:
     """One key per stream and client, for this round."""
     now = jax.vmap(at, (0, None))(jnp.stack(streams), t)
-    return once(jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(now, index), t)
+    return materialized(jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(now, index), t)
 
 
 def take(train: PyTree, who: ClientBlock, rows: Draw) -> PyTree:
@@ -154,7 +154,7 @@ def stream(block: Callable[[ClientBlock], Block], who: ClientBlock, size: int) -
     def whole_block(carry: PyTree, part: tuple[Array, ClientBlock]) -> tuple[PyTree, PyTree]:
         k, here = part
         # a loop that reads the whole list for each number of a sample is not vectorized
-        return step(carry, here._replace(index=once(here.index, k)), k * size)
+        return step(carry, here._replace(index=materialized(here.index, k)), k * size)
 
     shapes = jax.eval_shape(lambda: block(jax.tree.map(lambda a: a[:size], who)))
     zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), (shapes[0], shapes[3]))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core.fusion import once
+from jaxfl.core.fusion import materialized
 from jaxfl.core.types import Array, Draw, Hyper, Key, PyTree, Sampler
 from jaxfl.data.samples import samples
 from jaxfl.parts.storage import recalled, unpacked
@@ -39,10 +39,10 @@ SPARE = 4.0  # standard deviations of a strip above the mean
 
 def draw_rows(sampler: Sampler, key: Key, t: Array, who: ClientBlock, m: int, hp: Hyper) -> Draw:
     """The samples that each client of the block draws in round t."""
-    keys = once(jax.vmap(jax.random.fold_in, (None, 0))(key, who.index), t)
+    keys = materialized(jax.vmap(jax.random.fold_in, (None, 0))(key, who.index), t)
     rows = jax.vmap(lambda key, count: sampler.draw(key, t, count, m, hp))(keys, who.count)
     if rows.index is not None:
-        rows = rows._replace(index=once(rows.index, t))
+        rows = rows._replace(index=materialized(rows.index, t))
     return rows._replace(weight=rows.weight.astype(who.weight.dtype))
 
 

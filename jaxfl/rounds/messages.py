@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxfl.core.checks import kind_of
 from jaxfl.core.errors import require
-from jaxfl.core.fusion import apart, once
+from jaxfl.core.fusion import in_own_loop, materialized
 from jaxfl.core.keys import at
 from jaxfl.core.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
 from jaxfl.parts.channels import add
@@ -87,7 +87,7 @@ def send(
     noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
     links = who.link
     if body.storage != "exact":  # read once before the write, or XLA copies all of it
-        links = jax.tree.map(lambda a: once(a, t), links)
+        links = jax.tree.map(lambda a: materialized(a, t), links)
     before = unpacked(links, x.dtype)
     return jax.vmap(one)(noise, mask, before, work), before
 
@@ -208,4 +208,4 @@ def draw_noise(mechanism: Mechanism, key: Key, t: Array, like: Array, hp: Hyper)
     """One draw of the noise, in a loop of its own."""
     if mechanism.std is None:
         return jnp.zeros_like(like)
-    return apart(lambda: normal(key, mechanism, like, hp), t)
+    return in_own_loop(lambda: normal(key, mechanism, like, hp), t)
