@@ -182,10 +182,10 @@ def _alike(
     tree: PyTree, who: str, wanted: PyTree, whose: str, trailing: int = 1, hint: str = ""
 ) -> list[Any]:
     """The leaves of ``tree``; raises unless its rows have the structure and types of ``wanted``'s."""
-    leaves, found = _flatten(tree)
+    leaves, structure = _flatten(tree)
     like, treedef = _flatten(wanted)
     remedy = f"make them alike{hint}"
-    require(found == treedef, f"{who} has structure {found} but {whose} {treedef}", remedy)
+    require(structure == treedef, f"{who} has structure {structure} but {whose} {treedef}", remedy)
     for a, b, path in zip(like, leaves, _paths(tree, who), strict=True):
         require(
             a.shape[trailing:] == b.shape[1:] and a.dtype == b.dtype,

@@ -26,8 +26,8 @@ def example(train: PyTree) -> PyTree:
     """Shapes and types of one sample."""
     if isinstance(train, GeneratedSamples):
         one = jnp.zeros(1, jnp.int32)
-        made = jax.eval_shape(train.make, train.source, one, one)
-        return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), made)
+        shapes = jax.eval_shape(train.make, train.source, one, one)
+        return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), shapes)
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[2:], a.dtype), train)
 
 
@@ -49,8 +49,8 @@ def samples(train: PyTree, i: Array, j: Array) -> PyTree:
         flat = i * m + jnp.minimum(j, m - 1)
         return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]).at[flat].get(mode="clip"), train)
     j = jnp.minimum(j, train.m - 1)
-    made = train.make(train.source, i.reshape(-1), j.reshape(-1))
-    return jax.tree.map(lambda a: a.reshape(*i.shape, *a.shape[1:]), made)
+    generated = train.make(train.source, i.reshape(-1), j.reshape(-1))
+    return jax.tree.map(lambda a: a.reshape(*i.shape, *a.shape[1:]), generated)
 
 
 def block(train: PyTree, i: Array, j: Array, wide: int, tall: int) -> PyTree:

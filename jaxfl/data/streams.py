@@ -74,8 +74,8 @@ def mapped(
             jax.ShapeDtypeStruct((*i.shape, *a.shape[2:]), kind)
             for a, kind in zip(leaves, kinds, strict=True)
         ]
-        found = jax.pure_callback(read, shapes, i, j, vmap_method="broadcast_all")
-        return jax.tree.unflatten(treedef, found)
+        rows = jax.pure_callback(read, shapes, i, j, vmap_method="broadcast_all")
+        return jax.tree.unflatten(treedef, rows)
 
     return ClientData(GeneratedSamples((), make, int(m)), counts(count, n, m), test, classes, name)
 

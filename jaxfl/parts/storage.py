@@ -4,7 +4,7 @@ A round rounds a value before it stores it, so that this round and the next use 
 Claims decide which of three kinds of memory may be rounded:
 
 * a channel's shifts and errors consist of messages, which are noised already: rounding them costs no
-  privacy, and the server's shift follows the rounded ones (:func:`jaxfl.channels.shifted`);
+  privacy, and the server's shift follows the rounded ones (:func:`jaxfl.parts.channels.shifted`);
 * a row of SAGA's table is a function of its own record: it is clipped again when it is read
   (:func:`recalled`), since rounding may have made it longer than G, and h_i is the mean of these rows;
 * h_i, and any other addition to a client's estimates (``State.bases``), is a mean over records and

@@ -176,8 +176,9 @@ def generic_kernel(loss: Callable[[Array, PyTree], Array], dim: int) -> Kernel:
 
 def square(batch: PyTree) -> Array:
     """``|a_j|^2``, which :func:`jaxfl.data.samples.measured` puts beside (a_j, y_j)."""
-    found: Array = batch.square if isinstance(batch, Measured) else jnp.sum(batch[0] ** 2, axis=-1)
-    return found
+    if isinstance(batch, Measured):
+        return batch.square
+    return jnp.sum(batch[0] ** 2, axis=-1)
 
 
 def dot(a: Array, b: Array) -> Array:

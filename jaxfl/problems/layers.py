@@ -146,8 +146,8 @@ def _kernel(module: Module, layers: Sequence[Layer]) -> Kernel:
         return Factors(tuple(map(pair, pairs)), (*added, *(g.reshape(-1) for g in slopes[1])))
 
     def factors(x: Array, batch: PyTree) -> Factors:
-        found: Factors = jax.vmap(single, (None, 0))(x, batch)
-        return found
+        F: Factors = jax.vmap(single, (None, 0))(x, batch)
+        return F
 
     def inner(F: Factors, H: Factors, batch: PyTree) -> Array:
         total = sum((dot(g, h) for g, h in zip(F.whole, H.whole, strict=True)), jnp.float32(0))
@@ -256,8 +256,8 @@ def _products(module: Module, layers: Sequence[Layer]) -> bool:
 
     rng, keys = np.random.default_rng(0), jax.random.split(jax.random.key(0), TRIED)
     x = jnp.asarray(rng.normal(size=(TRIED, params.dim)) / 3, jnp.float32)
-    found = jax.jit(jax.vmap(outputs))(x, _examples(rng, module.sample), keys)
-    return all(_close(out.reshape(z.shape), z) for z, out in found)
+    pairs = jax.jit(jax.vmap(outputs))(x, _examples(rng, module.sample), keys)
+    return all(_close(out.reshape(z.shape), z) for z, out in pairs)
 
 
 def _agrees(module: Module, kernel: Kernel) -> bool:

@@ -240,8 +240,8 @@ class Federated(Body):
         rows = hp.caps.get("batch", problem.m_max)
         rows = hp.caps.get("mean_batch", rows) if self.packs else rows
         points = 1 if self.estimator.jitter is None else problem.model.dim
-        made = numbers(problem.train) if isinstance(problem.train, GeneratedSamples) else 1
-        each = rows * max(points, problem.model.kernel.width, made)
+        generated = numbers(problem.train) if isinstance(problem.train, GeneratedSamples) else 1
+        each = rows * max(points, problem.model.kernel.width, generated)
         if not self.fused or self.noise == "per_client":
             each = max(each, problem.model.dim)
         return max(1, min(ROWS_AT_ONCE // rows, NUMBERS_AT_ONCE // each))
