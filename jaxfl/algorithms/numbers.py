@@ -27,7 +27,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts import channels, sampling, servers
 from jaxfl.parts.aggregations import unless_plain
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.gossip import Gossip
 

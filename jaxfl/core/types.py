@@ -365,7 +365,7 @@ class Sampler(NamedTuple):
     ``key`` is the client's own stream, the same in every round.  ``scheme`` is the law as
     accountants know it; None claims nothing.  With ``strips``, the live slots of a draw come first
     and ``capacity`` returns ``mean_batch``, the mean number of them, so that a round can read the
-    rows of all clients one after the other (:mod:`jaxfl.rounds.packing`).
+    rows of all clients one after the other (:mod:`jaxfl.rounds.estimates`).
     """
 
     name: str

@@ -1,9 +1,9 @@
-"""Data on the host: loading, sharing out among clients, preparing.
+"""Clients' data on the host: loading, partitions, preparation.
 
 >>> split("digits", clients=10, how="dirichlet", alpha=0.3).train[0].shape[0]
 10
 
-NumPy only; nothing here is traced but what makes samples where a round needs them.
+Everything is NumPy, except for functions that compute samples where a round needs them.
 """
 
 from jaxfl.data.loaders import LOADERS, load, load_libsvm

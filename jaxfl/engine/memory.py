@@ -13,8 +13,8 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.memory import free
 from jaxfl.core.types import Algorithm, GeneratedSamples, Hyper, Problem
 from jaxfl.data import samples
+from jaxfl.rounds.estimates import strip
 from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.packing import strip
 
 __all__ = ["check_room", "check_scratch", "made", "remembered"]
 

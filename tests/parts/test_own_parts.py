@@ -99,9 +99,16 @@ def test_a_part_under_another_name_behaves_alike(case: str) -> None:
         hp = build(algorithm, values, FACTS, jnp.dtype(jnp.float32))
         state = jax.eval_shape(lambda p, a=algorithm, hp=hp: a.init(key, p, hp)[0], problem)
         rounds = jax.make_jaxpr(lambda s, p, a=algorithm, hp=hp: a.round(key, s, p, hp))
-        how = one.fused, one.linear, one.apart, one.packs, one.broadcasts, one.own == one.mechanism
+        how = (
+            one.fused,
+            one.linear,
+            one.regularizer_apart,
+            one.packs,
+            one.broadcasts,
+            one.own == one.mechanism,
+        )
         of = one, values, FACTS
-        sums = transcript.noises(*of), transcript.turns(*of), transcript.reach(*of)
+        sums = transcript.noises(*of), transcript.turns(*of), transcript.message_bound(*of)
         event, cost = repr(plan.event).replace("own", ""), algorithm.cost(values, FACTS)
         program = re.sub("0x[0-9a-f]+", "", str(rounds(state, problem)))
         seen.append((how, sums, event, cost, values, hp.capacity, program))

@@ -23,7 +23,7 @@ from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.numbers import Draft, Parts, applies, body_of, only, reporting
 from jaxfl.core.errors import require
 from jaxfl.core.types import Algorithm, Channel, Compressor, Estimator, Plan, ProblemFacts, Sampler
-from jaxfl.parts import channels, codes, compressors, estimators, mechanisms, momentum, sampling
+from jaxfl.parts import channels, compressors, estimators, mechanisms, momentum, sampling
 from jaxfl.rounds.federated import Federated
 
 __all__ = ["diana", "ef21", "ef_sgd", "marina"]
@@ -110,14 +110,14 @@ MARINA = Variant(
 EF21 = Variant(
     "Richtarik et al., NeurIPS 2021",
     channels.learned,
-    codes.top_k,
+    compressors.top_k,
     shift=lambda _: 1.0,
     biased=True,
 )
 EF = Variant(
     "Stich et al., NeurIPS 2018",
     channels.error_feedback,
-    codes.top_k,
+    compressors.top_k,
     sampling.poisson,
     biased=True,
 )

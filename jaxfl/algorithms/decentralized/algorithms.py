@@ -26,8 +26,8 @@ from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.core.errors import require
 from jaxfl.core.types import Algorithm, Asked, Compressor, Noise, Param, Plan, ProblemFacts
-from jaxfl.parts import codes, compressors, estimators, graphs, mechanisms, momentum, sampling
-from jaxfl.parts.codes import identity
+from jaxfl.parts import compressors, estimators, graphs, mechanisms, momentum, sampling
+from jaxfl.parts.compressors import identity
 from jaxfl.privacy.claims import Claim
 from jaxfl.rounds import gossip
 
@@ -84,7 +84,7 @@ class Variant(NamedTuple):
     compressor: Callable[[], Compressor]
 
 
-Q_DPSGD = Variant("Ding et al., AAAI 2021", gossip.quantized, codes.fixed_step)
+Q_DPSGD = Variant("Ding et al., AAAI 2021", gossip.quantized, compressors.fixed_step)
 SDM = Variant("Zhang et al., MobiHoc 2020", gossip.differences, compressors.bernoulli)
 DSGD = Variant("Lian et al., NeurIPS 2017", gossip.averaging, identity)
 

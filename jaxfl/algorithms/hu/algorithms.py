@@ -41,7 +41,7 @@ from jaxfl.core.types import (
     ProblemFacts,
 )
 from jaxfl.parts import aggregations, estimators, local, mechanisms, sampling, servers
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.parts.momentum import SMOOTHNESS
 from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim

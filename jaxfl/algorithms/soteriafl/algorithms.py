@@ -52,7 +52,7 @@ from jaxfl.core.types import (
     Sampler,
 )
 from jaxfl.parts import channels, compressors, estimators, mechanisms, sampling
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.parts.momentum import SMOOTHNESS
 from jaxfl.privacy.claims import Claim
 from jaxfl.rounds.federated import Federated
