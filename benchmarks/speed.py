@@ -26,19 +26,19 @@ WORK = {
 HEADS = (
     "work",
     "jaxfl, rounds/s",
-    "default jaxfl over noise per client by hand",
-    "both noise per client",
-    "both one fused draw",
-    "best packaged simulator",
+    "speed-up over loops with noise per client",
+    "speed-up, both with noise per client",
+    "speed-up, both with one fused draw",
+    "speed-up over packaged simulators",
 )
 WORDS = """\
-Ratios compare jaxfl with the best hand-written loop (NumPy, PyTorch or JAX), and in the last column with
-the best of pfl-research, FedJAX and Flower.  By default jaxfl draws the noise of the mean of all clients
+Speed-ups are over the best hand-written loop (NumPy, PyTorch or JAX), and in the last column over the
+best of pfl-research, FedJAX and Flower.  By default jaxfl draws the noise of the mean of all clients
 once (one fused draw), which gives the trajectory the same law as noise drawn for each client
 (`noise="per_client"`).  The two middle columns compare like with like.  `python benchmarks/rounds.py`
 measures medians over alternating turns on two shared cores, with one process per library and the same
 data ([method](benchmarks/README.md), `benchmarks/results/rounds.json`).  Timings vary on shared machines:
-within two days the ratio of W1 was 1.4 to 2.0, that of its sweep 18 to 25.
+within two days the speed-up of W1 was 1.4 to 2.0, that of its sweep 18 to 25.
 """
 
 
