@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jaxfl.algorithms.decentralized import algorithms as decentralized
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
+from jaxfl.algorithms.roles import names_of
 from jaxfl.cli.options import Setup
 from jaxfl.cli.written import flag
 from jaxfl.core.checks import bind
@@ -53,10 +53,11 @@ def choose_algorithm(
     }
     parts = {role: _made(make, word) for role, (make, word) in asked.items() if word is not None}
     if graph is not None:
+        networks = [each for each, make in ALGORITHMS.items() if "graph" in (names_of(make) or ())]
         require(
-            name in decentralized.__all__,
+            name in networks,
             f"does not apply to {name}, which has a server",
-            f"take one of {', '.join(decentralized.__all__)}",
+            f"take one of {', '.join(networks)}",
             graph=graph,
         )
         parts["graph"] = named(graph)
