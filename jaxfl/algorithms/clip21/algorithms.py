@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.algorithms.composition import compose
-from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only, summary_of
+from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only
 from jaxfl.core.types import (
     Algorithm,
     Array,
@@ -42,7 +42,7 @@ from jaxfl.core.types import (
     Sampler,
     Server,
 )
-from jaxfl.parts import channels, codes, estimators, mechanisms, momentum, sampling, servers
+from jaxfl.parts import channels, compressors, estimators, mechanisms, momentum, sampling, servers
 from jaxfl.parts.mechanisms import normal
 from jaxfl.privacy import events
 from jaxfl.problems.clipping import clip, evaluate
@@ -87,7 +87,7 @@ def _algorithm(
     body = Federated(
         estimator=estimator,
         mechanism=mechanism,
-        compressor=codes.identity(),
+        compressor=compressors.identity(),
         channel=_learned(),
         server=server or servers.descent(),
         participation=participation or sampling.everyone(),
@@ -97,7 +97,7 @@ def _algorithm(
     rules = PaperRules(body)
     return compose(
         "clip21_sgd2m",
-        summary_of(clip21_sgd2m),
+        "Clip21-SGD2M",
         "Islamov et al., 2025",
         body,
         rules.plan,

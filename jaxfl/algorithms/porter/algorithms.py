@@ -24,10 +24,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import compose
-from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only, summary_of
+from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only
 from jaxfl.core.errors import require
 from jaxfl.core.types import Algorithm, Compressor, Noise, Param, Plan, ProblemFacts, Sampler
-from jaxfl.parts import estimators, graphs, mechanisms, momentum, sampling, sketches
+from jaxfl.parts import compressors, estimators, graphs, mechanisms, momentum, sampling
 from jaxfl.rounds import gossip
 
 __all__ = ["porter_dp", "porter_gc"]
@@ -91,7 +91,7 @@ def _algorithm(
     body = gossip.Gossip(
         estimator=estimators.minibatch(sampler or sampling.poisson(), clip_examples=private),
         mechanism=mechanisms.gaussian() if private else mechanisms.noiseless(),
-        compressor=compressor or sketches.top_k(),
+        compressor=compressor or compressors.top_k(),
         rule=gossip.tracking(),
         graph=graph or graphs.complete(),
         clip="example" if private else "batch",
@@ -99,7 +99,7 @@ def _algorithm(
     rules = PaperRules(body, private)
     return compose(
         name,
-        summary_of(globals()[name]),
+        "PORTER-DP" if private else "PORTER-GC",
         "Li, Chi, 2023",
         body,
         rules.plan,
