@@ -6,7 +6,7 @@ Each round, for all clients at once::
     x_i <- what the rule makes of x_i, g_i and what neighbours sent, weighed by W
 
 What a client sends, all its neighbours see.  The model of a run is the mean of the x_i.  The estimator
-remembers nothing, and everyone takes part.  A rule may keep vectors of each client from round to round.
+remembers nothing, and everyone takes part.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from jaxfl.rounds.blocks import ClientBlock, client_keys, streams, take
 from jaxfl.rounds.estimates import draw_rows
 from jaxfl.rounds.messages import release
 
-__all__ = ["Gossip", "Rule", "averaging", "differences", "quantized", "tracking"]
+__all__ = ["CONSENSUS", "Gossip", "Rule", "Send", "averaging", "differences", "quantized"]
 
 THETA = Param("theta", "weight theta of the new point in a step", high=1.0)
 CONSENSUS = Param("consensus", "step k towards what neighbours sent", high=1.0, schedule=True)
@@ -110,43 +110,6 @@ def differences() -> Rule:
         return x + arrived, sent
 
     return Rule("differences", step, (LR, THETA))
-
-
-@functools.cache
-def tracking() -> Rule:
-    """Gradient tracking with error feedback  [BEER; PORTER, Algorithm 1]::
-
-        v_i <- v_i + k sum_j W_ij (q_j - q_i) + g_i - g_i',   q_i <- q_i + C(v_i - q_i)
-        x_i <- x_i + k sum_j W_ij (p_j - p_i) - eta v_i,      p_i <- p_i + C(x_i - p_i)
-
-    g_i' is the gradient of the round before.  Neighbours keep copies of q_i and p_i, which move by the
-    messages; the mean of the v_i is that of the g_i.  At first v_i = q_i = g_i' = 0, and p_i = x_0, which
-    everyone knows.
-    """
-
-    def start(x: Array) -> tuple[Array, ...]:
-        zero = jnp.zeros_like(x)
-        return zero, zero, x, zero
-
-    def step(
-        x: Array,
-        g: Array,
-        W: Array,
-        send: Send,
-        hp: Hyper,
-        v: Array,
-        q: Array,
-        p: Array,
-        before: Array,
-    ) -> tuple[Array, ...]:
-        k = hp["consensus"]
-        v = v + k * (W @ q - q) + g - before
-        of_v, sent = send(v - q)
-        x = x + k * (W @ p - p) - hp["lr"] * v
-        of_x, more = send(x - p, 1)
-        return x, sent + more, v, q + of_v, p + of_x, g
-
-    return Rule("tracking", step, (LR, CONSENSUS), start, uploads=2)
 
 
 class Place(NamedTuple):

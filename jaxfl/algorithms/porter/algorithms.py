@@ -23,11 +23,24 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
+import jax.numpy as jnp
+
 from jaxfl.algorithms.composition import compose
 from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only
 from jaxfl.core.errors import require
-from jaxfl.core.types import Algorithm, Compressor, Noise, Param, Plan, ProblemFacts, Sampler
+from jaxfl.core.types import (
+    Algorithm,
+    Array,
+    Compressor,
+    Hyper,
+    Noise,
+    Param,
+    Plan,
+    ProblemFacts,
+    Sampler,
+)
 from jaxfl.parts import compressors, estimators, graphs, mechanisms, momentum, sampling
+from jaxfl.parts.servers import LR
 from jaxfl.rounds import gossip
 
 __all__ = ["porter_dp", "porter_gc"]
@@ -92,7 +105,7 @@ def _algorithm(
         estimator=estimators.minibatch(sampler or sampling.poisson(), clip_examples=private),
         mechanism=mechanisms.gaussian() if private else mechanisms.noiseless(),
         compressor=compressor or compressors.top_k(),
-        rule=gossip.tracking(),
+        rule=_tracking(),
         graph=graph or graphs.complete(),
         clip="example" if private else "batch",
     )
@@ -107,6 +120,43 @@ def _algorithm(
         finish=rules.finish,
         follows=("lr",),
     )
+
+
+@functools.cache
+def _tracking() -> gossip.Rule:
+    """Gradient tracking with error feedback  [BEER; PORTER, Algorithm 1]::
+
+        v_i <- v_i + k sum_j W_ij (q_j - q_i) + g_i - g_i',   q_i <- q_i + C(v_i - q_i)
+        x_i <- x_i + k sum_j W_ij (p_j - p_i) - eta v_i,      p_i <- p_i + C(x_i - p_i)
+
+    g_i' is the gradient of the round before.  Neighbours keep copies of q_i and p_i, which move by the
+    messages; the mean of the v_i is that of the g_i.  At first v_i = q_i = g_i' = 0, and p_i = x_0, which
+    everyone knows.
+    """
+
+    def start(x: Array) -> tuple[Array, ...]:
+        zero = jnp.zeros_like(x)
+        return zero, zero, x, zero
+
+    def step(
+        x: Array,
+        g: Array,
+        W: Array,
+        send: gossip.Send,
+        hp: Hyper,
+        v: Array,
+        q: Array,
+        p: Array,
+        before: Array,
+    ) -> tuple[Array, ...]:
+        k = hp["consensus"]
+        v = v + k * (W @ q - q) + g - before
+        of_v, sent = send(v - q)
+        x = x + k * (W @ p - p) - hp["lr"] * v
+        of_x, more = send(x - p, 1)
+        return x, sent + more, v, q + of_v, p + of_x, g
+
+    return gossip.Rule("tracking", step, (LR, gossip.CONSENSUS), start, uploads=2)
 
 
 class PaperRules(NamedTuple):
