@@ -135,6 +135,7 @@ ROWS += (
         None,
         0,
         everyone=True,
+        quick=False,
     ),
     Row(
         "clip21_sgd2m", {**QUIET, "batch": 4, "momentum": 0.5, "shift": 0.5}, per_round(1, 4), False
