@@ -97,7 +97,8 @@ def compose(
         down = FLOAT_BITS * facts.d * body.broadcasts
         if aggregation is not None:  # masks cover all coordinates, also those that are not sent
             return Cost(aggregation.bits * facts.d, 0.0, down)
-        return Cost(*compressor.bits(facts.d, values), downlink=down)
+        message, coordinate = compressor.bits(facts.d, values)
+        return Cost(body.uploads * message, coordinate, down)
 
     def finished(plan: Plan, noise: Noise, facts: ProblemFacts) -> Resolved:
         draft = Draft(*noised(plan, noise), plan.asked)

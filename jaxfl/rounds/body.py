@@ -68,6 +68,11 @@ class Body(NamedTuple):
         return self.fused and plain and self.estimator.sampler.strips
 
     @property
+    def uploads(self) -> int:
+        """Messages that a client sends in a round."""
+        return 1
+
+    @property
     def broadcasts(self) -> int:
         """Vectors that the server sends to a client in a round."""
         return 1 if self.local is None else self.local.broadcasts
