@@ -41,7 +41,7 @@ def generated(
     >>> def make(key, i, j):
     ...     a = jax.random.normal(jax.random.fold_in(jax.random.fold_in(key, i), j), (8,))
     ...     return a, (a[0] > 0).astype("int32")
-    >>> generated(make, 1_000_000, 8, source=jax.random.key(0), classes=2).count.sum()
+    >>> int(generated(make, 1_000_000, 8, source=jax.random.key(0), classes=2).count.sum())
     8000000
     """
     n, m = whole("clients", clients, 1), whole("samples", samples, 1)

@@ -18,7 +18,6 @@ from jaxfl.algorithms.reshef.theory import AnytimeSetting, anytime_bound
 from jaxfl.algorithms.soteriafl import bounds as soteriafl
 from jaxfl.algorithms.soteriafl.theory import longest_step
 from jaxfl.cli import main
-from jaxfl.engine.ledger import ledger
 from jaxfl.engine.results import config
 from jaxfl.problems.public import Constraint
 from jaxfl.views import plots
@@ -356,7 +355,7 @@ def test_every_algorithm_of_the_papers_theorems_is_spoken_of() -> None:
 def test_results_hold_the_ledger(key: jax.Array, tmp_path: Path) -> None:
     """C_i, proven and claimed eps of each client, as `ledger` says; also after a file."""
     run, _ = result(key)
-    book = ledger(run)
+    book = run.ledger()
     ds = jaxfl.load(run.save(tmp_path / "run.nc"))
     np.testing.assert_array_equal(ds["client_rounds"], book.turns)
     np.testing.assert_allclose(ds["client_eps"], book.proven)

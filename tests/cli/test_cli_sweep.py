@@ -37,13 +37,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_dimensions_are_the_axes_that_were_asked_for(finished: Path) -> None:
     ds = jaxfl.load(finished / "result.nc")
-    assert dict(ds.sizes) == {
-        "algorithm": 2,
-        "lr": 2,
-        "omega": 2,
-        "seed": 2,
-        "round": 7,
-    }
+    assert dict(ds.sizes) == {"algorithm": 2, "lr": 2, "omega": 2, "seed": 2, "round": 7}
     assert np.isfinite(ds["loss"].values).all()
     assert ds["applies_omega"].values.tolist() == [1, 0]
 
@@ -110,7 +104,7 @@ def test_many_runs_are_counted_before_their_numbers_are_found(
     def stop(*_: object, **__: object) -> None:
         raise jaxfl.InputError("Stopped.")
 
-    monkeypatch.setattr("jaxfl.engine.sweeps.sweep", stop)
+    monkeypatch.setattr("jaxfl.cli.sweeping.sweep", stop)
     words = ["ldp_sgd", "--lr", *map(str, range(1, 101)), "--sigma", *map(str, range(1, 101))]
     assert sweep(*words, "--seeds", "3", "--plan") == 2
     assert "30,000 runs at most" in capsys.readouterr().err
@@ -131,20 +125,8 @@ def test_the_plan_of_what_is_left(
 def test_parts_data_and_rounds_are_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "grid"
     words = "--batch 3 --sigma 0.05 --lr 0.1 cosine:0.3 --rounds 2 4 --seed 3 7 --no-plot"
-    assert (
-        sweep(
-            "cdp_sgd",
-            *words.split(),
-            "--compressor",
-            "random_k",
-            "bernoulli",
-            "--k",
-            "2",
-            "--out",
-            str(out),
-        )
-        == 0
-    )
+    parts = "--compressor random_k bernoulli --k 2 --out"
+    assert sweep("cdp_sgd", *words.split(), *parts.split(), str(out)) == 0
     said = [line for line in capsys.readouterr().err.splitlines() if "compiling" in line]
     assert "compressor random_k" in said[0]
     assert "compressor bernoulli" in said[-1]
@@ -226,32 +208,25 @@ def test_folders_of_others_are_left_alone(
     assert sweep("cdp_sgd", *NUMBERS, "--out", str(finished)) == 2
     assert "holds a sweep already" in capsys.readouterr().err
     assert {file: file.read_bytes() for file in finished.rglob("*") if file.is_file()} == held
-    (tmp_path / "config.json").write_text("{}")
-    assert main(["sweep", "--resume", str(tmp_path)]) == 2
-    assert "damaged, or not of a sweep" in capsys.readouterr().err
 
 
-def test_another_sweeps_chunks_are_not_taken(
+def test_what_the_folder_says_is_checked(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import shutil
-
+    """Nothing, other numbers than the chunks were computed with, an option of a later version."""
     folder = tmp_path / "edited"
     shutil.copytree(finished, folder)
     about = json.loads((folder / "config.json").read_text())
-    about["sweep"]["numbers"]["lr"] = [0.1, 0.4]
-    (folder / "config.json").write_text(json.dumps(about))
-    assert main(["sweep", "--resume", str(folder), "--quiet"]) == 2
-    assert "holds another sweep" in capsys.readouterr().err
-
-
-def test_an_option_of_a_later_version_is_named(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "later"
-    shutil.copytree(finished, folder)
-    about = json.loads((folder / "config.json").read_text())
-    about["sweep"]["setup"]["light_speed"] = 3
-    (folder / "config.json").write_text(json.dumps(about))
-    assert main(["sweep", "--resume", str(folder), "--quiet"]) == 2
-    assert "has the option --light-speed, which this version" in capsys.readouterr().err
+    sweep = about["sweep"]
+    numbers = {**sweep["numbers"], "lr": [0.1, 0.4]}
+    for content, words in (
+        ({}, "is damaged, or no sweep"),
+        ({**about, "sweep": {**sweep, "numbers": numbers}}, "holds another sweep"),
+        (
+            {**about, "sweep": {**sweep, "setup": {**sweep["setup"], "light_speed": 3}}},
+            "has the option --light-speed, which this version",
+        ),
+    ):
+        (folder / "config.json").write_text(json.dumps(content))
+        assert main(["sweep", "--resume", str(folder), "--quiet"]) == 2
+        assert words in capsys.readouterr().err

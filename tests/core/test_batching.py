@@ -10,7 +10,7 @@ import pytest
 from rows import a_problem
 
 from jaxfl import algorithm, sweep
-from jaxfl.core.batching import rarely
+from jaxfl.core.batching import cond_any
 from jaxfl.parts import estimators, sampling
 from jaxfl.problems import metrics
 
@@ -36,7 +36,7 @@ C = jnp.float32(0.5)
 
 
 def step(coin: jax.Array, x: jax.Array, c: jax.Array) -> dict[str, jax.Array]:
-    return rarely(coin, move, STATE, x, c)
+    return cond_any(coin, move, STATE, x, c)
 
 
 def expected(coins: Any, x: Any) -> dict[str, np.ndarray]:
@@ -71,7 +71,7 @@ def test_shared_operands_and_state_in_a_batch() -> None:
     """What members share they are given whole; a batched state goes through untouched."""
     coins = jnp.array([True, False, True])
     states = {"a": jnp.arange(9.0).reshape(3, 3), "b": jnp.arange(3.0)}
-    f = jax.vmap(lambda coin, state: rarely(coin, move, state, X[1], C))
+    f = jax.vmap(lambda coin, state: cond_any(coin, move, state, X[1], C))
     found = jax.jit(f)(coins, states)
     jax.effects_barrier()
     np.testing.assert_array_equal(found["a"][1], states["a"][1])

@@ -7,7 +7,7 @@ import pytest
 from planned import planned
 
 import jaxfl
-from jaxfl.core.fusion import apart, once
+from jaxfl.core.fusion import in_own_loop, materialized
 from jaxfl.core.keys import at, straight
 from jaxfl.data import samples
 
@@ -53,8 +53,8 @@ def test_other_generators_and_counters_are_left_to_jax():
 def test_nothing_changes_under_the_compiler(key):
     @jax.jit
     def f(t):
-        rows = once(jnp.arange(-3, 5), t)
-        made = apart(lambda: jnp.arange(5000.0) + t, t)
+        rows = materialized(jnp.arange(-3, 5), t)
+        made = in_own_loop(lambda: jnp.arange(5000.0) + t, t)
         return rows, made, jax.random.key_data(at(straight(key), t))
 
     for t in (0, 1, 10**6):

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rows import QUIET, ROWS, a_problem
+from rows import QUIET, a_problem
 from scripts import TESTS
 
 import jaxfl
@@ -43,40 +43,30 @@ def test_cadence(key: jax.Array) -> None:
     problem = a_problem()
     run = jaxfl.simulate("cdp_sgd", problem, key, 7, eval_every=3, **NUMBERS)
     assert run.rounds.tolist() == [0, 3, 6, 7]
-    assert jaxfl.simulate("cdp_sgd", problem, key, 7, eval_every=0, **NUMBERS).rounds.tolist() == [
-        0,
-        7,
-    ]
+    ends = jaxfl.simulate("cdp_sgd", problem, key, 7, eval_every=0, **NUMBERS)
+    assert ends.rounds.tolist() == [0, 7]
     default = jaxfl.simulate("cdp_sgd", problem, key, 250, **NUMBERS)
     assert default.rounds.tolist() == [*range(0, 250, 3), 250]
 
 
-@pytest.mark.parametrize("name", ["soteriafl_saga"])
-def test_chunks_change_no_bit(name: str, key: jax.Array) -> None:
-    row = next(row for row in ROWS if row.name == name)
-    ends = [
-        jaxfl.simulate(name, a_problem(), key, 50, eval_every=10, chunk=c, **row.numbers)
+def test_chunks_change_no_bit(key: jax.Array) -> None:
+    one, *others = (
+        jaxfl.simulate("soteriafl_saga", a_problem(), key, 50, eval_every=10, chunk=c, **NUMBERS)
         for c in (1, 7, 64)
-    ]
-    same(ends[0], ends[1])
-    same(ends[0], ends[2])
+    )
+    for other in others:
+        same(one, other)
 
 
 def test_one_trace_for_a_thousand_rounds(key: jax.Array) -> None:
     problem = a_problem(d=9)
     before = runs._advance._cache_size(), runs._measure._cache_size()
-    run = jaxfl.simulate("soteriafl_sgd", problem, key, 1000, chunk=17, eval_every=100, **NUMBERS)
-    assert run.state.t == 1000
-    more = jaxfl.simulate(
-        "soteriafl_sgd",
-        problem,
-        key,
-        30,
-        chunk=17,
-        eval_every=7,
-        **{**NUMBERS, "lr": 0.7, "sigma": 1.0},
-    )
-    assert more.state.t == 30
+    other = {**NUMBERS, "lr": 0.7, "sigma": 1.0}
+    for rounds, every, numbers in ((1000, 100, NUMBERS), (30, 7, other)):
+        run = jaxfl.simulate(
+            "soteriafl_sgd", problem, key, rounds, chunk=17, eval_every=every, **numbers
+        )
+        assert run.state.t == rounds
     after = runs._advance._cache_size(), runs._measure._cache_size()
     assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
 
@@ -93,17 +83,9 @@ def test_extended_is_uninterrupted(key: jax.Array) -> None:
 
 def test_resumed_is_uninterrupted(key: jax.Array, tmp_path: Path) -> None:
     problem, file = a_problem(), tmp_path / "run.npz"
-    whole = jaxfl.simulate("soteriafl_svrg", problem, key, 40, eval_every=6, **NUMBERS)
-    jaxfl.simulate(
-        "soteriafl_svrg",
-        problem,
-        key,
-        20,
-        eval_every=6,
-        checkpoint=file,
-        checkpoint_every=7,
-        **NUMBERS,
-    )
+    given = {"eval_every": 6, **NUMBERS}
+    whole = jaxfl.simulate("soteriafl_svrg", problem, key, 40, **given)
+    jaxfl.simulate("soteriafl_svrg", problem, key, 20, checkpoint=file, checkpoint_every=7, **given)
     same(whole, jaxfl.simulate("soteriafl_svrg", problem, key, 40, resume=file))
 
 
@@ -182,23 +164,18 @@ def test_a_checkpoint_of_another_run_is_refused(key: jax.Array, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("stop", "reason"),
-    [
-        (jaxfl.Stop(loss=0.4), "loss"),
-        (jaxfl.Stop(bits=20_000), "bits"),
-        (jaxfl.Stop(gradients=500), "gradients"),
-        (jaxfl.Stop(seconds=1e-9), "seconds"),
-    ],
+    ("reason", "limit"), [("loss", 0.4), ("bits", 20_000), ("gradients", 500), ("seconds", 1e-9)]
 )
-def test_stopping(stop: jaxfl.Stop, reason: str, key: jax.Array) -> None:
+def test_stopping(reason: str, limit: float, key: jax.Array) -> None:
+    stop = jaxfl.Stop(**{reason: limit})
     run = jaxfl.simulate("cdp_sgd", a_problem(), key, 2000, eval_every=5, stop=stop, **NUMBERS)
     assert run.ended.startswith("stopped")
     assert reason in run.ended
     assert 0 < run.rounds[-1] < 2000
     if reason == "loss":
-        assert run.metrics["loss"][-1] <= 0.4 < run.metrics["loss"][-2]
+        assert run.metrics["loss"][-1] <= limit < run.metrics["loss"][-2]
     if reason == "bits":
-        assert run.totals["uplink_bits"] >= 20_000
+        assert run.totals["uplink_bits"] >= limit
 
 
 def test_totals_are_exact_beyond_32_bits() -> None:
@@ -235,9 +212,7 @@ def test_a_users_own_metrics(key: jax.Array) -> None:
 
 
 def test_divergence_is_said(key: jax.Array) -> None:
-    problem = a_problem()
-    numbers = {"lr": 1e38, "clip": 1e30, "batch": 4}
-    run = jaxfl.simulate("fedsgd", problem, key, 20, **numbers)
+    run = jaxfl.simulate("fedsgd", a_problem(), key, 20, lr=1e38, clip=1e30, batch=4)
     assert run.ended.startswith("diverged")
     assert int(run.ended.split("round ")[1].split()[0]) <= 20
 
@@ -253,15 +228,10 @@ def test_steps_stay_in_the_constraint_set(key: jax.Array) -> None:
     assert away.metrics["norm"].max() > 0.6
 
 
-def test_x_is_the_users_pytree(key: jax.Array) -> None:
-    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 2, **NUMBERS)
-    flat = jax.flatten_util.ravel_pytree(run.params)[0]
-    np.testing.assert_array_equal(flat, run.x)
-
-
 def test_true_draws_a_bar(key: jax.Array, capsys: pytest.CaptureFixture[str]) -> None:
-    jaxfl.simulate("cdp_sgd", a_problem(), key, 3, progress=True, **NUMBERS)
+    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 3, progress=True, **NUMBERS)
     assert "round 3/3, " in capsys.readouterr().err
+    np.testing.assert_array_equal(jax.flatten_util.ravel_pytree(run.params)[0], run.x)
 
 
 @pytest.mark.once
@@ -273,11 +243,8 @@ def test_a_run_in_one_line(key: jax.Array) -> None:
         f"Run('cdp_sgd' on 'data', n=5, m=12, d=8, round 3 of 3, loss {loss}, "
         "calibrated eps=2 at delta=0.001, finished)"
     )
-    longer = repr(run.extend(5))
-    assert "round 5 of 5" in longer
-    assert "eps" not in longer
+    assert "eps" not in repr(run.extend(5))
     assert repr(run.problem) == "Problem('data', n=5, m=12, d=8, model='logistic')"
-    assert repr(run.algorithm).startswith("Algorithm('cdp_sgd', estimator='minibatch', ")
     assert len(repr(run.algorithm)) < 250
     assert "no data" in repr(jax.tree.map(lambda leaf: None, run.problem))
 
@@ -344,8 +311,8 @@ MISTAKES = [
     (dict(lr=lambda t: np.ones(2)), "let it take the round and return one number"),
     (dict(lr=lambda t: None), "let it take the round and return one number"),
     (dict(lr=lambda t: 1 / 0), "lr = schedule gives no number for each of 3 rounds (ZeroDivision"),
-    (dict(algorithm=3), "algorithm = 3 has to be an Algorithm or the name of one"),
-    (dict(algorithm=jaxfl.algorithms.soteriafl.cdp_sgd), "algorithm = cdp_sgd has to be"),
+    (dict(algorithm=3), "an Algorithm or the name of one, as in"),
+    (dict(algorithm=jaxfl.algorithms.soteriafl.cdp_sgd), "the name of one: call it"),
     (dict(problem=3), "problem = 3 must be a Problem: make one with jaxfl.make_problem"),
     (dict(problem=jaxfl.models.logistic(8)), "problem = Model('logistic', d=8) must be"),
     (dict(algorithm=a_problem(), problem="cdp_sgd"), "algorithm = Problem('data', n=5, m=12"),

@@ -17,7 +17,6 @@ import jaxfl
 from jaxfl.core.types import ProblemFacts
 from jaxfl.engine.sweeps import engine, fit
 from jaxfl.engine.sweeps.grid import Cell, Grid, lay_out
-from jaxfl.engine.sweeps.placement import placement
 from jaxfl.engine.sweeps.plan import chunks, programs
 from jaxfl.engine.sweeps.sweep import sweep
 
@@ -50,11 +49,8 @@ def laid(
 @pytest.mark.once
 def test_cells_of_a_grid() -> None:
     """Static axes first, the algorithm's before all; each cell resolved as a run would be."""
-    grid = laid(
-        {"lr": [0.1, 0.2], "batch": [2, 3], "name": ["x", "y"]},
-        lambda name: "ldp_sgd",
-        seeds=[7, 2],
-    )
+    axes = {"lr": [0.1, 0.2], "batch": [2, 3], "name": ["x", "y"]}
+    grid = laid(axes, lambda name: "ldp_sgd", seeds=[7, 2])
     assert [axis.name for axis in grid.static] == ["algorithm", "name"]
     assert [axis.name for axis in grid.numbers] == ["lr", "batch"]
     assert (len(grid.studies), grid.runs, grid.seeds) == (2, 16, (7, 2))
@@ -211,13 +207,11 @@ def test_chunks_cover_every_run_once(sizes: list[int], seeds: int, limit: int, p
     ("size", "seeds", "limit", "parts", "shape"),
     [
         (6, 4, 100, 1, (4, 6)),  # all at once
-        (6, 4, 12, 1, (2, 6)),  # cells first
-        (6, 5, 12, 1, (2, 6)),
+        (6, 5, 12, 1, (2, 6)),  # cells first
         (10, 4, 6, 1, (1, 5)),  # even parts
         (12, 5, 1000, 8, (5, 16)),  # 10 runs on each device: split by seeds it would be 12
         (12, 8, 1000, 8, (8, 12)),  # 12 on each: split by cells it would be 16
         (12, 1, 1000, 8, (1, 16)),  # cells split, 2 on each
-        (1, 5, 1000, 8, (8, 1)),  # seeds only
         (3, 1, 1, 8, (1, 8)),  # no less than one on each
     ],
 )
@@ -238,26 +232,16 @@ def wide() -> jaxfl.Problem:
 def test_chunks_obey_the_memory(wide: jaxfl.Problem) -> None:
     """By the compiler's own account, and as large as fits."""
     plans: list[Any] = []
-    results = []
+    axes, numbers = {"lr": [0.1, 0.2, 0.3], "sigma": [0.01, 0.02]}, {"clip": 2.0, "k": 6}
+    given: Any = dict(rounds=3, seeds=2, numbers=numbers, announce=plans.append)
+    losses = []
     for memory in (None, 3_200_000, 2_400_000):
-        results.append(
-            sweep(
-                "soteriafl_gd",
-                {"lr": [0.1, 0.2, 0.3], "sigma": [0.01, 0.02]},
-                wide,
-                jax.random.key(0),
-                3,
-                seeds=2,
-                numbers={"clip": 2.0, "k": 6},
-                memory=memory,
-                announce=plans.append,
-            )
-        )
+        ds = sweep("soteriafl_gd", axes, wide, jax.random.key(0), memory=memory, **given)
+        losses.append(ds["loss"].values)
         assert 0 < plans[-1].bytes <= plans[-1].available == (memory or plans[-1].available)
     assert 1 == plans[0].chunks < plans[1].chunks < plans[2].chunks <= 12
     assert plans[1].bytes > 0.4 * plans[1].available
-    for other in results[1:]:
-        assert jnp.allclose(other["loss"].values, results[0]["loss"].values, 1e-5)
+    assert all(jnp.allclose(loss, losses[0], 1e-5) for loss in losses[1:])
 
 
 def test_bytes_are_those_of_the_compiler(wide: jaxfl.Problem) -> None:
@@ -278,19 +262,12 @@ def test_bytes_are_those_of_the_compiler(wide: jaxfl.Problem) -> None:
 @pytest.mark.once
 def test_a_run_that_cannot_fit_is_refused_before_any(wide: jaxfl.Problem, tmp_path: Any) -> None:
     """Also where only the second algorithm is too large, and nothing has been written."""
-    begun = []
+    begun: list[Any] = []
+    given: Any = dict(rounds=3, numbers={"clip": 2.0, "k": 6, "sigma": 0.01}, memory=1_250_000)
+    given |= dict(out=tmp_path / "sweep", progress=begun.append)
+    both = ["ldp_gd", "soteriafl_gd"]
     with pytest.raises(jaxfl.InputError, match=r"needs [\d,]+ bytes and 1,250,000 are avail") as e:
-        sweep(
-            ["ldp_gd", "soteriafl_gd"],
-            {"lr": [0.1]},
-            wide,
-            jax.random.key(0),
-            3,
-            numbers={"clip": 2.0, "k": 6, "sigma": 0.01},
-            memory=1_250_000,
-            out=tmp_path / "sweep",
-            progress=begun.append,
-        )
+        sweep(both, {"lr": [0.1]}, wide, jax.random.key(0), **given)
     assert "soteriafl_gd" in str(e.value)
     assert not begun
     assert not (tmp_path / "sweep").exists()
@@ -304,11 +281,6 @@ def test_free_memory_is_looked_up() -> None:
     with open("/proc/meminfo", encoding="ascii") as file:
         total = int(file.readline().split()[1]) * 1024
     assert fit.budget(None, here) < total
-
-
-def test_placement_of_a_problem_on_one_device() -> None:
-    here = placement(a_problem(), jax.local_devices())
-    assert (here.leaves, here.parts) == ((), len(jax.local_devices()))
 
 
 # --- what compiled programs depend on ------------------------------------------------------------

@@ -71,25 +71,29 @@ def wrong(report: papers.Report) -> set[str]:
     return found - OPEN.get(name, set())
 
 
+def recorded(name: str) -> papers.Report:
+    return papers.read_report(papers.entry(name), RECORDS / name / RECORD)
+
+
+def cells_of(name: str) -> list[Numbers]:
+    cells: list[Numbers] = json.loads((RECORDS / name / RECORD).read_text())["numbers"]["cells"]
+    return cells
+
+
 def test_gao_as_found() -> None:
     """Ahead at every eps with calibrated noise in both settings, behind with the papers' own."""
     for name in ("gao-figure-2", "gao-figure-3"):
-        rows = papers.read_report(papers.entry(name), RECORDS / name / RECORD).rows
+        rows = recorded(name).rows
         assert len(rows) == 14
         assert all(row.holds == ("calibrated" in row.what) for row in rows)
 
 
 def test_reshef_as_found() -> None:
     """Every loss within 0.003 and falling with rho; of the accuracies one is more than a point off."""
-    rows = [
-        row
-        for name in ("reshef-table-1", "reshef-table-2")
-        for row in papers.read_report(papers.entry(name), RECORDS / name / RECORD).rows
-    ]
+    rows = [row for i in (1, 2) for row in recorded(f"reshef-table-{i}").rows]
     assert len(rows) == 36 + 6
-    assert [row.what for row in rows if not row.holds] == [
-        "test accuracy in percent, M = 100, rho = 8"
-    ]
+    failed = [row.what for row in rows if not row.holds]
+    assert failed == ["test accuracy in percent, M = 100, rho = 8"]
 
 
 # --- a small entry -------------------------------------------------------------------------------
@@ -202,8 +206,7 @@ def test_what_is_in_order(values: Sequence[Sequence[float]], sign: int, holds: b
 @pytest.mark.parametrize("name", [*HU, *SOTERIAFL])
 def test_recorded_statements_hold(name: str) -> None:
     """What the paper states is seen in the full run that was recorded, with its 5 seeds."""
-    entry = papers.entry(name)
-    report = papers.read_report(entry, RECORDS / name / RECORD)
+    report = recorded(name)
     assert (report.seeds, report.fast) == (5, False)
     stated = [row for row in report.rows if row.published != "–" and row.holds is not None]
     assert len(stated) >= 3
@@ -215,10 +218,8 @@ def test_recorded_statements_hold(name: str) -> None:
 @pytest.mark.parametrize("name", HU)
 def test_verdicts_follow_the_numbers(name: str) -> None:
     """With the noises, local steps, methods or eps of the cells exchanged, statements fail."""
-    entry = papers.entry(name)
-    about = json.loads((RECORDS / name / RECORD).read_text())
-    cells = about["numbers"]["cells"]
-    before = [row.holds for row in entry.judge(about["numbers"])]
+    entry, cells = papers.entry(name), cells_of(name)
+    before = [row.holds for row in entry.judge({"cells": cells})]
     for axis in ("sigma", "local_steps", "algorithm", "aggregation", "eps"):
         values = sorted({c.get(axis) for c in cells}, key=str)
         if len(values) < 2 or None in values:
@@ -232,9 +233,7 @@ def test_verdicts_follow_the_numbers(name: str) -> None:
 @pytest.mark.parametrize("name", SOTERIAFL)
 def test_bands_are_bands(name: str) -> None:
     """All methods move out of them together, and one alone; the private rerun is not judged."""
-    entry = papers.entry(name)
-    about = json.loads((RECORDS / name / RECORD).read_text())
-    cells = about["numbers"]["cells"]
+    entry, cells = papers.entry(name), cells_of(name)
     assert {(c["method"], c["way"]) for c in cells} == set(product(METHODS, ("batch", "example")))
     metric = "utility" if "utility" in cells[0] else "test_accuracy"
     losses = 5 if metric == "utility" else 0
@@ -257,32 +256,26 @@ def test_bands_are_bands(name: str) -> None:
 
 
 def test_a_rise_alone_is_no_fall_that_turns() -> None:
-    name = "hu-figure-3"
-    numbers = json.loads((RECORDS / name / RECORD).read_text())["numbers"]
+    cells = cells_of("hu-figure-3")
 
     def last(cells: list[Numbers]) -> Row:
-        return papers.entry(name).judge({"cells": cells})[-1]
+        return papers.entry("hu-figure-3").judge({"cells": cells})[-1]
 
-    assert last(numbers["cells"]).holds
-    assert last(numbers["cells"]).published == "falls first, then rises"
-    low = [{**c, "loss": [0.1, *c["loss"][1:]]} for c in numbers["cells"]]  # it only rises
+    assert last(cells).holds
+    assert last(cells).published == "falls first, then rises"
+    low = [{**c, "loss": [0.1, *c["loss"][1:]]} for c in cells]  # it only rises
     assert last(low).holds is False
-    still = [{**c, "loss@floor": c["loss@turn"]} for c in numbers["cells"]]
+    still = [{**c, "loss@floor": c["loss@turn"]} for c in cells]
     assert last(still).holds is False
 
 
 # --- what is said of the numbers -----------------------------------------------------------------
 
 
-def recorded(name: str) -> list[Numbers]:
-    cells: list[Numbers] = json.loads((RECORDS / name / RECORD).read_text())["numbers"]["cells"]
-    return cells
-
-
 @pytest.mark.parametrize("name", SOTERIAFL)
 def test_bits_as_the_authors_count_them(name: str) -> None:
     """64 for each coordinate of the record, whose own counts hold 32 and the place of each."""
-    cells, entry = recorded(name), papers.entry(name)
+    cells, entry = cells_of(name), papers.entry(name)
     d = 124 if int(name[-1]) < 4 else 50_890
     place = {124: 7, 50_890: 16}[d]
     figure = entry.draw({"cells": cells})[""]
@@ -303,7 +296,7 @@ def test_claims_below_the_proof_are_flagged() -> None:
     """In tables, in words below them, and in pictures."""
     flags = {}
     for name in (*SOTERIAFL, *HU):
-        report = papers.read_report(papers.entry(name), RECORDS / name / RECORD)
+        report = recorded(name)
         rows = epsilon_table(report).rows
         assert [row[5] for row in rows] == [
             "claim < proven" if e.proven > e.claimed * (1 + 1e-9) else "" for e in report.epsilons
@@ -314,20 +307,18 @@ def test_claims_below_the_proof_are_flagged() -> None:
     assert "LDP-SVRG, private as stated" not in flags["soteriafl-figure-1"]
     for name in ("hu-figure-5", "hu-figure-6"):
         assert any("secure aggregation" in what and "formula" in what for what in flags[name])
-        words = " ".join(
-            t.get_text() for t in papers.entry(name).draw({"cells": recorded(name)})[""].texts
-        )
+        figure = papers.entry(name).draw({"cells": cells_of(name)})[""]
+        words = " ".join(text.get_text() for text in figure.texts)
         assert "39.8 for private local SGD" in words
         assert "coincide" in words
 
 
 def test_the_most_that_an_attack_shows() -> None:
     """No run in 500 goes wrong, of each world: what is found then, and is never exceeded."""
-    assert most(1000, 1e-3) == pytest.approx(
-        clopper_pearson_eps(500, 500, 0, 500, 1e-3, 0.05), rel=1e-12
-    )
+    by_hand = clopper_pearson_eps(500, 500, 0, 500, 1e-3, 0.05)
+    assert most(1000, 1e-3) == pytest.approx(by_hand, rel=1e-12)
     for name in SOTERIAFL:
-        report = papers.read_report(papers.entry(name), RECORDS / name / RECORD)
+        report = recorded(name)
         (found,) = [e for e in report.epsilons if e.audited and e.proven == float("inf")]
         assert found.audited <= most(1000, found.delta) + 1e-9
         assert "4.905 at most" in found.note
@@ -345,11 +336,8 @@ def test_the_page_is_written_from_the_records(tmp_path: Path) -> None:
 
 def test_the_published_runs_are_exposed() -> None:
     """An attack on clipped means certifies more than was claimed; nothing is proven of them."""
-    name = "soteriafl-figure-1"
-    found = papers.read_report(papers.entry(name), RECORDS / name / RECORD).epsilons
-    published, private = (
-        next(e for e in found if e.what == f"LDP-SGD, {way}") for way in WAYS.values()
-    )
+    found = {e.what: e for e in recorded("soteriafl-figure-1").epsilons}
+    published, private = (found[f"LDP-SGD, {way}"] for way in WAYS.values())
     assert (published.claimed, published.proven) == (1.0, float("inf"))
     assert published.audited > 2.0
     assert private.audited <= private.proven <= 1.0
@@ -357,7 +345,7 @@ def test_the_published_runs_are_exposed() -> None:
 
 def test_private_runs_say_all_three_eps() -> None:
     for name in HU[2:]:
-        report = papers.read_report(papers.entry(name), RECORDS / name / RECORD)
+        report = recorded(name)
         assert report.epsilons
         for eps in report.epsilons:
             assert eps.claimed is not None
@@ -370,10 +358,7 @@ def test_private_runs_say_all_three_eps() -> None:
 
 @pytest.mark.parametrize(
     ("make", "loss", "square", "accuracy"),
-    [
-        (a9a, 1.6297258, 0.8960451**2, None),
-        (mnist, 2.74345, 1.81104, 0.1313),
-    ],
+    [(a9a, 1.6297258, 0.8960451**2, None), (mnist, 2.74345, 1.81104, 0.1313)],
 )
 def test_starts_of_soteriafl(
     make: Any, loss: float, square: float, accuracy: float | None, data_dir: Path
@@ -448,9 +433,8 @@ class Glimpse(Job):
         problem = some(problem, options["numbers"].get("batch", 1))
         args = args[:1] + (8,) * (len(args) > 1)
         few = {**options, "seeds": 1, "eval_every": 1}
-        return super().sweep(
-            name, build, grid, problem, *args, **few | ({} if len(args) > 1 else {"rounds": 8})
-        )
+        few |= {} if len(args) > 1 else {"rounds": 8}
+        return super().sweep(name, build, grid, problem, *args, **few)
 
     def audit(self, algorithm: Any, **options: Any) -> float:
         return 0.0
@@ -502,22 +486,6 @@ def test_the_command_runs(small: Entry, tmp_path: Path, capsys: pytest.CaptureFi
     assert "falls with lr" in out
     assert "small-figure-1.pdf" in out
     assert (tmp_path / "small-figure-1-fast" / RECORD).exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["run"], "No figure is named"),
-        (["run", "hu-figure-33"], "did you mean 'hu-figure-3'?"),
-        (["run", "h"], "no figure or table named 'h'"),
-        (["walk"], "there is no 'walk'"),
-        (["run", "hu-figure-3", "--fats"], "did you mean --fast?"),
-        (["run", "hu-figure-3", "--out", "a", "--out", "b"], "given twice"),
-    ],
-)
-def test_mistakes(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["papers", *words]) == 2
-    assert says in capsys.readouterr().err
 
 
 def test_families_of_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from told import mistakes, refused
 import jaxfl
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Draw, Hyper
-from jaxfl.engine.ledger import ledger
 from jaxfl.parts.aggregations import (
     aggregation,
     decode,
@@ -246,7 +245,7 @@ def test_what_was_clamped_hides_nothing_in_a_sum(key: jax.Array) -> None:
     assert run.privacy().proven < 0.7 * alone.privacy().proven
     run.log.counts[-1]["clamped"] = 1
     assert run.privacy().proven == pytest.approx(alone.privacy().proven)
-    assert ledger(run).proven.max() == pytest.approx(alone.privacy().proven)
+    assert run.ledger().proven.max() == pytest.approx(alone.privacy().proven)
 
 
 def test_a_sweep_proves_no_more_of_what_was_clamped(key: jax.Array) -> None:

@@ -17,8 +17,15 @@ from jaxfl.core.types import Hyper
 from jaxfl.engine.ledger import turns
 from jaxfl.parts.aggregations import encode, secure_sum
 from jaxfl.parts.dropouts import enrol
-from jaxfl.parts.sampling import PARTICIPATIONS, balanced, everyone, participation, sampler, uniform
-from jaxfl.parts.unreliable import unreliable
+from jaxfl.parts.sampling import (
+    PARTICIPATIONS,
+    balanced,
+    everyone,
+    participation,
+    sampler,
+    uniform,
+    unreliable,
+)
 from jaxfl.privacy.gaussian import gdp_mu
 
 pytestmark = pytest.mark.once

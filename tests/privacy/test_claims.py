@@ -12,7 +12,6 @@ from told import refused
 
 import jaxfl
 from jaxfl.algorithms import compose, plain
-from jaxfl.engine.ledger import ledger
 from jaxfl.parts import estimators, sampling, smoothing
 
 pytestmark = pytest.mark.once
@@ -90,7 +89,7 @@ def test_who_took_part_is_no_reason_where_it_is_hidden(key: jax.Array) -> None:
     algorithm = jaxfl.algorithm("dp_fedavg", participation=sampling.poisson_clients())
     numbers = {"cohort": 1, "eps": 2.0, "lr": 0.1, "batch": 2, "local_steps": 1, "update_clip": 1.0}
     run = jaxfl.simulate(algorithm, a_problem(), key, 2, **numbers)
-    book = ledger(run)
+    book = run.ledger()
     assert 0 in book.turns
     np.testing.assert_allclose(book.proven, run.privacy().proven)
 

@@ -14,7 +14,7 @@ import jaxfl
 from jaxfl import privacy
 from jaxfl.audit.attack import audit
 from jaxfl.core.types import ProblemFacts
-from jaxfl.engine.ledger import ledger, turns
+from jaxfl.engine.ledger import turns
 from jaxfl.parts.sampling import participation, sampler
 from jaxfl.privacy.events import Event, LocalSteps, Mean, NoClaim
 from jaxfl.privacy.gaussian import zcdp_eps
@@ -204,7 +204,7 @@ def test_every_device_has_its_own_eps(key: jax.Array) -> None:
     algorithm = jaxfl.algorithm("private_local_sgd", participation=participation("uniform"))
     problem = a_problem()
     run = jaxfl.simulate(algorithm, problem, key, 4, local_steps=2, cohort=1, **NUMBERS)
-    book, m = ledger(run, DELTA), np.asarray(problem.count)
+    book, m = run.ledger(DELTA), np.asarray(problem.count)
     a = 2 * book.turns * 2 * 0.7**2 / (m * 4 * 1.5**2)
     np.testing.assert_allclose(book.claimed, a + 2 * np.sqrt(a * math.log(1 / DELTA)), rtol=1e-6)
     assert (book.turns == 0).any()

@@ -18,27 +18,12 @@ from jaxfl.cli.parser import parse_run
 
 pytestmark = pytest.mark.once
 
-DOCTESTED = (
-    "jaxfl",
-    "jaxfl.algorithms",
-    "jaxfl.compressors",
-    "jaxfl.data",
-    "jaxfl.data.splits",
-    "jaxfl.models",
-    "jaxfl.papers",
-    "jaxfl.privacy",
-    "jaxfl.audit.attack",
-    "jaxfl.privacy.calibration",
-    "jaxfl.audit.questions",
-    "jaxfl.privacy.selection",
-    "jaxfl.problems.problem",
-    "jaxfl.engine.pure",
-    "jaxfl.engine.run",
-    "jaxfl.core.schedules",
-    "jaxfl.engine.sweeps.sweep",
-    "jaxfl.views.pictures",
-    "jaxfl.views.selection",
-)
+# Modules with examples in their docstrings.
+DOCTESTED = [
+    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for file in sorted((ROOT / "jaxfl").rglob("*.py"))
+    if re.search(r"^ *>>> ", file.read_text(encoding="utf-8"), re.MULTILINE)
+]
 
 
 @pytest.fixture(scope="module")

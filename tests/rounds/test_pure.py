@@ -116,7 +116,8 @@ def test_messages_are_those_of_the_round(case: str, key: jax.Array) -> None:
             total = np.asarray(seen.words).astype(np.uint32).sum(0, dtype=np.uint32).view(np.int32)
             public = np.asarray(seen.mean) - p * total / n  # the regularizer's gradient
             x = f.output(before)
-            slope = jax.grad(f.problem.model.regularizer)(x) if body.apart else jnp.zeros_like(x)
+            gradient = jax.grad(f.problem.model.regularizer)(x)
+            slope = gradient if body.regularizer_apart else jnp.zeros_like(x)
             np.testing.assert_allclose(public, slope, atol=1e-6)
             np.testing.assert_allclose(p * total / n, mean, atol=p)
         rate = jnp.float32(here.sum() / n)

@@ -64,33 +64,19 @@ def test_show_a_sweep(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = out(capsys, "show", sweep)
     assert text.startswith("logistic on a9a, 10 clients, 3 seeds\n")
     assert "lr chosen on the private data: each time the best of 3 settings" in text
-    assert text.count("soteriafl_sgd") == 4
-    assert text.count("ldp_sgd") == 2
+    assert (text.count("soteriafl_sgd"), text.count("ldp_sgd")) == (4, 2)
     assert text == out(capsys, "show", sweep / "result.nc")
-
-
-def test_show_all_settings(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = out(capsys, "show", sweep, "--select", "none")
-    assert text.count("soteriafl_sgd") == 12
-    assert "1 of 3 seeds diverged" in text
-    assert "chosen" not in text
+    every = out(capsys, "show", sweep, "--select", "none")
+    assert every.count("soteriafl_sgd") == 12
+    assert "1 of 3 seeds diverged" in every
+    assert "chosen" not in every
 
 
 def test_show_a_part(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "new" / "a.csv"
     where = ("--where", "eps=5", "algorithm=ldp_sgd,soteriafl_sgd")
-    text = out(
-        capsys,
-        "show",
-        sweep,
-        *where,
-        "--metric",
-        "loss",
-        "--csv",
-        file,
-        "--latex",
-        tmp_path / "a.tex",
-    )
+    files = ("--csv", file, "--latex", tmp_path / "a.tex")
+    text = out(capsys, "show", sweep, *where, "--metric", "loss", *files)
     assert r"soteriafl\_sgd" in (tmp_path / "a.tex").read_text()
     rows = read(file)
     assert len(rows) == 3
@@ -217,9 +203,9 @@ def test_folders_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[
     place.mkdir()
     assert "holds no result.nc" in refused(capsys, "plot", place)
     (place / "config.json").write_text("{}")
-    assert f"go on with `jaxfl run --resume {place}`" in refused(capsys, "show", place)
+    assert f"continue with `jaxfl run --resume {place}`" in refused(capsys, "show", place)
     (place / "sweep.json").write_text("{}")
-    said = f"{place} is unfinished: go on with `jaxfl sweep --resume {place}`."
+    said = f"{place} is unfinished: continue with `jaxfl sweep --resume {place}`."
     for words in (("show", place), ("compare", place, place), ("plot", place)):
         assert said in refused(capsys, *words)
     (place / "result.nc").write_bytes(b"CDF\x02 cut short")
@@ -240,8 +226,8 @@ def test_folders_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("show X --select los", "did you mean 'loss'"),
         ("show X --select", "Option --select needs a value"),
         ("show X --select loss --select utility", "given twice, the second time as utility"),
-        ("show X --where eps", "--where eps has to read AXIS=VALUE"),
-        ("show X --where eps=", "--where eps= has to read"),
+        ("show X --where eps", "--where eps must read AXIS=VALUE"),
+        ("show X --where eps=", "--where eps= must read"),
         ("show X --where eps=7", "eps = 7 is not in this sweep"),
         ("show X --where epsi=7", "did you mean 'eps'"),
         ("show X --over lrr", "did you mean 'lr'"),
@@ -254,7 +240,7 @@ def test_folders_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("show X --target-loss 1 --bandwidth 1,2", "bandwidth has 2 values for 10 clients"),
         ("show X --target-loss 1 --bandwidth lognormal:1", "'lognormal:MEDIAN,SIGMA'"),
         ("show X --target-loss 1 --bandwidth 1 --latency -1", "latency = -1"),
-        ("plot X --format jpg", "no format of pictures named 'jpg'"),
+        ("plot X --format jpg", "format jpg must be one of png, pdf, svg"),
         ("shwo X", "There is no command 'shwo'"),
     ],
 )
@@ -265,14 +251,9 @@ def test_mistakes(sweep: Path, words: str, said: str, capsys: pytest.CaptureFixt
     assert said in refused(capsys, *line)
 
 
-def test_a_file_that_cannot_be_written(sweep: Path, tmp_path: Path) -> None:
-    assert main(["show", str(sweep), "--csv", str(tmp_path)]) == 2
-
-
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("show", "compare", "plot"):
         text = out(capsys, command, "--help")
         assert text.startswith(f"usage: jaxfl {command} ")
         assert "--where AXIS=V,V ..." in text
         assert out(capsys, command) == text
-        assert f"jaxfl {command} " in out(capsys, "--help")
