@@ -284,13 +284,13 @@ def after_dense(module: Any) -> Any:
         (nnx.Linear, (4,), "Linear makes no module of nnx.Rngs .TypeError"),
         (failing, (4,), "failing makes no module of nnx.Rngs .AttributeError"),
         (lambda a: a, (4,), "makes no module of nnx.Rngs .TypeError: it makes Rngs"),
-        (lambda rngs: linen.Dense(3), (4,), "makes Dense of nnx.Rngs"),
+        (lambda rngs: linen.Dense(3), (4,), "no module of nnx.Rngs .TypeError: it makes Dense"),
         (nnx.Linear(5, 3, rngs=nnx.Rngs(0)), (4,), r"example, float32 of shape \(1, 4\) with"),
         (linen.Conv(3, (3, 3)), (4,), "Conv cannot be applied to one example"),
         (linen.Embed(5, 3), (4,), "float32 .* integer"),
         (Failing(), (4,), "AttributeError"),
         (linen.Dense(3), ("a",), "'a'"),
-        (linen.Dense(3), None, "sample must be"),
+        (linen.Dense(3), None, "sample = None must be"),
     ],
 )
 def test_flax_takes_functions_of_one_example(module: Any, sample: Any, words: str) -> None:
