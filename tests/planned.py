@@ -28,7 +28,8 @@ class Planned(NamedTuple):
 
     @property
     def hp(self) -> Any:
-        return build(self.algorithm, self.values, self.facts, self.problem.x0.dtype)
+        dtype = jnp.float32 if self.problem.x0 is None else self.problem.x0.dtype
+        return build(self.algorithm, self.values, self.facts, dtype)
 
     @property
     def event(self) -> Any:
