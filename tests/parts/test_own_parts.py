@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from planned import planned
+from planned import federated, planned
 from rows import a_problem
 from told import refused
 
@@ -61,18 +61,6 @@ BODIES |= {
     f"{name}, summed": {**parts, "aggregation": aggregations.secure_sum()}
     for name, parts in BODIES.items()
 }
-
-
-def federated(**parts: Any) -> Federated:
-    usual: dict[str, Any] = {
-        "estimator": estimators.minibatch(sampling.poisson()),
-        "mechanism": mechanisms.gaussian(),
-        "compressor": identity(),
-        "channel": channels.direct(),
-        "server": servers.descent(),
-        "participation": sampling.everyone(),
-    }
-    return Federated(**{**usual, **parts})
 
 
 def own(body: Federated, **more: float) -> jaxfl.Algorithm:
