@@ -22,11 +22,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Failed", "GeneratedSamples", "Worker", "serve"]
+__all__ = ["Failed", "Made", "Worker", "serve"]
 
 # rounds -> some number of the model, after they are done; or it and the seconds that count
 Run = Callable[[int], Any]
-GeneratedSamples = Any  # a Run, or (Run, facts to be reported)
+Made = Any  # a Run, or (Run, facts to be reported)
 
 
 class Failed(Exception):
@@ -36,9 +36,7 @@ class Failed(Exception):
 # --- the worker's side ---------------------------------------------------------------------------
 
 
-def serve(
-    makers: Mapping[str, Callable[[], GeneratedSamples]], versions: Mapping[str, str]
-) -> None:
+def serve(makers: Mapping[str, Callable[[], Made]], versions: Mapping[str, str]) -> None:
     """Answer until there is no more to read."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
@@ -55,7 +53,7 @@ def serve(
 
 
 def _answer(
-    makers: Mapping[str, Callable[[], GeneratedSamples]],
+    makers: Mapping[str, Callable[[], Made]],
     ready: dict[str, Run],
     name: str,
     rounds: int,

@@ -27,7 +27,7 @@ from workloads import WORKLOADS, data
 
 import jaxfl
 from jaxfl.engine.sweeps import engine
-from jaxfl.engine.sweeps.fit import budget, fit
+from jaxfl.engine.sweeps.fit import Compiler, budget, fit
 from jaxfl.engine.sweeps.grid import lay_out
 from jaxfl.engine.sweeps.plan import programs
 from jaxfl.problems.public import nonconvex
@@ -65,9 +65,8 @@ class Program:
         grid = lay_out(made, axes, posed, self.T, seeds, fixed, "calibrated")
         self.program = programs(grid)[0]
         here = [jax.local_devices()[0]]
-        (self.run,), (chunk, *_) = fit(
-            grid, [self.program], (), 0, True, here, budget(None, here), lambda line: None, None
-        )
+        compiler = Compiler(grid, (), 0, True, here, budget(None, here), lambda line: None)
+        (self.run,), (chunk, *_) = fit(compiler, [self.program], None)
         keys = [jax.random.key(seed) for seed in range(seeds)]
         self.keys, self.hp = engine.inputs(self.program, chunk, self.run, keys, True)
         self.problem = engine.placed_problem(self.program, self.run)

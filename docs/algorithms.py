@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jaxfl
+from jaxfl.algorithms.registry import PAPERS
 from jaxfl.algorithms.resolution import resolve
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, ProblemFacts
@@ -49,11 +49,7 @@ SCHEMES = {
 
 
 def page() -> str:
-    """The page, from the registered constructors."""
-    families: dict[str, list[str]] = {}
-    for name, make in jaxfl.ALGORITHMS.items():
-        if make.__module__.startswith("jaxfl."):
-            families.setdefault(make.__module__, []).append(name)
+    """The page, from what the folders of :mod:`jaxfl.algorithms` declare."""
     lines = [
         "<!-- Written by `python docs/algorithms.py`; do not edit by hand. -->",
         "",
@@ -68,11 +64,10 @@ def page() -> str:
         "*Released* is what the privacy event says: what an adversary sees, how often, from which "
         "draws, and how much one record weighs in it. Accountants prove an eps from that alone.",
     ]
-    for module, names in families.items():
-        about = inspect.getdoc(__import__(module, fromlist=["x"])) or ""
-        lines += ["", f"## {about.split(chr(10))[0].rstrip('.:')}"]
-        for name in names:
-            lines += ["", *_entry(name, jaxfl.ALGORITHMS[name])]
+    for paper in PAPERS:
+        lines += ["", f"## {paper.title}"]
+        for make in paper.algorithms:
+            lines += ["", *_entry(make.__name__, make)]
     return "\n".join(lines) + "\n"
 
 

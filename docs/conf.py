@@ -1,5 +1,7 @@
 """Sphinx: the reference from docstrings, the notebooks as they are stored."""
 
+import inspect
+import pydoc
 import re
 import shutil
 from pathlib import Path
@@ -9,6 +11,7 @@ import jaxfl
 
 HERE = Path(__file__).parent
 PAGES = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
+FIELD = re.compile(r"^    (\w+): [^\n#]*(?:  |\n    )# (.*)$", re.MULTILINE)
 LINK = re.compile(r"\[([^\]]*)\]\(([^)]+)\)")
 # Notebooks lie beside the package, and Sphinx reads what lies below this folder.
 shutil.rmtree(HERE / "notebooks", ignore_errors=True)
@@ -35,6 +38,14 @@ def bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str
     lines[:] = "``".join(text).split("\n")
 
 
+def fields(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """The fields of a named tuple are described by the comments behind them."""
+    if lines and lines[0].startswith("Alias for field number"):
+        record, _, field = name.rpartition(".")
+        source = inspect.getsource(pydoc.locate(record))  # type: ignore[arg-type]
+        lines[:] = [dict(FIELD.findall(source)).get(field, "")]
+
+
 def pages(app: Any, name: str, source: list[str]) -> None:
     """README is the first page, and links that lead out of the site become plain words."""
     if name in PAGES:
@@ -52,5 +63,6 @@ def link(found: re.Match[str]) -> str:
 
 
 def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", fields)
     app.connect("autodoc-process-docstring", bars)
     app.connect("source-read", pages)

@@ -36,7 +36,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from jaxfl.algorithms.gao.claims import one_pass
 from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.questions import account, calibrate, plain_event
 from jaxfl.privacy.accountants import epsilon
@@ -168,7 +167,7 @@ def answers(vector: Mapping[str, Any]) -> dict[str, float]:
     out = _calibrated(vector, kind, params, method)
     if kind == "one_pass_mbsgd" and "1.25" in str(vector.get("paper_formula")):
         L, K, delta = raw["L"], raw["K"], raw["delta"]
-        out["paper_sigma"] = one_pass(L, K, delta, classical=True, eps=raw["eps"]).sigma
+        out["paper_sigma"] = math.sqrt(8 * L**2 * math.log(1.25 / delta)) / (K * raw["eps"])
         noisy = account(kind, **{**params, "eps": None, "sigma": out["paper_sigma"]})
         out["eps_at_paper_sigma"] = noisy["eps"]
     return out

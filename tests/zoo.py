@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.types import Model
+from jaxfl.core.types import Model, Term
 from jaxfl.problems import models
+from jaxfl.problems.clipping import evaluate
 from jaxfl.problems.custom import custom
 from jaxfl.problems.flax_models import flax_model
 
@@ -86,3 +88,55 @@ def examples(entry: Entry, rows: int, seed: int = 0, dtype: Any = np.float32) ->
 
 def point(model: Model, seed: int, dtype: Any = np.float32) -> Any:
     return jnp.asarray(np.random.default_rng(seed).normal(size=model.dim) / 2, dtype)
+
+
+def sums(model: Model, x: Any, w: Any, weight: Any, batch: Any) -> list[tuple[Any, Any]]:
+    """Factors, and clipped sums of one and two points: found, and written out in NumPy on every
+    `jax.grad`.  Half of the gradients at x are longer than the bound."""
+    kernel = model.kernel
+    gradients = jax.jit(jax.vmap(jax.grad(model.loss), (None, 0)))
+    g, h = (np.asarray(gradients(p, batch), np.float64) for p in (x, w))
+    norms = np.linalg.norm(g, axis=1)
+    bound = float(np.median(norms))
+    assert 0 < np.sum(norms > bound) < len(norms)
+    G = jnp.asarray(bound, x.dtype)
+
+    def term(p: Any, scale: float = 1.0) -> Term:
+        return Term(scale, (p,), (1.0,), G)
+
+    @jax.jit
+    def run() -> Any:
+        F, H = kernel.factors(x, batch), kernel.factors(w, batch)
+        both = kernel.combine((2.0, weight), (F, H))
+        return (
+            kernel.inner(F, H, batch),
+            kernel.inner(both, both, batch),
+            kernel.contract(weight, both, batch),
+            evaluate(kernel, (Term(-0.5, (x, w), (3.0, -2.0), G),), weight, batch)[0],
+            evaluate(kernel, (Term(2.0, (x,), (-1.5,), G),), weight, batch)[0],
+            evaluate(kernel, (term(x), term(w, -1.0)), weight, batch)[0],
+            evaluate(kernel, (term(x),), weight, batch, F)[0],
+            evaluate(kernel, (term(x),), weight, batch, H)[0],
+        )
+
+    def short(g: np.ndarray) -> np.ndarray:
+        return g * bound / np.maximum(bound, np.linalg.norm(g, axis=1, keepdims=True))
+
+    u = np.asarray(weight, np.float64)
+    both = 2 * g + u[:, None] * h
+    expected = (
+        np.sum(g * h, axis=1),
+        np.sum(both**2, axis=1),
+        u @ both,
+        -0.5 * u @ short(3 * g - 2 * h),
+        2.0 * u @ short(-1.5 * g),
+        u @ (short(g) - short(h)),
+        u @ (short(g) - g),
+        u @ (short(g) - h),
+    )
+    return list(zip(run(), expected, strict=True))
+
+
+def close(left: Any, right: Any, tolerance: float) -> None:
+    left, right = np.asarray(left), np.asarray(right)
+    assert np.linalg.norm(left - right) <= tolerance * np.linalg.norm(right)

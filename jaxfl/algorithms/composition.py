@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxfl.algorithms.numbers import PRIVACY, Draft
+from jaxfl.algorithms.numbers import PRIVACY, Draft, applies
 from jaxfl.algorithms.resolution import noised
 from jaxfl.algorithms.roles import check_parts
 from jaxfl.core.errors import InputError
@@ -33,7 +33,7 @@ from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.gossip import Gossip
 
-__all__ = ["by_messages", "compose", "stored"]
+__all__ = ["by_messages", "by_rules", "compose", "stored"]
 
 ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
 LATER = ("range", "precision")  # of an aggregation, settled when the noise is known
@@ -68,11 +68,12 @@ def compose(
     if isinstance(body, Federated):
         check_parts(name, {role: getattr(body, role) for role in (*ROLES, "local", "aggregation")})
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
-    if body.mechanism.central and body.mechanism.std is not None and not compressor.exact:
-        raise InputError(
-            f"compressor = {compressor.name!r} does not apply to {name}, whose noise is the server's: "
-            "what compression makes larger than clipping left it, that noise does not cover."
-        )
+    covered = compressor.exact or body.mechanism.std is None or not body.mechanism.central
+    why = (
+        "whose noise is the server's: what compression makes larger than clipping left it, that "
+        "noise does not cover"
+    )
+    applies(covered, name, why, compressor=compressor)
     local, aggregation = body.local, body.aggregation
 
     def sized(given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
@@ -105,9 +106,9 @@ def compose(
             assert isinstance(body, Federated)
             values = draft.values
             senders = capacity(values, facts).get("cohort", facts.n)
-            reach = transcript.reach(body, values, facts)
-            found = aggregation.settle(values, reach, senders, facts.d)
-            for each, (value, why) in found.items():
+            bound = transcript.message_bound(body, values, facts)
+            defaults = aggregation.settle(values, bound, senders, facts.d)
+            for each, (value, why) in defaults.items():
                 draft.set(each, value, Source(Origin.DEFAULT, why))
         return Resolved(draft.values, draft.sources)
 
@@ -159,6 +160,25 @@ def compose(
         per_record=body.clip == "example",
         cohort=body.cohort,
         body=body,
+    )
+
+
+def by_rules(
+    make: Callable[..., Algorithm],
+    paper: str,
+    rules: Any,
+    params: Iterable[Param] = (),
+    **options: Any,
+) -> Algorithm:
+    """:func:`compose` of ``rules.body`` with what a paper's ``rules`` say: ``plan``, and where they
+    have them ``formula``, ``event`` and ``finish``.  Name and summary are those of ``make``."""
+    said = {name: getattr(rules, name, None) for name in ("event", "finish")}
+    if rules.body.mechanism.std is not None:
+        said["formula"] = rules.formula
+    name, summary = make.__name__, (make.__doc__ or "").split(":", 1)[0].split("[")[0]
+    options = {**said, **options}
+    return compose(
+        name, summary.strip().rstrip("."), paper, rules.body, rules.plan, params, **options
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict
 
 from jaxfl.algorithms.resolution import ASKED, GIVEN, noise_asked
-from jaxfl.core.errors import InputError, shown
+from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.types import (
     LARGEST,
     Aggregation,
@@ -24,23 +24,23 @@ from jaxfl.core.types import (
     Sigma,
     Source,
 )
-from jaxfl.privacy import events
-from jaxfl.privacy.events import worst
+from jaxfl.parts import channels, sampling, servers
+from jaxfl.parts.aggregations import unless_plain
+from jaxfl.parts.codes import identity
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.gossip import Gossip
-from jaxfl.rounds.transcript import drawn
 
 __all__ = [
     "EPS",
     "PRIVACY",
     "Draft",
     "Parts",
-    "curator",
+    "applies",
+    "composed",
     "only",
     "plain",
     "refuse_epochs",
     "reporting",
-    "summary_of",
     "usual_delta",
 ]
 
@@ -64,15 +64,33 @@ class Parts(TypedDict, total=False):
 
 
 def only(name: str, parts: Mapping[str, Any], *allowed: str) -> dict[str, Any]:
-    """The parts, or one sentence on the first that this algorithm does not let exchange."""
+    """The parts that are given; raise unless the algorithm lets all of them be exchanged."""
     for role, part in parts.items():
         if role not in allowed:
             what = getattr(part, "name", part)
-            way = f"it takes {', '.join(allowed)}" if allowed else "leave it out"
-            raise InputError(f"{role} = {what!r} does not apply to {name}: {way}.")
-    if parts.get("noise", "fused") not in ("fused", "per_client"):
-        raise InputError(f"noise = {parts['noise']!r} has to be 'fused' or 'per_client'.")
-    return dict(parts)
+            raise InputError(
+                f"{role} = {what!r} does not apply to {name}: it takes {', '.join(allowed)}."
+            )
+    for role, (usual, other) in {
+        "clip": ("example", "batch"),
+        "noise": ("fused", "per_client"),
+    }.items():
+        if parts.get(role, usual) not in (usual, other):
+            raise InputError(f"{role} = {parts[role]!r} has to be {usual!r} or {other!r}.")
+    return {role: part for role, part in parts.items() if part is not None}
+
+
+def composed(parts: Mapping[str, Any], **own: Any) -> Federated:
+    """The round of the user's ``parts``, else of the algorithm's ``own``, else of the plainest."""
+    plainest = {
+        "compressor": identity(),
+        "channel": channels.direct(),
+        "server": servers.descent(),
+        "participation": sampling.everyone(),
+        "aggregation": None,
+    }
+    roles: dict[str, Any] = {**plainest, **own, **parts}
+    return Federated(**{**roles, "aggregation": unless_plain(roles["aggregation"])})
 
 
 def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:
@@ -88,11 +106,6 @@ def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:
             "|v|^2 needs a finite number that is not negative: correct its omega."
         )
     return omega
-
-
-def summary_of(constructor: Any) -> str:
-    """What a docstring says before its first colon or citation."""
-    return (constructor.__doc__ or "").split(":", 1)[0].split("[")[0].strip().rstrip(".")
 
 
 class Draft:
@@ -187,6 +200,11 @@ class Draft:
         self.default("clip", 1.0 if private else math.inf)
         return float(self.values["clip"])
 
+    def batch(self, body: Federated | Gossip, facts: ProblemFacts) -> None:
+        """32 records, or all, where the sampler draws batches."""
+        if body.estimator.sampler.params:
+            self.default("batch", min(32, facts.m))
+
     def smoothness(self, facts: ProblemFacts) -> float:
         """L of the model, or 1 under a label that says so."""
         if facts.smoothness:
@@ -218,13 +236,19 @@ class Draft:
         return Plan(self.values, self.sources, self.asked, parts)
 
 
+def applies(fits: Any, name: str, why: str, **parts: Any) -> None:
+    """Raise unless a part fits the algorithm; ``why`` says what is in the way, and the way out."""
+    names = {role: getattr(part, "name", part) for role, part in parts.items()}
+    require(fits, f"does not apply to {name}, {why}", **names)
+
+
 def refuse_epochs(name: str, sampler: Sampler) -> None:
-    """Epochs go on through rounds of another kind, so that where a record falls is not known."""
-    if sampler.epochs:
-        raise InputError(
-            f"sampler = 'shuffled' does not apply to {name}, whose rounds are of two kinds: no epoch is "
-            "made of one kind alone, and nothing is proven. Take 'poisson' or 'without_replacement'."
-        )
+    """Raise for epochs, which continue through rounds of another kind."""
+    why = (
+        "whose rounds are of two kinds: no epoch is made of one kind alone, and nothing is proven. "
+        "Take 'poisson' or 'without_replacement'"
+    )
+    applies(not sampler.epochs, name, why, sampler=sampler)
 
 
 def reporting(body: Federated, values: Mapping[str, Any], n: int) -> float:
@@ -232,28 +256,6 @@ def reporting(body: Federated, values: Mapping[str, Any], n: int) -> float:
     if body.participation.least is not None:
         return body.participation.least(n, values)
     return n if body.participation.everyone else float(values["cohort"])
-
-
-def curator(
-    body: Federated, values: Mapping[str, Any], facts: ProblemFacts, make: Callable[..., Any]
-) -> Any:
-    """The event of a trusted curator that noises the mean over r clients.
-
-    ``make(draw, r)`` is the event of a record of a client, where ``draw(batch)`` is what the client
-    draws in a round.  Who takes part is public, and amplifies nothing.
-    """
-
-    if body.mechanism.std is None:
-        return events.NoClaim("nothing is noised")
-    r = reporting(body, values, facts.n)
-
-    def client(m: int) -> Any:
-        def draw(batch: str) -> events.Sampling:
-            return drawn(body.estimator.sampler, values, facts, m, batch)
-
-        return make(draw, r)
-
-    return worst(facts, client)
 
 
 def usual_delta(size: int) -> float:
@@ -269,17 +271,14 @@ def plain(**defaults: Any) -> Callable[[Mapping[str, Any], ProblemFacts], Plan]:
     """
 
     def plan(given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-        if facts.rounds is None:
-            raise InputError("rounds is not given, and this algorithm has no theory to choose it.")
-        usual = {name: defaults[name] for name in ("eps", "sigma") if name in defaults}
-        asked = noise_asked(given) or noise_asked(dict([*usual.items()][:1]))
-        values = {**defaults, **given, "rounds": facts.rounds}
-        values = {name: value for name, value in values.items() if name not in ASKED}
-        mine, usually = {*given, "rounds"}, Source(Origin.DEFAULT)
-        sources = {name: GIVEN if name in mine else usually for name in values}
-        if isinstance(asked, Eps) and "delta" not in values:
-            values["delta"] = usual_delta(facts.m_max)
-            sources["delta"] = Source(Origin.DEFAULT, "default: min(0.001, 0.1/m)")
-        return Plan(values, sources, asked)
+        N = Draft.of(given, facts)
+        for name, value in defaults.items():
+            if name not in ASKED:
+                N.default(name, value)
+        usual = [name for name in ("eps", "sigma") if name in defaults][:1]
+        N.asked = N.asked or noise_asked({name: defaults[name] for name in usual})
+        if isinstance(N.asked, Eps):
+            N.default("delta", usual_delta(facts.m_max), "min(0.001, 0.1/m)")
+        return N.plan()
 
     return plan

@@ -6,22 +6,29 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from jaxfl.algorithms import (
+    compressed,
+    curator,
+    decentralized,
+    gao,
+    hu,
+    lowy,
+    reshef,
+    soteriafl,
+)
 from jaxfl.algorithms.composition import stored
-from jaxfl.algorithms.compressed import algorithms as compressed
-from jaxfl.algorithms.curator import algorithms as curator
-from jaxfl.algorithms.decentralized import algorithms as decentralized
-from jaxfl.algorithms.gao import algorithms as isrl
-from jaxfl.algorithms.hu import algorithms as localsgd
-from jaxfl.algorithms.lowy import algorithms as lowy
-from jaxfl.algorithms.reshef import algorithms as anytime
+from jaxfl.algorithms.paper import Paper
 from jaxfl.algorithms.roles import check_parts, names_of
-from jaxfl.algorithms.soteriafl import algorithms as soteriafl
 from jaxfl.core.errors import InputError, shown
 from jaxfl.core.params import closest
 from jaxfl.core.types import Algorithm
 
-__all__ = ["ALGORITHMS", "algorithm", "one_algorithm", "register"]
+__all__ = ["ALGORITHMS", "PAPERS", "algorithm", "one_algorithm", "register"]
 
+PAPERS: tuple[Paper, ...] = tuple(
+    folder.PAPER
+    for folder in (soteriafl, hu, gao, reshef, curator, lowy, compressed, decentralized)
+)
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {}
 OWN: frozenset[str] = frozenset()  # those that are not the user's
 
@@ -42,9 +49,9 @@ def register(constructor: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     return constructor
 
 
-for _family in (soteriafl, localsgd, isrl, anytime, curator, lowy, compressed, decentralized):
-    for _name in _family.__all__:
-        register(getattr(_family, _name))
+for _paper in PAPERS:
+    for _constructor in _paper.algorithms:
+        register(_constructor)
 OWN = frozenset(ALGORITHMS)
 
 

@@ -1,11 +1,11 @@
-"""How private is it at least *not*: lower bounds on eps by attack, for any algorithm.
+"""Lower bounds on eps by attack, for any algorithm.
 
-:func:`audit` runs an algorithm many times in two worlds that differ in one record, and tells from
-the trajectories which world it was [Jagielski, Ullman, Oprea, 2020; Nasr et al., 2021 and 2023].
+:func:`audit` runs an algorithm many times in two worlds that differ in one record, and guesses the
+world from the trajectories [Jagielski, Ullman, Oprea, 2020; Nasr et al., 2021 and 2023].
 :func:`jaxfl.audit.checks.sensitivity` looks at single rounds with the noise off;
 :func:`jaxfl.audit.checks.one_run_audit` needs a single run.
 
-Nothing is asked of an algorithm but its record: what is released is read from its trajectory.
+The attack reads nothing of an algorithm but its trajectory.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import dataclasses
 import functools
 import math
 import time
-from collections import deque
-from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -24,18 +22,18 @@ import numpy as np
 import numpy.typing as npt
 from jax.typing import ArrayLike
 
-from jaxfl.audit.canary import EventLike, Setup, prepare, record, sign, takes, trajectory
-from jaxfl.audit.checks import OneRun, Sensitivity, one_run_audit, sensitivity
+from jaxfl.algorithms.registry import one_algorithm
+from jaxfl.audit.canary import EventLike, Setup, prepare, sign, takes, trajectory
 from jaxfl.audit.decisions import choose, family
 from jaxfl.audit.limits import limits, plain_eps, separation
 from jaxfl.audit.ranges import checked
-from jaxfl.core.errors import InputError
+from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import AnyEvent, Event, Mean
 from jaxfl.privacy.gaussian import check_delta
 
-__all__ = ["AuditResult", "OneRun", "Sensitivity", "audit", "one_run_audit", "sensitivity"]
+__all__ = ["AuditResult", "audit"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 STATISTICS = ("sum", "likelihood ratio", "extremes", "spread", "contrast")
@@ -43,11 +41,11 @@ NUMBERS_AT_ONCE = 1 << 17  # drawn records that are held together, over all runs
 
 
 class AuditResult(NamedTuple):
-    """Lower bounds on eps at ``delta``, and what they are compared with.
+    """Lower bounds on eps at ``delta``, and the proven and claimed eps.
 
-    ``plain`` assumes nothing; ``curve`` asks which noise the event's own trade-off curve allows
-    (None where no event says).  ``lower`` is the one that was larger on the half of the runs that
-    chooses; each holds with the stated confidence by itself.
+    ``plain`` assumes nothing; ``curve`` uses the trade-off curve of the event (None without one).
+    ``lower`` is the one that was larger on the half of the runs that chooses; each holds with the
+    stated confidence by itself.
     """
 
     algorithm: str
@@ -120,18 +118,17 @@ def audit(
     >>> 2 < found.lower <= found.proven, round(found.proven, 3), found.refuted
     (True, 4.0, False)
     """
-    began = time.perf_counter()
-    if not (runs >= 20 and runs == int(runs)):
-        raise InputError(f"runs = {runs!r} has to be a whole number of at least 20.")
+    began, runs = time.perf_counter(), whole("runs", runs, 20)
     asked = {"confidence": confidence, "canary": canary, "chunk": chunk, "claimed": claimed}
-    chunk = checked({**asked, "delta": delta, "turning": turning})["chunk"]
-    algorithm = record(algorithm)
+    chunk = checked({**asked, "delta": delta, "turning": turning}).get("chunk")
+    algorithm = one_algorithm(algorithm)
     if delta is not None and takes(algorithm, "delta"):
         numbers["delta"] = delta
     setup = prepare(algorithm, m, dim, rounds, turning, event, numbers, noise)
     delta = check_delta(setup.values.get("delta", 1e-3) if delta is None else delta)
 
-    P, Q = _attack(setup, int(rounds), int(runs), key, canary, turning, chunk)
+    rounds = int(rounds)
+    P, Q = _attack(setup, rounds, runs, key, canary, turning, chunk)
     half = runs // 2
     train, test = (P[:half], Q[:half]), (P[half:], Q[half:])
     # strict, so that the luckiest of many rules is not taken for the best one
@@ -167,8 +164,8 @@ def audit(
         plain=plain,
         curve=curve,
         confidence=confidence,
-        runs=int(runs),
-        rounds=int(rounds),
+        runs=runs,
+        rounds=rounds,
         statistic=STATISTICS[rule.statistic],
         method=method,
         status=status,
@@ -179,8 +176,8 @@ def audit(
 def _claimed(setup: Setup) -> float | None:
     """What the paper's formula says of this noise, or the eps that was asked for."""
     if setup.algorithm.cited:
-        said = setup.algorithm.claim(setup.values, setup.facts)
-        return None if said is None else float(said.eps)
+        claim = setup.algorithm.claim(setup.values, setup.facts)
+        return None if claim is None else float(claim.eps)
     return float(setup.values["eps"]) if "eps" in setup.values else None
 
 
@@ -205,20 +202,15 @@ def _attack(
         chunk = max(1, min(runs, 4096, NUMBERS_AT_ONCE // width))
     mixture = _mixture(event)
 
-    def pieces() -> Iterator[Array]:
-        for first in range(0, runs, chunk):
-            # the last piece is as long as the others, so that one program serves all
-            args = (key, first, worlds, turns, problem, setup.hp, setup.step, mixture)
-            yield _statistics(setup.algorithm, rounds, turning, chunk, *args)
-
-    done: list[npt.NDArray[np.float32]] = []
-    waiting: deque[Array] = deque()
-    for piece in pieces():  # two at a time: one program seldom fills all cores
-        waiting.append(piece)
-        if len(waiting) > 1:
-            done.append(np.asarray(waiting.popleft()))
-    done += [np.asarray(piece) for piece in waiting]
-    S = np.nan_to_num(np.concatenate(done, axis=1).astype(np.float64)[:, :runs])
+    pieces: list[Array] = []
+    for first in range(0, runs, chunk):
+        if len(pieces) > 1:  # two at a time: one program seldom fills all cores
+            pieces[-2].block_until_ready()
+        # the last piece is as long as the others, so that one program serves all
+        args = (key, first, worlds, turns, problem, setup.hp, setup.step, mixture)
+        pieces.append(_statistics(setup.algorithm, rounds, turning, chunk, *args))
+    S = np.concatenate([np.asarray(piece) for piece in pieces], axis=1).astype(np.float64)
+    S = np.nan_to_num(S[:, :runs])
     return S[0], S[1]
 
 
@@ -251,7 +243,7 @@ def _statistics(
 
 
 def summary(s: Array, v: Array, mixture: tuple[ArrayLike, ArrayLike, ArrayLike]) -> Array:
-    """What the attack looks at: messages v_t along the canary, where its sign was s_t.
+    """The statistics of messages v_t along the canary, whose sign was s_t.
 
     ======================  ======================================================================
     sum                     ``sum_t s_t v_t``
@@ -279,9 +271,7 @@ def summary(s: Array, v: Array, mixture: tuple[ArrayLike, ArrayLike, ArrayLike])
 
 def _mixture(event: AnyEvent | None) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
     """``ln w_k``, ``a_k``, sigma: messages of world P are sigma times ``sum_k w_k N(a_k, 1)``."""
-    w: Floats = np.ones(1)
-    a: Floats = np.ones(1)
-    sigma = 1.0
+    w, a, sigma = np.ones(1), np.ones(1), 1.0
     if isinstance(event, Event) and isinstance(event.sensitivity, Mean) and event.sigma > 0:
         estimator, sampling, sigma = event.sensitivity, event.sampling, event.sigma
         if math.isfinite(estimator.clip):

@@ -1,4 +1,7 @@
-"""Small questions that have no event: conversions, counterexamples, audits.  Dicts out, as JSON."""
+"""Calculators for questions without an event: conversions, counterexamples, audits.
+
+Each returns a dict of numbers and texts, as JSON can hold it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from jaxfl.algorithms.decentralized.claims import sdm
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.audit import limits as audit_bounds
 from jaxfl.audit import reference as canary
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
 from jaxfl.privacy import unclipped
 from jaxfl.privacy.events import Sampling
 from jaxfl.privacy.gaussian import (
@@ -27,26 +30,21 @@ from jaxfl.privacy.gaussian import (
 )
 from jaxfl.privacy.mixtures import coins_eps
 
-__all__ = ["CALCULATORS", "hidden_state_violation", "local_steps_counterexample"]
+__all__ = ["CALCULATORS"]
 
 
 def _gaussian(
     mu: float | None = None, eps: float | None = None, delta: float | None = None
 ) -> dict[str, Any]:
     """Any one of mu, eps and delta of a Gaussian mechanism from the other two."""
-    if sum(x is None for x in (mu, eps, delta)) != 1:
-        raise InputError(
-            f"mu = {mu!r}, eps = {eps!r}, delta = {delta!r}: give exactly two of them."
-        )
-    if delta is None:
-        assert mu is not None
-        assert eps is not None
+    if delta is None and mu is not None and eps is not None:
         delta = float(gdp_delta(mu, eps))
-    elif eps is None:
-        assert mu is not None
+    elif eps is None and mu is not None and delta is not None:
         eps = float(gdp_eps(mu, check_delta(delta)))
-    elif mu is None:
+    elif mu is None and eps is not None and delta is not None:
         mu = gdp_mu(eps, delta)
+    else:
+        raise InputError("are three", "give exactly two of them", mu=mu, eps=eps, delta=delta)
     return {"mu": mu, "eps": eps, "delta": delta, "method": "GDP, closed form", "status": "E"}
 
 
@@ -108,18 +106,31 @@ def _batch_clip(
     }
 
 
-def local_steps_counterexample(
-    c: float, tau: int, gamma: int, devices: int, G: float, sigma: float, m: int
+def _counterexample(
+    local_steps: int,
+    batch: int,
+    samples: int,
+    devices: int,
+    clip: float,
+    sigma: float,
+    expansion: float | None = None,
+    eta: float | None = None,
 ) -> dict[str, Any]:
     """Hu et al. under secure aggregation, one device unstable: its step multiplies theta by c.
 
-    ``mu^2 = (2G/gamma)^2 c^(2(tau-1)) / (sigma^2 (sum_k c^2k + (r-1) tau))``: the record's shift is
-    amplified by its own device's dynamics, the noise of the others is not.  c = 1 + eta for the
-    gradient -theta.
+    ``mu^2 = (2G/b)^2 c^(2(tau-1)) / (sigma^2 (sum_k c^2k + (r-1) tau))``: the record's shift is
+    amplified by its own device's dynamics, the noise of the others is not.  c is the ``expansion``,
+    or 1 + eta for the gradient -theta.
     """
+    if expansion is None and eta is None:
+        raise InputError(
+            "must be given, or the step size eta of the gradient -theta", expansion=None
+        )
+    c = expansion if expansion is not None else 1 + (eta or 0.0)
+    tau, G = local_steps, clip
     own = sum(c ** (2 * k) for k in range(tau))
-    mu2 = (2 * G / gamma) ** 2 * c ** (2 * (tau - 1)) / (sigma**2 * (own + (devices - 1) * tau))
-    paper = 2 * tau * G * G / (devices * m * gamma * sigma**2)
+    mu2 = (2 * G / batch) ** 2 * c ** (2 * (tau - 1)) / (sigma**2 * (own + (devices - 1) * tau))
+    paper = 2 * tau * G * G / (devices * samples * batch * sigma**2)
     return {
         "rho_true": mu2 / 2,
         "rho_paper": paper,
@@ -130,8 +141,8 @@ def local_steps_counterexample(
     }
 
 
-def hidden_state_violation(instances: int, seed: int = 0) -> float:
-    """The most by which a random two-round release with hidden state exceeds Theorem K's pair.
+def _hidden_state(instances: int = 100, seed: int = 0) -> dict[str, Any]:
+    """The most by which random two-round releases with hidden state exceed the pair of Theorem K.
 
     Each world's shift is at most X if the record is drawn and Y if not, and in round 2 depends on
     the first output and on the first coin, which is not shown.  Not above 0 but for rounding.
@@ -151,14 +162,14 @@ def hidden_state_violation(instances: int, seed: int = 0) -> float:
         worlds = []
         for _ in range(2):
             law = np.zeros((x.size, x.size))
-            for w1, reach1 in coins:
-                first = w1 * normal(rng.uniform(-reach1, reach1))
+            for w1, most1 in coins:
+                first = w1 * normal(rng.uniform(-most1, most1))
                 rate, phase = rng.uniform(0, 3), rng.uniform(0, 2 * math.pi)
                 turn = np.cos(rate * x + phase)[:, None]
-                for w2, reach2 in coins:
-                    law += first[:, None] * w2 * normal(reach2 * turn)
+                for w2, most2 in coins:
+                    law += first[:, None] * w2 * normal(most2 * turn)
             worlds.append(law)
-        side = [sum(w * normal(sign * reach) for w, reach in coins) for sign in (1, -1)]
+        side = [sum(w * normal(sign * shift) for w, shift in coins) for sign in (1, -1)]
         pair = [np.outer(s, s) for s in side]
         for eps in (0.0, 0.3, 1.0, 2.0, 4.0):
             gamma = math.exp(eps)
@@ -166,7 +177,7 @@ def hidden_state_violation(instances: int, seed: int = 0) -> float:
                 float(np.maximum(p - gamma * r, 0.0).sum()) * cell for p, r in (worlds, pair)
             )
             worst = max(worst, actual - bound)
-    return worst
+    return {"value": worst, "method": "two-dimensional quadrature", "status": "N"}
 
 
 def _audit_cp(
@@ -174,8 +185,8 @@ def _audit_cp(
 ) -> dict[str, Any]:
     """Clopper-Pearson lower bound on eps."""
     check_delta(delta)
-    if not (0 <= tp <= npos and 0 <= fp <= nneg and npos > 0 and nneg > 0):
-        raise InputError(f"{tp} of {npos} and {fp} of {nneg} are not counts of successes.")
+    possible = 0 <= tp <= npos and 0 <= fp <= nneg and npos > 0 and nneg > 0
+    require(possible, f"{tp} of {npos} and {fp} of {nneg} are not counts of successes")
     return {
         "eps": audit_bounds.clopper_pearson_eps(tp, npos, fp, nneg, delta, alpha),
         "eps_through_gdp": audit_bounds.gdp_audit_eps(tp, npos, fp, nneg, delta, alpha),
@@ -189,10 +200,10 @@ def _audit_one_run(
     canaries: int, guesses: int, correct: int, delta: float, alpha: float = 0.05
 ) -> dict[str, Any]:
     """Lower bound on eps from the guesses about one run."""
-    if not 0 <= correct <= guesses <= canaries:
-        raise InputError(
-            f"{correct} correct of {guesses} guesses about {canaries} canaries is impossible."
-        )
+    require(
+        0 <= correct <= guesses <= canaries,
+        f"{correct} correct of {guesses} guesses about {canaries} canaries is impossible",
+    )
     return {
         "eps": audit_bounds.one_run_eps(canaries, guesses, correct, delta, alpha),
         "delta": delta,
@@ -214,37 +225,11 @@ def _audit_canary(
     seed: int = 0,
 ) -> dict[str, Any]:
     """Lower bound on eps from many simulated runs of one canary under Poisson sampling."""
-    Sampling("poisson", samples, batch)  # says what is wrong with a batch
-    found = canary.audit_poisson(
+    Sampling("poisson", samples, batch)  # checks the batch
+    bound = canary.audit_poisson(
         samples, batch, rounds, clip, sigma, delta, runs, clip=clip_what, alpha=alpha, seed=seed
     )
-    return {**found._asdict(), "delta": delta, "method": "canary, many runs", "status": ""}
-
-
-def _hidden_state(instances: int = 100, seed: int = 0) -> dict[str, Any]:
-    """Theorem K against random hidden-state releases of two rounds."""
-    return {
-        "value": hidden_state_violation(instances, seed),
-        "method": "two-dimensional quadrature",
-        "status": "N",
-    }
-
-
-def _counterexample(
-    local_steps: int,
-    batch: int,
-    samples: int,
-    devices: int,
-    clip: float,
-    sigma: float,
-    expansion: float | None = None,
-    eta: float | None = None,
-) -> dict[str, Any]:
-    """Secure aggregation without convexity."""
-    if expansion is None and eta is None:
-        raise InputError("expansion = None: give it, or the step size eta of the gradient -theta.")
-    c = expansion if expansion is not None else 1 + (eta or 0.0)
-    return local_steps_counterexample(c, local_steps, batch, devices, clip, sigma, samples)
+    return {**bound._asdict(), "delta": delta, "method": "canary, many runs", "status": ""}
 
 
 CALCULATORS: dict[str, Callable[..., dict[str, Any]]] = {

@@ -1,12 +1,12 @@
-"""The worst record an audit can plant, and what an adversary then sees.
+"""The canary, the worst record that an audit can plant, and the trajectory that an adversary sees.
 
 One client holds m records; the loss of record a is ``s(x) a . x``, so that its gradient is
 ``s(x) a``.  All records but the canaries are zero, and a canary is so long that clipping makes it
 exactly +-G along its direction.  The two worlds hold it with opposite signs.
 
-``s = 1``, or for a *turning* canary a sign read from the bits of x: it differs from point to point,
-which shows what estimators that compare two points (SVRG, SAGA, SPIDER) or that repeat their noise
-would otherwise cancel, and an adversary who sees x knows it.
+``s = 1``, or for a *turning* canary a sign read from the bits of x, which an adversary who sees x
+knows.  It differs from point to point, and so shows what estimators that compare two points (SVRG,
+SAGA, SPIDER) or that repeat their noise would otherwise cancel.
 
 The adversary sees the trajectory.  Where the server steps ``x <- x - eta v`` the increments are the
 messages: ``v_t = (x_t - x_{t+1}) / eta``.
@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import build, resolve
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import require
+from jaxfl.core.params import whole
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Model, Problem, ProblemFacts, PyTree
 from jaxfl.privacy.events import AnyEvent
@@ -38,7 +38,6 @@ __all__ = [
     "canary_model",
     "canary_problem",
     "prepare",
-    "record",
     "sign",
     "takes",
     "trajectory",
@@ -48,7 +47,7 @@ EventLike = AnyEvent | Callable[[Mapping[str, Any], ProblemFacts], AnyEvent]
 
 
 class Setup(NamedTuple):
-    """An algorithm with its numbers resolved on the canary's problem."""
+    """An algorithm with its hyper-parameters resolved on the canary's problem."""
 
     algorithm: Algorithm
     problem: Problem  # its records are all zero
@@ -60,19 +59,13 @@ class Setup(NamedTuple):
     clip: float
 
 
-def record(algorithm: Algorithm | str) -> Algorithm:
-    """An algorithm, or one by name."""
-
-    return one_algorithm(algorithm)
-
-
 def takes(algorithm: Algorithm, name: str) -> bool:
-    """Whether it has a hyper-parameter of that name."""
+    """Whether the algorithm has a hyper-parameter of that name."""
     return name in {param.name for param in algorithm.params}
 
 
 def sign(x: Array) -> Array:
-    """+1 or -1 by a hash of x's first coordinate: any change of x may turn it."""
+    """+1 or -1 by a hash of the first coordinate of x: any change of x may change it."""
     h = jax.lax.bitcast_convert_type(x[0].astype(jnp.float32), jnp.uint32)
     h = (h ^ (h >> 16)) * np.uint32(0x21F0AAAD)
     h = (h ^ (h >> 15)) * np.uint32(0x735A2D97)
@@ -81,7 +74,7 @@ def sign(x: Array) -> Array:
 
 @functools.lru_cache(maxsize=64)
 def canary_model(dim: int, turning: bool) -> Model:
-    """``f(x; a) = s(x) a . x``, turning only for records that say so."""
+    """``f(x; a) = s(x) a . x``; s turns only for records that are marked."""
 
     def slope(x: Array, turns: Array) -> Array:
         return jnp.where(turns > 0, sign(jax.lax.stop_gradient(x)), 1.0).astype(x.dtype)
@@ -117,7 +110,7 @@ def canary_problem(m: int, dim: int, turning: bool) -> Problem:
 
 
 def prepare(
-    algorithm: Algorithm | str,
+    algorithm: Algorithm,
     m: int,
     dim: int,
     rounds: int,
@@ -126,25 +119,21 @@ def prepare(
     numbers: Mapping[str, Any],
     noise: str = "calibrated",
 ) -> Setup:
-    """Resolve an algorithm's numbers; a step size that is not given is 1."""
-    algorithm = record(algorithm)
-    for name, value in (("m", m), ("dim", dim), ("rounds", rounds)):
-        if not (value >= 1 and value == int(value)):
-            raise InputError(f"{name} = {value!r} has to be a whole number of at least 1.")
-    problem = canary_problem(int(m), int(dim), turning)
+    """Resolve the hyper-parameters on the canary's problem; the step size defaults to 1."""
+    m, dim, rounds = whole("m", m, 1), whole("dim", dim, 1), whole("rounds", rounds, 1)
+    problem = canary_problem(m, dim, turning)
     given = dict(numbers)
     if takes(algorithm, "lr"):
         given.setdefault("lr", 1.0)
-    facts = facts_of(problem, int(rounds))
+    facts = facts_of(problem, rounds)
     values = resolve(algorithm, given, facts, noise).values
     hp = build(algorithm, values, facts, jnp.dtype(jnp.float32))
     if event is None:
         event = algorithm.event
     described = event(values, facts) if callable(event) else event
     lr, clip = values.get("lr", 1.0), float(values.get("clip", 1.0))
-    step = lr.over(int(rounds)) if isinstance(lr, Schedule) else np.full(int(rounds), float(lr))
-    if not step.min() > 0:
-        raise InputError(f"lr = {lr} has to be positive: with no step nothing is released.")
+    step = lr.over(rounds) if isinstance(lr, Schedule) else np.full(rounds, float(lr))
+    require(step.min() > 0, "must be above 0", "with no step nothing is released", lr=lr)
     return Setup(algorithm, problem, dict(values), facts, hp, described, step, clip)
 
 

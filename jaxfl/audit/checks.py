@@ -1,4 +1,4 @@
-"""Two quick looks at a mechanism: what one record moves with the noise off, and one run's leak."""
+"""Two quick audits: the change that one record makes without noise, and the leak of one run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from jaxfl.audit.canary import EventLike, prepare, record, takes, trajectory
+from jaxfl.algorithms.registry import one_algorithm
+from jaxfl.audit.canary import EventLike, prepare, takes, trajectory
 from jaxfl.audit.limits import one_run_eps
 from jaxfl.audit.ranges import checked
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Sequence
@@ -27,10 +28,10 @@ __all__ = ["OneRun", "Sensitivity", "one_run_audit", "sensitivity"]
 
 
 class Sensitivity(NamedTuple):
-    """How far one record moved any message, and how far the event says it may."""
+    """The largest change of a message by one record, and the bound of the event."""
 
     moved: float
-    bound: float | None  # None: the event says nothing of single messages
+    bound: float | None  # None: the event does not bound single messages
 
     @property
     def ratio(self) -> float | None:
@@ -59,7 +60,7 @@ def sensitivity(
     what it keeps, and the noise in it, by 1 + omega: that factor is taken out of the change.
     """
     checked({"canary": canary})
-    algorithm = record(algorithm)
+    algorithm = one_algorithm(algorithm)
     if takes(algorithm, "sigma"):
         numbers["sigma"] = 0.0
     setup = prepare(algorithm, m, dim, rounds, True, event, numbers)
@@ -77,26 +78,28 @@ def sensitivity(
 
 
 def _kept(algorithm: Algorithm, dim: int, values: Mapping[str, Any]) -> float:
-    """By what a message's coordinates are multiplied on their way, the noise in them too.
+    """The factor by which compression multiplies a message's coordinates, noise included.
 
-    Codes make of a message what depends on all of it, and a channel with memory adds what earlier
-    ones left: there the change of a message is not that of what was noised.
+    There is none for codes, whose output depends on the whole message, nor for a channel that adds
+    what earlier messages left.
     """
     body = algorithm.body
     if body is None:
         return 1.0
-    chosen = body.compressor
-    if chosen.exact or (dim == 1 and chosen.scalars):
+    compressor = body.compressor
+    if compressor.exact or (dim == 1 and compressor.scalars):
         return 1.0
-    if chosen.select is not None and chosen.code is None:
-        scale = 1 + chosen.omega(dim, values)
+    if compressor.select is not None and compressor.code is None:
+        scale = 1 + compressor.omega(dim, values)
         if scale == 1 or (isinstance(body, Body) and not body.channel.remembers):
             return scale
     channel = dict(algorithm.parts)["channel"]
-    out = "ask for dim = 1, or " if dim > 1 and chosen.scalars else ""
+    out = "ask for dim = 1, or " if dim > 1 and compressor.scalars else ""
     raise InputError(
-        f"With compressor = {chosen.name!r} on a {channel} channel and dim = {dim!r} the change of a "
-        f"message is not that of what was noised: {out}take compressors.identity()."
+        f"on a {channel} channel changes messages by more than what was noised",
+        f"{out}take compressors.identity()",
+        compressor=compressor.name,
+        dim=dim,
     )
 
 
@@ -126,17 +129,17 @@ def _largest(event: AnyEvent | None) -> float | None:
     With replacement a record may come b times over.
     """
     if isinstance(event, Sequence):
-        every = [_largest(part) for part in event.events]
-        known = [bound for bound in every if bound is not None]
-        return max(known) if known and len(known) == len(every) else None
+        bounds = [_largest(part) for part in event.events]
+        known = [bound for bound in bounds if bound is not None]
+        return max(known) if known and len(known) == len(bounds) else None
     if not isinstance(event, Event) or not isinstance(event.sensitivity, Mean):
         return None
     estimator, sampling = event.sensitivity, event.sampling
     X = estimator.X(sampling)
     if sampling.scheme == "with_replacement":
         X = estimator.clip * (estimator.over_b + estimator.over_m / sampling.m)
-    both = 2.0 if event.adjacency == "replace_one" else 1.0
-    return both * max(X, estimator.Y(sampling))
+    factor = 2.0 if event.adjacency == "replace_one" else 1.0
+    return factor * max(X, estimator.Y(sampling))
 
 
 # --- one run -------------------------------------------------------------------------------------
@@ -179,15 +182,12 @@ def one_run_audit(
     """
     began = time.perf_counter()
     checked({"delta": delta, "confidence": confidence, "canary": canary})
-    k = min(m, dim) if canaries is None else canaries
-    if not 1 <= k <= min(m, dim):
-        raise InputError(
-            f"canaries = {k!r} need a record and a coordinate each: ask for at most {min(m, dim)}."
-        )
+    most = min(m, dim)  # a canary needs a record and a coordinate
+    k = most if canaries is None else canaries
+    require(1 <= k <= most, f"must be at least 1 and at most {most}, one per record", canaries=k)
     r = max(1, k // 10) if guesses is None else guesses
-    if not 1 <= r <= k:
-        raise InputError(f"guesses = {r!r} has to lie between 1 and the {k} canaries.")
-    algorithm = record(algorithm)
+    require(1 <= r <= k, f"must be at least 1 and at most the {k} canaries", guesses=r)
+    algorithm = one_algorithm(algorithm)
     if takes(algorithm, "delta"):
         numbers["delta"] = delta
     setup = prepare(algorithm, m, dim, rounds, False, event, numbers)

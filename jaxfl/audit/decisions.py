@@ -1,4 +1,4 @@
-"""Which test tells two worlds apart best, and which noise that rules out."""
+"""The best test between two worlds, and the noise that its success rules out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Family", "Rule", "choose", "family"]
 
 THRESHOLDS = 512  # candidates per statistic
 LOSSES = np.concatenate([[0.0], np.geomspace(1e-3, 100.0, 500)])  # eps where curves are compared
-WEAKEST, STRONGEST = 1e-2, 1e3  # noise factors looked at
+WEAKEST, STRONGEST = 1e-2, 1e3  # noise factors that are tried
 
 
 class Rule(NamedTuple):
@@ -32,9 +32,8 @@ class Rule(NamedTuple):
 
     def counts(self, P: Floats, Q: Floats) -> tuple[int, int]:
         """How many runs of each world the rule calls P; statistics in columns."""
-        hit = (np.sum(self.sign * S[:, self.statistic] >= self.threshold) for S in (P, Q))
-        in_p, in_q = (int(count) for count in hit)
-        return in_p, in_q
+        in_p, in_q = (self.sign * S[:, self.statistic] >= self.threshold for S in (P, Q))
+        return int(np.sum(in_p)), int(np.sum(in_q))
 
 
 def choose(P: Floats, Q: Floats, score: Callable[[Floats, Floats], Floats]) -> Rule:
@@ -114,7 +113,7 @@ class Family:
         event = scaled(self.event, factor)
         parts = _parts(event) or ()
         if self.gaussian:
-            mu = math.sqrt(sum(part.count * part.profile.reach**2 for part in parts))
+            mu = math.sqrt(sum(part.count * part.profile.shift_bound**2 for part in parts))
             return np.asarray(gdp_delta(mu, LOSSES), np.float64)
         sides = (False,) if all(part.profile.symmetric for part in parts) else (False, True)
         delta = np.max([compose(parts, delta=1e-6, reverse=r).delta(LOSSES) for r in sides], axis=0)
@@ -127,7 +126,7 @@ def family(event: AnyEvent | None) -> Family | None:
 
 
 def _parts(event: AnyEvent) -> tuple[Part, ...] | None:
-    """What the event composes, where that is one list of releases."""
+    """The releases that the event composes; None where they are not one list."""
     if isinstance(event, Event):
         bounded = 0 < getattr(event.sensitivity, "clip", 1.0) < math.inf
         return releases(event).parts if bounded and event.sigma > 0 else None
@@ -135,12 +134,12 @@ def _parts(event: AnyEvent) -> tuple[Part, ...] | None:
         return None
     assert isinstance(event, Sequence)
     every = [_parts(part) for part in event.events]
-    found = [part for part in every if part is not None]
-    return tuple(p for part in found for p in part) if len(found) == len(every) else None
+    known = [parts for parts in every if parts is not None]
+    return tuple(p for parts in known for p in parts) if len(known) == len(every) else None
 
 
 def _overflow(event: AnyEvent) -> float:
-    """What padded batches add to delta."""
+    """The delta that padded batches add."""
     if isinstance(event, Sequence):
         return sum(_overflow(part) for part in event.events)
     return event.sampling.overflow(event.releases) if isinstance(event, Event) else 0.0

@@ -1,8 +1,8 @@
-"""From how often a test succeeds to how much privacy there can be at most.
+"""Lower bounds on eps from how often a test succeeds.
 
 A test says "world P" on a set S.  With n runs per world, p is a lower confidence limit of P(S) and
 f an upper one of Q(S) [Clopper and Pearson, Biometrika 26, 1934], each at half of what the
-confidence leaves; S has to be chosen on other runs, and then nothing else has to be paid for.
+confidence leaves.  S must be chosen on other runs.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ def clopper_pearson(k: Any, n: int, alpha: float) -> tuple[Floats, Floats]:
 
 def limits(in_p: Any, in_q: Any, n: int, confidence: float) -> tuple[Floats, Floats]:
     """p and f, together right with this confidence."""
-    alpha = (1 - confidence) / 2
-    return clopper_pearson(in_p, n, alpha)[0], clopper_pearson(in_q, n, alpha)[1]
+    return _rates(in_p, n, in_q, n, 1 - confidence)
 
 
 def plain_eps(p: Any, f: Any, delta: float) -> Any:
@@ -60,18 +59,19 @@ def clopper_pearson_eps(
     tp: int, npos: int, fp: int, nneg: int, delta: float, alpha: float = 0.05
 ) -> float:
     """:func:`plain_eps` of counts: tp of npos runs of world P were called P, fp of nneg of Q."""
-    p = clopper_pearson(tp, npos, alpha / 2)[0]
-    f = clopper_pearson(fp, nneg, alpha / 2)[1]
-    return float(plain_eps(p, f, delta))
+    return float(plain_eps(*_rates(tp, npos, fp, nneg, alpha), delta))
 
 
 def gdp_audit_eps(
     tp: int, npos: int, fp: int, nneg: int, delta: float, alpha: float = 0.05
 ) -> float:
     """The same through :func:`separation`: for Gaussian mechanisms, and far more powerful."""
-    p = clopper_pearson(tp, npos, alpha / 2)[0]
-    f = clopper_pearson(fp, nneg, alpha / 2)[1]
-    return float(gdp_eps(max(0.0, float(separation(p, f))), delta))
+    mu = float(separation(*_rates(tp, npos, fp, nneg, alpha)))
+    return float(gdp_eps(max(0.0, mu), delta))
+
+
+def _rates(tp: Any, npos: int, fp: Any, nneg: int, alpha: float) -> tuple[Floats, Floats]:
+    return clopper_pearson(tp, npos, alpha / 2)[0], clopper_pearson(fp, nneg, alpha / 2)[1]
 
 
 def one_run_eps(k: int, r: int, v: int, delta: float, alpha: float) -> float:

@@ -8,24 +8,23 @@
 ``jaxfl account NAME --samples 3256 ...`` is ``account("NAME", samples=3256, ...)``, and the same for
 ``calibrate``.  A name is one of
 
-* an algorithm: its own event answers, from its hyper-parameters and the numbers below;
+* an algorithm, whose event follows from its hyper-parameters and the numbers below;
 * ``event``: a mean of clipped gradients, :func:`plain_event`;
-* a calculator (:mod:`jaxfl.audit.calculators`), which ``account`` alone answers.
+* a calculator (:mod:`jaxfl.audit.calculators`), for ``account`` alone.
 
 =========================  =====================================================================
 parameter                  meaning
 =========================  =====================================================================
 samples                    records of a client
-clients, devices,          how many clients there are, as the papers call them
+clients, devices,          number of clients, by the name that the paper uses
 machines
 dimension                  of the model, where a default follows from it
 sampling                   full, poisson, without_replacement, with_replacement, shuffled, ...
 fresh, convex              of local SGD, see :func:`jaxfl.algorithms.hu.algorithms.private_local_sgd`
-epochs, inner              instead of rounds, where an epoch has so many rounds
+epochs, inner              instead of rounds: so many epochs of so many rounds
 =========================  =====================================================================
 
-``assumed`` in an answer holds the numbers that nobody gave and that the event depends on: the
-algorithm's own defaults.
+``assumed`` in an answer holds the algorithm's own defaults that the event depends on.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.algorithms.resolution import finished, planned
 from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.ranges import ATTACKS, checked
-from jaxfl.core.errors import InputError
-from jaxfl.core.params import check, closest
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import at_most_one, choice, closest, exactly_one
 from jaxfl.core.types import Algorithm, ProblemFacts
 from jaxfl.parts.sampling import sampler
 from jaxfl.privacy import accountants, calibration
@@ -56,7 +55,8 @@ ASKED = ("eps", "delta", "sigma", "rho")
 CLIENTS = ("clients", "devices", "machines")
 PARTS = ("fresh", "convex")
 ONCE = ("in_order", "single_pass")  # samplers that use a record once
-UNKNOWN = {"dimension": "d", "smoothness": "smoothness", "diameter": "diameter"}  # fields of Facts
+# what may not be given, and the field of ProblemFacts that stands for it
+FACTS = {"dimension": "d", "smoothness": "smoothness", "diameter": "diameter", "clients": "n"}
 
 
 def account(
@@ -65,7 +65,7 @@ def account(
     """What the noise ``sigma`` proves, eps at ``delta`` or delta at ``eps``; and the paper's claim.
 
     With ``runs`` also what the best of so many runs proves (:func:`jaxfl.privacy.best_of`;
-    ``seen="winner"`` where the others stay secret).  Calculators answer their one question.
+    ``seen="winner"`` where the others stay secret).  A calculator answers its one question.
 
     >>> numbers = {"samples": 3256, "rounds": 25, "clip": 0.5, "sigma": 0.00570, "delta": 1e-3}
     >>> found = account("cdp_sgd", batch=10, **numbers)
@@ -74,49 +74,39 @@ def account(
     """
     key = _key(name)
     if key in CALCULATORS:
-        return {"kind": key, **_call(key, CALCULATORS[key], checked(_said(params), ATTACKS))}
+        return {"kind": key, **_call(key, CALCULATORS[key], checked(params, ATTACKS))}
     runs = params.pop("runs", None)
     numbers, asked = _split(params)
     sigma, delta, eps = asked.get("sigma"), asked.get("delta"), asked.get("eps")
     if "rho" in asked:
-        raise InputError(f"rho = {asked['rho']!r} stands for noise to be found: ask calibrate.")
-    if eps is not None and delta is not None:
-        raise InputError(
-            f"eps = {eps!r} and delta = {delta!r}: give one of them, account finds the other."
-        )
+        raise InputError("is noise to be found", "ask calibrate", rho=asked["rho"])
     if runs is None and seen is not None:
-        raise InputError(f"seen = {seen!r} needs runs, the number of runs to choose from: give it.")
+        raise InputError("needs runs, the number of runs to choose from", seen=seen)
     if runs is not None and delta is None:
-        raise InputError(f"runs = {runs!r} needs delta, at which the choice is accounted: give it.")
-    asks = _question(key, numbers, delta)
-    if sigma is None and "noise_multiplier" not in numbers:
-        raise InputError("sigma = None: give the noise to account for, or ask to calibrate it.")
-    if sigma is not None and "noise_multiplier" in numbers:
-        raise InputError(
-            f"sigma = {sigma!r} and noise_multiplier both set the noise: give one of them."
-        )
-    event = asks.event(1.0 if sigma is None else sigma)
-    sigma = event.sigma if sigma is None and isinstance(event, Event) else sigma
+        raise InputError("needs delta, at which the choice is accounted", runs=runs)
+    question = _question(key, numbers, delta)
+    if "noise_multiplier" in numbers:
+        at_most_one(sigma=sigma, noise_multiplier=numbers["noise_multiplier"])
+    else:
+        require(sigma is not None, "must be the noise to account for", "give it", sigma=sigma)
+    exactly_one(eps=eps, delta=delta)
+    event = question.event(1.0 if sigma is None else sigma)
+    if sigma is None and isinstance(event, Event):
+        sigma = event.sigma
     out: dict[str, Any] = {"kind": key, "sigma": sigma}
     if delta is None:
-        if eps is None:
-            raise InputError("delta = None: give delta to get eps, or eps to get delta.")
-        return {**out, **accountants.delta(event, eps, method)._asdict(), **asks.told}
-    answer = accountants.epsilon(event, delta, method)
-    out |= answer._asdict() | asks.told
+        assert eps is not None
+        return {**out, **accountants.delta(event, eps, method)._asdict(), **question.assumed}
+    proven = accountants.epsilon(event, delta, method)
+    out |= proven._asdict() | question.assumed
     if runs is not None:
         best = best_of(event, runs, delta, seen=seen or "all", method=method)  # type: ignore[arg-type]
         out |= {f"{name}_of_selection": value for name, value in best._asdict().items()}
         del out["delta_of_selection"]
-    claim, _ = asks.paper({"sigma": sigma}) if sigma else (None, None)
+    claim = question.paper({"sigma": sigma})[0] if sigma else None
     if claim is not None:
         at = accountants.delta(event, claim.eps, method).delta if claim.eps < math.inf else 0.0
-        out |= {
-            "claimed_eps": claim.eps,
-            "delta_at_claimed_eps": at,
-            "flag": answer.eps > claim.eps * (1 + 1e-9),
-            **_conditions(claim),
-        }
+        out |= {"claimed_eps": claim.eps, **_beside(claim, at, proven.eps)}
     return out
 
 
@@ -126,55 +116,66 @@ def calibrate(
     """The least noise for (eps, delta), what it proves, and the paper's noise beside it.
 
     Disjoint phases are calibrated each by itself: ``sigma`` is the first phase's, ``sigmas`` are all.
-    ``find="rounds"`` or ``find="batch"`` take ``sigma`` and look for that number instead: the most
-    rounds, up to 2^31, or the smallest batch.
+    ``find="rounds"`` and ``find="batch"`` take ``sigma``, and find the most rounds, up to 2^31, or
+    the smallest batch.
     """
     key = _key(name)
     if key in CALCULATORS:
-        raise InputError(f"{name!r} has no noise to calibrate: use account.")
+        raise InputError(f"{name!r} has no noise to calibrate", "use account")
     numbers, asked = _split(params)
     delta, eps, rho = asked.get("delta"), asked.get("eps"), asked.get("rho")
     if rho is not None and eps is None and delta is not None:
         eps = float(gdp_eps(rho, delta))  # Reshef and Levy's rho is the mu of GDP
     if eps is None or delta is None:
-        raise InputError(f"eps = {eps!r}, delta = {delta!r}: give both to calibrate for them.")
+        raise InputError("must both be given to calibrate", eps=eps, delta=delta)
+    choice("find", find, ("sigma", "rounds", "batch"))
     if find != "sigma":
         return _find(find, key, numbers, asked.get("sigma"), eps, delta, method)
     for given in ("sigma", "noise_multiplier"):
         if given in {**asked, **numbers}:
             raise InputError(
-                f"{given} = {params[given]!r} is what calibrate looks for: leave it out, or ask for "
-                "find = 'rounds' or 'batch'."
+                "is what calibrate looks for",
+                "leave it out, or ask for find = 'rounds' or 'batch'",
+                **{given: params[given]},
             )
-    asks = _question(key, numbers, delta)
-    event = asks.event(1.0)
-    apart = isinstance(event, Phases) and not event.together
-    each = [
+    question = _question(key, numbers, delta)
+    event = question.event(1.0)
+    separate = isinstance(event, Phases) and not event.together
+    found = [
         calibration.sigma_for(part, eps, delta, method)
-        for part in (event.events if apart else (event,))  # type: ignore[union-attr]
+        for part in (event.events if separate else (event,))  # type: ignore[union-attr]
     ]
     out = {
         "kind": key,
-        "sigma": each[0].sigma,
-        **({"sigmas": [found.sigma for found in each]} if len(each) > 1 else {}),
-        **max((found.proven for found in each), key=lambda proven: proven.eps)._asdict(),
+        "sigma": found[0].sigma,
+        **({"sigmas": [each.sigma for each in found]} if len(found) > 1 else {}),
+        **max((each.proven for each in found), key=lambda proven: proven.eps)._asdict(),
         "asked_eps": eps,
-        **asks.told,
+        **question.assumed,
     }
     try:
-        claim, noisy = asks.paper({"eps": eps, **({} if rho is None else {"rho": rho})})
+        claim, noisy = question.paper({"eps": eps, **({} if rho is None else {"rho": rho})})
     except InputError as error:  # the paper has no noise for this eps
         return {**out, "paper_note": str(error)}
     if claim is not None:
-        at_paper = accountants.epsilon(noisy, delta, method)
-        out |= {
-            "paper_sigma": claim.sigma,
-            "eps_at_paper_sigma": at_paper.eps,
-            "delta_at_claimed_eps": accountants.delta(noisy, claim.eps, method).delta,
-            "flag": at_paper.eps > claim.eps * (1 + 1e-9),
-            **_conditions(claim),
-        }
+        at_paper = accountants.epsilon(noisy, delta, method).eps
+        at = accountants.delta(noisy, claim.eps, method).delta
+        out |= {"paper_sigma": claim.sigma, "eps_at_paper_sigma": at_paper}
+        out |= _beside(claim, at, at_paper)
     return out
+
+
+def _beside(claim: Claim, delta: float, proven: float) -> dict[str, Any]:
+    """A claim beside what is proven of its noise: delta at the claimed eps, and eps."""
+    return {
+        "delta_at_claimed_eps": delta,
+        "flag": proven > claim.eps * (1 + 1e-9),
+        "paper": claim.source,
+        "paper_formula": claim.formula,
+        "paper_verified": claim.verified,
+        "paper_conditions": [condition._asdict() for condition in claim.conditions],
+        "paper_note": claim.note,
+    }
 
 
 def _find(
@@ -186,54 +187,47 @@ def _find(
     delta: float,
     method: str | None,
 ) -> dict[str, Any]:
-    """The search begins with 1 round, or batches of 1, of which the sampling alone is replaced."""
-    search: Callable[..., int]
-    if what not in ("rounds", "batch"):
-        raise InputError(f"find = {what!r} is not known: use 'sigma', 'rounds' or 'batch'.")
-    search = calibration.rounds_for if what == "rounds" else calibration.batch_for
+    """Search from 1 round, or from batches of 1 where the sampling alone changes."""
     if sigma is None:
-        raise InputError(f"sigma = None: give the noise for which to find {what}.")
-    asks = _question(name, {**numbers, what: 1}, delta)
-    event = asks.event(sigma)
+        raise InputError(f"must be the noise for which to find {what}", "give it", sigma=sigma)
+    question = _question(name, {**numbers, what: 1}, delta)
+    event = question.event(sigma)
     if not isinstance(event, Event):
-        raise InputError(f"find = {what!r} needs one event, and {name} has several: find sigma.")
+        raise InputError(f"needs one event, and {name} has several", "find sigma", find=what)
     sampling = dataclasses.replace(event.sampling, slots=None)
     if sampling.scheme == "single_pass" and "samples" not in numbers:
         # the records follow from rounds and batch, and suffice for every answer
         many = int(sampling.b if what == "rounds" else event.releases) * calibration.MOST_ROUNDS
         sampling = dataclasses.replace(sampling, m=many)
     event = dataclasses.replace(event, sampling=sampling)
-    value = search(event, eps, delta, method)
 
     def proof(value: int) -> accountants.Guarantee:
-        found: AnyEvent = dataclasses.replace(event, releases=value)
+        changed: AnyEvent = dataclasses.replace(event, releases=value)
         if what == "batch":
-            found = dataclasses.replace(event, sampling=dataclasses.replace(sampling, b=value))
+            changed = dataclasses.replace(event, sampling=dataclasses.replace(sampling, b=value))
         if sampling.scheme == "poisson":  # with its padding
-            found = _question(name, {**numbers, what: value}, delta).event(sigma)
-        return accountants.epsilon(found, delta, method)
+            changed = _question(name, {**numbers, what: value}, delta).event(sigma)
+        return accountants.epsilon(changed, delta, method)
 
+    search = calibration.rounds_for if what == "rounds" else calibration.batch_for
+    value = search(event, eps, delta, method)
     proven = proof(value)
     while proven.eps > eps and value > 1:  # padding costs a little
         value += -1 if what == "rounds" else 1
         proven = proof(value)
-    return {"kind": name, "sigma": sigma, what: value, **proven._asdict(), **asks.told}
+    return {"kind": name, "sigma": sigma, what: value, **proven._asdict(), **question.assumed}
 
 
 # --- events by name ------------------------------------------------------------------------------
 
 
 class Question(NamedTuple):
-    """What is asked about; ``assumed`` holds the numbers that nobody gave."""
+    """An event by name, all but its noise."""
 
     event: Callable[[float], AnyEvent]  # of sigma
     paper: Callable[[Mapping[str, float]], tuple[Claim | None, AnyEvent]]
-    # of sigma, eps or rho: what the paper claims, and the event with its noise
-    assumed: dict[str, Any]
-
-    @property
-    def told(self) -> dict[str, Any]:
-        return {"assumed": self.assumed} if self.assumed else {}
+    # of sigma, eps or rho: the paper's claim, and the event with its noise
+    assumed: dict[str, Any]  # {"assumed": defaults that the event depends on}, or empty
 
 
 def names() -> list[str]:
@@ -279,101 +273,97 @@ def _question(name: str, numbers: Mapping[str, Any], delta: float | None) -> Que
         return Question(plain, lambda asked: (None, plain(1.0)), {})
     if name not in ALGORITHMS:
         raise InputError(closest("algorithm or question", name, names()))
-    made, given, facts = _setting(name, dict(numbers))
-    check(made.params, {**given, "sigma": 1.0}, made.name)
+    algo, given, facts = _setting(name, dict(numbers))
     if delta is not None:
         given["delta"] = delta
-    given, assumed = _completed(made, given, facts, numbers)
+    given, assumed = _completed(algo, given, facts, numbers)
     return Question(
-        lambda sigma: _released(made, {**given, "sigma": sigma}, facts)[1],
-        lambda asked: _paper(made, {**given, **asked}, facts),
-        assumed,
+        lambda sigma: _released(algo, {**given, "sigma": sigma}, facts)[1],
+        lambda asked: _paper(algo, {**given, **asked}, facts),
+        {"assumed": assumed} if assumed else {},
     )
 
 
 def _released(
-    made: Algorithm, given: Mapping[str, Any], facts: ProblemFacts
+    algo: Algorithm, given: Mapping[str, Any], facts: ProblemFacts
 ) -> tuple[Mapping[str, Any], AnyEvent]:
-    """The algorithm's own hyper-parameters, and what it releases with them."""
-    event = made.event
-    if event is None:
-        raise InputError(f"{made.name} does not describe what it releases: give it an event.")
-    values = finished(made, planned(made, given, facts), facts, "formula").values
-    return values, event(values, facts._replace(rounds=int(values["rounds"])))
+    """The values of all hyper-parameters, and the event of a run with them."""
+    if algo.event is None:
+        raise InputError(f"{algo.name} does not describe what it releases", "give it an event")
+    values = finished(algo, planned(algo, given, facts), facts, "formula").values
+    return values, algo.event(values, facts._replace(rounds=int(values["rounds"])))
 
 
 def _paper(
-    made: Algorithm, given: Mapping[str, Any], facts: ProblemFacts
+    algo: Algorithm, given: Mapping[str, Any], facts: ProblemFacts
 ) -> tuple[Claim | None, AnyEvent]:
-    """The paper's claim, and the event with its noise; rho, where the paper has it, stands for eps."""
-    if not made.cited:
-        return None, _released(made, {**given, "sigma": 1.0}, facts)[1]
-    other = "eps" if "rho" in _params(made) else "rho"
+    """The paper's claim, and the event with its noise; a paper with rho reads it instead of eps."""
+    if not algo.cited:
+        return None, _released(algo, {**given, "sigma": 1.0}, facts)[1]
     if {"eps", "rho"} <= set(given):
-        given = {name: value for name, value in given.items() if name != other}
-    values, event = _released(made, given, facts)
-    return made.claim(values, facts._replace(rounds=int(values["rounds"]))), event
+        unread = "eps" if "rho" in _params(algo) else "rho"
+        given = {name: value for name, value in given.items() if name != unread}
+    values, event = _released(algo, given, facts)
+    return algo.claim(values, facts._replace(rounds=int(values["rounds"]))), event
 
 
 def _setting(name: str, numbers: dict[str, Any]) -> tuple[Algorithm, dict[str, Any], ProblemFacts]:
-    """The algorithm with its parts, its hyper-parameters, and what else events read."""
+    """The algorithm with its parts, its hyper-parameters, and the facts that events read."""
     parts = {role: numbers.pop(role) for role in PARTS if role in numbers}
     if "sampling" in numbers:
-        drawn = numbers.pop("sampling")
-        if not isinstance(drawn, str):
-            raise InputError(f"sampling = {drawn!r} has to be a name, as 'poisson'.")
-        parts["sampler"] = sampler(drawn)
-    made = algorithm(name, **parts)
-    known = _params(made)
-    every = next((each for each in ("epoch", "period") if each in known), None)
-    if every and {"epochs", "inner"} <= set(numbers):
-        numbers[every] = numbers.pop("inner")
-        numbers["rounds"] = numbers.pop("epochs") * numbers[every]
-    n = [numbers.pop(each) for each in CLIENTS if each in numbers]
-    if len(n) > 1:
-        raise InputError(f"{', '.join(CLIENTS)} are one number: give one of them.")
-    rounds, d = numbers.pop("rounds", None), numbers.pop("dimension", None)
-    m = numbers.pop("samples", None)
-    for each in numbers:
-        if each not in known:
-            others = (*CLIENTS, *PARTS, "rounds", "samples", "dimension", "sampling")
-            raise InputError(closest(f"parameter of {name}", each, {*known, *others}))
-    if m is None and rounds is not None and dict(made.parts)["sampler"] in ONCE:
+        parts["sampler"] = sampler(numbers.pop("sampling"))
+    algo = algorithm(name, **parts)
+    known = _params(algo)
+    epoch = next((each for each in ("epoch", "period") if each in known), None)
+    if epoch and {"epochs", "inner"} <= set(numbers):
+        numbers[epoch] = numbers.pop("inner")
+        numbers["rounds"] = numbers.pop("epochs") * numbers[epoch]
+    clients = {each: numbers.pop(each) for each in CLIENTS if each in numbers}
+    at_most_one(**clients)
+    rounds, d, m = (numbers.pop(each, None) for each in ("rounds", "dimension", "samples"))
+    others = (*CLIENTS, *PARTS, "rounds", "samples", "dimension", "sampling")
+    _known(name, numbers, known, others)
+    if m is None and rounds is not None and dict(algo.parts)["sampler"] in ONCE:
         m = rounds * numbers.get("batch", 1)
-    if m is None:
-        raise InputError(f"{name} needs samples: give what is missing.")
-    # smoothness and diameter are any: nothing that is answered depends on them
-    facts = ProblemFacts(max(n, default=1), m, m, d or 1, rounds, 1.0, (m,), 1.0, True, True)
-    return made, numbers, facts
+    _needed(name, [] if m else ["samples"])
+    # no answer depends on smoothness and diameter, see _completed
+    n = max(clients.values(), default=1)
+    return algo, numbers, ProblemFacts(n, m, m, d or 1, rounds, 1.0, (m,), 1.0, True, True)
 
 
 def _completed(
-    made: Algorithm, given: Mapping[str, Any], facts: ProblemFacts, said: Mapping[str, Any]
+    algo: Algorithm, given: Mapping[str, Any], facts: ProblemFacts, numbers: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """``given``, and the algorithm's own defaults that the event depends on.
+    """``given``, and the defaults that the event depends on.
 
-    A default that follows from what a question does not say is asked for.  Only DP-SRM goes on without
-    its theory: differences are then clipped to 2G, which is no clipping, and batches are alike.
+    Raises for a default that follows from a fact that ``numbers`` lacks.  Only DP-SRM goes without
+    its theory: differences are then clipped to 2G, which is no clipping, and batches are equal.
     """
     fixed = {**given, "sigma": 1.0}
-    values, event = _released(made, fixed, facts)
-    every = _params(made)
+    values, event = _released(algo, fixed, facts)
     known = {*fixed, *(() if facts.rounds is None else ("rounds",))}
     assumed = {
         name: value
         for name, value in values.items()
-        if name not in known and _matters(made, name, values, facts)
+        if name not in known and _matters(algo, name, values, facts)
     }
     lacking: set[str] = set()
-    for name, field in UNKNOWN.items():
-        if name not in said:
-            elsewhere = facts._replace(**{field: 3 * getattr(facts, field)})
-            other, changed = _released(made, fixed, elsewhere)
-            follows = {each for each in assumed if other.get(each) != values.get(each)}
-            if changed != event and not follows and name == "dimension" and "precision" in every:
-                assumed[name] = facts.d  # it decides the rounding of a sum, of little weight
-            elif changed != event:
-                lacking |= follows or {name}
+    for name, field in FACTS.items():
+        if name in numbers or (name == "clients" and set(CLIENTS) & set(numbers)):
+            continue
+        value = getattr(facts, field)
+        near = value + 1 if name == "clients" else 3 * value
+        try:
+            other, changed = _released(algo, fixed, facts._replace(**{field: near}))
+        except InputError:  # a single node's algorithm
+            continue
+        follow = {each for each in assumed if other.get(each) != values.get(each)}
+        # a dimension that decides the rounding of a sum alone has little weight
+        rounding = name == "dimension" and not follow and "precision" in _params(algo)
+        if changed != event and (name == "clients" or rounding):
+            assumed[name] = value
+        elif changed != event:
+            lacking |= follow or {name}
     usual = {
         "momentum": 0.0,
         "difference_clip": 2 * values["clip"],
@@ -381,28 +371,21 @@ def _completed(
     }
     filled = {name: usual[name] for name in lacking if name in usual}
     if filled:
-        given, others = _completed(made, {**given, **filled}, facts, said)
+        given, others = _completed(algo, {**given, **filled}, facts, numbers)
         return given, {**filled, **others}
-    if lacking:
-        raise InputError(f"{made.name} needs {', '.join(sorted(lacking))}: give what is missing.")
-    if not set(CLIENTS) & set(said):
-        try:
-            more = _released(made, fixed, facts._replace(n=facts.n + 1))[1]
-        except InputError:  # a single node's algorithm
-            more = event
-        assumed |= {"clients": facts.n} if more != event else {}
+    _needed(algo.name, sorted(lacking))
     return dict(given), assumed
 
 
-def _matters(made: Algorithm, name: str, values: Mapping[str, Any], facts: ProblemFacts) -> bool:
-    """Whether the event changes with this number."""
-    assert made.event is not None
-    if isinstance(values[name], bool) or not isinstance(values[name], int | float):
+def _matters(algo: Algorithm, name: str, values: Mapping[str, Any], facts: ProblemFacts) -> bool:
+    """Whether the event changes with this hyper-parameter."""
+    value = values[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or algo.event is None:
         return False
     facts = facts._replace(rounds=int(values["rounds"]))
-    near = values[name] + 1 if isinstance(values[name], int) else values[name] * 1.01
+    near = value + 1 if isinstance(value, int) else value * 1.01
     try:
-        return bool(made.event({**values, name: near}, facts) != made.event(values, facts))
+        return bool(algo.event({**values, name: near}, facts) != algo.event(values, facts))
     except InputError:
         return True
 
@@ -414,41 +397,30 @@ def _key(name: str) -> str:
     return name.replace("-", "_").lower() if isinstance(name, str) else name
 
 
-def _params(made: Algorithm) -> set[str]:
-    return {param.name for param in made.params}
-
-
-def _said(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in params.items() if value is not None}
+def _params(algo: Algorithm) -> set[str]:
+    return {param.name for param in algo.params}
 
 
 def _split(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The numbers of an event, and what is asked."""
-    said = checked(_said(params))
-    return said, {name: said.pop(name) for name in ASKED if name in said}
+    numbers = checked(params)
+    return numbers, {name: numbers.pop(name) for name in ASKED if name in numbers}
+
+
+def _known(name: str, given: Iterable[str], known: Iterable[str], others: Iterable[str]) -> None:
+    for each in given:
+        if each not in known:
+            raise InputError(closest(f"parameter of {name}", each, {*known, *others}))
+
+
+def _needed(name: str, missing: Collection[str]) -> None:
+    require(not missing, f"{name} needs {', '.join(missing)}", "give what is missing")
 
 
 def _call(name: str, function: Callable[..., Any], numbers: Mapping[str, Any]) -> Any:
-    """The function's answer, or a sentence about what is missing or unknown."""
+    """``function(**numbers)``; raises for parameters that are unknown or missing."""
     parameters = inspect.signature(function).parameters
-    for each in numbers:
-        if each not in parameters:
-            raise InputError(closest(f"parameter of {name}", each, parameters))
-    missing = [
-        each
-        for each, parameter in parameters.items()
-        if parameter.default is parameter.empty and each not in numbers
-    ]
-    if missing:
-        raise InputError(f"{name} needs {', '.join(missing)}: give what is missing.")
+    _known(name, numbers, parameters, ())
+    needed = [each for each, p in parameters.items() if p.default is p.empty]
+    _needed(name, [each for each in needed if each not in numbers])
     return function(**numbers)
-
-
-def _conditions(claim: Claim) -> dict[str, Any]:
-    return {
-        "paper": claim.source,
-        "paper_formula": claim.formula,
-        "paper_verified": claim.verified,
-        "paper_conditions": [c._asdict() for c in claim.conditions],
-        "paper_note": claim.note,
-    }

@@ -1,17 +1,18 @@
 """The command line: `jaxfl run`, `show`, `compare`, `plot`, `papers`, `list`, `account` and others.
 
-`argparse` rather than a library of typed functions, because most options come from the
-algorithms' own records of hyper-parameters.
+It uses `argparse` and not a library of typed functions, because most options come from the records
+of hyper-parameters of the algorithms.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jaxfl.cli.interrupt import Terminated
@@ -31,11 +32,7 @@ from jaxfl.core.version import __version__
 
 __all__ = ["keep_programs", "main"]
 
-COMMANDS = (
-    "run", "sweep", "show", "compare", "plot", "list", "papers", "theory", "account", "calibrate",
-    "audit", "profile",
-)  # fmt: skip
-SHORT = 0.2  # seconds of compilation that are not worth a file
+SHORT = 0.2  # seconds of compilation below which no file is written
 
 HELP = """\
 usage: jaxfl COMMAND [...]
@@ -44,75 +41,67 @@ Private, compressed federated optimization, simulated.
 
   jaxfl run [ALGORITHM] [--OPTION VALUE ...]   run one algorithm; without options a demonstration
   jaxfl run ALGORITHM --help                   its options and hyper-parameters
-  jaxfl run --resume FOLDER [--rounds MORE]    go on with an earlier run
-  jaxfl sweep ALGORITHM ... [--NUMBER V ...]   a grid of runs; --resume FOLDER finishes one
+  jaxfl run --resume FOLDER [--rounds MORE]    continue an earlier run
+  jaxfl sweep ALGORITHM ... [--PARAM V ...]    a grid of runs; --resume FOLDER finishes one
   jaxfl show DIR [--where eps=1,5] ...         the result of a sweep as a table, or that of a run
   jaxfl compare DIR_A DIR_B ...                two sweeps, or two runs, side by side
   jaxfl plot DIR [--out DIR] ...               pictures of a sweep or of a run
-  jaxfl papers [run NAME ...]                  published figures and tables, listed or run again
-  jaxfl list [KIND] [--json]                   what there is: algorithms, models, data, partitions,
+  jaxfl papers [run NAME ...]                  list or reproduce published figures and tables
+  jaxfl list [KIND] [--json]                   algorithms, models, data, partitions,
                                                compressors, samplers, participations,
                                                aggregations
-  jaxfl theory [--NUMBER VALUE ...]            SoteriaFL's Tables 1 and 2 for any numbers
-  jaxfl account KIND --sigma S --delta D ...   what noise proves, beside what the paper claims
+  jaxfl theory [--SYMBOL VALUE ...]            SoteriaFL's Tables 1 and 2 for any values
+  jaxfl account KIND --sigma S --delta D ...   the proven eps of a noise, and the paper's claim
   jaxfl calibrate KIND --eps E --delta D ...   the least noise for (eps, delta)
   jaxfl audit ALGORITHM [--runs R] ...         a lower bound on eps, by attack
-  jaxfl profile [ALGORITHM] ...                where the time of a round goes
+  jaxfl profile [ALGORITHM] ...                time a round by phase
   jaxfl --version
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command `jaxfl`; returns its exit status: 0, 2 for a mistake, and as in a shell 130 when
-    interrupted, 143 when terminated."""
+    """The command `jaxfl`; returns its exit status: 0, 2 for an error of the user or of the machine,
+    130 when interrupted and 143 when terminated, as in a shell."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if argv is None:
             keep_programs()
         _dispatch(words)
-        sys.stdout.flush()  # a full disk says so here, and not when Python has ended
+        sys.stdout.flush()  # a full disk is reported here, and not when Python ends
+        return 0
     except InputError as error:
-        return _refused(error.sentence(as_typed(words), suggested))
+        sentence = error.sentence(as_typed(words), suggested)
     except KeyboardInterrupt as error:
         print(f"jaxfl: interrupted{str(error) or '.'}", file=sys.stderr, flush=True)
         status = 143 if isinstance(error, Terminated) else 130
-        if argv is None:  # a thread of JAX may be compiling still, and crash in a regular exit
+        if argv is None:  # a thread of JAX may still be compiling, and crash in a regular exit
             os._exit(status)
         return status
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        _hush()
+    except BrokenPipeError:  # the reader, such as `head`, has ended
+        _silence()
+        return 0
     except OSError as error:
         what = f"cannot read or write {error.filename}" if error.filename else "cannot write"
-        status = _refused(f"{what}: {error.strerror or error}.")
-        _hush()
-        return status
-    except MemoryError as error:
-        return _refused(_too_small(error))
-    except RuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):  # which is how JAX says that memory is short
-            raise
-        return _refused(_too_small(error))
+        sentence = f"{what}: {error.strerror or error}."
+        _silence()
     except OverflowError as error:
-        return _refused(
+        sentence = (
             f"a number is too large to compute with ({error}): make the largest ones smaller."
         )
-    return 0
-
-
-def _refused(sentence: str) -> int:
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise  # other errors of JAX are bugs
+        reason = f" ({str(error).splitlines()[0].rstrip('.')})" if str(error) else ""
+        sentence = (
+            f"the memory is too small{reason}: take fewer clients, smaller data or a smaller model."
+        )
     print(f"jaxfl: error: {sentence}", file=sys.stderr)
     return 2
 
 
-def _too_small(error: BaseException) -> str:
-    said = str(error).splitlines()[0].rstrip(".") if str(error) else ""
-    why = f" ({said})" if said else ""
-    return f"the memory is too small{why}: take fewer clients, smaller data or a smaller model."
-
-
-def _hush() -> None:
-    """What is still to be printed cannot be: Python would try once more at its end."""
-    with contextlib.suppress(OSError, ValueError):  # a test's standard output is no file
+def _silence() -> None:
+    """Drop what cannot be printed: Python would try once more when it ends."""
+    with contextlib.suppress(OSError, ValueError):  # in tests standard output is no file
         sys.stdout.flush()
         return
     with contextlib.suppress(OSError, ValueError):
@@ -120,9 +109,9 @@ def _hush() -> None:
 
 
 def keep_programs() -> None:
-    """Compiled programs are kept for the next call, in the user's cache, unless JAX was told where.
+    """Cache compiled programs in the user's cache folder, unless JAX is configured otherwise.
 
-    JAX_ENABLE_COMPILATION_CACHE=0 turns it off.
+    JAX_ENABLE_COMPILATION_CACHE=0 turns the cache off.
     """
     import jax
     import pooch
@@ -140,36 +129,46 @@ def keep_programs() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORT)
 
 
-def _dispatch(words: list[str]) -> None:
-    command, rest = (words[0], words[1:]) if words else ("--help", [])
-    if command in ("-h", "--help"):
-        print(HELP, end="")
-    elif command == "--version":
-        print(f"jaxfl {__version__}")
-    elif command == "list":
-        run_list(rest)
-    elif command == "run" and ("-h" in rest or "--help" in rest):
-        print_run_help(rest)
-    elif command == "run":
-        run(*parse_run(rest))
-    elif command == "sweep" and ("-h" in rest or "--help" in rest):
-        print_sweep_help(rest)
-    elif command == "sweep":
-        run_sweep(*parse_sweep(rest))
-    elif command in ("account", "calibrate", "audit"):
-        run_question(command, rest)
-    elif command == "profile":
-        run_profile(rest)
-    elif command == "papers":
-        run_papers(rest)
-    elif command == "theory":
-        run_theory(rest)
-    elif command in ("show", "compare", "plot"):
-        run_look(command, rest)
+def _run(words: list[str]) -> None:
+    if {"-h", "--help"} & set(words):
+        print_run_help(words)
     else:
-        kind = "option" if command.startswith("-") else "command"
-        near = difflib.get_close_matches(command, (*COMMANDS, "--help", "--version"), 1)
-        raise InputError(
-            f"There is no {kind} {command!r}: "
-            + (f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}.")
-        )
+        run(*parse_run(words))
+
+
+def _sweep(words: list[str]) -> None:
+    if {"-h", "--help"} & set(words):
+        print_sweep_help(words)
+    else:
+        run_sweep(*parse_sweep(words))
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "run": _run,
+    "sweep": _sweep,
+    "show": functools.partial(run_look, "show"),
+    "compare": functools.partial(run_look, "compare"),
+    "plot": functools.partial(run_look, "plot"),
+    "list": run_list,
+    "papers": run_papers,
+    "theory": run_theory,
+    "account": functools.partial(run_question, "account"),
+    "calibrate": functools.partial(run_question, "calibrate"),
+    "audit": functools.partial(run_question, "audit"),
+    "profile": run_profile,
+    "-h": lambda words: print(HELP, end=""),
+    "--help": lambda words: print(HELP, end=""),
+    "--version": lambda words: print(f"jaxfl {__version__}"),
+}
+
+
+def _dispatch(words: list[str]) -> None:
+    command = words[0] if words else "--help"
+    if command in COMMANDS:
+        COMMANDS[command](words[1:])
+        return
+    kind = "option" if command.startswith("-") else "command"
+    names = [name for name in COMMANDS if not name.startswith("-")]
+    (near, *_) = [*difflib.get_close_matches(command, COMMANDS, 1), ""]
+    other = f"did you mean {near}?" if near else f"the commands are {', '.join(names)}."
+    raise InputError(f"There is no {kind} {command!r}: {other}")

@@ -1,4 +1,4 @@
-"""The algorithm and the problem that a :class:`Setup` names."""
+"""Build the algorithm and the problem of a :class:`Setup`."""
 
 from __future__ import annotations
 
@@ -20,48 +20,41 @@ from jaxfl.data.partition import PARTITIONS
 from jaxfl.data.records import ClientData
 from jaxfl.data.splits import split
 from jaxfl.parts import aggregations, compressors, sampling
-from jaxfl.parts.graphs import graph as named
+from jaxfl.parts.graphs import graph
 from jaxfl.problems import models, public
 from jaxfl.problems.problem import make_problem
 
 __all__ = ["DEMO", "algorithm_of", "choose_algorithm", "choose_data", "choose_problem", "is_file"]
 
 DEMO = "soteriafl_sgd"  # what `jaxfl run` runs without ALGORITHM
+MAKERS: dict[str, Callable[[str], Any]] = {
+    "compressor": compressors.compressor,
+    "sampler": sampling.sampler,
+    "participation": sampling.participation,
+    "aggregation": aggregations.aggregation,
+    "graph": graph,
+}
 
 
-def choose_algorithm(
-    name: str | None,
-    *,
-    compressor: str | None = None,
-    sampler: str | None = None,
-    participation: str | None = None,
-    aggregation: str | None = None,
-    graph: str | None = None,
-    clip_mode: str | None = None,
-    noise_draw: str | None = None,
-    storage: str | None = None,
-) -> Algorithm:
-    """An algorithm (None: the demonstration's), with the named ones of its parts exchanged."""
-
-    name = name or DEMO
+def choose_algorithm(setup: Setup) -> Algorithm:
+    """The algorithm of a setup (default: the demonstration), with the parts that the setup names."""
+    name = setup.algorithm or DEMO
     known("algorithm", name, ALGORITHMS)
-    asked: dict[str, tuple[Callable[[str], Any], str | None]] = {
-        "compressor": (compressors.compressor, compressor),
-        "sampler": (sampling.sampler, sampler),
-        "participation": (sampling.participation, participation),
-        "aggregation": (aggregations.aggregation, aggregation),
+    has_server = name not in decentralized.__all__
+    require(
+        setup.graph is None or not has_server,
+        f"does not apply to {name}, which has a server",
+        f"take one of {', '.join(decentralized.__all__)}",
+        graph=setup.graph,
+    )
+    parts = {
+        role: _part(role, getattr(setup, role))
+        for role in MAKERS
+        if getattr(setup, role) is not None
     }
-    parts = {role: _made(make, word) for role, (make, word) in asked.items() if word is not None}
-    if graph is not None:
-        require(
-            name in decentralized.__all__,
-            f"does not apply to {name}, which has a server",
-            f"take one of {', '.join(decentralized.__all__)}",
-            graph=graph,
-        )
-        parts["graph"] = named(graph)
-    ways = {"clip": clip_mode, "noise": noise_draw, "storage": storage}
-    made = algorithm(name, **parts, **{role: way for role, way in ways.items() if way is not None})
+    modes = {"clip": setup.clip_mode, "noise": setup.noise_draw, "storage": setup.storage}
+    modes = {role: mode for role, mode in modes.items() if mode not in ("example", "fused")}
+    made = algorithm(name, **parts, **modes)
     used = dict(made.parts)
     for role, part in parts.items():
         other = f"does not apply to {name}, whose {role} is {used.get(role)}"
@@ -70,27 +63,26 @@ def choose_algorithm(
 
 
 @functools.cache
-def _made(make: Callable[[str], Any], name: str) -> Any:
-    """One object per part, since compiled rounds are found again by their parts."""
-    return make(name)
+def _part(role: str, name: str) -> Any:
+    """The part of that name, made once, since compiled rounds are found by their parts."""
+    return MAKERS[role](name)
 
 
 def choose_data(setup: Setup) -> ClientData:
     """The clients' data."""
-
-    share = dict(setup.partition_option)
+    options = dict(setup.partition_option)
     if setup.alpha is not None:
-        share["alpha"] = setup.alpha
+        options["alpha"] = setup.alpha
     known("partition", setup.partition, PARTITIONS)
-    for name in share.keys() & {"clients", "seed", "labels", "rows"}:
+    for name in options.keys() & {"clients", "seed", "labels", "rows"}:
         raise InputError(f"Partition {setup.partition!r} has no option {name!r}")
     if setup.data in LOADERS:
         alone = f"goes with a LIBSVM file, not with {setup.data}"
         require(setup.test_data is None, alone, "leave it out", test_data=setup.test_data)
         found = load(setup.data, **{"directory": setup.data_dir, **setup.data_option})
     elif is_file(setup.data):
-        options = {"test": setup.test_data, **setup.data_option}
-        found = bind("A LIBSVM file", setup.data, load_libsvm, setup.data, **options)
+        read = {"test": setup.test_data, **setup.data_option}
+        found = bind("A LIBSVM file", setup.data, load_libsvm, setup.data, **read)
     else:
         known("data set or file", setup.data, LOADERS)
     return split(
@@ -99,13 +91,12 @@ def choose_data(setup: Setup) -> ClientData:
         setup.partition,
         setup.data_seed,
         test_share=setup.test_share,
-        **share,
+        **options,
     )
 
 
 def choose_problem(setup: Setup) -> Problem:
     """The problem: a model for the clients' data."""
-
     if setup.model is not None:
         known("model", setup.model, models.MODELS)
     names = ("hidden", "activation", "init", "regularizer", "constraint")
@@ -136,30 +127,19 @@ def choose_problem(setup: Setup) -> Problem:
 
 
 def algorithm_of(setup: Setup) -> Algorithm:
-    made = choose_algorithm(
-        setup.algorithm,
-        compressor=setup.compressor,
-        sampler=setup.sampler,
-        participation=setup.participation,
-        aggregation=setup.aggregation,
-        graph=setup.graph,
-        clip_mode=None if setup.clip_mode == "example" else setup.clip_mode,
-        noise_draw=None if setup.noise_draw == "fused" else setup.noise_draw,
-        storage=setup.storage,
-    )
+    """The algorithm of a setup; raise for a hyper-parameter that it does not have."""
+    made = choose_algorithm(setup)
     names = [param.name for param in made.params]
     for name, value in setup.numbers.items():
         require(
             name in names,
-            f"does not apply to {made.name} with these parts, whose numbers are "
+            f"does not apply to {made.name} with these parts, whose hyper-parameters are "
             f"{', '.join(map(flag, names))}",
             **{flag(name): value},
         )
     return made
 
 
-# --- names ---------------------------------------------------------------------------------------
-
-
 def is_file(name: str) -> bool:
+    """Whether the name of a data set is a path."""
     return "/" in name or "\\" in name or Path(name).suffix != "" or Path(name).exists()

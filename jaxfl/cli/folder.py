@@ -1,4 +1,4 @@
-"""The folder of a run: what it was made from, and when it may be written to."""
+"""The folder of a run: its files, its configuration, and when it may be written to."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import reading, replace, writable
 from jaxfl.core.version import __version__
 
-__all__ = ["Folder"]
+__all__ = ["CONFIG", "Folder", "write_config"]
+
+CONFIG = "config.json"
 
 
 @dataclasses.dataclass
 class Folder:
-    """``setup`` makes the run again; ``assumed`` says whence the numbers came that nobody gave.
+    """``setup`` reproduces the run; ``assumed`` maps each defaulted value to its source.
 
-    Each file is whole whoever writes it, but nothing keeps two processes with different setups apart
-    before the first of them has saved something: give each a folder.
+    Files are written atomically, but two processes with different setups are told apart only once one
+    of them has saved something: give each its own folder.
     """
 
     path: Path
     setup: Setup
     assumed: dict[str, str] = dataclasses.field(default_factory=dict)
     reached: int | None = None  # the last round, once the run has ended
-    before: bytes | None = None  # config.json as this call found it
-    ours: bool = False  # whether this call has begun to write here
-    lost: bool = False  # whether the run has ended, and its result is gone: the checkpoint has it
+    before: bytes | None = None  # config.json before this call
+    ours: bool = False  # whether this call has written here
+    lost: bool = False  # whether the run has ended and its result is missing; the checkpoint has it
 
     @property
     def config(self) -> Path:
-        return self.path / "config.json"
+        return self.path / CONFIG
 
     @property
     def result(self) -> Path:
@@ -52,6 +54,7 @@ class Folder:
 
     @property
     def products(self) -> list[Path]:
+        """The files of a result that exist."""
         return [file for file in self.places if file.exists()]
 
     @property
@@ -62,33 +65,30 @@ class Folder:
 
     @classmethod
     def read(cls, path: Path) -> Folder:
-        """The folder as an earlier run left it."""
+        """The folder of an earlier run."""
         require(
             not _of_sweep(path),
             f"{path} holds a sweep, and no run",
-            f"go on with `jaxfl sweep --resume {path}`",
+            f"continue with `jaxfl sweep --resume {path}`",
         )
-        file = path / "config.json"
+        file = path / CONFIG
         with reading(file, "run of this version of jaxfl", "name the folder of a `jaxfl run`"):
             about = json.loads(file.read_text("utf-8"))
             setup = Setup.from_json(about["setup"], file)
             return cls(path, setup, about["assumed"], about["reached"])
 
     def write(self) -> None:
-
         about = {
-            "jaxfl": __version__,
             "reached": self.reached,
             "assumed": self.assumed,
             "setup": dataclasses.asdict(self.setup),
         }
-        text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
-        replace(self.config, lambda file: file.write(text.encode()))
+        write_config(self.config, about)
 
     # --- a new run -------------------------------------------------------------------------------
 
     def claim(self, force: bool) -> None:
-        """Refuse to replace what this run would not give again."""
+        """Raise if this run would replace another result; with ``force`` only if a sweep is in the way."""
         is_file = self.path.exists() and not self.path.is_dir()
         require(not is_file, f"{self.path} is a file", "name a folder with --out")
         require(
@@ -102,35 +102,37 @@ class Folder:
         if not self.config.exists():
             raise InputError(f"{self.path} holds {self.products[0].name} already", ways_out)
         old = Folder.read(self.path)
-        for option, its, mine in old.setup.differences(self.setup):
+        for option, there, here in old.setup.differences(self.setup):
             raise InputError(
-                f"{self.path} holds a run with {option} {_shown(its)}, not {_shown(mine)}",
+                f"{self.path} holds a run with {option} {_shown(there)}, not {_shown(here)}",
                 ways_out,
             )
         require(
             old.reached is not None,
             f"{self.path} holds an unfinished run of this configuration",
-            f"go on with `jaxfl run --resume {self.path}`, or start anew with --force",
+            f"continue with `jaxfl run --resume {self.path}`, or start anew with --force",
         )
 
     def begin(self) -> None:
-        """From here on the folder belongs to this run; what it replaces waits beside."""
-        writable(self.config, "config.json")
-        self.before = self.config.read_bytes() if self.config.exists() else None
-        self.reached, self.ours = None, True
+        """Take the folder for a new run; the files that it replaces are set aside."""
+        writable(self.config, CONFIG)
+        self._take()
         for file in self.products:
             os.replace(file, _aside(file))
         self.write()
 
     def go_on(self) -> None:
-        """From here on the folder belongs to the longer run."""
-        self.settle()  # what a killed run had put aside has been replaced
-        self.before = self.config.read_bytes()
-        self.reached, self.ours = None, True
+        """Take the folder for the continued run."""
+        self.settle()  # a killed run may have left files aside that it had replaced
+        self._take()
         self.write()
 
+    def _take(self) -> None:
+        self.before = self.config.read_bytes() if self.config.exists() else None
+        self.reached, self.ours = None, True
+
     def abandon(self) -> None:
-        """Leave the folder as it was found, unless a new run has saved something."""
+        """Restore the folder, unless the new run has saved something."""
         before, waiting = self.before, [file for file in self.places if _aside(file).exists()]
         if waiting and self.products:
             self.settle()
@@ -141,11 +143,11 @@ class Folder:
             replace(self.config, lambda file: file.write(before))
         elif not self.products:
             self.config.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # other files are in it
+            with contextlib.suppress(OSError):  # it holds other files
                 self.path.rmdir()
 
     def settle(self) -> None:
-        """What this run replaces may go."""
+        """Remove the files that this run replaced."""
         for file in self.places:
             _aside(file).unlink(missing_ok=True)
 
@@ -153,33 +155,32 @@ class Folder:
 
     @classmethod
     def resume(cls, given: dict[str, Any], session: Session) -> Folder:
-        """The folder of an earlier run, with those options changed that may change."""
+        """The folder of an earlier run, with the options changed that may change."""
         path = Path(session.resume or "")
         here = session.out is None or Path(session.out).resolve() == path.resolve()
-        require(here, f"is not {path}, where --resume goes on", "leave it out", out=session.out)
+        require(here, f"is not {path}, where --resume continues", "leave it out", out=session.out)
         beside = f"--force does not go with --resume {path}"
         require(not session.force, beside, "leave it out, since nothing is replaced")
         require(
             given.get("rounds", 0) is not None,
-            f"--rounds auto does not go with --resume {path}, whose rounds were fixed when it "
-            "began",
+            f"--rounds auto does not go with --resume {path}, whose rounds are fixed",
             "give a number, or leave it out",
         )
         folder = cls.read(path)
         old, ended = folder.setup, folder.reached
-        if ended is not None:  # limits that were reached must not end it again at once
+        if ended is not None:  # a limit that was reached would end it again at once
             old = dataclasses.replace(old, target_loss=None, max_seconds=None, max_bits=None)
         changed = {**given, "numbers": {**old.numbers, **given["numbers"]}}
         new = dataclasses.replace(old, **changed)
-        later = {flag(name) for name, option in options().items() if option.later}
-        for option, mine, its in new.differences(old):
-            if option not in later:
-                raise InputError(
-                    f"{option} {_shown(mine)} does not go with {path}, begun with {option} "
-                    f"{_shown(its)}",
-                    "leave it out, or start a new run",
-                )
-        require(folder.checkpoint.exists(), f"{path} holds no checkpoint.npz to go on from")
+        later = {flag(name) for name, option in options(Setup).items() if option.later}
+        for option, here, there in new.differences(old):
+            require(
+                option in later,
+                f"{option} {_shown(here)} does not go with {path}, begun with {option} "
+                f"{_shown(there)}",
+                "leave it out, or start a new run",
+            )
+        require(folder.checkpoint.exists(), f"{path} holds no checkpoint.npz to continue from")
         if ended is not None and not folder.result.exists() and given.get("rounds", ended) == ended:
             device = given.get("device", folder.setup.device)
             folder.setup, folder.lost = dataclasses.replace(folder.setup, device=device), True
@@ -191,17 +192,23 @@ class Folder:
         return folder
 
 
+def write_config(path: Path, about: dict[str, Any], new: bool = False) -> None:
+    """Write config.json; with ``new`` raise ``FileExistsError`` if it exists."""
+    text = json.dumps({"jaxfl": __version__, **about}, indent=2, ensure_ascii=False) + "\n"
+    replace(path, lambda file: file.write(text.encode()), new=new)
+
+
 def _aside(file: Path) -> Path:
-    """Where a product waits that is to be replaced."""
+    """The name of a file that is about to be replaced."""
     return file.with_name(f"{file.name}.before")
 
 
 def _of_sweep(path: Path) -> bool:
-    """Whether a sweep has begun to write there."""
+    """Whether a sweep has written there."""
     if (path / "sweep.json").exists():
         return True
     try:
-        return "sweep" in json.loads((path / "config.json").read_text("utf-8"))
+        return "sweep" in json.loads((path / CONFIG).read_text("utf-8"))
     except (OSError, ValueError, TypeError):
         return False
 

@@ -1,4 +1,4 @@
-"""`jaxfl list`: what there is, one line each or as JSON."""
+"""`jaxfl list`: algorithms, models, data and parts, one line each or as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.cli.parser import Parser
 from jaxfl.cli.written import flag
 from jaxfl.core.params import known
-from jaxfl.core.types import Param
+from jaxfl.core.types import Algorithm, Param
 from jaxfl.data.loaders import LOADERS
 from jaxfl.data.partition import PARTITIONS
 from jaxfl.parts.aggregations import AGGREGATIONS
@@ -23,35 +23,34 @@ from jaxfl.problems.models import MODELS
 __all__ = ["run_list", "tables"]
 
 
-def tables() -> dict[str, dict[str, dict[str, Any]]]:
-    """Kind, name, and what is known of it."""
+PARTS: dict[str, Mapping[str, Callable[..., Any]]] = {
+    "compressors": COMPRESSORS,
+    "samplers": SAMPLERS,
+    "participations": PARTICIPATIONS,
+    "aggregations": AGGREGATIONS,
+}
+OTHERS: dict[str, Mapping[str, Callable[..., Any]]] = {
+    "models": MODELS,
+    "data": LOADERS,
+    "partitions": PARTITIONS,
+}
 
-    parts: dict[str, Mapping[str, Callable[..., Any]]]
-    parts = {
-        "compressors": COMPRESSORS,
-        "samplers": SAMPLERS,
-        "participations": PARTICIPATIONS,
-        "aggregations": AGGREGATIONS,
-    }
-    plain: dict[str, Mapping[str, Callable[..., Any]]] = {
-        "models": MODELS,
-        "data": LOADERS,
-        "partitions": PARTITIONS,
-    }
-    out: dict[str, dict[str, dict[str, Any]]] = {}
-    out["algorithms"] = {name: _algorithm(make) for name, make in ALGORITHMS.items()}
-    for kind, table in plain.items():
+
+def tables() -> dict[str, dict[str, dict[str, Any]]]:
+    """Entries by kind and name."""
+    out = {"algorithms": {name: _algorithm(make()) for name, make in ALGORITHMS.items()}}
+    for kind, table in OTHERS.items():
         out[kind] = {name: {"summary": _summary(make)} for name, make in table.items()}
-    for kind, makers in parts.items():
+    for kind, table in PARTS.items():
         out[kind] = {
             name: {"summary": _summary(make), "parameters": _parameters(make().params)}
-            for name, make in makers.items()
+            for name, make in table.items()
         }
     return out
 
 
 def run_list(words: Sequence[str]) -> None:
-    """Print one kind of things, or all of them."""
+    """Print the entries of one kind, or all."""
     parser = Parser()
     parser.add_argument("kind", nargs="?")
     parser.add_argument("--json", action="store_true")
@@ -80,13 +79,12 @@ def run_list(words: Sequence[str]) -> None:
 # --- pieces --------------------------------------------------------------------------------------
 
 
-def _algorithm(make: Callable[..., Any]) -> dict[str, Any]:
-    made = make()
+def _algorithm(algorithm: Algorithm) -> dict[str, Any]:
     return {
-        "summary": made.summary,
-        "paper": made.paper,
-        "parts": dict(made.parts),
-        "parameters": _parameters(made.params),
+        "summary": algorithm.summary,
+        "paper": algorithm.paper,
+        "parts": dict(algorithm.parts),
+        "parameters": _parameters(algorithm.params),
     }
 
 

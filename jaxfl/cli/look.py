@@ -1,4 +1,4 @@
-"""`jaxfl show`, `jaxfl compare` and `jaxfl plot`: what a folder of results holds."""
+"""`jaxfl show`, `jaxfl compare` and `jaxfl plot`: tables and pictures of results."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import sys
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from jaxfl.cli.folder import Folder
-from jaxfl.cli.parser import Once, Parser, closest_option
+from jaxfl.cli.folder import CONFIG, Folder
+from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import real, text
 from jaxfl.cli.report import console, summary
-from jaxfl.cli.sweeping import NO_FRONT
+from jaxfl.cli.sweeping import NO_FRONT, has_front
 from jaxfl.cli.written import flag
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import replace
 from jaxfl.engine.results import config, load
 from jaxfl.engine.sweeps.grid import TUNED
@@ -39,37 +39,37 @@ USAGE = {
 }
 ABOUT = {
     "show": """\
-The result of a sweep as a table, or that of a run.  Of every setting the best step size is shown,
-and said to be chosen; means over seeds come with standard errors.
+The result of a sweep as a table, or that of a run.  Each setting is shown with its best step size,
+marked as selected; means over seeds have standard errors.
 
   jaxfl show results/sweep --where eps=1,5 --metric loss utility --csv table.csv
   jaxfl show results/sweep --target-loss 0.65 --bandwidth lognormal:1e6,0.8 --latency 0.05""",
     "compare": """\
-Two sweeps, or two runs, where they have the same settings: values, differences, standard errors.
+Two sweeps, or two runs, at their common settings: values, differences, standard errors.
 
   jaxfl compare results/old results/new --metric loss""",
     "plot": """\
-Curves with bands over seeds, heat maps, and utility against bits; of a run its curves.
+Curves with bands over seeds, heat maps, and utility against bits; for a run its curves.
 
   jaxfl plot results/sweep --where eps=1,5 --format pdf svg""",
 }
-# option: (what follows it, what it says, the commands that have it)
+# option: (its value, its help, the commands that have it)
 ALL, TABLES = ("show", "compare", "plot"), ("show", "compare")
 OPTIONS = {
     "select": (
         "CRITERION",
-        "what the best step size is best in: utility (default), loss, accuracy, min:NAME, max:NAME; "
+        "criterion for the best step size: utility (default), loss, accuracy, min:NAME, max:NAME; "
         "none shows all",
         ALL,
     ),
-    "over": ("AXIS ...", "the axes to choose on (default: lr, shift)", ALL),
+    "over": ("AXIS ...", "the axes to select on (default: lr, shift)", ALL),
     "where": ("AXIS=V,V ...", "only these values of these axes", ALL),
     "metric": ("NAME ...", "the metrics to show (default: utility, loss, accuracies)", TABLES),
-    "csv": ("FILE", "write the table there too, with all digits", TABLES),
-    "latex": ("FILE", "and there, for the package booktabs", TABLES),
-    "target_loss": ("X", "what it takes to reach this training loss", ("show",)),
-    "bandwidth": ("B", "of clients in bit/s, for times: B, B1,B2,... or lognormal:MEDIAN,SIGMA", ("show",)),
-    "latency": ("S", "of a round, in seconds", ("show",)),
+    "csv": ("FILE", "also write the table to FILE, with all digits", TABLES),
+    "latex": ("FILE", "also write it in LaTeX, for the package booktabs", TABLES),
+    "target_loss": ("X", "costs of reaching this training loss", ("show",)),
+    "bandwidth": ("B", "clients' bit/s, for times: B, B1,B2,... or lognormal:MEDIAN,SIGMA", ("show",)),
+    "latency": ("S", "seconds of latency per round", ("show",)),
     "out": ("DIR", "folder of the pictures (default: DIR/pictures)", ("plot",)),
     "format": ("KIND ...", "png, pdf, svg (default: png pdf)", ("plot",)),
 }  # fmt: skip
@@ -85,19 +85,14 @@ def run_look(command: str, words: Sequence[str]) -> None:
     if "help" in given or not words:
         print(_help(command))
         return
-    if rest:
-        if not rest[0].startswith("-"):
-            raise InputError(f"{rest[0]!r} is one word too many: {USAGE[command][7:]}.")
-        raise InputError(closest_option(rest[0], parser, f"`jaxfl {command} --help` lists them"))
+    usage = USAGE[command].removeprefix("usage: ")
+    parser.finish(rest, usage, f"`jaxfl {command} --help` lists them")
     for name in set(given) & set(OPTIONS) - set(SEVERAL):
         text(flag(name), given[name])
     folders = given.pop("folders", [])
-    wanted = 2 if command == "compare" else 1
-    if len(folders) != wanted:
-        raise InputError(
-            f"jaxfl {command} takes {'two folders' if wanted == 2 else 'one folder'}, "
-            f"not {len(folders)}: {USAGE[command][7:]}."
-        )
+    wanted, words_wanted = (2, "two folders") if command == "compare" else (1, "one folder")
+    takes = f"jaxfl {command} takes {words_wanted}, not {len(folders)}"
+    require(len(folders) == wanted, takes, usage)
     answers: dict[str, Callable[..., None]]
     answers = {"show": _show, "compare": _compare, "plot": _plot}
     answers[command](given, *map(Path, folders))
@@ -127,7 +122,7 @@ def _compare(given: dict[str, Any], *folders: Path) -> None:
     spans = [set(axes(ds)) if _is_sweep(ds) else set() for ds in both]
     for i, ds in enumerate(both):
         if spans[i]:
-            # what is asked of an axis that the other sweep alone has says nothing of this one
+            # options for an axis of the other sweep alone do not apply to this one
             both[i] = _selected(ds, given, spans[1 - i] - spans[i])
     a, b = folders
     short = (a.name, b.name) if a.name != b.name else (str(a), str(b))
@@ -141,7 +136,7 @@ def _plot(given: dict[str, Any], folder: Path) -> None:
     formats = given.get("format", ["png", "pdf"])
     if _is_sweep(ds):
         files = draw(_selected(ds, given), place, formats=formats, criterion=None)
-        if not any(file.name.startswith("front-") for file in files):
+        if not has_front(files):
             print(NO_FRONT, file=sys.stderr)
     else:
         files = [place / f"curves.{kind}" for kind in formats]
@@ -180,25 +175,22 @@ def _where(words: Sequence[str]) -> dict[str, list[str]]:
     out: dict[str, list[str]] = {}
     for word in words:
         name, equals, values = word.partition("=")
-        if not (name and equals and values.strip(",")):
-            raise InputError(
-                f"--where {word} has to read AXIS=VALUE,VALUE; the folder comes before the options."
-            )
+        valid = name and equals and values.strip(",")
+        must = f"--where {word} must read AXIS=VALUE,VALUE; the folder comes before the options"
+        require(valid, must)
         out.setdefault(name, []).extend(value for value in values.split(",") if value)
     return out
 
 
 def _links(given: dict[str, Any]) -> Links | None:
     if "bandwidth" not in given:
-        if "latency" in given:
-            raise InputError(
-                f"--latency {given['latency']} needs --bandwidth too, for the time of a round."
-            )
+        alone = f"--latency {given.get('latency')} needs --bandwidth too, for the time of a round"
+        require("latency" not in given, alone)
         return None
-    if "target_loss" not in given:
-        raise InputError(
-            f"--bandwidth {given['bandwidth']} needs --target-loss: shown is the time to reach it."
-        )
+    require(
+        "target_loss" in given,
+        f"--bandwidth {given['bandwidth']} needs --target-loss, since it gives the time to reach it",
+    )
     speed: Any = given["bandwidth"]
     if not speed.startswith("lognormal"):
         values = [real(above=0)("--bandwidth", value) for value in speed.split(",")]
@@ -210,12 +202,11 @@ def _links(given: dict[str, Any]) -> Links | None:
 
 
 def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
-    """The result in a folder, or in a file; one sentence where there is none yet."""
+    """The result in a folder or a file."""
     file = path / "result.nc" if path.is_dir() else path
-    if not path.exists():
-        raise InputError(f"There is no folder {path}.")
+    require(path.exists(), f"There is no folder {path}")
     if not file.exists():
-        _missing(path)
+        raise InputError(*_missing(path))
     try:
         ds = load(file)
     except InputError as error:
@@ -226,30 +217,27 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
             way = f"remove it, and `jaxfl run --resume {folder}` writes it again"
         if "damaged" not in str(error) or not way:
             raise
-        raise InputError(f"{file} is damaged or cut short: {way}.") from None
-    for name in () if _is_sweep(ds) else OF_SWEEPS:
-        if name in given:
-            raise InputError(
-                f"{flag(name)} is for sweeps, and {path} holds a single run: leave it out."
-            )
+        raise InputError(f"{file} is damaged or cut short", way) from None
+    for name in set(OF_SWEEPS) & set(given):
+        single = f"{flag(name)} is for sweeps, and {path} holds a single run"
+        require(_is_sweep(ds), single, "leave it out")
     return ds
 
 
-def _missing(folder: Path) -> NoReturn:
+def _missing(folder: Path) -> tuple[str, str]:
+    """Why a folder has no result, and what to do."""
     if (folder / "sweep.json").exists():
-        raise InputError(f"{folder} is unfinished: go on with `jaxfl sweep --resume {folder}`.")
+        return f"{folder} is unfinished", f"continue with `jaxfl sweep --resume {folder}`"
     if _ended(folder):
-        raise InputError(
-            f"{folder} has lost its result.nc: `jaxfl run --resume {folder}` writes it again."
-        )
-    if (folder / "config.json").exists():
-        raise InputError(f"{folder} is unfinished: go on with `jaxfl run --resume {folder}`.")
-    raise InputError(f"{folder} holds no result.nc, so it is no result of jaxfl.")
+        return f"{folder} has lost its result.nc", f"`jaxfl run --resume {folder}` writes it again"
+    if (folder / CONFIG).exists():
+        return f"{folder} is unfinished", f"continue with `jaxfl run --resume {folder}`"
+    return f"{folder} holds no result.nc, so it is no result of jaxfl", ""
 
 
 def _ended(folder: Path) -> bool:
-    """Whether a run that ended there has left what its result can be written from."""
-    if not ((folder / "config.json").exists() and (folder / "checkpoint.npz").exists()):
+    """Whether a run has ended there, and its result can be written again."""
+    if not ((folder / CONFIG).exists() and (folder / "checkpoint.npz").exists()):
         return False
     return Folder.read(folder).reached is not None
 
@@ -261,15 +249,16 @@ def _is_sweep(ds: xarray.Dataset) -> bool:
 def _selected(
     ds: xarray.Dataset, given: dict[str, Any], elsewhere: AbstractSet[str] = frozenset()
 ) -> xarray.Dataset:
-    """The part that is asked for, with its best step sizes; of axes ``elsewhere`` nothing is."""
+    """The cells that the options select; options for axes ``elsewhere`` are ignored."""
     where = _where(given.get("where", []))
     ds = restrict(ds, {name: values for name, values in where.items() if name not in elsewhere})
     criterion = given.get("select", "utility")
     over = given.get("over")
     over = over and [name for name in over if name not in elsewhere]
     if criterion == "none":
-        if over:
-            raise InputError(f"--over {over[0]} does not go with --select none: leave one out.")
+        require(
+            not over, f"--over {over and over[0]} does not go with --select none", "leave one out"
+        )
         return ds
     if over is None and "select" not in given and not set(TUNED) & set(axes(ds)):
         return ds
@@ -277,7 +266,7 @@ def _selected(
 
 
 def _print(shown: Table, given: dict[str, Any]) -> None:
-    """On standard output, and to the files that are asked for."""
+    """Print a table, and write it to the files of --csv and --latex."""
     if sys.stdout.isatty():
         shown.show(console())
     else:
@@ -288,6 +277,6 @@ def _print(shown: Table, given: dict[str, Any]) -> None:
         path = Path(given[name])
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace(path, lambda file, content=content: file.write(content().encode()))
         except OSError as error:
-            raise InputError(f"Cannot write {path}: {error.strerror or error}.") from None
+            raise InputError(f"Cannot write {path}", str(error.strerror or error)) from None
+        replace(path, lambda file, content=content: file.write(content().encode()))

@@ -1,306 +1,222 @@
-"""What `jaxfl run` can be told: one field per option, shared by parser, help and config.json."""
+"""The options of `jaxfl run`, one field each: shared by parser, help and config.json."""
+
+# ruff: noqa: RUF009 -- option() returns a field
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 from jaxfl.cli.readers import Read, among, pair, real, rounds, text, whole
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import require
 
-__all__ = ["Option", "Session", "Setup", "options", "told"]
+__all__ = ["Option", "Session", "Setup", "check_options", "option", "options"]
 
 
 class Option(NamedTuple):
     """How an option is written, read and explained."""
 
-    metavar: str
-    doc: str
     group: str
+    metavar: str  # "": a flag, which takes no value
+    doc: str
     read: Read = text
-    many: str = ""  # "values": several after one option; "repeat": the option several times
-    later: bool = False  # may change when a run goes on
+    many: str = ""  # "values": several after the option; "repeat": the option several times
+    later: bool = False  # may change when a run is resumed
+    bare: str | None = None  # the value of the option without one
 
 
+def option(group: str, default: Any, metavar: str, doc: str, *how: Any, **keywords: Any) -> Any:
+    """A field of a dataclass that is an option of the command line."""
+    metadata = {"option": Option(group, metavar, doc, *how, **keywords)}
+    if default is dict:
+        return dataclasses.field(default_factory=dict, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def options(kind: type) -> dict[str, Option]:
+    """The options among the fields of a dataclass, by name."""
+    return {
+        field.name: field.metadata["option"]
+        for field in dataclasses.fields(kind)
+        if "option" in field.metadata
+    }
+
+
+_data, _model, _part, _run, _output = (
+    functools.partial(option, group) for group in ("data", "model", "parts", "run", "output")
+)
 SEED = whole(0, 2**32 - 1)
+SHARE = real(above=0, below=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """Everything that a run is made from; ``algorithm`` None is the demonstration."""
+    """What a run is made from; without ``algorithm`` that is the demonstration."""
 
     algorithm: str | None = None
     numbers: dict[str, float] = dataclasses.field(default_factory=dict)
 
-    data: Annotated[
-        str, Option("NAME|FILE", "a name of `jaxfl list data`, or a LIBSVM file", "data")
-    ] = "digits"
-    data_option: Annotated[
-        dict[str, Any],
-        Option(
-            "NAME=VALUE",
-            "of the data set, such as d=60 of synthetic (repeatable)",
-            "data",
-            pair,
-            "repeat",
-        ),
-    ] = dataclasses.field(default_factory=dict)
-    data_dir: Annotated[
-        str | None,
-        Option("DIR", "where data files lie (default: JAXFL_DATA, then the user's cache)", "data"),
-    ] = None
-    test_data: Annotated[str | None, Option("FILE", "a LIBSVM file of test examples", "data")] = (
-        None
+    data: str = _data("digits", "NAME|FILE", "a name of `jaxfl list data`, or a LIBSVM file")
+    data_option: dict[str, Any] = _data(
+        dict, "NAME=VALUE", "option of the data set, as in d=60 (repeatable)", pair, "repeat"
     )
-    test_share: Annotated[
-        float | None,
-        Option(
-            "SHARE",
-            "part of every client's rows held out for testing",
-            "data",
-            real(above=0, below=1),
-        ),
-    ] = None
-    validation_share: Annotated[
-        float | None,
-        Option(
-            "SHARE",
-            "part of the test examples set aside for choosing settings by",
-            "data",
-            real(above=0, below=1),
-        ),
-    ] = None
-    clients: Annotated[int, Option("N", "clients (default: 10)", "data", whole(1))] = 10
-    partition: Annotated[
-        str, Option("HOW", "a name of `jaxfl list partitions` (default: iid)", "data")
-    ] = "iid"
-    alpha: Annotated[
-        float | None,
-        Option("A", "concentration of the dirichlet partition", "data", real(above=0)),
-    ] = None
-    partition_option: Annotated[
-        dict[str, Any],
-        Option(
-            "NAME=VALUE",
-            "of the partition, such as spread=2 of by_size (repeatable)",
-            "data",
-            pair,
-            "repeat",
-        ),
-    ] = dataclasses.field(default_factory=dict)
-    data_seed: Annotated[
-        int,
-        Option("S", "seed of the partition: --seed changes no data (default: 0)", "data", SEED),
-    ] = 0
-
-    model: Annotated[
-        str | None,
-        Option("NAME", "a name of `jaxfl list models` (default: by number of classes)", "model"),
-    ] = None
-    hidden: Annotated[
-        list[int] | None,
-        Option("WIDTH", "widths of the hidden layers of mlp", "model", whole(1), "values"),
-    ] = None
-    activation: Annotated[str | None, Option("NAME", "between the layers of mlp", "model")] = None
-    init: Annotated[
-        str | None, Option("HOW", "where to start: zeros, normal or normal/5", "model")
-    ] = None
-    regularizer: Annotated[
-        str | None,
-        Option("NAME", "nonconvex or l2, with --strength or as nonconvex:0.2", "model"),
-    ] = None
-    strength: Annotated[float | None, Option("X", "of the regularizer", "model", real())] = None
-    constraint: Annotated[
-        str | None,
-        Option("SET", "where the model has to stay: ball:RADIUS or box:LOW,HIGH", "model"),
-    ] = None
-    dtype: Annotated[
-        str,
-        Option(
-            "TYPE", "float32 or float64 (default: float32)", "model", among("float32", "float64")
-        ),
-    ] = "float32"
-
-    compressor: Annotated[
-        str | None,
-        Option("NAME", "a name of `jaxfl list compressors`, or two: qsgd+random_k", "parts"),
-    ] = None
-    sampler: Annotated[str | None, Option("NAME", "a name of `jaxfl list samplers`", "parts")] = (
-        None
+    data_dir: str | None = _data(
+        None, "DIR", "folder of the data files (default: JAXFL_DATA, then the user's cache)"
     )
-    participation: Annotated[
-        str | None, Option("NAME", "a name of `jaxfl list participations`", "parts")
-    ] = None
-    aggregation: Annotated[
-        str | None,
-        Option(
-            "NAME",
-            "how the server gets the sum of the messages: a name of `jaxfl list aggregations`",
-            "parts",
-        ),
-    ] = None
-    graph: Annotated[
-        str | None,
-        Option(
-            "NAME",
-            "who talks to whom without a server: complete, ring, grid or erdos_renyi:P,SEED",
-            "parts",
-        ),
-    ] = None
-    clip_mode: Annotated[
-        str,
-        Option(
-            "HOW",
-            "clip the gradient of every example (default), or batch: only their mean, which "
-            "bounds no single record's influence",
-            "parts",
-            among("example", "batch"),
-        ),
-    ] = "example"
-    noise: Annotated[
-        str,
-        Option(
-            "HOW",
-            "calibrated: the least that an accountant proves --eps for (default), or paper: what "
-            "the paper's formula says",
-            "parts",
-            among("calibrated", "paper"),
-        ),
-    ] = "calibrated"
-    noise_draw: Annotated[
-        str,
-        Option(
-            "HOW",
-            "fused: one draw with the law of the clients' mean, where that is enough (default), or "
-            "per_client",
-            "parts",
-            among("fused", "per_client"),
-        ),
-    ] = "fused"
-    storage: Annotated[
-        str,
-        Option(
-            "TYPE",
-            "how what clients remember is kept: exact (default), or rounded to bfloat16 or float16, "
-            "with half the memory; means over records stay exact",
-            "parts",
-            among("exact", "bfloat16", "float16"),
-        ),
-    ] = "exact"
+    test_data: str | None = _data(None, "FILE", "a LIBSVM file of test examples")
+    test_share: float | None = _data(
+        None, "SHARE", "share of each client's rows held out for testing", SHARE
+    )
+    validation_share: float | None = _data(
+        None, "SHARE", "share of the test examples set aside for selection", SHARE
+    )
+    clients: int = _data(10, "N", "number of clients (default: 10)", whole(1))
+    partition: str = _data("iid", "HOW", "a name of `jaxfl list partitions` (default: iid)")
+    alpha: float | None = _data(
+        None, "A", "concentration of the dirichlet partition", real(above=0)
+    )
+    partition_option: dict[str, Any] = _data(
+        dict, "NAME=VALUE", "option of the partition, as in spread=2 (repeatable)", pair, "repeat"
+    )
+    data_seed: int = _data(
+        0, "S", "seed of the partition, independent of --seed (default: 0)", SEED
+    )
 
-    rounds: Annotated[
-        int | None,
-        Option(
-            "T",
-            "rounds (default: 200), or auto: what the theory asks for",
-            "run",
-            rounds,
-            later=True,
-        ),
-    ] = 200
-    seed: Annotated[int, Option("S", "seed of the run (default: 0)", "run", SEED)] = 0
-    eval_every: Annotated[
-        int | None,
-        Option(
-            "E",
-            "rounds between evaluations (default: T/100; 0: only at both ends)",
-            "run",
-            whole(0),
-        ),
-    ] = None
-    checkpoint_every: Annotated[
-        int | None,
-        Option(
-            "C",
-            "rounds between checkpoints (default: only at the end)",
-            "run",
-            whole(1),
-            later=True,
-        ),
-    ] = None
-    device: Annotated[
-        str | None,
-        Option(
-            "KIND",
-            "cpu, gpu or tpu (default: JAX's choice)",
-            "run",
-            among("cpu", "gpu", "tpu"),
-            later=True,
-        ),
-    ] = None
-    target_loss: Annotated[
-        float | None, Option("LOSS", "stop at this training loss", "run", real(), later=True)
-    ] = None
-    max_seconds: Annotated[
-        float | None,
-        Option(
-            "S",
-            "stop after so many seconds, at the next evaluation (--eval-every)",
-            "run",
-            real(above=0),
-            later=True,
-        ),
-    ] = None
-    max_bits: Annotated[
-        float | None,
-        Option(
-            "BITS",
-            "stop after so many uplink bits of all clients",
-            "run",
-            real(above=0),
-            later=True,
-        ),
-    ] = None
+    model: str | None = _model(
+        None, "NAME", "a name of `jaxfl list models` (default: by number of classes)"
+    )
+    hidden: list[int] | None = _model(
+        None, "WIDTH", "widths of the hidden layers of mlp", whole(1), "values"
+    )
+    activation: str | None = _model(None, "NAME", "activation between the layers of mlp")
+    init: str | None = _model(None, "HOW", "initial model: zeros, normal or normal/5")
+    regularizer: str | None = _model(
+        None, "NAME", "nonconvex or l2, with --strength or as nonconvex:0.2"
+    )
+    strength: float | None = _model(None, "X", "strength of the regularizer", real())
+    constraint: str | None = _model(
+        None, "SET", "feasible set of the model: ball:RADIUS or box:LOW,HIGH"
+    )
+    dtype: str = _model(
+        "float32", "TYPE", "float32 (default) or float64", among("float32", "float64")
+    )
+
+    compressor: str | None = _part(
+        None, "NAME", "a name of `jaxfl list compressors`, or two: qsgd+random_k"
+    )
+    sampler: str | None = _part(None, "NAME", "a name of `jaxfl list samplers`")
+    participation: str | None = _part(None, "NAME", "a name of `jaxfl list participations`")
+    aggregation: str | None = _part(
+        None, "NAME", "how messages are summed: a name of `jaxfl list aggregations`"
+    )
+    graph: str | None = _part(
+        None, "NAME", "network without a server: complete, ring, grid or erdos_renyi:P,SEED"
+    )
+    clip_mode: str = _part(
+        "example",
+        "HOW",
+        "example (default): clip each example's gradient; batch: clip only their mean, which gives "
+        "no per-record privacy",
+        among("example", "batch"),
+    )
+    noise: str = _part(
+        "calibrated",
+        "HOW",
+        "calibrated (default): the least noise for which an accountant proves --eps; paper: the "
+        "paper's formula",
+        among("calibrated", "paper"),
+    )
+    noise_draw: str = _part(
+        "fused",
+        "HOW",
+        "fused (default): one draw distributed like the clients' mean, where that suffices; or "
+        "per_client",
+        among("fused", "per_client"),
+    )
+    storage: str = _part(
+        "exact",
+        "TYPE",
+        "storage of the clients' state: exact (default), or rounded to bfloat16 or float16, which "
+        "takes half the memory; means over records stay exact",
+        among("exact", "bfloat16", "float16"),
+    )
+
+    rounds: int | None = _run(
+        200, "T", "rounds (default: 200); auto: the theory's number", rounds, later=True
+    )
+    seed: int = _run(0, "S", "seed of the run (default: 0)", SEED)
+    eval_every: int | None = _run(
+        None, "E", "rounds between evaluations (default: T/100; 0: first and last only)", whole(0)
+    )
+    checkpoint_every: int | None = _run(
+        None, "C", "rounds between checkpoints (default: only at the end)", whole(1), later=True
+    )
+    device: str | None = _run(
+        None,
+        "KIND",
+        "cpu, gpu or tpu (default: JAX's choice)",
+        among("cpu", "gpu", "tpu"),
+        later=True,
+    )
+    target_loss: float | None = _run(None, "LOSS", "stop at this training loss", real(), later=True)
+    max_seconds: float | None = _run(
+        None, "S", "stop at the first evaluation after S seconds", real(above=0), later=True
+    )
+    max_bits: float | None = _run(
+        None, "BITS", "stop after BITS uplink bits of all clients", real(above=0), later=True
+    )
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], file: Path) -> Setup:
-        """As ``file`` holds it: an option that was not there when it was written has its default."""
-        told(stored, file)
-        if not {"algorithm", "numbers"} <= set(stored):  # have been there from the beginning
+        """The setup in ``file``; options added since it was written take their defaults."""
+        check_options(stored, file)
+        if not {"algorithm", "numbers"} <= set(stored):  # every version writes them
             raise KeyError("algorithm")
         return cls(**stored)
 
     def differences(self, other: Setup) -> Iterator[tuple[str, Any, Any]]:
-        """(option, mine, the other's) wherever the two would not compute the same."""
+        """(option, value here, value there) of each option that changes the result."""
         for field in dataclasses.fields(self):
-            mine, its = getattr(self, field.name), getattr(other, field.name)
+            here, there = getattr(self, field.name), getattr(other, field.name)
             if field.name == "numbers":
-                for name in sorted({*mine, *its}):
-                    if mine.get(name) != its.get(name):
-                        yield flag(name), mine.get(name), its.get(name)
-            elif mine != its and field.name != "checkpoint_every":
-                name = "ALGORITHM" if field.name == "algorithm" else flag(field.name)
-                yield name, mine, its
+                for name in sorted({*here, *there}):
+                    if here.get(name) != there.get(name):
+                        yield flag(name), here.get(name), there.get(name)
+            elif here != there and field.name != "checkpoint_every":
+                yield "ALGORITHM" if field.name == "algorithm" else flag(field.name), here, there
 
 
-class Session(NamedTuple):
-    """How this call goes; nothing that changes a number."""
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """Options that change no result: where it goes, and what is printed and drawn."""
 
-    out: str | None = None
-    resume: str | None = None
-    force: bool = False
-    quiet: bool = False
-    plot: bool = True
-    bound: float | None = None  # lambda of Lemma 6; 0: Theorem 2 alone; None: no bound is drawn
+    out: str | None = _output(
+        None, "DIR", "folder of the result (default: results/ALGORITHM-DATA-sSEED)"
+    )
+    resume: str | None = _output(None, "DIR", "resume the run in this folder")
+    force: bool = _output(False, "", "replace the result of another configuration")
+    bound: float | None = _output(
+        None,
+        "LAM",
+        "draw the paper's convergence bound, if it has one; with LAM also the bound for losses that "
+        "are LAM-strongly convex",
+        real(least=0.0),
+        bare="0",
+    )
+    no_plot: bool = _output(False, "", "draw no picture")
+    quiet: bool = _output(False, "", "print nothing, unless the run diverges")
 
 
-def options() -> dict[str, Option]:
-    """The options of :class:`Setup` by name."""
-    hints = get_type_hints(Setup, include_extras=True)
-    found = {
-        name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")
-    }
-    return found
-
-
-def told(stored: Iterable[str], file: Path) -> None:
-    """Refuse a file with an option that only another version knows."""
-    for name in stored:
+def check_options(names: Iterable[str], file: Path) -> None:
+    """Raise for an option in ``file`` that this version does not know."""
+    fields = {field.name for field in dataclasses.fields(Setup)}
+    for name in names:
         require(
-            name in {field.name for field in dataclasses.fields(Setup)},
+            name in fields,
             f"{file} has the option {flag(name)}, which this version of jaxfl does not know",
-            "go on with the version that wrote it",
+            "resume it with the version that wrote it",
         )

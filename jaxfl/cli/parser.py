@@ -1,7 +1,6 @@
-"""From a command line to a :class:`Setup`; every mistake is one sentence.
+"""Parse the command line; every mistake is reported in one sentence.
 
-`argparse` splits the words; it neither converts nor judges them, since its own messages would
-not say what to do.
+`argparse` splits the words, and does not convert them, since its own messages do not say what to do.
 """
 
 from __future__ import annotations
@@ -9,39 +8,40 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.cli.build import choose_algorithm
-from jaxfl.cli.options import Option, Session, options
+from jaxfl.cli.options import Option, Session, Setup, options
 from jaxfl.cli.readers import Read, real, text, whole
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.params import MOST
+from jaxfl.core.params import MOST, reads
 from jaxfl.core.schedules import RULES, schedule
+from jaxfl.core.types import Param
 from jaxfl.parts.compressors import COMPRESSORS
 from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
 
 __all__ = [
-    "Help",
     "Once",
     "Parser",
-    "closest_option",
-    "glued",
     "hyper_parameters",
+    "make_parser",
     "number",
+    "parse",
     "parse_run",
+    "print_help",
     "print_run_help",
-    "read",
+    "read_options",
 ]
 
 USAGE = "jaxfl run [ALGORITHM] [--OPTION VALUE ...]"
 ABOUT = """\
-Run one algorithm.  Without ALGORITHM: a demonstration, soteriafl_sgd with step size, batch and
-compression that suit the digits data.  Numbers that are not given come from the algorithm's
-theory and are listed with their source.  The folder --out gets result.nc, curves.png,
-checkpoint.npz and config.json; `jaxfl run --resume FOLDER --rounds MORE` goes on from there."""
+Run one algorithm (default: a demonstration, soteriafl_sgd with a step size, batch and compression
+that suit the digits data).  Hyper-parameters that are not given follow from the algorithm's theory;
+the result lists the source of each.  The folder --out gets result.nc, curves.png, checkpoint.npz and
+config.json; `jaxfl run --resume FOLDER --rounds MORE` continues from there."""
 TITLES = {
     "data": "data",
     "model": "model",
@@ -64,11 +64,14 @@ class Parser(argparse.ArgumentParser):
         raise InputError(message if message.endswith((".", "?")) else message.capitalize())
 
     def finish(self, rest: Sequence[str], takes: str, otherwise: str) -> None:
-        """Raise for the first of the words that no option took."""
+        """Raise for the first word that no option takes."""
         for word in rest:
-            if not word.startswith("-"):
-                raise InputError(f"{word!r} is one word too many", takes)
-            raise InputError(closest_option(word, self, otherwise))
+            require(word.startswith("-"), f"{word!r} is one word too many", takes)
+            name = word.split("=")[0]
+            known = [flag for action in self._actions for flag in action.option_strings]
+            near = difflib.get_close_matches(name.replace("_", "-"), known, 1)
+            hint = f"did you mean {near[0]}?" if near else otherwise
+            raise InputError(f"There is no option {name}", hint)
 
 
 class Once(argparse.Action):
@@ -85,129 +88,98 @@ def _shown(values: Any) -> str:
 
 
 def parse_run(words: Sequence[str]) -> tuple[dict[str, Any], Session]:
-    """The options of `jaxfl run` that are on the command line, converted, and the session."""
-    known = hyper_parameters()
-    parser = _parser()
-    numbers = parser.add_argument_group("numbers")
-    for name in known:
-        numbers.add_argument(flag(name), dest=f"number {name}", action=Once)
-    found, rest = parser.parse_known_args(glued(words))
-    every = "`jaxfl run ALGORITHM --help` lists those that there are"
-    parser.finish(rest, "`jaxfl run` takes one ALGORITHM", every)
-    raw = {name: value for name, value in vars(found).items() if value is not None}
-
-    given: dict[str, Any] = {}
-    for name, option in options().items():
-        if name in raw:
-            given[name] = read(flag(name), option, raw[name])
+    """The fields of :class:`Setup` that the command line gives, and the session."""
+    raw = parse(_run_parser(), words, "`jaxfl run` takes one ALGORITHM")
+    given = read_options(options(Setup), raw)
     if "algorithm" in raw:
         given["algorithm"] = text("ALGORITHM", raw["algorithm"])
     given["numbers"] = {
         name: number(name, raw[f"number {name}"], integer)
-        for name, integer in known.items()
+        for name, integer in hyper_parameters().items()
         if f"number {name}" in raw
     }
-    session = Session(
-        out=text("--out", raw["out"]) if "out" in raw else None,
-        resume=text("--resume", raw["resume"]) if "resume" in raw else None,
-        force=raw.get("force", False),
-        quiet=raw.get("quiet", False),
-        plot=not raw.get("no_plot", False),
-        bound=real(least=0.0)("--bound", raw["bound"]) if "bound" in raw else None,
-    )
-    return given, session
+    return given, Session(**read_options(options(Session), raw))
 
 
-def _parser(**keywords: Any) -> Parser:
-    parser = Parser(usage=USAGE, description=ABOUT, formatter_class=Help, **keywords)
+def print_run_help(words: Sequence[str]) -> None:
+    """Print the help of `jaxfl run`, with the hyper-parameters of the algorithm described by ``words``."""
+    given, _ = parse_run([word for word in words if word not in ("-h", "--help")])
+    algorithm = choose_algorithm(Setup(**given))
+    print_help(_run_parser(), algorithm.name, algorithm.params)
+
+
+def _run_parser() -> Parser:
+    parser = make_parser(USAGE, ABOUT, {**options(Setup), **options(Session)}, TITLES)
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=argparse.SUPPRESS)
-    groups = {name: parser.add_argument_group(title) for name, title in TITLES.items()}
-    for name, option in options().items():
-        extra: dict[str, Any] = {"nargs": "+"} if option.many == "values" else {}
-        groups[option.group].add_argument(
-            flag(name),
-            metavar=option.metavar,
-            help=option.doc,
-            action="append" if option.many == "repeat" else Once,
-            **extra,
-        )
-    output = groups["output"]
-    output.add_argument(
-        "--out",
-        metavar="DIR",
-        action=Once,
-        help="folder of the result (default: results/ALGORITHM-DATA-sSEED)",
-    )
-    output.add_argument(
-        "--resume", metavar="DIR", action=Once, help="go on with the run in this folder"
-    )
-    output.add_argument(
-        "--force", action="store_true", help="replace the result of another configuration"
-    )
-    output.add_argument(
-        "--bound",
-        metavar="LAM",
-        nargs="?",
-        const="0",
-        action=Once,
-        help="draw the paper's convergence bound beside the curves, where there is one; with LAM also "
-        "the one for losses that are LAM-strongly convex",
-    )
-    output.add_argument("--no-plot", action="store_true", help="draw no picture")
-    output.add_argument("--quiet", action="store_true", help="print nothing, unless it diverges")
-    output.add_argument("-h", "--help", action="store_true", help="show this, and exit")
     return parser
 
 
-class Help(argparse.HelpFormatter):
+# --- shared with `jaxfl sweep` -------------------------------------------------------------------
+
+
+def make_parser(
+    usage: str, about: str, table: Mapping[str, Option], titles: Mapping[str, str]
+) -> Parser:
+    """A parser of the options in ``table``, in groups with these titles."""
+    parser = Parser(usage=usage, description=about, formatter_class=_Help)
+    groups = {name: parser.add_argument_group(title) for name, title in titles.items()}
+    for name, option in table.items():
+        how: dict[str, Any] = {"action": "store_true"}
+        if option.metavar:
+            how = {"metavar": option.metavar, "action": Once}
+        if option.many == "repeat":
+            how["action"] = "append"
+        elif option.many == "values":
+            how["nargs"] = "+"
+        elif option.bare is not None:
+            how |= {"nargs": "?", "const": option.bare}
+        groups[option.group].add_argument(flag(name), help=option.doc, **how)
+    groups["output"].add_argument("-h", "--help", action="store_true", help="show this, and exit")
+    return parser
+
+
+class _Help(argparse.HelpFormatter):
     """Wider first columns."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28)
 
 
-def print_run_help(words: Sequence[str]) -> None:
-    """Help of `jaxfl run`, with the numbers of the algorithm that the other words describe."""
-
-    rest = [word for word in words if word not in ("-h", "--help")]
-    given, _ = parse_run(rest)
-    algorithm = choose_algorithm(
-        given.get("algorithm"),
-        **{
-            name: given.get(name)
-            for name in (
-                "compressor",
-                "sampler",
-                "participation",
-                "aggregation",
-                "graph",
-                "clip_mode",
-            )
-        },
-    )
-    parser = _parser()
-    group = parser.add_argument_group(f"numbers of {algorithm.name}")
-    for param in algorithm.params:
-        metavar = "K" if param.integer else "X"
-        group.add_argument(flag(param.name), metavar=metavar, help=param.doc.replace("%", "%%"))
+def print_help(parser: Parser, names: str, params: Iterable[Param], **how: Any) -> None:
+    """Print the parser's help, and the hyper-parameters of the algorithms with these names."""
+    group = parser.add_argument_group(f"hyper-parameters of {names}")
+    for param in params:
+        metavar, doc = "K" if param.integer else "X", param.doc.replace("%", "%%")
+        group.add_argument(flag(param.name), metavar=metavar, help=doc, **how)
     parser.print_help()
 
 
-# --- pieces --------------------------------------------------------------------------------------
+def parse(parser: Parser, words: Sequence[str], takes: str, **how: Any) -> dict[str, Any]:
+    """What the command line gives, as text: options, and hyper-parameters as "number NAME"."""
+    for name in hyper_parameters():
+        parser.add_argument(flag(name), dest=f"number {name}", action=Once, **how)
+    found, rest = parser.parse_known_args(_join_negatives(words))
+    parser.finish(rest, takes, "`jaxfl COMMAND ALGORITHM --help` lists the options")
+    return {name: value for name, value in vars(found).items() if value not in (None, False, [])}
 
 
-def read(flag: str, option: Option, raw: Any) -> Any:
-    """The value of one option of :class:`Setup`."""
-    if option.many == "repeat":
-        return dict(option.read(flag, value) for value in raw)
-    if option.many == "values":
-        return [option.read(flag, value) for value in raw]
-    return option.read(flag, raw)
+def read_options(table: Mapping[str, Option], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the options in ``table`` that are given."""
+
+    def read(name: str, option: Option, words: Any) -> Any:
+        if not option.metavar:
+            return words
+        if option.many == "repeat":
+            return dict(option.read(flag(name), word) for word in words)
+        if option.many == "values":
+            return [option.read(flag(name), word) for word in words]
+        return option.read(flag(name), words)
+
+    return {name: read(name, option, raw[name]) for name, option in table.items() if name in raw}
 
 
 def number(name: str, word: str, integer: bool) -> Any:
     """One hyper-parameter: a number, or a schedule by its text."""
-
     kind, colon, rest = word.partition(":")
     near = difflib.get_close_matches(kind, RULES, 1)
     if colon and kind not in RULES and near:
@@ -224,36 +196,19 @@ def number(name: str, word: str, integer: bool) -> Any:
 
 
 def hyper_parameters() -> dict[str, bool]:
-    """Of all algorithms and of all parts that one can exchange, and whether they are whole numbers."""
-
+    """Names of all hyper-parameters of algorithms and parts; True for whole numbers."""
     tables: tuple[Mapping[str, Any], ...] = (ALGORITHMS, COMPRESSORS, SAMPLERS, PARTICIPATIONS)
-    every = [param for table in tables for make in table.values() for param in make().params]
-    return {param.name: all(p.integer for p in every if p.name == param.name) for param in every}
+    params = [param for table in tables for make in table.values() for param in make().params]
+    return {param.name: all(p.integer for p in params if p.name == param.name) for param in params}
 
 
-def glued(words: Sequence[str]) -> list[str]:
-    """``--lr -1e-3`` as one word, since `argparse` takes -1e-3 for an option."""
+def _join_negatives(words: Sequence[str]) -> list[str]:
+    """Join ``--lr -1e-3`` into one word, since `argparse` takes -1e-3 for an option."""
     out: list[str] = []
     for word in words:
-        if out and out[-1].startswith("--") and "=" not in out[-1] and _negative(word):
+        negative = word.startswith("-") and reads(word)
+        if negative and out and out[-1].startswith("--") and "=" not in out[-1]:
             out[-1] += "=" + word
         else:
             out.append(word)
     return out
-
-
-def _negative(word: str) -> bool:
-    try:
-        return word.startswith("-") and float(word) is not None
-    except ValueError:
-        return False
-
-
-def closest_option(word: str, parser: Parser, otherwise: str) -> str:
-    """One sentence for an option that does not exist."""
-    name = word.split("=")[0]
-    known = [flag for action in parser._actions for flag in action.option_strings]
-    near = difflib.get_close_matches(name.replace("_", "-"), known, 1)
-    return f"There is no option {name}: " + (
-        f"did you mean {near[0]}?" if near else f"{otherwise}."
-    )

@@ -17,9 +17,9 @@ __all__ = ["run_profile"]
 USAGE = """\
 usage: jaxfl profile [ALGORITHM] [--OPTION VALUE ...] [--json]
 
-Where the time of one round goes: draws, samples, gradients, messages; what an evaluation costs; what
-was compiled; and the share of the machine's own matrix product and copy that is reached.  It takes
-the options of `jaxfl run`, and writes no file."""
+Time one round by phase (draws, samples, gradients, messages), its compilation and an evaluation, and
+compare its arithmetic and its traffic with the machine's own matrix product and copy.  It takes the
+options of `jaxfl run`, and writes no file."""
 REFUSED = ("--out", "--resume", "--force", "--no-plot", "--checkpoint-every", "--eval-every")
 
 
@@ -30,7 +30,9 @@ def run_profile(words: Sequence[str]) -> None:
         return
     for word in words:
         writes = word.split("=")[0] in REFUSED
-        require(not writes, f"{word} is of `jaxfl run`, and `jaxfl profile` writes nothing")
+        require(
+            not writes, f"{word} is an option of `jaxfl run`, and `jaxfl profile` writes no file"
+        )
     import jax
 
     given, _ = parse_run([word for word in words if word != "--json"])

@@ -10,26 +10,27 @@ from typing import Any
 from jaxfl.algorithms.registry import algorithm
 from jaxfl.audit import questions
 from jaxfl.audit.attack import audit
-from jaxfl.core import params
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import reads, whole
+from jaxfl.engine.results import plain
 from jaxfl.parts import compressors, sampling
 
 __all__ = ["run_question"]
 
-# Options that are words; all others are numbers, or flags without a value.
+# Options whose values are words; all others take numbers, or are flags.
 TEXTS = (
     "adjacency", "clip_mode", "clip_what", "compressor", "find", "method", "noise", "sampler",
     "sampling", "seen",
 )  # fmt: skip
-# what jaxfl.audit.attack.audit takes, and a line of words cannot say or says otherwise
-NOT_ASKED = {
+# Parameters of jaxfl.audit.attack.audit that are no options.
+NO_OPTIONS = {
     "algorithm": "it is the first word",
-    "m": "say --samples",
-    "key": "say --seed",
+    "m": "use --samples",
+    "key": "use --seed",
     "event": "in Python give it to jaxfl.audit.attack.audit",
     "chunk": "in Python give it to jaxfl.audit.attack.audit",
 }
-# what jaxfl.privacy.accountants means by its letters
+# Statuses of jaxfl.privacy.accountants.
 STATUS = {
     "E": "established: by published accountants",
     "D": "derived: by an elementary derivation of ours",
@@ -41,35 +42,35 @@ FLAGS = (
 )
 HELP = {
     "account": """\
-usage: jaxfl account NAME --sigma S (--delta D | --eps E) [--NUMBER VALUE ...] [--json]
+usage: jaxfl account NAME --sigma S (--delta D | --eps E) [--PARAMETER VALUE ...] [--json]
        [--runs K [--seen all|winner]]
 
-What the noise proves: eps at delta, or delta at eps; beside it what the paper's formula claims.
-With --runs K also what is proven once the best of K runs, each with its own noise, was chosen on the
-private data: everybody sees all of them (the default), or --seen winner: a trusted party draws their
-number (K on average) and shows the best alone.
+The proven eps at delta, or delta at eps, and the claim of the paper's formula.  With --runs K also
+the proven eps of selecting the best of K runs, each with its own noise, on the private data: all of
+them are seen (the default), or with --seen winner only the best, of a random number of runs (K on
+average) that a trusted party draws.
 
   jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \\
         --sigma 0.01 --delta 1e-3
   jaxfl account event --samples 3256 --batch 51 --rounds 100 --clip 1 --noise-multiplier 1 --delta 1e-3
 """,
     "audit": """\
-usage: jaxfl audit ALGORITHM [--samples M] [--rounds T] [--runs R] [--NUMBER VALUE ...] [--json]
+usage: jaxfl audit ALGORITHM [--samples M] [--rounds T] [--runs R] [--PARAMETER VALUE ...] [--json]
 
-A lower bound on eps by attack: R runs in each of two worlds that differ in one record, told apart
-by what the server sees.  --sampler, --compressor and --clip-mode exchange parts, --noise paper takes
-the paper's noise, --claimed E sets a claim to refute, --confidence, --seed, --delta; the others are the
-algorithm's own numbers.
+A lower bound on eps by attack: R runs on each of two data sets that differ in one record, told apart
+by what the server sees.  --sampler, --compressor and --clip-mode exchange parts, --noise paper uses
+the paper's noise, --claimed E sets a claim to refute; further --confidence, --seed, --delta and the
+algorithm's hyper-parameters.
 
   jaxfl audit ldp_sgd --samples 1000 --rounds 100 --runs 10000 --batch 50 --eps 5
   jaxfl audit ldp_sgd --samples 1000 --rounds 20 --runs 4000 --batch 100 --clip-mode batch \\
         --noise paper --eps 5
 """,
     "calibrate": """\
-usage: jaxfl calibrate NAME --eps E --delta D [--NUMBER VALUE ...] [--json]
+usage: jaxfl calibrate NAME --eps E --delta D [--PARAMETER VALUE ...] [--json]
 
-The least noise for (eps, delta); beside it the paper's.  With --sigma and --find rounds or
---find batch: the most rounds, or the smallest batch, instead.
+The least noise for (eps, delta), and the paper's.  With --sigma and --find rounds or --find batch:
+the most rounds, or the smallest batch, instead.
 
   jaxfl calibrate soteriafl_gd --samples 3256 --rounds 100 --clip 0.5 --eps 5 --delta 1e-3 --json
 """,
@@ -79,38 +80,34 @@ PARAMETERS = """\
 Of an algorithm: its hyper-parameters (jaxfl run NAME --help), --samples, --rounds, --clients (or
 --devices, --machines), --sampling, --dimension; --fresh and --convex of local SGD; --epochs and --inner
 instead of --rounds.  Of an event: --samples, --rounds, --clip, --batch, --sampling, --slots,
---adjacency, --record-norm, --noise-multiplier.  What is not given is the algorithm's own default, and is
-shown as assumed where it matters."""
+--adjacency, --record-norm, --noise-multiplier.  Others take the algorithm's defaults, and are
+listed as assumed where they matter."""
 
 
 def run_question(command: str, words: Sequence[str]) -> None:
-    """Answer on standard output: a line per number, or one JSON object."""
-
-    if not words or "-h" in words or "--help" in words:
+    """Print the answer: one line per value, or one JSON object."""
+    if not words or {"-h", "--help"} & set(words):
         print(HELP[command])
-        if command == "audit":
-            return
-        print("NAME is one of:", ", ".join(questions.names()))
-        print(PARAMETERS)
+        if command != "audit":
+            print("NAME is one of:", ", ".join(questions.names()))
+            print(PARAMETERS)
         return
     name = words[0]
-    if name.startswith("-"):
-        raise InputError(
-            f"jaxfl {command} begins with a {HELP[command].split()[3]}, not with {name}."
-        )
+    first = HELP[command].split()[3]
+    require(not name.startswith("-"), f"jaxfl {command} begins with a {first}, not with {name}")
     options = _pairs(words[1:])
-    for option in set(options) & set(NOT_ASKED if command == "audit" else ()):
-        way = NOT_ASKED[option]
-        raise InputError(f"jaxfl {command} takes no --{option} {options[option]}: {way}.")
+    for option in set(options) & set(NO_OPTIONS if command == "audit" else ()):
+        unknown = f"jaxfl {command} takes no --{option} {options[option]}"
+        raise InputError(unknown, NO_OPTIONS[option])
     as_json = options.pop("json", False)
-    asks: dict[str, Callable[..., dict[str, Any]]] = {
+    ask: dict[str, Callable[..., dict[str, Any]]] = {
         "account": questions.account,
         "calibrate": questions.calibrate,
         "audit": _audit,
     }
-    answer = asks[command](name, **options)
+    answer = ask[command](name, **options)
     if as_json:
-        print(json.dumps({name: _plain(value) for name, value in answer.items()}))
+        print(json.dumps(plain(answer)))
         return
     rows = _rows(answer)
     width = max(len(name) for name, _ in rows)
@@ -119,7 +116,7 @@ def run_question(command: str, words: Sequence[str]) -> None:
 
 
 def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """An answer in words; what is empty is left out."""
+    """An answer in words, without empty values."""
     out = []
     for name, value in answer.items():
         if name == "paper_conditions":
@@ -155,14 +152,13 @@ def _audit(
 ) -> dict[str, Any]:
     import jax
 
-    if options.get("eps") == math.inf:
-        raise InputError("--eps inf has to be finite: for no noise give --sigma 0.")
+    finite = options.get("eps") != math.inf
+    require(finite, "--eps inf must be finite", "for no noise give --sigma 0")
     parts: dict[str, Any] = {"clip": clip_mode}
     if sampler is not None:
         parts["sampler"] = sampling.sampler(sampler)
     if compressor is not None:
         parts["compressor"] = compressors.compressor(compressor)
-    whole = params.whole
     found = audit(
         algorithm(name, **parts),
         rounds=whole("rounds", rounds, 1),
@@ -175,48 +171,29 @@ def _audit(
 
 
 def _pairs(words: Sequence[str]) -> dict[str, Any]:
-    """``--name value`` and ``--name=value``; an option without a value is a flag that is set."""
+    """Values of ``--name value`` and ``--name=value``; True for ``--name`` alone."""
     out: dict[str, Any] = {}
     left = list(words)
     while left:
         word = left.pop(0)
-        if not word.startswith("--") or len(word) == 2:
-            raise InputError(f"{word!r} is not an option: write --name value.")
+        is_option = word.startswith("--") and len(word) > 2
+        require(is_option, f"{word!r} is not an option", "write --name value")
         flag, given, value = word[2:].partition("=")
         if not given:
-            has_value = bool(left) and (not left[0].startswith("--"))
-            value = left.pop(0) if has_value else "true"
+            value = left.pop(0) if left and not left[0].startswith("--") else "true"
         name = flag.replace("-", "_")
-        if name in out:
-            raise InputError(f"Option --{flag} is given twice, the second time as {value}.")
+        require(name not in out, f"Option --{flag} is given twice, the second time as {value}")
         out[name] = _value(value)
-        if isinstance(out[name], str) and name not in TEXTS:
-            raise InputError(f"--{flag} {value} has to be a number.")
+        is_number = not isinstance(out[name], str)
+        require(is_number or name in TEXTS, f"--{flag} {value} must be a number")
     return out
 
 
 def _value(text: str) -> Any:
     """A number, true or false, else the text."""
-    readers: tuple[Callable[[str], Any], ...] = (int, float)
-    for read in readers:
-        try:
-            return read(text)
-        except ValueError:
-            continue
+    if reads(text):
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
     return {"true": True, "false": False}.get(text.lower(), text)
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no infinity: such a number becomes a string."""
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, tuple | list):
-        return [_plain(v) for v in value]
-    if isinstance(value, dict):
-        return {name: _plain(v) for name, v in value.items()}
-    return value
 
 
 def _shown(value: Any) -> str:

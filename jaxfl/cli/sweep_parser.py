@@ -1,16 +1,26 @@
-"""From a command line to a :class:`Spans`: `jaxfl run`'s options, most of them with several values."""
+"""Parse `jaxfl sweep`: the options of `jaxfl run`, most of them with several values."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
-from jaxfl.cli.options import options
-from jaxfl.cli.parser import Help, Once, Parser, glued, hyper_parameters, number, read
+from jaxfl.cli.build import DEMO
+from jaxfl.cli.options import Option, Setup, option, options
+from jaxfl.cli.parser import (
+    Parser,
+    hyper_parameters,
+    make_parser,
+    number,
+    parse,
+    print_help,
+    read_options,
+)
 from jaxfl.cli.readers import real, rounds, text, whole
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError, require
@@ -18,13 +28,13 @@ from jaxfl.core.params import known
 
 __all__ = ["OF_ALGORITHM", "OF_PROBLEM", "Session", "Spans", "parse_sweep", "print_sweep_help"]
 
-USAGE = "jaxfl sweep ALGORITHM [ALGORITHM ...] [--OPTION VALUE ...] [--NUMBER VALUE [VALUE ...]]"
+USAGE = "jaxfl sweep ALGORITHM [ALGORITHM ...] [--OPTION VALUE ...] [--PARAMETER VALUE [VALUE ...]]"
 ABOUT = """\
-Run a whole grid: every combination of all the values that options and numbers are given, for every
-seed.  Numbers, also --rounds, are axes of one compiled program; each algorithm, data set or part is
-a program of its own.  Cells of a seed share their draws.  A schedule is a value too, as in
---lr 0.1 cosine:0.3.  The folder --out gets result.nc, pictures, and all that --resume needs; look at
-it again with `jaxfl show FOLDER` and `jaxfl plot FOLDER`."""
+Run a whole grid: every combination of the values given, for every seed.  Hyper-parameters and
+--rounds are axes of one compiled program; each algorithm, data set or part has a program of its own.
+Cells of a seed share their draws.  A value may be a schedule, as in --lr 0.1 cosine:0.3.  The folder
+--out gets result.nc, pictures, and what --resume needs; `jaxfl show FOLDER` and `jaxfl plot FOLDER`
+show it again."""
 OF_ALGORITHM = (
     "compressor",
     "sampler",
@@ -36,108 +46,108 @@ OF_ALGORITHM = (
     "storage",
 )
 OF_PROBLEM = ("data", "clients", "partition", "alpha", "model", "regularizer", "strength")
+AXES = (*OF_ALGORITHM, *OF_PROBLEM)  # options that take several values
 WITHOUT = ("seed", "checkpoint_every", "target_loss", "max_seconds", "max_bits", "rounds")
-RUNS = 10**7  # of one sweep: the numbers of more could not be held
-TITLES = {"data": "data", "model": "model", "parts": "parts of the algorithms", "run": "runs"}
+RUNS = 10**7  # of one sweep: the hyper-parameters of more do not fit in memory
+TITLES = {
+    "data": "data",
+    "model": "model",
+    "parts": "parts of the algorithms",
+    "run": "runs",
+    "output": "output",
+}
+OF_RUNS = {
+    "rounds": Option("run", "T", "rounds (default: 200), or auto", rounds, "values"),
+    "seeds": Option("run", "S", "number of seeds (default: 1)", whole(1, RUNS)),
+    "seed": Option("run", "S", "the seeds themselves", whole(0, 2**31 - 1), "values"),
+    "unpaired": Option("run", "", "draw for each cell, not for each seed"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Spans:
-    """Everything that a sweep is made from."""
+    """What a sweep is made from."""
 
     algorithms: list[str]
     setup: dict[str, Any]  # options with one value
     static: dict[str, list[Any]]  # options with several
-    numbers: dict[str, list[Any]]  # also ``rounds``; schedules are texts
+    numbers: dict[str, list[Any]]  # hyper-parameters and ``rounds``; schedules are texts
     seeds: list[int]
     paired: bool = True
 
     @property
     def runs(self) -> int:
-        """How many at most: an algorithm without a number runs once along its axis."""
-        many = [*self.static.values(), *self.numbers.values(), self.algorithms, self.seeds]
-        return math.prod(map(len, many))
+        """The number of runs at most: an algorithm without a hyper-parameter runs once along its axis."""
+        axes = [*self.static.values(), *self.numbers.values(), self.algorithms, self.seeds]
+        return math.prod(map(len, axes))
 
 
-class Session(NamedTuple):
-    """How this call goes; nothing that changes a number."""
+_run, _output = (functools.partial(option, group) for group in ("run", "output"))
 
-    out: str | None = None
-    resume: str | None = None
-    quiet: bool = False
-    plot: bool = True
-    plan: bool = False  # only say what would be done
-    memory: int | None = None
-    select: str = "utility"
-    coordinator: str | None = None
-    processes: int | None = None
-    process: int | None = None
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """Options that change no result: where it goes, what computes it, and what is printed and drawn."""
+
+    memory: int | None = _run(
+        None, "BYTES", "memory that a chunk may use (default: most of what is free)", whole(1)
+    )
+    coordinator: str | None = _run(None, "HOST:PORT", "several hosts: address of the first one")
+    processes: int | None = _run(None, "N", "several hosts: how many", whole(1))
+    process: int | None = _run(None, "I", "several hosts: index of this one", whole(0))
+    out: str | None = _output(
+        None, "DIR", "folder of the result (default: results/sweep-ALGORITHMS-DATA)"
+    )
+    resume: str | None = _output(None, "DIR", "finish the sweep in this folder")
+    select: str = _output(
+        "utility", "HOW", "criterion for step sizes: utility (default), loss, accuracy, ..."
+    )
+    plan: bool = _output(False, "", "compile and report the plan without running")
+    no_plot: bool = _output(False, "", "draw no pictures")
+    quiet: bool = _output(False, "", "print nothing")
 
 
 def parse_sweep(words: Sequence[str]) -> tuple[Spans | None, Session]:
-    """The sweep that the command line asks for, None with --resume, and the session."""
-    known = hyper_parameters()
-    parser = _parser()
-    group = parser.add_argument_group("numbers")
-    for name in known:
-        group.add_argument(flag(name), dest=f"number {name}", nargs="+", action=Once)
-    found, rest = parser.parse_known_args(glued(words))
-    parser.finish(rest, "", "`jaxfl sweep ALGORITHM --help` lists those there are")
-    raw = {name: value for name, value in vars(found).items() if value is not None}
-    session = _session(raw)
-    _hosts(raw)
-    if session.resume is not None:
-        for option in sorted(_named(raw)):
-            going = f"{option} does not go with --resume {session.resume}"
-            raise InputError(f"{going}, which goes on with the sweep as it was", "leave it out")
-        return None, session
-    return _spans(raw, known), session
+    """The sweep that the command line describes, None with --resume, and the session."""
+    raw = parse(_parser(), words, "", nargs="+")
+    session = Session(**read_options(options(Session), raw))
+    _check_hosts(session)
+    if session.resume is None:
+        return _spans(raw), session
+    for name in sorted(raw.keys() - options(Session).keys()):
+        typed = "ALGORITHM" if name == "algorithms" else flag(name.removeprefix("number "))
+        resumed = (
+            f"{typed} does not go with --resume {session.resume}, which finishes the sweep as it is"
+        )
+        raise InputError(resumed, "leave it out")
+    return None, session
 
 
-def _named(raw: Mapping[str, Any]) -> list[str]:
-    """Options on the command line that decide what is computed."""
-    session = {"out", "resume", "quiet", "no_plot", "plan", "memory", "select", "help"}
-    session |= {"coordinator", "processes", "process"}
-    given = [name for name in raw if name not in session and raw[name] not in (None, False, [])]
-    return [flag(n.removeprefix("number ")) if n != "algorithms" else "ALGORITHM" for n in given]
-
-
-def _spans(raw: Mapping[str, Any], known: Mapping[str, bool]) -> Spans:
+def _spans(raw: Mapping[str, Any]) -> Spans:
     algorithms = [text("ALGORITHM", word) for word in raw.get("algorithms", [])]
     require(algorithms, "`jaxfl sweep` needs an ALGORITHM", "`jaxfl list algorithms` names them")
-    _different("ALGORITHM", algorithms)
-    setup: dict[str, Any] = {}
-    static: dict[str, list[Any]] = {}
-    for name, option in options().items():
-        if name not in raw or name in WITHOUT:
-            continue
-        if name in (*OF_ALGORITHM, *OF_PROBLEM):
-            values = [option.read(flag(name), word) for word in raw[name]]
-            _different(flag(name), values)
-            if len(values) > 1:
-                static[name] = values
-            else:
-                setup[name] = values[0]
-        else:
-            setup[name] = read(flag(name), option, raw[name])
+    setup = read_options(_run_options(), raw)
+    static = {name: setup.pop(name) for name in AXES if name in setup}
     numbers = {
         name: [number(name, word, integer) for word in raw[f"number {name}"]]
-        for name, integer in known.items()
+        for name, integer in hyper_parameters().items()
         if f"number {name}" in raw
     }
-    if "rounds" in raw:
-        numbers["rounds"] = [rounds("--rounds", word) for word in raw["rounds"]]
+    runs = read_options(OF_RUNS, raw)
+    if "rounds" in runs:
+        numbers["rounds"] = runs["rounds"]
         alone = None not in numbers["rounds"] or len(numbers["rounds"]) == 1
         require(alone, "--rounds auto goes with no other number of rounds")
-    for name, values in numbers.items():
-        _different(flag(name), values)
-    both = "seeds" in raw and "seed" in raw
+    both = "seeds" in runs and "seed" in runs
     require(not both, "--seeds and --seed are both given", "the first is how many, the other which")
-    seeds = list(range(whole(1, RUNS)("--seeds", raw.get("seeds", "1"))))
-    if "seed" in raw:
-        seeds = [whole(0, 2**31 - 1)("--seed", word) for word in raw["seed"]]
-        _different("--seed", seeds)
-    spans = Spans(algorithms, setup, static, numbers, seeds, not raw.get("unpaired", False))
+    seeds = runs.get("seed", list(range(runs.get("seeds", 1))))
+    given = {flag(name): values for name, values in {**static, **numbers}.items()}
+    for name, values in {"ALGORITHM": algorithms, **given, "--seed": runs.get("seed", [])}.items():
+        for value in values:
+            require(values.count(value) == 1, "is given twice", "give it once", **{name: value})
+    setup |= {name: values[0] for name, values in static.items() if len(values) == 1}
+    static = {name: values for name, values in static.items() if len(values) > 1}
+    spans = Spans(algorithms, setup, static, numbers, seeds, "unpaired" not in runs)
     require(
         spans.runs <= RUNS,
         f"This sweep has {spans.runs:,} runs, more than the {RUNS:,} that one can have",
@@ -146,113 +156,40 @@ def _spans(raw: Mapping[str, Any], known: Mapping[str, bool]) -> Spans:
     return spans
 
 
-def _different(option: str, values: Sequence[Any]) -> None:
-    for value in values:
-        once = list(values).count(value) == 1
-        require(once, "is given twice", "give it once", **{option: value})
-
-
-def _session(raw: Mapping[str, Any]) -> Session:
-    def count(name: str, least: int) -> int | None:
-        return whole(least)(flag(name), raw[name]) if name in raw else None
-
-    return Session(
-        out=text("--out", raw["out"]) if "out" in raw else None,
-        resume=text("--resume", raw["resume"]) if "resume" in raw else None,
-        quiet=raw.get("quiet", False),
-        plot=not raw.get("no_plot", False),
-        plan=raw.get("plan", False),
-        memory=count("memory", 1),
-        select=text("--select", raw.get("select", "utility")),
-        coordinator=raw.get("coordinator"),
-        processes=count("processes", 1),
-        process=count("process", 0),
-    )
-
-
-def _hosts(raw: Mapping[str, Any]) -> None:
-    """Several hosts are told all three, or each would run the whole sweep by itself."""
-    names = ("coordinator", "processes", "process")
-    given, missing = ([n for n in names if (n in raw) == there] for there in (True, False))
-    if given and missing:
-        raise InputError(
-            f"is for a sweep on several hosts and needs {' and '.join(map(flag, missing))} too",
-            **{flag(given[0]): raw[given[0]]},
+def _check_hosts(session: Session) -> None:
+    """Raise unless all three options of several hosts are given, or none."""
+    hosts = {name: getattr(session, name) for name in ("coordinator", "processes", "process")}
+    missing = " and ".join(flag(name) for name, value in hosts.items() if value is None)
+    for name, value in hosts.items():
+        require(
+            value is None or not missing,
+            f"is for a sweep on several hosts and needs {missing} too",
+            **{flag(name): value},
         )
-    if given:
-        real(below=int(raw["processes"]))("--process", raw["process"])
+    if session.process is not None and session.processes is not None:
+        real(below=session.processes)("--process", str(session.process))
+
+
+def _run_options() -> dict[str, Option]:
+    """The options of `jaxfl run` that a sweep has too; :data:`AXES` with several values."""
+    return {
+        name: option._replace(many="values") if name in AXES else option
+        for name, option in options(Setup).items()
+        if name not in WITHOUT
+    }
 
 
 def _parser() -> Parser:
-    parser = Parser(usage=USAGE, description=ABOUT, formatter_class=Help)
+    parser = make_parser(USAGE, ABOUT, {**_run_options(), **OF_RUNS, **options(Session)}, TITLES)
     parser.add_argument("algorithms", nargs="*", metavar="ALGORITHM", help=argparse.SUPPRESS)
-    groups = {name: parser.add_argument_group(title) for name, title in TITLES.items()}
-    for name, option in options().items():
-        if name in WITHOUT:
-            continue
-        many = name in (*OF_ALGORITHM, *OF_PROBLEM) or option.many == "values"
-        groups[option.group].add_argument(
-            flag(name),
-            metavar=option.metavar,
-            help=option.doc,
-            action="append" if option.many == "repeat" else Once,
-            nargs="+" if many else None,
-        )
-    runs = groups["run"]
-    runs.add_argument(
-        "--rounds", metavar="T", nargs="+", action=Once, help="rounds (default: 200), or auto"
-    )
-    runs.add_argument("--seeds", metavar="S", action=Once, help="how many seeds (default: 1)")
-    runs.add_argument("--seed", metavar="S", nargs="+", action=Once, help="or which")
-    runs.add_argument(
-        "--unpaired", action="store_true", help="draws of its own for each cell, not each seed"
-    )
-    runs.add_argument(
-        "--memory",
-        metavar="BYTES",
-        action=Once,
-        help="that a chunk may take (default: most of all)",
-    )
-    runs.add_argument("--coordinator", metavar="HOST:PORT", action=Once, help="of several hosts,")
-    runs.add_argument("--processes", metavar="N", action=Once, help="how many they are,")
-    runs.add_argument("--process", metavar="I", action=Once, help="and which of them this one is")
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--out",
-        metavar="DIR",
-        action=Once,
-        help="folder of the result (default: results/sweep-ALGORITHMS-DATA)",
-    )
-    output.add_argument(
-        "--resume", metavar="DIR", action=Once, help="finish the sweep in this folder"
-    )
-    output.add_argument(
-        "--select",
-        metavar="HOW",
-        action=Once,
-        help="what step sizes are chosen by: utility (default), loss, accuracy, ...",
-    )
-    output.add_argument(
-        "--plan", action="store_true", help="say what would be done, and do nothing"
-    )
-    output.add_argument("--no-plot", action="store_true", help="draw no pictures")
-    output.add_argument("--quiet", action="store_true", help="print nothing")
-    output.add_argument("-h", "--help", action="store_true", help="show this, and exit")
     return parser
 
 
 def print_sweep_help(words: Sequence[str]) -> None:
-    """Help of `jaxfl sweep`, with the numbers of the algorithms named."""
-
-    parser = _parser()
+    """Print the help of `jaxfl sweep`, with the hyper-parameters of the algorithms in ``words``."""
     names = [word for word in words if not word.startswith("-")]
     for name in names:
         known("algorithm", name, ALGORITHMS)
-    params = {p.name: p for name in names or ["soteriafl_sgd"] for p in algorithm(name).params}
-    group = parser.add_argument_group(f"numbers of {' or '.join(names or ['soteriafl_sgd'])}")
-    for param in params.values():
-        metavar = "K" if param.integer else "X"
-        group.add_argument(
-            flag(param.name), metavar=metavar, nargs="+", help=param.doc.replace("%", "%%")
-        )
-    parser.print_help()
+    names = names or [DEMO]
+    params = {param.name: param for name in names for param in algorithm(name).params}
+    print_help(_parser(), " or ".join(names), params.values(), nargs="+")

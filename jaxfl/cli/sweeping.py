@@ -1,4 +1,4 @@
-"""`jaxfl sweep`: from a :class:`Spans` to the files of a grid."""
+"""`jaxfl sweep`: compute the grid of a :class:`Spans` and write its files."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import dataclasses
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.cli.build import choose_algorithm, choose_problem
+from jaxfl.cli.folder import CONFIG, write_config
 from jaxfl.cli.interrupt import Interrupts
-from jaxfl.cli.options import Setup, told
+from jaxfl.cli.options import Setup, check_options
 from jaxfl.cli.report import console
 from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
 from jaxfl.cli.work import absolute, computing
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.files import reading, replace, writable
+from jaxfl.core.files import reading, writable
 from jaxfl.core.params import known
 from jaxfl.core.progress import Bar
 from jaxfl.core.types import Algorithm, Problem
-from jaxfl.core.version import __version__
 from jaxfl.engine.sweeps import sweep
 from jaxfl.engine.sweeps.look import Plan, Progress, words
 from jaxfl.views.pictures import draw
@@ -34,21 +34,20 @@ if TYPE_CHECKING:
     import xarray
 
 
-__all__ = ["run_sweep"]
+__all__ = ["NO_FRONT", "has_front", "run_sweep"]
 
-CONFIG = "config.json"
 ROUNDS = 200
 NO_FRONT = "no picture of a front: no setting ended with a value"
-MANY = 10_000  # runs whose numbers take more than a blink
+MANY = 10_000  # runs whose hyper-parameters take seconds to resolve
 
 
 def run_sweep(spans: Spans | None, session: Session) -> None:
-    """Run a grid, or what is left of one, and write its files."""
-    if session.coordinator is not None or session.process is not None:
+    """Run a grid, or finish one, and write its files."""
+    if session.coordinator is not None:
         import jax
 
         jax.distributed.initialize(session.coordinator, session.processes, session.process)
-    _criterion(session.select, spans)
+    _check_criterion(session.select, spans)
     with Interrupts() as interrupts:
         if spans is not None:
             spans = dataclasses.replace(spans, setup=absolute(spans.setup))
@@ -56,7 +55,7 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
         else:
             folder = Path(session.resume or "")
             spans = _read(folder)
-            _criterion(session.select, spans)
+            _check_criterion(session.select, spans)
         setup = Setup(**{**spans.setup, "rounds": None})
         with computing(setup):
             try:
@@ -64,7 +63,7 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
             except KeyboardInterrupt:
                 if (folder / "sweep.json").exists():
                     raise KeyboardInterrupt(
-                        f"; finished chunks are kept: go on with `jaxfl sweep --resume {folder}`."
+                        f"; finished chunks are kept: continue with `jaxfl sweep --resume {folder}`."
                     ) from None
                 raise KeyboardInterrupt(" before anything was saved.") from None
     if ds is not None:
@@ -74,7 +73,7 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
 def _compute(
     spans: Spans, setup: Setup, folder: Path, session: Session, interrupts: Interrupts
 ) -> xarray.Dataset | None:
-
+    """The result; None with --plan."""
     bar = Bar(quiet=session.quiet)
 
     def announce(plan: Plan) -> None:
@@ -82,7 +81,7 @@ def _compute(
             f"{_count(plan.runs, 'run')} in {_count(plan.compilations, 'compilation')} "
             f"({plan.compile_seconds:.1f} s), {_count(plan.chunks, 'chunk')} of at most "
             f"{plan.bytes / 2**20:,.0f} MiB ({plan.available / 2**20:,.0f} are free)"
-            + (f"; {plan.done} of the chunks are done already" if plan.done else "")
+            + (f"; {plan.done} of the chunks are finished" if plan.done else "")
         )
         if session.plan:
             raise _Planned
@@ -91,21 +90,24 @@ def _compute(
         interrupts.check()
         bar.update(now.done, now.total, words(now), "cell-round")
 
-    axes, numbers = dict(spans.static), {}
-    for name, values in spans.numbers.items():
-        if len(values) > 1:
-            axes[name] = values
-        else:
-            numbers[name] = values[0]
+    axes = {name: values for name, values in spans.numbers.items() if len(values) > 1}
+    numbers = {name: values[0] for name, values in spans.numbers.items() if len(values) == 1}
     rounds = None if "rounds" in axes else numbers.pop("rounds", ROUNDS)
-    if spans.runs >= MANY:  # they are resolved one by one, for a minute per million
-        bar.say(f"{spans.runs:,} runs at most; their numbers are found first")
+    if spans.runs >= MANY:  # they are resolved one by one, in a minute per million
+        bar.say(f"{spans.runs:,} runs at most; resolving their hyper-parameters")
+
+    def build(**chosen: Any) -> Algorithm:
+        return choose_algorithm(dataclasses.replace(setup, **chosen))
+
+    def pose(**chosen: Any) -> Problem:
+        return choose_problem(dataclasses.replace(setup, **chosen))
+
     with bar, _config(folder, spans, session):
         try:
             return sweep(
-                _signed(_algorithm(setup), ("algorithm", *_those(spans, OF_ALGORITHM))),
-                {"algorithm": spans.algorithms, **axes},
-                _signed(_problem(setup), _those(spans, OF_PROBLEM)),
+                _with_parameters(build, ("algorithm", *OF_ALGORITHM), spans),
+                {"algorithm": spans.algorithms, **spans.static, **axes},
+                _with_parameters(pose, OF_PROBLEM, spans),
                 None,
                 rounds,
                 seeds=spans.seeds,
@@ -124,48 +126,44 @@ def _compute(
             return None
 
 
-def _criterion(text: str, spans: Spans | None) -> None:
-    """Refuse what nothing could be chosen by, before anything is computed."""
-
+def _check_criterion(text: str, spans: Spans | None) -> None:
+    """Raise, before anything is computed, for a criterion by which nothing can be selected."""
     way, colon, name = text.rpartition(":")
-    which = {"select": text}
-    read = not colon or way in ("min", "max")
-    require(read, "must read min:NAME or max:NAME, or just NAME", **which)
+    valid = not colon or way in ("min", "max")
+    require(valid, "must read min:NAME or max:NAME, or just NAME", select=text)
     known("criterion named", name, CRITERIA)
     require(
         not name.startswith("test_"),
-        "would choose on the test data, which then test no more",
+        "would select on the test data, which then test nothing",
         "use a training metric, or --validation-share and --select validation_accuracy",
-        **which,
+        select=text,
     )
-    share = spans is None or spans.setup.get("validation_share")
+    has_validation = spans is None or spans.setup.get("validation_share")
     require(
-        share or not name.startswith("validation_"),
+        has_validation or not name.startswith("validation_"),
         "needs validation data",
-        "set some test examples aside with --validation-share, as in --validation-share 0.5",
-        **which,
+        "set test examples aside, as in --validation-share 0.5",
+        select=text,
     )
 
 
 class _Planned(Exception):
-    """The plan was all that was asked for."""
+    """Ends a call with --plan."""
 
 
 def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
-    """Pictures, and a table on standard output."""
+    """Draw the pictures, and print a table on standard output."""
     import jax
 
     if jax.process_index() != 0:
         return
     files = [folder / "result.nc"]
-    if session.plot:
-        drawn = draw(ds, folder, criterion=session.select)
-        files += drawn
-        if not session.quiet and not any(file.name.startswith("front-") for file in drawn):
+    if not session.no_plot:
+        files += draw(ds, folder, criterion=session.select)
+        if not session.quiet and not has_front(files):
             print(NO_FRONT, file=sys.stderr)
-    if session.quiet:  # who asks for it must not take NaN for a result
-        if words := _lost(ds):
-            print(words, file=sys.stderr)
+    if session.quiet:  # NaN must not be taken for a result
+        _warn_of_divergence(ds)
         return
     chosen, shown = select(ds, session.select), console()
     table(chosen.ds).show(shown)
@@ -173,68 +171,52 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
         shown.print(f"file  {file}", soft_wrap=True)
 
 
-def _lost(ds: xarray.Dataset) -> str:
-    """How many runs diverged; a table names their cells."""
+def has_front(files: Sequence[Path]) -> bool:
+    """Whether a picture of a front is among the files."""
+    return any(file.name.startswith("front-") for file in files)
+
+
+def _warn_of_divergence(ds: xarray.Dataset) -> None:
+    """Print how many runs diverged, if any; a table names their cells."""
     import numpy as np
 
     first = ds["diverged_at"].values
-    lost = int(np.isfinite(first).sum())
-    if not lost:
-        return ""
-    have = "are" if lost > 1 else "is"
-    return (
-        f"jaxfl: {lost} of {_count(first.size, 'run')} diverged, the first by round "
-        f"{np.nanmin(first):.0f}, and {have} NaN from there on; take a smaller --lr."
-    )
+    diverged = int(np.isfinite(first).sum())
+    if diverged:
+        print(
+            f"jaxfl: {diverged} of {_count(first.size, 'run')} diverged, the first by round "
+            f"{np.nanmin(first):.0f}, and {'are' if diverged > 1 else 'is'} NaN from there on; take "
+            "a smaller --lr.",
+            file=sys.stderr,
+        )
 
 
 # --- what is run ---------------------------------------------------------------------------------
 
 
-def _those(spans: Spans, names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in names if name in spans.static)
-
-
-def _signed(f: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
-    """``f`` with these parameters and no others, as :func:`sweep` reads them."""
+def _with_parameters(
+    f: Callable[..., Any], names: tuple[str, ...], spans: Spans
+) -> Callable[..., Any]:
+    """``f`` with those of the named parameters that are axes, in the signature that :func:`sweep` reads."""
 
     def call(**chosen: Any) -> Any:
         return f(**chosen)
 
-    kind = inspect.Parameter.KEYWORD_ONLY
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(name, kind) for name in names]
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY)
+            for name in names
+            if name == "algorithm" or name in spans.static
+        ]
     )
     return call
-
-
-def _algorithm(setup: Setup) -> Callable[..., Algorithm]:
-    def build(algorithm: str, **chosen: Any) -> Algorithm:
-        of = dataclasses.replace(setup, **chosen)
-        return choose_algorithm(
-            algorithm,
-            compressor=of.compressor,
-            sampler=of.sampler,
-            participation=of.participation,
-            aggregation=of.aggregation,
-            graph=of.graph,
-            clip_mode=None if of.clip_mode == "example" else of.clip_mode,
-            noise_draw=None if of.noise_draw == "fused" else of.noise_draw,
-            storage=of.storage,
-        )
-
-    return build
-
-
-def _problem(setup: Setup) -> Callable[..., Problem]:
-    return lambda **chosen: choose_problem(dataclasses.replace(setup, **chosen))
 
 
 # --- its folder ----------------------------------------------------------------------------------
 
 
 def _folder(spans: Spans) -> Path:
-
+    """The default folder of the result."""
     for name in spans.algorithms:
         known("algorithm", name, ALGORITHMS)
     data = spans.static.get("data") or [spans.setup.get("data", "digits")]
@@ -244,7 +226,7 @@ def _folder(spans: Spans) -> Path:
 
 @contextlib.contextmanager
 def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
-    """What --resume reads lies there before the sweep does, and goes if there will be none."""
+    """Write what --resume reads before the sweep starts; remove it if nothing of the sweep is saved."""
     import jax
 
     if session.plan or session.resume is not None or jax.process_index() != 0:
@@ -253,19 +235,18 @@ def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
     require(
         not (folder / "sweep.json").exists(),
         f"{folder} holds a sweep already",
-        f"finish it with `jaxfl sweep --resume {folder}`, look at it with `jaxfl show`, "
+        f"finish it with `jaxfl sweep --resume {folder}`, show it with `jaxfl show`, "
         "or name another folder with --out",
     )
+    other = "name another folder with --out"
     for name in ("result.nc", CONFIG):
-        require(not (folder / name).exists(), *_taken(folder, name))
+        require(not (folder / name).exists(), f"{folder} holds a {name} already", other)
     fresh = [place for place in (folder, *folder.parents) if not place.exists()]
     writable(folder / CONFIG, "config.json")
-    about = {"jaxfl": __version__, "sweep": dataclasses.asdict(spans)}
-    text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
     try:
-        replace(folder / CONFIG, lambda file: file.write(text.encode()), new=True)
-    except FileExistsError:  # another process begins here at the same time
-        raise InputError(*_taken(folder, CONFIG)) from None
+        write_config(folder / CONFIG, {"sweep": dataclasses.asdict(spans)}, new=True)
+    except FileExistsError:  # another process starts here at the same time
+        raise InputError(f"{folder} holds a {CONFIG} already", other) from None
     try:
         yield
     finally:
@@ -276,15 +257,12 @@ def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
                     place.rmdir()
 
 
-def _taken(folder: Path, name: str) -> tuple[str, str]:
-    return f"{folder} holds a {name} already", "name another folder with --out"
-
-
 def _read(folder: Path) -> Spans:
+    """The sweep that ``config.json`` describes."""
     file = folder / CONFIG
     with reading(file, "sweep", "name the folder of a `jaxfl sweep`"):
         spans = Spans(**json.loads(file.read_text("utf-8"))["sweep"])
-        told((*spans.setup, *spans.static), file)
+        check_options((*spans.setup, *spans.static), file)
     return spans
 
 

@@ -1,4 +1,4 @@
-"""`jaxfl theory`: SoteriaFL's Tables 1 and 2 for the numbers on the command line."""
+"""`jaxfl theory`: SoteriaFL's Tables 1 and 2 for the values on the command line."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from jaxfl.core.errors import InputError
 
 __all__ = ["run_theory"]
 
-# number: (its letter in the paper, its default, what it is)
-NUMBERS = {
-    "clients": ("n", 10, "clients"),
-    "samples": ("m", 3256, "samples of each"),
-    "dim": ("d", 124, "coordinates of the model"),
-    "omega": ("omega", 19.0, "variance of the compressor"),
-    "eps": ("eps", 1.0, "privacy"),
-    "delta": ("delta", 1e-3, "privacy failure probability"),
-    "smoothness": ("L", 1.0, "smoothness of every example's loss"),
-    "clip": ("G", 1.0, "bound on every example's gradient"),
-    "variance": ("sigma~^2", None, "absolute error of Q-DPSGD-1's quantizer (default: 1 + omega)"),
+# option: (its symbol in the paper, the field of Setting, its default, its meaning)
+SYMBOLS = {
+    "clients": ("n", "n", 10, "number of clients"),
+    "samples": ("m", "m", 3256, "samples per client"),
+    "dim": ("d", "d", 124, "coordinates of the model"),
+    "omega": ("omega", "omega", 19.0, "variance of the compressor"),
+    "eps": ("eps", "eps", 1.0, "privacy"),
+    "delta": ("delta", "delta", 1e-3, "privacy failure probability"),
+    "smoothness": ("L", "L", 1.0, "smoothness of every example's loss"),
+    "clip": ("G", "G", 1.0, "bound on every example's gradient"),
+    "variance": ("sigma~^2", "", None, "absolute error of Q-DPSGD-1's quantizer (default: 1 + omega)"),
+}  # fmt: skip
+RANGES = {
+    "clients": whole(1),
+    "samples": whole(1),
+    "dim": whole(1),
+    "omega": real(least=0),
+    "delta": real(above=0, below=1),
 }
-SYMBOLS = {"clients": "n", "samples": "m", "dim": "d", "smoothness": "L", "clip": "G"}
-WHOLE = ("clients", "samples", "dim")
-RANGES = {"omega": real(least=0), "delta": real(above=0, below=1)}
 
 
 def run_theory(words: Sequence[str]) -> None:
@@ -38,7 +42,7 @@ def run_theory(words: Sequence[str]) -> None:
     import numpy as np
 
     parser = Parser()
-    for name in NUMBERS:
+    for name in SYMBOLS:
         parser.add_argument(flag(name), dest=name, action=Once)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
@@ -48,12 +52,12 @@ def run_theory(words: Sequence[str]) -> None:
         return
     parser.finish(rest, "`jaxfl theory` takes options only", "`jaxfl theory --help` lists them")
     values: dict[str, Any] = {}
-    for name, (_, default, _) in NUMBERS.items():
+    for name, (_, _, default, _) in SYMBOLS.items():
         word = getattr(found, name)
-        reader = whole(1) if name in WHOLE else RANGES.get(name, real(above=0))
-        values[name] = default if word is None else reader(flag(name), word)
+        read = RANGES.get(name, real(above=0))
+        values[name] = default if word is None else read(flag(name), word)
     variance = values.pop("variance")
-    s = Setting(**{SYMBOLS.get(name, name): float(value) for name, value in values.items()})
+    s = Setting(**{SYMBOLS[name][1]: float(value) for name, value in values.items()})
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             tables = {
@@ -64,21 +68,21 @@ def run_theory(words: Sequence[str]) -> None:
     except (OverflowError, FloatingPointError, ZeroDivisionError):
         name = max(values, key=lambda name: abs(math.log10(values[name] or 1)))
         raise InputError(
-            "with the other numbers gives more than floating point holds",
+            "with the other values gives more than floating point holds",
             "take a number nearer to 1",
             **{flag(name): values[name]},
         ) from None
     if found.json:
         print(json.dumps({"numbers": values, **tables}, indent=2))
         return
-    said = ", ".join(f"{NUMBERS[name][0]} = {value:g}" for name, value in values.items())
-    print(f"{said}\n\n{lines}")
+    title = ", ".join(f"{SYMBOLS[name][0]} = {value:g}" for name, value in values.items())
+    print(f"{title}\n\n{lines}")
 
 
 def _help() -> str:
-    lines = ["usage: jaxfl theory [--NUMBER VALUE ...] [--json]", ""]
+    lines = ["usage: jaxfl theory [--SYMBOL VALUE ...] [--json]", ""]
     lines += ["SoteriaFL's Tables 1 and 2: the orders of the paper, evaluated with constant 1.", ""]
-    for name, (letter, default, words) in NUMBERS.items():
+    for name, (letter, _, default, words) in SYMBOLS.items():
         known = "" if default is None else f" (default: {default:g})"
         lines.append(f"  {flag(name) + ' ' + letter:<24}  {words}{known}")
     return "\n".join(lines)

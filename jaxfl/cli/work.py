@@ -1,4 +1,4 @@
-"""`jaxfl run`: from a :class:`Setup` to the files of a result."""
+"""`jaxfl run`: compute the run of a :class:`Setup` and write its files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jaxfl.algorithms.bounds import Bound
 from jaxfl.cli.build import DEMO, algorithm_of, choose_problem, is_file
 from jaxfl.cli.folder import Folder
 from jaxfl.cli.interrupt import Interrupts
@@ -26,46 +25,37 @@ from jaxfl.engine.run import EVALUATIONS, Progress, Run, Stop, begin, restored, 
 from jaxfl.views import plots
 from jaxfl.views.bounds import bounds, possible
 
-if TYPE_CHECKING:
-    import xarray
-
-
 __all__ = ["absolute", "computing", "run"]
 
-# Without ALGORITHM: the theory's step size is safe, but nothing would be seen of it.  In a longer
-# run the noise is larger, and so the steps are smaller.
+# Of the demonstration: the theory's step size is safe, but too small to show any progress.  In a
+# longer run the noise is larger, and so the steps are smaller.
 DEMO_NUMBERS = {"lr": 0.6, "batch": 32, "omega": 1.0}
 DEMO_ROUNDS = 200
 
 
 def run(given: dict[str, Any], session: Session) -> None:
-    """Run, or go on with a run, and write its files."""
+    """Run, or resume a run, and write its files."""
+    given = absolute(given)
     with Interrupts() as interrupts:
-        _run(absolute(given), session, interrupts)
-
-
-def _run(given: dict[str, Any], session: Session, interrupts: Interrupts) -> None:
-    if session.resume is not None:
-        folder = Folder.resume(given, session)
-    else:
-        setup = Setup(**given)
-        place = session.out or Path("results") / _folder_name(setup)
-        folder = Folder(Path(place), setup, {} if "rounds" in given else {"rounds": "default"})
-    with computing(folder.setup):
-        try:
-            if folder.lost:
-                _write(folder, session, _read(folder, session))
-            else:
-                _write(folder, session, _simulate(folder, session, interrupts))
-        except KeyboardInterrupt:
-            if folder.ours and folder.checkpoint.exists():
-                folder.settle()
-                raise KeyboardInterrupt(
-                    f"; go on with `jaxfl run --resume {folder.path}`."
-                ) from None
-            if folder.ours:
-                folder.abandon()
-            raise KeyboardInterrupt(" before anything was saved.") from None
+        if session.resume is not None:
+            folder = Folder.resume(given, session)
+        else:
+            setup = Setup(**given)
+            place = session.out or Path("results") / _folder_name(setup)
+            folder = Folder(Path(place), setup, {} if "rounds" in given else {"rounds": "default"})
+        with computing(folder.setup):
+            try:
+                make = _restore if folder.lost else _simulate
+                _write(folder, session, make(folder, session, interrupts))
+            except KeyboardInterrupt:
+                if folder.ours and folder.checkpoint.exists():
+                    folder.settle()
+                    raise KeyboardInterrupt(
+                        f"; continue with `jaxfl run --resume {folder.path}`."
+                    ) from None
+                if folder.ours:
+                    folder.abandon()
+                raise KeyboardInterrupt(" before anything was saved.") from None
 
 
 def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
@@ -111,8 +101,8 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
     return result
 
 
-def _read(folder: Folder, session: Session) -> Run:
-    """The run that has ended here, from its checkpoint."""
+def _restore(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
+    """The run that has ended in the folder, from its checkpoint."""
     import jax
 
     setup = folder.setup
@@ -121,7 +111,7 @@ def _read(folder: Folder, session: Session) -> Run:
     result.sources.update({name: Source.read(text) for name, text in folder.assumed.items()})
     if not session.quiet:
         print(
-            f"{folder.result} was gone: it is written again from the checkpoint, of round "
+            f"{folder.result} was missing: it is written again from the checkpoint, at round "
             f"{folder.reached}.",
             file=sys.stderr,
         )
@@ -129,19 +119,21 @@ def _read(folder: Folder, session: Session) -> Run:
 
 
 def _write(folder: Folder, session: Session, result: Run) -> None:
-
+    """Write the result and its picture, and print a summary."""
     ds = result.dataset()
     results.save(ds, folder.result)
-    if session.plot:
-        plots.curves(ds, folder.picture, bounds=_bounds(ds, session.bound))
+    if not session.no_plot:
+        bound = session.bound
+        drawn = [] if bound is None else bounds(ds, bound or None)
+        plots.curves(ds, folder.picture, bounds=drawn)
     else:
-        folder.picture.unlink(missing_ok=True)  # it would show an earlier end
+        folder.picture.unlink(missing_ok=True)  # it shows an earlier end
     folder.reached = int(result.rounds[-1])
     folder.write()
     folder.settle()
     if not session.quiet:
         summary(ds, folder.products)
-    if result.ended.startswith("diverged"):  # whoever asks for quiet must not take NaN for a result
+    if result.ended.startswith("diverged"):  # with --quiet too: NaN must not be taken for a result
         print(
             f"jaxfl: {result.algorithm.name} on {result.problem.name} {result.ended}; take a smaller "
             "--lr.",
@@ -149,19 +141,13 @@ def _write(folder: Folder, session: Session, result: Run) -> None:
         )
 
 
-def _bounds(ds: xarray.Dataset, lam: float | None) -> list[Bound]:
-
-    return [] if lam is None else bounds(ds, lam or None)
-
-
 def _complete(folder: Folder, algorithm: Algorithm, problem: Problem, key: Key, bound: bool) -> Run:
-    """A new run, resolved before anything is written; T and the cadence are fixed."""
-
+    """A new run, resolved before anything is written; its setup gets the rounds and the cadence."""
     setup, least = folder.setup, int(problem.count.min())
     body = algorithm.body
     if "rounds" in folder.assumed and body is not None and body.estimator.sampler.single_pass:
         most = least // int(setup.numbers.get("batch", 1))
-        if most and (setup.rounds or 0) > most:  # the default asks for more than one pass
+        if most and (setup.rounds or 0) > most:  # the default is more than one pass
             setup = dataclasses.replace(setup, rounds=most)
             folder.assumed["rounds"] = "default: one pass"
     numbers: dict[str, Any] = dict(setup.numbers)
@@ -198,19 +184,19 @@ def _complete(folder: Folder, algorithm: Algorithm, problem: Problem, key: Key, 
 
 @contextlib.contextmanager
 def computing(setup: Setup) -> Iterator[None]:
-    """The device and the precision of this call, and of nothing after it."""
+    """Set the device and the precision of this call."""
     import jax
 
     with contextlib.ExitStack() as stack:
         if setup.device is not None:
             if setup.device == "cpu" and not getattr(jax.config, "jax_platforms", None):
-                # Before any device has started: a GPU is left alone, memory and all.
+                # Before any device has started, so that no memory of a GPU is taken.
                 jax.config.update("jax_platforms", "cpu")
             try:
                 device = jax.devices(setup.device)[0]
             except RuntimeError:
                 raise InputError(
-                    f"is not here, where JAX finds only {jax.default_backend()}",
+                    f"is not available: JAX finds only {jax.default_backend()}",
                     "leave it out, or install JAX for that device",
                     **{"--device": setup.device},
                 ) from None
@@ -221,8 +207,7 @@ def computing(setup: Setup) -> Iterator[None]:
 
 
 def absolute(given: dict[str, Any]) -> dict[str, Any]:
-    """Paths that hold wherever a run is gone on with."""
-
+    """The options with absolute paths, which hold wherever the run is resumed."""
     out = dict(given)
     for name in ("data", "test_data", "data_dir"):
         value = given.get(name)

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 
 from jaxfl.core.types import Array, PyTree
 
-__all__ = ["rarely"]
+__all__ = ["cond_any"]
 
 
-def rarely(coin: Array, move: Callable[..., PyTree], state: PyTree, *operands: PyTree) -> PyTree:
-    """``move(*operands) if coin else state``, and under vmap no work but for coins that show heads.
+def cond_any(coin: Array, move: Callable[..., PyTree], state: PyTree, *operands: PyTree) -> PyTree:
+    """``move(*operands) if coin else state``; under vmap, ``move`` runs for true coins alone.
 
-    A batched predicate turns ``lax.cond`` into a select that pays for both sides every time.  The
-    batching rule here keeps one coin that all share as it is; of many, it visits one after the
-    other those that show heads, so that a batch pays what its members would pay alone.
+    Under vmap ``lax.cond`` becomes a select that computes both branches every time.  This batching
+    rule keeps a coin that the batch shares, and otherwise visits the members with true coins one
+    after the other, so that a batch costs what its members cost alone.
     """
 
     @jax.custom_batching.custom_vmap
@@ -38,15 +38,15 @@ def rarely(coin: Array, move: Callable[..., PyTree], state: PyTree, *operands: P
             def visit(i: Array, state: PyTree) -> PyTree:
                 here = jax.tree.map(lambda a, b: a[i] if b else a, operands, batched[2])
                 mine = jax.tree.map(lambda a: a[i], state)
-                mine = rarely(coin[i], move, mine, *here)
+                mine = cond_any(coin[i], move, mine, *here)
                 return jax.tree.map(lambda a, v: a.at[i].set(v), state, mine)
 
             return jax.lax.fori_loop(0, size, visit, state)
 
         if batched[0]:
-            result = rarely(jnp.any(coin), each, state, coin, state, operands)
+            result = cond_any(jnp.any(coin), each, state, coin, state, operands)
         else:
-            result = rarely(coin, together, state, operands)
+            result = cond_any(coin, together, state, operands)
         return result, jax.tree.map(lambda _: True, state)
 
     return step(coin, state, operands)

@@ -1,4 +1,4 @@
-"""Checks of what a user hands over, before anything is computed: one sentence each.  Host side."""
+"""Validators of types, options and arrays.  Host side."""
 
 from __future__ import annotations
 
@@ -30,18 +30,17 @@ __all__ = [
     "one_key",
     "one_path",
     "one_problem",
-    "shown",
     "stacked",
     "stream",
 ]
 
 T = TypeVar("T")
 Array = npt.NDArray[Any]
-BLOCK = 1 << 24  # numbers that are looked at together
+BLOCK = 1 << 24  # entries that are checked together
 
 
 def kind_of(value: Any) -> str:
-    """An array's type and shape, or the value: what a function returned."""
+    """The dtype and shape of an array, or the value itself."""
     is_array = hasattr(value, "dtype") and hasattr(value, "shape")
     return f"{value.dtype}{list(value.shape)}" if is_array else shown(value)
 
@@ -50,14 +49,14 @@ def kind_of(value: Any) -> str:
 
 
 def instance(name: str, value: Any, kind: type[T], remedy: str) -> T:
-    """``value``, if it is of that type."""
+    """``value``; raises unless it is of that type."""
     if not isinstance(value, kind):
         raise InputError(f"must be a {kind.__name__}", remedy, **{name: value})
     return value
 
 
 def one_problem(value: Any) -> Problem:
-    """``value``, if it is a problem whose arrays the compiler may place."""
+    """``value``; raises unless it is a problem whose arrays the compiler may place."""
     problem = instance("problem", value, Problem, "make one with jaxfl.make_problem(model, data)")
     for leaf in jax.tree.leaves(problem):
         home = getattr(leaf, "sharding", None)
@@ -71,7 +70,7 @@ def one_problem(value: Any) -> Problem:
 
 
 def one_key(key: Any, taker: str, several: str) -> Key:
-    """``key``, if it is a single typed one."""
+    """``key``; raises unless it is one typed key."""
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     require(typed, "must be a typed key", "make it with jax.random.key(seed)", key=key)
     require(key.shape == (), f"key has shape {key.shape}", f"{taker} takes one key, {several}")
@@ -79,14 +78,14 @@ def one_key(key: Any, taker: str, several: str) -> Key:
 
 
 def one_path(name: str, value: Any) -> Path:
-    """``value`` as a path."""
+    """``value`` as a path; raises unless it is one."""
     is_path = isinstance(value, str | os.PathLike)
     require(is_path, "must be a path, as in 'results/run.nc'", **{name: value})
     return Path(value)
 
 
 def bind(kind: str, name: str, entry: Callable[..., T], *args: Any, **options: Any) -> T:
-    """``entry(*args, **options)``; raises for an option that it does not have."""
+    """``entry(*args, **options)``; raises for an unknown option."""
     parameters = inspect.signature(entry).parameters
     names = list(parameters)[len(args) :]
     forwards = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -97,7 +96,7 @@ def bind(kind: str, name: str, entry: Callable[..., T], *args: Any, **options: A
 
 
 def stream(seed: Any, purpose: str) -> np.random.Generator:
-    """Random numbers of one purpose, so that equal seeds never mean equal draws elsewhere."""
+    """A generator of its own for each purpose, also with equal seeds."""
     number = whole("seed", seed, 0, np.inf)
     return np.random.default_rng([number, zlib.crc32(purpose.encode())])
 
@@ -106,7 +105,7 @@ def stream(seed: Any, purpose: str) -> np.random.Generator:
 
 
 def numeric(where: str, leaf: Any) -> Array:
-    """``leaf`` as an array of numbers that JAX computes with: integers of 32 bits."""
+    """``leaf`` as an array of numbers, its integers of 32 bits, as JAX computes."""
     try:
         array = np.asarray(leaf)
     except (TypeError, ValueError):
@@ -127,8 +126,10 @@ def numeric(where: str, leaf: Any) -> Array:
 
 
 def finite(where: str, array: Array, given: Any = None, *, axes: int = 1) -> None:
-    """Raise where ``array``, converted from ``given``, holds NaN or infinity; its first axis is of
-    rows, with ``axes=2`` the first two of clients and rows."""
+    """Raise if ``array``, converted from ``given``, holds NaN or infinity.
+
+    The first axis is that of rows; with ``axes=2`` the first two are those of clients and rows.
+    """
     if array.dtype.kind in "biu" or not array.size:
         return
     step = max(1, BLOCK * len(array) // array.size)  # no copy of the whole, which may be large
@@ -146,7 +147,7 @@ def finite(where: str, array: Array, given: Any = None, *, axes: int = 1) -> Non
 
 
 def stacked(where: str, leaves: Sequence[Any]) -> tuple[int, int]:
-    """The leading axes (n, m) that all leaves share: m rows of each of n clients."""
+    """The leading axes (n, m) of all leaves: m rows of each of n clients."""
     shapes = [np.shape(leaf) for leaf in leaves]
     alike = bool(shapes) and all(len(s) >= 2 and s[:2] == shapes[0][:2] for s in shapes)
     require(
@@ -159,7 +160,7 @@ def stacked(where: str, leaves: Sequence[Any]) -> tuple[int, int]:
 
 
 def counts(count: Any, n: int, m: int) -> npt.NDArray[np.int32]:
-    """How many of m rows each of n clients owns; None: all."""
+    """The number of rows of each of n clients, at most m; None: m each."""
     found = np.full(n, m) if count is None else np.asarray(count)
     integers = found.shape == (n,) and found.dtype.kind in "iu"
     require(integers, f"must hold one integer for each of the {n} clients", count=count)

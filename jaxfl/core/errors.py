@@ -1,4 +1,4 @@
-"""The one error that a user is meant to read."""
+"""The error that tells a user about a mistake in the input."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SHOWN = 60  # characters of a value in a sentence
 
 
 class InputError(ValueError):
-    """A mistake that its reader can correct, as one sentence with the value and the way out.
+    """A mistake in the input, as one sentence with the value and a remedy.
 
-    ``values`` holds the arguments concerned by name; it is empty where a file or the shape of data
-    is wrong, and ``problem`` then has its own subject.  ``remedy`` says what to do; ``{name}`` in it
-    stands for the argument ``suggested[name]``.  The command line prints the same sentence with its
-    options in place of arguments, and exits with status 2.
+    ``values`` holds the arguments concerned by name, the subject of ``problem``; if it is empty,
+    ``problem`` has a subject of its own.  ``remedy`` says what to do; ``{name}`` in it stands for the
+    argument ``suggested[name]``.  The command line prints the same sentence with its options in
+    place of arguments, and exits with status 2.
 
     >>> print(InputError("exceeds the 5 records", "ask for at most 5", batch=7))
     batch = 7 exceeds the 5 records: ask for at most 5.
@@ -40,7 +40,7 @@ class InputError(ValueError):
         self.context = ""
 
     def within(self, context: str) -> InputError:
-        """The same error, with where it arose in front: one cell of a sweep, one option."""
+        """The same error with a prefix that says where it arose, such as a cell of a sweep."""
         error = InputError(self.problem, self.remedy, suggested=self.suggested, **self.values)
         error.context = f"{context}: {self.context}"
         return error
@@ -53,7 +53,7 @@ class InputError(ValueError):
         written: Callable[[str, Any], str],
         suggested: Callable[[str, Any], str],
     ) -> str:
-        """The sentence, with arguments written as these functions say."""
+        """The sentence, with arguments formatted by these functions."""
         subject = " and ".join(written(name, value) for name, value in self.values.items())
         text = self.context + (f"{subject} {self.problem}" if subject else self.problem)
         if self.remedy:
@@ -64,7 +64,7 @@ class InputError(ValueError):
 
 
 def assigned(name: str, value: Any) -> str:
-    """An argument as Python has it, or an option of the command line."""
+    """An argument as in Python, or an option as on the command line."""
     if name.startswith("--"):
         return f"{name} {value:.10g}" if isinstance(value, float) else f"{name} {value}"
     return f"{name} = {shown(value)}"
@@ -90,7 +90,7 @@ def require(
 
 @contextlib.contextmanager
 def attempt(problem: str, remedy: str = "", **values: Any) -> Iterator[None]:
-    """For code of the user's own, which may raise anything: an :class:`InputError` with the cause."""
+    """Turn any exception of a user's function into an :class:`InputError` with its cause."""
     try:
         yield
     except InputError:
@@ -100,13 +100,13 @@ def attempt(problem: str, remedy: str = "", **values: Any) -> Iterator[None]:
 
 
 def said(error: Exception) -> str:
-    """What went wrong in code that is not ours, in one line."""
+    """An exception in one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
 
 def shown(value: Any) -> str:
-    """A value as a sentence can hold it: one line, and not a dump of arrays."""
+    """A value in one short line."""
     if callable(value) and isinstance(getattr(value, "__name__", None), str):
         return str(value.__name__)
     plain = value.item() if isinstance(value, np.generic) else value  # no np.float64(...) around it

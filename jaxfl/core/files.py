@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written beside their place, synced, renamed."""
+"""Reading files with readable errors, and replacing them atomically."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["check_format", "reading", "replace", "writable"]
 
 @contextlib.contextmanager
 def reading(path: Path, what: str, remedy: str = "") -> Iterator[None]:
-    """Turn whatever goes wrong while ``path`` is read as ``what`` into an :class:`InputError`."""
+    """Turn any exception while ``path`` is read as ``what`` into an :class:`InputError`."""
     try:
         yield
     except (InputError, MemoryError):
@@ -40,7 +40,7 @@ def check_format(path: Path, what: str, found: Any, read: int) -> None:
 
 
 def writable(path: Path, what: str) -> None:
-    """Raise, before anything is computed, where the file cannot be written."""
+    """Raise unless the file can be written; call this before a long computation."""
     require(not path.is_dir(), f"Cannot write {path}", f"it is a folder, and a {what} is a file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +52,10 @@ def writable(path: Path, what: str) -> None:
 
 
 def replace(path: Path, content: Any, new: bool = False) -> None:
-    """``content(file)`` becomes ``path`` in one step: a reader sees the old file or the new one.
+    """Write ``path`` atomically by ``content(file)``: readers see the old file or the new one.
 
-    Of several writers at once the last one stays; with ``new`` the first, and others get a
-    ``FileExistsError``.
+    Of several writers at once the last one wins; with ``new`` the first one does, and the others get
+    a ``FileExistsError``.
     """
     part = _beside(path)
     try:
@@ -63,27 +63,27 @@ def replace(path: Path, content: Any, new: bool = False) -> None:
             content(file)
             file.flush()
             os.fsync(file.fileno())
-        if not new or not _linked(part, path):
+        if not new or not _link(part, path):
             os.replace(part, path)
-        _synced(path.parent)
+        _sync(path.parent)
     except FileExistsError:
         raise
     except OSError as error:
         raise InputError(
             f"Cannot write {path}", f"{error.strerror or error}; what was there before is untouched"
         ) from None
-    finally:  # an interrupt leaves nothing either
+    finally:  # also after an interrupt
         with contextlib.suppress(OSError):
             part.unlink()
 
 
 def _beside(path: Path) -> Path:
-    """A name that no other writer has."""
+    """A unique temporary name in the same folder."""
     return path.with_name(f".{path.name[:200]}.{secrets.token_hex(6)}.part")
 
 
-def _linked(part: Path, path: Path) -> bool:
-    """Whether ``part`` is ``path`` too by now, which replaces nothing; some file systems know no links."""
+def _link(part: Path, path: Path) -> bool:
+    """Link ``path`` to ``part`` unless it exists; False on file systems without links."""
     try:
         os.link(part, path)
     except FileExistsError:
@@ -95,11 +95,11 @@ def _linked(part: Path, path: Path) -> bool:
     return True
 
 
-def _synced(folder: Path) -> None:
-    """The new name is on disk too, where the system can say so."""
+def _sync(folder: Path) -> None:
+    """Sync the new name to disk, where the system can."""
     with contextlib.suppress(OSError):
-        held = os.open(folder, os.O_RDONLY)
+        handle = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(held)
+            os.fsync(handle)
         finally:
-            os.close(held)
+            os.close(handle)

@@ -1,4 +1,4 @@
-"""Lines that no signal interrupts."""
+"""A context manager that delays signals."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-__all__ = ["held_back"]
+__all__ = ["interrupts_deferred"]
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
-    """Ctrl-C, and a scheduler's request to end, wait until these lines are done.
+def interrupts_deferred() -> Iterator[None]:
+    """Delay SIGINT and SIGTERM until the end of the block.
 
-    Python gives signals to the main thread alone, so that in others there is nothing to hold back.
+    Python delivers signals to the main thread alone; in other threads nothing is delayed.
     """
-    came: list[tuple[int, FrameType | None]] = []
+    received: list[tuple[int, FrameType | None]] = []
     before: dict[int, Any] = {}
     try:
         if threading.current_thread() is threading.main_thread():
-            for one in (signal.SIGINT, signal.SIGTERM):
-                if callable(signal.getsignal(one)):  # what Python does not handle ends it at once
-                    before[one] = signal.signal(one, lambda *call: came.append(call))
+            for number in (int(signal.SIGINT), int(signal.SIGTERM)):
+                if callable(signal.getsignal(number)):  # others end Python at once
+                    before[number] = signal.signal(number, lambda *call: received.append(call))
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number, frame in came[:1]:
+        for number, frame in received[:1]:
             before[number](number, frame)

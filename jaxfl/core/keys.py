@@ -1,4 +1,4 @@
-"""Threefry keys whose rounds are written out: the bits of JAX's own, in fewer and larger programs.
+"""Threefry keys with unrolled rounds: the bits of JAX's own, in fewer and larger programs.
 
 On CPUs JAX compiles the 20 rounds of Threefry-2x32 [Salmon et al., SC 2011] as a loop, for short
 compilation, and each call of the loop costs more than the rounds of a small draw: in a round of a
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import define_prng_impl
 
-from jaxfl.core.fusion import once
+from jaxfl.core.fusion import materialized
 from jaxfl.core.types import Array, Key
 
 __all__ = ["THREEFRY", "at", "straight"]
@@ -78,7 +78,7 @@ THREEFRY = define_prng_impl(
 
 
 def straight(key: Key) -> Key:
-    """The same key as one of :data:`THREEFRY`; keys of other generators stay what they are."""
+    """The same key with :data:`THREEFRY`; keys of other generators are returned unchanged."""
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         return key
     counters = jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
@@ -90,4 +90,4 @@ def straight(key: Key) -> Key:
 
 def at(key: Key, t: Array) -> Key:
     """The key of round t of a stream."""
-    return once(jax.random.fold_in(key, t), t)
+    return materialized(jax.random.fold_in(key, t), t)

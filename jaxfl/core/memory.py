@@ -1,4 +1,4 @@
-"""How many bytes are free on a device."""
+"""Free memory of a device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["free"]
 
 
 def free(device: jax.Device) -> int:
-    """Bytes that are free on a device; those of the host, where that is the device."""
+    """The number of free bytes on a device; on a CPU, of the host."""
     stats = (device.memory_stats() or {}) if device.platform != "cpu" else {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))

@@ -1,4 +1,4 @@
-"""The one validator of hyper-parameters: ranges, whole numbers, unknown names."""
+"""Validators of names and numbers: unknown names, ranges, whole numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 MOST = 2**31 - 1  # of rounds and other whole numbers, which a run holds as int32
-LEAST = 1e-37  # noise below it is 0, or not told from 0, in a float32
+LEAST = 1e-37  # noise below it is 0, or rounds to 0, in a float32
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 def closest(kind: str, name: Any, names: Iterable[str]) -> str:
-    """One sentence for a name that is not known."""
+    """The sentence of an error about an unknown name."""
     names = sorted(names)
     near = difflib.get_close_matches(str(name), names, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}."
@@ -50,7 +50,7 @@ def closest(kind: str, name: Any, names: Iterable[str]) -> str:
 
 
 def known(kind: str, name: Any, table: Mapping[str, T]) -> T:
-    """The entry of that name."""
+    """The entry of that name; raises if there is none."""
     if not isinstance(name, str) or name not in table:
         raise InputError(closest(kind, name, table))
     return table[name]
@@ -72,7 +72,7 @@ def at_most_one(remedy: str = "give one of them", **values: Any) -> None:
 def exactly_one(**values: Any) -> None:
     """Raise unless one of the values is given, and no other."""
     given = [name for name, value in values.items() if value is not None]
-    require(len(given) == 1, "decide the same", "give exactly one of them", **values)
+    require(len(given) == 1, "are alternatives", "give exactly one of them", **values)
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -96,8 +96,7 @@ def number(
     integer: bool = False,
     remedy: str = "",
 ) -> float:
-    """``value`` as one float in the range; NaN is in none, and infinity only where ``most`` or
-    ``least`` is."""
+    """``value`` as a float in the range; infinity must be ``most`` or ``least``, and NaN is in no range."""
     low = least if above is None else above
     high = most if below is None else below
     param = Param(name, "", low, high, integer, above is not None, False, below is not None)
@@ -149,7 +148,7 @@ def _range(param: Param) -> str:
 
 
 def numbers(name: str, value: Any) -> Floats:
-    """``value`` as floats: no text, truth value or complex number is taken for one."""
+    """``value`` as floats; raises for text, booleans and complex numbers."""
     try:
         given = np.asarray(value)
         if given.size == 0 or given.dtype.kind in "bcSUmM":
@@ -176,7 +175,7 @@ def whole(name: str, value: Any, least: int, most: float = MOST) -> int:
 
 
 def reads(text: str) -> bool:
-    """Whether a text would be a number."""
+    """Whether the text is a number."""
     try:
         float(text)
     except ValueError:
@@ -185,7 +184,7 @@ def reads(text: str) -> bool:
 
 
 def varies(value: Any) -> bool:
-    """Whether it is said as a schedule."""
+    """Whether ``value`` specifies a schedule."""
     return (
         callable(value) or isinstance(value, Schedule) or (isinstance(value, str) and ":" in value)
     )

@@ -1,7 +1,7 @@
 """Products of samples with models, in the order in which CPUs multiply fastest.
 
-Compilers for CPUs are slow where a product reads columns, and copy a whole batch to avoid it.  All
-orders are the same sum; the barriers keep compilers from turning one into another.
+On CPUs a product that reads columns is slow, and the compiler copies a whole batch to avoid it.  All
+orders give the same sum; the barriers keep the compiler from replacing one by another.
 """
 
 from __future__ import annotations
@@ -17,23 +17,17 @@ __all__ = ["EXACT", "crossed", "outputs", "totals"]
 
 # Accelerators may round the inputs of a product to three digits; a clipped norm would exceed G.
 EXACT = jax.lax.Precision.HIGHEST
-TALL = 512  # rows: from there on the other factor had better be on the left
-WIDE = 32  # columns: from there on a copy of the samples pays for itself, whatever the rows
+TALL = 512  # rows from which the other factor is faster on the left
+WIDE = 32  # columns from which a copy of the samples pays for itself, whatever the rows
 
 Product = Callable[[Array, Array], Array]
 
-
-def hold(a: Array) -> Array:
-    held: Array = jax.lax.optimization_barrier(a)
-    return held
+barrier: Callable[[Array], Array] = jax.lax.optimization_barrier
 
 
 def on_cpus(quick: Product, plain: Product) -> Product:
-    def product(v: Array, a: Array) -> Array:
-        found: Array = jax.lax.platform_dependent(v, a, cpu=quick, default=plain)
-        return found
-
-    return product
+    """A product that CPUs compute as ``quick`` and other devices as ``plain``."""
+    return lambda v, a: jax.lax.platform_dependent(v, a, cpu=quick, default=plain)
 
 
 def of_many(one: Product, many: Product) -> Product:
@@ -59,12 +53,12 @@ def total(w: Array, a: Array) -> Array:
 
 
 #: ``a x``, for samples a (b, d) and a model x (d,).
-outputs = of_many(output, on_cpus(lambda X, a: hold(a @ hold(X.T)).T, lambda X, a: X @ a.T))
+outputs = of_many(output, on_cpus(lambda X, a: barrier(a @ barrier(X.T)).T, lambda X, a: X @ a.T))
 
 #: ``w' a``, for weights w (b,) and samples a (b, d).
 totals = of_many(
     total,
-    on_cpus(lambda W, a: hold(jnp.matmul(a.T, hold(W.T), precision=EXACT)).T, total),
+    on_cpus(lambda W, a: barrier(jnp.matmul(a.T, barrier(W.T), precision=EXACT)).T, total),
 )
 
 
@@ -75,10 +69,10 @@ def crossed(v: Array, a: Array) -> Array:
         return jnp.matmul(a.T, v, precision=EXACT)
 
     def by_rows(v: Array, a: Array) -> Array:
-        return hold(jnp.matmul(hold(v.T), a, precision=EXACT)).T
+        return barrier(jnp.matmul(barrier(v.T), a, precision=EXACT)).T
 
     def copied(v: Array, a: Array) -> Array:
-        return jnp.matmul(hold(a.T), v, precision=EXACT)
+        return jnp.matmul(barrier(a.T), v, precision=EXACT)
 
     if a.shape[0] < TALL and v.shape[1] < WIDE:
         return plain(v, a)

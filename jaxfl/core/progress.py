@@ -1,4 +1,4 @@
-"""How far something is: a bar on a terminal, a line that changes in a notebook, lines in a log."""
+"""Progress: a bar on a terminal, a changing line in a notebook, lines in a log."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Bar", "watching"]
 
 Now = TypeVar("Now")
 
-LINES = 10  # of one task in a log
-SECONDS = 30.0  # without a line, at most
-BLINK = 0.2  # between changes in a notebook
+LINES = 10  # in a log, for one task
+SECONDS = 30.0  # between two lines of a log, at most
+REFRESH = 0.2  # seconds between changes in a notebook
 
 
 class Bar:
-    """``with Bar() as bar: bar.update(done, total, words)``; all on standard error, or nothing."""
+    """``with Bar() as bar: bar.update(done, total, words)`` writes to standard error, unless quiet."""
 
     def __init__(self, head: str = "", *, quiet: bool = False) -> None:
         self.head, self.quiet = head, quiet
@@ -54,7 +54,7 @@ class Bar:
         return self
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         if not self.quiet:
             print(line, file=sys.stderr, flush=True)
 
@@ -68,7 +68,7 @@ class Bar:
         now = time.perf_counter()
         end = done == total > self.shown
         if self.cell is not None:
-            if end or now - self.shown_at > BLINK:
+            if end or now - self.shown_at > REFRESH:
                 self.shown, self.shown_at = done, now
                 self.cell.update({"text/plain": line}, raw=True)
         elif end or done - self.shown >= total / LINES or now - self.shown_at > SECONDS:
@@ -88,19 +88,14 @@ class Bar:
 def watching(
     progress: bool | Callable[[Now], None] | None, show: Callable[[Bar, Now], None]
 ) -> contextlib.AbstractContextManager[Callable[[Now], None] | None]:
-    """Where progress goes: to the caller's function, with True to a bar, otherwise nowhere."""
+    """The function to report progress to: the caller's own, that of a bar for True, or None."""
     usable = progress is None or isinstance(progress, bool) or callable(progress)
     require(usable, "must be True, for a bar, or a function of what is done", progress=progress)
-    return _watching(progress, show)
+    return contextlib.nullcontext(progress or None) if progress is not True else _shown(show)
 
 
 @contextlib.contextmanager
-def _watching(
-    progress: bool | Callable[[Now], None] | None, show: Callable[[Bar, Now], None]
-) -> Iterator[Callable[[Now], None] | None]:
-    if callable(progress) or not progress:
-        yield progress if callable(progress) else None
-        return
+def _shown(show: Callable[[Bar, Now], None]) -> Iterator[Callable[[Now], None]]:
     with Bar() as bar:
         yield lambda now: show(bar, now)
 

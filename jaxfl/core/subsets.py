@@ -4,8 +4,8 @@
 * :func:`coins` -- each position by its own coin, reached by jumping over those that lost;
 * :func:`uniform` -- independent positions, one of which may come twice.
 
-Slot s of either depends on the key, the size and s alone, never on how many slots the caller holds,
-so that the draw of a run is the same in a sweep that pads it.
+Slot s depends on the key, the size and s alone, never on the number of slots, so that a run draws
+the same in a sweep that pads it.
 
 The permutation is a Feistel network over pairs (L, R) in Z_a x Z_b with a b >= size and
 a ~ b ~ sqrt(size); an image past the end is permuted again until it falls inside ("cycle walking").
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxfl.core.fusion import once
+from jaxfl.core.fusion import materialized
 from jaxfl.core.types import Array, Key
 
 __all__ = ["coin_slots", "coin_tail", "coins", "permuted", "subset", "uniform"]
@@ -143,7 +143,7 @@ class _Network(NamedTuple):
     def walk(self, start: Array) -> Array:
         """Image after image, at least one, up to one inside; what never leaves the outside comes home."""
 
-        # Who goes on is read off x: carried beside it, it would be computed anew, with all rounds.
+        # The condition is read off x: a carried flag would be computed anew, with all rounds.
         def onward(first: Array, x: Array) -> Array:
             return first | (x >= self.n) & (x != start)
 
@@ -174,7 +174,7 @@ def coins(
     In increasing order; slots past the last one hold ``size``, and what finds no slot is lost
     (:func:`coin_tail` says how rarely).  The gap to the next success is geometric,
     ``floor(E / -log(1 - q))`` with E exponential (Fan, Muller and Rezucha, JASA 57, 1962).
-    ``t`` is for :func:`jaxfl.core.fusion.once` alone.
+    ``t`` is for :func:`jaxfl.core.fusion.materialized` alone.
     """
     n = jnp.asarray(size, jnp.uint32)
     whole = n.astype(jnp.float32)
@@ -191,7 +191,7 @@ def coins(
 
     gap = jnp.minimum(jnp.floor(E / rate), 2.0**31).astype(jnp.uint32)
     past = n + 1
-    step = once(jnp.minimum(gap, n) + 1, jnp.asarray(t))
+    step = materialized(jnp.minimum(gap, n) + 1, jnp.asarray(t))
     # p + r stopping at `past`, in a form that never exceeds it
     end: Array = lax.associative_scan(lambda p, r: p + jnp.minimum(r, past - p), step)
     return (end - 1).astype(jnp.int32)

@@ -51,7 +51,9 @@ __all__ = [
     "Key",
     "Local",
     "Mechanism",
+    "Memory",
     "Message",
+    "MessageBound",
     "Model",
     "Noise",
     "Origin",
@@ -60,6 +62,7 @@ __all__ = [
     "Plan",
     "Problem",
     "ProblemFacts",
+    "Project",
     "PyTree",
     "Resolved",
     "Rho",
@@ -71,13 +74,24 @@ __all__ = [
     "State",
     "Table",
     "Term",
+    "Values",
 ]
 
 Array: TypeAlias = jax.Array
 Key: TypeAlias = jax.Array
 PyTree: TypeAlias = Any
+Values: TypeAlias = Mapping[str, Any]  # hyper-parameters by name
+Project: TypeAlias = Callable[[Array], Array] | None  # onto the constraint set, if there is one
 # roles that tell algorithms of one name apart, and are short to say
-SAID = ("estimator", "mechanism", "compressor", "channel", "server", "participation", "sampler")
+SHOWN_ROLES = (
+    "estimator",
+    "mechanism",
+    "compressor",
+    "channel",
+    "server",
+    "participation",
+    "sampler",
+)
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -86,22 +100,22 @@ LARGEST = 3.4e38  # of a 32-bit float: the end of what has to be finite
 
 
 class Param(NamedTuple):
-    """A number that a user may set: an option of the command line, an axis of a sweep."""
+    """A hyper-parameter that a user may set, and its range."""
 
     name: str
     doc: str
     low: float = 0.0
     high: float = float("inf")
     integer: bool = False
-    open_low: bool = False  # the lower end itself is refused
+    open_low: bool = False  # the lower end is excluded
     schedule: bool = False  # may change from round to round
-    open_high: bool = False  # the upper end itself is refused
+    open_high: bool = False  # the upper end is excluded
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Hyper:
-    """Resolved numbers: ``values`` are traced leaves, ``caps`` the static lengths they may fill.
+    """Resolved hyper-parameters: ``values`` are traced leaves, ``caps`` the static lengths they may fill.
 
     ``hp["batch"]`` is a traced number, ``hp.caps["batch"]`` the number of slots that its draw has.
     Cells of a sweep differ in ``values`` and share ``caps``.
@@ -115,17 +129,17 @@ class Hyper:
             return self.values[name]
         except KeyError:
             raise InputError(
-                f"A round reads {name}, which none of its parts declares: add Param({name!r}, ...) to "
-                "the params of the part that reads it."
+                f"A round reads {name}, which none of its parts declares",
+                f"add Param({name!r}, ...) to the params of the part that reads it",
             ) from None
 
     def at(self, t: Array) -> Hyper:
-        """The numbers of round t: a schedule holds one per round, and keeps its last."""
-        now = {
+        """The hyper-parameters of round t; after its end a schedule keeps its last value."""
+        values = {
             name: value if value.ndim == 0 else value[jnp.minimum(t, value.shape[0] - 1)]
             for name, value in self.values.items()
         }
-        return Hyper(now, self.capacity)
+        return Hyper(values, self.capacity)
 
     @property
     def caps(self) -> dict[str, int]:
@@ -167,9 +181,9 @@ class Source(str):
     origin: Origin
 
     def __new__(cls, origin: Origin, text: str = "") -> Source:
-        made = super().__new__(cls, text or origin.value)
-        made.origin = origin
-        return made
+        source = super().__new__(cls, text or origin.value)
+        source.origin = origin
+        return source
 
     def __getnewargs__(self) -> tuple[Origin, str]:  # type: ignore[override]
         return self.origin, str(self)
@@ -303,7 +317,7 @@ class GeneratedSamples:
 class Problem:
     """Data of n clients as leaves, their model as structure."""
 
-    train: PyTree  # leaves (n, m_max, ...), zero-padded; or Made
+    train: PyTree  # leaves (n, m_max, ...), zero-padded; or GeneratedSamples
     count: Array  # (n,) samples that each client really has
     test: PyTree | None  # leaves (N, ...)
     x0: Array | None  # (d,), or None: drawn by the model
@@ -329,8 +343,8 @@ class Problem:
         return f"Problem({self.name!r}, {sizes}, d={self.model.dim}, model={self.model.name!r})"
 
 
-def nothing(values: Mapping[str, Any], about: Any) -> dict[str, Any]:
-    """What parts without numbers of their own need to be told."""
+def nothing(values: Values, about: Any) -> dict[str, Any]:
+    """The default ``resolve`` and ``capacity``, of parts that have no hyper-parameters."""
     return {}
 
 
@@ -342,23 +356,21 @@ Scheme: TypeAlias = Literal[
 ]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
-Capacity: TypeAlias = Callable[
-    [Mapping[str, Any], ProblemFacts], dict[str, int]
-]  # host: static lengths
+Capacity: TypeAlias = Callable[[Values, ProblemFacts], dict[str, int]]  # host: static lengths
 
 
 class Sampler(NamedTuple):
-    """Rows of one client.  ``key`` is the client's own stream, the same in every round.
+    """A law of the rows that one client draws in a round.
 
-    ``scheme`` is the law of the draws; None: none that accountants know, and nothing is claimed.
-    ``strips``: the live slots of a draw come before the others, and its capacity says the
-    ``mean_batch`` of them, so that rows of all clients can be read one after the other
-    (:mod:`jaxfl.rounds.packing`).
+    ``key`` is the client's own stream, the same in every round.  ``scheme`` is the law as
+    accountants know it; None claims nothing.  With ``strips``, the live slots of a draw come first
+    and ``capacity`` returns ``mean_batch``, the mean number of them, so that a round can read the
+    rows of all clients one after the other (:mod:`jaxfl.rounds.packing`).
     """
 
     name: str
     draw: Callable[[Key, Array, Array, int, Hyper], Draw]  # (key, t, count, m_max, hp)
-    distinct: bool  # no row twice in one draw
+    distinct: bool  # whether no draw holds a row twice
     params: tuple[Param, ...] = ()
     capacity: Capacity = nothing
     scheme: Scheme | None = None
@@ -366,12 +378,12 @@ class Sampler(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether every draw is all rows."""
+        """Whether every draw holds all rows."""
         return self.scheme == "full"
 
     @property
     def padded(self) -> bool:
-        """Whether a draw has more or fewer rows by chance, in slots that others may fill."""
+        """Whether the number of rows in a draw is random, so that some slots may stay empty."""
         return self.scheme == "poisson"
 
     @property
@@ -381,20 +393,20 @@ class Sampler(NamedTuple):
 
     @property
     def epochs(self) -> bool:
-        """Whether a row comes once in every pass over all of them."""
+        """Whether every pass over the rows uses each of them once."""
         return self.scheme == "shuffled"
 
     @property
     def single_pass(self) -> bool:
-        """Whether a row comes once in the whole run."""
+        """Whether a run uses each row at most once."""
         return self.scheme == "single_pass"
 
 
 class Participation(NamedTuple):
-    """The clients of one round, all of one weight, 1/r.  ``key`` is the run's stream.
+    """A law of the clients that take part in a round, each with weight 1/r.
 
-    ``scheme`` is the law of the draws to somebody who is not told who took part; None: that tells
-    nothing beyond ``most``.
+    ``key`` is the run's stream.  ``scheme`` is the law for an observer who does not learn who took
+    part; None: the observer knows no more than ``most``.
     """
 
     name: str
@@ -402,12 +414,12 @@ class Participation(NamedTuple):
     everyone: bool = False
     params: tuple[Param, ...] = ()
     capacity: Capacity = nothing
-    most: Callable[[int, int, Mapping[str, Any]], int] | None = None
-    # host: (T, n, values) -> rounds that no client exceeds; None: all of them
-    least: Callable[[int, Mapping[str, Any]], int] | None = None
-    # host: (n, values) -> clients whose messages a round adds up, at least; None: all that are called
+    most: Callable[[int, int, Values], int] | None = None
+    # host: (T, n, values) -> the most rounds in which any client takes part; None: T
+    least: Callable[[int, Values], int] | None = None
+    # host: (n, values) -> the fewest clients whose messages a round adds up; None: all it calls
     scheme: Scheme | None = None
-    fixed_size: bool = False  # the same number of clients is called in every round
+    fixed_size: bool = False  # whether every round calls the same number of clients
 
 
 class Term(NamedTuple):
@@ -420,71 +432,85 @@ class Term(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What an estimator remembers of every row of one client, as factors of its gradient."""
+    """One client's memory of every row, as factors of the row's gradient."""
 
     recall: Callable[[PyTree, Draw], PyTree]  # (local, rows) -> stored
     absorb: Callable[[PyTree, Draw, PyTree], PyTree]  # (local, rows, new factors) -> local
 
 
+class Memory(NamedTuple):
+    """What an estimator remembers before the first round, and what computing it cost."""
+
+    shared: PyTree = ()  # the same for all clients
+    local: PyTree = ()  # of each client, leaves (n, ...)
+    base: Array | None = None  # added to each client's estimate: (n, d), or its mean (d,)
+    gradients: Array = np.zeros((), np.int32)  # type: ignore[assignment]  # per-example gradients
+
+
 class Begins(Protocol):
-    """What all clients do before a round: ``base`` is (n, d), its mean (d,), or None."""
+    """An estimator's work before a round, for all clients."""
 
     def __call__(
         self, key: Key, shared: PyTree, base: Any, x: Array, problem: Problem, hp: Hyper, /
     ) -> tuple[PyTree, Any, Array, Hyper]:
-        """Returns shared, base, how many gradients that took, and the numbers of this round."""
+        """Return the new ``shared`` and ``base``, the number of gradients evaluated, and the
+        hyper-parameters of this round.
+
+        ``base`` is (n, d), its mean (d,), or None.
+        """
         ...
 
 
 class Refreshes(Protocol):
-    """What all clients do after a round: ``base`` is (n, d), its mean (d,), or None."""
+    """An estimator's work after a round, for all clients."""
 
     def __call__(
         self, key: Key, shared: PyTree, base: Any, x: Array, problem: Problem, hp: Hyper, /
     ) -> tuple[PyTree, Any, Array]:
-        """Returns shared, base, and how many gradients that took."""
+        """Return the new ``shared`` and ``base``, and the number of gradients evaluated.
+
+        ``base`` is (n, d), its mean (d,), or None.
+        """
         ...
 
 
 class Estimator(NamedTuple):
-    """A weighting of per-example gradients, and a memory.
+    """A weighting of per-example gradients, and a memory (:class:`Memory`).
 
-    The estimate of client i is ``sum of terms - sum_j weight_j stored_j + base_i``: the round decides
-    how to evaluate it.  ``shared`` memory is the same for all clients, ``local`` is one client's.
-    After the round ``base_i <- base_i + sum_j u_j (c_j - stored_j)``, with c_j the clipped gradients of
-    the first term and u the weights of ``follow``.  ``base`` is (n, d); ``pooled``, where the round
-    needs no more of it than its mean over clients, that mean, (d,).
-    ``begin`` comes before a round, moves memory and sets the numbers that depend on what clients see;
-    ``public`` is the regularizer's part of the estimate, where that is not its gradient at x.
+    The estimate of client i is ``sum of terms - sum_j weight_j stored_j + base_i``; the round decides
+    how to evaluate it.  After the round ``base_i <- base_i + sum_j u_j (c_j - stored_j)``, with c_j the
+    clipped gradients of the first term and u the weights of ``follow``.  ``init`` is told whether the
+    round is ``pooled``: it then needs only the mean of ``base`` over clients, (d,).  ``begin`` runs
+    before a round; it may change the memory and the hyper-parameters of that round.  ``public`` is the
+    regularizer's part of the estimate; None: its gradient at x.
     """
 
     name: str
     sampler: Sampler
-    init: Callable[
-        [Problem, Array, Hyper, bool, str], tuple[PyTree, PyTree, Array | None, Array]
-    ]  # (problem, x, hp, pooled, storage) -> shared, local, base, gradients
+    init: Callable[[Problem, Array, Hyper, bool, str], Memory]
+    # (problem, x, hp, pooled, storage)
     terms: Callable[[PyTree, Array, Hyper], tuple[Term, ...]]  # (shared, x, hp)
     params: tuple[Param, ...] = ()
-    points: int | None = None  # gradients of one row that an estimate adds up; None: unbounded
-    sensitivity: Callable[[Mapping[str, Any]], Any] | None = None  # host: for the privacy event
+    points: int | None = None  # gradients of one row in an estimate; None: any number
+    sensitivity: Callable[[Values], Any] | None = None  # host: for the privacy event
     table: Table | None = None
     follow: Callable[[Draw, Array], Array] | None = None  # (rows, count) -> u; None: base stays
     begin: Begins | None = None
     refresh: Refreshes | None = None
     public: Callable[[PyTree, Callable[[Array], Array], Array, Hyper], Array] | None = None
     # (shared, gradient of the regularizer, x, hp)
-    kernel: Callable[[Model, Hyper], Kernel] | None = None  # whose gradients; None: the model's
+    kernel: Callable[[Model, Hyper], Kernel] | None = None  # of the gradients; None: the model's
     jitter: Callable[[Key, int, Array, Hyper], Array] | None = None
-    # (key, rows, x, hp) -> what moves the point of each of one client's rows, (rows, d)
+    # (key, rows, x, hp) -> displacements of the points of one client's rows, (rows, d)
     assume: Callable[..., Any] | None = None
     # host: (theory.Setting, values) -> the constants of SoteriaFL's Assumption 3, as a
-    # theory_shifted.Estimator; None: not known
+    # theory.soteriafl.Estimator; None: not known
 
 
 class Mechanism(NamedTuple):
     """Gaussian noise of standard deviation ``std`` on every coordinate of a client's estimate.
 
-    ``central``: on the mean of the messages instead, by a server that clients trust.
+    With ``central``, a server that clients trust adds it to the mean of the messages instead.
     """
 
     name: str
@@ -494,7 +520,7 @@ class Mechanism(NamedTuple):
 
 
 class Client(NamedTuple):
-    """One client as its own procedure sees it."""
+    """One client, as its local procedure sees it."""
 
     rows: Key  # the stream of its samples, the same in every round
     noise: Key  # of this round
@@ -502,8 +528,13 @@ class Client(NamedTuple):
     take: Callable[[Draw], PyTree]  # the drawn samples, leaves (b, ...)
 
 
+MessageBound: TypeAlias = tuple[float, float] | None
+"""The norm that clipping leaves a message, and the standard deviation of the noise on each of its
+coordinates; None where no bound is known."""
+
+
 class Runs(Protocol):
-    """What one client does in a round; ``memory`` is its own."""
+    """A client's procedure in one round."""
 
     def __call__(
         self,
@@ -515,21 +546,21 @@ class Runs(Protocol):
         hp: Hyper,
         /,
     ) -> tuple[Array, PyTree, Array]:
-        """Returns g, memory, and how many gradients that took."""
+        """Return g, the new ``memory`` of the client, and the number of gradients evaluated."""
         ...
 
 
 class Local(NamedTuple):
     """A procedure that a client runs in place of one estimate, its noise included.
 
-    What ``run`` returns as g takes the place of the estimate: ``x - theta_i`` of a client that moves
-    the model x to theta_i.  ``close`` is what the server makes of the mean of them.
+    ``run`` returns ``g = x - theta_i`` for a client that moves the model x to theta_i; g replaces the
+    estimate.  ``close`` updates the shared memory from the mean of the g_i.
     """
 
     name: str
-    init: Callable[[Problem, Array], tuple[PyTree, PyTree]]  # shared, one per client
+    init: Callable[[Problem, Array], tuple[PyTree, PyTree]]  # shared, and of each client
     run: Runs
-    reach: Callable[[Mapping[str, Any]], tuple[float, float] | None]  # host: see Aggregation
+    message_bound: Callable[[Values], MessageBound]  # host: of g
     close: Callable[[PyTree, Array, Array, Array, Hyper], PyTree] | None = None
     # (shared, sum_S weight g_i, r/n, sum_S weight, hp)
     params: tuple[Param, ...] = ()
@@ -537,26 +568,21 @@ class Local(NamedTuple):
 
 
 class Settles(Protocol):
-    """Host: the numbers of an aggregation that are not given."""
+    """Host: the hyper-parameters of an aggregation that are not given."""
 
     def __call__(
-        self,
-        values: Mapping[str, Any],
-        reach: tuple[float, float] | None,
-        senders: int,
-        d: int,
-        /,
+        self, values: Values, message_bound: MessageBound, senders: int, d: int, /
     ) -> dict[str, tuple[float, str]]:
-        """``reach`` bounds a message: its part that clipping bounds, and the deviation of its noise;
-        None where neither is known.  Returns each number with its source."""
+        """Return each value with its source, given that no round has more than ``senders`` messages
+        of d coordinates."""
         ...
 
 
 class Aggregation(NamedTuple):
-    """How the server comes to the sum of the messages without seeing one of them.
+    """A protocol by which the server learns the sum of the messages.
 
-    ``protect(key, t, me, cohort, v, hp)`` is one client's message as words, and how many of its
-    coordinates had to be clamped; words add up modulo 2^32, and ``recover`` reads the sum.
+    ``protect(key, t, me, cohort, v, hp)`` returns one client's message as words, and the number of
+    coordinates that it clamped.  Words add up modulo 2^32, and ``recover`` decodes their sum.
     """
 
     name: str
@@ -565,39 +591,36 @@ class Aggregation(NamedTuple):
     settle: Settles
     bits: int  # of one word
     params: tuple[Param, ...] = ()
-    hides: bool = True  # whether the server sees the sum alone
-    plain: bool = False  # words are the messages: the round may add them up by itself
+    hides: bool = True  # whether the server sees nothing but the sum
+    plain: bool = False  # whether words are the messages, so that the round may add them up itself
 
 
 class Message(NamedTuple):
-    """What one client sends: ``value`` at the coordinates ``index`` (None: all of them)."""
+    """One client's message: ``value`` at the coordinates ``index`` (None: all of them)."""
 
     value: Array
     index: Array | None  # type: ignore[assignment]  # tuples have a method of that name
 
 
 class Compressor(NamedTuple):
-    """C(v) in two stages: coordinates chosen without a look at v, then a code of their values.
+    """A compressor C(v) of two stages: it selects coordinates without looking at v, then codes them.
 
-    ``select`` returns coordinates with their weights (d/k for random-k), so that the others need
-    neither noise nor arithmetic; ``code`` acts on the chosen values.
+    ``select`` returns coordinates and their weights (d/k for random-k); the other coordinates need
+    neither noise nor arithmetic.  ``code`` acts on the selected values.
     """
 
     name: str
-    omega: Callable[[int, Mapping[str, Any]], float]  # host: E|C(v) - v|^2 <= omega |v|^2
-    bits: Callable[
-        [int, Mapping[str, Any]], tuple[float, float]
-    ]  # host: per message, per coordinate
+    omega: Callable[[int, Values], float]  # host: E|C(v) - v|^2 <= omega |v|^2
+    bits: Callable[[int, Values], tuple[float, float]]  # host: per message, per coordinate
     select: Callable[[Key, int, Hyper], Draw] | None = None
     code: Callable[[Key, Array, Hyper], Array] | None = None
-    resolve: Callable[[Mapping[str, Any], int], dict[str, Any]] = nothing
-    # host: (given, d) -> numbers
+    resolve: Callable[[Values, int], dict[str, Any]] = nothing  # host: (given, d) -> values
     capacity: Capacity = nothing
     params: tuple[Param, ...] = ()
     unbiased: bool = True
-    absolute: bool = False  # the error does not depend on v: asking for omega raises
-    fixed_size: bool = False  # ``select`` chooses k coordinates in every message
-    scalars: bool = False  # a vector of one coordinate arrives as it is
+    absolute: bool = False  # whether the error does not depend on v; ``omega`` then raises
+    fixed_size: bool = False  # whether ``select`` chooses k coordinates in every message
+    scalars: bool = False  # whether a vector of one coordinate arrives unchanged
 
     @property
     def exact(self) -> bool:
@@ -606,26 +629,29 @@ class Compressor(NamedTuple):
 
 
 class Receives(Protocol):
-    """What the server makes of the mean message; ``link`` is its end of the channel."""
+    """The server's use of the mean message; ``link`` is its end of the channel."""
 
     def __call__(
         self, link: PyTree, mean: Array, rate: Array, hp: Hyper, moved: Any, /
     ) -> tuple[Array, PyTree]:
-        """``rate`` is r/n, ``moved`` the mean of what the clients' memories moved by, or None where
-        that is what the messages say.  Returns the server's estimate, and link."""
+        """Return the server's estimate and the new ``link``.
+
+        ``rate`` is r/n.  ``moved`` is the mean change of the clients' memories; None: it follows from
+        the messages.
+        """
         ...
 
 
 def unbounded(omega: float) -> None:
-    """What is known of the messages of a channel that declares nothing."""
+    """The default ``growth``: nothing is known of the length of messages."""
     return None
 
 
 class Channel(NamedTuple):
     """What both ends remember of earlier messages.
 
-    ``before`` is what a client compresses instead of its estimate g, ``after`` what it then
-    remembers; ``receive`` turns the mean message into the server's estimate.
+    A client compresses ``before(link, g)`` instead of its estimate g, and then remembers ``after``;
+    ``receive`` turns the mean message into the server's estimate.
     """
 
     name: str
@@ -635,32 +661,26 @@ class Channel(NamedTuple):
     receive: Receives
     params: tuple[Param, ...] = ()
     residual: Callable[[PyTree, Array, Array], PyTree] | None = None
-    # (state, what was to be compressed, noise included, C of it) -> clients', in place of ``after``
-    linear: bool = False  # the mean of ``before(s_i, g_i)`` is ``before(s, g)`` of the means
-    remembers: bool = True  # either end is moved by messages, so that it matters who sends them
-    mirrors: bool = False  # the server follows the mean of what clients remember
+    # (link, noised v before compression, C(v)) -> the client's new link, in place of ``after``
+    linear: bool = (
+        False  # whether the mean of ``before(s_i, g_i)`` is ``before(s, g)`` of the means
+    )
+    remembers: bool = True  # whether messages change either end, so that it matters who sends them
+    mirrors: bool = False  # whether the server keeps the mean of what clients remember
     growth: Callable[[float], tuple[float, float] | None] = unbounded
-    # host: omega -> by what factors messages are longer than estimates and their noise larger
+    # host: omega -> the factors by which messages exceed estimates, in length and in noise
 
 
 class Steps(Protocol):
-    """What the server does with the estimate v; ``project`` is onto the constraint set, if any."""
+    """The server's step with the estimate v of the gradient."""
 
-    def __call__(
-        self,
-        key: Key,
-        state: PyTree,
-        v: Array,
-        project: Callable[[Array], Array] | None,
-        hp: Hyper,
-        /,
-    ) -> PyTree:
-        """Returns state."""
+    def __call__(self, key: Key, state: PyTree, v: Array, project: Project, hp: Hyper, /) -> PyTree:
+        """Return the new ``state``."""
         ...
 
 
 class Server(NamedTuple):
-    """The model's owner."""
+    """The owner of the model: its state, the point that clients see, its step and its output."""
 
     name: str
     init: Callable[[Array, Hyper], PyTree]
@@ -671,7 +691,7 @@ class Server(NamedTuple):
 
 
 class AnyBody(Protocol):
-    """What others read of the body of a round: its parts."""
+    """The parts of a round's body."""
 
     @property
     def estimator(self) -> Estimator: ...
@@ -727,8 +747,7 @@ class Cost(NamedTuple):
 class Algorithm(NamedTuple):
     """A published algorithm: hyper-parameters resolved on the host, rounds traced.
 
-    From what a user gives to what a round reads it is ``plan``, then the noise, then ``finish``:
-    :func:`jaxfl.algorithms.resolution.resolve`.
+    :func:`jaxfl.algorithms.resolve` calls ``plan``, chooses the noise, and calls ``finish``.
     """
 
     name: str
@@ -762,5 +781,5 @@ class Algorithm(NamedTuple):
         return self.formula(values, facts, Sigma(float(values["sigma"])))
 
     def __repr__(self) -> str:
-        said = "".join(f", {role}={name!r}" for role, name in self.parts if role in SAID)
-        return f"Algorithm({self.name!r}{said})"
+        parts = "".join(f", {role}={name!r}" for role, name in self.parts if role in SHOWN_ROLES)
+        return f"Algorithm({self.name!r}{parts})"

@@ -1,4 +1,4 @@
-"""Rounds as pure functions, for a loop of one's own."""
+"""Rounds as pure functions, for the user's own loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxfl.algorithms.composition import by_messages
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import build, resolve
 from jaxfl.core.checks import one_key, one_problem
-from jaxfl.core.errors import InputError, shown
+from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
 from jaxfl.data import samples
@@ -23,13 +23,13 @@ from jaxfl.problems.facts import facts_of
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.messages import Seen
 
-__all__ = ["Course", "Functions", "functions"]
+__all__ = ["Functions", "RunState", "functions"]
 
 
-class Course(NamedTuple):
-    """A run on its way: what the next round needs."""
+class RunState(NamedTuple):
+    """What the next round of a run needs."""
 
-    key: Key  # the run's, the same in every round
+    key: Key  # of the run, the same in every round
     state: State
 
 
@@ -38,52 +38,50 @@ class Course(NamedTuple):
 class Functions:
     """What :func:`functions` returns.
 
-    It is a pytree of data and numbers: a jitted function that takes it as an argument is compiled
-    without the data in its program, and ``hp`` may be mapped over.
+    It is a pytree of data and hyper-parameters: a jitted function that takes it as an argument does
+    not hold the data as constants, and ``hp`` may be mapped over.
     """
 
     algorithm: Algorithm = dataclasses.field(metadata={"static": True})
     problem: Problem
-    hp: Hyper  # the numbers that rounds read
+    hp: Hyper  # the hyper-parameters that rounds read
 
-    def init(self, key: Key) -> Course:
-        """The run with this key, before its first round."""
+    def init(self, key: Key) -> RunState:
+        """The state of the run with this key before its first round."""
         key = one_key(key, "a run", "and vmap(init) an array of them")
         state, _ = _compiled(self.algorithm.init, key, self.problem, self.hp)
-        return Course(key, state)
+        return RunState(key, state)
 
-    def round(self, course: Course, nothing: None = None) -> tuple[Course, Info]:
-        """The next round, and what it counted; ``lax.scan`` takes it as it is.
+    def round(self, run: RunState, nothing: None = None) -> tuple[RunState, Info]:
+        """Compute the next round; return the state and the round's counts, as ``lax.scan`` expects.
 
-        A round takes no key: each of its draws follows from the run's key and its own number.
+        A round takes no key: its draws follow from the run's key and the number of the round.
         """
-        if nothing is not None:
-            raise InputError(
-                "A round takes no key and no other input: its draws follow from the key that init was "
-                "given. Leave it out, as in jax.lax.scan(f.round, f.init(key), length=rounds)."
-            )
-        course = _one_course(course)
-        state, info = _compiled(
-            self.algorithm.round, course.key, course.state, self.problem, self.hp
+        require(
+            nothing is None,
+            "A round takes no key and no other input, since its draws follow from the key given to init",
+            "leave it out, as in jax.lax.scan(f.round, f.init(key), length=rounds)",
         )
-        return Course(course.key, state), info
+        run = _check_run_state(run)
+        state, info = _compiled(self.algorithm.round, run.key, run.state, self.problem, self.hp)
+        return RunState(run.key, state), info
 
-    def output(self, course: Course) -> Array:
+    def output(self, run: RunState) -> Array:
         """The model, a vector; ``problem.model.unravel`` makes parameters of it."""
-        x: Array = _compiled(self.algorithm.output, _one_course(course).state)
+        x: Array = _compiled(self.algorithm.output, _check_run_state(run).state)
         return x
 
-    def view(self, course: Course) -> Seen:
-        """What clients send in the round that comes next, and what it is made of."""
-        course, body = _one_course(course), self.algorithm.body
+    def view(self, run: RunState) -> Seen:
+        """What clients send in the next round, and what it is computed from."""
+        run, body = _check_run_state(run), self.algorithm.body
         if not isinstance(body, Federated):
             raise InputError(f"{self.algorithm.name} has no server that sees messages.")
-        if body.fused:
-            raise InputError(
-                f"A round of {self.algorithm.name} adds up what clients compute without their messages: "
-                "make the functions with messages=True."
-            )
-        seen: Seen = _compiled(body.view, course.key, course.state, self.problem, self.hp)
+        require(
+            not body.fused,
+            f"A round of {self.algorithm.name} computes the mean of the messages without them",
+            "make the functions with messages=True",
+        )
+        seen: Seen = _compiled(body.view, run.key, run.state, self.problem, self.hp)
         return seen
 
 
@@ -96,13 +94,13 @@ def functions(
     messages: bool = False,
     **numbers: Any,
 ) -> Functions:
-    """The rounds of :func:`jaxfl.simulate` as functions, for one's own ``jit``, ``vmap`` or ``scan``.
+    """The rounds of :func:`jaxfl.simulate` as functions, for the user's own ``jit``, ``vmap`` or ``scan``.
 
-    Arguments are those of ``simulate``: ``rounds`` is what noise and schedules are planned for.  The
-    key that ``init`` takes is the run's: each draw follows from it, its purpose, its client and the
-    number of the round.  Nothing is to be split, and a loop gives the numbers of ``simulate``.
-    With ``messages`` clients send one by one also where only the mean matters, so that
-    ``view`` has something to see; such rounds draw each client's noise, and take longer.
+    The arguments are those of ``simulate``; noise and schedules are planned for ``rounds``.  ``init``
+    takes the key of the run: each draw follows from this key, the purpose, the client and the number of
+    the round.  Do not split the key; a loop then gives the results of ``simulate``.  With ``messages``
+    each client's message is computed, for :meth:`Functions.view`, also where only their mean matters;
+    such rounds draw each client's noise, and take longer.
 
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -129,9 +127,7 @@ def _compiled(f: Callable[..., Any], *args: Any) -> Any:
     return f(*args)
 
 
-def _one_course(value: Any) -> Course:
-    if not isinstance(value, Course):
-        raise InputError(
-            f"{shown(value)} is not on its way: a round takes what init, or the round before, returned."
-        )
-    return value
+def _check_run_state(value: Any) -> RunState:
+    made = "pass what init, or the round before, returned"
+    require(isinstance(value, RunState), f"{shown(value)} is not the state of a run", made)
+    return value  # type: ignore[no-any-return]

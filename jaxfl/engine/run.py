@@ -1,4 +1,4 @@
-"""Running an algorithm: rounds compiled once, evaluated at a cadence, durable, extendable."""
+"""Run an algorithm: rounds compiled once, metrics at a cadence, checkpoints, resuming."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ import numpy as np
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import build, resolve
 from jaxfl.core.checks import instance, one_key, one_path, one_problem
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import require
 from jaxfl.core.files import writable
-from jaxfl.core.interrupts import held_back
+from jaxfl.core.interrupts import interrupts_deferred
 from jaxfl.core.params import number, whole
 from jaxfl.core.progress import Bar, watching
 from jaxfl.core.types import Algorithm, Hyper, Info, Key, Problem, State
 from jaxfl.data import samples
 from jaxfl.engine import checkpoint as checkpoints
 from jaxfl.engine import results
+from jaxfl.engine.ledger import Ledger, ledger
 from jaxfl.engine.log import Log
-from jaxfl.engine.loop import LONGEST, Extra, Metric, advance, measure, own_metrics
+from jaxfl.engine.loop import LONGEST, Metric, advance, measure, own_metrics
 from jaxfl.engine.memory import check_room, check_scratch
 from jaxfl.engine.record import AT_LOSS, Record, dtype, settings, totals
 from jaxfl.problems.facts import facts_of
@@ -39,15 +40,19 @@ DONE = "finished"
 
 
 class Run(Record):
-    """A run as far as it got.  :meth:`dataset` labels it, :meth:`extend` continues it."""
+    """A finished or interrupted run.  :meth:`dataset` labels it, :meth:`extend` continues it."""
 
     def dataset(self) -> Any:
-        """Everything as a labelled ``xarray.Dataset``."""
+        """The run as a labelled ``xarray.Dataset``."""
         return results.dataset(self)
 
     def save(self, path: str | Path) -> Path:
         """Write :meth:`dataset` to one file, which :func:`jaxfl.load` reads back."""
         return results.save(self.dataset(), path)
+
+    def ledger(self, delta: float | None = None) -> Ledger:
+        """How many rounds each client took part in so far, and its eps, proven and claimed."""
+        return ledger(self, delta)
 
     def extend(self, rounds: int, **options: Any) -> Run:
         """Continue until round ``rounds``, with the same hyper-parameters and streams of draws."""
@@ -55,7 +60,7 @@ class Run(Record):
 
 
 class Stop(NamedTuple):
-    """When to end before the last round, looked at after every evaluation.  None: never."""
+    """When to end before the last round, checked after every evaluation.  None: never."""
 
     loss: float | None = None  # training loss at or below it
     seconds: float | None = None  # wall time, compilation included
@@ -64,7 +69,7 @@ class Stop(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What is shown while a run goes on."""
+    """The progress of a run."""
 
     round: int
     rounds: int
@@ -106,16 +111,15 @@ def simulate(
 ) -> Run:
     """Run ``algorithm`` on ``problem`` for ``rounds`` rounds.
 
-    ``numbers`` are the algorithm's hyper-parameters; what is not given comes from its theory and is
-    listed with its source in ``Run.sources``.  Noise for a given ``eps`` is calibrated by an
-    accountant (``noise="calibrated"``, the default), or with ``noise="paper"`` taken from the paper's
-    formula.  Metrics are taken at round 0, every ``eval_every`` rounds (default: a hundredth of them;
-    0: only at both ends) and at the last; ``metrics`` adds functions of (problem, x).  ``checkpoint``
-    names a file that holds the whole run, written every ``checkpoint_every`` rounds and at the end;
-    ``resume`` takes such a file, or a :class:`Run`, keeps its cadence unless another is given, and
-    gives exactly the numbers of a run that was never interrupted.
-    ``chunk`` bounds the rounds in one call of the compiled program and changes no number.
-    ``progress`` gets what is done; True draws a bar of it.
+    ``numbers`` are the algorithm's hyper-parameters; those that are not given follow from its theory,
+    and ``Run.sources`` lists the source of each.  Noise for a given ``eps`` is calibrated by an
+    accountant (``noise="calibrated"``, the default) or follows the paper's formula (``noise="paper"``).
+    Metrics are computed at round 0, every ``eval_every`` rounds (default: a hundredth of them; 0: only
+    at both ends) and at the last; ``metrics`` adds functions of (problem, x).  ``checkpoint`` names a
+    file that holds the whole run, written every ``checkpoint_every`` rounds and at the end; ``resume``
+    takes such a file, or a :class:`Run`, keeps its cadence unless another is given, and gives exactly
+    the result of an uninterrupted run.  ``chunk`` bounds the rounds in one call of the compiled program
+    and changes no result.  ``progress`` is called with a :class:`Progress`; True draws a bar.
 
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -131,153 +135,159 @@ def simulate(
     began = time.perf_counter()
     algorithm, problem = one_algorithm(algorithm), one_problem(problem)
     key = one_key(key, "a run", "not an array of them")
-    watched = watching(progress, _show)
+    bar = watching(progress, _show)
     rounds = None if rounds is None else whole("rounds", rounds, 1)
     eval_every = None if eval_every is None else whole("eval_every", eval_every, 0)
     chunk = whole("chunk", chunk, 1)
     if checkpoint_every is not None:
         checkpoint_every = whole("checkpoint_every", checkpoint_every, 1)
+        missing = "needs checkpoint=, the file to write"
+        require(checkpoint, missing, checkpoint_every=checkpoint_every)
     _check_stop(stop)
-    beside = not checkpoint_every or checkpoint
-    require(beside, "needs checkpoint=, the file to write", checkpoint_every=checkpoint_every)
-    place = one_path("checkpoint", checkpoint) if checkpoint else None
-    if place is not None:
-        writable(place, "checkpoint")
+    path = one_path("checkpoint", checkpoint) if checkpoint else None
+    if path is not None:
+        writable(path, "checkpoint")
     if resume is not None and not isinstance(resume, Run):
         resume = one_path("resume", resume)
-    added = None if metrics is None else own_metrics(metrics)
+    extra = None if metrics is None else own_metrics(metrics)
 
     run = _prepare(algorithm, problem, key, rounds, resume, numbers, noise)
-    course = _planned(run, rounds, eval_every, added, chunk, place, began)
-    with watched as tell:
-        t = course.enter()
+    run.extra = run.extra if extra is None else extra
+    problem, hp = _plan(run, rounds, eval_every, chunk)
+    loop = _Loop(run, problem, hp, chunk, path, began, run.seconds)
+    with bar as report:
+        loop.enter()
         try:
-            run.ended = course.go(t, checkpoint_every, stop, tell)
-            course.save()
+            run.ended = loop.advance(checkpoint_every, stop, report)
+            loop.save()
         except KeyboardInterrupt:
             run.ended = "interrupted"
             if not any(leaf.is_deleted() for leaf in jax.tree.leaves(run.state)):
-                course.save()
+                loop.save()
             raise
     return run
 
 
 @dataclasses.dataclass
-class _Course:
-    """A run on its way: what its rounds read, how far it goes, and where it is kept."""
+class _Loop:
+    """The loop of one call of :func:`simulate`."""
 
     run: Run
     problem: Problem  # with |a|^2 beside the samples
     hp: Hyper
-    T: int
-    every: int
     chunk: int
-    place: Path | None
+    path: Path | None  # of the checkpoint
     began: float
     earlier: float  # seconds of the calls before this one
 
-    def look(self, t: int) -> None:
+    @property
+    def rounds(self) -> int:
+        return int(self.run.settings["until"])
+
+    def due(self, t: int) -> bool:
+        """Whether metrics are computed at round t, for t > 0."""
+        every = self.run.settings["eval_every"]
+        return t == self.rounds or bool(every and t % every == 0)
+
+    def measure(self) -> Any:
         run = self.run
-        run.log.record(t, _measure(run.algorithm, run.extra, run.state, run.problem))
+        return _measure(run.algorithm, run.extra, run.state, run.problem)
 
     def save(self) -> None:
+        """Bring the history to the host, and write the checkpoint."""
         self.run.log.read()
         self.run.seconds = self.earlier + time.perf_counter() - self.began
-        if self.place is not None:
-            checkpoints.write(self.place, self.run)
+        if self.path is not None:
+            checkpoints.write(self.path, self.run)
 
-    def enter(self) -> int:
-        """The first state, or the cadence joined again, with all programs compiled; returns the round."""
-        run, log, T, every = self.run, self.run.log, self.T, self.every
-        t = int(run.state.t) if log.rounds else 0
+    def enter(self) -> None:
+        """Compile all programs; make the first state, or align a resumed history with the cadence."""
+        run, log = self.run, self.run.log
+        t = int(run.state.t)
         if not log.rounds:
             run.state, info = _start(run.algorithm, run.key, self.problem, self.hp)
             log.count(info)
-            self.look(0)
-        else:  # the earlier end of an extended run may lie off the cadence
-            now = jax.eval_shape(lambda: _measure(run.algorithm, run.extra, run.state, run.problem))
-            _agree(log, now)
-            if t < T and log.rounds[-1] == t and t and (not every or t % every):
+            log.record(0, self.measure())
+        else:  # the earlier end of an extended run may be off the cadence
+            _check_metrics(log, jax.eval_shape(self.measure))
+            if 0 < t == log.rounds[-1] and not self.due(t):
                 log.forget_last()
-            elif log.rounds[-1] != t and (t == T or (every and t % every == 0)):
-                self.look(t)  # an interrupt came between the round and its metrics
-        run.state, _ = self.advanced(t)  # no rounds: what this call takes is compilation
+            elif t != log.rounds[-1] and self.due(t):  # interrupted before the metrics of round t
+                log.record(t, self.measure())
+        run.state, _ = self.step(t)  # no rounds: what this call takes is compilation
         log.read()
         jax.block_until_ready(run.state)
         run.compile_seconds += time.perf_counter() - self.began
-        return t
 
-    def advanced(self, end: int) -> tuple[State, Info]:
+    def step(self, end: int) -> tuple[State, Info]:
+        """Rounds up to ``end``."""
         run = self.run
-        found: tuple[State, Info] = _advance(
+        result: tuple[State, Info] = _advance(
             run.algorithm, self.chunk, run.key, run.state, jnp.int32(end), self.problem, self.hp
         )
-        return found
+        return result
 
-    def go(
+    def advance(
         self,
-        t: int,
         checkpoint_every: int | None,
         stop: Stop | None,
-        tell: Callable[[Progress], None] | None,
+        report: Callable[[Progress], None] | None,
     ) -> str:
-        """Rounds from t to T, or until ``stop``; returns how it ended."""
-        run, log, T, every = self.run, self.run.log, self.T, self.every
-        started, told, first, why = time.perf_counter(), 0.0, t, ""
-        marks = [m for m in (every, checkpoint_every) if m]
+        """Compute the remaining rounds, or those until ``stop``; return how the run ended."""
+        run, log, T = self.run, self.run.log, self.rounds
+        t = first = int(run.state.t)
+        started, reported, reason = time.perf_counter(), 0.0, ""
+        marks = [m for m in (run.settings["eval_every"], checkpoint_every) if m]
 
         def show() -> None:
-            if tell:
+            if report:
                 rate = (t - first) / max(time.perf_counter() - started, 1e-9)
-                tell(Progress(t, T, rate, float(log.last.metrics["loss"])))
+                report(Progress(t, T, rate, float(log.last.metrics["loss"])))
 
-        while t < T and not why:
+        while t < T and not reason:
             end = min(T, t + self.chunk, *(t - t % m + m for m in marks))
-            with held_back():  # between these lines an interrupt would lose the state
-                state, info = self.advanced(end)
+            with interrupts_deferred():  # an interrupt between these lines would lose the state
+                state, info = self.step(end)
                 log.count(info)
-                run.state = state  # last: while it is the one given away, nothing is saved
+                run.state = (
+                    state  # last: until then the donated state keeps anything from being saved
+                )
             t = end
-            if t == T or (every and t % every == 0):
-                self.look(t)
-                why = _reached(stop, run, self.began) if stop and t < T else ""
-            if checkpoint_every and t % checkpoint_every == 0 and not why:
+            if self.due(t):
+                log.record(t, self.measure())
+                reason = _reason_to_stop(stop, run, self.began) if stop and t < T else ""
+            if checkpoint_every and t % checkpoint_every == 0 and not reason:
                 self.save()
-            if time.perf_counter() - told > 0.1:
-                told = time.perf_counter()
+            if time.perf_counter() - reported > 0.1:
+                reported = time.perf_counter()
                 show()
         show()
         history = zip(log.rounds, log.metrics, strict=True)
         lost = [r for r, m in history if not np.isfinite(m["loss"])]
-        return f"diverged: the loss is not finite from round {lost[0]} on" if lost else why or DONE
+        return (
+            f"diverged: the loss is not finite from round {lost[0]} on" if lost else reason or DONE
+        )
 
 
-def _planned(
-    run: Run,
-    rounds: int | None,
-    eval_every: int | None,
-    added: Extra | None,
-    chunk: int,
-    place: Path | None,
-    began: float,
-) -> _Course:
-    """How far the run goes and what its rounds read, refused where that cannot be."""
+def _plan(
+    run: Run, rounds: int | None, eval_every: int | None, chunk: int
+) -> tuple[Problem, Hyper]:
+    """What rounds read; sets the last round and the cadence.  Raise for a run that cannot be computed."""
     T = int(run.values["rounds"]) if rounds is None else rounds
     t = int(run.state.t) if run.log.rounds else 0
     ahead = "ask for more, or leave it out"
     require(t <= T, f"lies before round {t}, which this run has reached already", ahead, rounds=T)
     every = run.settings.get("eval_every", math.ceil(T / EVALUATIONS))
-    every = run.settings["eval_every"] = every if eval_every is None else eval_every
+    run.settings["eval_every"] = every if eval_every is None else eval_every
     run.settings["until"] = T
-    run.extra = run.extra if added is None else added
-    # refuses samples that are not there
+    # raises for more samples than a client has
     run.algorithm.capacity(run.values, run.facts._replace(rounds=T))
     hp = build(run.algorithm, run.values, run.facts, dtype(run.problem), T)
     problem = samples.measured(run.problem)
     if not run.log.rounds:
         check_room(run.algorithm, run.problem, hp)
     _check_scratch(run, chunk, problem, hp)
-    return _Course(run, problem, hp, T, every, chunk, place, began, run.seconds)
+    return problem, hp
 
 
 def begin(
@@ -288,7 +298,7 @@ def begin(
     numbers: Mapping[str, Any],
     noise: str = "calibrated",
 ) -> Run:
-    """A run before its first round, which :func:`simulate` takes as ``resume``."""
+    """A run before its first round; :func:`simulate` accepts it as ``resume``."""
     facts = facts_of(problem, rounds)
     values, sources = resolve(algorithm, numbers, facts, noise)
     facts = facts._replace(rounds=int(values["rounds"]))
@@ -311,7 +321,7 @@ def _prepare(
     given = [*sorted(numbers), *(["noise"] if noise is not None else [])]
     require(
         not given,
-        f"{', '.join(given)} cannot be set in a resumed run, which keeps the numbers it began with",
+        f"{', '.join(given)} cannot be set in a resumed run, which keeps its hyper-parameters",
         "start a new one",
     )
     if isinstance(resume, Run) and not resume.log.rounds:
@@ -351,36 +361,33 @@ def _check_stop(stop: Any) -> None:
 
 
 def _check_scratch(run: Run, chunk: int, problem: Problem, hp: Hyper) -> None:
-    """Ask the programs themselves, before they run.  JAX keeps what is compiled here for the calls.
+    """Raise where the compiled programs need too much memory.  JAX reuses what is compiled here.
 
-    Not of data that are bound to devices: where a state goes then, the first call finds out.
+    Data that are bound to devices are not checked: the first call decides where their state lies.
     """
     if any(a.committed for a in jax.tree.leaves((run.key, run.state, problem, hp))):
         return
-    programs, state, held = [], run.state, 0
+    programs, state, nbytes = [], run.state, 0
     if not run.log.rounds:
-        begun = _start.lower(run.algorithm, run.key, problem, hp).compile()
+        programs.append(_start.lower(run.algorithm, run.key, problem, hp).compile())
         state, _ = jax.eval_shape(lambda: run.algorithm.init(run.key, problem, hp))
-        held = sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(state))
-        programs.append(begun)
-    going = _advance.lower(run.algorithm, chunk, run.key, state, jnp.int32(0), problem, hp)
-    check_scratch(run.algorithm, run.problem, held, [*programs, going.compile()])
+        nbytes = sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(state))
+    rounds = _advance.lower(run.algorithm, chunk, run.key, state, jnp.int32(0), problem, hp)
+    check_scratch(run.algorithm, run.problem, nbytes, [*programs, rounds.compile()])
 
 
-def _agree(log: Log, now: Mapping[str, Any]) -> None:
-    """A series has to have the same metrics from end to end."""
-    before = set(log.metrics[0])
-    if before != set(now):
-        names = ", ".join(sorted(before ^ set(now)))
-        raise InputError(
-            f"The metrics of a resumed run are those it began with, and {names} is not on "
-            "both sides",
-            "give the same metrics=",
-        )
+def _check_metrics(log: Log, now: Mapping[str, Any]) -> None:
+    """Raise unless the metrics are those that the history has."""
+    differing = ", ".join(sorted(log.metrics[0].keys() ^ now.keys()))
+    require(
+        not differing,
+        f"A resumed run must keep its metrics, and {differing} is not on both sides",
+        "give the same metrics=",
+    )
 
 
-def _reached(stop: Stop, run: Run, began: float) -> str:
-    """Which limit has been reached, in words; "" while none has."""
+def _reason_to_stop(stop: Stop, run: Run, began: float) -> str:
+    """The limit that has been reached, in words; "" if none has."""
     last = run.log.last
     spent = totals(run.cost, last.counts)
     loss = float(last.metrics["loss"])

@@ -94,7 +94,7 @@ class Job(NamedTuple):
         return sweep(*args, out=out, resume=resume, **given)
 
     def audit(self, algorithm: Any, **options: Any) -> float:
-        """A lower bound on eps, by attack on canaries [:func:`jaxfl.audit.attack.audit`]."""
+        """A lower bound on eps, by attack on canaries [:func:`jaxfl.audit.audit`]."""
         import jax
 
         self.say(f"attacking {getattr(algorithm, 'name', algorithm)}, {self.attacks} runs")

@@ -31,5 +31,4 @@
   as transforms of an estimator
 * :mod:`~jaxfl.parts.storage` -- what clients remember, in fewer bits than what a round computes
   with
-* :mod:`~jaxfl.parts.unreliable` -- clients that are called and do not answer
 """

@@ -1,4 +1,4 @@
-"""The sum of the messages, and nothing else of them: secure aggregation on the ring Z / 2^32.
+"""Aggregations: the server learns the sum of the messages; secure ones on the ring Z / 2^32.
 
 Client i clamps its vector to [-R, R], rounds it to multiples of the precision p and adds masks that
 cancel in the sum [Hu, Guo, Gong, section IV-B; Bonawitz et al., CCS 2017]::
@@ -7,31 +7,30 @@ cancel in the sum [Hu, Guo, Gong, section IV-B; Bonawitz et al., CCS 2017]::
     r_ij = PRF(seed_ij, t),   one seed for each ORDERED pair, or r_ij - r_ji would vanish
     sum_i v_i = p sum_i c_i,  each term up to p/2,   while r R / p < 2^31
 
-Clamping and rounding act on what is noised already: each message stays as private as it was.  That
-the *sum* carries the noise of all needs noises that are not clamped and a precision below the noise.
-A range too small for that is refused; of a run in which a coordinate was ``clamped`` all the same no
-more is proven than of its messages.  The little that rounding takes away from the sum of real
-Gaussians is outside all claims here, like floating point.  Where the server adds the noise, what
-rounding moves a message by, up to ``p sqrt(d)/2``, counts as sensitivity.
+Clamping and rounding act on noised values, so each message stays as private as it was.  The *sum*
+carries the noise of all clients if no noise is clamped and the precision is below the noise: a range
+too small for that raises, and a run in which a coordinate was ``clamped`` all the same proves no more
+than its messages do.  Claims ignore the small loss from rounding a sum of real Gaussians, as they
+ignore floating point.  Where the server adds the noise, rounding changes a message by up to
+``p sqrt(d)/2``, which counts as sensitivity.
 
-Masks make no difference to the sum, and cost r^2 d words: the simulation leaves them out unless it
-is told otherwise.  All clients of a round are taken to report: that some do not is a matter of who takes
-part (:mod:`jaxfl.parts.unreliable`), and :mod:`jaxfl.dropouts` is the protocol that then recovers the sum.
+Masks do not change the sum and cost r^2 d words; the simulation leaves them out by default.  All
+clients of a cohort report.  :func:`jaxfl.parts.sampling.unreliable` models clients that do not, and
+:mod:`jaxfl.parts.dropouts` is the protocol that then recovers the sum.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import require
 from jaxfl.core.params import known
-from jaxfl.core.types import Aggregation, Array, Draw, Hyper, Key, Param
+from jaxfl.core.types import Aggregation, Array, Draw, Hyper, Key, MessageBound, Param, Values
 
 __all__ = [
     "AGGREGATIONS",
@@ -48,8 +47,8 @@ __all__ = [
 
 BITS = 32
 HALF = 2.0 ** (BITS - 1)  # sums beyond it would wrap to the other sign
-MASK_WORDS = 1 << 28  # r^2 d beyond which a round of real masks is refused
-RARELY = 1e-12  # chance, times e^-eps, that any noise of a run is clamped
+MASK_WORDS = 1 << 28  # the largest r^2 d of a round with masks
+CLAMPED = 1e-12  # chance, times e^-eps, that any noise of a run is clamped
 
 RANGE = Param(
     "range", "bound R to which a coordinate is clamped before it is encoded", open_low=True
@@ -58,7 +57,7 @@ PRECISION = Param("precision", "step p that an encoded coordinate is rounded to"
 
 
 def encode(v: Array, bound: Array, precision: Array) -> tuple[Array, Array]:
-    """round(clip(v, -R, R) / p) on the ring, and how many coordinates were clamped; a NaN is 0."""
+    """round(clip(v, -R, R) / p) on the ring, and the number of clamped coordinates; a NaN is 0."""
     inside = jnp.nan_to_num(jnp.clip(v, -bound, bound), nan=0.0)
     whole = jnp.round(inside / precision).astype(jnp.int32)
     words = jax.lax.bitcast_convert_type(whole, jnp.uint32)
@@ -66,7 +65,7 @@ def encode(v: Array, bound: Array, precision: Array) -> tuple[Array, Array]:
 
 
 def decode(words: Array, precision: Array) -> Array:
-    """The number that a word stands for, in the precision's dtype."""
+    """The values that words stand for, in the precision's dtype."""
     signed = jax.lax.bitcast_convert_type(words, jnp.int32)
     return signed.astype(precision.dtype) * precision
 
@@ -93,14 +92,9 @@ def pair_masks(key: Key, t: Array, me: Array, cohort: Draw, d: int) -> Array:
 def plain_sum() -> Aggregation:
     """The server sees every message and adds them up."""
 
-    def protect(
-        key: Key, t: Array, me: Array, cohort: Draw, v: Array, hp: Hyper
-    ) -> tuple[Array, Array]:
-        return v, jnp.int32(0)
-
     return Aggregation(
         "plain_sum",
-        protect,
+        protect=lambda key, t, me, cohort, v, hp: (v, jnp.int32(0)),
         recover=lambda total, like, hp: total,
         settle=lambda *_: {},
         bits=BITS,
@@ -111,9 +105,9 @@ def plain_sum() -> Aggregation:
 
 @functools.cache
 def secure_sum(masks: bool = False) -> Aggregation:
-    """Secure aggregation: the server gets the exact sum on the ring and no message.
+    """Secure aggregation: the server learns the exact sum on the ring and no message.
 
-    ``masks`` also draws and adds the masks of every pair.
+    With ``masks``, rounds draw and add the masks of every pair.
     """
 
     def protect(
@@ -127,28 +121,28 @@ def secure_sum(masks: bool = False) -> Aggregation:
     def recover(words: Array, like: Array, hp: Hyper) -> Array:
         return decode(words, hp["precision"].astype(like.dtype))
 
-    name = "masked_sum" if masks else "secure_sum"
-    rule = functools.partial(settle, masks=masks)
-    return Aggregation(name, protect, recover, settle=rule, bits=BITS, params=(RANGE, PRECISION))
+    return Aggregation(
+        "masked_sum" if masks else "secure_sum",
+        protect,
+        recover,
+        settle=functools.partial(settle, masks=masks),
+        bits=BITS,
+        params=(RANGE, PRECISION),
+    )
 
 
 def settle(
-    values: Mapping[str, Any],
-    reach: tuple[float, float] | None,
-    senders: int,
-    d: int,
-    masks: bool = False,
+    values: Values, message_bound: MessageBound, senders: int, d: int, masks: bool = False
 ) -> dict[str, tuple[float, str]]:
-    """Range and precision where they are not given, with their sources; refuses what cannot work.
+    """Defaults of range and precision, with their sources; raises where the sum cannot be right.
 
-    ``reach`` bounds a message: its part that clipping bounds, and the deviation of its noise; None
-    where neither is known.  A range holds both but for tails that no run meets, so that the sum has
-    the noise of all.
+    A range holds the message bound and the noise but for tails that no run meets, so that the sum
+    has the noise of all clients.
     """
-    signal, noise = reach or (math.inf, 0.0)
+    signal, noise = message_bound or (math.inf, 0.0)
     draws, eps = senders * d * float(values["rounds"]), min(float(values.get("eps", 0.0)), 300.0)
-    tail = math.sqrt(2 * (math.log(draws / RARELY) + eps))  # P[|N(0, 1)| > t] <= exp(-t^2/2)
-    found: dict[str, tuple[float, str]] = {}
+    tail = math.sqrt(2 * (math.log(draws / CLAMPED) + eps))  # P[|N(0, 1)| > t] <= exp(-t^2/2)
+    defaults: dict[str, tuple[float, str]] = {}
     require(
         not masks or senders**2 * d <= MASK_WORDS,
         f"Masks of {senders} clients at d = {d} are {senders**2 * d:.3g} words in every "
@@ -164,26 +158,25 @@ def settle(
         R = float(values["range"])
     else:
         R = 2.0 ** math.ceil(math.log2(2 * signal + tail * noise or 1.0))
-        found["range"] = R, "default: twice the clip's reach, and the noise of all rounds"
+        defaults["range"] = R, "default: twice the message bound, and the noise of all rounds"
     if "precision" in values:
         p = float(values["precision"])
     else:
         p = 2.0 ** math.ceil(math.log2(2 * senders * R / HALF))
-        found["precision"] = p, "default: the sum fills at most a quarter of the ring"
+        defaults["precision"] = p, "default: the sum fills at most a quarter of the ring"
     least = signal + tail * noise
     require(
         not math.isfinite(least) or least <= R,
-        f"is too small for clip and noise, which reach {least:.4g}",
+        f"is too small for clip and noise, which need {least:.4g}",
         "give at least that",
         range=R,
     )
-    if senders * R / p >= HALF:
-        raise InputError(
-            f"at precision = {p:g} lets the sum of {senders} messages wrap around the ring of "
-            f"2^{BITS}",
-            f"ask for a precision above {senders * R / HALF:.3g}",
-            range=R,
-        )
+    require(
+        senders * R / p < HALF,
+        f"at precision = {p:g} lets the sum of {senders} messages wrap around the ring of 2^{BITS}",
+        f"ask for a precision above {senders * R / HALF:.3g}",
+        range=R,
+    )
     coarsest = noise if noise > 0 else R / 16
     require(
         p <= coarsest,
@@ -191,7 +184,7 @@ def settle(
         f"ask for at most {coarsest:.3g}",
         precision=p,
     )
-    return found
+    return defaults
 
 
 def masked_sum() -> Aggregation:
@@ -207,7 +200,7 @@ AGGREGATIONS: dict[str, Callable[[], Aggregation]] = {
 
 
 def unless_plain(aggregation: Aggregation | None) -> Aggregation | None:
-    """None where the round adds messages up by itself."""
+    """The aggregation, or None where the round adds messages up itself."""
     return None if aggregation is None or aggregation.plain else aggregation
 
 

@@ -1,8 +1,8 @@
 """What both ends of a link remember of earlier messages.
 
-``before(memory, g)`` is what is compressed in place of g.  When only the mean over clients is
-needed the round calls it once with the server's memory and the mean estimate, which is the same
-thing for every channel that is linear in its memory.
+A client compresses ``before(memory, g)`` in place of g.  Where the round needs only the mean over
+clients, it calls ``before`` once, with the server's memory and the mean estimate; for a linear
+channel that is the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHIFT = Param(
 
 
 def add(v: Array, message: Message, scale: Array) -> Array:
-    """v + scale * message; slots that hold nothing are dropped."""
+    """v + scale * message, without the slots that hold nothing."""
     if message.index is None:
         return v + scale * message.value
     return v.at[message.index].add(scale * message.value, mode="drop")
@@ -34,23 +34,12 @@ def direct() -> Channel:
     def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
         return (), ()
 
-    def before(link: PyTree, g: Array) -> Array:
-        return g
-
-    def after(link: PyTree, message: Message, hp: Hyper) -> PyTree:
-        return link
-
-    def receive(
-        link: PyTree, mean: Array, rate: Array, hp: Hyper, moved: PyTree
-    ) -> tuple[Array, PyTree]:
-        return mean, link
-
     return Channel(
         "direct",
         init,
-        before,
-        after,
-        receive,
+        before=lambda link, g: g,
+        after=lambda link, message, hp: link,
+        receive=lambda link, mean, rate, hp, moved: (mean, link),
         linear=True,
         remembers=False,
         growth=lambda omega: (1.0, 1.0),
@@ -65,12 +54,12 @@ def shifted() -> Channel:
         v = s + (1/r) sum_S v_i,    s <- s + (gamma/n) sum_S v_i
 
     so that s = mean_i s_i in every round, whoever takes part.  Shifts that are stored in fewer bits
-    move by ``D_i = round(s_i + gamma v_i) - s_i`` instead, and ``s <- s + (1/n) sum_S D_i``: the server
-    knows every v_i, and so every D_i, if it keeps the rounded s_i too.
+    change by ``D_i = round(s_i + gamma v_i) - s_i`` instead, and ``s <- s + (1/n) sum_S D_i``: the
+    server knows every v_i, and so every D_i, if it keeps the rounded s_i too.
     """
 
     def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
-        return () if fused else jnp.zeros((n, x.size), x.dtype), jnp.zeros_like(x)
+        return _zeros(n, x, fused), jnp.zeros_like(x)
 
     def before(s: Array, g: Array) -> Array:
         return g - s
@@ -102,13 +91,13 @@ def shifted() -> Channel:
 
 @functools.cache
 def learned() -> Channel:
-    """Gradients g_i that the server knows, learned from what they changed by  [EF21]::
+    """Compressed differences from gradients g_i that both ends remember  [EF21]::
 
         c_i = C(g_i' + xi_i - g_i),  g_i <- g_i + gamma c_i     (client, if it takes part)
         v = g + (1/n) sum_S c_i,     g <- g + (gamma/n) sum_S c_i
 
-    With gamma = 1, v is the mean of all g_i, also of those that stay as they are.  :func:`shifted` has
-    1/r for the 1/n of v, and an estimate of today's mean gradient.
+    With gamma = 1, v is the mean of all g_i, those of absent clients included.  :func:`shifted` has
+    1/r in place of the 1/n of v, and estimates the mean gradient of this round.
     """
     plain = shifted()
 
@@ -124,7 +113,7 @@ def learned() -> Channel:
 def recursion() -> Channel:
     """v <- (1-gamma) v + mean_i u_i, kept by the server; ``carry`` is 1-gamma, or 0 to start anew.
 
-    The noise of the messages goes on in v  [DP-SRM, Algorithm 1; SPIDER].
+    v keeps the noise of earlier messages  [DP-SRM, Algorithm 1; SPIDER].
     """
 
     def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
@@ -141,29 +130,28 @@ def recursion() -> Channel:
 
 @functools.cache
 def error_feedback() -> Channel:
-    """What compression left out is sent later  [Seide et al., 2014; Stich et al., 2018]::
+    """A later message carries what compression left out  [Seide et al., 2014; Stich et al., 2018]::
 
         p_i = e_i + g_i + xi_i,  send C(p_i),  e_i <- p_i - C(p_i)
 
-    In units of the gradient; with a constant step it is the same as in units of the step.  The noise
+    e_i is in units of the gradient; with a constant step, units of the step give the same.  The noise
     is drawn on all coordinates, since e_i keeps it.  Where e_i is stored in fewer bits, what rounding
-    takes is never sent.
+    removes is never sent.
     """
 
     def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
-        return () if fused else jnp.zeros((n, x.size), x.dtype), ()
-
-    def before(e: PyTree, g: Array) -> Array:
-        return g if isinstance(e, tuple) else g + e
-
-    def residual(e: Array, p: Array, sent: Array) -> Array:
-        return p - sent
+        return _zeros(n, x, fused), ()
 
     return direct()._replace(
         name="error_feedback",
         init=init,
-        before=before,
-        residual=residual,
+        before=lambda e, g: g if isinstance(e, tuple) else g + e,
+        residual=lambda e, p, sent: p - sent,
         remembers=True,
         growth=unbounded,
     )
+
+
+def _zeros(n: int, x: Array, fused: bool) -> PyTree:
+    """One vector for each client; none where the round is one evaluation for all."""
+    return () if fused else jnp.zeros((n, x.size), x.dtype)

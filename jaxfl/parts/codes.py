@@ -1,13 +1,14 @@
-"""Codes: what travels in place of numbers that are all sent.
+"""Codes: compressors that send every coordinate in another form.
 
-Each acts on a vector, or on the coordinates that a sparsifier has chosen; see
-:mod:`jaxfl.compressors`, which knows them by name.
+Each acts on a vector, or on the coordinates that a sparsifier has chosen.  The last three act on the
+whole vector alone: an absolute error, a biased choice, a linear sketch.
+:data:`jaxfl.parts.compressors.COMPRESSORS` lists all of them by name.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,31 +16,58 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import check
-from jaxfl.core.types import Array, Compressor, Hyper, Key, Param
+from jaxfl.core.types import (
+    Array,
+    Capacity,
+    Compressor,
+    Hyper,
+    Key,
+    Param,
+    ProblemFacts,
+    Values,
+)
 
 __all__ = [
     "FLOAT",
+    "KEPT",
+    "count_sketch",
+    "fixed_step",
     "identity",
     "log2",
     "natural",
     "natural_dithering",
     "qsgd",
     "refuse",
+    "slots_for_k",
     "sto_sign",
     "terngrad",
+    "top_k",
     "whole",
 ]
 
 FLOAT = 32.0  # bits
 LEVELS = Param("levels", "quantization levels above zero", low=1, high=2**16, integer=True)
+KEPT = Param("k", "coordinates that a message carries", low=1, integer=True)
+QUANTUM = Param(
+    "quantum", "step of a quantizer whose error does not depend on what it codes", open_low=True
+)
+QUANTUM_BITS = 16  # of a coordinate in such steps
+SKETCH_ROWS = Param("sketch_rows", "rows r of a count sketch", low=1, high=1024, integer=True)
+SKETCH_COLUMNS = Param("sketch_columns", "columns c of a count sketch", low=1, integer=True)
+
+Code = Callable[[Key, Array, Hyper], Array]
+Resolve = Callable[[Values, int], dict[str, Any]]
+
+
+# --- codes of the chosen coordinates -------------------------------------------------------------
 
 
 @functools.cache
 def identity() -> Compressor:
     """C(v) = v."""
-    return _code("identity", None, 0.0, FLOAT, scalars=True)
+    return _code("identity", None, lambda d: 0.0, (0.0, FLOAT))
 
 
 @functools.cache
@@ -59,22 +87,11 @@ def qsgd() -> Compressor:
         up = jax.random.uniform(key, v.shape, v.dtype) < y - l
         return jnp.sign(v) * (l + up) * (top * norm / s)
 
-    def omega(d: int, values: Mapping[str, Any]) -> float:
+    def omega(d: int, values: Values) -> float:
         s = float(values["levels"])
         return float(min(d / s**2, d**0.5 / s))
 
-    def bits(d: int, values: Mapping[str, Any]) -> tuple[float, float]:
-        return FLOAT + d * (1.0 + log2(int(values["levels"]) + 1)), 0.0
-
-    def resolve(given: Mapping[str, Any], d: int) -> dict[str, Any]:
-        refuse("qsgd", "omega")(given, d)
-        levels = given.get("levels", 16)
-        check((LEVELS,), {"levels": levels}, "qsgd")
-        return {"levels": whole(levels)}
-
-    return Compressor(
-        "qsgd", code=code, omega=omega, bits=bits, resolve=resolve, params=(LEVELS,), scalars=True
-    )
+    return _quantizer("qsgd", code, omega, LEVELS, 16, refused=("omega",))
 
 
 @functools.cache
@@ -95,7 +112,7 @@ def natural() -> Compressor:
         power = (lax.bitcast_convert_type(v, word) + noise) & keep
         return jnp.where(jnp.isfinite(v), lax.bitcast_convert_type(power, v.dtype), v)
 
-    return _code("natural", code, 1 / 8, 9.0)
+    return _code("natural", code, lambda d: 1 / 8, (0.0, 9.0))._replace(scalars=False)
 
 
 @functools.cache
@@ -119,30 +136,11 @@ def natural_dithering() -> Compressor:
         up = jax.random.uniform(key, v.shape, v.dtype) * gap < y - low
         return jnp.sign(v) * (low + gap * up) * (top * norm)
 
-    def omega(d: int, values: Mapping[str, Any]) -> float:
+    def omega(d: int, values: Values) -> float:
         u = d**0.5 * 2.0 ** (1 - float(values["levels"]))
         return float(1 / 8 + u * min(1.0, u))
 
-    def bits(d: int, values: Mapping[str, Any]) -> tuple[float, float]:
-        return FLOAT + d * (1.0 + log2(int(values["levels"]) + 1)), 0.0
-
-    few = LEVELS._replace(high=64)
-
-    def resolve(given: Mapping[str, Any], d: int) -> dict[str, Any]:
-        refuse("natural_dithering", "k", "omega")(given, d)
-        levels = given.get("levels", 8)
-        check((few,), {"levels": levels}, "natural_dithering")
-        return {"levels": whole(levels)}
-
-    return Compressor(
-        "natural_dithering",
-        code=code,
-        omega=omega,
-        bits=bits,
-        resolve=resolve,
-        params=(few,),
-        scalars=True,
-    )
+    return _quantizer("natural_dithering", code, omega, LEVELS._replace(high=64), 8)
 
 
 @functools.cache
@@ -158,14 +156,7 @@ def terngrad() -> Compressor:
         kept = jax.random.uniform(key, v.shape, v.dtype) * top < jnp.abs(v)
         return jnp.where(kept, jnp.sign(v) * top, 0 * v)
 
-    return Compressor(
-        "terngrad",
-        code=code,
-        omega=lambda d, values: (d**0.5 - 1) / 2,
-        bits=lambda d, values: (FLOAT + 2.0 * d, 0.0),
-        resolve=refuse("terngrad", "k", "omega"),
-        scalars=True,
-    )
+    return _code("terngrad", code, lambda d: (d**0.5 - 1) / 2, (FLOAT, 2.0))
 
 
 @functools.cache
@@ -181,14 +172,7 @@ def sto_sign() -> Compressor:
         plus = jax.random.uniform(key, v.shape, v.dtype) < 0.5 + u / (2 * norm)
         return jnp.where(plus, 1, -1) * (top * norm) + 0 * v
 
-    return Compressor(
-        "sto_sign",
-        code=code,
-        omega=lambda d, values: d - 1.0,
-        bits=lambda d, values: (FLOAT + d, 0.0),
-        resolve=refuse("sto_sign", "k", "omega"),
-        scalars=True,
-    )
+    return _code("sto_sign", code, lambda d: d - 1.0, (FLOAT, 1.0))
 
 
 def _normed(v: Array) -> tuple[Array, Array, Array]:
@@ -199,20 +183,147 @@ def _normed(v: Array) -> tuple[Array, Array, Array]:
 
 
 def _code(
-    name: str,
-    code: Callable[[Key, Array, Hyper], Array] | None,
-    omega: float,
-    bits: float,
-    scalars: bool = False,
+    name: str, code: Code | None, omega: Callable[[int], float], bits: tuple[float, float]
 ) -> Compressor:
-    """A code without numbers, of ``bits`` per coordinate."""
+    """A code without hyper-parameters; ``bits`` are those of a message and of each coordinate."""
     return Compressor(
         name,
         code=code,
-        omega=lambda d, values: omega,
-        bits=lambda d, values: (bits * d, 0.0),
+        omega=lambda d, values: omega(d),
+        bits=lambda d, values: (bits[0] + bits[1] * d, 0.0),
         resolve=refuse(name, "k", "omega"),
-        scalars=scalars,
+        scalars=True,
+    )
+
+
+def _quantizer(
+    name: str,
+    code: Code,
+    omega: Callable[[int, Values], float],
+    levels: Param,
+    default: int,
+    refused: tuple[str, ...] = ("k", "omega"),
+) -> Compressor:
+    """A code of the norm, and of a sign and a level for each coordinate."""
+    return Compressor(
+        name,
+        code=code,
+        omega=omega,
+        bits=lambda d, values: (FLOAT + d * (1.0 + log2(int(values["levels"]) + 1)), 0.0),
+        resolve=_counts(name, refused, {levels: lambda d: default}),
+        params=(levels,),
+        scalars=True,
+    )
+
+
+# --- codes of the whole vector -------------------------------------------------------------------
+
+
+@functools.cache
+def fixed_step() -> Compressor:
+    """C(v)_j = one of the two multiples of q next to v_j, right in the mean; q is ``quantum``.
+
+    ``E |C(v) - v|^2 <= d q^2/4`` whatever v: an absolute error, so that no omega exists.  16 bits a
+    coordinate, which end at +- 2^15 q.  What Q-DPSGD-1 asks of its quantizer.
+    """
+
+    def code(key: Key, v: Array, hp: Hyper) -> Array:
+        q: Array = hp["quantum"]
+        most = 2.0 ** (QUANTUM_BITS - 1)
+        y = v / q
+        low = jnp.floor(y)
+        up = jax.random.uniform(key, v.shape, v.dtype) < y - low
+        return q * jnp.clip(low + up, -most, most - 1)
+
+    def omega(d: int, values: Values) -> float:
+        raise InputError(
+            f"fixed_step has an absolute error, quantum = {values.get('quantum')!r}, and no "
+            "omega, which this algorithm asks for",
+            "use it with q_dpsgd_1",
+        )
+
+    def resolve(given: Values, d: int) -> dict[str, Any]:
+        refuse("fixed_step", "k", "omega")(given, d)
+        return {"quantum": given.get("quantum", 1e-3)}
+
+    return Compressor(
+        "fixed_step",
+        code=code,
+        omega=omega,
+        bits=lambda d, values: (float(QUANTUM_BITS * d), 0.0),
+        resolve=resolve,
+        params=(QUANTUM,),
+        absolute=True,
+        scalars=True,
+    )
+
+
+@functools.cache
+def top_k() -> Compressor:
+    """C(v) = v on the k coordinates of largest |v_j|, else 0.
+
+    Biased: ``|C(v) - v|^2 <= (1 - k/d) |v|^2``, which is what ``omega`` says of it here; it needs
+    memory of what was left out (error feedback, EF21).  Ties go to the first.
+    """
+
+    def code(key: Key, v: Array, hp: Hyper) -> Array:
+        slots = hp.caps["k"]
+        _, index = lax.top_k(jnp.where(jnp.isnan(v), jnp.inf, jnp.abs(v)), slots)
+        place = jnp.where(jnp.arange(slots) < hp["k"], index, v.size)
+        return jnp.zeros_like(v).at[place].set(v[index], mode="drop")
+
+    return Compressor(
+        "top_k",
+        code=code,
+        omega=lambda d, values: 1 - float(values["k"]) / d,
+        bits=lambda d, values: (float(values["k"]) * (FLOAT + log2(d)), 0.0),
+        resolve=_counts("top_k", ("omega",), {KEPT: lambda d: max(1, d // 20)}),
+        capacity=slots_for_k("top_k"),
+        params=(KEPT,),
+        unbiased=False,
+        scalars=True,
+    )
+
+
+@functools.cache
+def count_sketch() -> Compressor:
+    """C(v)_j = mean over r rows of s_l(j) S_l[h_l(j)], ``S_l[c] = sum_{j: h_l(j) = c} s_l(j) v_j``.
+
+    Hashes h and signs s from a key that both ends share; r x c numbers travel, linear in v.
+    omega = (d-1)/(r c), attained by every v.  Charikar, Chen and Farach-Colton (2002), with the mean
+    in place of the median, which is biased.
+    """
+
+    def code(key: Key, v: Array, hp: Hyper) -> Array:
+        slots = hp.caps["sketch_columns"]
+        rows = jnp.asarray(hp["sketch_rows"])
+
+        def row(l: Array, total: Array) -> Array:
+            place_key, sign_key = jax.random.split(jax.random.fold_in(key, l))
+            place = jax.random.randint(place_key, v.shape, 0, hp["sketch_columns"], jnp.int32)
+            sign = jax.random.rademacher(sign_key, v.shape, v.dtype)
+            table = jnp.zeros(slots, v.dtype).at[place].add(sign * v)
+            return total + sign * table[place]
+
+        total: Array = lax.fori_loop(0, rows, row, jnp.zeros_like(v))
+        return total / rows.astype(v.dtype)
+
+    def omega(d: int, values: Values) -> float:
+        return (d - 1) / (float(values["sketch_rows"]) * float(values["sketch_columns"]))
+
+    def bits(d: int, values: Values) -> tuple[float, float]:
+        return FLOAT * float(values["sketch_rows"]) * float(values["sketch_columns"]), 0.0
+
+    defaults = {SKETCH_ROWS: lambda d: 1, SKETCH_COLUMNS: lambda d: max(1, d // 20)}
+    return Compressor(
+        "count_sketch",
+        code=code,
+        omega=omega,
+        bits=bits,
+        resolve=_counts("count_sketch", ("k", "omega"), defaults),
+        capacity=lambda values, _: {"sketch_columns": int(np.max(values["sketch_columns"]))},
+        params=(SKETCH_ROWS, SKETCH_COLUMNS),
+        scalars=True,
     )
 
 
@@ -224,16 +335,44 @@ def log2(count: int) -> float:
     return float((count - 1).bit_length())
 
 
-def refuse(owner: str, *names: str) -> Callable[[Mapping[str, Any], int], dict[str, Any]]:
-    def resolve(given: Mapping[str, Any], d: int) -> dict[str, Any]:
+def refuse(owner: str, *names: str) -> Resolve:
+    """A ``resolve`` that raises where one of ``names`` is given."""
+
+    def resolve(given: Values, d: int) -> dict[str, Any]:
         for name in names:
-            if name in given:
-                raise InputError(
-                    f"does not apply to {owner}", "leave it out", **{name: given[name]}
-                )
+            applies = name not in given
+            require(
+                applies, f"does not apply to {owner}", "leave it out", **{name: given.get(name)}
+            )
         return {}
 
     return resolve
+
+
+def _counts(
+    owner: str, refused: tuple[str, ...], defaults: dict[Param, Callable[[int], int]]
+) -> Resolve:
+    """A ``resolve`` of whole numbers with these defaults for d coordinates; k is at most d."""
+
+    def resolve(given: Values, d: int) -> dict[str, Any]:
+        refuse(owner, *refused)(given, d)
+        values = {
+            param.name: given.get(param.name, default(d)) for param, default in defaults.items()
+        }
+        check((p._replace(high=d) if p is KEPT else p for p in defaults), values, owner)
+        return {name: whole(value) for name, value in values.items()}
+
+    return resolve
+
+
+def slots_for_k(owner: str) -> Capacity:
+    """As many slots as the largest cell sends coordinates."""
+
+    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
+        check((KEPT._replace(high=facts.d),), {"k": values["k"]}, owner)
+        return {"k": int(np.max(values["k"]))}
+
+    return capacity
 
 
 def whole(x: Any) -> Any:

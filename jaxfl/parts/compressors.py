@@ -1,20 +1,19 @@
-"""Compressors: E C(v) = v and E |C(v) - v|^2 <= omega |v|^2, where they say nothing else.
+"""Compressors: sparsifiers and compositions; codes are in :mod:`jaxfl.parts.codes`.
 
-Sparsifiers and compositions are here, codes in :mod:`jaxfl.parts.codes` and :mod:`jaxfl.parts.sketches`.
+Unless its docstring says otherwise, a compressor has E C(v) = v and
+E |C(v) - v|^2 <= omega |v|^2.  It has up to two stages, see :class:`jaxfl.core.types.Compressor`: it
+chooses coordinates without looking at v, then a code acts on the chosen values.  A sparsifier is set
+by ``k``, the coordinates that it sends, or by ``omega``, from which k = max(1, round(d / (1 + omega))).
 
-Each has up to two stages, see :class:`jaxfl.types.Compressor`: coordinates are chosen without
-looking at v, then a code acts on the chosen values.  A sparsifier is set by ``k``, the coordinates
-that it sends, or by ``omega``, from which k = max(1, round(d / (1 + omega))).
-
-Bits count a float as 32.  Positions cost ceil(log2 d) bits each; with ``indices=False`` both ends
-derive them from a shared seed instead, and they cost nothing.  Constructors are cached: equal calls
-give one and the same compressor.
+A float counts as 32 bits.  A position costs ceil(log2 d) bits; with ``indices=False`` both ends
+derive positions from a shared seed, and they cost nothing.  Constructors are cached: equal calls
+return the same compressor.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,20 +23,35 @@ import numpy as np
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, check, known
 from jaxfl.core.subsets import coin_slots, coins, subset
-from jaxfl.core.types import Array, Compressor, Draw, Hyper, Key, Message, Param, ProblemFacts
+from jaxfl.core.types import (
+    Array,
+    Capacity,
+    Compressor,
+    Draw,
+    Hyper,
+    Key,
+    Message,
+    Param,
+    ProblemFacts,
+    Values,
+)
 from jaxfl.parts.codes import (
     FLOAT,
+    KEPT,
+    count_sketch,
+    fixed_step,
     identity,
     log2,
     natural,
     natural_dithering,
     qsgd,
     refuse,
+    slots_for_k,
     sto_sign,
     terngrad,
+    top_k,
     whole,
 )
-from jaxfl.parts.sketches import count_sketch, fixed_step, top_k
 
 __all__ = [
     "COMPRESSORS",
@@ -59,7 +73,6 @@ __all__ = [
     "top_k",
 ]
 
-_K = Param("k", "coordinates that a message carries", low=1, integer=True)
 _KEEP = Param("keep", "probability that a message is sent", high=1.0, open_low=True)
 _OMEGA = Param("omega", "variance of the compressor, instead of k = round(d / (1 + omega))")
 
@@ -86,7 +99,7 @@ def random_k(indices: bool = True) -> Compressor:
         slots, k = hp.caps["k"], hp["k"]
         return _scaled(subset(key, d, slots), jnp.arange(slots) < k, d, k)
 
-    return _sparsifier("random_k", select, _exactly, indices)
+    return _sparsifier("random_k", select, slots_for_k("a sparsifier"), indices)
 
 
 @functools.cache
@@ -94,24 +107,24 @@ def stratified_k(indices: bool = True) -> Compressor:
     """C(v) = (d/k) v on one coordinate from each of k strata.
 
     The coordinates form a circle, cut at a uniform point into k arcs of length ceil(d/k) or
-    floor(d/k); each arc gives one coordinate, uniformly.  Turning the circle makes all marginals
-    equal, and k are chosen, so each is k/d even where k does not divide d: unbiased with
+    floor(d/k); each arc gives one coordinate, uniformly.  The rotation makes all marginals equal, and
+    k are chosen, so each is k/d even where k does not divide d: unbiased with
     omega = d/k - 1, attained by every v.  (Cochran, Sampling Techniques, 1977, chapters 5 and 8.)
     """
 
     def select(key: Key, d: int, hp: Hyper) -> Draw:
-        turn_key, row_key = jax.random.split(key)
+        rotation_key, row_key = jax.random.split(key)
         slots, k, d_ = hp.caps["k"], jnp.asarray(hp["k"]).astype(jnp.uint32), jnp.uint32(d)
         s = jnp.arange(slots, dtype=jnp.uint32)
         short, extra = d_ // k, d_ % k  # the first `extra` arcs are one longer
         start = s * short + jnp.minimum(s, extra)
         length = short + (s < extra).astype(jnp.uint32)
-        turn = jax.random.randint(turn_key, (), 0, d_, jnp.uint32)
-        place = turn + start + jax.random.randint(row_key, (slots,), 0, length, jnp.uint32)
+        rotation = jax.random.randint(rotation_key, (), 0, d_, jnp.uint32)
+        place = rotation + start + jax.random.randint(row_key, (slots,), 0, length, jnp.uint32)
         place = jnp.where(place >= d_, place - d_, place)
         return _scaled(place.astype(jnp.int32), s < k, d, hp["k"])
 
-    return _sparsifier("stratified_k", select, _exactly, indices)
+    return _sparsifier("stratified_k", select, slots_for_k("a sparsifier"), indices)
 
 
 @functools.cache
@@ -127,9 +140,9 @@ def bernoulli(indices: bool = True) -> Compressor:
         index = coins(key, d, hp["k"], hp.caps["k"])
         return _scaled(index, index < d, d, hp["k"])
 
-    def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
+    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
         messages = facts.n * (facts.rounds or 10**6)
-        check((_K._replace(high=facts.d),), {"k": values["k"]}, "a sparsifier")
+        check((KEPT._replace(high=facts.d),), {"k": values["k"]}, "a sparsifier")
         return {"k": coin_slots(np.max(values["k"]), facts.d, messages)}
 
     return _sparsifier("bernoulli", select, capacity, indices, fixed_size=False)
@@ -148,14 +161,12 @@ def lazy() -> Compressor:
         index = jnp.where(sent, jnp.arange(d, dtype=jnp.int32), d)
         return Draw(index, jnp.where(sent, jnp.ones(d) / p, 0))
 
-    def resolve(given: Mapping[str, Any], d: int) -> dict[str, Any]:
+    def resolve(given: Values, d: int) -> dict[str, Any]:
         refuse("lazy", "k")(given, d)
-        asked = {name: given[name] for name in ("keep", "omega") if name in given}
-        check((_KEEP, _OMEGA), asked, "lazy")
-        at_most_one(**asked)
-        if "omega" in asked:
-            return {"keep": 1 / (1 + np.asarray(asked["omega"], np.float64))[()]}
-        return {"keep": asked.get("keep", 0.5)}
+        values = _one_of("lazy", given, _KEEP, _OMEGA)
+        if "omega" in values:
+            return {"keep": 1 / (1 + np.asarray(values["omega"], np.float64))[()]}
+        return {"keep": values.get("keep", 0.5)}
 
     return Compressor(
         "lazy",
@@ -174,24 +185,18 @@ def _scaled(index: Array, live: Array, d: int, k: Any) -> Draw:
 def _sparsifier(
     name: str,
     select: Callable[[Key, int, Hyper], Draw],
-    capacity: Callable[[Mapping[str, Any], ProblemFacts], dict[str, int]],
+    capacity: Capacity,
     indices: bool,
     fixed_size: bool = True,
 ) -> Compressor:
-    def omega(d: int, values: Mapping[str, Any]) -> float:
-        return d / float(values["k"]) - 1.0
-
-    def bits(d: int, values: Mapping[str, Any]) -> tuple[float, float]:
-        return 0.0, FLOAT + (log2(d) if indices else 0)
-
     return Compressor(
         name,
         select=select,
-        omega=omega,
-        bits=bits,
+        omega=lambda d, values: d / float(values["k"]) - 1.0,
+        bits=lambda d, values: (0.0, FLOAT + (log2(d) if indices else 0)),
         resolve=_resolve_k,
         capacity=capacity,
-        params=(_K, _OMEGA),
+        params=(KEPT, _OMEGA),
         fixed_size=fixed_size,
         scalars=True,
     )
@@ -205,9 +210,9 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
     """``outer`` after ``inner``, independent: omega = (1 + w_outer)(1 + w_inner) - 1.
 
     ``outer`` is a code.  After a sparsifier it acts on the k chosen values only, and its omega is
-    that of dimension k.  After ``bernoulli`` it is that of min(k + 1, d): a chosen coordinate has
-    fewer than k others beside it on average, and omega is concave in their number: so of all whose
-    number of coordinates is not fixed.
+    that of dimension k.  Where the number of coordinates is random, as after ``bernoulli``, its omega
+    is that of dimension min(k + 1, d): a chosen coordinate has fewer than k others beside it on
+    average, and omega is concave in their number.
     """
     if inner.exact:
         return outer
@@ -222,11 +227,8 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
         f"{name} chooses coordinates before its codes",
         "compose the codes first",
     )
-    require(
-        outer.unbiased and inner.unbiased,
-        f"{name}: a biased compressor is composed with no other",
-        "take it alone",
-    )
+    unbiased = outer.unbiased and inner.unbiased
+    require(unbiased, f"{name}: a biased compressor is composed with no other", "take it alone")
     clash = {p.name for p in outer.params} & {p.name for p in inner.params}
     require(
         not clash,
@@ -240,21 +242,21 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
         first_key, key = jax.random.split(key)
         return encode(key, first(first_key, v, hp), hp)
 
-    def omega(d: int, values: Mapping[str, Any]) -> float:
+    def omega(d: int, values: Values) -> float:
         size = d
         if inner.select is not None and "k" in values:
             size = min(int(values["k"]) + (not inner.fixed_size), d)
         return (1 + outer.omega(size, values)) * (1 + inner.omega(d, values)) - 1
 
-    def bits(d: int, values: Mapping[str, Any]) -> tuple[float, float]:
+    def bits(d: int, values: Values) -> tuple[float, float]:
         if inner.select is None:
             return outer.bits(d, values)
-        once = outer.bits(0, values)[0]
-        said, each = inner.bits(d, values)
-        position = each - FLOAT
-        return said + once, outer.bits(1, values)[0] - once + position
+        header = outer.bits(0, values)[0]
+        per_message, per_coordinate = inner.bits(d, values)
+        position = per_coordinate - FLOAT
+        return per_message + header, outer.bits(1, values)[0] - header + position
 
-    def resolve(given: Mapping[str, Any], d: int) -> dict[str, Any]:
+    def resolve(given: Values, d: int) -> dict[str, Any]:
         refuse(name, "omega")(given, d)
         parts = [
             part.resolve({p.name: given[p.name] for p in part.params if p.name in given}, d)
@@ -262,7 +264,7 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
         ]
         return parts[0] | parts[1]
 
-    def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
+    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
         return inner.capacity(values, facts) | outer.capacity(values, facts)
 
     params = tuple(p for p in inner.params + outer.params if p.name != "omega")
@@ -283,19 +285,21 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
 # --- on the host ---------------------------------------------------------------------------------
 
 
-def _exactly(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
-    check((_K._replace(high=facts.d),), {"k": values["k"]}, "a sparsifier")
-    return {"k": int(np.max(values["k"]))}
-
-
-def _resolve_k(given: Mapping[str, Any], d: int) -> dict[str, Any]:
-    asked = {name: given[name] for name in ("k", "omega") if name in given}
-    check((_K._replace(high=d), _OMEGA._replace(high=d - 1)), asked, "a sparsifier")
-    at_most_one(**asked)
-    k = asked.get("k", max(1, d // 20))
-    if "omega" in asked:
-        k = np.maximum(1, np.rint(d / (1 + np.asarray(asked["omega"], dtype=np.float64))))
+def _resolve_k(given: Values, d: int) -> dict[str, Any]:
+    limits = KEPT._replace(high=d), _OMEGA._replace(high=d - 1)
+    values = _one_of("a sparsifier", given, *limits)
+    k = values.get("k", max(1, d // 20))
+    if "omega" in values:
+        k = np.maximum(1, np.rint(d / (1 + np.asarray(values["omega"], dtype=np.float64))))
     return {"k": whole(k)}
+
+
+def _one_of(owner: str, given: Values, *params: Param) -> dict[str, Any]:
+    """The value of one of ``params``, if any is given, in its range."""
+    values = {param.name: given[param.name] for param in params if param.name in given}
+    check(params, values, owner)
+    at_most_one(**values)
+    return values
 
 
 COMPRESSORS: dict[str, Callable[..., Compressor]] = {
@@ -323,11 +327,11 @@ def compressor(name: str, indices: bool = True) -> Compressor:
     >>> values, part.omega(1000, values), part.bits(1000, values)
     ({'k': 100}, 9.0, (0.0, 42.0))
     """
-    made = []
-    for part in name.split("+"):
-        make = known("compressor", part, COMPRESSORS)
-        made.append(make(False) if not indices and make in _SPARSIFIERS else make())
-    return functools.reduce(compose, made)
+    stages = []
+    for stage in name.split("+"):
+        make = known("compressor", stage, COMPRESSORS)
+        stages.append(make(False) if not indices and make in _SPARSIFIERS else make())
+    return functools.reduce(compose, stages)
 
 
 _SPARSIFIERS = (random_k, stratified_k, bernoulli)

@@ -1,32 +1,34 @@
-"""Local gradient estimators: weightings of per-example gradients, and what they remember.
+"""Local gradient estimators: weightings of per-example gradients, and their memory.
 
-Every gradient is clipped on its own, ``clip(g) = g min(1, G/|g|)``.  With ``clip_examples=False``
-they are not, and the round clips the whole estimate instead (``clip="batch"``); what the number
-``gradient_bound`` states of every gradient is then enforced, so that a proof may rest on it.
+Every per-example gradient is clipped, ``clip(g) = g min(1, G/|g|)``.  With ``clip_examples=False``
+the round clips the whole estimate instead (``clip="batch"``); per-example gradients are then clipped
+to ``gradient_bound`` where it is given, so that a proof may rest on it.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core.batching import rarely
+from jaxfl.core.batching import cond_any
 from jaxfl.core.types import (
     Array,
     Draw,
     Estimator,
     Hyper,
     Key,
+    Memory,
     Param,
     Problem,
     PyTree,
     Sampler,
     Table,
     Term,
+    Values,
 )
 from jaxfl.data.samples import block
 from jaxfl.parts.storage import packed, recalled, rounded
@@ -43,7 +45,7 @@ REFRESH = Param(
 
 
 def bound(hp: Hyper, clip_examples: bool) -> Array:
-    """G; where examples are left alone what is stated of them, and else infinity."""
+    """G; with ``clip_examples=False`` the ``gradient_bound``, or infinity where none is given."""
     G: Array = hp["clip"]
     if not clip_examples:
         G = hp.values.get("gradient_bound", jnp.full_like(G, jnp.inf))
@@ -54,19 +56,14 @@ def bound(hp: Hyper, clip_examples: bool) -> Array:
 def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """g_i = sum_j weight_j clip grad f_ij(x): full gradient or minibatch, as the sampler says."""
 
-    def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
-    ) -> tuple[PyTree, PyTree, None, Array]:
-        return (), (), None, jnp.int32(0)
-
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         return (Term(1.0, (x,), (1.0,), bound(hp, clip_examples)),)
 
     return Estimator(
         "minibatch",
         sampler,
-        init,
-        terms,
+        init=lambda problem, x, hp, pooled, storage: Memory(),
+        terms=terms,
         params=(CLIP,),
         points=1,
         sensitivity=declared("Mean", clip_examples),
@@ -81,14 +78,12 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         h_i = mean_j clip grad f_ij(w)
         w <- x with probability p, one coin for all clients;  w_0 = x_0
 
-    A coin costs a full pass over the data where it moves w.
+    A coin that moves w costs a full pass over the data.
     """
 
-    def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
-    ) -> tuple[PyTree, PyTree, Array, Array]:
+    def init(problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str) -> Memory:
         h = (mean_gradient if pooled else full_gradient)(problem, x, bound(hp, clip_examples))
-        return x, (), h, jnp.sum(problem.count)
+        return Memory(shared=x, base=h, gradients=jnp.sum(problem.count))
 
     def terms(w: Array, x: Array, hp: Hyper) -> tuple[Term, ...]:
         G = bound(hp, clip_examples)
@@ -103,14 +98,14 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         def move(x: Array, problem: Problem, G: Array) -> PyTree:
             return x, gradient(problem, x, G)
 
-        w, h = rarely(coin, move, (w, h), x, problem, bound(hp, clip_examples))
+        w, h = cond_any(coin, move, (w, h), x, problem, bound(hp, clip_examples))
         return w, h, jnp.where(coin, jnp.sum(problem.count), 0)
 
     return Estimator(
         "svrg",
         sampler,
-        init,
-        terms,
+        init=init,
+        terms=terms,
         params=(CLIP, REFRESH),
         points=3,
         sensitivity=declared("svrg", clip_examples),
@@ -126,13 +121,11 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         c_ij <- clip grad f_ij(x) for j in I_b;  c_ij = clip grad f_ij(x_0) at first
 
     The table holds the kernel's factors of c_ij: one number per sample of a scalar linear model,
-    activations and deltas of a network, whole gradients where nothing better is known.  Where it is
-    stored in fewer bits, c_ij is what is read of it, clipped again, and h_i the mean of that.
+    activations and deltas of a network, whole gradients of other models.  Where it is stored in fewer
+    bits, c_ij is the row as it is read and clipped again, and h_i the mean of these.
     """
 
-    def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
-    ) -> tuple[PyTree, PyTree, Array, Array]:
+    def init(problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str) -> Memory:
         kernel, n, m = problem.model.kernel, problem.n, problem.m_max
         G = bound(hp, clip_examples)
         live = jnp.arange(m)[None] < problem.count[:, None]
@@ -149,7 +142,7 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
             return kernel.contract(weight[i], kept, batch), packed(c_i, storage)
 
         h, table = over_clients(client, n, x, pooled)
-        return (), table, h, jnp.sum(problem.count)
+        return Memory(local=table, base=h, gradients=jnp.sum(problem.count))
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         return (Term(1.0, (x,), (1.0,), bound(hp, clip_examples)),)
@@ -162,8 +155,8 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     return Estimator(
         "saga",
         sampler,
-        init,
-        terms,
+        init=init,
+        terms=terms,
         params=(CLIP,),
         points=3,
         sensitivity=declared("saga", clip_examples),
@@ -172,13 +165,14 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     )
 
 
-def declared(kind: str, clip_examples: bool) -> Callable[[Mapping[str, Any]], Any]:
-    """The sensitivity of that name in :mod:`jaxfl.privacy.events`; of examples that are not clipped
-    only what ``gradient_bound`` gives."""
+def declared(kind: str, clip_examples: bool) -> Callable[[Values], Any]:
+    """The sensitivity of that name in :mod:`jaxfl.privacy.events`.
 
-    def sensitivity(values: Mapping[str, Any]) -> Any:
+    With ``clip_examples=False`` it rests on ``gradient_bound``.
+    """
+    make = getattr(events, kind)
 
-        make = getattr(events, kind)
+    def sensitivity(values: Values) -> Any:
         if clip_examples:
             return make(values["clip"])
         return events.batch_clipped(values.get("gradient_bound"), values["clip"], make)
@@ -187,20 +181,21 @@ def declared(kind: str, clip_examples: bool) -> Callable[[Mapping[str, Any]], An
 
 
 def read(table: PyTree, rows: Draw) -> PyTree:
-    """The rows drawn; dead slots read some row, and have weight 0."""
+    """The rows drawn; a dead slot reads some row, with weight 0."""
     if rows.index is None:
         return table
     return jax.tree.map(lambda a: a.at[rows.index].get(mode="clip"), table)
 
 
 def write(table: PyTree, rows: Draw, new: PyTree) -> PyTree:
-    if rows.index is None:
-        return jax.tree.map(lambda a, v: jnp.where(live_like(rows, v), v, a), table, new)
-    return jax.tree.map(lambda a, v: a.at[rows.index].set(v, mode="drop"), table, new)
+    """The table with ``new`` in the live slots' rows."""
 
+    def put(a: Array, v: Array) -> Array:
+        if rows.index is None:
+            return jnp.where(jnp.expand_dims(rows.weight > 0, tuple(range(1, v.ndim))), v, a)
+        return a.at[rows.index].set(v, mode="drop")
 
-def live_like(rows: Draw, v: Array) -> Array:
-    return jnp.expand_dims(rows.weight > 0, tuple(range(1, v.ndim)))
+    return jax.tree.map(put, table, new)
 
 
 def first_seen(rows: Draw, distinct: bool) -> Array:

@@ -1,19 +1,19 @@
-"""What a client runs in place of one estimate: tau optimizer steps on its own samples.
+"""Local procedures: tau optimizer steps of a client on its own samples, in place of one estimate.
 
 ::
 
     theta <- x;  tau times:  theta <- step(theta, g + xi + pull),  xi ~ N(0, sigma^2 I)
     g = mean_{j in B} clip grad f_ij(theta) + grad regularizer(theta),   xi and B fresh in each step
 
-The client reports ``x - theta``, so that a server step of 1 takes the mean of the models.  What
-keeps theta near x, or the clients near each other, is a :class:`Pull`.  The client's optimizer
-starts anew in each round.
+The client reports ``x - theta``, so that a server step of 1 takes the mean of the models.  A
+:class:`Pull` keeps theta near x, or the clients near each other.  The client's optimizer starts anew
+in each round.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -31,9 +31,11 @@ from jaxfl.core.types import (
     Hyper,
     Local,
     Mechanism,
+    MessageBound,
     Param,
     Problem,
     PyTree,
+    Values,
 )
 from jaxfl.parts.mechanisms import normal
 from jaxfl.problems.clipping import clip, evaluate
@@ -47,12 +49,12 @@ UPDATE_CLIP = Param("update_clip", "bound S on the norm of what a client reports
 
 
 class Pull(NamedTuple):
-    """What is added to the local gradients, and what is remembered for it."""
+    """A term of the local gradients, and its memory."""
 
     name: str
-    init: Callable[[Problem, Array], tuple[PyTree, PyTree]]  # shared, one per client
-    at: Callable[[Array, Array, PyTree, PyTree, Hyper], Array]  # (x, theta, shared, mine, hp)
-    after: Callable[[Array, PyTree, PyTree, Hyper], PyTree]  # (x - theta, shared, mine, hp) -> mine
+    init: Callable[[Problem, Array], tuple[PyTree, PyTree]]  # shared, and of each client
+    at: Callable[[Array, Array, PyTree, PyTree, Hyper], Array]  # (x, theta, shared, own, hp)
+    after: Callable[[Array, PyTree, PyTree, Hyper], PyTree]  # (x - theta, shared, own, hp) -> own
     close: Callable[[PyTree, Array, Array, Array, Hyper], PyTree] | None = None  # see Local
     params: tuple[Param, ...] = ()
     broadcasts: int = 1
@@ -60,19 +62,19 @@ class Pull(NamedTuple):
 
 @functools.cache
 def free() -> Pull:
-    """Nothing."""
-    return Pull("free", _nothing, lambda x, theta, *_: jnp.zeros_like(x), lambda g, c, mine, hp: ())
+    """No term."""
+    return Pull("free", _no_memory, lambda x, theta, *_: jnp.zeros_like(x), lambda *_: ())
 
 
 @functools.cache
 def proximal() -> Pull:
     """mu (theta - x): clients minimise ``f_i + mu/2 |theta - x|^2``  [FedProx, Li et al., 2020]."""
 
-    def at(x: Array, theta: Array, shared: PyTree, mine: PyTree, hp: Hyper) -> Array:
+    def at(x: Array, theta: Array, shared: PyTree, own: PyTree, hp: Hyper) -> Array:
         pull: Array = hp["prox"] * (theta - x)
         return pull
 
-    return Pull("proximal", _nothing, at, lambda g, c, mine, hp: (), params=(PROX,))
+    return Pull("proximal", _no_memory, at, lambda *_: (), params=(PROX,))
 
 
 @functools.cache
@@ -82,14 +84,11 @@ def control() -> Pull:
         c_i+ = c_i - c + (x - theta_i)/(tau eta)   (client, if it takes part),   c_i = 0 at first
         c <- c + (1/n) sum_S (c_i+ - c_i) = c + (r/n) (sum_S (x - theta_i)/(r tau eta) - |S| c/r)
 
-    The second form needs nothing but the sum of what is sent anyway, where the paper sends c_i+ too.
+    The second form needs only the sum of the messages; in the paper clients send c_i+ too.
     """
 
     def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
         return jnp.zeros_like(x), jnp.zeros((problem.n, x.size), x.dtype)
-
-    def at(x: Array, theta: Array, c: Array, c_i: Array, hp: Hyper) -> Array:
-        return c - c_i
 
     def slope(g: Array, hp: Hyper) -> Array:
         mean: Array = g / (hp["local_steps"].astype(g.dtype) * hp["lr"])
@@ -101,7 +100,7 @@ def control() -> Pull:
     def close(c: Array, mean: Array, rate: Array, total: Array, hp: Hyper) -> Array:
         return c + rate * (slope(mean, hp) - total * c)
 
-    return Pull("control", init, at, after, close, broadcasts=2)
+    return Pull("control", init, lambda x, theta, c, c_i, hp: c - c_i, after, close, broadcasts=2)
 
 
 @functools.cache
@@ -116,26 +115,25 @@ def steps(
 ) -> Local:
     """tau steps of ``optimizer(hp)`` (None: SGD) with the gradients of a memoryless estimator.
 
-    Step s of a client's C-th participation draws batch ``C tau + s`` of its sampler's one stream:
-    with shuffled samples an epoch that a round leaves unfinished goes on when the client is next
-    called, and so a client uses a record once per pass, however its rounds fall.  ``fresh`` starts a
-    new epoch in every round instead.  ``bounded`` clips what is reported to ``update_clip``,
-    ``once`` fixes tau = 1.
+    Step s of a client's C-th turn draws batch ``C tau + s`` of its sampler's stream.  With shuffled
+    samples, an epoch that a round leaves unfinished continues in the client's next turn, so that a
+    client uses a record once per epoch whatever its rounds are.  ``fresh`` starts a new epoch in every
+    round instead.  ``bounded`` clips the report to ``update_clip``, ``once`` fixes tau = 1.
     """
     sgd = optimizer is None
     make = optimizer or (lambda hp: optax.sgd(hp["lr"]))
 
     def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
-        shared, mine = pull.init(problem, x)
-        return shared, (jnp.zeros(problem.n, jnp.int32), mine)
+        shared, own = pull.init(problem, x)
+        return shared, (jnp.zeros(problem.n, jnp.int32), own)
 
     def run(
         client: Client, x: Array, shared: PyTree, memory: PyTree, problem: Problem, hp: Hyper
     ) -> tuple[Array, PyTree, Array]:
-        turn, mine = memory
+        turns, own = memory
         model, tau = problem.model, jnp.int32(1) if once else hp["local_steps"]
-        stream = jax.random.fold_in(client.rows, turn) if fresh else client.rows
-        first = 0 if fresh else turn * tau
+        stream = jax.random.fold_in(client.rows, turns) if fresh else client.rows
+        first = 0 if fresh else turns * tau
 
         def step(s: Array, carry: tuple[Array, PyTree, Array]) -> tuple[Array, PyTree, Array]:
             theta, memory, gradients = carry
@@ -143,7 +141,7 @@ def steps(
             rows = Draw(rows.index, rows.weight.astype(x.dtype))
             terms = estimator.terms((), theta, hp)
             g, _ = evaluate(model.kernel, terms, rows.weight, client.take(rows))
-            g = g + jax.grad(model.regularizer)(theta) + pull.at(x, theta, shared, mine, hp)
+            g = g + jax.grad(model.regularizer)(theta) + pull.at(x, theta, shared, own, hp)
             if not mechanism.central:
                 g = g + normal(jax.random.fold_in(client.noise, s), mechanism, g, hp)
             update, memory = make(hp).update(g, memory, theta)
@@ -153,10 +151,10 @@ def steps(
         start = x, make(hp).init(x), jnp.int32(0)
         theta, _, gradients = jax.lax.fori_loop(0, tau, step, start)
         g = x - theta
-        mine = pull.after(g, shared, mine, hp)
-        return (clip(g, hp["update_clip"]) if bounded else g), (turn + 1, mine), gradients
+        own = pull.after(g, shared, own, hp)
+        return (clip(g, hp["update_clip"]) if bounded else g), (turns + 1, own), gradients
 
-    def reach(values: Mapping[str, Any]) -> tuple[float, float] | None:
+    def message_bound(values: Values) -> MessageBound:
         if bounded:
             return float(values["update_clip"]), 0.0
         if not sgd:
@@ -168,16 +166,21 @@ def steps(
     params = [LOCAL_LR, *pull.params]
     params += [] if once else [LOCAL_STEPS]
     params += [UPDATE_CLIP] if bounded else []
-    name = f"{'sgd' if sgd else 'optax'}, {pull.name}{', fresh epochs' if fresh else ''}"
     return Local(
-        name, init, run, reach, close=pull.close, params=tuple(params), broadcasts=pull.broadcasts
+        f"{'sgd' if sgd else 'optax'}, {pull.name}{', fresh epochs' if fresh else ''}",
+        init,
+        run,
+        message_bound,
+        close=pull.close,
+        params=tuple(params),
+        broadcasts=pull.broadcasts,
     )
 
 
 def largest(value: Any, rounds: int) -> float:
-    """Of a number, or of a schedule over the rounds."""
+    """The value, or the largest value of a schedule over the rounds."""
     return float(value.over(int(rounds)).max() if isinstance(value, Schedule) else value)
 
 
-def _nothing(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
+def _no_memory(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
     return (), ()

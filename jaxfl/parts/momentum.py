@@ -3,38 +3,39 @@
 Four recursions, each a weighting of gradients at the point x of this round and the one before, x':
 
 ==============  ===================================================================================
-``corrected``   what a client remembers, its own: q <- q + t grad f(x; z) - (t-1) grad f(x'; z)
-``recursive``   what the server remembers (:func:`jaxfl.channels.recursion`); clients send differences
-``marina``      the same of compressed differences, started anew by a coin
-``anchored``    a full gradient with its own noise, taken at the start of every epoch
+``corrected``   each client remembers its own: q <- q + t grad f(x; z) - (t-1) grad f(x'; z)
+``recursive``   the server remembers it (:func:`jaxfl.parts.channels.recursion`); clients send differences
+``marina``      the same with compressed differences; a coin starts it anew
+``anchored``    a full gradient with noise of its own, taken at the start of every epoch
 ==============  ===================================================================================
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.batching import rarely
+from jaxfl.core.batching import cond_any
 from jaxfl.core.errors import require
 from jaxfl.core.types import (
     LARGEST,
     Array,
-    Draw,
     Estimator,
     Hyper,
     Key,
+    Memory,
     Param,
     Problem,
     ProblemFacts,
     PyTree,
     Sampler,
     Term,
+    Values,
 )
 from jaxfl.parts.estimators import CLIP
 from jaxfl.problems.metrics import full_gradient, mean_gradient, over_clients
@@ -51,8 +52,8 @@ __all__ = [
     "anchored",
     "corrected",
     "marina",
-    "reach",
     "recursive",
+    "step_bound",
     "with_anchors",
 ]
 
@@ -79,8 +80,8 @@ NOISE_RATIO = Param(
 POINTS = 3  # gradients that an estimate adds up, at most
 
 
-def reach(t: Any, G: Any, L: Any, D: Any) -> Any:
-    """``S_t = G + 2 L D (t-1)/(t+1)``: the most that one step t = 1, 2, ... can add to q_t.
+def step_bound(t: Any, G: Any, L: Any, D: Any) -> Any:
+    """``S_t = G + 2 L D (t-1)/(t+1)``: a bound on the norm of s_t = q_t - q_{t-1}, t = 1, 2, ...
 
     ``|t g - (t-1) g~| <= |g| + (t-1) L |x_t - x_{t-1}|``, and anytime averaging moves x by at most
     ``2 D/(t+1)``; at most ``S = G + 2 L D``.
@@ -88,22 +89,26 @@ def reach(t: Any, G: Any, L: Any, D: Any) -> Any:
     return G + 2 * L * D * (t - 1) / (t + 1)
 
 
-def _first(
-    problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
-) -> tuple[PyTree, PyTree, None, Array]:
-    """Round 0, with x for the point before it; the estimate itself is the server's."""
-    return (jnp.int32(0), x), (), None, jnp.int32(0)
+def _first(problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str) -> Memory:
+    """Round 0, with x as the point before it; the server keeps the estimate."""
+    return Memory(shared=(jnp.int32(0), x))
 
 
-def _moved_on(
+def _zero(first: int, problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str) -> Memory:
+    """The number of the first round, x, and an estimate of 0 for each client."""
+    base = jnp.zeros(x.shape if pooled else (problem.n, x.size), x.dtype)
+    return Memory(shared=(jnp.int32(first), x), base=base)
+
+
+def _next_round(
     key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
 ) -> tuple[PyTree, Array | None, Array]:
-    """The next round's number, with x as the point before it."""
+    """The number of the next round, with x as the point before it."""
     return (shared[0] + 1, x), base, jnp.int32(0)
 
 
 def _difference(shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper) -> Array:
-    """What clients would send of a public gradient: all of it, or its change where v is carried."""
+    """A public gradient's part of a message: all of it, or its change where the server carries v."""
     carry: Array = hp["carry"]
     return slope(x) - carry * slope(shared[1])
 
@@ -115,47 +120,33 @@ def corrected(sampler: Sampler) -> Estimator:
         d_i <- g + (1 - beta_t)(d_i - g~),  g = grad f(x_t; z), g~ = grad f(x_{t-1}; z), z fresh
         q_i = alpha_t d_i = q_i + s_t,      s_t = t g - (t-1) g~
 
-    Kept as q_i, with every s_t clipped to :func:`reach`: where G bounds the gradients, L their change
-    and D the set, no s_t is longer and nothing is changed; where one of them fails, a record still
-    moves q_i by no more than 2 S_t.
+    The memory is q_i, and every s_t is clipped to :func:`step_bound`.  Where G bounds the gradients,
+    L their change and D the set, clipping changes nothing; where one of them fails, a record still
+    changes q_i by at most 2 S_t.
     """
-
-    def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
-    ) -> tuple[PyTree, PyTree, Array, Array]:
-        q = jnp.zeros(x.shape if pooled else (problem.n, x.size), x.dtype)
-        return (jnp.int32(1), x), (), q, jnp.int32(0)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         t, before = shared[0].astype(x.dtype), shared[1]
-        S_t = reach(t, hp["clip"], hp["smoothness"], hp["diameter"])
+        S_t = step_bound(t, hp["clip"], hp["smoothness"], hp["diameter"])
         return (Term(1.0, (x, before), (t, 1 - t), S_t),)
-
-    def follow(rows: Draw, count: Array) -> Array:
-        return rows.weight
-
-    def public(
-        shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper
-    ) -> Array:  # the same recursion, which telescopes
-        t: Array = shared[0].astype(x.dtype)
-        return t * slope(x)
 
     return Estimator(
         "corrected",
         sampler,
-        init,
-        terms,
+        init=functools.partial(_zero, 1),
+        terms=terms,
         params=(CLIP, SMOOTHNESS, DIAMETER),
         points=POINTS,
-        follow=follow,
-        refresh=_moved_on,
-        public=public,
+        follow=lambda rows, count: rows.weight,
+        refresh=_next_round,
+        # the same recursion telescopes
+        public=lambda shared, slope, x, hp: shared[0].astype(x.dtype) * slope(x),
     )
 
 
 @functools.cache
 def with_anchors(base: Sampler) -> Sampler:
-    """``base`` with slots for ``anchor_batch`` too, where an estimate starts anew."""
+    """``base`` with slots for ``anchor_batch`` too, which rounds that start anew draw."""
     require(
         not base.single_pass,
         "does not apply where rounds that start anew draw anchor_batch samples and others batch",
@@ -163,7 +154,7 @@ def with_anchors(base: Sampler) -> Sampler:
         sampler=base.name,
     )
 
-    def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
+    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
         most = np.maximum(values["batch"], values["anchor_batch"])
         return base.capacity({**values, "batch": most}, facts)
 
@@ -172,19 +163,20 @@ def with_anchors(base: Sampler) -> Sampler:
 
 @functools.cache
 def recursive(sampler: Sampler, moving: bool) -> Estimator:
-    """What clients send where the server keeps v <- (1-gamma) v + mean_i u_i [DP-SRM; SPIDER]::
+    """Differences u_i for a server that keeps v <- (1-gamma) v + mean_i u_i [DP-SRM; SPIDER]::
 
         u_i = mean_{j in I} clip_G grad f_ij(x)                     in a round that starts anew, else
         u_i = mean_{j in I} ((1-gamma) clip_C(grad f_ij(x) - grad f_ij(x')) + gamma clip_G grad f_ij(x))
 
-    ``moving=False`` (DP-SRM): only the first round starts anew, C is a number.  ``moving=True``
-    (SPIDER): every q-th does, gamma = 0, ``C = min(2G, L |x - x'|)``, and the noise of a difference
-    is ``sigma C/(2G)``, so that its ratio to what a record moves is the same in every round.  Rounds
-    that start anew draw ``anchor_batch`` rows where the sampler draws some, with ``noise_ratio``
-    times the noise.  Both points are evaluated in every round, on slots for the larger of the draws.
+    With ``moving=False`` (DP-SRM) only the first round starts anew, and C is a hyper-parameter.  With
+    ``moving=True`` (SPIDER) every q-th round does, gamma = 0, ``C = min(2G, L |x - x'|)``, and the
+    noise of a difference is ``sigma C/(2G)``, so that its ratio to the sensitivity is the same in
+    every round.  Rounds that start anew have ``noise_ratio`` times the noise, and draw ``anchor_batch``
+    rows where the sampler has a batch.  Every round evaluates both points, on slots for the larger
+    draw.
     """
-    drawn = any(param.name == "batch" for param in sampler.params)
-    sampler = with_anchors(sampler) if drawn else sampler
+    has_batch = any(param.name == "batch" for param in sampler.params)
+    sampler = with_anchors(sampler) if has_batch else sampler
 
     def begin(
         key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
@@ -201,7 +193,7 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
         now = {"difference_clip": C, "carry": jnp.where(anew, 0, carry)}
         if "sigma" in hp.values:
             now["sigma"] = hp["sigma"] * jnp.where(anew, hp["noise_ratio"], scale)
-        if drawn:
+        if has_batch:
             now["batch"] = jnp.where(anew, hp["anchor_batch"], hp["batch"])
         return shared, base, jnp.int32(0), Hyper({**hp.values, **now}, hp.capacity)
 
@@ -214,12 +206,12 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
     return Estimator(
         "spider" if moving else "recursive momentum",
         sampler,
-        _first,
-        terms,
-        params=(CLIP, NOISE_RATIO, *own, *((ANCHOR_BATCH,) if drawn else ())),
+        init=_first,
+        terms=terms,
+        params=(CLIP, NOISE_RATIO, *own, *((ANCHOR_BATCH,) if has_batch else ())),
         points=POINTS,
         begin=begin,
-        refresh=_moved_on,
+        refresh=_next_round,
         public=_difference,
     )
 
@@ -230,16 +222,16 @@ def marina(sampler: Sampler) -> Estimator:
 
         g_i = grad f_i(x)  or  g_i + C(grad f_i(x) - grad f_i(x')),  one coin for all clients
 
-    The server adds up (:func:`jaxfl.channels.recursion`).  A sparsifier that sends k = d coordinates
-    compresses nothing.  The first round is a full one.
+    The server adds them up (:func:`jaxfl.parts.channels.recursion`).  The full gradient is a message of
+    k = d coordinates.  The first round is a full one.
     """
 
     def begin(
         key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
     ) -> tuple[PyTree, Array | None, Array, Hyper]:
         anew = (shared[0] == 0) | (jax.random.uniform(key) < hp["restart"])
-        now = {"carry": jnp.where(anew, 0, jnp.ones((), x.dtype))}
-        now["k"] = jnp.where(anew, x.size, hp["k"])
+        carry = jnp.where(anew, 0, jnp.ones((), x.dtype))
+        now = {"carry": carry, "k": jnp.where(anew, x.size, hp["k"])}
         return shared, base, jnp.int32(0), Hyper({**hp.values, **now}, hp.capacity)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
@@ -249,12 +241,12 @@ def marina(sampler: Sampler) -> Estimator:
     return Estimator(
         "marina",
         sampler,
-        _first,
-        terms,
+        init=_first,
+        terms=terms,
         params=(CLIP, RESTART),
         points=POINTS,
         begin=begin,
-        refresh=_moved_on,
+        refresh=_next_round,
         public=_difference,
     )
 
@@ -269,19 +261,12 @@ def anchored(sampler: Sampler) -> Estimator:
     h_i stays with client i; sigma1 is ``noise_ratio`` times sigma.
     """
 
-    def init(
-        problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
-    ) -> tuple[PyTree, PyTree, Array, Array]:
-        h = jnp.zeros(x.shape if pooled else (problem.n, x.size), x.dtype)
-        return (jnp.int32(0), x), (), h, jnp.int32(0)
-
     def begin(
         key: Key, shared: PyTree, h: Array, x: Array, problem: Problem, hp: Hyper
     ) -> tuple[PyTree, Array, Array, Hyper]:
         t, w = shared
         anew = t % hp["epoch"] == 0
         sigma = hp.values.get("sigma", jnp.zeros((), x.dtype)) * hp["noise_ratio"]
-
         pooled = h.ndim == 1
         gradient = mean_gradient if pooled else full_gradient
 
@@ -292,25 +277,20 @@ def anchored(sampler: Sampler) -> Estimator:
             xi, _ = over_clients(draw, problem.n, x, pooled)
             return x, gradient(problem, x, G) + sigma * xi
 
-        w, h = rarely(anew, move, (w, h), key, x, problem, hp["clip"], sigma)
+        w, h = cond_any(anew, move, (w, h), key, x, problem, hp["clip"], sigma)
         return (t, w), h, jnp.where(anew, jnp.sum(problem.count), 0), hp
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         G = hp["clip"]
         return Term(1.0, (x,), (1.0,), G), Term(-1.0, (shared[1],), (1.0,), G)
 
-    def refresh(
-        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
-    ) -> tuple[PyTree, PyTree, Array]:
-        return (shared[0] + 1, shared[1]), base, jnp.int32(0)
-
     return Estimator(
         "anchored svrg",
         sampler,
-        init,
-        terms,
+        init=functools.partial(_zero, 0),
+        terms=terms,
         params=(CLIP, EPOCH, NOISE_RATIO),
         points=POINTS,
         begin=begin,
-        refresh=refresh,
+        refresh=lambda key, shared, base, x, *_: ((shared[0] + 1, shared[1]), base, jnp.int32(0)),
     )

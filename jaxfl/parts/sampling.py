@@ -1,26 +1,26 @@
-"""Who takes part in a round, and which of its rows a client draws.
+"""Which clients take part in a round, and which of its rows a client draws.
 
-A draw is a weighting with fixed weights: 1/b for each of b rows, also where chance (Poisson) gives
-more or fewer of them, since dividing by the realised number would let one record change every
-other record's weight.  Letters: q = b/m is a client's sampling rate, r/n the clients' rate.
+A draw is a weighting with fixed weights: 1/b for each of b rows.  They stay 1/b where chance
+(Poisson) gives more or fewer rows, since dividing by the realised number would let one record
+change the weight of every other record.  Letters: q = b/m is a client's sampling rate, r/n the
+clients' rate.
 
-Everything is written for one client and a traced b; the caller maps over clients.  Draws have a
-static number of slots, and slot s does not depend on that number.  Constructors are cached: equal
-calls give one and the same part, and programs compiled with it are found again.
+Every function is written for one client and a traced b; the caller maps over clients.  Draws have a
+static number of slots, and slot s does not depend on that number.  Constructors are cached, so that
+equal calls return one part and compiled programs are found again.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.keys import at
 from jaxfl.core.params import known
 from jaxfl.core.subsets import coin_slots, coins, subset
@@ -35,8 +35,9 @@ from jaxfl.core.types import (
     Participation,
     ProblemFacts,
     Sampler,
+    Scheme,
+    Values,
 )
-from jaxfl.parts.unreliable import unreliable
 
 __all__ = [
     "PARTICIPATIONS",
@@ -52,6 +53,7 @@ __all__ = [
     "shuffled",
     "single_pass",
     "uniform",
+    "unreliable",
     "with_replacement",
     "without_replacement",
 ]
@@ -60,6 +62,11 @@ _BATCH = Param("batch", "rows that a client draws per round", low=1, integer=Tru
 _MEAN_BATCH = Param("batch", "rows that a client draws per round, on average", open_low=True)
 _COHORT = Param("cohort", "clients that take part per round", low=1, integer=True)
 _MEAN_COHORT = Param("cohort", "clients that take part per round, on average", open_low=True)
+_DROPOUT = Param(
+    "dropout", "chance that a client that was called does not answer", high=1.0, open_high=True
+)
+_THRESHOLD = Param("threshold", "answers below which a round is lost", low=1, integer=True)
+_COINS = 2**32 - 1  # no round has this number
 
 
 # --- rows of one client --------------------------------------------------------------------------
@@ -80,136 +87,110 @@ def full() -> Sampler:
 def with_replacement() -> Sampler:
     """b independent rows; one may come twice."""
 
-    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
-        slots, b = hp.caps["batch"], hp["batch"]
+    def choose(key: Key, t: Array, count: Array, b: Array, slots: int) -> tuple[Array, Array]:
         rows = independent(at(key, t), jnp.maximum(count, 1), slots)
-        live = (jnp.arange(slots) < b) & (count > 0)
-        return _weighted(rows, live, 1.0 / b, m_max)
+        return rows, (jnp.arange(slots) < b) & (count > 0)
 
-    return Sampler(
-        "with_replacement",
-        draw,
-        distinct=False,
-        params=(_BATCH,),
-        capacity=_fixed("batch", None),
-        scheme="with_replacement",
-    )
+    return _sampler("with_replacement", choose, _fixed("batch", None))._replace(distinct=False)
 
 
 @functools.cache
 def without_replacement() -> Sampler:
     """b distinct rows, every set of them equally likely, independently in each round."""
 
-    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
-        slots, b = hp.caps["batch"], hp["batch"]
-        rows = subset(at(key, t), count, slots)
-        live = jnp.arange(slots) < jnp.minimum(b, count)
-        return _weighted(rows, live, 1.0 / b, m_max)
+    def choose(key: Key, t: Array, count: Array, b: Array, slots: int) -> tuple[Array, Array]:
+        return subset(at(key, t), count, slots), jnp.arange(slots) < jnp.minimum(b, count)
 
-    return Sampler(
-        "without_replacement",
-        draw,
-        distinct=True,
-        params=(_BATCH,),
-        capacity=_fixed("batch", "m"),
-        scheme="without_replacement",
-    )
+    return _sampler("without_replacement", choose, _fixed("batch", "m"))
 
 
 @functools.cache
 def poisson() -> Sampler:
     """Each row by its own coin of probability q = b/m; weight 1/b whatever their number.
 
-    The slots are chosen so that no draw of the run overflows with more than negligible chance;
-    where one does, its last rows are dropped, and the event of the run counts that in its delta.
+    A draw overflows its slots with negligible chance in the whole run.  It then drops its last rows,
+    and the event of the run adds that chance to its delta.
     """
 
-    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
-        slots, b = hp.caps["batch"], hp["batch"]
+    def choose(key: Key, t: Array, count: Array, b: Array, slots: int) -> tuple[Array, Array]:
         rows = coins(at(key, t), count, b, slots, t)
-        return _weighted(rows, rows < count, 1.0 / b, m_max)
+        return rows, rows < count
 
-    return Sampler(
-        "poisson",
-        draw,
-        distinct=True,
-        params=(_MEAN_BATCH,),
-        capacity=_padded("batch", "m", "m_max"),
-        scheme="poisson",
-        strips=True,
-    )
+    sampler = _sampler("poisson", choose, _padded("batch", "m", "m_max"))
+    return sampler._replace(params=(_MEAN_BATCH,), strips=True)
 
 
 @functools.cache
 def shuffled() -> Sampler:
     """Random reshuffling: one permutation per epoch, b of its rows per round.
 
-    An epoch has floor(m/b) rounds and then starts anew: the m mod b rows at the end of a
-    permutation are not used.
+    An epoch has floor(m/b) rounds: the m mod b rows at the end of a permutation are not used.
     """
 
-    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
-        slots, b = hp.caps["batch"], jnp.asarray(hp["batch"]).astype(jnp.int32)
-        count = jnp.asarray(count, jnp.int32)
+    def choose(key: Key, t: Array, count: Array, b: Array, slots: int) -> tuple[Array, Array]:
+        b, count = jnp.asarray(b).astype(jnp.int32), jnp.asarray(count, jnp.int32)
         rounds = jnp.maximum(count // b, 1)
         epoch, step = t // rounds, t % rounds
         rows = subset(jax.random.fold_in(key, epoch), count, slots, start=step * b)
-        live = jnp.arange(slots) < jnp.minimum(b, count)
-        return _weighted(rows, live, 1.0 / b, m_max)
+        return rows, jnp.arange(slots) < jnp.minimum(b, count)
 
-    return Sampler(
-        "shuffled",
-        draw,
-        distinct=True,
-        params=(_BATCH,),
-        capacity=_fixed("batch", "m"),
-        scheme="shuffled",
-    )
+    return _sampler("shuffled", choose, _fixed("batch", "m"))
 
 
 @functools.cache
 def single_pass() -> Sampler:
-    """Disjoint batches: b rows per round off one permutation, no row ever again.
+    """Disjoint batches: b rows per round of one permutation, each row at most once in the run.
 
-    Refused where the rounds ask for more than the smallest client has.
+    Raises where the rounds ask for more rows than the smallest client has.
     """
 
-    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
-        slots, b = hp.caps["batch"], jnp.asarray(hp["batch"]).astype(jnp.int32)
-        count = jnp.asarray(count, jnp.int32)
+    def choose(key: Key, t: Array, count: Array, b: Array, slots: int) -> tuple[Array, Array]:
+        b, count = jnp.asarray(b).astype(jnp.int32), jnp.asarray(count, jnp.int32)
         rounds = count // jnp.maximum(b, 1)
         rows = subset(key, count, slots, start=jnp.minimum(t, rounds) * b)
-        live = (jnp.arange(slots) < b) & (t < rounds)
-        return _weighted(rows, live, 1.0 / b, m_max)
+        return rows, (jnp.arange(slots) < b) & (t < rounds)
 
-    return Sampler(
-        "single_pass", draw, distinct=True, params=(_BATCH,), capacity=_once, scheme="single_pass"
-    )
+    return _sampler("single_pass", choose, _once)
 
 
 @functools.cache
 def in_order() -> Sampler:
     """:func:`single_pass` in the order of the data."""
 
-    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
-        slot, b = jnp.arange(hp.caps["batch"]), jnp.asarray(hp["batch"]).astype(jnp.int32)
+    def choose(key: Key, t: Array, count: Array, b: Array, slots: int) -> tuple[Array, Array]:
+        slot, b = jnp.arange(slots), jnp.asarray(b).astype(jnp.int32)
         rows = t * b + slot
-        return _weighted(rows, (slot < b) & (rows < count), 1.0 / b, m_max)
+        return rows, (slot < b) & (rows < count)
 
-    return single_pass()._replace(name="in_order", draw=draw)
+    return _sampler("single_pass", choose, _once)._replace(name="in_order")
 
 
-def _once(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
-    """Slots of a batch, where no sample is used twice."""
+def _sampler(
+    scheme: Scheme,
+    choose: Callable[[Key, Array, Array, Array, int], tuple[Array, Array]],
+    capacity: Capacity,
+) -> Sampler:
+    """Rows of weight 1/b: ``choose(key, t, count, b, slots)`` returns rows, and which are live."""
+
+    def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
+        b = hp["batch"]
+        rows, live = choose(key, t, count, b, hp.caps["batch"])
+        return _weighted(rows, live, 1.0 / b, m_max)
+
+    return Sampler(scheme, draw, distinct=True, params=(_BATCH,), capacity=capacity, scheme=scheme)
+
+
+def _once(values: Values, facts: ProblemFacts) -> dict[str, int]:
+    """Slots of a batch where a run uses each row at most once."""
     slots = _fixed("batch", "m")(values, facts)
     rounds = np.maximum(facts.rounds or 1, values.get("rounds", 1))
     used = float(np.max(rounds * np.asarray(values["batch"])))
-    if used > facts.m:
-        raise InputError(
-            f"use {used:g} samples of each client once, and the smallest client has {facts.m}",
-            f"ask for at most {facts.m // slots['batch']} rounds",
-            rounds=int(np.max(rounds)),
-        )
+    require(
+        used <= facts.m,
+        f"use {used:g} samples of each client once, and the smallest client has {facts.m}",
+        f"ask for at most {facts.m // slots['batch']} rounds",
+        rounds=int(np.max(rounds)),
+    )
     return slots
 
 
@@ -276,26 +257,75 @@ def balanced() -> Participation:
         length = n // jnp.gcd(n, r)
         cycle = jax.random.fold_in(key, t // length)
         first, slot = (t % length) * r % n, jnp.arange(slots)
-        # a cycle that ends goes on with its beginning, which the end does not hold
+        # a cycle that ends continues with its beginning, which the end does not hold
         end, beginning = subset(cycle, n, slots, start=first), subset(cycle, n, slots)
         clients = jnp.where(slot < n - first, end, beginning[slot - (n - first)])
         return _weighted(clients, slot < r, 1.0 / r, n)
 
-    def most(T: int, n: int, values: Mapping[str, Any]) -> int:
+    def most(T: int, n: int, values: Values) -> int:
         return math.ceil(T * int(values["cohort"]) / n)
 
-    def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
+    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
         slots = _fixed("cohort", "n")(values, facts)
-        if slots["cohort"] * facts.n >= 2**31:
-            raise InputError(
-                f"of {facts.n} clients is more than a balanced order can count (2^31)",
-                "let fewer take part, or draw them by uniform",
-                cohort=slots["cohort"],
-            )
+        require(
+            slots["cohort"] * facts.n < 2**31,
+            f"of {facts.n} clients is more than a balanced order can count (2^31)",
+            "let fewer take part, or draw them by uniform",
+            cohort=slots["cohort"],
+        )
         return slots
 
     return Participation(
         "balanced", draw, params=(_COHORT,), capacity=capacity, most=most, fixed_size=True
+    )
+
+
+@functools.cache
+def unreliable(base: Participation) -> Participation:
+    """``base``, some of whose clients do not answer.
+
+    Each client that ``base`` calls fails by a coin of its own, before it changes the sum or its own
+    memory.  The server gets the mean over those that answer, and nothing where too few do::
+
+        A_t = those of S_t whose coin says so;   weights 1/|A_t| if |A_t| >= threshold, else none
+
+    Under secure aggregation the protocol of :mod:`jaxfl.parts.dropouts` recovers exactly that sum,
+    which holds the noise of ``threshold`` clients at least.  Costs leave out the models that went to
+    clients which then failed, and the shares of seeds that recovery takes.
+    """
+
+    def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
+        called = base.draw(key, t, n, hp)
+        index = jnp.arange(n) if called.index is None else called.index
+        now = jax.random.fold_in(jax.random.fold_in(key, _COINS), t)
+        coin = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(now, i)))(index)
+        answers = (called.weight > 0) & (coin >= hp["dropout"])
+        count = jnp.sum(answers)
+        heard = answers & (count >= hp["threshold"])
+        return _weighted(index, heard, 1.0 / jnp.maximum(count, 1), n)
+
+    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
+        slots = base.capacity(values, facts)
+        most, threshold = slots.get("cohort", facts.n), int(values["threshold"])
+        require(
+            threshold <= most,
+            f"exceeds the {most} clients that are called in a round, so that all rounds would "
+            "be lost",
+            f"ask for at most {most}",
+            threshold=threshold,
+        )
+        return {"cohort": facts.n, **slots}
+
+    def least(n: int, values: Values) -> int:
+        return int(values["threshold"])
+
+    return Participation(
+        "unreliable",
+        draw,
+        params=(*base.params, _DROPOUT, _THRESHOLD),
+        capacity=capacity,
+        most=base.most,
+        least=least,
     )
 
 
@@ -306,24 +336,24 @@ def _weighted(index: Array, live: Array, weight: Array | float, end: int) -> Dra
 # --- on the host ---------------------------------------------------------------------------------
 
 
-def _checked(name: str, limit: str | None, values: Mapping[str, Any], facts: ProblemFacts) -> float:
-    """The largest of the numbers in all cells, none of them impossible."""
-    asked = np.asarray(values[name], dtype=np.float64)
-    if not (asked > 0).all():
-        raise InputError(f"{name} = {asked.min():g}: ask for a positive number.")
-    most = float(asked.max())
-    if limit is not None and most > getattr(facts, limit):
-        there = {"m": "samples of the smallest client", "n": "clients"}[limit]
+def _largest(name: str, limit: str | None, values: Values, facts: ProblemFacts) -> float:
+    """The largest of the values in all cells, none of which may be out of range."""
+    wanted = np.asarray(values[name], dtype=np.float64)
+    if not (wanted > 0).all():
+        raise InputError(f"{name} = {wanted.min():g}: ask for a positive number.")
+    most = float(wanted.max())
+    if limit is not None:
+        unit = {"m": "samples of the smallest client", "n": "clients"}[limit]
         end = getattr(facts, limit)
-        raise InputError(f"exceeds the {end} {there}", f"ask for at most {end}", **{name: most})
+        require(most <= end, f"exceeds the {end} {unit}", f"ask for at most {end}", **{name: most})
     return most
 
 
 def _fixed(name: str, limit: str | None) -> Capacity:
     """As many slots as the largest cell draws."""
 
-    def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
-        most = _checked(name, limit, values, facts)
+    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
+        most = _largest(name, limit, values, facts)
         if not (np.asarray(values[name]) % 1 == 0).all():
             raise InputError(f"{name} = {values[name]}: this draw needs a whole number.")
         return {name: int(most)}
@@ -332,15 +362,15 @@ def _fixed(name: str, limit: str | None) -> Capacity:
 
 
 def _padded(name: str, limit: str, size: str) -> Capacity:
-    """Slots that a client's other rows fill with chance below 1e-12 in all rounds, which is added to
-    delta; and the mean, for :mod:`jaxfl.rounds.packing`.
+    """Slots for a random number of rows; ``mean_{name}`` for :mod:`jaxfl.rounds.packing`.
 
-    At equal mean the tail of Bin(m, b/m) above b grows with m (Anderson and Samuels, 1967), so the
-    largest client decides; at equal m it grows with b.  A million rounds where T is not known.
+    The chance that any draw of the run overflows is below 1e-12, which is added to delta.  At equal
+    mean the tail of Bin(m, b/m) above b grows with m (Anderson and Samuels, 1967), so the largest
+    client decides; at equal m it grows with b.  Where T is not known, T is 10^6.
     """
 
-    def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
-        most = _checked(name, limit, values, facts)
+    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
+        most = _largest(name, limit, values, facts)
         every = getattr(facts, size)
         others = every - 1
         filled = coin_slots(most / every * others, others, facts.rounds or 10**6)
@@ -362,7 +392,7 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
 
 
 def _unreliable() -> Participation:
-    """The clients of "uniform", of whom some do not answer."""
+    """Uniform participation, some of whose clients do not answer."""
     return unreliable(uniform())
 
 

@@ -19,7 +19,7 @@ from jaxfl.problems.kernels import generic_kernel, linear_kernel, square
 __all__ = ["CLOSED", "convolution", "moreau", "moreau_kernel", "prox", "uniform_in_ball"]
 
 BETA = Param("moreau", "smoothness beta of the Moreau envelope", open_low=True)
-RADIUS = Param("spread", "radius s of the ball that points are drawn from")
+RADIUS = Param("spread", "radius s of the ball that points are drawn from", open_low=True)
 HALVINGS = 60  # of the interval that holds a scalar prox
 STEPS = 200  # of the solver for a prox that has no other form
 

@@ -1,9 +1,9 @@
-"""What each run releases about one record, and what can be proven about it.
+"""Privacy accounting: what a run releases about one record, and the eps that is proven for it.
 
 Host side, in float64, never traced.  An :class:`Event` describes the release, :func:`epsilon` and
-:func:`delta` account for it, :func:`sigma_for` calibrates its noise, :func:`report` sets what is
-proven beside what a paper claims.  :func:`jaxfl.account` and :func:`jaxfl.calibrate` ask by the name of
-an algorithm.
+:func:`delta` account for it, :func:`sigma_for` calibrates its noise, and :func:`report` compares the
+proof with a paper's claim.  :func:`jaxfl.account` and :func:`jaxfl.calibrate` take the name of an
+algorithm.
 
 >>> from jaxfl import privacy as p
 >>> event = p.Event(p.Sampling("poisson", 3256, 51), p.Mean(0.5), sigma=0.005, releases=100)
@@ -11,13 +11,6 @@ an algorithm.
 Guarantee(eps=4.9, delta=0.001, method='Poisson sampling: PLD', status='E')
 """
 
-from jaxfl.privacy import (
-    accountants,
-    calibration,
-    events,
-    gaussian,
-    unclipped,
-)
 from jaxfl.privacy.accountants import METHODS, Guarantee, delta, epsilon
 from jaxfl.privacy.calibration import Calibration, batch_for, rounds_for, sigma_for, sigma_grid
 from jaxfl.privacy.claims import Claim, Condition
@@ -57,15 +50,11 @@ __all__ = [
     "Sampling",
     "Selected",
     "Sequence",
-    "accountants",
     "batch_clipped",
     "batch_for",
     "best_of",
-    "calibration",
     "delta",
     "epsilon",
-    "events",
-    "gaussian",
     "report",
     "rounds_for",
     "saga",
@@ -75,6 +64,5 @@ __all__ = [
     "sigma_grid",
     "spent",
     "svrg",
-    "unclipped",
     "until",
 ]

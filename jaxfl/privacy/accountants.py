@@ -1,6 +1,6 @@
-"""What an event costs: ``epsilon(event, delta)`` and ``delta(event, eps)``.
+"""Accountants: ``epsilon(event, delta)`` and ``delta(event, eps)``.
 
-Each answer says how it was found and how well that is established:
+Each answer states its method, and the status of the proof:
 
 ====  ==========================================================================================
 E     established: published accountants
@@ -8,17 +8,18 @@ D     an elementary derivation, given in the docstrings
 N     new, proof sketched and checked numerically, not reviewed: only where asked for by name
 ====  ==========================================================================================
 
-Methods that can be asked for by name, for SVRG and SAGA: ``"chain"``, ``"reveal"`` (the default
-is the better of these two), ``"theorem_k"``, ``"best"`` of these three; ``"chain_fixed"``, the
-chain with two fixed sharings of delta instead of the best one, and ``"pair_or_chain"``, the better
-of that and Theorem K.  For shuffled epochs: ``"ceil"``, which counts a partial pass whole.
-Floating-point and pseudo-random effects are outside all claims.
+The methods for SVRG and SAGA are ``"chain"``, ``"reveal"`` (the default is the better of these two),
+``"theorem_k"``, ``"best"`` of these three; ``"chain_fixed"``, the chain with two fixed splits of delta
+instead of the best one, and ``"pair_or_chain"``, the better of that and Theorem K.  For shuffled
+epochs, ``"ceil"`` counts a partial pass as a whole one.  No claim covers floating-point and
+pseudo-random effects.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,7 +36,6 @@ __all__ = ["METHODS", "Guarantee", "check_event", "closed_form", "delta", "epsil
 
 
 _GDP = "GDP, closed form"
-_NESTED = "Phases inside a Sequence have no accountant: give each phase the whole sequence instead."
 
 
 class Guarantee(NamedTuple):
@@ -58,76 +58,59 @@ class Bound(NamedTuple):
 
 def epsilon(event: AnyEvent, delta: float, method: str | None = None) -> Guarantee:
     """The proven eps at this delta."""
-    return _epsilon(check_event(event), check_delta(delta), _known(method))
+    check_event(event, method)
+    return _guarantee(event, method, delta=check_delta(delta))
 
 
 def delta(event: AnyEvent, eps: float, method: str | None = None) -> Guarantee:
     """The proven delta at this eps."""
-    return _delta(check_event(event), check_eps(eps), _known(method))
+    check_event(event, method)
+    return _guarantee(event, method, eps=check_eps(eps))
 
 
-def check_event(event: AnyEvent) -> AnyEvent:
-    """The event, or a sentence about what is none."""
-    require(
-        isinstance(event, AnyEvent),
-        "must be a privacy event",
-        "make one with jaxfl.privacy.Event, or take an algorithm's",
-        event=event,
-    )
-    return event
+def check_event(event: AnyEvent, method: str | None = None) -> None:
+    """Raise unless these are an event and the name of a method, if any."""
+    way = "make one with jaxfl.privacy.Event, or take an algorithm's"
+    require(isinstance(event, AnyEvent), "must be a privacy event", way, event=event)
+    if method is not None:
+        choice("method", method, METHODS)
 
 
 def closed_form(event: AnyEvent, method: str | None = None) -> bool:
-    """Whether all there is to the event is one mu, inversely proportional to its noise."""
+    """Whether one mu, inversely proportional to the noise, describes the event."""
     bounds = [] if isinstance(event, Phases) else _bounds(event, method)
     return len(bounds) == 1 and bounds[0].method.endswith(_GDP)
 
 
-def _known(method: str | None) -> str | None:
-    if method is not None:
-        choice("method", method, METHODS)
-    return method
-
-
 @functools.lru_cache(maxsize=8192)
-def _epsilon(event: AnyEvent, delta: float, method: str | None) -> Guarantee:
+def _guarantee(
+    event: AnyEvent, method: str | None, *, eps: float | None = None, delta: float | None = None
+) -> Guarantee:
+    """At this delta or at this eps, the least of all bounds; of phases the worst."""
+    size = operator.attrgetter("eps" if eps is None else "delta")
     if isinstance(event, Phases):
-        worst = max((_epsilon(part, delta, method) for part in event.events), key=_by_eps)
+        parts = (_guarantee(part, method, eps=eps, delta=delta) for part in event.events)
+        worst: Guarantee = max(parts, key=size)
         return worst._replace(method=f"disjoint phases, the worst: {worst.method}")
-    answers = [Guarantee(b.eps(delta), delta, b.method, b.status) for b in _bounds(event, method)]
-    return min(answers, key=_by_eps)
-
-
-@functools.lru_cache(maxsize=8192)
-def _delta(event: AnyEvent, eps: float, method: str | None) -> Guarantee:
-    if isinstance(event, Phases):
-        worst = max((_delta(part, eps, method) for part in event.events), key=_by_delta)
-        return worst._replace(method=f"disjoint phases, the worst: {worst.method}")
-    answers = [Guarantee(eps, b.delta(eps), b.method, b.status) for b in _bounds(event, method)]
-    return min(answers, key=_by_delta)
-
-
-def _by_eps(answer: Guarantee) -> float:
-    return answer.eps
-
-
-def _by_delta(answer: Guarantee) -> float:
-    return answer.delta
+    answers = []
+    for bound in _bounds(event, method):
+        if delta is not None:
+            found = bound.eps(delta), delta
+        elif eps is not None:
+            found = eps, bound.delta(eps)
+        answers.append(Guarantee(*found, bound.method, bound.status))
+    return min(answers, key=size)
 
 
 # --- bounds of one event -------------------------------------------------------------------------
 
 
 def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
-    """All that may be used; the least answer counts."""
-    if isinstance(event, NoClaim):
-        return [_nothing(f"no privacy claim: {event.reason}")]
-    if isinstance(event, Phases):
-        raise InputError(_NESTED)
-    events = (event,) if isinstance(event, Event) else _flat(event)
-    reasons = [part.reason for part in events if isinstance(part, NoClaim)]
-    if reasons:
-        return [_nothing(f"no privacy claim: {reasons[0]}")]
+    """All bounds that the method allows; the least answer counts."""
+    events = _flat(event)
+    for part in events:
+        if isinstance(part, NoClaim):
+            return [_nothing(f"no privacy claim: {part.reason}")]
     plain = [part for part in events if isinstance(part, Event) and part.releases > 0]
     for part in plain:
         if math.isinf(getattr(part.sensitivity, "clip", 0.0)):
@@ -153,26 +136,29 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
     return [_padded(bound, eta) for bound in bounds] if eta > 0 else bounds
 
 
-def _flat(event: Sequence) -> tuple[AnyEvent, ...]:
-    out: list[AnyEvent] = []
-    for part in event.events:
-        out.extend(_flat(part) if isinstance(part, Sequence) else (part,))
-    if any(isinstance(part, Phases) for part in out):
-        raise InputError(_NESTED)
-    return tuple(out)
+def _flat(event: AnyEvent) -> list[Event | NoClaim]:
+    if isinstance(event, Phases):
+        raise InputError(
+            "Phases inside a Sequence have no accountant",
+            "give each phase the whole sequence instead",
+        )
+    if isinstance(event, Sequence):
+        return [flat for part in event.events for flat in _flat(part)]
+    return [event]
 
 
 def _nothing(why: str) -> Bound:
     return Bound(lambda delta: math.inf, lambda eps: 1.0, why, "")
 
 
-def _composed(made: list[Release]) -> Bound:
-    """Everything in one privacy loss distribution, or in closed form where all is Gaussian."""
-    parts = [part for release in made for part in release.parts]
-    status = max((release.status for release in made), key="EDN".index, default="E")
-    names = " + ".join(dict.fromkeys(release.method for release in made)) or "nothing released"
+def _composed(all_releases: list[Release]) -> Bound:
+    """All releases as one privacy loss distribution, or in closed form if all are Gaussian."""
+    parts = [part for release in all_releases for part in release.parts]
+    status = max((release.status for release in all_releases), key="EDN".index, default="E")
+    names = " + ".join(dict.fromkeys(release.method for release in all_releases))
+    names = names or "nothing released"
     if all(isinstance(part.profile, Gaussian) for part in parts):
-        mu = math.sqrt(sum(part.count * part.profile.reach**2 for part in parts))
+        mu = math.sqrt(sum(part.count * part.profile.shift_bound**2 for part in parts))
         return Bound(
             lambda delta: float(gdp_eps(mu, delta)),
             lambda eps: float(gdp_delta(mu, eps)),
@@ -204,11 +190,6 @@ def _chained(event: Event, method: str | None) -> list[Bound]:
     """The chain bound, and Theorem K where it was asked for."""
     estimator, sampling, sigma = event.sensitivity, event.sampling, event.sigma
     assert isinstance(estimator, Mean)
-    require(
-        event.adjacency == "replace_one",
-        "adjacency = 'add_remove' has no accountant for estimators with snapshots",
-        "use 'replace_one'",
-    )
     scheme, q, T = sampling.scheme, sampling.q, event.releases
     out: list[Bound] = []
     visible = not estimator.hidden and scheme in ("poisson", "without_replacement")

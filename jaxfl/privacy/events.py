@@ -48,7 +48,7 @@ ADJACENCIES: tuple[Adjacency, ...] = ("replace_one", "add_remove", "zero_out")
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How each release draws its records; the names are those of :mod:`jaxfl.sampling`.
+    """How each release draws its records; the names are those of :mod:`jaxfl.parts.sampling`.
 
     ``slots`` is the capacity of a padded Poisson batch: a draw beyond it loses records, and a chance
     is added to delta, see :meth:`overflow`.

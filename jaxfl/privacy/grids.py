@@ -1,6 +1,6 @@
-"""One release on a grid of losses: the dots that are joined.
+"""One release on a grid of losses, by connecting the dots.
 
-The hockey-stick curve of a release, known at losses 0, h, ..., Kh both ways round, is replaced by
+The hockey-stick curve of a release, known at losses 0, h, ..., Kh in both directions, is replaced by
 the curve that joins these points by straight lines in e^eps: that of a discrete pair, and an upper
 bound [Doroshenko, Ghazi, Kamath, Kumar, Manurangsi, 2022].
 """
@@ -16,7 +16,7 @@ import numpy as np
 from jaxfl.privacy.gaussian import Floats
 from jaxfl.privacy.profiles import Profile
 
-__all__ = ["Grid", "grid", "reach"]
+__all__ = ["Grid", "grid", "loss_bound"]
 
 
 class Grid(NamedTuple):
@@ -28,9 +28,9 @@ class Grid(NamedTuple):
     inflation: float  # of the variance, by doubling h
 
 
-def reach(profile: Profile, tail: float) -> float:
-    """A loss that the release exceeds with probability below ``tail``, either way round."""
-    mu = min(profile.reach, 1e8)
+def loss_bound(profile: Profile, tail: float) -> float:
+    """A loss that the release exceeds with probability below ``tail``, in both directions."""
+    mu = min(profile.shift_bound, 1e8)
     most = mu * mu / 2 + mu * math.sqrt(-2 * math.log(tail))
     loss: Floats = np.geomspace(most * 1e-7, most, 160).astype(np.float64)
     inside = np.maximum(*profile(loss)) > tail
@@ -40,7 +40,7 @@ def reach(profile: Profile, tail: float) -> float:
 
 @functools.lru_cache(maxsize=64)
 def grid(profile: Profile, h: float, K: int, reverse: bool) -> Grid:
-    """Join the dots: K even."""
+    """The release on the grid; K must be even."""
     forward, backward = profile(np.asarray(h * np.arange(K + 1), np.float64))
     if reverse:
         forward, backward = backward, forward

@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxfl.core.errors import require
 from jaxfl.privacy.gaussian import Floats
-from jaxfl.privacy.grids import Grid, grid, reach
+from jaxfl.privacy.grids import Grid, grid, loss_bound
 from jaxfl.privacy.profiles import Profile
 
 __all__ = ["TINY", "Curve", "Part", "compose"]
@@ -34,7 +34,7 @@ _MOST = 2**21  # grid points
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A release and how often it is made."""
+    """A release and how often it is each."""
 
     profile: Profile
     count: int
@@ -87,7 +87,7 @@ def compose(
     """The curve of all parts together, most precise around the given delta or eps.
 
     ``reverse`` exchanges the roles of the two data sets.  ``scale``: an eps beside which this one's
-    error may be small, where it is only a part of what is asked.
+    error may be small, where it is only a part of what is target.
     """
     if delta is not None:
         return _compose(parts, delta, reverse, scale=scale)
@@ -109,42 +109,39 @@ def _compose(
     scale: float = 0.0,
 ) -> Curve:
     """The curve for delta, by way of about this eps where it is known."""
-    parts = [part for part in parts if part.count > 0 and part.profile.reach > 0]
+    parts = [part for part in parts if part.count > 0 and part.profile.shift_bound > 0]
     if not parts:
         return Curve(np.zeros(1), np.zeros(1), np.ones(1), 0.0)
-    reaches = [reach(part.profile, _SHARE * delta / part.count / len(parts)) for part in parts]
+    bounds = [loss_bound(part.profile, _SHARE * delta / part.count / len(parts)) for part in parts]
     counts = [part.count for part in parts]
 
-    def grids(h: float) -> list[Grid]:
-        return [
-            grid(part.profile, h, 2 * math.ceil(most / h / 2 + 1), reverse)
-            for part, most in zip(parts, reaches, strict=True)
-        ]
-
     # coarse first: what a finer grid has to achieve is read off the curve
-    h = 2.0 ** math.floor(math.log2(max(reaches) / 64))
-    finest, asked = max(reaches) * 8 / _MOST, eps
+    h = 2.0 ** math.floor(math.log2(max(bounds) / 64))
+    finest, target = max(bounds) * 8 / _MOST, eps
     for _ in range(40):
-        made = grids(h)
-        moments = _Moments(made, counts, h)
-        window = _window(moments, made, counts, h, delta, eps)
+        each = [
+            grid(part.profile, h, 2 * math.ceil(most / h / 2 + 1), reverse)
+            for part, most in zip(parts, bounds, strict=True)
+        ]
+        moments = _Moments(each, counts, h)
+        window = _window(moments, each, counts, h, delta, eps)
         if window.size > _MOST:
             h *= 2.0 ** math.ceil(math.log2(window.size / _MOST))
             finest = h  # coarser than wished for, and still an upper bound
             continue
-        curve = _convolve(made, counts, h, window)
-        answer = float(curve.eps(delta)) if asked is None else asked
-        if not answer < math.inf or h <= finest or (answer == 0 and asked is None):
+        curve = _convolve(each, counts, h, window)
+        answer = float(curve.eps(delta)) if target is None else target
+        if not answer < math.inf or h <= finest or (answer == 0 and target is None):
             return curve
-        if asked is not None and float(curve.delta(asked)) < 1e-2 * delta:
+        if target is not None and float(curve.delta(target)) < 1e-2 * delta:
             return curve  # too small for this level
         # Doubling h adds `excess` to the variance of the loss, h itself a third of that; half of it
         # moves the mean, and times the decay of ln delta the tail.
-        excess = sum(c * g.inflation for c, g in zip(counts, made, strict=True)) / 3
-        width = math.sqrt(sum(c * g.variance for c, g in zip(counts, made, strict=True)))
+        excess = sum(c * g.inflation for c, g in zip(counts, each, strict=True)) / 3
+        width = math.sqrt(sum(c * g.variance for c, g in zip(counts, each, strict=True)))
         decay = curve.decay(answer)
         moved = (decay + 1) * excess / 2
-        if asked is None:
+        if target is None:
             ratio = moved / (_PRECISION * max(answer, scale, 0.05 * width))
         else:  # delta itself, which a tail decays from by at least its own width
             ratio = moved * max(decay, 1 / (answer + width + 1e-300)) / (10 * _PRECISION)

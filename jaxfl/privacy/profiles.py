@@ -1,4 +1,4 @@
-"""One release under replace-one: how well its two laws can be told apart.
+"""Privacy profiles of single releases under replace-one.
 
 A profile maps eps >= 0 to ``H(eps) = sup_S P(S) - e^eps Q(S)`` and to the same with P and Q
 exchanged; together they determine a dominating pair of the release.  P and Q are laws of a
@@ -39,7 +39,7 @@ class Profile(Hashable, Protocol):
     """``profile(eps) -> (H(P||Q), H(Q||P))`` for an increasing array of eps >= 0."""
 
     @property
-    def reach(self) -> float: ...  # a Gaussian shift that this release cannot exceed
+    def shift_bound(self) -> float: ...  # no Gaussian shift of this release is larger
 
     @property
     def symmetric(self) -> bool: ...
@@ -55,7 +55,7 @@ class Gaussian:
     symmetric = True
 
     @property
-    def reach(self) -> float:
+    def shift_bound(self) -> float:
         return self.mu
 
     def __call__(self, eps: Floats) -> tuple[Floats, Floats]:
@@ -76,7 +76,7 @@ class Shown:
     symmetric = True
 
     @property
-    def reach(self) -> float:
+    def shift_bound(self) -> float:
         return max(self.mu)
 
     def __call__(self, eps: Floats) -> tuple[Floats, Floats]:
@@ -99,7 +99,7 @@ class WithoutReplacement:
     symmetric = True
 
     @property
-    def reach(self) -> float:
+    def shift_bound(self) -> float:
         return 2 * self.g
 
     def __call__(self, eps: Floats) -> tuple[Floats, Floats]:
@@ -139,7 +139,7 @@ class WithReplacement:
         return k.astype(np.float64), pi, float(more[int(k[-1]) - 1])
 
     @property
-    def reach(self) -> float:
+    def shift_bound(self) -> float:
         return 2 * self.g * float(self.counts[0][-1])
 
     def __call__(self, eps: Floats) -> tuple[Floats, Floats]:
@@ -148,10 +148,10 @@ class WithReplacement:
         log_gamma = amplified(eps, hit)
         mixed = Pair(tuple(pi / hit), tuple(2 * self.g * k), (1.0,), (0.0,))(log_gamma, False)[0]
         beta = np.exp(np.minimum(eps - log_gamma, 0.0))
-        apart = np.zeros_like(eps)
+        separate = np.zeros_like(eps)
         for weight, shift in zip(pi, 2 * self.g * k, strict=True):
-            apart += weight * gdp_delta(shift, log_gamma)
-        delta = (1 - beta) * hit * mixed + beta * apart + lost
+            separate += weight * gdp_delta(shift, log_gamma)
+        delta = (1 - beta) * hit * mixed + beta * separate + lost
         return delta, delta
 
 
@@ -180,7 +180,7 @@ class Pair:
         return self.w == self.v and self.a == tuple(-c for c in self.c)
 
     @property
-    def reach(self) -> float:
+    def shift_bound(self) -> float:
         return max(self.a) - min(self.c)
 
     def loss(self, x: Floats) -> tuple[Floats, Floats]:
@@ -190,7 +190,7 @@ class Pair:
         return p - r, dp - dr
 
     def __call__(self, eps: Floats, backward: bool = True) -> tuple[Floats, Floats]:
-        if self.reach == 0:
+        if self.shift_bound == 0:
             return np.zeros_like(eps), np.zeros_like(eps)
         x = invert(self.loss, eps)
         forward = above(self.w, self.a, x, 0 * eps) - above(self.v, self.c, x, eps)
@@ -233,7 +233,7 @@ class Split:
     symmetric = False
 
     @property
-    def reach(self) -> float:
+    def shift_bound(self) -> float:
         return self.V
 
     def __call__(self, eps: Floats) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""From an event to the releases that an accountant composes."""
+"""The releases of an event, which an accountant composes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ METHODS: tuple[str, ...] = (
 
 
 class Release(NamedTuple):
-    """Parts to compose, by which argument, and its status."""
+    """Parts to compose, the method that bounds them, and its status."""
 
     parts: tuple[Part, ...]
     method: str
@@ -44,7 +44,15 @@ def snapshot(event: Event) -> bool:
     """Whether a record enters releases for which it was not drawn."""
     estimator = event.sensitivity
     drawn_only = not isinstance(estimator, Mean) or estimator.undrawn == estimator.over_m == 0
-    return not drawn_only and not _whole(event)
+    if drawn_only or _whole(event):
+        return False
+    require(
+        event.adjacency == "replace_one",
+        "has no accountant for estimators with snapshots",
+        "use 'replace_one'",
+        adjacency=event.adjacency,
+    )
+    return True
 
 
 def _whole(event: Event) -> bool:
@@ -67,7 +75,7 @@ def releases(event: Event, method: str | None = None) -> Release:
 
 
 def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
-    """A record matters where it is drawn, and nowhere else."""
+    """A record that enters only the releases for which it was drawn."""
     sampling, T = event.sampling, event.releases
     scheme, q, m = sampling.scheme, sampling.q, sampling.m
     g = estimator.X(sampling) / event.sigma
@@ -75,17 +83,17 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
     if scheme == "poisson" and not _whole(event):
         profile = poisson(q, g) if both == 2 else poisson_add_remove(q, g)
         return Release((Part(profile, T),), "Poisson sampling", "E")
-    if both == 2:  # from here on the two records are drawn together: their distance is what counts
+    if both == 2:  # from here on both records are drawn together: their distance counts
         g = min(g, estimator.whole / event.sigma)
     if _whole(event):
         return Release((Part(Gaussian(both * g * math.sqrt(T)), 1),), "Gaussian releases", "E")
     if scheme == "single_pass":
-        if T * sampling.b > m:
-            raise InputError(
-                f"of {sampling.b:g} records each are more than one pass over {m}",
-                f"ask for at most {int(m // sampling.b)}, or for sampling = 'shuffled'",
-                rounds=T,
-            )
+        require(
+            T * sampling.b <= m,
+            f"of {sampling.b:g} records each are more than one pass over {m}",
+            f"ask for at most {int(m // sampling.b)}, or for sampling = 'shuffled'",
+            rounds=T,
+        )
         return Release((Part(Gaussian(both * g), 1),), "every record released once", "E")
     require(
         both != 1,
@@ -129,15 +137,10 @@ def _epochs(m: int, b: int, rounds: int, times: int, g: float, method: str | Non
 
 
 def _revealed(event: Event, estimator: Mean) -> Release:
-    """The record's coins shown: a Gaussian shift of 2X where it is drawn, of 2Y where not.
+    """The record's coins revealed: a Gaussian shift of 2X where it is drawn, of 2Y where not.
 
     With replacement, k draws move the estimate by at most ``2G (over_b k/b + over_m/m)``.
     """
-    require(
-        event.adjacency == "replace_one",
-        "adjacency = 'add_remove' has no accountant for estimators with snapshots",
-        "use 'replace_one'",
-    )
     sampling, T, s = event.sampling, event.releases, event.sigma
     scheme, q = sampling.scheme, sampling.q
     most = 2 * estimator.whole / s
@@ -199,7 +202,7 @@ def _increments(event: Event, estimator: Increments) -> Release:
 
 
 def _local_steps(event: Event, steps: LocalSteps, method: str | None) -> Release:
-    """Hu et al.: what a sum of r noisy models hides, where that is known to be more than one does.
+    """Hu et al.: a sum of r noisy models, where it is proven to hide more than one of them.
 
     One step: the sum carries r noises.  Several steps of a convex smooth loss, at most one use of a
     record per round: amplification by iteration, a record used at step s of tau is
@@ -219,13 +222,13 @@ def _local_steps(event: Event, steps: LocalSteps, method: str | None) -> Release
     r = steps.devices - steps.colluding
     times, length = (rounds, tau) if steps.fresh else (1, rounds * tau)
     if r > 1 and tau == 1:
-        made = _epochs(m, b, length, times, g / math.sqrt(r), method)
-        return made._replace(method=f"secure sum of {r} noises, {made.method}")
+        release = _epochs(m, b, length, times, g / math.sqrt(r), method)
+        return release._replace(method=f"secure sum of {r} noises, {release.method}")
     once = tau <= m // b and (steps.fresh or (m // b) % tau == 0)
     if r > 1 and steps.convex and once:
-        made = _epochs(m, b, length, times, g / math.sqrt(r), "ceil")
-        name = f"secure sum of {r}, amplification by iteration, {made.method}"
-        return made._replace(method=name, status="D")
-    made = _epochs(m, b, length, times, g, method)
+        release = _epochs(m, b, length, times, g / math.sqrt(r), "ceil")
+        name = f"secure sum of {r}, amplification by iteration, {release.method}"
+        return release._replace(method=name, status="D")
+    release = _epochs(m, b, length, times, g, method)
     why = "" if r == 1 else "secure sum unproved here, messages by themselves, "
-    return made._replace(method=why + made.method)
+    return release._replace(method=why + release.method)

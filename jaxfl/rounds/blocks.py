@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core.fusion import once
+from jaxfl.core.fusion import materialized
 from jaxfl.core.keys import at, straight
 from jaxfl.core.types import Array, Draw, Hyper, Info, Kernel, Key, Problem, PyTree, Term
 from jaxfl.data.samples import samples
@@ -22,6 +22,7 @@ __all__ = [
     "client_keys",
     "displaced",
     "put",
+    "start",
     "stream",
     "streams",
     "take",
@@ -31,7 +32,7 @@ Block: TypeAlias = tuple[PyTree, PyTree, PyTree, Info]  # totals, memory, links,
 
 
 class Keys(NamedTuple):
-    """One stream per purpose.  Clients fold in their number, rounds theirs."""
+    """One stream per purpose; clients and rounds fold in their numbers."""
 
     start: Key
     clients: Key
@@ -41,13 +42,13 @@ class Keys(NamedTuple):
     mask: Key
     refresh: Key
     server: Key
-    pairs: Key  # what two clients agreed on at enrolment
-    begin: Key  # what an estimator draws before a round
-    points: Key  # where rows are evaluated, if not all at one point
+    pairs: Key  # secrets that two clients share
+    begin: Key  # an estimator's draws before a round
+    points: Key  # displacements of the points of rows
 
 
 class RoundContext(NamedTuple):
-    """What every client of a round is given."""
+    """What all clients of a round share."""
 
     keys: Keys
     t: Array
@@ -56,7 +57,7 @@ class RoundContext(NamedTuple):
     shared: PyTree
     kernel: Kernel
     terms: tuple[Term, ...]
-    public: Array  # the regularizer's gradient, which nobody's samples enter
+    public: Array  # the regularizer's gradient, which depends on no samples
     problem: Problem
     hp: Hyper
 
@@ -67,30 +68,36 @@ class ClientBlock(NamedTuple):
     index: Array  # type: ignore[assignment]  # tuples have methods of these names
     weight: Array
     count: Array  # type: ignore[assignment]
-    train: PyTree  # their samples, where a draw takes all that are held; None where it gathers
+    train: PyTree  # their samples, where a draw takes all of them; None where it gathers some
     local: PyTree
     link: PyTree
     base: Array | None = None
 
 
 class Work(NamedTuple):
-    """What members are given of their own; leaves (r, b, ...), ``base`` (r, d)."""
+    """What clients of a block compute with; leaves (r, b, ...), ``base`` (r, d)."""
 
     rows: Draw
     batch: PyTree
     base: Array | None
     stored: PyTree
-    offset: Array | None = None  # (r, b, d): what is added to the points of the rows
+    offset: Array | None = None  # (r, b, d): displacements of the points of the rows
 
 
 def streams(key: Key) -> Keys:
+    """The streams of the run with this key."""
     return Keys(*jax.random.split(straight(key), len(Keys._fields)))
+
+
+def start(key: Key, problem: Problem) -> Array:
+    """The initial point: the problem's own, or the model's for this key."""
+    return problem.model.init(streams(key).start) if problem.x0 is None else problem.x0
 
 
 def client_keys(streams: list[Key], index: Array, t: Array) -> Key:
     """One key per stream and client, for this round."""
     now = jax.vmap(at, (0, None))(jnp.stack(streams), t)
-    return once(jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(now, index), t)
+    return materialized(jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(now, index), t)
 
 
 def take(train: PyTree, who: ClientBlock, rows: Draw) -> PyTree:
@@ -103,21 +110,21 @@ def take(train: PyTree, who: ClientBlock, rows: Draw) -> PyTree:
 
 
 def displaced(terms: tuple[Term, ...], by: Array) -> tuple[Term, ...]:
-    """The terms with a point of its own for each row, off the common ones by ``by`` (b, d)."""
+    """The terms with a point for each row, displaced from the common ones by ``by`` (b, d)."""
     return tuple(term._replace(points=tuple(p[None] + by for p in term.points)) for term in terms)
 
 
 def put(cohort: Draw, old: PyTree, new: PyTree) -> PyTree:
-    """Members' memory back in its place; the others keep theirs."""
+    """``old`` with the cohort's rows replaced by ``new``."""
     if cohort.index is None:
         return new
     return jax.tree.map(lambda a, v: a.at[cohort.index].set(v, mode="drop"), old, new)
 
 
 def stream(block: Callable[[ClientBlock], Block], who: ClientBlock, size: int) -> Block:
-    """``block`` over clients, ``size`` at a time: totals and counts add up, memories line up.
+    """``block`` over clients, ``size`` at a time: sums of totals and counts, all memories.
 
-    Links are changed in place.
+    Links are updated in place.
     """
     r = who.index.shape[0]
     if r <= size:
@@ -141,14 +148,14 @@ def stream(block: Callable[[ClientBlock], Block], who: ClientBlock, size: int) -
         sums = jax.tree.map(jnp.add, sums, (totals, counts))
         return (sums, jax.tree.map(put, links, now)), memory
 
-    def turn(carry: PyTree, part: tuple[Array, ClientBlock]) -> tuple[PyTree, PyTree]:
+    def whole_block(carry: PyTree, part: tuple[Array, ClientBlock]) -> tuple[PyTree, PyTree]:
         k, here = part
-        # read from the whole list for each number of a sample, the loop over them has no vectors
-        return step(carry, here._replace(index=once(here.index, k)), k * size)
+        # a loop that reads the whole list for each number of a sample is not vectorized
+        return step(carry, here._replace(index=materialized(here.index, k)), k * size)
 
     shapes = jax.eval_shape(lambda: block(jax.tree.map(lambda a: a[:size], who)))
     zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), (shapes[0], shapes[3]))
-    carry, memory = jax.lax.scan(turn, (zero, who.link), (jnp.arange(whole), head))
+    carry, memory = jax.lax.scan(whole_block, (zero, who.link), (jnp.arange(whole), head))
     memory = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), memory)
     if whole * size < r:
         rest = jax.tree.map(lambda a: a[whole * size :], who._replace(link=None))

@@ -1,4 +1,4 @@
-"""The parts of a round with a server, and what they say together of how it can be computed."""
+"""The parts of a round with a server, and what follows from all of them together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Body"]
 
 
 class Body(NamedTuple):
-    """What :class:`jaxfl.rounds.Federated` computes rounds with."""
+    """The parts of :class:`jaxfl.rounds.Federated`."""
 
     estimator: Estimator
     mechanism: Mechanism
@@ -28,18 +28,18 @@ class Body(NamedTuple):
     channel: Channel
     server: Server
     participation: Participation
-    clip: str = "example"  # or "batch": the whole estimate, which bounds no record's influence
+    clip: str = "example"  # or "batch": clip the whole estimate, which bounds no record's influence
     noise: str = "fused"  # or "per_client"
     local: Local | None = None
     aggregation: Aggregation | None = None
     storage: str = "exact"  # or "bfloat16", "float16"
-    messages: bool = False  # whether rounds go client by client also where only the mean matters
+    messages: bool = False  # compute every message, also where only their mean matters
 
     @property
     def linear(self) -> bool:
-        """Whether the server's estimate is a function of the mean of what clients compute."""
-        stays = self.participation.everyone or not self.channel.remembers
-        return self.compressor.exact and self.channel.linear and stays
+        """Whether the server's estimate is a function of the mean of the clients' estimates."""
+        any_cohort = self.participation.everyone or not self.channel.remembers
+        return self.compressor.exact and self.channel.linear and any_cohort
 
     @property
     def fused(self) -> bool:
@@ -48,19 +48,22 @@ class Body(NamedTuple):
         return whole and self.linear and self.clip == "example"
 
     @property
-    def apart(self) -> bool:
-        """Whether the public regularizer joins the sum of the messages, which encode less without it."""
-        hidden = self.local is None and self.aggregation is not None
-        return hidden and self.linear and self.clip == "example"
+    def regularizer_apart(self) -> bool:
+        """Whether the server adds the public regularizer's gradient to the sum of the messages.
+
+        Under an aggregation messages are then shorter, and fewer coordinates are clamped.
+        """
+        aggregated = self.local is None and self.aggregation is not None
+        return aggregated and self.linear and self.clip == "example"
 
     @property
     def pooled(self) -> bool:
-        """Whether the estimator needs no more than the mean of what it adds to each client's."""
+        """Whether the round needs only the mean over clients of the estimator's ``base``."""
         return self.fused and self.participation.everyone
 
     @property
     def packs(self) -> bool:
-        """Whether rows of all clients are read one after the other, see :mod:`jaxfl.rounds.packing`."""
+        """Whether the round packs the rows of all clients, see :mod:`jaxfl.rounds.packing`."""
         plain = self.estimator.jitter is None and self.estimator.follow is None
         return self.fused and plain and self.estimator.sampler.strips
 

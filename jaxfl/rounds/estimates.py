@@ -1,4 +1,4 @@
-"""What clients compute from their samples: all of a block at once if only the mean matters, or each."""
+"""Clients' estimates: one evaluation for a block where only the mean matters, else one for each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import jax
 
-from jaxfl.core.fusion import once
+from jaxfl.core.fusion import materialized
 from jaxfl.core.types import Array, Draw, Hyper, Key, PyTree, Sampler
 from jaxfl.data.samples import samples
 from jaxfl.parts.storage import recalled, unpacked
@@ -20,89 +20,88 @@ __all__ = ["draw_rows", "follow", "mean_estimate", "own_estimate", "reread", "wo
 
 
 def draw_rows(sampler: Sampler, key: Key, t: Array, who: ClientBlock, m: int, hp: Hyper) -> Draw:
-    """The samples that each member reads in round t."""
-    keys = once(jax.vmap(jax.random.fold_in, (None, 0))(key, who.index), t)
+    """The samples that each client of the block draws in round t."""
+    keys = materialized(jax.vmap(jax.random.fold_in, (None, 0))(key, who.index), t)
     rows = jax.vmap(lambda key, count: sampler.draw(key, t, count, m, hp))(keys, who.count)
     if rows.index is not None:
-        rows = rows._replace(index=once(rows.index, t))
+        rows = rows._replace(index=materialized(rows.index, t))
     return rows._replace(weight=rows.weight.astype(who.weight.dtype))
 
 
-def work_of(body: Body, turn: RoundContext, who: ClientBlock) -> Work:
-    """The samples that members read this round, and what they remember of them."""
-    rows = draw_rows(
-        body.estimator.sampler, turn.keys.rows, turn.t, who, turn.problem.m_max, turn.hp
-    )
-    batch = take(turn.problem.train, who, rows)
+def work_of(body: Body, context: RoundContext, who: ClientBlock) -> Work:
+    """The samples of each client of the block, and its memory of them."""
+    keys, t, hp, problem = context.keys, context.t, context.hp, context.problem
+    rows = draw_rows(body.estimator.sampler, keys.rows, t, who, problem.m_max, hp)
+    batch = take(problem.train, who, rows)
     table = body.estimator.table
     stored = None if table is None else jax.vmap(table.recall)(who.local, rows)
-    work = Work(rows, batch, who.base, reread(body, turn, stored, batch))
+    work = Work(rows, batch, who.base, reread(body, context, stored, batch))
     jitter = body.estimator.jitter
     if jitter is None:
         return work
-    (keys,) = client_keys([turn.keys.points], who.index, turn.t)
+    (points,) = client_keys([keys.points], who.index, t)
     b = rows.weight.shape[1]
-    return work._replace(offset=jax.vmap(lambda key: jitter(key, b, turn.x, turn.hp))(keys))
+    return work._replace(offset=jax.vmap(lambda key: jitter(key, b, context.x, hp))(points))
 
 
-def reread(body: Body, turn: RoundContext, table: PyTree, batch: PyTree) -> PyTree:
-    """Rows of a table as they are used, which their storage may have rounded."""
+def reread(body: Body, context: RoundContext, table: PyTree, batch: PyTree) -> PyTree:
+    """Rows of a table as the round uses them; storage may have rounded them."""
     if table is None or body.storage == "exact":
         return table
-    one = functools.partial(recalled, turn.kernel, turn.terms[0].bound)
-    return jax.vmap(one)(unpacked(table, turn.x.dtype), batch)
+    one = functools.partial(recalled, context.kernel, context.terms[0].bound)
+    return jax.vmap(one)(unpacked(table, context.x.dtype), batch)
 
 
 def mean_estimate(
-    body: Body, turn: RoundContext, who: ClientBlock, work: Work
+    body: Body, context: RoundContext, who: ClientBlock, work: Work
 ) -> tuple[Array, PyTree]:
-    """sum_i weight_i g_i in one evaluation over the samples of all members."""
+    """sum_i weight_i g_i in one evaluation over the samples of all clients of the block."""
     if body.packs and work.stored is None:
-        return packed_estimate(turn, who, work), None
-    weight, terms = who.weight[:, None] * work.rows.weight, turn.terms
+        return packed_estimate(context, who, work), None
+    weight, terms = who.weight[:, None] * work.rows.weight, context.terms
     batch, stored = flat((work.batch, work.stored))
     if work.offset is not None:
         terms = displaced(terms, flat(work.offset))
-    total, factors = evaluate(turn.kernel, terms, weight.reshape(-1), batch, stored)
+    total, factors = evaluate(context.kernel, terms, weight.reshape(-1), batch, stored)
     if work.base is not None:
         total = total + who.weight @ work.base
     return total, jax.tree.map(lambda a: a.reshape(*weight.shape, *a.shape[1:]), factors)
 
 
-def packed_estimate(turn: RoundContext, who: ClientBlock, work: Work) -> Array:
-    """The same over the rows that there are, and few slots that hold none."""
+def packed_estimate(context: RoundContext, who: ClientBlock, work: Work) -> Array:
+    """:func:`mean_estimate` over packed rows, with few empty slots."""
 
     def part(i: Array, rows: Draw) -> Array:
         assert rows.index is not None
-        batch = samples(turn.problem.train, who.index[i], rows.index)
-        return evaluate(turn.kernel, turn.terms, who.weight[i] * rows.weight, batch)[0]
+        batch = samples(context.problem.train, who.index[i], rows.index)
+        return evaluate(context.kernel, context.terms, who.weight[i] * rows.weight, batch)[0]
 
     clients, slots = work.rows.weight.shape
-    length = strip(clients * turn.hp.caps.get("mean_batch", slots), clients * slots)
-    total = strips(work.rows, length, part, turn.terms[0].points[0])
+    length = strip(clients * context.hp.caps.get("mean_batch", slots), clients * slots)
+    total = strips(work.rows, length, part, context.terms[0].points[0])
     return total if work.base is None else total + who.weight @ work.base
 
 
-def own_estimate(body: Body, turn: RoundContext) -> Callable[[Key, Work], tuple[Array, PyTree]]:
-    """One client's g_i, from what it has before it."""
+def own_estimate(body: Body, context: RoundContext) -> Callable[[Key, Work], tuple[Array, PyTree]]:
+    """One client's g_i, and the factors of its gradients."""
 
     def estimate(_: Key, work: Work) -> tuple[Array, PyTree]:
-        terms = turn.terms if work.offset is None else displaced(turn.terms, work.offset)
-        g, factors = evaluate(turn.kernel, terms, work.rows.weight, work.batch, work.stored)
+        terms = context.terms if work.offset is None else displaced(context.terms, work.offset)
+        g, factors = evaluate(context.kernel, terms, work.rows.weight, work.batch, work.stored)
         g = g if work.base is None else g + work.base
-        g = g if body.apart else g + turn.public
-        return (clip(g, turn.hp["clip"]) if body.clip == "batch" else g), factors
+        g = g if body.regularizer_apart else g + context.public
+        return (clip(g, context.hp["clip"]) if body.clip == "batch" else g), factors
 
     return estimate
 
 
 def follow(
-    body: Body, turn: RoundContext, who: ClientBlock, work: Work, factors: PyTree
+    body: Body, context: RoundContext, who: ClientBlock, work: Work, factors: PyTree
 ) -> tuple[Array | None, Array | None]:
-    """``base_i + sum_j u_j (c_j - stored_j)`` of each member, or what moves the mean of them."""
+    """The new ``base_i + sum_j u_j (c_j - stored_j)`` of each client, or the change of their mean."""
     if body.estimator.follow is None:
         return None, None
-    kernel = turn.kernel
+    kernel = context.kernel
     u = jax.vmap(body.estimator.follow)(work.rows, who.count)
 
     def step(u: Array, batch: PyTree, new: PyTree, old: PyTree) -> Array:
@@ -117,5 +116,5 @@ def follow(
 
 
 def flat(tree: PyTree) -> PyTree:
-    """Rows of all members one after the other."""
+    """Rows of all clients one after the other."""
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), tree)

@@ -1,12 +1,12 @@
-"""The round body of a network without a server: every client has a model, and talks to neighbours.
+"""The round body of a network without a server: clients keep models and talk to neighbours.
 
 Each round, for all clients at once::
 
     g_i = client i's estimate at its own x_i, examples clipped, + grad regularizer(x_i) + xi_i
-    x_i <- what the rule makes of x_i, g_i and what neighbours sent, weighed by W
+    x_i <- rule(x_i, g_i, what neighbours sent, weighted by W)
 
-What a client sends, all its neighbours see.  The model of a run is the mean of the x_i.  The estimator
-remembers nothing, and everyone takes part.
+All neighbours of a client see what it sends.  The model of a run is the mean of the x_i.  The
+estimator has no memory, and everyone takes part.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from jaxfl.parts.mechanisms import noiseless, normal
 from jaxfl.parts.sampling import everyone
 from jaxfl.parts.servers import LR
 from jaxfl.problems.clipping import evaluate
-from jaxfl.rounds.blocks import ClientBlock, client_keys, streams, take
+from jaxfl.rounds.blocks import ClientBlock, client_keys, start, streams, take
 from jaxfl.rounds.estimates import draw_rows
 from jaxfl.rounds.messages import release
 
@@ -48,11 +48,11 @@ __all__ = ["Gossip", "Rule", "averaging", "differences", "quantized"]
 THETA = Param("theta", "weight theta of the new point in a step", high=1.0)
 CONSENSUS = Param("consensus", "step k towards what neighbours sent", high=1.0, schedule=True)
 
-Send = Callable[[Array], tuple[Array, Array]]  # (n, d) -> what arrives of it, coordinates sent
+Send = Callable[[Array], tuple[Array, Array]]  # (n, d) -> what arrives, coordinates sent
 
 
 class Rule(NamedTuple):
-    """``step(x, g, W, send, hp)``: the points after a round, and the coordinates that were sent."""
+    """``step(x, g, W, send, hp)`` returns the points after a round, and the coordinates sent."""
 
     name: str
     step: Callable[[Array, Array, Array, Send, Hyper], tuple[Array, Array]]
@@ -102,7 +102,7 @@ def differences() -> Rule:
 
 
 class Place(NamedTuple):
-    """What stands where other bodies have a server or a channel."""
+    """A name and parameters in the role of a server or a channel, which a network lacks."""
 
     name: str
     params: tuple[Param, ...] = ()
@@ -133,9 +133,7 @@ class Gossip(NamedTuple):
 
     def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:
         """All clients at the same point, and the mixing matrix."""
-        x = problem.x0
-        if x is None:
-            x = problem.model.init(streams(key).start)
+        x = start(key, problem)
         W = jnp.asarray(self.graph.matrix(problem.n), x.dtype)
         points = jnp.broadcast_to(x, (problem.n, x.size))
         none = jnp.int32(0)

@@ -1,4 +1,4 @@
-"""What clients send: noised, compressed, and added up."""
+"""Clients' messages: noised, compressed, and added up."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.core.checks import kind_of
-from jaxfl.core.errors import InputError, require
-from jaxfl.core.fusion import apart, once
+from jaxfl.core.errors import require
+from jaxfl.core.fusion import in_own_loop, materialized
 from jaxfl.core.keys import at
 from jaxfl.core.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
 from jaxfl.parts.channels import add
@@ -24,58 +24,58 @@ __all__ = ["Seen", "collect", "noise_of_each", "noise_of_mean", "release", "seen
 
 
 class Seen(NamedTuple):
-    """What clients send in one round, and what it is made of.  A slot per client that takes part.
+    """The messages of one round, and what they are made of; a slot for each client of the cohort.
 
-    Whoever sees messages sees ``messages``; under an aggregation that hides them, ``mean`` alone,
-    and ``words`` where its masks are drawn.  What is noised by the server is noised after ``mean``.
+    An observer sees ``messages``; under an aggregation that hides them, only ``mean``, and ``words``
+    where masks are drawn.  A server's noise comes after ``mean``.
     """
 
     clients: Array  # (r,); n in a slot that holds nobody
     weight: Array  # (r,); 0 in such a slot
     estimates: Array  # (r, d): the gradients, or x - theta_i of local steps
     messages: Array  # (r, d): C(before(link_i, g_i) + xi_i), and 0 where it is not sent
-    words: Array | None  # (r, d): what an aggregation makes of them
-    mean: Array  # (d,): what the server reads of them, sum_i weight_i message_i
+    words: Array | None  # (r, d): the messages as an aggregation encodes them
+    mean: Array  # (d,): sum_i weight_i message_i, as the server decodes it
 
 
 class Sent(NamedTuple):
-    """What becomes of one client's work."""
+    """One client's message, with what it is made of and what the client keeps."""
 
     estimate: Array
     message: Message
     coordinates: Array
-    rest: PyTree  # what else its estimate returned
+    rest: PyTree  # the other results of its estimate
     link: PyTree
 
 
 def seen(
     body: Body,
-    turn: RoundContext,
+    context: RoundContext,
     who: ClientBlock,
     work: PyTree,
     estimate: Callable[[Key, Any], tuple[Array, PyTree]],
-    heard: Callable[[Array], Array],
+    decoded: Callable[[RoundContext, Array], Array],
 ) -> Seen:
-    """Messages as :func:`collect` adds them up; ``heard`` is what the server makes of the sum."""
-    sent, _ = send(body, turn, who, work, estimate)
+    """Messages as :func:`collect` adds them up; ``decoded`` returns their mean from the sum."""
+    sent, _ = send(body, context, who, work, estimate)
     live = (who.weight > 0)[:, None]
-    whole = jax.vmap(lambda message: dense(message, turn.x.size))(sent.message)
-    words = None if body.aggregation is None else protect(body, turn, who, sent.message)[0]
+    whole = jax.vmap(lambda message: dense(message, context.x.size))(sent.message)
+    words = None if body.aggregation is None else protect(body, context, who, sent.message)[0]
     total = who.weight @ whole
     if words is not None:
         total = jnp.sum(jnp.where(live, words, 0), axis=0, dtype=words.dtype)
-    return Seen(who.index, who.weight, sent.estimate, whole, words, heard(total))
+    return Seen(who.index, who.weight, sent.estimate, whole, words, decoded(context, total))
 
 
 def send(
     body: Body,
-    turn: RoundContext,
+    context: RoundContext,
     who: ClientBlock,
     work: PyTree,
     estimate: Callable[[Key, Any], tuple[Array, PyTree]],
 ) -> tuple[Sent, PyTree]:
-    """What each client sends, and the memory of the channel that it had before."""
-    keys, t, x, hp, channel = turn.keys, turn.t, turn.x, turn.hp, body.channel
+    """Each client's message, and its end of the channel before it."""
+    keys, t, x, hp, channel = context.keys, context.t, context.x, context.hp, body.channel
 
     def one(noise: Key, mask: Key, link: PyTree, work: PyTree) -> Sent:
         g, rest = estimate(noise, work)
@@ -83,28 +83,30 @@ def send(
         if channel.residual is None:
             message, sent = release(body.own, body.compressor, noise, mask, v, t, hp)
             return Sent(g, message, sent, rest, channel.after(link, message, hp))
-        v = v + draw_noise(body.own, noise, t, v, hp)  # all of it: what is not sent is remembered
+        v = v + draw_noise(
+            body.own, noise, t, v, hp
+        )  # on all coordinates: the channel keeps the rest
         message, sent = release(noiseless(), body.compressor, noise, mask, v, t, hp)
         return Sent(g, message, sent, rest, channel.residual(link, v, dense(message, x.size)))
 
     noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
-    held = who.link
-    if body.storage != "exact":  # read once, before it is written: else all is copied
-        held = jax.tree.map(lambda a: once(a, t), held)
-    before = unpacked(held, x.dtype)
+    links = who.link
+    if body.storage != "exact":  # read once before the write, or XLA copies all of it
+        links = jax.tree.map(lambda a: materialized(a, t), links)
+    before = unpacked(links, x.dtype)
     return jax.vmap(one)(noise, mask, before, work), before
 
 
 def protect(
-    body: Body, turn: RoundContext, who: ClientBlock, message: Message
+    body: Body, context: RoundContext, who: ClientBlock, message: Message
 ) -> tuple[Array, Array]:
-    """The words that stand for each message, and how many of its coordinates had to be clamped."""
+    """Each message as words, and the number of its coordinates that were clamped."""
     assert body.aggregation is not None
     make = body.aggregation.protect
 
     def hide(me: Array, message: Message) -> tuple[Array, Array]:
-        v = dense(message, turn.x.size)
-        return make(turn.keys.pairs, turn.t, me, turn.cohort, v, turn.hp)
+        v = dense(message, context.x.size)
+        return make(context.keys.pairs, context.t, me, context.cohort, v, context.hp)
 
     words, clamped = jax.vmap(hide)(who.index, message)
     return words, clamped
@@ -112,15 +114,18 @@ def protect(
 
 def collect(
     body: Body,
-    turn: RoundContext,
+    context: RoundContext,
     who: ClientBlock,
     work: PyTree,
     estimate: Callable[[Key, Any], tuple[Array, PyTree]],
 ) -> tuple[tuple[Array, PyTree], PyTree, PyTree, Info]:
-    """sum_i weight_i message_i client by client, or the words that stand for their sum; with it what
-    rounded memories moved by, likewise.  Then what else ``estimate`` returned, links and counts."""
-    (_, message, sent, rest, links), before = send(body, turn, who, work, estimate)
-    x, moved = turn.x, None
+    """Returns ((total, moved), rest, links, counts).
+
+    ``total`` is sum_i weight_i message_i, or the sum of words under an aggregation; ``moved`` the
+    mean change of rounded memories; ``rest`` the other results of ``estimate``.
+    """
+    (_, message, sent, rest, links), before = send(body, context, who, work, estimate)
+    x, moved = context.x, None
     if body.storage != "exact":
         links = rounded(links, body.storage)
         moved = jax.tree.map(lambda new, old: who.weight @ (new - old), links, before)
@@ -128,7 +133,7 @@ def collect(
     live = who.weight > 0
     counts = Info(jnp.sum(live), jnp.sum(jnp.where(live, sent, 0)), jnp.int32(0), jnp.int32(0))
     if body.aggregation is not None:
-        words, clamped = protect(body, turn, who, message)
+        words, clamped = protect(body, context, who, message)
         total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
         counts = counts._replace(clamped=jnp.sum(jnp.where(live, clamped, 0)))
     elif message.index is None:
@@ -149,10 +154,9 @@ def release(
     t: Array,
     hp: Hyper,
 ) -> tuple[Message, Array]:
-    """C(v + xi), and the number of coordinates that it holds.
+    """C(v + xi), and the number of its coordinates.
 
-    Coordinates that are chosen without looking at v are chosen first, and only they get noise: the
-    message has the same law.
+    A sparsifier chooses coordinates first, and only they get noise: the message has the same law.
     """
     select, code = compressor.select, compressor.code
     pick, encode = jax.random.split(mask) if select and code else (mask, mask)
@@ -179,36 +183,40 @@ def release(
 
 
 def _one_draw(name: str, chosen: Any) -> None:
-    """Refuse, while tracing, what would be broadcast into a message."""
+    """Raise, while tracing, for a draw that would be broadcast into a message."""
     slots: tuple[int, ...] = getattr(getattr(chosen, "index", None), "shape", ())
     fits = isinstance(chosen, Draw) and len(slots) == 1
-    if not (fits and _like(chosen.index, slots, jnp.integer) and _like(chosen.weight, slots)):
-        said = [kind_of(part) for part in chosen] if isinstance(chosen, Draw) else kind_of(chosen)
-        raise InputError(
-            f"The select of the compressor {name!r} returns {said}",
-            "it must return a Draw of whole numbers, the coordinates, and as many weights",
-        )
-
-
-def _like(found: Any, shape: tuple[int, ...], kind: Any = jnp.number) -> bool:
-    return (
-        hasattr(found, "dtype") and found.shape == shape and bool(jnp.issubdtype(found.dtype, kind))
+    require(
+        fits and _like(chosen.index, slots, jnp.integer) and _like(chosen.weight, slots),
+        f"The select of the compressor {name!r} returns "
+        f"{[kind_of(part) for part in chosen] if isinstance(chosen, Draw) else kind_of(chosen)}",
+        "it must return a Draw of whole numbers, the coordinates, and as many weights",
     )
 
 
-def noise_of_each(mechanism: Mechanism, turn: RoundContext, who: ClientBlock, like: Array) -> Array:
+def _like(value: Any, shape: tuple[int, ...], kind: Any = jnp.number) -> bool:
+    is_array = hasattr(value, "dtype") and value.shape == shape
+    return is_array and bool(jnp.issubdtype(value.dtype, kind))
+
+
+def noise_of_each(
+    mechanism: Mechanism, context: RoundContext, who: ClientBlock, like: Array
+) -> Array:
     """sum_i weight_i xi_i, each from its client's own stream."""
-    (keys,) = client_keys([turn.keys.noise], who.index, turn.t)
-    return who.weight @ jax.vmap(lambda key: normal(key, mechanism, like, turn.hp))(keys)
+    (keys,) = client_keys([context.keys.noise], who.index, context.t)
+    return who.weight @ jax.vmap(lambda key: normal(key, mechanism, like, context.hp))(keys)
 
 
-def noise_of_mean(mechanism: Mechanism, turn: RoundContext, like: Array) -> Array:
+def noise_of_mean(mechanism: Mechanism, context: RoundContext, like: Array) -> Array:
     """One draw with the law of sum_i weight_i xi_i: N(0, sigma^2 sum_i weight_i^2)."""
-    draw = draw_noise(mechanism, at(turn.keys.mean_noise, turn.t), turn.t, like, turn.hp)
-    return jnp.sqrt(jnp.sum(turn.cohort.weight**2)) * draw
+    draw = draw_noise(
+        mechanism, at(context.keys.mean_noise, context.t), context.t, like, context.hp
+    )
+    return jnp.sqrt(jnp.sum(context.cohort.weight**2)) * draw
 
 
 def draw_noise(mechanism: Mechanism, key: Key, t: Array, like: Array, hp: Hyper) -> Array:
+    """One draw of the noise, in a loop of its own."""
     if mechanism.std is None:
         return jnp.zeros_like(like)
-    return apart(lambda: normal(key, mechanism, like, hp), t)
+    return in_own_loop(lambda: normal(key, mechanism, like, hp), t)

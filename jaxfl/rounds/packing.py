@@ -1,8 +1,8 @@
-"""Rows of all clients one after the other, where clients draw more or fewer of them by chance.
+"""Packing: rows of all clients one after the other, where clients draw a random number of them.
 
-A client's Poisson batch lies in slots that hardly ever overflow, about twice as many as it fills.
-The batches of all clients together vary less: their rows are read in strips of about the mean
-number, one strip nearly always, and as many as there are, so that none is lost.
+A client's Poisson batch has slots that hardly ever overflow, about twice as many as it fills.  The
+batches of all clients together vary less: a round reads their rows in strips of about the mean
+number, nearly always one strip, and as many as it takes for all rows.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SPARE = 4.0  # standard deviations above the mean
 
 
 def strip(mean: float, slots: int) -> int:
-    """Rows of one strip where so many slots are filled with ``mean`` rows."""
+    """The length of a strip, for ``slots`` that hold ``mean`` rows on average."""
     return min(slots, math.ceil(mean + SPARE * math.sqrt(mean)))
 
 
 def strips(rows: Draw, length: int, f: Callable[[Array, Draw], Array], like: Array) -> Array:
-    """The sum of ``f(who, rows)`` over strips of live rows: ``who`` (L,) is whose each row is.
+    """The sum of ``f(who, rows)`` over strips of live rows; ``who`` (L,) are the rows' clients.
 
-    The live slots of a client come before its dead ones; sums look like ``like``.
+    The live slots of a client come before its dead ones.  Sums have the shape and dtype of ``like``.
     """
     count = jnp.sum(rows.weight > 0, axis=1, dtype=jnp.int32)
     end = jnp.cumsum(count)

@@ -1,36 +1,34 @@
-"""What the rounds of a body release, as accountants read it.  Host side.
+"""The event of a body's rounds, as accountants read it.  Host side.
 
-``body`` is a :class:`jaxfl.rounds.Federated` or a :class:`jaxfl.rounds.Gossip`, whose clients all
-take part, and whose messages are seen one by one.
+``body`` is a :class:`jaxfl.rounds.Federated` or a :class:`jaxfl.rounds.Gossip`; in the latter all
+clients take part, and each message is seen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from jaxfl.core.errors import InputError
-from jaxfl.core.types import AnyBody, ProblemFacts, Sampler
+from jaxfl.core.types import AnyBody, MessageBound, ProblemFacts, Sampler, Values
 from jaxfl.privacy import events
 from jaxfl.privacy.events import Sampling, worst
 from jaxfl.rounds.body import Body
 
-__all__ = ["drawn", "event", "noises", "reach", "rounding", "turns"]
+__all__ = ["drawn", "event", "message_bound", "noises", "rounding", "turns"]
 
 
-def event(body: AnyBody, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
+def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
     """What all rounds release about one record of one client.
 
-    Messages are seen one by one, or under an aggregation where :func:`noises` says so only as a
-    sum of r of them, whose noise is sqrt(r) times as large.  Compression, shifts and the server's
-    steps act on what is already noised.  Who takes part is public, so client sampling amplifies
-    nothing, but nobody releases more often than it takes part.  Clients' data are disjoint, and
-    of clients of different sizes the worst counts, which may be one in the middle.
+    An observer sees each message, or, under an aggregation and where :func:`noises` says so, sums of
+    r messages whose noise is sqrt(r) times as large.  Compression, shifts and the server's steps act
+    on noised values.  Who takes part is public, so client sampling amplifies nothing, but a client
+    releases only in its turns.  Clients' data are disjoint, and the worst client size counts, which
+    may be neither the smallest nor the largest.
     """
-
     sampler, sensitivity = body.estimator.sampler, body.estimator.sensitivity
     if body.mechanism.std is None:
         return events.NoClaim("nothing is noised")
@@ -43,7 +41,6 @@ def event(body: AnyBody, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
     if r > 1:  # the same ratio, beside one client's sigma
         bounds = ("clip", "gradient_bound")
         values = {**values, **{name: values[name] / r**0.5 for name in bounds if name in values}}
-
     moves = sensitivity(values)
     if isinstance(moves, events.Mean) and math.isfinite(moves.clip):
         if math.isfinite(moves.whole) and body.clip != "batch":
@@ -64,10 +61,9 @@ def event(body: AnyBody, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
 
 
 def drawn(
-    sampler: Sampler, values: Mapping[str, Any], facts: ProblemFacts, m: int, batch: str = "batch"
+    sampler: Sampler, values: Values, facts: ProblemFacts, m: int, batch: str = "batch"
 ) -> Sampling:
-    """What a client with m records draws in a round; ``batch`` names the number of them."""
-
+    """What a client with m records draws in a round; ``batch`` names the hyper-parameter."""
     if sampler.scheme is None:
         raise InputError(
             f"The sampler {sampler.name!r} declares no scheme, so that nothing is known of its draws: "
@@ -78,10 +74,10 @@ def drawn(
     return Sampling(sampler.scheme, m, b, slots)
 
 
-def turns(body: AnyBody, values: Mapping[str, Any], facts: ProblemFacts) -> int:
-    """The rounds in which a client takes part: its own number if known, else the most of any.
+def turns(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
+    """The rounds in which a client takes part: ``values["turns"]``, else the most of any client.
 
-    Epochs that follow the rounds, not the client's turns, use a record once in every epoch.
+    Where epochs follow the rounds and not the client's turns, a record is used once in every epoch.
     """
     T, most = int(values["rounds"]), body.participation.most
     if body.local is None and body.estimator.sampler.epochs:
@@ -89,17 +85,17 @@ def turns(body: AnyBody, values: Mapping[str, Any], facts: ProblemFacts) -> int:
     return int(values.get("turns", T if most is None else most(T, facts.n, values)))
 
 
-def noises(body: AnyBody, values: Mapping[str, Any], facts: ProblemFacts) -> int:
-    """How many clients' noises the server sees added up, at least: 1 where it sees messages.
+def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
+    """The least number of clients whose noises the server sees as one sum; 1 where it sees messages.
 
-    A cohort of random size may be a single client.  The masks of a sparsifier are public, and
-    some coordinate may come from one client.  A shift that does not cancel is made of earlier
-    messages, which were never seen.  Noise that was ``clamped`` is not in the sum, nor known to be
-    where nothing bounds what a message reaches: what is left is that each message was noised.
+    It is 1 as well where the cohort has a random size, since that may be 1; with a sparsifier, whose
+    masks are public, since one client alone may send some coordinate; with a shift that does not
+    cancel, since it is made of earlier messages that nobody saw; and where noise was ``clamped``, or
+    may be, since nothing bounds the messages.
     """
     if not isinstance(body, Body) or body.aggregation is None or not body.linear:
         return 1
-    bounded = reach(body, {"sigma": 0.0, **values}, facts) is not None
+    bounded = message_bound(body, {"sigma": 0.0, **values}, facts) is not None
     if not body.aggregation.hides or values.get("clamped") or not bounded:
         return 1
     clients = body.participation
@@ -110,15 +106,15 @@ def noises(body: AnyBody, values: Mapping[str, Any], facts: ProblemFacts) -> int
     return int(values["cohort"]) if clients.fixed_size else 1
 
 
-def reach(body: Body, values: Mapping[str, Any], facts: ProblemFacts) -> tuple[float, float] | None:
-    """How far clipping lets a message go, and the deviation of its noise; None: not bounded.
+def message_bound(body: Body, values: Values, facts: ProblemFacts) -> MessageBound:
+    """The norm that clipping leaves a message, and the deviation of its noise; None: no bound.
 
-    A Poisson batch is divided by b and may be larger; an estimator may make several gradients of one,
-    and a channel more of an estimate; a sparsifier scales what it keeps by 1 + omega.  The public
-    regularizer is not in it, but for that of local steps, which is taken to be small.
+    A Poisson batch is divided by b and may be larger.  Estimators may add up several gradients of a
+    row, channels lengthen an estimate, and sparsifiers scale what they keep by 1 + omega.  The bound
+    leaves out the public regularizer, except for that of local steps, which it takes to be small.
     """
     if body.local is not None:
-        return body.local.reach(values)
+        return body.local.message_bound(values)
     omega = values.get("omega", 0.0)
     growth, points = body.channel.growth(omega), body.estimator.points
     if body.compressor.code is not None or growth is None or points is None:
@@ -131,11 +127,12 @@ def reach(body: Body, values: Mapping[str, Any], facts: ProblemFacts) -> tuple[f
     return float(growth[0] * signal), float(growth[1] * noise)
 
 
-def rounding(body: Body, values: Mapping[str, Any], facts: ProblemFacts) -> float:
-    """How far an aggregation's rounding moves a message, ``p sqrt(d)/2``."""
+def rounding(body: Body, values: Values, facts: ProblemFacts) -> float:
+    """The most by which an aggregation's rounding changes a message, ``p sqrt(d)/2``."""
     if body.aggregation is None or not body.aggregation.params:
         return 0.0
     senders = body.participation.capacity(values, facts).get("cohort", facts.n)
-    found = body.aggregation.settle(values, reach(body, values, facts), senders, facts.d)
-    p = values["precision"] if "precision" in values else found["precision"][0]
+    bound = message_bound(body, values, facts)
+    defaults = body.aggregation.settle(values, bound, senders, facts.d)
+    p = values["precision"] if "precision" in values else defaults["precision"][0]
     return float(p * np.sqrt(facts.d) / 2)

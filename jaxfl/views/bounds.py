@@ -24,11 +24,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxfl.algorithms.bounds import Bound, Case, Family, Measured
-from jaxfl.algorithms.gao import bounds as convex
-from jaxfl.algorithms.hu import bounds as local
-from jaxfl.algorithms.reshef.bounds import ANYTIME
-from jaxfl.algorithms.soteriafl import bounds as soteriafl
+from jaxfl.algorithms.registry import PAPERS
 from jaxfl.core.errors import InputError
+from jaxfl.core.params import number
 from jaxfl.engine import results
 
 if TYPE_CHECKING:
@@ -37,13 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["ALGORITHMS", "FAMILIES", "Bound", "bounds", "possible"]
 
 FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(("private_local_sgd", "local_dp_sgd", "fedavg"), local.FAMILY),
-    **dict.fromkeys(("cdp_gd", "cdp_sgd", "ldp_gd", "ldp_sgd", "ldp_svrg"), soteriafl.FAMILY),
-    **dict.fromkeys(
-        [f"soteriafl_{name}" for name in ("gd", "sgd", "svrg", "saga")], soteriafl.FAMILY
-    ),
-    **dict.fromkeys(("mu2_untrusted", "mu2_trusted", "noisy_mu2", "mu2"), ANYTIME),
-    **dict.fromkeys(convex.ORDERS, convex.ORDER),
+    name: family for paper in PAPERS for name, family in paper.bounds.items()
 }
 ALGORITHMS = tuple(FAMILIES)
 
@@ -55,11 +47,10 @@ def possible(
     facts: Mapping[str, Any],
     sources: Mapping[str, str],
 ) -> None:
-    """Refuse, in one sentence, what no bound speaks of or what it cannot be computed from."""
+    """Raise unless a bound exists and can be computed from these values."""
     if algorithm not in FAMILIES:
-        raise InputError(
-            f"No bound is known to draw for {algorithm}: there are those of {', '.join(ALGORITHMS)}."
-        )
+        ways = f"there are those of {', '.join(ALGORITHMS)}"
+        raise InputError(f"No bound is known to draw for {algorithm}", ways)
     FAMILIES[algorithm].check(Case(algorithm, parts, values, facts, sources))
 
 
@@ -73,8 +64,8 @@ def bounds(ds: xarray.Dataset, lam: float | None = None) -> list[Bound]:
         settings["algorithm"], settings["parts"], about["values"], about["facts"], about["sources"]
     )
     possible(*case)
-    if lam is not None and not lam > 0:
-        raise InputError(f"lam = {lam!r}: strong convexity has to be a positive number.")
+    if lam is not None:
+        number("lam", lam, above=0, remedy="it is the constant of strong convexity")
     loss = ds["loss"].values
     measured = Measured(
         ds["round"].values[1:],

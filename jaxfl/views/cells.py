@@ -1,4 +1,4 @@
-"""Reading a sweep: its axes, its cells, and the values at their last rounds.
+"""The axes of a sweep, its cells, and their values at their last rounds.
 
 A cell is one setting, all seeds together.  Along an axis that an algorithm does not have, its
 runs are copies of each other: they are read once, at the first place.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import closest
 from jaxfl.engine import results
 
@@ -25,6 +25,9 @@ __all__ = [
     "applying",
     "axes",
     "cells",
+    "check_axis",
+    "check_metric",
+    "claimed",
     "deltas",
     "ends",
     "final",
@@ -42,13 +45,13 @@ TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "dow
 
 def axes(ds: xarray.Dataset) -> tuple[str, ...]:
     """The axes of the cells, in order: all but seeds and rounds."""
-    if results.config(ds).get("kind") != "sweep":
-        raise InputError("This result is of a single run, and a sweep is needed here.")
+    sweep = results.config(ds).get("kind") == "sweep"
+    require(sweep, "This result is of a single run", "give that of a sweep")
     return tuple(str(dim) for dim in ds["last_round"].dims if dim != "seed")
 
 
 def groups(ds: xarray.Dataset) -> list[str]:
-    """Axes whose values are not set against each other: those of the problem, and eps."""
+    """Axes whose values are not compared with each other: those of the problem, and eps."""
     spans = results.config(ds)["axes"]
     return [name for name in axes(ds) if name == "eps" or spans[name].get("problem")]
 
@@ -88,15 +91,31 @@ def ends(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
 
 
 def metrics(ds: xarray.Dataset) -> list[str]:
-    """Everything that was measured, totals of messages and bits apart."""
+    """The measured metrics, without totals of messages and bits."""
     return [str(n) for n, v in ds.data_vars.items() if "round" in v.dims and n not in TOTALS]
+
+
+def check_metric(ds: xarray.Dataset, name: str) -> None:
+    """Raise unless the sweep has measured it."""
+    if name not in (known := metrics(ds)):
+        raise InputError(closest("metric in this sweep named", name, known))
+
+
+def check_axis(ds: xarray.Dataset, name: str, *more: str) -> None:
+    """Raise unless the sweep has this axis."""
+    if name not in (known := [*axes(ds), *more]):
+        raise InputError(closest("axis in this sweep named", name, known))
+
+
+def claimed(ds: xarray.Dataset) -> xarray.DataArray:
+    """The claimed eps, NaN where the paper of no algorithm claims any."""
+    return ds["claimed_eps"] if "claimed_eps" in ds else ds["proven_eps"].where(False)
 
 
 def final(ds: xarray.Dataset, name: str) -> xarray.DataArray:
     """The value of each cell and seed at its last round; NaN where it diverged or has not run."""
-    known = metrics(ds)
-    if name not in ds or name not in (*known, *TOTALS):
-        raise InputError(closest("metric in this sweep named", name, known))
+    if name not in ds or name not in TOTALS:
+        check_metric(ds, name)
     last = (ds["round"] == ds["last_round"]) & ds["diverged_at"].isnull()
     values = ds[name].astype(np.float64).where(last).max("round", keep_attrs=True)
     return values.where(np.isfinite(values)).transpose(*axes(ds), "seed")
@@ -125,15 +144,12 @@ def over_seeds(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataA
 
 def restrict(ds: xarray.Dataset, where: Mapping[str, Sequence[Any] | Any]) -> xarray.Dataset:
     """The part of a sweep with these values on these axes, in the sweep's order."""
-    names = [*axes(ds), "seed"]
     for name, wanted in where.items():
-        if name not in names:
-            raise InputError(closest("axis in this sweep named", name, names))
+        check_axis(ds, name, "seed")
         known = ds[name].values.tolist()
         listed = isinstance(wanted, Iterable) and not isinstance(wanted, str)
         places = sorted({_place(name, known, value) for value in (wanted if listed else [wanted])})
-        if not places:
-            raise InputError(f"No values of {name} are asked for: name at least one.")
+        require(places, f"There are no values of {name}", "name at least one")
         ds = ds.isel({name: places})
     return ds
 
@@ -143,7 +159,7 @@ def _place(name: str, known: list[Any], value: Any) -> int:
         if str(value) == str(other) or _same(value, other):
             return i
     listed = ", ".join(f"{other:g}" if isinstance(other, float) else str(other) for other in known)
-    raise InputError(f"{name} = {value} is not in this sweep, where {name} is one of {listed}.")
+    raise InputError(f"is not in this sweep, where {name} is one of {listed}", **{name: value})
 
 
 def _same(value: Any, other: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
 from jaxfl.engine import results
 from jaxfl.views.cells import axes, ends
 from jaxfl.views.rows import shown_metrics
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["as_sweep", "compare"]
 
 SETTINGS = ("problem", "model", "data", "objective", "dtype")  # that make numbers comparable
-# of these a result keeps fingerprints, which say nothing to a reader
+# results keep fingerprints of these, which mean nothing to a reader
 PRINTS = {
     "data": "They learn from different data.",
     "objective": "Their objectives differ (loss, regularizer or constraint).",
@@ -47,26 +47,23 @@ def compare(
     hold one value.  What is on one side alone, and settings that differ, are said below.
     """
     single = [results.config(ds).get("kind") != "sweep" for ds in (a, b)]
-    if any(single) and not all(single):
-        raise InputError(
-            f"{names[single.index(True)]} is a single run and {names[single.index(False)]} a sweep: "
-            "compare two of a kind."
-        )
     alone = all(single)
+    if any(single) and not alone:
+        run, sweep = names[single.index(True)], names[single.index(False)]
+        raise InputError(f"{run} is a single run and {sweep} a sweep", "compare two of a kind")
     both = [as_sweep(ds) if alone else ds for ds in (a, b)]
     common = [name for name in axes(both[0]) if name in axes(both[1])]
     notes = [
         note for ds, name in zip(both, names, strict=True) for note in _alone(ds, common, name)
     ]
-    shown = _shared(shown_metrics(both[0], metrics), shown_metrics(both[1], metrics))
+    first, second = (shown_metrics(ds, metrics) for ds in both)
+    shown = [name for name in first if name in second]
     flats = [ends(ds, *shown, "uplink_bits") for ds in both]
     keys = [_keys(flat, common) for flat in flats]
-    matched = _shared(*keys)
-    if not matched:
-        raise InputError(
-            f"{names[0]} and {names[1]} have no cell in common: their values of "
-            f"{', '.join(common)} differ."
-        )
+    others = set(keys[1])
+    matched = [key for key in keys[0] if key in others]
+    none = f"{names[0]} and {names[1]} have no cell in common"
+    require(matched, none, f"their values of {', '.join(common)} differ")
     one, two = (
         flat.isel(cell=[key.index(k) for k in matched])
         for flat, key in zip(flats, keys, strict=True)
@@ -88,7 +85,7 @@ def compare(
         if line[i]
     ]
     for mine, name in zip(keys, names, strict=True):
-        if left := _without(mine, matched):
+        if left := [key for key in mine if key not in (others & set(keys[0]))]:
             notes.append(f"Only in {name}: {_listed(left, common)}.")
     notes += _lost(one, names[0], alone) + _lost(two, names[1], alone)
     notes += _differing(both[0], both[1], names) + _unlike(one, two, common, names)
@@ -136,16 +133,6 @@ def as_sweep(ds: xarray.Dataset) -> xarray.Dataset:
 # --- pieces --------------------------------------------------------------------------------------
 
 
-def _shared(one: list[Any], two: list[Any]) -> list[Any]:
-    known = set(two)
-    return [item for item in one if item in known]
-
-
-def _without(one: list[Any], two: list[Any]) -> list[Any]:
-    known = set(two)
-    return [item for item in one if item not in known]
-
-
 def _alone(ds: xarray.Dataset, common: list[str], name: str) -> list[str]:
     """Axes of one side alone, which may not vary."""
     notes = []
@@ -155,8 +142,8 @@ def _alone(ds: xarray.Dataset, common: list[str], name: str) -> list[str]:
         values = ds[axis].values.tolist()
         if len(values) > 1:
             raise InputError(
-                f"Only {name} has the axis {axis}, with {len(values)} values: keep one of them, as with "
-                f"--where {axis}={values[0]}, or choose over it."
+                f"Only {name} has the axis {axis}, with {len(values)} values",
+                f"keep one of them, as with --where {axis}={values[0]}, or choose over it",
             )
         notes.append(f"{label(axis, values[0])} in {name}.")
     return notes

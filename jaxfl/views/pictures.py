@@ -1,4 +1,4 @@
-"""The pictures of a sweep: curves, heat maps, and what utility costs in bits."""
+"""The pictures of a sweep: curves, heat maps, and fronts of utility and bits."""
 
 from __future__ import annotations
 
@@ -11,16 +11,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.core.errors import InputError
-from jaxfl.core.params import closest
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import choice
 from jaxfl.engine import results
 from jaxfl.engine.sweeps.grid import TUNED
 from jaxfl.views import ink
-from jaxfl.views.cells import Array, applying, axes, cells, deltas, ends, metrics, over_seeds
+from jaxfl.views.cells import (
+    Array,
+    applying,
+    axes,
+    cells,
+    claimed,
+    deltas,
+    ends,
+    metrics,
+    over_seeds,
+)
 from jaxfl.views.ink import GREY, MARKERS, OTHER, PALETTE, Key, Line, Panel, handle, shade
 from jaxfl.views.rows import criterion_used, heading
 from jaxfl.views.selection import Criterion, select
-from jaxfl.views.words import NAMES, label, name_of, number, prefix
+from jaxfl.views.words import label, name_of, number, prefix, span
 
 if TYPE_CHECKING:
     import xarray
@@ -63,13 +73,9 @@ def draw(
     band: str = "error",
 ) -> list[Path]:
     """Draw the :func:`figures` of a sweep into files, and return their names."""
-    if not formats:
-        raise InputError(
-            "No formats are asked for: name at least one of " + ", ".join(ink.FORMATS) + "."
-        )
+    require(formats, "No formats are given", f"name at least one of {', '.join(ink.FORMATS)}")
     for name in formats:
-        if name not in ink.FORMATS:
-            raise InputError(closest("format of pictures named", name, ink.FORMATS))
+        choice("format", name, ink.FORMATS)
     every = _figures(ds, criterion, over, allow_test, band)
     return [path for name, drawn in every for path in ink.save(drawn, Path(folder), name, formats)]
 
@@ -108,8 +114,7 @@ def _figures(
     band: str,
 ) -> Iterator[tuple[str, Figure]]:
     """One at a time: a sweep may have many."""
-    if band not in BANDS:
-        raise InputError(f"band = {band!r} has to be one of {', '.join(BANDS)}.")
+    choice("band", band, BANDS)
     if criterion is not None and (over is not None or set(TUNED) & set(axes(ds))):
         ds = select(ds, criterion, over=over, allow_test=allow_test).ds
     rule, known = criterion_used(ds), metrics(ds)
@@ -126,11 +131,11 @@ def _figures(
             yield f"front-{rule.metric}{page.suffix}", _front(page, rule, panels)
 
 
-# --- which axis becomes panels, lines and pictures -----------------------------------------------
+# --- axes as panels, lines and pages -------------------------------------------------------------
 
 
 class Scene(NamedTuple):
-    """The parts that the axes play; those with one value play none."""
+    """The roles of the axes; those with one value have none."""
 
     panel: str | None  # one panel for each value
     line: str | None  # lines of one algorithm differ in it
@@ -143,19 +148,15 @@ def _free(ds: xarray.Dataset) -> list[str]:
         n for n in axes(ds) if n != "algorithm" and ds.sizes[n] > 1 and applying(ds, n).any()
     ]
     first = [n for n in ("eps", "omega") if n in several]
-    return first + sorted(_without(several, first), key=lambda n: not _numeric(ds, n))
+    return first + sorted(_without(several, first), key=lambda n: ds[n].dtype.kind not in "iuf")
 
 
 def _without(names: Sequence[str], taken: Sequence[str | None]) -> list[str]:
     return [name for name in names if name not in taken]
 
 
-def _numeric(ds: xarray.Dataset, name: str) -> bool:
-    return ds[name].dtype.kind in "iuf"
-
-
 def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
-    """Panels by eps, lines by algorithm and omega, or by what there is instead.
+    """Panels by eps, lines by algorithm and omega, or by the next axes.
 
     Where lines would be too many to be told apart, there is one picture for each algorithm (if
     ``shaded``, with colours for the second axis), or else for each value of the second axis.
@@ -165,18 +166,16 @@ def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
     apart = [
         name
         for name in _free(ds)
-        if spans[name].get("problem") and not (shaded and _numeric(ds, name))
+        if spans[name].get("problem") and not (shaded and ds[name].dtype.kind in "iuf")
     ]
     rest = _without(_free(ds), apart)
     panel = "eps" if "eps" in rest else rest[1] if len(rest) > 1 else None
     line = next(iter(_without(rest, [panel])), None)
     if panel is not None and ds.sizes[panel] > PANELS:
-        some = ",".join(
-            v if isinstance(v, str) else f"{v:g}" for v in ds[panel].values.tolist()[:3]
-        )
+        some = [v if isinstance(v, str) else f"{v:g}" for v in ds[panel].values.tolist()[:3]]
         raise InputError(
-            f"{panel} has {ds.sizes[panel]} values, and a picture has room for {PANELS} panels: keep "
-            f"fewer, as with --where {panel}={some}."
+            f"{panel} has {ds.sizes[panel]} values, and a picture has room for {PANELS} panels",
+            f"keep fewer, as with --where {panel}={','.join(some)}",
         )
     others = (*apart, *_without(rest, [panel, line]))
     many = ds.sizes["algorithm"]
@@ -188,11 +187,11 @@ def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
             others, line = (*others, line), None
         elif many > 1 and (ds.sizes[line] > STYLED or drawn > LINES):
             others, by_algorithm = ("algorithm", *others), True
-    if many > len(PALETTE) and not by_algorithm:
-        raise InputError(
-            f"{many} algorithms are more than a picture has colours, {len(PALETTE)}: keep fewer, as "
-            "with --where algorithm=NAME,NAME."
-        )
+    require(
+        many <= len(PALETTE) or by_algorithm,
+        f"{many} algorithms are more than a picture has colours, {len(PALETTE)}",
+        "keep fewer, as with --where algorithm=NAME,NAME",
+    )
     count = math.prod(ds.sizes[name] for name in others)
     if count > PICTURES:
         widest = max(others, key=lambda name: ds.sizes[name])
@@ -217,9 +216,9 @@ class Page(NamedTuple):
         if name is None:
             return [("", self.ds)]
         parts = [self.ds.isel({name: [i]}) for i in range(self.ds.sizes[name])]
-        claimed = [" (claimed)" * (name == "eps" and not _meets(part)) for part in parts]
+        suffixes = [" (claimed)" * (name == "eps" and not _meets(part)) for part in parts]
         values = self.ds[name].values.tolist()
-        return [(label(name, v) + c, p) for v, c, p in zip(values, claimed, parts, strict=True)]
+        return [(label(name, v) + s, p) for v, s, p in zip(values, suffixes, parts, strict=True)]
 
     def lines(self) -> list[Any]:
         """The values in which lines of one algorithm differ."""
@@ -278,11 +277,11 @@ def _grid(panels: list[Any], most: int) -> list[list[Any]]:
     return [panels[i : i + columns] for i in range(0, len(panels), columns)]
 
 
-# --- what has to be said -------------------------------------------------------------------------
+# --- notes ---------------------------------------------------------------------------------------
 
 
 def _notes(ds: xarray.Dataset) -> list[str]:
-    """How lines end, what was chosen, and what the privacy of each algorithm is worth."""
+    """Missing values, the selection, and the privacy of each algorithm."""
     found = results.config(ds).get("selection")
     out = [found["note"].replace(" eps ", " ε ")] if found and found["note"] else []
     flat = ends(ds, "uplink_bits")
@@ -310,35 +309,22 @@ def _meets(ds: xarray.Dataset) -> bool:
 
 
 def _worth(ds: xarray.Dataset, by_eps: bool) -> str:
-    """The privacy of one algorithm in words; empty where it is what the panel says."""
+    """The privacy of one algorithm; empty where the title of the panel states it."""
     noisy = ds["noisy"].values.astype(bool)
     if not noisy.any():
         return "not private, no noise"
     proven, flag = ds["proven_eps"].values[noisy], ds["flag"].values[noisy].astype(bool)
-    # where no algorithm's paper claims anything, no such number is kept
-    claimed = (
-        ds["claimed_eps"].values[noisy] if "claimed_eps" in ds else np.full(proven.shape, np.nan)
-    )
-    known = proven[np.isfinite(proven)]
+    stated, known = claimed(ds).values[noisy], proven[np.isfinite(proven)]
     if np.isinf(proven).any():
-        said = claimed[np.isfinite(claimed)]
-        return "no ε proven" + (f", where its paper claims {_span(said)}" if said.size else "")
+        some = stated[np.isfinite(stated)]
+        return "no ε proven" + (f", where its paper claims {span(some)}" if some.size else "")
     if by_eps and _meets(ds):
         if not flag.any():
             return ""
-        return f"for the noise of ε = {_span(proven[flag])} its paper claims {_span(claimed[flag])}"
+        return f"for the noise of ε = {span(proven[flag])} its paper claims {span(stated[flag])}"
     if flag.any():
-        return f"proven is ε = {_span(proven[flag])}, where its paper claims {_span(claimed[flag])}"
-    return "" if by_eps or not known.size else f"ε = {_span(known)} proven"
-
-
-def _span(values: Array) -> str:
-    low, high = number(values.min(), 3), number(values.max(), 3)
-    return low if low == high else f"{low} to {high}"
-
-
-def _words(metric: str) -> str:
-    return NAMES.get(metric, metric.replace("_", " "))
+        return f"proven is ε = {span(proven[flag])}, where its paper claims {span(stated[flag])}"
+    return "" if by_eps or not known.size else f"ε = {span(known)} proven"
 
 
 # --- curves: a metric against rounds, bits and gradients, means over seeds with bands ------------
@@ -356,10 +342,10 @@ def _curves(page: Page, metric: str, band: str) -> Iterator[tuple[str, Figure]]:
         elif len(alongs) == 1:
             rows = _grid(rows[0], ROW)
         seeds = page.ds.sizes["seed"]
-        said = [f"bands: {BANDS[band]} over {seeds} seeds"] * (seeds > 1)
+        notes = [f"bands: {BANDS[band]} over {seeds} seeds"] * (seeds > 1)
         lines = (line for row in rows for panel in row for line in panel.lines)
-        said += [CROSS] * any(line.cut and np.isfinite(line.y[0]) for line in lines)
-        text = "; ".join(said) + "." * bool(said)
+        notes += [CROSS] * any(line.cut and np.isfinite(line.y[0]) for line in lines)
+        text = "; ".join(notes) + "." * bool(notes)
         by = "" if len(alongs) > 1 else f"-{alongs[0]}"
         yield (
             f"curves-{metric}{by}{page.suffix}",
@@ -402,7 +388,7 @@ def _panel(page: Page, part: xarray.Dataset, metric: str, along: str, band: str)
     ]
     # the planned rounds, also where no run reached them
     until = float(page.ds["round"][-1]) if along == "round" else math.nan
-    across, up = ALONG[along] + f" ({unit})" * bool(unit), _words(metric).replace(" (", "\n(")
+    across, up = ALONG[along] + f" ({unit})" * bool(unit), name_of(metric).replace(" (", "\n(")
     return Panel("", across, up, lines, None if along != "round" else False, until=until)
 
 
@@ -414,18 +400,18 @@ def _curve_keys(page: Page) -> list[Key]:
         out = [Key("", [handle(*look) for look in colors], titles)]
         if line is None:
             return out
-    said = [label(line, value) for value in page.lines()]
+    labels = [label(line, value) for value in page.lines()]
     has = {value is not None for value in cells(page.ds)[line].values}
     if len(titles) == 1:
         if has == {False}:
             return [Key("", [handle("black")], titles)]
-        looks = [page.look("", i) for i in range(len(said))]
-        return [Key(f"{titles[0]}:", [handle(*look) for look in looks], said)]
-    styles = [shade(0, i)[1] for i in range(len(said))]
+        looks = [page.look("", i) for i in range(len(labels))]
+        return [Key(f"{titles[0]}:", [handle(*look) for look in looks], labels)]
+    styles = [shade(0, i)[1] for i in range(len(labels))]
     if len(has) > 1:
         styles.append(OTHER)
-        said.append(f"no {name_of(line)}")
-    return [*out, Key("", [handle(GREY, style) for style in styles], said)]
+        labels.append(f"no {name_of(line)}")
+    return [*out, Key("", [handle(GREY, style) for style in styles], labels)]
 
 
 # --- heat maps: the final value over two axes, one panel per algorithm ---------------------------
@@ -483,7 +469,7 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion) -> Figure:
     bar = figure.add_axes((1 - 1.05 / width, bottom, 0.16 / width, top - bottom))
     figure.colorbar(ScalarMappable(norm, colors), cax=bar)
     better = "lower" if rule.sign > 0 else "higher"
-    bar.set_ylabel(f"{_words(rule.metric).split(' (')[0]}\n({better} is better)", fontsize=9)
+    bar.set_ylabel(f"{name_of(rule.metric).split(' (')[0]}\n({better} is better)", fontsize=9)
     bar.tick_params(labelsize=8.5)
     if ink.logarithmic(known):
         ink.powers(bar.yaxis, low, high)
@@ -598,10 +584,10 @@ def _front(page: Page, rule: Criterion, panels: list[tuple[str, list[Point]]]) -
     seeds = page.ds.sizes["seed"]
     mixed = len({point.noisy for point in every}) > 1
     whose, other = ("private settings", "other of them") if mixed else ("settings", "other")
-    said = f"Grey: the {whose} that no {other} beats in both bits and value"
-    said += f"; bars: standard error over {seeds} seeds." if seeds > 1 else "."
+    first = f"Grey: the {whose} that no {other} beats in both bits and value"
+    first += f"; bars: standard error over {seeds} seeds." if seeds > 1 else "."
     across = f"uplink of all clients ({unit})"
-    up = f"final {_words(rule.metric)}".replace(" (", "\n(")
+    up = f"final {name_of(rule.metric)}".replace(" (", "\n(")
     best = [_best(points, rule) for _, points in panels]
     drawn = []
     for (title, points), found in zip(panels, best, strict=True):
@@ -613,7 +599,7 @@ def _front(page: Page, rule: Criterion, panels: list[tuple[str, list[Point]]]) -
     figure = ink.picture(
         heading(page.ds),
         rows,
-        notes=[said, *_notes(page.ds)],
+        notes=[first, *_notes(page.ds)],
         keys=_front_keys(page),
         size=(3.3, 2.5) if len(rows[0]) > 1 else (4.8, 3.2),
         heads=page.scene.panel is not None,
@@ -657,21 +643,21 @@ def _mark(page: Page, point: Point, scale: float) -> Line:
 def _named(ax: Axes, page: Page, best: list[Point], scale: float, rule: Criterion) -> None:
     """Names of the points on the front, on its better side, where no point lies; where two would
     meet, the marker says the second."""
-    said: list[tuple[float, float, float]] = []  # left, right and height of what stands, in points
+    placed: list[tuple[float, float, float]] = []  # left, right and height of labels, in points
     line, values = page.scene.line, page.lines()
     for point in best:
         if line is not None and point.place < 0:
-            continue  # the marker says it already
+            continue  # the marker says it
         words = point.algorithm if line is None else label(line, values[point.place])
         at = (point.bits / scale, point.value)
         inner = ax.transAxes.inverted().transform(ax.transData.transform(at))[0] > ROOM
         x, y = ax.transData.transform(at) * 72 / ax.figure.dpi
         left = x - 5 - WIDE * len(words) if inner else x + 5
         right = left + WIDE * len(words)
-        meets = any(left < r and l < right and abs(y - h) < TALL for l, r, h in said)
+        meets = any(left < r and l < right and abs(y - h) < TALL for l, r, h in placed)
         if meets and line is not None:
             continue
-        said.append((left, right, y))
+        placed.append((left, right, y))
         ax.annotate(
             words,
             at,

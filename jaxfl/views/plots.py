@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxfl.algorithms.bounds import Bound
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import require
 from jaxfl.engine import results
 from jaxfl.views.ink import CAP, FLAT, GREY, PALETTE, SUFFIXES, Line, Panel, picture, write
 from jaxfl.views.words import prefix
@@ -67,8 +68,8 @@ def curves(
     """
     paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
     for p in paths:
-        if p.suffix.lower() not in SUFFIXES:
-            raise InputError(f"The picture {str(p)!r} has to end in .png, .pdf or .svg.")
+        known = p.suffix.lower() in SUFFIXES
+        require(known, f"The name of the picture {str(p)!r} must end in .png, .pdf or .svg")
     drawn = _ready(data)
     alone = len(drawn) == 1
     planned = max(float(result.about["values"]["rounds"]) for result in drawn)
@@ -117,12 +118,9 @@ def _ready(data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]]) -> list[
     import xarray
 
     pairs = [("", data)] if isinstance(data, xarray.Dataset) else list(data)
-    if not pairs:
-        raise InputError("There are 0 results to draw: give at least one.")
-    labels = [label for label, _ in pairs]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise InputError(f"Two results are called {label!r}: give each a label of its own.")
+    require(pairs, "There are 0 results to draw", "give at least one")
+    for label, count in Counter(label for label, _ in pairs).items():
+        require(count < 2, f"Two results are called {label!r}", "give each a label of its own")
     many = len(PALETTE)
     return [
         Result(label, ds, results.config(ds), i % many, i // many)
@@ -198,21 +196,21 @@ def _title(drawn: list[Result]) -> str:
 
 
 def _notes(drawn: list[Result]) -> list[str]:
-    """How each run ended, where not as planned, and what its privacy is worth."""
+    """The privacy of each run, and how it ended unless as planned."""
     notes: dict[str, list[str]] = {}
     for result in drawn:
         ds, about = result.ds, result.about
-        said = [results.privacy(about).replace("eps =", "ε =").replace("delta =", "δ =")]
+        facts = [results.privacy(about).replace("eps =", "ε =").replace("delta =", "δ =")]
         if about["ended"] != "finished":
-            said.append(about["ended"])
+            facts.append(about["ended"])
         if not all(np.isfinite(ds[name]).all() for name, *_ in ROWS):
-            said.append(CROSS)
+            facts.append(CROSS)
         if len(drawn) == 1 and _hidden(ds, *ROWS[0][:2]):
             last = float(ds["worst_client_loss"].values[-1])
-            said.append(
+            facts.append(
                 f"the worst client's loss, {last:.3g} at the end, is outside of the picture"
             )
-        for note in said:
+        for note in facts:
             notes.setdefault(note, []).append(result.label)
     everyone = len(drawn)
     return [

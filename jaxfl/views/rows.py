@@ -1,4 +1,4 @@
-"""The table of a sweep: one row per cell, with what it reached and what it cost."""
+"""The table of a sweep: one row per cell, with its final metrics and its costs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from jaxfl.core.errors import InputError
-from jaxfl.core.params import closest
+from jaxfl.core.errors import require
 from jaxfl.engine import results
-from jaxfl.views.cells import applying, axes, deltas, ends, groups, metrics, over_seeds
+from jaxfl.views.cells import (
+    applying,
+    axes,
+    check_metric,
+    claimed,
+    deltas,
+    ends,
+    groups,
+    metrics,
+    over_seeds,
+)
 from jaxfl.views.selection import Criterion, criterion_of
 from jaxfl.views.tables import Column, Table, Value, eps_words, estimates
 from jaxfl.views.words import SYMBOLS, label, number, prefix
@@ -42,7 +51,7 @@ def table(
     metrics: Sequence[str] | None = None,
     targets: xarray.Dataset | None = None,
 ) -> Table:
-    """What every cell of a sweep, or of its selection, came to at its last round.
+    """A row for every cell of a sweep, or of its selection, at its last round.
 
     Axes with one value are in the title; ``metrics`` default to utility, loss and accuracies, and
     are means over seeds with standard errors.  Then the uplink of all clients, ``claimed | proven``
@@ -57,7 +66,7 @@ def table(
     labels = [flat[name].values.tolist() for name in groups(ds)]
     order = sorted(
         range(flat.sizes["cell"]),
-        key=lambda i: [place.index(said[i]) for place, said in zip(places, labels, strict=True)],
+        key=lambda i: [place.index(label[i]) for place, label in zip(places, labels, strict=True)],
     )
     flat = flat.isel(cell=order)
     columns = [
@@ -98,12 +107,10 @@ def criterion_used(ds: xarray.Dataset) -> Criterion:
 
 
 def shown_metrics(ds: xarray.Dataset, names: Sequence[str] | None) -> list[str]:
-    """The metrics asked for, each of them known; else those that most readers want."""
-    known = metrics(ds)
+    """These metrics, each of them known, or by default those that most readers want."""
     for name in names or ():
-        if name not in known:
-            raise InputError(closest("metric in this sweep named", name, known))
-    return list(dict.fromkeys(names)) if names else [name for name in SHOWN if name in known]
+        check_metric(ds, name)
+    return list(dict.fromkeys(names)) if names else [n for n in SHOWN if n in metrics(ds)]
 
 
 # --- columns -------------------------------------------------------------------------------------
@@ -113,8 +120,7 @@ def _joined(ds: xarray.Dataset, targets: xarray.Dataset | None) -> xarray.Datase
     """The sweep with its targets beside it, each as NAME_to_target."""
     if targets is None:
         return ds
-    if "seed" in targets.dims:
-        raise InputError("The targets of a table are of means: make them with by='mean'.")
+    require("seed" not in targets.dims, "Targets in a table must be of means", "give by='mean'")
     found = targets.data_vars.items()
     return ds.assign({f"{str(n).removesuffix('_to_target')}_to_target": v for n, v in found})
 
@@ -156,7 +162,7 @@ def _privacy(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
         return []
     kept = [eps_words(*pair) for pair in zip(noisy, flat["proven_eps"].values, strict=True)]
     out: Columns = [
-        (Column("claimed_eps", "claimed ε"), _known(_claimed(flat).where(noisy))),
+        (Column("claimed_eps", "claimed ε"), _known(claimed(flat).where(noisy))),
         (Column("proven_eps", "proven ε"), kept),
     ]
     if flat["flag"].any():
@@ -170,14 +176,9 @@ def _privacy(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
     return out
 
 
-def _claimed(flat: xarray.Dataset) -> xarray.DataArray:
-    """Where no algorithm's paper claims anything, no such number is kept."""
-    return flat["claimed_eps"] if "claimed_eps" in flat else flat["proven_eps"].where(False)
-
-
 def _alarms(flat: xarray.Dataset) -> tuple[list[bool], list[bool]]:
     """Where the claimed eps is too small, and where a bound that it needs is broken."""
-    less = flat["proven_eps"] > _claimed(flat) * MORE
+    less = flat["proven_eps"] > claimed(flat) * MORE
     return less.values.tolist(), flat["broken"].notnull().values.tolist()
 
 
@@ -196,7 +197,7 @@ def _targets(flat: xarray.Dataset, words: str) -> Columns:
 
 
 def _fates(flat: xarray.Dataset) -> Columns:
-    """Seeds that diverged, and cells that are still to come; nothing where all is well."""
+    """Seeds that diverged and cells that have not run; no column where there are none."""
     lost = flat["diverged_at"].notnull().sum("seed").values.tolist()
     ran = (flat["complete"] > 0).values
     seeds = flat.sizes["seed"]
@@ -213,14 +214,15 @@ def _fates(flat: xarray.Dataset) -> Columns:
             return "not run yet"
         if not ran[i].all():
             return "unfinished"
-        said = f"{lost[i]} of {seeds} seeds diverged" if seeds > 1 else "diverged"
-        return said if lost[i] or not found[i] else ""
+        if lost[i] or not found[i]:
+            return f"{lost[i]} of {seeds} seeds diverged" if seeds > 1 else "diverged"
+        return ""
 
     words = [fate(i) for i in range(len(lost))]
     return [(Column("state", "state", alarm=True), words)] if any(words) else []
 
 
-# --- what is said of it --------------------------------------------------------------------------
+# --- marks and notes -----------------------------------------------------------------------------
 
 
 def _best(ds: xarray.Dataset, flat: xarray.Dataset, rule: Criterion) -> frozenset[int]:

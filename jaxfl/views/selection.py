@@ -1,4 +1,4 @@
-"""The best step size of every setting, and what is said of having looked for it."""
+"""The best step size of every setting, and a note on the privacy cost of the choice."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from jaxfl.core.errors import InputError
-from jaxfl.core.params import closest
+from jaxfl.core.errors import InputError, require
 from jaxfl.engine import results
 from jaxfl.engine.sweeps.grid import TUNED
-from jaxfl.views.cells import Array, applying, axes, final, metrics, over_seeds
-from jaxfl.views.words import number
+from jaxfl.views.cells import (
+    Array,
+    applying,
+    axes,
+    check_axis,
+    check_metric,
+    final,
+    over_seeds,
+)
+from jaxfl.views.words import span
 
 if TYPE_CHECKING:
     import xarray
@@ -46,7 +53,7 @@ SHARED = (
 
 
 class Criterion(NamedTuple):
-    """What makes one run better than another."""
+    """The metric by which the best run is chosen."""
 
     metric: str
     sign: int  # 1: the smallest is best; -1: the largest
@@ -80,13 +87,9 @@ def criterion_of(ds: xarray.Dataset, text: str) -> Criterion:
     way, colon, name = text.partition(":")
     if not colon:
         way, name = CRITERIA.get(text, ""), text
-    known = metrics(ds)
-    if name not in known:
-        raise InputError(closest("metric in this sweep named", name, known))
-    if way not in ("min", "max"):
-        raise InputError(
-            f"{text!r} does not say which {name} is best: write 'min:{name}' or 'max:{name}'."
-        )
+    check_metric(ds, name)
+    ways = f"write 'min:{name}' or 'max:{name}'"
+    require(way in ("min", "max"), f"{text!r} does not say which {name} is best", ways)
     return Criterion(name, 1 if way == "min" else -1)
 
 
@@ -169,14 +172,12 @@ def select(
 
 
 def _axes(ds: xarray.Dataset, over: Sequence[str] | None) -> tuple[str, ...]:
-    names = axes(ds)
     if over is None:
-        return tuple(name for name in TUNED if name in names)
+        return tuple(name for name in TUNED if name in axes(ds))
     for name in over:
-        if name in STUDIED:
-            raise InputError(f"over = {name!r} is what a sweep compares: choose over a step size.")
-        if name not in names:
-            raise InputError(closest("axis in this sweep named", name, names))
+        way = "choose over a step size"
+        require(name not in STUDIED, "is what a sweep compares", way, over=name)
+        check_axis(ds, name)
     return tuple(dict.fromkeys(over))
 
 
@@ -190,9 +191,8 @@ def _tried(ds: xarray.Dataset, over: Sequence[str]) -> xarray.DataArray:
 
 def _ascending(values: Array) -> Array:
     """Places in the order of numbers; words stay in the order they were given."""
-    return (
-        np.argsort(values, kind="stable") if values.dtype.kind in "iuf" else np.arange(len(values))
-    )
+    numeric = values.dtype.kind in "iuf"
+    return np.argsort(values, kind="stable") if numeric else np.arange(len(values))
 
 
 def _chosen(
@@ -208,7 +208,7 @@ def _chosen(
 def _pick(
     ds: xarray.Dataset, picks: dict[str, xarray.DataArray], found: xarray.DataArray
 ) -> xarray.Dataset:
-    """The chosen cells alone; nothing is left of a cell without a choice but that it diverged."""
+    """The chosen cells; of a cell without a choice only ``diverged_at`` remains."""
     out = ds.isel(picks).drop_vars(list(picks), errors="ignore")
     for name, values in out.data_vars.items():
         if set(found.dims) <= set(values.dims):
@@ -228,7 +228,7 @@ def _note(
     whole: bool,
     priced: bool,
 ) -> str:
-    """What was chosen on which data, and that no eps pays for it."""
+    """The choice, the data that it used, and that no eps covers it."""
     if not over or most < 2:
         return ""
     seeds = ds.sizes["seed"]
@@ -258,15 +258,10 @@ def _note(
 
 
 def _price(ds: xarray.Dataset, proven: Array) -> str:
-    """What showing all the runs proves, where the sweep has accounted for just these.
-
-    Each has noise of its own.
-    """
+    """The eps of all runs together, each with noise of its own, where the sweep computed it."""
     runs = ds["candidates"].values * ds.sizes["seed"]
     if not (ds["tried"].values == runs)[proven].all():
         return ""
     eps, counts = ds["eps_of_choice"].values[proven], np.unique(runs[proven])
-    low, high = number(eps.min(), 3), number(eps.max(), 3)
-    span = low if low == high else f"{low} to {high}"
     many = f"all {counts[0]} runs" if counts.size == 1 else "all runs that a choice was made among"
-    return f": {many} together prove eps = {span}"
+    return f": {many} together prove eps = {span(eps)}"

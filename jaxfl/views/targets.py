@@ -1,4 +1,4 @@
-"""What it takes to reach a target: rounds, bits, gradients, and seconds on given links."""
+"""The cost of reaching a target: rounds, bits, gradients, and seconds on given links."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import choice, nonnegative, number, numbers
 from jaxfl.views.cells import Array, axes
 from jaxfl.views.selection import criterion_of
 
@@ -20,7 +21,6 @@ __all__ = ["Links", "expected_slowest", "to_target"]
 
 SPENT = ("messages", "uplink_bits", "downlink_bits", "gradients")
 UNITS = {"rounds": "round", "uplink_bits": "bit", "gradients": "gradient", "seconds": "s"}
-BY = ("mean", "each")
 
 Speed: TypeAlias = float | Sequence[float] | str
 
@@ -44,10 +44,8 @@ def to_target(
     import xarray
 
     rule = criterion_of(ds, metric)
-    if by not in BY:
-        raise InputError(f"by = {by!r} has to be one of {', '.join(BY)}.")
-    if not math.isfinite(target):
-        raise InputError(f"target = {target!r} has to be a finite number.")
+    choice("by", by, ("mean", "each"))
+    target = number("target", target, above=-math.inf, below=math.inf)
     dims = axes(ds) if by == "mean" else (*axes(ds), "seed")
     series = ds[[rule.metric, *SPENT]].astype(np.float64)
     if by == "mean":
@@ -65,8 +63,8 @@ def to_target(
     words = f"{rule.metric.replace('_', ' ')} {'≤' if rule.sign > 0 else '≥'} {target:.4g}"
     out = xarray.Dataset(coords={dim: ds[dim] for dim in dims}, attrs={"target": words})
     for name, values in found.items():
-        said = "expected seconds" if name == "seconds" else name.replace("_", " ")
-        about = {"units": UNITS[name], "long_name": f"{said} to {words}"}
+        what = "expected seconds" if name == "seconds" else name.replace("_", " ")
+        about = {"units": UNITS[name], "long_name": f"{what} to {words}"}
         free = f"{name}_to_target" if name in dims else name
         out[free] = values.drop_vars("round", errors="ignore").transpose(*dims).assign_attrs(about)
     return out
@@ -116,8 +114,7 @@ class Links:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.latency < math.inf:
-            raise InputError(f"latency = {self.latency!r} has to be a number of seconds from 0 on.")
+        nonnegative("latency", self.latency)
         for name, speed in (("bandwidth", self.bandwidth), ("downlink", self.downlink)):
             if isinstance(speed, str):
                 _lognormal(name, speed)
@@ -130,8 +127,7 @@ class Links:
         ``uplink`` and ``downlink`` are the bits of one message.  A cohort that is not whole (an
         average over rounds) lies between its neighbours in proportion.
         """
-        if not 0 <= cohort <= clients:
-            raise InputError(f"cohort = {cohort:g} has to lie between 0 and {clients} clients.")
+        number("cohort", cohort, least=0, most=clients)
         up = self._speeds("bandwidth", self.bandwidth, clients)
         down = up if self.downlink is None else self._speeds("downlink", self.downlink, clients)
         times = uplink / up + downlink / down
@@ -148,11 +144,11 @@ class Links:
             stream = np.random.default_rng([self.seed, int(name == "downlink")])
             return median * np.exp(sigma * stream.standard_normal(clients))
         values = np.asarray(speed, np.float64)
-        if values.ndim and len(values) != clients:
-            raise InputError(
-                f"{name} has {len(values)} values for {clients} clients: give one number, or one "
-                "per client."
-            )
+        require(
+            not values.ndim or len(values) == clients,
+            f"{name} has {values.size} values for {clients} clients",
+            "give one number, or one per client",
+        )
         return np.broadcast_to(values, clients)
 
 
@@ -172,24 +168,19 @@ def expected_slowest(times: Array, cohort: int) -> float:
 
 
 def _check(name: str, speed: float | Sequence[float]) -> None:
-    try:
-        values = np.atleast_1d(np.asarray(speed, np.float64))
-    except (TypeError, ValueError):
-        values = np.array([math.nan])
-    if values.ndim != 1 or not values.size or not (values > 0).all():
-        bad = next((v for v in values.ravel().tolist() if not v > 0), speed)
-        raise InputError(f"{name} = {bad!r} has to be above 0 (bits per second).")
+    values = numbers(name, speed)
+    usable = values.ndim < 2 and (values > 0).all()
+    require(usable, "must be above 0 (bits per second)", **{name: speed})
 
 
 def _lognormal(name: str, text: str) -> tuple[float, float]:
-    kind, _, numbers = text.partition(":")
+    kind, _, ends = text.partition(":")
     try:
-        median, sigma = map(float, numbers.split(","))
+        median, sigma = map(float, ends.split(","))
         if kind != "lognormal" or not (0 < median < math.inf and 0 <= sigma < math.inf):
             raise ValueError
     except ValueError:
-        raise InputError(
-            f"{name} = {text!r} has to read 'lognormal:MEDIAN,SIGMA', with MEDIAN above 0 in bits per "
-            "second and SIGMA from 0 on."
-        ) from None
+        ranges = "MEDIAN is above 0, in bits per second, and SIGMA at least 0"
+        problem = "must read 'lognormal:MEDIAN,SIGMA'"
+        raise InputError(problem, ranges, **{name: text}) from None
     return median, sigma

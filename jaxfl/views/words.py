@@ -1,4 +1,4 @@
-"""Numbers, units and names of axes as a person reads them."""
+"""Numbers, units and names of axes as texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NAMES", "SYMBOLS", "estimate", "label", "name_of", "number", "prefix"]
+__all__ = ["NAMES", "SYMBOLS", "estimate", "label", "name_of", "number", "prefix", "span"]
 
 SYMBOLS = {"eps": "ε", "omega": "ω", "delta": "δ", "sigma": "σ", "shift": "γ"}
 NAMES = {
@@ -27,7 +27,7 @@ DIGITS = 4
 
 
 def name_of(axis: str) -> str:
-    """An axis or a metric in words or as its letter."""
+    """The letter or the words for an axis or a metric."""
     return SYMBOLS.get(axis) or NAMES.get(axis) or axis.replace("_", " ")
 
 
@@ -39,7 +39,7 @@ def label(axis: str, value: Any) -> str:
 
 
 def number(value: float, digits: int = DIGITS) -> str:
-    """Four significant digits, without an exponent where one can do without; – for NaN."""
+    """Four significant digits, without an exponent where possible; – for NaN."""
     value = float(value)
     if math.isnan(value):
         return "–"
@@ -51,6 +51,12 @@ def number(value: float, digits: int = DIGITS) -> str:
     if "e" not in text:
         return text
     return f"{value:.0f}" if 1 < abs(value) < 1e6 else _short(text)
+
+
+def span(values: Any) -> str:
+    """The smallest to the largest of some numbers."""
+    low, high = number(np.min(values), 3), number(np.max(values), 3)
+    return low if low == high else f"{low} to {high}"
 
 
 def estimate(mean: float, error: float, digits: int = DIGITS) -> tuple[str, str]:

@@ -1,19 +1,22 @@
 """Networks without a server: graphs, the round body, and what it has to agree with."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from loops import clipped, regularizer
+from loops import LAM, Draws, clipped, regularizer
+from planned import planned
 from rows import a_problem
+from told import mistakes, refused
 
 import jaxfl
-from jaxfl.algorithms.resolution import build
+from jaxfl.core.types import Hyper
 from jaxfl.parts import graphs
-from jaxfl.problems.facts import facts_of
-from jaxfl.rounds.blocks import client_keys, streams
+from jaxfl.rounds.blocks import client_keys
 
-LAM, ROUNDS = 0.2, 12
+ROUNDS = 12
 NUMBERS = {"lr": 0.2, "clip": 0.6, "sigma": 0.05, "batch": 5}
 
 
@@ -45,21 +48,17 @@ def test_known_matrices() -> None:
     assert graphs.erdos_renyi(0.5, 1) is graphs.graph("erdos_renyi:0.5,1")
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: graphs.graph("rings"), "did you mean 'ring'"),
-        (lambda: graphs.graph("ring:3"), "must read complete, ring, grid or erdos_renyi"),
-        (lambda: graphs.mixing([[0.5, 0.4], [0.5, 0.6]]), "misses it by 0.1"),
-        (lambda: graphs.mixing(np.ones((2, 3))), "is square"),
-        (lambda: graphs.mixing(np.eye(3)).matrix(2), "of 3 clients, and there are 2"),
-        (lambda: graphs.erdos_renyi(0.0), "p = 0.0 must be above 0"),
-        (lambda: graphs.erdos_renyi(1e-6).matrix(50), "no connected graph"),
-    ],
+@mistakes(
+    (lambda: graphs.graph("rings"), "did you mean 'ring'"),
+    (lambda: graphs.graph("ring:3"), "must read complete, ring, grid or erdos_renyi"),
+    (lambda: graphs.mixing([[0.5, 0.4], [0.5, 0.6]]), "misses it by 0.1"),
+    (lambda: graphs.mixing(np.ones((2, 3))), "is square"),
+    (lambda: graphs.mixing(np.eye(3)).matrix(2), "of 3 clients, and there are 2"),
+    (lambda: graphs.erdos_renyi(0.0), "p = 0.0 must be above 0"),
+    (lambda: graphs.erdos_renyi(1e-6).matrix(50), "no connected graph"),
 )
-def test_mistakes_are_explained(make, words: str) -> None:
-    with pytest.raises(jaxfl.InputError, match=words):
-        make()
+def test_mistakes_are_explained(call: Any, words: str) -> None:
+    refused(call, words)
 
 
 # --- the round -----------------------------------------------------------------------------------
@@ -71,12 +70,8 @@ def test_agreement_comes_at_the_rate_of_the_second_eigenvalue(name: str) -> None
     n, W = 12, graphs.graph(name).matrix(12)
     problem = a_problem(0.0, n=n, m=3)
     algorithm = jaxfl.algorithm("dp_dsgd", graph=name)
-    facts = facts_of(problem, 50)
-    numbers = {"lr": 1e-30, "clip": 1.0, "sigma": 0.0, "batch": 1}
-    values = jaxfl.algorithms.resolve(algorithm, numbers, facts).values
-    hp = build(algorithm, values, facts, jnp.float32)
-    key = jax.random.key(0)
-    state, _ = algorithm.init(key, problem, hp)
+    plan = planned(algorithm, problem, 50, lr=1e-30, clip=1.0, sigma=0.0, batch=1)
+    key, hp, state = plan.key, plan.hp, plan.start()
     x = jax.random.normal(jax.random.key(1), state.server.shape)
     step = jax.jit(algorithm.round)
     spread, state = [], state._replace(server=x)
@@ -93,33 +88,20 @@ def test_agreement_comes_at_the_rate_of_the_second_eigenvalue(name: str) -> None
 
 def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:
     """The three rules, client by client, with the same rows, noise and masks."""
-    p, v, body = run.problem, run.values, run.algorithm.round.__self__
-    hp = build(run.algorithm, v, run.facts, jnp.float32)
-    W, keys, n = body.graph.matrix(p.n), streams(run.key), p.n
-    x = np.tile(np.asarray(p.x0, float), (n, 1))
+    p, v, n, D = run.problem, run.values, run.problem.n, Draws(run)
+    W = D.body.graph.matrix(n)
+    x = np.tile(D.x0, (n, 1))
 
-    @jax.jit
-    def draws(t: jax.Array) -> tuple[jax.Array, ...]:
-        def client(i: jax.Array, noise: jax.Array, mask: jax.Array) -> tuple[jax.Array, ...]:
-            stream = jax.random.fold_in(keys.rows, i)
-            rows = body.estimator.sampler.draw(stream, t, p.count[i], p.m_max, hp)
-            d, kept = p.x0.size, jnp.ones(p.x0.size)
-            if body.compressor.select is not None:
-                draw = body.compressor.select(mask, d, hp)
-                kept = jnp.zeros(d).at[draw.index].add(draw.weight, mode="drop")
-            xi, up = jax.random.normal(noise, (d,)), jax.random.uniform(mask, (d,))
-            return rows.index, rows.weight > 0, xi, kept, up
-
-        noise, mask = client_keys([keys.noise, keys.mask], jnp.arange(n), t)
-        return jax.vmap(client)(jnp.arange(n), noise, mask)
+    def coins(t: jax.Array, i: jax.Array, hp: Hyper) -> jax.Array:
+        return jax.random.uniform(client_keys([D.keys.mask], i[None], t)[0, 0], (D.d,))
 
     for t in range(ROUNDS):
-        index, live, xi, kept, up = (np.asarray(a) for a in draws(jnp.int32(t)))
+        up, kept = D.grid("coins", coins)[t], np.array([D.mask(t, i) for i in range(n)])
         g = []
         for i in range(n):
-            drawn = index[i][live[i]]
-            mean = sum((clipped(p, i, j, x[i], v["clip"]) for j in drawn), 0 * x[i]) / v["batch"]
-            g.append(mean + regularizer(x[i]) + v["sigma"] * xi[i].astype(float))
+            rows = D.rows(t, i)
+            mean = sum((clipped(p, i, j, x[i], v["clip"]) for j in rows), 0 * x[i]) / v["batch"]
+            g.append(mean + regularizer(x[i]) + v["sigma"] * D.noise(t, i))
         g = np.array(g)
 
         def sent(u: np.ndarray, kept: np.ndarray = kept, up: np.ndarray = up) -> np.ndarray:

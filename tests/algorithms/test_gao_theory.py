@@ -13,10 +13,10 @@ from scipy.optimize import minimize_scalar
 import jaxfl
 from jaxfl import privacy
 from jaxfl.algorithms.gao import theory
-from jaxfl.algorithms.gao import theory as isrl
 from jaxfl.parts import localization as phases
 from jaxfl.parts import smoothing
 from jaxfl.problems.clipping import evaluate
+from jaxfl.problems.custom import custom
 
 pytestmark = pytest.mark.once
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.once
 
 
 def losses() -> dict[str, tuple[Any, Callable[[np.ndarray, np.ndarray, float], float]]]:
-    def custom(w: Any, example: Any) -> Any:
+    def distance(w: Any, example: Any) -> Any:
         return jnp.abs(jnp.dot(w, example[0]) - example[1])
 
     return {
@@ -34,10 +34,7 @@ def losses() -> dict[str, tuple[Any, Callable[[np.ndarray, np.ndarray, float], f
             jaxfl.models.logistic(3),
             lambda w, a, y: float(np.logaddexp(0, -(2 * y - 1) * (a @ w))),
         ),
-        "solver": (
-            custom.custom(np.zeros(3), custom),
-            lambda w, a, y: abs(a @ w - y),
-        ),
+        "solver": (custom(np.zeros(3), distance), lambda w, a, y: abs(a @ w - y)),
     }
 
 
@@ -140,30 +137,30 @@ def test_upper_bound_meets_lower_bound_where_silos_differ_enough() -> None:
 def test_parameters_of_theorem_c1() -> None:
     s = theory.IsrlSetting(N=25, n=1734, d=50, eps=1.0, delta=1 / 1734**2, M=18)
     l = 2 * math.log(1734)
-    assert isrl.localization_power(s) == 3
-    assert isrl.localization_power(s._replace(M=1734**5)) == 3.5
-    assert isrl.localization_lam(s) == pytest.approx(
+    assert theory.localization_power(s) == 3
+    assert theory.localization_power(s._replace(M=1734**5)) == 3.5
+    assert theory.localization_lam(s) == pytest.approx(
         max(1734**0.5, (50 * l) ** 0.5) / (1734 * 18**0.5)
     )
-    assert isrl.isrl_sigma(s, 867, 50) == pytest.approx(2.290898094, rel=1e-9)  # the vectors' own
-    assert math.ceil(isrl.least_batch(s, 867, 50)) == 6
-    few = isrl.variance(s, 867, 867, 0.0)
+    assert theory.isrl_sigma(s, 867, 50) == pytest.approx(2.290898094, rel=1e-9)  # the vectors' own
+    assert math.ceil(theory.least_batch(s, 867, 50)) == 6
+    few = theory.variance(s, 867, 867, 0.0)
     assert few == pytest.approx(4 / (18 * 867) + 7 / 24 / 18)
-    assert isrl.variance(s._replace(M=None), 867, 867, 2.0) == pytest.approx(50 * 4 / 25)
-    assert isrl.subgradient_rounds(s, 100) == 18 * 100 + 1
-    assert isrl.nesterov_smoothness(s) * isrl.convolution_radius(s) == pytest.approx(
-        isrl.signal(s) * (1 / 1734**0.5 + (50 * l) ** 0.5 / 1734)
+    assert theory.variance(s._replace(M=None), 867, 867, 2.0) == pytest.approx(50 * 4 / 25)
+    assert theory.subgradient_rounds(s, 100) == 18 * 100 + 1
+    assert theory.nesterov_smoothness(s) * theory.convolution_radius(s) == pytest.approx(
+        theory.signal(s) * (1 / 1734**0.5 + (50 * l) ** 0.5 / 1734)
     )
 
 
 def test_stages_as_printed_and_as_they_should_be() -> None:
-    sound = isrl.stages(2.0, 0.5, 3.0, 4.0, 4000, 1.0)
+    sound = theory.stages(2.0, 0.5, 3.0, 4.0, 4000, 1.0)
     assert sum(R for R, _ in sound) == 4000
     assert sound[0][0] == math.ceil(128 * 3 / (3 * 0.5 * 4 / 4))
     assert sound[1][0] == 2 * sound[0][0]
     R, v = sound[0]
     assert v == pytest.approx((0.5 * 3 * R * (R + 1) * (R + 2) / (3 * 4)) ** 0.5)
-    printed = isrl.stages(2.0, 0.5, 3.0, 4.0, 4000, 1.0, "paper")
+    printed = theory.stages(2.0, 0.5, 3.0, 4.0, 4000, 1.0, "paper")
     assert printed[0] == (math.ceil(128 / (3 * 0.5)), 4.0)
 
 
@@ -184,7 +181,5 @@ def test_rounds_are_shared(total: int, wanted: list[float]) -> None:
     assert sum(found) == total
     assert min(found) >= 1
     assert found == sorted(found, reverse=True)
-
-
-def test_rounds_that_are_left_over_go_to_the_largest_remainders() -> None:
+    # what is left over goes to the largest remainders
     assert phases.share(5, [3, 1, 1]) == [2, 2, 1]

@@ -2,21 +2,23 @@
 
 import math
 from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from loops import LAM, Draws, clipped, gradient, regularizer, shrunk
+from planned import planned
 from probe import sent, steep
 from rows import a_problem
+from told import mistakes, refused
 
 import jaxfl
 from jaxfl.algorithms.reshef import theory
 from jaxfl.papers.reshef import experiment as reshef
 from jaxfl.privacy.events import Increments
 from jaxfl.privacy.releases import increments_shift
-from jaxfl.problems.facts import facts_of
-from jaxfl.rounds.blocks import client_keys, streams
 
 pytestmark = pytest.mark.once
 
@@ -26,40 +28,21 @@ NUMBERS = {"clip": G, "smoothness": L, "diameter": D, "lr": 0.02, "sigma": 0.3}
 
 @cache
 def problem(n: int = 4) -> jaxfl.Problem:
-    return a_problem(0.2, n=n, m=T + 2)
+    return a_problem(LAM, n=n, m=T + 2)
 
 
-def pull(x: np.ndarray) -> np.ndarray:
-    """The regularizer's gradient."""
-    return 0.2 * 2 * x / (1 + x**2) ** 2
-
-
-def gradient(p: jaxfl.Problem, i: int, j: int, x: np.ndarray) -> np.ndarray:
-    a, s = np.asarray(p.train[0][i, j], float), 2 * float(p.train[1][i, j]) - 1
-    return -s * a / (1 + np.exp(s * (a @ x)))
-
-
-def shrunk(g: np.ndarray, most: float) -> np.ndarray:
-    return g * min(1.0, most / max(np.linalg.norm(g), 1e-300))
-
-
-def noise(run: jaxfl.Run, t: int) -> np.ndarray:
+def noise(D: Draws, t: int) -> np.ndarray:
     """Of the mean over clients."""
-    keys, n, d = streams(run.key), run.problem.n, run.problem.x0.size
-    kind, sigma = run.settings["parts"]["mechanism"], run.values.get("sigma", 0.0)
-    if kind == "none":
-        return np.zeros(d)
-    if kind == "central":
-        return sigma * np.asarray(
-            jax.random.normal(jax.random.fold_in(keys.mean_noise, t), (d,)), float
-        )
-    (each,) = client_keys([keys.noise], jnp.arange(n), jnp.int32(t))
-    return sigma * np.mean([np.asarray(jax.random.normal(k, (d,)), float) for k in each], axis=0)
+    if D.run.settings["parts"]["mechanism"] == "none":
+        return np.zeros(D.d)
+    central = D.run.settings["parts"]["mechanism"] == "central"
+    each = [D.central(t)] if central else [D.noise(t, i) for i in range(D.n)]
+    return D.v["sigma"] * np.mean(each, axis=0)
 
 
 def transcribed(run: jaxfl.Run) -> np.ndarray:
     """Algorithms 1 and 2, machine by machine, with t d_i kept and every increment clipped."""
-    p, v, n = run.problem, run.values, run.problem.n
+    draws, p, v, n = Draws(run), run.problem, run.values, run.problem.n
     x = before = w = start = np.asarray(p.x0, float)
     d, output = [0 * x] * n, x
     for t in range(1, T + 1):
@@ -69,7 +52,7 @@ def transcribed(run: jaxfl.Run) -> np.ndarray:
             s_t = shrunk(t * g - (t - 1) * old, v["clip"] + 2 * L * D * (t - 1) / (t + 1))
             d[i] = ((t - 1) * d[i] + s_t) / t
             q = q + t * d[i] / n
-        q = q + t * pull(x) + noise(run, t - 1)
+        q = q + t * regularizer(x) + noise(draws, t - 1)
         w = start + shrunk(w - v["lr"] * q - start, D / 2)
         output, before = x, x
         alpha = (t + 1) / sum(range(1, t + 2))
@@ -79,13 +62,13 @@ def transcribed(run: jaxfl.Run) -> np.ndarray:
 
 def plain(run: jaxfl.Run) -> np.ndarray:
     """Projected one-pass SGD, and the mean of the points it was at."""
-    p, v = run.problem, run.values
+    draws, p, v = Draws(run), run.problem, run.values
     x = start = np.asarray(p.x0, float)
     points = []
     for t in range(T):
         points.append(x)
-        g = np.mean([shrunk(gradient(p, i, t, x), G) for i in range(p.n)], axis=0)
-        x = start + shrunk(x - v["lr"] * (g + pull(x) + noise(run, t)) - start, D / 2)
+        g = np.mean([clipped(p, i, t, x, G) for i in range(p.n)], axis=0)
+        x = start + shrunk(x - v["lr"] * (g + regularizer(x) + noise(draws, t)) - start, D / 2)
     return np.mean(points, axis=0)
 
 
@@ -151,52 +134,26 @@ def test_batches_shrink_what_one_sample_moves(key: jax.Array) -> None:
     for name in ("mu2_untrusted", "noisy_sgd"):
         more = {"smoothness"} if name == "noisy_sgd" else set()
         given = {k: v for k, v in numbers.items() if k not in more}
-        facts = facts_of(p, 8)
-        one, three = (
-            jaxfl.algorithms.resolve(
-                jaxfl.algorithm(name), {**given, "batch": b, "eps": 2.0}, facts, how
-            )
-            for b, how in ((1, "calibrated"), (3, "calibrated"))
-        )
+        one, three = (planned(name, p, 8, **given, batch=b, eps=2.0) for b in (1, 3))
         assert three.values["sigma"] == pytest.approx(one.values["sigma"] / 3, rel=1e-5)
         assert three.values["lr"] > one.values["lr"]
 
 
 @pytest.mark.parametrize("trusted", [False, True])
 def test_noise_and_proof_are_those_of_the_theorems(trusted: bool) -> None:
-    p = a_problem(n=4, m=52)
     name, M = ("mu2_trusted", 4) if trusted else ("mu2_untrusted", 1)
-    algorithm, facts = jaxfl.algorithm(name), facts_of(p, 50)
-    v = jaxfl.algorithms.resolve(
-        algorithm,
-        {"clip": 1.0, "smoothness": 2.0, "diameter": 0.5, "rho": 2.0, "delta": 1e-6},
-        facts,
-    ).values
+    given = {"clip": 1.0, "smoothness": 2.0, "diameter": 0.5, "delta": 1e-6}
+    plan = planned(name, a_problem(n=4, m=52), 50, rho=2.0, **given)
+    v = plan.values
     assert v["sigma"] == pytest.approx(2 * 3.0 * math.sqrt(50) / (2.0 * M))
-    shape = 2.0 * 0.5 * (4 if trusted else 2) / (2 * 3.0 * 50 * math.sqrt(facts.d))
+    shape = 2.0 * 0.5 * (4 if trusted else 2) / (2 * 3.0 * 50 * math.sqrt(plan.facts.d))
     assert v["lr"] == pytest.approx(min(shape, 1 / (4 * 2.0 * 50)))
-    proof = jaxfl.privacy.epsilon(algorithm.event(v, facts), 1e-6)
-    known = jaxfl.account(
-        name,
-        sigma=v["sigma"],
-        rounds=50,
-        clip=1.0,
-        smoothness=2.0,
-        diameter=0.5,
-        machines=M,
-        delta=1e-6,
-    )
-    assert proof.eps == pytest.approx(known["eps"])
-    claim = algorithm.claim(v, facts)
-    assert claim.eps == pytest.approx(2.0**2 / 2 + 2.0 * math.sqrt(2 * math.log(1e6)))
-    assert proof.eps < claim.eps
+    known = jaxfl.account(name, sigma=v["sigma"], rounds=50, machines=M, **given)
+    assert plan.eps(1e-6) == pytest.approx(known["eps"])
+    assert plan.claim.eps == pytest.approx(2.0**2 / 2 + 2.0 * math.sqrt(2 * math.log(1e6)))
+    assert plan.eps(1e-6) < plan.claim.eps
     # from eps to rho and back
-    again = jaxfl.algorithms.resolve(
-        algorithm,
-        {"clip": 1.0, "smoothness": 2.0, "diameter": 0.5, "eps": claim.eps, "delta": 1e-6},
-        facts,
-        "paper",
-    ).values
+    again = planned(name, plan.problem, 50, "paper", eps=plan.claim.eps, **given).values
     assert again["rho"] == pytest.approx(2.0)
     assert again["sigma"] == pytest.approx(v["sigma"])
 
@@ -221,24 +178,19 @@ def test_formulas_by_hand() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "numbers", "words"),
-    [
-        ("mu2_untrusted", {"rho": 1.0, "eps": 2.0}, "eps = 2.0 and rho = 1.0 both set"),
-        ("noisy_mu2", {}, "single machine's algorithm, and there are 4 clients"),
-        ("mu2_trusted", {"clip": math.inf}, "clip = inf bounds no example"),
-    ],
+def made(name: str, **numbers: float) -> jaxfl.Run:
+    return jaxfl.simulate(name, problem(), jax.random.key(0), 4, **numbers)
+
+
+@mistakes(
+    (lambda: made("mu2_untrusted", rho=1.0, eps=2.0), "eps = 2.0 and rho = 1.0 both set"),
+    (lambda: made("noisy_mu2"), "single machine's algorithm, and there are 4 clients"),
+    (lambda: made("mu2_trusted", clip=math.inf), "clip = inf bounds no example"),
+    (lambda: jaxfl.algorithm("mu2", sampler=jaxfl.sampling.poisson()), "does not apply to mu2"),
+    (lambda: jaxfl.algorithm("mu2_trusted", noise="loud"), "noise = 'loud' "),
 )
-def test_mistakes_are_explained(name: str, numbers: dict, words: str, key: jax.Array) -> None:
-    with pytest.raises(jaxfl.InputError, match=words):
-        jaxfl.simulate(name, problem(), key, 4, **numbers)
-
-
-def test_parts_that_do_not_apply_are_refused() -> None:
-    with pytest.raises(jaxfl.InputError, match="sampler = 'poisson' does not apply to mu2"):
-        jaxfl.algorithm("mu2", sampler=jaxfl.sampling.poisson())
-    with pytest.raises(jaxfl.InputError, match="noise = 'loud' has to be"):
-        jaxfl.algorithm("mu2_trusted", noise="loud")
+def test_mistakes_are_explained(call: Any, words: str) -> None:
+    refused(call, words)
 
 
 # --- the published tables ------------------------------------------------------------------------

@@ -2,57 +2,15 @@
 fed the same draws: samples, noise, masks and coins."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from loops import LAM, clipped, regularizer
+from loops import LAM, Draws, clipped, regularizer
 from rows import a_problem
 
 import jaxfl
-from jaxfl.algorithms.resolution import build
-from jaxfl.rounds.blocks import client_keys, streams
 
 ROUNDS = 20
 NUMBERS = {"lr": 0.3, "clip": 0.6, "sigma": 0.05}
-
-
-class Draws:
-    """What the JAX rounds draw, as NumPy arrays indexed by round and client: rows with their
-    weights, noise, masks (as a dense multiplier d/k or 0) and coins."""
-
-    def __init__(self, run: jaxfl.Run) -> None:
-        body, problem, v = run.algorithm.round.__self__, run.problem, run.values
-        hp = build(run.algorithm, v, run.facts, problem.x0.dtype)
-        keys, d = streams(run.key), problem.x0.size
-
-        def at(t: jax.Array, i: jax.Array) -> tuple[jax.Array, ...]:
-            stream = jax.random.fold_in(keys.rows, i)
-            rows = body.estimator.sampler.draw(stream, t, problem.count[i], problem.m_max, hp)
-            index = jnp.arange(problem.m_max) if rows.index is None else rows.index
-            noise, pick = client_keys([keys.noise, keys.mask], i[None], t)[:, 0]
-            if body.compressor.select is None:
-                return index, rows.weight > 0, jax.random.normal(noise, (d,)), jnp.ones(d)
-            chosen = body.compressor.select(pick, d, hp)
-            place = jnp.zeros(d).at[chosen.index]
-            xi = jax.random.normal(noise, chosen.index.shape)
-            return (
-                index,
-                rows.weight > 0,
-                place.add(xi, mode="drop"),
-                place.add(chosen.weight, mode="drop"),
-            )
-
-        def coin(t: jax.Array) -> jax.Array:
-            return jax.random.uniform(jax.random.fold_in(keys.refresh, t))
-
-        t, i = jnp.arange(ROUNDS), jnp.arange(problem.n)
-        grid = jax.jit(jax.vmap(jax.vmap(at, (None, 0)), (0, None)))(t, i)
-        self.index, self.live, noise, self.mask = map(np.asarray, grid)
-        self.noise = v["sigma"] * noise.astype(float)
-        self.coin = np.asarray(jax.vmap(coin)(t)) < v.get("refresh", 0)
-
-    def rows(self, t: int, i: int) -> np.ndarray:
-        return self.index[t, i][self.live[t, i]]
 
 
 def direct_sgd(run: jaxfl.Run, D: Draws) -> np.ndarray:
@@ -63,7 +21,7 @@ def direct_sgd(run: jaxfl.Run, D: Draws) -> np.ndarray:
             rows = D.rows(t, i)
             b = v.get("batch", len(rows))
             g = sum((clipped(run.problem, i, j, x, v["clip"]) for j in rows), 0 * x) / b
-            total += D.mask[t, i] * (g + regularizer(x) + D.noise[t, i])
+            total += D.mask(t, i) * (g + regularizer(x) + v["sigma"] * D.noise(t, i))
         x = x - v["lr"] * total / n
     return x
 
@@ -83,13 +41,13 @@ def shifted(run: jaxfl.Run, D: Draws, kind: str) -> np.ndarray:
             g = sum((new[j] - (kind != "sgd") * old[i][j] for j in rows), 0 * x) / b
             if kind != "sgd":
                 g = g + sum(old[i]) / m[i]
-            c = D.mask[t, i] * (g + regularizer(x) + D.noise[t, i] - s_i[i])
+            c = D.mask(t, i) * (g + regularizer(x) + v["sigma"] * D.noise(t, i) - s_i[i])
             s_i[i] = s_i[i] + v["shift"] * c
             total = total + c
             if kind == "saga":
                 for j in rows:
                     table[i][j] = new[j]
-        if kind == "svrg" and D.coin[t]:
+        if kind == "svrg" and D.coin("refresh", t) < v["refresh"]:
             table = [[clipped(p, i, j, x, G) for j in range(m[i])] for i in range(n)]
         x, s = x - v["lr"] * (s + total / n), s + v["shift"] * total / n
     return x

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from planned import planned
 from rows import a_problem
 
-import jaxfl
 from jaxfl.algorithms.hu.theory import (
     LocalSetting,
     local_bound,
@@ -22,7 +22,6 @@ from jaxfl.algorithms.reshef.theory import (
     anytime_step,
 )
 from jaxfl.algorithms.soteriafl import theory
-from jaxfl.algorithms.soteriafl import theory as shifted
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.problems.facts import facts_of
 
@@ -30,11 +29,6 @@ pytestmark = pytest.mark.once
 
 # SoteriaFL on a9a: n = 10, m = 3256, d = 124, k = 6, G = 0.5, delta = 1e-3, L = 1 in b.
 A9A = theory.Setting(10, 3256, 124, 124 / 6 - 1, 1.0, 0.5, 1.0, 1e-3)
-
-
-@pytest.mark.parametrize(("eps", "b"), [(1, 10), (5, 51), (10, 103)])
-def test_published_batch_sizes(eps: float, b: int) -> None:
-    assert theory.sgd_batch(A9A._replace(eps=eps)) == b
 
 
 def test_formulas_by_hand() -> None:
@@ -69,9 +63,9 @@ def test_corollaries_are_cases_of_theorem_3(n: int, omega: float) -> None:
     s = theory.Setting(n, 8000, 50, omega, 2.0, 1.0, 1.0, 1e-3)
     b, p = 100, 100 / 8000
     for e, beta, eta in (
-        (shifted.sgd(s, 200), theory.sgd_beta(s), theory.sgd_step(s)),
-        (shifted.svrg(s, b, p), theory.svrg_beta(s, b, p), theory.svrg_step(s, b, p)),
-        (shifted.saga(s, 1200), theory.saga_beta(s), theory.saga_step(s)),
+        (theory.sgd(s, 200), theory.sgd_beta(s), theory.sgd_step(s)),
+        (theory.svrg(s, b, p), theory.svrg_beta(s, b, p), theory.svrg_step(s, b, p)),
+        (theory.saga(s, 1200), theory.saga_beta(s), theory.saga_step(s)),
     ):
         assert eta <= theory.shifted_step(s, e, beta) * (1 + 1e-9)
         least, most = theory.least_beta(s, e, eta), theory.longest_step(s, e)
@@ -87,7 +81,7 @@ def test_corollaries_are_cases_of_theorem_3(n: int, omega: float) -> None:
 def test_corollary_2_asks_for_some_clients() -> None:
     """Its step breaks (62), the condition of its own proof, without compression and with few clients."""
     s = theory.Setting(1, 8000, 50, 0.0, 2.0, 1.0, 1.0, 1e-3)
-    e, eta = shifted.svrg(s, 100, 100 / 8000), theory.svrg_step(s, 100, 100 / 8000)
+    e, eta = theory.svrg(s, 100, 100 / 8000), theory.svrg_step(s, 100, 100 / 8000)
     assert theory.shifted_step(s, e, theory.svrg_beta(s, 100, 100 / 8000)) < eta / 5
     assert theory.longest_step(s, e) < 0.9 * eta
     assert np.isnan(theory.least_beta(s, e, eta))
@@ -99,11 +93,11 @@ def test_theorems_1_and_3_by_hand() -> None:
     assert theory.cdp_bound(s, eta, T, sigma, 0.7) == pytest.approx(
         6 / 0.5 + 0.02 / 4 * (3 * 2.25 + 4 * (0.7 + 0.9))
     )
-    e = shifted.svrg(s, 25, 0.2)
-    assert e == shifted.Estimator(3.0, 1.5, 4 / 25, 0.0, 8.0, 1.0, 0.1)
+    e = theory.svrg(s, 25, 0.2)
+    assert e == theory.Estimator(3.0, 1.5, 4 / 25, 0.0, 8.0, 1.0, 0.1)
     assert e.size == pytest.approx(2 * 1.5**2)
-    assert shifted.saga(s, 25) == shifted.Estimator(3.0, 1.5, 4 / 25, 0.0, 78.0, 1.0, 0.0125)
-    small = shifted.sgd(s, 25)
+    assert theory.saga(s, 25) == theory.Estimator(3.0, 1.5, 4 / 25, 0.0, 78.0, 1.0, 0.0125)
+    small = theory.sgd(s, 25)
     assert math.isclose(small.C2, 975 * 2.25 / 25_000)
     beta, alpha = 0.01, 3 * 0.01 * 0.16 / (2 * 4 * 0.1 * 4)
     A = 1 + 2 * alpha + 0.16
@@ -117,7 +111,7 @@ def test_theorems_1_and_3_by_hand() -> None:
     assert theory.shifted_rounds(s, e, beta) == pytest.approx(
         2000 * math.sqrt(16 * phi) / math.sqrt(0.03 * 48 * 10 * 4.5 * l)
     )
-    small = shifted.sgd(s, 1)
+    small = theory.sgd(s, 1)
     assert theory.shifted_rounds(s, small, 1e9) == pytest.approx(
         max(
             2000 * math.sqrt(16 * (3 + 0.5e9 * 2.25)) / math.sqrt(3e9 * 48 * 10 * 0.5625 * l),
@@ -125,7 +119,7 @@ def test_theorems_1_and_3_by_hand() -> None:
         )
     )
     # with the paper's noise, Theorem 2, for each of the constants that the authors' code has
-    for estimator, constant in ((small, 12), (e, 96), (shifted.saga(s, 25), 96)):
+    for estimator, constant in ((small, 12), (e, 96), (theory.saga(s, 25), 96)):
         sigma = theory.shifted_sigma(s, estimator, T)
         assert sigma == pytest.approx(theory.paper_sigma(constant, s, T))
         claim = compressed_gd(constant, 1.5, 1000, 25, T, 1e-2, eps=2.0)
@@ -172,7 +166,8 @@ def test_local_steps_by_hand() -> None:
     assert many.shape == (3,)
 
 
-def test_they_broadcast() -> None:
+def test_published_batch_sizes() -> None:
+    """In one call: formulas broadcast."""
     eps = np.array([1.0, 5.0, 10.0])
     np.testing.assert_array_equal(theory.sgd_batch(A9A._replace(eps=eps)), [10, 51, 103])
 
@@ -182,10 +177,8 @@ def test_defaults_come_from_the_theorems() -> None:
     facts = facts_of(problem, None)
     L = max(float(np.sum(np.square(a), -1).max()) for a in problem.train[:1]) / 4 + 2 * 0.2
     assert facts.smoothness == pytest.approx(L, rel=1e-5)
-    algorithm = jaxfl.algorithm("soteriafl_svrg")
-    values, sources = jaxfl.algorithms.resolve(
-        algorithm, {"eps": 2.0, "omega": 3.0}, facts, "paper"
-    )
+    plan = planned("soteriafl_svrg", facts, None, "paper", eps=2.0, omega=3.0)
+    values, sources = plan.values, plan.sources
     s = theory.Setting(5, 10, 8, 3.0, L, 1.0, 2.0, 1e-3)
     assert values["k"] == 2
     assert values["lr"] == pytest.approx(theory.svrg_step(s, 1, 0.1), rel=1e-5)

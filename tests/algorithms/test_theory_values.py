@@ -6,28 +6,9 @@ from typing import Any
 
 import pytest
 
-from jaxfl.algorithms.gao import theory as theory_isrl
-from jaxfl.algorithms.gao.theory import (
-    IsrlSetting,
-    convolution_gradients,
-    convolution_rounds,
-    excess_risk,
-    matched_gradients,
-    nesterov_rounds,
-    rounds_lower_bound,
-    smooth_gradients,
-    smooth_rounds,
-    subgradient_communication,
-    subgradient_gradients,
-)
-from jaxfl.algorithms.reshef.theory import (
-    AnytimeSetting,
-    anytime_bound,
-    anytime_sigma,
-    anytime_step,
-)
+from jaxfl.algorithms.gao import theory as gao
+from jaxfl.algorithms.reshef import theory as reshef
 from jaxfl.algorithms.soteriafl import theory
-from jaxfl.algorithms.soteriafl import theory as theory_shifted
 
 pytestmark = pytest.mark.once
 
@@ -36,15 +17,15 @@ SOTERIA = tuple(
     theory.Setting(n, 10**6, 50, omega, 2.0, 0.5, 1.5, 1e-3, 2.0)
     for n, omega in ((10**7, 4.0), (10, 1e3))
 )
-SHIFTED = tuple((s, theory_shifted.svrg(s, 2500.0, 0.0025), 0.01) for s in SOTERIA)
+SHIFTED = tuple((s, theory.svrg(s, 2500.0, 0.0025), 0.01) for s in SOTERIA)
 # Samples decide, and privacy does.
 GAO = tuple(
-    IsrlSetting(N=20, n=n, d=d, eps=0.5, delta=1e-5, L=2.0, D=3.0, beta=4.0)
+    gao.IsrlSetting(N=20, n=n, d=d, eps=0.5, delta=1e-5, L=2.0, D=3.0, beta=4.0)
     for n, d in ((10**6, 2), (10**4, 10**7))
 )
 # A set that decides the step, and noise that does; a server that is trusted, and one that is not.
 RESHEF = tuple(
-    AnytimeSetting(G=2.0, L=3.0, D=D, d=40, T=600, M=10, rho=rho, trusted=trusted)
+    reshef.AnytimeSetting(G=2.0, L=3.0, D=D, d=40, T=600, M=10, rho=rho, trusted=trusted)
     for D, rho, trusted in ((9.0, 50.0, True), (0.5, 0.1, False))
 )
 
@@ -72,25 +53,25 @@ VALUES: list[tuple[Callable[..., Any], Any, tuple[float, float]]] = [
         (2.770430227e-05, 1.958011239e-06),
     ),
     (theory.shifted_rounds, SHIFTED, (601779.248, 8514697.899)),
-    (excess_risk, GAO, (0.001354516583, 2.892531955)),
-    (smooth_rounds, GAO, (163.8072518, 3.536076915)),
-    (smooth_gradients, GAO, (2.17147241e11, 71092.97886)),
-    (matched_gradients, GAO, (275977690.3, 1640485.921)),
-    (nesterov_rounds, GAO, (4472.135955, 2.083973325)),
-    (convolution_rounds, GAO, (10857.36205, 117.1904321)),
-    (convolution_gradients, GAO, (7524034613, 13464248.82)),
-    (subgradient_communication, GAO, (20000001, 51)),
-    (subgradient_gradients, GAO, (4.513135957e10, 808126.7812)),
-    (lambda s: rounds_lower_bound(s, 1e9), GAO, (163.8072518, 3.536076915)),
-    (lambda s: rounds_lower_bound(s, 1e-9), GAO, (1.365060431e-08, 2.946730763e-10)),
-    (theory_isrl.localization_lam, GAO, (0.0001490711985, 0.3199017275)),
-    (theory_isrl.subgradient_eta, GAO, (0.006708203932, 0.0003125959987)),
-    (theory_isrl.nesterov_smoothness, GAO, (2981.42397, 1.38931555)),
-    (theory_isrl.convolution_radius, GAO, (0.0006772582913, 1.446265978)),
-    (lambda s: theory_isrl.isrl_sigma(s, s.n, 40), GAO, (0.005677469492, 0.5677469492)),
-    (anytime_sigma, RESHEF, (5.486857024, 2449.489743)),
-    (anytime_step, RESHEF, (0.0001388888889, 4.166666667e-06)),
-    (lambda s: anytime_bound(s, 2.0, 2.0, 3.0), RESHEF, (29.47145011, 0.8124327782)),
+    (gao.excess_risk, GAO, (0.001354516583, 2.892531955)),
+    (gao.smooth_rounds, GAO, (163.8072518, 3.536076915)),
+    (gao.smooth_gradients, GAO, (2.17147241e11, 71092.97886)),
+    (gao.matched_gradients, GAO, (275977690.3, 1640485.921)),
+    (gao.nesterov_rounds, GAO, (4472.135955, 2.083973325)),
+    (gao.convolution_rounds, GAO, (10857.36205, 117.1904321)),
+    (gao.convolution_gradients, GAO, (7524034613, 13464248.82)),
+    (gao.subgradient_communication, GAO, (20000001, 51)),
+    (gao.subgradient_gradients, GAO, (4.513135957e10, 808126.7812)),
+    (lambda s: gao.rounds_lower_bound(s, 1e9), GAO, (163.8072518, 3.536076915)),
+    (lambda s: gao.rounds_lower_bound(s, 1e-9), GAO, (1.365060431e-08, 2.946730763e-10)),
+    (gao.localization_lam, GAO, (0.0001490711985, 0.3199017275)),
+    (gao.subgradient_eta, GAO, (0.006708203932, 0.0003125959987)),
+    (gao.nesterov_smoothness, GAO, (2981.42397, 1.38931555)),
+    (gao.convolution_radius, GAO, (0.0006772582913, 1.446265978)),
+    (lambda s: gao.isrl_sigma(s, s.n, 40), GAO, (0.005677469492, 0.5677469492)),
+    (reshef.anytime_sigma, RESHEF, (5.486857024, 2449.489743)),
+    (reshef.anytime_step, RESHEF, (0.0001388888889, 4.166666667e-06)),
+    (lambda s: reshef.anytime_bound(s, 2.0, 2.0, 3.0), RESHEF, (29.47145011, 0.8124327782)),
 ]
 
 

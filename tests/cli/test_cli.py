@@ -19,7 +19,7 @@ import pytest
 import jaxfl
 from jaxfl.cli import main
 from jaxfl.cli.interrupt import Interrupts
-from jaxfl.cli.options import options
+from jaxfl.cli.options import Setup, options
 from jaxfl.cli.report import Display, amount
 from jaxfl.engine import results
 from jaxfl.engine import run as runs
@@ -99,7 +99,7 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_no_number_hides_an_option() -> None:
     numbers = {p.name for make in jaxfl.ALGORITHMS.values() for p in make().params}
-    assert not numbers & {*options(), "out", "resume", "force", "quiet", "help", "no_plot"}
+    assert not numbers & {*options(Setup), "out", "resume", "force", "quiet", "help", "no_plot"}
 
 
 # --- running -------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_interrupted_and_resumed_is_uninterrupted(
         )  # so that every mark is shown
         assert main(["run", "soteriafl_sgd", *LOUD, *words, "--out", str(parts)]) == 130
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == f"jaxfl: interrupted; go on with `jaxfl run --resume {parts}`."
+    assert last == f"jaxfl: interrupted; continue with `jaxfl run --resume {parts}`."
     assert not (parts / "result.nc").exists()
 
     assert run(*words, "--out", str(parts)) == 2
@@ -430,7 +430,7 @@ def test_a_sweep_is_never_replaced(
     assert run("--rounds", "30", "--out", str(tmp_path), *more) == 2
     assert "holds a sweep, which no run replaces" in capsys.readouterr().err
     assert main(["run", "--resume", str(tmp_path)]) == 2
-    assert f"go on with `jaxfl sweep --resume {tmp_path}`" in capsys.readouterr().err
+    assert f"continue with `jaxfl sweep --resume {tmp_path}`" in capsys.readouterr().err
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from rows import a_problem
 
-from jaxfl.algorithms.registry import algorithm
-from jaxfl.core.batching import rarely
-from jaxfl.engine.sweeps.sweep import sweep
+from jaxfl import algorithm, sweep
+from jaxfl.core.batching import cond_any
 from jaxfl.parts import estimators, sampling
 from jaxfl.problems import metrics
 
@@ -37,7 +36,7 @@ C = jnp.float32(0.5)
 
 
 def step(coin: jax.Array, x: jax.Array, c: jax.Array) -> dict[str, jax.Array]:
-    return rarely(coin, move, STATE, x, c)
+    return cond_any(coin, move, STATE, x, c)
 
 
 def expected(coins: Any, x: Any) -> dict[str, np.ndarray]:
@@ -68,18 +67,11 @@ def test_each_member_by_its_own_coin(heads: tuple[int, ...]) -> None:
         assert any(np.array_equal(row, X[i]) for i in heads)
 
 
-@pytest.mark.parametrize("coin", [True, False])
-def test_a_shared_coin_stays_one(coin: bool) -> None:
-    """All members together, in one batched evaluation, or nobody."""
-    found = jax.jit(jax.vmap(step, (None, 0, None)))(jnp.bool_(coin), X, C)
-    check(found, [coin] * 5, X, 5 * coin)
-
-
 def test_shared_operands_and_state_in_a_batch() -> None:
     """What members share they are given whole; a batched state goes through untouched."""
     coins = jnp.array([True, False, True])
     states = {"a": jnp.arange(9.0).reshape(3, 3), "b": jnp.arange(3.0)}
-    f = jax.vmap(lambda coin, state: rarely(coin, move, state, X[1], C))
+    f = jax.vmap(lambda coin, state: cond_any(coin, move, state, X[1], C))
     found = jax.jit(f)(coins, states)
     jax.effects_barrier()
     np.testing.assert_array_equal(found["a"][1], states["a"][1])
@@ -98,20 +90,6 @@ def test_cells_in_seeds(whose: str) -> None:
     over_seeds = jax.vmap(over_cells, (None if whose == "cells" else 0, 0, None))
     every = np.broadcast_to(given[:, None] if whose == "seeds" else given, (3, 2))
     check(jax.jit(over_seeds)(given, x, C), every, x, int(every.sum()))
-
-
-def test_in_a_loop() -> None:
-    """As rounds call it: ten rounds, coins of their own, work for heads alone."""
-    coins = jax.random.uniform(jax.random.key(1), (10, 5)) < 0.3
-
-    def run(coins: jax.Array, x: jax.Array) -> dict[str, jax.Array]:
-        def body(state: Any, coin: jax.Array) -> Any:
-            return rarely(coin, move, state, x, C), None
-
-        return jax.lax.scan(body, STATE, coins)[0]
-
-    found = jax.jit(jax.vmap(run, (1, 0)))(coins, X)
-    check(found, coins.any(0), X, int(coins.sum()))
 
 
 # --- svrg ----------------------------------------------------------------------------------------

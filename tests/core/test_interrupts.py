@@ -18,7 +18,7 @@ from rows import QUIET, a_problem
 
 import jaxfl
 from jaxfl.core.files import replace, writable
-from jaxfl.core.interrupts import held_back
+from jaxfl.core.interrupts import interrupts_deferred
 
 pytestmark = pytest.mark.once
 
@@ -100,7 +100,7 @@ def test_signals_wait() -> None:
     done, asked = [], []
 
     def lines() -> None:
-        with held_back():
+        with interrupts_deferred():
             signal.raise_signal(signal.SIGINT)
             done.append(1)
 
@@ -110,7 +110,7 @@ def test_signals_wait() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
     def elsewhere() -> None:
-        with held_back():
+        with interrupts_deferred():
             asked.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=elsewhere)

@@ -4,13 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from planned import planned
 
 import jaxfl
-from jaxfl.algorithms.resolution import build
-from jaxfl.core.fusion import apart, once
+from jaxfl.core.fusion import in_own_loop, materialized
 from jaxfl.core.keys import at, straight
 from jaxfl.data import samples
-from jaxfl.problems.facts import facts_of
 
 DRAWS = {
     "normal": lambda key: jax.random.normal(key, (1001,)),
@@ -43,22 +42,19 @@ def test_double_precision_too(x64):
         np.testing.assert_array_equal(draw(straight(key)), draw(key))
 
 
-def test_other_generators_stay_what_they_are():
+def test_other_generators_and_counters_are_left_to_jax():
     for key in (jax.random.key(0, impl="rbg"), jax.random.PRNGKey(0)):
         assert straight(key) is key
-
-
-def test_the_old_counters_are_left_to_jax():
-    key = jax.random.key(0)
     with jax.threefry_partitionable(False):
+        key = jax.random.key(0)
         assert straight(key) is key
 
 
 def test_nothing_changes_under_the_compiler(key):
     @jax.jit
     def f(t):
-        rows = once(jnp.arange(-3, 5), t)
-        made = apart(lambda: jnp.arange(5000.0) + t, t)
+        rows = materialized(jnp.arange(-3, 5), t)
+        made = in_own_loop(lambda: jnp.arange(5000.0) + t, t)
         return rows, made, jax.random.key_data(at(straight(key), t))
 
     for t in (0, 1, 10**6):
@@ -78,17 +74,13 @@ def test_squares_beside_the_samples_change_no_round(key):
     np.testing.assert_allclose(squares, (np.asarray(a) ** 2).sum(-1), rtol=1e-5)
     assert len(problem.train) == 2
     for name in ("ldp_sgd", "soteriafl_saga"):
-        algorithm = jaxfl.algorithm(name)
-        facts = facts_of(problem, 5)
         given = {"batch": 20, "clip": 0.1, "lr": 0.1, "sigma": 0.01}
         if name != "ldp_sgd":
             given |= {"k": 9, "smoothness": 1.0}
-        values = jaxfl.algorithms.resolve(algorithm, given, facts).values
-        hp = build(algorithm, values, facts, jnp.float32)
-        ends = []
+        plan, ends = planned(name, problem, 5, **given), []
         for posed in (problem, measured):
-            state, _ = algorithm.init(key, posed, hp)
-            state, _ = jax.jit(algorithm.round)(key, state, posed, hp)
-            ends.append(algorithm.output(state))
+            state, _ = plan.algorithm.init(key, posed, plan.hp)
+            state, _ = jax.jit(plan.algorithm.round)(key, state, posed, plan.hp)
+            ends.append(plan.algorithm.output(state))
         np.testing.assert_allclose(*ends, rtol=1e-5, atol=1e-7)
         assert np.abs(ends[0]).max() > 0

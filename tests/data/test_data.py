@@ -2,11 +2,13 @@
 
 import gzip
 import hashlib
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from told import mistakes, refused
 
 from jaxfl import data
 from jaxfl.core.errors import InputError
@@ -204,7 +206,7 @@ def test_a_libsvm_file_has_to_fit_what_is_free(tmp_path, monkeypatch):
     """An index that is a slip of the pen was made dense, whatever the memory."""
     (tmp_path / "wide").write_text("1 1000000:1\n2 1:1\n")
     assert data.load_libsvm(tmp_path / "wide").train[0].shape == (2, 1_000_000)
-    monkeypatch.setattr("jaxfl.core.memory.free", lambda device: 3 * 7_999_999)
+    monkeypatch.setattr("jaxfl.data.loaders.free", lambda device: 3 * 7_999_999)
     with pytest.raises(InputError, match=r"8,000,000 bytes .* there is room for 7,999,999"):
         data.load_libsvm(tmp_path / "wide")
 
@@ -408,98 +410,71 @@ def test_from_clients_of_stacked_leaves():
 
 DIGIT = data.Dataset("d", (np.ones((6, 2)), np.arange(6) % 2), None, 2)
 NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
-MISTAKES = {
-    "unknown data set": (lambda: data.load("digit"), "did you mean 'digits'"),
-    "unknown option": (lambda: data.load("digits", size=3), "no option 'size'"),
-    "no directory": (lambda: data.load("a9a", directory="/no/such"), "not a directory"),
-    "no LIBSVM file": (lambda: data.load_libsvm("/no/such"), "does not exist"),
-    "unknown partition": (lambda: data.split(DIGIT, 2, "idd"), "did you mean 'iid'"),
-    "unknown partition option": (lambda: data.split(DIGIT, 2, alpha=1), "no option 'alpha'"),
-    "clients > rows": (lambda: data.split(DIGIT, 7), "7 clients .* cannot share 6 rows"),
-    "zero clients": (lambda: data.split(DIGIT, 0), "clients = 0 must be .* at least 1"),
-    "fractional clients": (lambda: data.split(DIGIT, 2.5), "clients = 2.5 must be a whole"),
-    "negative seed": (lambda: data.iid(10, 2, seed=-1), "seed = -1 must be"),
-    "alpha": (lambda: data.dirichlet(LABELS, 3, alpha=0), "alpha = 0 must be above 0"),
-    "alpha nan": (lambda: data.dirichlet(LABELS, 3, alpha=float("nan")), "alpha = nan is not"),
-    "min_size x clients": (
-        lambda: data.dirichlet(LABELS, 3, min_size=500),
-        "cannot share 907 rows",
-    ),
-    "min_size": (
-        lambda: data.dirichlet(LABELS, 30, alpha=0.01, min_size=25),
-        "alpha = 0.01 .* raise alpha",
-    ),
-    "labels wanted": (lambda: data.by_label(10, 2), "one label per row"),
-    "label count": (lambda: data.split(DIGIT, 2, labels=[1, 2]), "2 labels for 6 training rows"),
-    "shards": (
-        lambda: data.shards(LABELS, 300, per_client=4),
-        "at least 4 rows each cannot share 907",
-    ),
-    "pairs": (lambda: data.class_pairs(LABELS, 2), "clients = 2 must be .* 9"),
-    "pair": (lambda: data.class_pairs(LABELS, 1, pairs=[(0, 9)]), "two different classes"),
-    "per_class": (lambda: data.class_pairs(LABELS, 9, per_class=900), "whose clients need 2700"),
-    "law": (lambda: data.by_size(LABELS, 3, law="normal"), "law = 'normal' must be one of"),
-    "holdout": (lambda: data.holdout(data.iid(4, 4), 0.5), "all 1 rows of client 0"),
-    "share": (lambda: data.holdout(data.iid(4, 4), 1.5), "share = 1.5 must be above 0 and below 1"),
-    "not a data set": (lambda: data.split(DIGIT.train, 2), "must be a Dataset"),
-    "rows out of range": (lambda: data.gather(DIGIT, [[0, 6]]), r"integers in 0\.\.5"),
-    "no clients": (lambda: data.from_clients([]), "0 clients"),
-    "nan": (lambda: data.from_clients([(NAN[:1],), (NAN,)]), r"Client 1, leaf \[0\],.* in row 1"),
-    "nan stacked": (lambda: data.from_clients({"x": NAN}), r"leaf \['x'\],.* client 1, row 0"),
-    "overflow": (
+
+
+@mistakes(
+    (lambda: data.load("digit"), "did you mean 'digits'"),
+    (lambda: data.load("digits", size=3), "no option 'size'"),
+    (lambda: data.load("a9a", directory="/no/such"), "not a directory"),
+    (lambda: data.load_libsvm("/no/such"), "does not exist"),
+    (lambda: data.split(DIGIT, 2, "idd"), "did you mean 'iid'"),
+    (lambda: data.split(DIGIT, 2, alpha=1), "no option 'alpha'"),
+    (lambda: data.split(DIGIT, 7), "7 clients .* cannot share 6 rows"),
+    (lambda: data.split(DIGIT, 0), "clients = 0 must be .* at least 1"),
+    (lambda: data.split(DIGIT, 2.5), "clients = 2.5 must be a whole"),
+    (lambda: data.iid(10, 2, seed=-1), "seed = -1 must be"),
+    (lambda: data.dirichlet(LABELS, 3, alpha=0), "alpha = 0 must be above 0"),
+    (lambda: data.dirichlet(LABELS, 3, alpha=float("nan")), "alpha = nan is not"),
+    (lambda: data.dirichlet(LABELS, 3, min_size=500), "cannot share 907 rows"),
+    (lambda: data.dirichlet(LABELS, 30, alpha=0.01, min_size=25), "alpha = 0.01 .* raise alpha"),
+    (lambda: data.by_label(10, 2), "one label per row"),
+    (lambda: data.split(DIGIT, 2, labels=[1, 2]), "2 labels for 6 training rows"),
+    (lambda: data.shards(LABELS, 300, per_client=4), "at least 4 rows each cannot share 907"),
+    (lambda: data.class_pairs(LABELS, 2), "clients = 2 must be .* 9"),
+    (lambda: data.class_pairs(LABELS, 1, pairs=[(0, 9)]), "two different classes"),
+    (lambda: data.class_pairs(LABELS, 9, per_class=900), "whose clients need 2700"),
+    (lambda: data.by_size(LABELS, 3, law="normal"), "law = 'normal' must be one of"),
+    (lambda: data.holdout(data.iid(4, 4), 0.5), "all 1 rows of client 0"),
+    (lambda: data.holdout(data.iid(4, 4), 1.5), "share = 1.5 must be above 0 and below 1"),
+    (lambda: data.split(DIGIT.train, 2), "must be a Dataset"),
+    (lambda: data.gather(DIGIT, [[0, 6]]), r"integers in 0\.\.5"),
+    (lambda: data.from_clients([]), "0 clients"),
+    (lambda: data.from_clients([(NAN[:1],), (NAN,)]), r"Client 1, leaf \[0\],.* in row 1"),
+    (lambda: data.from_clients({"x": NAN}), r"leaf \['x'\],.* client 1, row 0"),
+    (
         lambda: data.from_clients([np.array([1e300])]),
         r"exceeds float32 \(3.4e\+38\) in row 0: scale it",
     ),
-    "ragged leaf": (
+    (
         lambda: data.from_clients([(np.ones((3, 2)), np.ones(2))]),
         r"leaf \[1\], has 2 rows but its first leaf has 3",
     ),
-    "lists": (lambda: data.from_clients([[[1.0, 2.0], [3.0]]]), "not nested lists"),
-    "trailing": (lambda: data.from_clients([np.ones((2, 3)), np.ones((2, 4))]), "make them alike"),
-    "type": (lambda: data.from_clients([np.ones(2), np.ones(2, int)]), "type int32"),
-    "structure": (
-        lambda: data.from_clients([user(1)[0], user(1)[0][:1]]),
-        "has structure .* make them alike",
-    ),
-    "stacked as list": (
-        lambda: data.from_clients((np.ones((3, 4, 2)), np.ones((3, 4)))),
-        "stacked=True",
-    ),
-    "empty client": (lambda: data.from_clients(user(2, 0)), "Client 1.* has no rows"),
-    "strings": (lambda: data.from_clients([np.array(["a"])]), "dtype <U1"),
-    "no arrays": (lambda: data.from_clients([()]), "without arrays"),
-    "test structure": (lambda: data.from_clients(user(2), np.ones(2)), "test set has structure"),
-    "test shape": (
-        lambda: data.from_clients(user(2), (np.ones((2, 4)), np.ones(2, int))),
-        "rows of shape",
-    ),
-    "count": (lambda: data.from_clients({"x": np.ones((2, 3))}, count=[1, 4]), r"lie in 1\.\.3"),
-    "overflow stacked": (
+    (lambda: data.from_clients([[[1.0, 2.0], [3.0]]]), "not nested lists"),
+    (lambda: data.from_clients([np.ones((2, 3)), np.ones((2, 4))]), "make them alike"),
+    (lambda: data.from_clients([np.ones(2), np.ones(2, int)]), "type int32"),
+    (lambda: data.from_clients([user(1)[0], user(1)[0][:1]]), "has structure .* make them alike"),
+    (lambda: data.from_clients((np.ones((3, 4, 2)), np.ones((3, 4)))), "stacked=True"),
+    (lambda: data.from_clients(user(2, 0)), "Client 1.* has no rows"),
+    (lambda: data.from_clients([np.array(["a"])]), "dtype <U1"),
+    (lambda: data.from_clients([()]), "without arrays"),
+    (lambda: data.from_clients(user(2), np.ones(2)), "test set has structure"),
+    (lambda: data.from_clients(user(2), (np.ones((2, 4)), np.ones(2, int))), "rows of shape"),
+    (lambda: data.from_clients({"x": np.ones((2, 3))}, count=[1, 4]), r"lie in 1\.\.3"),
+    (
         lambda: data.from_clients({"x": np.array([[1.0, 1e60]])}),
         r"leaf \['x'\], exceeds float32 \(3.4e\+38\) at client 0, row 1: scale it",
     ),
-    "test share": (lambda: data.split("digits", 3, test_share=1.5), "test_share = 1.5 must be"),
-    "count of a list": (lambda: data.from_clients(user(2), count=[2]), "stacked=True"),
-    "labels": (
-        lambda: data.from_clients([(np.ones((2, 1)), np.array([-1, 1]))], classes=2),
-        "from -1 to 1",
-    ),
-    "dtype": (lambda: data.from_clients(user(2), dtype="int8"), "float type"),
-    "wide integers": (lambda: data.from_clients([np.array([2**40])]), "beyond 32 bits"),
-    "variant": (lambda: data.synthetic(variant="iid"), "no variant"),
-    "noise": (lambda: data.synthetic(noise=-1), "noise = -1 must be"),
-    "features": (lambda: data.standardise(data.Dataset("x", np.ones(3))), "not a tuple"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistake(mistake):
-    make, sentence = MISTAKES[mistake]
-    with pytest.raises(InputError, match=sentence) as caught:
-        make()
-    text = str(caught.value)
-    assert text.endswith((".", "?"))
-    assert "\n" not in text
+    (lambda: data.split("digits", 3, test_share=1.5), "test_share = 1.5 must be"),
+    (lambda: data.from_clients(user(2), count=[2]), "stacked=True"),
+    (lambda: data.from_clients([(np.ones((2, 1)), np.array([-1, 1]))], classes=2), "from -1 to 1"),
+    (lambda: data.from_clients(user(2), dtype="int8"), "float type"),
+    (lambda: data.from_clients([np.array([2**40])]), "beyond 32 bits"),
+    (lambda: data.synthetic(variant="iid"), "no variant"),
+    (lambda: data.synthetic(noise=-1), "noise = -1 must be"),
+    (lambda: data.standardise(data.Dataset("x", np.ones(3))), "not a tuple"),
+)
+def test_mistake(call, words):
+    refused(call, words)
 
 
 BAD_LIBSVM = [
@@ -513,17 +488,13 @@ BAD_LIBSVM = [
     (b"1 8000000:1\n" * 300, {}, "GiB as a dense"),
     (b"1 999999999:1\n" * 3, {}, "whose largest index is 999999999, .* 11,999,999,988 bytes"),
     (b"1 1:1e39\n2 1:1\n", {}, "a value that exceeds float32"),
-    (
-        gzip.compress(b"1 1:1\n2 1:1\n", mtime=0),
-        {},
-        "it is gzipped, and its name must end in .gz",
-    ),
+    (gzip.compress(b"1 1:1\n2 1:1\n", mtime=0), {}, "gzipped, and its name must end in .gz"),
 ]
 
 
 @pytest.mark.parametrize(("content", "options", "sentence"), BAD_LIBSVM)
 def test_bad_libsvm_file(tmp_path, content, options, sentence):
     (tmp_path / "bad").write_bytes(content)
-    with pytest.raises(InputError, match=sentence) as caught:
-        data.load_libsvm(tmp_path / "bad", **options)
-    assert str(tmp_path / "bad") in str(caught.value)
+    path = re.escape(str(tmp_path / "bad"))
+    both = f"(?=.*{path}).*{sentence}"
+    refused(lambda: data.load_libsvm(tmp_path / "bad", **options), both)

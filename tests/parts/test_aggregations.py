@@ -2,18 +2,20 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from planned import planned
 from rows import a_problem
 from scipy import stats
+from told import mistakes, refused
 
 import jaxfl
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Draw, Hyper
-from jaxfl.engine.ledger import ledger
 from jaxfl.parts.aggregations import (
     aggregation,
     decode,
@@ -24,8 +26,6 @@ from jaxfl.parts.aggregations import (
     settle,
 )
 from jaxfl.parts.dropouts import collect, enrol, reconstruct, share
-from jaxfl.problems.facts import facts_of
-from jaxfl.rounds import federated as rounds
 from jaxfl.rounds import transcript
 
 pytestmark = pytest.mark.once
@@ -75,15 +75,12 @@ def test_what_is_out_of_range_is_clamped_and_counted() -> None:
 
 
 def test_runs_count_what_they_clamp(key: jax.Array) -> None:
-    problem = a_problem()
+    problem, x0 = a_problem(), np.full(8, 9.0)
     quiet = jaxfl.simulate("private_local_sgd", problem, key, 5, local_steps=2, **NUMBERS)
     assert quiet.totals["clamped"] == 0
     # No regularizer enters the check of the range; make it large, so that it is what is clamped.
-    pulled = jaxfl.make_problem(
-        jaxfl.models.logistic(8, regularizer="l2:50"), jax.tree.map(np.asarray, problem.train)
-    )
-    x0 = np.full(8, 9.0)
-    pulled = jaxfl.make_problem(pulled.model, jax.tree.map(np.asarray, problem.train), x0=x0)
+    model = jaxfl.models.logistic(8, regularizer="l2:50")
+    pulled = jaxfl.make_problem(model, jax.tree.map(np.asarray, problem.train), x0=x0)
     run = jaxfl.simulate(
         "private_local_sgd", pulled, key, 1, local_steps=1, **{**NUMBERS, "lr": 0.01}
     )
@@ -179,20 +176,6 @@ def test_a_run_is_the_same_under_any_aggregation(name: str, key: jax.Array) -> N
     assert np.abs(ends["plain_sum"] - np.asarray(problem.x0)).max() > 0.05
 
 
-def test_words_add_up_over_blocks_of_clients(
-    key: jax.Array, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem, ends = a_problem(), []
-    for rows in (1000, 8):
-        monkeypatch.setattr(rounds, "ROWS_AT_ONCE", rows)
-        fresh = 600 + rows  # another chunk is another program: nothing compiled is found again
-        run = jaxfl.simulate(
-            "private_local_sgd", problem, key, 4, chunk=fresh, local_steps=2, **NUMBERS
-        )
-        ends.append(run.x)
-    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-6, atol=2e-7)
-
-
 # --- refusals ------------------------------------------------------------------------------------
 
 
@@ -200,8 +183,8 @@ def test_wrapping_around_is_refused_beforehand() -> None:
     reach = (1.0, 0.1)
     most = 2.0**31 / 10 * 1e-3
     settle({"range": 0.999 * most, "precision": 1e-3, "rounds": 9}, reach, 10, 5)
-    with pytest.raises(InputError, match="wrap around"):
-        settle({"range": 1.001 * most, "precision": 1e-3, "rounds": 9}, reach, 10, 5)
+    beyond = {"range": 1.001 * most, "precision": 1e-3, "rounds": 9}
+    refused(lambda: settle(beyond, reach, 10, 5), "wrap around")
 
 
 def test_defaults_leave_room_for_the_sum() -> None:
@@ -212,21 +195,20 @@ def test_defaults_leave_room_for_the_sum() -> None:
         assert 2.0**29 <= senders * R / p <= 2.0**30
 
 
-@pytest.mark.parametrize(
-    ("numbers", "words"),
-    [
-        ({"range": 0.5}, "range = 0.5 is too small for clip and noise"),
-        ({"precision": 0.5}, "precision = 0.5 is too coarse for noise"),
-        ({"clip": np.inf}, "give the range"),
-        ({"range": 1e9, "precision": 0.001}, "wrap around"),
-        ({"precision": 0.0}, "above 0"),
-    ],
+def summed(**numbers: float) -> jaxfl.Run:
+    given = {**NUMBERS, "local_steps": 3, **numbers}
+    return jaxfl.simulate("private_local_sgd", a_problem(), jax.random.key(0), 3, **given)
+
+
+@mistakes(
+    (lambda: summed(range=0.5), "range = 0.5 is too small for clip and noise"),
+    (lambda: summed(precision=0.5), "precision = 0.5 is too coarse for noise"),
+    (lambda: summed(clip=np.inf), "give the range"),
+    (lambda: summed(range=1e9, precision=0.001), "wrap around"),
+    (lambda: summed(precision=0.0), "above 0"),
 )
-def test_mistakes_are_explained(numbers: dict, words: str, key: jax.Array) -> None:
-    with pytest.raises(InputError, match=words):
-        jaxfl.simulate(
-            "private_local_sgd", a_problem(), key, 3, local_steps=3, **{**NUMBERS, **numbers}
-        )
+def test_mistakes_are_explained(call: Any, words: str) -> None:
+    refused(call, words)
 
 
 def test_a_range_holds_the_noise_of_all_rounds() -> None:
@@ -242,10 +224,9 @@ def test_a_range_holds_the_noise_of_all_rounds() -> None:
 
 def test_a_range_holds_all_local_steps() -> None:
     """A message of tau steps reaches eta tau G."""
-    facts = facts_of(a_problem(), 3)
     given = {"lr": 0.5, "clip": 1.0, "local_steps": 4, "batch": 4, "sigma": 1e-3}
-    values = jaxfl.algorithms.resolve(jaxfl.algorithm("private_local_sgd"), given, facts).values
-    assert values["range"] >= 2 * 0.5 * 4 * 1.0
+    plan = planned("private_local_sgd", a_problem(), 3, **given)
+    assert plan.values["range"] >= 2 * 0.5 * 4 * 1.0
 
 
 def _refused(values: dict, reach: tuple[float, float], r: int, d: int) -> bool:
@@ -264,7 +245,7 @@ def test_what_was_clamped_hides_nothing_in_a_sum(key: jax.Array) -> None:
     assert run.privacy().proven < 0.7 * alone.privacy().proven
     run.log.counts[-1]["clamped"] = 1
     assert run.privacy().proven == pytest.approx(alone.privacy().proven)
-    assert ledger(run).proven.max() == pytest.approx(alone.privacy().proven)
+    assert run.ledger().proven.max() == pytest.approx(alone.privacy().proven)
 
 
 def test_a_sweep_proves_no_more_of_what_was_clamped(key: jax.Array) -> None:
@@ -303,18 +284,16 @@ def test_the_public_regularizer_is_not_clamped(key: jax.Array) -> None:
 def test_rounding_before_a_servers_noise_counts(name: str) -> None:
     """A message moves by p sqrt(d) more, whose share of the mean no noise but the server's covers."""
     algorithm = jaxfl.algorithm(name, aggregation=secure_sum())
-    problem = a_problem()
-    facts = facts_of(problem, 4)
     given = {"lr": 0.1, "sigma": 1.0, "batch": 4, "range": 8.0}
     given |= {"update_clip": 1.0} if name == "dp_fedavg" else {"anchor_batch": 4, "momentum": 0.5}
     shares = []
     for p in (1e-6, 0.05):
-        values = jaxfl.algorithms.resolve(algorithm, {**given, "precision": p}, facts).values
-        event = algorithm.event(values, facts)
+        plan = planned(algorithm, a_problem(), 4, **given, precision=p)
+        event = plan.event
         event = event.events[0] if hasattr(event, "events") else event
         event = event.events[0] if hasattr(event, "events") else event
         shares.append(event.sensitivity.X(event.sampling))
-    moved = 0.05 * np.sqrt(facts.d) / 2 / facts.n
+    moved = 0.05 * np.sqrt(plan.facts.d) / 2 / plan.facts.n
     assert shares[1] - shares[0] == pytest.approx(moved, rel=1e-3)
 
 
@@ -331,8 +310,8 @@ def test_a_plain_sum_is_no_secure_one() -> None:
 
 def test_masks_beyond_their_limit_are_refused() -> None:
     settle({"rounds": 9}, (1.0, 0.1), 100, 20_000, masks=True)
-    with pytest.raises(InputError, match="leave masks out"):
-        settle({"rounds": 9}, (1.0, 0.1), 100, 30_000, masks=True)
+    beyond = lambda: settle({"rounds": 9}, (1.0, 0.1), 100, 30_000, masks=True)  # noqa: E731
+    refused(beyond, "leave masks out")
 
 
 # --- messages one by one -------------------------------------------------------------------------
@@ -348,8 +327,7 @@ def test_a_missing_client_is_noticed() -> None:
     expected = sum(messages.values(), np.zeros(6, np.uint32))
     np.testing.assert_array_equal(collect(messages, messages), expected)
     some = {i: words for i, words in messages.items() if i != 5}
-    with pytest.raises(InputError, match="Client 5 did not report"):
-        collect(messages, some)
+    refused(lambda: collect(messages, some), "Client 5 did not report")
 
 
 @pytest.mark.parametrize("gone", [(), (4,), (3, 7)])
@@ -371,12 +349,9 @@ def test_too_few_survivors_are_refused() -> None:
     plain = words_of(6)
     group = enrol(plain, threshold=4, seed=5)
     sent = {i: group.message(i, plain[i], 0) for i in (3, 4, 5)}
-    with pytest.raises(InputError, match="3 of 6 clients reported"):
-        group.unmask(sent, 0)
-    with pytest.raises(InputError, match="Client 99"):
-        group.unmask({**sent, 99: plain[3]}, 0)
-    with pytest.raises(InputError, match="threshold = 7"):
-        enrol(plain, threshold=7, seed=0)
+    refused(lambda: group.unmask(sent, 0), "3 of 6 clients reported")
+    refused(lambda: group.unmask({**sent, 99: plain[3]}, 0), "Client 99")
+    refused(lambda: enrol(plain, threshold=7, seed=0), "threshold = 7")
 
 
 def test_shares_below_the_threshold_say_nothing() -> None:

@@ -7,11 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from planned import planned
 from rows import a_problem
+from told import refused
 
 import jaxfl
-from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms import compose
 from jaxfl.algorithms.resolution import build
+from jaxfl.algorithms.roles import ROLES
 from jaxfl.audit.checks import sensitivity
 from jaxfl.core.types import Channel, Draw, Sampler
 from jaxfl.parts import (
@@ -23,10 +26,8 @@ from jaxfl.parts import (
     sampling,
     servers,
 )
-from jaxfl.parts.codes import identity
-from jaxfl.parts.sketches import fixed_step, top_k
-from jaxfl.rounds import transcript
-from jaxfl.rounds.federated import Federated
+from jaxfl.parts.compressors import fixed_step, identity, top_k
+from jaxfl.rounds import Federated, transcript
 
 FACTS = jaxfl.types.ProblemFacts(5, 10, 12, 8, 6, 1.0, (10, 12))
 NUMBERS = {"clip": 1.0, "sigma": 0.5, "lr": 0.1, "batch": 4, "k": 3, "shift": 0.3, "cohort": 2}
@@ -88,37 +89,22 @@ def own(body: Federated, **more: float) -> jaxfl.Algorithm:
 def test_a_part_under_another_name_behaves_alike(case: str) -> None:
     """The program of a round, what it releases and costs, and the range of a secure sum."""
     body, problem, key = federated(**BODIES[case]), a_problem(), jax.random.key(0)
-    roles = (
-        "estimator",
-        "mechanism",
-        "compressor",
-        "channel",
-        "server",
-        "participation",
-        "aggregation",
-    )
-    parts = {role: getattr(body, role) for role in roles}
+    parts = {role: getattr(body, role) for role in (*ROLES, "aggregation")}
     other = body._replace(**{role: part and renamed(part) for role, part in parts.items()})
     seen = []
     for one in (body, other):
         algorithm = own(one)
-        values = jaxfl.algorithms.resolve(algorithm, {}, FACTS).values
+        plan = planned(algorithm, FACTS)
+        values = plan.values
         hp = build(algorithm, values, FACTS, jnp.dtype(jnp.float32))
         state = jax.eval_shape(lambda p, a=algorithm, hp=hp: a.init(key, p, hp)[0], problem)
         rounds = jax.make_jaxpr(lambda s, p, a=algorithm, hp=hp: a.round(key, s, p, hp))
-        how = (
-            one.fused,
-            one.linear,
-            one.apart,
-            one.packs,
-            one.broadcasts,
-            one.own == one.mechanism,
-        )
+        how = one.fused, one.linear, one.apart, one.packs, one.broadcasts, one.own == one.mechanism
         of = one, values, FACTS
         sums = transcript.noises(*of), transcript.turns(*of), transcript.reach(*of)
-        event, cost = algorithm.event(values, FACTS), algorithm.cost(values, FACTS)
+        event, cost = repr(plan.event).replace("own", ""), algorithm.cost(values, FACTS)
         program = re.sub("0x[0-9a-f]+", "", str(rounds(state, problem)))
-        seen.append((how, sums, repr(event).replace("own", ""), cost, values, hp.capacity, program))
+        seen.append((how, sums, event, cost, values, hp.capacity, program))
     assert seen[0][:-1] == seen[1][:-1]
     assert seen[0][-1] == seen[1][-1]
 
@@ -148,13 +134,10 @@ def test_algorithms_take_parts_under_any_name(name: str, parts: Any, numbers: An
     seen = []
     for change in (lambda part: part, renamed):
         algorithm = jaxfl.algorithm(name, **{role: change(part) for role, part in parts.items()})
-        found = jaxfl.algorithms.resolve(
-            algorithm,
-            {"sigma": 0.5, **numbers} if name not in ("marina", "scaffold") else numbers,
-            facts,
-        )
-        event = algorithm.event(found.values, facts)
-        seen.append((found.values, found.sources, event, algorithm.cost(found.values, facts)))
+        noised = {} if name in ("marina", "scaffold") else {"sigma": 0.5}
+        plan = planned(algorithm, facts, **noised, **numbers)
+        cost = algorithm.cost(plan.values, facts)
+        seen.append((plan.values, plan.sources, plan.event, cost))
     assert repr(seen[0]) == repr(seen[1])
 
 
@@ -203,8 +186,7 @@ def test_what_is_not_declared_is_not_claimed(key: jax.Array) -> None:
     np.testing.assert_allclose(runs[0].x, runs[1].x, rtol=1e-6)
     assert isinstance(events[1], jaxfl.privacy.events.NoClaim)
     assert "scheme" in events[1].reason
-    with pytest.raises(jaxfl.InputError, match="scheme"):
-        transcript.drawn(bare, NUMBERS, FACTS, 10)
+    refused(lambda: transcript.drawn(bare, NUMBERS, FACTS, 10), "scheme")
 
     clients = sampling.uniform()._replace(name="own", fixed_size=False)  # a cohort by chance
     body = federated(participation=clients, aggregation=aggregations.secure_sum())
@@ -215,8 +197,7 @@ def test_what_is_not_declared_is_not_claimed(key: jax.Array) -> None:
 
 def test_parts_have_a_hash() -> None:
     server = servers.descent()._replace(params=[servers.LR])
-    with pytest.raises(jaxfl.InputError, match="has no hash"):
-        own(federated(server=server))
+    refused(lambda: own(federated(server=server)), "has no hash")
 
 
 def test_a_sampler_of_ones_own_may_read_all_rows(key: jax.Array) -> None:

@@ -8,7 +8,7 @@ from rows import a_problem
 
 import jaxfl
 from jaxfl.core.types import Draw
-from jaxfl.rounds.federated import Federated
+from jaxfl.rounds import Federated
 from jaxfl.rounds.packing import strip, strips
 
 

@@ -1,21 +1,32 @@
 """Clients that are called and do not answer: who is heard, what is summed, what the sum hides."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from planned import planned
 from rows import a_problem, a_quadratic
+from scipy import stats
+from told import mistakes, refused
 
 import jaxfl
-from jaxfl import privacy
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.types import Hyper
 from jaxfl.engine.ledger import turns
 from jaxfl.parts.aggregations import encode, secure_sum
 from jaxfl.parts.dropouts import enrol
-from jaxfl.parts.sampling import PARTICIPATIONS, balanced, everyone, participation, sampler, uniform
-from jaxfl.parts.unreliable import unreliable
-from jaxfl.problems.facts import facts_of
+from jaxfl.parts.sampling import (
+    PARTICIPATIONS,
+    balanced,
+    everyone,
+    participation,
+    sampler,
+    uniform,
+    unreliable,
+)
+from jaxfl.privacy.gaussian import gdp_mu
 
 pytestmark = pytest.mark.once
 
@@ -55,8 +66,6 @@ def test_each_client_that_was_called_fails_by_its_own_coin(base, key: jax.Array)
     together = (alone[:, 0] & alone[:, 1])[both].mean()
     assert abs(together - 0.49) < 5 * np.sqrt(0.25 / both.sum())
     lost = called.sum(1)[0]
-    from scipy import stats
-
     assert (count == 0).mean() == pytest.approx(stats.binom.cdf(2, lost, 0.7), abs=0.03)
 
 
@@ -133,36 +142,30 @@ def test_a_sum_hides_what_the_fewest_answers_hide() -> None:
     found = {}
     for who, more in (("uniform", {"cohort": 2}), ("unreliable", {"cohort": 5, "threshold": 2})):
         algorithm = jaxfl.algorithm("private_local_sgd", participation=participation(who))
-        facts = facts_of(a_problem(), 6)
         given = {**NUMBERS, "local_steps": 1, **more}
         given |= {"dropout": 0.2} if who == "unreliable" else {}
-        values = jaxfl.algorithms.resolve(algorithm, given, facts).values
-        event, claim = algorithm.event(values, facts), algorithm.claim(values, facts)
-        found[who] = privacy.epsilon(event, 1e-3).eps, claim.eps
+        plan = planned(algorithm, a_problem(), 6, **given)
+        found[who] = plan.eps(1e-3), plan.claim.eps
     assert found["uniform"] == pytest.approx(found["unreliable"])
 
 
 def test_a_trusted_server_divides_by_the_fewest_answers() -> None:
     algorithm = jaxfl.algorithm("dp_fedavg", participation=participation("unreliable"))
-    facts = facts_of(a_problem(), 6)
     given = {"lr": 0.1, "batch": 4, "cohort": 5, "dropout": 0.2, "threshold": 2, "sigma": 1.0}
-    event = algorithm.event(jaxfl.algorithms.resolve(algorithm, given, facts).values, facts)
-    mu = float(privacy.gaussian.gdp_mu(privacy.epsilon(event, 1e-3).eps, 1e-3))
+    mu = float(gdp_mu(planned(algorithm, a_problem(), 6, **given).eps(1e-3), 1e-3))
     assert mu == pytest.approx(1.0 / 2 * np.sqrt(6), rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "numbers", "words"),
-    [
-        ("fedavg", {"cohort": 3, "dropout": 0.1, "threshold": 4}, "threshold = 4 exceeds the 3 clients"),
-        ("fedavg", {"cohort": 3, "dropout": 1.0, "threshold": 2}, "at least 0 and below 1"),
-        ("fedavg", {"cohort": 3, "threshold": 2}, "needs dropout"),
-    ],
-)  # fmt: skip
-def test_mistakes(name: str, numbers: dict, words: str, key: jax.Array) -> None:
-    def run() -> None:
-        algorithm = jaxfl.algorithm(name, participation=participation("unreliable"))
-        jaxfl.simulate(algorithm, a_problem(), key, 3, lr=0.1, batch=4, **numbers)
+def deaf(**numbers: float) -> jaxfl.Run:
+    algorithm = jaxfl.algorithm("fedavg", participation=participation("unreliable"))
+    given = {"lr": 0.1, "batch": 4, "cohort": 3, **numbers}
+    return jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 3, **given)
 
-    with pytest.raises(jaxfl.InputError, match=words):
-        run()
+
+@mistakes(
+    (lambda: deaf(dropout=0.1, threshold=4), "threshold = 4 exceeds the 3 clients"),
+    (lambda: deaf(dropout=1.0, threshold=2), "at least 0 and below 1"),
+    (lambda: deaf(threshold=2), "needs dropout"),
+)
+def test_mistakes(call: Any, words: str) -> None:
+    refused(call, words)

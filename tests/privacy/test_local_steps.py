@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from planned import planned
 from probe import steps
 from rows import a_problem
 
@@ -13,12 +14,11 @@ import jaxfl
 from jaxfl import privacy
 from jaxfl.audit.attack import audit
 from jaxfl.core.types import ProblemFacts
-from jaxfl.engine.ledger import ledger, turns
+from jaxfl.engine.ledger import turns
 from jaxfl.parts.sampling import participation, sampler
-from jaxfl.privacy.events import Event, LocalSteps, Mean, NoClaim, Phases
+from jaxfl.privacy.events import Event, LocalSteps, Mean, NoClaim
 from jaxfl.privacy.gaussian import zcdp_eps
 from jaxfl.problems.custom import custom
-from jaxfl.problems.facts import facts_of
 from jaxfl.rounds.blocks import streams
 
 pytestmark = pytest.mark.once
@@ -30,15 +30,10 @@ NUMBERS = {"lr": 0.1, "clip": 0.7, "batch": 4, "sigma": 1.5}
 def event_of(
     name: str, problem: jaxfl.Problem, rounds: int = 12, noise: str = "calibrated", **more
 ):
-    parts = {
-        k: more.pop(k)
-        for k in ("participation", "sampler", "aggregation", "convex", "fresh")
-        if k in more
-    }
-    algorithm = jaxfl.algorithm(name, **parts)
-    facts = facts_of(problem, rounds)
-    values = jaxfl.algorithms.resolve(algorithm, {**NUMBERS, **more}, facts, noise).values
-    return algorithm.event(values, facts), algorithm.claim(values, facts)
+    roles = ("participation", "sampler", "aggregation", "convex", "fresh")
+    algorithm = jaxfl.algorithm(name, **{k: more.pop(k) for k in roles if k in more})
+    plan = planned(algorithm, problem, rounds, noise, **{**NUMBERS, **more})
+    return plan.event, plan.claim
 
 
 def equal(n: int = 6, m: int = 12) -> jaxfl.Problem:
@@ -121,10 +116,13 @@ def test_sums_of_single_estimates_hide_as_much() -> None:
     )
     assert eps["secure_sum"] == pytest.approx(sqrt6.privacy(DELTA).proven, rel=1e-4)
     assert eps["secure_sum"] < 0.5 * eps["plain_sum"]
-    for part in ({"compressor": jaxfl.compressors.compressor("random_k")},):
-        algorithm = jaxfl.algorithm("ldp_sgd", aggregation=jaxfl.aggregations.secure_sum(), **part)
-        run = jaxfl.simulate(algorithm, problem, jax.random.key(0), 5, k=2, **more)
-        assert run.privacy(DELTA).proven == pytest.approx(eps["plain_sum"], rel=1e-6)
+    parts = {
+        "compressor": jaxfl.compressors.random_k(),
+        "aggregation": jaxfl.aggregations.secure_sum(),
+    }
+    algorithm = jaxfl.algorithm("ldp_sgd", **parts)
+    run = jaxfl.simulate(algorithm, problem, jax.random.key(0), 5, k=2, **more)
+    assert run.privacy(DELTA).proven == pytest.approx(eps["plain_sum"], rel=1e-6)
 
 
 def test_convexity_is_used_only_where_it_was_stated_and_fits() -> None:
@@ -155,10 +153,9 @@ def test_noise_is_calibrated_and_the_papers_noise_is_flagged() -> None:
 
 def test_non_private_algorithms_claim_nothing() -> None:
     for name in ("fedavg", "fedprox", "scaffold"):
-        algorithm, facts = jaxfl.algorithm(name), facts_of(equal(), 3)
-        values = jaxfl.algorithms.resolve(algorithm, {"batch": 4}, facts).values
-        assert algorithm.event(values, facts) == NoClaim("nothing is noised")
-        assert algorithm.claim(values, facts) is None
+        plan = planned(name, equal(), 3, batch=4)
+        assert plan.event == NoClaim("nothing is noised")
+        assert plan.claim is None
 
 
 @pytest.mark.parametrize("part", ["everyone", "uniform", "balanced", "poisson"])
@@ -182,9 +179,9 @@ def test_dp_fedavg_protects_clients(part: str) -> None:
 def test_slots_of_a_poisson_cohort_are_part_of_what_is_proven() -> None:
     algorithm = jaxfl.algorithm("dp_fedavg", participation=participation("poisson"))
     facts = ProblemFacts(n=1000, m=5, m_max=5, d=3, rounds=50, smoothness=None)
-    values = jaxfl.algorithms.resolve(algorithm, {"sigma": 0.1, "cohort": 20}, facts).values
-    slots = algorithm.capacity(values, facts)["cohort"]
-    assert algorithm.event(values, facts).sampling.slots == slots < 1000
+    plan = planned(algorithm, facts, sigma=0.1, cohort=20)
+    slots = algorithm.capacity(plan.values, plan.facts)["cohort"]
+    assert plan.event.sampling.slots == slots < 1000
 
 
 # --- the ledger ----------------------------------------------------------------------------------
@@ -207,7 +204,7 @@ def test_every_device_has_its_own_eps(key: jax.Array) -> None:
     algorithm = jaxfl.algorithm("private_local_sgd", participation=participation("uniform"))
     problem = a_problem()
     run = jaxfl.simulate(algorithm, problem, key, 4, local_steps=2, cohort=1, **NUMBERS)
-    book, m = ledger(run, DELTA), np.asarray(problem.count)
+    book, m = run.ledger(DELTA), np.asarray(problem.count)
     a = 2 * book.turns * 2 * 0.7**2 / (m * 4 * 1.5**2)
     np.testing.assert_allclose(book.claimed, a + 2 * np.sqrt(a * math.log(1 / DELTA)), rtol=1e-6)
     assert (book.turns == 0).any()
@@ -262,12 +259,12 @@ def mu_of_a_round(curvature: float, r: int, tau: int, b: int, sigma: float, eta:
     keys = jax.random.split(jax.random.key(0), 4000)
     algorithm = jaxfl.algorithm("private_local_sgd")
     numbers = {
-        "lr": eta,
         "clip": 1.0,
+        "range": 64.0,
+        "lr": eta,
         "sigma": sigma,
         "local_steps": tau,
         "batch": b,
-        "range": 64.0,
     }
     for sign in (1.0, -1.0):
         ends.append(steps(algorithm, bowl(curvature, r, m, sign), keys, **numbers)[:, 0])
@@ -301,9 +298,3 @@ def test_what_a_sum_really_hides(curvature: float, tau: int) -> None:
     else:
         assert 5.5 < mu**2 / claimed < 7.7
         assert mu**2 < g**2
-
-
-def test_phases_of_clients_of_different_sizes() -> None:
-    found, _ = event_of("private_local_sgd", a_problem(), local_steps=2)
-    assert isinstance(found, Phases)
-    assert [part.sampling.m for part in found.events] == [10, 11, 12]

@@ -16,36 +16,13 @@ pytestmark = pytest.mark.once
 Vector = dict[str, Any]
 
 # What a vector states that this package computes; the rest describes how it was made.
-NUMBERS = (
-    "paper_sigma",
-    "tight_sigma",
-    "eps",
-    "eps_at_paper_sigma",
-    "delta_at_claimed_eps_paper_sigma",
-    "delta",
-    "mu",
-    "mu_exact_at_paper_sigma",
-    "sigma_pair",
-    "sigma_chain",
-    "eps_pair_at_paper",
-    "eps_chain_at_paper",
-    "sigma_for_100",
-    "rho",
-    "eps_no_secagg_same_sigma",
-    "eps_cks",
-    "eps_simple",
-    "eps_unmasked",
-    "eps_p_scaled_claim",
-    "eps_single_coordinate",
-    "per_phase_eps",
-    "rho_true",
-    "rho_paper",
-    "ratio",
-    "q_hit",
-    "eps_lower_at_delta",
-    "client_level_mu",
-    "value",
-)
+NUMBERS = """
+paper_sigma tight_sigma eps eps_at_paper_sigma delta_at_claimed_eps_paper_sigma delta mu
+mu_exact_at_paper_sigma sigma_pair sigma_chain eps_pair_at_paper eps_chain_at_paper sigma_for_100
+rho eps_no_secagg_same_sigma eps_cks eps_simple eps_unmasked eps_p_scaled_claim
+eps_single_coordinate per_phase_eps rho_true rho_paper ratio q_hit eps_lower_at_delta
+client_level_mu value
+""".split()  # noqa: SIM905
 
 IDS = """
 gd-a9a-eps1 sot-gd-a9a-eps1 gd-a9a-eps5 gd-a9a-eps10 sot-gd-a9a-eps10 gd-generic-1 gd-generic-2

@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from zoo import FEATURES, ZOO, Entry, examples, point
+from zoo import FEATURES, ZOO, Entry, close, examples, point, sums
 
 from jaxfl.core.types import Array, Model, Term
-from jaxfl.problems import models
 from jaxfl.problems.clipping import clip, clip_factor, evaluate
 
 B = 12
@@ -49,11 +48,6 @@ def lengths(entry: Entry, x: Array, bound: float, batch: Any) -> np.ndarray:
     return np.linalg.norm(np.stack(each), axis=1)
 
 
-def close(left: Any, right: Any, tolerance: float) -> None:
-    left, right = np.asarray(left), np.asarray(right)
-    assert np.linalg.norm(left - right) <= tolerance * np.linalg.norm(right)
-
-
 DOUBLE = [(entry, True) for entry in ZOO if entry.name not in ("linen", "nnx")]
 SINGLE = [
     (entry, False) for entry in ZOO if entry.name in ("logistic", "mlp_sigmoid", "linen", "nnx")
@@ -70,43 +64,7 @@ def test_sums_are_those_written_out(entry: Entry, double: bool) -> None:
     with jax.enable_x64(double):
         dtype, tolerance = (np.float64, 1e-12) if double else (np.float32, 1e-5)
         model, x, w, batch, weight = setup(entry, dtype)
-        kernel = model.kernel
-        gradients = jax.jit(jax.vmap(jax.grad(model.loss), (None, 0)))
-        g, h = (np.asarray(gradients(p, batch), np.float64) for p in (x, w))
-        bound = float(np.median(np.linalg.norm(g, axis=1)))
-
-        @jax.jit
-        def run() -> Any:
-            F, H = kernel.factors(x, batch), kernel.factors(w, batch)
-            both = kernel.combine((2.0, weight), (F, H))
-            G = jnp.asarray(bound, dtype)
-            svrg = at(x, bound), at(w, bound, -1.0)
-            return (
-                kernel.inner(F, H, batch),
-                kernel.inner(both, both, batch),
-                kernel.contract(weight, both, batch),
-                evaluate(kernel, (Term(-0.5, (x, w), (3.0, -2.0), G),), weight, batch)[0],
-                evaluate(kernel, (Term(2.0, (x,), (-1.5,), G),), weight, batch)[0],
-                evaluate(kernel, svrg, weight, batch)[0],
-                evaluate(kernel, (at(x, bound),), weight, batch, F)[0],
-            )
-
-        def short(g: np.ndarray) -> np.ndarray:
-            return g * bound / np.maximum(bound, np.linalg.norm(g, axis=1, keepdims=True))
-
-        u = np.asarray(weight, np.float64)
-        both = 2 * g + u[:, None] * h
-        expected = (
-            np.sum(g * h, axis=1),
-            np.sum(both**2, axis=1),
-            u @ both,
-            -0.5 * u @ short(3 * g - 2 * h),
-            2.0 * u @ short(-1.5 * g),
-            u @ (short(g) - short(h)),
-            u @ (short(g) - g),
-        )
-        assert 0 < np.sum(np.linalg.norm(g, axis=1) > bound) < B
-        for left, right in zip(run(), expected, strict=True):
+        for left, right in sums(model, x, w, weight, batch):
             assert left.dtype == dtype
             close(left, right, tolerance)
 
@@ -153,13 +111,6 @@ def test_saga_identity(entry: Entry) -> None:
     close(jax.jit(model.kernel.contract)(weight, held, batch), total, 1e-6)
     left = jax.jit(lambda held: evaluate(model.kernel, (at(x, 0.5),), weight, batch, held)[0])
     assert np.linalg.norm(left(held)) <= 1e-6 * np.linalg.norm(total)
-
-
-def test_linear_models_store_one_number() -> None:
-    model = models.logistic(7)
-    batch = jnp.ones((B, 7)), jnp.ones(B, jnp.int32)
-    assert model.kernel.factors(jnp.zeros(7), batch).shape == (B,)
-    assert model.kernel.width == 1
 
 
 @table("logistic", "mlp_sigmoid", "custom")

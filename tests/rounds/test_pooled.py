@@ -8,15 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from planned import planned
 from rows import ROWS
 from scripts import eight, end, start
 
 import jaxfl
-from jaxfl.algorithms.resolution import build
 from jaxfl.parts.compressors import compressor
 from jaxfl.parts.sampling import sampler
-from jaxfl.problems.facts import facts_of
-from jaxfl.rounds.federated import Federated
+from jaxfl.rounds import Federated
 
 NAMES = ("ldp_svrg", "soteriafl_svrg", "soteriafl_saga", "mu2_untrusted", "isrl_svrg")
 FRESH = iter(range(900, 1000))  # lengths of chunks: another program than any before
@@ -33,8 +32,8 @@ def both(name: str, **parts: Any) -> tuple[jaxfl.Algorithm, jaxfl.Algorithm]:
     if name.startswith("soteriafl"):
         parts["compressor"] = compressor("identity")
     pooled = jaxfl.algorithm(name, **parts)
-    body = Each(*pooled.round.__self__)
-    assert pooled.round.__self__.pooled
+    body = Each(*pooled.body)
+    assert pooled.body.pooled
     return pooled, pooled._replace(init=body.init, round=body.round)
 
 
@@ -85,11 +84,11 @@ def test_runs_are_the_same(
     assert np.linalg.norm(runs[0].x - np.asarray(runs[0].problem.x0)) > 1e-2
 
 
-@pytest.mark.parametrize("name", ["soteriafl_saga"])
 def test_blocks_chunks_and_resuming_change_nothing(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, x64: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, x64: None
 ) -> None:
     """Clients two by two, rounds three by three, and a file between round 5 and the rest."""
+    name = "soteriafl_saga"
     pooled, each = both(name)
     key, problem, given = jax.random.key(1), double(name), numbers_of(name)
     whole = jaxfl.simulate(each, problem, key, 12, eval_every=4, **given)
@@ -100,26 +99,12 @@ def test_blocks_chunks_and_resuming_change_nothing(
     same(run, whole)
 
 
-@pytest.mark.parametrize("name", ["ldp_svrg"])
-def test_sweeps_are_the_same(name: str, x64: None) -> None:
+def test_sweeps_are_the_same(x64: None) -> None:
     """Cells with coins of their own, seeds, and chunks of three runs."""
-    grid: dict[str, Any] = {"lr": [0.1, 0.2]}
-    if name == "ldp_svrg":
-        grid["refresh"] = [0.2, 0.5]
-    given = {k: v for k, v in numbers_of(name).items() if k not in grid}
-    found = [
-        jaxfl.sweep(
-            algorithm,
-            grid,
-            double(name),
-            rounds=8,
-            seeds=2,
-            eval_every=4,
-            numbers=given,
-            runs_at_once=3,
-        )
-        for algorithm in both(name)
-    ]
+    name, grid = "ldp_svrg", {"lr": [0.1, 0.2], "refresh": [0.2, 0.5]}
+    options: dict[str, Any] = {"rounds": 8, "seeds": 2, "eval_every": 4, "runs_at_once": 3}
+    options["numbers"] = {k: v for k, v in numbers_of(name).items() if k not in grid}
+    found = [jaxfl.sweep(algorithm, grid, double(name), **options) for algorithm in both(name)]
     for metric in ("loss", "grad_norm_sq"):
         np.testing.assert_allclose(found[0][metric], found[1][metric], rtol=1e-9)
     for count in ("gradients", "messages", "uplink_bits"):
@@ -166,13 +151,11 @@ def test_no_array_of_all_clients_vectors() -> None:
     uniform = jaxfl.sampling.participation("uniform")
     for parts, least, most in (({}, 0, 0.1), ({"participation": uniform}, 0.99, np.inf)):
         algorithm = jaxfl.algorithm("ldp_svrg", sampler=sampler("with_replacement"), **parts)
-        facts = facts_of(problem, 4)
         given = {"batch": 1, "sigma": 0.1, "lr": 0.1, "refresh": 0.5, "clip": 1.0}
         if parts:
             given["cohort"] = 4
-        values = jaxfl.algorithms.resolve(algorithm, given, facts).values
-        hp, key = build(algorithm, values, facts, jnp.float32), jax.random.key(0)
-        program = jax.jit(algorithm.init).lower(key, problem, hp).compile()
+        plan = planned(algorithm, problem, 4, **given)
+        program = jax.jit(algorithm.init).lower(plan.key, problem, plan.hp).compile()
         memory = program.memory_analysis()
         if memory is None:
             pytest.skip("this backend does not tell its memory")

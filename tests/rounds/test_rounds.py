@@ -33,7 +33,12 @@ def test_messages_equal_the_fused_round(name: str, key: jax.Array) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "clients"), [("ldp_sgd", "everyone"), ("soteriafl_saga", "uniform")]
+    ("name", "clients"),
+    [
+        ("ldp_sgd", "everyone"),
+        ("soteriafl_saga", "uniform"),
+        ("private_local_sgd", "everyone"),  # whose words add up
+    ],
 )
 def test_blocks_of_clients_change_no_draw(
     name: str, clients: str, key: jax.Array, monkeypatch: pytest.MonkeyPatch
@@ -155,9 +160,8 @@ def test_noise_under_client_sampling_is_that_of_the_cohort() -> None:
     keys = jax.random.split(jax.random.key(3), 500)
     algorithm = jaxfl.algorithm("ldp_gd", participation=participation("uniform"))
     numbers = {"lr": 1.0, "clip": 1.0, "cohort": 3}
-    noise = steps(algorithm, problem, keys, sigma=sigma, **numbers) - steps(
-        algorithm, problem, keys, sigma=0.0, **numbers
-    )
+    quiet, noisy = (steps(algorithm, problem, keys, sigma=s, **numbers) for s in (0.0, sigma))
+    noise = noisy - quiet
     assert scale_is(noise, sigma / np.sqrt(3))
     assert not scale_is(noise, sigma / np.sqrt(5))
 
@@ -166,11 +170,8 @@ def test_the_regularizer_is_not_clipped(key: jax.Array) -> None:
     """With a tiny bound on examples what remains is the regularizer's own step, in every path."""
     problem = a_problem(0.5)
     grad = np.asarray(jax.grad(problem.model.regularizer)(problem.x0))
-    for name, more in (
-        ("ldp_gd", {}),
-        ("cdp_gd", {"k": 8}),
-        ("soteriafl_saga", {"k": 8, "batch": 4}),
-    ):
+    paths = {"ldp_gd": {}, "cdp_gd": {"k": 8}, "soteriafl_saga": {"k": 8, "batch": 4}}
+    for name, more in paths.items():
         run = jaxfl.simulate(name, problem, key, 1, lr=1.0, clip=1e-9, sigma=0.0, **more)
         np.testing.assert_allclose(np.asarray(problem.x0) - run.x, grad, rtol=1e-4, atol=1e-6)
 
@@ -208,9 +209,8 @@ def test_estimators_are_unbiased(name: str, draw: str) -> None:
     """After some rounds, when their memories differ from the present gradients, the mean over rows
     drawn is still the clipped full gradient; shuffled epochs are uniform over first draws."""
     problem = a_problem()
-    algorithm = jaxfl.algorithm(
-        name, sampler=sampler(draw), compressor=jaxfl.compressors.compressor("identity")
-    )
+    whole = jaxfl.compressors.identity()
+    algorithm = jaxfl.algorithm(name, sampler=sampler(draw), compressor=whole)
     numbers = {"lr": 0.5, "clip": 0.6, "sigma": 0.0, "batch": 3, "shift": 0.5}
     if "svrg" in name:
         numbers["refresh"] = 0.2
@@ -218,9 +218,8 @@ def test_estimators_are_unbiased(name: str, draw: str) -> None:
     hp = build(algorithm, run.values, run.facts, jnp.float32)
     keys = jax.random.split(jax.random.key(1), 4000)
     x = jnp.asarray(run.x)
-    after = jax.jit(
-        jax.vmap(lambda k: algorithm.output(algorithm.round(k, run.state, problem, hp)[0]))
-    )(keys)
+    step = lambda k: algorithm.output(algorithm.round(k, run.state, problem, hp)[0])  # noqa: E731
+    after = jax.jit(jax.vmap(step))(keys)
     moved = (np.asarray(x)[None] - np.asarray(after, float)) / 0.5
     h = full_gradient(problem, x, jnp.float32(0.6)).mean(0)
     expected = np.asarray(h + jax.grad(problem.model.regularizer)(x))

@@ -203,9 +203,9 @@ def test_folders_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[
     place.mkdir()
     assert "holds no result.nc" in refused(capsys, "plot", place)
     (place / "config.json").write_text("{}")
-    assert f"go on with `jaxfl run --resume {place}`" in refused(capsys, "show", place)
+    assert f"continue with `jaxfl run --resume {place}`" in refused(capsys, "show", place)
     (place / "sweep.json").write_text("{}")
-    said = f"{place} is unfinished: go on with `jaxfl sweep --resume {place}`."
+    said = f"{place} is unfinished: continue with `jaxfl sweep --resume {place}`."
     for words in (("show", place), ("compare", place, place), ("plot", place)):
         assert said in refused(capsys, *words)
     (place / "result.nc").write_bytes(b"CDF\x02 cut short")
@@ -240,7 +240,7 @@ def test_folders_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("show X --target-loss 1 --bandwidth 1,2", "bandwidth has 2 values for 10 clients"),
         ("show X --target-loss 1 --bandwidth lognormal:1", "'lognormal:MEDIAN,SIGMA'"),
         ("show X --target-loss 1 --bandwidth 1 --latency -1", "latency = -1"),
-        ("plot X --format jpg", "no format of pictures named 'jpg'"),
+        ("plot X --format jpg", "format jpg must be one of png, pdf, svg"),
         ("shwo X", "There is no command 'shwo'"),
     ],
 )

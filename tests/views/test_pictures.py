@@ -226,7 +226,7 @@ def test_too_much_is_refused_before_anything_is_written(tmp_path: Path) -> None:
         with pytest.raises(jaxfl.InputError, match=words):
             draw(ds, tmp_path)
     for options, words in (
-        ({"formats": ("jpg",)}, "no format of pictures named 'jpg'"),
+        ({"formats": ("jpg",)}, "format = 'jpg' must be one of png, pdf, svg"),
         ({"formats": ()}, "No formats"),
         ({"band": "both"}, "band = 'both' .* one of error, range"),
         ({"criterion": "test_loss"}, "allow_test=True"),

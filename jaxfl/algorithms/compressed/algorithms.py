@@ -19,35 +19,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
-from jaxfl.algorithms.composition import compose
-from jaxfl.algorithms.numbers import Draft, Parts, only, reporting, summary_of
+from jaxfl.algorithms.composition import by_rules
+from jaxfl.algorithms.numbers import Draft, Parts, applies, composed, only, reporting
 from jaxfl.core.errors import InputError
-from jaxfl.core.types import (
-    Algorithm,
-    Channel,
-    Compressor,
-    Estimator,
-    Participation,
-    Plan,
-    ProblemFacts,
-    Sampler,
-    Server,
-)
-from jaxfl.parts import (
-    channels,
-    compressors,
-    estimators,
-    mechanisms,
-    momentum,
-    sampling,
-    servers,
-    sketches,
-)
+from jaxfl.core.types import Algorithm, Channel, Compressor, Estimator, Plan, ProblemFacts, Sampler
+from jaxfl.parts import channels, codes, compressors, estimators, mechanisms, momentum, sampling
 from jaxfl.rounds.federated import Federated
 
 __all__ = ["diana", "ef21", "ef_sgd", "marina"]
-
-EXCHANGED = ("compressor", "participation", "sampler", "server")
 
 
 def diana(**parts: Unpack[Parts]) -> Algorithm:
@@ -58,7 +37,7 @@ def diana(**parts: Unpack[Parts]) -> Algorithm:
 
     Not private.
     """
-    return _algorithm("diana", DIANA, **only("diana", parts, *EXCHANGED))
+    return _algorithm("diana", DIANA, **parts)
 
 
 def marina(**parts: Unpack[Parts]) -> Algorithm:
@@ -70,18 +49,12 @@ def marina(**parts: Unpack[Parts]) -> Algorithm:
     A sparsifier with a shared seed, so that its full rounds cost 32 bits a coordinate.
     Not private.
     """
-    given = only("marina", parts, "compressor", "participation", "server")
-    chosen = given.get("compressor")
-    if chosen is not None and (
-        chosen.select is None
-        or chosen.code is not None
-        or "k" not in {param.name for param in chosen.params}
-    ):
-        raise InputError(
-            f"compressor = {chosen.name!r} does not apply to marina, whose full rounds send all of d "
-            "coordinates: take random_k, stratified_k or bernoulli."
-        )
-    return _algorithm("marina", MARINA, **given)
+    chosen = parts.get("compressor") or compressors.random_k(False)
+    sparse = chosen.select is not None and chosen.code is None
+    why = "whose full rounds send all of d coordinates: take random_k, stratified_k or bernoulli"
+    counts = any(param.name == "k" for param in chosen.params)
+    applies(sparse and counts, "marina", why, compressor=chosen)
+    return _algorithm("marina", MARINA, **parts)
 
 
 def ef21(**parts: Unpack[Parts]) -> Algorithm:
@@ -92,7 +65,7 @@ def ef21(**parts: Unpack[Parts]) -> Algorithm:
     The compressor may be biased: top-k by default.  Clients that do not take part keep their g_i, which
     stay in the mean.  Not private.
     """
-    return _algorithm("ef21", EF21, **only("ef21", parts, *EXCHANGED))
+    return _algorithm("ef21", EF21, **parts)
 
 
 def ef_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -102,14 +75,14 @@ def ef_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
     Not private.
     """
-    return _algorithm("ef_sgd", EF, **only("ef_sgd", parts, *EXCHANGED))
+    return _algorithm("ef_sgd", EF, **parts)
 
 
 # --- what they share -----------------------------------------------------------------------------
 
 
 class Variant(NamedTuple):
-    """What tells these algorithms apart."""
+    """What distinguishes the algorithms of this folder."""
 
     paper: str
     channel: Callable[[], Channel]
@@ -117,7 +90,8 @@ class Variant(NamedTuple):
     sampler: Callable[[], Sampler] = sampling.full
     estimator: Callable[[Sampler], Estimator] = estimators.minibatch
     shift: Callable[[float], float] | None = None
-    biased: bool = False  # whether it can do with a biased compressor
+    biased: bool = False  # whether the compressor may be biased
+    exchanged: tuple[str, ...] = ("compressor", "participation", "sampler", "server")
 
 
 DIANA = Variant(
@@ -131,55 +105,40 @@ MARINA = Variant(
     channels.recursion,
     functools.partial(compressors.random_k, False),
     estimator=momentum.marina,
+    exchanged=("compressor", "participation", "server"),
 )
 EF21 = Variant(
     "Richtarik et al., NeurIPS 2021",
     channels.learned,
-    sketches.top_k,
+    codes.top_k,
     shift=lambda _: 1.0,
     biased=True,
 )
 EF = Variant(
     "Stich et al., NeurIPS 2018",
     channels.error_feedback,
-    sketches.top_k,
+    codes.top_k,
     sampling.poisson,
     biased=True,
 )
 
 
 @functools.cache
-def _algorithm(
-    name: str,
-    kind: Variant,
-    *,
-    compressor: Compressor | None = None,
-    sampler: Sampler | None = None,
-    participation: Participation | None = None,
-    server: Server | None = None,
-) -> Algorithm:
-    chosen = compressor or kind.compressor()
+def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
+    given = {"compressor": kind.compressor(), **only(name, parts, *kind.exchanged)}
+    sampler, chosen = given.pop("sampler", kind.sampler()), given["compressor"]
     if not chosen.unbiased and not kind.biased:
         raise InputError(
             f"compressor = {chosen.name!r} is biased, and {name} needs one that is right in the mean: "
             "take ef21 or ef_sgd."
         )
-    body = Federated(
-        estimator=kind.estimator(sampler or kind.sampler()),
+    body = composed(
+        given,
+        estimator=kind.estimator(sampler),
         mechanism=mechanisms.noiseless(),
-        compressor=chosen,
         channel=kind.channel(),
-        server=server or servers.descent(),
-        participation=participation or sampling.everyone(),
     )
-    made = compose(
-        name,
-        summary_of(globals()[name]),
-        kind.paper,
-        body,
-        functools.partial(_plan, kind, body),
-        (momentum.SMOOTHNESS,),
-    )
+    made = by_rules(globals()[name], kind.paper, PaperRules(body, kind), (momentum.SMOOTHNESS,))
     if kind is not MARINA:
         return made
 
@@ -189,22 +148,28 @@ def _algorithm(
     return made._replace(capacity=capacity)
 
 
-def _plan(kind: Variant, body: Federated, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-    N = Draft.of(given, facts)
-    N.default("clip", math.inf)
-    N.parts(body, facts)
-    omega, L = N["omega"], N.smoothness(facts)
-    if body.estimator.sampler.params:
-        N.default("batch", min(32, facts.m))
-    if kind.shift is not None:
-        N.theorem("shift", kind.shift(omega), "1/(1 + omega)" if kind is DIANA else "1")
-    if kind is MARINA:
-        N.theorem("restart", 1 / (1 + omega), "1/(1 + omega)")
-    # safe orders of the papers: 1/L slowed down by what compression adds to a mean over r
-    r = reporting(body, N.values, facts.n)
-    contracts = (
-        not body.compressor.unbiased
-    )  # omega is then what is lost: |C(v) - v|^2 <= omega |v|^2
-    slow = 1 + (omega / (1 - omega) if contracts and omega < 1 else omega * r**-0.5)
-    N.default("lr", 1 / (L * slow), "1/L, less for compression")
-    return N.plan()
+class PaperRules(NamedTuple):
+    """The hyper-parameters of a run."""
+
+    body: Federated
+    kind: Variant
+
+    def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """The user's values, then the papers', then defaults that say so."""
+        body, kind = self
+        N = Draft.of(given, facts)
+        N.default("clip", math.inf)
+        N.parts(body, facts)
+        omega, L = N["omega"], N.smoothness(facts)
+        N.batch(body, facts)
+        if kind.shift is not None:
+            N.theorem("shift", kind.shift(omega), "1/(1 + omega)" if kind is DIANA else "1")
+        if kind is MARINA:
+            N.theorem("restart", 1 / (1 + omega), "1/(1 + omega)")
+        # safe orders of the papers: 1/L slowed down by what compression adds to a mean over r
+        r = reporting(body, N.values, facts.n)
+        # of a contraction omega is what is lost: |C(v) - v|^2 <= omega |v|^2
+        contracts = not body.compressor.unbiased
+        slow = 1 + (omega / (1 - omega) if contracts and omega < 1 else omega * r**-0.5)
+        N.default("lr", 1 / (L * slow), "1/L, less for compression")
+        return N.plan()

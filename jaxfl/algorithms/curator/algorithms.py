@@ -20,23 +20,36 @@ record can change is n times smaller.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import NamedTuple, Unpack
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Unpack
 
 import jax.numpy as jnp
 
-from jaxfl.algorithms.composition import compose
-from jaxfl.algorithms.curator.rules import GAP, PaperRules
-from jaxfl.algorithms.numbers import PRIVACY, Parts, only, refuse_epochs, summary_of
+from jaxfl.algorithms.composition import by_rules
+from jaxfl.algorithms.curator import claims, theory
+from jaxfl.algorithms.numbers import (
+    EPS,
+    Draft,
+    Parts,
+    applies,
+    composed,
+    only,
+    refuse_epochs,
+    reporting,
+)
+from jaxfl.algorithms.soteriafl.claims import compressed_gd
+from jaxfl.algorithms.soteriafl.theory import CDP_CONSTANT, Setting, cdp_step
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import (
     Aggregation,
     Algorithm,
     Array,
-    Channel,
-    Estimator,
+    Asked,
     Hyper,
-    Participation,
+    Noise,
+    Param,
+    Plan,
+    ProblemFacts,
     Sampler,
     Server,
 )
@@ -50,10 +63,15 @@ from jaxfl.parts import (
     sampling,
     servers,
 )
-from jaxfl.parts.codes import identity
+from jaxfl.privacy import events
+from jaxfl.privacy.claims import Claim, Condition
+from jaxfl.privacy.events import worst
 from jaxfl.rounds.federated import Federated
+from jaxfl.rounds.transcript import drawn, rounding
 
 __all__ = ["distributed_dp_srm", "dp_gd", "dp_sgd", "dp_srm", "rrpsgd"]
+
+GAP = Param("gap", "f(x0) - f*, which step sizes ask for", open_low=True)
 
 
 def dp_gd(**parts: Unpack[Parts]) -> Algorithm:
@@ -64,8 +82,7 @@ def dp_gd(**parts: Unpack[Parts]) -> Algorithm:
 
     Reimplemented from description: eta = 1/L, sigma^2 = 8 G^2 T ln(1/delta)/(m eps)^2.
     """
-    given = only("dp_gd", parts, "participation", "server")
-    return _algorithm("dp_gd", GD, sampler=sampling.full(), **given)
+    return _algorithm("dp_gd", GD, **parts)
 
 
 def dp_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -75,8 +92,7 @@ def dp_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
     ``sigma`` is z G/b.  Poisson batches; output the last point.
     """
-    given = only("dp_sgd", parts, "participation", "server", "sampler")
-    return _algorithm("dp_sgd", SGD, **given)
+    return _algorithm("dp_sgd", SGD, **parts)
 
 
 def rrpsgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -87,8 +103,7 @@ def rrpsgd(**parts: Unpack[Parts]) -> Algorithm:
     Reimplemented from description.  ``P(R = k)`` is proportional to ``2 eta_k - L eta_k^2``, k = 1 ... T,
     and T at most m^2.  The accountant takes the worst case, all T rounds, and x_R alone is shown.
     """
-    given = only("rrpsgd", parts, "participation")
-    return _algorithm("rrpsgd", RRPSGD, sampler=sampling.without_replacement(), **given)
+    return _algorithm("rrpsgd", RRPSGD, **parts)
 
 
 def dp_srm(**parts: Unpack[Parts]) -> Algorithm:
@@ -101,8 +116,7 @@ def dp_srm(**parts: Unpack[Parts]) -> Algorithm:
     As in practice, gradients are clipped to G and their differences to C = zeta/n0: a record moves
     an estimate by 2 ((1-gamma) C + gamma G)/b.  ``lr`` is 1/(2 n0 L), ``step_limit`` zeta/(n0 L).
     """
-    given = only("dp_srm", parts, "participation", "sampler")
-    return _algorithm("dp_srm", SRM, **given)
+    return _algorithm("dp_srm", SRM, **parts)
 
 
 def distributed_dp_srm(**parts: Unpack[Parts]) -> Algorithm:
@@ -113,9 +127,7 @@ def distributed_dp_srm(**parts: Unpack[Parts]) -> Algorithm:
     Reimplemented from description.  The noise is one draw on the mean: privacy of the pooled data
     against those who see the models, not local privacy.
     """
-    given = only("distributed_dp_srm", parts, "participation", "sampler", "aggregation")
-    given.setdefault("aggregation", aggregations.secure_sum())
-    return _algorithm("distributed_dp_srm", SRM, **given)
+    return _algorithm("distributed_dp_srm", SUMMED, **parts)
 
 
 # --- what they share -----------------------------------------------------------------------------
@@ -127,76 +139,187 @@ def _weight(hp: Hyper) -> Array:
     return jnp.maximum(weight, 1e-30)
 
 
-def _any_iterate() -> Server:
-    return iterates.sampled(servers.descent())
-
-
-def _any_weighted() -> Server:
-    return iterates.sampled(servers.descent(), _weight, first=False)
-
-
-def _any_limited() -> Server:
-    return iterates.sampled(iterates.limited())
-
-
 class Variant(NamedTuple):
-    """What tells these algorithms apart."""
+    """What distinguishes the algorithms of this folder."""
 
     paper: str
-    server: Callable[[], Server]
-    sampler: Callable[[], Sampler] = sampling.poisson
+    server: Server
+    sampler: Callable[[], Sampler]
+    exchanged: tuple[str, ...]
+    aggregation: Callable[[], Aggregation] = aggregations.plain_sum
     recursive: bool = False
     once: bool = False  # one sample a round
 
 
-GD = Variant("Wang, Ye, Xu, NeurIPS 2017", _any_iterate, sampling.full)
-SGD = Variant("Abadi et al., CCS 2016", servers.descent)
-RRPSGD = Variant(
-    "Zhang, Zheng, Mou, Wang, IJCAI 2017", _any_weighted, sampling.without_replacement, once=True
+GD = Variant(
+    "Wang, Ye, Xu, NeurIPS 2017",
+    iterates.sampled(servers.descent()),
+    sampling.full,
+    ("participation", "server"),
 )
-SRM = Variant("Wang et al., UAI 2023", _any_limited, sampling.without_replacement, recursive=True)
+SGD = Variant(
+    "Abadi et al., CCS 2016",
+    servers.descent(),
+    sampling.poisson,
+    ("participation", "server", "sampler"),
+)
+RRPSGD = Variant(
+    "Zhang, Zheng, Mou, Wang, IJCAI 2017",
+    iterates.sampled(servers.descent(), _weight, first=False),
+    sampling.without_replacement,
+    ("participation",),
+    once=True,
+)
+SRM = Variant(
+    "Wang et al., UAI 2023",
+    iterates.sampled(iterates.limited()),
+    sampling.without_replacement,
+    ("participation", "sampler"),
+    recursive=True,
+)
+SUMMED = SRM._replace(
+    exchanged=(*SRM.exchanged, "aggregation"), aggregation=aggregations.secure_sum
+)
 
 
 @functools.cache
-def _algorithm(
-    name: str,
-    kind: Variant,
-    *,
-    sampler: Sampler | None = None,
-    participation: Participation | None = None,
-    server: Server | None = None,
-    aggregation: Aggregation | None = None,
-) -> Algorithm:
-    chosen = sampler or kind.sampler()
-    estimator: Estimator = estimators.minibatch(chosen)
-    channel: Channel = channels.direct()
+def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
+    given = only(name, parts, *kind.exchanged)
+    sampler = given.pop("sampler", kind.sampler())
     if kind.recursive:
-        if chosen.whole:
-            raise InputError(
-                f"sampler = {chosen.name!r} does not apply to {name}, which draws batches."
-            )
-        refuse_epochs(name, chosen)
-        estimator, channel = momentum.recursive(chosen, False), channels.recursion()
-    body = Federated(
-        estimator=estimator,
+        applies(not sampler.whole, name, "which draws batches", sampler=sampler)
+        refuse_epochs(name, sampler)
+    body = composed(
+        given,
+        estimator=momentum.recursive(sampler, False)
+        if kind.recursive
+        else estimators.minibatch(sampler),
         mechanism=mechanisms.central(),
-        compressor=identity(),
-        channel=channel,
-        server=server or kind.server(),
-        participation=participation or sampling.everyone(),
-        aggregation=aggregations.unless_plain(aggregation),
+        channel=channels.recursion() if kind.recursive else channels.direct(),
+        server=kind.server,
+        aggregation=kind.aggregation(),
     )
-    promise = PaperRules(body, kind.recursive, kind.once)
-    return compose(
-        name,
-        summary_of(globals()[name]),
-        kind.paper,
-        body,
-        promise.plan,
-        (momentum.SMOOTHNESS, GAP, *PRIVACY),
-        promise.formula,
-        promise.event,
-        promise.finish,
-        follows=("lr",) if kind.once else (),
-        reads=("smoothness",) if kind.once else (),
-    )
+    once = {"follows": ("lr",), "reads": ("smoothness",)} if kind.once else {}
+    rules = PaperRules(body, kind.recursive, kind.once)
+    return by_rules(globals()[name], kind.paper, rules, (momentum.SMOOTHNESS, GAP), **once)
+
+
+class PaperRules(NamedTuple):
+    """The hyper-parameters of a run, what it releases, and what the paper says of it."""
+
+    body: Federated
+    recursive: bool
+    once: bool  # one sample a round
+
+    def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """The user's values, then the papers', then defaults that say so."""
+        body, N = self.body, Draft.of(given, facts, theory=True)
+        N.private(body, facts)
+        s = self._setting(N.values, facts, N.eps)
+        records, of = s.m, N.for_eps
+        if self.recursive:
+            self._srm(N, facts, s)
+        elif self.once:
+            N.default("rounds", facts.m, "one pass")
+            N.theorem("batch", 1, "one sample a round")
+            if N["batch"] != 1:
+                raise InputError(
+                    f"batch = {N['batch']} does not apply to rrpsgd, which draws 1: leave it out."
+                )
+            if N["rounds"] > records**2:
+                raise InputError(
+                    f"rounds = {N['rounds']} exceeds m^2 = {records**2:g}, which RRPSGD never reaches: ask "
+                    "for fewer."
+                )
+        else:
+            rounds = max(1, round(float(theory.gd_rounds(s))))
+            N.theorem("rounds", rounds, f"the paper's order{of}")
+            if body.estimator.sampler.params:
+                N.default("batch", min(32, facts.m))
+            if body.estimator.sampler.whole:
+                N.theorem("lr", 1 / s.L, "1/L")
+            where = f"Theorem 1 of SoteriaFL with one client{of}"
+            N.theorem("lr", float(cdp_step(s)), where)
+        return N.plan()
+
+    def finish(self, N: Draft, noise: Noise, facts: ProblemFacts) -> None:
+        """RRPSGD's step follows from sigma, be it the paper's or calibrated."""
+        if not self.once:
+            return
+        s = self._setting(N.values, facts, EPS)
+        sigma = max(N["sigma"], 1e-30) if N["sigma"] == N["sigma"] else 1e-30
+        most = (s.gap / (s.L * s.m**2 * s.d * sigma**2)) ** 0.5
+        N.theorem("lr", float(min(1 / s.L, most)), "min(1/L, sqrt(D_F/(L m^2 d sigma^2)))")
+
+    def _setting(self, v: Mapping[str, Any], facts: ProblemFacts, eps: float) -> Setting:
+        """The node that holds the records of all clients whose means are added up."""
+        records = facts.m * reporting(self.body, v, facts.n)
+        L, G = float(v["smoothness"]), float(v["clip"])
+        return Setting(1, records, facts.d, 0.0, L, G, eps, v["delta"], v["gap"])
+
+    def _srm(self, N: Draft, facts: ProblemFacts, s: Setting) -> None:
+        where = f"Theorem 1 of DP-SRM, constants 1{N.for_eps}"
+        best, r = theory.srm_numbers(s), s.m / facts.m
+        N.theorem("rounds", max(1, round(float(theory.srm_rounds(s)))), where)
+        b = min(facts.m, max(1, round(float(best.batch) / r)))
+        N.theorem("batch", b, where)
+        N.theorem("anchor_batch", b, where)
+        N.theorem("momentum", float(best.gamma), where)
+        N.theorem("step_limit", float(best.zeta / (best.n0 * s.L)), "zeta/(n0 L)")
+        N.theorem("lr", float(1 / (2 * best.n0 * s.L)), "1/(2 n0 L)")
+        N.theorem(
+            "difference_clip", min(2 * s.G, s.L * N["step_limit"]), "L times the longest step"
+        )
+        ratio = s.G / N["anchor_batch"] / (_moved(N.values) / N["batch"])
+        N.theorem("noise_ratio", ratio, "of what a record moves")
+
+    def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
+        """The paper's noise, with m the records of all clients."""
+        G, delta, T = float(values["clip"]), values["delta"], int(values["rounds"])
+        r, way = reporting(self.body, values, facts.n), asked._asdict()
+        m, b = round(facts.m * r), round(values.get("batch", facts.m) * r)
+        if self.once:
+            return claims.rrpsgd(G, m, delta, **way)
+        if not self.recursive:
+            return compressed_gd(CDP_CONSTANT, G, m, b, T, delta, **way)
+        gamma, C = float(values["momentum"]), float(values["difference_clip"])
+        b0 = round(values["anchor_batch"] * r)
+        first, later = claims.dp_srm(G, m, b, b0, T, gamma, C, delta, **way)
+        sigma0 = later.sigma * values["noise_ratio"]
+        enough = Condition(
+            f"sigma0 = {sigma0:.4g} >= {first.sigma:.4g}",
+            bool(sigma0 >= first.sigma * (1 - 1e-6)),
+        )
+        return later._replace(conditions=(*later.conditions, enough))
+
+    def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
+        """Every release of the noised mean; DP-SRM's first has its own batch and noise.
+
+        Who takes part is public, and amplifies nothing.
+        """
+        G, T, sigma = float(values["clip"]), int(values["rounds"]), float(values["sigma"])
+        trust: Any = "single_node" if facts.n == 1 else "trusted_server"
+        trust = trust if self.body.aggregation is None else "secure_sum"
+        sampler, r = self.body.estimator.sampler, reporting(self.body, values, facts.n)
+        rounded = rounding(self.body, values, facts)  # before the server's noise
+        if sampler.padded:
+            rounded *= 2  # with the record and without it: each world rounds something else
+
+        def client(m: int) -> Any:
+            def plain(batch: str, moved: float, sigma: float, times: int) -> Any:
+                rows = drawn(sampler, values, facts, m, batch)
+                mean = events.Mean((moved + rows.b * rounded) / r)
+                return events.Event(rows, mean, sigma, times, trust=trust)
+
+            if not self.recursive:
+                return plain("batch", G, sigma, T)
+            first = plain("anchor_batch", G, sigma * float(values["noise_ratio"]), 1)
+            return events.Sequence((plain("batch", _moved(values), sigma, T - 1), first))
+
+        return worst(facts, client)
+
+
+def _moved(values: Mapping[str, Any]) -> float:
+    """The norm of a record's share in DP-SRM: (1-gamma) C + gamma G."""
+    gamma = float(values["momentum"])
+    return (1 - gamma) * float(values["difference_clip"]) + gamma * float(values["clip"])

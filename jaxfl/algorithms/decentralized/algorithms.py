@@ -19,21 +19,20 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
-from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.decentralized.claims import q_dpsgd
-from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only, summary_of
+from jaxfl.algorithms.numbers import Draft, Parts, only
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.core.errors import InputError
-from jaxfl.core.types import Algorithm, Asked, Compressor, Noise, Param, Plan, ProblemFacts, Sampler
-from jaxfl.parts import compressors, estimators, graphs, mechanisms, momentum, sampling, sketches
+from jaxfl.core.types import Algorithm, Asked, Compressor, Noise, Param, Plan, ProblemFacts
+from jaxfl.parts import codes, compressors, estimators, graphs, mechanisms, momentum, sampling
 from jaxfl.parts.codes import identity
 from jaxfl.privacy.claims import Claim
 from jaxfl.rounds import gossip
 
 __all__ = ["dp_dsgd", "q_dpsgd_1", "sdm_dsgd"]
 
-EXCHANGED = ("compressor", "sampler", "graph")
 GAP = Param("gap", "f(x0) - f*, which step sizes ask for", open_low=True)
 
 
@@ -50,7 +49,7 @@ def q_dpsgd_1(**parts: Unpack[Network]) -> Algorithm:
 
     C has an absolute error.  On a complete graph with k = 0.9 it is what SoteriaFL's code runs.
     """
-    return _algorithm("q_dpsgd_1", Q_DPSGD, **_known("q_dpsgd_1", parts))
+    return _algorithm("q_dpsgd_1", Q_DPSGD, **parts)
 
 
 def sdm_dsgd(**parts: Unpack[Network]) -> Algorithm:
@@ -61,7 +60,7 @@ def sdm_dsgd(**parts: Unpack[Network]) -> Algorithm:
     S keeps each coordinate with probability p and scales it by 1/p.  The mask is not counted on for
     privacy: that it scales a Renyi divergence by p, as the paper has it, is false.
     """
-    return _algorithm("sdm_dsgd", SDM, **_known("sdm_dsgd", parts))
+    return _algorithm("sdm_dsgd", SDM, **parts)
 
 
 def dp_dsgd(**parts: Unpack[Network]) -> Algorithm:
@@ -71,77 +70,54 @@ def dp_dsgd(**parts: Unpack[Network]) -> Algorithm:
 
     On a complete graph it is ``ldp_sgd``, round by round.
     """
-    return _algorithm("dp_dsgd", DSGD, **_known("dp_dsgd", parts))
+    return _algorithm("dp_dsgd", DSGD, **parts)
 
 
 # --- what they share -----------------------------------------------------------------------------
 
 
 class Variant(NamedTuple):
-    """What tells these algorithms apart."""
+    """What distinguishes the algorithms of this folder."""
 
     paper: str
     rule: Callable[[], gossip.Rule]
     compressor: Callable[[], Compressor]
 
 
-Q_DPSGD = Variant("Ding et al., AAAI 2021", gossip.quantized, sketches.fixed_step)
+Q_DPSGD = Variant("Ding et al., AAAI 2021", gossip.quantized, codes.fixed_step)
 SDM = Variant("Zhang et al., MobiHoc 2020", gossip.differences, compressors.bernoulli)
 DSGD = Variant("Lian et al., NeurIPS 2017", gossip.averaging, identity)
 
 
-def _known(name: str, parts: Mapping[str, Any]) -> dict[str, Any]:
-    found = only(name, parts, *EXCHANGED)
-    if isinstance(found.get("graph"), str):
-        found["graph"] = graphs.graph(found["graph"])
-    return found
-
-
 @functools.cache
-def _algorithm(
-    name: str,
-    kind: Variant,
-    *,
-    compressor: Compressor | None = None,
-    sampler: Sampler | None = None,
-    graph: graphs.Graph | None = None,
-) -> Algorithm:
-    chosen = compressor or kind.compressor()
+def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
+    given = only(name, parts, "compressor", "sampler", "graph")
+    chosen, graph = given.get("compressor", kind.compressor()), given.get("graph", "complete")
     if not chosen.unbiased:
         raise InputError(
             f"compressor = {chosen.name!r} is biased, and {name} needs one that is right in the mean."
         )
     body = gossip.Gossip(
-        estimator=estimators.minibatch(sampler or sampling.poisson()),
+        estimator=estimators.minibatch(given.get("sampler", sampling.poisson())),
         mechanism=mechanisms.gaussian(),
         compressor=chosen,
         rule=kind.rule(),
-        graph=graph or graphs.complete(),
+        graph=graphs.graph(graph) if isinstance(graph, str) else graph,
     )
-    promise = PaperRules(kind, body)
-    return compose(
-        name,
-        summary_of(globals()[name]),
-        kind.paper,
-        body,
-        promise.plan,
-        (momentum.SMOOTHNESS, GAP, *PRIVACY),
-        promise.formula,
-        finish=promise.finish,
-        cited=kind is not SDM,
-        follows=("lr",),
-    )
+    params = (momentum.SMOOTHNESS, GAP)
+    options = {"cited": kind is not SDM, "follows": ("lr",)}
+    return by_rules(globals()[name], kind.paper, PaperRules(body, kind), params, **options)
 
 
 class PaperRules(NamedTuple):
     """The hyper-parameters of a run, and what a formula says of its noise."""
 
-    kind: Variant
     body: gossip.Gossip
+    kind: Variant
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then recalled ones, then defaults that say so."""
-        kind, body = self.kind, self.body
+        body, kind = self
         N = Draft.of(given, facts)
         N.clip(True)
         if body.compressor.absolute:
@@ -151,8 +127,7 @@ class PaperRules(NamedTuple):
         N.smoothness(facts)
         N.target(facts)
         N.default("gap", 1.0)
-        if body.estimator.sampler.params:
-            N.default("batch", min(32, facts.m))
+        N.batch(body, facts)
         if kind is SDM:
             N.default("theta", 0.5)
         if kind is Q_DPSGD:

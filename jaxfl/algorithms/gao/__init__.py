@@ -25,8 +25,11 @@ from jaxfl.algorithms.gao.algorithms import (
     one_pass_accelerated,
     one_pass_mbsgd,
 )
+from jaxfl.algorithms.gao.bounds import ORDER, ORDERS
+from jaxfl.algorithms.paper import Paper, System
 
 __all__ = [
+    "PAPER",
     "accelerated_mbsgd",
     "localized_accelerated_mbsgd",
     "localized_convolution",
@@ -39,3 +42,42 @@ __all__ = [
     "one_pass_accelerated",
     "one_pass_mbsgd",
 ]
+
+BALL = "--constraint ball:5"
+PAPER = Paper(
+    "Gao, Lowy, Zhou, Wright: ISRL-DP (ICML 2024)",
+    (
+        accelerated_mbsgd,
+        localized_accelerated_mbsgd,
+        localized_convolution,
+        localized_mbsgd,
+        localized_nesterov,
+        localized_subgradient,
+        mb_subgradient,
+        multi_pass_mbsgd,
+        multistage_accelerated,
+        one_pass_accelerated,
+        one_pass_mbsgd,
+    ),
+    systems=(
+        System(
+            "Localized ISRL-DP accelerated MB-SGD",
+            "Algorithm 1",
+            "localized_accelerated_mbsgd",
+            BALL,
+        ),
+        System("Accelerated ISRL-DP MB-SGD", "Algorithm 2", "accelerated_mbsgd", BALL),
+        System("ISRL-DP MB-Subgradient", "Algorithm 3", "mb_subgradient", BALL),
+        System("Localized ISRL-DP MB-Subgradient", "Algorithm 4", "localized_subgradient", BALL),
+        System("Multi-stage accelerated MB-SGD", "Algorithm 5", "multistage_accelerated", BALL),
+        System(
+            "Localized, convolutional smoothing", "Algorithms 6, 7", "localized_convolution", BALL
+        ),
+        System("Localized, Nesterov smoothing", "Theorem 3.1", "localized_nesterov", BALL),
+        System("Localized ISRL-DP MB-SGD", "Figures 2, 3", "localized_mbsgd", BALL),
+        System("One-pass ISRL-DP MB-SGD", "Figures 2, 3", "one_pass_mbsgd", BALL),
+        System("Multi-pass ISRL-DP MB-SGD", "Tables 1, 2", "multi_pass_mbsgd", BALL),
+        System("One-pass accelerated ISRL-DP MB-SGD", "Tables 1, 2", "one_pass_accelerated", BALL),
+    ),
+    bounds=dict.fromkeys(ORDERS, ORDER),
+)

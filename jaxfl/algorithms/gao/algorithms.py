@@ -31,17 +31,15 @@ from __future__ import annotations
 import functools
 from typing import Any, TypedDict, Unpack
 
-from jaxfl.algorithms.composition import compose
-from jaxfl.algorithms.gao.rules import Rules, Variant
-from jaxfl.algorithms.numbers import summary_of
+from jaxfl.algorithms.composition import by_rules
+from jaxfl.algorithms.gao.rules import PaperRules, Variant
+from jaxfl.algorithms.numbers import applies, composed, only
 from jaxfl.core.errors import InputError
-from jaxfl.core.types import Algorithm, Estimator, Participation, Sampler
-from jaxfl.parts import channels, estimators, sampling
+from jaxfl.core.types import Algorithm, Participation, Sampler
+from jaxfl.parts import estimators, sampling
 from jaxfl.parts.accelerated import acsa, averaged
-from jaxfl.parts.codes import identity
 from jaxfl.parts.localization import localized, noised, phased, planned
 from jaxfl.parts.smoothing import convolution, moreau
-from jaxfl.rounds.federated import Federated
 
 __all__ = [
     "accelerated_mbsgd",
@@ -57,7 +55,6 @@ __all__ = [
     "one_pass_mbsgd",
 ]
 
-PAPER = "Gao, Lowy, Zhou, Wright, ICML 2024"
 BASELINE = "Lowy, Razaviyayn, ICLR 2023"
 
 
@@ -80,7 +77,7 @@ def localized_accelerated_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
 
     A record belongs to one phase, so that privacy is that of the worst phase.
     """
-    return _algorithm("localized_accelerated_mbsgd", Variant("multistage", True), PAPER, **parts)
+    return _algorithm("localized_accelerated_mbsgd", Variant("multistage", True), **parts)
 
 
 def localized_nesterov(**parts: Unpack[Parts]) -> Algorithm:
@@ -89,7 +86,7 @@ def localized_nesterov(**parts: Unpack[Parts]) -> Algorithm:
 
         f_beta(w; x) = min_v f(v; x) + beta/2 |w - v|^2
     """
-    return _algorithm("localized_nesterov", Variant("multistage", True, "moreau"), PAPER, **parts)
+    return _algorithm("localized_nesterov", Variant("multistage", True, "moreau"), **parts)
 
 
 def localized_convolution(**parts: Unpack[Parts]) -> Algorithm:
@@ -98,9 +95,8 @@ def localized_convolution(**parts: Unpack[Parts]) -> Algorithm:
 
         g_i = mean_{j in B} clip grad f(w_md + v_j; x_j) + xi_i,  v_j uniform in a ball
     """
-    kind = Variant("multistage", True, "convolution")
-    parts = {"sampler": sampling.poisson(), **parts}
-    return _algorithm("localized_convolution", kind, PAPER, **parts)
+    kind = Variant("multistage", True, "convolution", sampling.poisson)
+    return _algorithm("localized_convolution", kind, **parts)
 
 
 def localized_subgradient(**parts: Unpack[Parts]) -> Algorithm:
@@ -111,7 +107,7 @@ def localized_subgradient(**parts: Unpack[Parts]) -> Algorithm:
             minimise (1/(n_i N)) sum f(w; x) + lambda_i/2 |w - w_{i-1}|^2
             by mb_subgradient, from w_{i-1},  lambda_i = 1/(eta_i n_i),  eta_i = eta/2^{ip}
     """
-    return _algorithm("localized_subgradient", Variant("subgradient", True), PAPER, **parts)
+    return _algorithm("localized_subgradient", Variant("subgradient", True), **parts)
 
 
 def localized_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -122,7 +118,7 @@ def localized_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
     As the paper's experiments run it [section 4]; the regularizer's step is implicit, and stable for
     any lambda_i.
     """
-    return _algorithm("localized_mbsgd", Variant("sgd", True), PAPER, **parts)
+    return _algorithm("localized_mbsgd", Variant("sgd", True), **parts)
 
 
 def multistage_accelerated(**parts: Unpack[Parts]) -> Algorithm:
@@ -132,7 +128,7 @@ def multistage_accelerated(**parts: Unpack[Parts]) -> Algorithm:
 
     For mu-strongly convex losses; without mu, ``lambda/2 |w - w_0|^2`` is added and mu = lambda.
     """
-    return _algorithm("multistage_accelerated", Variant("multistage", False), PAPER, **parts)
+    return _algorithm("multistage_accelerated", Variant("multistage", False), **parts)
 
 
 def accelerated_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -143,7 +139,7 @@ def accelerated_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
 
     a_r and h_r are those of Theorem C.1.
     """
-    return _algorithm("accelerated_mbsgd", Variant("acsa", False), PAPER, **parts)
+    return _algorithm("accelerated_mbsgd", Variant("acsa", False), **parts)
 
 
 def mb_subgradient(**parts: Unpack[Parts]) -> Algorithm:
@@ -153,7 +149,7 @@ def mb_subgradient(**parts: Unpack[Parts]) -> Algorithm:
 
     For mu-strongly convex losses; without mu, ``lambda/2 |w - w_0|^2`` is added and mu = lambda.
     """
-    return _algorithm("mb_subgradient", Variant("subgradient", False), PAPER, **parts)
+    return _algorithm("mb_subgradient", Variant("subgradient", False), **parts)
 
 
 def multi_pass_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -163,7 +159,7 @@ def multi_pass_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
 
     Every round draws K records of each silo anew.
     """
-    return _algorithm("multi_pass_mbsgd", Variant("sgd", False), BASELINE, **parts)
+    return _algorithm("multi_pass_mbsgd", Variant("sgd", False, paper=BASELINE), **parts)
 
 
 def one_pass_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -173,7 +169,11 @@ def one_pass_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
 
     Every record is used once, in one of B_1, B_2, ...
     """
-    return _algorithm("one_pass_mbsgd", Variant("sgd", False, once=True), BASELINE, **parts)
+    return _algorithm(
+        "one_pass_mbsgd",
+        Variant("sgd", False, sampler=sampling.single_pass, paper=BASELINE),
+        **parts,
+    )
 
 
 def one_pass_accelerated(**parts: Unpack[Parts]) -> Algorithm:
@@ -182,7 +182,11 @@ def one_pass_accelerated(**parts: Unpack[Parts]) -> Algorithm:
 
         v = mean_i (mean_{j in B_r} clip grad f_ij(w_md) + xi_i),  B_1, B_2, ... disjoint, then as there
     """
-    return _algorithm("one_pass_accelerated", Variant("acsa", False, once=True), BASELINE, **parts)
+    return _algorithm(
+        "one_pass_accelerated",
+        Variant("acsa", False, sampler=sampling.single_pass, paper=BASELINE),
+        **parts,
+    )
 
 
 # --- what they share -----------------------------------------------------------------------------
@@ -190,60 +194,21 @@ def one_pass_accelerated(**parts: Unpack[Parts]) -> Algorithm:
 SMOOTHERS = {"moreau": moreau, "convolution": convolution}
 
 
-def _estimator(sampler: Sampler, smoothing: str) -> Estimator:
-    plain = estimators.minibatch(sampler)
-    return SMOOTHERS[smoothing](plain) if smoothing else plain
-
-
 @functools.cache
-def _algorithm(
-    name: str,
-    kind: Variant,
-    paper: str,
-    *,
-    sampler: Sampler | None = None,
-    participation: Participation | None = None,
-    noise: str = "fused",
-    variant: str = "sound",
-    **others: Any,
-) -> Algorithm:
-    if others:
-        raise InputError(
-            f"{' and '.join(others)} does not apply to {name}, of which sampler, participation, noise "
-            "and variant can be exchanged: leave it out."
-        )
-    if noise not in ("fused", "per_client"):
-        raise InputError(f"noise = {noise!r} has to be 'fused' or 'per_client'.")
+def _algorithm(name: str, kind: Variant, *, variant: str = "sound", **parts: Any) -> Algorithm:
+    given = only(name, parts, "sampler", "participation", "noise")
     if variant not in ("sound", "paper"):
         raise InputError(f"variant = {variant!r} has to be 'sound', or 'paper' as printed.")
-    if not kind.once:
-        rows = phased(sampler or sampling.with_replacement())
-    elif sampler is None or sampler.single_pass:
-        rows = planned(sampler or sampling.single_pass())
-    else:
-        raise InputError(
-            f"sampler = {sampler.name!r} does not apply to {name}, which uses every record once: "
-            "take multi_pass_mbsgd or accelerated_mbsgd."
-        )
+    sampler = given.pop("sampler", kind.sampler())
+    why = "which uses every record once: take multi_pass_mbsgd or accelerated_mbsgd"
+    applies(sampler.single_pass or not kind.once, name, why, sampler=sampler)
+    estimator = estimators.minibatch((planned if kind.once else phased)(sampler))
     server = acsa() if kind.accelerated else averaged()
-    body = Federated(
-        estimator=_estimator(rows, kind.smoothing),
+    body = composed(
+        given,
+        estimator=SMOOTHERS[kind.smoothing](estimator) if kind.smoothing else estimator,
         mechanism=noised(),
-        compressor=identity(),
-        channel=channels.direct(),
         server=localized(server) if kind.regularized else server,
-        participation=participation or sampling.everyone(),
-        noise=noise,
     )
-    rules = Rules(name, kind, body, variant)
-    return compose(
-        name,
-        summary_of(globals()[name]),
-        paper,
-        body,
-        rules.plan,
-        rules.params,
-        rules.formula,
-        rules.event,
-        rules.finish,
-    )
+    rules = PaperRules(body, kind, name, variant)
+    return by_rules(globals()[name], kind.paper, rules, rules.params)

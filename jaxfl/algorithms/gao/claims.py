@@ -10,9 +10,6 @@ from jaxfl.privacy.claims import Claim, Condition, either
 __all__ = ["gao", "one_pass"]
 
 
-# --- ISRL-DP -------------------------------------------------------------------------------------
-
-
 def gao(
     L: float,
     n: int,
@@ -47,24 +44,15 @@ def one_pass(
     K: int,
     delta: float,
     *,
-    classical: bool = False,
     eps: float | None = None,
     sigma: float | None = None,
 ) -> Claim:
     """``sigma^2 = 8 L^2 ln(1/delta)/(K^2 eps^2)`` for disjoint batches [Lowy et al., AISTATS 2023].
 
-    ``classical`` has ln(1.25/delta), proven for eps <= 1 only; its attribution is unverified.  The
-    other fails from about eps = 7.0 at delta = 1e-3 on, 8.0 at 1e-5.
+    It fails from about eps = 7.0 at delta = 1e-3 on, 8.0 at 1e-5.
     """
-    log = math.log((1.25 if classical else 1.0) / delta)
+    log = math.log(1 / delta)
     s, e = either(math.sqrt(8 * L * L * log) / K, eps, sigma, delta)
-    most = 1.0 if classical else 8 * math.log(1 / delta)
-    return Claim(
-        "Lowy et al., AISTATS 2023" if not classical else "classical Gaussian mechanism",
-        f"sigma^2 = 8 L^2 ln({'1.25' if classical else '1'}/delta)/(K^2 eps^2)",
-        s,
-        e,
-        delta,
-        (Condition(f"eps = {e:.4g} <= {most:.4g}", e <= most),),
-        not classical,
-    )
+    conditions = (Condition(f"eps = {e:.4g} <= {8 * log:.4g}", e <= 8 * log),)
+    formula = "sigma^2 = 8 L^2 ln(1/delta)/(K^2 eps^2)"
+    return Claim("Lowy et al., AISTATS 2023", formula, s, e, delta, conditions)

@@ -6,7 +6,7 @@ In the order levels and lambda_i, then R_i and K_i.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,14 +16,27 @@ from jaxfl.algorithms.gao.claims import gao, one_pass
 from jaxfl.algorithms.numbers import EPS, PRIVACY, Draft, reporting
 from jaxfl.core.errors import InputError
 from jaxfl.core.schedules import pieces
-from jaxfl.core.types import LARGEST, Asked, Noise, Origin, Param, Plan, ProblemFacts, Sigma, Source
+from jaxfl.core.types import (
+    LARGEST,
+    Asked,
+    Noise,
+    Origin,
+    Param,
+    Plan,
+    ProblemFacts,
+    Sampler,
+    Sigma,
+    Source,
+)
+from jaxfl.parts import sampling
 from jaxfl.parts.localization import Phase, event, phases_of, share, shorter, spread
 from jaxfl.privacy.claims import Claim
 from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 
-__all__ = ["Rules", "Setup", "Variant"]
+__all__ = ["PaperRules", "Variant"]
 
+PAPER = "Gao, Lowy, Zhou, Wright, ICML 2024"
 ONE_PASS_ROUNDS = 35  # of the experiments of Lowy and Razaviyayn
 PARAMS = (
     *PRIVACY,
@@ -40,12 +53,18 @@ STEP = Param("lr", "step size of minibatch SGD", open_low=True, high=LARGEST)
 
 
 class Variant(NamedTuple):
-    """What tells these algorithms apart."""
+    """What distinguishes the algorithms of this folder."""
 
     solver: str  # "multistage", "acsa", "subgradient" or "sgd"
     localized: bool
     smoothing: str = ""  # or "moreau", "convolution"
-    once: bool = False  # disjoint batches
+    sampler: Callable[[], Sampler] = sampling.with_replacement
+    paper: str = PAPER
+
+    @property
+    def once(self) -> bool:
+        """Whether batches are disjoint."""
+        return self.sampler is sampling.single_pass
 
     @property
     def accelerated(self) -> bool:
@@ -57,12 +76,12 @@ class Variant(NamedTuple):
         return self.localized or self.solver in ("multistage", "subgradient")
 
 
-class Setup(NamedTuple):
-    """One algorithm: its name, what tells it apart, and its rounds."""
+class PaperRules(NamedTuple):
+    """The hyper-parameters of a run, what it releases, and what the paper says of it."""
 
-    name: str
-    kind: Variant
     body: Federated
+    kind: Variant
+    name: str
     variant: str = "sound"  # of the stages of Algorithm 5, or "paper"
 
     @property
@@ -74,24 +93,10 @@ class Setup(NamedTuple):
         out += [STEP] if kind.solver == "sgd" else []
         return tuple(out)
 
-    def check(self, given: Mapping[str, Any], facts: ProblemFacts) -> None:
-        if facts.convex is False:
-            raise InputError(
-                f"{self.name} needs convex losses, and this model's are not: take a linear model with "
-                "an l2 regularizer or none, or an algorithm such as ldp_sgd."
-            )
-        if "mu" in given and "lam" in given and given["mu"] > 0:
-            raise InputError(
-                f"mu = {given['mu']!r} and lam = {given['lam']!r} are both given: the pull is added where "
-                "losses are not known to be strongly convex, so give one of them."
-            )
-
-    def setting(
-        self, v: Mapping[str, Any], facts: ProblemFacts, beta: float, eps: float
-    ) -> theory.IsrlSetting:
-        everyone = self.body.participation.everyone
-        silos = reporting(self.body, v, facts.n)
-        return theory.IsrlSetting(
+    def setting(self, v: Mapping[str, Any], facts: ProblemFacts, eps: float) -> theory.IsrlSetting:
+        """With the smoothness beta that the solver meets, as far as it is among the values."""
+        everyone, silos = self.body.participation.everyone, reporting(self.body, v, facts.n)
+        s = theory.IsrlSetting(
             N=facts.n,
             n=facts.m,
             d=facts.d,
@@ -99,9 +104,12 @@ class Setup(NamedTuple):
             delta=v["delta"],
             L=v["clip"] if math.isfinite(v["clip"]) else 1.0,
             D=v.get("diameter", math.inf),
-            beta=beta,
+            beta=float(v.get("moreau", v.get("smoothness", 1.0))),
             M=None if everyone else min(facts.n, silos),
         )
+        if "spread" in v:
+            s = s._replace(beta=float(theory.convolution_smoothness(s, v["spread"])))
+        return s
 
     def diameter(self, v: Mapping[str, Any], what: str) -> None:
         if not math.isfinite(v.get("diameter", math.inf)):
@@ -116,34 +124,26 @@ class Setup(NamedTuple):
             return "Lowy and Razaviyayn"
         if self.kind.solver in ("subgradient", "sgd"):
             return "Theorem G.1"
-        return {"": "Theorem C.1", "moreau": "Theorem E.2", "convolution": "Theorem D.5"}[
-            self.kind.smoothing
-        ]
+        where = {"": "Theorem C.1", "moreau": "Theorem E.2", "convolution": "Theorem D.5"}
+        return where[self.kind.smoothing]
 
-    def smooth(self, s: theory.IsrlSetting, N: Draft, facts: ProblemFacts) -> theory.IsrlSetting:
-        """The setting with the smoothness beta that the solver meets."""
-        kind, v = self.kind, N.values
+    def smooth(self, N: Draft, facts: ProblemFacts) -> None:
+        """The smoothness that the solver meets, of the loss or by smoothing it."""
+        kind, s = self.kind, self.setting(N.values, facts, N.eps)
         if kind.smoothing == "moreau":
-            self.diameter(v, "moreau")
+            self.diameter(N.values, "moreau")
             N.theorem("moreau", float(theory.nesterov_smoothness(s)), "Theorem E.2")
-            s = s._replace(beta=v["moreau"])
         elif kind.smoothing == "convolution":
-            self.diameter(v, "spread")
+            self.diameter(N.values, "spread")
             N.theorem("spread", float(theory.convolution_radius(s)), "Theorem D.5")
-            if not v["spread"] > 0:
-                raise InputError(f"spread = {v['spread']!r} has to be above 0 to smooth anything.")
-            s = s._replace(beta=float(theory.convolution_smoothness(s, v["spread"])))
         elif kind.accelerated:
-            beta = v.get("smoothness", facts.smoothness)
-            if not beta:
+            if not N.values.get("smoothness", facts.smoothness):
                 raise InputError(
                     f"{self.name} needs a smooth loss, and the smoothness of this one is not known: give "
                     "smoothness, or take localized_nesterov, localized_convolution or "
                     "localized_subgradient."
                 )
-            N.theorem("smoothness", float(beta), "of the model")
-            s = s._replace(beta=v["smoothness"])
-        return s
+            N.theorem("smoothness", facts.smoothness, "of the model")
 
     def phases(self, s: theory.IsrlSetting, N: Draft, facts: ProblemFacts) -> list[Phase]:
         """Levels, lambda_i, D_i, then K_i and R_i."""
@@ -213,9 +213,9 @@ class Setup(NamedTuple):
             self.diameter(v, "lam")
         p = v.get("power", 0.0)
         if kind.localized and kind.solver == "subgradient":
-            first = 2.0**p / (float(theory.subgradient_eta(s)) * (s.n >> 1))
-            N.theorem("lam", first, "Theorem G.1: 1/(eta_1 n_1)")
             n_1 = s.n >> 1
+            first = 2.0**p / (float(theory.subgradient_eta(s)) * n_1)
+            N.theorem("lam", first, "Theorem G.1: 1/(eta_1 n_1)")
             return [v["lam"] * 2.0 ** ((i - 1) * p) * n_1 / (s.n >> i) for i in levels]
         N.theorem("lam", float(theory.localization_lam(s)), "(16)")
         return [v["lam"] * 2.0 ** (max(i - 1, 0) * p) for i in levels]
@@ -230,16 +230,19 @@ class Setup(NamedTuple):
         poisson = self.kind.smoothing == "convolution"
         return int(theory.accelerated_rounds(s, size, mu, batch, poisson))
 
-
-class Rules(Setup):
-    """How one algorithm comes to its hyper-parameters, and what they are worth."""
-
-    # --- from what is given to phases ------------------------------------------------------------
-
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then the theorems', then defaults that say so."""
         kind = self.kind
-        self.check(given, facts)
+        if facts.convex is False:
+            raise InputError(
+                f"{self.name} needs convex losses, and this model's are not: take a linear model with "
+                "an l2 regularizer or none, or an algorithm such as ldp_sgd."
+            )
+        if "mu" in given and "lam" in given and given["mu"] > 0:
+            raise InputError(
+                f"mu = {given['mu']!r} and lam = {given['lam']!r} are both given: the pull is added where "
+                "losses are not known to be strongly convex, so give one of them."
+            )
         N = Draft.of(given, facts, theory=True)
         N.clip(True)
         N.ask()
@@ -253,8 +256,8 @@ class Rules(Setup):
         if facts.diameter is not None:
             N.theorem("diameter", facts.diameter, "of the constraint set")
         N.taking_part(self.body.participation, facts.n, "all of them")
-        s = self.smooth(self.setting(N.values, facts, 1.0, N.eps), N, facts)
-        phases = self.phases(s, N, facts)
+        self.smooth(N, facts)
+        phases = self.phases(self.setting(N.values, facts, N.eps), N, facts)
         N.theorem("rounds", sum(phase.rounds for phase in phases), self.where)
         self._spread(N, phases)
         return N.plan(tuple({"phase": i} for i in range(len(phases))))
@@ -274,7 +277,7 @@ class Rules(Setup):
             for phase, level in zip(phases_of(v), noise.levels, strict=True)
         ]
         self._spread(N, phases)
-        s = self.setting(v, facts, self._beta(v, facts), v["eps"])
+        s = self.setting(v, facts, v["eps"])
         rounds: dict[str, list[float]] = {}
 
         def more(**series: Any) -> None:
@@ -303,13 +306,6 @@ class Rules(Setup):
                 del v[name], N.sources[name]
         for name, each in rounds.items():
             N.set(name, pieces(each), Source(Origin.THEOREM, self.where))
-
-    def _beta(self, v: Mapping[str, Any], facts: ProblemFacts) -> float:
-        if self.kind.smoothing == "convolution":
-            return float(
-                theory.convolution_smoothness(self.setting(v, facts, 1.0, EPS), v["spread"])
-            )
-        return float(v.get("moreau", v.get("smoothness", 1.0)))
 
     def _stages(
         self, s: theory.IsrlSetting, phase: Phase, mu: float, V2: float
@@ -357,18 +353,13 @@ class Rules(Setup):
             return None
         if self.kind.once:
             return one_pass(L, int(values["batch"]), delta, **asked._asdict())
-        claims = [
-            gao(L, p.size(facts.m), p.batch, p.rounds, delta, **self._of(p, asked))
-            for p in self._ran(values, facts)
-        ]
+        claims = []
+        for p in self._ran(values, facts):
+            way = Sigma(asked.sigma * p.noise) if isinstance(asked, Sigma) else asked
+            claims.append(gao(L, p.size(facts.m), p.batch, p.rounds, delta, **way._asdict()))
         worst = max(claims, key=lambda claim: claim.eps)
         failed = [c for claim in claims for c in claim.conditions if c.holds is False]
         return worst._replace(conditions=tuple(failed[:1]) or worst.conditions)
-
-    def _of(self, phase: Phase, asked: Asked) -> dict[str, float]:
-        if isinstance(asked, Sigma):
-            return {"sigma": asked.sigma * phase.noise}
-        return asked._asdict()
 
 
 ZERO = pieces([0.0])

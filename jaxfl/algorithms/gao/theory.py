@@ -121,9 +121,9 @@ def isrl_sigma(s: IsrlSetting, size: Number, rounds: Number) -> Number:
 
 
 def variance(s: IsrlSetting, size: Number, batch: Number, sigma: Number) -> Number:
-    """V^2 of the mean of the messages around the gradient of the phase's objective::
+    """V^2 of the mean of the messages around the gradient of the phase's objective.
 
-    4 L^2/(M K) 1{M K < N n_i} + d sigma^2/M + 1{M < N} (N-M)/(N-1) L^2/M
+    It is ``4 L^2/(M K) 1{M K < N n_i} + d sigma^2/M + 1{M < N} (N-M)/(N-1) L^2/M``.
     """
     M = s.silos
     some = 4 * s.L**2 / (M * batch) * (s.N * size > M * batch)

@@ -6,8 +6,6 @@
   Gong
 * :mod:`~jaxfl.algorithms.hu.claims` -- the noise formulas of Hu, Guo and Gong and of their
   baseline, with their conditions
-* :mod:`~jaxfl.algorithms.hu.rules` -- the hyper-parameters of local SGD, what its rounds release,
-  and what the paper says of them
 * :mod:`~jaxfl.algorithms.hu.theory` -- private local SGD: its step size and its convergence as
   the paper prints them
 """
@@ -20,5 +18,32 @@ from jaxfl.algorithms.hu.algorithms import (
     private_local_sgd,
     scaffold,
 )
+from jaxfl.algorithms.hu.bounds import FAMILY
+from jaxfl.algorithms.paper import Paper, System
 
-__all__ = ["dp_fedavg", "fedavg", "fedprox", "local_dp_sgd", "private_local_sgd", "scaffold"]
+__all__ = [
+    "PAPER",
+    "dp_fedavg",
+    "fedavg",
+    "fedprox",
+    "local_dp_sgd",
+    "private_local_sgd",
+    "scaffold",
+]
+
+PAPER = Paper(
+    "Hu, Guo, Gong: private local SGD (2020)",
+    (dp_fedavg, fedavg, fedprox, local_dp_sgd, private_local_sgd, scaffold),
+    systems=(
+        System("Private local SGD with secure aggregation", "Algorithm 1", "private_local_sgd"),
+        System(
+            "Private local SGD without secure aggregation",
+            "Figures 7, 8",
+            "private_local_sgd",
+            "--aggregation plain_sum",
+        ),
+        System("DP-SGD", "Figures 5, 6", "local_dp_sgd"),
+        System("FedAvg", "sigma = 0", "fedavg"),
+    ),
+    bounds=dict.fromkeys(("private_local_sgd", "local_dp_sgd", "fedavg"), FAMILY),
+)

@@ -20,31 +20,33 @@ Minibatches are shuffled epochs without replacement that go on from round to rou
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import NamedTuple, Unpack
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Unpack
 
 import optax
 
 from jaxfl.algorithms import numbers
-from jaxfl.algorithms.composition import compose
-from jaxfl.algorithms.hu.rules import PaperRules
-from jaxfl.algorithms.numbers import PRIVACY, summary_of
+from jaxfl.algorithms.composition import by_rules
+from jaxfl.algorithms.hu import claims, theory
+from jaxfl.algorithms.numbers import PRIVACY, Draft, applies, composed, only, reporting
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import (
     Aggregation,
     Algorithm,
-    Compressor,
+    Asked,
     Hyper,
     Mechanism,
     Param,
-    Participation,
-    Sampler,
-    Server,
+    Plan,
+    ProblemFacts,
 )
-from jaxfl.parts import aggregations, channels, estimators, local, mechanisms, sampling, servers
-from jaxfl.parts.aggregations import unless_plain
+from jaxfl.parts import aggregations, estimators, local, mechanisms, sampling, servers
 from jaxfl.parts.codes import identity
 from jaxfl.parts.momentum import SMOOTHNESS
+from jaxfl.privacy import events
+from jaxfl.privacy.claims import Claim
+from jaxfl.privacy.events import worst
+from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 
 __all__ = ["dp_fedavg", "fedavg", "fedprox", "local_dp_sgd", "private_local_sgd", "scaffold"]
@@ -62,13 +64,14 @@ class Parts(numbers.Parts, total=False):
 
 
 class Variant(NamedTuple):
-    """What tells these algorithms apart."""
+    """What distinguishes the algorithms of this folder."""
 
+    paper: str = PAPER
     pull: Callable[[], local.Pull] = local.free
     mechanism: Callable[[], Mechanism] = mechanisms.noiseless
     aggregation: Callable[[], Aggregation] = aggregations.plain_sum
-    bounded: bool = False
-    once: bool = False
+    bounded: bool = False  # whether updates are clipped
+    once: bool = False  # one step a round, by the paper's baseline
 
 
 def private_local_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -85,7 +88,7 @@ def private_local_sgd(**parts: Unpack[Parts]) -> Algorithm:
     of gradients and noise: there the sum is proven to hide no more than a message.
     """
     kind = Variant(mechanism=mechanisms.gaussian, aggregation=aggregations.secure_sum)
-    return _algorithm("private_local_sgd", kind, PAPER, **parts)
+    return _algorithm("private_local_sgd", kind, **parts)
 
 
 def local_dp_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -96,21 +99,20 @@ def local_dp_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
     There is no secure aggregation: what is proven holds against a server that sees every theta_i.
     """
-    return _algorithm(
-        "local_dp_sgd", Variant(mechanism=mechanisms.gaussian, once=True), PAPER, **parts
-    )
+    kind = Variant(mechanism=mechanisms.gaussian, once=True)
+    return _algorithm("local_dp_sgd", kind, **parts)
 
 
 def dp_fedavg(**parts: Unpack[Parts]) -> Algorithm:
-    """DP-FedAvg, user-level privacy with a trusted server [McMahan et al., ICLR 2018]::
+    """DP-FedAvg: user-level privacy with a trusted server [McMahan et al., ICLR 2018]::
 
         g_i = clip_S(x - theta_i) after tau local steps;   x <- x - eta_g (sum_S g_i / r + xi)
 
     xi ~ N(0, sigma^2 I) is the server's.  What is protected is all of a client's data; clients drawn
     by Poisson participation are hidden among the others, since only the model is seen.
     """
-    kind = Variant(mechanism=mechanisms.central, bounded=True)
-    return _algorithm("dp_fedavg", kind, "McMahan et al., ICLR 2018", **parts)
+    kind = Variant("McMahan et al., ICLR 2018", mechanism=mechanisms.central, bounded=True)
+    return _algorithm("dp_fedavg", kind, **parts)
 
 
 def fedavg(**parts: Unpack[Parts]) -> Algorithm:
@@ -121,7 +123,7 @@ def fedavg(**parts: Unpack[Parts]) -> Algorithm:
 
     Not private.
     """
-    return _algorithm("fedavg", Variant(), "McMahan et al., AISTATS 2017", **parts)
+    return _algorithm("fedavg", Variant("McMahan et al., AISTATS 2017"), **parts)
 
 
 def fedprox(**parts: Unpack[Parts]) -> Algorithm:
@@ -133,7 +135,7 @@ def fedprox(**parts: Unpack[Parts]) -> Algorithm:
 
     Not private.
     """
-    return _algorithm("fedprox", Variant(local.proximal), "Li et al., MLSys 2020", **parts)
+    return _algorithm("fedprox", Variant("Li et al., MLSys 2020", local.proximal), **parts)
 
 
 def scaffold(**parts: Unpack[Parts]) -> Algorithm:
@@ -150,13 +152,11 @@ def scaffold(**parts: Unpack[Parts]) -> Algorithm:
             "optimizer does not apply to scaffold, whose control variates are made of SGD steps: "
             "leave it out."
         )
-    chosen = parts.get("compressor")
-    if chosen is not None and not chosen.exact:
-        raise InputError(
-            f"compressor = {chosen.name!r} does not apply to scaffold, whose server takes c for the "
-            "mean of control variates that clients keep uncompressed: leave it out."
-        )
-    return _algorithm("scaffold", Variant(local.control), "Karimireddy et al., ICML 2020", **parts)
+    chosen = parts.get("compressor") or identity()
+    why = "whose server takes c for the mean of control variates that clients keep uncompressed"
+    applies(chosen.exact, "scaffold", f"{why}: leave it out", compressor=chosen)
+    kind = Variant("Karimireddy et al., ICML 2020", local.control)
+    return _algorithm("scaffold", kind, **parts)
 
 
 # --- what they share -----------------------------------------------------------------------------
@@ -166,57 +166,189 @@ def scaffold(**parts: Unpack[Parts]) -> Algorithm:
 def _algorithm(
     name: str,
     kind: Variant,
-    paper: str,
     *,
     optimizer: Callable[[Hyper], optax.GradientTransformation] | None = None,
-    sampler: Sampler | None = None,
-    participation: Participation | None = None,
-    compressor: Compressor | None = None,
-    server: Server | None = None,
-    aggregation: Aggregation | None = None,
     fresh: bool = False,
     convex: bool = False,
-    clip: str = "example",
-    noise: str = "per_client",
+    **parts: Any,
 ) -> Algorithm:
-    if clip != "example":
-        raise InputError(f"clip = {clip!r} does not apply to {name}, which clips every example.")
-    if noise != "per_client":
+    given = only(name, parts, *numbers.Parts.__annotations__)
+    clip, noise = given.pop("clip", "example"), given.setdefault("noise", "per_client")
+    applies(clip == "example", name, "which clips every example", clip=clip)
+    applies(noise == "per_client", name, "whose clients draw their own noise", noise=noise)
+    sampler = given.pop("sampler", sampling.shuffled())
+    if fresh and sampler.single_pass:
         raise InputError(
-            f"noise = {noise!r} does not apply to {name}, whose clients draw their own noise."
+            f"sampler = {sampler.name!r} reads every record once in the whole run, and fresh = True "
+            "starts anew in every round: leave out one."
         )
-    rows = sampler or sampling.shuffled()
-    if fresh and rows.single_pass:
-        raise InputError(
-            f"sampler = {rows.name!r} reads every record once in the whole run, and fresh = True starts "
-            "anew in every round: leave out one."
-        )
-    estimator, mechanism = estimators.minibatch(rows), kind.mechanism()
-    chosen = aggregation or kind.aggregation()
-    body = Federated(
+    estimator, mechanism = estimators.minibatch(sampler), kind.mechanism()
+    body = composed(
+        given,
         estimator=estimator,
         mechanism=mechanism,
-        compressor=compressor or identity(),
-        channel=channels.direct(),
-        server=server or servers.averaging(),
-        participation=participation or sampling.everyone(),
-        noise=noise,
+        server=servers.averaging(),
         local=local.steps(
             estimator, mechanism, kind.pull(), optimizer, fresh, kind.bounded, kind.once
         ),
-        aggregation=unless_plain(chosen),
+        aggregation=kind.aggregation(),
     )
-    private = mechanism.std is not None
-    own = (SMOOTHNESS, *PRIVACY) if private else (SMOOTHNESS,)
-    promise = PaperRules(body, kind.once, fresh, convex, optimizer is None)
-    return compose(
-        name,
-        summary_of(globals()[name]).split(",")[0],
-        paper,
-        body,
-        promise.plan,
-        own if body.aggregation is None else (*own, COLLUDING),
-        promise.formula if private else None,
-        promise.event,
-        cited=not mechanism.central,
+    params = (
+        SMOOTHNESS,
+        *(() if mechanism.std is None else PRIVACY),
+        *(() if body.aggregation is None else (COLLUDING,)),
     )
+    rules = PaperRules(body, kind.once, fresh, convex, optimizer is None)
+    return by_rules(globals()[name], kind.paper, rules, params, cited=not mechanism.central)
+
+
+class PaperRules(NamedTuple):
+    """The hyper-parameters of a run, what it releases, and what the paper says of it."""
+
+    body: Federated
+    once: bool  # one step a round, by the paper's baseline
+    fresh: bool
+    convex: bool
+    plain: bool  # steps of SGD: another optimizer's are no sums, and hide nothing in a sum of them
+
+    def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """The user's values, then the paper's, then defaults that say so."""
+        body, N = self.body, Draft.of(given, facts)
+        private, central = body.mechanism.std is not None, body.mechanism.central
+        names = {
+            param.name for owner in (body.local, body.server) if owner for param in owner.params
+        }
+        N.clip(private and not central)
+        N.parts(body, facts)
+        N.batch(body, facts)
+        if "local_steps" in names:
+            N.default("local_steps", 5)
+        L, tau = N.values.get("smoothness", facts.smoothness), N.values.get("local_steps", 1)
+        if L:  # known, and not 0 on data without features
+            N.theorem("lr", float(theory.local_step(L, tau)), "Theorem 2: the largest step")
+        N.default("lr", 0.1, "L of this model is unknown")
+        for name, value in (("server_lr", 1.0), ("prox", 0.1), ("update_clip", 1.0)):
+            if name in names:
+                N.default(name, value)
+        if self.convex:
+            self._one_pass(N.values, facts)
+        if private:
+            N.target(facts, "n" if central else "m")
+        return N.plan()
+
+    def _one_pass(self, v: Mapping[str, Any], facts: ProblemFacts) -> None:
+        """What amplification by iteration needs, convexity where it is known."""
+        tau = int(v.get("local_steps", 1))
+        for m in {facts.m, facts.m_max}:
+            length = m // int(v["batch"]) if "batch" in v else 1
+            if tau > 1 and (tau > length or (not self.fresh and length % tau)):
+                raise InputError(
+                    f"local_steps = {tau} does not divide the epoch of {length} batches, so that a round "
+                    "may use a record twice, and convex=True proves nothing: change batch or local_steps, "
+                    "or leave convex out."
+                )
+        if facts.contracts is False:
+            raise InputError(
+                "convex=True does not hold for this model, whose clipped losses are not convex: take a "
+                "linear model with one output and an l2 regularizer or none, or leave convex out."
+            )
+        if not self.plain:
+            raise InputError(
+                "convex=True proves something of SGD's steps alone: leave it or the optimizer out."
+            )
+
+    def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
+        """All rounds of one client.
+
+        With shuffled epochs, :class:`jaxfl.privacy.events.LocalSteps`.  With another sampler every
+        local step is a release, of which the message is a function; one step under an aggregation
+        is :func:`jaxfl.rounds.transcript.event`.
+        """
+        body, mechanism = self.body, self.body.mechanism
+        if mechanism.std is None:
+            return events.NoClaim("nothing is noised")
+        if mechanism.central:
+            return self._of_a_client(values, facts)
+        colluding, hidden = int(values.get("colluding", 0)), body.aggregation is not None
+        if not self.plain:
+            body = body._replace(aggregation=None)
+        tau, r = int(values.get("local_steps", 1)), transcript.noises(body, values, facts)
+        turns, sampler = transcript.turns(body, values, facts), body.estimator.sampler
+        if not sampler.epochs:
+            if colluding or tau > 1:
+                body = body._replace(aggregation=None)
+            each = values if tau == 1 else {**values, "turns": turns * tau}
+            return transcript.event(body, each, facts)
+        convex = self.convex and self.plain and self._contracts(values, facts)
+        # where messages are seen, other devices hide nothing
+        steps = events.LocalSteps(
+            values["clip"], tau, r, colluding if r > 1 else 0, convex, self.fresh
+        )
+        sigma, b = float(values["sigma"]), float(values["batch"])
+
+        def client(m: int) -> Any:
+            rows = events.Sampling("shuffled", m, b)
+            trust: Any = "secure_sum" if hidden else "local_transcript"
+            return events.Event(rows, steps, sigma, turns, trust=trust)
+
+        return worst(facts, client)
+
+    def _contracts(self, values: Mapping[str, Any], facts: ProblemFacts) -> bool:
+        """eta <= 2/L, as far as L is known, and clipped losses that are convex, as far as that is."""
+        if facts.contracts is False:
+            return False
+        L = values.get("smoothness", facts.smoothness)
+        return L is not None and L * local.largest(values["lr"], values["rounds"]) <= 2
+
+    def _of_a_client(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
+        """One client's update has norm at most S, and is divided by r."""
+        body, n = self.body, facts.n
+        clients = body.participation
+        S = float(values["update_clip"]) + transcript.rounding(body, values, facts)
+        r = reporting(body, values, n)
+        rows, bound = events.Sampling("full", n, float(n)), S * n / r
+        # divided by a number of clients: one that is left out sends zero
+        adjacency: Any = "zero_out"
+        if clients.scheme == "without_replacement":
+            rows, bound = events.Sampling("without_replacement", n, r), S
+            adjacency = "replace_one"
+        if clients.scheme == "poisson":
+            slots = clients.capacity(values, facts)["cohort"]
+            rows, bound = events.Sampling("poisson", n, r, slots), S
+            adjacency = "add_remove"
+        turns = int(values["rounds"])
+        if clients.most is not None:  # a fixed order: who sees the models knows who took part
+            turns = transcript.turns(body, values, facts)
+        return events.Event(
+            rows,
+            events.Mean(bound),
+            float(values["sigma"]),
+            turns,
+            unit="client",
+            adjacency=adjacency,
+            trust="trusted_server",
+        )
+
+    def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim | None:
+        """Theorem 1, or the formula of the baseline, or of the noise of a trusted server."""
+        body, T, delta, way = self.body, values["rounds"], values["delta"], asked._asdict()
+        if body.mechanism.central:
+            r = reporting(body, values, facts.n)
+            return claims.trusted_server(float(values["update_clip"]), r, T, delta, **way)
+        if not self.plain or not body.estimator.sampler.epochs:
+            return None
+        G, b, turns = values["clip"], int(values["batch"]), transcript.turns(body, values, facts)
+        if self.once and body.aggregation is None:
+            return claims.dp_sgd_baseline(G, facts.n, b, turns, delta, **way)
+        claim = claims.hu(
+            G,
+            facts.m,
+            b,
+            int(values.get("local_steps", 1)),
+            turns,
+            delta,
+            devices=transcript.noises(body, values, facts),
+            convex=self._contracts(values, facts) if self.convex else None,
+            **way,
+        )
+        return claim._replace(where="the paper's formula") if self.once else claim

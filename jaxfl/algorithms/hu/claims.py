@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 
 from jaxfl.privacy.claims import Claim, Condition, solved
-from jaxfl.privacy.gaussian import zcdp_eps, zcdp_rho
+from jaxfl.privacy.gaussian import gdp_eps, gdp_mu, zcdp_eps, zcdp_rho
 
-__all__ = ["dp_sgd_baseline", "hu"]
-
-
-# --- Hu, Guo, Gong -------------------------------------------------------------------------------
+__all__ = ["dp_sgd_baseline", "hu", "trusted_server"]
 
 
 def hu(
@@ -32,8 +29,7 @@ def hu(
     counts whole passes, so that gamma has to divide m, and m/gamma the C tau steps.
     """
     sigma, eps = _zcdp(2 * rounds * tau * G * G / (devices * m * gamma), eps, sigma, delta)
-    passes = rounds * tau * gamma / m
-    per_round = tau * gamma / m
+    passes, per_round = rounds * tau * gamma / m, tau * gamma / m
     conditions = [
         Condition(
             f"whole passes over the data, gamma dividing m and m/gamma dividing C tau: C tau gamma/m = "
@@ -68,9 +64,9 @@ def dp_sgd_baseline(
     gamma: int,
     rounds: int,
     delta: float,
-    sigma: float | None = None,
     *,
     eps: float | None = None,
+    sigma: float | None = None,
 ) -> Claim:
     """The DP-SGD baseline of Hu et al.: ``a = 2 C G^2/(n gamma^2 sigma^2)``, one step per round."""
     sigma, eps = _zcdp(2 * rounds * G * G / (n * gamma * gamma), eps, sigma, delta)
@@ -83,6 +79,28 @@ def dp_sgd_baseline(
         delta,
         (Condition(text, None),),
     )
+
+
+def trusted_server(
+    S: float,
+    r: float,
+    rounds: int,
+    delta: float,
+    *,
+    eps: float | None = None,
+    sigma: float | None = None,
+) -> Claim:
+    """``sigma = S sqrt(T)/(r mu)``: T Gaussian releases of the mean of r updates of norm at most S."""
+    shift = S * math.sqrt(rounds) / r
+    sigma, eps = solved(
+        eps,
+        sigma,
+        delta,
+        lambda eps: shift / float(gdp_mu(eps, delta)),
+        lambda sigma: float(gdp_eps(shift / sigma, delta)),
+    )
+    where = "Gaussian releases, no amplification"
+    return Claim("", "sigma = S sqrt(T)/(r mu)", sigma, eps, delta, where=where)
 
 
 def _zcdp(

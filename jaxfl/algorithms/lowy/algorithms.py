@@ -22,31 +22,13 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
-from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.lowy.claims import lowy_spider, lowy_svrg
 from jaxfl.algorithms.lowy.theory import spider_rounds
-from jaxfl.algorithms.numbers import (
-    PRIVACY,
-    Draft,
-    Parts,
-    only,
-    refuse_epochs,
-    reporting,
-    summary_of,
-)
+from jaxfl.algorithms.numbers import Draft, Parts, composed, only, refuse_epochs, reporting
 from jaxfl.algorithms.soteriafl import theory
-from jaxfl.core.types import (
-    Algorithm,
-    Asked,
-    Param,
-    Participation,
-    Plan,
-    ProblemFacts,
-    Sampler,
-    Sigma,
-)
+from jaxfl.core.types import Algorithm, Asked, Param, Plan, ProblemFacts, Sigma
 from jaxfl.parts import channels, iterates, mechanisms, momentum, sampling, servers
-from jaxfl.parts.codes import identity
 from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.events import worst
@@ -57,7 +39,6 @@ __all__ = ["isrl_svrg", "ldp_spider"]
 
 PAPER = "Lowy et al., AISTATS 2023"
 GAP = Param("gap", "f(x0) - f*, which the number of rounds asks for", open_low=True)
-EXCHANGED = ("sampler", "participation", "noise")
 
 
 def ldp_spider(**parts: Unpack[Parts]) -> Algorithm:
@@ -70,7 +51,7 @@ def ldp_spider(**parts: Unpack[Parts]) -> Algorithm:
     ``sigma`` is shat, and sigma2 = sigma L/(2G); differences are clipped to min(2G, L |x - x'|), which
     is no clipping where G and L hold.  All samples in every round, or batches by another sampler.
     """
-    return _algorithm("ldp_spider", True, **only("ldp_spider", parts, *EXCHANGED))
+    return _algorithm("ldp_spider", True, **parts)
 
 
 def isrl_svrg(**parts: Unpack[Parts]) -> Algorithm:
@@ -82,51 +63,34 @@ def isrl_svrg(**parts: Unpack[Parts]) -> Algorithm:
 
     ``sigma`` is sigma2.  Batches are drawn with replacement.
     """
-    return _algorithm("isrl_svrg", False, **only("isrl_svrg", parts, *EXCHANGED))
+    return _algorithm("isrl_svrg", False, **parts)
 
 
 # --- what they share -----------------------------------------------------------------------------
 
 
 @functools.cache
-def _algorithm(
-    name: str,
-    spider: bool,
-    *,
-    sampler: Sampler | None = None,
-    participation: Participation | None = None,
-    noise: str = "fused",
-) -> Algorithm:
-    chosen = sampler or (sampling.full() if spider else sampling.with_replacement())
-    refuse_epochs(name, chosen)
-    body = Federated(
-        estimator=momentum.recursive(chosen, True) if spider else momentum.anchored(chosen),
+def _algorithm(name: str, spider: bool, **parts: Any) -> Algorithm:
+    given = only(name, parts, "sampler", "participation", "noise")
+    usual = sampling.full() if spider else sampling.with_replacement()
+    sampler = given.pop("sampler", usual)
+    refuse_epochs(name, sampler)
+    body = composed(
+        given,
+        estimator=momentum.recursive(sampler, True) if spider else momentum.anchored(sampler),
         mechanism=mechanisms.gaussian(),
-        compressor=identity(),
         channel=channels.recursion() if spider else channels.direct(),
         server=iterates.sampled(servers.descent()),
-        participation=participation or sampling.everyone(),
-        noise=noise,
     )
-    promise = PaperRules(spider, body)
-    own = (GAP,) if spider else (momentum.SMOOTHNESS, GAP)
-    return compose(
-        name,
-        summary_of(globals()[name]),
-        PAPER,
-        body,
-        promise.plan,
-        (*own, *PRIVACY),
-        promise.formula,
-        promise.event,
-    )
+    params = (GAP,) if spider else (momentum.SMOOTHNESS, GAP)
+    return by_rules(globals()[name], PAPER, PaperRules(body, spider), params)
 
 
 class PaperRules(NamedTuple):
     """The hyper-parameters of a run, what it releases, and what the paper says of it."""
 
-    spider: bool
     body: Federated
+    spider: bool
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then the paper's, then defaults that say so."""
@@ -171,10 +135,8 @@ class PaperRules(NamedTuple):
             return made[0], made[2]
         E, K = math.ceil(T / int(v["epoch"])), int(v.get("batch", facts.m))
         first, later = lowy_svrg(G, facts.m, K, E, delta, eps)
-        # the formula takes R = E floor(m/K) rounds; with another Q there are T
-        scale = math.sqrt(
-            T * math.log(2.5 * T / delta) / ((R := E * (facts.m // K)) * math.log(2.5 * R / delta))
-        )
+        R = E * (facts.m // K)  # of the formula; with another Q there are T
+        scale = math.sqrt(T * math.log(2.5 * T / delta) / (R * math.log(2.5 * R / delta)))
         return first, later._replace(sigma=later.sigma * scale)
 
     def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
@@ -190,17 +152,11 @@ class PaperRules(NamedTuple):
 
         def client(m: int) -> Any:
             part = drawn(sampler, values, facts, m)
-            whole = (
-                drawn(sampler, values, facts, m, "anchor_batch")
-                if self.spider
-                else events.Sampling("full", m, m)
-            )
-            ratio = float(values["noise_ratio"])
-            return events.Sequence(
-                (
-                    events.Event(part, events.Mean(G, over_b=2.0), sigma, T - E),
-                    events.Event(whole, events.Mean(G), sigma * ratio, E),
-                )
-            )
+            whole = events.Sampling("full", m, m)
+            if self.spider:
+                whole = drawn(sampler, values, facts, m, "anchor_batch")
+            first = events.Event(whole, events.Mean(G), sigma * float(values["noise_ratio"]), E)
+            later = events.Event(part, events.Mean(G, over_b=2.0), sigma, T - E)
+            return events.Sequence((later, first))
 
         return worst(facts, client)

@@ -10,12 +10,22 @@
   paper prints them
 """
 
-from jaxfl.algorithms.reshef.algorithms import (
-    mu2,
-    mu2_trusted,
-    mu2_untrusted,
-    noisy_mu2,
-    noisy_sgd,
-)
+from jaxfl.algorithms.paper import Paper, System
+from jaxfl.algorithms.reshef.algorithms import mu2, mu2_trusted, mu2_untrusted, noisy_mu2, noisy_sgd
+from jaxfl.algorithms.reshef.bounds import ANYTIME
 
-__all__ = ["mu2", "mu2_trusted", "mu2_untrusted", "noisy_mu2", "noisy_sgd"]
+__all__ = ["PAPER", "mu2", "mu2_trusted", "mu2_untrusted", "noisy_mu2", "noisy_sgd"]
+
+ONE = "--clients 1"
+PAPER = Paper(
+    "Reshef, Levy: DP-mu^2-FL (2024)",
+    (mu2, mu2_trusted, mu2_untrusted, noisy_mu2, noisy_sgd),
+    systems=(
+        System("DP-mu^2-FL, untrusted server", "Algorithm 1, Table 1", "mu2_untrusted"),
+        System("DP-mu^2-FL, trusted server", "Algorithm 2, Table 2", "mu2_trusted"),
+        System("Noisy mu^2-SGD, one machine", "M = 1", "noisy_mu2", ONE),
+        System("mu^2-SGD", "section 4", "mu2"),
+        System("Noisy minibatch SGD", "baseline, not in the paper", "noisy_sgd"),
+    ),
+    bounds=dict.fromkeys(("mu2_untrusted", "mu2_trusted", "noisy_mu2", "mu2"), ANYTIME),
+)

@@ -23,19 +23,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
-from jaxfl.algorithms.composition import compose
-from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only, summary_of
-from jaxfl.algorithms.reshef import claims
-from jaxfl.algorithms.reshef import theory as theory_anytime
+from jaxfl.algorithms.composition import by_rules
+from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, composed, only
+from jaxfl.algorithms.reshef import claims, theory
 from jaxfl.algorithms.resolution import GIVEN
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import (
     Algorithm,
     Asked,
-    Compressor,
     Eps,
     Mechanism,
     Noise,
@@ -44,14 +42,13 @@ from jaxfl.core.types import (
     Plan,
     ProblemFacts,
     Rho,
-    Sampler,
     Source,
 )
-from jaxfl.parts import channels, estimators, iterates, mechanisms, momentum, sampling
-from jaxfl.parts.codes import identity
+from jaxfl.parts import estimators, iterates, mechanisms, momentum, sampling
 from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.gaussian import zcdp_rho
+from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 
 __all__ = ["mu2", "mu2_trusted", "mu2_untrusted", "noisy_mu2", "noisy_sgd"]
@@ -61,9 +58,10 @@ RHO = Param("rho", "noise by (alpha, alpha rho^2/2)-Renyi privacy, instead of ep
 
 
 class Variant(NamedTuple):
-    """What tells these algorithms apart."""
+    """What distinguishes the algorithms of this folder."""
 
-    mechanism: Mechanism
+    mechanism: Callable[[], Mechanism]
+    exchanged: tuple[str, ...] = ("compressor", "noise")
     corrected: bool = True
     alone: bool = False  # a single machine
 
@@ -77,9 +75,7 @@ def mu2_untrusted(**parts: Unpack[Parts]) -> Algorithm:
 
     Every sample is used once.
     """
-    return _algorithm(
-        "mu2_untrusted", Variant(mechanisms.gaussian()), **only("mu2_untrusted", parts, *EXCHANGED)
-    )
+    return _algorithm("mu2_untrusted", Variant(mechanisms.gaussian), **parts)
 
 
 def mu2_trusted(**parts: Unpack[Parts]) -> Algorithm:
@@ -91,9 +87,7 @@ def mu2_trusted(**parts: Unpack[Parts]) -> Algorithm:
 
     Every sample is used once.
     """
-    return _algorithm(
-        "mu2_trusted", Variant(mechanisms.central()), **only("mu2_trusted", parts, "noise")
-    )
+    return _algorithm("mu2_trusted", Variant(mechanisms.central, ("noise",)), **parts)
 
 
 def noisy_mu2(**parts: Unpack[Parts]) -> Algorithm:
@@ -105,8 +99,8 @@ def noisy_mu2(**parts: Unpack[Parts]) -> Algorithm:
 
     Every sample is used once.
     """
-    kind = Variant(mechanisms.gaussian(), alone=True)
-    return _algorithm("noisy_mu2", kind, **only("noisy_mu2", parts, "noise"))
+    kind = Variant(mechanisms.gaussian, ("noise",), alone=True)
+    return _algorithm("noisy_mu2", kind, **parts)
 
 
 def mu2(**parts: Unpack[Parts]) -> Algorithm:
@@ -118,7 +112,7 @@ def mu2(**parts: Unpack[Parts]) -> Algorithm:
 
     Not private.
     """
-    return _algorithm("mu2", Variant(mechanisms.noiseless()), **only("mu2", parts, "compressor"))
+    return _algorithm("mu2", Variant(mechanisms.noiseless, ("compressor",)), **parts)
 
 
 def noisy_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -128,42 +122,27 @@ def noisy_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
     Reimplemented from description: sigma = 2G/rho, eta = D/sqrt(T (G^2 + d sigma^2/M)).
     """
-    kind = Variant(mechanisms.gaussian(), corrected=False)
-    return _algorithm("noisy_sgd", kind, **only("noisy_sgd", parts, *EXCHANGED))
+    return _algorithm("noisy_sgd", Variant(mechanisms.gaussian, corrected=False), **parts)
 
 
 # --- what they share -----------------------------------------------------------------------------
 
-EXCHANGED = ("compressor", "noise")
-
 
 @functools.cache
-def _algorithm(
-    name: str, kind: Variant, *, compressor: Compressor | None = None, noise: str = "fused"
-) -> Algorithm:
-    sampler: Sampler = sampling.in_order()
-    body = Federated(
-        estimator=(momentum.corrected if kind.corrected else estimators.minibatch)(sampler),
-        mechanism=kind.mechanism,
-        compressor=compressor or identity(),
-        channel=channels.direct(),
+def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
+    estimator = momentum.corrected if kind.corrected else estimators.minibatch
+    body = composed(
+        only(name, parts, *kind.exchanged),
+        estimator=estimator(sampling.in_order()),
+        mechanism=kind.mechanism(),
         server=iterates.anytime() if kind.corrected else iterates.averaged(),
-        participation=sampling.everyone(),
-        noise=noise,
     )
-    promise = PaperRules(name, kind, body)
-    private = kind.mechanism.std is not None
-    own = (RHO, *PRIVACY) if private else ()
-    return compose(
-        name,
-        summary_of(globals()[name]),
+    own = () if body.mechanism.std is None else (RHO, *PRIVACY)
+    return by_rules(
+        globals()[name],
         PAPER if kind.corrected else "baseline of its kind",
-        body,
-        promise.plan,
+        PaperRules(name, kind, body),
         (*own, momentum.DIAMETER),
-        promise.formula if private else None,
-        promise.event if kind.corrected else None,
-        promise.finish,
         cited=kind.corrected,
         follows=("lr",),
         reads=("diameter",),
@@ -179,7 +158,7 @@ class PaperRules(NamedTuple):
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then the theorems', then defaults that say so."""
-        kind, name = self.kind, self.name
+        name, kind, body = self
         if kind.alone and facts.n > 1:
             raise InputError(
                 f"{name} is a single machine's algorithm, and there are {facts.n} clients: take "
@@ -188,14 +167,14 @@ class PaperRules(NamedTuple):
         N = Draft.of(given, facts, theory=True)
         N.theorem("rounds", facts.m, "one pass over the smallest client's samples")
         N.default("batch", 1)
-        N.clip(kind.mechanism.std is not None)
-        N.parts(self.body, facts)
+        N.clip(body.mechanism.std is not None)
+        N.parts(body, facts)
         if kind.corrected:
             N.smoothness(facts)
         if facts.diameter:
             N.theorem("diameter", facts.diameter, "the constraint set's")
         N.default("diameter", 1.0, "there is no constraint set")
-        if kind.mechanism.std is not None:
+        if body.mechanism.std is not None:
             N.target(facts)
         return N.plan()
 
@@ -207,26 +186,24 @@ class PaperRules(NamedTuple):
             rho = math.sqrt(2 * float(zcdp_rho(N["eps"], N["delta"])))
             N.set("rho", rho, Source(Origin.FORMULA, "from eps"))
         elif N.asked is not None:
-            rho = self._sigma(N.values, facts, 1.0) / N["sigma"] if N["sigma"] else math.inf
+            unit = self.formula({"delta": 0.5, **N.values}, facts, Rho(1.0)).sigma
+            rho = float(unit) / N["sigma"] if N["sigma"] else math.inf
             N.set("rho", rho, Source(Origin.FORMULA, "from sigma"))
         N.theorem("lr", *self._step(N.values, facts))
 
     def _step(self, v: Mapping[str, Any], facts: ProblemFacts) -> tuple[float, str]:
         s, b = self._setting(v, facts), v["batch"]
         if not self.kind.corrected:
-            step = theory_anytime.minibatch_step(s, v.get("sigma", 0.0))
+            step = theory.minibatch_step(s, v.get("sigma", 0.0))
             return float(step), "regret bound of projected SGD"
-        where = "Theorem 6.2" if self.kind.mechanism.central else "Theorem 5.2"
+        where = "Theorem 6.2" if self.body.mechanism.central else "Theorem 5.2"
         # b samples of a machine shrink what one of them moves, as a rho b times as large would
-        step = theory_anytime.anytime_step(s._replace(rho=s.rho * b))
+        step = theory.anytime_step(s._replace(rho=s.rho * b))
         return float(step), where if b == 1 else f"{where}, for batch times rho"
 
-    def _sigma(self, v: Mapping[str, Any], facts: ProblemFacts, rho: float) -> float:
-        return float(self.formula({"delta": 0.5, **v}, facts, Rho(rho)).sigma)
-
-    def _setting(self, v: Mapping[str, Any], facts: ProblemFacts) -> theory_anytime.AnytimeSetting:
+    def _setting(self, v: Mapping[str, Any], facts: ProblemFacts) -> theory.AnytimeSetting:
         G = v["clip"] if math.isfinite(v["clip"]) else 1.0  # only steps of non-private runs read it
-        return theory_anytime.AnytimeSetting(
+        return theory.AnytimeSetting(
             G,
             v.get("smoothness", 1.0),
             v["diameter"],
@@ -234,14 +211,14 @@ class PaperRules(NamedTuple):
             v["rounds"],
             facts.n,
             v.get("rho", math.inf),
-            self.kind.mechanism.central,
+            self.body.mechanism.central,
         )
 
     def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
         """A record adds one increment to all later q: the shift is that of Theorems 5.1 and 6.1."""
-        if self.kind.mechanism.std is None:
-            return events.NoClaim("nothing is noised")
-        central, b, T = self.kind.mechanism.central, int(values["batch"]), int(values["rounds"])
+        if not self.kind.corrected or self.body.mechanism.std is None:
+            return transcript.event(self.body, values, facts)
+        central, b, T = self.body.mechanism.central, int(values["batch"]), int(values["rounds"])
         return events.Event(
             events.Sampling("single_pass", T * b, b),
             events.Increments(
@@ -258,13 +235,10 @@ class PaperRules(NamedTuple):
 
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
         """Theorem 5.1 or 6.1; of the baseline the same with S = G and each sample released once."""
-        G, T, b, central = values["clip"], values["rounds"], int(values["batch"]), False
-        S, where = G, "each sample once"
+        T, b, central = values["rounds"], int(values["batch"]), self.body.mechanism.central
+        S, where = values["clip"], "each sample once"
         if self.kind.corrected:
-            central, S = (
-                self.kind.mechanism.central,
-                G + 2 * values["smoothness"] * values["diameter"],
-            )
+            S = self._setting(values, facts)._replace(G=S).S
             where = "Theorem 6.1" if central else "Theorem 5.1"
         machines, T = (facts.n if central else 1) * b, T if self.kind.corrected else 1
         claim = claims.mu2(S, T, values["delta"], machines=machines, **asked._asdict())

@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 
 from jaxfl.algorithms.reshef.theory import AnytimeSetting, anytime_rho, anytime_sigma
-from jaxfl.core.errors import InputError
+from jaxfl.core.params import exactly_one, number
 from jaxfl.privacy.claims import Claim, Condition
 from jaxfl.privacy.gaussian import check_delta, zcdp_eps, zcdp_rho
 
 __all__ = ["mu2"]
-
-
-# --- mu^2-SGD ------------------------------------------------------------------------------------
 
 
 def mu2(
@@ -31,18 +28,14 @@ def mu2(
     zCDP it is rho^2/2.  S = G + 2LD bounds the increments only where G and L hold for the loss.
     """
     check_delta(delta)
-    if sum(x is not None for x in (rho, eps, sigma)) != 1:
-        raise InputError(
-            f"rho = {rho!r}, eps = {eps!r} and sigma = {sigma!r}: give exactly one of them."
-        )
+    exactly_one(rho=rho, eps=eps, sigma=sigma)
     s = AnytimeSetting(S, 0.0, 0.0, 1, rounds, machines, trusted=True)
     if sigma is not None:
         rho = float(anytime_rho(s, sigma)) if sigma > 0 else math.inf
     elif eps is not None:
         rho = math.sqrt(2 * float(zcdp_rho(eps, delta)))
     assert rho is not None
-    if not rho > 0:
-        raise InputError(f"rho = {rho!r} has to be positive.")
+    number("rho", rho, above=0)
     return Claim(
         "Reshef, Levy",
         "sigma^2 = 4 S^2 T/(rho^2 M^2), eps = rho^2/2 + rho sqrt(2 ln(1/delta))",

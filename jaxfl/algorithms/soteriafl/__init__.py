@@ -5,13 +5,12 @@
 * :mod:`~jaxfl.algorithms.soteriafl.bounds` -- cDP-SGD and SoteriaFL: Theorems 1 and 3 of Li,
   Zhao, Li and Chi
 * :mod:`~jaxfl.algorithms.soteriafl.claims` -- soteriaFL's noise formula, with its conditions
-* :mod:`~jaxfl.algorithms.soteriafl.rules` -- the hyper-parameters of SoteriaFL's algorithms: the
-  paper's choices, and what it says of their noise
 * :mod:`~jaxfl.algorithms.soteriafl.tables` -- tables 1 and 2 of SoteriaFL for any numbers
 * :mod:`~jaxfl.algorithms.soteriafl.theory` -- soteriaFL for any estimator: Lemma 1, Theorems 2
   and 3, and the choices of Corollaries 1 to 3
 """
 
+from jaxfl.algorithms.paper import Paper, System
 from jaxfl.algorithms.soteriafl.algorithms import (
     cdp_gd,
     cdp_sgd,
@@ -25,8 +24,10 @@ from jaxfl.algorithms.soteriafl.algorithms import (
     soteriafl_sgd,
     soteriafl_svrg,
 )
+from jaxfl.algorithms.soteriafl.bounds import FAMILY
 
 __all__ = [
+    "PAPER",
     "cdp_gd",
     "cdp_sgd",
     "fedgd",
@@ -39,3 +40,55 @@ __all__ = [
     "soteriafl_sgd",
     "soteriafl_svrg",
 ]
+
+ONE = "--clients 1"
+PAPER = Paper(
+    "Li, Zhao, Li, Chi: SoteriaFL (NeurIPS 2022)",
+    (
+        cdp_gd,
+        cdp_sgd,
+        fedgd,
+        fedsgd,
+        ldp_gd,
+        ldp_sgd,
+        ldp_svrg,
+        soteriafl_gd,
+        soteriafl_saga,
+        soteriafl_sgd,
+        soteriafl_svrg,
+    ),
+    systems=(
+        System("SoteriaFL-GD", "Algorithm 3, Table 1", "soteriafl_gd"),
+        System("SoteriaFL-SGD", "Algorithm 3, Table 1", "soteriafl_sgd"),
+        System("SoteriaFL-SVRG", "Algorithm 3, Table 1", "soteriafl_svrg"),
+        System("SoteriaFL-SAGA", "Algorithm 3, Table 1", "soteriafl_saga"),
+        System("CDP-SGD", "Algorithm 1, Table 1", "cdp_sgd"),
+        System("CDP-GD", "Algorithm 1", "cdp_gd"),
+        System("LDP-SGD", "Figures 1-8", "ldp_sgd"),
+        System("LDP-GD", "Algorithm 1, uncompressed", "ldp_gd"),
+        System("LDP-SVRG, loopless", "Figures 1-8", "ldp_svrg"),
+        System("LDP SVRG", "Table 1", "isrl_svrg"),
+        System("LDP SPIDER", "Table 1", "ldp_spider"),
+        System("RRPSGD", "Table 1", "rrpsgd", ONE),
+        System("DP-GD", "Table 1", "dp_gd", ONE),
+        System("DP-SGD", "Table 1", "dp_sgd", ONE),
+        System("DP-SRM", "Table 1", "dp_srm", ONE),
+        System("Distributed DP-SRM", "Table 1", "distributed_dp_srm"),
+        System("Q-DPSGD-1", "Table 1", "q_dpsgd_1"),
+        System("SDM-DSGD", "Table 1", "sdm_dsgd"),
+    ),
+    bounds=dict.fromkeys(
+        (
+            "cdp_gd",
+            "cdp_sgd",
+            "ldp_gd",
+            "ldp_sgd",
+            "ldp_svrg",
+            "soteriafl_gd",
+            "soteriafl_sgd",
+            "soteriafl_svrg",
+            "soteriafl_saga",
+        ),
+        FAMILY,
+    ),
+)

@@ -19,37 +19,33 @@ fedgd, fedsgd        full, minibatch   none        direct   no
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Unpack
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Unpack
 
-from jaxfl.algorithms.composition import compose
-from jaxfl.algorithms.numbers import Parts, summary_of
-from jaxfl.algorithms.soteriafl.rules import (
-    CDP,
-    NOISE,
-    NUMBERS,
-    SAGA,
-    SGD,
-    SVRG,
-    PaperRules,
-    Rule,
-    own,
-)
+from jaxfl.algorithms.composition import by_rules
+from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, composed, only, reporting, usual_delta
+from jaxfl.algorithms.soteriafl import theory
+from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.core.errors import InputError
+from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import (
-    Aggregation,
+    LARGEST,
     Algorithm,
+    Asked,
     Channel,
     Compressor,
     Estimator,
     Mechanism,
-    Participation,
+    Param,
+    Plan,
+    ProblemFacts,
     Sampler,
-    Server,
 )
-from jaxfl.parts import channels, compressors, estimators, mechanisms, sampling, servers
-from jaxfl.parts.aggregations import unless_plain
+from jaxfl.parts import channels, compressors, estimators, mechanisms, sampling
 from jaxfl.parts.codes import identity
+from jaxfl.parts.momentum import SMOOTHNESS
+from jaxfl.privacy.claims import Claim
 from jaxfl.rounds.federated import Federated
 
 __all__ = [
@@ -67,7 +63,106 @@ __all__ = [
 ]
 
 PAPER = "SoteriaFL, NeurIPS 2022"
-FEDAVG = "McMahan et al., AISTATS 2017"
+NUMBERS = (
+    SMOOTHNESS,
+    Param("gap", "f(x0) - f*, which CDP-SGD's step size asks for", open_low=True, high=LARGEST),
+)
+NOISE = (
+    *PRIVACY,
+    Param(
+        "noise_constant",
+        "c in sigma^2 = c G^2 T ln(1/delta) / (m eps)^2",
+        open_low=True,
+        high=LARGEST,
+    ),
+    Param(
+        "gradient_bound",
+        "with clip='batch': a bound on every example's gradient that holds whatever the data, for "
+        "example the largest norm that features can have in logistic regression",
+        open_low=True,
+    ),
+)
+
+
+class Rule(NamedTuple):
+    """The paper's choices for one family; None: it makes none."""
+
+    where: str
+    assume: Callable[[theory.Setting, Mapping[str, Any]], theory.Estimator] | None
+    step: Callable[[theory.Setting, Mapping[str, Any]], Any] | None
+    rounds: Callable[[theory.Setting, Mapping[str, Any]], Any] | None
+    batch: Callable[[theory.Setting], Any] | None = None
+    constant: float | None = None  # c of the noise formula; None: 48 (G_A^2/4 + G_B^2)/G^2
+
+
+SGD = Rule(
+    "Corollary 1",
+    lambda s, v: theory.sgd(s, v.get("batch", s.m)),
+    lambda s, v: theory.sgd_step(s),
+    lambda s, v: theory.sgd_rounds(s),
+    theory.sgd_batch,
+    theory.CONSTANT / 4,
+)
+SVRG = Rule(
+    "Corollary 2",
+    lambda s, v: theory.svrg(s, v.get("batch", s.m), v["refresh"]),
+    lambda s, v: theory.svrg_step(s, v["batch"], v["refresh"]),
+    lambda s, v: theory.svrg_rounds(s),
+    theory.svrg_batch,
+    theory.CONSTANT * 2,
+)
+SAGA = Rule(
+    "Corollary 3",
+    lambda s, v: theory.saga(s, v.get("batch", s.m)),
+    lambda s, v: theory.saga_step(s),
+    lambda s, v: theory.svrg_rounds(s),
+    theory.saga_batch,
+    theory.CONSTANT * 2,
+)
+CDP = Rule(
+    "Theorem 1",
+    SGD.assume,
+    lambda s, v: theory.cdp_step(s),
+    lambda s, v: theory.cdp_rounds(s),
+    theory.sgd_batch,
+    theory.CDP_CONSTANT,
+)
+
+
+def own(estimator: Estimator) -> Rule:
+    """Algorithm 2 with an estimator of one's own: Theorems 2 and 3, for the constants it declares."""
+    assume = estimator.assume
+    if assume is None:
+        return Rule("nothing is known of this estimator", None, None, None)
+
+    def step(s: theory.Setting, v: Mapping[str, Any]) -> float:
+        return theory.longest_step(s, assume(s, v))
+
+    def rounds(s: theory.Setting, v: Mapping[str, Any]) -> Any:
+        e = assume(s, v)
+        return theory.shifted_rounds(s, e, theory.least_beta(s, e, theory.longest_step(s, e)))
+
+    return Rule("Theorem 3", assume, step, rounds)
+
+
+class Variant(NamedTuple):
+    """What distinguishes the algorithms of this folder."""
+
+    rule: Rule
+    estimator: Estimator | Callable[[Sampler, bool], Estimator] = estimators.minibatch
+    channel: Callable[[], Channel] = channels.direct
+    compressor: Callable[[], Compressor] = compressors.random_k
+    mechanism: Callable[[], Mechanism] = mechanisms.gaussian
+    whole: bool = False  # every sample in every round
+    paper: str = PAPER
+
+
+FEDAVG = Variant(
+    SGD,
+    compressor=identity,
+    mechanism=mechanisms.noiseless,
+    paper="McMahan et al., AISTATS 2017",
+)
 
 
 def soteriafl_gd(**parts: Unpack[Parts]) -> Algorithm:
@@ -79,9 +174,8 @@ def soteriafl_gd(**parts: Unpack[Parts]) -> Algorithm:
 
     The shifts s_i learn the gradients, so that less and less is left to compress.
     """
-    return _algorithm(
-        "soteriafl_gd", estimators.minibatch, SGD, channel=channels.shifted(), **_whole(parts)
-    )
+    kind = Variant(SGD, channel=channels.shifted, whole=True)
+    return _algorithm("soteriafl_gd", kind, **parts)
 
 
 class Framework(Parts, total=False):
@@ -104,15 +198,14 @@ def soteriafl_sgd(**parts: Unpack[Framework]) -> Algorithm:
     """
     mine = parts.pop("estimator", None)
     if mine is None:
-        return _algorithm(
-            "soteriafl_sgd", estimators.minibatch, SGD, channel=channels.shifted(), **parts
-        )
+        kind = Variant(SGD, channel=channels.shifted)
+        return _algorithm("soteriafl_sgd", kind, **parts)
     if "sampler" in parts:
         raise InputError(
             f"sampler = {parts['sampler'].name!r} and estimator = {mine.name!r} are both given: make "
             "the estimator with that sampler."
         )
-    return _algorithm("soteriafl_sgd", mine, own(mine), channel=channels.shifted(), **parts)
+    return _algorithm("soteriafl_sgd", Variant(own(mine), mine, channels.shifted), **parts)
 
 
 def soteriafl_svrg(**parts: Unpack[Parts]) -> Algorithm:
@@ -124,7 +217,7 @@ def soteriafl_svrg(**parts: Unpack[Parts]) -> Algorithm:
         v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
         w <- x with probability p, one coin for all clients
     """
-    return _algorithm("soteriafl_svrg", estimators.svrg, SVRG, channel=channels.shifted(), **parts)
+    return _algorithm("soteriafl_svrg", Variant(SVRG, estimators.svrg, channels.shifted), **parts)
 
 
 def soteriafl_saga(**parts: Unpack[Parts]) -> Algorithm:
@@ -136,7 +229,7 @@ def soteriafl_saga(**parts: Unpack[Parts]) -> Algorithm:
         v_i = C_i(g_i - s_i),  s_i <- s_i + gamma v_i
         v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
     """
-    return _algorithm("soteriafl_saga", estimators.saga, SAGA, channel=channels.shifted(), **parts)
+    return _algorithm("soteriafl_saga", Variant(SAGA, estimators.saga, channels.shifted), **parts)
 
 
 def cdp_gd(**parts: Unpack[Parts]) -> Algorithm:
@@ -146,7 +239,7 @@ def cdp_gd(**parts: Unpack[Parts]) -> Algorithm:
 
     xi_i ~ N(0, sigma^2 I), and C_i is random-k unless another compressor is given.
     """
-    return _algorithm("cdp_gd", estimators.minibatch, CDP, **_whole(parts))
+    return _algorithm("cdp_gd", Variant(CDP, whole=True), **parts)
 
 
 def cdp_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -156,7 +249,7 @@ def cdp_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
     xi_i ~ N(0, sigma^2 I), and C_i is random-k unless another compressor is given.
     """
-    return _algorithm("cdp_sgd", estimators.minibatch, CDP, **parts)
+    return _algorithm("cdp_sgd", Variant(CDP), **parts)
 
 
 def ldp_gd(**parts: Unpack[Parts]) -> Algorithm:
@@ -166,7 +259,7 @@ def ldp_gd(**parts: Unpack[Parts]) -> Algorithm:
 
     Every client adds its own noise before it sends.
     """
-    return _algorithm("ldp_gd", estimators.minibatch, CDP, **_plain(_whole(parts)))
+    return _algorithm("ldp_gd", Variant(CDP, compressor=identity, whole=True), **parts)
 
 
 def ldp_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -176,7 +269,7 @@ def ldp_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
     Every client adds its own noise before it sends.
     """
-    return _algorithm("ldp_sgd", estimators.minibatch, CDP, **_plain(parts))
+    return _algorithm("ldp_sgd", Variant(CDP, compressor=identity), **parts)
 
 
 def ldp_svrg(**parts: Unpack[Parts]) -> Algorithm:
@@ -186,7 +279,7 @@ def ldp_svrg(**parts: Unpack[Parts]) -> Algorithm:
         g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + mean_j clip grad f_ij(w) + xi_i
         x <- x - eta mean_i g_i;  w <- x with probability p, one coin for all clients
     """
-    return _algorithm("ldp_svrg", estimators.svrg, SVRG, **_plain(parts))
+    return _algorithm("ldp_svrg", Variant(SVRG, estimators.svrg, compressor=identity), **parts)
 
 
 def fedgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -196,14 +289,7 @@ def fedgd(**parts: Unpack[Parts]) -> Algorithm:
 
     Not private.
     """
-    return _algorithm(
-        "fedgd",
-        estimators.minibatch,
-        SGD,
-        mechanisms.noiseless(),
-        paper=FEDAVG,
-        **_plain(_whole(parts)),
-    )
+    return _algorithm("fedgd", FEDAVG._replace(whole=True), **parts)
 
 
 def fedsgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -213,71 +299,115 @@ def fedsgd(**parts: Unpack[Parts]) -> Algorithm:
 
     Not private.
     """
-    return _algorithm(
-        "fedsgd", estimators.minibatch, SGD, mechanisms.noiseless(), paper=FEDAVG, **_plain(parts)
-    )
+    return _algorithm("fedsgd", FEDAVG, **parts)
 
 
 # --- what they share -----------------------------------------------------------------------------
 
 
-def _whole(parts: Parts) -> Parts:
-    sampler = parts.get("sampler", sampling.full())
-    if not sampler.whole:
+@functools.cache
+def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
+    given = only(name, parts, *Parts.__annotations__)
+    sampler = given.pop("sampler", sampling.full() if kind.whole else sampling.poisson())
+    if kind.whole and not sampler.whole:
         raise InputError(
             f"sampler = {sampler.name!r} does not apply to a full-gradient algorithm: take its _sgd "
             "variant."
         )
-    return {**parts, "sampler": sampler}
-
-
-def _plain(parts: Parts) -> Parts:
-    return {"compressor": identity(), **parts}
-
-
-@functools.cache
-def _algorithm(
-    name: str,
-    estimator: Callable[[Sampler, bool], Estimator] | Estimator,
-    rule: Rule,
-    mechanism: Mechanism | None = None,
-    *,
-    channel: Channel | None = None,
-    compressor: Compressor | None = None,
-    sampler: Sampler | None = None,
-    participation: Participation | None = None,
-    server: Server | None = None,
-    aggregation: Aggregation | None = None,
-    clip: str = "example",
-    noise: str = "fused",
-    paper: str = PAPER,
-) -> Algorithm:
-    if clip not in ("example", "batch"):
-        raise InputError(f"clip = {clip!r} has to be 'example' or 'batch'.")
-    if noise not in ("fused", "per_client"):
-        raise InputError(f"noise = {noise!r} has to be 'fused' or 'per_client'.")
+    estimator = kind.estimator
     if not isinstance(estimator, Estimator):
-        estimator = estimator(sampler or sampling.poisson(), clip == "example")
-    body = Federated(
+        estimator = estimator(sampler, given.get("clip", "example") == "example")
+    body = composed(
+        given,
         estimator=estimator,
-        mechanism=mechanism or mechanisms.gaussian(),
-        compressor=compressor or compressors.random_k(),
-        channel=channel or channels.direct(),
-        server=server or servers.descent(),
-        participation=participation or sampling.everyone(),
-        clip=clip,
-        noise=noise,
-        aggregation=unless_plain(aggregation),
+        mechanism=kind.mechanism(),
+        compressor=kind.compressor(),
+        channel=kind.channel(),
     )
-    private = body.mechanism.std is not None
-    promise = PaperRules(rule, body)
-    return compose(
-        name,
-        summary_of(globals()[name]),
-        paper,
-        body,
-        promise.plan,
-        NUMBERS + (NOISE if private else ()),
-        promise.formula if promise.known else None,
-        reads=("gradient_bound",),
-    )
+    params = NUMBERS + (() if body.mechanism.std is None else NOISE)
+    rules = PaperRules(body, kind.rule)
+    options = {} if kind.rule.assume is not None else {"formula": None}
+    reads = ("gradient_bound",)
+    return by_rules(globals()[name], kind.paper, rules, params, reads=reads, **options)
+
+
+class PaperRules(NamedTuple):
+    """The hyper-parameters of a run, and what the paper says of its noise."""
+
+    body: Federated
+    rule: Rule
+
+    def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """The user's values, then the paper's, then defaults that say so."""
+        rule, body = self.rule, self.body
+        private = body.mechanism.std is not None
+        if "gradient_bound" in given and body.clip == "example":
+            raise InputError(
+                f"gradient_bound = {given['gradient_bound']!r} belongs to clip='batch': every example is "
+                "clipped here, so give clip, its bound G, instead."
+            )
+        N = Draft.of(given, facts, theory=rule.rounds is not None)
+        N.clip(private)
+        N.parts(body, facts)
+        N.default("gap", 1.0)
+        L, known = N.values.get("smoothness", facts.smoothness), True
+        if not L:  # unknown, or 0 on data without features
+            L, known = 1.0, False
+        note = rule.where if known else f"{rule.where} with L = 1: L of this model is unknown"
+        if private:
+            N.target(facts)
+        v, of, s = N.values, N.for_eps, self._setting(N.values, facts, L, N.eps)
+        names = {param.name for param in body.estimator.params}
+        if rule.batch is None and body.estimator.sampler.params:
+            N.default("batch", min(32, facts.m))
+        if rule.rounds is not None:
+            N.theorem("rounds", max(1, round(float(rule.rounds(s, v)))), note + of)
+        if rule.batch is not None and body.estimator.sampler.params:
+            N.theorem("batch", int(rule.batch(s)), note + of)
+        if rule.batch is not None and "refresh" in names:
+            N.theorem("batch", facts.m, "full passes")
+            N.theorem("refresh", min(1.0, N["batch"] / facts.m), f"{rule.where}: b/m")
+        if body.channel.params:
+            N.theorem("shift", float(theory.shift(N["omega"])), "Theorem 3")
+        if private and rule.assume is not None:
+            c, why = rule.constant, "the authors' code"
+            if c is None:
+                c, why = theory.CONSTANT * rule.assume(s, v).size / s.G**2, "Theorem 2"
+            N.theorem("noise_constant", c, why)
+        if not known or rule.step is None:
+            N.default("lr", 0.1, rule.where if known else "L of this model is unknown")
+        if "lr" not in N and isinstance(v.get("refresh"), Schedule):
+            raise InputError(
+                f"refresh = {v['refresh']} changes from round to round, and {rule.where} has a step size "
+                "for one probability: give lr."
+            )
+        if "lr" not in N and rule.step is not None:
+            N.theorem("lr", float(rule.step(s, v)), note + of * (rule is CDP))
+        return N.plan()
+
+    def _setting(
+        self, v: Mapping[str, Any], facts: ProblemFacts, L: float, eps: float = 1.0
+    ) -> theory.Setting:
+        G = float(v["clip"]) if math.isfinite(v["clip"]) else 1.0  # of schedules alone
+        r = reporting(self.body, v, facts.n)  # whose messages a mean is over
+        delta = v.get("delta", usual_delta(facts.m_max))
+        return theory.Setting(r, facts.m, facts.d, v["omega"], L, G, eps, delta, v["gap"])
+
+    def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim | None:
+        """The paper's noise, and whether its conditions hold."""
+        assume = self.rule.assume
+        assert assume is not None
+        L = values.get("smoothness", facts.smoothness) or 1.0
+        s = self._setting({"gap": 1.0, **values}, facts, L)._replace(G=float(values["clip"]))
+        e = assume(s, values)
+        claim = compressed_gd(
+            values["noise_constant"],
+            values["clip"],
+            facts.m,
+            values.get("batch", facts.m),
+            values["rounds"],
+            values["delta"],
+            bounds=(float(e.G_A), float(e.G_B)),
+            **asked._asdict(),
+        )
+        return claim._replace(where=self.rule.where)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from jaxfl.algorithms.bounds import (
     unconstrained,
 )
 from jaxfl.algorithms.soteriafl import theory
-from jaxfl.algorithms.soteriafl import theory as theory_shifted
 from jaxfl.core.errors import InputError
 
 __all__ = ["FAMILY", "estimator", "setting"]
@@ -71,23 +69,23 @@ def setting(case: Case, measured: Measured) -> theory.Setting:
 
 def _variance(case: Case, s: theory.Setting, b: float) -> float:
     """Of the mean of b of m gradients, each at most G long, by how they are drawn."""
-    share: dict[str, Callable[[], float]] = {
-        "full": lambda: 0.0,
-        "poisson": lambda: (1 - b / s.m) / b,
-        "without_replacement": lambda: (s.m - b) / (b * max(s.m - 1, 1)),
-        "with_replacement": lambda: 1 / b,
+    share = {
+        "full": 0.0,
+        "poisson": (1 - b / s.m) / b,
+        "without_replacement": (s.m - b) / (b * max(s.m - 1, 1)),
+        "with_replacement": 1 / b,
     }
-    return float(share[case.parts["sampler"]]() * s.G**2)
+    return float(share[case.parts["sampler"]] * s.G**2)
 
 
-def estimator(case: Case, s: theory.Setting) -> theory_shifted.Estimator:
+def estimator(case: Case, s: theory.Setting) -> theory.Estimator:
     """The constants of Assumption 3 [Lemma 1], the variance as batches are drawn."""
     b = float(case.values.get("batch", s.m))
     if case.parts["estimator"] == "svrg":
-        return theory_shifted.svrg(s, b, float(case.values["refresh"]))
+        return theory.svrg(s, b, float(case.values["refresh"]))
     if case.parts["estimator"] == "saga":
-        return theory_shifted.saga(s, b)
-    return theory_shifted.sgd(s, b)._replace(C2=_variance(case, s, b))
+        return theory.saga(s, b)
+    return theory.sgd(s, b)._replace(C2=_variance(case, s, b))
 
 
 def _server(case: Case, measured: Measured, lam: float | None) -> list[Bound]:

@@ -10,9 +10,6 @@ from jaxfl.privacy.claims import Claim, Condition, either
 __all__ = ["compressed_gd"]
 
 
-# --- SoteriaFL and its relatives -----------------------------------------------------------------
-
-
 def compressed_gd(
     constant: float,
     G: float,
@@ -23,7 +20,6 @@ def compressed_gd(
     *,
     eps: float | None = None,
     sigma: float | None = None,
-    snapshot: bool = False,
     bounds: tuple[float, float] | None = None,
 ) -> Claim:
     """``sigma^2 = c G^2 T ln(1/delta)/(m^2 eps^2)`` [SoteriaFL, Theorems 1, 2 and 4], and whether its
@@ -32,21 +28,20 @@ def compressed_gd(
     The paper writes ``c (G_A^2/4 + G_B^2)`` and never gives c; its proof gives 48, so that
     G_A = G, G_B = 0 is c = 12 (SoteriaFL-SGD and -GD in the authors' code), G_A = 2G, G_B = G is
     c = 96 (SVRG and SAGA), and Theorem 4 has c = 8 (CDP-SGD, DP-GD).  c' is not given either; from
-    the proof ``eps <= 4 q^2 T ln(G_A/(q b s))``, with 8 for 4 where there is a ``snapshot``, in
-    general ``4 (1 + 4 G_B^2/G_A^2)``.  ``bounds`` are G_A and G_B of another estimator.
+    the proof ``eps <= 4 (1 + 4 G_B^2/G_A^2) q^2 T ln(G_A/(q b s))``.  ``bounds`` are G_A and G_B, by
+    default those of SGD.
 
     Slips in the paper: Lemma 3 mixes add/remove and replace-one (a consistent version gives
     G_A^2 + G_B^2), its factor 1/(1-q) excludes q = 1, ``t = 0..T`` releases T + 1 messages.
     """
     s, e = either(float(unit_sigma(constant, G, m, rounds, delta)), eps, sigma, delta)
-    usual = (2 * G, G) if snapshot else (G, 0.0)
-    q, (G_A, G_B) = b / m, bounds or usual
-    conditions: tuple[Condition, ...]
-    if b == m:
-        conditions = (
-            Condition("q < 1, from the proof's factor 1/(1 - q): not met by full batches", False),
-        )
-    else:
+    q, (G_A, G_B) = b / m, bounds or (G, 0.0)
+    conditions: tuple[Condition, ...] = (
+        Condition("q < 1, from the proof's factor 1/(1 - q): not met by full batches", False),
+    )
+    note = "full batches need no such condition: the Gaussian mechanism is accounted exactly"
+    if b != m:
+        note = ""
         room = G_A / (q * b * s)
         share = 4 * (1 + 4 * (G_B / G_A) ** 2) if math.isfinite(G_A) else 4.0
         most = share * q * q * rounds * math.log(room) if room > 0 else 0.0
@@ -72,7 +67,5 @@ def compressed_gd(
         e,
         delta,
         conditions,
-        note="full batches need no such condition: the Gaussian mechanism is accounted exactly"
-        if b == m
-        else "",
+        note=note,
     )

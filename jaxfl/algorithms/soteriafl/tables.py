@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.algorithms.soteriafl.theory import Setting, sgd_batch, svrg_batch, tau
+from jaxfl.algorithms.soteriafl.theory import Setting, order, sgd_batch, svrg_batch, tau
 
 __all__ = ["Complexity", "Row", "table_1", "table_2", "text"]
 
@@ -109,7 +109,7 @@ def table_2(s: Setting) -> tuple[Complexity, ...]:
     b of SoteriaFL-SGD is that of Corollary 1.
     """
     t = tau(s)
-    K = np.sqrt(s.n * s.L) * s.m * s.eps / (s.G * np.sqrt((1 + s.omega) * s.noise))
+    K = order(s)
     reduced = ("soteriafl_svrg", "soteriafl_saga")
     return (
         Complexity("SoteriaFL-GD", ("soteriafl_gd",), float(K * (1 + np.sqrt(t)) * s.m)),

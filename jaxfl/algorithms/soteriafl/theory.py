@@ -22,6 +22,7 @@ __all__ = [
     "cdp_utility",
     "least_beta",
     "longest_step",
+    "order",
     "paper_sigma",
     "saga",
     "saga_batch",
@@ -50,7 +51,27 @@ __all__ = [
 ]
 
 Number = Any  # a float or an array of them
+CDP_CONSTANT = 8  # c of Theorem 1, from its proof
 CONSTANT = 48  # c of Theorem 2, from its proof: 12 G^2 of SGD, 96 G^2 of SVRG and SAGA
+
+
+class Setting(NamedTuple):
+    """What the theorems speak of."""
+
+    n: Number  # clients
+    m: Number  # samples of each
+    d: Number  # coordinates
+    omega: Number  # variance of the compressor
+    L: Number  # smoothness of every example's loss
+    G: Number  # bound on every example's gradient
+    eps: Number
+    delta: Number
+    gap: Number = 1.0  # D_f = f(x0) - f*
+
+    @property
+    def noise(self) -> Number:
+        """d ln(1/delta)."""
+        return self.d * np.log(1 / self.delta)
 
 
 class Estimator(NamedTuple):
@@ -68,6 +89,34 @@ class Estimator(NamedTuple):
     def size(self) -> Number:
         """G_A^2/4 + G_B^2."""
         return self.G_A**2 / 4 + self.G_B**2
+
+
+def shift(omega: Number) -> Number:
+    """gamma = sqrt((1 + 2 omega) / (2 (1 + omega)^3))  [Theorem 3]."""
+    return np.sqrt((1 + 2 * omega) / (2 * (1 + omega) ** 3))
+
+
+def tau(s: Setting) -> Number:
+    """tau = (1 + omega)^{3/2} / n^{1/2}  [Table 1]."""
+    return (1 + s.omega) ** 1.5 / np.sqrt(s.n)
+
+
+# --- privacy -------------------------------------------------------------------------------------
+
+
+def unit_sigma(constant: Number, G: Number, m: Number, rounds: Number, delta: Number) -> Number:
+    """sigma eps = sqrt(c G^2 T ln(1/delta)) / m  [Theorems 1 and 2].
+
+    The papers print only "c"; 8 follows from the proof of CDP-SGD, 12 of SoteriaFL-SGD, 96 of
+    SoteriaFL-SVRG and -SAGA.  The theorem's condition eps < c' b^2 T / m^2 is looked at by
+    :func:`jaxfl.algorithms.soteriafl.claims.compressed_gd`.
+    """
+    return np.sqrt(constant * G**2 * rounds * np.log(1 / delta)) / m
+
+
+def paper_sigma(constant: Number, s: Setting, rounds: Number) -> Number:
+    """sigma = sqrt(c G^2 T ln(1/delta)) / (m eps): :func:`unit_sigma` at the eps of ``s``."""
+    return unit_sigma(constant, s.G, s.m, rounds, s.delta) / s.eps
 
 
 # --- Lemma 1 -------------------------------------------------------------------------------------
@@ -93,7 +142,7 @@ def saga(s: Setting, b: Number) -> Estimator:
 
 def shifted_sigma(s: Setting, e: Estimator, rounds: Number) -> Number:
     """sigma = sqrt(c (G_A^2/4 + G_B^2) T ln(1/delta)) / (m eps)  [Theorem 2]."""
-    return np.sqrt(CONSTANT * e.size * rounds * np.log(1 / s.delta)) / (s.m * s.eps)
+    return paper_sigma(CONSTANT * e.size / s.G**2, s, rounds)
 
 
 def shifted_step(s: Setting, e: Estimator, beta: Number) -> Number:
@@ -200,56 +249,6 @@ def _potential(s: Setting, beta: Number) -> Number:
     return s.gap + beta / s.L * s.G**2
 
 
-CDP_CONSTANT = 8  # c of Theorem 1, from its proof
-
-
-class Setting(NamedTuple):
-    """What the theorems speak of."""
-
-    n: Number  # clients
-    m: Number  # samples of each
-    d: Number  # coordinates
-    omega: Number  # variance of the compressor
-    L: Number  # smoothness of every example's loss
-    G: Number  # bound on every example's gradient
-    eps: Number
-    delta: Number
-    gap: Number = 1.0  # D_f = f(x0) - f*
-
-    @property
-    def noise(self) -> Number:
-        """d ln(1/delta)."""
-        return self.d * np.log(1 / self.delta)
-
-
-def shift(omega: Number) -> Number:
-    """gamma = sqrt((1 + 2 omega) / (2 (1 + omega)^3))  [Theorem 3]."""
-    return np.sqrt((1 + 2 * omega) / (2 * (1 + omega) ** 3))
-
-
-def tau(s: Setting) -> Number:
-    """tau = (1 + omega)^{3/2} / n^{1/2}  [Table 1]."""
-    return (1 + s.omega) ** 1.5 / np.sqrt(s.n)
-
-
-# --- privacy -------------------------------------------------------------------------------------
-
-
-def unit_sigma(constant: Number, G: Number, m: Number, rounds: Number, delta: Number) -> Number:
-    """sigma eps = sqrt(c G^2 T ln(1/delta)) / m  [Theorems 1 and 2].
-
-    The papers print only "c"; 8 follows from the proof of CDP-SGD, 12 of SoteriaFL-SGD, 96 of
-    SoteriaFL-SVRG and -SAGA.  The theorem's condition eps < c' b^2 T / m^2 is looked at by
-    :func:`jaxfl.algorithms.soteriafl.claims.compressed_gd`.
-    """
-    return np.sqrt(constant * G**2 * rounds * np.log(1 / delta)) / m
-
-
-def paper_sigma(constant: Number, s: Setting, rounds: Number) -> Number:
-    """sigma = sqrt(c G^2 T ln(1/delta)) / (m eps): :func:`unit_sigma` at the eps of ``s``."""
-    return unit_sigma(constant, s.G, s.m, rounds, s.delta) / s.eps
-
-
 # --- CDP-SGD -------------------------------------------------------------------------------------
 
 
@@ -324,8 +323,7 @@ def sgd_batch(s: Setting) -> Number:
 
     [Corollary 1]; at least one sample.
     """
-    beta = tau(s) / (2 * (1 + s.omega))
-    b = s.m * s.eps * s.G * np.sqrt(beta) / np.sqrt((1 + s.omega) * s.L * s.noise)
+    b = s.m * s.eps * s.G * np.sqrt(sgd_beta(s)) / np.sqrt((1 + s.omega) * s.L * s.noise)
     return np.maximum(1, np.minimum(_floor(b), s.m))
 
 
@@ -344,7 +342,7 @@ def sgd_rounds(s: Setting) -> Number:
 
     [Corollary 1]; the paper gives the order, constant 1 here.
     """
-    return _order(s) * (1 + np.sqrt(tau(s)))
+    return order(s) * (1 + np.sqrt(tau(s)))
 
 
 def svrg_rounds(s: Setting) -> Number:
@@ -352,7 +350,7 @@ def svrg_rounds(s: Setting) -> Number:
 
     [Corollaries 2 and 3]; the paper gives the order, constant 1 here.
     """
-    return _order(s) * np.maximum(1, tau(s))
+    return order(s) * np.maximum(1, tau(s))
 
 
 def sgd_utility(s: Setting) -> Number:
@@ -371,7 +369,8 @@ def svrg_utility(s: Setting) -> Number:
     return s.G * np.sqrt((1 + s.omega) * s.L * s.noise) / (np.sqrt(s.n) * s.m * s.eps)
 
 
-def _order(s: Setting) -> Number:
+def order(s: Setting) -> Number:
+    """sqrt(n L) m eps / (G sqrt((1+omega) d ln(1/delta))): the order of rounds and gradients  [Table 2]."""
     return np.sqrt(s.n * s.L) * s.m * s.eps / (s.G * np.sqrt((1 + s.omega) * s.noise))
 
 

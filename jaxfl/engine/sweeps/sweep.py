@@ -1,7 +1,8 @@
-"""Running a grid: planned, compiled, computed chunk by chunk, kept as it comes."""
+"""Run a grid: plan it, compile it, compute it chunk by chunk, and save each chunk."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from jaxfl.engine.record import settings
 from jaxfl.engine.results import save
 from jaxfl.engine.sweeps import engine
 from jaxfl.engine.sweeps.compute import compute
-from jaxfl.engine.sweeps.fit import again, budget, cadence, fit, line, predicted
+from jaxfl.engine.sweeps.fit import Compiler, again, budget, cadence, fit, line, predicted
 from jaxfl.engine.sweeps.gather import LABELS, REPORTED, dataset
 from jaxfl.engine.sweeps.grid import Build, Grid, Problems, lay_out, seeds_of
 from jaxfl.engine.sweeps.identity import about, same
@@ -63,27 +64,26 @@ def sweep(
     """Every run of a grid, as one labelled dataset.
 
     ``build`` is an algorithm, its name, several of them, or a function of static axes that returns
-    one; ``problem`` a problem, several by name, or a function likewise.  ``grid`` has the axes: what
-    ``build`` or ``problem`` take by name is static, and each of its values a compilation; everything
-    else is a number of the algorithms (also ``rounds``, and schedules such as ``"cosine:0.3"``), and
-    all cells run in one program.  Algorithms without a number run once along its axis.
-    ``numbers`` are the same for all cells, and what nobody gives comes from each cell's theory.
+    one; ``problem`` a problem, several by name, or such a function.  ``grid`` maps axes to values: the
+    arguments of ``build`` and ``problem`` are static axes, and each of their values is compiled; all
+    other axes are hyper-parameters (also ``rounds``, and schedules such as ``"cosine:0.3"``), whose
+    cells run in one program.  An algorithm without a hyper-parameter runs once along its axis.
+    ``numbers`` are hyper-parameters of all cells; the rest follows from each cell's theory.
 
     Seed s is the run that :func:`simulate` makes with ``fold_in(key, s)``, or without ``key`` with
-    ``jax.random.key(s)``: all cells of a seed share their draws, so that they differ by what was
-    asked about and not by luck.  ``paired=False`` gives every cell draws of its own.  What is drawn
-    and counted never depends on other cells, chunks or devices, and the rest to rounding only.
+    ``jax.random.key(s)``: all cells of a seed share their draws, so that they differ by the axes and
+    not by chance.  With ``paired=False`` each cell has its own draws.  Draws and counts do not depend
+    on other cells, chunks or devices; all else is equal up to rounding.
 
-    The grid is run in chunks that fit in ``memory`` bytes (default: most of what is free on
-    ``devices``, by default all local ones, which share the runs; a problem whose clients are split
-    over devices stays so).  ``out`` is a folder in which every finished chunk is kept and
-    ``result.nc`` written; with ``resume`` what is in it is not computed again, and the whole is bit
-    for bit what it would have been.  On several hosts (`jax.distributed`) each takes its share of
-    the chunks, in one folder that all can reach.  A run that diverges is frozen, marked by
-    ``diverged_at``, and touches no other.
+    Chunks of the grid fit in ``memory`` bytes (default: most of what is free on ``devices``, by default
+    all local ones, which share the runs; a problem whose clients are split over devices stays so).
+    ``out`` is a folder for each finished chunk and ``result.nc``; ``resume`` computes only what is
+    missing in it, and gives bit for bit the same result.  On several hosts (`jax.distributed`) each
+    computes a share of the chunks, in one folder that all can reach.  A run that diverges is frozen,
+    marked by ``diverged_at``, and does not affect others.
 
-    ``say`` gets a line before anything is compiled and before each compilation, ``announce`` the
-    :class:`Plan` before the first chunk, ``progress`` what is done; True draws a bar of it.
+    ``say`` is called with a line before each compilation, ``announce`` with the :class:`Plan` before
+    the first chunk, ``progress`` with a :class:`Progress`; True draws a bar.
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -99,9 +99,9 @@ def sweep(
     choice("noise", noise, NOISES)
     lists = "must hold lists of values by name, as in {'lr': [0.1, 0.3]}"
     require(isinstance(grid, Mapping), lists, grid=grid)
-    _named(grid)
+    _check_names(grid)
     extra = _extra(metrics, grid)
-    watched = watching(progress, show)
+    bar = watching(progress, show)
     chosen = list(jax.local_devices() if devices is None else devices)
     require(chosen, "names no device", "leave it out for all that there are", devices=chosen)
     available = budget(memory, chosen)
@@ -111,7 +111,7 @@ def sweep(
     reached = hosts == 1 or out is not None
     require(reached, f"A sweep on {hosts} hosts needs out=, a folder that all can reach")
     store = Store(one_path("out", out) if out is not None else None)
-    held = store.claim(resume)
+    manifest = store.claim(resume)
     _meet("claimed", hosts)
 
     laid = lay_out(build, grid, problem, rounds, seeds, dict(numbers or {}), noise)
@@ -121,37 +121,35 @@ def sweep(
         "The problem's clients are split over devices already",
         "leave out devices=",
     )
-    told = about(laid, made, keys, extra, eval_every, paired, noise)
+    identity = about(laid, made, keys, extra, eval_every, paired, noise)
     say = say or (lambda line: None)
-    say(
-        f"{laid.runs:,} run{'s' * (laid.runs != 1)}"
-        + (f", {len(made)} to compile" if len(made) > 1 else "")
-    )
-    how = (laid, made, extra, eval_every, paired, chosen, available, say)
+    plural = "s" * (laid.runs != 1)
+    say(f"{laid.runs:,} run{plural}" + (f", {len(made)} to compile" if len(made) > 1 else ""))
+    compiler = Compiler(laid, extra, eval_every, paired, chosen, available, say)
     compiled: Sequence[engine.Compiled | None] = ()
-    if held is None and leader:
-        found, todo = fit(*how, at_once)
-        plan = {"shapes": [c.shape for c in found], "chunks": [chunk[:] for chunk in todo]}
-        compiled = found
-        store.begin({**told, "plan": plan}, predicted(laid, made, extra, eval_every))
+    if manifest is None and leader:
+        compiled, todo = fit(compiler, made, at_once)
+        shapes = [program.shape for program in compiled if program is not None]
+        plan = {"shapes": shapes, "chunks": [chunk[:] for chunk in todo]}
+        store.begin({**identity, "plan": plan}, predicted(compiler, made))
     _meet("begun", hosts)
-    if held is None and not leader:  # free memory differs between hosts, and the plan must not
-        held = store.claim(resume=True)
-    if held is not None:
-        same(store.folder, held, told)
-        todo = [Chunk(p, tuple(c), tuple(s)) for p, c, s in held["plan"]["chunks"]]
-    there = [store.read(i, chunk) is not None for i, chunk in enumerate(todo)]
-    if held is not None:
-        needed = {chunk.program for chunk, done in zip(todo, there, strict=True) if not done}
-        compiled = again(*how, held["plan"]["shapes"], needed)
+    if manifest is None and not leader:  # hosts have different memory, and must have one plan
+        manifest = store.claim(resume=True)
+    if manifest is not None:
+        same(store.folder, manifest, identity)
+        todo = [Chunk(p, tuple(c), tuple(s)) for p, c, s in manifest["plan"]["chunks"]]
+    done = [store.read(i, chunk) is not None for i, chunk in enumerate(todo)]
+    if manifest is not None:
+        needed = {chunk.program for chunk, finished in zip(todo, done, strict=True) if not finished}
+        compiled = again(compiler, made, manifest["plan"]["shapes"], needed)
     if announce is not None:
-        announce(_plan(laid, made, compiled, there, available))
-    mine = [i for i in range(len(todo)) if not there[i] and i % hosts == jax.process_index()]
-    with watched as tell:
-        look = Look(made, [todo[i] for i in mine], laid.seeds, tell)
+        announce(_plan(compiler, made, compiled, done))
+    mine = [i for i in range(len(todo)) if not done[i] and i % hosts == jax.process_index()]
+    with bar as report:
+        look = Look(made, [todo[i] for i in mine], laid.seeds, report)
         for i, chunk in enumerate(todo):
-            if there[i] and tell is not None and (kept := store.read(i, chunk)) is not None:
-                look.note(chunk, kept["loss"])
+            if done[i] and report is not None and (earlier := store.read(i, chunk)) is not None:
+                look.note(chunk, earlier["loss"])
         placed: tuple[int, Any] = (-1, None)
         for i in mine:
             chunk = todo[i]
@@ -166,34 +164,30 @@ def sweep(
             look.finished(chunk, arrays["loss"])
     _meet("computed", hosts)
     results = [(chunk, store.read(i, chunk)) for i, chunk in enumerate(todo)]
-    ds = dataset(
-        laid,
-        made,
-        results,
-        keys,
-        {
-            "ended": "finished"
-            if all(arrays is not None for _, arrays in results)
-            else "unfinished",
-            "paired": paired,
-            "noise": noise,
-            "rounds": rounds,
-            "numbers": {name: str(value) for name, value in (numbers or {}).items()},
-            "settings": _settings(laid, keys[0]),
-            "facts": _facts(laid),
-            "compilations": len(made),
-            "chunks": len(todo),
-            "compile_seconds": sum(c.seconds for c in compiled if c is not None),
-            "seconds": time.perf_counter() - began,
-        },
-    )
+    finished = all(arrays is not None for _, arrays in results)
+    config = {
+        "ended": "finished" if finished else "unfinished",
+        "paired": paired,
+        "noise": noise,
+        "rounds": rounds,
+        "numbers": {name: str(value) for name, value in (numbers or {}).items()},
+        "settings": _settings(laid, keys[0]),
+        "facts": _common(
+            [study.cells[0].facts._asdict() for study in laid.studies], ("n", "m", "m_max", "d")
+        ),
+        "compilations": len(made),
+        "chunks": len(todo),
+        "compile_seconds": sum(c.seconds for c in compiled if c is not None),
+        "seconds": time.perf_counter() - began,
+    }
+    ds = dataset(laid, made, results, keys, config)
     if store.folder is not None and leader:
         save(ds, store.result)
     _meet("written", hosts)
     return ds
 
 
-# --- what is asked, and what is said ---------------------------------------------------------------
+# --- arguments -----------------------------------------------------------------------------------
 
 
 def _keys(key: Key | None, seeds: Sequence[int]) -> list[Key]:
@@ -204,18 +198,18 @@ def _keys(key: Key | None, seeds: Sequence[int]) -> list[Key]:
     return [jax.random.fold_in(key, seed) for seed in seeds]
 
 
-def _named(grid: Mapping[str, Any]) -> None:
-    """Refuse, before anything is run, an axis whose name a result has for something else."""
+def _check_names(grid: Mapping[str, Any]) -> None:
+    """Raise for an axis whose name the result uses for something else."""
     for name in grid:
         require(
             name not in REPORTED and not str(name).startswith(PREFIXES),
             f"An axis of a sweep cannot be called {name!r}, which its result reports",
-            "give the argument or the number another name",
+            "give the argument or the hyper-parameter another name",
         )
 
 
 def _extra(metrics: Mapping[str, Metric] | None, grid: Mapping[str, Any]) -> Extra:
-    """The user's metrics, under names that a sweep has not."""
+    """The user's metrics.  Raise for a name that the result uses for something else."""
     extra = own_metrics({} if metrics is None else metrics)
     for name, _ in extra:
         taken = {*grid, *LABELS, *Info._fields, *OWN}
@@ -227,60 +221,51 @@ def _extra(metrics: Mapping[str, Metric] | None, grid: Mapping[str, Any]) -> Ext
     return extra
 
 
+# --- reports -------------------------------------------------------------------------------------
+
+
 def _plan(
-    grid: Grid,
+    compiler: Compiler,
     made: Sequence[Program],
     compiled: Sequence[engine.Compiled | None],
-    there: Sequence[bool],
-    available: int,
+    done: Sequence[bool],
 ) -> Plan:
-    lines = tuple(
-        f"{line(p, grid)}: "
-        + (
-            f"{c.shape[0] * c.shape[1]} runs at once in {c.bytes / 2**20:,.0f} MiB"
-            if c is not None
-            else "done"
-        )
-        for p, c in zip(made, compiled, strict=True)
-    )
+    lines = []
+    for program, c in zip(made, compiled, strict=True):
+        size = "done"
+        if c is not None:
+            size = f"{math.prod(c.shape)} runs at once in {c.bytes / 2**20:,.0f} MiB"
+        lines.append(f"{line(program, compiler.grid)}: {size}")
     new = [c for c in compiled if c is not None]
     return Plan(
-        grid.runs,
+        compiler.grid.runs,
         len(new),
         sum(c.seconds for c in new),
-        len(there),
-        sum(there),
+        len(done),
+        sum(done),
         max((c.bytes for c in new), default=0),
-        available,
-        lines,
+        compiler.available,
+        tuple(lines),
     )
 
 
-def _facts(grid: Grid) -> dict[str, Any]:
-    """n, d and the like where all problems agree."""
-    each = [study.cells[0].facts._asdict() for study in grid.studies]
-    return {
-        name: each[0][name]
-        for name in ("n", "m", "m_max", "d")
-        if all(one[name] == each[0][name] for one in each)
-    }
+def _common(records: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, Any]:
+    """Those of the named values that are equal in all records."""
+    first = records[0]
+    return {name: first[name] for name in names if all(r[name] == first[name] for r in records)}
 
 
 def _settings(grid: Grid, key: Key) -> dict[str, Any]:
-    """What is true of all studies."""
+    """The settings that all studies share."""
     first = {id(study.problem): study for study in reversed(grid.studies)}
-    every = [settings(study.algorithm, study.problem, key) for study in first.values()]
-    names = {study.algorithm.name for study in grid.studies}
-    return {
-        name: value
-        for name, value in every[0].items()
-        if all(one[name] == value for one in every)
-        and (len(names) == 1 or name not in ("algorithm", "parts", "per_record"))
-    }
+    records = [settings(study.algorithm, study.problem, key) for study in first.values()]
+    several = len({study.algorithm.name for study in grid.studies}) > 1
+    own = ("algorithm", "parts", "per_record") if several else ()
+    return _common(records, [name for name in records[0] if name not in own])
 
 
 def _meet(where: str, hosts: int) -> None:
-    """Wait until all hosts have come here."""
+    """Wait for all hosts."""
     if hosts > 1:
         from jax.experimental import multihost_utils
 

@@ -1,0 +1,38 @@
+"""What a paper's folder declares: its algorithms, its bounds, and the systems that the paper names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from jaxfl.algorithms.bounds import Family
+from jaxfl.core.types import Algorithm
+
+__all__ = ["Paper", "System"]
+
+
+class System(NamedTuple):
+    """A system as its paper names it, and the algorithm that runs it here."""
+
+    name: str
+    where: str
+    algorithm: str
+    options: str = ""
+
+    @property
+    def command(self) -> str:
+        return f"jaxfl run {self.algorithm} {self.options}".rstrip()
+
+
+class Paper(NamedTuple):
+    """``PAPER`` of each folder of :mod:`jaxfl.algorithms`.
+
+    ``algorithms`` are the constructors, and ``bounds`` maps names of algorithms to the theorems that
+    can be drawn beside their runs.  A system may run an algorithm of another folder.
+    """
+
+    title: str
+    algorithms: tuple[Callable[..., Algorithm], ...]
+    systems: tuple[System, ...] = ()
+    bounds: Mapping[str, Family] = MappingProxyType({})
