@@ -352,7 +352,7 @@ def test_a_result_that_is_gone_is_written_again(
         assert f"`jaxfl run --resume {out}` writes it again." in told
     assert main(["run", "--resume", str(out)]) == 0
     told = capsys.readouterr().err
-    assert told.startswith(f"{out / 'result.nc'} was gone: it is written again")
+    assert told.startswith(f"{out / 'result.nc'} was missing: it is written again")
     assert (out / "curves.png").exists()
     same_arrays(finished, out)
     ended = [results.config(jaxfl.load(a / "result.nc"))["ended"] for a in (finished, out)]
@@ -537,12 +537,12 @@ MISTAKES = {
     "run --out FINISHED": "ALGORITHM soteriafl_sgd",
     "run ldp_sgd --graph ring": "--graph ring does not apply to ldp_sgd, which has a server",
     "profile ldp_sgdd": "did you mean 'ldp_sgd'",
-    "profile ldp_sgd --out x": "--out is of `jaxfl run`",
+    "profile ldp_sgd --out x": "--out is an option of `jaxfl run`",
     "profile ldp_sgd --batch 0": "batch",
     "papers run": "No figure is named",
     "papers run hu-figure-33": "did you mean 'hu-figure-3'?",
     "papers run h": "no figure or table named 'h'",
-    "papers walk": "there is no 'walk'",
+    "papers walk": "There is no `jaxfl papers walk`",
     "papers run hu-figure-3 --fats": "did you mean --fast?",
     "papers run hu-figure-3 --out a --out b": "given twice",
     "theory --omga 3": "did you mean --omega?",
