@@ -83,7 +83,7 @@ def grid(
         w = float(real.get("omega", 0.0))
         private = "eps" not in lacks
         eps = float(real.get("eps", 1.0)) if private else math.inf
-        cells["used_lr"][where] = number(real.get("lr", 0.3))
+        cells["used_lr"][where] = np.nan if isinstance(lr := real.get("lr", 0.3), str) else lr
         cells["used_sigma"][where] = 0.3 / eps if private else 0.0
         cells["used_omega"][where] = w
         cells["proven_eps"][where] = 1.01 * eps if private and w > 5 else eps
@@ -106,10 +106,6 @@ def grid(
         names, values, static, problems, evaluated, data, last, lost, complete, cells, flag, noisy,
         paired, settings,
     )  # fmt: skip
-
-
-def number(value: Any) -> float:
-    return float("nan") if isinstance(value, str) else float(value)
 
 
 def matches(cell: Mapping[str, Any], labels: Mapping[str, Any] | None) -> bool:

@@ -86,6 +86,10 @@ def test_resume_completes_what_is_missing_and_only_that(
     assert {file: file.stat().st_mtime_ns for file in kept} == before
     one, two = jaxfl.load(finished / "result.nc"), jaxfl.load(folder / "result.nc")
     xarray.testing.assert_identical(one.drop_attrs(), two.drop_attrs())
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
+    assert main(["sweep", "--resume", str(folder), "--plan"]) == 0
+    assert "in 0 compilations (0.0 s)" in capsys.readouterr().err
+    assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
 
 
 def test_a_plan_computes_and_writes_nothing(
@@ -96,30 +100,6 @@ def test_a_plan_computes_and_writes_nothing(
     assert sweep(*words.split()) == 0
     assert "2 runs in 1 compilation " in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_many_runs_are_counted_before_their_numbers_are_found(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def stop(*_: object, **__: object) -> None:
-        raise jaxfl.InputError("Stopped.")
-
-    monkeypatch.setattr("jaxfl.cli.sweeping.sweep", stop)
-    words = ["ldp_sgd", "--lr", *map(str, range(1, 101)), "--sigma", *map(str, range(1, 101))]
-    assert sweep(*words, "--seeds", "3", "--plan") == 2
-    assert "30,000 runs at most" in capsys.readouterr().err
-
-
-def test_the_plan_of_what_is_left(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing is compiled for what is done, and nothing is written."""
-    folder = tmp_path / "part"
-    shutil.copytree(finished, folder)
-    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
-    assert main(["sweep", "--resume", str(folder), "--plan"]) == 0
-    assert "in 0 compilations (0.0 s)" in capsys.readouterr().err
-    assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
 
 
 def test_parts_data_and_rounds_are_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

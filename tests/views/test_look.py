@@ -212,7 +212,7 @@ def test_folders_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[
     said = f"damaged or cut short: `jaxfl sweep --resume {place}` writes it again"
     assert said in refused(capsys, "show", place)
     (place / "sweep.json").unlink()
-    assert "damaged or cut short: write it again" in refused(capsys, "show", place)
+    assert "name another, or write it again" in refused(capsys, "show", place)
 
 
 @pytest.mark.parametrize(
@@ -226,8 +226,8 @@ def test_folders_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("show X --select los", "did you mean 'loss'"),
         ("show X --select", "Option --select needs a value"),
         ("show X --select loss --select utility", "given twice, the second time as utility"),
-        ("show X --where eps", "--where eps must read AXIS=VALUE"),
-        ("show X --where eps=", "--where eps= must read"),
+        ("show X --where eps", "read AXIS=VALUE"),
+        ("show X --where eps=", "read AXIS=VALUE"),
         ("show X --where eps=7", "eps = 7 is not in this sweep"),
         ("show X --where epsi=7", "did you mean 'eps'"),
         ("show X --over lrr", "did you mean 'lr'"),

@@ -139,22 +139,6 @@ def test_nothing_finite_makes_no_front(drawn: dict[str, Figure]) -> None:
     assert panels(drawn["curves-loss"])[0].get_xlim() == pytest.approx((-1.0, 21.0))
 
 
-def test_numbers_of_neighbouring_panels_do_not_touch(drawn: dict[str, Figure]) -> None:
-    draw(grids.grid({"omega": (1.0, 9.0)}, diverged={}, rounds=(2000,)), ".")
-    figure = drawn["curves-loss"]
-    figure.draw_without_rendering()
-    shown = [
-        [
-            text.get_window_extent()
-            for at, text in zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
-            if ax.get_xlim()[0] <= at <= ax.get_xlim()[1]
-        ]
-        for ax in panels(figure)
-    ]
-    for left, right in itertools.pairwise(shown):
-        assert max(box.x1 for box in left) + 4 < min(box.x0 for box in right)
-
-
 def test_divergence_ends_in_a_cross(drawn: dict[str, Figure]) -> None:
     axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0)}
     ds = grids.grid(axes, diverged={"omega": 9.0, "eps": 1.0})
@@ -167,13 +151,6 @@ def test_divergence_ends_in_a_cross(drawn: dict[str, Figure]) -> None:
             assert np.ravel(crosses[0].get_data()).tolist() == [5, pytest.approx(float(mean))]
     assert "a cross is where the first of the seeds diverged" in words(drawn["curves-loss"])
     assert "1 setting that diverged or has not run" in words(drawn["curves-loss"])
-
-
-def test_a_curve_on_its_way_to_infinity_flattens_no_other(drawn: dict[str, Figure]) -> None:
-    ds = grids.grid({"eps": (1.0,), "omega": (1.0, 9.0)}, diverged={"omega": 9.0})
-    ds["loss"][0, 0, 1, :, 1] = 1e30
-    draw(ds, ".")
-    assert panels(drawn["curves-loss"])[0].get_ylim()[1] < 10
 
 
 def test_what_is_chosen_is_drawn(drawn: dict[str, Figure]) -> None:
