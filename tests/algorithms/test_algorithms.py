@@ -293,11 +293,10 @@ def test_delta_is_small_for_the_largest_client(name: str) -> None:
 def test_claims_of_variance_reduction_are_of_two_gradients_of_a_record(name: str) -> None:
     facts = ProblemFacts(n=2, m=1000, m_max=1000, d=3, rounds=50, smoothness=1.0, sizes=(1000,))
     plan = planned(name, facts, sigma=0.01, batch=20)
-    v = plan.values
-    stated = compressed_gd(
-        v["noise_constant"], v["clip"], 1000, 20, 50, v["delta"], sigma=0.01,
-        bounds=None if name == "soteriafl_sgd" else (2 * v["clip"], v["clip"]),
-    )  # fmt: skip
+    v, G = plan.values, plan.values["clip"]
+    given = v["noise_constant"], G, 1000, 20, 50, v["delta"]
+    bounds = (G, 0.0) if name == "soteriafl_sgd" else (2 * G, G)
+    stated = compressed_gd(*given, sigma=0.01, bounds=bounds)
     assert plan.claim.conditions == stated.conditions
 
 
