@@ -80,7 +80,7 @@ def test_resume_completes_what_is_missing_and_only_that(
     before = {file: file.stat().st_mtime_ns for file in kept}
     assert main(["sweep", "--resume", str(folder), "--no-plot"]) == 0
     told = capsys.readouterr()
-    assert "done already" in told.err
+    assert "of the chunks are finished" in told.err
     assert "soteriafl_sgd" in told.out
     assert lost.exists()
     assert {file: file.stat().st_mtime_ns for file in kept} == before
@@ -159,7 +159,7 @@ def test_one_value_is_no_axis() -> None:
         (["ldp_sgd", "--sigma", "1", "--select", "lossy"], "lossy"),
         (["ldp_sgd", "--sigma", "1", "--select", "min:nothing"], "nothing"),
         (["ldp_sgd", "--sigma", "1", "--select", "least:loss"], "min:NAME or max:NAME"),
-        (["ldp_sgd", "--sigma", "1", "--select", "max:test_accuracy"], "test no more"),
+        (["ldp_sgd", "--sigma", "1", "--select", "max:test_accuracy"], "which then test nothing"),
         (["ldp_sgd", "--sigma", "1", "--select", "validation_loss"], "--validation-share"),
     ],
 )
