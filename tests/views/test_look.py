@@ -228,7 +228,7 @@ def test_folders_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("show X --select loss --select utility", "given twice, the second time as utility"),
         ("show X --where eps", "read AXIS=VALUE"),
         ("show X --where eps=", "read AXIS=VALUE"),
-        ("show X --where eps=7", "eps = 7 is not in this sweep"),
+        ("show X --where eps=7", "is not in this sweep, where eps is one of 1, 5"),
         ("show X --where epsi=7", "did you mean 'eps'"),
         ("show X --over lrr", "did you mean 'lr'"),
         ("show X --over lr --select none", "--over lr does not go with --select none"),
