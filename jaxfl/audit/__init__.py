@@ -1,14 +1,21 @@
 """Audits, which bound eps from below by attack, and questions by the name of an algorithm.
 
-* :mod:`~jaxfl.audit.attack` -- ``audit``: lower bounds on eps by attack, for any algorithm
-* :mod:`~jaxfl.audit.calculators` -- questions without an event: conversions, counterexamples
-* :mod:`~jaxfl.audit.canary` -- the worst record that an audit can plant, and the trajectory
-* :mod:`~jaxfl.audit.checks` -- the change that one record makes without noise, the leak of one run
-* :mod:`~jaxfl.audit.decisions` -- the best test between two worlds, and the noise that it rules out
+* :mod:`~jaxfl.audit.attack` -- lower bounds on eps by attack, for any algorithm
+* :mod:`~jaxfl.audit.calculators` -- calculators for questions without an event: conversions,
+  counterexamples, audits
+* :mod:`~jaxfl.audit.canary` -- the canary, the worst record that an audit can plant, and the
+  trajectory that an adversary sees
+* :mod:`~jaxfl.audit.checks` -- two quick audits: the change that one record makes without noise,
+  and the leak of one run
+* :mod:`~jaxfl.audit.decisions` -- the best test between two worlds, and the noise that its
+  success rules out
 * :mod:`~jaxfl.audit.limits` -- lower bounds on eps from how often a test succeeds
-* :mod:`~jaxfl.audit.questions` -- ``jaxfl.account`` and ``jaxfl.calibrate``, without data
-* :mod:`~jaxfl.audit.ranges` -- ranges of parameters that no algorithm declares
-* :mod:`~jaxfl.audit.reference` -- the audit of one canary in NumPy
+* :mod:`~jaxfl.audit.questions` -- ``jaxfl.account`` and ``jaxfl.calibrate``: privacy by the name
+  of an algorithm, without data
+* :mod:`~jaxfl.audit.ranges` -- ranges of the parameters of questions and audits that no algorithm
+  declares
+* :mod:`~jaxfl.audit.reference` -- a canary audited in NumPy: one coordinate, Poisson sampling,
+  other gradients zero
 """
 
 from jaxfl.audit.attack import AuditResult, audit

@@ -1,18 +1,24 @@
 """The foundations: records, keys, errors, validation, schedules, files, arithmetic.
 
-* :mod:`~jaxfl.core.batching` -- conditionals that stay cheap under vmap
+* :mod:`~jaxfl.core.batching` -- control flow that stays cheap under vmap
 * :mod:`~jaxfl.core.checks` -- validators of types, options and arrays
-* :mod:`~jaxfl.core.errors` -- ``InputError``, and helpers that raise it
+* :mod:`~jaxfl.core.errors` -- the error that tells a user about a mistake in the input
 * :mod:`~jaxfl.core.files` -- reading files with readable errors, and replacing them atomically
 * :mod:`~jaxfl.core.fusion` -- barriers against fusion by the compiler
 * :mod:`~jaxfl.core.interrupts` -- a context manager that delays signals
-* :mod:`~jaxfl.core.keys` -- threefry keys with unrolled rounds
+* :mod:`~jaxfl.core.keys` -- threefry keys with unrolled rounds: the bits of JAX's own, in fewer
+  and larger programs
 * :mod:`~jaxfl.core.memory` -- free memory of a device
-* :mod:`~jaxfl.core.params` -- validators of names and numbers
-* :mod:`~jaxfl.core.products` -- products of samples with models
-* :mod:`~jaxfl.core.progress` -- progress bars and lines
-* :mod:`~jaxfl.core.schedules` -- hyper-parameters that change from round to round
-* :mod:`~jaxfl.core.subsets` -- random subsets of ``range(size)``, at the cost of the subset
+* :mod:`~jaxfl.core.params` -- validators of names and numbers: unknown names, ranges, whole
+  numbers
+* :mod:`~jaxfl.core.products` -- products of samples with models, in the order in which CPUs
+  multiply fastest
+* :mod:`~jaxfl.core.progress` -- progress: a bar on a terminal, a changing line in a notebook,
+  lines in a log
+* :mod:`~jaxfl.core.schedules` -- hyper-parameters that change from round to round: step sizes,
+  shifts, refresh probabilities
+* :mod:`~jaxfl.core.subsets` -- random subsets of ``range(size)`` at a cost that follows the
+  subset, not the size
 * :mod:`~jaxfl.core.types` -- the records of which algorithms and problems are composed
-* :mod:`~jaxfl.core.version` -- the version of the package
+* :mod:`~jaxfl.core.version` -- the version of the package, where every module can read it
 """

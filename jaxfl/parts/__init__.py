@@ -6,24 +6,25 @@
   secure ones on the ring Z / 2^32
 * :mod:`~jaxfl.parts.channels` -- what both ends of a link remember of earlier messages
 * :mod:`~jaxfl.parts.compressors` -- compressors: sparsifiers, codes, and their compositions
-* :mod:`~jaxfl.parts.dropouts` -- the protocol of secure aggregation, message by message, where clients
-  may drop out
-* :mod:`~jaxfl.parts.estimators` -- local gradient estimators: weightings of per-example gradients, and
-  their memory
-* :mod:`~jaxfl.parts.graphs` -- mixing matrices of a network without a server
-* :mod:`~jaxfl.parts.iterates` -- servers whose output is not the last iterate: averages, and iterates
-  drawn at random
-* :mod:`~jaxfl.parts.local` -- local procedures: tau optimizer steps of a client on its own samples, in
-  place of one estimate
-* :mod:`~jaxfl.parts.localization` -- localization: a run in phases over disjoint data, in smaller and
-  smaller balls
+* :mod:`~jaxfl.parts.dropouts` -- the protocol of secure aggregation, message by message, where
+  clients may drop out
+* :mod:`~jaxfl.parts.estimators` -- local gradient estimators: weightings of per-example
+  gradients, and their memory
+* :mod:`~jaxfl.parts.graphs` -- graphs: mixing matrices of a network without a server
+* :mod:`~jaxfl.parts.iterates` -- servers whose output is not the last iterate: averages, and
+  iterates drawn at random
+* :mod:`~jaxfl.parts.local` -- local procedures: tau optimizer steps of a client on its own
+  samples, in place of one estimate
+* :mod:`~jaxfl.parts.localization` -- localization: a run in phases over disjoint data, in smaller
+  and smaller balls
 * :mod:`~jaxfl.parts.mechanisms` -- noise that makes one client's estimate private, at the client
   or at a trusted server
 * :mod:`~jaxfl.parts.momentum` -- estimators that correct an earlier estimate by differences of
   gradients
-* :mod:`~jaxfl.parts.sampling` -- which clients take part in a round, and which of its rows a client draws
-* :mod:`~jaxfl.parts.servers` -- steps with the estimate v of the gradient
-* :mod:`~jaxfl.parts.smoothing` -- smoothing of nonsmooth losses: Moreau envelope and convolution, as
-  transforms of an estimator
+* :mod:`~jaxfl.parts.sampling` -- which clients take part in a round, and which of its rows a
+  client draws
+* :mod:`~jaxfl.parts.servers` -- servers: steps with the estimate v of the gradient
+* :mod:`~jaxfl.parts.smoothing` -- smoothing of nonsmooth losses: Moreau envelope and convolution,
+  as transforms of an estimator
 * :mod:`~jaxfl.parts.storage` -- storage of clients' memory in fewer bits than rounds compute with
 """

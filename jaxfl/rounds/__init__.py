@@ -1,11 +1,13 @@
 """The two round bodies, over a server and over a network, and what a round releases.
 
 * :mod:`~jaxfl.rounds.blocks` -- clients in blocks of bounded memory, their keys and their samples
-* :mod:`~jaxfl.rounds.body` -- the parts of a round with a server, and what follows from all of them
-* :mod:`~jaxfl.rounds.estimates` -- clients' estimates: one evaluation for a block where only the mean
-  matters, else one for each
+* :mod:`~jaxfl.rounds.body` -- the parts of a round with a server, and what follows from all of
+  them together
+* :mod:`~jaxfl.rounds.estimates` -- clients' estimates: one evaluation for a block where only the
+  mean matters, else one for each
 * :mod:`~jaxfl.rounds.federated` -- the round body with a server
-* :mod:`~jaxfl.rounds.gossip` -- the round body of a network without a server
+* :mod:`~jaxfl.rounds.gossip` -- the round body of a network without a server: clients keep models
+  and talk to neighbours
 * :mod:`~jaxfl.rounds.messages` -- clients' messages: noised, compressed, and added up
 * :mod:`~jaxfl.rounds.transcript` -- the event of a body's rounds, as accountants read it
 """

@@ -1,6 +1,7 @@
 """Clip21-SGD2M: error feedback for clipping, over a server, with noise [Islamov et al., 2025].
 
-* :mod:`~jaxfl.algorithms.clip21.algorithms` -- clip21-SGD2M
+* :mod:`~jaxfl.algorithms.clip21.algorithms` -- Clip21-SGD2M: clients clip what their gradients
+  changed by, so that clipping has no bias in the end
 """
 
 from jaxfl.algorithms.clip21.algorithms import clip21_sgd2m

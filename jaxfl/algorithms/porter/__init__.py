@@ -1,6 +1,7 @@
 """PORTER: a network without a server, with clipping and compression [Li, Chi, 2023].
 
-* :mod:`~jaxfl.algorithms.porter.algorithms` -- PORTER-DP and PORTER-GC
+* :mod:`~jaxfl.algorithms.porter.algorithms` -- PORTER: gradient tracking over a network, with
+  error feedback for what compression leaves out
 """
 
 from jaxfl.algorithms.paper import Paper
