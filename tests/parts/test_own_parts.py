@@ -15,7 +15,7 @@ import jaxfl
 from jaxfl.algorithms import compose
 from jaxfl.algorithms.resolution import build
 from jaxfl.audit.checks import sensitivity
-from jaxfl.core.types import Channel, Draw, Sampler
+from jaxfl.core.types import Channel, Draw, Param, Sampler
 from jaxfl.parts import (
     aggregations,
     channels,
@@ -39,6 +39,7 @@ def renamed(part: Any) -> Any:
     return part._replace(name="own")
 
 
+CARRY = Param("carry", "what is kept of the estimate before")  # of estimators with a recursion
 BODIES: dict[str, dict[str, Any]] = {
     "fused": {},
     "full": {"estimator": estimators.minibatch(sampling.full())},
@@ -50,7 +51,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "shifted sparse": {"compressor": compressors.random_k(), "channel": channels.shifted()},
     "learned": {"channel": channels.learned()},
     "feedback": {"compressor": top_k(), "channel": channels.error_feedback()},
-    "recursion": {"channel": channels.recursion()},
+    "recursion": {"channel": channels.recursion()._replace(params=(CARRY,))},
     **{
         f"{name} clients": {"participation": part()}
         for name, part in sampling.PARTICIPATIONS.items()
