@@ -26,20 +26,19 @@ WORK = {
 HEADS = (
     "work",
     "jaxfl, rounds/s",
-    "a draw for each client by hand, one draw in jaxfl",
-    "a draw for each client in both",
-    "one draw in both",
-    "best packaged simulator",
+    "speed-up over loops with noise per client",
+    "speed-up, both with noise per client",
+    "speed-up, both with one fused draw",
+    "speed-up over packaged simulators",
 )
 WORDS = """\
-How many times as fast as the best of loops in NumPy, PyTorch and JAX written for the task, and as
-pfl-research, FedJAX and Flower.  jaxfl draws the noise of a mean at once, which gives the trajectory the
-same law as a draw for each client (`noise="per_client"`); loops by hand do the one or the other, and the
-second and the third of the ratios compare like with like.  Medians over turns in which the contenders
-alternate, each in a process of its own and with the same data, on two shared cores, by
-`python benchmarks/rounds.py`; [how it is measured](benchmarks/README.md), all numbers are in
-`benchmarks/results/rounds.json`.  Shared cores have better and worse hours, and the ratios move with them:
-W1 was 1.4 to 2.0 times the best within two days, a sweep of it 18 to 25 times.
+Speed-ups are over the best hand-written loop (NumPy, PyTorch or JAX), and in the last column over the
+best of pfl-research, FedJAX and Flower.  By default jaxfl draws the noise of the mean of all clients
+once (one fused draw), which gives the trajectory the same law as noise drawn for each client
+(`noise="per_client"`).  The two middle columns compare like with like.  `python benchmarks/rounds.py`
+measures medians over alternating turns on two shared cores, with one process per library and the same
+data ([method](benchmarks/README.md), `benchmarks/results/rounds.json`).  Timings vary on shared machines:
+within two days the speed-up of W1 was 1.4 to 2.0, that of its sweep 18 to 25.
 """
 
 
@@ -61,9 +60,8 @@ def section(found: dict[str, Any]) -> str:
     ]
     (one, each), (four, each_four) = (_million(found, b) for b in (1, 4))
     huge = (
-        f"A million clients that all take part, with batches of 1, make a round in {one:.2f} s, and in "
-        f"{each:.2f} s with a draw of noise for each;\nwith batches of 4 in {four:.2f} s and in "
-        f"{each_four:.2f} s."
+        f"A round of a million clients with batches of 1 takes {one:.2f} s, and {each:.2f} s with noise "
+        f"per client;\nwith batches of 4 it takes {four:.2f} s and {each_four:.2f} s."
     )
     return "\n".join(["", *lines, "", WORDS + huge, ""])
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -151,6 +152,8 @@ def _weight(event: Event) -> str:
     if isinstance(s, Increments):
         return "a record is used once and shifts every release from then on"
     assert isinstance(s, Mean)
+    if math.isfinite(s.whole):
+        return "a message without its noise has norm at most clip, and so moves by at most 2 clip"
     if event.unit == "client":
         return "a client's clipped update weighs 1/r"
     drawn = " + ".join(

@@ -43,7 +43,8 @@ def fields(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[s
     if lines and lines[0].startswith("Alias for field number"):
         record, _, field = name.rpartition(".")
         source = inspect.getsource(pydoc.locate(record))  # type: ignore[arg-type]
-        lines[:] = [dict(FIELD.findall(source)).get(field, "")]
+        comment = dict(FIELD.findall(source)).get(field, "")
+        lines[:] = [re.sub(r"^type: ignore\[\S+\](  # )?", "", comment)]
 
 
 def pages(app: Any, name: str, source: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""A run that has its hyper-parameters and was not made."""
+"""Runs that have their hyper-parameters and were not made, and bodies of the usual parts."""
 
 from typing import Any, NamedTuple
 
@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import jaxfl
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.types import Algorithm, Problem, ProblemFacts
+from jaxfl.parts import channels, compressors, estimators, mechanisms, sampling, servers
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.problems.facts import facts_of
+from jaxfl.rounds import Federated
 
 
 class Planned(NamedTuple):
@@ -26,7 +28,8 @@ class Planned(NamedTuple):
 
     @property
     def hp(self) -> Any:
-        return build(self.algorithm, self.values, self.facts, self.problem.x0.dtype)
+        dtype = jnp.float32 if self.problem.x0 is None else self.problem.x0.dtype
+        return build(self.algorithm, self.values, self.facts, dtype)
 
     @property
     def event(self) -> Any:
@@ -72,3 +75,16 @@ def planned(
     values, sources = jaxfl.algorithms.resolve(algorithm, given, facts, noise)
     facts = facts._replace(rounds=int(values["rounds"]))
     return Planned(algorithm, problem, jax.random.key(0), values, sources, facts)
+
+
+def federated(**parts: Any) -> Federated:
+    """Noised minibatch descent of all clients, but for ``parts``."""
+    usual: dict[str, Any] = {
+        "estimator": estimators.minibatch(sampling.poisson()),
+        "mechanism": mechanisms.gaussian(),
+        "compressor": compressors.identity(),
+        "channel": channels.direct(),
+        "server": servers.descent(),
+        "participation": sampling.everyone(),
+    }
+    return Federated(**{**usual, **parts})

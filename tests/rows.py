@@ -127,6 +127,19 @@ ROWS += (
     ),
     Row("sdm_dsgd", {**QUIET, "batch": 4, "k": 6}, per_round(1, 4), None, 0, everyone=True),
     Row("dp_dsgd", {**QUIET, "batch": 4}, per_round(1, 4), False, 0, everyone=True, quick=False),
+    Row("porter_dp", {**QUIET, "batch": 4, "k": 4}, per_round(1, 4), None, 0, everyone=True),
+    Row(
+        "porter_gc",
+        {"lr": 0.2, "clip": 2.0, "batch": 4, "k": 4},
+        per_round(1, 4),
+        None,
+        0,
+        everyone=True,
+        quick=False,
+    ),
+    Row(
+        "clip21_sgd2m", {**QUIET, "batch": 4, "momentum": 0.5, "shift": 0.5}, per_round(1, 4), False
+    ),
     Row("isrl_svrg", {**QUIET, "batch": 4, "epoch": 3}, None, False),
 )
 ONE_SHOT = tuple(row.name for row in ROWS[:11])  # one estimate per round, no local steps

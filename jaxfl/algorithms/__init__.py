@@ -7,10 +7,9 @@
 * :mod:`~jaxfl.algorithms.roles` -- what may stand in each role of an algorithm
 * :mod:`~jaxfl.algorithms.bounds` -- records of a bound beside a measured curve, and shared checks
 * :mod:`~jaxfl.algorithms.theory` -- the theory of each paper under one name
+* :mod:`~jaxfl.algorithms.paper` -- what a paper's folder declares as its ``PAPER``
 
-Folders: ``soteriafl`` [Li et al., 2022], ``hu`` [Hu, Guo, Gong, 2020], ``gao`` [Gao et al., 2024],
-``reshef`` [Reshef, Levy, 2024], ``lowy`` [Lowy et al., 2023], ``curator`` (single nodes and trusted
-servers), ``compressed`` (compression without privacy), ``decentralized`` (networks without a server).
+Every folder is one paper, or one kind of comparators; :data:`~jaxfl.algorithms.registry.PAPERS` has them.
 """
 
 from jaxfl.algorithms.composition import compose, stored

@@ -12,6 +12,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.types import Origin, Source
 
 __all__ = [
+    "CALLED",
     "CLOSE",
     "Array",
     "Bound",
@@ -19,7 +20,6 @@ __all__ = [
     "Family",
     "Measured",
     "assumed",
-    "called",
     "convex",
     "no_lam",
     "numbers",
@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
+# a mean over everyone, or over r clients that each round draws anew, all sets of r alike
+CALLED = ("everyone", "uniform")
 CLOSE = 1 + 1e-6  # float32 numbers meet a condition with equality
 
 
@@ -81,11 +83,8 @@ class Family(NamedTuple):
 
 def numbers(case: Case) -> None:
     values, facts = case.values, case.facts
-    known = (
-        facts.get("smoothness")
-        or Source.read(case.sources.get("smoothness", "")).origin is Origin.GIVEN
-    )
-    if not known:
+    origin = Source.read(case.sources.get("smoothness", "")).origin
+    if not facts.get("smoothness") and origin is not Origin.GIVEN:
         raise InputError(
             "The smoothness of this model's loss is unknown, on which the bound depends: give smoothness."
         )
@@ -115,11 +114,6 @@ def unconstrained(case: Case, theorem: str) -> None:
             f"{theorem} speaks of models that no projection keeps in a set, and this one's set has {what}: "
             "leave the constraint, or the bound, out."
         )
-
-
-def called(case: Case, theorem: str) -> None:
-    """A mean over everyone, or over r clients that each round draws anew, all sets of r alike."""
-    parts(case, theorem, participation=("everyone", "uniform"))
 
 
 def no_lam(case: Case, lam: float | None) -> None:

@@ -13,7 +13,7 @@ from jaxfl.algorithms.numbers import PRIVACY, Draft, applies
 from jaxfl.algorithms.resolution import noised
 from jaxfl.algorithms.roles import check_parts
 from jaxfl.core.errors import InputError
-from jaxfl.core.params import closest
+from jaxfl.core.params import known
 from jaxfl.core.types import (
     Algorithm,
     AnyBody,
@@ -38,6 +38,7 @@ __all__ = ["by_messages", "by_rules", "compose", "stored"]
 ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
 LATER = ("range", "precision")  # of an aggregation, settled when the noise is known
 ACHIEVED = Source(Origin.ACHIEVED)
+KEEP = "which keep nothing of a client that may be rounded: leave it out"
 FLOAT_BITS = 32  # every number on the wire is a 32-bit float
 
 
@@ -96,7 +97,8 @@ def compose(
         down = FLOAT_BITS * facts.d * body.broadcasts
         if aggregation is not None:  # masks cover all coordinates, also those that are not sent
             return Cost(aggregation.bits * facts.d, 0.0, down)
-        return Cost(*compressor.bits(facts.d, values), downlink=down)
+        message, coordinate = compressor.bits(facts.d, values)
+        return Cost(body.uploads * message, coordinate, down)
 
     def finished(plan: Plan, noise: Noise, facts: ProblemFacts) -> Resolved:
         draft = Draft(*noised(plan, noise), plan.asked)
@@ -115,14 +117,11 @@ def compose(
     owners = (
         body.estimator,
         sampler,
-        body.mechanism,
-        compressor,
-        body.channel,
-        body.server,
-        participation,
-        *(part for part in (local, aggregation) if part is not None),
+        *(getattr(body, role) for role in ROLES[1:]),
+        local,
+        aggregation,
     )
-    table = {param.name: param for owner in owners for param in owner.params}
+    table = {param.name: param for owner in owners if owner is not None for param in owner.params}
     read = (*table, *reads)
     # omega is another way to say k
     needs = tuple(name for name in table if name not in ("omega", *LATER, *follows))
@@ -141,8 +140,7 @@ def compose(
         init=body.init,
         round=body.round,
         output=body.output,
-        event=event
-        or (functools.partial(transcript.event, body) if one_message(body) else _not_told),
+        event=event or functools.partial(_event, body),
         formula=formula,
         cited=cited and formula is not None,
         needs=needs,
@@ -170,41 +168,44 @@ def by_rules(
     params: Iterable[Param] = (),
     **options: Any,
 ) -> Algorithm:
-    """:func:`compose` of ``rules.body`` with what a paper's ``rules`` say: ``plan``, and where they
-    have them ``formula``, ``event`` and ``finish``.  Name and summary are those of ``make``."""
-    said = {name: getattr(rules, name, None) for name in ("event", "finish")}
+    """Return :func:`compose` of a paper's rules, under the name of the function ``make``.
+
+    ``rules`` have a ``body`` and a ``plan``, a ``formula`` where the body adds noise, and perhaps an
+    ``event`` and a ``finish``.  The summary is the docstring of ``make`` up to its first colon or
+    citation.
+    """
+    found = {name: getattr(rules, name, None) for name in ("event", "finish")}
     if rules.body.mechanism.std is not None:
-        said["formula"] = rules.formula
+        found["formula"] = rules.formula
     name, summary = make.__name__, (make.__doc__ or "").split(":", 1)[0].split("[")[0]
-    options = {**said, **options}
+    options = {**found, **options}
     return compose(
         name, summary.strip().rstrip("."), paper, rules.body, rules.plan, params, **options
     )
 
 
-def one_message(body: AnyBody) -> bool:
-    """Whether all that a client releases in a round is one message that it noised itself."""
-    return body.mechanism.std is None or not (body.local is not None or body.mechanism.central)
-
-
-def _not_told(values: Mapping[str, Any], facts: ProblemFacts) -> Any:
-
-    return NoClaim("local steps, or noise at the server, ask for compose(event=...)")
+def _event(body: AnyBody, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
+    """Return what a body releases, if that is one message a round, noised by each client itself."""
+    private = body.mechanism.std is not None
+    if private and (body.local is not None or body.mechanism.central):
+        return NoClaim("local steps, or noise at the server, ask for compose(event=...)")
+    return transcript.event(body, values, facts)
 
 
 def stored(algorithm: Algorithm, storage: str) -> Algorithm:
-    """The algorithm with what clients remember stored as ``storage`` names, see :mod:`jaxfl.parts.storage`.
+    """Return the algorithm with clients' memory stored as :mod:`jaxfl.parts.storage` names it.
 
-    Refused where nothing may be rounded, and where a server that keeps the mean of its clients' shifts
+    Raise where nothing may be rounded, and where a server that keeps the mean of its clients' shifts
     sees no single message, so that it cannot know what rounding made of each.
     """
-    if not isinstance(storage, str) or storage not in STORAGES:
-        raise InputError(closest("storage", storage, STORAGES))
+    known("storage", storage, STORAGES)
     body = algorithm.body
     if storage == (body.storage if isinstance(body, Federated) else "exact"):
         return algorithm
-    if not isinstance(body, Federated):
-        raise InputError(_nothing_to_store(algorithm.name, storage))
+    applies(
+        isinstance(body, Federated), f"{algorithm.name} with these parts", KEEP, storage=storage
+    )
+    assert isinstance(body, Federated)
     body = body._replace(storage=storage)
     others = (part for part in algorithm.parts if part[0] != "storage")
     parts = (*others, *_storage(algorithm.name, body))
@@ -212,7 +213,7 @@ def stored(algorithm: Algorithm, storage: str) -> Algorithm:
 
 
 def by_messages(algorithm: Algorithm) -> Algorithm:
-    """The algorithm with every message made, also where the mean of what clients compute would do."""
+    """Return the algorithm with every message made, even where the mean over clients is enough."""
     body = algorithm.body
     if not isinstance(body, Federated):
         raise InputError(f"messages = True does not apply to {algorithm.name}: leave it out.")
@@ -221,25 +222,19 @@ def by_messages(algorithm: Algorithm) -> Algorithm:
 
 
 def _storage(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]:
-    """What the record says of it, unless it is exact; refused as :func:`stored` says."""
+    """Return the record's entry of the storage, empty if exact; raise as :func:`stored` says."""
     if not isinstance(body, Federated) or body.storage == "exact":
         return ()
     links, _ = jax.eval_shape(lambda: body.channel.init(1, jnp.zeros(1), body.fused))
     table = body.local is None and body.estimator.table is not None
-    if not table and not jax.tree.leaves(links):
-        raise InputError(_nothing_to_store(name, body.storage))
+    kept = table or jax.tree.leaves(links)
+    applies(kept, f"{name} with these parts", KEEP, storage=body.storage)
     blind = body.mechanism.name if body.mechanism.central else None
     blind = body.aggregation.name if body.aggregation is not None else blind
-    if body.channel.mirrors and blind is not None:
-        raise InputError(
-            f"storage = {body.storage!r} does not apply to {name} with {blind}: its server acts on "
-            "sums alone, and could not follow the rounding of each client's shift. Leave out one."
-        )
-    return (("storage", body.storage),)
-
-
-def _nothing_to_store(name: str, storage: str) -> str:
-    return (
-        f"storage = {storage!r} does not apply to {name} with these parts, which keep nothing of a "
-        "client that may be rounded: leave it out."
+    why = (
+        "whose server acts on sums alone, and could not follow the rounding of each client's "
+        "shift: leave out one"
     )
+    follows = blind is None or not body.channel.mirrors
+    applies(follows, f"{name} with {blind}", why, storage=body.storage)
+    return (("storage", body.storage),)

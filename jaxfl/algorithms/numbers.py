@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from jaxfl.algorithms.resolution import ASKED, GIVEN, noise_asked
 from jaxfl.core.errors import InputError, require, shown
+from jaxfl.core.params import choice
 from jaxfl.core.types import (
     LARGEST,
     Aggregation,
@@ -26,7 +27,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts import channels, sampling, servers
 from jaxfl.parts.aggregations import unless_plain
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.gossip import Gossip
 
@@ -36,7 +37,7 @@ __all__ = [
     "Draft",
     "Parts",
     "applies",
-    "composed",
+    "body_of",
     "only",
     "plain",
     "refuse_epochs",
@@ -63,25 +64,23 @@ class Parts(TypedDict, total=False):
     noise: str
 
 
+def applies(fits: Any, name: str, why: str, **parts: Any) -> None:
+    """Raise unless a part fits the algorithm; ``why`` says what is in the way, and the way out."""
+    names = {role: getattr(part, "name", part) for role, part in parts.items()}
+    require(fits, f"does not apply to {name}, {why}", **names)
+
+
 def only(name: str, parts: Mapping[str, Any], *allowed: str) -> dict[str, Any]:
-    """The parts that are given; raise unless the algorithm lets all of them be exchanged."""
+    """Return the parts that are given; raise unless the algorithm lets users exchange them."""
     for role, part in parts.items():
-        if role not in allowed:
-            what = getattr(part, "name", part)
-            raise InputError(
-                f"{role} = {what!r} does not apply to {name}: it takes {', '.join(allowed)}."
-            )
-    for role, (usual, other) in {
-        "clip": ("example", "batch"),
-        "noise": ("fused", "per_client"),
-    }.items():
-        if parts.get(role, usual) not in (usual, other):
-            raise InputError(f"{role} = {parts[role]!r} has to be {usual!r} or {other!r}.")
+        applies(role in allowed, name, f"which takes {', '.join(allowed)}", **{role: part})
+    for role, ways in {"clip": ("example", "batch"), "noise": ("fused", "per_client")}.items():
+        choice(role, parts.get(role, ways[0]), ways)
     return {role: part for role, part in parts.items() if part is not None}
 
 
-def composed(parts: Mapping[str, Any], **own: Any) -> Federated:
-    """The round of the user's ``parts``, else of the algorithm's ``own``, else of the plainest."""
+def body_of(parts: Mapping[str, Any], **own: Any) -> Federated:
+    """Return the body of the user's ``parts``, else the algorithm's ``own``, else the plainest ones."""
     plainest = {
         "compressor": identity(),
         "channel": channels.direct(),
@@ -94,7 +93,7 @@ def composed(parts: Mapping[str, Any], **own: Any) -> Federated:
 
 
 def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:
-    """What the compressor says of itself, where that can be."""
+    """Return the compressor's omega; raise unless it is a finite number of at least 0."""
     omega = compressor.omega(d, values)
     try:
         fits = 0 <= float(omega) < math.inf
@@ -109,9 +108,9 @@ def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:
 
 
 class Draft:
-    """The values of one run as rules fill them in: the user's first, then theory's, then defaults.
+    """The values of one run, filled in by rules: the user's first, then theory's, then defaults.
 
-    ``asked`` is the noise that is asked for, which is not among the values before it is decided.
+    ``asked`` is the noise that is asked for; it joins the values when it is decided.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class Draft:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], facts: ProblemFacts, theory: bool = False) -> Draft:
-        """What is given, with the rounds; ``theory``: rounds may follow from it."""
+        """Start from the given values; with ``theory``, rounds may be chosen later."""
         values = {name: value for name, value in given.items() if name not in ASKED}
         draft = cls(values, dict.fromkeys(values, GIVEN), noise_asked(given))
         if facts.rounds is not None:
@@ -163,10 +162,11 @@ class Draft:
         return "" if isinstance(self.asked, Eps) else f", for eps = {EPS:g}"
 
     def parts(self, body: Federated | Gossip, facts: ProblemFacts) -> None:
-        """What compressor and participation need."""
+        """What compressor and participation need; of a network's absolute errors there is no omega."""
         self.code(body.compressor, facts)
-        omega = _omega(body.compressor, facts.d, self.values)
-        self.set("omega", omega, Source(Origin.ACHIEVED))
+        if isinstance(body, Federated) or not body.compressor.absolute:
+            omega = _omega(body.compressor, facts.d, self.values)
+            self.set("omega", omega, Source(Origin.ACHIEVED))
         tenth = max(1, facts.n // 10), "a tenth of the clients"
         self.taking_part(body.participation, *tenth)
 
@@ -223,7 +223,7 @@ class Draft:
         if self.asked is None:
             self.asked = Eps(EPS)
 
-    def private(self, body: Federated, facts: ProblemFacts) -> tuple[float, float]:
+    def private(self, body: Federated | Gossip, facts: ProblemFacts) -> tuple[float, float]:
         """What every private algorithm of known G and L takes; returns both."""
         G = self.clip(True)
         self.parts(body, facts)
@@ -234,12 +234,6 @@ class Draft:
 
     def plan(self, parts: tuple[dict[str, Any], ...] = ({},)) -> Plan:
         return Plan(self.values, self.sources, self.asked, parts)
-
-
-def applies(fits: Any, name: str, why: str, **parts: Any) -> None:
-    """Raise unless a part fits the algorithm; ``why`` says what is in the way, and the way out."""
-    names = {role: getattr(part, "name", part) for role, part in parts.items()}
-    require(fits, f"does not apply to {name}, {why}", **names)
 
 
 def refuse_epochs(name: str, sampler: Sampler) -> None:

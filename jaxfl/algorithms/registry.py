@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxfl.algorithms import (
+    clip21,
     compressed,
     curator,
     decentralized,
     gao,
     hu,
     lowy,
+    porter,
     reshef,
     soteriafl,
 )
@@ -27,7 +29,18 @@ __all__ = ["ALGORITHMS", "PAPERS", "algorithm", "one_algorithm", "register"]
 
 PAPERS: tuple[Paper, ...] = tuple(
     folder.PAPER
-    for folder in (soteriafl, hu, gao, reshef, curator, lowy, compressed, decentralized)
+    for folder in (
+        soteriafl,
+        hu,
+        gao,
+        reshef,
+        curator,
+        lowy,
+        compressed,
+        decentralized,
+        porter,
+        clip21,
+    )
 )
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {}
 OWN: frozenset[str] = frozenset()  # those that are not the user's

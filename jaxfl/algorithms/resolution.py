@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.errors import InputError, said
-from jaxfl.core.params import LEAST, check, varies
+from jaxfl.core.errors import InputError, one_line, require
+from jaxfl.core.params import LEAST, check, choice, varies
 from jaxfl.core.schedules import Floats, Schedule, schedule
 from jaxfl.core.types import (
     Algorithm,
@@ -49,44 +49,48 @@ GIVEN = Source(Origin.GIVEN)
 def resolve(
     algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts, noise: str = "calibrated"
 ) -> Resolved:
-    """The values of one run: a plan of what is given, the noise, and what follows from the noise."""
-    if noise not in NOISES:
-        raise InputError(f"noise = {noise!r} has to be one of {', '.join(NOISES)}.")
+    """Return the values of one run: the plan, the noise, and what follows from the noise."""
+    choice("noise", noise, NOISES)
     return finished(algorithm, planned(algorithm, given, facts), facts, noise)
 
 
 def finished(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, noise: str) -> Resolved:
-    """The values of a plan.  With ``noise="formula"`` no condition of the paper's formula is asked."""
+    """Return the values of a plan.
+
+    ``noise="formula"`` takes the paper's formula whether or not its conditions hold.
+    """
     facts = facts._replace(rounds=int(plan.values["rounds"]))
     found = noise_for(algorithm, plan, facts, noise)
     return noised(plan, found) if algorithm.finish is None else algorithm.finish(plan, found, facts)
 
 
 def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-    """``algorithm.plan`` of what is given, both of them checked."""
+    """Check the given values, and return ``algorithm.plan`` of them."""
     given = {
         name: schedule(value) if varies(value) else value
         for name, value in given.items()
         if value is not None
     }
     varying = {name: value for name, value in given.items() if isinstance(value, Schedule)}
-    _may_vary(algorithm, varying)
+    able = [param.name for param in algorithm.params if param.schedule]
+    for name in varying.keys() & algorithm.names - set(able):
+        raise InputError(
+            f"{name} cannot change from round to round, since one number enters the accounting and "
+            f"the theory: {algorithm.name} takes schedules for {', '.join(able)}."
+        )
     fixed = {name: value for name, value in given.items() if name not in varying}
     check(algorithm.params, fixed, algorithm.name)
     for name, value in fixed.items():
-        if np.ndim(value) != 0:
-            raise InputError(
-                f"{name} = {value!r} has to be one number: a run has no axes, and sweep() has."
-            )
+        one = "must be one number: a run has no axes, and sweep() has"
+        require(np.ndim(value) == 0, one, **{name: value})
     plan = algorithm.plan(given, facts)._replace(given=given)
     for name, value in varying.items():
         numbers = _over(name, value, int(plan.values["rounds"]))
         for extreme in (float(numbers.min()), float(numbers.max())):
             check(algorithm.params, {name: extreme}, algorithm.name)
-    known = {param.name for param in algorithm.params}
     missing = sorted(set(algorithm.needs) - set(plan.values) - {"sigma" if plan.asked else ""})
     if missing:
-        way = ", or eps" if missing == ["sigma"] and "eps" in known else ""
+        way = ", or eps" if missing == ["sigma"] and "eps" in algorithm.names else ""
         raise InputError(
             f"{algorithm.name} needs {' and '.join(missing)}, which nothing sets: give it{way}."
         )
@@ -99,10 +103,10 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
 
 
 def noise_for(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, how: str) -> Noise:
-    """The noise of each part of a plan: given, by the paper's formula, or calibrated for eps.
+    """Return the noise of each part of a plan: given, by the paper's formula, or calibrated for eps.
 
     Where eps is asked for, ``how="calibrated"`` takes the least noise that an accountant proves
-    (eps, delta) for, and ``how="paper"`` what the paper's formula says.
+    (eps, delta) for, and ``how="paper"`` the noise of the paper's formula.
     """
     asked, given = plan.asked, plan.given
     if asked is None:
@@ -115,7 +119,13 @@ def noise_for(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, how: str) -
             return Noise(levels, source)
         if not value:
             return Noise(levels, source, math.inf, Source(Origin.FORMULA, "there is no noise"))
-        return Noise(levels, source, *_worst(_stated(algorithm, plan, facts)))
+        claims = [claim for claim in _stated(algorithm, plan, facts) if claim is not None]
+        if not claims:
+            where = Source(Origin.FORMULA, "no formula for these parts")
+            return Noise(levels, source, math.inf, where)
+        worst = max(claims, key=lambda claim: claim.eps)
+        where = Source(Origin.FORMULA, f"{worst.where}, from sigma")
+        return Noise(levels, source, float(worst.eps), where)
     eps = value if isinstance(asked, Eps) else None
     event = algorithm.event is not None or algorithm.formula is None
     if isinstance(asked, Eps) and how == "calibrated" and event:
@@ -127,15 +137,18 @@ def noise_for(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, how: str) -
             f"noise = 'paper' takes the formula of a paper, and {algorithm.name} has none that gives "
             f"sigma for {name} = {value:g}: let the noise be calibrated, or give sigma."
         )
-    if how == "paper":
-        for claim in stated:
-            _speaks(claim)
+    failed = [c.text for claim in stated for c in claim.conditions if c.needed and c.holds is False]
+    if failed and how == "paper":
+        raise InputError(
+            f"noise = 'paper' takes the formula of {stated[0].source}, which needs {failed[0]}: change "
+            "batch, local_steps, rounds or who takes part, or let the noise be calibrated."
+        )
     levels = tuple(float(claim.sigma) for claim in stated)
     return Noise(levels, Source(Origin.FORMULA, stated[0].where), eps, source)
 
 
 def noised(plan: Plan, noise: Noise) -> Resolved:
-    """The values of a plan, and the noise that was decided."""
+    """Return the values of a plan with its noise."""
     values, sources = dict(plan.values), dict(plan.sources)
     if noise.levels:
         values["sigma"], sources["sigma"] = noise.levels[0], noise.source
@@ -145,7 +158,7 @@ def noised(plan: Plan, noise: Noise) -> Resolved:
 
 
 def _stated(algorithm: Algorithm, plan: Plan, facts: ProblemFacts) -> list[Any]:
-    """The paper's formula for each part of a plan; None where there is none."""
+    """Return the claim of the paper's formula for each part of a plan; None where there is none."""
     formula, asked = algorithm.formula, plan.asked
     if formula is None or asked is None:
         return [None]
@@ -155,8 +168,7 @@ def _stated(algorithm: Algorithm, plan: Plan, facts: ProblemFacts) -> list[Any]:
 def _calibrated(
     algorithm: Algorithm, plan: Plan, eps: float, facts: ProblemFacts
 ) -> tuple[tuple[float, ...], str]:
-    """The least noise of each part by its event at sigma = 1, and the accountant's method."""
-
+    """Return the least noise of each part, by its event at sigma = 1, and the accountant's method."""
     event, values = algorithm.event, plan.values
     if event is None:
         raise InputError(
@@ -191,45 +203,17 @@ def _calibrated(
     return levels, "disjoint phases, the worst: " * (len(found) > 1) + worst.method
 
 
-def _worst(stated: Iterable[Any]) -> tuple[float, Source]:
-    """The largest eps that formulas say of a given sigma."""
-    claims = [claim for claim in stated if claim is not None]
-    if not claims:
-        return math.inf, Source(Origin.FORMULA, "no formula for these parts")
-    worst = max(claims, key=lambda claim: claim.eps)
-    return float(worst.eps), Source(Origin.FORMULA, f"{worst.where}, from sigma")
-
-
 def _over(name: str, rule: Schedule, rounds: int) -> Floats:
-    """One number per round; what the user's own function does wrong is said once, here."""
+    """Return one number per round; raise for whatever the user's own function raises."""
     try:
         return rule.over(rounds)
     except InputError:
         raise
     except Exception as error:
         raise InputError(
-            f"{name} = {rule} gives no number for each of {rounds} rounds ({said(error)}): let it "
+            f"{name} = {rule} gives no number for each of {rounds} rounds ({one_line(error)}): let it "
             "take the round and return one number."
         ) from error
-
-
-def _speaks(claim: Any) -> None:
-    """Refuse a formula where it counts something else than what is run."""
-    failed = [c.text for c in claim.conditions if c.needed and c.holds is False] if claim else []
-    if failed:
-        raise InputError(
-            f"noise = 'paper' takes the formula of {claim.source}, which needs {failed[0]}: change "
-            "batch, local_steps, rounds or who takes part, or let the noise be calibrated."
-        )
-
-
-def _may_vary(algorithm: Algorithm, names: Iterable[str]) -> None:
-    able = [param.name for param in algorithm.params if param.schedule]
-    for name in set(names) & {param.name for param in algorithm.params} - set(able):
-        raise InputError(
-            f"{name} cannot change from round to round, since one number enters the accounting and "
-            f"the theory: {algorithm.name} takes schedules for {', '.join(able)}."
-        )
 
 
 def build(
@@ -239,9 +223,9 @@ def build(
     dtype: jnp.dtype[Any],
     rounds: int = 0,
 ) -> Hyper:
-    """The traced form: whole numbers as int32, others in the model's dtype.
+    """Return what rounds read: whole numbers as int32, others in the model's dtype.
 
-    ``rounds`` is how far schedules have to reach, if beyond the planned rounds.
+    ``rounds`` is how far schedules must reach, if beyond the planned rounds.
     """
     planned = int(values["rounds"])
     for name, value in values.items():
@@ -260,26 +244,20 @@ def build(
             "count (2^31): let fewer take part, or make k or batch smaller."
         )
     integers = {param.name for param in algorithm.params if param.integer}
-    read = {  # what changes from round to round is made for rounds to read
-        name: value
-        for name, value in values.items()
-        if algorithm.reads is None or name in algorithm.reads or isinstance(value, Schedule)
-    }
     leaves: dict[str, jax.Array] = {
         name: jnp.asarray(
             value.over(max(planned, rounds)) if isinstance(value, Schedule) else value,
             jnp.int32 if name in integers else dtype,
         )
-        for name, value in read.items()
+        for name, value in values.items()  # rounds read every schedule
+        if algorithm.reads is None or name in algorithm.reads or isinstance(value, Schedule)
     }
     return Hyper(leaves, tuple(sorted(caps.items())))
 
 
 def noise_asked(given: Mapping[str, Any]) -> Asked | None:
-    """The one way of setting the noise that is given; raises where there are several."""
+    """Return the one way of setting the noise that is given; raise if there are several."""
     found = {name: given[name] for name in ASKED if name in given}
-    if len(found) > 1:
-        ways = " and ".join(f"{name} = {value!r}" for name, value in found.items())
-        many = "both" if len(found) == 2 else "all"
-        raise InputError(f"{ways} {many} set the noise: give one of them.")
+    many = "both" if len(found) == 2 else "all"
+    require(len(found) < 2, f"{many} set the noise", "give one of them", **found)
     return next((ASKED[name](float(value)) for name, value in found.items()), None)

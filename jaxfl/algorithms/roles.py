@@ -40,7 +40,7 @@ ROLES: dict[str, tuple[type, str]] = {
 
 
 def check_parts(owner: str, parts: Mapping[str, Any]) -> None:
-    """Refuse what cannot stand in its role."""
+    """Raise unless every part fits its role."""
     for role, part in parts.items():
         if role not in ROLES or part is None or (role == "graph" and isinstance(part, str)):
             continue  # graphs have names
@@ -53,11 +53,11 @@ def check_parts(owner: str, parts: Mapping[str, Any]) -> None:
                 raise InputError(
                     f"{role} of {owner} has no hash ({error}): give tuples for lists."
                 ) from error
-        what = f"has to be a {kind.__name__}: give one, as in {role}={way}"
+        what = f"must be a {kind.__name__}: give one, as in {role}={way}"
         if type(part) in (other for other, _ in ROLES.values()):
-            what = f"is a {type(part).__name__}, and has to be a {kind.__name__}, as {way}"
+            what = f"is a {type(part).__name__}, and must be a {kind.__name__}, as {way}"
         elif callable(part):
-            what = f"is a function, and has to be the {kind.__name__} that it makes: call it"
+            what = f"is a function, and must be the {kind.__name__} that it makes: call it"
         raise InputError(f"{role} = {shown(getattr(part, 'name', part))} of {owner} {what}.")
 
 

@@ -1,21 +1,19 @@
-"""Attacks and what they show; questions about privacy, by the name of an algorithm.
+"""Audits, which bound eps from below by attack, and questions by the name of an algorithm.
 
-* :mod:`~jaxfl.audit.attack` -- how private is it at least *not*: lower bounds on eps by attack,
-  for any algorithm
-* :mod:`~jaxfl.audit.calculators` -- small questions that have no event: conversions,
+* :mod:`~jaxfl.audit.attack` -- lower bounds on eps by attack, for any algorithm
+* :mod:`~jaxfl.audit.calculators` -- calculators for questions without an event: conversions,
   counterexamples, audits
-* :mod:`~jaxfl.audit.canary` -- the worst record an audit can plant, and what an adversary then
-  sees
-* :mod:`~jaxfl.audit.checks` -- two quick looks at a mechanism: what one record moves with the
-  noise off, and one run's leak
-* :mod:`~jaxfl.audit.decisions` -- which test tells two worlds apart best, and which noise that
-  rules out
-* :mod:`~jaxfl.audit.limits` -- from how often a test succeeds to how much privacy there can be at
-  most
+* :mod:`~jaxfl.audit.canary` -- the canary, the worst record that an audit can plant, and the
+  trajectory that an adversary sees
+* :mod:`~jaxfl.audit.checks` -- two quick audits: the change that one record makes without noise,
+  and the leak of one run
+* :mod:`~jaxfl.audit.decisions` -- the best test between two worlds, and the noise that its
+  success rules out
+* :mod:`~jaxfl.audit.limits` -- lower bounds on eps from how often a test succeeds
 * :mod:`~jaxfl.audit.questions` -- ``jaxfl.account`` and ``jaxfl.calibrate``: privacy by the name
   of an algorithm, without data
-* :mod:`~jaxfl.audit.ranges` -- which numbers the questions about privacy can mean, beside the
-  hyper-parameters of algorithms
+* :mod:`~jaxfl.audit.ranges` -- ranges of the parameters of questions and audits that no algorithm
+  declares
 * :mod:`~jaxfl.audit.reference` -- a canary audited in NumPy: one coordinate, Poisson sampling,
   other gradients zero
 """

@@ -51,7 +51,7 @@ class AuditResult(NamedTuple):
     algorithm: str
     lower: float
     proven: float  # infinite: no privacy claim can be proven
-    claimed: float | None  # by the paper's formula, or by whoever asked
+    claimed: float | None  # by the paper's formula, or by the caller
     delta: float
     plain: float
     curve: float | None
@@ -174,7 +174,7 @@ def audit(
 
 
 def _claimed(setup: Setup) -> float | None:
-    """What the paper's formula says of this noise, or the eps that was asked for."""
+    """The eps of the paper's formula for this noise, or the eps that was asked for."""
     if setup.algorithm.cited:
         claim = setup.algorithm.claim(setup.values, setup.facts)
         return None if claim is None else float(claim.eps)

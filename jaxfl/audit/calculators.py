@@ -91,7 +91,7 @@ def _batch_clip(
     claim = compressed_gd(constant, clip, samples, batch, rounds, delta, eps=eps)
     noise = claim.sigma if sigma is None else sigma
     how = Sampling(sampling, samples, batch)
-    found = unclipped.exposure(how, rounds, clip, noise, eps, bound)
+    attack = unclipped.exposure(how, rounds, clip, noise, eps, bound)
     return {
         "eps": math.inf,
         "delta": delta,
@@ -99,10 +99,10 @@ def _batch_clip(
         "status": "",
         "sigma": noise,
         "paper_sigma": claim.sigma,
-        "q_hit": found.hit,
-        "delta_at_claimed_eps": found.delta,
-        "eps_lower_at_delta": found.eps,
-        "client_level_mu": found.client_mu,
+        "q_hit": attack.hit,
+        "delta_at_claimed_eps": attack.delta,
+        "eps_lower_at_delta": attack.eps,
+        "client_level_mu": attack.client_mu,
     }
 
 

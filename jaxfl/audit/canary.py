@@ -61,7 +61,7 @@ class Setup(NamedTuple):
 
 def takes(algorithm: Algorithm, name: str) -> bool:
     """Whether the algorithm has a hyper-parameter of that name."""
-    return name in {param.name for param in algorithm.params}
+    return name in algorithm.names
 
 
 def sign(x: Array) -> Array:

@@ -88,7 +88,7 @@ class Family:
     def eps(self, p: float, f: float, delta: float) -> float:
         """The eps at ``delta`` of the strongest noise that the test does not rule out.
 
-        Above the proven eps it says that the whole proven curve is false.  For Gaussian releases
+        If it exceeds the proven eps, the whole proven curve is false.  For Gaussian releases
         the noise is that with ``mu = Phi^-1(p) - Phi^-1(f)``.
         """
         if p <= f:

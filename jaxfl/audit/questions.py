@@ -141,15 +141,15 @@ def calibrate(
     question = _question(key, numbers, delta)
     event = question.event(1.0)
     separate = isinstance(event, Phases) and not event.together
-    found = [
+    calibrations = [
         calibration.sigma_for(part, eps, delta, method)
         for part in (event.events if separate else (event,))  # type: ignore[union-attr]
     ]
     out = {
         "kind": key,
-        "sigma": found[0].sigma,
-        **({"sigmas": [each.sigma for each in found]} if len(found) > 1 else {}),
-        **max((each.proven for each in found), key=lambda proven: proven.eps)._asdict(),
+        "sigma": calibrations[0].sigma,
+        **({"sigmas": [each.sigma for each in calibrations]} if len(calibrations) > 1 else {}),
+        **max((each.proven for each in calibrations), key=lambda proven: proven.eps)._asdict(),
         "asked_eps": eps,
         **question.assumed,
     }
@@ -232,7 +232,7 @@ class Question(NamedTuple):
 
 def names() -> list[str]:
     """Everything that :func:`account` can be asked about."""
-    private = [name for name in ALGORITHMS if "sigma" in _params(algorithm(name))]
+    private = [name for name in ALGORITHMS if "sigma" in algorithm(name).names]
     return sorted([*private, *CALCULATORS, "event"])
 
 
@@ -301,7 +301,7 @@ def _paper(
     if not algo.cited:
         return None, _released(algo, {**given, "sigma": 1.0}, facts)[1]
     if {"eps", "rho"} <= set(given):
-        unread = "eps" if "rho" in _params(algo) else "rho"
+        unread = "eps" if "rho" in algo.names else "rho"
         given = {name: value for name, value in given.items() if name != unread}
     values, event = _released(algo, given, facts)
     return algo.claim(values, facts._replace(rounds=int(values["rounds"]))), event
@@ -313,7 +313,7 @@ def _setting(name: str, numbers: dict[str, Any]) -> tuple[Algorithm, dict[str, A
     if "sampling" in numbers:
         parts["sampler"] = sampler(numbers.pop("sampling"))
     algo = algorithm(name, **parts)
-    known = _params(algo)
+    known = algo.names
     epoch = next((each for each in ("epoch", "period") if each in known), None)
     if epoch and {"epochs", "inner"} <= set(numbers):
         numbers[epoch] = numbers.pop("inner")
@@ -359,7 +359,7 @@ def _completed(
             continue
         follow = {each for each in assumed if other.get(each) != values.get(each)}
         # a dimension that decides the rounding of a sum alone has little weight
-        rounding = name == "dimension" and not follow and "precision" in _params(algo)
+        rounding = name == "dimension" and not follow and "precision" in algo.names
         if changed != event and (name == "clients" or rounding):
             assumed[name] = value
         elif changed != event:
@@ -395,10 +395,6 @@ def _matters(algo: Algorithm, name: str, values: Mapping[str, Any], facts: Probl
 
 def _key(name: str) -> str:
     return name.replace("-", "_").lower() if isinstance(name, str) else name
-
-
-def _params(algo: Algorithm) -> set[str]:
-    return {param.name for param in algo.params}
 
 
 def _split(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,5 +1,34 @@
 """The command line: `jaxfl run`, `show`, `compare`, `plot`, `papers`, `list`, `account` and others.
 
+* :mod:`~jaxfl.cli.build` -- build the algorithm and the problem of a :class:`Setup`
+* :mod:`~jaxfl.cli.folder` -- the folder of a run: its files, its configuration, and when it may
+  be written to
+* :mod:`~jaxfl.cli.interrupt` -- Ctrl-C, and a scheduler's request to end, always arrive
+* :mod:`~jaxfl.cli.lists` -- `jaxfl list`: algorithms, models, data and parts, one line each or as
+  JSON
+* :mod:`~jaxfl.cli.look` -- `jaxfl show`, `jaxfl compare` and `jaxfl plot`: tables and pictures of
+  results
+* :mod:`~jaxfl.cli.options` -- the options of `jaxfl run`, one field each: shared by parser, help
+  and config.json
+* :mod:`~jaxfl.cli.papers` -- `jaxfl papers`: the published figures and tables, listed and run
+  again
+* :mod:`~jaxfl.cli.parser` -- parse the command line; every mistake is reported in one sentence
+* :mod:`~jaxfl.cli.profiling` -- `jaxfl profile`: compile time, time by phase, arithmetic and
+  traffic beside the machine's own
+* :mod:`~jaxfl.cli.questions` -- `jaxfl account`, `jaxfl calibrate` and `jaxfl audit`: privacy by
+  the name of an algorithm
+* :mod:`~jaxfl.cli.readers` -- readers of one value: the option as written and its text in, the
+  value or one sentence out
+* :mod:`~jaxfl.cli.report` -- what is shown while a run goes on, and of its result
+* :mod:`~jaxfl.cli.sweep_parser` -- parse `jaxfl sweep`: the options of `jaxfl run`, most of them
+  with several values
+* :mod:`~jaxfl.cli.sweeping` -- `jaxfl sweep`: compute the grid of a :class:`Spans` and write its
+  files
+* :mod:`~jaxfl.cli.theory` -- `jaxfl theory`: SoteriaFL's Tables 1 and 2 for the values on the
+  command line
+* :mod:`~jaxfl.cli.work` -- `jaxfl run`: compute the run of a :class:`Setup` and write its files
+* :mod:`~jaxfl.cli.written` -- arguments of the library as the command line has them
+
 It uses `argparse` and not a library of typed functions, because most options come from the records
 of hyper-parameters of the algorithms.
 """

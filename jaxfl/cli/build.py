@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jaxfl.algorithms.decentralized import algorithms as decentralized
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
+from jaxfl.algorithms.roles import names_of
 from jaxfl.cli.options import Setup
 from jaxfl.cli.written import flag
 from jaxfl.core.checks import bind
@@ -40,11 +40,11 @@ def choose_algorithm(setup: Setup) -> Algorithm:
     """The algorithm of a setup (default: the demonstration), with the parts that the setup names."""
     name = setup.algorithm or DEMO
     known("algorithm", name, ALGORITHMS)
-    has_server = name not in decentralized.__all__
+    networks = [each for each, make in ALGORITHMS.items() if "graph" in (names_of(make) or ())]
     require(
-        setup.graph is None or not has_server,
+        setup.graph is None or name in networks,
         f"does not apply to {name}, which has a server",
-        f"take one of {', '.join(decentralized.__all__)}",
+        f"take one of {', '.join(networks)}",
         graph=setup.graph,
     )
     parts = {

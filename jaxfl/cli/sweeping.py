@@ -81,7 +81,7 @@ def _compute(
             f"{_count(plan.runs, 'run')} in {_count(plan.compilations, 'compilation')} "
             f"({plan.compile_seconds:.1f} s), {_count(plan.chunks, 'chunk')} of at most "
             f"{plan.bytes / 2**20:,.0f} MiB ({plan.available / 2**20:,.0f} are free)"
-            + (f"; {plan.done} of the chunks are finished" if plan.done else "")
+            + (f"; {plan.done} of the chunks are done already" if plan.done else "")
         )
         if session.plan:
             raise _Planned

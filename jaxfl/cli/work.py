@@ -152,7 +152,7 @@ def _complete(folder: Folder, algorithm: Algorithm, problem: Problem, key: Key, 
             folder.assumed["rounds"] = "default: one pass"
     numbers: dict[str, Any] = dict(setup.numbers)
     if setup.algorithm is None:
-        known = {param.name for param in algorithm.params}
+        known = algorithm.names
         scale = min(1.0, DEMO_ROUNDS / (setup.rounds or DEMO_ROUNDS))
         fitted = {"lr": DEMO_NUMBERS["lr"] * scale, "batch": min(DEMO_NUMBERS["batch"], least)}
         for name, value in (DEMO_NUMBERS | fitted).items():

@@ -161,16 +161,16 @@ def stacked(where: str, leaves: Sequence[Any]) -> tuple[int, int]:
 
 def counts(count: Any, n: int, m: int) -> npt.NDArray[np.int32]:
     """The number of rows of each of n clients, at most m; None: m each."""
-    found = np.full(n, m) if count is None else np.asarray(count)
-    integers = found.shape == (n,) and found.dtype.kind in "iu"
+    owned = np.full(n, m) if count is None else np.asarray(count)
+    integers = owned.shape == (n,) and owned.dtype.kind in "iu"
     require(integers, f"must hold one integer for each of the {n} clients", count=count)
     require(
-        found.min() >= 1 and found.max() <= m,
+        owned.min() >= 1 and owned.max() <= m,
         f"must lie in 1..{m}, the number of rows",
         "leave out clients without data",
         count=count,
     )
-    return found.astype(np.int32)
+    return owned.astype(np.int32)
 
 
 def labels_below(where: str, labels: Array, classes: int) -> None:

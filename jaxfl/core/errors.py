@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["InputError", "assigned", "attempt", "require", "said", "shown"]
+__all__ = ["InputError", "assigned", "attempt", "one_line", "require", "shown"]
 
 SHOWN = 60  # characters of a value in a sentence
 
@@ -96,10 +96,10 @@ def attempt(problem: str, remedy: str = "", **values: Any) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{problem} ({said(error)})", remedy, **values) from error
+        raise InputError(f"{problem} ({one_line(error)})", remedy, **values) from error
 
 
-def said(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """An exception in one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

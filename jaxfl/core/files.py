@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxfl.core.errors import InputError, require, said
+from jaxfl.core.errors import InputError, one_line, require
 
 __all__ = ["check_format", "reading", "replace", "writable"]
 
@@ -26,7 +26,7 @@ def reading(path: Path, what: str, remedy: str = "") -> Iterator[None]:
     except OSError as error:
         raise InputError(f"Cannot read {path}", str(error.strerror or error)) from None
     except Exception as error:
-        why = f"{path} is damaged, or no {what} ({said(error)})"
+        why = f"{path} is damaged, or no {what} ({one_line(error)})"
         raise InputError(why, remedy) from None
 
 

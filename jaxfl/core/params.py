@@ -59,8 +59,8 @@ def known(kind: str, name: Any, table: Mapping[str, T]) -> T:
 def choice(name: str, value: Any, names: Iterable[str]) -> None:
     """Raise unless ``value`` is one of these names."""
     names = tuple(names)
-    found = isinstance(value, str) and value in names
-    require(found, f"must be one of {', '.join(names)}", **{name: value})
+    matches = isinstance(value, str) and value in names
+    require(matches, f"must be one of {', '.join(names)}", **{name: value})
 
 
 def at_most_one(remedy: str = "give one of them", **values: Any) -> None:
@@ -118,17 +118,13 @@ def fraction(name: str, value: Any) -> float:
 
 
 def _within(param: Param, value: Any, remedy: str = "") -> None:
-    array = numbers(param.name, value)
-    low, high = float(np.min(array)), float(np.max(array))
-    concerned = {param.name: value}
-    require(not math.isnan(low), "is not a number", remedy, **concerned)
-    if param.integer:
-        require(
-            np.isfinite(array).all() and np.array_equal(array, np.round(array)),
-            "must be a whole number",
-            remedy,
-            **concerned,
-        )
+    array, concerned = numbers(param.name, value), {param.name: value}
+    low, high = float(array.min()), float(array.max())
+    if math.isnan(low):
+        raise InputError("is not a number", remedy, **concerned)
+    infinite = math.isinf(low) or math.isinf(high)
+    if param.integer and (infinite or (array != np.rint(array)).any()):
+        raise InputError("must be a whole number", remedy, **concerned)
     below = low < param.low or (param.open_low and low == param.low)
     if below or high > param.high or (param.open_high and high == param.high):
         what = f" ({param.doc})" if param.doc else ""
@@ -154,7 +150,7 @@ def numbers(name: str, value: Any) -> Floats:
         if given.size == 0 or given.dtype.kind in "bcSUmM":
             raise TypeError
         return given.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         quoted = isinstance(value, str) and reads(value)
         way = "leave out the quotes" if quoted else ""
         raise InputError("is not a number", way, **{name: value}) from None
@@ -162,16 +158,8 @@ def numbers(name: str, value: Any) -> Floats:
 
 def whole(name: str, value: Any, least: int, most: float = MOST) -> int:
     """``value`` as an int in the range."""
-    try:
-        found = int(value)
-        if isinstance(value, bool | np.bool_) or found != value:
-            raise ValueError
-    except (TypeError, ValueError, OverflowError):
-        found = least - 1
-    concerned = {name: value}
-    require(found >= least, f"must be a whole number of at least {least}", **concerned)
-    require(found <= most, "is more than can be counted", f"at most {most}", **concerned)
-    return found
+    number(name, value, least=least, most=most, integer=True)
+    return int(value)
 
 
 def reads(text: str) -> bool:

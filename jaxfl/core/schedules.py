@@ -1,7 +1,7 @@
-"""Numbers that change from round to round: step sizes, shifts, refresh probabilities.
+"""Hyper-parameters that change from round to round: step sizes, shifts, refresh probabilities.
 
-A schedule is evaluated on the host into one number per round, so that a run reads it like any other
-number and a sweep has it as an axis.  Named ones are texts, from A in round 0 to B in the last:
+The host evaluates a schedule into one number per round; a sweep may have it as an axis.  Named
+schedules are texts, from A in round 0 to B in the last round:
 
 ======================  ============================================================================
 ``cosine:A`` or A,B     half a period of the cosine; B is 0 where it is not given
@@ -10,7 +10,7 @@ number and a sweep has it as an axis.  Named ones are texts, from A in round 0 t
 ``sqrt:A``              ``A / sqrt(1 + t)``
 ``inverse:A``           ``A / (1 + t)``
 ``step:A,B,t``          A before round t, B from it on
-``pieces:A,k,B,l,...``  A for k rounds, then B for l rounds and so on; the last number stays
+``pieces:A,k,B,l,...``  A for k rounds, then B for l rounds and so on; the last value stays
 ======================  ============================================================================
 """
 
@@ -38,7 +38,7 @@ class Schedule:
     label: str
     rule: Callable[[Floats, int], Any]
     written: bool = True  # whether :func:`schedule` of the label is this one
-    ends: bool = False  # whether it depends on how many rounds there are, so that none can follow
+    ends: bool = False  # whether it depends on the number of rounds, so that none can follow
 
     def over(self, rounds: int) -> Floats:
         t = np.arange(rounds, dtype=np.float64)
@@ -51,7 +51,7 @@ class Schedule:
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """Numbers and for how many rounds each: a rule that equals another with the same ones."""
+    """A rule of numbers and the number of rounds of each; equal ones compare equal."""
 
     numbers: tuple[float, ...]
     lengths: tuple[int, ...]
@@ -63,7 +63,7 @@ class Pieces:
 
 
 def pieces(numbers: Iterable[float], lengths: Iterable[int] | None = None) -> Schedule:
-    """A schedule from one number per round, or from numbers and for how many rounds each."""
+    """A schedule from one number per round, or from numbers and the number of rounds of each."""
     values = [float(number) for number in numbers]
     counts = [1] * len(values) if lengths is None else [int(length) for length in lengths]
     kept: list[tuple[float, int]] = []
@@ -77,7 +77,7 @@ def pieces(numbers: Iterable[float], lengths: Iterable[int] | None = None) -> Sc
 
 
 def schedule(spec: Any, label: str | None = None) -> Schedule:
-    """A named schedule from its text, or one's own from a function of the round (optax's serve).
+    """A schedule from its text, or from a function of the round, such as those of optax.
 
     >>> schedule("linear:1,0").over(5).tolist()
     [1.0, 0.75, 0.5, 0.25, 0.0]
@@ -106,8 +106,8 @@ def schedule(spec: Any, label: str | None = None) -> Schedule:
         counts = f"{least}" if least == most else f"{least} or {most if most < 9 else 'more'}"
         raise InputError(f"{spec!r} must read {name}:A,B,... with {counts} finite numbers")
     if name == "pieces":
-        found = _pieces(str(spec), numbers)
-        return found if label is None else dataclasses.replace(found, label=label, written=False)
+        result = _pieces(str(spec), numbers)
+        return result if label is None else dataclasses.replace(result, label=label, written=False)
     shown = label or str(spec)
     return Schedule(shown, lambda t, T: rule(t, max(T - 1, 1), *numbers), shown == str(spec), ends)
 

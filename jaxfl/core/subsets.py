@@ -172,7 +172,7 @@ def coins(
     """The positions of ``range(size)`` whose coins of probability q = expected/size came up.
 
     In increasing order; slots past the last one hold ``size``, and what finds no slot is lost
-    (:func:`coin_tail` says how rarely).  The gap to the next success is geometric,
+    (with the chance of :func:`coin_tail`).  The gap to the next success is geometric,
     ``floor(E / -log(1 - q))`` with E exponential (Fan, Muller and Rezucha, JASA 57, 1962).
     ``t`` is for :func:`jaxfl.core.fusion.materialized` alone.
     """

@@ -1,4 +1,4 @@
-"""The records that everything is composed of, and nothing else.
+"""The records of which algorithms and problems are composed.
 
 An algorithm is a record of pure functions over a state pytree.  One round body
 (:mod:`jaxfl.rounds`) turns these parts into an algorithm:
@@ -94,9 +94,9 @@ SHOWN_ROLES = (
 )
 
 
-# --- numbers -------------------------------------------------------------------------------------
+# --- hyper-parameters ----------------------------------------------------------------------------
 
-LARGEST = 3.4e38  # of a 32-bit float: the end of what has to be finite
+LARGEST = 3.4e38  # upper end of a finite 32-bit float
 
 
 class Param(NamedTuple):
@@ -147,7 +147,7 @@ class Hyper:
 
 
 class ProblemFacts(NamedTuple):
-    """What the host knows of a problem before the first round."""
+    """The facts of a problem that the host knows before the first round."""
 
     n: int
     m: int  # samples of the smallest client
@@ -165,7 +165,7 @@ class ProblemFacts(NamedTuple):
 
 
 class Origin(enum.Enum):
-    """What a value comes from."""
+    """The kinds of sources of a value."""
 
     GIVEN = "given"  # by the user
     DEFAULT = "default"
@@ -176,7 +176,7 @@ class Origin(enum.Enum):
 
 
 class Source(str):
-    """Where a value comes from: a text for people, and the ``origin`` that code looks at."""
+    """Where a value comes from, as a text, and as the ``origin`` that code reads."""
 
     origin: Origin
 
@@ -190,7 +190,7 @@ class Source(str):
 
     @classmethod
     def read(cls, text: str) -> Source:
-        """The source that a file holds as its text."""
+        """The source whose text a file holds."""
         word = text.partition(":")[0]
         known = {origin.value: origin for origin in Origin}
         return cls(known.get(word, Origin.THEOREM), text)
@@ -218,7 +218,7 @@ Asked: TypeAlias = Eps | Sigma | Rho  # the ways of asking for noise
 
 
 class Plan(NamedTuple):
-    """Every value of a run but those of its noise, and what noise is asked for."""
+    """Every value of a run but those of its noise, and the noise that is asked for."""
 
     values: dict[str, Any]
     sources: dict[str, Source]
@@ -232,7 +232,7 @@ class Noise(NamedTuple):
 
     levels: tuple[float, ...]
     source: Source
-    eps: float | None = None  # asked for, or what the formula says of a given sigma
+    eps: float | None = None  # asked for, or that of the formula for a given sigma
     eps_source: Source = Source(Origin.GIVEN)
 
 
@@ -302,7 +302,7 @@ class Model(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class GeneratedSamples:
-    """Samples that are made where they are needed: those at (i, j) are ``make(source, i, j)``.
+    """Samples that are generated when read: those at (i, j) are ``make(source, i, j)``.
 
     ``i`` and ``j`` are clients and rows, (B,), and the leaves made (B, ...).
     """
@@ -350,7 +350,7 @@ def nothing(values: Values, about: Any) -> dict[str, Any]:
 
 # --- parts of a round ----------------------------------------------------------------------------
 
-# the laws of draws that accountants know
+# the laws of draws for which there are accountants
 Scheme: TypeAlias = Literal[
     "full", "poisson", "without_replacement", "with_replacement", "shuffled", "single_pass"
 ]
@@ -365,7 +365,7 @@ class Sampler(NamedTuple):
     ``key`` is the client's own stream, the same in every round.  ``scheme`` is the law as
     accountants know it; None claims nothing.  With ``strips``, the live slots of a draw come first
     and ``capacity`` returns ``mean_batch``, the mean number of them, so that a round can read the
-    rows of all clients one after the other (:mod:`jaxfl.rounds.packing`).
+    rows of all clients one after the other (:mod:`jaxfl.rounds.estimates`).
     """
 
     name: str
@@ -648,7 +648,7 @@ def unbounded(omega: float) -> None:
 
 
 class Channel(NamedTuple):
-    """What both ends remember of earlier messages.
+    """The memory of earlier messages at both ends.
 
     A client compresses ``before(link, g)`` instead of its estimate g, and then remembers ``after``;
     ``receive`` turns the mean message into the server's estimate.
@@ -773,6 +773,11 @@ class Algorithm(NamedTuple):
     per_record: bool = True  # False: clip="batch", which bounds no single record's influence
     cohort: Callable[[Key, Array, int, Hyper], Draw] | None = None  # of a round, by the run's key
     body: AnyBody | None = None  # what init and round are made of, where that is known
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the hyper-parameters."""
+        return frozenset(param.name for param in self.params)
 
     def claim(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
         """What the paper states of the noise of these values; None where it states nothing."""

@@ -8,7 +8,8 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +26,8 @@ __all__ = ["LOADERS", "load", "load_libsvm"]
 
 Read = Callable[[str], bytes]
 
-# A dense matrix beyond this is more likely a mistake than a wish.
-DENSE_BYTES = 8 << 30
+DENSE_BYTES = 8 << 30  # a larger dense matrix is more likely a mistake than intended
+HOST: Any = SimpleNamespace(platform="cpu")  # this machine's memory, without starting a device
 COPIES = 3  # of the samples: as read, shared among clients, on the device
 
 
@@ -64,19 +65,13 @@ def load_libsvm(
     files = []
     for name in (path,) if test is None else (path, test):
         file = Path(name).expanduser()
-        if not file.is_file():
-            way = "name the LIBSVM file in it" if file.is_dir() else "check the path"
-            why = "is a folder" if file.is_dir() else "is not a file"
-            raise InputError(f"{str(name)!r} {why if file.exists() else 'does not exist'}", way)
-        files.append(file)
-    return _dense_libsvm(
-        [str(file) for file in files],
-        [str(file) for file in files],
-        Path(path).name,
-        features,
-        classes,
-        f"LIBSVM file {path}",
-    )
+        way = "name the LIBSVM file in it" if file.is_dir() else "check the path"
+        why = "is a folder" if file.is_dir() else "is not a file"
+        problem = f"{str(name)!r} {why if file.exists() else 'does not exist'}"
+        require(file.is_file(), problem, way)
+        files.append(str(file))
+    note = f"LIBSVM file {path}"
+    return _dense_libsvm(files, files, Path(path).name, features, classes, note)
 
 
 # --- LIBSVM --------------------------------------------------------------------------------------
@@ -109,14 +104,14 @@ def _dense_libsvm(
     data, targets = parts[0::2], [np.asarray(y, np.float64) for y in parts[1::2]]
     for matrix, y, file in zip(data, targets, names, strict=True):
         require(matrix.nnz, f"LIBSVM file {file} holds no examples with features", "check it")
-        usable = np.isfinite(matrix.data).all() and np.isfinite(y).all()
         require(
-            usable,
+            np.isfinite(matrix.data).all() and np.isfinite(y).all(),
             f"LIBSVM file {file} holds NaN, infinity, or a value that exceeds float32 (3.4e38)",
             "clean or scale it first",
         )
         rows, columns = matrix.shape
-        size, room = matrix.dtype.itemsize * rows * columns, _room()
+        size = matrix.dtype.itemsize * rows * columns
+        room = min(DENSE_BYTES, free(HOST) // COPIES)
         require(
             size <= room,
             f"LIBSVM file {file}, whose largest index is {matrix.indices.max() + 1}, would take "
@@ -136,18 +131,6 @@ def _gzipped(file: Any) -> bool:
         return False
     with open(file, "rb") as opened:
         return opened.read(2) == b"\x1f\x8b"
-
-
-class _Host(NamedTuple):
-    """Stands for the memory of this machine where no device has to be started for it."""
-
-    platform: str = "cpu"
-
-
-def _room() -> int:
-    """Bytes that a dense array may take."""
-
-    return min(DENSE_BYTES, free(cast("Any", _Host())) // COPIES)
 
 
 def _class_numbers(
@@ -173,9 +156,12 @@ def _class_numbers(
         classes=classes,
         **real,
     )
-    both = all(np.isin(y, values).all() for y in targets[1:])
-    lack = "has labels in its test file that the training file lacks"
-    require(both, f"{shown} {lack}", "give {classes} if they are real targets", **real)
+    require(
+        all(np.isin(y, values).all() for y in targets[1:]),
+        f"{shown} has labels in its test file that the training file lacks",
+        "give {classes} if they are real targets",
+        **real,
+    )
     return [np.searchsorted(values, y).astype(np.int32) for y in targets], classes
 
 
@@ -191,16 +177,14 @@ def _digits(read: Read) -> Dataset:
 
     raw = load_digits()
     features, labels = (raw.data / 16).astype(np.float32), raw.target.astype(np.int32)
-    held = np.zeros(len(labels), bool)
+    for_test = np.zeros(len(labels), bool)
     for digit in range(10):
-        held[np.flatnonzero(labels == digit)[4::5]] = True
-    return Dataset(
-        "digits",
-        (features[~held], labels[~held]),
-        (features[held], labels[held]),
-        10,
-        "UCI optical digits as embedded in scikit-learn; every fifth row of each class is for test",
+        for_test[np.flatnonzero(labels == digit)[4::5]] = True
+    note = (
+        "UCI optical digits as embedded in scikit-learn; every fifth row of each class is for test"
     )
+    train, test = ((features[own], labels[own]) for own in (~for_test, for_test))
+    return Dataset("digits", train, test, 10, note)
 
 
 def _a9a(read: Read) -> Dataset:
@@ -263,10 +247,8 @@ def _adult(read: Read, pool: bool = False) -> Dataset:
         blocks.append(np.eye(len(rank), dtype=np.float32)[codes])
     features = np.concatenate(blocks, axis=1)
     note = "UCI Adult; numeric columns standardised, categories one-hot, '?' a category"
-    if pool:
-        return Dataset("adult", (features, labels), None, 2, note)
-    test = (features[first:], labels[first:])
-    return Dataset("adult", (features[:first], labels[:first]), test, 2, note)
+    test = None if pool else (features[first:], labels[first:])
+    return Dataset("adult", (features[train], labels[train]), test, 2, note)
 
 
 def _synthetic(read: Read, **options: Any) -> Dataset:
@@ -274,9 +256,8 @@ def _synthetic(read: Read, **options: Any) -> Dataset:
     data = bind("Data set", "synthetic", synthetic, **options)
     owned = np.arange(data.train[0].shape[1]) < data.count[:, None]
     train = (data.train[0][owned], data.train[1][owned])
-    return Dataset(
-        "synthetic", train, data.test, data.classes, "(alpha, beta) generator of FedProx"
-    )
+    note = "(alpha, beta) generator of FedProx"
+    return Dataset("synthetic", train, data.test, data.classes, note)
 
 
 LOADERS: dict[str, Callable[..., Dataset]] = {

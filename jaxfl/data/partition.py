@@ -1,4 +1,4 @@
-"""Which rows belong to which client: pure functions of labels (or a number of rows) and a seed.
+"""Partitions of rows among clients: functions of labels (or a number of rows) and a seed.
 
 Every partitioner returns one array of row indices per client, and uses no row twice (except
 `class_pairs` with ``reuse=True``, which says so).  ``drop_remainder=True`` gives all clients
@@ -60,10 +60,7 @@ def by_label(labels: Rows, clients: int, seed: int = 0, *, drop_remainder: bool 
 
     The remainder is dropped in file order, before sorting, as in the SoteriaFL experiments.
     """
-    labels = _labels(labels, "by_label")
-    total, clients = _total(labels, clients)
-    kept = total - total % clients if drop_remainder else total
-    return _cut(np.argsort(labels[:kept], kind="stable"), clients, drop_remainder)
+    return _sorted_pieces("by_label", labels, clients, 1, drop_remainder)
 
 
 def shards(
@@ -73,13 +70,8 @@ def shards(
 
     McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017, section 3.
     """
-    labels = _labels(labels, "shards")
-    total, clients = _total(labels, clients)
-    pieces = clients * whole("per_client", per_client, 1)
-    enough(total, clients, per_client)
-    kept = total - total % pieces if drop_remainder else total
-    cut = _cut(np.argsort(labels[:kept], kind="stable"), pieces, drop_remainder)
-    deal = stream(seed, "shards").permutation(pieces).reshape(clients, -1)
+    cut = _sorted_pieces("shards", labels, clients, per_client, drop_remainder)
+    deal = stream(seed, "shards").permutation(len(cut)).reshape(-1, per_client)
     return [np.concatenate([cut[j] for j in own]) for own in deal]
 
 
@@ -118,7 +110,8 @@ def dirichlet(
             owner = np.empty(total, np.intp)
             for rows, given in zip(members, size, strict=True):
                 owner[rows] = np.repeat(np.arange(clients), given)
-            return _by_owner(owner, clients)
+            order = np.argsort(owner, kind="stable")
+            return np.split(order, np.cumsum(size.sum(axis=0))[:-1])
     raise InputError(
         f"gave no client fewer than {best} rows in the best of {tries} draws, and min_size is "
         f"{min_size}",
@@ -185,7 +178,7 @@ def by_size(
     spread: float = 1.0,
     min_size: int = 1,
 ) -> Parts:
-    """Random rows in unequal numbers, see `sizes`; all rows are used."""
+    """Random rows in unequal numbers, see `sizes`; every row is used."""
     total, clients = _total(rows, clients)
     min_size = whole("min_size", min_size, 1)
     counts = sizes(law, total, clients, seed, spread=spread, min_size=min_size)
@@ -229,13 +222,17 @@ def _labels(labels: Rows, name: str) -> Array:
     return array
 
 
+def _sorted_pieces(name: str, labels: Rows, clients: int, each: int, drop: bool) -> Parts:
+    """``each`` equal pieces per client of the rows in a stable sort by label."""
+    labels = _labels(labels, name)
+    total, clients = _total(labels, clients)
+    pieces = clients * whole("per_client", each, 1)
+    enough(total, clients, each)
+    kept = total - total % pieces if drop else total
+    return _cut(np.argsort(labels[:kept], kind="stable"), pieces, drop)
+
+
 def _cut(order: Array, pieces: int, drop_remainder: bool) -> Parts:
     if drop_remainder:
         order = order[: len(order) - len(order) % pieces]
     return np.array_split(order, pieces)
-
-
-def _by_owner(owner: Array, clients: int) -> Parts:
-    """Rows of every client, in file order."""
-    order = np.argsort(owner, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(owner, minlength=clients))[:-1])

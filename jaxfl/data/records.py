@@ -1,10 +1,11 @@
-"""Two records, examples of one source and examples of n clients, and the way in for user data."""
+"""Records of examples, of one source and of n clients, and the conversion of user data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import jax
 import numpy as np
 import numpy.typing as npt
 
@@ -12,7 +13,7 @@ from jaxfl.core.checks import counts, finite, labels_below, numeric, stacked
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 
-__all__ = ["ClientData", "Dataset", "client", "from_clients", "gather", "pad", "rows"]
+__all__ = ["ClientData", "Dataset", "client", "float_type", "from_clients", "gather", "pad", "rows"]
 
 PyTree: TypeAlias = Any
 Array: TypeAlias = npt.NDArray[Any]
@@ -67,7 +68,7 @@ def from_clients(
     Floats must be finite.  float64 becomes float32 unless ``dtype`` names another float type, and
     64-bit integers become int32: what JAX computes with by default.
     """
-    kind = _float_type(dtype)
+    kind = None if dtype is None else float_type(dtype)
     if isinstance(arrays, Iterator):
         arrays = list(arrays)
     if stacked or not isinstance(arrays, list | tuple) or hasattr(arrays, "_fields"):
@@ -77,14 +78,18 @@ def from_clients(
         require(count is None, stack, "give stacked=True with it", count=count)
         train, owned = _from_list(arrays, kind)
     if test is not None:
-        test = _like(train, _convert(test, "The test set", kind))
+        test = _convert(test, "The test set", kind)
+        _alike(test, "The test set", train, "the clients have", trailing=2)
     classes = whole("classes", classes, 0)
-    _check_labels(train, classes, name)
+    if classes and isinstance(train, tuple) and len(train) == 2:
+        labels = train[1]
+        if isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.dtype.kind in "iu":
+            labels_below(f"The labels of {name!r}", labels, classes)
     return ClientData(train, owned, test, classes, name)
 
 
 def gather(dataset: Dataset, parts: Sequence[npt.ArrayLike]) -> ClientData:
-    """The clients whose rows of ``dataset.train`` are ``parts[i]`` (a row may serve several)."""
+    """Clients with rows ``parts[i]`` of ``dataset.train``; a row may belong to several."""
     tree = _convert(dataset.train, f"Data set {dataset.name!r}", None)
     leaves, treedef = _flatten(tree)
     total = len(leaves[0])
@@ -100,7 +105,8 @@ def gather(dataset: Dataset, parts: Sequence[npt.ArrayLike]) -> ClientData:
     padded = [pad((leaf[index] for index in indices), sizes, leaf) for leaf in leaves]
     test = dataset.test
     if test is not None:
-        test = _like(tree, _convert(test, f"The test set of {dataset.name!r}", None), trailing=1)
+        test = _convert(test, f"The test set of {dataset.name!r}", None)
+        _alike(test, "The test set", tree, "the clients have")
     return ClientData(treedef.unflatten(padded), sizes, test, dataset.classes, dataset.name)
 
 
@@ -121,31 +127,23 @@ def rows(tree: PyTree) -> int:
     return int(lengths.pop())
 
 
-# --- trees: jax is imported where used, so that this package needs only NumPy at import ----------
+# --- checks --------------------------------------------------------------------------------------
 
 
 def _flatten(tree: PyTree) -> tuple[list[Any], Any]:
-    from jax import tree_util
-
-    leaves, treedef = tree_util.tree_flatten(tree)
+    leaves, treedef = jax.tree.flatten(tree)
     require(leaves, "A pytree without arrays holds no data", "pass at least one array")
     return leaves, treedef
 
 
 def _paths(tree: PyTree, who: str) -> list[str]:
     """The name of every leaf, as the subject of a sentence."""
-    from jax import tree_util
-
-    pairs, _ = tree_util.tree_flatten_with_path(tree)
-    return [f"{who}, leaf {tree_util.keystr(path)}," if path else who for path, _ in pairs]
+    pairs = jax.tree_util.tree_leaves_with_path(tree)
+    return [f"{who}, leaf {jax.tree_util.keystr(path)}," if path else who for path, _ in pairs]
 
 
-# --- checks --------------------------------------------------------------------------------------
-
-
-def _float_type(dtype: npt.DTypeLike | None) -> np.dtype[Any] | None:
-    if dtype is None:
-        return None
+def float_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """The float type of that name; raises for any other type."""
     try:
         kind = np.dtype(dtype)
     except TypeError:
@@ -180,20 +178,14 @@ def _convert(tree: PyTree, who: str, kind: np.dtype[Any] | None) -> PyTree:
     return treedef.unflatten(done)
 
 
-def _like(train: PyTree, test: PyTree, trailing: int = 2) -> PyTree:
-    """``test``, if it has the structure, types and trailing shapes of stacked ``train``."""
-    _alike(test, "The test set", train, "the clients have", trailing)
-    return test
-
-
 def _alike(
     tree: PyTree, who: str, wanted: PyTree, whose: str, trailing: int = 1, hint: str = ""
 ) -> list[Any]:
-    """The leaves of ``tree``, if it has the structure, types and shapes of rows of ``wanted``."""
-    leaves, found = _flatten(tree)
+    """The leaves of ``tree``; raises unless its rows have the structure and types of ``wanted``'s."""
+    leaves, structure = _flatten(tree)
     like, treedef = _flatten(wanted)
     remedy = f"make them alike{hint}"
-    require(found == treedef, f"{who} has structure {found} but {whose} {treedef}", remedy)
+    require(structure == treedef, f"{who} has structure {structure} but {whose} {treedef}", remedy)
     for a, b, path in zip(like, leaves, _paths(tree, who), strict=True):
         require(
             a.shape[trailing:] == b.shape[1:] and a.dtype == b.dtype,
@@ -206,14 +198,6 @@ def _alike(
 
 def _some(clients: Sequence[Any]) -> None:
     require(clients, "There are 0 clients", "give at least one")
-
-
-def _check_labels(train: PyTree, classes: int, name: str) -> None:
-    if classes == 0 or not isinstance(train, tuple) or len(train) != 2:
-        return
-    labels = train[1]
-    if isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.dtype.kind in "iu":
-        labels_below(f"The labels of {name!r}", labels, classes)
 
 
 # --- stacking ------------------------------------------------------------------------------------

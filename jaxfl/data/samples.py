@@ -1,4 +1,4 @@
-"""The clients' samples, held in arrays or made where they are needed."""
+"""The clients' samples, stored in arrays or computed where they are needed."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ def example(train: PyTree) -> PyTree:
     """Shapes and types of one sample."""
     if isinstance(train, GeneratedSamples):
         one = jnp.zeros(1, jnp.int32)
-        made = jax.eval_shape(train.make, train.source, one, one)
-        return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), made)
+        shapes = jax.eval_shape(train.make, train.source, one, one)
+        return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), shapes)
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[2:], a.dtype), train)
 
 
 def numbers(train: PyTree) -> int:
-    """How many one sample holds."""
+    """The number of numbers in one sample."""
     return sum(math.prod(a.shape) for a in jax.tree.leaves(example(train)))
 
 
 def few(train: GeneratedSamples, most: int) -> int:
-    """How many of a client's samples hold ``most`` numbers: all of them, unless they are large."""
+    """The number of a client's samples that hold at most ``most`` numbers together; at least 1."""
     return max(1, min(train.m, most // max(1, numbers(train))))
 
 
 def samples(train: PyTree, i: Array, j: Array) -> PyTree:
-    """Samples j of clients i, leaves (..., ·); beyond the last one comes some other."""
+    """Samples j of clients i, leaves (..., ·); an index beyond the last gives some other sample."""
     i, j = jnp.broadcast_arrays(i, j)
     if not isinstance(train, GeneratedSamples):
         m = jax.tree.leaves(train)[0].shape[1]
         flat = i * m + jnp.minimum(j, m - 1)
         return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]).at[flat].get(mode="clip"), train)
     j = jnp.minimum(j, train.m - 1)
-    made = train.make(train.source, i.reshape(-1), j.reshape(-1))
-    return jax.tree.map(lambda a: a.reshape(*i.shape, *a.shape[1:]), made)
+    generated = train.make(train.source, i.reshape(-1), j.reshape(-1))
+    return jax.tree.map(lambda a: a.reshape(*i.shape, *a.shape[1:]), generated)
 
 
 def block(train: PyTree, i: Array, j: Array, wide: int, tall: int) -> PyTree:
@@ -70,9 +70,9 @@ def block(train: PyTree, i: Array, j: Array, wide: int, tall: int) -> PyTree:
 
 
 def measured(problem: Problem) -> Problem:
-    """The problem with ``|a_ij|^2`` beside (a_ij, y_ij), so that no round computes it anew.
+    """The problem with ``|a_ij|^2`` beside (a_ij, y_ij), so that rounds need not compute it.
 
-    For rounds alone: it is made of samples that do not change from then on.
+    For rounds only: the samples must not change afterwards.
     """
     if not problem.model.kernel.squares or isinstance(problem.train, GeneratedSamples):
         return problem
@@ -81,7 +81,7 @@ def measured(problem: Problem) -> Problem:
 
 
 def plain(problem: Problem) -> Problem:
-    """The problem that was measured."""
+    """The problem without what :func:`measured` added."""
     if not isinstance(problem.train, Measured):
         return problem
     return dataclasses.replace(problem, train=(problem.train.a, problem.train.y))

@@ -40,7 +40,7 @@ def sizes(
 
 
 def enough(rows: int, clients: int, each: int = 1) -> None:
-    """Raise unless there are so many rows for each client."""
+    """Raise unless every client can have ``each`` rows."""
     require(
         clients * each <= rows,
         f"{clients} clients with at least {each} rows each cannot share {rows} rows",

@@ -1,4 +1,4 @@
-"""Public files: where they may lie, where they come from, and that they are the published ones."""
+"""Public files: the folders they may lie in, their hosts, and the checks of their content."""
 
 from __future__ import annotations
 
@@ -18,12 +18,28 @@ __all__ = ["FILES", "Source", "find_directory", "read"]
 # Seconds to connect, and to wait for the next bytes: a machine without network must say so soon.
 TIMEOUT = (3.0, 20.0)
 
+# sha256 of the uncompressed content of each file, by host
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
+_LIBSVM_FILES = {
+    "a9a": "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
+    "a9a.t": "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
+    "mushrooms": "f39a4eb628dc61a7d43760815b061c9e497aa728ce1ad8bde57a09ef6043b538",
+}
 _MNIST = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
+_MNIST_FILES = {
+    "train-images-idx3-ubyte.gz": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte.gz": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte.gz": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte.gz": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
+_UCI_FILES = {
+    "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+    "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+}
 
 
 class Source(NamedTuple):
@@ -35,54 +51,13 @@ class Source(NamedTuple):
 
 
 FILES: dict[str, Source] = {
-    source.name: source
-    for source in (
-        Source(
-            "a9a",
-            "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
-            (_LIBSVM,),
-        ),
-        Source(
-            "a9a.t",
-            "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
-            (_LIBSVM,),
-        ),
-        Source(
-            "mushrooms",
-            "f39a4eb628dc61a7d43760815b061c9e497aa728ce1ad8bde57a09ef6043b538",
-            (_LIBSVM,),
-        ),
-        Source(
-            "train-images-idx3-ubyte.gz",
-            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-            _MNIST,
-        ),
-        Source(
-            "train-labels-idx1-ubyte.gz",
-            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-            _MNIST,
-        ),
-        Source(
-            "t10k-images-idx3-ubyte.gz",
-            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-            _MNIST,
-        ),
-        Source(
-            "t10k-labels-idx1-ubyte.gz",
-            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-            _MNIST,
-        ),
-        Source(
-            "adult.data",
-            "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-            (_UCI,),
-        ),
-        Source(
-            "adult.test",
-            "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-            (_UCI,),
-        ),
+    name: Source(name, sha256, hosts)
+    for hosts, files in (
+        ((_LIBSVM,), _LIBSVM_FILES),
+        (_MNIST, _MNIST_FILES),
+        ((_UCI,), _UCI_FILES),
     )
+    for name, sha256 in files.items()
 }
 
 

@@ -1,10 +1,11 @@
-"""A data set shared out among clients, and rows set aside for testing."""
+"""Splits of a data set among clients, and rows held out for testing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 import numpy.typing as npt
 
@@ -19,9 +20,9 @@ __all__ = ["holdout", "split"]
 
 
 def holdout(parts: Sequence[Array], share: float, seed: int = 0) -> tuple[Parts, Parts]:
-    """Random rows of every client set aside: (kept, held), ``ceil(share * size)`` rows held.
+    """Hold out ``ceil(share * size)`` random rows of every client; returns (kept, held).
 
-    Twice for train, validation and test.
+    Call it twice for train, validation and test.
     """
     share, rng = fraction("share", share), stream(seed, "holdout")
     kept, held = [], []
@@ -64,17 +65,12 @@ def split(
     total = rows(dataset.train)
     if labels is None and isinstance(dataset.train, tuple) and len(dataset.train) == 2:
         labels = dataset.train[1]
-    if labels is not None:
-        many = len(np.asarray(labels))
-        require(
-            many == total, f"There are {many} labels for {total} training rows", "give each one"
-        )
+    given = total if labels is None else len(np.asarray(labels))
+    require(given == total, f"There are {given} labels for {total} training rows", "give each one")
     parts = partition(how, total if labels is None else labels, clients, seed, **options)
     if test_share is None:
         return gather(dataset, parts)
-    from jax import tree_util
-
     parts, held = holdout(parts, fraction("test_share", test_share), seed)
     index = np.concatenate(held)
-    test = tree_util.tree_map(lambda leaf: np.asarray(leaf)[index], dataset.train)
+    test = jax.tree.map(lambda leaf: np.asarray(leaf)[index], dataset.train)
     return gather(dataset._replace(test=test), parts)

@@ -1,4 +1,4 @@
-"""Samples that are made, or read from disk, where a round needs them."""
+"""Samples that a round computes, or reads from disk, where it needs them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def generated(
 ) -> ClientData:
     """Clients whose sample j is ``make(source, i, j)``, for client i: one example, traced.
 
-    It is made anew whenever a round or a metric reads it, so that a million clients take no more
-    memory than one block of them.  Draw with ``jax.random.fold_in`` from a key in ``source``, an
-    argument and not a constant of the program; the same i and j have to give the same example.
+    Rounds and metrics compute a sample whenever they read it, so that a million clients take no more
+    memory than one block of them.  Draw with ``jax.random.fold_in`` from a key in ``source``, which is
+    an argument and not a constant of the program; the same i and j must give the same example.
 
     >>> import jax
     >>> def make(key, i, j):
@@ -45,9 +45,8 @@ def generated(
     8000000
     """
     n, m = whole("clients", clients, 1), whole("samples", samples, 1)
-    return ClientData(
-        GeneratedSamples(source, _mapped_over(make), m), counts(count, n, m), test, classes, name
-    )
+    train = GeneratedSamples(source, _mapped_over(make), m)
+    return ClientData(train, counts(count, n, m), test, classes, name)
 
 
 def mapped(
@@ -60,7 +59,7 @@ def mapped(
 ) -> ClientData:
     """Clients whose samples stay on disk: leaves (n, m, ...), as `numpy.load(file, mmap_mode="r")`.
 
-    Only what a round or a metric reads is fetched, by the host; float64 becomes float32.
+    The host fetches only what a round or a metric reads; float64 becomes float32.
     """
     leaves, treedef = jax.tree.flatten(arrays)
     n, m = stacked("The arrays on disk", leaves)
@@ -75,13 +74,13 @@ def mapped(
             jax.ShapeDtypeStruct((*i.shape, *a.shape[2:]), kind)
             for a, kind in zip(leaves, kinds, strict=True)
         ]
-        found = jax.pure_callback(read, shapes, i, j, vmap_method="broadcast_all")
-        return jax.tree.unflatten(treedef, found)
+        rows = jax.pure_callback(read, shapes, i, j, vmap_method="broadcast_all")
+        return jax.tree.unflatten(treedef, rows)
 
     return ClientData(GeneratedSamples((), make, int(m)), counts(count, n, m), test, classes, name)
 
 
 @lru_cache(maxsize=64)
 def _mapped_over(make: Callable[[PyTree, Array, Array], PyTree]) -> Callable[..., PyTree]:
-    """``make`` for many at once; the same function for the same one, so that programs are found."""
+    """``make`` over arrays of i and j; cached, so that compiled programs are found again."""
     return jax.vmap(make, (None, 0, 0))

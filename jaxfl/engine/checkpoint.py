@@ -1,7 +1,7 @@
-"""A run in one file: written whole or not at all, read back bit for bit.
+"""Checkpoints: a run in one file, written atomically, read back bit for bit.
 
-States here are a handful of arrays.  One ``npz``, written beside its place, synced and renamed,
-takes about a millisecond, where an array store takes tens of files: so this is NumPy's own.
+A state is a handful of arrays.  One ``npz`` file takes about a millisecond, and an array store would
+write tens of files.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from jaxfl.engine.record import USUAL, Record, dtype, settings
 __all__ = ["read", "same", "write"]
 
 FORMAT = 1
-SAME = ("algorithm", "parts", "problem", "model", "data", "objective", "key", "dtype")
+SAME = ("algorithm", "problem", "model", "data", "objective", "key", "dtype")
 
 
 def write(path: Path, run: Record) -> None:
-    """The whole run: state, history, numbers and settings."""
+    """Write the whole run: state, history, hyper-parameters and settings."""
     leaves = jax.tree.leaves(run.state)
     arrays = {f"state{i}": _plain(np.asarray(leaf)) for i, leaf in enumerate(leaves)}
     arrays |= {f"metric.{name}": a for name, a in run.metrics.items()}
@@ -53,35 +53,34 @@ def write(path: Path, run: Record) -> None:
     replace(path, lambda file: np.savez(file, allow_pickle=False, about=text, **arrays))
 
 
-def same(whose: str, held: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to go on with another run's state.  A part that one of them does not name is the usual."""
-    kept, mine = ({**USUAL, **dict(told["parts"])} for told in (held, now))
+def same(whose: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise unless both settings are of one run; a part that one does not name is the usual one."""
+    theirs, ours = ({**USUAL, **dict(settings["parts"])} for settings in (stored, now))
     require(
-        kept["storage"] == mine["storage"],
-        f"{whose} keeps what clients remember as storage={kept['storage']!r}, and this one as "
-        f"{mine['storage']!r}",
-        "a run goes on with the storage that it began with",
+        theirs["storage"] == ours["storage"],
+        f"{whose} keeps what clients remember as storage={theirs['storage']!r}, and this one as "
+        f"{ours['storage']!r}",
+        "a run keeps the storage that it began with",
     )
-    pairs: list[tuple[str, Any, Any]] = [
-        (name, held[name], now[name]) for name in SAME if name != "parts"
-    ]
-    pairs += [(name, kept.get(name), mine.get(name)) for name in sorted({*kept, *mine})]
-    for name, its, ours in pairs:
+    theirs = {name: stored[name] for name in SAME} | theirs
+    ours = {name: now[name] for name in SAME} | ours
+    for name in (*SAME, *sorted({*theirs, *ours} - {*SAME})):
+        a, b = theirs.get(name), ours.get(name)
         require(
-            its == ours or (name == "objective" and _near(its, ours)),
+            a == b or (name == "objective" and _near(str(a), str(b))),
             f"{whose} belongs to another run",
-            f"its {name} is {its!r}, this one's is {ours!r}",
+            f"its {name} is {a!r}, this one's is {b!r}",
         )
 
 
 def _near(a: str, b: str) -> bool:
-    """Devices and compilers may differ in the last digits."""
+    """Whether two objectives are equal up to the last digits, in which devices and compilers differ."""
     one, two = ([float(number) for number in text.split()] for text in (a, b))
     return len(one) == len(two) and bool(np.allclose(one, two, 1e-5, 1e-6, equal_nan=True))
 
 
 def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record:
-    """The run that ``path`` holds, refused unless it is one of this algorithm, problem and key."""
+    """The run in ``path``; raise unless it is one of this algorithm, problem and key."""
     import chex
 
     with reading(path, "checkpoint of a run", "name another, or start anew"):
@@ -104,16 +103,16 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record
     try:
         state = jax.tree.unflatten(tree, saved)
         chex.assert_trees_all_equal_shapes_and_dtypes(shape, state)
-    except (AssertionError, ValueError) as error:  # which says of what leaf
+    except (AssertionError, ValueError) as error:  # names the leaf
         raise InputError(
             f"{path} holds a state of another shape than {algorithm.name} has now",
-            "go on with the version that wrote it, or start a new run",
+            "resume it with the version that wrote it, or start a new run",
         ) from error
     state = jax.tree.map(jnp.asarray, state)
-    names = [name.removeprefix("metric.") for name in arrays if name.startswith("metric.")]
-    _whole(path, about, {name: len(arrays[f"metric.{name}"]) for name in names})
+    series = {name[7:]: array for name, array in arrays.items() if name.startswith("metric.")}
+    _check_history(path, about, series)
     metrics = [
-        {name: arrays[f"metric.{name}"][i] for name in names} for i in range(len(about["rounds"]))
+        {name: array[i] for name, array in series.items()} for i in range(len(about["rounds"]))
     ]
     log = Log(about["rounds"], metrics, about["counts"], about["total"])
     return Record(
@@ -128,16 +127,16 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record
         about["settings"],
         about["seconds"],
         about["compile_seconds"],
-        about.get("ended", "finished"),  # older files do not say
+        about.get("ended", "finished"),  # older files have no entry
     )
 
 
-def _whole(path: Path, about: dict[str, Any], series: Mapping[str, int]) -> None:
-    """Refuse a history that an interrupt left in the middle, as earlier versions could write it."""
-    found = {len(about["rounds"]), len(about["counts"]), *series.values()}
+def _check_history(path: Path, about: dict[str, Any], series: Mapping[str, Any]) -> None:
+    """Raise for an incomplete history, which earlier versions could write when interrupted."""
+    lengths = {len(rows) for rows in (about["rounds"], about["counts"], *series.values())}
     named = [set(counts) for counts in (*about["counts"], about["total"])]
     require(
-        len(found) == 1 and all(names == named[-1] for names in named),
+        len(lengths) == 1 and all(names == named[-1] for names in named),
         f"{path} has totals for {len(about['counts'])} of {len(about['rounds'])} evaluations, or "
         "not all of them",
         "an interrupt came while it was written, so start a new run",
@@ -145,7 +144,7 @@ def _whole(path: Path, about: dict[str, Any], series: Mapping[str, int]) -> None
 
 
 def _complete(about: dict[str, Any], algorithm: Algorithm, facts: ProblemFacts) -> None:
-    """Numbers that the algorithm has got since the file was written: their defaults."""
+    """Add the defaults of hyper-parameters that are newer than the file."""
     values, sources = about["values"], about["sources"]
     new = sorted(set(algorithm.needs) - set(values))
     if not new:
@@ -157,14 +156,14 @@ def _complete(about: dict[str, Any], algorithm: Algorithm, facts: ProblemFacts) 
     for name in new:
         require(
             name in found.values,
-            f"The checkpoint has no {name}, which {algorithm.name} needs by now",
+            f"The checkpoint has no {name}, which {algorithm.name} needs now",
             "start a new run",
         )
         values[name], sources[name] = found.values[name], found.sources[name]
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
-    """As NumPy's files hold it: they know no bfloat16."""
+    """The array with a dtype that NumPy's files support, which is not bfloat16."""
     return array.view(np.uint16) if array.dtype == jnp.bfloat16 else array
 
 
@@ -173,7 +172,7 @@ def _number(value: Any) -> Any:
 
 
 def _written(value: Any, rounds: int) -> Any:
-    """A number, or what a schedule is in each round; a function's own name beside its numbers."""
+    """A number, or a schedule as text; of a function its label and its values in each round."""
     if not isinstance(value, Schedule):
         return _number(value)
     if value.written:
@@ -182,7 +181,7 @@ def _written(value: Any, rounds: int) -> Any:
 
 
 def _value(value: Any) -> Any:
-    """What was :func:`_written`."""
+    """The inverse of :func:`_written`."""
     if isinstance(value, dict):
         known = schedule(value["numbers"])
         return dataclasses.replace(known, label=value["label"], written=False, ends=True)

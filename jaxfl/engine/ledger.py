@@ -1,6 +1,6 @@
-"""What a run cost each of its clients: who took part how often, and the eps of each.
+"""The privacy cost of each client of a run: the rounds in which it took part, and its eps.
 
-Who takes part is drawn from the run's key and from nothing else, so that it can be drawn again.
+Participation depends on the run's key alone, so that it can be drawn again.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["Ledger", "between", "differing", "ledger", "turns"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 AT_ONCE = 1024  # rounds whose cohorts are drawn together
-KINDS = 64  # of clients, by rounds and samples: each is a question to an accountant
+KINDS = 64  # of clients, by rounds and samples: each needs an accountant
 
 
 class Ledger(NamedTuple):
-    """One number per client; infinite where nothing is proven."""
+    """One value per client; infinite where nothing is proven."""
 
-    turns: Ints  # C_i, the rounds in which it took part
+    turns: Ints  # C_i, the rounds in which client i took part
     proven: Floats  # its eps by the accountant
-    claimed: Floats | None  # by the paper's formula, of its own C_i where that speaks of one
+    claimed: Floats | None  # by the paper's formula, for C_i where the formula has it
     delta: float
-    method: str  # of the worst client's proof
+    method: str  # of the proof for the worst client
     status: str
 
     @property
@@ -61,20 +61,18 @@ class Ledger(NamedTuple):
 
 
 def between(turns: Ints) -> str:
-    """From how many rounds to how many, in words."""
+    """The range of the numbers of rounds, in words."""
     low, high = int(turns.min()), int(turns.max())
     return f"{low} to {high} rounds" if low < high else f"{low} round" + "s" * (low != 1)
 
 
 def turns(run: Record) -> Ints:
-    """How many of the run's rounds each client took part in, exactly."""
-
+    """The number of rounds in which each client took part, exactly."""
     algorithm, n = run.algorithm, run.facts.n
     draw = algorithm.cohort
+    unknown = f"{algorithm.name} does not say who takes part in a round"
     if draw is None:
-        raise InputError(
-            f"{algorithm.name} does not say who takes part in a round", "compose it of parts"
-        )
+        raise InputError(unknown, "compose it of parts")
     hp = build(algorithm, run.values, run.facts, dtype(run.problem))
 
     @jax.jit
@@ -96,7 +94,7 @@ def turns(run: Record) -> Ints:
 
 
 def ledger(run: Record, delta: float | None = None, method: str | None = None) -> Ledger:
-    """eps_i of each client for its own C_i and its own number of samples, as far as the run got."""
+    """eps_i of each client for its C_i and its number of samples, for the rounds that ran."""
     delta = check_delta(run.values.get("delta", 1e-5) if delta is None else delta)
     sizes, C = np.asarray(run.problem.count), turns(run)
     proven, claimed = np.zeros(C.size), np.zeros(C.size)
@@ -107,15 +105,15 @@ def ledger(run: Record, delta: float | None = None, method: str | None = None) -
         proven[i], claimed[i] = found[key][0], found[key][3]
     worst = int(np.argmax(proven))
     _, how, status, _ = found[int(C[worst]), int(sizes[worst])]
-    told = run.algorithm.cited and not np.isnan(claimed).any()
-    return Ledger(C, proven, claimed if told else None, delta, how, status)
+    has_claim = run.algorithm.cited and not np.isnan(claimed).any()
+    return Ledger(C, proven, claimed if has_claim else None, delta, how, status)
 
 
 def differing(run: Record) -> Ledger | None:
-    """The ledger where clients spent differently, and telling so is cheap.
+    """The ledger, if clients spent differently and it is cheap to compute.
 
-    None where all took part in every round with as many samples, where what is protected is a client
-    and not a record, and for more than :data:`KINDS` kinds of clients: then ask :func:`ledger`.
+    None if all clients took part in every round with the same number of samples, if the unit of
+    privacy is a client, and for more than :data:`KINDS` kinds of clients: then use :func:`ledger`.
     """
     body = run.algorithm.body
     everyone = body is not None and body.participation.everyone
@@ -141,7 +139,12 @@ def _of_one(
     if run.algorithm.event is not None:
         event = run.algorithm.event(values, facts)
     if C == 0 and getattr(event, "unit", "record") == "record":
-        return 0.0, "never took part", "E", 0.0  # of whole clients, that is what may be hidden
+        return (
+            0.0,
+            "never took part",
+            "E",
+            0.0,
+        )  # for whole clients, participation itself is protected
     proof = epsilon(event, delta, method)
     claim = run.algorithm.claim(values, facts)
     return proof.eps, proof.method, proof.status, math.nan if claim is None else float(claim.eps)

@@ -21,16 +21,16 @@ class Entry(NamedTuple):
     counts: dict[str, int]  # of all rounds up to it
 
 
-class Held(NamedTuple):
-    """What a log holds: on the host, and after it, in order, what came since it was read."""
+class Content(NamedTuple):
+    """The content of a log: what is on the host, and in order what is still on the device."""
 
     past: list[Entry]
     total: dict[str, int]
-    waiting: list[Info | tuple[int, dict[str, Any]]]
+    pending: list[Info | tuple[int, dict[str, Any]]]
 
 
 class Log:
-    """Metrics and exact totals.  What the device returns is read only when somebody asks.
+    """Metrics and exact totals, brought to the host only when they are read.
 
     An interrupt may come between any two lines: each change is one append, or one assignment.
     """
@@ -45,55 +45,55 @@ class Log:
         past = [Entry(*one) for one in zip(rounds, metrics, counts, strict=True)]
         if total is None:
             total = past[-1].counts if past else dict.fromkeys(Info._fields, 0)
-        self.held = Held(past, dict(total), [])
+        self.content = Content(past, dict(total), [])
 
     def count(self, info: Info) -> None:
-        self.held.waiting.append(info)
+        self.content.pending.append(info)
 
     def record(self, t: int, metrics: dict[str, Any]) -> None:
-        self.held.waiting.append((t, metrics))
+        self.content.pending.append((t, metrics))
 
     def read(self) -> None:
-        """Bring everything to the host; totals add up in Python's own integers."""
-        if not self.held.waiting:
+        """Bring everything to the host; totals are sums of Python integers."""
+        if not self.content.pending:
             return
-        past, total = list(self.held.past), self.held.total
-        for what in self.held.waiting:
-            if isinstance(what, Info):
-                sums = (int(np.sum(np.asarray(a), dtype=np.int64)) for a in what)
+        past, total = list(self.content.past), self.content.total
+        for item in self.content.pending:
+            if isinstance(item, Info):
+                sums = (int(np.sum(np.asarray(a), dtype=np.int64)) for a in item)
                 total = {n: total[n] + s for n, s in zip(Info._fields, sums, strict=True)}
             else:
-                past.append(Entry(what[0], jax.tree.map(np.asarray, what[1]), total))
-        self.held = Held(past, total, [])
+                past.append(Entry(item[0], jax.tree.map(np.asarray, item[1]), total))
+        self.content = Content(past, total, [])
 
     def forget_last(self) -> None:
         self.read()
-        self.held = self.held._replace(past=self.held.past[:-1])
+        self.content = self.content._replace(past=self.content.past[:-1])
 
     @property
     def rounds(self) -> list[int]:
         self.read()
-        return [entry.round for entry in self.held.past]
+        return [entry.round for entry in self.content.past]
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
         self.read()
-        return [entry.metrics for entry in self.held.past]
+        return [entry.metrics for entry in self.content.past]
 
     @property
     def counts(self) -> list[dict[str, int]]:
         self.read()
-        return [entry.counts for entry in self.held.past]
+        return [entry.counts for entry in self.content.past]
 
     @property
     def total(self) -> dict[str, int]:
         self.read()
-        return self.held.total
+        return self.content.total
 
     @property
     def last(self) -> Entry:
         self.read()
-        return self.held.past[-1]
+        return self.content.past[-1]
 
     def series(self) -> dict[str, np.ndarray]:
         every = self.metrics

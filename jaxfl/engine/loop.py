@@ -1,4 +1,4 @@
-"""Rounds and metrics of one run, ready to be compiled alone or mapped over the cells of a sweep."""
+"""Rounds and metrics of one run, to be compiled alone or mapped over the cells of a sweep."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def own_metrics(metrics: Any) -> Extra:
 
 
 def check_name(name: str) -> None:
-    """Raise for a metric whose name a result file cannot hold."""
+    """Raise for a name that a result file cannot use for a metric."""
     require(
         isinstance(name, str) and name not in OWN and NAME.fullmatch(name),
         f"A metric cannot be called {name!r}",
@@ -86,7 +86,7 @@ def _takes_two(f: Any) -> bool:
     try:
         signature = inspect.signature(f)
     except (TypeError, ValueError):
-        return True  # it does not say
+        return True  # it has no signature
     try:
         signature.bind(None, None)
     except TypeError:
@@ -95,7 +95,7 @@ def _takes_two(f: Any) -> bool:
 
 
 def _numbers(name: str, value: Any) -> Array:
-    """What a metric returned, if it is real numbers."""
+    """The value of a metric; raise unless it is real."""
     try:
         numbers = jnp.asarray(value)
         real = any(

@@ -1,4 +1,4 @@
-"""What is free, and what a run remembers: refused before it begins where that is too much."""
+"""The memory that a run needs and the memory that is free, compared before the run starts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.memory import free
 from jaxfl.core.types import Algorithm, GeneratedSamples, Hyper, Problem
 from jaxfl.data import samples
+from jaxfl.rounds.estimates import strip
 from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.packing import strip
 
 __all__ = ["check_room", "check_scratch", "made", "remembered"]
 
-DRAWING = 4  # arrays of their size that drawing samples takes, about: keys, bits, numbers, examples
+DRAWING = 4  # arrays of the samples' size that drawing them needs: keys, bits, numbers, examples
 
 
 def remembered(algorithm: Algorithm, problem: Problem, hp: Hyper) -> dict[str, int]:
@@ -32,7 +32,7 @@ def remembered(algorithm: Algorithm, problem: Problem, hp: Hyper) -> dict[str, i
 
 
 def made(algorithm: Algorithm, problem: Problem, hp: Hyper) -> tuple[int, int]:
-    """How many samples a round makes at once, and about how many bytes that takes; 0 of held ones."""
+    """Samples that a round generates at once, and their bytes, about; 0 for stored samples."""
     if not isinstance(problem.train, GeneratedSamples):
         return 0, 0
     body, clients = algorithm.body, problem.n
@@ -49,13 +49,11 @@ def made(algorithm: Algorithm, problem: Problem, hp: Hyper) -> tuple[int, int]:
 
 
 def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
-    """Refuse a run that takes more than what is free: for its state, as one memory per client may
-    be, or for the samples that a round makes at once.
-    """
-    found, there = remembered(algorithm, problem, hp), _room(problem)
-    need = sum(found.values())
+    """Raise for a run whose state, or whose samples generated at once, need more than is free."""
+    sizes, there = remembered(algorithm, problem, hp), _room(problem)
+    need = sum(sizes.values())
     if need > there:
-        each = (found["links"] + found["local"] + found["bases"]) // problem.n
+        each = (sizes["links"] + sizes["local"] + sizes["bases"]) // problem.n
         raise InputError(
             f"{algorithm.name} would remember {need / 2**30:,.1f} GiB beside the data, "
             f"{each:,} bytes for each of {problem.n:,} clients, and {there / 2**30:,.1f} "
@@ -74,18 +72,18 @@ def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
 
 
 def check_scratch(
-    algorithm: Algorithm, problem: Problem, held: int, programs: Iterable[Compiled]
+    algorithm: Algorithm, problem: Problem, nbytes: int, programs: Iterable[Compiled]
 ) -> None:
-    """Refuse a run whose compiled programs, by their own account, find no space to work in beside
-    the ``held`` bytes that are still to be allocated for its state.
+    """Raise for a run whose compiled programs need more scratch memory than is free beside the state,
+    of which ``nbytes`` are still to be allocated.
     """
     known = [taken for taken in (p.memory_analysis() for p in programs) if taken is not None]
     scratch = max((taken.temp_size_in_bytes for taken in known), default=0)
-    need, there = held + scratch * len(problem.count.devices()), _room(problem)
+    need, there = nbytes + scratch * len(problem.count.devices()), _room(problem)
     require(
         need <= there,
         f"{algorithm.name} would take {need / 2**30:,.1f} GiB beside the data, "
-        f"{(need - held) / 2**30:,.1f} of them to compute a round in, and "
+        f"{(need - nbytes) / 2**30:,.1f} of them to compute a round in, and "
         f"{there / 2**30:,.1f} GiB are free",
         "take fewer clients, a smaller batch, or a smaller model",
     )
@@ -99,7 +97,7 @@ def _room(problem: Problem) -> int:
 
 
 def _halved(algorithm: Algorithm, problem: Problem, hp: Hyper, there: int) -> str:
-    """The storage that would help, in words; "" where it would not."""
+    """The storage that suffices, in words; "" if it does not."""
     try:
         need = sum(remembered(stored(algorithm, "bfloat16"), problem, hp).values())
     except InputError:

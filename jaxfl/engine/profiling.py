@@ -1,4 +1,4 @@
-"""Where the time of a round goes, beside what the machine could do."""
+"""Time a round by phase, and compare it with what the machine can do."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Profile(NamedTuple):
     """Seconds, bytes and operations of one algorithm on one problem, medians of five turns.
 
     ``phases`` are differences between a round and its beginnings, compiled one by one; they add up
-    to ``round``.  ``flops`` and ``bytes`` of a round are the compiler's own count, which takes
-    loops over blocks of clients for one of them.
+    to ``round``.  ``flops`` and ``bytes`` are the compiler's count, which counts a loop over blocks of
+    clients once.
     """
 
     device: str
@@ -57,11 +57,12 @@ class Profile(NamedTuple):
 
     @property
     def of_matmul(self) -> float:
-        """The share of the ceiling that the round's arithmetic reaches."""
+        """Arithmetic of a round as a share of that of the matrix product."""
         return self.flops / self.round / self.matmul
 
     @property
     def of_copy(self) -> float:
+        """Traffic of a round as a share of that of the copy."""
         return self.bytes / self.round / self.copy
 
     def __repr__(self) -> str:
@@ -80,7 +81,7 @@ def profile(
     noise: str = "calibrated",
     **numbers: Any,
 ) -> Profile:
-    """Compile and time a round, its parts and an evaluation, with the numbers of such a run."""
+    """Compile and time a round, its phases and an evaluation, with the hyper-parameters of such a run."""
     algorithm, problem = one_algorithm(algorithm), one_problem(problem)
     key = one_key(key, "a profile", "not an array of them")
     facts = facts_of(problem, whole("rounds", rounds, 1))
@@ -110,8 +111,8 @@ def profile(
     parts = beginnings(body) if isinstance(body, Federated) and body.local is None else {}
     calls = {name: looped(part, key) for name, part in parts.items()} | {"round": rounds_of}
     times = per_round({name: jax.jit(f) for name, f in calls.items()}, state, problem, hp)
-    evaluation = jax.jit(lambda state, problem: measure(algorithm, (), state, problem))
-    (seen,) = timed([lambda: evaluation(state, problem)])
+    evaluate = jax.jit(lambda state, problem: measure(algorithm, (), state, problem))
+    (evaluation,) = timed([lambda: evaluate(state, problem)])
     matmul, copy = ceilings(dtype(problem))
 
     phases, before = {}, 0.0
@@ -125,7 +126,7 @@ def profile(
         trace=traced - began,
         compile=done - traced,
         round=times["round"],
-        evaluation=seen,
+        evaluation=evaluation,
         phases=phases,
         flops=float(cost.get("flops", 0.0)),
         bytes=float(cost.get("bytes accessed", 0.0)),
@@ -141,29 +142,27 @@ def profile(
 
 
 def beginnings(body: Federated) -> dict[str, Callable[..., Array]]:
-    """A round up to its draws, its samples, its gradients: one number that depends on all of them."""
-    return {
-        "draws": lambda *at: begin(body, "draws", *at),
-        "samples": lambda *at: begin(body, "samples", *at),
-        "gradients": lambda *at: begin(body, "gradients", *at),
-    }
+    """Rounds that end after their draws, samples or gradients, and return a number that needs them."""
+    return {end: functools.partial(begin, body, end) for end in ("draws", "samples", "gradients")}
 
 
 def begin(body: Federated, end: str, key: Key, state: State, problem: Problem, hp: Hyper) -> Array:
     turn, state, _ = body.begin(key, state, problem, hp)
     none = Info(*(jnp.int32(0) for _ in Info._fields))
 
-    def block(who: ClientBlock) -> Block:
+    def needed(who: ClientBlock) -> PyTree:
         work = work_of(body, turn, who)
         if end == "draws":
-            return touched((work.rows, who.weight)), (), (), none
+            return work.rows, who.weight
         if end == "samples":
-            return touched(work.batch), (), (), none
+            return work.batch
         if body.fused:
-            return touched(mean_estimate(body, turn, who, work)[0]), (), (), none
+            return mean_estimate(body, turn, who, work)[0]
         one = own_estimate(body, turn)
-        g = jax.vmap(lambda key, work: one(key, work)[0], (None, 0))(key, work)
-        return touched(g), (), (), none
+        return jax.vmap(lambda key, work: one(key, work)[0], (None, 0))(key, work)
+
+    def block(who: ClientBlock) -> Block:
+        return touched(needed(who)), (), (), none
 
     who = body.members(turn.cohort, problem, state)
     total: Array = stream(block, who, body.block_size(problem, turn.hp))[0]
@@ -171,17 +170,17 @@ def begin(body: Federated, end: str, key: Key, state: State, problem: Problem, h
 
 
 def touched(tree: PyTree) -> Array:
-    """A number that nothing can be left out of."""
+    """A number that depends on all leaves."""
     parts = [jnp.sum(a.astype(jnp.float32)) for a in jax.tree.leaves(tree)]
     return sum(parts[1:], parts[0])
 
 
 def looped(part: Callable[..., Array], key: Key) -> Callable[..., Array]:
-    """``part`` in the rounds from the state's to ``stop``."""
+    """Run ``part`` in the rounds from the state's to ``stop``."""
 
     def run(state: State, stop: Array, problem: Problem, hp: Hyper) -> Array:
         def body(t: Array, total: Array) -> Array:
-            # a round and a model that depend on the total: nothing can be moved out of the loop
+            # round and model depend on the total, so that nothing can be moved out of the loop
             never = total != total
             model = jax.tree.map(lambda a: a + never.astype(a.dtype), state.server)
             now = state._replace(t=t + never.astype(t.dtype), server=model)
@@ -195,7 +194,7 @@ def looped(part: Callable[..., Array], key: Key) -> Callable[..., Array]:
 
 @contextlib.contextmanager
 def _uncached() -> Iterator[None]:
-    """Compilation in earnest."""
+    """Compile without the persistent cache."""
     before = jax.config.values["jax_enable_compilation_cache"]
     jax.config.update("jax_enable_compilation_cache", False)
     try:
@@ -210,7 +209,7 @@ def _uncached() -> Iterator[None]:
 def per_round(
     calls: dict[str, Callable[..., Any]], state: State, problem: Problem, hp: Hyper
 ) -> dict[str, float]:
-    """Seconds of a round of each, the calls taking turns."""
+    """Seconds per round of each call, measured in turns."""
     runs: list[Callable[[], Any]] = []
     lengths: list[int] = []
     for f in calls.values():
@@ -224,7 +223,7 @@ def per_round(
 
 
 def timed(calls: Sequence[Callable[[], Any]], turns: int = TURNS) -> list[float]:
-    """Median seconds of each, called in turns, after a first call that may compile."""
+    """Median seconds of each call, measured in turns after a first call that may compile."""
     for call in calls:
         jax.block_until_ready(call())
     seconds: list[list[float]] = [[] for _ in calls]
@@ -237,7 +236,7 @@ def timed(calls: Sequence[Callable[[], Any]], turns: int = TURNS) -> list[float]
 
 
 def ceilings(kind: Any) -> tuple[float, float]:
-    """Operations per second of a matrix product, and bytes per second of a copy: the best of turns."""
+    """Operations per second of a matrix product, and bytes per second of a copy."""
     a, b = jnp.ones((SIDE, SIDE), kind), jnp.ones(COPIED, kind)
     dot, move = jax.jit(jnp.matmul), jax.jit(lambda a: a + 1)
     product, copy = timed([lambda: dot(a, a), lambda: move(b)])

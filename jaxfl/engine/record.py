@@ -1,4 +1,4 @@
-"""What a run leaves: its state and history, what it proves, and how it can be made again."""
+"""The record of a run: state, history, privacy, and the settings that reproduce it."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ SUMMED = 1 << 24  # numbers of one client whose samples are made for a checksum
 
 @dataclasses.dataclass
 class Record:
-    """A run as far as it got: what :class:`jaxfl.Run` labels, saves and extends."""
+    """A finished or interrupted run, which :class:`jaxfl.Run` labels, saves and extends."""
 
     algorithm: Algorithm
     problem: Problem
     key: Key
-    values: dict[str, Any]  # every number that was used
-    sources: dict[str, Source]  # and where it came from
+    values: dict[str, Any]  # all hyper-parameters
+    sources: dict[str, Source]  # of each value
     facts: ProblemFacts
     state: State
     log: Log
     settings: dict[str, Any]
     seconds: float = 0.0
-    compile_seconds: float = 0.0  # until the first round: numbers found, programs compiled
+    compile_seconds: float = 0.0  # until the first round: resolution and compilation
     ended: str = "finished"  # or why it ended early
     extra: tuple[tuple[str, Any], ...] = ()  # the user's own metrics
 
     def __repr__(self) -> str:
-        """No accountant is asked: eps is what sigma was calibrated for, or what a formula claims."""
+        """No accountant runs: eps is what sigma was calibrated for, or what a formula claims."""
         n, m, d, values = self.facts.n, self.facts.m_max, self.facts.d, self.values
         words = [f"{self.algorithm.name!r} on {self.problem.name!r}, n={n}, m={m}, d={d}"]
         t, planned = self.log.rounds[-1] if self.log.rounds else 0, int(values["rounds"])
@@ -89,7 +89,7 @@ class Record:
 
     @property
     def rounds(self) -> np.ndarray:
-        """The rounds at which metrics were taken."""
+        """The rounds at which metrics were computed."""
         return np.asarray(self.log.rounds)
 
     @property
@@ -117,17 +117,16 @@ class Record:
         return totals(self.cost, self.log.last.counts)
 
     def privacy(self, delta: float | None = None, method: str | None = None) -> Report:
-        """``claimed | proven | delta at the claimed eps``, for the rounds that ran.
+        """``claimed | proven | delta at the claimed eps`` for the rounds that ran.
 
-        A :class:`jaxfl.privacy.Report`.  An algorithm that cannot describe what it releases has no
-        privacy claim: infinity.  A run that its loss ended counts all rounds that it was to do, and
-        says so: when it ended is a function of the data to which no noise was added.
+        A :class:`jaxfl.privacy.Report`.  eps is infinite for an algorithm without an event.  A run that
+        ended at its target loss accounts for all planned rounds, and its note says so: the round at
+        which it ended is a function of the data without noise.
         """
-
-        rounds, told = max(1, int(self.state.t)), []
+        rounds, notes = max(1, int(self.state.t)), []
         if self.ended.startswith(AT_LOSS):
             rounds = max(rounds, int(self.settings.get("until", self.values["rounds"])))
-            told.append(
+            notes.append(
                 f"the loss decided when this run ended, which is not accounted for: eps is that of all "
                 f"{rounds} rounds"
             )
@@ -140,34 +139,31 @@ class Record:
             report = report._replace(
                 method=f"{report.method}, for an L of these data that is taken to be public"
             )
-        told += filter(None, [self._broken()])
-        return report._replace(flag=True, note="; ".join(told)) if told else report
+        notes += filter(None, [self._broken()])
+        return report._replace(flag=True, note="; ".join(notes)) if notes else report
 
     def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:
-        """Proven eps after each of these numbers of rounds, as :meth:`privacy` would say it then."""
-
+        """Proven eps after each of these numbers of rounds, as in :meth:`privacy`."""
         delta = self.values.get("delta", 1e-5) if delta is None else delta
-        # Asked of each number: rounds are not releases where clients take turns.
+        # Each has its own event: rounds are not releases where clients take turns.
         return np.array([epsilon(self._until(int(t)), delta).eps for t in rounds])
 
     def _until(self, rounds: int) -> Any:
-        """The event of the first so many rounds; phases are not followed by others."""
-
+        """The event of the first rounds; nothing follows the last phase."""
         rule = getattr(self.values.get("level_t"), "rule", None)
         rounds = min(rounds, sum(rule.lengths)) if isinstance(rule, Pieces) else rounds
         return self._event(rounds) if rounds else until(self._event(1), 0)
 
     def _event(self, rounds: int) -> Any:
-
         if self.algorithm.event is None:
             return NoClaim("the algorithm does not describe what it releases")
-        # The facts are those of the plan: they decided how many slots a batch has.
+        # The facts of the plan determine the slots of a batch.
         clamped = self.log.counts[-1]["clamped"] if self.log.counts else 0
         values = {**self.values, "rounds": int(rounds), "clamped": clamped}
         return self.algorithm.event(values, self.facts)
 
     def _broken(self) -> str:
-        """Where the data break a stated ``gradient_bound``, at the first point or the last."""
+        """Where the data violate a stated ``gradient_bound``, at the first model or the last; else ""."""
         if "gradient_bound" not in self.values:
             return ""
         bound, x0 = float(self.values["gradient_bound"]), start(self.problem, self.key)
@@ -182,14 +178,13 @@ class Record:
 
 
 def totals(cost: Cost, counts: Mapping[str, int]) -> dict[str, float]:
-    """Counts with the bits that they stand for; Python's integers, so nothing wraps or rounds."""
+    """Counts, and the bits that they amount to, as Python integers, which do not overflow."""
     up = cost.per_message * counts["clients"] + cost.per_coordinate * counts["coordinates"]
     return {**counts, "uplink_bits": up, "downlink_bits": cost.downlink * counts["clients"]}
 
 
 def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]:
-    """What a result has to say of itself to be made again."""
-
+    """What identifies a run and its environment in files."""
     (device, *_) = sorted(problem.count.devices(), key=lambda d: d.id)
     return {
         "algorithm": algorithm.name,
@@ -207,7 +202,7 @@ def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]
 
 
 def objective(problem: Problem) -> str:
-    """Loss, regularizer and constraint at one arbitrary point: tells apart what names do not."""
+    """Loss, regularizer and constraint at one arbitrary point, to tell problems apart."""
     model = problem.model
     x = jnp.sin(jnp.arange(1, model.dim + 1, dtype=dtype(problem)))
     example = samples.samples(problem.train, jnp.int32(0), jnp.int32(0))
@@ -217,7 +212,7 @@ def objective(problem: Problem) -> str:
 
 
 def start(problem: Problem, key: Key) -> Array:
-    """Where the run with this key begins."""
+    """The initial model of the run with this key."""
     return problem.model.init(streams(key).start) if problem.x0 is None else problem.x0
 
 
@@ -244,17 +239,17 @@ def largest_gradient(problem: Problem, x: Array) -> Array:
 
 
 def dtype(problem: Problem) -> Any:
-    """Of the model's parameters."""
+    """The dtype of the model's parameters."""
     if problem.x0 is not None:
         return problem.x0.dtype
     return jax.eval_shape(problem.model.init, jax.random.key(0)).dtype
 
 
 def fingerprint(problem: Problem) -> str:
-    """A checksum of the data that a run learns from."""
+    """A checksum of the data of a problem."""
     crc = 0
     train = problem.train
-    if isinstance(train, GeneratedSamples):  # of the first and the last client, what is made
+    if isinstance(train, GeneratedSamples):  # the samples of the first and the last client
         ends = jnp.array([[0], [problem.n - 1]])
         train = samples.samples(train, ends, jnp.arange(samples.few(train, SUMMED)))
     parts = (train, problem.count, problem.test, problem.x0, problem.validation)

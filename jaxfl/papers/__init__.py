@@ -1,5 +1,20 @@
 """The published figures and tables, run again: one entry each, over what everybody can call.
 
+* :mod:`~jaxfl.papers.courses` -- what a record keeps of a sweep: mean curves, and the numbers of
+  each seed that are judged
+* :mod:`~jaxfl.papers.entry` -- what a published figure or table is made of: numbers that are
+  measured once, then judged and drawn
+* :mod:`~jaxfl.papers.gao` -- figures 2 and 3, Tables 1 and 2 of Gao, Lowy, Zhou and Wright:
+  localized against one-pass
+* :mod:`~jaxfl.papers.hu` -- figures 3 to 8 of Hu, Guo and Gong: private local SGD on Adult
+* :mod:`~jaxfl.papers.report` -- from an entry's numbers to its files: record, picture, table, and
+  one page over all of them
+* :mod:`~jaxfl.papers.reshef` -- tables 1 and 2 of Reshef and Levy: DP-mu^2-FL on MNIST
+* :mod:`~jaxfl.papers.soteriafl` -- figures 1 to 8 of SoteriaFL: logistic regression on a9a, a
+  network on MNIST
+* :mod:`~jaxfl.papers.systems` -- every system of the four papers, and the command that runs it:
+  the page ``systems.md``
+
 >>> "hu-figure-3" in entries()
 True
 

@@ -1,22 +1,19 @@
 """Servers of ISRL-DP: accelerated stochastic approximation, and steps with weighted averaging.
 
-Letters as in Gao, Lowy, Zhou, Wright, 2024, with h_r for their eta_r.  What changes from round to
-round is resolved on the host into schedules (names that end in ``_t``), see
+Letters as in Gao, Lowy, Zhou, Wright, 2024, with h_r for their eta_r.  The host resolves values that
+change from round to round into schedules (names that end in ``_t``), see
 :mod:`jaxfl.algorithms.gao.rules`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import jax.numpy as jnp
 
-from jaxfl.core.types import Array, Hyper, Key, PyTree, Server
+from jaxfl.core.types import Array, Hyper, Key, Project, PyTree, Server
 
 __all__ = ["acsa", "averaged"]
-
-Project = Callable[[Array], Array] | None
 
 
 @functools.cache

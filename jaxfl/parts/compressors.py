@@ -1,4 +1,4 @@
-"""Compressors: sparsifiers and compositions; codes are in :mod:`jaxfl.parts.codes`.
+"""Compressors: sparsifiers, codes, and their compositions.
 
 Unless its docstring says otherwise, a compressor has E C(v) = v and
 E |C(v) - v|^2 <= omega |v|^2.  It has up to two stages, see :class:`jaxfl.core.types.Compressor`: it
@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, check, known
@@ -34,23 +35,6 @@ from jaxfl.core.types import (
     Param,
     ProblemFacts,
     Values,
-)
-from jaxfl.parts.codes import (
-    FLOAT,
-    KEPT,
-    count_sketch,
-    fixed_step,
-    identity,
-    log2,
-    natural,
-    natural_dithering,
-    qsgd,
-    refuse,
-    slots_for_k,
-    sto_sign,
-    terngrad,
-    top_k,
-    whole,
 )
 
 __all__ = [
@@ -73,6 +57,18 @@ __all__ = [
     "top_k",
 ]
 
+FLOAT = 32.0  # bits
+LEVELS = Param("levels", "quantization levels above zero", low=1, high=2**16, integer=True)
+KEPT = Param("k", "coordinates that a message carries", low=1, integer=True)
+QUANTUM = Param(
+    "quantum", "step of a quantizer whose error does not depend on what it codes", open_low=True
+)
+QUANTUM_BITS = 16  # of a coordinate in such steps
+SKETCH_ROWS = Param("sketch_rows", "rows r of a count sketch", low=1, high=1024, integer=True)
+SKETCH_COLUMNS = Param("sketch_columns", "columns c of a count sketch", low=1, integer=True)
+
+Code = Callable[[Key, Array, Hyper], Array]
+Resolve = Callable[[Values, int], dict[str, Any]]
 _KEEP = Param("keep", "probability that a message is sent", high=1.0, open_low=True)
 _OMEGA = Param("omega", "variance of the compressor, instead of k = round(d / (1 + omega))")
 
@@ -84,7 +80,7 @@ def dense(message: Message, d: int) -> Array:
     return jnp.zeros(d, message.value.dtype).at[message.index].add(message.value, mode="drop")
 
 
-# --- everything, or some coordinates -------------------------------------------------------------
+# --- sparsifiers --------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -202,6 +198,272 @@ def _sparsifier(
     )
 
 
+# --- codes of the chosen coordinates -------------------------------------------------------------
+
+
+@functools.cache
+def identity() -> Compressor:
+    """C(v) = v."""
+    return _code("identity", None, lambda d: 0.0, (0.0, FLOAT))
+
+
+@functools.cache
+def qsgd() -> Compressor:
+    """C(v)_j = sign(v_j) |v|/s (l + 1 with probability y - l, else l), where y = s |v_j|/|v|.
+
+    l = floor(y), and s is ``levels``.  omega = min(d/s^2, sqrt(d)/s); at a given v it is
+    sum_j f_j (1 - f_j) / s^2 with f = y - l, so at most d/(4 s^2) too.  A message is the norm and d
+    signs and levels.  Alistarh, Grubic, Li, Tomioka and Vojnovic, QSGD (2017), Lemma 3.1.
+    """
+
+    def code(key: Key, v: Array, hp: Hyper) -> Array:
+        s = jnp.asarray(hp["levels"]).astype(v.dtype)
+        top, norm, u = _normed(v)
+        y = jnp.minimum(s * jnp.abs(u) / norm, s)
+        l = jnp.floor(y)
+        up = jax.random.uniform(key, v.shape, v.dtype) < y - l
+        return jnp.sign(v) * (l + up) * (top * norm / s)
+
+    def omega(d: int, values: Values) -> float:
+        s = float(values["levels"])
+        return float(min(d / s**2, d**0.5 / s))
+
+    return _quantizer("qsgd", code, omega, LEVELS, 16, refused=("omega",))
+
+
+@functools.cache
+def natural() -> Compressor:
+    """C(v)_j = sign(v_j) (2^(a+1) with probability |v_j|/2^a - 1, else 2^a).
+
+    2^a <= |v_j| < 2^(a+1).  omega = 1/8, attained at |v_j| = (4/3) 2^a; powers of two and zero are
+    kept.  Sign and exponent are 9 bits.  Horvath, Ho, Horvath, Sahu, Canini and Richtarik, Natural
+    compression for distributed deep learning (2019), Theorem 1.
+    """
+
+    def code(key: Key, v: Array, hp: Hyper) -> Array:
+        # A mantissa is |v|/2^a - 1 in units of its last place: adding a uniform integer of as many
+        # bits carries into the exponent with exactly that probability.
+        word = jnp.dtype(f"uint{8 * v.dtype.itemsize}")
+        keep = lax.bitcast_convert_type(jnp.asarray(-jnp.inf, v.dtype), word)  # sign, exponent
+        noise = jax.random.bits(key, v.shape, word) & ~keep
+        power = (lax.bitcast_convert_type(v, word) + noise) & keep
+        return jnp.where(jnp.isfinite(v), lax.bitcast_convert_type(power, v.dtype), v)
+
+    return _code("natural", code, lambda d: 1 / 8, (0.0, 9.0))._replace(scalars=False)
+
+
+@functools.cache
+def natural_dithering() -> Compressor:
+    """C(v)_j = sign(v_j) |v| times one of the levels 0, 2^(1-s), ..., 1/2, 1 next to |v_j|/|v|.
+
+    Which of the two is random, so that it is right in the mean; s is ``levels``.
+    ``omega = 1/8 + u min(1, u)``, ``u = sqrt(d) 2^(1-s)``.  Horvath et al., Natural compression (2019),
+    Theorem 7; the formula as FL_PyTorch has it.
+    """
+
+    def code(key: Key, v: Array, hp: Hyper) -> Array:
+        least = jnp.exp2(1 - jnp.asarray(hp["levels"]).astype(v.dtype))
+        top, norm, u = _normed(v)
+        y = jnp.minimum(jnp.abs(u) / norm, 1)
+        # 2^a <= y < 2^(a+1), or 0 <= y < least
+        low = jnp.exp2(jnp.floor(jnp.log2(jnp.maximum(y, least))))
+        low = jnp.where(low > y, low / 2, low)
+        low = jnp.where(y < least, 0, jnp.maximum(low, least))
+        gap = jnp.where(y < least, least, low)
+        up = jax.random.uniform(key, v.shape, v.dtype) * gap < y - low
+        return jnp.sign(v) * (low + gap * up) * (top * norm)
+
+    def omega(d: int, values: Values) -> float:
+        u = d**0.5 * 2.0 ** (1 - float(values["levels"]))
+        return float(1 / 8 + u * min(1.0, u))
+
+    return _quantizer("natural_dithering", code, omega, LEVELS._replace(high=64), 8)
+
+
+@functools.cache
+def terngrad() -> Compressor:
+    """C(v)_j = |v|_inf sign(v_j) with probability |v_j|/|v|_inf, else 0.
+
+    omega = (sqrt(d) - 1)/2 at worst; at a given v it is ``|v|_inf |v|_1/|v|^2 - 1``.  Wen et al.,
+    TernGrad (2017), without its clipping.
+    """
+
+    def code(key: Key, v: Array, hp: Hyper) -> Array:
+        top = jnp.max(jnp.abs(v), initial=0)
+        kept = jax.random.uniform(key, v.shape, v.dtype) * top < jnp.abs(v)
+        return jnp.where(kept, jnp.sign(v) * top, 0 * v)
+
+    return _code("terngrad", code, lambda d: (d**0.5 - 1) / 2, (FLOAT, 2.0))
+
+
+@functools.cache
+def sto_sign() -> Compressor:
+    """C(v)_j = |v| or -|v|, the first with probability 1/2 + v_j/(2 |v|).
+
+    omega = d - 1, attained by every v.  Stochastic sign, Safaryan and Richtarik (2021), scaled to be
+    unbiased.
+    """
+
+    def code(key: Key, v: Array, hp: Hyper) -> Array:
+        top, norm, u = _normed(v)
+        plus = jax.random.uniform(key, v.shape, v.dtype) < 0.5 + u / (2 * norm)
+        return jnp.where(plus, 1, -1) * (top * norm) + 0 * v
+
+    return _code("sto_sign", code, lambda d: d - 1.0, (FLOAT, 1.0))
+
+
+def _normed(v: Array) -> tuple[Array, Array, Array]:
+    """``max |v_j|``, the norm of v over it (1 for 0), and v over it: no square overflows or vanishes."""
+    top = jnp.max(jnp.abs(v), initial=0)
+    u = v / jnp.where(top > 0, top, 1)
+    return top, jnp.where(top > 0, jnp.sqrt(jnp.sum(u**2)), 1), u
+
+
+def _code(
+    name: str, code: Code | None, omega: Callable[[int], float], bits: tuple[float, float]
+) -> Compressor:
+    """A code without hyper-parameters; ``bits`` are those of a message and of each coordinate."""
+    return Compressor(
+        name,
+        code=code,
+        omega=lambda d, values: omega(d),
+        bits=lambda d, values: (bits[0] + bits[1] * d, 0.0),
+        resolve=refuse(name, "k", "omega"),
+        scalars=True,
+    )
+
+
+def _quantizer(
+    name: str,
+    code: Code,
+    omega: Callable[[int, Values], float],
+    levels: Param,
+    default: int,
+    refused: tuple[str, ...] = ("k", "omega"),
+) -> Compressor:
+    """A code of the norm, and of a sign and a level for each coordinate."""
+    return Compressor(
+        name,
+        code=code,
+        omega=omega,
+        bits=lambda d, values: (FLOAT + d * (1.0 + log2(int(values["levels"]) + 1)), 0.0),
+        resolve=_counts(name, refused, {levels: lambda d: default}),
+        params=(levels,),
+        scalars=True,
+    )
+
+
+# --- codes of the whole vector -------------------------------------------------------------------
+
+
+@functools.cache
+def fixed_step() -> Compressor:
+    """C(v)_j = one of the two multiples of q next to v_j, right in the mean; q is ``quantum``.
+
+    ``E |C(v) - v|^2 <= d q^2/4`` whatever v: an absolute error, so that no omega exists.  16 bits a
+    coordinate, which end at +- 2^15 q.  What Q-DPSGD-1 asks of its quantizer.
+    """
+
+    def code(key: Key, v: Array, hp: Hyper) -> Array:
+        q: Array = hp["quantum"]
+        most = 2.0 ** (QUANTUM_BITS - 1)
+        y = v / q
+        low = jnp.floor(y)
+        up = jax.random.uniform(key, v.shape, v.dtype) < y - low
+        return q * jnp.clip(low + up, -most, most - 1)
+
+    def omega(d: int, values: Values) -> float:
+        raise InputError(
+            f"fixed_step has an absolute error, quantum = {values.get('quantum')!r}, and no "
+            "omega, which this algorithm asks for",
+            "use it with q_dpsgd_1",
+        )
+
+    def resolve(given: Values, d: int) -> dict[str, Any]:
+        refuse("fixed_step", "k", "omega")(given, d)
+        return {"quantum": given.get("quantum", 1e-3)}
+
+    return Compressor(
+        "fixed_step",
+        code=code,
+        omega=omega,
+        bits=lambda d, values: (float(QUANTUM_BITS * d), 0.0),
+        resolve=resolve,
+        params=(QUANTUM,),
+        absolute=True,
+        scalars=True,
+    )
+
+
+@functools.cache
+def top_k() -> Compressor:
+    """C(v) = v on the k coordinates of largest |v_j|, else 0.
+
+    Biased: ``|C(v) - v|^2 <= (1 - k/d) |v|^2``, which is what ``omega`` says of it here; it needs
+    memory of what was left out (error feedback, EF21).  Ties go to the first.
+    """
+
+    def code(key: Key, v: Array, hp: Hyper) -> Array:
+        slots = hp.caps["k"]
+        _, index = lax.top_k(jnp.where(jnp.isnan(v), jnp.inf, jnp.abs(v)), slots)
+        place = jnp.where(jnp.arange(slots) < hp["k"], index, v.size)
+        return jnp.zeros_like(v).at[place].set(v[index], mode="drop")
+
+    return Compressor(
+        "top_k",
+        code=code,
+        omega=lambda d, values: 1 - float(values["k"]) / d,
+        bits=lambda d, values: (float(values["k"]) * (FLOAT + log2(d)), 0.0),
+        resolve=_counts("top_k", ("omega",), {KEPT: lambda d: max(1, d // 20)}),
+        capacity=slots_for_k("top_k"),
+        params=(KEPT,),
+        unbiased=False,
+        scalars=True,
+    )
+
+
+@functools.cache
+def count_sketch() -> Compressor:
+    """C(v)_j = mean over r rows of s_l(j) S_l[h_l(j)], ``S_l[c] = sum_{j: h_l(j) = c} s_l(j) v_j``.
+
+    Hashes h and signs s from a key that both ends share; r x c numbers travel, linear in v.
+    omega = (d-1)/(r c), attained by every v.  Charikar, Chen and Farach-Colton (2002), with the mean
+    in place of the median, which is biased.
+    """
+
+    def code(key: Key, v: Array, hp: Hyper) -> Array:
+        slots = hp.caps["sketch_columns"]
+        rows = jnp.asarray(hp["sketch_rows"])
+
+        def row(l: Array, total: Array) -> Array:
+            place_key, sign_key = jax.random.split(jax.random.fold_in(key, l))
+            place = jax.random.randint(place_key, v.shape, 0, hp["sketch_columns"], jnp.int32)
+            sign = jax.random.rademacher(sign_key, v.shape, v.dtype)
+            table = jnp.zeros(slots, v.dtype).at[place].add(sign * v)
+            return total + sign * table[place]
+
+        total: Array = lax.fori_loop(0, rows, row, jnp.zeros_like(v))
+        return total / rows.astype(v.dtype)
+
+    def omega(d: int, values: Values) -> float:
+        return (d - 1) / (float(values["sketch_rows"]) * float(values["sketch_columns"]))
+
+    def bits(d: int, values: Values) -> tuple[float, float]:
+        return FLOAT * float(values["sketch_rows"]) * float(values["sketch_columns"]), 0.0
+
+    defaults = {SKETCH_ROWS: lambda d: 1, SKETCH_COLUMNS: lambda d: max(1, d // 20)}
+    return Compressor(
+        "count_sketch",
+        code=code,
+        omega=omega,
+        bits=bits,
+        resolve=_counts("count_sketch", ("k", "omega"), defaults),
+        capacity=lambda values, _: {"sketch_columns": int(np.max(values["sketch_columns"]))},
+        params=(SKETCH_ROWS, SKETCH_COLUMNS),
+        scalars=True,
+    )
+
+
 # --- composition ---------------------------------------------------------------------------------
 
 
@@ -283,6 +545,56 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
 
 
 # --- on the host ---------------------------------------------------------------------------------
+
+
+def log2(count: int) -> float:
+    """ceil(log2(count))."""
+    return float((count - 1).bit_length())
+
+
+def refuse(owner: str, *names: str) -> Resolve:
+    """A ``resolve`` that raises where one of ``names`` is given."""
+
+    def resolve(given: Values, d: int) -> dict[str, Any]:
+        for name in names:
+            applies = name not in given
+            require(
+                applies, f"does not apply to {owner}", "leave it out", **{name: given.get(name)}
+            )
+        return {}
+
+    return resolve
+
+
+def _counts(
+    owner: str, refused: tuple[str, ...], defaults: dict[Param, Callable[[int], int]]
+) -> Resolve:
+    """A ``resolve`` of whole numbers with these defaults for d coordinates; k is at most d."""
+
+    def resolve(given: Values, d: int) -> dict[str, Any]:
+        refuse(owner, *refused)(given, d)
+        values = {
+            param.name: given.get(param.name, default(d)) for param, default in defaults.items()
+        }
+        check((p._replace(high=d) if p is KEPT else p for p in defaults), values, owner)
+        return {name: whole(value) for name, value in values.items()}
+
+    return resolve
+
+
+def slots_for_k(owner: str) -> Capacity:
+    """As many slots as the largest cell sends coordinates."""
+
+    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
+        check((KEPT._replace(high=facts.d),), {"k": values["k"]}, owner)
+        return {"k": int(np.max(values["k"]))}
+
+    return capacity
+
+
+def whole(x: Any) -> Any:
+    """An int, or an array of them over the cells of a sweep."""
+    return int(x) if np.ndim(x) == 0 else np.asarray(x, dtype=np.int32)
 
 
 def _resolve_k(given: Values, d: int) -> dict[str, Any]:

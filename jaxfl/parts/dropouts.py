@@ -1,14 +1,14 @@
-"""Secure aggregation played through, message by message, also where clients drop out.  Host side.
+"""The protocol of secure aggregation, message by message, where clients may drop out.  Host side.
 
-Pairwise masks alone need everybody: :func:`collect` refuses a round with a client missing.  The
-protocol of Bonawitz et al. (CCS 2017, the honest-but-curious one) survives as long as t clients
-do: each client also adds a mask of its own, and shares the seeds of both by Shamir's scheme [1979]
-among all.  After the messages are in, the survivors give away the shares of the *own* seed of each
-survivor, and of the *pair* seeds of each client that dropped out, never both for one client::
+Pairwise masks alone need every client: :func:`collect` raises where one is missing.  The protocol of
+Bonawitz et al. (CCS 2017, the honest-but-curious one) needs only t clients: each client also adds a
+mask of its own, and shares the seeds of both by Shamir's scheme [1979] among all.  After the messages
+have arrived, the survivors reveal the shares of the *own* seed of each survivor, and of the *pair*
+seeds of each client that dropped out, never both for one client::
 
     c_i = w_i + PRF(b_i, t) + sum_{j != i} (PRF(s_ij, t) - PRF(s_ji, t))   mod 2^32
 
-One :class:`Enrolment` holds what all clients know together, which no one of them does.
+An :class:`Enrolment` holds the secrets of all clients; no client knows all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 
 __all__ = ["Enrolment", "collect", "enrol", "reconstruct", "share"]
@@ -53,8 +53,7 @@ class Enrolment:
         """The sum of the words of those who reported, if t of them did."""
         alive = sorted(messages)
         unknown = sorted(set(alive) - set(self.clients))
-        if unknown:
-            raise InputError(f"Client {unknown[0]} reported and is not enrolled", "leave it out")
+        require(not unknown, f"Clients {unknown} reported and are not enrolled", "leave them out")
         require(
             len(alive) >= self.threshold,
             f"{len(alive)} of {len(self.clients)} clients reported, and their sum needs the "
@@ -87,12 +86,8 @@ def enrol(clients: Iterable[int], threshold: int, seed: int) -> Enrolment:
         threshold=threshold,
     )
     rng = np.random.default_rng(seed)
-
-    def draw() -> int:
-        return int(rng.integers(PRIME))
-
-    own = {i: draw() for i in members}
-    pair = {(i, j): draw() for i in members for j in members if i != j}
+    own = {i: int(rng.integers(PRIME)) for i in members}
+    pair = {(i, j): int(rng.integers(PRIME)) for i in members for j in members if i != j}
 
     def shares(secret: int) -> dict[int, int]:
         return share(secret, members, threshold, rng)
@@ -111,12 +106,11 @@ def collect(cohort: Iterable[int], messages: Mapping[int, npt.ArrayLike]) -> Wor
     """The sum of messages under pairwise masks alone: everyone of the cohort has to report."""
     members = set(cohort)
     missing = sorted(members - set(messages))
-    if missing:
-        raise InputError(
-            f"Client {missing[0]} did not report, so that the masks of the other "
-            f"{len(members) - 1} do not cancel",
-            "run the round again without it, or enrol with a threshold (jaxfl.dropouts)",
-        )
+    require(
+        not missing,
+        f"Clients {missing} did not report, so that the masks of the other clients do not cancel",
+        "run the round again without them, or enrol with a threshold (jaxfl.dropouts)",
+    )
     total: Words = np.sum([np.asarray(messages[i], np.uint32) for i in members], 0, np.uint32)
     return total
 

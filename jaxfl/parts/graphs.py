@@ -1,8 +1,7 @@
-"""Who talks to whom: mixing matrices of a network without a server.  Host side.
+"""Graphs: mixing matrices of a network without a server.  Host side.
 
-W is symmetric and doubly stochastic, ``W_ij > 0`` where i and j are neighbours.  How fast a network
-agrees follows from its second eigenvalue: ``|x_i - mean x|`` shrinks by :func:`second_eigenvalue` with
-every multiplication by W.
+W is symmetric and doubly stochastic, and ``W_ij > 0`` where i and j are neighbours.  Every
+multiplication by W shrinks ``|x_i - mean x|`` by :func:`second_eigenvalue`.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
-TRIES = 1000  # random graphs drawn in search of a connected one
-ROUNDING = 1e-6  # rows and columns of a user's matrix may miss 1 by
+TRIES = 1000  # the most random graphs drawn in search of a connected one
+ROUNDING = 1e-6  # tolerance of the sums of rows and columns of a user's matrix
 
 
 class Graph(NamedTuple):
@@ -79,7 +78,7 @@ def grid() -> Graph:
 
 @functools.cache
 def erdos_renyi(p: float = 0.4, seed: int = 0) -> Graph:
-    """Each pair with probability p, Metropolis weights; the first connected graph of the seed's."""
+    """Each pair with probability p, Metropolis weights; the first connected graph of the seed."""
     number("p", p, above=0, most=1)
 
     def matrix(n: int) -> Floats:
@@ -97,19 +96,19 @@ def erdos_renyi(p: float = 0.4, seed: int = 0) -> Graph:
 
 
 def mixing(W: Any, name: str = "matrix") -> Graph:
-    """One's own doubly stochastic matrix."""
+    """A graph with the doubly stochastic matrix W."""
     W = np.asarray(W, np.float64)
     require(
         W.ndim == 2 and W.shape[0] == W.shape[1],
         f"A mixing matrix is square, and this one is {W.shape}",
     )
     ends = np.abs(np.concatenate([W.sum(0), W.sum(1)]) - 1).max()
-    if not (np.isfinite(W).all() and W.min() >= 0 and ends <= ROUNDING):
-        raise InputError(
-            "A mixing matrix has no negative entry, and its rows and columns sum to 1; this "
-            f"one misses it by {max(ends, -W.min()):.3g}",
-            "metropolis(links) makes one of any graph",
-        )
+    require(
+        np.isfinite(W).all() and W.min() >= 0 and ends <= ROUNDING,
+        "A mixing matrix has no negative entry, and its rows and columns sum to 1; this "
+        f"one misses it by {max(ends, -W.min()):.3g}",
+        "metropolis(links) makes one of any graph",
+    )
     return _own(tuple(map(tuple, W.tolist())), name)
 
 

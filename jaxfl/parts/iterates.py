@@ -1,4 +1,4 @@
-"""Servers that keep more than the last model: averages, and iterates drawn at random."""
+"""Servers whose output is not the last iterate: averages, and iterates drawn at random."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core.types import Array, Hyper, Key, Param, PyTree, Server
+from jaxfl.core.types import Array, Hyper, Key, Param, Project, PyTree, Server
 from jaxfl.parts.servers import LR, descent
 from jaxfl.problems.clipping import clip
 
 __all__ = ["anytime", "averaged", "limited", "sampled"]
 
-Project = Callable[[Array], Array] | None
-
 STEP_LIMIT = Param("step_limit", "length that no step exceeds", open_low=True)
 
 
 def within(project: Project, start: Array, hp: Hyper) -> Callable[[Array], Array]:
-    """Onto the problem's set; where it has none, onto the ball of diameter D around the start."""
+    """The projection onto the problem's set, or onto the ball of diameter D around the start."""
     if project is not None:
         return project
     return lambda w: start + clip(w - start, hp["diameter"] / 2)
@@ -50,7 +48,7 @@ def anytime() -> Server:
 
 @functools.cache
 def averaged() -> Server:
-    """x <- Pi_K(x - eta v), output the mean of the points x_1 ... x_T that clients saw."""
+    """x <- Pi_K(x - eta v); the output is the mean of the points x_1 ... x_T that clients saw."""
 
     def init(x: Array, hp: Hyper) -> PyTree:
         return jnp.int32(0), x, x, x  # t, the start, x, their mean
@@ -81,16 +79,14 @@ def limited() -> Server:
 
 @functools.cache
 def sampled(
-    server: Server,
-    weight: Callable[[Hyper], Array] | None = None,
-    first: bool = True,
+    server: Server, weight: Callable[[Hyper], Array] | None = None, first: bool = True
 ) -> Server:
-    """The same steps, and one of the points drawn at random for an output.
+    """``server`` with a random iterate as its output.
 
-    Point x_k comes out with probability in proportion to its ``weight`` (None: all alike), whenever
-    the run is stopped: each new point takes the place of the kept one with probability
+    Whenever the run stops, x_k is the output with probability in proportion to its ``weight``
+    (None: equal weights): each new point replaces the stored one with probability
     ``weight_k / (weight_0 + ... + weight_k)``.  The points are those that clients saw,
-    x_0 ... x_{T-1}, or with ``first=False`` those that steps led to, x_1 ... x_T.
+    x_0 ... x_{T-1}, or with ``first=False`` those after each step, x_1 ... x_T.
     """
 
     def init(x: Array, hp: Hyper) -> PyTree:

@@ -1,19 +1,19 @@
-"""Localization: a run in phases over disjoint data, ever closer to where it stands.
+"""Localization: a run in phases over disjoint data, in smaller and smaller balls.
 
 In phase i of :class:`Phase` numbers, of any algorithm and any server::
 
     minimise  mean of f over n_i fresh records of each client + lambda_i/2 |w - w_{i-1}|^2
     over      {w in W : |w - w_{i-1}| <= D_i},   started at w_{i-1}
 
-with w_{i-1} what phase i-1 put out [Feldman, Koren, Talwar, STOC 2020].  All phases run in one compiled
-program: their numbers are schedules of the round, and a phase ends where a schedule says so.  What
-the rounds read is what the event is made of, so that sampling and accounting cannot disagree.
+with w_{i-1} the output of phase i-1 [Feldman, Koren, Talwar, STOC 2020].  All phases run in one
+compiled program: their hyper-parameters are schedules, one of which ends the phases.  The event is
+made of the schedules that rounds read, so that sampling and accounting cannot disagree.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -31,10 +31,12 @@ from jaxfl.core.types import (
     Key,
     Mechanism,
     ProblemFacts,
+    Project,
     PyTree,
     Sampler,
     Scheme,
     Server,
+    Values,
 )
 from jaxfl.parts.mechanisms import gaussian
 from jaxfl.privacy import events
@@ -55,7 +57,7 @@ __all__ = [
 ]
 
 BISECTIONS = 40
-Project = Callable[[Array], Array] | None
+UNBOUNDED = 1e30  # the radius in a schedule that stands for no ball
 
 
 class Phase(NamedTuple):
@@ -76,7 +78,7 @@ class Phase(NamedTuple):
 
 
 def spread(phases: Iterable[Phase]) -> dict[str, Schedule]:
-    """The phases as numbers of the round, under the names that the parts below read."""
+    """The phases as schedules, under the names that the parts below read."""
     phases = list(phases)
     lengths = [phase.rounds for phase in phases]
     last = np.concatenate([np.arange(R, 0, -1) == 1 for R in lengths])
@@ -84,30 +86,32 @@ def spread(phases: Iterable[Phase]) -> dict[str, Schedule]:
         "level_t": pieces((phase.level for phase in phases), lengths),
         "batch_t": pieces((phase.batch for phase in phases), lengths),
         "lam_t": pieces((phase.lam for phase in phases), lengths),
-        "radius_t": pieces((min(phase.radius, 1e30) for phase in phases), lengths),
+        "radius_t": pieces((min(phase.radius, UNBOUNDED) for phase in phases), lengths),
         "noise_t": pieces((phase.noise for phase in phases), lengths),
         "ends_t": pieces(last),
     }
 
 
-def phases_of(values: Mapping[str, Any]) -> list[Phase]:
-    """The phases that a run with these numbers goes through."""
+def phases_of(values: Values) -> list[Phase]:
+    """The phases of a run with these values."""
     T = int(values["rounds"])
     names = ("level_t", "batch_t", "lam_t", "radius_t", "noise_t")
     table = list(zip(*(values[name].over(T).tolist() for name in names), strict=True))
-    out = []
+    phases = []
     for (level, batch, lam, radius, noise), group in groupby(table):
-        far = np.inf if radius >= 1e30 else radius
-        out.append(Phase(int(level), int(batch), len(list(group)), lam, far, noise))
-    return out
+        ball = np.inf if radius >= UNBOUNDED else radius
+        phases.append(Phase(int(level), int(batch), len(list(group)), lam, ball, noise))
+    return phases
 
 
 @functools.cache
 def planned(base: Sampler) -> Sampler:
-    """``base``, refused beyond the rounds that the phases have: every record is in one phase, and
-    what the last one's numbers would go on with is no phase, since each of its rounds ends it."""
+    """``base``, for no more rounds than the phases have.
 
-    def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
+    Every record is in one phase, and rounds after the last phase would be in none.
+    """
+
+    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
         slots = base.capacity(values, facts)
         rule = getattr(values.get("level_t"), "rule", None)
         if isinstance(rule, Pieces) and (facts.rounds or 0) > sum(rule.lengths):
@@ -123,14 +127,14 @@ def planned(base: Sampler) -> Sampler:
 
 
 def share(total: int, wanted: Iterable[float]) -> list[int]:
-    """``total`` rounds in proportion to what phases want, one for each at least."""
+    """``total`` rounds in proportion to what phases want, at least one for each."""
     weights = np.asarray(list(wanted), np.float64)
-    if total < len(weights):
-        raise InputError(
-            f"leaves some of the {len(weights)} phases without a round",
-            f"give at least {len(weights)}, or phases = {max(total, 1)} at most",
-            rounds=total,
-        )
+    require(
+        total >= len(weights),
+        f"leaves some of the {len(weights)} phases without a round",
+        f"give at least {len(weights)}, or phases = {max(total, 1)} at most",
+        rounds=total,
+    )
     exact = weights / weights.sum() * (total - len(weights))
     out = np.floor(exact).astype(int)
     for i in np.argsort(out - exact, kind="stable")[: total - len(weights) - out.sum()]:
@@ -148,20 +152,17 @@ def event(
 ) -> Any:
     """Parallel composition: every record is in one phase, and the worst phase counts.
 
-    A client of m records has floor(m/2^i) in phase i; K_i of them or more are all of them.
+    A client of m records has floor(m/2^i) in phase i; a batch of that many or more is all of them.
     """
-
     phases = list(phases)
-    assert scheme is not None  # phased() refuses such a sampler
+    assert scheme is not None  # phased() raises for such a sampler
 
     def part(phase: Phase, m: int) -> Any:
         size = phase.size(m)
-        whole = phase.batch >= size
-        sampling = (
-            events.Sampling("full", size, size)
-            if whole
-            else events.Sampling(scheme, size, phase.batch, slots)
-        )
+        if phase.batch >= size:
+            sampling = events.Sampling("full", size, size)
+        else:
+            sampling = events.Sampling(scheme, size, phase.batch, slots)
         return events.Event(sampling, sensitivity, sigma * phase.noise, phase.rounds)
 
     def client(m: int) -> Any:
@@ -172,7 +173,7 @@ def event(
 
 
 def shorter(phases: Iterable[Phase], rounds: int) -> list[Phase]:
-    """The same with no phase longer than ``rounds``: of a client that took part so often."""
+    """The phases of a client that took part in ``rounds`` rounds: none is longer."""
     return [phase._replace(rounds=min(phase.rounds, rounds)) for phase in phases]
 
 
@@ -181,14 +182,13 @@ def shorter(phases: Iterable[Phase], rounds: int) -> list[Phase]:
 
 @functools.cache
 def noised() -> Mechanism:
-    """N(0, sigma_i^2 I) in phase i, sigma being that of the first."""
-    plain = gaussian()
-    return plain._replace(std=lambda hp: hp["sigma"] * hp["noise_t"])
+    """N(0, sigma_i^2 I) in phase i; sigma is that of the first phase."""
+    return gaussian()._replace(std=lambda hp: hp["sigma"] * hp["noise_t"])
 
 
 @functools.cache
 def phased(base: Sampler) -> Sampler:
-    """``base`` on the records of the phase: a stretch of one permutation of each client's own.
+    """``base`` on the records of the phase, a slice of one permutation for each client.
 
     A batch of n_i or more is the exact mean over the phase's records.
     """
@@ -223,11 +223,11 @@ def phased(base: Sampler) -> Sampler:
 
 
 def within(project: Project, centre: Array, radius: Array) -> Callable[[Array], Array]:
-    """The projection onto ``W`` and the ball B(c, r) both, for c in W::
+    """A map onto the intersection of ``W`` and the ball B(c, r), for c in W::
 
         Pi_W(c + s (z - c)) with the largest s in [0, 1] that lands in the ball
 
-    By bisection, since the distance to c does not fall with s.
+    By bisection, since the distance to c does not decrease in s.
     """
     if project is None:
         return lambda z: centre + _shorten(z - centre, radius)
@@ -261,7 +261,7 @@ def _shorten(v: Array, radius: Array) -> Array:
 def localized(inner: Server) -> Server:
     """``inner`` with the phase's regularizer, ball and restarts::
 
-        v <- v + lambda_i (x - c),   Pi_W <- Pi of W and B(c, D_i),   x where clients evaluated
+        v <- v + lambda_i (x - c),   Pi_W <- Pi of W and B(c, D_i),   x the point that clients saw
         after a stage:  inner starts anew from its own output;   after a phase:  c <- that output
 
     The output is that of the last stage.
@@ -283,8 +283,8 @@ def localized(inner: Server) -> Server:
     return Server(
         f"localized {inner.name}",
         init,
-        lambda state: inner.view(state[0]),
-        step,
-        lambda state: inner.output(state[0]),
-        inner.params,
+        view=lambda state: inner.view(state[0]),
+        step=step,
+        output=lambda state: inner.output(state[0]),
+        params=inner.params,
     )

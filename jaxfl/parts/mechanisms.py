@@ -19,13 +19,13 @@ MEAN_SIGMA = SIGMA._replace(doc="standard deviation of the noise on a coordinate
 @functools.cache
 def gaussian() -> Mechanism:
     """xi ~ N(0, sigma^2 I) added to the estimate, ``sigma`` on the scale of the released mean."""
-    return Mechanism("gaussian", lambda hp: hp["sigma"], (SIGMA,))
+    return Mechanism("gaussian", lambda hp: hp["sigma"], params=(SIGMA,))
 
 
 @functools.cache
 def central() -> Mechanism:
     """xi ~ N(0, sigma^2 I) added to the mean of the messages by a server that clients trust."""
-    return Mechanism("central", lambda hp: hp["sigma"], (MEAN_SIGMA,), central=True)
+    return Mechanism("central", lambda hp: hp["sigma"], params=(MEAN_SIGMA,), central=True)
 
 
 @functools.cache

@@ -41,20 +41,13 @@ from jaxfl.parts.estimators import CLIP
 from jaxfl.problems.metrics import full_gradient, mean_gradient, over_clients
 
 __all__ = [
-    "ANCHOR_BATCH",
     "DIAMETER",
-    "DIFFERENCE_CLIP",
-    "EPOCH",
-    "MOMENTUM",
-    "NOISE_RATIO",
-    "PERIOD",
     "SMOOTHNESS",
     "anchored",
     "corrected",
     "marina",
     "recursive",
     "step_bound",
-    "with_anchors",
 ]
 
 SMOOTHNESS = Param(

@@ -302,7 +302,7 @@ def unreliable(base: Participation) -> Participation:
         answers = (called.weight > 0) & (coin >= hp["dropout"])
         count = jnp.sum(answers)
         heard = answers & (count >= hp["threshold"])
-        return _weighted(index, heard, 1.0 / jnp.maximum(count, 1), n)
+        return Draw(jnp.where(heard, index, n), jnp.where(heard, 1.0 / jnp.maximum(count, 1), 0.0))
 
     def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
         slots = base.capacity(values, facts)
@@ -362,7 +362,7 @@ def _fixed(name: str, limit: str | None) -> Capacity:
 
 
 def _padded(name: str, limit: str, size: str) -> Capacity:
-    """Slots for a random number of rows; ``mean_{name}`` for :mod:`jaxfl.rounds.packing`.
+    """Slots for a random number of rows; ``mean_{name}`` for :mod:`jaxfl.rounds.estimates`.
 
     The chance that any draw of the run overflows is below 1e-12, which is added to delta.  At equal
     mean the tail of Bin(m, b/m) above b grows with m (Anderson and Samuels, 1967), so the largest

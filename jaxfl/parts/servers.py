@@ -1,4 +1,4 @@
-"""What the server does with the estimate v of the gradient."""
+"""Servers: steps with the estimate v of the gradient."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import optax
 
-from jaxfl.core.types import LARGEST, Array, Hyper, Key, Param, PyTree, Server
+from jaxfl.core.types import LARGEST, Array, Hyper, Key, Param, Project, PyTree, Server
 
 __all__ = ["LR", "averaging", "descent", "optimizer"]
 
@@ -23,31 +23,25 @@ def optimizer(
     params: tuple[Param, ...] = (LR,),
     name: str = "optax",
 ) -> Server:
-    """Any optax transform of v, then the projection onto the problem's constraint set, if any.
+    """An optax transform of v, then the projection onto the problem's constraint set, if any.
 
-    ``make`` builds the transform from traced numbers, as ``lambda hp: optax.adam(hp["lr"])``.
+    ``make`` builds the transform from traced values, as ``lambda hp: optax.adam(hp["lr"])``.
     """
 
     def init(x: Array, hp: Hyper) -> PyTree:
         return x, make(hp).init(x)
 
-    def step(
-        key: Key,
-        state: PyTree,
-        v: Array,
-        project: Callable[[Array], Array] | None,
-        hp: Hyper,
-    ) -> PyTree:
+    def step(key: Key, state: PyTree, v: Array, project: Project, hp: Hyper) -> PyTree:
         x, memory = state
         update, memory = make(hp).update(v, memory, x)
         x = jnp.asarray(optax.apply_updates(x, update))
         return (x if project is None else project(x)), memory
 
-    def last(state: PyTree) -> Array:
+    def model(state: PyTree) -> Array:
         x: Array = state[0]
         return x
 
-    return Server(name, init, last, step, last, params)
+    return Server(name, init, view=model, step=step, output=model, params=params)
 
 
 @functools.cache

@@ -1,8 +1,8 @@
-"""Nonsmooth losses made smooth: Moreau envelope and convolution, as transforms of an estimator.
+"""Smoothing of nonsmooth losses: Moreau envelope and convolution, as transforms of an estimator.
 
-The clipping bound and the sampling stay those of the estimator: what is clipped is the gradient of the
-smoothed loss, whose norm is at most that of the loss's subgradients.  So does the sensitivity of a
-minibatch; snapshots hold gradients of the loss itself, and nothing is declared of them.
+The estimator keeps its clipping bound and its sampling; it clips the gradient of the smoothed loss,
+whose norm is at most that of the loss's subgradients.  A minibatch keeps its sensitivity; snapshots
+hold gradients of the loss itself, and declare none.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def moreau_kernel(model: Model, beta: Array) -> Kernel:
 def _slope(link: Link, z: Array, beta: Array, example: PyTree) -> Array:
     """``phi_b'(z) = b (z - u)`` where ``phi'(u) = b (z - u)``: the right side falls, the left rises."""
     grad = jax.grad(link)
-    reach = jnp.abs(grad(z, example)) / beta  # phi'(u) is nearer 0 than phi'(z) on the way to u
+    radius = jnp.abs(grad(z, example)) / beta  # between z and u, |phi'| is at most |phi'(z)|
 
     def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
@@ -82,7 +82,7 @@ def _slope(link: Link, z: Array, beta: Array, example: PyTree) -> Array:
         above = grad(u, example) > beta * (z - u)
         return jnp.where(above, low, u), jnp.where(above, u, high)
 
-    low, high = jax.lax.fori_loop(0, HALVINGS, halve, (z - reach, z + reach))
+    low, high = jax.lax.fori_loop(0, HALVINGS, halve, (z - radius, z + radius))
     slope: Array = beta * (z - (low + high) / 2)
     return slope
 
@@ -140,5 +140,5 @@ def convolution(estimator: Estimator) -> Estimator:
 
 
 def _smoothed(estimator: Estimator, param: Param) -> Estimator:
-    told = estimator.sensitivity if estimator.points == 1 else None  # no snapshot
-    return estimator._replace(sensitivity=told, params=(*estimator.params, param))
+    sensitivity = estimator.sensitivity if estimator.points == 1 else None  # no snapshot
+    return estimator._replace(sensitivity=sensitivity, params=(*estimator.params, param))

@@ -1,15 +1,15 @@
-"""What clients remember, in fewer bits than what a round computes with.
+"""Storage of clients' memory in fewer bits than rounds compute with.
 
-A number that is stored is rounded first, so that what a round goes on with is what the next one reads.
-Three kinds of memory exist, and what may be rounded follows from what is claimed of them:
+A round rounds a value before it stores it, so that this round and the next use the same value.
+Claims decide which of three kinds of memory may be rounded:
 
-* a channel's shifts and errors are made of messages, which are noised already: rounding them takes
-  no privacy, and the server's shift follows the rounded ones (:func:`jaxfl.channels.shifted`);
+* a channel's shifts and errors consist of messages, which are noised already: rounding them costs no
+  privacy, and the server's shift follows the rounded ones (:func:`jaxfl.parts.channels.shifted`);
 * a row of SAGA's table is a function of its own record: it is clipped again when it is read
-  (:func:`recalled`), since rounding may have made it longer than G, and h_i is the mean of what is read;
-* h_i, and whatever else is added to a client's estimates (``State.bases``), is a mean over records, and
-  stays exact: another record moves it by 2G/m, rounding by up to 2^-8 of each coordinate, and where it
-  tips differs between neighbours, so that no noise would be calibrated for it.
+  (:func:`recalled`), since rounding may have made it longer than G, and h_i is the mean of these rows;
+* h_i, and any other addition to a client's estimates (``State.bases``), is a mean over records and
+  stays exact: another record changes it by 2G/m, rounding by up to 2^-8 of each coordinate, and
+  neighbouring data round differently, for which no noise is calibrated.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ STORAGES: dict[str, Any] = {"exact": None, "bfloat16": jnp.bfloat16, "float16": 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Bits:
-    """Numbers in bfloat16 by their bits: moving them asks nothing of a compiler that computes in
-    float32, as XLA's does on CPUs, where each write to one row would convert all rows and back."""
+    """bfloat16 numbers as their bits.
+
+    XLA computes bfloat16 in float32 on CPUs, so that each write to one row would convert all rows.
+    """
 
     bits: Array
 
@@ -46,14 +48,14 @@ class Bits:
         return jnp.dtype(jnp.bfloat16)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        held: np.ndarray = np.asarray(self.bits).view(jnp.bfloat16)
-        return held if dtype is None else held.astype(dtype)
+        numbers: np.ndarray = np.asarray(self.bits).view(jnp.bfloat16)
+        return numbers if dtype is None else numbers.astype(dtype)
 
 
 def rounded(tree: PyTree, storage: str) -> PyTree:
-    """The nearest numbers that can be stored, as numbers of the same type; the largest for any beyond.
+    """The nearest numbers that can be stored, in their old dtype; the largest for any beyond.
 
-    Spelled out, and not converted there and back: compilers may drop a pair of conversions.
+    It does not convert there and back, since compilers may drop a pair of conversions.
     """
     kind = STORAGES[storage]
     if kind is None:
@@ -65,7 +67,7 @@ def rounded(tree: PyTree, storage: str) -> PyTree:
             return v
         v = jnp.clip(v, -float(info.max), float(info.max))
         out = jax.lax.reduce_precision(v, info.nexp, info.nmant)
-        if kind is jnp.float16:  # whose subnormal numbers, below 6e-5, that flushes to zero
+        if kind is jnp.float16:  # reduce_precision flushes its subnormal numbers to zero
             tiny = float(info.smallest_subnormal)
             low = jnp.round(v / tiny) * tiny
             out = jnp.where(jnp.abs(v) < float(info.smallest_normal), low, out)
@@ -75,7 +77,7 @@ def rounded(tree: PyTree, storage: str) -> PyTree:
 
 
 def packed(tree: PyTree, storage: str) -> PyTree:
-    """As it is stored: rounded, in the type of that name, or the bits of it."""
+    """The tree as stored: rounded, in the dtype of that name, or its bits."""
     kind = STORAGES[storage]
     if kind is None:
         return tree
@@ -90,17 +92,17 @@ def packed(tree: PyTree, storage: str) -> PyTree:
 
 
 def unpacked(tree: PyTree, dtype: Any) -> PyTree:
-    """What was stored, in the type that rounds compute with."""
+    """A stored tree in the dtype that rounds compute with."""
 
     def cast(v: Any) -> Array:
-        held: Array = v.numbers if isinstance(v, Bits) else v
-        return held.astype(dtype) if jnp.issubdtype(held.dtype, jnp.floating) else held
+        numbers: Array = v.numbers if isinstance(v, Bits) else v
+        return numbers.astype(dtype) if jnp.issubdtype(numbers.dtype, jnp.floating) else numbers
 
     return jax.tree.map(cast, tree, is_leaf=lambda v: isinstance(v, Bits))
 
 
 def recalled(kernel: Kernel, G: Array, F: PyTree, batch: PyTree) -> PyTree:
-    """Rows of a table as they are used: ``clip(g_j(F), G)`` of the rounded factors F."""
+    """Rows of a table as rounds use them: ``clip(g_j(F), G)`` of the rounded factors F."""
     if kernel.clip is not None:
         return kernel.clip(F, G, batch)
     return kernel.scale(clip_factor(kernel.inner(F, F, batch), G), F)

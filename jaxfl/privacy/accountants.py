@@ -95,10 +95,10 @@ def _guarantee(
     answers = []
     for bound in _bounds(event, method):
         if delta is not None:
-            found = bound.eps(delta), delta
+            pair = bound.eps(delta), delta
         elif eps is not None:
-            found = eps, bound.delta(eps)
-        answers.append(Guarantee(*found, bound.method, bound.status))
+            pair = eps, bound.delta(eps)
+        answers.append(Guarantee(*pair, bound.method, bound.status))
     return min(answers, key=size)
 
 
@@ -175,6 +175,10 @@ def _composed(all_releases: list[Release]) -> Bound:
             f"{names}: mean of GDP over coins",
             status,
         )
+    return _pld(parts, names, status)
+
+
+def _pld(parts: list[Part], name: str, status: str) -> Bound:
     sides = (False,) if all(part.profile.symmetric for part in parts) else (False, True)
 
     def eps(delta: float) -> float:
@@ -183,7 +187,7 @@ def _composed(all_releases: list[Release]) -> Bound:
     def delta(eps: float) -> float:
         return max(float(compose(parts, eps=eps, reverse=r).delta(eps)) for r in sides)
 
-    return Bound(eps, delta, f"{names}: PLD", status)
+    return Bound(eps, delta, f"{name}: PLD", status)
 
 
 def _chained(event: Event, method: str | None) -> list[Bound]:
@@ -201,15 +205,7 @@ def _chained(event: Event, method: str | None) -> list[Bound]:
         out.append(Bound(chain.eps, chain.delta, f"chain bound, {scheme}: PLD and GDP", "D"))
     if scheme == "poisson" and method in ("theorem_k", "pair_or_chain", "best"):
         X, Y = estimator.X(sampling) / sigma, estimator.Y(sampling) / sigma
-        pair = [Part(theorem_k(q, X, Y), T)]
-        out.append(
-            Bound(
-                lambda delta: float(compose(pair, delta=delta).eps(delta)),
-                lambda eps: float(compose(pair, eps=eps).delta(eps)),
-                "Theorem K (new, not reviewed): PLD",
-                "N",
-            )
-        )
+        out.append(_pld([Part(theorem_k(q, X, Y), T)], "Theorem K (new, not reviewed)", "N"))
     return out
 
 

@@ -1,7 +1,7 @@
-"""Noise, batch size or rounds for a wanted (eps, delta): proven eps at most what was asked for.
+"""Calibration: the noise, batch size or rounds whose proven eps is at most a given one.
 
-Searches stop when the proven eps lies within :data:`SLACK` below the wanted one.  Answers are
-cached, since events are frozen; :func:`sigma_grid` is the same over any grid of questions.
+Searches stop when the proven eps lies within :data:`SLACK` below the given one.  Answers are cached,
+since events are frozen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,17 @@ from typing import NamedTuple
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import number
 from jaxfl.privacy.accountants import Guarantee, check_event, closed_form, epsilon
-from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence, scaled, sigmas
+from jaxfl.privacy.events import (
+    AnyEvent,
+    Event,
+    Mean,
+    NoClaim,
+    Phases,
+    Sequence,
+    changed,
+    scaled,
+    sigmas,
+)  # fmt: skip
 from jaxfl.privacy.gaussian import check_delta, gdp_mu
 
 __all__ = [
@@ -30,7 +40,7 @@ __all__ = [
 
 MOST_ROUNDS = 2**31  # where a search for rounds ends
 SLACK = 4e-4  # relative, of eps
-BROKEN = 50.0  # ln of how far above the wanted eps an answer is no number any more
+BROKEN = 50.0  # ln of the factor above the given eps from which an answer means nothing
 
 
 class Calibration(NamedTuple):
@@ -44,7 +54,7 @@ class Calibration(NamedTuple):
 def sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None = None) -> Calibration:
     """The least noise with proven eps <= ``eps``: all sigmas of ``event`` scaled together.
 
-    The sigmas that the event holds only say how they relate to each other.
+    Only the ratios of the sigmas that the event holds matter.
 
     >>> from jaxfl.privacy import Mean, Sampling
     >>> event = Event(Sampling("full", 1000, 1000), Mean(1.0), sigma=1.0, releases=100)
@@ -76,28 +86,20 @@ def _unit(event: AnyEvent) -> AnyEvent:
     require(
         max(values) <= 0, "sigma = 0 in one part of the event and not in another", "give both noise"
     )
-    return _one(event)
-
-
-def _one(event: AnyEvent) -> AnyEvent:
-    if isinstance(event, Event):
-        return dataclasses.replace(event, sigma=1.0)
-    assert isinstance(event, Sequence | Phases)
-    return dataclasses.replace(event, events=tuple(_one(part) for part in event.events))
+    return changed(event, lambda part: dataclasses.replace(part, sigma=1.0))
 
 
 @functools.lru_cache(maxsize=8192)
 def _sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None) -> Calibration:
     if isinstance(event, Phases):  # the part that needs most decides for all
-        factor = max(_part_factor(part, eps, delta, method) for part in event.events)
+        factor = max(
+            _sigma_for(_unit(part), eps, delta, method).sigma / sigmas(part)[0]
+            for part in event.events
+        )
     else:
         factor = math.exp(_log_sigma(event, eps, delta, method))
-    found = scaled(event, factor)
-    return Calibration(sigmas(found)[0], found, epsilon(found, delta, method))
-
-
-def _part_factor(part: AnyEvent, eps: float, delta: float, method: str | None) -> float:
-    return _sigma_for(_unit(part), eps, delta, method).sigma / sigmas(part)[0]
+    calibrated = scaled(event, factor)
+    return Calibration(sigmas(calibrated)[0], calibrated, epsilon(calibrated, delta, method))
 
 
 def _log_sigma(event: AnyEvent, eps: float, delta: float, method: str | None) -> float:
@@ -172,9 +174,7 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
         if math.isinf(low) or math.isinf(high):
             step = -f / slope
             new = x + max(-3.0, min(3.0, step * 1.02))
-        elif (
-            f_low > BROKEN
-        ):  # no eps at all is proven with that little noise: nothing to interpolate
+        elif f_low > BROKEN:  # so little noise proves no eps: there is nothing to interpolate
             new = (low + high) / 2
             if high - low < 1e-12:
                 return high

@@ -1,4 +1,4 @@
-"""What a paper states about noise and privacy, and whether its conditions hold."""
+"""Claims: what a paper states about noise and privacy, and whether its conditions hold."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Claim", "Condition", "either", "solved"]
 
 
 class Condition(NamedTuple):
-    """A condition of the theorem, in words, and whether it holds; None: nobody can tell.
+    """A condition of the theorem, and whether it holds; None: not known.
 
-    ``needed``: without it the formula counts what did not happen, and ``noise="paper"`` is refused.
+    ``needed``: without it the formula does not apply, and ``noise="paper"`` raises.
     """
 
     text: str
@@ -34,7 +34,7 @@ class Claim(NamedTuple):
     conditions: tuple[Condition, ...] = ()
     verified: bool = True  # False: the source of the constant could not be checked
     note: str = ""
-    where: str = "the paper's formula"  # what the source of a sigma or an eps says
+    where: str = "the paper's formula"  # the source of a sigma or an eps, as a text
 
     @property
     def holds(self) -> bool:
@@ -56,7 +56,7 @@ def solved(
     sigma_of: Callable[[float], float],
     eps_of: Callable[[float], float],
 ) -> tuple[float, float]:
-    """sigma and eps of a formula that is solved for both, one of which is given."""
+    """sigma and eps of a formula, one of which is given; each function finds one from the other."""
     check_delta(delta)
     exactly_one(eps=eps, sigma=sigma)
     if eps is None:

@@ -1,12 +1,12 @@
-"""What a run releases about one record: frozen, hashable descriptions that accountants read.
+"""Events, which describe what a run releases about one record: frozen, hashable, for accountants.
 
 An :class:`Event` is a Gaussian mechanism released again and again: how records are drawn, how much
 one record can move a release, the noise, how often.  Events compose one after the other
-(:class:`Sequence`) or over disjoint data (:class:`Phases`).  What cannot be described makes
-:class:`NoClaim`.
+(:class:`Sequence`) or over disjoint data (:class:`Phases`).  :class:`NoClaim` stands for what has no
+description.
 
 Letters: m records of which b are drawn per release, clip G, noise sigma on the released *mean*,
-T releases.  Whoever draws more or fewer than b still divides by b.
+T releases.  The mean divides by b, also where more or fewer records are drawn.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ __all__ = [
     "Scheme",
     "Sequence",
     "batch_clipped",
+    "changed",
     "saga",
     "scaled",
     "sigmas",
@@ -102,7 +103,7 @@ class Sampling:
         return min(1.0, releases * coin_tail(self.q * others, others, self.slots - 1))
 
 
-# --- what one record can do to one release -------------------------------------------------------
+# --- the sensitivity of one release --------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -302,13 +303,18 @@ def sigmas(event: AnyEvent) -> tuple[float, ...]:
     return tuple(part.sigma for part in _plain(event))
 
 
-def scaled(event: AnyEvent, factor: float) -> AnyEvent:
-    """The same with all noise multiplied."""
+def changed(event: AnyEvent, change: Callable[[Event], Event]) -> AnyEvent:
+    """The same with every plain event changed."""
     if isinstance(event, Event):
-        return dataclasses.replace(event, sigma=event.sigma * factor)
+        return change(event)
     if isinstance(event, NoClaim):
         return event
-    return dataclasses.replace(event, events=tuple(scaled(part, factor) for part in event.events))
+    return dataclasses.replace(event, events=tuple(changed(part, change) for part in event.events))
+
+
+def scaled(event: AnyEvent, factor: float) -> AnyEvent:
+    """The same with all noise multiplied."""
+    return changed(event, lambda part: dataclasses.replace(part, sigma=part.sigma * factor))
 
 
 def until(event: AnyEvent, releases: int) -> AnyEvent:
@@ -336,7 +342,6 @@ def until(event: AnyEvent, releases: int) -> AnyEvent:
 
 
 def worst(facts: ProblemFacts, client: Callable[[int], AnyEvent]) -> AnyEvent:
-    """``client(m)``, or of clients of different sizes m the worst."""
-
+    """``client(m)``; for clients of different sizes m, their phases, of which the worst counts."""
     found = tuple(client(m) for m in facts.sizes or (facts.m,))
     return found[0] if len(found) == 1 else Phases(found, together=True)

@@ -36,15 +36,13 @@ Numbers: TypeAlias = float | Floats
 
 
 def check_delta(delta: float) -> float:
-    """delta in (0, 1), or a sentence about it."""
-    number("delta", delta, above=0, below=1)
-    return float(delta)
+    """delta as a float; raises unless it is above 0 and below 1."""
+    return number("delta", delta, above=0, below=1)
 
 
 def check_eps(eps: float) -> float:
-    """eps >= 0, or a sentence about it."""
-    number("eps", eps, least=0)
-    return float(eps)
+    """eps as a float; raises unless it is at least 0."""
+    return number("eps", eps, least=0)
 
 
 def gdp_delta(mu: Numbers, eps: Numbers) -> Any:

@@ -14,7 +14,7 @@ __all__ = ["above", "between", "invert", "log_mixture", "minus"]
 
 
 def minus(means: tuple[float, ...]) -> tuple[float, ...]:
-    """The mirror image."""
+    """The means of the mirror image."""
     return tuple(-a for a in means)
 
 

@@ -95,10 +95,10 @@ def compose(
     level = 1e-6
     while True:
         curve = _compose(parts, level, reverse, eps)
-        found = float(curve.delta(eps))
-        if found >= 1e-2 * level or level <= TINY:
+        reached = float(curve.delta(eps))
+        if reached >= 1e-2 * level or level <= TINY:
             return curve
-        level = max(TINY, found if found > 1e-5 * level else 1e-6 * level)
+        level = max(TINY, reached if reached > 1e-5 * level else 1e-6 * level)
 
 
 def _compose(

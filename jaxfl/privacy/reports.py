@@ -1,4 +1,4 @@
-"""What a run says about its privacy: claimed, proven, delta at the claimed eps, and a red flag."""
+"""Reports: the claimed and the proven eps, delta at the claimed eps, and a red flag."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxfl.privacy.accountants import delta as delta_of
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.claims import Claim, Condition
 from jaxfl.privacy.events import AnyEvent, until
-from jaxfl.privacy.gaussian import Floats, check_delta
+from jaxfl.privacy.gaussian import Floats
 
 __all__ = ["Report", "report", "spent"]
 
@@ -20,8 +20,8 @@ __all__ = ["Report", "report", "spent"]
 class Report(NamedTuple):
     """One line of a result file."""
 
-    claimed: float | None  # what the paper's formula says of this noise
-    proven: float  # what an accountant proves for the event that ran
+    claimed: float | None  # the eps of the paper's formula for this noise
+    proven: float  # the eps that an accountant proves for the event
     delta: float
     delta_at_claimed: float | None  # proven delta at the claimed eps
     method: str
@@ -29,7 +29,7 @@ class Report(NamedTuple):
     flag: bool  # proven exceeds the claim, or there is a note
     source: str = ""
     conditions: tuple[Condition, ...] = ()
-    note: str = ""  # what was stated and does not hold
+    note: str = ""  # a statement that does not hold
 
     def __str__(self) -> str:
         claim = "-" if self.claimed is None else f"{self.claimed:.4g}"
@@ -50,7 +50,7 @@ def report(
     event: AnyEvent, claimed: Claim | float | None, delta: float, method: str | None = None
 ) -> Report:
     """``claimed | proven | delta at the claimed eps | status`` of an event."""
-    proven = epsilon(event, check_delta(delta), method)
+    proven = epsilon(event, delta, method)
     claim = claimed.eps if isinstance(claimed, Claim) else claimed
     at = None
     if claim is not None:

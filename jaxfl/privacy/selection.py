@@ -1,6 +1,6 @@
-"""What it costs to choose the best of several runs by a score that depends on the private data.
+"""The privacy cost of choosing the best of several runs by a score of the private data.
 
-Choosing looks at all of them: a proof for one run is no proof for the one that was chosen.
+The choice reads all of them, so that a proof for one run does not cover the one that was chosen.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import dataclasses
 import math
 from typing import Literal, NamedTuple
 
-from jaxfl.core.errors import require
-from jaxfl.core.params import choice
+from jaxfl.core.params import choice, number
 from jaxfl.privacy import accountants
 from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
 from jaxfl.privacy.gaussian import check_delta
@@ -78,18 +77,13 @@ def best_of(
     accountants.check_event(event)
     check_delta(delta)
     choice("seen", seen, ("all", "winner"))
-    number = isinstance(runs, int | float) and not isinstance(runs, bool)
-    require(
-        number and 1 <= runs < math.inf and (seen != "all" or runs == int(runs)),
-        "must be at least 1, and a whole number where all of them are seen",
-        runs=runs,
-    )
+    number("runs", runs, least=1, below=math.inf, integer=seen == "all")
     if seen == "all":
-        found = accountants.epsilon(_repeated(event, int(runs)), delta, method)
+        proven = accountants.epsilon(_repeated(event, int(runs)), delta, method)
         note = (
             f"all that is released is seen, {runs:g} times that of one run, each with its own noise"
         )
-        return Selected(*found, float(runs), seen, note)
+        return Selected(*proven, float(runs), seen, note)
     one = accountants.epsilon(event, delta / runs, method)
     note = (
         f"only the best of K runs is published, K geometric with mean {runs:g} and each with its own "
@@ -131,7 +125,7 @@ def _repeated(event: AnyEvent, times: int) -> AnyEvent:
 
 
 def _alike(event: Event) -> bool:
-    """Whether its rounds do not depend on how many came before, as they do within an epoch."""
+    """Whether all rounds have the same law, whatever came before, as is not so within an epoch."""
     epochs = event.sampling.scheme in ("shuffled", "single_pass")
     return isinstance(event.sensitivity, Mean) and not epochs
 

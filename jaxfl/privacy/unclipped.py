@@ -1,8 +1,8 @@
-"""What ``clip="batch"`` really releases: the minibatch mean clipped as a whole.
+"""Lower bounds for ``clip="batch"``, the minibatch mean clipped as a whole.
 
 A record with a large enough gradient owns the mean of every batch it is in, so replacing it moves
-the release by 2G, not 2G/b.  These are lower bounds on what an adversary can do, to be set against
-claims; there is no upper bound to report unless gradients are bounded independently of data.
+the release by 2G, not 2G/b.  There is no upper bound unless gradients are bounded independently of
+the data.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def exposure(
     moves = np.full(k.size, 2 * G)
     if bound is not None:
         moves = np.minimum(moves, 2 * bound * k / sampling.b)
-    # a weaker outlier is an attack too, and 40 noises apart nothing is gained by more
+    # a weaker outlier is an attack too, and beyond 40 sigma nothing is gained
     weights, shifts = pi.tolist(), np.minimum(moves / sigma, 40.0).tolist()
     if hit < 1:
         weights, shifts = [1 - float(pi.sum()), *weights], [0.0, *shifts]
     attack = Pair(tuple(weights), tuple(shifts), (1.0,), (0.0,))
-    found = float(compose([Part(attack, rounds)], eps=claimed).delta(claimed))
+    success = float(compose([Part(attack, rounds)], eps=claimed).delta(claimed))
     mu = 2 * G / sigma
     ever = -math.expm1(rounds * math.log1p(-hit)) if hit < 1 else 1.0
     by_hand = mu * mu / 2 - 4 * mu + math.log(hit) - math.log(2 / ever)
-    return Exposure(hit, found, by_hand, mu * math.sqrt(rounds))
+    return Exposure(hit, success, by_hand, mu * math.sqrt(rounds))

@@ -1,10 +1,10 @@
 """What is minimized: models, their gradients and clipping, metrics.
 
 * :mod:`~jaxfl.problems.clipping` -- weighted sums of clipped per-example gradients
-* :mod:`~jaxfl.problems.custom` -- models from a loss of the user's own
+* :mod:`~jaxfl.problems.custom` -- models from a user's loss
 * :mod:`~jaxfl.problems.facts` -- what the host knows of a problem before the first round
-* :mod:`~jaxfl.problems.flax_layers` -- dense and convolutional layers of flax modules: what
-  enters them, and what they add to
+* :mod:`~jaxfl.problems.flax_layers` -- the inputs and the outputs of dense and convolutional
+  layers of flax modules
 * :mod:`~jaxfl.problems.flax_models` -- flax modules, linen and nnx, as models
 * :mod:`~jaxfl.problems.kernels` -- per-example gradients as factors, so that clipped sums need no
   (b, d) array
@@ -13,12 +13,11 @@
   memory
 * :mod:`~jaxfl.problems.models` -- models: a loss per example over a flat vector, with an initial
   point and per-example gradients
-* :mod:`~jaxfl.problems.outputs` -- losses of a model's output z and a label y, and what is known
-  of them
-* :mod:`~jaxfl.problems.parameters` -- users see pytrees, algorithms see ``(d,)``: raveled once,
-  here; and where runs start
-* :mod:`~jaxfl.problems.problem` -- a model and the data of n clients, checked once: everything
-  later trusts them
-* :mod:`~jaxfl.problems.public` -- what a model adds to its loss without looking at data:
-  regularizers and constraint sets
+* :mod:`~jaxfl.problems.outputs` -- losses of a model's output z and a label y, with their labels
+  and curvature
+* :mod:`~jaxfl.problems.parameters` -- parameters as flat vectors ``(d,)``, which users see as
+  pytrees; and initial points
+* :mod:`~jaxfl.problems.problem` -- problems: a model and the data of n clients, checked once
+* :mod:`~jaxfl.problems.public` -- regularizers and constraint sets: the parts of an objective
+  that depend on no data
 """

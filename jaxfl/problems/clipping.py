@@ -33,8 +33,8 @@ def evaluate(
         total = sum_terms scale sum_j weight_j clip(sum_p coef_p grad f_j(point_p), bound)
                 - sum_j weight_j stored_j
 
-    Points are (d,), or (b, d): one for each example.  The terms are added example by example before
-    the sum over examples: one matrix product for all of them, and differences of nearly equal
+    Points are (d,), or (b, d): one for each example.  Terms are added example by example before the
+    sum over examples, which takes one matrix product for all of them, and differences of nearly equal
     gradients keep their digits.  The factors returned are those of the first term without its scale,
     ``c_j sum_p coef_p grad f_j(point_p)`` with c_j the clipping factor.
     """

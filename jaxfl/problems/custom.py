@@ -1,4 +1,4 @@
-"""Models from a loss of the user's own."""
+"""Models from a user's loss."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def custom(
     smoothness: float | None = None,
     name: str = "custom",
 ) -> Model:
-    """Any ``loss(params, example)`` over a pytree of arrays, clipped by ``vmap(grad)``.
+    """A model with any ``loss(params, example)`` over a pytree of arrays, clipped by ``vmap(grad)``.
 
-    ``init`` is the pytree to start from, or a function of a key that draws it; ``smoothness`` is L
-    of every example's loss without the regularizer, where you know it.
+    ``init`` is the initial pytree, or a function of a key that draws it; ``smoothness`` is L of every
+    example's loss without the regularizer, if you know it.
     """
     for what, f in {"loss": loss, "correct": correct or loss}.items():
         require(callable(f), "must be a function of (params, example)", **{what: f})
@@ -43,13 +43,13 @@ def custom(
     options = loss, correct, reg, within, smoothness, name
     if not callable(init):
         start = jax.tree.map(np.array, init)
-        layout(start)  # refuses what are no real numbers
+        layout(start)  # raises unless leaves are real numbers
         for leaf in jax.tree.leaves(start):
             finite("init", np.atleast_1d(leaf))
         return _custom.__wrapped__(lambda key: start, *options)
     try:
         hash((init, loss, correct))
-    except TypeError:  # nothing to know it again by
+    except TypeError:  # no hash to find it again by
         return _custom.__wrapped__(init, *options)
     return _custom(init, *options)
 

@@ -10,22 +10,23 @@ __all__ = ["facts_of"]
 
 
 def facts_of(problem: Problem, rounds: int | None) -> ProblemFacts:
-    """What the resolution of numbers may look at."""
+    """The facts of a problem that resolution may use."""
     count, model = np.asarray(problem.count), problem.model
     smoothness = None
     if model.smoothness and not isinstance(problem.train, GeneratedSamples):
         smoothness = model.smoothness(problem.train, count)
     sizes = tuple(int(m) for m in np.unique(count))
+    linear = model.kernel.link is not None
     return ProblemFacts(
-        problem.n,
-        sizes[0],
-        problem.m_max,
-        model.dim,
-        rounds,
-        smoothness,
-        sizes,
-        model.diameter,
-        model.convex,
-        None if model.convex is None else bool(model.convex and model.kernel.link is not None),
-        model.project is not None,
+        n=problem.n,
+        m=sizes[0],
+        m_max=problem.m_max,
+        d=model.dim,
+        rounds=rounds,
+        smoothness=smoothness,
+        sizes=sizes,
+        diameter=model.diameter,
+        convex=model.convex,
+        contracts=None if model.convex is None else model.convex and linear,
+        constrained=model.project is not None,
     )

@@ -1,10 +1,10 @@
-"""Dense and convolutional layers of flax modules: what enters them, and what they add to."""
+"""The inputs and the outputs of dense and convolutional layers of flax modules."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ __all__ = ["linen_tapped", "nnx_tapped"]
 
 
 def linen_tapped(module: Any, params: Layout) -> Tapped:
-    """A linen module whose layers' inputs are seen and outputs moved."""
+    """A linen module that records its layers' inputs and replaces their outputs."""
     from flax import linen
 
     where = _places(params)
@@ -26,25 +26,24 @@ def linen_tapped(module: Any, params: Layout) -> Tapped:
     def apply(
         tree: PyTree, a: Array, moves: Moves, calls: list[Call]
     ) -> tuple[Any, dict[Any, Array]]:
-        inputs: dict[Any, Array] = {}
+        taps = Taps(params, where, moves, {}, calls)
 
         def tap(f: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
             out = f(*args, **kwargs)
             layer, kind = context.module, type(context.module)
             if context.method_name != "__call__" or kind not in (linen.Dense, linen.Conv) or kwargs:
                 return out
-            path, convolution = tuple(layer.path), kind is linen.Conv
-            return tapped(layer, path, args, out, convolution, params, where, moves, inputs, calls)
+            return tapped(layer, tuple(layer.path), args, out, kind is linen.Conv, taps)
 
         with linen.intercept_methods(tap):
             z = module.apply({"params": tree}, a)
-        return z, inputs
+        return z, taps.inputs
 
     return apply
 
 
 def nnx_tapped(graph: Any, rest: Any, params: Layout) -> Tapped:
-    """An nnx module likewise: in the copy that one call makes, layers are of a class that tells."""
+    """An nnx module likewise: each call copies it, with layers of a class that records."""
     from flax import nnx
 
     where = _places(params)
@@ -52,28 +51,38 @@ def nnx_tapped(graph: Any, rest: Any, params: Layout) -> Tapped:
     def apply(
         tree: PyTree, a: Array, moves: Moves, calls: list[Call]
     ) -> tuple[Any, dict[Any, Array]]:
-        inputs: dict[Any, Array] = {}
+        taps = Taps(params, where, moves, {}, calls)
         model = nnx.merge(graph, tree, rest)
         for path, layer in nnx.iter_graph(model):
             if type(layer) in (nnx.Linear, nnx.Conv):
-                _tell(layer, tuple(path), moves, inputs, calls)
-        return model(a), inputs
+                record(layer, tuple(path), taps)
+        return model(a), taps.inputs
 
-    def _tell(layer: Any, path: Any, *notes: Any) -> None:
+    def record(layer: Any, path: Any, taps: Taps) -> None:
         kind = type(layer)
 
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             out = kind.__call__(self, *args, **kwargs)
             if kwargs:
                 return out
-            return tapped(self, path, args, out, kind is nnx.Conv, params, where, *notes)
+            return tapped(self, path, args, out, kind is nnx.Conv, taps)
 
         layer.__class__ = type(kind.__name__, (kind,), {"__call__": call})
 
     return apply
 
 
-# --- what both have ------------------------------------------------------------------------------
+# --- both kinds of modules -----------------------------------------------------------------------
+
+
+class Taps(NamedTuple):
+    """One application of a module: what it replaces, and what it records."""
+
+    params: Layout
+    where: dict[tuple[str, ...], int]  # the position of every leaf of the parameters
+    moves: Moves
+    inputs: dict[Any, Array]  # of the layers moved
+    calls: list[Call]
 
 
 def tapped(
@@ -82,30 +91,26 @@ def tapped(
     args: tuple[Any, ...],
     out: Array,
     convolution: bool,
-    params: Layout,
-    where: dict[tuple[str, ...], int],
-    moves: Moves,
-    inputs: dict[Any, Array],
-    calls: list[Call],
+    taps: Taps,
 ) -> Array:
-    """The output, moved where that is asked for; the call is noted if its gradient is a product."""
-    a, names = args[0], tuple(map(str, path))
-    if path in moves:
-        inputs[path] = a
-        return moves[path](out)
-    kernel, bias = where.get((*names, "kernel")), where.get((*names, "bias"))
+    """The output of a call, replaced by its move; records the call if its gradient is a product."""
+    a, names, params = args[0], tuple(map(str, path)), taps.params
+    if path in taps.moves:
+        taps.inputs[path] = a
+        return taps.moves[path](out)
+    kernel, bias = taps.where.get((*names, "kernel")), taps.where.get((*names, "bias"))
     if kernel is None or len(args) != 1 or out.shape[0] != 1 or a.shape[0] != 1:
         return out
-    held = params.shapes[kernel]
+    shape = params.shapes[kernel]
     if convolution:
         unfold = _patches(layer, a.ndim)
-        fits = unfold is not None and held == (*_size(layer), a.shape[-1], out.shape[-1])
+        fits = unfold is not None and shape == (*_size(layer), a.shape[-1], out.shape[-1])
     else:
         unfold = _rows
-        fits = held == (a.shape[-1], out.shape[-1])
+        fits = shape == (a.shape[-1], out.shape[-1])
     if fits and (bias is None or params.shapes[bias] == out.shape[-1:]):
         assert unfold is not None
-        calls.append(Call(path, kernel, bias, unfold, tuple(out.shape)))
+        taps.calls.append(Call(path, kernel, bias, unfold, tuple(out.shape)))
     return out
 
 
@@ -119,7 +124,7 @@ def _size(layer: Any) -> tuple[int, ...]:
 
 
 def _patches(layer: Any, ndim: int) -> Callable[[Array], Array] | None:
-    """What each position of a convolution sees, in the order of its kernel; None: another kind."""
+    """The patches of a convolution, in the order of its kernel; None: another kind of layer."""
     size = _size(layer)
     n = len(size)
     padding = layer.padding

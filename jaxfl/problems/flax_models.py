@@ -15,7 +15,7 @@ from jaxfl.core.params import whole
 from jaxfl.core.types import Array, Key, Model, PyTree
 from jaxfl.problems import public
 from jaxfl.problems.flax_layers import linen_tapped, nnx_tapped
-from jaxfl.problems.layers import Tapped, layered_kernel
+from jaxfl.problems.layers import Module, Tapped, layered_kernel
 from jaxfl.problems.outputs import Output, check_examples, output
 from jaxfl.problems.parameters import Init, Layout, check_init, initializer, layout
 
@@ -49,15 +49,15 @@ def flax_model(
     those of ``sample`` are: ``jax.ShapeDtypeStruct((length,), "int32")``, say.
 
     ``loss`` is a name ("softmax", "logistic", "least_squares", "hinge", "absolute") or a function of
-    (outputs, label); ``correct`` belongs to a loss of one's own.  The initial point is the module's
-    own: drawn from the key, except that an nnx module starts with the weights it holds.
+    (outputs, label); ``correct`` belongs to such a function.  The initial point is the module's own:
+    drawn from the key, except that an nnx module starts with the weights it holds.
 
-    Gradients of single examples come from what enters dense and convolutional layers (linen's Dense
-    and Conv, nnx's Linear and Conv), and by ``vmap(grad)`` where there are none, or where the weights
-    of one are used outside of it.
+    Per-example gradients come from the inputs of dense and convolutional layers (linen's Dense and
+    Conv, nnx's Linear and Conv), and from ``vmap(grad)`` where there are none, or where a layer's
+    weights are used outside of it.
 
-    State other than parameters is refused, and so is randomness: a batch norm lets one example
-    change the gradients of others, and no bound on a single gradient would then protect it.
+    State other than parameters raises, and so does randomness: a batch norm lets one example change
+    the gradients of others, and a bound on single gradients would not protect it.
     """
     from flax import linen, nnx
 
@@ -131,7 +131,7 @@ def _model(
         unravel=params.unravel,
         loss=flat_loss,
         regularizer=reg.value,
-        kernel=layered_kernel(forward.tapped, batch_loss, params, sample, flat_loss, name),
+        kernel=layered_kernel(Module(forward.tapped, batch_loss, params, sample, flat_loss, name)),
         correct=None if correct is None else lambda x, e: correct(outputs(x, e[0]), e[1]),
         project=within.project,
         diameter=within.diameter(params.dim),
@@ -173,34 +173,34 @@ def _linen(module: Any, sample: jax.ShapeDtypeStruct) -> Forward:
         return module.apply({"params": params}, a)
 
     key = jax.eval_shape(lambda: jax.random.key(0))
-    variables = _tried(module, sample, module.init, key, inputs)
+    variables = _shape_of(module, sample, module.init, key, inputs)
     _refuse(module, sorted(set(variables) - {"params"}))
-    _tried(module, sample, apply, variables.get("params", {}), inputs)
-    params = layout(variables.get("params", {}))
+    shapes = variables.get("params", {})
+    _shape_of(module, sample, apply, shapes, inputs)
+    params = layout(shapes)
     return Forward(params, init, apply, linen_tapped(module, params))
 
 
 def _nnx(module: Any, sample: jax.ShapeDtypeStruct) -> Forward:
     from flax import nnx
 
-    made = isinstance(module, nnx.Module)
-    start = module if made else _made(module)
-    graph, params, *others = nnx.split(start, nnx.Param, ...)
-    rest = others[0]
+    given = isinstance(module, nnx.Module)
+    parts: Any = nnx.split(module if given else _called(module), nnx.Param, ...)
+    graph, params, rest = parts
     kinds = {type(leaf).__name__ for _, leaf in nnx.to_flat_state(rest)}
     _refuse(module, sorted(kinds))
 
     def init(key: Key) -> PyTree:
-        return params if made else nnx.split(module(nnx.Rngs(key)), nnx.Param, ...)[1]
+        return params if given else nnx.split(module(nnx.Rngs(key)), nnx.Param, ...)[1]
 
     def apply(params: PyTree, a: Array) -> Any:
         return nnx.merge(graph, params, rest)(a)
 
-    _tried(module, sample, apply, params, _batch(sample))
+    _shape_of(module, sample, apply, params, _batch(sample))
     return Forward(layout(params), init, apply, nnx_tapped(graph, rest, layout(params)))
 
 
-def _made(make: Callable[..., Any]) -> Any:
+def _called(make: Callable[..., Any]) -> Any:
     from flax import nnx
 
     way = "pass a module, or a function of nnx.Rngs that makes an nnx module"
@@ -211,8 +211,8 @@ def _made(make: Callable[..., Any]) -> Any:
     return module
 
 
-def _tried(module: Any, sample: jax.ShapeDtypeStruct, f: Callable[..., Any], *args: Any) -> Any:
-    """What ``f`` of the module returns, abstractly."""
+def _shape_of(module: Any, sample: jax.ShapeDtypeStruct, f: Callable[..., Any], *args: Any) -> Any:
+    """The shapes that ``f`` of the module returns."""
     from flax import errors
 
     with attempt(

@@ -1,8 +1,8 @@
 """Per-example gradients as factors, so that clipped sums need no (b, d) array.
 
-The gradient of one example in the weights of a dense layer is the outer product of what enters the
-layer and the loss derivative ("delta") at its output [Goodfellow, 2015, arXiv:1510.01799].  Norms
-are then products of small norms, and a weighted sum over examples is one matrix product per layer.
+The gradient of one example in the weights of a dense layer is the outer product of the layer's input
+and the loss derivative ("delta") at its output [Goodfellow, 2015, arXiv:1510.01799].  Norms are then
+products of small norms, and a weighted sum over examples is one matrix product per layer.
 
 Examples are pairs ``(a, y)``: features and label.
 """
@@ -29,9 +29,9 @@ OutputLoss = Callable[[Array, PyTree], Array]  # (output of one example, the exa
 class DenseFactors(NamedTuple):
     """Gradients ``sum_r u_lr v_lr'`` in every layer l; r has one value at a single point.
 
-    ``u`` (b, R, in) enters the layers after the first, with a trailing 1 where they have a bias;
-    what enters the first is the batch itself.  ``v`` are the deltas, (b, out) in the first layer
-    and (b, R, out) in the others.
+    ``u`` (b, R, in) are the inputs of the layers after the first, with a trailing 1 where they have a
+    bias; the input of the first is the batch itself.  ``v`` are the deltas, (b, out) in the first
+    layer and (b, R, out) in the others.
     """
 
     u: tuple[Array, ...]
@@ -66,7 +66,7 @@ def linear_kernel(output_loss: OutputLoss) -> Kernel:
 
 
 def layer_shapes(widths: Sequence[int], bias: bool) -> list[tuple[int, int]]:
-    """One matrix per layer: rows for what enters it, then one for the bias."""
+    """One matrix per layer: rows for its inputs, then one for the bias."""
     return [(i + bias, o) for i, o in pairwise(widths)]
 
 
@@ -155,7 +155,7 @@ def dense_kernel(
 
 
 def generic_kernel(loss: Callable[[Array, PyTree], Array], dim: int) -> Kernel:
-    """Any loss, by ``vmap(grad)``: the factors are the (b, d) gradients themselves."""
+    """The kernel of any loss, by ``vmap(grad)``: the factors are the (b, d) gradients."""
 
     def factors(x: Array, batch: PyTree) -> Array:
         g: Array = jax.vmap(jax.grad(loss), (None, 0))(x, batch)
@@ -176,8 +176,9 @@ def generic_kernel(loss: Callable[[Array, PyTree], Array], dim: int) -> Kernel:
 
 def square(batch: PyTree) -> Array:
     """``|a_j|^2``, which :func:`jaxfl.data.samples.measured` puts beside (a_j, y_j)."""
-    found: Array = batch.square if isinstance(batch, Measured) else jnp.sum(batch[0] ** 2, axis=-1)
-    return found
+    if isinstance(batch, Measured):
+        return batch.square
+    return jnp.sum(batch[0] ** 2, axis=-1)
 
 
 def dot(a: Array, b: Array) -> Array:

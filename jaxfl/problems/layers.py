@@ -1,14 +1,14 @@
 """Per-example gradients of flax modules, layer by layer.
 
 Where a dense or a convolutional layer is called once, the gradient of one example in its weights is
-``sum_r u_r v_r'``: what enters the layer at position r (of a convolution, the patch that it sees,
-"unfolded") times the loss derivative at its output there [Goodfellow, 2015, arXiv:1510.01799;
-Rochette et al., 2019, arXiv:1912.06015].  A layer keeps the pairs (u, v), or the sum where that is
-smaller; parameters of all other layers keep their gradients.
+``sum_r u_r v_r'``: the input at position r (of a convolution, the unfolded patch) times the loss
+derivative at the output there [Goodfellow, 2015, arXiv:1510.01799; Rochette et al., 2019,
+arXiv:1912.06015].  A layer keeps the pairs (u, v), or the sum where that is smaller; parameters of all
+other layers keep their gradients.
 
-That is the whole gradient where such a layer's output is this product, and its weights reach the loss
-through it alone.  The program of the loss tells: with the outputs of these layers replaced, none of
-their weights is left.
+This is the whole gradient if the layer's output is that product and its weights enter the loss only
+through it.  The traced program of the loss shows whether they do: with the outputs of these layers
+replaced, the loss uses none of their weights.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from jaxfl.core.types import Array, Kernel, Key, PyTree
 from jaxfl.problems.kernels import dot, generic_kernel, rowwise
 from jaxfl.problems.parameters import Layout
 
-__all__ = ["Call", "Factors", "Moves", "Tapped", "layered_kernel"]
+__all__ = ["Call", "Factors", "Module", "Moves", "Tapped", "layered_kernel"]
 
 Moves = Mapping[Any, Callable[[Array], Array]]
-"""What becomes of a layer's output, by the layer's path."""
+"""Functions that replace a layer's output, by the layer's path."""
 Tapped = Callable[[PyTree, Array, Moves, "list[Call]"], tuple[Any, dict[Any, Array]]]
 """(parameters, a batch, moves, list to note calls in) -> outputs, inputs of the layers moved."""
 ALIKE = 1e-3  # relative: float32 gradients by two ways
-TRIED = 4  # points, and examples at each
+TRIED = 4  # points at which gradients are compared, and examples at each
 log = logging.getLogger("jaxfl")
 
 
@@ -50,7 +50,7 @@ class Call(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A call, and how its gradient is kept."""
+    """A call, and the sizes of its gradient."""
 
     call: Call
     inputs: int  # K, and 1 for a bias
@@ -59,54 +59,51 @@ class Layer(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether the sum over positions is smaller than what it is made of."""
+        """Whether the sum over positions is smaller than its factors."""
         return self.inputs * self.outputs <= self.positions * (self.inputs + self.outputs)
 
     @property
     def width(self) -> int:
-        if self.whole:
-            return self.inputs * self.outputs
-        return self.positions * (self.inputs + self.outputs)
+        """Numbers that one example's gradient takes."""
+        return min(self.inputs * self.outputs, self.positions * (self.inputs + self.outputs))
+
+
+class Module(NamedTuple):
+    """A flax module with a loss, as a function of its parameters."""
+
+    tapped: Tapped
+    loss: Callable[[Any, PyTree], Array]  # of the outputs for a batch of one example
+    params: Layout
+    sample: jax.ShapeDtypeStruct
+    flat_loss: Callable[[Array, PyTree], Array]  # the model's own
+    name: str
 
 
 class Factors(NamedTuple):
-    """Leaves (b, ...): pairs (b, R, K) and (b, R, C) of some layers, and gradients (b, p)."""
+    """Gradients of b examples: pairs (b, R, K) and (b, R, C) of some layers, (b, p) of the others."""
 
     pairs: tuple[tuple[Array, Array], ...]
     whole: tuple[Array, ...]
 
 
-def layered_kernel(
-    tapped: Tapped,
-    loss: Callable[[Any, PyTree], Array],
-    params: Layout,
-    sample: jax.ShapeDtypeStruct,
-    flat_loss: Callable[[Array, PyTree], Array],
-    name: str,
-) -> Kernel:
-    """The kernel of a module; that of :func:`generic_kernel` where no layer can be told.
-
-    ``loss`` is of the outputs for a batch of one, ``flat_loss`` the model's own.
-    """
+def layered_kernel(module: Module) -> Kernel:
+    """The kernel of a module; :func:`generic_kernel` where no layer's gradients are products."""
     calls: list[Call] = []
+    params, sample = module.params, module.sample
     tree = params.unravel(jnp.zeros(params.dim))
-    jax.eval_shape(
-        lambda p, a: tapped(p, a, {}, calls)[0], tree, jnp.zeros((1, *sample.shape), sample.dtype)
-    )
+    batch = jnp.zeros((1, *sample.shape), sample.dtype)
+    jax.eval_shape(lambda p, a: module.tapped(p, a, {}, calls)[0], tree, batch)
     paths = [call.path for call in calls]
     layers = [_layer(call, params) for call in calls if paths.count(call.path) == 1]
-    kernel = _kernel(tapped, loss, params, layers)
+    kernel = _kernel(module, layers)
     try:
-        right = bool(layers) and (
-            _alone(tapped, loss, params, layers, sample)
-            and _products(tapped, params, layers, sample)
-            and _agrees(kernel, flat_loss, params, sample)
-        )
-    except Exception:  # from code of the user's; what makes the problem says what is wrong
-        right = False
-    if not right:
-        log.warning("%s: gradients of single examples take the slow way, vmap(grad).", name)
-        return generic_kernel(flat_loss, params.dim)
+        usable = bool(layers) and _alone(module, layers) and _products(module, layers)
+        usable = usable and _agrees(module, kernel)
+    except Exception:  # in the user's own code; make_problem reports what is wrong
+        usable = False
+    if not usable:
+        log.warning("%s: per-example gradients use the slow vmap(grad).", module.name)
+        return generic_kernel(module.flat_loss, params.dim)
     return kernel
 
 
@@ -116,12 +113,8 @@ def _layer(call: Call, params: Layout) -> Layer:
     return Layer(call, K + (call.bias is not None), outputs, math.prod(call.out[:-1]))
 
 
-def _kernel(
-    tapped: Tapped,
-    loss: Callable[[Any, PyTree], Array],
-    params: Layout,
-    layers: Sequence[Layer],
-) -> Kernel:
+def _kernel(module: Module, layers: Sequence[Layer]) -> Kernel:
+    params = module.params
     pairs = [layer for layer in layers if not layer.whole]
     sums = [layer for layer in layers if layer.whole]
     taken = {i for layer in layers for i in (layer.call.kernel, layer.call.bias)}
@@ -136,8 +129,8 @@ def _kernel(
                 mine[i] = leaf
             tree = jax.tree.unflatten(params.treedef, mine)
             moves = {path: partial(jnp.add, tap) for path, tap in taps.items()}
-            z, inputs = tapped(tree, example[0][None], moves, [])
-            return loss(z, example), inputs
+            z, inputs = module.tapped(tree, example[0][None], moves, [])
+            return module.loss(z, example), inputs
 
         taps = {layer.call.path: jnp.zeros(layer.call.out, x.dtype) for layer in layers}
         slopes, inputs = jax.grad(value, (0, 1), has_aux=True)(taps, [leaves[i] for i in rest])
@@ -153,8 +146,8 @@ def _kernel(
         return Factors(tuple(map(pair, pairs)), (*added, *(g.reshape(-1) for g in slopes[1])))
 
     def factors(x: Array, batch: PyTree) -> Factors:
-        found: Factors = jax.vmap(single, (None, 0))(x, batch)
-        return found
+        F: Factors = jax.vmap(single, (None, 0))(x, batch)
+        return F
 
     def inner(F: Factors, H: Factors, batch: PyTree) -> Array:
         total = sum((dot(g, h) for g, h in zip(F.whole, H.whole, strict=True)), jnp.float32(0))
@@ -213,15 +206,10 @@ def _kernel(
     return Kernel(factors, inner, scale, combine, contract, width)
 
 
-def _alone(
-    tapped: Tapped,
-    loss: Callable[[Any, PyTree], Array],
-    params: Layout,
-    layers: Sequence[Layer],
-    sample: jax.ShapeDtypeStruct,
-) -> bool:
-    """Whether weights of layers go into their own outputs, once, and nowhere else."""
+def _alone(module: Module, layers: Sequence[Layer]) -> bool:
+    """Whether weights of layers enter their own outputs, once, and nothing else."""
     moved: list[Any] = []
+    params = module.params
 
     def cut(leaves: list[Array], example: PyTree) -> Any:
         def move(call: Call, out: Array) -> Array:
@@ -230,24 +218,25 @@ def _alone(
 
         moves = {layer.call.path: partial(move, layer.call) for layer in layers}
         tree = jax.tree.unflatten(params.treedef, leaves)
-        z, inputs = tapped(tree, example[0][None], moves, [])
-        return loss(z, example), list(inputs.values())  # a layer's input may hold others' weights
+        z, inputs = module.tapped(tree, example[0][None], moves, [])
+        return module.loss(z, example), list(
+            inputs.values()
+        )  # a layer's input may hold others' weights
 
     leaves = [jnp.zeros(shape) for shape in params.shapes]
-    program = jax.make_jaxpr(cut)(leaves, (sample, jnp.int32(0))).jaxpr
+    program = jax.make_jaxpr(cut)(leaves, (module.sample, jnp.int32(0))).jaxpr
     needed = set(map(id, program.outvars))
     for step in reversed(program.eqns):
         if any(id(v) in needed for v in step.outvars):
-            needed.update(map(id, step.invars))  # all of a step within: rather too many
+            needed.update(map(id, step.invars))  # of an inner program all inputs: at worst too many
     calls = [layer.call for layer in layers]
     weights = [i for call in calls for i in (call.kernel, call.bias) if i is not None]
     return len(moved) == len(layers) and not any(id(program.invars[i]) in needed for i in weights)
 
 
-def _products(
-    tapped: Tapped, params: Layout, layers: Sequence[Layer], sample: jax.ShapeDtypeStruct
-) -> bool:
-    """Whether layers' outputs are products with the parameters: not so where weights are computed."""
+def _products(module: Module, layers: Sequence[Layer]) -> bool:
+    """Whether layers' outputs are products with the parameters, and not with functions of them."""
+    params = module.params
 
     def outputs(x: Array, a: Array, key: Key) -> list[tuple[Array, Array]]:
         outs: dict[Any, Array] = {}
@@ -257,7 +246,7 @@ def _products(
             return jax.random.normal(jax.random.fold_in(key, len(outs)), call.out)
 
         moves = {layer.call.path: partial(move, layer.call) for layer in layers}
-        _, inputs = tapped(params.unravel(x), a[None], moves, [])
+        _, inputs = module.tapped(params.unravel(x), a[None], moves, [])
         leaves, pairs = jax.tree.leaves(params.unravel(x)), []
         for call, _, C, _ in layers:
             u = call.unfold(inputs[call.path]).astype(x.dtype)
@@ -267,31 +256,26 @@ def _products(
 
     rng, keys = np.random.default_rng(0), jax.random.split(jax.random.key(0), TRIED)
     x = jnp.asarray(rng.normal(size=(TRIED, params.dim)) / 3, jnp.float32)
-    found = jax.jit(jax.vmap(outputs))(x, _examples(rng, sample), keys)
-    return all(_close(out.reshape(z.shape), z) for z, out in found)
+    pairs = jax.jit(jax.vmap(outputs))(x, _examples(rng, module.sample), keys)
+    return all(_close(out.reshape(z.shape), z) for z, out in pairs)
 
 
-def _agrees(
-    kernel: Kernel,
-    flat_loss: Callable[[Array, PyTree], Array],
-    params: Layout,
-    sample: jax.ShapeDtypeStruct,
-) -> bool:
+def _agrees(module: Module, kernel: Kernel) -> bool:
     """Whether the layers' gradients are the gradient."""
     rng = np.random.default_rng(0)
 
     @jax.jit
     def both(x: Array, batch: PyTree) -> Any:
         F = kernel.factors(x, batch)
-        g = jax.vmap(jax.grad(flat_loss), (None, 0))(x, batch)
+        g = jax.vmap(jax.grad(module.flat_loss), (None, 0))(x, batch)
         w = jnp.arange(1.0, TRIED + 1)
         mine = kernel.contract(w, F, batch), kernel.inner(F, F, batch)
         return mine, (w @ g, jnp.sum(g * g, axis=1))
 
-    for _ in range(TRIED):  # one may have a unit, or all of them, where nothing passes
-        x = jnp.asarray(rng.normal(size=params.dim) / 3, jnp.float32)
-        found = both(x, (_examples(rng, sample), jnp.zeros(TRIED, jnp.int32)))
-        if not all(map(_close, *found)):
+    for _ in range(TRIED):  # at one point some units, or all, may pass nothing
+        x = jnp.asarray(rng.normal(size=module.params.dim) / 3, jnp.float32)
+        batch = _examples(rng, module.sample), jnp.zeros(TRIED, jnp.int32)
+        if not all(map(_close, *both(x, batch))):
             return False
     return True
 

@@ -13,10 +13,10 @@ from jaxfl.problems.clipping import evaluate
 
 __all__ = ["evaluate_metrics", "full_gradient", "mean_gradient", "over_clients"]
 
-CLIENTS = 1 << 14  # beyond it metrics of single clients are not kept
-ROWS = 2048  # examples of a block, two of which hold their activations together
-FEW_ROWS = 512  # of linear models: products with a vector are as quick as their samples are near
-NUMBERS = 1 << 22  # numbers that a block of samples and per-example factors may hold
+CLIENTS = 1 << 14  # the most clients whose metrics are reported one by one
+ROWS = 2048  # examples of a block; the activations of two blocks are in memory together
+FEW_ROWS = 512  # the same of linear models, whose products are as fast as the cache that holds them
+NUMBERS = 1 << 22  # the most numbers in a block of samples and per-example factors
 
 
 def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dict[str, Array]:
@@ -34,9 +34,8 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
     ``test_accuracy``         share of the test examples that is right
     ========================  =====================================================================
 
-    Accuracies exist where the model can be right, ``test_*`` where there are test data, and
-    ``validation_*`` like them where some of those were set aside.  Beyond 16,384 clients there are
-    no values of each.
+    Accuracies need a model with ``correct``, ``test_*`` need test data, and ``validation_*`` a
+    validation share of them.  Beyond 16,384 clients there are no metrics of each client.
     """
     model, n = problem.model, problem.n
     if rows is None:
@@ -81,17 +80,13 @@ def sums(
     rows: int,
     gradient: bool = True,
 ) -> tuple[Array, Array | None, Array]:
-    """Losses and correct examples of each client, summed, and ``sum_i grad mean_j f_ij(x)``.
+    """Each client's sum of losses and number of correct examples, and ``sum_i grad mean_j f_ij(x)``.
 
-    ``longest`` is the number of rows of each.
-
-    A block holds some rows of one client, or all rows of some clients; what is added up is one
-    number per client, so that no array over all examples exists.
+    ``longest`` is the number of rows of each.  The sums are one number per client, so that no array
+    over all examples exists.
     """
-    n, m = count.shape[0], longest
-    tall = even(m, rows)
-    wide = 1 if tall < m else even(n, max(1, rows // m))
-    parts = -(-m // tall)
+    n = count.shape[0]
+    wide, tall, steps, place = tiles(n, longest, rows)
     share = 1 / count.astype(x.dtype)
 
     def block(x: Array, batch: PyTree, live: Array, w: Array) -> tuple[Array, PyTree]:
@@ -104,9 +99,7 @@ def sums(
         return jnp.sum(w * added), (added, right)
 
     def step(k: Array, carry: PyTree) -> PyTree:
-        # The last blocks start early to be full; what is seen twice counts once.
-        i, j = (k // parts) * wide, (k % parts) * tall
-        i0, j0 = jnp.minimum(i, n - wide), jnp.minimum(j, m - tall)
+        i, j, i0, j0 = place(k)
         batch = samples.block(examples, i0, j0, wide, tall)
         client, row = i0 + jnp.arange(wide), j0 + jnp.arange(tall)
         mine = jax.lax.dynamic_slice_in_dim(count, i0, wide)
@@ -127,11 +120,10 @@ def sums(
 
     zeros = jnp.zeros(n, x.dtype)
     start = zeros, None if model.correct is None else zeros, jnp.zeros_like(x)
-    steps = -(-n // wide) * parts
-    # two blocks of a network in one turn: one is read while the other is multiplied
-    turn = 1 if model.kernel.width == 1 else min(2, steps)
+    # two blocks of a network per iteration: one is read while the other is multiplied
+    unroll = 1 if model.kernel.width == 1 else min(2, steps)
     result: tuple[Array, Array | None, Array] = jax.lax.fori_loop(
-        0, steps, step, start, unroll=turn
+        0, steps, step, start, unroll=unroll
     )
     return result
 
@@ -165,21 +157,14 @@ def full_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBE
 
 
 def mean_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBERS) -> Array:
-    """``mean_i h_i``, the mean of :func:`full_gradient`, (d,): no array holds one vector per client.
-
-    A block holds some rows of one client, or all rows of some clients.
-    """
-    kernel, n, m = problem.model.kernel, problem.n, problem.m_max
+    """``mean_i h_i``, the mean of :func:`full_gradient`, (d,): no array holds one vector per client."""
+    kernel, n = problem.model.kernel, problem.n
     size = max(1, numbers // (kernel.width + samples.numbers(problem.train)))
-    tall = even(m, size)
-    wide = 1 if tall < m else even(n, max(1, size // m))
-    parts = -(-m // tall)
+    wide, tall, steps, place = tiles(n, problem.m_max, size)
     term = Term(1.0, (x,), (1.0,), bound)
 
     def step(k: Array, h: Array) -> Array:
-        # The last blocks start early to be full; what is seen twice counts once.
-        i, j = (k // parts) * wide, (k % parts) * tall
-        i0, j0 = jnp.minimum(i, n - wide), jnp.minimum(j, m - tall)
+        i, j, i0, j0 = place(k)
         batch = samples.block(problem.train, i0, j0, wide, tall)
         count = jax.lax.dynamic_slice_in_dim(problem.count, i0, wide)[:, None]
         client, row = (i0 + jnp.arange(wide))[:, None], (j0 + jnp.arange(tall))[None]
@@ -187,24 +172,43 @@ def mean_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBE
         weight = jnp.where(live, 1 / (n * count.astype(x.dtype)), 0)
         return h + evaluate(kernel, (term,), weight.reshape(-1), batch)[0]
 
-    h: Array = jax.lax.fori_loop(0, -(-n // wide) * parts, step, jnp.zeros_like(x))
+    h: Array = jax.lax.fori_loop(0, steps, step, jnp.zeros_like(x))
     return h
 
 
 def over_clients(
     each: Callable[[Array], tuple[Array, PyTree]], n: int, like: Array, pooled: bool
 ) -> tuple[Array, PyTree]:
-    """``each(i) = (h_i, more_i)`` of every client, one after the other; ``pooled``: the mean of h_i."""
+    """``each(i) = (h_i, more_i)`` of every client in turn; with ``pooled`` the mean of the h_i."""
 
     def step(h: Array, i: Array) -> tuple[Array, PyTree]:
         h_i, more = each(i)
         return h + h_i / n, more
 
     clients = jnp.arange(n)
-    found: tuple[Array, PyTree] = (
+    result: tuple[Array, PyTree] = (
         jax.lax.scan(step, jnp.zeros_like(like), clients) if pooled else jax.lax.map(each, clients)
     )
-    return found
+    return result
+
+
+def tiles(n: int, m: int, rows: int) -> tuple[int, int, int, Callable[[Array], PyTree]]:
+    """A cover of n clients with m rows each by blocks of at most ``rows`` examples.
+
+    A block holds some rows of one client, or all rows of some clients.  Returns the clients and the
+    rows of a block, the number of blocks, and a function of a block's number: the client and the row
+    from which it counts, and those from which it reads.  The last blocks read from earlier on, so as
+    to be full.
+    """
+    tall = even(m, rows)
+    wide = 1 if tall < m else even(n, max(1, rows // m))
+    parts = -(-m // tall)
+
+    def place(k: Array) -> tuple[Array, Array, Array, Array]:
+        i, j = (k // parts) * wide, (k % parts) * tall
+        return i, j, jnp.minimum(i, n - wide), jnp.minimum(j, m - tall)
+
+    return wide, tall, -(-n // wide) * parts, place
 
 
 def even(total: int, size: int) -> int:

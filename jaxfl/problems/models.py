@@ -1,6 +1,6 @@
 """Models: a loss per example over a flat vector, with an initial point and per-example gradients.
 
-Equal calls return the same object, which is what compiled programs are cached by.
+Equal calls return the same object, by which compiled programs are found again.
 """
 
 from __future__ import annotations
@@ -173,10 +173,8 @@ def _dense(
     within: Set,
     init: Init,
 ) -> Model:
-    public_parts = public.regularizer(reg), public.constraint(within)
-    return _build(
-        name, widths, out, classes, activation, bool(bias), *public_parts, check_init(init)
-    )
+    options = bool(bias), public.regularizer(reg), public.constraint(within), check_init(init)
+    return _build(name, widths, out, classes, activation, *options)
 
 
 @lru_cache(maxsize=256)
@@ -202,7 +200,7 @@ def _build(
 
     def forward(x: Array, a: Array) -> Array:
         if linear:
-            return x @ a  # in this order, many x give rows of outputs with no transposition
+            return x @ a  # in this order, many x give rows of outputs without a transposition
         u = a
         for l, (W, b) in enumerate(params.unravel(x)):
             if l > 0:

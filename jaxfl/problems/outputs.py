@@ -1,4 +1,4 @@
-"""Losses of a model's output z and a label y, and what is known of them."""
+"""Losses of a model's output z and a label y, with their labels and curvature."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["OUTPUTS", "Output", "check_examples", "output"]
 
 
 class Output(NamedTuple):
-    """``loss(z, y)`` with one number or one per class as z."""
+    """``loss(z, y)``; z is one number, or one number per class."""
 
     name: str
     loss: Callable[[Array, Array], Array]
@@ -27,7 +27,7 @@ class Output(NamedTuple):
     curvature: float | None = None  # bound on the norm of the Hessian in z, where one is known
 
     def classes(self, classes: int) -> int:
-        """The number of classes, refused where this loss cannot serve it."""
+        """``classes``; raises where the loss does not apply to as many."""
         classes = whole("classes", classes, 0)
         fits = {"binary": classes == 2, "classes": classes >= 2, "real": classes == 0}
         require(
@@ -113,9 +113,10 @@ def output(
 def check_examples(
     shape: tuple[int, ...], out: Output, classes: int, *, whole: bool = False
 ) -> Callable[[PyTree], None]:
-    """A check of pairs (features, labels): shape of one example's features, range of the labels.
+    """A function that raises unless pairs (features, labels) suit the model.
 
-    Features are real numbers, or integers (``whole``).
+    It checks the shape of one example's features and the range of the labels.  Features are real
+    numbers, or integers (``whole``).
     """
 
     def check(examples: Any) -> None:

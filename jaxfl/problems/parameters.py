@@ -1,4 +1,4 @@
-"""Users see pytrees, algorithms see ``(d,)``: raveled once, here; and where runs start."""
+"""Parameters as flat vectors ``(d,)``, which users see as pytrees; and initial points."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class Layout(NamedTuple):
         return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
     def flat(self, value: PyTree, what: str) -> Array:
-        """A flat vector as it is, the user's own pytree raveled, anything else refused."""
+        """A flat vector unchanged, or the user's own pytree as one; raises for anything else."""
         shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(value))
         if shapes == ((self.dim,),):
             return jnp.asarray(jax.tree.leaves(value)[0])
-        if jax.tree.structure(value) == self.treedef and shapes == self.shapes:
-            return self.ravel(value)
-        raise InputError(
+        require(
+            jax.tree.structure(value) == self.treedef and shapes == self.shapes,
             f"{what} has arrays of shapes {list(shapes)[:4]}, and the model takes one vector "
-            f"of {self.dim} numbers or its own pytree of parameters"
+            f"of {self.dim} numbers or its own pytree of parameters",
         )
+        return self.ravel(value)
 
 
 def layout(tree: PyTree) -> Layout:
@@ -68,7 +68,7 @@ def layout(tree: PyTree) -> Layout:
 
 
 def check_init(spec: Init) -> Init:
-    """``spec`` if it is one that `initializer` takes."""
+    """Return ``spec``; raise unless `initializer` takes it."""
     if isinstance(spec, str):
         _scale(spec)
     else:

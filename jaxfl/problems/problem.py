@@ -1,4 +1,4 @@
-"""A model and the data of n clients, checked once: everything later trusts them."""
+"""Problems: a model and the data of n clients, checked once."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from jaxfl.core.checks import counts, finite, instance, kind_of, numeric, stacke
 from jaxfl.core.errors import InputError, attempt, require
 from jaxfl.core.params import choice, number
 from jaxfl.core.types import Array, GeneratedSamples, Key, Model, Problem, PyTree
+from jaxfl.data.records import ClientData, float_type
 from jaxfl.data.samples import few, samples
 from jaxfl.problems.parameters import layout
 
 __all__ = ["make_problem"]
 
-CHECKED = 1 << 24  # numbers whose sizes are looked at together
-TRIED = 1 << 24  # numbers of one client whose samples are tried out
+CHECKED = 1 << 24  # numbers whose sizes are checked together
+TRIED = 1 << 24  # numbers in the samples of one client that are tried
 
 
 def make_problem(
@@ -35,8 +36,8 @@ def make_problem(
 ) -> Problem:
     """A problem from a model and `jaxfl.data.ClientData`, or a pytree of arrays (n, m, ...).
 
-    Samples that are made where they are needed (`jaxfl.data.generated`) are tried out on three
-    clients; of large samples, on the first few of each.
+    Samples that are computed where they are needed (`jaxfl.data.generated`) are checked on three
+    clients; large samples on the first few of each.
 
     ``x0`` is a flat vector or the model's own pytree of parameters; without it every run draws its
     own from the model.  Real numbers become ``dtype``, integers int32.  ``validation_share`` of the
@@ -50,37 +51,39 @@ def make_problem(
     """
     instance("model", model, Model, "give for instance jaxfl.models.logistic(5), and then the data")
     kind = _float_type(dtype)
-    if not hasattr(data, "train"):
-        data = _Full(data)
-    made = isinstance(data.train, GeneratedSamples)
-    tried = _tried(data.train, np.atleast_1d(data.count)) if made else data.train
-    train = _arrays(tried, kind, "The training set")
+    if not hasattr(data, "train"):  # plain arrays: every client has all the rows
+        n, m = stacked("Data that are no ClientData", jax.tree.leaves(data))
+        data = ClientData(data, np.full(n, m, np.int32))
+    generated = isinstance(data.train, GeneratedSamples)
+    sampled = _tried(data.train, np.atleast_1d(data.count)) if generated else data.train
+    train = _arrays(sampled, kind, "The training set")
     test = None if data.test is None else _arrays(data.test, kind, "The test set")
     n, m = stacked("The training data", jax.tree.leaves(train))
-    n, m = (len(data.count), data.train.m) if made else (n, m)
+    n, m = (len(data.count), data.train.m) if generated else (n, m)
     count = counts(data.count, n, m)
     for leaf in jax.tree.leaves(train):
         if leaf.dtype.kind == "f":
             _sizes(leaf)
-    structures: list[Any] = [jax.tree.structure(tree) for tree in (train, test)]
+    structure: Any = jax.tree.structure(train)
     require(
-        test is None or structures[0] == structures[1],
+        test is None or structure == jax.tree.structure(test),
         "Test and training data must be pytrees of the same structure",
     )
-    for examples in (train,) if test is None else (train, test):
-        if model.check is not None:
+    if model.check is not None:
+        for examples in (train,) if test is None else (train, test):
             model.check(examples)
     _try_loss(model, train, kind)
     if x0 is not None:
-        x0 = layout(_shapes(model, kind)).flat(x0, "x0")
+        shapes = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.dim,), kind))
+        x0 = layout(shapes).flat(x0, "x0")
         require(jnp.all(jnp.isfinite(x0)), "has an entry that is not finite", x0=x0)
         x0 = x0.astype(kind)
     if kind != np.float32:
         model = model._replace(init=_in_dtype(model.init, kind))
-    if made:
+    if generated:
         train = data.train
         if kind != np.float32:
-            train = dataclasses.replace(train, make=_made_in(train.make, kind))
+            train = dataclasses.replace(train, make=_make_in_dtype(train.make, kind))
     train, test = jax.tree.map(jnp.asarray, (train, test))  # copies by now, so nothing is shared
     name = str(name or getattr(data, "name", model.name))
     validation, test = _set_aside(test, validation_share)
@@ -107,21 +110,9 @@ def _set_aside(test: PyTree | None, share: float) -> tuple[PyTree | None, PyTree
     return validation, rest
 
 
-class _Full:
-    """Plain arrays: every client has all the rows."""
-
-    def __init__(self, train: PyTree):
-        leaves = jax.tree.leaves(train)
-        n, m = stacked("Data that are no ClientData", leaves)
-        self.train, self.test, self.count, self.name = train, None, np.full(n, m), "data"
-
-
 def _float_type(dtype: str) -> np.dtype[Any]:
-    try:
-        kind = np.dtype(dtype)
-    except TypeError:
-        kind = np.dtype(object)
-    choice("dtype", kind.name if kind.kind == "f" else dtype, ("float32", "float64"))
+    kind = float_type(dtype)
+    choice("dtype", kind.name, ("float32", "float64"))
     require(
         jax.dtypes.canonicalize_dtype(kind) == kind,
         "needs 64-bit JAX",
@@ -146,7 +137,7 @@ def _arrays(tree: PyTree, kind: np.dtype[Any], who: str) -> PyTree:
 
 
 def _sizes(a: Any) -> None:
-    """Refuse what a clipped norm cannot be computed of: squares that overflow, or vanish."""
+    """Raise for samples whose squared norms overflow or vanish."""
     limit = np.finfo(a.dtype)
     most, least = float(limit.max) ** 0.4, float(limit.tiny) ** 0.45
     clients = max(1, CHECKED // max(1, a[:1].size))
@@ -164,8 +155,10 @@ def _sizes(a: Any) -> None:
 
 
 def _tried(train: GeneratedSamples, count: Any) -> PyTree:
-    """Samples of the first, the middle and the last client: all, or as many as bounded memory holds;
-    the last of each in its padding."""
+    """Samples of the first, the middle and the last client: all, or as many as bounded memory holds.
+
+    Padding repeats the last sample of a client.
+    """
     n = len(count)
     some = np.array([[0], [n // 2], [n - 1]])
     with attempt("The samples of these data cannot be made"):  # by code of the user's own
@@ -173,26 +166,18 @@ def _tried(train: GeneratedSamples, count: Any) -> PyTree:
         return samples(train, jnp.asarray(some), jnp.asarray(rows))
 
 
-def _shapes(model: Model, kind: np.dtype[Any]) -> PyTree:
-    return jax.eval_shape(model.unravel, _struct((model.dim,), kind))
-
-
-def _struct(shape: tuple[int, ...], dtype: Any) -> Any:
-    return jax.ShapeDtypeStruct(shape, dtype)
-
-
 def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:
     """One abstract evaluation, for models that cannot tell what data they take."""
-    example = jax.tree.map(lambda a: _struct(a.shape[2:], a.dtype), train)
+    example = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[2:], a.dtype), train)
     loss = f"The loss of model {model.name!r}"
     with attempt(f"{loss} fails on one example of these data"):
-        value = jax.eval_shape(model.loss, _struct((model.dim,), kind), example)
+        value = jax.eval_shape(model.loss, jax.ShapeDtypeStruct((model.dim,), kind), example)
     number = getattr(value, "shape", None) == () and jnp.issubdtype(value.dtype, jnp.floating)
     require(number, f"{loss} returns {kind_of(value)}", "make it return one real number")
 
 
 @lru_cache(maxsize=64)
-def _made_in(make: Callable[..., PyTree], kind: np.dtype[Any]) -> Callable[..., PyTree]:
+def _make_in_dtype(make: Callable[..., PyTree], kind: np.dtype[Any]) -> Callable[..., PyTree]:
     def cast(a: Array) -> Array:
         return a.astype(kind) if jnp.issubdtype(a.dtype, jnp.floating) else a
 

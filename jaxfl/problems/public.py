@@ -1,4 +1,4 @@
-"""What a model adds to its loss without looking at data: regularizers and constraint sets."""
+"""Regularizers and constraint sets: the parts of an objective that depend on no data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Constraint(NamedTuple):
 
     name: str
     project: Callable[[Array], Array] | None
-    diameter: Callable[[int], float | None]  # of the set in d dimensions; refuses another d
+    diameter: Callable[[int], float | None]  # of the set in d dimensions; raises for another d
 
 
 NONE = Regularizer("none", lambda x: jnp.zeros((), x.dtype), 0.0)
@@ -95,7 +95,8 @@ def _ball(radius: float, centre: float | tuple[float, ...]) -> Constraint:
         return c_x + clip(x - c_x, jnp.asarray(radius, x.dtype))
 
     def diameter(d: int) -> float:
-        return 2 * radius if _fits(c, d) else 0.0
+        _check_fits(c, d)
+        return 2 * radius
 
     return Constraint(f"ball:{radius:g}", project, diameter)
 
@@ -108,32 +109,28 @@ def _box(low: float | tuple[float, ...], high: float | tuple[float, ...]) -> Con
         return jnp.clip(x, jnp.asarray(low, x.dtype), jnp.asarray(high, x.dtype))
 
     def diameter(d: int) -> float:
-        return float(np.linalg.norm(np.broadcast_to(side, (d,)))) if _fits(side, d) else 0.0
+        _check_fits(side, d)
+        return float(np.linalg.norm(np.broadcast_to(side, (d,))))
 
     return Constraint("box", project, diameter)
 
 
-def _fits(per_coordinate: npt.NDArray[np.float64], d: int) -> bool:
+def _check_fits(per_coordinate: npt.NDArray[np.float64], d: int) -> None:
     require(
         per_coordinate.shape in ((), (d,)),
         f"The constraint set has {per_coordinate.size} coordinates and the model {d}",
         "give one number for all, or one for each",
     )
-    return True
 
 
 def regularizer(spec: str | Regularizer | None) -> Regularizer:
     """A regularizer, or one by name: ``"nonconvex:0.2"``, ``"l2:0.01"``, ``"none"``."""
-    if isinstance(spec, Regularizer):
-        return spec
-    return _parse("regularizer", spec, REGULARIZERS)
+    return spec if isinstance(spec, Regularizer) else _parse("regularizer", spec, REGULARIZERS)
 
 
 def constraint(spec: str | Constraint | None) -> Constraint:
     """A constraint set, or one by name: ``"ball:0.05"``, ``"box:-1,1"``, ``"none"``."""
-    if isinstance(spec, Constraint):
-        return spec
-    return _parse("constraint set", spec, CONSTRAINTS)
+    return spec if isinstance(spec, Constraint) else _parse("constraint set", spec, CONSTRAINTS)
 
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jaxfl.data.samples import samples
 __all__ = [
     "Block",
     "ClientBlock",
+    "Estimate",
     "Keys",
     "RoundContext",
     "Work",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 Block: TypeAlias = tuple[PyTree, PyTree, PyTree, Info]  # totals, memory, links, counts
+Estimate: TypeAlias = Callable[[Key, Any], tuple[Array, PyTree]]
+"""One client's estimate and other results, from the key of its noise and its work."""
 
 
 class Keys(NamedTuple):

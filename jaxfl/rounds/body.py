@@ -63,9 +63,14 @@ class Body(NamedTuple):
 
     @property
     def packs(self) -> bool:
-        """Whether the round packs the rows of all clients, see :mod:`jaxfl.rounds.packing`."""
+        """Whether the round packs the rows of all clients, see :mod:`jaxfl.rounds.estimates`."""
         plain = self.estimator.jitter is None and self.estimator.follow is None
         return self.fused and plain and self.estimator.sampler.strips
+
+    @property
+    def uploads(self) -> int:
+        """Messages that a client sends in a round."""
+        return 1
 
     @property
     def broadcasts(self) -> int:

@@ -1,22 +1,40 @@
-"""Clients' estimates: one evaluation for a block where only the mean matters, else one for each."""
+"""Clients' estimates: one evaluation for a block where only the mean matters, else one for each.
+
+Packing: a client's Poisson batch has slots that hardly ever overflow, about twice as many as it fills.
+The batches of all clients together vary less: a round reads their rows, one after the other, in strips
+of about the mean number, nearly always one strip, and as many as it takes for all rows.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 
 from jaxfl.core.fusion import materialized
 from jaxfl.core.types import Array, Draw, Hyper, Key, PyTree, Sampler
 from jaxfl.data.samples import samples
 from jaxfl.parts.storage import recalled, unpacked
 from jaxfl.problems.clipping import clip, evaluate
-from jaxfl.rounds.blocks import ClientBlock, RoundContext, Work, client_keys, displaced, take
+from jaxfl.rounds import blocks
+from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, Work
 from jaxfl.rounds.body import Body
-from jaxfl.rounds.packing import strip, strips
 
-__all__ = ["draw_rows", "follow", "mean_estimate", "own_estimate", "reread", "work_of"]
+__all__ = [
+    "draw_rows",
+    "follow",
+    "mean_estimate",
+    "own_estimate",
+    "reread",
+    "strip",
+    "strips",
+    "work_of",
+]
+
+SPARE = 4.0  # standard deviations of a strip above the mean
 
 
 def draw_rows(sampler: Sampler, key: Key, t: Array, who: ClientBlock, m: int, hp: Hyper) -> Draw:
@@ -32,14 +50,14 @@ def work_of(body: Body, context: RoundContext, who: ClientBlock) -> Work:
     """The samples of each client of the block, and its memory of them."""
     keys, t, hp, problem = context.keys, context.t, context.hp, context.problem
     rows = draw_rows(body.estimator.sampler, keys.rows, t, who, problem.m_max, hp)
-    batch = take(problem.train, who, rows)
+    batch = blocks.take(problem.train, who, rows)
     table = body.estimator.table
     stored = None if table is None else jax.vmap(table.recall)(who.local, rows)
     work = Work(rows, batch, who.base, reread(body, context, stored, batch))
     jitter = body.estimator.jitter
     if jitter is None:
         return work
-    (points,) = client_keys([keys.points], who.index, t)
+    (points,) = blocks.client_keys([keys.points], who.index, t)
     b = rows.weight.shape[1]
     return work._replace(offset=jax.vmap(lambda key: jitter(key, b, context.x, hp))(points))
 
@@ -61,7 +79,7 @@ def mean_estimate(
     weight, terms = who.weight[:, None] * work.rows.weight, context.terms
     batch, stored = flat((work.batch, work.stored))
     if work.offset is not None:
-        terms = displaced(terms, flat(work.offset))
+        terms = blocks.displaced(terms, flat(work.offset))
     total, factors = evaluate(context.kernel, terms, weight.reshape(-1), batch, stored)
     if work.base is not None:
         total = total + who.weight @ work.base
@@ -82,11 +100,13 @@ def packed_estimate(context: RoundContext, who: ClientBlock, work: Work) -> Arra
     return total if work.base is None else total + who.weight @ work.base
 
 
-def own_estimate(body: Body, context: RoundContext) -> Callable[[Key, Work], tuple[Array, PyTree]]:
+def own_estimate(body: Body, context: RoundContext) -> Estimate:
     """One client's g_i, and the factors of its gradients."""
 
     def estimate(_: Key, work: Work) -> tuple[Array, PyTree]:
-        terms = context.terms if work.offset is None else displaced(context.terms, work.offset)
+        terms = (
+            context.terms if work.offset is None else blocks.displaced(context.terms, work.offset)
+        )
         g, factors = evaluate(context.kernel, terms, work.rows.weight, work.batch, work.stored)
         g = g if work.base is None else g + work.base
         g = g if body.regularizer_apart else g + context.public
@@ -118,3 +138,33 @@ def follow(
 def flat(tree: PyTree) -> PyTree:
     """Rows of all clients one after the other."""
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), tree)
+
+
+# --- packing -------------------------------------------------------------------------------------
+
+
+def strip(mean: float, slots: int) -> int:
+    """The length of a strip, for ``slots`` that hold ``mean`` rows on average."""
+    return min(slots, math.ceil(mean + SPARE * math.sqrt(mean)))
+
+
+def strips(rows: Draw, length: int, f: Callable[[Array, Draw], Array], like: Array) -> Array:
+    """The sum of ``f(who, rows)`` over strips of live rows; ``who`` (L,) are the rows' clients.
+
+    The live slots of a client come before its dead ones.  Sums have the shape and dtype of ``like``.
+    """
+    count = jnp.sum(rows.weight > 0, axis=1, dtype=jnp.int32)
+    end = jnp.cumsum(count)
+    clients, slots = rows.weight.shape
+
+    def add(k: Array, total: Array) -> Array:
+        place = k * length + jnp.arange(length, dtype=jnp.int32)
+        who = jnp.searchsorted(end, place, side="right").astype(jnp.int32)
+        who = jnp.minimum(who, clients - 1)
+        slot = jnp.clip(place - (end - count)[who], 0, slots - 1)
+        weight = jnp.where(place < end[-1], rows.weight[who, slot], 0)
+        assert rows.index is not None
+        return total + f(who, Draw(rows.index[who, slot], weight))
+
+    total: Array = jax.lax.fori_loop(0, (end[-1] + length - 1) // length, add, jnp.zeros_like(like))
+    return total

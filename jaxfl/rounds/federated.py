@@ -1,10 +1,8 @@
-"""The round bodies: the only places where parts become an algorithm."""
+"""The round body with a server."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,17 +24,8 @@ from jaxfl.core.types import (
 from jaxfl.data.samples import numbers
 from jaxfl.parts.mechanisms import normal
 from jaxfl.parts.storage import packed
-from jaxfl.rounds import estimates, messages
-from jaxfl.rounds.blocks import (
-    Block,
-    ClientBlock,
-    RoundContext,
-    put,
-    start,
-    stream,
-    streams,
-    take,
-)
+from jaxfl.rounds import blocks, estimates, messages
+from jaxfl.rounds.blocks import Block, ClientBlock, Estimate, RoundContext
 from jaxfl.rounds.body import Body
 
 __all__ = ["Federated"]
@@ -69,7 +58,7 @@ class Federated(Body):
 
     def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:
         """The state before the first round, and the counts of computing it."""
-        x = start(key, problem)
+        x = blocks.start(key, problem)
         if self.local is None:
             memory = self.estimator.init(problem, x, hp, self.pooled, self.storage)
         else:
@@ -92,7 +81,7 @@ class Federated(Body):
         self, key: Key, state: State, problem: Problem, hp: Hyper
     ) -> tuple[RoundContext, State, Array]:
         """The context of this round, the state with it, and the number of gradients evaluated."""
-        keys, t, model = streams(key), state.t, problem.model
+        keys, t, model = blocks.streams(key), state.t, problem.model
         hp = hp.at(t)
         kernel = model.kernel if self.estimator.kernel is None else self.estimator.kernel(model, hp)
         x = self.server.view(state.server)
@@ -115,7 +104,7 @@ class Federated(Body):
         context, state, extra = self.begin(key, state, problem, hp)
         keys, t, cohort, x, hp = context.keys, context.t, context.cohort, context.x, context.hp
         block = self.gradients if self.local is None else self.procedures
-        (total, moved, step), (local, bases), links, info = stream(
+        (total, moved, step), (local, bases), links, info = blocks.stream(
             lambda who: block(context, who),
             self.members(cohort, problem, state),
             self.block_size(problem, hp),
@@ -133,13 +122,14 @@ class Federated(Body):
         v, link = self.channel.receive(state.link, total, rate, hp, moved)
         server = self.server.step(at(keys.server, t), state.server, v, problem.model.project, hp)
         local, links = (
-            put(cohort, old, new) for old, new in ((state.local, local), (state.links, links))
+            blocks.put(cohort, old, new)
+            for old, new in ((state.local, local), (state.links, links))
         )
         shared, base = state.shared, self._base(state)
         if step is not None:
             base = base + step
         if bases is not None:
-            base = put(cohort, base, bases)
+            base = blocks.put(cohort, base, bases)
         if self.local is not None and self.local.close is not None:
             shared = self.local.close(shared, v, rate, jnp.sum(cohort.weight), hp)
         if self.estimator.refresh is not None:
@@ -153,11 +143,10 @@ class Federated(Body):
     def decoded(self, context: RoundContext, total: Array) -> Array:
         """The mean message, from the sum of what clients sent."""
         if self.aggregation is not None:
-            total = jnp.max(context.cohort.weight) * self.aggregation.recover(
-                total, context.x, context.hp
-            )
+            weight = context.cohort.weight
+            total = jnp.max(weight) * self.aggregation.recover(total, context.x, context.hp)
             if self.regularizer_apart:
-                total = total + jnp.sum(context.cohort.weight) * context.public
+                total = total + jnp.sum(weight) * context.public
         return total
 
     def view(self, key: Key, state: State, problem: Problem, hp: Hyper) -> messages.Seen:
@@ -175,7 +164,7 @@ class Federated(Body):
 
     def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         """Who takes part in round t of the run with this key."""
-        return self.participation.draw(streams(key).clients, t, n, hp)
+        return self.participation.draw(blocks.streams(key).clients, t, n, hp)
 
     def output(self, state: State) -> Array:
         return self.server.output(state.server)
@@ -218,7 +207,7 @@ class Federated(Body):
         counts = counts._replace(gradients=gradients)
         return (total, moved, None), (memory, None), links, counts
 
-    def estimate(self, context: RoundContext) -> Callable[[Key, Any], tuple[Array, PyTree]]:
+    def estimate(self, context: RoundContext) -> Estimate:
         """One client's estimate: of its rows, or the result of its local procedure."""
         if self.local is None:
             return estimates.own_estimate(self, context)
@@ -226,7 +215,7 @@ class Federated(Body):
 
         def run(noise: Key, me: ClientBlock) -> tuple[Array, PyTree]:
             stream = jax.random.fold_in(context.keys.rows, me.index)
-            read = functools.partial(take, context.problem.train, me)
+            read = functools.partial(blocks.take, context.problem.train, me)
             client = Client(stream, noise, me.count, read)
             x, shared, problem, hp = context.x, context.shared, context.problem, context.hp
             g, *rest = local.run(client, x, shared, me.local, problem, hp)
@@ -251,8 +240,8 @@ class Federated(Body):
         rows = hp.caps.get("batch", problem.m_max)
         rows = hp.caps.get("mean_batch", rows) if self.packs else rows
         points = 1 if self.estimator.jitter is None else problem.model.dim
-        made = numbers(problem.train) if isinstance(problem.train, GeneratedSamples) else 1
-        each = rows * max(points, problem.model.kernel.width, made)
+        generated = numbers(problem.train) if isinstance(problem.train, GeneratedSamples) else 1
+        each = rows * max(points, problem.model.kernel.width, generated)
         if not self.fused or self.noise == "per_client":
             each = max(each, problem.model.dim)
         return max(1, min(ROWS_AT_ONCE // rows, NUMBERS_AT_ONCE // each))

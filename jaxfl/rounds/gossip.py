@@ -38,25 +38,36 @@ from jaxfl.parts.graphs import Graph
 from jaxfl.parts.mechanisms import noiseless, normal
 from jaxfl.parts.sampling import everyone
 from jaxfl.parts.servers import LR
-from jaxfl.problems.clipping import evaluate
+from jaxfl.problems.clipping import clip, evaluate
 from jaxfl.rounds.blocks import ClientBlock, client_keys, start, streams, take
 from jaxfl.rounds.estimates import draw_rows
 from jaxfl.rounds.messages import release
 
-__all__ = ["Gossip", "Rule", "averaging", "differences", "quantized"]
+__all__ = ["CONSENSUS", "Gossip", "Rule", "Send", "averaging", "differences", "quantized"]
 
 THETA = Param("theta", "weight theta of the new point in a step", high=1.0)
 CONSENSUS = Param("consensus", "step k towards what neighbours sent", high=1.0, schedule=True)
 
-Send = Callable[[Array], tuple[Array, Array]]  # (n, d) -> what arrives, coordinates sent
+Send = Callable[..., tuple[Array, Array]]
+# (n, d), and which message of the round it is (0) -> what arrives of it, coordinates sent
+
+
+def _nothing(x: Array) -> tuple[Array, ...]:
+    return ()
 
 
 class Rule(NamedTuple):
-    """``step(x, g, W, send, hp)`` returns the points after a round, and the coordinates sent."""
+    """``step(x, g, W, send, hp, *kept)`` returns the points after a round, and the coordinates sent.
+
+    ``start(x)`` are the vectors that clients keep beside their points, each (n, d); ``step`` takes them
+    after ``hp`` and returns them at the end.  A client sends ``uploads`` messages in a round.
+    """
 
     name: str
-    step: Callable[[Array, Array, Array, Send, Hyper], tuple[Array, Array]]
+    step: Callable[..., tuple[Array, ...]]
     params: tuple[Param, ...] = ()
+    start: Callable[[Array], tuple[Array, ...]] = _nothing
+    uploads: int = 1
 
 
 @functools.cache
@@ -124,6 +135,11 @@ class Gossip(NamedTuple):
     broadcasts: int = 0  # nothing comes from a server
 
     @property
+    def uploads(self) -> int:
+        """Messages that a client sends in a round."""
+        return self.rule.uploads
+
+    @property
     def server(self) -> Place:
         return Place(self.graph.name)
 
@@ -137,7 +153,8 @@ class Gossip(NamedTuple):
         W = jnp.asarray(self.graph.matrix(problem.n), x.dtype)
         points = jnp.broadcast_to(x, (problem.n, x.size))
         none = jnp.int32(0)
-        return State(none, points, (), (), W, ()), Info(none, none, none)
+        links = self.rule.start(points)
+        return State(none, points, (), links, W, ()), Info(none, none, none)
 
     def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
         """One round; ``key`` is the run's, the same in every round."""
@@ -154,25 +171,28 @@ class Gossip(NamedTuple):
         def estimate(x: Array, weight: Array, batch: Any, noise: Key) -> Array:
             g, _ = evaluate(model.kernel, self.estimator.terms((), x, hp), weight, batch)
             g = g + jax.grad(model.regularizer)(x)
+            g = clip(g, hp["clip"]) if self.clip == "batch" else g
             noised: Array = g + normal(noise, self.mechanism, g, hp)
             return noised
 
         g = jax.vmap(estimate)(x, rows.weight, take(problem.train, who, rows), noise)
 
-        def send(v: Array) -> tuple[Array, Array]:
+        def send(v: Array, number: int = 0) -> tuple[Array, Array]:
+            keys = jax.vmap(jax.random.fold_in, (0, None))(mask, number) if number else mask
+
             def one(key: Key, v: Array) -> tuple[Message, Array]:
                 return release(noiseless(), self.compressor, key, key, v, t, hp)
 
-            message, sent = jax.vmap(one)(mask, v)
+            message, sent = jax.vmap(one)(keys, v)
             return jax.vmap(lambda m: dense(m, x.shape[1]))(message), sent
 
-        x, sent = self.rule.step(x, g, state.shared, send, hp)
+        x, sent, *links = self.rule.step(x, g, state.shared, send, hp, *state.links)
         if model.project is not None:
             x = jax.vmap(model.project)(x)
         counts = jnp.sum(rows.weight > 0)
         info = Info(jnp.int32(n), jnp.sum(sent), counts)
         info = jax.tree.map(lambda a: jnp.asarray(a).astype(jnp.int32), info)
-        return State(t + 1, x, (), (), state.shared, ()), info
+        return State(t + 1, x, (), tuple(links), state.shared, ()), info
 
     def output(self, state: State) -> Array:
         mean: Array = jnp.mean(state.server, axis=0)

@@ -17,7 +17,7 @@ from jaxfl.parts.channels import add
 from jaxfl.parts.compressors import dense
 from jaxfl.parts.mechanisms import noiseless, normal
 from jaxfl.parts.storage import packed, rounded, unpacked
-from jaxfl.rounds.blocks import ClientBlock, RoundContext, client_keys
+from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, client_keys
 from jaxfl.rounds.body import Body
 
 __all__ = ["Seen", "collect", "noise_of_each", "noise_of_mean", "release", "seen"]
@@ -53,7 +53,7 @@ def seen(
     context: RoundContext,
     who: ClientBlock,
     work: PyTree,
-    estimate: Callable[[Key, Any], tuple[Array, PyTree]],
+    estimate: Estimate,
     decoded: Callable[[RoundContext, Array], Array],
 ) -> Seen:
     """Messages as :func:`collect` adds them up; ``decoded`` returns their mean from the sum."""
@@ -68,11 +68,7 @@ def seen(
 
 
 def send(
-    body: Body,
-    context: RoundContext,
-    who: ClientBlock,
-    work: PyTree,
-    estimate: Callable[[Key, Any], tuple[Array, PyTree]],
+    body: Body, context: RoundContext, who: ClientBlock, work: PyTree, estimate: Estimate
 ) -> tuple[Sent, PyTree]:
     """Each client's message, and its end of the channel before it."""
     keys, t, x, hp, channel = context.keys, context.t, context.x, context.hp, body.channel
@@ -83,9 +79,8 @@ def send(
         if channel.residual is None:
             message, sent = release(body.own, body.compressor, noise, mask, v, t, hp)
             return Sent(g, message, sent, rest, channel.after(link, message, hp))
-        v = v + draw_noise(
-            body.own, noise, t, v, hp
-        )  # on all coordinates: the channel keeps the rest
+        # on all coordinates, since the channel keeps those that are not sent
+        v = v + draw_noise(body.own, noise, t, v, hp)
         message, sent = release(noiseless(), body.compressor, noise, mask, v, t, hp)
         return Sent(g, message, sent, rest, channel.residual(link, v, dense(message, x.size)))
 
@@ -102,22 +97,16 @@ def protect(
 ) -> tuple[Array, Array]:
     """Each message as words, and the number of its coordinates that were clamped."""
     assert body.aggregation is not None
-    make = body.aggregation.protect
-
-    def hide(me: Array, message: Message) -> tuple[Array, Array]:
-        v = dense(message, context.x.size)
-        return make(context.keys.pairs, context.t, me, context.cohort, v, context.hp)
-
-    words, clamped = jax.vmap(hide)(who.index, message)
-    return words, clamped
+    protect_one = body.aggregation.protect
+    pairs, t, cohort, x, hp = context.keys.pairs, context.t, context.cohort, context.x, context.hp
+    words: tuple[Array, Array] = jax.vmap(
+        lambda me, message: protect_one(pairs, t, me, cohort, dense(message, x.size), hp)
+    )(who.index, message)
+    return words
 
 
 def collect(
-    body: Body,
-    context: RoundContext,
-    who: ClientBlock,
-    work: PyTree,
-    estimate: Callable[[Key, Any], tuple[Array, PyTree]],
+    body: Body, context: RoundContext, who: ClientBlock, work: PyTree, estimate: Estimate
 ) -> tuple[tuple[Array, PyTree], PyTree, PyTree, Info]:
     """Returns ((total, moved), rest, links, counts).
 

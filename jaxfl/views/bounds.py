@@ -1,4 +1,4 @@
-"""A paper's convergence bound beside the curve of a run, and what had to be assumed for it.
+"""A paper's convergence bound beside the curve of a run, with its assumptions.
 
 ========================================  ========================================  ============
 algorithms                                bound                                     of
@@ -10,10 +10,10 @@ algorithms                                bound                                 
 ``localized_...``                         Theorems 2.1, 3.1, 3.2, 3.5 [Gao et al.]  never drawn
 ========================================  ========================================  ============
 
-Constants that nobody knows are replaced by what is known to be larger: the loss is not negative, so
-f(x_0) - f* <= f(x_0), and clipped gradients are no longer than the clip.  Where a condition of the
-theorem fails nothing is drawn, and the note says why.  What a paper states up to a constant is never
-drawn either: the note gives the order.
+Unknown constants are replaced by upper bounds: the loss is not negative, so that
+f(x_0) - f* <= f(x_0), and clipped gradients are no longer than the clip.  If a condition of the
+theorem fails, no bound is drawn, and the note gives the reason.  A bound that a paper states up to a
+constant is not drawn; the note gives its order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The axes of a sweep, its cells, and their values at their last rounds.
 
-A cell is one setting, all seeds together.  Along an axis that an algorithm does not have, its
-runs are copies of each other: they are read once, at the first place.
+A cell is one setting with all its seeds.  Along an axis that an algorithm does not have, its runs are
+copies of each other: only the first is read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 Array: TypeAlias = npt.NDArray[Any]
 
-CLOSE = 1e-9  # two numbers that name the same place on an axis differ by less, relatively
+CLOSE = 1e-9  # relative difference up to which two numbers name the same place on an axis
 TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
 
 
@@ -57,7 +57,7 @@ def groups(ds: xarray.Dataset) -> list[str]:
 
 
 def applying(ds: xarray.Dataset, axis: str) -> xarray.DataArray:
-    """For every cell, whether its algorithm has this axis."""
+    """Whether the algorithm of each cell has this axis."""
     import xarray
 
     everywhere = xarray.ones_like(ds["last_round"].isel(seed=0, drop=True), bool)
@@ -66,7 +66,7 @@ def applying(ds: xarray.Dataset, axis: str) -> xarray.DataArray:
 
 
 def cells(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
-    """The settings that differ, along one dimension ``cell``, in the order of the axes.
+    """The different settings, along one dimension ``cell``, in the order of the axes.
 
     It holds the variables ``names``, or all that are no series.  The axes are its coordinates, with
     None where an axis does not apply.
@@ -86,7 +86,7 @@ def cells(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
 
 
 def ends(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
-    """The cells, where these metrics have the values of :func:`final`."""
+    """The cells, with the values of :func:`final` for these metrics."""
     return cells(ds.assign({name: final(ds, name) for name in names}))
 
 
@@ -122,7 +122,7 @@ def final(ds: xarray.Dataset, name: str) -> xarray.DataArray:
 
 
 def deltas(ds: xarray.Dataset) -> xarray.DataArray:
-    """The delta of both eps, NaN without noise; an axis has that name where it is spanned."""
+    """The delta of the claimed and the proven eps, NaN without noise."""
     name = "delta_of_eps" if "delta_of_eps" in ds else "delta"
     return (ds[name] if name in ds else ds["proven_eps"] * np.nan).where(ds["noisy"] > 0)
 
@@ -130,8 +130,8 @@ def deltas(ds: xarray.Dataset) -> xarray.DataArray:
 def over_seeds(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:
     """Mean over seeds and its standard error, NaN for a single seed.
 
-    A seed that diverged makes both NaN: the mean of the others would flatter its cell.  Seeds that
-    agree have no error, and rounding makes none.
+    Both are NaN if a seed diverged: the mean of the others would be biased.  Equal seeds have the error
+    0, without rounding.
     """
     first, count = values.isel(seed=0, drop=True), values.sizes["seed"]
     if count == 1:
@@ -159,7 +159,7 @@ def _place(name: str, known: list[Any], value: Any) -> int:
         if str(value) == str(other) or _same(value, other):
             return i
     listed = ", ".join(f"{other:g}" if isinstance(other, float) else str(other) for other in known)
-    raise InputError(f"is not in this sweep, where {name} is one of {listed}", **{name: value})
+    raise InputError(f"{name} = {value} is not in this sweep, where {name} is one of {listed}")
 
 
 def _same(value: Any, other: Any) -> bool:

@@ -28,7 +28,7 @@ PRINTS = {
     "data": "They learn from different data.",
     "objective": "Their objectives differ (loss, regularizer or constraint).",
 }
-SAME_BY_EPS = {"used_eps", "used_delta", "used_noise_constant"}  # the proven eps says it
+SAME_BY_EPS = {"used_eps", "used_delta", "used_noise_constant"}  # the proven eps follows from them
 DIGITS = 9  # of a number that names a place on an axis
 LISTED = 4  # cells of one side alone that a note names
 
@@ -44,7 +44,7 @@ def compare(
 
     The difference has a standard error: of the differences per seed where both sweeps share their
     draws and have the same seeds, else from the errors of both.  An axis that only one has may
-    hold one value.  What is on one side alone, and settings that differ, are said below.
+    hold one value.  Notes below list cells of one side alone, and settings that differ.
     """
     single = [results.config(ds).get("kind") != "sweep" for ds in (a, b)]
     alone = all(single)
@@ -60,8 +60,8 @@ def compare(
     shown = [name for name in first if name in second]
     flats = [ends(ds, *shown, "uplink_bits") for ds in both]
     keys = [_keys(flat, common) for flat in flats]
-    others = set(keys[1])
-    matched = [key for key in keys[0] if key in others]
+    shared = set(keys[0]) & set(keys[1])
+    matched = [key for key in keys[0] if key in shared]
     none = f"{names[0]} and {names[1]} have no cell in common"
     require(matched, none, f"their values of {', '.join(common)} differ")
     one, two = (
@@ -85,7 +85,7 @@ def compare(
         if line[i]
     ]
     for mine, name in zip(keys, names, strict=True):
-        if left := [key for key in mine if key not in (others & set(keys[0]))]:
+        if left := [key for key in mine if key not in shared]:
             notes.append(f"Only in {name}: {_listed(left, common)}.")
     notes += _lost(one, names[0], alone) + _lost(two, names[1], alone)
     notes += _differing(both[0], both[1], names) + _unlike(one, two, common, names)
@@ -99,19 +99,19 @@ def compare(
 
 
 def as_sweep(ds: xarray.Dataset) -> xarray.Dataset:
-    """A single run as a sweep with one cell and one seed, to be read by the same functions."""
+    """A single run as a sweep with one cell and one seed."""
     about = results.config(ds)
-    found = about["privacy"] or {"proven": "inf", "claimed": None, "delta": "nan", "flag": False}
+    report = about["privacy"] or {"proven": "inf", "claimed": None, "delta": "nan", "flag": False}
     series = [str(name) for name, v in ds.data_vars.items() if v.dims == ("round",)]
     used = {}
     for name, value in about["values"].items():  # schedules left out
         with contextlib.suppress(TypeError, ValueError):
             used[f"used_{name}"] = float(value)
     facts = {
-        "proven_eps": float(found["proven"]),
-        "claimed_eps": math.nan if found["claimed"] is None else float(found["claimed"]),
-        "delta": float(found["delta"]),
-        "flag": np.int8(found["flag"]),
+        "proven_eps": float(report["proven"]),
+        "claimed_eps": math.nan if report["claimed"] is None else float(report["claimed"]),
+        "delta": float(report["delta"]),
+        "flag": np.int8(report["flag"]),
         "noisy": np.int8(about["privacy"] is not None),
         "n": np.int32(about["facts"]["n"]),
         "broken": math.nan,
@@ -134,7 +134,7 @@ def as_sweep(ds: xarray.Dataset) -> xarray.Dataset:
 
 
 def _alone(ds: xarray.Dataset, common: list[str], name: str) -> list[str]:
-    """Axes of one side alone, which may not vary."""
+    """Notes on axes of one side alone; raises if one varies."""
     notes = []
     for axis in axes(ds):
         if axis in common:
@@ -161,7 +161,7 @@ def _keys(flat: xarray.Dataset, common: list[str]) -> list[tuple[Any, ...]]:
 def _measured(
     a: xarray.Dataset, b: xarray.Dataset, shown: list[str], paired: bool, bits: tuple[float, str]
 ) -> list[list[tuple[Value, ...]]]:
-    """Of each metric and of the uplink: for every cell its words, both sides and the difference."""
+    """For each metric and the uplink, and every cell: its name, both sides and the difference."""
     scale, unit = bits
     names = {**{name: name.replace("_", " ") for name in shown}, "uplink_bits": f"uplink ({unit})"}
     out: list[list[tuple[Value, ...]]] = []
@@ -192,7 +192,7 @@ def _proven(a: xarray.Dataset, b: xarray.Dataset) -> list[tuple[Value, ...]]:
 
 
 def _paired(a: xarray.Dataset, b: xarray.Dataset) -> bool:
-    """Whether a seed means the same draws on both sides."""
+    """Whether both sides share the draws of each seed."""
     one, two = (results.config(ds) for ds in (a, b))
     shared = one["paired"] and two["paired"] and one["settings"]["key"] == two["settings"]["key"]
     return bool(shared) and a["seed"].values.tolist() == b["seed"].values.tolist()
@@ -210,9 +210,9 @@ def _listed(keys: list[tuple[Any, ...]], common: list[str]) -> str:
 def _unlike(
     a: xarray.Dataset, b: xarray.Dataset, common: list[str], names: tuple[str, str]
 ) -> list[str]:
-    """Numbers that the common cells used and that are not the same on both sides."""
+    """Notes on hyper-parameters of the common cells that differ between the sides."""
     notes = []
-    # last_round says the rounds, also where they were none of the numbers
+    # last_round holds the rounds, also where they are no hyper-parameter
     skip = {f"used_{name}" for name in common} | SAME_BY_EPS | {"used_rounds"}
     used = [str(name) for name in a if str(name).startswith("used_") and name in b]
     for name in ["last_round", *(name for name in used if name not in skip)]:
@@ -238,13 +238,13 @@ def _unlike(
 
 
 def _first(values: xarray.DataArray) -> list[float]:
-    """A number of every cell, of its first seed."""
+    """The number of each cell, for its first seed."""
     one = values.isel(seed=0) if "seed" in values.dims else values
     return [float(value) for value in one.values]
 
 
 def _lost(flat: xarray.Dataset, name: str, alone: bool) -> list[str]:
-    """Why some of the compared values are missing: "-" alone could mean anything."""
+    """The reasons why compared values are missing."""
     first = flat["diverged_at"].min("seed").dropna("cell").values
     if alone:
         return [f"{name} diverged: its loss is not finite from round {v:.0f} on." for v in first]
@@ -261,7 +261,7 @@ def _lost(flat: xarray.Dataset, name: str, alone: bool) -> list[str]:
 
 
 def _differing(a: xarray.Dataset, b: xarray.Dataset, names: tuple[str, str]) -> list[str]:
-    """What makes the comparison one of different things."""
+    """Notes on settings that differ."""
     whole = [results.config(ds) for ds in (a, b)]
     one, two = ({**about["settings"], "noise": about.get("noise")} for about in whole)
     return [

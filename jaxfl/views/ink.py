@@ -44,10 +44,10 @@ __all__ = [
     "write",
 ]
 
-# Okabe and Ito: told apart by readers of every colour vision; yellow is too light for lines.
+# Okabe and Ito: distinct for every colour vision; yellow is too light for lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.5, 1.2)))
-OTHER: Any = (0, (3, 1, 1, 1, 1, 1))  # of what has no place on the axis that the styles tell apart
+OTHER: Any = (0, (3, 1, 1, 1, 1, 1))  # of algorithms without the axis that the styles stand for
 LIGHTER = (0.0, 0.2, 0.35, 0.45)  # towards white, with the line styles
 MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">")
 FILLED = (*MARKERS, "*")
@@ -55,12 +55,12 @@ GREY = "#555555"
 SUFFIXES = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 FORMATS = tuple(suffix[1:] for suffix in SUFFIXES)
 
-MORE = 1 + 1e-9  # where rounding alone would decide
+MORE = 1 + 1e-9  # tolerance for rounding
 DECADE = 10.0  # an axis whose values span more is logarithmic
-CAP = 1e3  # times the largest first value: where a line on its way to infinity ends
-FLAT = 1e-5  # relative: values that do not differ but by rounding
+CAP = 1e3  # times the largest first value: where a diverging line ends
+FLAT = 1e-5  # relative spread that is taken for rounding
 LARGE = 1e5  # numbers from here on are powers of ten
-FEW = 8  # places on a logarithmic axis that are all named
+FEW = 8  # values on a logarithmic axis up to which each has a label
 
 CHARACTERS = 12.5  # per inch of a legend
 SMALL = 14.5  # per inch of a note
@@ -71,7 +71,7 @@ NARROW = 2.9, 2.1
 
 
 class Key(NamedTuple):
-    """One row of a legend: what tells apart, and the words for each."""
+    """One row of a legend."""
 
     title: str
     handles: Sequence[Artist]
@@ -79,7 +79,7 @@ class Key(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line; it ends, in a cross, where its values leave for infinity or are NaN."""
+    """A line; it ends in a cross where its values diverge or are NaN."""
 
     label: str  # lines with one label have one colour in all panels
     x: Sequence[float] | Array
@@ -88,8 +88,8 @@ class Line(NamedTuple):
     color: Any = 0  # a place in PALETTE, or any colour
     style: Any = 0  # a place in STYLES, or any line style
     marker: str = ""
-    width: float = 1.5  # points: a thin line on a thick one leaves both to be seen
-    steps: str = "default"  # or "steps-pre": between two values the later one holds
+    width: float = 1.5  # points
+    steps: str = "default"  # or "steps-pre": the later of two values holds between them
     size: float = 4.0  # points, of markers
     spread: Any = None  # error of x, of a single point
 
@@ -260,7 +260,7 @@ def _across(ax: Axes, panel: Panel, alike: Sequence[Panel]) -> None:
 
 
 def _empty(ax: Axes, everywhere: bool) -> None:
-    """Numbers along these axes would be none of anything."""
+    """Replace the ticks of an axis without data by a note."""
     ax.set_xticks([])
     if everywhere:
         ax.set_yticks([])
@@ -285,7 +285,7 @@ def frame(
     heights: Sequence[float] | None = None,
     **options: Any,
 ) -> tuple[Figure, Any]:
-    """Panels of a given size in inches, with room for all words around them.
+    """Panels of a given size in inches, with room for the texts around them.
 
     The title is on top, then a legend per key, which cannot cover data, then the panels' own
     ``heads``; the notes are at the foot.  ``heights`` of the rows are parts of the size.
@@ -360,13 +360,13 @@ def shade(algorithm: int, place: int) -> tuple[tuple[float, ...], Any]:
 
 
 def logarithmic(values: Array) -> bool:
-    """Whether these numbers are better seen on a logarithmic axis."""
+    """Whether these numbers suit a logarithmic axis."""
     known = values[np.isfinite(values)]
     return bool(known.size and known.min() > 0 and known.max() > DECADE * known.min())
 
 
 def tidy(ax: Axes, values: Array, log: bool | None = None) -> None:
-    """A vertical axis that suits these values, logarithmic if ``log`` says so; a grid behind."""
+    """Scale the vertical axis to these values (``log``: logarithmic, None: if they span a decade)."""
     from matplotlib.ticker import ScalarFormatter
 
     known = values[np.isfinite(values)]
@@ -387,7 +387,7 @@ def tidy(ax: Axes, values: Array, log: bool | None = None) -> None:
 
 
 def powers(axis: Axis, low: float, high: float) -> None:
-    """Readable numbers on a logarithmic axis: no minor ones, which would overlap."""
+    """Label a logarithmic axis at powers of ten, or at 1, 2 and 5 times them, without overlap."""
     from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
 
     span = math.log10(high / low)
@@ -408,7 +408,7 @@ def save(figure: Figure, folder: Path, name: str, formats: Iterable[str]) -> lis
 
 
 def write(figure: Figure, path: Path) -> None:
-    """The same figure gives the same bytes: no date, no random names."""
+    """Write a figure reproducibly: without a date, without random names."""
     import matplotlib
 
     kind = path.suffix.lower()

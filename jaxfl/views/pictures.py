@@ -67,17 +67,17 @@ def draw(
     folder: str | Path,
     *,
     formats: Sequence[str] = ("png", "pdf"),
-    criterion: str | None = "utility",
-    over: Sequence[str] | None = None,
-    allow_test: bool = False,
-    band: str = "error",
+    **options: Any,
 ) -> list[Path]:
-    """Draw the :func:`figures` of a sweep into files, and return their names."""
+    """Draw the :func:`figures` of a sweep, which take the ``options``, and return the files' names."""
     require(formats, "No formats are given", f"name at least one of {', '.join(ink.FORMATS)}")
     for name in formats:
         choice("format", name, ink.FORMATS)
-    every = _figures(ds, criterion, over, allow_test, band)
-    return [path for name, drawn in every for path in ink.save(drawn, Path(folder), name, formats)]
+    return [
+        path
+        for name, figure in _figures(ds, **options)
+        for path in ink.save(figure, Path(folder), name, formats)
+    ]
 
 
 def figures(
@@ -108,12 +108,12 @@ def figures(
 
 def _figures(
     ds: xarray.Dataset,
-    criterion: str | None,
-    over: Sequence[str] | None,
-    allow_test: bool,
-    band: str,
+    criterion: str | None = "utility",
+    over: Sequence[str] | None = None,
+    allow_test: bool = False,
+    band: str = "error",
 ) -> Iterator[tuple[str, Figure]]:
-    """One at a time: a sweep may have many."""
+    """The figures one at a time: a sweep may have many."""
     choice("band", band, BANDS)
     if criterion is not None and (over is not None or set(TUNED) & set(axes(ds))):
         ds = select(ds, criterion, over=over, allow_test=allow_test).ds
@@ -127,7 +127,7 @@ def _figures(
     yield from _maps(ds, rule)
     for page in _pages(ds, points):
         panels = [(title, _points(page, part, rule)) for title, part in page.panels()]
-        if any(found for _, found in panels):  # else empty axes would say nothing
+        if any(found for _, found in panels):  # no empty axes
             yield f"front-{rule.metric}{page.suffix}", _front(page, rule, panels)
 
 
@@ -203,7 +203,7 @@ def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
 
 
 class Page(NamedTuple):
-    """One picture's part of a sweep."""
+    """The part of a sweep that one picture shows."""
 
     whole: xarray.Dataset
     ds: xarray.Dataset
@@ -225,7 +225,7 @@ class Page(NamedTuple):
         return [] if self.scene.line is None else self.ds[self.scene.line].values.tolist()
 
     def places(self, flat: xarray.Dataset) -> list[int]:
-        """Which of these values cells have; -1 where there is none."""
+        """The place of each cell among these values; -1 where it has none."""
         if self.scene.line is None:
             return [-1] * flat.sizes["cell"]
         return _places(flat, self.ds, self.scene.line)
@@ -266,13 +266,13 @@ def _pages(ds: xarray.Dataset, scene: Scene) -> Iterator[Page]:
 
 
 def _places(flat: xarray.Dataset, ds: xarray.Dataset, name: str) -> list[int]:
-    """Where cells lie on an axis; -1 where it does not apply."""
+    """The place of each cell on an axis; -1 where the axis does not apply."""
     known = ds[name].values.tolist()
     return [-1 if value is None else known.index(value) for value in flat[name].values]
 
 
 def _grid(panels: list[Any], most: int) -> list[list[Any]]:
-    """In rows of alike length."""
+    """Split into rows of about equal length."""
     columns = math.ceil(len(panels) / math.ceil(len(panels) / most))
     return [panels[i : i + columns] for i in range(0, len(panels), columns)]
 
@@ -282,8 +282,8 @@ def _grid(panels: list[Any], most: int) -> list[list[Any]]:
 
 def _notes(ds: xarray.Dataset) -> list[str]:
     """Missing values, the selection, and the privacy of each algorithm."""
-    found = results.config(ds).get("selection")
-    out = [found["note"].replace(" eps ", " ε ")] if found and found["note"] else []
+    chosen = results.config(ds).get("selection")
+    out = [chosen["note"].replace(" eps ", " ε ")] if chosen and chosen["note"] else []
     flat = ends(ds, "uplink_bits")
     lost = int(flat["uplink_bits"].isnull().any("seed").sum())
     if lost:
@@ -393,7 +393,7 @@ def _panel(page: Page, part: xarray.Dataset, metric: str, along: str, band: str)
 
 
 def _curve_keys(page: Page) -> list[Key]:
-    """What colours mean, and what line styles mean."""
+    """The legends for colours and line styles."""
     line, titles = page.scene.line, page.titled()
     if line is None or len(titles) > 1:
         colors = [shade(page.color(name), 0) for name in page.ds["algorithm"].values]
@@ -484,7 +484,7 @@ def _squares(
     mean: Array,
     color: Any,
 ) -> None:
-    """One square for each cell: its value, or hatched with the reason why there is none."""
+    """A square for each cell: its value, or hatched with the reason for a missing one."""
     from matplotlib.patches import Rectangle
 
     for i, (x, y) in enumerate(zip(*(_places(flat, ds, name) for name in names), strict=True)):
@@ -510,7 +510,7 @@ def _squares(
 
 
 def _digits(value: float) -> str:
-    """Three digits, zeros at the end too: beside each other they are easier to compare."""
+    """Three digits, trailing zeros included, which makes values easier to compare."""
     text = f"{value:#.3g}"
     return number(value, 3) if "e" in text else text.rstrip(".")
 
@@ -522,7 +522,7 @@ def _ticks(ds: xarray.Dataset, name: str) -> list[str]:
 def _map_axes(
     ax: Axes, ds: xarray.Dataset, flat: xarray.Dataset, across: str, up: str, *, first: bool
 ) -> None:
-    """Both axes with their values in order; a single row or column where one does not apply."""
+    """Label both axes; an axis that does not apply has a single place."""
     ax.set_xlim(-0.5, ds.sizes[across] - 0.5)
     ax.set_ylim(-0.5, ds.sizes[up] - 0.5)
     for axis, name, named in ((ax.xaxis, across, True), (ax.yaxis, up, first)):
@@ -539,7 +539,7 @@ def _map_axes(
     ax.spines[:].set_visible(False)
 
 
-# --- fronts: what a metric costs in bits, and the settings that no other beats in both -----------
+# --- fronts: a metric against bits, and the settings that no other dominates ---------------------
 
 
 class Point(NamedTuple):
@@ -555,7 +555,7 @@ class Point(NamedTuple):
 
 
 def front(bits: Sequence[float], values: Sequence[float], sign: int = 1) -> list[int]:
-    """Points that no other beats: at least as few bits and as good a value, and one better.
+    """Points that no other point dominates in bits and value.
 
     In ascending order of bits; ``sign`` is 1 where small values are good, else -1.
     """
@@ -619,10 +619,10 @@ def _front(page: Page, rule: Criterion, panels: list[tuple[str, list[Point]]]) -
 
 
 def _best(points: list[Point], rule: Criterion) -> list[Point]:
-    """What needs no privacy is drawn for comparison, and beats nobody who does."""
+    """The points on the front; points without noise count only where there are no others."""
     rivals = [point for point in points if point.noisy] or points
-    found = front([p.bits for p in rivals], [p.value for p in rivals], rule.sign)
-    return [rivals[i] for i in found]
+    places = front([p.bits for p in rivals], [p.value for p in rivals], rule.sign)
+    return [rivals[i] for i in places]
 
 
 def _mark(page: Page, point: Point, scale: float) -> Line:
@@ -641,13 +641,15 @@ def _mark(page: Page, point: Point, scale: float) -> Line:
 
 
 def _named(ax: Axes, page: Page, best: list[Point], scale: float, rule: Criterion) -> None:
-    """Names of the points on the front, on its better side, where no point lies; where two would
-    meet, the marker says the second."""
+    """Label the points on the front, on its better side, where no point lies.
+
+    Of two labels that would overlap the second is left out where the marker tells it.
+    """
     placed: list[tuple[float, float, float]] = []  # left, right and height of labels, in points
     line, values = page.scene.line, page.lines()
     for point in best:
         if line is not None and point.place < 0:
-            continue  # the marker says it
+            continue  # the marker tells it
         words = point.algorithm if line is None else label(line, values[point.place])
         at = (point.bits / scale, point.value)
         inner = ax.transAxes.inverted().transform(ax.transData.transform(at))[0] > ROOM

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["curves"]
 
 CROSS = f"a cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
-ALIKE = 0.02  # relative: two eps that one cannot tell apart in a picture
-ROOM = 4.0  # times the span of a curve: what a second one may take
+ALIKE = 0.02  # relative difference up to which two eps look equal in a picture
+ROOM = 4.0  # times the span of a curve: the most that a second one may take
 SIZE = (3.95, 2.8)  # inches of a panel
 HEIGHTS = (1.0, 1.0, 0.42)
 
@@ -129,7 +129,7 @@ def _ready(data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]]) -> list[
 
 
 def _hidden(ds: xarray.Dataset, name: str, behind: str) -> bool:
-    """Whether a second curve lies so far off that the first would be flat beside it."""
+    """Whether a second curve lies so far off that the first would look flat."""
     first, second = (values[np.isfinite(values)] for values in (ds[name].values, ds[behind].values))
     if first.size < 2:
         return False
@@ -149,7 +149,7 @@ def _alone(
     words: Sequence[str],
     bounds: Sequence[Bound],
 ) -> list[Line]:
-    """One result's metric, before what lies behind it, and below its bounds."""
+    """The lines of one result: the second metric, the metric, and its bounds."""
     own, other = words
     second = result.line(behind, along, by, label=other, color=1, style=1, width=1.2)
     lines = [] if _hidden(result.ds, name, behind) else [second]
@@ -163,7 +163,7 @@ def _alone(
 
 
 def _spent(private: list[Result], along: str, by: float) -> list[Line]:
-    """eps so far, in steps: between two of its values the later one is what is proven.
+    """The eps so far, in steps: between two values the later one is proven.
 
     Runs that are calibrated for the same eps coincide: the earlier ones are wider, and show below
     the later ones.
@@ -176,11 +176,11 @@ def _spent(private: list[Result], along: str, by: float) -> list[Line]:
     ]
 
 
-# --- words ---------------------------------------------------------------------------------------
+# --- texts ---------------------------------------------------------------------------------------
 
 
 def _title(drawn: list[Result]) -> str:
-    """What all results have in common, and what a single one used."""
+    """The common setting of all results, and the noise of a single one."""
     settings, facts = drawn[0].about["settings"], drawn[0].about["facts"]
     same = [r for r in drawn if r.about["settings"]["data"] == settings["data"]]
     where = f"{settings['model']} on {settings['problem']}, n = {facts['n']} clients"

@@ -102,8 +102,8 @@ def heading(ds: xarray.Dataset) -> str:
 
 def criterion_used(ds: xarray.Dataset) -> Criterion:
     """What a selection chose by; utility, where nothing was chosen."""
-    found = results.config(ds).get("selection")
-    return Criterion(*found["criterion"]) if found else criterion_of(ds, "utility")
+    chosen = results.config(ds).get("selection")
+    return Criterion(*chosen["criterion"]) if chosen else criterion_of(ds, "utility")
 
 
 def shown_metrics(ds: xarray.Dataset, names: Sequence[str] | None) -> list[str]:
@@ -121,8 +121,8 @@ def _joined(ds: xarray.Dataset, targets: xarray.Dataset | None) -> xarray.Datase
     if targets is None:
         return ds
     require("seed" not in targets.dims, "Targets in a table must be of means", "give by='mean'")
-    found = targets.data_vars.items()
-    return ds.assign({f"{str(n).removesuffix('_to_target')}_to_target": v for n, v in found})
+    variables = targets.data_vars.items()
+    return ds.assign({f"{str(n).removesuffix('_to_target')}_to_target": v for n, v in variables})
 
 
 def _axes(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
@@ -149,11 +149,11 @@ def _known(values: xarray.DataArray) -> list[Value]:
 
 
 def _bits(flat: xarray.Dataset) -> tuple[Column, Sequence[Value]]:
-    found = estimates(flat["uplink_bits"])
-    scale, unit = prefix([value.mean for value in found], "bit")
-    differ = any(value.error > 0 for value in found)
+    totals = estimates(flat["uplink_bits"])
+    scale, unit = prefix([value.mean for value in totals], "bit")
+    differ = any(value.error > 0 for value in totals)
     column = Column("uplink_bits", f"uplink ({unit})", scale)
-    return column, found if differ else [value.mean for value in found]
+    return column, totals if differ else [value.mean for value in totals]
 
 
 def _privacy(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
@@ -228,16 +228,18 @@ def _fates(flat: xarray.Dataset) -> Columns:
 def _best(ds: xarray.Dataset, flat: xarray.Dataset, rule: Criterion) -> frozenset[int]:
     """The first best row of each group that has a choice."""
     judged = (over_seeds(flat[rule.metric])[0] * rule.sign).values
-    found: dict[tuple[Any, ...], list[int]] = {}
+    members: dict[tuple[Any, ...], list[int]] = {}
     for i, value in enumerate(judged):
         if not math.isnan(value):
-            found.setdefault(tuple(flat[name].values[i] for name in groups(ds)), []).append(i)
-    return frozenset(min(rows, key=judged.__getitem__) for rows in found.values() if len(rows) > 1)
+            members.setdefault(tuple(flat[name].values[i] for name in groups(ds)), []).append(i)
+    return frozenset(
+        min(rows, key=judged.__getitem__) for rows in members.values() if len(rows) > 1
+    )
 
 
 def _notes(ds: xarray.Dataset, flat: xarray.Dataset) -> tuple[str, ...]:
-    found = results.config(ds).get("selection")
-    notes = [found["note"]] if found and found["note"] else []
+    chosen = results.config(ds).get("selection")
+    notes = [chosen["note"]] if chosen and chosen["note"] else []
     if ds.sizes["seed"] > 1:
         notes.append("± standard error over seeds.")
     if not flat["noisy"].any():

@@ -40,7 +40,7 @@ CRITERIA = {
     "validation_loss": "min",
     "validation_accuracy": "max",
 }
-STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which a best value means nothing
+STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which nothing can be chosen
 WORDS = {
     "score_error": "standard error of the score",
     "candidates": "settings that were compared",
@@ -104,7 +104,7 @@ def select(
 
     ``over`` defaults to those of :data:`TUNED` that the sweep has.  A setting with a seed that
     diverged is never chosen; of equal ones, that with the smallest values is.  Test data choose
-    only where ``allow_test`` says so, and the note then says so too.
+    only with ``allow_test``, and the note then says so.
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -182,7 +182,7 @@ def _axes(ds: xarray.Dataset, over: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _tried(ds: xarray.Dataset, over: Sequence[str]) -> xarray.DataArray:
-    """Settings that ran, copies along axes that do not apply left out."""
+    """Settings that ran, without copies along axes that do not apply."""
     ran = (ds["complete"] > 0).all("seed")
     for name in over:
         ran = ran & (applying(ds, name) | (ds[name] == ds[name][0]))
@@ -190,7 +190,7 @@ def _tried(ds: xarray.Dataset, over: Sequence[str]) -> xarray.DataArray:
 
 
 def _ascending(values: Array) -> Array:
-    """Places in the order of numbers; words stay in the order they were given."""
+    """The order of the values: ascending for numbers, as given for words."""
     numeric = values.dtype.kind in "iuf"
     return np.argsort(values, kind="stable") if numeric else np.arange(len(values))
 

@@ -1,4 +1,4 @@
-"""A table, and what it looks like in a terminal, in a file and in a paper."""
+"""Tables, as text, CSV, LaTeX and Markdown."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def estimates(values: xarray.DataArray) -> list[Estimate]:
 
 
 def eps_words(noisy: bool, eps: float) -> Value:
-    """A proven eps, or why there is none."""
+    """A proven eps, or the reason why there is none."""
     return "no noise" if not noisy else "none" if math.isinf(eps) else float(eps)
 
 
 def in_words(value: Value, scale: float = 1.0) -> str:
-    """A value as a person reads it, in units of ``scale``."""
+    """A value as text, in units of ``scale``."""
     if value is None:
         return ABSENT
     if isinstance(value, str):
@@ -56,7 +56,7 @@ def in_words(value: Value, scale: float = 1.0) -> str:
 
 
 class Column(NamedTuple):
-    """``name`` heads the column in CSV, where values keep their size and all digits."""
+    """``name`` is the header in CSV, where values are not scaled and keep all digits."""
 
     name: str
     heading: str
@@ -65,7 +65,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows of values; those in ``best`` are marked, and ``notes`` are said below."""
+    """Rows of values; those in ``best`` are marked, and ``notes`` stand below."""
 
     title: str
     columns: tuple[Column, ...]
@@ -74,7 +74,7 @@ class Table(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """Plain lines, without colours and never broken."""
+        """Plain text without colours, one line per row."""
         from rich.console import Console
 
         file = io.StringIO()
@@ -82,7 +82,7 @@ class Table(NamedTuple):
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
     def show(self, console: Console) -> None:
-        """On a terminal: the best rows bold, what is alarming red."""
+        """Print to a terminal, the best rows bold and alarms red."""
         from rich.table import Table as Grid
         from rich.text import Text
 
@@ -112,10 +112,9 @@ class Table(NamedTuple):
         columns: list[tuple[str, list[Any]]] = []
         for j, column in enumerate(self.columns):
             values = [row[j] for row in self.rows]
-            two = [isinstance(value, Estimate) for value in values]
             pairs = [value if isinstance(value, Estimate) else (value, None) for value in values]
             columns.append((column.name, [_raw(mean) for mean, _ in pairs]))
-            if any(two):
+            if any(isinstance(value, Estimate) for value in values):
                 columns.append((f"{column.name}_se", [_raw(error) for _, error in pairs]))
         if self.best:
             columns.append(("best", [int(i in self.best) for i in range(len(self.rows))]))
@@ -135,7 +134,7 @@ class Table(NamedTuple):
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def markdown(self) -> str:
-        """The grid alone, as it stands in a page."""
+        """The rows alone."""
         heads = [column.heading for column in self.columns]
         rows = [
             [
@@ -153,13 +152,13 @@ class Table(NamedTuple):
         return (*(["* best of its group."] if self.best else []), *self.notes)
 
     def _sides(self) -> str:
-        """A letter for each column: words are on the left, numbers on the right."""
+        """The alignment of each column: l for texts, r for numbers."""
         columns = zip(*self.rows, strict=True) if self.rows else ((),) * len(self.columns)
         return "".join("l" if all(isinstance(v, str | None) for v in c) else "r" for c in columns)
 
 
 def _raw(value: Value) -> object:
-    """Whole numbers without a point; nothing where there is none."""
+    """Whole numbers without a point."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -193,14 +192,14 @@ def _escaped(text: str) -> str:
 
 
 def _latex(text: str) -> str:
-    """Numbers in mathematics, with a power of ten where there is an exponent."""
+    """Numbers in math mode, exponents as powers of ten."""
     parts = text.split(" ± ")
-    found = [QUANTITY.fullmatch(part) for part in parts]
-    if not all(found):
+    matches = [QUANTITY.fullmatch(part) for part in parts]
+    if not all(matches):
         return _escaped(text)
     numbers = [
         f"{match[1]}" + (rf" \cdot 10^{{{match[2]}}}" if match[2] else "")
-        for match in found
+        for match in matches
         if match
     ]
     return "$" + r" \pm ".join(numbers) + "$"

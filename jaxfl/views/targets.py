@@ -53,16 +53,16 @@ def to_target(
     reached = rule.sign * series[rule.metric] <= rule.sign * target  # False for NaN
     ever, first = reached.any("round"), reached.argmax("round")
     spent = series.isel(round=first).where(ever)
-    found = {
+    costs = {
         "rounds": spent["round"].where(ever),
         "uplink_bits": spent["uplink_bits"],
         "gradients": spent["gradients"],
     }
     if links is not None:
-        found["seconds"] = _seconds(series.where(ds["round"] <= found["rounds"]), ds["n"], links)
+        costs["seconds"] = _seconds(series.where(ds["round"] <= costs["rounds"]), ds["n"], links)
     words = f"{rule.metric.replace('_', ' ')} {'≤' if rule.sign > 0 else '≥'} {target:.4g}"
     out = xarray.Dataset(coords={dim: ds[dim] for dim in dims}, attrs={"target": words})
-    for name, values in found.items():
+    for name, values in costs.items():
         what = "expected seconds" if name == "seconds" else name.replace("_", " ")
         about = {"units": UNITS[name], "long_name": f"{what} to {words}"}
         free = f"{name}_to_target" if name in dims else name
@@ -71,10 +71,10 @@ def to_target(
 
 
 def _seconds(series: xarray.Dataset, clients: xarray.DataArray, links: Links) -> xarray.DataArray:
-    """Sum over these rounds; between two evaluations messages are alike."""
+    """The time of these rounds; between two evaluations all messages are taken to be equal."""
     import xarray
 
-    known: dict[tuple[float, ...], float] = {}  # most rounds of a sweep are alike
+    known: dict[tuple[float, ...], float] = {}  # most rounds of a sweep are equal
 
     def total(rounds: Array, n: Array, messages: Array, *bits: Array) -> float:
         seen = ~np.isnan(messages)
@@ -169,8 +169,10 @@ def expected_slowest(times: Array, cohort: int) -> float:
 
 def _check(name: str, speed: float | Sequence[float]) -> None:
     values = numbers(name, speed)
-    usable = values.ndim < 2 and (values > 0).all()
-    require(usable, "must be above 0 (bits per second)", **{name: speed})
+    wrong = (
+        speed if values.ndim > 1 else next((v for v in values.ravel().tolist() if not v > 0), None)
+    )
+    require(wrong is None, "must be above 0 (bits per second)", **{name: wrong})
 
 
 def _lognormal(name: str, text: str) -> tuple[float, float]:

@@ -62,7 +62,7 @@ def span(values: Any) -> str:
 def estimate(mean: float, error: float, digits: int = DIGITS) -> tuple[str, str]:
     """Mean and standard error to the same place: two digits of the error, four of the mean at most.
 
-    The error is empty where a single seed says nothing of it.
+    The error is empty for a single seed.
     """
     if not math.isfinite(mean) or not math.isfinite(error):
         return number(mean, digits), ""

@@ -6,8 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
-from planned import planned
+from planned import federated, planned
 from rows import ROWS, Row, a_problem
 from told import mistakes, refused
 
@@ -117,13 +118,10 @@ def test_sizes_of_a_users_own_composition_are_checked() -> None:
     problem, key = a_problem(), jax.random.key(0)
 
     def run(kind: str, **numbers: float) -> jaxfl.Run:
-        body = jaxfl.rounds.Federated(
-            estimators.minibatch(sampling.full()),
-            mechanisms.noiseless(),
-            jaxfl.compressors.compressor(kind),
-            channels.direct(),
-            servers.descent(),
-            sampling.everyone(),
+        body = federated(
+            estimator=estimators.minibatch(sampling.full()),
+            mechanism=mechanisms.noiseless(),
+            compressor=compressors.compressor(kind),
         )
         made = compose("mine", "mine", "here", body, plain(clip=1.0, lr=0.1, k=2))
         return jaxfl.simulate(made, problem, key, 2, **numbers)
@@ -225,7 +223,6 @@ def test_some_clients_are_unbiased(name: str, participation: str) -> None:
 
 def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
     """Sign descent on minibatch gradients, from known parts and an optax transform."""
-    import optax
 
     def sign_sgd() -> jaxfl.Algorithm:
         """x <- x - eta sign(mean_i g_i)."""
@@ -257,16 +254,7 @@ def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
 
 def noised(resolve: Any = None, **numbers: float) -> jaxfl.Algorithm:
     """Noised minibatch SGD from known parts; its numbers are plain ones, or come from ``resolve``."""
-    import optax
-
-    body = Federated(
-        jaxfl.estimators.minibatch(jaxfl.sampling.sampler("poisson")),
-        jaxfl.mechanisms.gaussian(),
-        compressors.identity(),
-        jaxfl.channels.direct(),
-        jaxfl.servers.optimizer(lambda hp: optax.sgd(hp["lr"])),
-        jaxfl.sampling.everyone(),
-    )
+    body = federated(server=servers.optimizer(lambda hp: optax.sgd(hp["lr"])))
     numbers = {"clip": 1.0, "batch": 4, "lr": 0.02} | numbers
     return compose("noised", "", "this test", body, resolve or plain(**numbers))
 
@@ -305,11 +293,10 @@ def test_delta_is_small_for_the_largest_client(name: str) -> None:
 def test_claims_of_variance_reduction_are_of_two_gradients_of_a_record(name: str) -> None:
     facts = ProblemFacts(n=2, m=1000, m_max=1000, d=3, rounds=50, smoothness=1.0, sizes=(1000,))
     plan = planned(name, facts, sigma=0.01, batch=20)
-    v = plan.values
-    stated = compressed_gd(
-        v["noise_constant"], v["clip"], 1000, 20, 50, v["delta"], sigma=0.01,
-        snapshot=name != "soteriafl_sgd",
-    )  # fmt: skip
+    v, G = plan.values, plan.values["clip"]
+    given = v["noise_constant"], G, 1000, 20, 50, v["delta"]
+    bounds = (G, 0.0) if name == "soteriafl_sgd" else (2 * G, G)
+    stated = compressed_gd(*given, sigma=0.01, bounds=bounds)
     assert plan.claim.conditions == stated.conditions
 
 

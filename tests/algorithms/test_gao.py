@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 from loops import Draws
-from planned import Planned, planned
+from planned import Planned, federated, planned
 from probe import scale_is
 from rows import a_convex_problem, a_network, a_problem
 from told import mistakes, refused
@@ -27,7 +27,6 @@ from jaxfl.parts import localization as phases
 from jaxfl.parts.compressors import identity
 from jaxfl.parts.sampling import participation, sampler
 from jaxfl.problems import public
-from jaxfl.rounds import Federated
 from jaxfl.rounds.blocks import client_keys
 
 pytestmark = pytest.mark.once
@@ -314,13 +313,11 @@ def test_any_server_can_be_localized() -> None:
     """Adam inside: its memory starts anew in every phase, and a far centre holds it back."""
 
     table = phases.spread([phases.Phase(1, 8, 6, 0.1), phases.Phase(2, 4, 5, 0.1, 0.01)])
-    body = Federated(
-        jaxfl.estimators.minibatch(phases.phased(sampler("poisson"))),
-        jaxfl.mechanisms.noiseless(),
-        identity(),
-        jaxfl.channels.direct(),
-        phases.localized(jaxfl.servers.optimizer(lambda hp: optax.adam(hp["lr"]))),
-        jaxfl.sampling.everyone(),
+    adam = jaxfl.servers.optimizer(lambda hp: optax.adam(hp["lr"]))
+    body = federated(
+        estimator=jaxfl.estimators.minibatch(phases.phased(sampler("poisson"))),
+        mechanism=jaxfl.mechanisms.noiseless(),
+        server=phases.localized(adam),
     )
     numbers = jaxfl.algorithms.plain(clip=2.0, lr=0.1, batch=8, **table)
     algorithm = compose("localized_adam", "Adam in phases", "this test", body, numbers)
@@ -453,20 +450,6 @@ def test_numbers_of_silos_of_two_sizes() -> None:
     ]
     assert values["eps"] == pytest.approx(max(each))
     assert max(each) > 1.01 * each[0]
-
-
-def test_some_silos(key: jax.Array) -> None:
-    """M of N: what each silo spent is at most what all rounds would cost it."""
-    algorithm = jaxfl.algorithm(
-        "localized_mbsgd", participation=participation("uniform"), sampler=sampler("poisson")
-    )
-    numbers = {"cohort": 3, "eps": 2.0, "phases": 2, "batch": 20}
-    few = jaxfl.simulate(algorithm, a_convex_problem(), key, 20, eval_every=0, **numbers)
-    assert few.totals["clients"] == 60
-    assert few.privacy().proven == pytest.approx(2, rel=1e-3)
-    book = few.ledger()
-    assert book.proven.max() <= 2 * (1 + 1e-3)
-    assert book.turns.sum() == 60
 
 
 @pytest.mark.parametrize(

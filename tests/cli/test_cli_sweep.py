@@ -159,7 +159,7 @@ def test_one_value_is_no_axis() -> None:
         (["ldp_sgd", "--sigma", "1", "--select", "lossy"], "lossy"),
         (["ldp_sgd", "--sigma", "1", "--select", "min:nothing"], "nothing"),
         (["ldp_sgd", "--sigma", "1", "--select", "least:loss"], "min:NAME or max:NAME"),
-        (["ldp_sgd", "--sigma", "1", "--select", "max:test_accuracy"], "which then test nothing"),
+        (["ldp_sgd", "--sigma", "1", "--select", "max:test_accuracy"], "test nothing"),
         (["ldp_sgd", "--sigma", "1", "--select", "validation_loss"], "--validation-share"),
     ],
 )

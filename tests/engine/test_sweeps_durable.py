@@ -355,7 +355,7 @@ def test_what_a_manifest_does_not_say_is_the_default(
 
 @pytest.mark.once
 def test_folders_are_not_overwritten(whole: tuple[Path, xarray.Dataset], tmp_path: Path) -> None:
-    with pytest.raises(jaxfl.InputError, match="holds a sweep already: go on with it"):
+    with pytest.raises(jaxfl.InputError, match="holds a sweep already: resume it"):
         job(whole[0])
     with pytest.raises(jaxfl.InputError, match=r"There is no .*sweep\.json"):
         job(tmp_path, resume=True)

@@ -327,7 +327,7 @@ def test_a_missing_client_is_noticed() -> None:
     expected = sum(messages.values(), np.zeros(6, np.uint32))
     np.testing.assert_array_equal(collect(messages, messages), expected)
     some = {i: words for i, words in messages.items() if i != 5}
-    refused(lambda: collect(messages, some), "Client 5 did not report")
+    refused(lambda: collect(messages, some), "Clients .5. did not report")
 
 
 @pytest.mark.parametrize("gone", [(), (4,), (3, 7)])

@@ -218,7 +218,8 @@ def test_codes_of_a_composition_draw_apart(key):
         return v * (1 + jax.random.rademacher(key, v.shape, v.dtype))
 
     a, b = (
-        Compressor(name, None, code, lambda d, v: 1.0, lambda d, v: (0.0, 32.0)) for name in "ab"
+        Compressor(name, omega=lambda d, v: 1.0, bits=lambda d, v: (0.0, 32.0), code=code)
+        for name in "ab"
     )
     both = jax.vmap(lambda key: cs.compose(a, b).code(key, jnp.ones(4), Hyper({})))
     assert abs(float(both(jax.random.split(key, 4000)).mean()) - 1) < 0.1

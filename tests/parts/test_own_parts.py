@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from planned import planned
+from planned import federated, planned
 from rows import a_problem
 from told import refused
 
@@ -63,18 +63,6 @@ BODIES |= {
 }
 
 
-def federated(**parts: Any) -> Federated:
-    usual: dict[str, Any] = {
-        "estimator": estimators.minibatch(sampling.poisson()),
-        "mechanism": mechanisms.gaussian(),
-        "compressor": identity(),
-        "channel": channels.direct(),
-        "server": servers.descent(),
-        "participation": sampling.everyone(),
-    }
-    return Federated(**{**usual, **parts})
-
-
 def own(body: Federated, **more: float) -> jaxfl.Algorithm:
     names = {p.name for owner in (*body[:6], body.estimator.sampler) for p in owner.params}
     numbers = {name: value for name, value in {**NUMBERS, **more}.items() if name in names}
@@ -99,9 +87,16 @@ def test_a_part_under_another_name_behaves_alike(case: str) -> None:
         hp = build(algorithm, values, FACTS, jnp.dtype(jnp.float32))
         state = jax.eval_shape(lambda p, a=algorithm, hp=hp: a.init(key, p, hp)[0], problem)
         rounds = jax.make_jaxpr(lambda s, p, a=algorithm, hp=hp: a.round(key, s, p, hp))
-        how = one.fused, one.linear, one.apart, one.packs, one.broadcasts, one.own == one.mechanism
+        how = (
+            one.fused,
+            one.linear,
+            one.regularizer_apart,
+            one.packs,
+            one.broadcasts,
+            one.own == one.mechanism,
+        )
         of = one, values, FACTS
-        sums = transcript.noises(*of), transcript.turns(*of), transcript.reach(*of)
+        sums = transcript.noises(*of), transcript.turns(*of), transcript.message_bound(*of)
         event, cost = repr(plan.event).replace("own", ""), algorithm.cost(values, FACTS)
         program = re.sub("0x[0-9a-f]+", "", str(rounds(state, problem)))
         seen.append((how, sums, event, cost, values, hp.capacity, program))

@@ -9,7 +9,7 @@ from rows import a_problem
 import jaxfl
 from jaxfl.core.types import Draw
 from jaxfl.rounds import Federated
-from jaxfl.rounds.packing import strip, strips
+from jaxfl.rounds.estimates import strip, strips
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 64])

@@ -6,29 +6,19 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from planned import planned
+from planned import federated, planned
 from rows import a_problem
 from told import refused
 
 import jaxfl
 from jaxfl.algorithms import compose, plain
-from jaxfl.parts import channels, estimators, mechanisms, sampling, servers, smoothing
-from jaxfl.parts.compressors import identity
-from jaxfl.rounds import Federated
+from jaxfl.parts import estimators, sampling, smoothing
 
 pytestmark = pytest.mark.once
 
 
 def made(estimator: jaxfl.types.Estimator, **parts: Any) -> jaxfl.Algorithm:
-    body = Federated(
-        estimator=estimator,
-        mechanism=mechanisms.gaussian(),
-        compressor=identity(),
-        channel=channels.direct(),
-        server=servers.descent(),
-        participation=sampling.everyone(),
-        **parts,
-    )
+    body = federated(estimator=estimator, **parts)
     resolve = plain(clip=1.0, sigma=0.5, lr=0.1, batch=2, refresh=0.5, moreau=1.0, spread=1.0)
     return compose("mine", "mine", "here", body, resolve)
 

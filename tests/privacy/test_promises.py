@@ -7,16 +7,15 @@ import jax
 import numpy as np
 import optax
 import pytest
-from planned import planned
+from planned import federated, planned
 from told import refused
 
 import jaxfl
-from jaxfl.parts import channels, compressors, estimators, local, mechanisms, servers
+from jaxfl.parts import compressors, estimators, local, mechanisms
 from jaxfl.parts.sampling import SAMPLERS, in_order, participation, sampler
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import NoClaim
 from jaxfl.problems import models
-from jaxfl.rounds import Federated
 
 pytestmark = pytest.mark.once
 
@@ -204,16 +203,8 @@ def test_one_law_under_two_names(name: str) -> None:
 def test_an_event_is_asked_for_where_the_usual_one_would_lie(part: str) -> None:
     """The body's own counts one noised message a round."""
     steps = local.steps(estimators.minibatch(sampler("full")), mechanisms.gaussian(), local.free())
-    parts = {"local": steps} if part == "local" else {"mechanism": mechanisms.central()}
-    body = Federated(
-        estimators.minibatch(sampler("full")),
-        parts.get("mechanism", mechanisms.gaussian()),
-        compressors.identity(),
-        channels.direct(),
-        servers.descent(),
-        participation("everyone"),
-        local=parts.get("local"),
-    )
+    parts: Any = {"local": steps} if part == "local" else {"mechanism": mechanisms.central()}
+    body = federated(estimator=estimators.minibatch(sampler("full")), **parts)
     own = jaxfl.algorithms.compose("own", "", "", body, jaxfl.algorithms.plain(clip=1.0, sigma=1.0))
     event = own.event({"sigma": 1.0, "clip": 1.0, "rounds": 3, "local_steps": 5}, FACTS)
     assert isinstance(event, NoClaim)

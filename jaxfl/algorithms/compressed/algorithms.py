@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import by_rules
-from jaxfl.algorithms.numbers import Draft, Parts, applies, composed, only, reporting
-from jaxfl.core.errors import InputError
+from jaxfl.algorithms.numbers import Draft, Parts, applies, body_of, only, reporting
+from jaxfl.core.errors import require
 from jaxfl.core.types import Algorithm, Channel, Compressor, Estimator, Plan, ProblemFacts, Sampler
-from jaxfl.parts import channels, codes, compressors, estimators, mechanisms, momentum, sampling
+from jaxfl.parts import channels, compressors, estimators, mechanisms, momentum, sampling
 from jaxfl.rounds.federated import Federated
 
 __all__ = ["diana", "ef21", "ef_sgd", "marina"]
@@ -110,14 +110,14 @@ MARINA = Variant(
 EF21 = Variant(
     "Richtarik et al., NeurIPS 2021",
     channels.learned,
-    codes.top_k,
+    compressors.top_k,
     shift=lambda _: 1.0,
     biased=True,
 )
 EF = Variant(
     "Stich et al., NeurIPS 2018",
     channels.error_feedback,
-    codes.top_k,
+    compressors.top_k,
     sampling.poisson,
     biased=True,
 )
@@ -127,12 +127,10 @@ EF = Variant(
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = {"compressor": kind.compressor(), **only(name, parts, *kind.exchanged)}
     sampler, chosen = given.pop("sampler", kind.sampler()), given["compressor"]
-    if not chosen.unbiased and not kind.biased:
-        raise InputError(
-            f"compressor = {chosen.name!r} is biased, and {name} needs one that is right in the mean: "
-            "take ef21 or ef_sgd."
-        )
-    body = composed(
+    biased = f"is biased, and {name} needs one that is right in the mean"
+    fits = chosen.unbiased or kind.biased
+    require(fits, biased, "take ef21 or ef_sgd", compressor=chosen.name)
+    body = body_of(
         given,
         estimator=kind.estimator(sampler),
         mechanism=mechanisms.noiseless(),

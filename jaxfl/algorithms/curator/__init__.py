@@ -3,8 +3,8 @@
 * :mod:`~jaxfl.algorithms.curator.algorithms` -- algorithms of a node that holds all data, or of
   one that clients trust with their sum
 * :mod:`~jaxfl.algorithms.curator.claims` -- what RRPSGD and DP-SRM claim of their noise
-* :mod:`~jaxfl.algorithms.curator.theory` -- numbers of DP-SRM and of the algorithms of Lowy et
-  al., as their papers give them
+* :mod:`~jaxfl.algorithms.curator.theory` -- the schedules of DP-SRM and of DP-GD, as their papers
+  give them
 """
 
 from jaxfl.algorithms.curator.algorithms import distributed_dp_srm, dp_gd, dp_sgd, dp_srm, rrpsgd

@@ -32,14 +32,14 @@ from jaxfl.algorithms.numbers import (
     Draft,
     Parts,
     applies,
-    composed,
+    body_of,
     only,
     refuse_epochs,
     reporting,
 )
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.algorithms.soteriafl.theory import CDP_CONSTANT, Setting, cdp_step
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import require
 from jaxfl.core.types import (
     Aggregation,
     Algorithm,
@@ -189,7 +189,7 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     if kind.recursive:
         applies(not sampler.whole, name, "which draws batches", sampler=sampler)
         refuse_epochs(name, sampler)
-    body = composed(
+    body = body_of(
         given,
         estimator=momentum.recursive(sampler, False)
         if kind.recursive
@@ -200,16 +200,15 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
         aggregation=kind.aggregation(),
     )
     once = {"follows": ("lr",), "reads": ("smoothness",)} if kind.once else {}
-    rules = PaperRules(body, kind.recursive, kind.once)
-    return by_rules(globals()[name], kind.paper, rules, (momentum.SMOOTHNESS, GAP), **once)
+    params = (momentum.SMOOTHNESS, GAP)
+    return by_rules(globals()[name], kind.paper, PaperRules(body, kind), params, **once)
 
 
 class PaperRules(NamedTuple):
     """The hyper-parameters of a run, what it releases, and what the paper says of it."""
 
     body: Federated
-    recursive: bool
-    once: bool  # one sample a round
+    kind: Variant
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then the papers', then defaults that say so."""
@@ -217,20 +216,14 @@ class PaperRules(NamedTuple):
         N.private(body, facts)
         s = self._setting(N.values, facts, N.eps)
         records, of = s.m, N.for_eps
-        if self.recursive:
+        if self.kind.recursive:
             self._srm(N, facts, s)
-        elif self.once:
+        elif self.kind.once:
             N.default("rounds", facts.m, "one pass")
             N.theorem("batch", 1, "one sample a round")
-            if N["batch"] != 1:
-                raise InputError(
-                    f"batch = {N['batch']} does not apply to rrpsgd, which draws 1: leave it out."
-                )
-            if N["rounds"] > records**2:
-                raise InputError(
-                    f"rounds = {N['rounds']} exceeds m^2 = {records**2:g}, which RRPSGD never reaches: ask "
-                    "for fewer."
-                )
+            applies(N["batch"] == 1, "rrpsgd", "which draws 1: leave it out", batch=N["batch"])
+            most = f"exceeds m^2 = {records**2:g}, which RRPSGD never reaches"
+            require(N["rounds"] <= records**2, most, "ask for fewer", rounds=N["rounds"])
         else:
             rounds = max(1, round(float(theory.gd_rounds(s))))
             N.theorem("rounds", rounds, f"the paper's order{of}")
@@ -244,7 +237,7 @@ class PaperRules(NamedTuple):
 
     def finish(self, N: Draft, noise: Noise, facts: ProblemFacts) -> None:
         """RRPSGD's step follows from sigma, be it the paper's or calibrated."""
-        if not self.once:
+        if not self.kind.once:
             return
         s = self._setting(N.values, facts, EPS)
         sigma = max(N["sigma"], 1e-30) if N["sigma"] == N["sigma"] else 1e-30
@@ -278,9 +271,9 @@ class PaperRules(NamedTuple):
         G, delta, T = float(values["clip"]), values["delta"], int(values["rounds"])
         r, way = reporting(self.body, values, facts.n), asked._asdict()
         m, b = round(facts.m * r), round(values.get("batch", facts.m) * r)
-        if self.once:
+        if self.kind.once:
             return claims.rrpsgd(G, m, delta, **way)
-        if not self.recursive:
+        if not self.kind.recursive:
             return compressed_gd(CDP_CONSTANT, G, m, b, T, delta, **way)
         gamma, C = float(values["momentum"]), float(values["difference_clip"])
         b0 = round(values["anchor_batch"] * r)
@@ -311,7 +304,7 @@ class PaperRules(NamedTuple):
                 mean = events.Mean((moved + rows.b * rounded) / r)
                 return events.Event(rows, mean, sigma, times, trust=trust)
 
-            if not self.recursive:
+            if not self.kind.recursive:
                 return plain("batch", G, sigma, T)
             first = plain("anchor_batch", G, sigma * float(values["noise_ratio"]), 1)
             return events.Sequence((plain("batch", _moved(values), sigma, T - 1), first))

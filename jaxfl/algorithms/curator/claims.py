@@ -9,8 +9,7 @@ from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["dp_srm", "rrpsgd"]
 
-
-# --- single node ---------------------------------------------------------------------------------
+SPLIT = 0.5  # B, the share of eps that composition takes
 
 
 def rrpsgd(
@@ -33,23 +32,22 @@ def dp_srm(
     step: float,
     delta: float,
     eps: float | None = None,
-    split: float = 0.5,
     *,
     sigma: float | None = None,
 ) -> tuple[Claim, Claim]:
     """Noise of the first and of every later estimate in DP-SRM [Wang et al., UAI 2023].
 
-    ``step`` is zeta/n0, ``split`` their B: ``sigma0^2 = 14 T G^2 a/(B m^2 eps)``,
+    ``step`` is zeta/n0, and their B is 1/2: ``sigma0^2 = 14 T G^2 a/(B m^2 eps)``,
     ``sigma^2 = 14 T [(1-gamma) zeta/n0 + gamma G]^2 a/(B m^2 eps)``,
     ``a = 1 + ln(1/delta)/((1-B) eps)``.  A given ``sigma`` is that of the later ones.
     """
-    log, reach = math.log(1 / check_delta(delta)) / (1 - split), (1 - gamma) * step + gamma * G
+    log, reach = math.log(1 / check_delta(delta)) / (1 - SPLIT), (1 - gamma) * step + gamma * G
 
     def unit(eps: float) -> float:
-        return math.sqrt(14 * rounds * (1 + log / eps) / (split * eps)) / m
+        return math.sqrt(14 * rounds * (1 + log / eps) / (SPLIT * eps)) / m
 
     def eps_of(sigma: float) -> float:
-        k = (m * sigma / reach) ** 2 * split / (14 * rounds)  # k eps^2 = eps + log
+        k = (m * sigma / reach) ** 2 * SPLIT / (14 * rounds)  # k eps^2 = eps + log
         return (1 + math.sqrt(1 + 4 * k * log)) / (2 * k)
 
     later, eps = solved(eps, sigma, delta, lambda eps: unit(eps) * reach, eps_of)
@@ -58,21 +56,13 @@ def dp_srm(
     t = max(b, b0) / m
     inside = t * a * (1 + s2)
     most = 2 / 3 * s2 * math.log(1 / inside)
+    text = f"a - 1 = {a - 1:.4g} <= (2/3) s'^2 ln(1/(t a (1 + s'^2))) = {most:.4g}"
     conditions = (
         Condition(f"s'^2 = {s2:.4g} >= 0.7", s2 >= 0.7),
-        Condition(
-            f"a - 1 = {a - 1:.4g} <= (2/3) s'^2 ln(1/(t a (1 + s'^2))) = {most:.4g}", a - 1 <= most
-        ),
+        Condition(text, a - 1 <= most),
     )
-    source = "DP-SRM, UAI 2023"
+    source, moved = "DP-SRM, UAI 2023", "[(1-gamma) zeta/n0 + gamma G]^2"
     return (
         Claim(source, "sigma0^2 = 14 T G^2 a/(B m^2 eps)", first, eps, delta, conditions),
-        Claim(
-            source,
-            "sigma^2 = 14 T [(1-gamma) zeta/n0 + gamma G]^2 a/(B m^2 eps)",
-            later,
-            eps,
-            delta,
-            conditions,
-        ),
+        Claim(source, f"sigma^2 = 14 T {moved} a/(B m^2 eps)", later, eps, delta, conditions),
     )

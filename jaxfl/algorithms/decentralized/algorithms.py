@@ -24,10 +24,10 @@ from jaxfl.algorithms.decentralized.claims import q_dpsgd
 from jaxfl.algorithms.numbers import Draft, Parts, only
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import require
 from jaxfl.core.types import Algorithm, Asked, Compressor, Noise, Param, Plan, ProblemFacts
-from jaxfl.parts import codes, compressors, estimators, graphs, mechanisms, momentum, sampling
-from jaxfl.parts.codes import identity
+from jaxfl.parts import compressors, estimators, graphs, mechanisms, momentum, sampling
+from jaxfl.parts.compressors import identity
 from jaxfl.privacy.claims import Claim
 from jaxfl.rounds import gossip
 
@@ -84,7 +84,7 @@ class Variant(NamedTuple):
     compressor: Callable[[], Compressor]
 
 
-Q_DPSGD = Variant("Ding et al., AAAI 2021", gossip.quantized, codes.fixed_step)
+Q_DPSGD = Variant("Ding et al., AAAI 2021", gossip.quantized, compressors.fixed_step)
 SDM = Variant("Zhang et al., MobiHoc 2020", gossip.differences, compressors.bernoulli)
 DSGD = Variant("Lian et al., NeurIPS 2017", gossip.averaging, identity)
 
@@ -93,10 +93,8 @@ DSGD = Variant("Lian et al., NeurIPS 2017", gossip.averaging, identity)
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = only(name, parts, "compressor", "sampler", "graph")
     chosen, graph = given.get("compressor", kind.compressor()), given.get("graph", "complete")
-    if not chosen.unbiased:
-        raise InputError(
-            f"compressor = {chosen.name!r} is biased, and {name} needs one that is right in the mean."
-        )
+    biased = f"is biased, and {name} needs one that is right in the mean"
+    require(chosen.unbiased, biased, compressor=chosen.name)
     body = gossip.Gossip(
         estimator=estimators.minibatch(given.get("sampler", sampling.poisson())),
         mechanism=mechanisms.gaussian(),
@@ -119,14 +117,7 @@ class PaperRules(NamedTuple):
         """The user's values, then recalled ones, then defaults that say so."""
         body, kind = self
         N = Draft.of(given, facts)
-        N.clip(True)
-        if body.compressor.absolute:
-            N.code(body.compressor, facts)
-        else:
-            N.parts(body, facts)
-        N.smoothness(facts)
-        N.target(facts)
-        N.default("gap", 1.0)
+        N.private(body, facts)
         N.batch(body, facts)
         if kind is SDM:
             N.default("theta", 0.5)

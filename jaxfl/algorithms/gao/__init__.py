@@ -1,8 +1,8 @@
 """ISRL-DP federated learning [Gao, Lowy, Zhou, Wright, 2024].
 
-* :mod:`~jaxfl.algorithms.gao.algorithms` -- iSRL-DP: localized, accelerated and nonsmooth
+* :mod:`~jaxfl.algorithms.gao.algorithms` -- ISRL-DP: localized, accelerated and nonsmooth
   algorithms for convex losses, and their baselines
-* :mod:`~jaxfl.algorithms.gao.bounds` -- gao et al.: excess risks hold up to constants, so that
+* :mod:`~jaxfl.algorithms.gao.bounds` -- Gao et al.: excess risks hold up to constants, so that
   their orders are said and not drawn
 * :mod:`~jaxfl.algorithms.gao.claims` -- the noise formula of Gao, Lowy, Zhou and Wright, with its
   conditions

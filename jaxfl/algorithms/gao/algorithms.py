@@ -22,7 +22,7 @@ one_pass_accelerated         AC-SA                each once               smooth
 ===========================  ===================  ======================  ======================
 
 Participation "uniform" with cohort M is the paper's M of N silos.  The clip is the paper's L.  All
-losses have to be convex.  Numbers that are not given come from the theorems
+losses must be convex.  Hyper-parameters that are not given come from the theorems
 (:mod:`jaxfl.algorithms.gao.theory`, :mod:`jaxfl.algorithms.gao.rules`).
 """
 
@@ -33,8 +33,8 @@ from typing import Any, TypedDict, Unpack
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.gao.rules import PaperRules, Variant
-from jaxfl.algorithms.numbers import applies, composed, only
-from jaxfl.core.errors import InputError
+from jaxfl.algorithms.numbers import applies, body_of, only
+from jaxfl.core.params import choice
 from jaxfl.core.types import Algorithm, Participation, Sampler
 from jaxfl.parts import estimators, sampling
 from jaxfl.parts.accelerated import acsa, averaged
@@ -197,14 +197,13 @@ SMOOTHERS = {"moreau": moreau, "convolution": convolution}
 @functools.cache
 def _algorithm(name: str, kind: Variant, *, variant: str = "sound", **parts: Any) -> Algorithm:
     given = only(name, parts, "sampler", "participation", "noise")
-    if variant not in ("sound", "paper"):
-        raise InputError(f"variant = {variant!r} has to be 'sound', or 'paper' as printed.")
+    choice("variant", variant, ("sound", "paper"))
     sampler = given.pop("sampler", kind.sampler())
     why = "which uses every record once: take multi_pass_mbsgd or accelerated_mbsgd"
     applies(sampler.single_pass or not kind.once, name, why, sampler=sampler)
     estimator = estimators.minibatch((planned if kind.once else phased)(sampler))
     server = acsa() if kind.accelerated else averaged()
-    body = composed(
+    body = body_of(
         given,
         estimator=SMOOTHERS[kind.smoothing](estimator) if kind.smoothing else estimator,
         mechanism=noised(),

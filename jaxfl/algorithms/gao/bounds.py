@@ -6,14 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from jaxfl.algorithms.bounds import Bound, Case, Family, Measured, called, no_lam
+from jaxfl.algorithms.bounds import CALLED, Bound, Case, Family, Measured, no_lam, parts
 from jaxfl.algorithms.gao import theory
 from jaxfl.core.errors import InputError
 
 __all__ = ["ORDER", "ORDERS"]
-
-
-# --- ISRL-DP [Gao, Lowy, Zhou, Wright] -----------------------------------------------------------
 
 ORDERS: dict[str, tuple[str, Callable[[theory.IsrlSetting], Any]]] = {
     "localized_accelerated_mbsgd": ("Theorem 2.1", theory.smooth_rounds),
@@ -29,7 +26,7 @@ def _check_order(case: Case) -> None:
             f"{ORDERS[case.algorithm][0]} speaks of L-Lipschitz losses on a set of diameter D: give clip "
             "and diameter."
         )
-    called(case, ORDERS[case.algorithm][0])
+    parts(case, ORDERS[case.algorithm][0], participation=CALLED)
 
 
 def _order(case: Case, measured: Measured, lam: float | None) -> list[Bound]:

@@ -278,34 +278,29 @@ class PaperRules(NamedTuple):
         ]
         self._spread(N, phases)
         s = self.setting(v, facts, v["eps"])
-        rounds: dict[str, list[float]] = {}
-
-        def more(**series: Any) -> None:
-            for name, each in series.items():
-                rounds.setdefault(name, []).extend(np.asarray(each, np.float64).tolist())
-
+        series: list[dict[str, Any]] = []  # what rounds read, stage by stage
         for phase in phases:
             mu, sigma = phase.lam or v.get("mu", 0.0), v["sigma"] * phase.noise
-            V2 = float(theory.variance(s, phase.size(facts.m), phase.batch, sigma))
-            if self.kind.accelerated:
-                for R, scale in self._stages(s, phase, mu, V2):
-                    more(**accelerated(R, mu, scale))
-                continue
             r = np.arange(1, phase.rounds + 1)
-            if self.kind.solver == "subgradient":
-                more(step_t=2 / (mu * r))
+            if self.kind.accelerated:
+                V2 = float(theory.variance(s, phase.size(facts.m), phase.batch, sigma))
+                stages = self._stages(s, phase, mu, V2)
+                series += [accelerated(R, mu, scale) for R, scale in stages]
+            elif self.kind.solver == "subgradient":
+                series.append({"step_t": 2 / (mu * r), "average_t": 2 / (r + 1)})
             else:
                 lr = self._lr(s, N, phase)
-                more(step_t=np.full(phase.rounds, lr / (1 + lr * phase.lam)))
-            more(average_t=2 / (r + 1))
+                steps = np.full(phase.rounds, lr / (1 + lr * phase.lam))
+                series.append({"step_t": steps, "average_t": 2 / (r + 1)})
         if self.kind.solver == "sgd":
             where = "D/sqrt(R (L^2 + d sigma^2/M)), of the first phase"
             N.theorem("lr", self._lr(s, N, phases[0]), where)
         if not self.kind.regularized:
             for name in ("lam_t", "radius_t", "ends_t"):
                 del v[name], N.sources[name]
-        for name, each in rounds.items():
-            N.set(name, pieces(each), Source(Origin.THEOREM, self.where))
+        for name in series[0]:
+            each = np.concatenate([stage[name] for stage in series]).astype(np.float64)
+            N.set(name, pieces(each.tolist()), Source(Origin.THEOREM, self.where))
 
     def _stages(
         self, s: theory.IsrlSetting, phase: Phase, mu: float, V2: float
@@ -371,15 +366,11 @@ def accelerated(rounds: int, mu: float, step: float) -> dict[str, Any]:
     a_r = 2/(r+1),  h_r = 4 v/(r(r+1)),  B_{r+1};  mu
     """
     r = np.arange(1, rounds + 1, dtype=np.float64)
-
-    def mix(r: Any) -> Any:
-        a, h = 2 / (r + 1), 4 * step / (r * (r + 1))
-        return a * ((1 - a) * mu + h) / (h + (1 - a**2) * mu)
-
+    a, h = 2 / (r + 2), 4 * step / ((r + 1) * (r + 2))  # of the next round
     return {
         "alpha_t": 2 / (r + 1),
         "h_t": 4 * step / (r * (r + 1)),
         "mu_t": np.full(rounds, mu),
-        "next_mix_t": mix(r + 1),
+        "next_mix_t": a * ((1 - a) * mu + h) / (h + (1 - a**2) * mu),
         "stage_t": r == rounds,
     }

@@ -14,7 +14,7 @@ fedprox              tau          to the server's x   none                messag
 scaffold             tau          control variates    none                messages
 ===================  ===========  ==================  ==================  ================
 
-Minibatches are shuffled epochs without replacement that go on from round to round.
+Minibatches are shuffled epochs without replacement that continue from round to round.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import optax
 from jaxfl.algorithms import numbers
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.hu import claims, theory
-from jaxfl.algorithms.numbers import PRIVACY, Draft, applies, composed, only, reporting
+from jaxfl.algorithms.numbers import PRIVACY, Draft, applies, body_of, only, reporting
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import (
     Aggregation,
@@ -41,7 +41,7 @@ from jaxfl.core.types import (
     ProblemFacts,
 )
 from jaxfl.parts import aggregations, estimators, local, mechanisms, sampling, servers
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.parts.momentum import SMOOTHNESS
 from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim
@@ -147,11 +147,9 @@ def scaffold(**parts: Unpack[Parts]) -> Algorithm:
 
     Not private.
     """
-    if "optimizer" in parts:
-        raise InputError(
-            "optimizer does not apply to scaffold, whose control variates are made of SGD steps: "
-            "leave it out."
-        )
+    optimizer = parts.get("optimizer")
+    why = "whose control variates are made of SGD steps: leave it out"
+    applies(optimizer is None, "scaffold", why, optimizer=optimizer)
     chosen = parts.get("compressor") or identity()
     why = "whose server takes c for the mean of control variates that clients keep uncompressed"
     applies(chosen.exact, "scaffold", f"{why}: leave it out", compressor=chosen)
@@ -183,7 +181,7 @@ def _algorithm(
             "starts anew in every round: leave out one."
         )
     estimator, mechanism = estimators.minibatch(sampler), kind.mechanism()
-    body = composed(
+    body = body_of(
         given,
         estimator=estimator,
         mechanism=mechanism,
@@ -340,15 +338,7 @@ class PaperRules(NamedTuple):
         G, b, turns = values["clip"], int(values["batch"]), transcript.turns(body, values, facts)
         if self.once and body.aggregation is None:
             return claims.dp_sgd_baseline(G, facts.n, b, turns, delta, **way)
-        claim = claims.hu(
-            G,
-            facts.m,
-            b,
-            int(values.get("local_steps", 1)),
-            turns,
-            delta,
-            devices=transcript.noises(body, values, facts),
-            convex=self._contracts(values, facts) if self.convex else None,
-            **way,
-        )
+        tau, devices = int(values.get("local_steps", 1)), transcript.noises(body, values, facts)
+        convex = self._contracts(values, facts) if self.convex else None
+        claim = claims.hu(G, facts.m, b, tau, turns, delta, devices=devices, convex=convex, **way)
         return claim._replace(where="the paper's formula") if self.once else claim

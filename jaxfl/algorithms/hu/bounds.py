@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from jaxfl.algorithms.bounds import (
+    CALLED,
     Array,
     Bound,
     Case,
     Family,
     Measured,
     assumed,
-    called,
     numbers,
     parts,
     unconstrained,
@@ -23,8 +23,7 @@ __all__ = ["FAMILY"]
 
 
 def _check_local(case: Case) -> None:
-    called(case, "Theorem 2")
-    parts(case, "Theorem 2", server=("averaging",))
+    parts(case, "Theorem 2", participation=CALLED, server=("averaging",))
     plain = case.parts.get("local") == "sgd, free" and case.parts.get("compressor") == "identity"
     if not plain or case.values["server_lr"] != 1:
         raise InputError(

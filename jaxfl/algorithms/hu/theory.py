@@ -36,7 +36,7 @@ class LocalSetting(NamedTuple):
 
 
 def local_condition(s: LocalSetting) -> Number:
-    """5 eta L + 3 tau^2 eta^2 L^2, which has to be at most 1  [Theorem 2]."""
+    """5 eta L + 3 tau^2 eta^2 L^2, which must be at most 1  [Theorem 2]."""
     return 5 * s.eta * s.L + 3 * (s.tau * s.eta * s.L) ** 2
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Unpack
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.lowy.claims import lowy_spider, lowy_svrg
 from jaxfl.algorithms.lowy.theory import spider_rounds
-from jaxfl.algorithms.numbers import Draft, Parts, composed, only, refuse_epochs, reporting
+from jaxfl.algorithms.numbers import Draft, Parts, body_of, only, refuse_epochs, reporting
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.core.types import Algorithm, Asked, Param, Plan, ProblemFacts, Sigma
 from jaxfl.parts import channels, iterates, mechanisms, momentum, sampling, servers
@@ -75,7 +75,7 @@ def _algorithm(name: str, spider: bool, **parts: Any) -> Algorithm:
     usual = sampling.full() if spider else sampling.with_replacement()
     sampler = given.pop("sampler", usual)
     refuse_epochs(name, sampler)
-    body = composed(
+    body = body_of(
         given,
         estimator=momentum.recursive(sampler, True) if spider else momentum.anchored(sampler),
         mechanism=mechanisms.gaussian(),

@@ -14,7 +14,7 @@ noisy_sgd       gradient               average          Gaussian, at each machin
 ==============  =====================  ===============  ==========================================
 
 All of them use a sample once: round t takes row t of every machine, in the order of its data, and
-more rounds than samples are refused.  The model stays in the problem's constraint set; where there is
+more rounds than samples raise an error.  The model stays in the problem's constraint set; where there is
 none, in the ball of diameter D around the start.  ``noisy_sgd`` is not in the paper, which reports no
 baseline: its noise and step follow from the same reasoning.
 """
@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import by_rules
-from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, composed, only
+from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, body_of, only
 from jaxfl.algorithms.reshef import claims, theory
 from jaxfl.algorithms.resolution import GIVEN
 from jaxfl.core.errors import InputError
@@ -131,7 +131,7 @@ def noisy_sgd(**parts: Unpack[Parts]) -> Algorithm:
 @functools.cache
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     estimator = momentum.corrected if kind.corrected else estimators.minibatch
-    body = composed(
+    body = body_of(
         only(name, parts, *kind.exchanged),
         estimator=estimator(sampling.in_order()),
         mechanism=kind.mechanism(),
@@ -141,7 +141,7 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     return by_rules(
         globals()[name],
         PAPER if kind.corrected else "baseline of its kind",
-        PaperRules(name, kind, body),
+        PaperRules(body, kind),
         (*own, momentum.DIAMETER),
         cited=kind.corrected,
         follows=("lr",),
@@ -152,16 +152,15 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
 class PaperRules(NamedTuple):
     """The hyper-parameters of a run, what it releases, and what the paper says of it."""
 
-    name: str
-    kind: Variant
     body: Federated
+    kind: Variant
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then the theorems', then defaults that say so."""
-        name, kind, body = self
+        body, kind = self
         if kind.alone and facts.n > 1:
             raise InputError(
-                f"{name} is a single machine's algorithm, and there are {facts.n} clients: take "
+                f"noisy_mu2 is a single machine's algorithm, and there are {facts.n} clients: take "
                 "mu2_trusted, or one client."
             )
         N = Draft.of(given, facts, theory=True)
@@ -203,15 +202,13 @@ class PaperRules(NamedTuple):
 
     def _setting(self, v: Mapping[str, Any], facts: ProblemFacts) -> theory.AnytimeSetting:
         G = v["clip"] if math.isfinite(v["clip"]) else 1.0  # only steps of non-private runs read it
-        return theory.AnytimeSetting(
-            G,
+        L, rho, trusted = (
             v.get("smoothness", 1.0),
-            v["diameter"],
-            facts.d,
-            v["rounds"],
-            facts.n,
             v.get("rho", math.inf),
             self.body.mechanism.central,
+        )
+        return theory.AnytimeSetting(
+            G, L, v["diameter"], facts.d, v["rounds"], facts.n, rho, trusted
         )
 
     def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
@@ -219,15 +216,10 @@ class PaperRules(NamedTuple):
         if not self.kind.corrected or self.body.mechanism.std is None:
             return transcript.event(self.body, values, facts)
         central, b, T = self.body.mechanism.central, int(values["batch"]), int(values["rounds"])
+        G, L, D = (float(values[name]) for name in ("clip", "smoothness", "diameter"))
         return events.Event(
             events.Sampling("single_pass", T * b, b),
-            events.Increments(
-                float(values["clip"]),
-                float(values["smoothness"]),
-                float(values["diameter"]),
-                (facts.n if central else 1) * b,
-                exact=True,
-            ),
+            events.Increments(G, L, D, (facts.n if central else 1) * b, exact=True),
             float(values["sigma"]),
             T,
             trust="trusted_server" if central else "local_transcript",

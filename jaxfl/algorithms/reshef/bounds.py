@@ -21,8 +21,6 @@ from jaxfl.core.errors import InputError
 
 __all__ = ["ANYTIME"]
 
-# --- mu^2-SGD [Reshef, Levy] ---------------------------------------------------------------------
-
 
 def _check_anytime(case: Case) -> None:
     parts(case, "Theorem 5.2", compressor=("identity",))

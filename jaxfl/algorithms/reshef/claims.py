@@ -36,11 +36,8 @@ def mu2(
         rho = math.sqrt(2 * float(zcdp_rho(eps, delta)))
     assert rho is not None
     number("rho", rho, above=0)
-    return Claim(
-        "Reshef, Levy",
-        "sigma^2 = 4 S^2 T/(rho^2 M^2), eps = rho^2/2 + rho sqrt(2 ln(1/delta))",
-        float(anytime_sigma(s._replace(rho=rho))) if sigma is None else sigma,
-        float(zcdp_eps(rho * rho / 2, delta)),
-        delta,
-        (Condition("every gradient is bounded by G and L-Lipschitz on the domain", None),),
-    )
+    formula = "sigma^2 = 4 S^2 T/(rho^2 M^2), eps = rho^2/2 + rho sqrt(2 ln(1/delta))"
+    noise = float(anytime_sigma(s._replace(rho=rho))) if sigma is None else sigma
+    condition = Condition("every gradient is bounded by G and L-Lipschitz on the domain", None)
+    proven = float(zcdp_eps(rho * rho / 2, delta))
+    return Claim("Reshef, Levy", formula, noise, proven, delta, (condition,))

@@ -24,10 +24,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import by_rules
-from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, composed, only, reporting, usual_delta
+from jaxfl.algorithms.numbers import (
+    PRIVACY,
+    Draft,
+    Parts,
+    applies,
+    body_of,
+    only,
+    reporting,
+    usual_delta,
+)
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import (
     LARGEST,
@@ -43,7 +52,7 @@ from jaxfl.core.types import (
     Sampler,
 )
 from jaxfl.parts import channels, compressors, estimators, mechanisms, sampling
-from jaxfl.parts.codes import identity
+from jaxfl.parts.compressors import identity
 from jaxfl.parts.momentum import SMOOTHNESS
 from jaxfl.privacy.claims import Claim
 from jaxfl.rounds.federated import Federated
@@ -309,15 +318,12 @@ def fedsgd(**parts: Unpack[Parts]) -> Algorithm:
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = only(name, parts, *Parts.__annotations__)
     sampler = given.pop("sampler", sampling.full() if kind.whole else sampling.poisson())
-    if kind.whole and not sampler.whole:
-        raise InputError(
-            f"sampler = {sampler.name!r} does not apply to a full-gradient algorithm: take its _sgd "
-            "variant."
-        )
+    why = "which takes every sample: take its _sgd variant"
+    applies(sampler.whole or not kind.whole, name, why, sampler=sampler)
     estimator = kind.estimator
     if not isinstance(estimator, Estimator):
         estimator = estimator(sampler, given.get("clip", "example") == "example")
-    body = composed(
+    body = body_of(
         given,
         estimator=estimator,
         mechanism=kind.mechanism(),
@@ -341,11 +347,12 @@ class PaperRules(NamedTuple):
         """The user's values, then the paper's, then defaults that say so."""
         rule, body = self.rule, self.body
         private = body.mechanism.std is not None
-        if "gradient_bound" in given and body.clip == "example":
-            raise InputError(
-                f"gradient_bound = {given['gradient_bound']!r} belongs to clip='batch': every example is "
-                "clipped here, so give clip, its bound G, instead."
-            )
+        require(
+            "gradient_bound" not in given or body.clip == "batch",
+            "belongs to clip='batch'",
+            "every example is clipped here, so give clip, its bound G, instead",
+            gradient_bound=given.get("gradient_bound"),
+        )
         N = Draft.of(given, facts, theory=rule.rounds is not None)
         N.clip(private)
         N.parts(body, facts)
@@ -400,14 +407,7 @@ class PaperRules(NamedTuple):
         L = values.get("smoothness", facts.smoothness) or 1.0
         s = self._setting({"gap": 1.0, **values}, facts, L)._replace(G=float(values["clip"]))
         e = assume(s, values)
-        claim = compressed_gd(
-            values["noise_constant"],
-            values["clip"],
-            facts.m,
-            values.get("batch", facts.m),
-            values["rounds"],
-            values["delta"],
-            bounds=(float(e.G_A), float(e.G_B)),
-            **asked._asdict(),
-        )
+        c, G, T, delta = (values[name] for name in ("noise_constant", "clip", "rounds", "delta"))
+        bounds, b = (float(e.G_A), float(e.G_B)), values.get("batch", facts.m)
+        claim = compressed_gd(c, G, facts.m, b, T, delta, bounds=bounds, **asked._asdict())
         return claim._replace(where=self.rule.where)

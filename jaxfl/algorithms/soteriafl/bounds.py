@@ -59,12 +59,9 @@ def _name(case: Case) -> str:
 
 def setting(case: Case, measured: Measured) -> theory.Setting:
     """With the largest client's m, for which a minibatch says least."""
-    facts, values = case.facts, case.values
-    omega = float(values["omega"])
-    return theory.Setting(
-        n=facts["n"], m=facts["m_max"], d=facts["d"], omega=omega, L=case.L, G=case.clip,
-        eps=1.0, delta=0.5, gap=measured.start,
-    )  # fmt: skip
+    n, m, d = (case.facts[name] for name in ("n", "m_max", "d"))
+    omega, gap = float(case.values["omega"]), measured.start
+    return theory.Setting(n, m, d, omega, case.L, case.clip, eps=1.0, delta=0.5, gap=gap)
 
 
 def _variance(case: Case, s: theory.Setting, b: float) -> float:

@@ -41,31 +41,15 @@ def compressed_gd(
     )
     note = "full batches need no such condition: the Gaussian mechanism is accounted exactly"
     if b != m:
-        note = ""
-        room = G_A / (q * b * s)
+        note, room, rate = "", G_A / (q * b * s), e / (q * q * rounds)
         share = 4 * (1 + 4 * (G_B / G_A) ** 2) if math.isfinite(G_A) else 4.0
         most = share * q * q * rounds * math.log(room) if room > 0 else 0.0
+        small, wide = G_A / (16 * b * s), math.sqrt(2 / 3) * b * s
+        text = f"eps < c' b^2 T/m^2, by the proof eps = {e:.4g} <= {most:.4g} (eps/(q^2 T) = {rate:.4g})"
         conditions = (
-            Condition(
-                f"eps < c' b^2 T/m^2, by the proof eps = {e:.4g} <= {most:.4g} "
-                f"(eps/(q^2 T) = {e / (q * q * rounds):.4g})",
-                e <= most,
-            ),
-            Condition(
-                f"q = {q:.4g} < G_A/(16 b sigma) = {G_A / (16 * b * s):.4g}",
-                q < G_A / (16 * b * s),
-            ),
-            Condition(
-                f"sqrt(2/3) b sigma/G_A = {math.sqrt(2 / 3) * b * s / G_A:.4g} >= 1",
-                math.sqrt(2 / 3) * b * s >= G_A,
-            ),
+            Condition(text, e <= most),
+            Condition(f"q = {q:.4g} < G_A/(16 b sigma) = {small:.4g}", q < small),
+            Condition(f"sqrt(2/3) b sigma/G_A = {wide / G_A:.4g} >= 1", wide >= G_A),
         )
-    return Claim(
-        "SoteriaFL, NeurIPS 2022",
-        f"sigma^2 = {constant:g} G^2 T ln(1/delta)/(m^2 eps^2)",
-        s,
-        e,
-        delta,
-        conditions,
-        note=note,
-    )
+    formula = f"sigma^2 = {constant:g} G^2 T ln(1/delta)/(m^2 eps^2)"
+    return Claim("SoteriaFL, NeurIPS 2022", formula, s, e, delta, conditions, note=note)

@@ -1,4 +1,4 @@
-"""One chunk, from its first round to its last."""
+"""Compute one chunk, from its first round to its last."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from jaxfl.engine.sweeps.store import Arrays
 
 __all__ = ["compute"]
 
-HALVES = np.array([1 << 16, 1])  # what the upper and the lower bits of a count stand for
-WAITING = 64  # calls whose results stay on the device, so that it need not wait for the host
+HALVES = np.array([1 << 16, 1])  # weights of the upper and the lower bits of a count
+PENDING = 64  # calls whose results stay on the device, so that it does not wait for the host
 
 
 def compute(
@@ -30,13 +30,13 @@ def compute(
     every: int,
     look: Look,
 ) -> Arrays:
-    """All rounds of a chunk, evaluated at the cadence; ``given`` are its keys and numbers."""
+    """All rounds of a chunk, evaluated at the cadence; ``given`` are its keys and hyper-parameters."""
     keys, hp = given
     T = look.rounds(chunk)
     rounds = [*range(0, T, every or T), T]
     state, series = engine.blank(run), Series()
     first, t = True, 0
-    before: tuple[int, Any] | None = None  # looked at one later, while the device is busy
+    before: tuple[int, Any] | None = None  # checked one evaluation later, while the device is busy
     for mark in rounds:
         while first or t < mark:
             end = min(mark, t + run.length)
@@ -46,7 +46,7 @@ def compute(
             first, t = False, end
             series.add(counts, measured if t == mark else None)
         if before is not None and look.at(chunk, *before):
-            break  # nothing is left that is finite
+            break  # no run is finite any more
         before = t, measured["loss"]
     series.read()
     return finish(program, chunk, rounds, series.metrics, series.totals)
@@ -56,21 +56,21 @@ class Series:
     """Metrics at the evaluated rounds, and exact sums of the counts up to each of them."""
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[Info, dict[str, Any] | None]] = []
+        self.pending: list[tuple[Info, dict[str, Any] | None]] = []
         self.sums: list[npt.NDArray[np.int64] | int] = [0] * len(Info._fields)
         self.metrics: list[dict[str, npt.NDArray[Any]]] = []
         self.totals: list[list[Any]] = []
 
     def add(self, counts: Info, metrics: dict[str, Any] | None) -> None:
-        self.waiting.append((counts, metrics))
-        if len(self.waiting) >= WAITING:
+        self.pending.append((counts, metrics))
+        if len(self.pending) >= PENDING:
             self.read()
 
     def read(self) -> None:
-        for counts, metrics in self.waiting:
+        for counts, metrics in self.pending:
             new = (np.asarray(a, np.int64) @ HALVES for a in counts)
             self.sums = [s + a for s, a in zip(self.sums, new, strict=True)]
             if metrics is not None:
                 self.metrics.append({name: np.asarray(a) for name, a in metrics.items()})
                 self.totals.append(self.sums)
-        self.waiting = []
+        self.pending = []

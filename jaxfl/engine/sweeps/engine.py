@@ -1,6 +1,6 @@
 """One compiled program for many runs: vmap over cells inside, over seeds outside.
 
-Cells of a seed share its key, so that whatever is drawn from it is drawn once, and a matrix-vector
+Cells of a seed share its key, so that each draw is made once for all of them, and a matrix-vector
 product of one run becomes a matrix product of all.
 """
 
@@ -30,13 +30,13 @@ __all__ = ["Compiled", "blank", "bytes_of_run", "compiled", "inputs", "placed_pr
 
 
 class Compiled(NamedTuple):
-    """A program for ``shape`` (seeds, cells), and what it takes."""
+    """A compiled program for ``shape`` (seeds, cells)."""
 
     call: Any  # (keys, state, hp, first, start, stop, problem) -> state, counts, metrics
     state: State  # shapes
     shape: tuple[int, int]
-    length: int  # rounds that one call can do
-    shardings: Any  # where call wants its arguments
+    length: int  # most rounds of one call
+    shardings: Any  # of the arguments of call
     bytes: int  # arguments, results and scratch space, all devices together
     seconds: float
 
@@ -53,9 +53,9 @@ def segment(
     stop: Array,
     problem: Problem,
 ) -> tuple[State, Info, dict[str, Array]]:
-    """One run, from round ``start`` to ``stop``; the ``first`` call makes its state and does no round.
+    """One run from round ``start`` to ``stop``; the ``first`` call initializes the state.
 
-    Counts come as sums of their upper and their lower sixteen bits, (2,), which cannot overflow.
+    Counts are sums of their upper and of their lower sixteen bits, (2,), which cannot overflow.
     """
     none = Info(*(jnp.int32(0) for _ in Info._fields))
     state, begun = jax.lax.cond(
@@ -79,7 +79,7 @@ def compiled(
     paired: bool,
     devices: Sequence[jax.Device],
 ) -> Compiled:
-    """Compile the program for chunks of ``shape``, or find what was compiled before."""
+    """Compile the program for chunks of ``shape``, unless it is compiled already."""
     hp = _numbers(program, [0] * shape[1])
     state = jax.eval_shape(
         lambda key, problem, hp: program.algorithm.init(key, problem, hp)[0],
@@ -101,7 +101,7 @@ def compiled(
 
 
 class _Shapes:
-    """A pytree that is the same as another if all its shapes and its structure are."""
+    """A pytree of shapes that can be hashed and compared."""
 
     def __init__(self, tree: Any) -> None:
         self.tree = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), tree)
@@ -130,7 +130,7 @@ def _compiled(
     state, hp, problem = shapes.tree
     own = Hyper({name: None if name in shared else 0 for name in hp.values}, hp.capacity)
     one = functools.partial(segment, algorithm, extra, length)
-    # The sizes are what a device has of the shape, and axis_size= would be that of the whole.
+    # Without axis_size=, which would be the size of the whole and not that of one device.
     over_cells = jax.vmap(one, (None if paired else 0, 0, own, None, None, None, None))
     program = jax.vmap(over_cells, (0, 0, None, None, None, None, None))
     keys = jax.eval_shape(jax.random.key, 0)
@@ -153,7 +153,7 @@ def _compiled(
 
 
 def blank(run: Compiled) -> State:
-    """Something of the state's shape, for the first call to replace."""
+    """A state of zeros, which the first call replaces."""
     state: State = jax.tree.map(
         lambda a, where: jnp.zeros(a.shape, a.dtype, device=where), run.state, run.shardings[1]
     )
@@ -161,7 +161,7 @@ def blank(run: Compiled) -> State:
 
 
 def placed_problem(program: Program, run: Compiled) -> Problem:
-    """The data where the program wants them."""
+    """The data on the devices of the program."""
     problem: Problem = jax.device_put(program.problem, run.shardings[6])
     return problem
 
@@ -169,24 +169,18 @@ def placed_problem(program: Program, run: Compiled) -> Problem:
 def inputs(
     program: Program, chunk: Chunk, run: Compiled, keys: Sequence[Key], paired: bool
 ) -> tuple[Key, Hyper]:
-    """Keys and numbers of a chunk, its last seed and cell repeated where it is smaller.
+    """Keys and hyper-parameters of a chunk; a smaller chunk repeats its last seed and cell.
 
-    ``keys`` are those of the seeds.  Unpaired, each cell has keys of its own.
+    ``keys`` are those of the seeds.  Unless ``paired``, each cell has its own keys.
     """
     tall, wide = run.shape
     seeds = [*chunk.seeds, *[chunk.seeds[-1]] * (tall - len(chunk.seeds))]
     cells = [*chunk.cells, *[chunk.cells[-1]] * (wide - len(chunk.cells))]
     chosen = jnp.stack([keys[i] for i in seeds])
     if not paired:
-        salts = jnp.array(
-            [
-                zlib.crc32(f"{program.algorithm.name}|{program.cells[j].label}".encode())
-                for j in cells
-            ],
-            jnp.uint32,
-        )
-        fold = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))
-        chosen = fold(chosen, salts)
+        labels = [f"{program.algorithm.name}|{program.cells[j].label}" for j in cells]
+        salts = jnp.array([zlib.crc32(label.encode()) for label in labels], jnp.uint32)
+        chosen = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(chosen, salts)
     placed: tuple[Key, Hyper] = jax.device_put(
         (chosen, _numbers(program, cells)), (run.shardings[0], run.shardings[2])
     )
@@ -194,8 +188,8 @@ def inputs(
 
 
 def _numbers(program: Program, cells: Sequence[int], alone: bool = False) -> Hyper:
-    """The numbers of these cells, each an array, or one number where it is shared."""
-    whole = {param.name for param in program.algorithm.params if param.integer}
+    """The hyper-parameters of these cells: arrays, or single values where they are shared."""
+    integers = {param.name for param in program.algorithm.params if param.integer}
     kind = dtype(program.problem)
     last = max(cell.facts.rounds or 1 for cell in program.cells)
     out: dict[str, Array] = {}
@@ -208,31 +202,31 @@ def _numbers(program: Program, cells: Sequence[int], alone: bool = False) -> Hyp
         numbers = np.asarray(values, np.float64)
         if alone or name in program.shared:
             numbers = numbers[0]
-        out[name] = jnp.asarray(numbers, jnp.int32 if name in whole else kind)
+        out[name] = jnp.asarray(numbers, jnp.int32 if name in integers else kind)
     return Hyper(out, program.caps)
 
 
 def _over(value: Any, rounds: int, length: int) -> np.ndarray[Any, Any]:
-    """One number per round, the last one repeated up to ``length``."""
+    """One value per round, the last one repeated up to ``length``."""
     now = value.over(rounds) if isinstance(value, Schedule) else np.full(rounds, float(value))
     return np.concatenate([now, np.full(length - rounds, now[-1])])
 
 
 def bytes_of_run(program: Program) -> int:
-    """What one run holds beside the data, from shapes: an estimate, checked after compilation."""
+    """An estimate of the bytes of one run beside the data, checked after compilation."""
     problem = program.problem
     state = jax.eval_shape(
         lambda problem, hp: program.algorithm.init(jax.random.key(0), problem, hp)[0],
         problem,
         _numbers(program, [0], alone=True),
     )
-    held = sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(state))
+    state_bytes = sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(state))
     caps = dict(program.caps)
     clients = min(problem.n, caps.get("cohort", problem.n))
     rows = min(clients * caps.get("batch", problem.m_max), 1 << 14)
     tests = 0 if problem.test is None else int(jax.tree.leaves(problem.test)[0].shape[0])
     item = dtype(problem).itemsize
     scratch = 4 * rows * problem.model.kernel.width + 6 * problem.model.dim
-    seen = min(problem.n * problem.m_max, 2 * ROWS) + min(tests, 2 * ROWS)
-    evaluation = 2 * seen * problem.model.kernel.width + 4 * problem.n
-    return int(3 * held + item * (scratch + evaluation))
+    evaluated = min(problem.n * problem.m_max, 2 * ROWS) + min(tests, 2 * ROWS)
+    evaluation = 2 * evaluated * problem.model.kernel.width + 4 * problem.n
+    return int(3 * state_bytes + item * (scratch + evaluation))

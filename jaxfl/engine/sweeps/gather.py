@@ -1,4 +1,4 @@
-"""Chunks as one labelled dataset."""
+"""Merge chunks into one labelled dataset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Array: TypeAlias = npt.NDArray[Any]
 LABELS = {
     "seed": ("1", "seed"),
     "last_round": ("round", "the run's number of rounds"),
-    "diverged_at": ("round", "round at which the run was first seen not to be finite"),
+    "diverged_at": ("round", "first evaluated round at which the run was not finite"),
     "complete": ("1", "whether the run has finished"),
     "proven_eps": ("1", "eps that an accountant proves for one run"),
     "claimed_eps": ("1", "eps that the paper's formula claims for this noise"),
@@ -45,19 +45,19 @@ LABELS = {
     ),
     "broken": ("1", "largest norm of an example's gradient at x0 where it breaks gradient_bound"),
     "n": ("1", "clients of the problem"),
-    "tried": ("1", "runs among which a step size is chosen: steps and shifts times seeds"),
+    "tried": ("1", "runs among which a step size is selected: steps and shifts times seeds"),
     "eps_of_choice": (
         "1",
-        "eps that an accountant proves where all these runs are shown: none where they share noise",
+        "eps proven for the release of all these runs; none if they share noise",
     ),
     "noisy": ("1", "whether the algorithm adds noise; without, nothing is private"),
 }
-ELSEWHERE = ("round", "client", "coordinate", "eps_spent", "x")  # in results of single runs
-# Names that no axis can have; delta, which is a number too, moves to delta_of_eps.
+SINGLE_RUN = ("round", "client", "coordinate", "eps_spent", "x")  # only in results of single runs
+# Names that no axis can have; where delta is an axis, the result has delta_of_eps.
 REPORTED = frozenset(
     {
         *(name for name in LABELS if name not in ("seed", "delta")),
-        *(n for n in results.LABELS if n not in ELSEWHERE and not n.startswith("client_")),
+        *(n for n in results.LABELS if n not in SINGLE_RUN and not n.startswith("client_")),
         *("score", "score_error", "candidates", "found"),
     }
 )
@@ -68,18 +68,17 @@ WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n")
 def finish(
     program: Program, chunk: Chunk, rounds: list[int], metrics: list[Any], counts: list[Any]
 ) -> Arrays:
-    """What is kept of a chunk: metrics and running totals against its evaluated ``rounds``.
+    """The arrays of a chunk: metrics and running totals at its evaluated ``rounds``.
 
-    ``counts`` are sums over the rounds up to each evaluation.  A run whose loss is not finite is
-    frozen where that is first seen: from there on it has no numbers.  Where all are, ``metrics``
-    and ``counts`` may end early.
+    ``counts`` are sums over the rounds up to each evaluation.  A run is NaN from the first evaluation
+    at which its loss is not finite.  If no run is finite, ``metrics`` and ``counts`` may end early.
     """
     tall, wide = len(chunk.seeds), len(chunk.cells)
     missing = len(rounds) - len(metrics)
-    held = {name: [m[name] for m in metrics] for name in metrics[0]}
-    held |= {name: [row[i] for row in counts] for i, name in enumerate(Info._fields)}
+    series = {name: [m[name] for m in metrics] for name in metrics[0]}
+    series |= {name: [row[i] for row in counts] for i, name in enumerate(Info._fields)}
     out: Arrays = {}
-    for name, rows in held.items():
+    for name, rows in series.items():
         stacked = np.stack(rows + rows[-1:] * missing, axis=-1)[:tall, :wide]
         out[name] = results.portable(name, stacked)
     lost = ~np.isfinite(out["loss"])
@@ -100,10 +99,9 @@ def dataset(
     keys: Sequence[Key],
     about: Mapping[str, Any],
 ) -> xarray.Dataset:
-    """The whole grid; cells whose chunk is missing are NaN and not ``complete``.
+    """The whole grid; cells of missing chunks are NaN and not ``complete``.
 
-    ``keys`` are those of the seeds.  Where it is ``paired``, as ``about`` says, all runs of a seed
-    share their noise.
+    ``keys`` are those of the seeds.  If ``about["paired"]``, all runs of a seed share their noise.
     """
     import xarray
 
@@ -111,7 +109,7 @@ def dataset(
     axes = (*grid.static, *grid.numbers)
     cells = tuple(len(axis.values) for axis in axes)
     runs = (*cells, len(grid.seeds))
-    ticks = sorted({int(r) for _, held in pairs if held for r in held["rounds"]} or {0})
+    ticks = sorted({int(r) for _, arrays in pairs if arrays for r in arrays["rounds"]} or {0})
     data: dict[str, tuple[tuple[str, ...], Array]] = {}
     names = tuple(axis.name for axis in axes)
 
@@ -121,20 +119,20 @@ def dataset(
         return data[name][1]
 
     every, per_run = (*names, "seed", "round"), (*names, "seed")
-    for chunk, held in pairs:
+    for chunk, arrays in pairs:
         program = programs[chunk.program]
         study = grid.studies[program.study]
         for j, cell in enumerate(program.cells[j] for j in chunk.cells):
             where = _where(study, cell)
             for i, seed in enumerate(chunk.seeds):
                 variable("last_round", per_run, runs, -1)[(*where, seed)] = cell.facts.rounds
-                variable("complete", per_run, runs, 0)[(*where, seed)] = held is not None
+                variable("complete", per_run, runs, 0)[(*where, seed)] = arrays is not None
                 lost = variable("diverged_at", per_run, runs, np.nan)
-                if held is None:
+                if arrays is None:
                     continue
-                lost[(*where, seed)] = held["diverged_at"][i, j]
-                at = np.searchsorted(ticks, held["rounds"])
-                for name, row in _series(study.algorithm, cell, held, i, j):
+                lost[(*where, seed)] = arrays["diverged_at"][i, j]
+                at = np.searchsorted(ticks, arrays["rounds"])
+                for name, row in _series(study.algorithm, cell, arrays, i, j):
                     full = np.full(len(ticks), np.nan)
                     full[at] = row
                     variable(name, every, (*runs, len(ticks)), np.nan)[(*where, seed)] = full
@@ -179,27 +177,27 @@ def dataset(
 
 
 def _where(study: Study, cell: Cell) -> tuple[Any, ...]:
-    """Where a cell lies; everywhere along an axis that does not apply to it."""
+    """The index of a cell; all positions along an axis that does not apply to it."""
     return (*study.place, *(slice(None) if i is None else i for i in cell.place))
 
 
 def _series(
-    algorithm: Algorithm, cell: Cell, held: Arrays, i: int, j: int
+    algorithm: Algorithm, cell: Cell, arrays: Arrays, i: int, j: int
 ) -> Iterable[tuple[str, Array]]:
-    """Everything of one run that has a value at each evaluated round."""
+    """The variables of one run with a value at each evaluated round."""
     skip = {"rounds", "diverged_at", *Info._fields}
-    for name in held.keys() - skip:
-        yield name, held[name][i, j]
-    square = held["grad_norm_sq"][i, j].astype(np.float64)
+    for name in arrays.keys() - skip:
+        yield name, arrays[name][i, j]
+    square = arrays["grad_norm_sq"][i, j].astype(np.float64)
     yield "utility", np.cumsum(square) / np.arange(1, len(square) + 1)
-    counts = {name: held[name][i, j] for name in Info._fields}
+    counts = {name: arrays[name][i, j] for name in Info._fields}
     spent = totals(algorithm.cost(cell.values, cell.facts), counts)
     for name, row in spent.items():
         yield "messages" if name == "clients" else name, np.asarray(row)
 
 
 def _tried(grid: Grid, cell: Cell) -> int:
-    """Runs among which a step size is chosen by the usual selection, seeds included."""
+    """The number of runs among which a step size is selected, seeds included."""
     tuned = [
         len(axis.values)
         for axis, i in zip(grid.numbers, cell.place, strict=True)
@@ -209,7 +207,7 @@ def _tried(grid: Grid, cell: Cell) -> int:
 
 
 def _steepest(study: Study, keys: Sequence[Key]) -> float:
-    """The largest norm of an example's gradient where the runs begin, if a cell states a bound."""
+    """The largest norm of an example's gradient at the initial models, if a cell states a bound."""
     if not any("gradient_bound" in cell.values for cell in study.cells):
         return math.nan
     starts = {id(x): x for x in (start(study.problem, key) for key in keys)}
@@ -219,11 +217,10 @@ def _steepest(study: Study, keys: Sequence[Key]) -> float:
 def _facts(
     algorithm: Algorithm, cell: Cell, tried: int, shared: bool, steepest: float
 ) -> dict[str, float]:
-    """Numbers that were used, and what they prove, alone and with all runs that were tried.
+    """The hyper-parameters of a cell, and the privacy of one run and of all runs tried.
 
-    Nothing is proven of several with ``shared`` noise: in the difference of two it cancels.
+    Nothing is proven for several runs with ``shared`` noise, which cancels in their difference.
     """
-
     out = {
         f"used_{name}": float(value)
         for name, value in cell.values.items()
@@ -256,21 +253,18 @@ def _facts(
 
 @functools.lru_cache(maxsize=4096)
 def _report(event: Any, claim: Any, delta: float) -> Any:
-    """A report, made once for equal questions: cells that differ in the step size have the same."""
-
+    """A report, computed once for cells that differ in the step size."""
     return reports.report(event, claim, delta)
 
 
 @functools.lru_cache(maxsize=4096)
 def _choice(event: Any, runs: int, delta: float) -> float:
-    """The eps of showing all the runs that a choice was made among, each with noise of its own."""
-
-    eps: float = best_of(event, runs, delta).eps
-    return eps
+    """The eps of releasing all runs of a selection, each with its own noise."""
+    return float(best_of(event, runs, delta).eps)
 
 
 def _compact(name: str, values: Any) -> Any:
-    """Whole numbers without gaps as such; the rest keeps float64."""
+    """Integers as int32; the rest stays float64."""
     whole = name in WHOLE or name.startswith("applies_")
     return values.astype(np.int32) if whole else values
 

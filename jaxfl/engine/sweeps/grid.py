@@ -1,4 +1,4 @@
-"""Axes and cells: from what a user spans to the numbers of every run.  Host side."""
+"""Axes and cells: from the values of a grid to the hyper-parameters of every run.  Host side."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import resolve
@@ -16,9 +16,6 @@ from jaxfl.core.params import closest, number, reads, varies, whole
 from jaxfl.core.schedules import Schedule, schedule
 from jaxfl.core.types import Algorithm, Problem, ProblemFacts, Source
 from jaxfl.problems.facts import facts_of
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["TUNED", "Axis", "Build", "Cell", "Grid", "Problems", "Study", "lay_out", "seeds_of"]
 
@@ -32,15 +29,15 @@ class Axis(NamedTuple):
     name: str
     values: tuple[Any, ...]
     labels: tuple[Any, ...]
-    static: bool  # each value is a program of its own
-    posed: bool = False  # and a problem of its own: its results are not compared with others
+    static: bool  # each value has its own program
+    posed: bool = False  # and its own problem, so that results are not comparable along the axis
 
 
 class Cell(NamedTuple):
-    """One point of a study's numbers, for all seeds."""
+    """One setting of a study's hyper-parameters, for all seeds."""
 
-    place: tuple[int | None, ...]  # along the axes of numbers; None: the axis does not apply
-    label: str  # what was given, in words that do not depend on the rest of the grid
+    place: tuple[int | None, ...]  # along the axes of hyper-parameters; None: does not apply
+    label: str  # the given values, in words that do not depend on the rest of the grid
     values: dict[str, Any]
     sources: dict[str, Source]
     facts: ProblemFacts
@@ -56,7 +53,7 @@ class Study(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The whole: static axes, the algorithm's first, then numbers, then seeds."""
+    """A grid: static axes, the algorithm's first, then hyper-parameters, then seeds."""
 
     static: tuple[Axis, ...]
     numbers: tuple[Axis, ...]
@@ -77,7 +74,7 @@ def lay_out(
     numbers: Mapping[str, Any],
     noise: str,
 ) -> Grid:
-    """The grid with every cell resolved: theory's defaults and calibrated noise included."""
+    """The grid with every cell resolved, including theory's defaults and calibrated noise."""
     given = {name: _values(name, values) for name, values in axes.items()}
     for name in given.keys() & {"seed", "seeds", "round"}:
         raise InputError(f"The grid has an axis {name!r}", "seeds are given as seeds=, rounds run")
@@ -132,15 +129,15 @@ def _cells(
     fixed: Mapping[str, Any],
     noise: str,
 ) -> Any:
-    mine = {param.name for param in algorithm.params} | {"rounds"}
+    mine = algorithm.names | {"rounds"}
     fixed = {name: value for name, value in fixed.items() if name in mine}
     spans = [range(len(axis.values)) if axis.name in mine else (None,) for axis in spanned]
     for place in itertools.product(*spans):
         here = [(axis, i) for axis, i in zip(spanned, place, strict=True) if i is not None]
         given = {**fixed, **{axis.name: axis.values[i] for axis, i in here}}
-        told = {**chosen, **given}
+        named = {**chosen, **given}
         label = "|".join(
-            f"{name}={_word(told[name])}" for name in sorted(told.keys() - {"algorithm"})
+            f"{name}={_word(named[name])}" for name in sorted(named.keys() - {"algorithm"})
         )
         T = given.pop("rounds", rounds)
         try:
@@ -152,13 +149,13 @@ def _cells(
         yield Cell(place, label, values, sources, there)
 
 
-# --- who makes what ------------------------------------------------------------------------------
+# --- static axes --------------------------------------------------------------------------------
 
 
 def _maker(
     build: Build, given: dict[str, tuple[Any, ...]]
 ) -> tuple[Callable[[dict[str, Any]], Algorithm], set[str]]:
-    """A function of the static values that gives the algorithm, and which of them it takes."""
+    """A function from the static values to the algorithm, and the static axes that it takes."""
     if isinstance(build, str | Algorithm) or not callable(build):
         _single("algorithm", given, "build")
         one = isinstance(build, str | Algorithm)
@@ -210,7 +207,7 @@ def _poser(
 
 
 def _once(f: Callable[..., Any], takes: set[str]) -> Callable[[dict[str, Any]], Any]:
-    """``f`` of those static values that it takes, called once for each choice of them."""
+    """``f`` of the static values that it takes, called once for each combination."""
     made: dict[tuple[str, ...], Any] = {}
 
     def call(chosen: dict[str, Any]) -> Any:
@@ -224,7 +221,7 @@ def _once(f: Callable[..., Any], takes: set[str]) -> Callable[[dict[str, Any]], 
 
 
 def _takes(f: Callable[..., Any], given: Mapping[str, tuple[Any, ...]]) -> set[str]:
-    """The axes that ``f`` takes by name, or all that are no numbers if it takes any."""
+    """The axes that ``f`` takes by name; with ``**`` all that are not numeric."""
     parameters = inspect.signature(f).parameters
     out = {name for name in given if name in parameters}
     for name, p in parameters.items():
@@ -267,7 +264,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _word(value: Any) -> str:
-    """One value in words; records of parts go by their names."""
+    """One value in words; parts are given by their names."""
     if isinstance(value, int | float):
         return f"{float(value):.12g}"
     for attribute in ("name", "label", "__name__"):

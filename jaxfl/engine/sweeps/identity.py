@@ -1,4 +1,4 @@
-"""What makes a sweep this one and no other: what its manifest says, and a resumed one has to be."""
+"""What identifies a sweep: the content of its manifest, compared when it is resumed."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def about(
     paired: bool,
     noise: str,
 ) -> dict[str, Any]:
-    """Everything that decides the numbers of a sweep, as its manifest holds it."""
+    """What determines the result of a sweep, for its manifest."""
     studies = []
     for study in grid.studies:
-        told = settings(study.algorithm, study.problem, keys[0])
-        points = [float(number) for number in told["objective"].split()]
-        kept = {name: told[name] for name in SAME}
+        described = settings(study.algorithm, study.problem, keys[0])
+        points = [float(number) for number in described["objective"].split()]
+        kept = {name: described[name] for name in SAME}
         studies.append(kept | {"objective": points} | _numbers(study.cells))
     axes = {axis.name: list(axis.labels) for axis in (*grid.static, *grid.numbers)}
     return {
@@ -56,10 +56,10 @@ def about(
 
 
 def _numbers(cells: Sequence[Cell]) -> dict[str, Any]:
-    """``numbers``: each by its name, a checksum where cells differ; ``sum``: of all of them, as the
-    first manifests have it; ``assumed``: the names that are left to their defaults in every cell.
+    """``numbers``: each hyper-parameter by name, a checksum where cells differ; ``sum``: a checksum of
+    all, as in the first manifests; ``assumed``: the names that take their defaults in every cell.
 
-    Given ones come first, so that a difference is told by its cause.
+    Given values come first, so that an error names the cause of a difference.
     """
     words, labels = [_words(cell) for cell in cells], [cell.label for cell in cells]
 
@@ -83,7 +83,7 @@ def _origin(cell: Cell, name: str) -> Origin | None:
 
 
 def _words(cell: Cell) -> dict[str, str]:
-    """Numbers to nine digits: calibration may differ in the last ones between machines."""
+    """Values to nine digits: the last digits of a calibration may differ between machines."""
     return {
         name: f"{value} {zlib.crc32(value.over(cell.facts.rounds or 1).tobytes()):08x}"
         if isinstance(value, Schedule)
@@ -96,19 +96,16 @@ def _sum(words: Sequence[str]) -> str:
     return f"{zlib.crc32(chr(10).join(words).encode()):08x} of {len(words)}"
 
 
-def same(folder: Path | None, held: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to go on with another sweep's chunks.
-
-    What a manifest does not say, being older than the option, is that option's default.
-    """
-    held = {name: held.get(name, USUALLY.get(name)) for name in now}
+def same(folder: Path | None, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise unless the manifest is that of this sweep; options that are newer have their defaults."""
+    stored = {name: stored.get(name, USUALLY.get(name)) for name in now}
     mine = json.loads(json.dumps(now))
-    if len(held["studies"] or ()) == len(mine["studies"]):
-        pairs = [_alike(*pair) for pair in zip(held["studies"], mine["studies"], strict=True)]
-        held["studies"], mine["studies"] = ([pair[i] for pair in pairs] for i in range(2))
-    found = _difference("", held, mine)
-    if found is not None:
-        name, before, mine = found
+    if len(stored["studies"] or ()) == len(mine["studies"]):
+        pairs = [_alike(*pair) for pair in zip(stored["studies"], mine["studies"], strict=True)]
+        stored["studies"], mine["studies"] = ([pair[i] for pair in pairs] for i in range(2))
+    difference = _difference("", stored, mine)
+    if difference is not None:
+        name, before, mine = difference
         raise InputError(
             f"{folder} holds another sweep: its {name} is {_short(before)}, this one's "
             f"{_short(mine)}",
@@ -116,29 +113,31 @@ def same(folder: Path | None, held: Mapping[str, Any], now: Mapping[str, Any]) -
         )
 
 
-def _alike(held: dict[str, Any], mine: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two studies as they are compared: with defaults where the earlier one says nothing."""
-    held, mine = ({**study, "parts": {**USUAL, **study["parts"]}} for study in (held, mine))
+def _alike(stored: dict[str, Any], mine: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two studies for comparison, with defaults where the earlier one has no entry."""
+    stored, mine = ({**study, "parts": {**USUAL, **study["parts"]}} for study in (stored, mine))
     whole, assumed = mine.pop("sum"), mine.pop("assumed")
     for name in ("sum", "assumed"):
-        held.pop(name, None)
-    if isinstance(held["numbers"], str):
-        return held, {**mine, "numbers": whole}
+        stored.pop(name, None)
+    if isinstance(stored["numbers"], str):
+        return stored, {**mine, "numbers": whole}
     usual = {name: mine["numbers"][name] for name in assumed}
-    return {**held, "numbers": {**usual, **held["numbers"]}}, mine
+    return {**stored, "numbers": {**usual, **stored["numbers"]}}, mine
 
 
-def _difference(name: str, held: Any, mine: Any) -> tuple[str, Any, Any] | None:
-    """The first thing that differs, by its name.  Devices may differ in the last digits of a loss."""
+def _difference(name: str, stored: Any, mine: Any) -> tuple[str, Any, Any] | None:
+    """The first difference, by name.  Devices may differ in the last digits of a loss."""
     pairs: Iterable[tuple[str, Any, Any]] = ()
-    if isinstance(held, dict) and isinstance(mine, dict):
-        pairs = ((key, held.get(key), mine.get(key)) for key in (mine | held))
-    elif isinstance(held, list) and isinstance(mine, list) and len(held) == len(mine):
-        pairs = ((name, a, b) for a, b in zip(held, mine, strict=True))
-    elif name == "objective" and isinstance(held, float):
-        return None if np.isclose(held, mine, 1e-5, 1e-6, equal_nan=True) else (name, held, mine)
-    elif held != mine:
-        return name, held, mine
+    if isinstance(stored, dict) and isinstance(mine, dict):
+        pairs = ((key, stored.get(key), mine.get(key)) for key in (mine | stored))
+    elif isinstance(stored, list) and isinstance(mine, list) and len(stored) == len(mine):
+        pairs = ((name, a, b) for a, b in zip(stored, mine, strict=True))
+    elif name == "objective" and isinstance(stored, float):
+        return (
+            None if np.isclose(stored, mine, 1e-5, 1e-6, equal_nan=True) else (name, stored, mine)
+        )
+    elif stored != mine:
+        return name, stored, mine
     return next(filter(None, (_difference(*pair) for pair in pairs)), None)
 
 

@@ -1,4 +1,4 @@
-"""What is shown while a sweep goes on."""
+"""The plan and the progress of a sweep."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from jaxfl.engine.sweeps.plan import Chunk, Program
 __all__ = ["Look", "Plan", "Progress", "show", "words"]
 
 SECONDS = 0.2  # between reports
-OFTEN = 8  # evaluations between looks at the loss, at most: each waits for the device
+OFTEN = 8  # most evaluations between reads of the loss, each of which waits for the device
 
 
 class Plan(NamedTuple):
-    """What a sweep is about to do."""
+    """The plan of a sweep."""
 
     runs: int
     compilations: int
     compile_seconds: float
     chunks: int
-    done: int  # chunks that an earlier call has left
+    done: int  # chunks finished by earlier calls
     bytes: int  # of the largest chunk
     available: int
     programs: tuple[str, ...]  # one line each
 
 
 class Progress(NamedTuple):
-    """What is shown while a sweep goes on."""
+    """The progress of a sweep."""
 
     done: int  # rounds of all runs together, of this call
     total: int
     per_second: float
     seconds_left: float
     best: float  # least training loss at any evaluated round so far, of earlier calls too
-    where: str  # and the run that has it
+    where: str  # the run with that loss
 
 
 def words(now: Progress) -> str:
@@ -54,19 +54,19 @@ def show(bar: Bar, now: Progress) -> None:
 
 
 class Look:
-    """Watches the losses of the chunks, and reports now and then."""
+    """Follows the losses of the chunks, and reports the progress."""
 
     def __init__(
         self,
         programs: Sequence[Program],
         todo: Sequence[Chunk],
         seeds: Sequence[int],
-        tell: Callable[[Progress], None] | None,
+        report: Callable[[Progress], None] | None,
     ) -> None:
-        self.programs, self.seeds, self.tell = programs, seeds, tell
+        self.programs, self.seeds, self.callback = programs, seeds, report
         self.total = sum(self.size(chunk) * self.rounds(chunk) for chunk in todo)
         self.behind = 0  # rounds in finished chunks
-        self.began = self.told = time.perf_counter()
+        self.began = self.reported = time.perf_counter()
         self.best, self.where = math.inf, ""
         self.unseen = 0  # evaluations since the last look
 
@@ -77,9 +77,9 @@ class Look:
         return self.programs[chunk.program].cells[chunk.cells[0]].facts.rounds or 1
 
     def at(self, chunk: Chunk, t: int, loss: Any) -> bool:
-        """After round t of a chunk; True if none of its runs is finite any more."""
+        """Take the losses at round t of a chunk; return True if no run is finite any more."""
         self.unseen += 1
-        late = time.perf_counter() - self.told >= SECONDS
+        late = time.perf_counter() - self.reported >= SECONDS
         if not late and self.unseen < OFTEN:
             return False
         self.unseen = 0
@@ -89,13 +89,13 @@ class Look:
         return lost
 
     def finished(self, chunk: Chunk, losses: Any) -> None:
-        """A chunk of this call, with the losses of its runs at all evaluated rounds."""
+        """Take the losses of a finished chunk at all evaluated rounds."""
         self.note(chunk, losses)
         self.behind += self.size(chunk) * self.rounds(chunk)
         self.report(self.behind)
 
     def note(self, chunk: Chunk, losses: Any) -> bool:
-        """Remember the least of them; axes: seeds, cells, and rounds if any.  False if none is finite."""
+        """Remember the least loss, of axes (seeds, cells[, rounds]); return False if none is finite."""
         values = np.asarray(losses)[: len(chunk.seeds), : len(chunk.cells)]
         finite = np.isfinite(values)
         if not finite.any():
@@ -110,12 +110,12 @@ class Look:
         return True
 
     def report(self, done: int) -> None:
-        if self.tell is None:
+        if self.callback is None:
             return
-        self.told = time.perf_counter()
-        rate = done / max(self.told - self.began, 1e-9)
+        self.reported = time.perf_counter()
+        rate = done / max(self.reported - self.began, 1e-9)
         left = (self.total - done) / max(rate, 1e-9)
-        self.tell(Progress(done, self.total, rate, left, self.best, self.where))
+        self.callback(Progress(done, self.total, rate, left, self.best, self.where))
 
 
 def _time(seconds: float) -> str:

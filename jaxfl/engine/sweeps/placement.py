@@ -1,8 +1,8 @@
-"""Where the arrays of a program lie: on one device, runs split over several, or clients split.
+"""Place the arrays of a program: on one device, with runs split over several, or with clients split.
 
-Runs have nothing to say to each other, so that each device computes its own of them (`shard_map`).
-A problem whose clients lie on several devices already stays as it is: then the compiler splits
-every run, and memories of the clients lie where their data do.
+Runs are independent, so that each device computes some of them (`shard_map`).  A problem whose clients
+are split over devices stays as it is: then the compiler splits every run, and the state of each client
+lies beside its data.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ HERE = PartitionSpec()
 
 
 class Placement(NamedTuple):
-    """Devices of a program, and where each leaf of its problem lies if clients are split."""
+    """Devices of a program, and the sharding of each leaf of its problem if clients are split."""
 
     devices: tuple[jax.Device, ...]
     leaves: tuple[NamedSharding, ...] = ()
 
     @property
     def parts(self) -> int:
-        """Devices that share the runs."""
+        """The number of devices that share the runs."""
         return 1 if self.leaves else len(self.devices)
 
 
 def placement(problem: Problem, devices: Sequence[jax.Device]) -> Placement:
-    """The devices given, or those that the problem's clients are split over."""
+    """The given devices, or those over which the problem's clients are split."""
     homes = [a.sharding for a in jax.tree.leaves(problem)]
     if not any(map(_split, homes)):
         return Placement(tuple(devices))
@@ -61,7 +61,7 @@ def compile_for(
     paired: bool,
     arguments: tuple[Any, ...],
 ) -> Any:
-    """``program`` compiled for arguments like these; its state leaves it where it came in."""
+    """Compile ``program`` for such arguments; its state keeps its sharding."""
     where: tuple[Any, ...]
     out = None
     if place.leaves:
@@ -84,7 +84,7 @@ def compile_for(
 
 
 def _everywhere(where: Any, tree: Any) -> Any:
-    """One sharding for all leaves of a tree, unless each has its own."""
+    """A sharding for each leaf of a tree."""
     return (
         jax.tree.map(lambda _: where, tree) if isinstance(where, jax.sharding.Sharding) else where
     )
@@ -93,7 +93,7 @@ def _everywhere(where: Any, tree: Any) -> Any:
 def _by_runs(
     shape: tuple[int, int], parts: int, shared: tuple[str, ...], paired: bool, hp: Hyper
 ) -> tuple[Any, ...]:
-    """Seeds go to different devices where there are enough: all cells of a seed share its draws."""
+    """Split seeds over devices if there are enough, since cells of a seed share its draws."""
     seeds = shape[0] % parts == 0
     runs = PartitionSpec("runs") if seeds else PartitionSpec(None, "runs")
     cell = HERE if seeds else PartitionSpec("runs")

@@ -1,9 +1,9 @@
-"""From cells to compiled programs and the chunks that they are run in.  Host side.
+"""Divide cells into compiled programs, and programs into chunks.  Host side.
 
-A program is one compilation: cells of one study whose arrays have the same shapes.  k, b and T are
-numbers that fill static capacities, so that cells which differ in them share a program unless the
-padding would more than double the work of the smaller ones.  A chunk is what one call computes:
-cells with the same batch and number of rounds, so that their draws are made once for all of them.
+A program is one compilation: cells of one study whose arrays have the same shapes.  k, b and T fill
+static capacities, so that cells which differ in them share a program, unless padding would more than
+double the work of the smaller ones.  A chunk is computed by one call: cells with the same batch and
+number of rounds, so that their draws are made once.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from jaxfl.engine.sweeps.grid import Cell, Grid, Study
 
 __all__ = ["Chunk", "Program", "chunks", "programs"]
 
-PADDING = 2.0  # times the work of the smaller cells without the larger: beyond it they are split
-# constant in a chunk: else every cell gathers for itself, or waits for the longest one
+PADDING = 2.0  # most work of the smaller cells with padding, relative to that without
+# equal in a chunk: otherwise each cell gathers its own rows, or waits for the longest run
 SEPARATE = ("batch", "cohort", "local_steps", "rounds")
-BETTER = ("refresh", "k")  # constant where chunks stay this large all the same:
+BETTER = ("refresh", "k")  # equal in a chunk if chunks still have so many cells:
 WORTH = 16
 WEIGHT = 50  # arithmetic of one sent coordinate, in multiplications of a gradient
 
@@ -37,12 +37,12 @@ class Program(NamedTuple):
     problem: Problem  # measured, see jaxfl.data.samples
     cells: tuple[Cell, ...]
     caps: tuple[tuple[str, int], ...]
-    names: tuple[str, ...]  # numbers that rounds may read
-    shared: frozenset[str]  # those that have one value in every chunk
+    names: tuple[str, ...]  # hyper-parameters that rounds may read
+    shared: frozenset[str]  # those with a single value in each chunk
 
 
 class Chunk(NamedTuple):
-    """Positions in a program's cells and among the seeds; computed in one call, saved as one."""
+    """Positions of cells in a program, and of seeds; computed in one call and saved in one file."""
 
     program: int
     cells: tuple[int, ...]
@@ -50,7 +50,7 @@ class Chunk(NamedTuple):
 
 
 def programs(grid: Grid) -> list[Program]:
-    """As few as padding allows."""
+    """The programs of a grid, as few as padding allows."""
     out = []
     for i, study in enumerate(grid.studies):
         problem = measured(study.problem)
@@ -72,11 +72,10 @@ def programs(grid: Grid) -> list[Program]:
 def chunks(
     program: int, cells: Sequence[Cell], seeds: int, limit: int, parts: int = 1
 ) -> tuple[tuple[int, int], list[Chunk]]:
-    """The shape (seeds, cells) that all chunks of a program have, and the chunks.
+    """The shape (seeds, cells) of all chunks of a program, and the chunks.
 
-    At most ``limit`` runs each, but one on each of the ``parts`` devices that share them; cells fill
-    it first, since they share their seed's draws.  The last chunks may name fewer than the shape
-    has room for.
+    A chunk has at most ``limit`` runs, but one on each of the ``parts`` devices; cells come first,
+    since they share their seed's draws.  The last chunks may have fewer runs than the shape.
     """
     groups = list(_groups(cells))
     tall, wide = _shape(max(map(len, groups)), seeds, limit, parts)
@@ -91,7 +90,7 @@ def chunks(
 
 
 def _shape(cells: int, seeds: int, limit: int, parts: int) -> tuple[int, int]:
-    """Seeds or cells split over devices, whichever leaves each of them less to do."""
+    """Split seeds or cells over devices, whichever gives each device less work."""
     each = max(1, limit // parts)
 
     def even(total: int, most: int) -> int:
@@ -126,7 +125,7 @@ def _groups(cells: Sequence[Cell]) -> Iterator[list[int]]:
 
 
 def _same(value: Any) -> Any:
-    """Something that is equal exactly for equal numbers."""
+    """A key that is equal for equal values."""
     return value if value is None or isinstance(value, Schedule) else float(value)
 
 
@@ -134,7 +133,7 @@ def _same(value: Any) -> Any:
 
 
 def _buckets(study: Study, cells: list[Cell]) -> Iterator[list[Cell]]:
-    """Halves of the cells, and of those again, as long as that spares the smaller enough work."""
+    """Split the cells in halves, recursively, while padding costs the smaller ones too much work."""
     caps = _capacity(study, cells)
     if not caps:
         yield cells
@@ -162,7 +161,7 @@ def _buckets(study: Study, cells: list[Cell]) -> Iterator[list[Cell]]:
 
 
 def _capacity(study: Study, cells: Sequence[Cell]) -> dict[str, int]:
-    """What the algorithm asks for, of the largest numbers of all cells."""
+    """The capacities of the algorithm for the largest values of all cells."""
     names = set.intersection(*(set(cell.values) for cell in cells))
     values = {
         name: np.asarray([cell.values[name] for cell in cells])
@@ -174,7 +173,7 @@ def _capacity(study: Study, cells: Sequence[Cell]) -> dict[str, int]:
 
 
 def _work(study: Study, cell: Cell, caps: dict[str, int]) -> float:
-    """Multiplications of one run, roughly: gradients of the drawn rows, and the messages."""
+    """An estimate of the multiplications of one run: gradients of the drawn rows, and messages."""
     facts, d = cell.facts, study.problem.model.dim
     clients = min(facts.n, caps.get("cohort", facts.n))
     rows = caps.get("batch", facts.m_max) * float(cell.values.get("local_steps", 1))

@@ -1,10 +1,8 @@
-"""The folder of a sweep: what it is, and one file per finished chunk.
+"""The folder of a sweep: its manifest, and one file per finished chunk.
 
-Chunks are written beside their place, synced and renamed, so that a sweep killed at any instant has
-whole files only.  Compressed `npz` rather than an array store: chunks are small, and one file each
-is what resuming needs.  Two processes may go on with one sweep at once: both compute the same
-chunks from one manifest, and each file is whole whoever wrote it last.  Of two that begin one at once,
-the second is refused.
+Files are written atomically, so that a sweep killed at any instant leaves whole files only.  Two
+processes may resume one sweep at once: both compute the same chunks from one manifest, and each file
+is whole whoever wrote it last.  Of two that start one at once, the second raises an error.
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 FORMAT = 1
 MANIFEST = "sweep.json"
 RESULT = "result.nc"
-WHOSE = "chunk.json"  # no metric's name has a dot
-ROOM = 2  # times what is predicted: chunks and the result that they are merged into
+OWNER = "chunk.json"  # names of metrics have no dot
+ROOM = 2  # times the predicted size: chunks, and the result that they are merged into
 
 
 class Store:
@@ -56,7 +54,7 @@ class Store:
     # --- beginning -------------------------------------------------------------------------------
 
     def claim(self, resume: bool) -> dict[str, Any] | None:
-        """What an earlier call left here; refused unless it is to be gone on with."""
+        """Return the existing manifest; raise unless ``resume=True``."""
         if self.folder is None:
             require(not resume, "needs out=, the folder of the sweep to go on with", resume=resume)
             return None
@@ -70,7 +68,7 @@ class Store:
         return None
 
     def begin(self, about: Mapping[str, Any], nbytes: int) -> None:
-        """Write the manifest, after making sure that the results will find room."""
+        """Write the manifest; raise if the disk has no room for the results."""
         if self.folder is None:
             return
         writable(self.manifest, "manifest")
@@ -89,7 +87,7 @@ class Store:
             raise InputError(*self._taken()) from None
 
     def _taken(self) -> tuple[str, str]:
-        way = "go on with it (resume), or name another folder"
+        way = "resume it, or name another folder"
         return f"{self.folder} holds a sweep already", way
 
     # --- chunks ----------------------------------------------------------------------------------
@@ -98,23 +96,26 @@ class Store:
         if self.folder is None:
             self.memory[index] = arrays
             return
-        content: Any = {WHOSE: np.array(json.dumps(chunk)), **arrays}
+        content: Any = {OWNER: np.array(json.dumps(chunk)), **arrays}
         replace(self.chunk(index), lambda file: np.savez_compressed(file, **content))
 
     def read(self, index: int, chunk: Chunk) -> Arrays | None:
-        """A finished chunk; None if there is none, it is damaged, or not this one."""
+        """A finished chunk; None if it is missing, damaged, or another one."""
         if self.folder is None:
             return self.memory.get(index)
         try:
-            with open(self.chunk(index), "rb") as held, np.load(held, allow_pickle=False) as file:
+            with (
+                open(self.chunk(index), "rb") as content,
+                np.load(content, allow_pickle=False) as file,
+            ):
                 arrays = {name: file[name] for name in file.files}
-            return arrays if arrays.pop(WHOSE).item() == json.dumps(chunk) else None
+            return arrays if arrays.pop(OWNER).item() == json.dumps(chunk) else None
         except Exception:
             return None
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What a sweep's folder says of it."""
+    """The manifest of a sweep."""
     path = folder / MANIFEST
     with reading(
         path, "manifest of a sweep", "name the folder of a sweep, or start anew in another"

@@ -1,0 +1,193 @@
+"""Clip21-SGD2M: clients clip what their gradients changed by, so that clipping has no bias in the end.
+
+R. Islamov, S. Horvath, A. Lucchi, P. Richtarik, E. Gorbunov: Double Momentum and Error Feedback for
+Clipping with Fast Rates and Differential Privacy.  2025.  It adds momentum to Clip21 [S. Khirirat,
+E. Gorbunov, S. Horvath, R. Islamov, F. Karray, P. Richtarik, 2023].  Reimplemented from description.
+
+A client's v_i and g_i are private, since they are moved by what the client computed before the noise:
+no record's influence on a message is bounded by a share of 1/m.  What is proven is what clipping
+alone gives: whatever a client's records are, its message without noise is in a ball of radius tau, so
+that two data sets move it by at most 2 tau, given all messages before.  That holds for all records of
+a client at once, and no sampling amplifies it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Unpack
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only
+from jaxfl.core.types import (
+    Algorithm,
+    Array,
+    Channel,
+    Client,
+    Estimator,
+    Hyper,
+    Local,
+    Mechanism,
+    Noise,
+    Param,
+    Participation,
+    Plan,
+    Problem,
+    ProblemFacts,
+    PyTree,
+    Sampler,
+    Server,
+)
+from jaxfl.parts import channels, compressors, estimators, mechanisms, momentum, sampling, servers
+from jaxfl.parts.mechanisms import normal
+from jaxfl.privacy import events
+from jaxfl.problems.clipping import clip, evaluate
+from jaxfl.rounds import transcript
+from jaxfl.rounds.federated import Federated
+
+__all__ = ["clip21_sgd2m"]
+
+TAU = Param("clip", "bound tau on the norm of what a client sends, noise left out", open_low=True)
+BETA = Param(
+    "momentum", "weight beta of today's gradient in a client's average v_i", open_low=True, high=1.0
+)
+GAMMA = Param("shift", "step gamma of g_i and g towards the gradients", open_low=True, high=1.0)
+GAP = Param("gap", "f(x0) - f*, which step sizes ask for", open_low=True)
+OURS = "ours: the paper's holds up to constants"
+
+
+def clip21_sgd2m(**parts: Unpack[Parts]) -> Algorithm:
+    """Clip21-SGD2M: clipped changes of averaged gradients, with noise::
+
+        v_i <- (1 - beta) v_i + beta mean_{j in I_b} grad f_ij(x)
+        c_i = clip_tau(v_i - g_i),  send c_i + xi_i,  g_i <- g_i + gamma c_i
+        g <- g + (gamma/n) sum_i (c_i + xi_i),  x <- x - eta g
+
+    With beta = gamma = 1 and ``sampler=full()`` it is Clip21 with noise.  The server's g is not the mean
+    of the g_i: the noise of all rounds adds up in it.  Two data sets of a client move its message by up
+    to 2 tau, which is what the accountant counts in every round.
+    """
+    given = only("clip21_sgd2m", parts, "sampler", "participation", "server")
+    return _algorithm(**given)
+
+
+@functools.cache
+def _algorithm(
+    *,
+    sampler: Sampler | None = None,
+    participation: Participation | None = None,
+    server: Server | None = None,
+) -> Algorithm:
+    estimator = estimators.minibatch(sampler or sampling.poisson(), clip_examples=False)
+    mechanism = mechanisms.gaussian()
+    body = Federated(
+        estimator=estimator,
+        mechanism=mechanism,
+        compressor=compressors.identity(),
+        channel=_learned(),
+        server=server or servers.descent(),
+        participation=participation or sampling.everyone(),
+        noise="per_client",
+        local=_clipped_change(estimator, mechanism),
+    )
+    rules = PaperRules(body)
+    return compose(
+        "clip21_sgd2m",
+        "Clip21-SGD2M",
+        "Islamov et al., 2025",
+        body,
+        rules.plan,
+        (momentum.SMOOTHNESS, GAP, *PRIVACY),
+        event=rules.event,
+        finish=rules.finish,
+        follows=("lr",),
+    )
+
+
+@functools.cache
+def _clipped_change(estimator: Estimator, mechanism: Mechanism) -> Local:
+    """c_i + xi_i, where v_i and g_i, which the client alone knows, are moved without the noise."""
+
+    def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
+        zero = jnp.zeros((problem.n, x.size), x.dtype)
+        return (), (jnp.zeros(problem.n, jnp.int32), zero, zero)
+
+    def run(
+        client: Client, x: Array, shared: PyTree, memory: PyTree, problem: Problem, hp: Hyper
+    ) -> tuple[Array, PyTree, Array]:
+        turn, v, g = memory
+        model, beta = problem.model, hp["momentum"]
+        rows = estimator.sampler.draw(client.rows, turn, client.count, problem.m_max, hp)
+        weight = rows.weight.astype(x.dtype)
+        slope, _ = evaluate(model.kernel, estimator.terms((), x, hp), weight, client.take(rows))
+        v = (1 - beta) * v + beta * (slope + jax.grad(model.regularizer)(x))
+        c = clip(v - g, hp["clip"])
+        sent = c + normal(client.noise, mechanism, c, hp)
+        return sent, (turn + 1, v, g + hp["shift"] * c), jnp.sum(weight > 0, dtype=jnp.int32)
+
+    def reach(values: Mapping[str, Any]) -> tuple[float, float]:
+        return float(values["clip"]), float(values["sigma"])
+
+    return Local("clipped change", init, run, reach, params=(TAU, BETA, GAMMA))
+
+
+@functools.cache
+def _learned() -> Channel:
+    """The server's end of g: ``g <- g + gamma (1/n) sum_S message_i``."""
+
+    def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
+        return (), jnp.zeros_like(x)
+
+    def receive(
+        g: Array, mean: Array, rate: Array, hp: Hyper, moved: PyTree
+    ) -> tuple[Array, PyTree]:
+        g = g + hp["shift"] * rate * mean
+        return g, g
+
+    return channels.direct()._replace(name="added up", init=init, receive=receive, remembers=True)
+
+
+class PaperRules(NamedTuple):
+    """The hyper-parameters of a run, and what its rounds release."""
+
+    body: Federated
+
+    def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """The user's values, then our choices."""
+        N = Draft.of(given, facts)
+        N.clip(True)
+        N.parts(self.body, facts)
+        N.smoothness(facts)
+        N.target(facts)
+        N.default("gap", 1.0)
+        N.default("momentum", 0.5, OURS)
+        N.default("shift", 0.5, OURS)
+        if self.body.estimator.sampler.params:
+            N.default("batch", min(32, facts.m))
+        return N.plan()
+
+    def finish(self, N: Draft, noise: Noise, facts: ProblemFacts) -> None:
+        """The step size: half of what keeps the three averages stable, less where noise adds up."""
+        L, T, sigma = float(N["smoothness"]), N["rounds"], float(N.values.get("sigma", 0.0))
+        gamma = float(N["shift"])
+        eta = (float(N["momentum"]) + gamma) / (2 * L)
+        if sigma > 0:
+            moved = gamma * sigma * math.sqrt(facts.d * T**3 / (3 * facts.n))
+            eta = min(eta, math.sqrt(2 * N["gap"] / L) / moved)
+        why = "min((beta + gamma)/(2L), sqrt(6 n gap/(L d T^3))/(gamma sigma))"
+        N.theorem("lr", eta, f"{why}, {OURS}")
+
+    def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> events.Event:
+        """T releases that all of a client's data move by at most 2 tau each, whatever was drawn."""
+        tau = float(values["clip"])
+        return events.Event(
+            events.Sampling("full", 1, 1),  # of one client, which counts as one record
+            events.Mean(tau, over_b=2.0, mean=2.0, whole=tau),
+            float(values["sigma"]),
+            transcript.turns(self.body, values, facts),
+            unit="client",
+        )

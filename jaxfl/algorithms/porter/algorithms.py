@@ -1,0 +1,196 @@
+"""PORTER: gradient tracking over a network, with error feedback for what compression leaves out.
+
+B. Li, Y. Chi: Convergence and Privacy of Decentralized Nonconvex Optimization with Gradient Clipping
+and Communication Compression.  2023.  Reimplemented from description: the updates are those of BEER
+[Zhao et al., 2022], checked against its authors' code, with a clipped gradient, and noise, in place of
+the gradient.
+
+=========  =======================  ========
+algorithm  clipped                  noise
+=========  =======================  ========
+porter_dp  each example's gradient  Gaussian
+porter_gc  the minibatch's          none
+=========  =======================  ========
+
+Ours are: ``min(1, tau/|g|) g`` where the paper, as recalled, has ``tau/(tau + |g|) g``, of the same
+largest norm; p_i = x_0 at first; and the step sizes, since the paper's hold up to constants.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Unpack
+
+import jax.numpy as jnp
+
+from jaxfl.algorithms.composition import compose
+from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only
+from jaxfl.core.errors import require
+from jaxfl.core.types import (
+    Algorithm,
+    Array,
+    Compressor,
+    Hyper,
+    Noise,
+    Param,
+    Plan,
+    ProblemFacts,
+    Sampler,
+)
+from jaxfl.parts import compressors, estimators, graphs, mechanisms, momentum, sampling
+from jaxfl.parts.servers import LR
+from jaxfl.rounds import gossip
+
+__all__ = ["porter_dp", "porter_gc"]
+
+GAP = Param("gap", "f(x0) - f*, which step sizes ask for", open_low=True)
+TAU = Param("clip", "bound tau on the norm of a minibatch's gradient", open_low=True)
+OURS = "ours: the paper's holds up to constants"
+
+
+class Network(Parts, total=False):
+    """What a user may exchange."""
+
+    graph: graphs.Graph | str
+
+
+def porter_dp(**parts: Unpack[Network]) -> Algorithm:
+    """PORTER-DP: clipped examples, noise, and compressed gradient tracking::
+
+        g_i = mean_{j in I_b} clip grad f_ij(x_i) + xi_i
+        v_i <- v_i + k sum_j W_ij (q_j - q_i) + g_i - g_i',   q_i <- q_i + C(v_i - q_i)
+        x_i <- x_i + k sum_j W_ij (p_j - p_i) - eta v_i,      p_i <- p_i + C(x_i - p_i)
+
+    g_i' is the noised gradient of the round before, so that all that a client sends is made of its g_i:
+    one release of each round is what an accountant counts, though there are two messages.  C may be
+    biased, and needs an omega below 1: top-k by default.
+    """
+    return _algorithm("porter_dp", True, **_known("porter_dp", parts))
+
+
+def porter_gc(**parts: Unpack[Network]) -> Algorithm:
+    """PORTER-GC: clipped minibatches and compressed gradient tracking::
+
+        g_i = clip(mean_{j in I_b} grad f_ij(x_i))
+        v_i <- v_i + k sum_j W_ij (q_j - q_i) + g_i - g_i',   q_i <- q_i + C(v_i - q_i)
+        x_i <- x_i + k sum_j W_ij (p_j - p_i) - eta v_i,      p_i <- p_i + C(x_i - p_i)
+
+    Not private.
+    """
+    return _algorithm("porter_gc", False, **_known("porter_gc", parts))
+
+
+# --- what they share -----------------------------------------------------------------------------
+
+
+def _known(name: str, parts: Mapping[str, Any]) -> dict[str, Any]:
+    found = only(name, parts, "compressor", "sampler", "graph")
+    if isinstance(found.get("graph"), str):
+        found["graph"] = graphs.graph(found["graph"])
+    return found
+
+
+@functools.cache
+def _algorithm(
+    name: str,
+    private: bool,
+    *,
+    compressor: Compressor | None = None,
+    sampler: Sampler | None = None,
+    graph: graphs.Graph | None = None,
+) -> Algorithm:
+    body = gossip.Gossip(
+        estimator=estimators.minibatch(sampler or sampling.poisson(), clip_examples=private),
+        mechanism=mechanisms.gaussian() if private else mechanisms.noiseless(),
+        compressor=compressor or compressors.top_k(),
+        rule=_tracking(),
+        graph=graph or graphs.complete(),
+        clip="example" if private else "batch",
+    )
+    rules = PaperRules(body, private)
+    return compose(
+        name,
+        "PORTER-DP" if private else "PORTER-GC",
+        "Li, Chi, 2023",
+        body,
+        rules.plan,
+        (momentum.SMOOTHNESS, GAP, *(PRIVACY if private else (TAU,))),
+        finish=rules.finish,
+        follows=("lr",),
+    )
+
+
+@functools.cache
+def _tracking() -> gossip.Rule:
+    """Gradient tracking with error feedback  [BEER; PORTER, Algorithm 1]::
+
+        v_i <- v_i + k sum_j W_ij (q_j - q_i) + g_i - g_i',   q_i <- q_i + C(v_i - q_i)
+        x_i <- x_i + k sum_j W_ij (p_j - p_i) - eta v_i,      p_i <- p_i + C(x_i - p_i)
+
+    g_i' is the gradient of the round before.  Neighbours keep copies of q_i and p_i, which move by the
+    messages; the mean of the v_i is that of the g_i.  At first v_i = q_i = g_i' = 0, and p_i = x_0, which
+    everyone knows.
+    """
+
+    def start(x: Array) -> tuple[Array, ...]:
+        zero = jnp.zeros_like(x)
+        return zero, zero, x, zero
+
+    def step(
+        x: Array,
+        g: Array,
+        W: Array,
+        send: gossip.Send,
+        hp: Hyper,
+        v: Array,
+        q: Array,
+        p: Array,
+        before: Array,
+    ) -> tuple[Array, ...]:
+        k = hp["consensus"]
+        v = v + k * (W @ q - q) + g - before
+        of_v, sent = send(v - q)
+        x = x + k * (W @ p - p) - hp["lr"] * v
+        of_x, more = send(x - p, 1)
+        return x, sent + more, v, q + of_v, p + of_x, g
+
+    return gossip.Rule("tracking", step, (LR, gossip.CONSENSUS), start, uploads=2)
+
+
+class PaperRules(NamedTuple):
+    """The hyper-parameters of a run."""
+
+    body: gossip.Gossip
+    private: bool
+
+    def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """The user's values, then our choices."""
+        N = Draft.of(given, facts)
+        N.default("clip", 1.0)
+        N.clip(self.private)
+        N.parts(self.body, facts)
+        omega = N["omega"]
+        require(
+            omega < 1,
+            f"of {self.body.compressor.name} must be below 1, or error feedback learns nothing",
+            "take top_k, or keep more coordinates",
+            omega=omega,
+        )
+        N.smoothness(facts)
+        if self.private:
+            N.target(facts)
+        N.default("gap", 1.0)
+        if self.body.estimator.sampler.params:
+            N.default("batch", min(32, facts.m))
+        N.default("consensus", (1 - omega) / 2, f"(1 - omega)/2, {OURS}")
+        return N.plan()
+
+    def finish(self, N: Draft, noise: Noise, facts: ProblemFacts) -> None:
+        """The step size: a share of 1/L that compression leaves, less where noise adds up."""
+        L, T, sigma = float(N["smoothness"]), N["rounds"], float(N.values.get("sigma", 0.0))
+        eta = (1 - N["omega"]) / (2 * L)
+        if sigma > 0:
+            eta = min(eta, math.sqrt(2 * facts.n * N["gap"] / (L * T * facts.d)) / sigma)
+        N.theorem("lr", eta, f"min((1 - omega)/(2L), sqrt(2 n gap/(L T d))/sigma), {OURS}")
