@@ -411,7 +411,10 @@ MISTAKES: list[tuple[Callable[[xarray.Dataset], object], str]] = [
         lambda ds: Links([1.0, 2.0]).round_seconds(3, 1, 1.0, 1.0),
         "bandwidth has 2 values for 3 clients",
     ),
-    (lambda ds: Links(1.0).round_seconds(3, 4, 1.0, 1.0), "cohort = 4 must be at least 0 and at most 3"),
+    (
+        lambda ds: Links(1.0).round_seconds(3, 4, 1.0, 1.0),
+        "cohort = 4 must be at least 0 and at most 3",
+    ),
 ]
 
 
