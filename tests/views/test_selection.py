@@ -81,7 +81,7 @@ def test_restricting(ds: xarray.Dataset) -> None:
     for where, words in (
         ({"eps": [2]}, r"eps = 2 is not in this sweep.* one of 1, 5\."),
         ({"omga": [1]}, "did you mean 'omega'"),
-        ({"eps": []}, "No values of eps"),
+        ({"eps": []}, "no values of eps"),
     ):
         with pytest.raises(jaxfl.InputError, match=words):
             restrict(ds, where)
@@ -399,7 +399,7 @@ MISTAKES: list[tuple[Callable[[xarray.Dataset], object], str]] = [
     (lambda ds: to_target(ds, "loss", target=math.nan), "target = nan"),
     (lambda ds: to_target(ds, "los", target=0.8), "did you mean 'loss'"),
     (lambda ds: Links(0.0), r"bandwidth = 0\.0 .* above 0"),
-    (lambda ds: Links([1.0, -2.0]), r"bandwidth = -2\.0"),
+    (lambda ds: Links([1.0, -2.0]), r"bandwidth = .*-2\.0"),
     (lambda ds: Links(math.nan), "bandwidth = nan"),
     (lambda ds: Links([]), r"bandwidth = \[\]"),
     (lambda ds: Links(1.0, downlink=0.0), r"downlink = 0\.0"),
@@ -411,7 +411,10 @@ MISTAKES: list[tuple[Callable[[xarray.Dataset], object], str]] = [
         lambda ds: Links([1.0, 2.0]).round_seconds(3, 1, 1.0, 1.0),
         "bandwidth has 2 values for 3 clients",
     ),
-    (lambda ds: Links(1.0).round_seconds(3, 4, 1.0, 1.0), "cohort = 4 .* between 0 and 3"),
+    (
+        lambda ds: Links(1.0).round_seconds(3, 4, 1.0, 1.0),
+        "cohort = 4 must be at least 0 and at most 3",
+    ),
 ]
 
 
