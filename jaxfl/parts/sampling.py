@@ -345,7 +345,8 @@ def _largest(name: str, limit: str | None, values: Values, facts: ProblemFacts) 
     if limit is not None:
         unit = {"m": "samples of the smallest client", "n": "clients"}[limit]
         end = getattr(facts, limit)
-        require(most <= end, f"exceeds the {end} {unit}", f"ask for at most {end}", **{name: most})
+        shown = int(most) if most.is_integer() else most
+        require(most <= end, f"exceeds the {end} {unit}", f"ask for at most {end}", **{name: shown})
     return most
 
 
