@@ -170,13 +170,13 @@ def by_rules(
 ) -> Algorithm:
     """Return :func:`compose` of a paper's rules, under the name of the function ``make``.
 
-    ``rules`` have a ``body`` and a ``plan``, a ``formula`` where the body adds noise, and perhaps an
-    ``event`` and a ``finish``.  The summary is the docstring of ``make`` up to its first colon or
+    ``rules`` have a ``body`` and a ``plan``, and perhaps a ``formula`` (used where the body adds noise),
+    an ``event`` and a ``finish``.  The summary is the docstring of ``make`` up to its first colon or
     citation.
     """
     found = {name: getattr(rules, name, None) for name in ("event", "finish")}
     if rules.body.mechanism.std is not None:
-        found["formula"] = rules.formula
+        found["formula"] = getattr(rules, "formula", None)
     name, summary = make.__name__, (make.__doc__ or "").split(":", 1)[0].split("[")[0]
     options = {**found, **options}
     return compose(
