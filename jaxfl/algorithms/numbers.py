@@ -185,6 +185,12 @@ class Draft:
     def code(self, compressor: Compressor, facts: ProblemFacts) -> None:
         """What the compressor makes of an omega, or its defaults."""
         for name, value in compressor.resolve(self.values, facts.d).items():
+            require(
+                name == "omega" or self.values.get(name, value) == value,
+                f"is given, and the compressor {compressor.name!r} resolves it to {value!r}",
+                "let its resolve fill in what is missing, and raise for what does not fit",
+                **{name: self.values.get(name)},
+            )
             if "omega" in self:
                 self.theorem(name, value, "from omega")
             self.default(name, value)

@@ -605,13 +605,16 @@ class Message(NamedTuple):
 class Compressor(NamedTuple):
     """A compressor C(v) of two stages: it selects coordinates without looking at v, then codes them.
 
-    ``select`` returns coordinates and their weights (d/k for random-k); the other coordinates need
-    neither noise nor arithmetic.  ``code`` acts on the selected values.
+    ``select`` returns coordinates and their weights (d/k for random-k) in ``hp.caps["k"]`` slots; the
+    other coordinates need neither noise nor arithmetic.  An empty slot has index d and weight 0, and a
+    slot's draw does not depend on their number.  With k = d, C(v) = v.  ``code`` acts on the selected
+    values.  ``resolve`` fills in what is not given, and raises for what does not fit.
     """
 
     name: str
     omega: Callable[[int, Values], float]  # host: E|C(v) - v|^2 <= omega |v|^2
-    bits: Callable[[int, Values], tuple[float, float]]  # host: per message, per coordinate
+    bits: Callable[[int, Values], tuple[float, float]]
+    # host: per message, and per coordinate of nonzero weight
     select: Callable[[Key, int, Hyper], Draw] | None = None
     code: Callable[[Key, Array, Hyper], Array] | None = None
     resolve: Callable[[Values, int], dict[str, Any]] = nothing  # host: (given, d) -> values
@@ -619,7 +622,7 @@ class Compressor(NamedTuple):
     params: tuple[Param, ...] = ()
     unbiased: bool = True
     absolute: bool = False  # whether the error does not depend on v; ``omega`` then raises
-    fixed_size: bool = False  # whether ``select`` chooses k coordinates in every message
+    fixed_size: bool = False  # whether ``select`` chooses exactly k coordinates in every message
     scalars: bool = False  # whether a vector of one coordinate arrives unchanged
 
     @property

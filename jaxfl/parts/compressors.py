@@ -13,6 +13,7 @@ return the same compressor.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -642,8 +643,6 @@ def compressor(name: str, indices: bool = True) -> Compressor:
     stages = []
     for stage in name.split("+"):
         make = known("compressor", stage, COMPRESSORS)
-        stages.append(make(False) if not indices and make in _SPARSIFIERS else make())
+        shares = "indices" in inspect.signature(make).parameters  # a seed for positions
+        stages.append(make(False) if shares and not indices else make())
     return functools.reduce(compose, stages)
-
-
-_SPARSIFIERS = (random_k, stratified_k, bernoulli)

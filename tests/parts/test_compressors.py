@@ -116,6 +116,7 @@ def check_omega(x, omega, exact):
 def test_as_declared(name, given, exact, omega, bits):
     compressor = cs.compressor(name)
     values = compressor.resolve(given, D)
+    assert all(values.get(each, value) == value for each, value in given.items() if each != "omega")
     assert compressor.omega(D, values) == pytest.approx(omega)
     per_message, per_coordinate = compressor.bits(D, values)
     assert per_message + per_coordinate * values.get("k", 0) == bits
