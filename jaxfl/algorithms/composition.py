@@ -36,7 +36,6 @@ from jaxfl.rounds.gossip import Gossip
 __all__ = ["by_messages", "by_rules", "compose", "stored"]
 
 ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
-LATER = ("range", "precision")  # of an aggregation, settled when the noise is known
 ACHIEVED = Source(Origin.ACHIEVED)
 KEEP = "which keep nothing of a client that may be rounded: leave it out"
 FLOAT_BITS = 32  # every number on the wire is a 32-bit float
@@ -123,8 +122,9 @@ def compose(
     )
     table = {param.name: param for owner in owners if owner is not None for param in owner.params}
     read = (*table, *reads)
-    # omega is another way to say k
-    needs = tuple(name for name in table if name not in ("omega", *LATER, *follows))
+    # omega is another way to say k, and an aggregation settles its own values once the noise is known
+    later = () if aggregation is None else tuple(param.name for param in aggregation.params)
+    needs = tuple(name for name in table if name not in ("omega", *later, *follows))
     table |= {param.name: param for param in params}
     if "sigma" in table and "eps" not in table:  # any noise can be calibrated
         table |= {param.name: param for param in PRIVACY if param.name not in table}

@@ -13,8 +13,7 @@ import numpy as np
 
 from jaxfl.algorithms.decentralized.claims import sdm
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
-from jaxfl.audit import limits as audit_bounds
-from jaxfl.audit import reference as canary
+from jaxfl.audit import limits, reference
 from jaxfl.core.errors import InputError, require
 from jaxfl.privacy import unclipped
 from jaxfl.privacy.events import Sampling
@@ -188,8 +187,8 @@ def _audit_cp(
     possible = 0 <= tp <= npos and 0 <= fp <= nneg and npos > 0 and nneg > 0
     require(possible, f"{tp} of {npos} and {fp} of {nneg} are not counts of successes")
     return {
-        "eps": audit_bounds.clopper_pearson_eps(tp, npos, fp, nneg, delta, alpha),
-        "eps_through_gdp": audit_bounds.gdp_audit_eps(tp, npos, fp, nneg, delta, alpha),
+        "eps": limits.clopper_pearson_eps(tp, npos, fp, nneg, delta, alpha),
+        "eps_through_gdp": limits.gdp_audit_eps(tp, npos, fp, nneg, delta, alpha),
         "delta": delta,
         "method": "Clopper-Pearson, both directions",
         "status": "",
@@ -205,7 +204,7 @@ def _audit_one_run(
         f"{correct} correct of {guesses} guesses about {canaries} canaries is impossible",
     )
     return {
-        "eps": audit_bounds.one_run_eps(canaries, guesses, correct, delta, alpha),
+        "eps": limits.one_run_eps(canaries, guesses, correct, delta, alpha),
         "delta": delta,
         "method": "one run [Steinke, Nasr, Jagielski, 2023]",
         "status": "",
@@ -226,7 +225,7 @@ def _audit_canary(
 ) -> dict[str, Any]:
     """Lower bound on eps from many simulated runs of one canary under Poisson sampling."""
     Sampling("poisson", samples, batch)  # checks the batch
-    bound = canary.audit_poisson(
+    bound = reference.audit_poisson(
         samples, batch, rounds, clip, sigma, delta, runs, clip=clip_what, alpha=alpha, seed=seed
     )
     return {**bound._asdict(), "delta": delta, "method": "canary, many runs", "status": ""}

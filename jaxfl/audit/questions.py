@@ -54,7 +54,6 @@ __all__ = ["account", "calibrate", "names", "plain_event"]
 ASKED = ("eps", "delta", "sigma", "rho")
 CLIENTS = ("clients", "devices", "machines")
 PARTS = ("fresh", "convex")
-ONCE = ("in_order", "single_pass")  # samplers that use a record once
 # what may not be given, and the field of ProblemFacts that stands for it
 FACTS = {"dimension": "d", "smoothness": "smoothness", "diameter": "diameter", "clients": "n"}
 
@@ -323,7 +322,8 @@ def _setting(name: str, numbers: dict[str, Any]) -> tuple[Algorithm, dict[str, A
     rounds, d, m = (numbers.pop(each, None) for each in ("rounds", "dimension", "samples"))
     others = (*CLIENTS, *PARTS, "rounds", "samples", "dimension", "sampling")
     _known(name, numbers, known, others)
-    if m is None and rounds is not None and dict(algo.parts)["sampler"] in ONCE:
+    body = algo.body
+    if m is None and rounds is not None and body and body.estimator.sampler.single_pass:
         m = rounds * numbers.get("batch", 1)
     _needed(name, [] if m else ["samples"])
     # no answer depends on smoothness and diameter, see _completed

@@ -35,7 +35,6 @@ What was stopped goes on when the command is given again."""
 
 def run_papers(words: Sequence[str]) -> None:
     """List what there is, or run it."""
-
     if not words:
         width = max(map(len, entries()))
         for name, entry in entries().items():
@@ -77,7 +76,6 @@ def run_papers(words: Sequence[str]) -> None:
 
 def _named(asked: Sequence[str]) -> list[str]:
     """Names, in their order, each once; the beginning of several stands for all of them."""
-
     known = list(entries())
     chosen: dict[str, None] = {}
     for word in asked:

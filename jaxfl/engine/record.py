@@ -33,7 +33,7 @@ from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import NoClaim, until
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.metrics import NUMBERS, even
-from jaxfl.rounds.blocks import streams
+from jaxfl.rounds.blocks import start
 
 __all__ = [
     "AT_LOSS",
@@ -45,7 +45,6 @@ __all__ = [
     "largest_gradient",
     "objective",
     "settings",
-    "start",
     "totals",
 ]
 
@@ -166,7 +165,7 @@ class Record:
         """Where the data violate a stated ``gradient_bound``, at the first model or the last; else ""."""
         if "gradient_bound" not in self.values:
             return ""
-        bound, x0 = float(self.values["gradient_bound"]), start(self.problem, self.key)
+        bound, x0 = float(self.values["gradient_bound"]), start(self.key, self.problem)
         for t, x in ((0, x0), (int(self.state.t), self.algorithm.output(self.state))):
             most = float(largest_gradient(self.problem, x))
             if not most <= bound * (1 + ROUNDING):
@@ -209,11 +208,6 @@ def objective(problem: Problem) -> str:
     moved = x if model.project is None else model.project(x)
     parts = (model.loss(x, example), model.regularizer(x), jnp.sum(moved * x))
     return " ".join(f"{float(part):.9g}" for part in parts)
-
-
-def start(problem: Problem, key: Key) -> Array:
-    """The initial model of the run with this key."""
-    return problem.model.init(streams(key).start) if problem.x0 is None else problem.x0
 
 
 @jax.jit

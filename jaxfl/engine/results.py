@@ -219,7 +219,6 @@ def _eps_spent(run: Record) -> Array:
 
 def _ledger(run: Record) -> dict[str, Array]:
     """What each client spent, where they differ."""
-
     book = differing(run)
     if book is None:
         return {}

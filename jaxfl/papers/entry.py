@@ -86,7 +86,6 @@ class Job(NamedTuple):
 
     def sweep(self, name: str, *args: Any, **options: Any) -> xarray.Dataset:
         """:func:`jaxfl.sweep` into a folder of that name, gone on with if it is there already."""
-
         out = self.folder / name
         self.say(f"{out}:")
         resume = (out / "sweep.json").exists()
@@ -123,7 +122,6 @@ def most(runs: int, delta: float) -> float:
 
     Half of the runs choose its rule, the others count.
     """
-
     half = runs // 2
     return float(plain_eps(*limits(half, 0, half, CONFIDENCE), delta))
 

@@ -56,7 +56,6 @@ class Report(NamedTuple):
 
 def write(entry: Entry, job: Job) -> Report:
     """Measure, judge, draw; returns what was written."""
-
     began = time.perf_counter()
     numbers: Numbers = plain(entry.measure(job))
     seconds = time.perf_counter() - began

@@ -17,7 +17,6 @@ PAGE = Path(__file__).with_name("systems.md")
 
 def page() -> str:
     """The page, from what the papers' folders declare and the algorithms' own docstrings."""
-
     lines = [
         "<!-- Written by `python -m jaxfl.papers.systems`; do not edit by hand. -->",
         "",

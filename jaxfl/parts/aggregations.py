@@ -91,7 +91,6 @@ def pair_masks(key: Key, t: Array, me: Array, cohort: Draw, d: int) -> Array:
 @functools.cache
 def plain_sum() -> Aggregation:
     """The server sees every message and adds them up."""
-
     return Aggregation(
         "plain_sum",
         protect=lambda key, t, me, cohort, v, hp: (v, jnp.int32(0)),

@@ -57,7 +57,6 @@ def possible(
 def bounds(ds: xarray.Dataset, lam: float | None = None) -> list[Bound]:
     """The bounds of its paper for a result; with ``lam`` also that for lam-strong convexity (Lemma 6 of
     Hu, Guo and Gong)."""
-
     about = results.config(ds)
     settings = about["settings"]
     case = Case(

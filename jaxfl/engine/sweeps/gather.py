@@ -14,13 +14,14 @@ import numpy.typing as npt
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Info, Key
 from jaxfl.engine import results
-from jaxfl.engine.record import ROUNDING, largest_gradient, start, totals
+from jaxfl.engine.record import ROUNDING, largest_gradient, totals
 from jaxfl.engine.sweeps.grid import TUNED, Cell, Grid, Study
 from jaxfl.engine.sweeps.plan import Chunk, Program
 from jaxfl.engine.sweeps.store import Arrays
 from jaxfl.privacy import reports
 from jaxfl.privacy.events import NoClaim
 from jaxfl.privacy.selection import best_of
+from jaxfl.rounds.blocks import start
 
 if TYPE_CHECKING:
     import xarray
@@ -210,7 +211,7 @@ def _steepest(study: Study, keys: Sequence[Key]) -> float:
     """The largest norm of an example's gradient at the initial models, if a cell states a bound."""
     if not any("gradient_bound" in cell.values for cell in study.cells):
         return math.nan
-    starts = {id(x): x for x in (start(study.problem, key) for key in keys)}
+    starts = {id(x): x for x in (start(key, study.problem) for key in keys)}
     return max(float(largest_gradient(study.problem, x)) for x in starts.values())
 
 

@@ -57,7 +57,6 @@ def adult(model: str, directory: str | None = None) -> Problem:
 @functools.cache
 def algorithm(algorithm: str = "private_local_sgd", aggregation: str = "secure_sum") -> Algorithm:
     """An algorithm that calls all devices equally often."""
-
     parts: dict[str, Any] = {"participation": sampling.participation("balanced")}
     if algorithm == "private_local_sgd":
         parts["aggregation"] = aggregations.aggregation(aggregation)
@@ -70,7 +69,6 @@ def attacked(job: Job, cell: Numbers, tau: int, batch: int, rounds: int, hidden:
     The canary's loss is linear.  There a record moves the mean by 1/r of what it moves its message,
     beside noise 1/sqrt(r) as large, so that what is attacked is a message with sqrt(r) times the noise.
     """
-
     more: dict[str, Any] = {} if tau == 1 else {"local_steps": tau}
     parts: dict[str, Any] = {} if tau == 1 else {"aggregation": aggregations.plain_sum()}
     name = "local_dp_sgd" if tau == 1 else "private_local_sgd"

@@ -28,7 +28,6 @@ UNITS = 64
 @functools.cache
 def a9a(directory: str | None = None) -> Problem:
     """Logistic regression with the nonconvex regularizer, as the authors' code prepares it."""
-
     rows = map_features(load("a9a", directory=directory), append_ones)
     rows, _ = scale_spectral(drop_trailing(rows, CLIENTS))
     model = models.logistic(124, regularizer=nonconvex(0.2))
@@ -39,7 +38,6 @@ def a9a(directory: str | None = None) -> Problem:
 @functools.cache
 def mnist(directory: str | None = None) -> Problem:
     """784-64-10 with sigmoids; the authors' start, without the 785 weights that never move."""
-
     mean, deviation = (np.float32(value) for value in PIXELS)
 
     def standardised(pixels: Any) -> Any:
@@ -65,7 +63,6 @@ def sent(method: str, d: int) -> int:
 
 def numbers(method: str, m: int, d: int, G: float, eps: float, batch: int | None) -> dict[str, Any]:
     """The authors' batch (by their theorems with L = 1 where it is None), compression and clip."""
-
     k, out = kept(d), {"eps": eps, "delta": DELTA, "clip": G}
     compressed = not method.startswith("ldp")
     if compressed:
