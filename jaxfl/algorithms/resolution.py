@@ -38,6 +38,7 @@ __all__ = [
     "noise_for",
     "noised",
     "planned",
+    "read",
     "resolve",
 ]
 
@@ -249,10 +250,15 @@ def build(
             value.over(max(planned, rounds)) if isinstance(value, Schedule) else value,
             jnp.int32 if name in integers else dtype,
         )
-        for name, value in values.items()  # rounds read every schedule
-        if algorithm.reads is None or name in algorithm.reads or isinstance(value, Schedule)
+        for name, value in values.items()
+        if read(algorithm, name, value)
     }
     return Hyper(leaves, tuple(sorted(caps.items())))
+
+
+def read(algorithm: Algorithm, name: str, value: Any) -> bool:
+    """Return whether rounds read this value; they read every schedule."""
+    return algorithm.reads is None or name in algorithm.reads or isinstance(value, Schedule)
 
 
 def noise_asked(given: Mapping[str, Any]) -> Asked | None:

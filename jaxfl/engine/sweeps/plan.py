@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxfl.algorithms.resolution import read
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.data.samples import measured
@@ -55,7 +56,11 @@ def programs(grid: Grid) -> list[Program]:
     for i, study in enumerate(grid.studies):
         problem = measured(study.problem)
         for cells in _buckets(study, list(study.cells)):
-            names = sorted(set.intersection(*(set(cell.values) for cell in cells)))
+            names = sorted(
+                name
+                for name in set.intersection(*(set(cell.values) for cell in cells))
+                if any(read(study.algorithm, name, cell.values[name]) for cell in cells)
+            )
             groups = list(_groups(cells))
             shared = frozenset(
                 name
