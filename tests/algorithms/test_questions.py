@@ -111,7 +111,7 @@ audit ldp_gd --rounds 3 --eps inf | for no noise give --sigma 0
 audit ldp_gd --rounds 3 --runs x | --runs x
 audit ldp_gd --rounds 2.5 | --rounds 2.5
 audit ldp_gd --rounds 3 --delta x | --delta x
-audit ldp_gd --rounds 3 --noise x | 'x'
+audit ldp_gd --rounds 3 --noise x | --noise x must be
 audit ldp_gd --rounds 3 --clip-mode x | 'x'
 account cdp_gd --samples x --rounds 3 --clip 1 --sigma 1 --delta .1 | --samples x
 calibrate cdp_gd --samples 9 --rounds 3 --clip x --eps 1 --delta .1 | --clip x

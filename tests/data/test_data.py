@@ -420,7 +420,7 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     (lambda: data.split(DIGIT, 2, "idd"), "did you mean 'iid'"),
     (lambda: data.split(DIGIT, 2, alpha=1), "no option 'alpha'"),
     (lambda: data.split(DIGIT, 7), "7 clients .* cannot share 6 rows"),
-    (lambda: data.split(DIGIT, 0), "clients = 0 must be .* at least 1"),
+    (lambda: data.split(DIGIT, 0), "clients = 0 must be .*at least 1"),
     (lambda: data.split(DIGIT, 2.5), "clients = 2.5 must be a whole"),
     (lambda: data.iid(10, 2, seed=-1), "seed = -1 must be"),
     (lambda: data.dirichlet(LABELS, 3, alpha=0), "alpha = 0 must be above 0"),

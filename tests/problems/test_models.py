@@ -438,7 +438,7 @@ def test_a_point_may_be_wrapped() -> None:
     (lambda: posed(np.full(5, np.inf)), "not finite"),
     (lambda: posed(dtype="bfloat16"), "float32"),
     (lambda: posed(dtype="int32"), "float32"),
-    (lambda: posed(dtype="bogus"), "dtype = 'bogus' must be one of"),
+    (lambda: posed(dtype="bogus"), "dtype = 'bogus' must be a float type"),
     (lambda: posed(dtype="float64"), "JAX_ENABLE_X64"),
     (lambda: posed(validation_share="a"), "validation_share = 'a' is not a number"),
     (lambda: make_problem(None, client_data()), "model = None must be a Model"),  # type: ignore[arg-type]
