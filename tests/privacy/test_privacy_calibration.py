@@ -362,7 +362,7 @@ NOISED = {**GD, "sigma": 1.0, "delta": 0.1}
     (lambda: account("dp_gd", **GD, sigma=1, delta="1e-5"), "leave out the quotes"),
     (lambda: account("dp_sgd", **NOISED, batch="5"), "batch = '5'"),
     (lambda: account("dp_gd", **{**NOISED, "samples": [10]}), "be one number"),
-    (lambda: account("dp_sgd", **NOISED, batch=3, sampling=[1]), "sampling"),
+    (lambda: account("dp_sgd", **NOISED, batch=3, sampling=[1]), "no sampler"),
     (lambda: calibrate("dp_gd", find="batch", **NOISED, eps=1), "no parameter of dp_gd 'batch'"),
     (lambda: account("audit_cp", tp=5, npos=4, fp=0, nneg=4, delta=1e-5), "not counts"),
 )
