@@ -80,7 +80,7 @@ def test_resume_completes_what_is_missing_and_only_that(
     before = {file: file.stat().st_mtime_ns for file in kept}
     assert main(["sweep", "--resume", str(folder), "--no-plot"]) == 0
     told = capsys.readouterr()
-    assert "of the chunks are finished" in told.err
+    assert "of the chunks are done already" in told.err
     assert "soteriafl_sgd" in told.out
     assert lost.exists()
     assert {file: file.stat().st_mtime_ns for file in kept} == before
