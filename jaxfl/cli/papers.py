@@ -12,7 +12,6 @@ from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import text
 from jaxfl.cli.report import console
 from jaxfl.core.errors import require
-from jaxfl.papers import entries, run
 from jaxfl.papers.report import Report, epsilon_table, table
 
 __all__ = ["run_papers"]
@@ -36,8 +35,8 @@ What was stopped goes on when the command is given again."""
 def run_papers(words: Sequence[str]) -> None:
     """List what there is, or run it."""
     if not words:
-        width = max(map(len, entries()))
-        for name, entry in entries().items():
+        width = max(map(len, papers.entries()))
+        for name, entry in papers.entries().items():
             print(f"{name:<{width}}  {entry.what}; {entry.paper}")
         return
     if {"-h", "--help"} & set(words):
@@ -65,7 +64,7 @@ def run_papers(words: Sequence[str]) -> None:
 
         for name in _named(found.names):
             try:
-                report = run(name, out, fast=found.fast, data=data, say=say)
+                report = papers.run(name, out, fast=found.fast, data=data, say=say)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(
                     "; finished parts are kept: give the command again to go on."
@@ -76,7 +75,7 @@ def run_papers(words: Sequence[str]) -> None:
 
 def _named(asked: Sequence[str]) -> list[str]:
     """Names, in their order, each once; the beginning of several stands for all of them."""
-    known = list(entries())
+    known = list(papers.entries())
     chosen: dict[str, None] = {}
     for word in asked:
         several = [name for name in known if word == "all" or name.startswith(f"{word}-")]

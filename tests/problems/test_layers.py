@@ -185,7 +185,7 @@ def test_layers_give_the_gradients(name: str, caplog: pytest.LogCaptureFixture) 
         model = flax_model(make(), SHAPE, name=name)
     assert (model.kernel.width < model.dim) == structural
     lines = [record.getMessage() for record in caplog.records]
-    slow = f"{name}: gradients of single examples take the slow way, vmap(grad)."
+    slow = f"{name}: per-example gradients use the slow vmap(grad)."
     assert lines == ([] if structural else [slow])
     rng, data = np.random.default_rng(1), batch()
     x, w = (jnp.asarray(rng.normal(size=model.dim) / 3, jnp.float32) for _ in range(2))
