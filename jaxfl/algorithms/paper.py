@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import NamedTuple
 
 from jaxfl.algorithms.bounds import Family
@@ -28,11 +28,17 @@ class System(NamedTuple):
 class Paper(NamedTuple):
     """``PAPER`` of each folder of :mod:`jaxfl.algorithms`.
 
-    ``algorithms`` are the constructors, and ``bounds`` maps names of algorithms to the theorems that
-    can be drawn beside their runs.  A system may run an algorithm of another folder.
+    ``module`` holds the constructors of its algorithms, named by ``__all__``.  ``bounds`` maps names of
+    algorithms to the theorems that can be drawn beside their runs.  A system may run an algorithm of
+    another folder.
     """
 
     title: str
-    algorithms: tuple[Callable[..., Algorithm], ...]
+    module: ModuleType
     systems: tuple[System, ...] = ()
     bounds: Mapping[str, Family] = MappingProxyType({})
+
+    @property
+    def algorithms(self) -> tuple[Callable[..., Algorithm], ...]:
+        """The constructors."""
+        return tuple(getattr(self.module, name) for name in self.module.__all__)

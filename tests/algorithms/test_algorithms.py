@@ -390,7 +390,7 @@ def taking(**parts: Any) -> Algorithm:
 )
 def test_parts_and_algorithms_that_cannot_be(call: Any, words: str) -> None:
     refused(call, words)
-    assert jaxfl.ALGORITHMS["cdp_sgd"] is jaxfl.algorithms.soteriafl.cdp_sgd
+    assert jaxfl.ALGORITHMS["cdp_sgd"] is jaxfl.algorithms.soteriafl.algorithms.cdp_sgd
 
 
 def test_an_estimator_of_ones_own_in_soteriafls_framework(key: jax.Array) -> None:

@@ -312,7 +312,7 @@ MISTAKES = [
     (dict(lr=lambda t: None), "let it take the round and return one number"),
     (dict(lr=lambda t: 1 / 0), "lr = schedule gives no number for each of 3 rounds (ZeroDivision"),
     (dict(algorithm=3), "an Algorithm or the name of one, as in"),
-    (dict(algorithm=jaxfl.algorithms.soteriafl.cdp_sgd), "the name of one: call it"),
+    (dict(algorithm=jaxfl.algorithms.soteriafl.algorithms.cdp_sgd), "the name of one: call it"),
     (dict(problem=3), "problem = 3 must be a Problem: make one with jaxfl.make_problem"),
     (dict(problem=jaxfl.models.logistic(8)), "problem = Model('logistic', d=8) must be"),
     (dict(algorithm=a_problem(), problem="cdp_sgd"), "algorithm = Problem('data', n=5, m=12"),

@@ -4,12 +4,12 @@
   changed by, so that clipping has no bias in the end
 """
 
-from jaxfl.algorithms.clip21.algorithms import clip21_sgd2m
+from jaxfl.algorithms.clip21 import algorithms
 from jaxfl.algorithms.paper import Paper
 
-__all__ = ["PAPER", "clip21_sgd2m"]
+__all__ = ["PAPER"]
 
 PAPER = Paper(
     "Khirirat et al. (2023), Islamov et al. (2025): Clip21, error feedback for clipping",
-    (clip21_sgd2m,),
+    algorithms,
 )

@@ -4,12 +4,12 @@
   that SoteriaFL grew out of, and its neighbours
 """
 
-from jaxfl.algorithms.compressed.algorithms import diana, ef21, ef_sgd, marina
+from jaxfl.algorithms.compressed import algorithms
 from jaxfl.algorithms.paper import Paper
 
-__all__ = ["PAPER", "diana", "ef21", "ef_sgd", "marina"]
+__all__ = ["PAPER"]
 
 PAPER = Paper(
     "Compression without privacy: DIANA, MARINA, EF21, EF-SGD",
-    (diana, ef21, ef_sgd, marina),
+    algorithms,
 )

@@ -7,12 +7,12 @@
   give them
 """
 
-from jaxfl.algorithms.curator.algorithms import distributed_dp_srm, dp_gd, dp_sgd, dp_srm, rrpsgd
+from jaxfl.algorithms.curator import algorithms
 from jaxfl.algorithms.paper import Paper
 
-__all__ = ["PAPER", "distributed_dp_srm", "dp_gd", "dp_sgd", "dp_srm", "rrpsgd"]
+__all__ = ["PAPER"]
 
 PAPER = Paper(
     "Algorithms whose noise is drawn by whoever holds the data",
-    (distributed_dp_srm, dp_gd, dp_sgd, dp_srm, rrpsgd),
+    algorithms,
 )

@@ -6,12 +6,12 @@
   noise
 """
 
-from jaxfl.algorithms.decentralized.algorithms import dp_dsgd, q_dpsgd_1, sdm_dsgd
+from jaxfl.algorithms.decentralized import algorithms
 from jaxfl.algorithms.paper import Paper
 
-__all__ = ["PAPER", "dp_dsgd", "q_dpsgd_1", "sdm_dsgd"]
+__all__ = ["PAPER"]
 
 PAPER = Paper(
     "Gradient descent over a network without a server",
-    (dp_dsgd, q_dpsgd_1, sdm_dsgd),
+    algorithms,
 )

@@ -12,53 +12,16 @@
   2024, print them
 """
 
-from jaxfl.algorithms.gao.algorithms import (
-    accelerated_mbsgd,
-    localized_accelerated_mbsgd,
-    localized_convolution,
-    localized_mbsgd,
-    localized_nesterov,
-    localized_subgradient,
-    mb_subgradient,
-    multi_pass_mbsgd,
-    multistage_accelerated,
-    one_pass_accelerated,
-    one_pass_mbsgd,
-)
+from jaxfl.algorithms.gao import algorithms
 from jaxfl.algorithms.gao.bounds import ORDER, ORDERS
 from jaxfl.algorithms.paper import Paper, System
 
-__all__ = [
-    "PAPER",
-    "accelerated_mbsgd",
-    "localized_accelerated_mbsgd",
-    "localized_convolution",
-    "localized_mbsgd",
-    "localized_nesterov",
-    "localized_subgradient",
-    "mb_subgradient",
-    "multi_pass_mbsgd",
-    "multistage_accelerated",
-    "one_pass_accelerated",
-    "one_pass_mbsgd",
-]
+__all__ = ["PAPER"]
 
 BALL = "--constraint ball:5"
 PAPER = Paper(
     "Gao, Lowy, Zhou, Wright: ISRL-DP (ICML 2024)",
-    (
-        accelerated_mbsgd,
-        localized_accelerated_mbsgd,
-        localized_convolution,
-        localized_mbsgd,
-        localized_nesterov,
-        localized_subgradient,
-        mb_subgradient,
-        multi_pass_mbsgd,
-        multistage_accelerated,
-        one_pass_accelerated,
-        one_pass_mbsgd,
-    ),
+    algorithms,
     systems=(
         System(
             "Localized ISRL-DP accelerated MB-SGD",

@@ -10,30 +10,15 @@
   the paper prints them
 """
 
-from jaxfl.algorithms.hu.algorithms import (
-    dp_fedavg,
-    fedavg,
-    fedprox,
-    local_dp_sgd,
-    private_local_sgd,
-    scaffold,
-)
+from jaxfl.algorithms.hu import algorithms
 from jaxfl.algorithms.hu.bounds import FAMILY
 from jaxfl.algorithms.paper import Paper, System
 
-__all__ = [
-    "PAPER",
-    "dp_fedavg",
-    "fedavg",
-    "fedprox",
-    "local_dp_sgd",
-    "private_local_sgd",
-    "scaffold",
-]
+__all__ = ["PAPER"]
 
 PAPER = Paper(
     "Hu, Guo, Gong: private local SGD (2020)",
-    (dp_fedavg, fedavg, fedprox, local_dp_sgd, private_local_sgd, scaffold),
+    algorithms,
     systems=(
         System("Private local SGD with secure aggregation", "Algorithm 1", "private_local_sgd"),
         System(

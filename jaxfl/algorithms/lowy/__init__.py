@@ -6,12 +6,12 @@
 * :mod:`~jaxfl.algorithms.lowy.theory` -- the rounds of SPIDER [Lowy et al.]
 """
 
-from jaxfl.algorithms.lowy.algorithms import isrl_svrg, ldp_spider
+from jaxfl.algorithms.lowy import algorithms
 from jaxfl.algorithms.paper import Paper
 
-__all__ = ["PAPER", "isrl_svrg", "ldp_spider"]
+__all__ = ["PAPER"]
 
 PAPER = Paper(
     "Lowy et al.: private variance reduction without a trusted server (2023)",
-    (isrl_svrg, ldp_spider),
+    algorithms,
 )

@@ -5,11 +5,11 @@
 """
 
 from jaxfl.algorithms.paper import Paper
-from jaxfl.algorithms.porter.algorithms import porter_dp, porter_gc
+from jaxfl.algorithms.porter import algorithms
 
-__all__ = ["PAPER", "porter_dp", "porter_gc"]
+__all__ = ["PAPER"]
 
 PAPER = Paper(
     "Li, Chi: PORTER, a network without a server, clipped and compressed (2023)",
-    (porter_dp, porter_gc),
+    algorithms,
 )

@@ -11,15 +11,15 @@
 """
 
 from jaxfl.algorithms.paper import Paper, System
-from jaxfl.algorithms.reshef.algorithms import mu2, mu2_trusted, mu2_untrusted, noisy_mu2, noisy_sgd
+from jaxfl.algorithms.reshef import algorithms
 from jaxfl.algorithms.reshef.bounds import ANYTIME
 
-__all__ = ["PAPER", "mu2", "mu2_trusted", "mu2_untrusted", "noisy_mu2", "noisy_sgd"]
+__all__ = ["PAPER"]
 
 ONE = "--clients 1"
 PAPER = Paper(
     "Reshef, Levy: DP-mu^2-FL (2024)",
-    (mu2, mu2_trusted, mu2_untrusted, noisy_mu2, noisy_sgd),
+    algorithms,
     systems=(
         System("DP-mu^2-FL, untrusted server", "Algorithm 1, Table 1", "mu2_untrusted"),
         System("DP-mu^2-FL, trusted server", "Algorithm 2, Table 2", "mu2_trusted"),

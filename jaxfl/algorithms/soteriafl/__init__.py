@@ -11,52 +11,15 @@
 """
 
 from jaxfl.algorithms.paper import Paper, System
-from jaxfl.algorithms.soteriafl.algorithms import (
-    cdp_gd,
-    cdp_sgd,
-    fedgd,
-    fedsgd,
-    ldp_gd,
-    ldp_sgd,
-    ldp_svrg,
-    soteriafl_gd,
-    soteriafl_saga,
-    soteriafl_sgd,
-    soteriafl_svrg,
-)
+from jaxfl.algorithms.soteriafl import algorithms
 from jaxfl.algorithms.soteriafl.bounds import FAMILY
 
-__all__ = [
-    "PAPER",
-    "cdp_gd",
-    "cdp_sgd",
-    "fedgd",
-    "fedsgd",
-    "ldp_gd",
-    "ldp_sgd",
-    "ldp_svrg",
-    "soteriafl_gd",
-    "soteriafl_saga",
-    "soteriafl_sgd",
-    "soteriafl_svrg",
-]
+__all__ = ["PAPER"]
 
 ONE = "--clients 1"
 PAPER = Paper(
     "Li, Zhao, Li, Chi: SoteriaFL (NeurIPS 2022)",
-    (
-        cdp_gd,
-        cdp_sgd,
-        fedgd,
-        fedsgd,
-        ldp_gd,
-        ldp_sgd,
-        ldp_svrg,
-        soteriafl_gd,
-        soteriafl_saga,
-        soteriafl_sgd,
-        soteriafl_svrg,
-    ),
+    algorithms,
     systems=(
         System("SoteriaFL-GD", "Algorithm 3, Table 1", "soteriafl_gd"),
         System("SoteriaFL-SGD", "Algorithm 3, Table 1", "soteriafl_sgd"),
