@@ -480,12 +480,11 @@ def test_a_noise_multiplier_is_noise_relative_to_a_share(multiplier: float) -> N
 def test_what_one_question_cannot_ask() -> None:
     numbers = {"samples": 100, "rounds": 5, "clip": 1.0, "batch": 10, "delta": 1e-5}
     both = {"noise_multiplier": 1.0, "sigma": 1.0}
-    refused(lambda: account("event", **both, **numbers), "both set the noise")
+    refused(lambda: account("event", **both, **numbers), "are both given: give one of them")
     both = {"clients": 2, "devices": 3}
-    refused(lambda: account("dp_sgd", **both, sigma=1.0, **numbers), "are one number")
-    beyond = calibrate(
-        "multi_pass_mbsgd", eps=30.0, **numbers
-    )  # a theorem ends where proofs do not
+    refused(lambda: account("dp_sgd", **both, sigma=1.0, **numbers), "are both given: give one of them")
+    # a theorem ends where proofs do not
+    beyond = calibrate("multi_pass_mbsgd", eps=30.0, **numbers)
     assert beyond["eps"] == pytest.approx(30, rel=1e-3)
     assert "exceeds 2 ln(2/delta)" in beyond["paper_note"]
     eps = calibrate("dp_sgd", rho=1.0, **numbers)["asked_eps"]  # of a paper without rho

@@ -2,8 +2,8 @@
 
 * :mod:`~jaxfl.algorithms.gao.algorithms` -- ISRL-DP: localized, accelerated and nonsmooth
   algorithms for convex losses, and their baselines
-* :mod:`~jaxfl.algorithms.gao.bounds` -- Gao et al.: excess risks hold up to constants, so that
-  their orders are said and not drawn
+* :mod:`~jaxfl.algorithms.gao.bounds` -- the bounds of Gao et al., which hold up to constants: a
+  note gives the order, nothing is drawn
 * :mod:`~jaxfl.algorithms.gao.claims` -- the noise formula of Gao, Lowy, Zhou and Wright, with its
   conditions
 * :mod:`~jaxfl.algorithms.gao.rules` -- what an ISRL-DP algorithm is given, and the phases that

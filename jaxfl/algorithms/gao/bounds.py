@@ -1,4 +1,4 @@
-"""Gao et al.: excess risks hold up to constants, so that their orders are said and not drawn."""
+"""The bounds of Gao et al., which hold up to constants: a note gives the order, nothing is drawn."""
 
 from __future__ import annotations
 
