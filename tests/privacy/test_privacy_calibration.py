@@ -482,7 +482,9 @@ def test_what_one_question_cannot_ask() -> None:
     both = {"noise_multiplier": 1.0, "sigma": 1.0}
     refused(lambda: account("event", **both, **numbers), "are both given: give one of them")
     both = {"clients": 2, "devices": 3}
-    refused(lambda: account("dp_sgd", **both, sigma=1.0, **numbers), "are both given: give one of them")
+    refused(
+        lambda: account("dp_sgd", **both, sigma=1.0, **numbers), "are both given: give one of them"
+    )
     # a theorem ends where proofs do not
     beyond = calibrate("multi_pass_mbsgd", eps=30.0, **numbers)
     assert beyond["eps"] == pytest.approx(30, rel=1e-3)
