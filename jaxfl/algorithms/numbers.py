@@ -25,7 +25,7 @@ from jaxfl.core.types import (
     Sigma,
     Source,
 )
-from jaxfl.parts import channels, sampling, servers
+from jaxfl.parts import channels, graphs, sampling, servers
 from jaxfl.parts.aggregations import unless_plain
 from jaxfl.parts.compressors import identity
 from jaxfl.rounds.federated import Federated
@@ -33,11 +33,14 @@ from jaxfl.rounds.gossip import Gossip
 
 __all__ = [
     "EPS",
+    "GAP",
     "PRIVACY",
     "Draft",
+    "Network",
     "Parts",
     "applies",
     "body_of",
+    "network_of",
     "only",
     "plain",
     "refuse_epochs",
@@ -49,6 +52,7 @@ PRIVACY = (
     Param("eps", "privacy that sigma is calibrated for", open_low=True, high=LARGEST),
     Param("delta", "privacy failure probability, below 1", low=1e-300, high=1.0, open_high=True),
 )
+GAP = Param("gap", "f(x0) - f*, which step sizes and rounds ask for", open_low=True, high=LARGEST)
 EPS = 5.0  # where no way to set the noise is given
 
 
@@ -62,6 +66,12 @@ class Parts(TypedDict, total=False):
     aggregation: Aggregation
     clip: str
     noise: str
+
+
+class Network(Parts, total=False):
+    """What a user may exchange in an algorithm without a server."""
+
+    graph: graphs.Graph | str
 
 
 def applies(fits: Any, name: str, why: str, **parts: Any) -> None:
@@ -90,6 +100,13 @@ def body_of(parts: Mapping[str, Any], **own: Any) -> Federated:
     }
     roles: dict[str, Any] = {**plainest, **own, **parts}
     return Federated(**{**roles, "aggregation": unless_plain(roles["aggregation"])})
+
+
+def network_of(parts: Mapping[str, Any], **own: Any) -> Gossip:
+    """Return the body, over a network, of the user's ``parts``, else the algorithm's ``own``."""
+    roles: dict[str, Any] = {"graph": "complete", **own, **parts}
+    graph = roles["graph"]
+    return Gossip(**{**roles, "graph": graphs.graph(graph) if isinstance(graph, str) else graph})
 
 
 def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:

@@ -13,7 +13,7 @@ from rows import ROWS, Row, a_problem
 from told import mistakes, refused
 
 import jaxfl
-from jaxfl.algorithms import compose, plain, soteriafl
+from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.core.types import Algorithm, Problem, ProblemFacts
@@ -238,7 +238,6 @@ def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
         numbers = plain(clip=1.0, batch=4, lr=0.02)
         return compose("sign_sgd", "sign descent", "this test", body, numbers)
 
-    assert soteriafl.fedsgd() != sign_sgd()
     row = Row("sign_sgd", {}, None, False)
     jaxfl.register(sign_sgd)
     try:

@@ -2,7 +2,8 @@
 
 R. Islamov, S. Horvath, A. Lucchi, P. Richtarik, E. Gorbunov: Double Momentum and Error Feedback for
 Clipping with Fast Rates and Differential Privacy.  2025.  It adds momentum to Clip21 [S. Khirirat,
-E. Gorbunov, S. Horvath, R. Islamov, F. Karray, P. Richtarik, 2023].  Reimplemented from description.
+E. Gorbunov, S. Horvath, R. Islamov, F. Karray, P. Richtarik, 2023].  Written from the description of
+the method, without its authors' code.
 
 A client's v_i and g_i are private, since they are moved by what the client computed before the noise:
 no record's influence on a message is bounded by a share of 1/m.  What is proven is what clipping
@@ -21,8 +22,8 @@ from typing import Any, NamedTuple, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxfl.algorithms.composition import compose
-from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only
+from jaxfl.algorithms.composition import by_rules
+from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, body_of, only
 from jaxfl.core.types import (
     Algorithm,
     Array,
@@ -34,15 +35,12 @@ from jaxfl.core.types import (
     Mechanism,
     Noise,
     Param,
-    Participation,
     Plan,
     Problem,
     ProblemFacts,
     PyTree,
-    Sampler,
-    Server,
 )
-from jaxfl.parts import channels, compressors, estimators, mechanisms, momentum, sampling, servers
+from jaxfl.parts import channels, estimators, mechanisms, momentum, sampling
 from jaxfl.parts.mechanisms import normal
 from jaxfl.privacy import events
 from jaxfl.problems.clipping import clip, evaluate
@@ -56,7 +54,6 @@ BETA = Param(
     "momentum", "weight beta of today's gradient in a client's average v_i", open_low=True, high=1.0
 )
 GAMMA = Param("shift", "step gamma of g_i and g towards the gradients", open_low=True, high=1.0)
-GAP = Param("gap", "f(x0) - f*, which step sizes ask for", open_low=True)
 OURS = "ours: the paper's holds up to constants"
 
 
@@ -71,41 +68,26 @@ def clip21_sgd2m(**parts: Unpack[Parts]) -> Algorithm:
     of the g_i: the noise of all rounds adds up in it.  Two data sets of a client move its message by up
     to 2 tau, which is what the accountant counts in every round.
     """
-    given = only("clip21_sgd2m", parts, "sampler", "participation", "server")
-    return _algorithm(**given)
+    return _algorithm(**parts)
 
 
 @functools.cache
-def _algorithm(
-    *,
-    sampler: Sampler | None = None,
-    participation: Participation | None = None,
-    server: Server | None = None,
-) -> Algorithm:
-    estimator = estimators.minibatch(sampler or sampling.poisson(), clip_examples=False)
+def _algorithm(**parts: Any) -> Algorithm:
+    given = only("clip21_sgd2m", parts, "sampler", "participation", "server")
+    sampler = given.pop("sampler", sampling.poisson())
+    estimator = estimators.minibatch(sampler, clip_examples=False)
     mechanism = mechanisms.gaussian()
-    body = Federated(
+    body = body_of(
+        given,
         estimator=estimator,
         mechanism=mechanism,
-        compressor=compressors.identity(),
         channel=_learned(),
-        server=server or servers.descent(),
-        participation=participation or sampling.everyone(),
         noise="per_client",
         local=_clipped_change(estimator, mechanism),
     )
+    params = (momentum.SMOOTHNESS, GAP, *PRIVACY)
     rules = PaperRules(body)
-    return compose(
-        "clip21_sgd2m",
-        "Clip21-SGD2M",
-        "Islamov et al., 2025",
-        body,
-        rules.plan,
-        (momentum.SMOOTHNESS, GAP, *PRIVACY),
-        event=rules.event,
-        finish=rules.finish,
-        follows=("lr",),
-    )
+    return by_rules(clip21_sgd2m, "Islamov et al., 2025", rules, params, follows=("lr",))
 
 
 @functools.cache
@@ -119,20 +101,20 @@ def _clipped_change(estimator: Estimator, mechanism: Mechanism) -> Local:
     def run(
         client: Client, x: Array, shared: PyTree, memory: PyTree, problem: Problem, hp: Hyper
     ) -> tuple[Array, PyTree, Array]:
-        turn, v, g = memory
+        rounds, v, g = memory
         model, beta = problem.model, hp["momentum"]
-        rows = estimator.sampler.draw(client.rows, turn, client.count, problem.m_max, hp)
+        rows = estimator.sampler.draw(client.rows, rounds, client.count, problem.m_max, hp)
         weight = rows.weight.astype(x.dtype)
         slope, _ = evaluate(model.kernel, estimator.terms((), x, hp), weight, client.take(rows))
         v = (1 - beta) * v + beta * (slope + jax.grad(model.regularizer)(x))
         c = clip(v - g, hp["clip"])
         sent = c + normal(client.noise, mechanism, c, hp)
-        return sent, (turn + 1, v, g + hp["shift"] * c), jnp.sum(weight > 0, dtype=jnp.int32)
+        return sent, (rounds + 1, v, g + hp["shift"] * c), jnp.sum(weight > 0, dtype=jnp.int32)
 
-    def reach(values: Mapping[str, Any]) -> tuple[float, float]:
+    def message_bound(values: Mapping[str, Any]) -> tuple[float, float]:
         return float(values["clip"]), float(values["sigma"])
 
-    return Local("clipped change", init, run, reach, params=(TAU, BETA, GAMMA))
+    return Local("clipped change", init, run, message_bound, params=(TAU, BETA, GAMMA))
 
 
 @functools.cache
@@ -166,8 +148,7 @@ class PaperRules(NamedTuple):
         N.default("gap", 1.0)
         N.default("momentum", 0.5, OURS)
         N.default("shift", 0.5, OURS)
-        if self.body.estimator.sampler.params:
-            N.default("batch", min(32, facts.m))
+        N.batch(self.body, facts)
         return N.plan()
 
     def finish(self, N: Draft, noise: Noise, facts: ProblemFacts) -> None:

@@ -29,6 +29,7 @@ from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.curator import claims, theory
 from jaxfl.algorithms.numbers import (
     EPS,
+    GAP,
     Draft,
     Parts,
     applies,
@@ -47,7 +48,6 @@ from jaxfl.core.types import (
     Asked,
     Hyper,
     Noise,
-    Param,
     Plan,
     ProblemFacts,
     Sampler,
@@ -71,8 +71,6 @@ from jaxfl.rounds.transcript import drawn, rounding
 
 __all__ = ["distributed_dp_srm", "dp_gd", "dp_sgd", "dp_srm", "rrpsgd"]
 
-GAP = Param("gap", "f(x0) - f*, which step sizes ask for", open_low=True)
-
 
 def dp_gd(**parts: Unpack[Parts]) -> Algorithm:
     """DP-GD::
@@ -80,7 +78,7 @@ def dp_gd(**parts: Unpack[Parts]) -> Algorithm:
         x <- x - eta (mean_j clip grad f_j(x) + xi),  xi ~ N(0, sigma^2 I)
         output a random one of the points
 
-    Reimplemented from description: eta = 1/L, sigma^2 = 8 G^2 T ln(1/delta)/(m eps)^2.
+    Written from the paper's description: eta = 1/L, sigma^2 = 8 G^2 T ln(1/delta)/(m eps)^2.
     """
     return _algorithm("dp_gd", GD, **parts)
 
@@ -100,8 +98,9 @@ def rrpsgd(**parts: Unpack[Parts]) -> Algorithm:
 
         x <- x - eta (clip grad f_j(x) + xi), one j a round;  output x_R, R random
 
-    Reimplemented from description.  ``P(R = k)`` is proportional to ``2 eta_k - L eta_k^2``, k = 1 ... T,
-    and T at most m^2.  The accountant takes the worst case, all T rounds, and x_R alone is shown.
+    Written from the paper's description.  ``P(R = k)`` is proportional to ``2 eta_k - L eta_k^2``,
+    k = 1 ... T, and T at most m^2.  The accountant takes the worst case, all T rounds, and x_R alone is
+    shown.
     """
     return _algorithm("rrpsgd", RRPSGD, **parts)
 
@@ -124,7 +123,7 @@ def distributed_dp_srm(**parts: Unpack[Parts]) -> Algorithm:
 
         v <- mean_i ((1-gamma) (v - grad f_iB(x')) + grad f_iB(x)) + N(0, sigma^2 I)
 
-    Reimplemented from description.  The noise is one draw on the mean: privacy of the pooled data
+    Written from the paper's description.  The noise is one draw on the mean: privacy of the pooled data
     against those who see the models, not local privacy.
     """
     return _algorithm("distributed_dp_srm", SUMMED, **parts)
@@ -227,8 +226,7 @@ class PaperRules(NamedTuple):
         else:
             rounds = max(1, round(float(theory.gd_rounds(s))))
             N.theorem("rounds", rounds, f"the paper's order{of}")
-            if body.estimator.sampler.params:
-                N.default("batch", min(32, facts.m))
+            N.batch(body, facts)
             if body.estimator.sampler.whole:
                 N.theorem("lr", 1 / s.L, "1/L")
             where = f"Theorem 1 of SoteriaFL with one client{of}"

@@ -9,7 +9,7 @@ sdm_dsgd     sparse differences of models                Bernoulli   Zhang et al
 dp_dsgd      models after a step                         none        Lian et al., 2017, with noise
 ===========  ==========================================  ==========  =================================
 
-All three are reimplemented from description.  The graph is ``graph=``, by default complete: see
+All three are written from their papers' descriptions.  ``graph=`` is the network, complete by default: see
 :mod:`jaxfl.graphs`.
 """
 
@@ -21,25 +21,17 @@ from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.decentralized.claims import q_dpsgd
-from jaxfl.algorithms.numbers import Draft, Parts, only
+from jaxfl.algorithms.numbers import GAP, Draft, Network, network_of, only
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.core.errors import require
-from jaxfl.core.types import Algorithm, Asked, Compressor, Noise, Param, Plan, ProblemFacts
-from jaxfl.parts import compressors, estimators, graphs, mechanisms, momentum, sampling
+from jaxfl.core.types import Algorithm, Asked, Compressor, Noise, Plan, ProblemFacts
+from jaxfl.parts import compressors, estimators, mechanisms, momentum, sampling
 from jaxfl.parts.compressors import identity
 from jaxfl.privacy.claims import Claim
 from jaxfl.rounds import gossip
 
 __all__ = ["dp_dsgd", "q_dpsgd_1", "sdm_dsgd"]
-
-GAP = Param("gap", "f(x0) - f*, which step sizes ask for", open_low=True)
-
-
-class Network(Parts, total=False):
-    """What a user may exchange."""
-
-    graph: graphs.Graph | str
 
 
 def q_dpsgd_1(**parts: Unpack[Network]) -> Algorithm:
@@ -92,16 +84,15 @@ DSGD = Variant("Lian et al., NeurIPS 2017", gossip.averaging, identity)
 @functools.cache
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = only(name, parts, "compressor", "sampler", "graph")
-    chosen, graph = given.get("compressor", kind.compressor()), given.get("graph", "complete")
-    biased = f"is biased, and {name} needs one that is right in the mean"
-    require(chosen.unbiased, biased, compressor=chosen.name)
-    body = gossip.Gossip(
-        estimator=estimators.minibatch(given.get("sampler", sampling.poisson())),
+    body = network_of(
+        given,
+        estimator=estimators.minibatch(given.pop("sampler", sampling.poisson())),
         mechanism=mechanisms.gaussian(),
-        compressor=chosen,
+        compressor=kind.compressor(),
         rule=kind.rule(),
-        graph=graphs.graph(graph) if isinstance(graph, str) else graph,
     )
+    biased = f"is biased, and {name} needs one that is right in the mean"
+    require(body.compressor.unbiased, biased, compressor=body.compressor.name)
     params = (momentum.SMOOTHNESS, GAP)
     options = {"cited": kind is not SDM, "follows": ("lr",)}
     return by_rules(globals()[name], kind.paper, PaperRules(body, kind), params, **options)

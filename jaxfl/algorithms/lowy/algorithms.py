@@ -25,9 +25,9 @@ from typing import Any, NamedTuple, Unpack
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.lowy.claims import lowy_spider, lowy_svrg
 from jaxfl.algorithms.lowy.theory import spider_rounds
-from jaxfl.algorithms.numbers import Draft, Parts, body_of, only, refuse_epochs, reporting
+from jaxfl.algorithms.numbers import GAP, Draft, Parts, body_of, only, refuse_epochs, reporting
 from jaxfl.algorithms.soteriafl import theory
-from jaxfl.core.types import Algorithm, Asked, Param, Plan, ProblemFacts, Sigma
+from jaxfl.core.types import Algorithm, Asked, Plan, ProblemFacts, Sigma
 from jaxfl.parts import channels, iterates, mechanisms, momentum, sampling, servers
 from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim
@@ -38,7 +38,6 @@ from jaxfl.rounds.transcript import drawn
 __all__ = ["isrl_svrg", "ldp_spider"]
 
 PAPER = "Lowy et al., AISTATS 2023"
-GAP = Param("gap", "f(x0) - f*, which the number of rounds asks for", open_low=True)
 
 
 def ldp_spider(**parts: Unpack[Parts]) -> Algorithm:

@@ -1,9 +1,8 @@
 """PORTER: gradient tracking over a network, with error feedback for what compression leaves out.
 
 B. Li, Y. Chi: Convergence and Privacy of Decentralized Nonconvex Optimization with Gradient Clipping
-and Communication Compression.  2023.  Reimplemented from description: the updates are those of BEER
-[Zhao et al., 2022], checked against its authors' code, with a clipped gradient, and noise, in place of
-the gradient.
+and Communication Compression.  2023.  The updates are those of BEER [Zhao et al., 2022], which were checked
+against its authors' code; the gradient is clipped and noised.
 
 =========  =======================  ========
 algorithm  clipped                  noise
@@ -25,35 +24,26 @@ from typing import Any, NamedTuple, Unpack
 
 import jax.numpy as jnp
 
-from jaxfl.algorithms.composition import compose
-from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, only
+from jaxfl.algorithms.composition import by_rules
+from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Network, network_of, only
 from jaxfl.core.errors import require
 from jaxfl.core.types import (
     Algorithm,
     Array,
-    Compressor,
     Hyper,
     Noise,
     Param,
     Plan,
     ProblemFacts,
-    Sampler,
 )
-from jaxfl.parts import compressors, estimators, graphs, mechanisms, momentum, sampling
+from jaxfl.parts import compressors, estimators, mechanisms, momentum, sampling
 from jaxfl.parts.servers import LR
 from jaxfl.rounds import gossip
 
 __all__ = ["porter_dp", "porter_gc"]
 
-GAP = Param("gap", "f(x0) - f*, which step sizes ask for", open_low=True)
 TAU = Param("clip", "bound tau on the norm of a minibatch's gradient", open_low=True)
 OURS = "ours: the paper's holds up to constants"
-
-
-class Network(Parts, total=False):
-    """What a user may exchange."""
-
-    graph: graphs.Graph | str
 
 
 def porter_dp(**parts: Unpack[Network]) -> Algorithm:
@@ -67,7 +57,7 @@ def porter_dp(**parts: Unpack[Network]) -> Algorithm:
     one release of each round is what an accountant counts, though there are two messages.  C may be
     biased, and needs an omega below 1: top-k by default.
     """
-    return _algorithm("porter_dp", True, **_known("porter_dp", parts))
+    return _algorithm("porter_dp", True, **parts)
 
 
 def porter_gc(**parts: Unpack[Network]) -> Algorithm:
@@ -79,47 +69,27 @@ def porter_gc(**parts: Unpack[Network]) -> Algorithm:
 
     Not private.
     """
-    return _algorithm("porter_gc", False, **_known("porter_gc", parts))
+    return _algorithm("porter_gc", False, **parts)
 
 
 # --- what they share -----------------------------------------------------------------------------
 
 
-def _known(name: str, parts: Mapping[str, Any]) -> dict[str, Any]:
-    found = only(name, parts, "compressor", "sampler", "graph")
-    if isinstance(found.get("graph"), str):
-        found["graph"] = graphs.graph(found["graph"])
-    return found
-
-
 @functools.cache
-def _algorithm(
-    name: str,
-    private: bool,
-    *,
-    compressor: Compressor | None = None,
-    sampler: Sampler | None = None,
-    graph: graphs.Graph | None = None,
-) -> Algorithm:
-    body = gossip.Gossip(
-        estimator=estimators.minibatch(sampler or sampling.poisson(), clip_examples=private),
+def _algorithm(name: str, private: bool, **parts: Any) -> Algorithm:
+    given = only(name, parts, "compressor", "sampler", "graph")
+    sampler = given.pop("sampler", sampling.poisson())
+    body = network_of(
+        given,
+        estimator=estimators.minibatch(sampler, clip_examples=private),
         mechanism=mechanisms.gaussian() if private else mechanisms.noiseless(),
-        compressor=compressor or compressors.top_k(),
+        compressor=compressors.top_k(),
         rule=_tracking(),
-        graph=graph or graphs.complete(),
         clip="example" if private else "batch",
     )
+    params = (momentum.SMOOTHNESS, GAP, *(PRIVACY if private else (TAU,)))
     rules = PaperRules(body, private)
-    return compose(
-        name,
-        "PORTER-DP" if private else "PORTER-GC",
-        "Li, Chi, 2023",
-        body,
-        rules.plan,
-        (momentum.SMOOTHNESS, GAP, *(PRIVACY if private else (TAU,))),
-        finish=rules.finish,
-        follows=("lr",),
-    )
+    return by_rules(globals()[name], "Li, Chi, 2023", rules, params, follows=("lr",))
 
 
 @functools.cache
@@ -182,8 +152,7 @@ class PaperRules(NamedTuple):
         if self.private:
             N.target(facts)
         N.default("gap", 1.0)
-        if self.body.estimator.sampler.params:
-            N.default("batch", min(32, facts.m))
+        N.batch(self.body, facts)
         N.default("consensus", (1 - omega) / 2, f"(1 - omega)/2, {OURS}")
         return N.plan()
 

@@ -120,7 +120,7 @@ def noisy_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
         x <- Pi_K(x - eta mean_i (clip grad f(x; z_i) + xi_i)),  output the mean x
 
-    Reimplemented from description: sigma = 2G/rho, eta = D/sqrt(T (G^2 + d sigma^2/M)).
+    Written from the paper's description: sigma = 2G/rho, eta = D/sqrt(T (G^2 + d sigma^2/M)).
     """
     return _algorithm("noisy_sgd", Variant(mechanisms.gaussian, corrected=False), **parts)
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.numbers import (
+    GAP,
     PRIVACY,
     Draft,
     Parts,
@@ -72,10 +73,7 @@ __all__ = [
 ]
 
 PAPER = "SoteriaFL, NeurIPS 2022"
-NUMBERS = (
-    SMOOTHNESS,
-    Param("gap", "f(x0) - f*, which CDP-SGD's step size asks for", open_low=True, high=LARGEST),
-)
+NUMBERS = (SMOOTHNESS, GAP)
 NOISE = (
     *PRIVACY,
     Param(
@@ -365,8 +363,8 @@ class PaperRules(NamedTuple):
             N.target(facts)
         v, of, s = N.values, N.for_eps, self._setting(N.values, facts, L, N.eps)
         names = {param.name for param in body.estimator.params}
-        if rule.batch is None and body.estimator.sampler.params:
-            N.default("batch", min(32, facts.m))
+        if rule.batch is None:
+            N.batch(body, facts)
         if rule.rounds is not None:
             N.theorem("rounds", max(1, round(float(rule.rounds(s, v)))), note + of)
         if rule.batch is not None and body.estimator.sampler.params:
