@@ -33,7 +33,7 @@ __all__ = [
     "ASKED",
     "GIVEN",
     "build",
-    "finished",
+    "completed",
     "noise_asked",
     "noise_for",
     "noised",
@@ -52,14 +52,11 @@ def resolve(
 ) -> Resolved:
     """Return the values of one run: the plan, the noise, and what follows from the noise."""
     choice("noise", noise, NOISES)
-    return finished(algorithm, planned(algorithm, given, facts), facts, noise)
+    return completed(algorithm, planned(algorithm, given, facts), facts, noise)
 
 
-def finished(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, noise: str) -> Resolved:
-    """Return the values of a plan.
-
-    ``noise="formula"`` takes the paper's formula whether or not its conditions hold.
-    """
+def completed(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, noise: str) -> Resolved:
+    """Return the values of a plan, with the noise that :func:`noise_for` decides."""
     facts = facts._replace(rounds=int(plan.values["rounds"]))
     found = noise_for(algorithm, plan, facts, noise)
     return noised(plan, found) if algorithm.finish is None else algorithm.finish(plan, found, facts)
@@ -107,7 +104,8 @@ def noise_for(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, how: str) -
     """Return the noise of each part of a plan: given, by the paper's formula, or calibrated for eps.
 
     Where eps is asked for, ``how="calibrated"`` takes the least noise that an accountant proves
-    (eps, delta) for, and ``how="paper"`` the noise of the paper's formula.
+    (eps, delta) for; ``how="paper"`` takes the noise of the paper's formula and raises where its
+    conditions fail; ``how="formula"`` takes that noise even then.
     """
     asked, given = plan.asked, plan.given
     if asked is None:

@@ -36,7 +36,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
-from jaxfl.algorithms.resolution import finished, planned
+from jaxfl.algorithms.resolution import completed, planned
 from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.ranges import ATTACKS, checked
 from jaxfl.core.errors import InputError, require
@@ -289,7 +289,7 @@ def _released(
     """The values of all hyper-parameters, and the event of a run with them."""
     if algo.event is None:
         raise InputError(f"{algo.name} does not describe what it releases", "give it an event")
-    values = finished(algo, planned(algo, given, facts), facts, "formula").values
+    values = completed(algo, planned(algo, given, facts), facts, "formula").values
     return values, algo.event(values, facts._replace(rounds=int(values["rounds"])))
 
 

@@ -158,9 +158,7 @@ class ProblemFacts(NamedTuple):
     sizes: tuple[int, ...] = ()  # the different numbers of samples that clients have
     diameter: float | None = None  # of the constraint set
     convex: bool | None = None  # every example's loss
-    contracts: bool | None = (
-        None  # whether small steps along clipped gradients bring points together
-    )
+    contracts: bool | None = None  # whether small steps along clipped gradients bring points closer
     constrained: bool | None = None  # whether the model is projected onto a set, bounded or not
 
 
@@ -272,9 +270,7 @@ class Kernel(NamedTuple):
     contract: Callable[[Array, PyTree, PyTree], Array]  # -> (d,)
     width: int  # floats that one example's factors occupy
     clip: Callable[[PyTree, Array, PyTree], PyTree] | None = None  # (F, G, batch): without norms
-    link: Callable[[Array, PyTree], Array] | None = (
-        None  # phi of f_j(x) = phi(a_j . x), if it is so
-    )
+    link: Callable[[Array, PyTree], Array] | None = None  # phi, where f_j(x) = phi(a_j . x)
     squares: bool = False  # of examples (a_j, y_j) it needs |a_j|^2, see samples.measured
 
 
@@ -665,9 +661,7 @@ class Channel(NamedTuple):
     params: tuple[Param, ...] = ()
     residual: Callable[[PyTree, Array, Array], PyTree] | None = None
     # (link, noised v before compression, C(v)) -> the client's new link, in place of ``after``
-    linear: bool = (
-        False  # whether the mean of ``before(s_i, g_i)`` is ``before(s, g)`` of the means
-    )
+    linear: bool = False  # whether the mean of before(s_i, g_i) is before(s, g) of the means
     remembers: bool = True  # whether messages change either end, so that it matters who sends them
     mirrors: bool = False  # whether the server keeps the mean of what clients remember
     growth: Callable[[float], tuple[float, float] | None] = unbounded

@@ -17,7 +17,7 @@ from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import InputError
 from jaxfl.engine.record import Record, dtype
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import NoClaim
+from jaxfl.privacy.events import released
 from jaxfl.privacy.gaussian import Floats, check_delta
 
 __all__ = ["Ledger", "between", "differing", "ledger", "turns"]
@@ -135,16 +135,10 @@ def _of_one(
     values = {**run.values, "rounds": int(run.state.t), "turns": C, "delta": delta}
     values["clamped"] = run.log.counts[-1]["clamped"]
     facts = run.facts._replace(m=m, sizes=(m,))
-    event = NoClaim("the algorithm does not describe what it releases")
-    if run.algorithm.event is not None:
-        event = run.algorithm.event(values, facts)
+    event = released(run.algorithm, values, facts)
     if C == 0 and getattr(event, "unit", "record") == "record":
-        return (
-            0.0,
-            "never took part",
-            "E",
-            0.0,
-        )  # for whole clients, participation itself is protected
+        # Of whole clients participation itself is protected, so that these are counted below.
+        return 0.0, "never took part", "E", 0.0
     proof = epsilon(event, delta, method)
     claim = run.algorithm.claim(values, facts)
     return proof.eps, proof.method, proof.status, math.nan if claim is None else float(claim.eps)

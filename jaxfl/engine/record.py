@@ -30,7 +30,7 @@ from jaxfl.data import samples
 from jaxfl.engine.log import Log
 from jaxfl.privacy import reports
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import NoClaim, until
+from jaxfl.privacy.events import AnyEvent, released, until
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.metrics import NUMBERS, even
 from jaxfl.rounds.blocks import start
@@ -153,13 +153,11 @@ class Record:
         rounds = min(rounds, sum(rule.lengths)) if isinstance(rule, Pieces) else rounds
         return self._event(rounds) if rounds else until(self._event(1), 0)
 
-    def _event(self, rounds: int) -> Any:
-        if self.algorithm.event is None:
-            return NoClaim("the algorithm does not describe what it releases")
+    def _event(self, rounds: int) -> AnyEvent:
         # The facts of the plan determine the slots of a batch.
         clamped = self.log.counts[-1]["clamped"] if self.log.counts else 0
         values = {**self.values, "rounds": int(rounds), "clamped": clamped}
-        return self.algorithm.event(values, self.facts)
+        return released(self.algorithm, values, self.facts)
 
     def _broken(self) -> str:
         """Where the data violate a stated ``gradient_bound``, at the first model or the last; else ""."""

@@ -249,9 +249,8 @@ class _Loop:
             with interrupts_deferred():  # an interrupt between these lines would lose the state
                 state, info = self.step(end)
                 log.count(info)
-                run.state = (
-                    state  # last: until then the donated state keeps anything from being saved
-                )
+                # Last: until here the old state is donated, and nothing can be saved.
+                run.state = state
             t = end
             if self.due(t):
                 log.record(t, self.measure())

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 from jaxfl.core.errors import require
 from jaxfl.core.params import choice, nonnegative, number, whole
 from jaxfl.core.subsets import coin_tail
-from jaxfl.core.types import SCHEMES, ProblemFacts, Scheme
+from jaxfl.core.types import SCHEMES, Algorithm, ProblemFacts, Scheme
 
 __all__ = [
     "SCHEMES",
@@ -35,6 +35,7 @@ __all__ = [
     "Sequence",
     "batch_clipped",
     "changed",
+    "released",
     "saga",
     "scaled",
     "sigmas",
@@ -288,6 +289,14 @@ class NoClaim:
 
 
 AnyEvent: TypeAlias = Event | Sequence | Phases | NoClaim
+
+
+def released(algorithm: Algorithm, values: Mapping[str, Any], facts: ProblemFacts) -> AnyEvent:
+    """Return what a run with these values releases."""
+    event: AnyEvent = NoClaim("the algorithm does not describe what it releases")
+    if algorithm.event is not None:
+        event = algorithm.event(values, facts)
+    return event
 
 
 def _plain(event: AnyEvent) -> Iterator[Event]:

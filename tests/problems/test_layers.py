@@ -287,7 +287,7 @@ def test_integers_are_features(make: Callable[[], Any]) -> None:
     run = jaxfl.simulate("soteriafl_sgd", problem, jax.random.key(0), 5, **NUMBERS)
     assert run.metrics["loss"][-1] < run.metrics["loss"][0]
     floats = [(a.astype(np.float32), y) for a, y in parts]
-    with pytest.raises(InputError, match="holds integers"):
+    with pytest.raises(InputError, match="the model takes integers"):
         jaxfl.make_problem(model, jaxfl.data.from_clients(floats, classes=3))
 
 

@@ -19,7 +19,7 @@ from jaxfl.engine.sweeps.grid import TUNED, Cell, Grid, Study
 from jaxfl.engine.sweeps.plan import Chunk, Program
 from jaxfl.engine.sweeps.store import Arrays
 from jaxfl.privacy import reports
-from jaxfl.privacy.events import NoClaim
+from jaxfl.privacy.events import released
 from jaxfl.privacy.selection import best_of
 from jaxfl.rounds.blocks import start
 
@@ -232,9 +232,7 @@ def _facts(
     out |= {"noisy": float(noisy), "n": float(cell.facts.n)}
     if not noisy:
         return {**out, "proven_eps": math.inf, "flag": 0.0}
-    event: Any = NoClaim("the algorithm does not describe what it releases")
-    if algorithm.event is not None:
-        event = algorithm.event(cell.values, cell.facts)
+    event = released(algorithm, cell.values, cell.facts)
     claim = algorithm.claim(cell.values, cell.facts)
     report = _report(event, claim, float(cell.values.get("delta", 1e-5)))
     given = {
