@@ -1,6 +1,6 @@
 """Every algorithm as its record and its docstring describe it: the page ``algorithms.md``.
 
-``python docs/algorithms.py > docs/algorithms.md`` writes the page anew.
+``python docs/algorithms.py > docs/algorithms.md`` writes the page.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
-# a mean over everyone, or over r clients that each round draws anew, all sets of r alike
+# a mean over everyone, or over r clients that each round draws, all sets of r equally likely
 CALLED = ("everyone", "uniform")
 CLOSE = 1 + 1e-6  # float32 numbers meet a condition with equality
 

@@ -175,7 +175,7 @@ class Draft:
 
     @property
     def for_eps(self) -> str:
-        """What is said of such schedules where sigma is given, from which eps follows only with them."""
+        """The note on such schedules where sigma is given."""
         return "" if isinstance(self.asked, Eps) else f", for eps = {EPS:g}"
 
     def parts(self, body: Federated | Gossip, facts: ProblemFacts) -> None:

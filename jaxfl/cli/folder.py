@@ -110,7 +110,7 @@ class Folder:
         require(
             old.reached is not None,
             f"{self.path} holds an unfinished run of this configuration",
-            f"continue with `jaxfl run --resume {self.path}`, or start anew with --force",
+            f"continue with `jaxfl run --resume {self.path}`, or start over with --force",
         )
 
     def begin(self) -> None:

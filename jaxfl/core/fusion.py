@@ -20,7 +20,7 @@ LEAST = 1 << 10  # entries of the smallest array that repays a loop of its own
 
 
 def materialized(a: Array, t: Array) -> Array:
-    """Return ``a`` (numbers or keys) unchanged, computed once rather than anew for each reader.
+    """Return ``a`` (numbers or keys) unchanged, computed once rather than for each reader.
 
     Without it every entry of a gathered sample would draw its row again, at 20 rounds of a hash.
     """

@@ -143,7 +143,7 @@ class _Network(NamedTuple):
     def walk(self, start: Array) -> Array:
         """Image after image, at least one, up to one inside; what never leaves the outside comes home."""
 
-        # The condition is read off x: a carried flag would be computed anew, with all rounds.
+        # The condition is read off x: a carried flag would be recomputed, with all rounds.
         def onward(first: Array, x: Array) -> Array:
             return first | (x >= self.n) & (x != start)
 

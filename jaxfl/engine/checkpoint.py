@@ -83,7 +83,7 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record
     """The run in ``path``; raise unless it is one of this algorithm, problem and key."""
     import chex
 
-    with reading(path, "checkpoint of a run", "name another, or start anew"):
+    with reading(path, "checkpoint of a run", "name another, or start over"):
         with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         about = json.loads(arrays.pop("about").tobytes())

@@ -80,7 +80,7 @@ def write(entry: Entry, job: Job) -> Report:
 
 
 def read(entry: Entry, path: str | Path) -> Report:
-    """The record that :func:`write` left, judged anew."""
+    """The record that :func:`write` left, judged again."""
     with reading(Path(path), f"record of {entry.name}", "run it again"):
         about: dict[str, Any] = json.loads(Path(path).read_text("utf-8"))
         if (about["format"], about["name"]) != (FORMAT, entry.name):

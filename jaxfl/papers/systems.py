@@ -1,6 +1,6 @@
 """Every system of the four papers, and the command that runs it: the page ``systems.md``.
 
-``python -m jaxfl.papers.systems > jaxfl/papers/systems.md`` writes the page anew.
+``python -m jaxfl.papers.systems > jaxfl/papers/systems.md`` writes the page.
 """
 
 from __future__ import annotations

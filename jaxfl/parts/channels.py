@@ -111,7 +111,7 @@ def learned() -> Channel:
 
 @functools.cache
 def recursion() -> Channel:
-    """v <- (1-gamma) v + mean_i u_i, kept by the server; ``carry`` is 1-gamma, or 0 to start anew.
+    """v <- (1-gamma) v + mean_i u_i, kept by the server; ``carry`` is 1-gamma, or 0 to restart.
 
     v keeps the noise of earlier messages  [DP-SRM, Algorithm 1; SPIDER].
     """

@@ -6,7 +6,7 @@
     g = mean_{j in B} clip grad f_ij(theta) + grad regularizer(theta),   xi and B fresh in each step
 
 The client reports ``x - theta``, so that a server step of 1 takes the mean of the models.  A
-:class:`Pull` keeps theta near x, or the clients near each other.  The client's optimizer starts anew
+:class:`Pull` keeps theta near x, or the clients near each other.  The client's optimizer restarts
 in each round.
 """
 

@@ -262,7 +262,7 @@ def localized(inner: Server) -> Server:
     """``inner`` with the phase's regularizer, ball and restarts::
 
         v <- v + lambda_i (x - c),   Pi_W <- Pi of W and B(c, D_i),   x the point that clients saw
-        after a stage:  inner starts anew from its own output;   after a phase:  c <- that output
+        after a stage:  inner restarts from its own output;   after a phase:  c <- that output
 
     The output is that of the last stage.
     """

@@ -5,7 +5,7 @@ Four recursions, each a weighting of gradients at the point x of this round and 
 ==============  ===================================================================================
 ``corrected``   each client remembers its own: q <- q + t grad f(x; z) - (t-1) grad f(x'; z)
 ``recursive``   the server remembers it (:func:`jaxfl.parts.channels.recursion`); clients send differences
-``marina``      the same with compressed differences; a coin starts it anew
+``marina``      the same with compressed differences; a coin restarts it
 ``anchored``    a full gradient with noise of its own, taken at the start of every epoch
 ==============  ===================================================================================
 """
@@ -62,13 +62,13 @@ DIFFERENCE_CLIP = Param(
     "difference_clip", "bound C on the difference of one example's two gradients", open_low=True
 )
 RESTART = Param("restart", "probability p of a full gradient that is not compressed", high=1.0)
-PERIOD = Param("period", "rounds q between estimates that start anew", low=1, integer=True)
+PERIOD = Param("period", "rounds q between estimates that restart", low=1, integer=True)
 EPOCH = Param("epoch", "rounds Q between full gradients", low=1, integer=True)
 ANCHOR_BATCH = Param(
-    "anchor_batch", "rows that a client draws where an estimate starts anew", low=1, integer=True
+    "anchor_batch", "rows that a client draws where an estimate restarts", low=1, integer=True
 )
 NOISE_RATIO = Param(
-    "noise_ratio", "noise of an estimate that starts anew over that of a difference", open_low=True
+    "noise_ratio", "noise of an estimate that restarts over that of a difference", open_low=True
 )
 POINTS = 3  # gradients that an estimate adds up, at most
 
@@ -139,10 +139,10 @@ def corrected(sampler: Sampler) -> Estimator:
 
 @functools.cache
 def with_anchors(base: Sampler) -> Sampler:
-    """``base`` with slots for ``anchor_batch`` too, which rounds that start anew draw."""
+    """``base`` with slots for ``anchor_batch`` too, which rounds that restart draw."""
     require(
         not base.single_pass,
-        "does not apply where rounds that start anew draw anchor_batch samples and others batch",
+        "does not apply where rounds that restart draw anchor_batch samples and others batch",
         "take 'poisson' or 'without_replacement'",
         sampler=base.name,
     )
@@ -158,13 +158,13 @@ def with_anchors(base: Sampler) -> Sampler:
 def recursive(sampler: Sampler, moving: bool) -> Estimator:
     """Differences u_i for a server that keeps v <- (1-gamma) v + mean_i u_i [DP-SRM; SPIDER]::
 
-        u_i = mean_{j in I} clip_G grad f_ij(x)                     in a round that starts anew, else
+        u_i = mean_{j in I} clip_G grad f_ij(x)                     in a round that restarts, else
         u_i = mean_{j in I} ((1-gamma) clip_C(grad f_ij(x) - grad f_ij(x')) + gamma clip_G grad f_ij(x))
 
-    With ``moving=False`` (DP-SRM) only the first round starts anew, and C is a hyper-parameter.  With
+    With ``moving=False`` (DP-SRM) only the first round restarts, and C is a hyper-parameter.  With
     ``moving=True`` (SPIDER) every q-th round does, gamma = 0, ``C = min(2G, L |x - x'|)``, and the
     noise of a difference is ``sigma C/(2G)``, so that its ratio to the sensitivity is the same in
-    every round.  Rounds that start anew have ``noise_ratio`` times the noise, and draw ``anchor_batch``
+    every round.  Rounds that restart have ``noise_ratio`` times the noise, and draw ``anchor_batch``
     rows where the sampler has a batch.  Every round evaluates both points, on slots for the larger
     draw.
     """
@@ -175,7 +175,7 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
         key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
     ) -> tuple[PyTree, Array | None, Array, Hyper]:
         t, before = shared
-        anew = t % hp["period"] == 0 if moving else t == 0
+        restarts = t % hp["period"] == 0 if moving else t == 0
         G, one = hp["clip"], jnp.ones((), x.dtype)
         if moving:
             step = jnp.sqrt(jnp.sum((x - before) ** 2))
@@ -183,11 +183,11 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
             scale, carry = C / (2 * G), one
         else:
             C, scale, carry = hp["difference_clip"], one, 1 - hp["momentum"]
-        now = {"difference_clip": C, "carry": jnp.where(anew, 0, carry)}
+        now = {"difference_clip": C, "carry": jnp.where(restarts, 0, carry)}
         if "sigma" in hp.values:
-            now["sigma"] = hp["sigma"] * jnp.where(anew, hp["noise_ratio"], scale)
+            now["sigma"] = hp["sigma"] * jnp.where(restarts, hp["noise_ratio"], scale)
         if has_batch:
-            now["batch"] = jnp.where(anew, hp["anchor_batch"], hp["batch"])
+            now["batch"] = jnp.where(restarts, hp["anchor_batch"], hp["batch"])
         return shared, base, jnp.int32(0), Hyper({**hp.values, **now}, hp.capacity)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
@@ -222,9 +222,9 @@ def marina(sampler: Sampler) -> Estimator:
     def begin(
         key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
     ) -> tuple[PyTree, Array | None, Array, Hyper]:
-        anew = (shared[0] == 0) | (jax.random.uniform(key) < hp["restart"])
-        carry = jnp.where(anew, 0, jnp.ones((), x.dtype))
-        now = {"carry": carry, "k": jnp.where(anew, x.size, hp["k"])}
+        restarts = (shared[0] == 0) | (jax.random.uniform(key) < hp["restart"])
+        carry = jnp.where(restarts, 0, jnp.ones((), x.dtype))
+        now = {"carry": carry, "k": jnp.where(restarts, x.size, hp["k"])}
         return shared, base, jnp.int32(0), Hyper({**hp.values, **now}, hp.capacity)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
@@ -258,7 +258,7 @@ def anchored(sampler: Sampler) -> Estimator:
         key: Key, shared: PyTree, h: Array, x: Array, problem: Problem, hp: Hyper
     ) -> tuple[PyTree, Array, Array, Hyper]:
         t, w = shared
-        anew = t % hp["epoch"] == 0
+        restarts = t % hp["epoch"] == 0
         sigma = hp.values.get("sigma", jnp.zeros((), x.dtype)) * hp["noise_ratio"]
         pooled = h.ndim == 1
         gradient = mean_gradient if pooled else full_gradient
@@ -270,8 +270,8 @@ def anchored(sampler: Sampler) -> Estimator:
             xi, _ = over_clients(draw, problem.n, x, pooled)
             return x, gradient(problem, x, G) + sigma * xi
 
-        w, h = cond_any(anew, move, (w, h), key, x, problem, hp["clip"], sigma)
-        return (t, w), h, jnp.where(anew, jnp.sum(problem.count), 0), hp
+        w, h = cond_any(restarts, move, (w, h), key, x, problem, hp["clip"], sigma)
+        return (t, w), h, jnp.where(restarts, jnp.sum(problem.count), 0), hp
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         G = hp["clip"]

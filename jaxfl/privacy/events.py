@@ -193,7 +193,7 @@ class LocalSteps:
     The server sees the mean of ``devices`` models, ``colluding`` of which it knows (1: no secure
     aggregation).  ``convex``: the loss is convex and beta-smooth and eta <= 2/beta, without which
     nothing is known of the sum but that it is made of private messages.  ``fresh``: every round
-    shuffles anew, so that a partial pass is a subset drawn at random.
+    shuffles again, so that a partial pass is a subset drawn at random.
     """
 
     clip: float

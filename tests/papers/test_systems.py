@@ -48,7 +48,7 @@ def test_no_system_is_missing(folder: Any) -> None:
 
 def test_the_page_is_generated() -> None:
     written = systems.PAGE.read_text(encoding="utf-8")
-    assert written == systems.page(), "write it anew by python -m jaxfl.papers.systems"
+    assert written == systems.page(), "write it again with python -m jaxfl.papers.systems"
     for s in SYSTEMS:
         assert f"| {s.name} | {s.where} | `jaxfl run {s.algorithm}" in written
     for name in jaxfl.ALGORITHMS:

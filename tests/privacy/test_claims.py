@@ -31,7 +31,7 @@ def claim(algorithm: jaxfl.Algorithm) -> Any:
 @pytest.mark.parametrize("name", ["private_local_sgd", "local_dp_sgd"])
 def test_a_single_pass_is_not_begun_anew(name: str, rows: str) -> None:
     sampler = getattr(sampling, rows)()
-    fresh = "fresh = True starts anew in every round"
+    fresh = "fresh = True restarts in every round"
     refused(lambda: jaxfl.algorithm(name, sampler=sampler, fresh=True), fresh)
     jaxfl.algorithm(name, sampler=sampler)
 

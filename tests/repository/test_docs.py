@@ -33,7 +33,7 @@ def generator() -> ModuleType:
 
 def test_the_page_of_algorithms_is_generated(generator: ModuleType) -> None:
     written = generator.PAGE.read_text(encoding="utf-8")
-    assert written == generator.page(), "write it anew by python docs/algorithms.py"
+    assert written == generator.page(), "write it again with python docs/algorithms.py"
     commands = re.findall(r"`jaxfl run ([a-z0-9_]+.*)`$", written, re.MULTILINE)
     assert len(commands) == written.count("\n### ")
     for command in commands:

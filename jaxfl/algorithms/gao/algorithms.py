@@ -122,7 +122,7 @@ def localized_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def multistage_accelerated(**parts: Unpack[Parts]) -> Algorithm:
-    """Multi-stage accelerated MB-SGD [Algorithm 5]: :func:`accelerated_mbsgd` anew in every stage::
+    """Multi-stage accelerated MB-SGD [Algorithm 5]: :func:`accelerated_mbsgd`, restarted in every stage::
 
         for k = 1, 2, ...:  x_k = AC-SA with strong convexity mu for R_k rounds, from x_{k-1}
 
@@ -157,7 +157,7 @@ def multi_pass_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
 
         w <- Pi_W(w - eta g),  g = mean_i (mean_{j in K} clip grad f_ij(w) + xi_i)
 
-    Every round draws K records of each silo anew.
+    Every round draws K fresh records of each silo.
     """
     return _algorithm("multi_pass_mbsgd", Variant("sgd", False, paper=BASELINE), **parts)
 

@@ -72,7 +72,7 @@ class Variant(NamedTuple):
 
     @property
     def regularized(self) -> bool:
-        """Whether the server adds a pull, or starts anew."""
+        """Whether the server adds a pull, or restarts."""
         return self.localized or self.solver in ("multistage", "subgradient")
 
 

@@ -178,7 +178,7 @@ def _algorithm(
     if fresh and sampler.single_pass:
         raise InputError(
             f"sampler = {sampler.name!r} reads every record once in the whole run, and fresh = True "
-            "starts anew in every round: leave out one."
+            "restarts in every round: leave out one."
         )
     estimator, mechanism = estimators.minibatch(sampler), kind.mechanism()
     body = body_of(

@@ -137,7 +137,7 @@ CDP = Rule(
 
 
 def own(estimator: Estimator) -> Rule:
-    """Algorithm 2 with an estimator of one's own: Theorems 2 and 3, for the constants it declares."""
+    """Algorithm 2 with an estimator of your own: Theorems 2 and 3, for the constants that it declares."""
     assume = estimator.assume
     if assume is None:
         return Rule("nothing is known of this estimator", None, None, None)

@@ -137,7 +137,7 @@ def again(
             found.bytes <= compiler.available,
             f"A chunk of {tall * wide} runs, as this sweep planned it, needs "
             f"{found.bytes:,} bytes and {compiler.available:,} are available",
-            "give it more {memory}, or start anew",
+            "give it more {memory}, or start over",
             suggested=MORE_MEMORY,
         )
     return programs

@@ -118,7 +118,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a sweep."""
     path = folder / MANIFEST
     with reading(
-        path, "manifest of a sweep", "name the folder of a sweep, or start anew in another"
+        path, "manifest of a sweep", "name the folder of a sweep, or start over in another"
     ):
         about: dict[str, Any] = json.loads(path.read_text("utf-8"))
         check_format(path, "sweep", about["format"], FORMAT)
