@@ -137,7 +137,7 @@ def accelerated_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
         w_md = w_ag + B_r (w - w_ag),  v = mean_i (mean_{j in K} clip grad f_ij(w_md) + xi_i)
         w <- Pi_W((((1-a_r) mu + h_r) w + a_r mu w_md - a_r v)/(mu + h_r)),  w_ag <- a_r w + (1-a_r) w_ag
 
-    a_r and h_r are those of Theorem C.1.
+    a_r and h_r are those of Appendix B, with the v of Ghadimi and Lan, 2012, where it runs alone.
     """
     return _algorithm("accelerated_mbsgd", Variant("acsa", False), **parts)
 

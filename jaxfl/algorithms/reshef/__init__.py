@@ -23,8 +23,8 @@ PAPER = Paper(
     systems=(
         System("DP-mu^2-FL, untrusted server", "Algorithm 1, Table 1", "mu2_untrusted"),
         System("DP-mu^2-FL, trusted server", "Algorithm 2, Table 2", "mu2_trusted"),
-        System("Noisy mu^2-SGD, one machine", "M = 1", "noisy_mu2", ONE),
-        System("mu^2-SGD", "section 4", "mu2"),
+        System("Noisy mu^2-SGD, one machine", "section 3.2, M = 1", "noisy_mu2", ONE),
+        System("mu^2-SGD", "section 3.1", "mu2"),
         System("Noisy minibatch SGD", "baseline, not in the paper", "noisy_sgd"),
     ),
     bounds=dict.fromkeys(("mu2_untrusted", "mu2_trusted", "noisy_mu2", "mu2"), ANYTIME),

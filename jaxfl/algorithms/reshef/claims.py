@@ -22,9 +22,9 @@ def mu2(
     eps: float | None = None,
     sigma: float | None = None,
 ) -> Claim:
-    """``sigma^2 = 4 S^2 T/(rho^2 M^2)``, ``eps = rho^2/2 + rho sqrt(2 ln(1/delta))``.
+    """``sigma^2 = 4 S^2 T/rho^2``, ``eps = rho^2/2 + rho sqrt(2 ln(1/delta))``  [Theorem 5.1].
 
-    [Reshef, Levy.]  ``machines``: M with a trusted server, else 1.  Their rho is the mu of GDP; as
+    With a trusted server of M ``machines``, ``sigma^2 = 4 S^2 T/(rho^2 M^2)``  [Theorem 6.1].  Their rho is the mu of GDP; as
     zCDP it is rho^2/2.  S = G + 2LD bounds the increments only where G and L hold for the loss.
     """
     check_delta(delta)
@@ -36,7 +36,8 @@ def mu2(
         rho = math.sqrt(2 * float(zcdp_rho(eps, delta)))
     assert rho is not None
     number("rho", rho, above=0)
-    formula = "sigma^2 = 4 S^2 T/(rho^2 M^2), eps = rho^2/2 + rho sqrt(2 ln(1/delta))"
+    square = "rho^2" if machines == 1 else "(rho^2 M^2)"
+    formula = f"sigma^2 = 4 S^2 T/{square}, eps = rho^2/2 + rho sqrt(2 ln(1/delta))"
     noise = float(anytime_sigma(s._replace(rho=rho))) if sigma is None else sigma
     condition = Condition("every gradient is bounded by G and L-Lipschitz on the domain", None)
     proven = float(zcdp_eps(rho * rho / 2, delta))
