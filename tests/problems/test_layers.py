@@ -195,8 +195,8 @@ def test_layers_give_the_gradients(name: str, caplog: pytest.LogCaptureFixture) 
 
 
 OTHER_USES: dict[str, Callable[[], Any]] = {
-    **{f"linen {width}": lambda width=width: Decoder(width) for width in (1, 2, 4, 16, 64)},
-    **{f"nnx {width}": lambda width=width: NnxDecoder(width, nnx.Rngs(0)) for width in (1, 4, 64)},
+    **{f"linen {width}": lambda width=width: Decoder(width) for width in (1, 16, 64)},
+    **{f"nnx {width}": lambda width=width: NnxDecoder(width, nnx.Rngs(0)) for width in (1, 64)},
     "borrowed": Borrowed,
     "before": lambda: NnxBefore(nnx.Rngs(0)),
     "twice": Twice,
@@ -240,27 +240,7 @@ def test_examples_of_a_batch_do_not_meet() -> None:
 NUMBERS = {"batch": 3, "sigma": 0.01, "lr": 0.1, "clip": 1.0, "omega": 1}
 
 
-@pytest.mark.once
-def test_a_network_of_convolutions_runs() -> None:
-    """SAGA's table holds what the layers keep."""
-    (a, y), (b, z) = batch(), batch(1)
-    data = jaxfl.data.from_clients(
-        [(np.asarray(a), np.asarray(y)), (np.asarray(b), np.asarray(z))], classes=3
-    )
-    problem = jaxfl.make_problem(flax_model(Positions(), SHAPE), data)
-    run = jaxfl.simulate("soteriafl_saga", problem, jax.random.key(0), 5, **NUMBERS)
-    assert np.isfinite(run.metrics["loss"]).all()
-    table = jax.tree.leaves(run.state.local)
-    assert sum(a.size for a in table) == 2 * B * problem.model.kernel.width
-
-
-class Bag(linen.Module):
-    @linen.compact
-    def __call__(self, tokens: Any) -> Any:
-        return linen.Dense(3)(linen.tanh(linen.Embed(11, 20)(tokens).mean(axis=1)))
-
-
-class NnxBag(nnx.Module):
+class Bag(nnx.Module):
     def __init__(self, rngs: nnx.Rngs):
         self.embed = nnx.Embed(11, 20, rngs=rngs)
         self.last = nnx.Linear(20, 3, rngs=rngs)
@@ -269,12 +249,11 @@ class NnxBag(nnx.Module):
         return self.last(nnx.tanh(self.embed(tokens).mean(axis=1)))
 
 
-@pytest.mark.parametrize("make", [Bag, lambda: NnxBag(nnx.Rngs(0))], ids=["linen", "nnx"])
-def test_integers_are_features(make: Callable[[], Any]) -> None:
+def test_integers_are_features() -> None:
     """Token ids stay integers from the sample to the gradients, clipped ones among them."""
     rng = np.random.default_rng(0)
     parts = [(rng.integers(0, 11, (m, 6)), rng.integers(0, 3, m)) for m in (7, 9)]
-    model = flax_model(make(), parts[0][0][0])
+    model = flax_model(Bag(nnx.Rngs(0)), parts[0][0][0])
     assert model.kernel.width < model.dim
     problem = jaxfl.make_problem(model, jaxfl.data.from_clients(parts, classes=3))
     assert problem.train[0].dtype == jnp.int32
@@ -284,8 +263,10 @@ def test_integers_are_features(make: Callable[[], Any]) -> None:
     found = evaluate(model.kernel, (term,), jnp.ones(9), one)[0]
     short = np.minimum(1, 0.5 / np.linalg.norm(g, axis=1)) @ np.asarray(g)
     np.testing.assert_allclose(found, short, rtol=1e-4, atol=1e-6)
-    run = jaxfl.simulate("soteriafl_sgd", problem, jax.random.key(0), 5, **NUMBERS)
+    run = jaxfl.simulate("soteriafl_saga", problem, jax.random.key(0), 5, **NUMBERS)
     assert run.metrics["loss"][-1] < run.metrics["loss"][0]
+    table = sum(a.size for a in jax.tree.leaves(run.state.local))  # what the layers keep
+    assert table == 2 * 9 * model.kernel.width
     floats = [(a.astype(np.float32), y) for a, y in parts]
     with pytest.raises(InputError, match="the model takes integers"):
         jaxfl.make_problem(model, jaxfl.data.from_clients(floats, classes=3))

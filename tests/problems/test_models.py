@@ -1,8 +1,6 @@
 """Losses, smoothness, constraint sets, and what bad input is told."""
 
 import dataclasses
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -46,8 +44,12 @@ Z = float(A @ X)  # 3.5
     ],
 )
 def test_scalar_losses(model: Model, y: float, expected: float) -> None:
-    value = model.loss(jnp.asarray(X, jnp.float32), (jnp.asarray(A, jnp.float32), y))
-    np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-6)
+    x, a = jnp.asarray(X, jnp.float32), jnp.asarray(A, jnp.float32)
+    np.testing.assert_allclose(model.loss(x, (a, y)), expected, rtol=1e-6, atol=1e-6)
+    for scale in (-1e4, 1e4):  # large margins stay finite
+        value, grad = jax.value_and_grad(model.loss)(scale * x, (a, y))
+        assert np.isfinite(value)
+        assert np.all(np.isfinite(grad))
 
 
 def test_network_is_the_one_described() -> None:
@@ -60,19 +62,9 @@ def test_network_is_the_one_described() -> None:
     z = np.tanh(a @ W + b) @ V + c
     expected = np.log(np.sum(np.exp(z))) - z[y]
     np.testing.assert_allclose(model.loss(jnp.asarray(x, jnp.float32), (a, y)), expected, rtol=1e-5)
-    first, second = model.unravel(jnp.asarray(x, jnp.float32))
-    np.testing.assert_allclose(first.weight, W, rtol=1e-6)
-    np.testing.assert_allclose(first.bias, b, rtol=1e-6)
-    np.testing.assert_allclose(second.weight, V, rtol=1e-6)
-    np.testing.assert_allclose(second.bias, c, rtol=1e-6)
-
-
-def test_large_margins_stay_finite() -> None:
-    for s in (-1e4, 1e4):
-        example = jnp.full(5, s, jnp.float32), 1
-        value, grad = jax.value_and_grad(models.logistic(5).loss)(jnp.ones(5), example)
-        assert np.isfinite(value)
-        assert np.all(np.isfinite(grad))
+    leaves = jax.tree.leaves(model.unravel(jnp.asarray(x, jnp.float32)))
+    for leaf, part in zip(leaves, (W, b, V, c), strict=True):
+        np.testing.assert_allclose(leaf, part, rtol=1e-6)
 
 
 @ENTRY
@@ -160,8 +152,7 @@ def test_projection(within: Any) -> None:
     rng = np.random.default_rng(0)
     x = jnp.asarray(2 * rng.normal(size=(200, 3)), jnp.float32)
     p = np.asarray(jax.vmap(within.project)(x))
-    again = np.asarray(jax.vmap(within.project)(jnp.asarray(p)))
-    np.testing.assert_allclose(again, p, atol=1e-6)
+    np.testing.assert_allclose(jax.vmap(within.project)(jnp.asarray(p)), p, atol=1e-6)
     products = np.einsum("ik,ijk->ij", x - p, p[None] - p[:, None])
     assert products.max() <= 1e-5
     assert np.any(np.abs(np.asarray(x) - p) > 0.1)
@@ -170,20 +161,14 @@ def test_projection(within: Any) -> None:
     assert 0.9 * diameter <= far <= diameter * (1 + 1e-6)
 
 
-def test_points_inside_do_not_move() -> None:
-    for within in (ball(1.0), box(-1, 1)):
-        assert within.project is not None
-        x = jnp.asarray([0.3, -0.2])
-        np.testing.assert_array_equal(within.project(x), x)
-        assert np.all(np.isnan(within.project(x * jnp.nan)))
-
-
-def test_model_carries_its_set() -> None:
-    model = models.logistic(4, constraint="ball:0.05")
-    assert model.diameter == pytest.approx(0.1)
-    assert model.project is not None
-    assert np.linalg.norm(model.project(jnp.ones(4))) == pytest.approx(0.05)
-    assert models.logistic(4, constraint="box:-1,1").diameter == pytest.approx(4.0)
+def test_a_model_carries_its_set() -> None:
+    """By its words; points inside do not move."""
+    for words, diameter in (("ball:1", 2.0), ("box:-1,1", 8**0.5)):
+        model, x = models.logistic(2, constraint=words), jnp.asarray([0.3, -0.2])
+        assert model.diameter == pytest.approx(diameter)
+        np.testing.assert_array_equal(model.project(x), x)
+        assert np.linalg.norm(model.project(9 * jnp.ones(2))) == pytest.approx(diameter / 2)
+        assert np.all(np.isnan(model.project(x * jnp.nan)))
     assert models.logistic(4).project is None
 
 
@@ -191,15 +176,16 @@ def test_model_carries_its_set() -> None:
 
 
 def test_equal_calls_give_the_same_model() -> None:
-    assert models.logistic(5, regularizer="nonconvex:0.2") is models.logistic(
-        5, regularizer=nonconvex(0.2)
-    )
+    """By functions, by name, by what the data ask for; and so do equal calls of `make_problem`."""
+    named = models.model("logistic", 5, 2, regularizer="nonconvex:0.2")
+    assert named is models.logistic(5, regularizer=nonconvex(0.2))
     assert models.mlp(5, [4], 3, constraint="ball:1") is models.mlp(5, 4, 3, constraint=ball(1))
     assert models.logistic(5) is not models.logistic(6)
+    assert models.default_model(2, 5) is models.logistic(5)
+    assert models.default_model(4, 5) is models.softmax_regression(5, 4)
+    assert models.default_model(0, 5) is models.least_squares(5)
     assert flax_model(linen.Dense(3), (5,)) is flax_model(linen.Dense(3), (5,))
-    data = examples(ZOO[0], 6)
-    stacked = jax.tree.map(lambda a: a.reshape(2, 3, *a.shape[1:]), data)
-    left, right = (make_problem(models.logistic(FEATURES), stacked) for _ in range(2))
+    left, right = (make_problem(models.logistic(FEATURES), client_data()) for _ in range(2))
     assert jax.tree.structure(left) == jax.tree.structure(right)
 
 
@@ -247,10 +233,6 @@ def test_flax_equals_the_same_network_written_down(key: jax.Array) -> None:
     np.testing.assert_allclose(left, jax.vmap(own.loss, (None, 0))(x, batch), rtol=1e-5)
 
 
-def batch_normed(rngs: nnx.Rngs) -> Any:
-    return nnx.Sequential(nnx.Linear(5, 4, rngs=rngs), nnx.BatchNorm(4, rngs=rngs))
-
-
 def dropping(rngs: nnx.Rngs) -> Any:
     return nnx.Sequential(nnx.Linear(5, 4, rngs=rngs), nnx.Dropout(0.5, rngs=rngs))
 
@@ -272,12 +254,10 @@ def after_dense(module: Any) -> Any:
 @pytest.mark.parametrize(
     ("module", "sample", "words"),
     [
-        (after_dense(linen.BatchNorm(use_running_average=False)), (5,), "batch norm"),
         (after_dense(linen.BatchNorm(use_running_average=True)), (5,), "batch norm"),
         (after_dense(linen.Dropout(0.5, deterministic=False)), (5,), "batch norm"),
-        (batch_normed, (5,), "batch norm"),
         (dropping, (5,), "batch norm"),
-        (batch_normed(nnx.Rngs(0)), (5,), "batch norm"),
+        (nnx.Sequential(nnx.BatchNorm(5, rngs=nnx.Rngs(0))), (5,), "batch norm"),
         (linen.Dense(1), (5,), "one for each class"),
         (3, (5,), "module = 3 must be"),
         (linen.Dense, (4,), r"module = Dense must be a linen .*: pass Dense\(...\)"),
@@ -297,15 +277,6 @@ def test_flax_takes_functions_of_one_example(module: Any, sample: Any, words: st
     refused(lambda: flax_model(module, sample), words)
 
 
-def test_models_by_name() -> None:
-    assert models.model("softmax", 5, 3) is models.softmax_regression(5, 3)
-    assert models.model("logistic", 5, 2, regularizer="l2:0.1").dim == 5
-    assert models.default_model(2, 5) is models.logistic(5)
-    assert models.default_model(4, 5) is models.softmax_regression(5, 4)
-    assert models.default_model(0, 5) is models.least_squares(5)
-    assert set(models.MODELS) >= {"logistic", "softmax", "mlp", "hinge"}
-
-
 THREE = {"w": np.zeros(3)}
 
 
@@ -313,7 +284,6 @@ THREE = {"w": np.zeros(3)}
     (lambda: flax_model(linen.Dense(3), (5,), loss="logistic"), "loss takes one"),
     (lambda: models.model("logitsic", 5, 2), "did you mean 'logistic'"),
     (lambda: models.model("logistic", 5, 3), "does not serve 3 classes"),
-    (lambda: models.model("softmax", 5, 0), "does not serve 0 classes"),
     (lambda: models.model("logistic", 5, 2, hidden=3), "no option 'hidden'"),
     (lambda: models.default_model(1, 5), "classes = 1 leaves nothing"),
     (lambda: models.logistic(0), "features = 0 must be at least 1"),
@@ -329,14 +299,11 @@ THREE = {"w": np.zeros(3)}
     (lambda: box(1, 0), "low < high"),
     (lambda: box([0, 0], [1, 1, 1]), "2 lower and 3 upper"),
     (lambda: custom({"w": np.arange(3)}, lambda p, e: 0.0), "real numbers"),
-    (lambda: custom({}, lambda p, e: 0.0), "no parameters"),
+    (lambda: custom({}, max), "no parameters"),
     (lambda: custom({"w": np.full(3, np.nan)}, max), "init is not fi"),
     (lambda: custom(THREE, 3), "loss = 3 must be a function"),
     (lambda: custom(THREE, max, correct=3), "correct = 3 must be a function"),
-    *(
-        (lambda L=L: custom(THREE, max, smoothness=L), "smoothness = ")
-        for L in ("a", -1, np.nan, [1])
-    ),
+    (lambda: custom(THREE, max, smoothness=-1), "smoothness = "),
 )
 def test_mistakes_get_one_sentence(call: Any, words: str) -> None:
     refused(call, words)
@@ -363,6 +330,7 @@ def test_problem() -> None:
     tree = (models.Layer(np.ones((FEATURES, 2)), np.zeros(2)),)
     start = make_problem(softmax, client_data(), x0=tree).x0
     np.testing.assert_array_equal(start, [1] * 2 * FEATURES + [0, 0])
+    np.testing.assert_array_equal(posed({"w": np.ones(5)}).x0, np.ones(5))
     plain = make_problem(models.logistic(FEATURES), client_data().train, name="plain")
     np.testing.assert_array_equal(plain.count, [4, 4, 4])
     assert plain.test is None
@@ -406,18 +374,15 @@ NOTHING, LABELS = np.zeros((3, 4, FEATURES)), np.zeros((3, 4), int)
         ({"train": spoil(0, 1e20)}, r"of size 1e\+20"),
         ({"train": (NOTHING + 1e60, LABELS)}, "exceeds float32"),
         ({"train": (NOTHING + 1e-23, LABELS)}, "of size 1e-23"),
-        ({"train": spoil(1, 2)}, "Labels run from 0 to 2"),
         ({"train": spoil(1, -1)}, "Labels run from -1 to 1"),
         ({"test": (NOTHING[0, :2], np.asarray([0, 7]))}, "Labels run from 0 to 7"),
         ({"test": NOTHING[0, :2]}, "same structure"),
         ({"train": (np.zeros((3, 4, 6)), LABELS)}, "features of shape"),
         ({"train": (NOTHING, np.zeros((3, 4)))}, "Labels are not integers"),
         ({"train": (NOTHING.astype(int), LABELS)}, "takes floats: convert"),
-        ({"train": (NOTHING.astype(bool), LABELS)}, "^Features have dtype .* takes floats"),
         ({"train": (NOTHING, np.zeros((3, 5), int))}, r"must be arrays \(clients, samples"),
         ({"train": NOTHING, "test": None}, "pairs"),
         ({"count": np.asarray([4, 0, 3])}, r"must lie in 1\.\.4"),
-        ({"count": np.asarray([4, 5, 3])}, r"must lie in 1\.\.4"),
         ({"count": np.asarray([4, 3])}, "for each of the 3 clients"),
     ],
 )
@@ -429,15 +394,10 @@ def posed(*x0: Any, **more: Any) -> jaxfl.Problem:
     return make_problem(models.logistic(5), client_data(), *x0, **more)
 
 
-def test_a_point_may_be_wrapped() -> None:
-    np.testing.assert_array_equal(posed({"w": np.ones(5)}).x0, np.ones(5))
-
-
 @mistakes(
     (lambda: posed(np.zeros(4)), "one vector of 5 numbers"),
     (lambda: posed(np.full(5, np.inf)), "not finite"),
     (lambda: posed(dtype="bfloat16"), "float32"),
-    (lambda: posed(dtype="int32"), "float32"),
     (lambda: posed(dtype="bogus"), "dtype = 'bogus' must be a float type"),
     (lambda: posed(dtype="float64"), "JAX_ENABLE_X64"),
     (lambda: posed(validation_share="a"), "validation_share = 'a' is not a number"),
@@ -492,11 +452,6 @@ def test_a_loss_without_a_hash_serves(key: jax.Array) -> None:
     np.testing.assert_allclose(model.loss(x, example), expected, rtol=1e-6)
     run = jaxfl.simulate("fedsgd", problem, key, 3, lr=0.01, batch=2)
     assert np.isfinite(run.metrics["loss"]).all()
-
-
-def test_flax_is_not_imported_with_the_models() -> None:
-    code = "import sys, jaxfl.problems.models; sys.exit('flax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.optimized
