@@ -52,11 +52,6 @@ def check(found: dict[str, jax.Array], coins: Any, x: Any, calls: int) -> None:
     assert len(CALLS) == calls
 
 
-@pytest.mark.parametrize("coin", [True, False])
-def test_alone(coin: bool) -> None:
-    check(jax.jit(step)(jnp.bool_(coin), X[0], C), coin, X[0], int(coin))
-
-
 @pytest.mark.parametrize("heads", [(), (2,), (0, 3), (0, 1, 2, 3, 4)])
 def test_each_member_by_its_own_coin(heads: tuple[int, ...]) -> None:
     """One call for each of heads; a select would call for all five every time."""

@@ -31,6 +31,7 @@ def test_the_command_line_renders_the_same_record() -> None:
     (lambda: require(False, "A file is gone"), "^A file is gone.$"),
     (lambda: number("p", math.nan), "^p = nan is not a number.$"),
     (lambda: number("p", True), "^p = True is not a number.$"),
+    (lambda: number("p", np.complex64(1)), r"^p = .*\+0j\) is not a number.$"),
     (lambda: number("p", [1, 2]), r"^p = \[1, 2\] must be one number.$"),
     (lambda: number("p", 1, above=0, below=1), "^p = 1 must be above 0 and below 1.$"),
     (lambda: number("p", math.inf, below=math.inf), "^p = inf must be finite.$"),

@@ -11,22 +11,15 @@ from jaxfl.core.progress import Bar
 pytestmark = pytest.mark.once
 
 
-def test_a_log_gets_ten_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with Bar("head") as bar:
-        for done in range(1001):
-            bar.update(done, 1000, "words")
+def test_a_log_gets_ten_lines_and_quiet_none(capsys: pytest.CaptureFixture[str]) -> None:
+    for quiet in (True, False):
+        with Bar("head", quiet=quiet) as bar:
+            for done in range(1001):
+                bar.update(done, 1000, "words")
     told = capsys.readouterr()
     assert told.out == ""
-    lines = told.err.splitlines()
-    assert lines[0] == "head"
-    assert lines[1:] == [f"round {n:,}/1,000, words" for n in range(100, 1001, 100)]
-
-
-def test_quiet_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    with Bar("head", quiet=True) as bar:
-        bar.say("line")
-        bar.update(1, 1, "words")
-    assert capsys.readouterr() == ("", "")
+    hundreds = [f"round {n:,}/1,000, words" for n in range(100, 1001, 100)]
+    assert told.err.splitlines() == ["head", *hundreds]
 
 
 def test_a_notebook_has_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:

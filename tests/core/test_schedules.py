@@ -36,23 +36,15 @@ VALUES = {
 
 @pytest.mark.parametrize("spec", VALUES)
 def test_named(spec: str) -> None:
+    """Over T rounds, and over one: a run of one round begins, and divides by no zero."""
     found = schedule(spec).over(T)
     assert found.shape == (T,)
     assert found.dtype == np.float64
     for t, value in VALUES[spec].items():
         assert found[t] == pytest.approx(value, rel=1e-12, abs=1e-15)
     assert str(schedule(spec)) == spec
-
-
-def test_all_rules_are_tested() -> None:
+    assert schedule(spec).over(1) == pytest.approx([VALUES[spec][0]])
     assert {spec.split(":")[0] for spec in VALUES} == set(RULES)
-
-
-@pytest.mark.parametrize("spec", VALUES)
-def test_one_round(spec: str) -> None:
-    """A run of one round begins, and divides by no zero."""
-    (value,) = schedule(spec).over(1)
-    assert value == pytest.approx(VALUES[spec][0])
 
 
 def test_pieces() -> None:
@@ -67,13 +59,9 @@ def test_pieces() -> None:
     np.testing.assert_array_equal(schedule(many.label).over(50), np.linspace(0, 1, 50))
     named = schedule(made.label, "warm")
     assert named.label == "warm"
+    for spec in ("linear:0.1,0.4", "linear:0.4,0.1"):  # what ranges of sums and convexity ask
+        assert largest(schedule(spec), 5) == pytest.approx(0.4)
     np.testing.assert_array_equal(named.over(6), made.over(6))
-
-
-def test_of_a_step_size_that_grows_the_largest_counts() -> None:
-    """For the range of sums, and for what convexity proves."""
-    assert largest(schedule("linear:0.1,0.4"), 5) == pytest.approx(0.4)
-    assert largest(schedule("linear:0.4,0.1"), 5) == pytest.approx(0.4)
 
 
 def test_functions() -> None:
@@ -107,15 +95,13 @@ def test_a_run_follows_its_schedule(key: jax.Array) -> None:
     for lr in (0.4, 0.3, 0.2, 0.1):
         x = x - lr * value(x)
     np.testing.assert_allclose(run.x, x, 1e-5, 1e-6)
-    plain = jaxfl.simulate("fedgd", problem, key, 4, lr="linear:0.25,0.25")
-    fixed = jaxfl.simulate("fedgd", problem, key, 4, lr=0.25)
-    np.testing.assert_array_equal(plain.x, fixed.x)
     assert run.values["lr"].label == "linear:0.4,0.1"
+    refused(lambda: run.extend(6), "made for 4 rounds and ends with them")
 
 
 @pytest.mark.parametrize(
     "lr",
-    ["sqrt:0.3", "pieces:0.3,3,0.1,5", lambda t: 0.3 / (1 + t)],
+    ["pieces:0.3,3,0.1,5", lambda t: 0.3 / (1 + t)],
 )
 def test_a_schedule_goes_on_where_it_was(lr: Any, key: jax.Array) -> None:
     """Rounds 4 to 6 read their own numbers, whatever was planned at first."""
@@ -139,15 +125,6 @@ def test_a_function_is_read_back_from_a_checkpoint(key: jax.Array, tmp_path: Pat
     refused(longer, r"lr = cosine:0\.3 is made for 4 rounds")
 
 
-def test_a_schedule_that_ends_is_not_stretched(key: jax.Array) -> None:
-    run = jaxfl.simulate("fedgd", a_problem(), key, 4, lr="cosine:0.3")
-    refused(lambda: run.extend(6), "made for 4 rounds and ends with them")
-
-
-def noised(**numbers: Any) -> jaxfl.Run:
-    return jaxfl.simulate("ldp_gd", a_problem(), jax.random.key(0), 3, **{"sigma": 0.1, **numbers})
-
-
 @pytest.mark.parametrize("name", jaxfl.ALGORITHMS)
 def test_every_number_that_may_vary_is_resolved(name: str) -> None:
     """Or one sentence says what else is asked for."""
@@ -162,19 +139,18 @@ def test_every_number_that_may_vary_is_resolved(name: str) -> None:
 @mistakes(
     (lambda: schedule("cosin:0.3"), "There is no schedule 'cosin:0.3'"),
     (lambda: schedule("cosine:"), "cosine:A,B"),
-    (lambda: schedule("cosine:a"), "1 or 2 finite numbers"),
     (lambda: schedule("cosine:1,2,3"), "1 or 2 finite numbers"),
     (lambda: schedule("linear:1"), "with 2 finite"),
     (lambda: schedule("step:1,2"), "with 3 finite"),
     (lambda: schedule("sqrt:inf"), "finite"),
     (lambda: schedule("pieces:1,2,3"), "pieces:A,k,B,l"),
-    (lambda: schedule("pieces:1,0"), "pieces:A,k,B,l"),
     (lambda: schedule("pieces:1,1.5"), "pieces:A,k,B,l"),
     (lambda: schedule("exponential:1,0").over(3), "exponential:1,0 must join two numbers of one"),
-    (lambda: schedule("exponential:1,-1").over(3), "one sign"),
-    (lambda: noised(sigma="linear:1,2"), "sigma cannot change from round to round"),
-    (lambda: noised(clip=lambda t: 1.0), "clip cannot change from round to round"),
-    (lambda: noised(lr="linear:0.1,-0.2"), r"lr = -0\.2"),
+    (
+        lambda: planned("ldp_gd", a_problem(), 3, sigma="linear:1,2"),
+        "sigma cannot change from round",
+    ),
+    (lambda: planned("ldp_gd", a_problem(), 3, lr="linear:0.1,-0.2", sigma=0.1), r"lr = -0\.2"),
 )
 def test_mistakes(call: Any, words: str) -> None:
     refused(call, words)

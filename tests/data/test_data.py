@@ -11,7 +11,6 @@ import pytest
 from told import mistakes, refused
 
 from jaxfl import data
-from jaxfl.core.errors import InputError
 from jaxfl.data import sources
 
 pytestmark = pytest.mark.once
@@ -44,20 +43,6 @@ def test_a9a_as_in_soteriafl(data_dir):
     assert (share[:7] == 0).all()
     assert (share[8:] == 1).all()
     assert share[7] == pytest.approx(0.4079, abs=5e-5)
-
-
-def test_a9a_anchors_in_numpy(data_dir):
-    """f(x0) and its gradient norm, from the definition, in float64."""
-    clients, c = soteria_a9a(data_dir)
-    features = np.round(clients.train[0].reshape(-1, 124) * c).astype(np.float64) / c
-    sign = 2.0 * clients.train[1].reshape(-1) - 1
-    x = np.random.RandomState(0).randn(124) / 5
-    margin = sign * (features @ x)
-    f = np.logaddexp(0, -margin).mean() + 0.2 * (x**2 / (1 + x**2)).sum()
-    gradient = -(features.T @ (sign / (1 + np.exp(margin)))) / len(sign)
-    gradient += 0.2 * 2 * x / (1 + x**2) ** 2
-    assert f == pytest.approx(1.6297258, abs=5e-8)
-    assert np.linalg.norm(gradient) == pytest.approx(0.8960451, abs=5e-8)
 
 
 def test_mnist_facts(mnist):
@@ -144,21 +129,17 @@ def test_user_directory_then_cache(places):
     (cache / "toy.gz").write_bytes(gzip.compress(CONTENT))
     assert sources.read("toy.gz") == CONTENT
     (own / "toy").write_bytes(b"damaged")
-    with pytest.raises(InputError, match="own/toy is not the published one"):
-        sources.read("toy.gz")
+    refused(lambda: sources.read("toy.gz"), "own/toy is not the published one")
     (own / "toy").write_bytes(CONTENT)
     assert sources.read("toy.gz") == CONTENT
 
 
 def test_offline_is_one_sentence(places):
     own, cache = places
-    with pytest.raises(InputError) as caught:
-        sources.read("toy.gz")
-    for part in (f"'toy.gz' is not in {own} or {cache}", "ConnectionError", "https://a.invalid/"):
-        assert part in str(caught.value)
+    words = f"'toy.gz' is not in {own} or {cache}.*https://a.invalid/.*ConnectionError"
+    refused(lambda: sources.read("toy.gz"), words)
     assert not list(cache.iterdir())
-    with pytest.raises(InputError, match="downloads are switched off"):
-        sources.read("toy.gz", download=False)
+    refused(lambda: sources.read("toy.gz", download=False), "downloads are switched off")
 
 
 @pytest.mark.parametrize(
@@ -170,8 +151,8 @@ def test_corrupt_file(places, raw):
     own, _ = places
     (own / "toy.gz").write_bytes(raw)
     digest = hashlib.sha256(CONTENT).hexdigest()
-    with pytest.raises(InputError, match=f"own/toy.gz is not .*{digest}.*replace or delete it"):
-        sources.read("toy.gz")
+    words = f"own/toy.gz is not .*{digest}.*replace or delete it"
+    refused(lambda: sources.read("toy.gz"), words)
 
 
 def test_download_checks_and_tries_the_second_host(places, monkeypatch):
@@ -207,8 +188,8 @@ def test_a_libsvm_file_has_to_fit_what_is_free(tmp_path, monkeypatch):
     (tmp_path / "wide").write_text("1 1000000:1\n2 1:1\n")
     assert data.load_libsvm(tmp_path / "wide").train[0].shape == (2, 1_000_000)
     monkeypatch.setattr("jaxfl.data.loaders.free", lambda device: 3 * 7_999_999)
-    with pytest.raises(InputError, match=r"8,000,000 bytes .* there is room for 7,999,999"):
-        data.load_libsvm(tmp_path / "wide")
+    words = r"8,000,000 bytes .* there is room for 7,999,999"
+    refused(lambda: data.load_libsvm(tmp_path / "wide"), words)
 
 
 # --- partitions ----------------------------------------------------------------------------------
@@ -234,12 +215,9 @@ CASES = [
 ]
 
 
-def test_every_partition_has_a_case():
-    assert {name for name, _ in CASES} == set(data.PARTITIONS)
-
-
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_partition(name, options):
+    assert {name for name, _ in CASES} == set(data.PARTITIONS)
     parts = data.partition(name, LABELS, 9, seed=3, **options)
     assert len(parts) == 9
     used = np.concatenate(parts)
@@ -262,10 +240,16 @@ def test_partition(name, options):
     assert same == (name in ("contiguous", "round_robin", "by_label"))
 
 
-def test_by_label_is_stable_and_drops_in_file_order():
+def test_partitions_by_hand():
+    """By label is stable and drops in the order of the file; sizes follow their law."""
     parts = data.by_label(np.array([1, 0, 1, 0, 1, 0, 0]), 3)
     assert [part.tolist() for part in parts] == [[1, 3], [5, 0], [2, 4]]
     assert data.round_robin(7, 3)[0].tolist() == [0, 3]
+    assert data.sizes("equal", 10, 3).tolist() == [4, 3, 3]
+    assert data.sizes("zipf", 1100, 3, min_size=0).tolist() == [600, 300, 200]
+    assert data.sizes("zipf", 4, 4, min_size=1).tolist() == [1, 1, 1, 1]
+    log_size = np.log(data.sizes("lognormal", 10**9, 4000, spread=0.7))
+    assert log_size.std() == pytest.approx(0.7, rel=0.05)
 
 
 def test_dirichlet_follows_its_law():
@@ -276,12 +260,8 @@ def test_dirichlet_follows_its_law():
         found.append(np.sum(np.square(size)) / 2000**2)
     # Discarding draws with an empty client moves the mean by less than the tolerance.
     assert np.mean(found) == pytest.approx(1.7 / 3.8, abs=0.03)
-
-
-def test_dirichlet_draws_which_rows_of_a_class_a_client_gets():
-    """Not the first of them, as where rows are in the order of time."""
     for part in data.dirichlet(np.zeros(1000, int), 2, seed=0, alpha=100.0):
-        assert part[0] < 50 < 950 < part[-1]
+        assert part[0] < 50 < 950 < part[-1]  # not the first rows, which may be in order of time
 
 
 def test_class_pairs_share_or_reuse():
@@ -291,14 +271,6 @@ def test_class_pairs_share_or_reuse():
         assert [set(LABELS[part]) for part in parts] == [set(pair) for pair in pairs]
         zeros = [set(part[LABELS[part] == 0]) for part in parts[:2]]
         assert (zeros[0] == zeros[1]) if reuse else not zeros[0] & zeros[1]
-
-
-def test_sizes_follow_their_law():
-    assert data.sizes("equal", 10, 3).tolist() == [4, 3, 3]
-    assert data.sizes("zipf", 1100, 3, min_size=0).tolist() == [600, 300, 200]
-    assert data.sizes("zipf", 4, 4, min_size=1).tolist() == [1, 1, 1, 1]
-    log_size = np.log(data.sizes("lognormal", 10**9, 4000, spread=0.7))
-    assert log_size.std() == pytest.approx(0.7, rel=0.05)
 
 
 def test_holdout_twice_is_train_validation_test():
@@ -338,9 +310,8 @@ def test_synthetic_shapes(classes, unequal):
     padding = np.arange(x.shape[1]) >= made.count[:, None]
     assert (x[padding] == 0).all()
     assert (y[padding] == 0).all()
-    without = data.synthetic(6, 20, 5, classes=classes, unequal=unequal, seed=2)
-    np.testing.assert_array_equal(without.train[0], x)
     options = {"classes": classes, "unequal": unequal, "seed": 2}
+    np.testing.assert_array_equal(data.synthetic(6, 20, 5, **options).train[0], x)
     pooled = data.load("synthetic", n=6, m=20, d=5, **options)
     np.testing.assert_array_equal(pooled.train[0], x[~padding])
 
@@ -421,10 +392,8 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     (lambda: data.split(DIGIT, 2, alpha=1), "no option 'alpha'"),
     (lambda: data.split(DIGIT, 7), "7 clients .* cannot share 6 rows"),
     (lambda: data.split(DIGIT, 0), "clients = 0 must be .*at least 1"),
-    (lambda: data.split(DIGIT, 2.5), "clients = 2.5 must be a whole"),
     (lambda: data.iid(10, 2, seed=-1), "seed = -1 must be"),
     (lambda: data.dirichlet(LABELS, 3, alpha=0), "alpha = 0 must be above 0"),
-    (lambda: data.dirichlet(LABELS, 3, alpha=float("nan")), "alpha = nan is not"),
     (lambda: data.dirichlet(LABELS, 3, min_size=500), "cannot share 907 rows"),
     (lambda: data.dirichlet(LABELS, 30, alpha=0.01, min_size=25), "alpha = 0.01 .* raise alpha"),
     (lambda: data.by_label(10, 2), "one label per row"),
@@ -435,7 +404,6 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     (lambda: data.class_pairs(LABELS, 9, per_class=900), "whose clients need 2700"),
     (lambda: data.by_size(LABELS, 3, law="normal"), "law = 'normal' must be one of"),
     (lambda: data.holdout(data.iid(4, 4), 0.5), "all 1 rows of client 0"),
-    (lambda: data.holdout(data.iid(4, 4), 1.5), "share = 1.5 must be above 0 and below 1"),
     (lambda: data.split(DIGIT.train, 2), "must be a Dataset"),
     (lambda: data.gather(DIGIT, [[0, 6]]), r"integers in 0\.\.5"),
     (lambda: data.from_clients([]), "0 clients"),
@@ -457,18 +425,11 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     (lambda: data.from_clients(user(2, 0)), "Client 1.* has no rows"),
     (lambda: data.from_clients([np.array(["a"])]), "dtype <U1"),
     (lambda: data.from_clients([()]), "without arrays"),
-    (lambda: data.from_clients(user(2), np.ones(2)), "test set has structure"),
     (lambda: data.from_clients(user(2), (np.ones((2, 4)), np.ones(2, int))), "rows of shape"),
-    (lambda: data.from_clients({"x": np.ones((2, 3))}, count=[1, 4]), r"lie in 1\.\.3"),
-    (
-        lambda: data.from_clients({"x": np.array([[1.0, 1e60]])}),
-        r"leaf \['x'\], exceeds float32 \(3.4e\+38\) at client 0, row 1: scale it",
-    ),
     (lambda: data.split("digits", 3, test_share=1.5), "test_share = 1.5 must be"),
     (lambda: data.from_clients(user(2), count=[2]), "stacked=True"),
     (lambda: data.from_clients([(np.ones((2, 1)), np.array([-1, 1]))], classes=2), "from -1 to 1"),
     (lambda: data.from_clients(user(2), dtype="int8"), "float type"),
-    (lambda: data.from_clients([np.array([2**40])]), "beyond 32 bits"),
     (lambda: data.synthetic(variant="iid"), "no variant"),
     (lambda: data.synthetic(noise=-1), "noise = -1 must be"),
     (lambda: data.standardise(data.Dataset("x", np.ones(3))), "not a tuple"),

@@ -130,6 +130,7 @@ def test_nothing_is_said_of_eps_where_none_is_proven(
     algorithm = jaxfl.algorithm(name, **parts)
     ran = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 2, batch=4, **numbers)
     ds = ran.dataset()
+    assert np.isinf(ran.privacy().proven)
     assert "eps_spent" not in ds
     silent = results.privacy(results.config(ds)) == "not private: no noise"
     assert silent == (algorithm.per_record and not numbers.get("sigma"))

@@ -18,12 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from planned import planned
 from rows import QUIET, a_problem
 from scripts import TESTS
+from told import refused
 
 import jaxfl
 from jaxfl.algorithms.resolution import build
-from jaxfl.core.types import Info
+from jaxfl.core.types import Info, ProblemFacts
 from jaxfl.engine import checkpoint as checkpoints
 from jaxfl.engine import run as runs
 from jaxfl.engine.log import Log
@@ -49,13 +51,22 @@ def test_cadence(key: jax.Array) -> None:
     assert default.rounds.tolist() == [*range(0, 250, 3), 250]
 
 
-def test_chunks_change_no_bit(key: jax.Array) -> None:
-    one, *others = (
-        jaxfl.simulate("soteriafl_saga", a_problem(), key, 50, eval_every=10, chunk=c, **NUMBERS)
-        for c in (1, 7, 64)
-    )
-    for other in others:
-        same(one, other)
+def test_cut_up_is_uncut(key: jax.Array, tmp_path: Path) -> None:
+    """Chunks of any length, an extended run, and one resumed from a file: every bit is the same."""
+    problem, file, given = a_problem(), tmp_path / "run.npz", {"eval_every": 6, **NUMBERS}
+
+    def run(rounds: int, **more: Any) -> jaxfl.Run:
+        return jaxfl.simulate("soteriafl_saga", problem, key, rounds, **more)
+
+    whole = run(40, **given)
+    for chunk in (1, 7):
+        same(whole, run(40, chunk=chunk, **given))
+    half = run(20, checkpoint=file, checkpoint_every=7, **given)
+    kept = half.x.copy()
+    same(whole, half.extend(40))
+    np.testing.assert_array_equal(half.x, kept)
+    assert half.extend(40, eval_every=10).rounds.tolist() == [0, 6, 12, 18, 20, 30, 40]
+    same(whole, run(40, resume=file))
 
 
 def test_one_trace_for_a_thousand_rounds(key: jax.Array) -> None:
@@ -69,24 +80,6 @@ def test_one_trace_for_a_thousand_rounds(key: jax.Array) -> None:
         assert run.state.t == rounds
     after = runs._advance._cache_size(), runs._measure._cache_size()
     assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
-
-
-def test_extended_is_uninterrupted(key: jax.Array) -> None:
-    problem = a_problem()
-    whole = jaxfl.simulate("soteriafl_saga", problem, key, 40, eval_every=6, **NUMBERS)
-    half = jaxfl.simulate("soteriafl_saga", problem, key, 20, eval_every=6, **NUMBERS)
-    kept = half.x.copy()
-    same(whole, half.extend(40))
-    np.testing.assert_array_equal(half.x, kept)
-    assert half.extend(40, eval_every=10).rounds.tolist() == [0, 6, 12, 18, 20, 30, 40]
-
-
-def test_resumed_is_uninterrupted(key: jax.Array, tmp_path: Path) -> None:
-    problem, file = a_problem(), tmp_path / "run.npz"
-    given = {"eval_every": 6, **NUMBERS}
-    whole = jaxfl.simulate("soteriafl_svrg", problem, key, 40, **given)
-    jaxfl.simulate("soteriafl_svrg", problem, key, 20, checkpoint=file, checkpoint_every=7, **given)
-    same(whole, jaxfl.simulate("soteriafl_svrg", problem, key, 40, resume=file))
 
 
 @pytest.mark.once
@@ -120,47 +113,34 @@ def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
     same(resumed, jaxfl.simulate("soteriafl_sgd", problem, key, rounds, eval_every=50, **numbers))
 
 
-def test_an_interrupt_before_the_metrics_loses_none(
-    key: jax.Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between a round and its metrics the state is ahead of the history; resuming makes up for it."""
-    problem, file, honest, calls = a_problem(), tmp_path / "run.npz", runs._measure, []
-
-    def interrupted(*args: object) -> object:
-        calls.append(args)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return honest(*args)
-
-    monkeypatch.setattr(runs, "_measure", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        jaxfl.simulate("cdp_sgd", problem, key, 6, eval_every=1, checkpoint=file, **NUMBERS)
-    monkeypatch.undo()
-    same(
-        jaxfl.simulate("cdp_sgd", problem, key, 6, eval_every=1, resume=file),
-        jaxfl.simulate("cdp_sgd", problem, key, 6, eval_every=1, **NUMBERS),
-    )
-
-
-def test_a_checkpoint_of_another_run_is_refused(key: jax.Array, tmp_path: Path) -> None:
+def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
+    """Not without its noise, under another key, with other data, regularizer, sampler or metrics."""
     problem, file = a_problem(), tmp_path / "run.npz"
-    jaxfl.simulate("cdp_sgd", problem, key, 5, checkpoint=file, **NUMBERS)
-    others = {
-        "algorithm": ("soteriafl_sgd", problem, key),
-        "key": ("cdp_sgd", problem, jax.random.key(7)),
-        "data": ("cdp_sgd", a_problem(seed=1), key),
-        "sampler": (
-            jaxfl.algorithm("cdp_sgd", sampler=jaxfl.sampling.sampler("with_replacement")),
-            problem,
-            key,
-        ),
-    }
-    for what, args in others.items():
-        with pytest.raises(jaxfl.InputError, match=f"its {what} is"):
-            jaxfl.simulate(*args, 9, resume=file)
+    run = jaxfl.simulate("ldp_sgd", problem, key, 4, checkpoint=file, **FREE)
+    with_replacement = jaxfl.algorithm(
+        "ldp_sgd", sampler=jaxfl.sampling.sampler("with_replacement")
+    )
+    for what, *others in (
+        ("algorithm", "fedsgd", problem, key),
+        ("key", "ldp_sgd", problem, jax.random.key(7)),
+        ("data", "ldp_sgd", a_problem(seed=1), key),
+        ("objective", "ldp_sgd", a_problem(0.3), key),
+        ("sampler", with_replacement, problem, key),
+    ):
+        for begun, words in ((run, "belongs to another"), (file, f"its {what} is")):
+            refused(lambda o=others, b=begun: jaxfl.simulate(*o, 8, resume=b), words)
+    own = {"mine": lambda problem, x: x[0]}
+    refused(lambda: run.extend(8, metrics=own), "mine")
+    refused(lambda: run.extend(6.5), r"rounds = 6\.5")
+    refused(
+        lambda: run.extend(8, lr=0.1, noise="paper"), "lr, noise cannot be set in a resumed run"
+    )
+    longer = jaxfl.simulate("ldp_sgd", problem, key, 4, metrics=own, **FREE).extend(np.int64(6))
+    assert longer.metrics["mine"].shape == (7,)
     file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(jaxfl.InputError, match="no checkpoint of a run"):
-        jaxfl.simulate("cdp_sgd", problem, key, 9, resume=file)
+    refused(
+        lambda: jaxfl.simulate("ldp_sgd", problem, key, 9, resume=file), "no checkpoint of a run"
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,12 +191,6 @@ def test_a_users_own_metrics(key: jax.Array) -> None:
     np.testing.assert_array_equal(run.metrics["point"][-1], run.x)
 
 
-def test_divergence_is_said(key: jax.Array) -> None:
-    run = jaxfl.simulate("fedsgd", a_problem(), key, 20, lr=1e38, clip=1e30, batch=4)
-    assert run.ended.startswith("diverged")
-    assert int(run.ended.split("round ")[1].split()[0]) <= 20
-
-
 def test_steps_stay_in_the_constraint_set(key: jax.Array) -> None:
     free = a_problem()
     model = jaxfl.models.logistic(8, constraint="ball:0.5")
@@ -251,15 +225,12 @@ def test_a_run_in_one_line(key: jax.Array) -> None:
 
 MISTAKES = [
     (dict(rounds=0), "rounds = 0"),
-    (dict(rounds=2.5), "rounds = 2.5"),
     (dict(eval_every=-1), "eval_every = -1"),
     (dict(chunk=0), "chunk = 0"),
     (dict(checkpoint_every=5), "checkpoint_every = 5 needs"),
     (dict(sigma=-0.1), "sigma = -0.1"),
-    (dict(sigma=float("nan")), "sigma = nan"),
     (dict(clip=0.0), "clip = 0.0"),
     (dict(k=99), "99"),
-    (dict(k=2.5), "k = 2.5"),
     (dict(batch=0), "batch = 0"),
     (dict(lr="fast"), "lr = 'fast'"),
     (dict(learning_rate=0.1), "learning_rate"),
@@ -278,23 +249,13 @@ MISTAKES = [
     (dict(noise="none"), "noise = 'none'"),
     (dict(metrics={"q": 3}), "'q'"),
     (dict(stop=0.5), "stop = 0.5"),
-    (dict(rounds="x"), "rounds = 'x'"),
-    (dict(chunk=2.5), "chunk = 2.5"),
     (dict(lr=[0.1, 0.2]), "lr = [0.1, 0.2]"),
-    (dict(sigma=None, eps=1.0, clip=float("inf")), "clip = inf"),
-    (dict(sigma=None, delta=1.0), "delta = 1.0"),
     (dict(sigma=float("inf")), "sigma = inf"),
     (dict(sigma=None, eps=1.0, noise_constant=800.0), "noise_constant = 800.0"),
     (dict(key=jax.random.split(jax.random.key(0))), "shape (2,)"),
     (dict(checkpoint="/tmp"), "it is a folder"),
     (dict(checkpoint=3), "checkpoint = 3 must be a path"),
     (dict(resume=jaxfl), "resume = <module 'jaxfl'"),
-    (dict(lr=[]), "lr = [] is not a number"),
-    (dict(lr=True), "lr = True is not a number"),
-    (dict(lr=np.complex64(0.1)), "+0j) is not a number"),
-    (dict(lr="0.1"), "lr = '0.1' is not a number: leave out the quotes"),
-    (dict(rounds=True), "rounds = True"),
-    (dict(sigma=None, delta=1), "at least 1e-300 and below 1 ("),
     (dict(sigma=None, delta=1e-320), "at least 1e-300 and below 1 ("),
     (dict(sigma=None, eps=float("inf")), "eps = inf must be above 0 and at most"),
     (
@@ -302,13 +263,8 @@ MISTAKES = [
         "asks for so little noise that none is left",
     ),
     (dict(smoothness=float("inf")), "smoothness = inf"),
-    (dict(gap=float("inf")), "gap = inf"),
-    (dict(sigma=None, eps=1.0, noise="paper", noise_constant=float("inf")), "noise_constant = inf"),
-    (dict(rounds=10**30), "must be at least 1 and at most 2147483647"),
     (dict(rounds=2**31), "rounds = 2147483648 must be at least 1 and at most 2147483647"),
     (dict(k=None, omega=8.0), "omega = 8.0 must be at least 0 and at most 7"),
-    (dict(k=None, omega=float("inf")), "omega = inf"),
-    (dict(lr=lambda t: np.ones(2)), "let it take the round and return one number"),
     (dict(lr=lambda t: None), "let it take the round and return one number"),
     (dict(lr=lambda t: 1 / 0), "lr = schedule gives no number for each of 3 rounds (ZeroDivision"),
     (dict(algorithm=3), "an Algorithm or the name of one, as in"),
@@ -320,7 +276,6 @@ MISTAKES = [
     (dict(metrics={1: lambda problem, x: x[0]}), "cannot be called 1"),
     (dict(metrics={"q": lambda x: x[0]}), "'q' must be a function of (problem, x)"),
     (dict(metrics={"q": lambda problem, x: {"a": x[0]}}), "'q' returns {'a': "),
-    (dict(metrics={"q": lambda problem, x: None}), "'q' returns None: let it return one real"),
     (dict(metrics={"q": lambda problem, x: x * 1j}), "'q' returns complex64[8]"),
     (dict(progress=3), "progress = 3 must be True"),
     (dict(stop=jaxfl.Stop(loss="a")), "stop.loss = 'a'"),
@@ -335,12 +290,7 @@ MISTAKES = [
 def test_mistakes_get_one_sentence(change: dict, words: str, key: jax.Array) -> None:
     arguments = {"algorithm": "cdp_sgd", "problem": a_problem(), "key": key, "rounds": 3, **NUMBERS}
     arguments = {k: v for k, v in {**arguments, **change}.items() if v is not None}
-    with pytest.raises(jaxfl.InputError) as caught:
-        jaxfl.simulate(**arguments)
-    text = str(caught.value)
-    assert words in text
-    assert "\n" not in text
-    assert text.endswith((".", "?"))
+    refused(lambda: jaxfl.simulate(**arguments), re.escape(words))
 
 
 @pytest.mark.parametrize(
@@ -400,50 +350,15 @@ def test_a_checkpoint_that_does_not_name_an_option_means_its_default(
             jaxfl.simulate(algorithm, problem, key, 9, resume=file)
 
 
-def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
-    """Not without its noise, under another key, with another regularizer or other metrics."""
-    problem = a_problem()
-    run = jaxfl.simulate("ldp_sgd", problem, key, 4, **FREE)
-    for others in (
-        ("fedsgd", problem, key),
-        ("ldp_sgd", problem, jax.random.key(7)),
-        ("ldp_sgd", a_problem(0.3), key),
-    ):
-        with pytest.raises(jaxfl.InputError, match="belongs to another"):
-            jaxfl.simulate(*others, 8, resume=run)
-    with pytest.raises(jaxfl.InputError, match="mine"):
-        run.extend(8, metrics={"mine": lambda problem, x: x[0]})
-    with pytest.raises(jaxfl.InputError, match=r"rounds = 6\.5"):
-        run.extend(6.5)
-    with pytest.raises(jaxfl.InputError, match="lr, noise cannot be set in a resumed run"):
-        run.extend(8, lr=0.1, noise="paper")
-    own = {"mine": lambda problem, x: x[0]}
-    longer = jaxfl.simulate("ldp_sgd", problem, key, 4, metrics=own, **FREE).extend(np.int64(6))
-    assert longer.metrics["mine"].shape == (7,)
-    file = tmp_path / "run.npz"
-    jaxfl.simulate("ldp_sgd", problem, key, np.int64(4), checkpoint=file, **FREE)
-    with pytest.raises(jaxfl.InputError, match="its objective is"):
-        jaxfl.simulate("ldp_sgd", a_problem(0.3), key, 8, resume=file)
-
-
 def test_the_worst_client_may_be_one_in_the_middle() -> None:
     """SVRG without replacement: of sizes 100, 400 and 10,000 the middle one proves least."""
+    rows = jaxfl.sampling.sampler("without_replacement")
+    algorithm = jaxfl.algorithm("soteriafl_svrg", sampler=rows)
+    numbers = {"batch": 100, "sigma": 0.02, "clip": 1.0, "delta": 1e-5, "k": 2, "smoothness": 1.0}
 
     def proven(*sizes: int) -> float:
-        rng = np.random.default_rng(0)
-        clients = [
-            (rng.normal(size=(m, 3)).astype(np.float32), rng.integers(0, 2, m).astype(np.int32))
-            for m in sizes
-        ]
-        data = jaxfl.data.from_clients(clients, classes=2)
-        problem = jaxfl.make_problem(jaxfl.models.logistic(3), data)
-        algorithm = jaxfl.algorithm(
-            "soteriafl_svrg", sampler=jaxfl.sampling.sampler("without_replacement")
-        )
-        facts = facts_of(problem, 1)
-        numbers = {"batch": 100, "sigma": 0.02, "clip": 1.0, "delta": 1e-5}
-        values = jaxfl.algorithms.resolve(algorithm, numbers, facts).values
-        return jaxfl.privacy.epsilon(algorithm.event(values, facts), 1e-5).eps
+        facts = ProblemFacts(len(sizes), min(sizes), max(sizes), 3, 1, 1.0, sizes)
+        return planned(algorithm, facts, **numbers).eps(1e-5)
 
     alone = [proven(m) for m in (100, 400, 10_000)]
     assert proven(100, 400, 10_000) == max(alone) == alone[1]
@@ -474,11 +389,4 @@ def test_what_is_said_of_privacy(key: jax.Array) -> None:
     assert longer.proven > 2.0
     assert longer.claimed == pytest.approx(2**0.5 * run.privacy().claimed)  # of the rounds that ran
     batch = jaxfl.algorithm("soteriafl_sgd", clip="batch")
-    assert np.isinf(
-        jaxfl.simulate(batch, problem, key, 2, sigma=1.0, k=3, batch=4).privacy().proven
-    )
-    with pytest.raises(jaxfl.InputError, match="noise='paper'"):
-        jaxfl.simulate(batch, problem, key, 2, **asked)
-    silent = jaxfl.simulate("ldp_gd", problem, key, 2, sigma=0.0, lr=0.1)
-    assert np.isinf(silent.privacy().proven)
-    assert np.isinf(jaxfl.simulate("fedsgd", problem, key, 2, batch=4).privacy().proven)
+    refused(lambda: jaxfl.simulate(batch, problem, key, 2, **asked), "noise='paper'")

@@ -11,7 +11,6 @@ from rows import ROWS, Row
 from told import refused
 
 import jaxfl
-from jaxfl.core.memory import free
 from jaxfl.engine import memory
 from jaxfl.engine import run as runs
 from jaxfl.problems.metrics import evaluate_metrics
@@ -147,10 +146,3 @@ def test_what_a_round_works_in_is_counted(
         jaxfl.simulate(algorithm, problem, key, 2, **given)
     for name in ("advance", "_start"):
         assert caplog.text.count(f"Finished XLA compilation of jit({name})") == 1
-
-
-def test_what_is_free_is_looked_up() -> None:
-    (device, *_) = jax.devices()
-    with open("/proc/meminfo", encoding="ascii") as file:
-        total = int(file.readline().split()[1]) * 1024
-    assert 0 < free(device) < total

@@ -18,20 +18,6 @@ from jaxfl.rounds.blocks import client_keys, streams
 NUMBERS = {"lr": 0.2, "clip": 0.6}
 
 
-@pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga"])
-def test_messages_equal_the_fused_round(name: str, key: jax.Array) -> None:
-    """Same rows, no noise: client by client or all at once."""
-    problem = a_problem()
-    ends = []
-    for part, more in (("identity", {}), ("random_k", {"k": 8})):
-        algorithm = jaxfl.algorithm(name, compressor=jaxfl.compressors.compressor(part))
-        numbers = {**NUMBERS, "sigma": 0.0, "batch": 4, "shift": 0.3, **more}
-        if "svrg" in name:
-            numbers["refresh"] = 0.3
-        ends.append(jaxfl.simulate(algorithm, problem, key, 20, **numbers).x)
-    np.testing.assert_allclose(ends[0], ends[1], rtol=2e-5, atol=2e-6)
-
-
 @pytest.mark.parametrize(
     ("name", "clients"),
     [
