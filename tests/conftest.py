@@ -13,6 +13,7 @@ import jax
 import pytest
 import shorter
 from jax._src import compiler
+from told import Shell
 
 from jaxfl.engine.sweeps import engine
 
@@ -161,6 +162,12 @@ def shared_dir() -> Path:
 def key() -> jax.Array:
     """A typed key; tests that need several split it into names."""
     return jax.random.key(0)
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    """The command line; see :class:`told.Shell`."""
+    return Shell(capsys)
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """What users are told of a mistake: one sentence, with the value and the way out."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from jaxfl.cli import main
 from jaxfl.core.errors import InputError
 
 
@@ -20,3 +22,32 @@ def refused(call: Callable[[], Any], words: str) -> None:
 def mistakes(*rows: tuple[Callable[[], Any], str]) -> pytest.MarkDecorator:
     """A table of calls and of the words that each is refused with."""
     return pytest.mark.parametrize(("call", "words"), rows, ids=[words for _, words in rows])
+
+
+class Shell:
+    """The command line: what it prints, and the one sentence of a mistake."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, *words: object, status: int = 0) -> Any:
+        """``out`` and ``err`` of a call that ends with this status; a text may hold several words."""
+        split = [w.split() if isinstance(w, str) else [str(w)] for w in words]
+        self.capsys.readouterr()
+        assert main([word for part in split for word in part]) == status
+        return self.capsys.readouterr()
+
+    def refused(self, *words: object) -> str:
+        """The one sentence of a mistake, beside which nothing is printed."""
+        shown = self(*words, status=2)
+        assert shown.out == ""
+        one_sentence(shown.err)
+        return str(shown.err)
+
+
+def one_sentence(text: str) -> None:
+    """What the command line says of a mistake."""
+    assert text.startswith("jaxfl: error: ")
+    assert text.endswith((".\n", "?\n"))
+    assert text.count("\n") == 1
+    assert not re.search(r"[.?!] +[A-Z]", text)

@@ -15,6 +15,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from told import Shell, one_sentence
 
 import jaxfl
 from jaxfl.cli import main
@@ -27,16 +28,13 @@ from jaxfl.engine import run as runs
 pytestmark = pytest.mark.once
 
 # A small problem that most tests share, so that its rounds are compiled once.
-PROBLEM = """
+LOUD = """
+    run soteriafl_sgd
     --data synthetic --data-option n=3 --data-option m=8 --data-option d=4 --data-option classes=2
     --clients 3 --partition contiguous --lr 0.2 --batch 3 --k 2 --sigma 0.05
 """
-LOUD = PROBLEM.split()
-SMALL = [*LOUD, "--quiet", "--no-plot"]
-
-
-def run(*words: str) -> int:
-    return main(["run", "soteriafl_sgd", *SMALL, *words])
+QUIET = "--quiet --no-plot"
+RUN = f"{LOUD} {QUIET}"
 
 
 def same_arrays(a: Path, b: Path) -> None:
@@ -46,29 +44,41 @@ def same_arrays(a: Path, b: Path) -> None:
         assert one[name].values.tobytes() == two[name].values.tobytes(), name
 
 
+def held(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def config(folder: Path) -> dict[str, object]:
+    return json.loads((folder / "config.json").read_text())
+
+
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 30 rounds."""
     out = tmp_path_factory.mktemp("cli") / "finished"
-    assert run("--rounds", "30", "--out", str(out)) == 0
+    assert main([*RUN.split(), "--rounds", "30", "--out", str(out)]) == 0
     return out
+
+
+@pytest.fixture
+def finished(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it, to spoil."""
+    return Path(shutil.copytree(whole, tmp_path / "out"))
 
 
 # --- what there is -------------------------------------------------------------------------------
 
 
-def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"jaxfl {jaxfl.__version__}\n"
-    assert main([]) == main(["--help"]) == 0
-    text = capsys.readouterr().out
+def test_version_and_help(shell: Shell) -> None:
+    assert shell("--version").out == f"jaxfl {jaxfl.__version__}\n"
+    text = shell().out
+    assert text == shell("--help").out
     assert "jaxfl run" in text
     assert "jaxfl list" in text
 
 
-def test_help_lists_every_number_of_the_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "ldp_svrg", "--compressor", "qsgd", "--help"]) == 0
-    text = capsys.readouterr().out
+def test_help_lists_every_number_of_the_algorithm(shell: Shell) -> None:
+    text = shell("run ldp_svrg --compressor qsgd --help").out
     qsgd = jaxfl.compressors.compressor("qsgd")
     for param in jaxfl.algorithm("ldp_svrg", compressor=qsgd).params:
         assert f"--{param.name.replace('_', '-')} " in text
@@ -77,16 +87,13 @@ def test_help_lists_every_number_of_the_algorithm(capsys: pytest.CaptureFixture[
     assert not re.search(r"--shift\b", text)
 
 
-def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    text = capsys.readouterr().out
+def test_list_names_everything(shell: Shell) -> None:
+    text = shell("list").out
     for name in (*jaxfl.ALGORITHMS, *jaxfl.data.PARTITIONS, *jaxfl.compressors.COMPRESSORS):
         assert re.search(rf"^  {name}  ", text, re.MULTILINE)
-    assert main(["list", "samplers"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = shell("list samplers").out.splitlines()
     assert [line.split()[0] for line in lines] == list(jaxfl.sampling.SAMPLERS)
-    assert main(["list", "--json"]) == 0
-    tables = json.loads(capsys.readouterr().out)
+    tables = json.loads(shell("list --json").out)
     assert len(tables) == 8
     assert all(about["summary"] for table in tables.values() for about in table.values())
     assert set(tables["algorithms"]) == set(jaxfl.ALGORITHMS)
@@ -105,12 +112,10 @@ def test_no_number_hides_an_option() -> None:
 # --- running -------------------------------------------------------------------------------------
 
 
-def test_files_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_a_run(tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "deep" / "out"
-    assert main(["run", "soteriafl_sgd", *LOUD, "--rounds", "30", "--out", str(out)]) == 0
-    names = {"result.nc", "curves.png", "checkpoint.npz", "config.json"}
-    assert {file.name for file in out.iterdir()} == names
-    shown = capsys.readouterr()
+    shown = shell(LOUD, "--rounds 30 --out", out)
+    assert set(held(out)) == {"result.nc", "curves.png", "checkpoint.npz", "config.json"}
     assert "round 30/30" in shown.err
     for words in ("sigma", "given", "uplink", "rounds/s", "proven; the paper's formula"):
         assert words in shown.out
@@ -119,48 +124,41 @@ def test_files_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert ds.sizes["client"] == 3
 
 
-def test_a_run_may_run_again_quietly(
-    finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_may_run_again_quietly(whole: Path, finished: Path, shell: Shell) -> None:
     """In its own folder too, where its result is replaced by the same one."""
-    out = tmp_path / "out"
-    shutil.copytree(finished, out)
-    assert run("--rounds", "30", "--out", str(out)) == 0
-    assert capfd.readouterr() == ("", "")
-    same_arrays(finished, out)
+    assert shell(RUN, "--rounds 30 --out", finished) == ("", "")
+    same_arrays(whole, finished)
 
 
-def test_it_is_simulate(finished: Path) -> None:
+def test_it_is_simulate(whole: Path) -> None:
     """The command adds nothing to the numbers."""
     data = jaxfl.data.load("synthetic", n=3, m=8, d=4, classes=2)
     data = jaxfl.data.split(data, 3, "contiguous")
     problem = jaxfl.make_problem(jaxfl.models.logistic(4), data)
     key, numbers = jax.random.key(0), {"lr": 0.2, "batch": 3, "k": 2, "sigma": 0.05}
     ours = jaxfl.simulate("soteriafl_sgd", problem, key, 30, **numbers).dataset()
-    ds = jaxfl.load(finished / "result.nc")
+    ds = jaxfl.load(whole / "result.nc")
     for name in ours.variables:
         assert ours[name].values.tobytes() == ds[name].values.tobytes(), name
 
 
-def test_all_kinds_of_options(tmp_path: Path) -> None:
+def test_all_kinds_of_options(tmp_path: Path, shell: Shell) -> None:
     """A LIBSVM file, a network, other parts, double precision, a limit."""
     rng = np.random.default_rng(0)
     rows = [
         f"{i % 3} " + " ".join(f"{j + 1}:{v:.4f}" for j, v in enumerate(rng.normal(size=4)))
         for i in range(60)
     ]
-    file = tmp_path / "mine.libsvm"
+    file, out = tmp_path / "mine.libsvm", tmp_path / "out"
     file.write_text("\n".join(rows))
-    out = tmp_path / "out"
-    words = f"""
+    shell(f"""
         run --data {file} --clients 4 --partition dirichlet --alpha 5 --partition-option min_size=5
         --test-share 0.2 --model mlp --hidden 5 4 --activation tanh --regularizer l2 --strength 0.01
         --dtype float64 --compressor qsgd+random_k --levels 4 --k 3 --batch 2
         --sampler without_replacement --participation uniform --cohort 2 --noise-draw per_client
         --clip-mode batch --noise paper --rounds 20 --eval-every 5 --max-bits 1000 --device cpu
         --seed 7 --storage bfloat16 --quiet --out {out}
-    """
-    assert main(words.split()) == 0
+    """)
     ds = jaxfl.load(out / "result.nc")
     about = results.config(ds)
     assert ds["x"].dtype == np.float64
@@ -173,40 +171,33 @@ def test_all_kinds_of_options(tmp_path: Path) -> None:
     assert "no per-record" in results.privacy(about)
     assert not jax.config.read("jax_enable_x64")
     # The limit was reached: going on means without it, from the stored absolute path.
-    assert main(["run", "--resume", str(out), "--quiet"]) == 0
+    shell("run --quiet --resume", out)
     assert jaxfl.load(out / "result.nc")["round"].values[-1] == 20
 
 
-def test_demonstration_says_whose_numbers_they_are(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert main(["run", "--quiet", "--no-plot", "--rounds", "60", "--out", str(out)]) == 0
-    ds = jaxfl.load(out / "result.nc")
+def test_demonstration_says_whose_numbers_they_are(tmp_path: Path, shell: Shell) -> None:
+    shell("run", QUIET, "--rounds 60 --out", tmp_path)
+    ds = jaxfl.load(tmp_path / "result.nc")
     sources = results.config(ds)["sources"]
     assert sources["lr"] == sources["batch"] == "demonstration"
     assert sources["rounds"] == "given"
     assert ds["loss"].values[-1] < 0.7 * ds["loss"].values[0]
 
 
-def test_rounds_of_the_theory(tmp_path: Path) -> None:
-    assert run("--rounds", "auto", "--out", str(tmp_path)) == 0
+def test_rounds_of_the_theory(tmp_path: Path, shell: Shell) -> None:
+    shell(RUN, "--rounds auto --out", tmp_path)
     about = results.config(jaxfl.load(tmp_path / "result.nc"))
     assert about["sources"]["rounds"].startswith("Corollary 1")
-    assert (
-        json.loads((tmp_path / "config.json").read_text())["reached"] == about["values"]["rounds"]
-    )
+    assert config(tmp_path)["reached"] == about["values"]["rounds"]
 
 
-def test_diverging_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = list(LOUD)
-    words[words.index("--lr") + 1] = "1e38"
-    out = ["--rounds", "30", "--out", str(tmp_path)]
-    assert main(["run", "soteriafl_sgd", *words, *out, "--force"]) == 0
-    shown = capsys.readouterr()
+def test_diverging_is_reported(tmp_path: Path, shell: Shell) -> None:
+    wild = LOUD.replace("--lr 0.2", "--lr 1e38") + "--rounds 30 --out"
+    shown = shell(wild, tmp_path, "--force")
     assert "diverged" in shown.out
     assert "best" not in shown.out  # a loss on the way there is no result
     assert (tmp_path / "curves.png").stat().st_size > 10_000
-    assert main(["run", "soteriafl_sgd", *words, *out, "--quiet", "--no-plot"]) == 0
-    quiet = capsys.readouterr()
+    quiet = shell(wild, tmp_path, QUIET)
     assert quiet.out == ""
     for told in (shown.err, quiet.err):
         last = told.splitlines()[-1]
@@ -217,20 +208,6 @@ def test_diverging_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str
 # --- going on ------------------------------------------------------------------------------------
 
 
-def test_extended_run_is_the_longer_run(finished: Path, tmp_path: Path) -> None:
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    shutil.copytree(finished, parts)
-    assert run("--rounds", "47", "--eval-every", "1", "--out", str(whole)) == 0
-    assert main(["run", "--resume", str(parts), "--rounds", "47", "--quiet", "--no-plot"]) == 0
-    same_arrays(whole, parts)
-    assert json.loads((parts / "config.json").read_text())["reached"] == 47
-    proven = [
-        float(results.config(jaxfl.load(out / "result.nc"))["privacy"]["proven"])
-        for out in (finished, parts)
-    ]
-    assert proven[0] < proven[1] < float("inf")
-
-
 @pytest.mark.parametrize(
     ("privacy", "words"),
     [
@@ -239,52 +216,41 @@ def test_extended_run_is_the_longer_run(finished: Path, tmp_path: Path) -> None:
     ],
 )
 def test_an_extended_run_says_what_its_numbers_were_for(
-    privacy: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    privacy: str, words: str, tmp_path: Path, shell: Shell
 ) -> None:
-    out, small = str(tmp_path), [privacy if word == "--sigma" else word for word in SMALL]
-    assert main(["run", "soteriafl_sgd", *small, "--rounds", "10", "--out", out]) == 0
-    assert main(["show", out]) == 0
-    assert "10 rounds" not in capsys.readouterr().out
-    assert main(["run", "--resume", out, "--rounds", "14", "--quiet", "--no-plot"]) == 0
-    assert main(["show", out]) == 0
-    shown = capsys.readouterr().out
+    shell(RUN.replace("--sigma", privacy), "--rounds 10 --out", tmp_path)
+    assert "10 rounds" not in shell("show", tmp_path).out
+    shell("run --rounds 14", QUIET, "--resume", tmp_path)
+    shown = shell("show", tmp_path).out
     assert re.search(r"^rounds +10, extended to 14 +given", shown, re.MULTILINE)
     assert re.search(rf"^eps .*{words}", shown, re.MULTILINE)
 
 
-def test_a_run_of_an_earlier_version_goes_on(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Options that came later have their defaults; one that only a later version knows is named."""
-    whole, out = tmp_path / "whole", tmp_path / "out"
-    shutil.copytree(finished, out)
-    about = json.loads((out / "config.json").read_text())
+def test_a_run_of_an_earlier_version_goes_on(finished: Path, tmp_path: Path, shell: Shell) -> None:
+    """And is then the longer run.  Options that came later have their defaults; one that only a later
+    version knows is named."""
+    whole, about = tmp_path / "whole", config(finished)
     for name in ("storage", "graph", "constraint", "noise_draw"):
         del about["setup"][name]
-    (out / "config.json").write_text(json.dumps(about))
-    assert run("--rounds", "30", "--storage", "bfloat16", "--out", str(out)) == 2
-    assert "holds a run with --storage exact, not bfloat16" in capsys.readouterr().err
-    assert run("--rounds", "33", "--eval-every", "1", "--out", str(whole)) == 0
-    assert main(["run", "--resume", str(out), "--rounds", "33", "--quiet", "--no-plot"]) == 0
-    same_arrays(whole, out)
+    (finished / "config.json").write_text(json.dumps(about))
+    said = shell.refused(RUN, "--rounds 30 --storage bfloat16 --out", finished)
+    assert "holds a run with --storage exact, not bfloat16" in said
+    shell(RUN, "--rounds 33 --eval-every 1 --out", whole)
+    shell("run --rounds 33", QUIET, "--resume", finished)
+    same_arrays(whole, finished)
+    assert config(finished)["reached"] == 33
     about["setup"]["light_speed"] = 3
-    (out / "config.json").write_text(json.dumps(about))
-    assert main(["run", "--resume", str(out), "--rounds", "40"]) == 2
-    shown = capsys.readouterr().err
-    one_sentence(shown)
-    assert "has the option --light-speed, which this version" in shown
+    (finished / "config.json").write_text(json.dumps(about))
+    said = shell.refused("run --rounds 40 --resume", finished)
+    assert "has the option --light-speed, which this version" in said
 
 
 @pytest.mark.parametrize(("every", "round"), [("1", 1), ("4", 7), ("0", 14)])
 def test_interrupted_and_resumed_is_uninterrupted(
-    every: str,
-    round: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    every: str, round: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    words = ("--rounds", "30", "--eval-every", every, "--checkpoint-every", "7")
+    words = f"--rounds 30 --eval-every {every} --checkpoint-every 7 --out"
 
     def stop(self: Display, now: jaxfl.Progress) -> None:
         if now.round >= round:
@@ -292,35 +258,27 @@ def test_interrupted_and_resumed_is_uninterrupted(
 
     with monkeypatch.context() as patch:
         patch.setattr(Display, "show", stop)
-        patch.setattr(
-            "time.perf_counter", itertools.count().__next__
-        )  # so that every mark is shown
-        assert main(["run", "soteriafl_sgd", *LOUD, *words, "--out", str(parts)]) == 130
-    last = capsys.readouterr().err.splitlines()[-1]
+        # so that every mark is shown
+        patch.setattr("time.perf_counter", itertools.count().__next__)
+        last = shell(LOUD, words, parts, status=130).err.splitlines()[-1]
     assert last == f"jaxfl: interrupted; continue with `jaxfl run --resume {parts}`."
     assert not (parts / "result.nc").exists()
-
-    assert run(*words, "--out", str(parts)) == 2
-    assert "unfinished run of this configuration" in capsys.readouterr().err
-    assert main(["run", "--resume", str(parts), "--quiet", "--no-plot"]) == 0
-    assert run(*words, "--out", str(whole)) == 0
+    assert "unfinished run of this configuration" in shell.refused(RUN, words, parts)
+    shell("run", QUIET, "--resume", parts)
+    shell(RUN, words, whole)
     same_arrays(whole, parts)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_status_tells_the_signal(
-    number: signal.Signals, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
-    def ask(self: Display, now: jaxfl.Progress) -> None:
-        signal.raise_signal(number)
-
-    monkeypatch.setattr(Display, "show", ask)
-    words = ["--rounds", "30", "--out", str(tmp_path / "out")]
-    assert main(["run", "soteriafl_sgd", *LOUD, *words]) == status
-    assert (tmp_path / "out" / "checkpoint.npz").exists()
+    monkeypatch.setattr(Display, "show", lambda self, now: signal.raise_signal(number))
+    shell(LOUD, "--rounds 30 --out", tmp_path, status=status)
+    assert (tmp_path / "checkpoint.npz").exists()
 
 
-def test_a_signal_that_jax_swallows_still_arrives(tmp_path: Path) -> None:
+def test_a_signal_that_jax_swallows_still_arrives() -> None:
     """An exception raised within a callback of JAX is lost; the next evaluation raises it again."""
     with Interrupts() as interrupts:
         with contextlib.suppress(KeyboardInterrupt):
@@ -330,39 +288,31 @@ def test_a_signal_that_jax_swallows_still_arrives(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) is not interrupts.arrive
 
 
-@pytest.mark.parametrize(
-    "words", [("--eval-every", "4"), ("--eval-every", "0"), ("--max-bits", "800")]
-)
-def test_a_result_that_is_gone_is_written_again(
-    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("words", ["--eval-every 4", "--eval-every 0", "--max-bits 800"])
+def test_a_result_that_is_gone_is_written_again(words: str, tmp_path: Path, shell: Shell) -> None:
     """As it ended, and not further, unless more is asked for; also of a run killed at the very end."""
     finished, out = tmp_path / "finished", tmp_path / "out"
-    assert run("--rounds", "30", *words, "--out", str(finished)) == 0
+    shell(RUN, "--rounds 30", words, "--out", finished)
     shutil.copytree(finished, out)
     for spoil, way in (
         (lambda file: file.write_bytes(file.read_bytes()[:900]), "damaged or cut short: remove it"),
         (lambda file: file.unlink(), "has lost its result.nc"),
     ):
         spoil(out / "result.nc")
-        assert main(["show", str(out)]) == 2
-        told = capsys.readouterr().err
-        one_sentence(told)
+        told = shell.refused("show", out)
         assert way in told
         assert f"`jaxfl run --resume {out}` writes it again." in told
-    assert main(["run", "--resume", str(out)]) == 0
-    told = capsys.readouterr().err
+    told = shell("run --resume", out).err
     assert told.startswith(f"{out / 'result.nc'} was missing: it is written again")
     assert (out / "curves.png").exists()
     same_arrays(finished, out)
     ended = [results.config(jaxfl.load(a / "result.nc"))["ended"] for a in (finished, out)]
     assert ended[0] == ended[1]
     assert ended[0].startswith("stopped" if "--max-bits" in words else "finished")
-    assert (out / "config.json").read_text() == (finished / "config.json").read_text()
+    assert config(out) == config(finished)
     (out / "result.nc").unlink()  # killed before it was written
-    about = json.loads((out / "config.json").read_text())
-    (out / "config.json").write_text(json.dumps(about | {"reached": None}))
-    assert main(["run", "--resume", str(out), "--quiet", "--no-plot"]) == 0
+    (out / "config.json").write_text(json.dumps(config(out) | {"reached": None}))
+    shell("run", QUIET, "--resume", out)
     if "--max-bits" not in words:
         same_arrays(finished, out)
 
@@ -378,67 +328,55 @@ def fails(error: BaseException) -> Callable[..., None]:
 
 
 def test_another_configuration_needs_force(
-    finished: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    finished: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(finished, out)
-    before = {file.name: file.read_bytes() for file in out.iterdir()}
-    assert run("--rounds", "30", "--seed", "5", "--out", str(out)) == 2
-    assert "--seed 0, not 5" in capsys.readouterr().err
+    before, other = held(finished), f"{RUN} --rounds 30 --seed 5 --out {finished}"
+    assert "--seed 0, not 5" in shell.refused(other)
     # A mistake that is found late replaces nothing, even with --force.
-    late = ("--rounds", "30", "--seed", "5", "--shift", "7", "--out", str(out), "--force")
-    assert run(*late) == 2
-    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+    shell.refused(other, "--shift 7 --force")
+    assert held(finished) == before
     # Nor one that is found last of all, nor an interrupt before anything is saved.
-    force = ("--rounds", "30", "--seed", "5", "--out", str(out), "--force")
     for error, status in ((jaxfl.InputError("too late"), 2), (KeyboardInterrupt(), 130)):
         with monkeypatch.context() as patch:
             patch.setattr(runs, "check_room", fails(error))
-            assert run(*force) == status
-        assert {file.name: file.read_bytes() for file in out.iterdir()} == before
-    assert run(*force) == 0
-    assert {file.name for file in out.iterdir()} <= set(before)
-    assert results.config(jaxfl.load(out / "result.nc"))["settings"]["key"] == [0, 5]
+            shell(other, "--force", status=status)
+        assert held(finished) == before
+    shell(other, "--force")
+    assert set(held(finished)) <= set(before)
+    assert results.config(jaxfl.load(finished / "result.nc"))["settings"]["key"] == [0, 5]
 
 
 def test_what_a_killed_run_put_aside_is_not_brought_back(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`--force`, killed after it had saved something, and then a resumption that fails."""
-    out = tmp_path / "out"
-    shutil.copytree(finished, out)
-    before = {file.name: file.read_bytes() for file in out.iterdir()}
-    shutil.copy(out / "result.nc", out / "result.nc.before")
+    before = held(finished)
+    shutil.copy(finished / "result.nc", finished / "result.nc.before")
     with monkeypatch.context() as patch:
         patch.setattr(runs, "build", fails(jaxfl.InputError("too late")))
-        assert main(["run", "--resume", str(out), "--rounds", "40", "--quiet"]) == 2
-    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+        shell("run --rounds 40 --quiet --resume", finished, status=2)
+    assert held(finished) == before
 
 
-@pytest.mark.parametrize("mark", ["sweep.json", "config.json"])
-@pytest.mark.parametrize("more", [[], ["--force"]])
-def test_a_sweep_is_never_replaced(
-    mark: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("mark", ["sweep.json", "config.json", "nothing"])
+@pytest.mark.parametrize("more", ["", "--force"])
+def test_what_is_not_of_a_run_is_never_replaced(
+    mark: str, more: str, tmp_path: Path, shell: Shell
 ) -> None:
-    """Its result was lost with --force, and its config.json was called damaged without."""
+    """A sweep's result was lost with --force, and its config.json was called damaged without."""
     (tmp_path / "result.nc").write_text("hours of work")
-    (tmp_path / mark).write_text('{"sweep": {}}')
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    assert run("--rounds", "30", "--out", str(tmp_path), *more) == 2
-    assert "holds a sweep, which no run replaces" in capsys.readouterr().err
-    assert main(["run", "--resume", str(tmp_path)]) == 2
-    assert f"continue with `jaxfl sweep --resume {tmp_path}`" in capsys.readouterr().err
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-
-
-def test_foreign_files_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "result.nc").write_text("mine")
-    assert run("--rounds", "30", "--out", str(tmp_path)) == 2
-    assert f"{tmp_path} holds result.nc already" in capsys.readouterr().err
-    assert (tmp_path / "result.nc").read_text() == "mine"
+    said = "holds a sweep, which no run replaces"
+    if mark == "nothing":
+        said = f"{tmp_path} holds result.nc already"
+    else:
+        (tmp_path / mark).write_text('{"sweep": {}}')
+    before = held(tmp_path)
+    if mark != "nothing" or not more:
+        assert said in shell.refused(RUN, "--rounds 30 --out", tmp_path, more)
+    if mark != "nothing":
+        said = f"continue with `jaxfl sweep --resume {tmp_path}`"
+        assert said in shell.refused("run --resume", tmp_path)
+    assert held(tmp_path) == before
 
 
 # --- mistakes ------------------------------------------------------------------------------------
@@ -450,54 +388,37 @@ MISTAKES = {
     "--verison": "'--verison': did you mean --version?",
     "run --eps inf": "for no noise give --sigma 0",
     "run --rounds 999999999999999999999": "at most 2147483647",
-    "run dp_fedavg --local-steps 99999999999999999": "at most 2147483647",
     "run --lr cosin:0.3": "did you mean cosine:0.3?",
     "run --lr cosine": "as in cosine:0.3",
     "run --data /dev/null": "'/dev/null' is not a file",
     "theory --omega 1e300 --dim 1e300 --samples 1e300": "than floating point holds",
     "theory --eps 1e-300 --clip 1e200": "--eps 1e-300",
     "list algos": "'algos'",
-    "list --jsn": "--json",
-    "list data models": "'models'",
     "run soteriafl_sdg": "'soteriafl_sgd'",
     "run soteriafl_sgd ldp_sgd": "'ldp_sgd'",
     "run --rond 5": "--rond: did you mean --rounds",
     "run --noise_constant 5": "--noise-constant",
     "run -x": "-x",
+    "run --lr -1e-3": "-0.001",
     "run --rounds": "--rounds",
     "run --rounds 0": "--rounds 0",
-    "run --rounds 2.5": "--rounds 2.5",
-    "run --rounds ten": "--rounds ten",
     "run --clients 100000": "100000",
     "run --data digit": "'digits'",
     "run --data ./no.libsvm": "no.libsvm",
     "run --data-option a=1": "'a'",
     "run --data-option a": "--data-option a ",
-    "run --data synthetic --data-option n=abc": "n=abc is not a number",
     "run --partition dirichelt": "'dirichlet'",
-    "run --partition-option spread=2": "'spread'",
-    "run --alpha 0.3": "'alpha'",
     "run --test-share 1.5": "--test-share 1.5 must be above 0 and below 1",
-    "run --validation-share 1": "--validation-share 1 must be above 0 and below 1",
     "run --data /": "'/' is a folder",
-    "run --test-data x.libsvm": "x.libsvm",
     "run --model lgistic": "'logistic'",
     "run --model logistic": "10 classes",
-    "run --hidden 5": "'hidden'",
     "run --model mlp --hidden 5 x": "--hidden x",
-    "run --model mlp --activation foo": "'foo'",
-    "run --init foo": "--init foo must be",
     "run --strength 0.1": "--strength 0.1",
-    "run --regularizer l3": "'l3'",
     "run --regularizer l2": "--regularizer l2 needs --strength",
     "run --regularizer l2 --strength -1": "--regularizer l2:-1.0: --strength -1 must be",
-    "run --constraint ball:x": "'ball:x'",
     "run --constraint ball:-1": "--constraint ball:-1: radius = -1.0 must be",
-    "run --dtype float16": "--dtype float16",
     "run --device npu": "--device npu",
     "run --clip-mode both": "--clip-mode both",
-    "run --noise-draw x": "--noise-draw x",
-    "run --storage int8": "--storage int8",
     "run ldp_sgd --storage float16": "--storage float16 does not",
     "run --noise pappr": "--noise pappr",
     "run --clip-mode batch": "clip='batch'",
@@ -506,22 +427,12 @@ MISTAKES = {
     "run --sampler posson": "'poisson'",
     "run soteriafl_gd --sampler poisson": "--sampler poisson does not",
     "run --participation uniform --cohort 30": "30",
-    "run --seed -1": "--seed -1",
-    "run --lr abc": "--lr abc",
-    "run --lr -1e-3": "-0.001",
-    "run --lr inf": "--lr inf",
-    "run --lr nan": "--lr nan",
     "run --lr 1 --lr 2": "--lr is given twice, the second time as 2",
-    "run --k 2000": "2000",
     "run --k 3 --omega 2": "--omega 2",
     "run --batch 500": "500",
-    "run --batch inf": "--batch inf",
-    "run --delta 2": "--delta 2",
     "run --eps 1 --sigma 2": "--sigma 2 both",
-    "run ldp_sgd --k 3": "--k 3",
     "run --eval-every -2": "--eval-every -2",
     "run --checkpoint-every 0": "--checkpoint-every 0",
-    "run --max-bits -4": "--max-bits -4",
     "run --target-loss low": "--target-loss low",
     "run --resume nowhere": "nowhere",
     "run --resume .": "no config.json",
@@ -529,7 +440,6 @@ MISTAKES = {
     "run --resume FINISHED --rounds 12": "--rounds 12",
     "run --resume FINISHED --rounds auto": "--rounds auto does not go with --resume",
     "run --resume FINISHED --rounds 40 --lr 0.1": "--lr 0.1",
-    "run --resume FINISHED --rounds 40 --seed 3": "--seed 3",
     "run ldp_sgd --resume FINISHED --rounds 40": "ldp_sgd",
     "run --resume FINISHED --rounds 40 --out other": "other",
     "run --resume FINISHED --rounds 40 --force": "--force",
@@ -538,84 +448,53 @@ MISTAKES = {
     "run ldp_sgd --graph ring": "--graph ring does not apply to ldp_sgd, which has a server",
     "profile ldp_sgdd": "did you mean 'ldp_sgd'",
     "profile ldp_sgd --out x": "--out is an option of `jaxfl run`",
-    "profile ldp_sgd --batch 0": "batch",
     "papers run": "No figure is named",
     "papers run hu-figure-33": "did you mean 'hu-figure-3'?",
     "papers run h": "no figure or table named 'h'",
     "papers walk": "There is no `jaxfl papers walk`",
-    "papers run hu-figure-3 --fats": "did you mean --fast?",
-    "papers run hu-figure-3 --out a --out b": "given twice",
-    "theory --omga 3": "did you mean --omega?",
     "theory --omega -1": "must be at least 0",
-    "theory --delta 2": "below 1",
-    "theory --clients 2.5": "must be a whole number",
     "theory 3": "one word too many",
-    "theory --eps 1 --eps 2": "given twice",
 }
 
 
 @pytest.mark.parametrize("words", MISTAKES)
 def test_a_mistake_is_one_sentence(
-    words: str,
-    finished: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(words.replace("FINISHED", str(finished)).split()) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    one_sentence(shown.err)
-    assert MISTAKES[words] in shown.err
+    assert MISTAKES[words] in shell.refused(words.replace("FINISHED", str(whole)))
     assert not list(tmp_path.iterdir())
 
 
-def one_sentence(text: str) -> None:
-    assert text.startswith("jaxfl: error: ")
-    assert text.endswith((".\n", "?\n"))
-    assert text.count("\n") == 1
-    assert not re.search(r"[.?!] +[A-Z]", text)
-
-
 @pytest.mark.skipif(jax.default_backend() == "gpu", reason="there is one")
-def test_a_device_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--device", "gpu"]) == 2
-    one_sentence(capsys.readouterr().err)
+def test_a_device_that_is_not_there_is_refused(shell: Shell) -> None:
+    shell.refused("run --device gpu")
 
 
-def test_damaged_config_and_missing_checkpoint(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(finished, out)
-    (out / "checkpoint.npz").unlink()
-    go_on = ["run", "--resume", str(out), "--rounds", "40"]
-    assert main(go_on) == 2
-    assert "no checkpoint.npz" in capsys.readouterr().err
+def test_damaged_config_and_missing_checkpoint(finished: Path, shell: Shell) -> None:
+    (finished / "checkpoint.npz").unlink()
+    go_on = "run --rounds 40 --resume", finished
+    assert "no checkpoint.npz" in shell.refused(*go_on)
     for content in ("", "{", "[]", "{}", '{"setup": {}, "assumed": {}, "reached": 3}'):
-        (out / "config.json").write_text(content)
-        assert main(go_on) == 2
-        shown = capsys.readouterr().err
-        one_sentence(shown)
-        assert "config.json is damaged" in shown
+        (finished / "config.json").write_text(content)
+        assert "config.json is damaged" in shell.refused(*go_on)
 
 
-def test_data_that_have_changed_are_noticed_and_nothing_is_touched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_wrong_with_a_file_and_nothing_is_touched(tmp_path: Path, shell: Shell) -> None:
+    """One label is no regression, unless that is asked for; and data that have changed are noticed."""
     file, out = tmp_path / "mine.libsvm", tmp_path / "out"
-    file.write_text("".join(f"{i % 2} 1:{i / 8} 2:1 3:{i % 3} 4:0.5\n" for i in range(24)))
-    words = ["run", "soteriafl_sgd", "--data", str(file), "--clients", "3", "--batch", "3"]
-    words += ["--k", "2", "--lr", "0.2", "--rounds", "30", "--out", str(out), "--quiet"]
-    assert main(words) == 0
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
-    file.write_text(file.read_text().replace("0.5", "0.25"))
-    assert main(["run", "--resume", str(out), "--rounds", "40"]) == 2
-    shown = capsys.readouterr().err.splitlines()
-    one_sentence(shown[-1] + "\n")
-    assert "its data is" in shown[-1]
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    file.write_text("".join(f"1 1:{i / 8} 2:1\n" for i in range(24)))
+    words = f"run ldp_gd --data {file} --clients 3 --rounds 2 {QUIET} --out {out}"
+    shown = shell.refused(words)
+    assert "has one training label, 1, in all rows" in shown
+    assert "give --data-option classes=0" in shown
+    shell(words, "--data-option classes=0")
+    before = held(out)
+    file.write_text(file.read_text().replace("2:1", "2:3"))
+    last = shell("run --rounds 4 --resume", out, status=2).err.splitlines()[-1]
+    one_sentence(last + "\n")
+    assert "its data is" in last
+    assert held(out) == before
 
 
 # --- as a program --------------------------------------------------------------------------------
@@ -631,21 +510,6 @@ def test_an_interrupt_before_anything_is_one_line(
         main()
     assert ended.value.code == 130
     assert capsys.readouterr().err == "jaxfl: interrupted.\n"
-
-
-def test_a_file_with_one_label_is_no_regression(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "one.libsvm"
-    file.write_text("".join(f"1 1:{i / 8} 2:1\n" for i in range(24)))
-    words = ["run", "ldp_gd", "--data", str(file), "--clients", "3", "--rounds", "2", *SMALL[-2:]]
-    words += ["--out", str(tmp_path / "out")]
-    assert main(words) == 2
-    shown = capsys.readouterr().err
-    one_sentence(shown)
-    assert "has one training label, 1, in all rows" in shown
-    assert "give --data-option classes=0" in shown
-    assert main([*words, "--data-option", "classes=0"]) == 0
 
 
 def test_a_full_disk_is_one_sentence() -> None:
@@ -673,19 +537,10 @@ def test_a_full_disk_is_one_sentence() -> None:
     ],
 )
 def test_the_last_net(
-    error: Exception,
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    error: Exception, says: str, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
-    def fail(words: list[str]) -> None:
-        raise error
-
-    monkeypatch.setattr("jaxfl.cli._dispatch", fail)
-    assert main(["list"]) == 2
-    shown = capsys.readouterr().err
-    one_sentence(shown)
-    assert says in shown
+    monkeypatch.setattr("jaxfl.cli._dispatch", fails(error))
+    assert says in shell.refused("list")
 
 
 def test_amounts() -> None:

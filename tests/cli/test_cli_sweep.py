@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray
+from told import Shell
 
 import jaxfl
 from jaxfl.cli import main
@@ -15,23 +16,19 @@ from jaxfl.engine.results import config
 
 pytestmark = pytest.mark.once
 
-WHERE = """
+DATA = """
     --data synthetic --data-option n=3 --data-option m=8 --data-option d=4 --data-option classes=2
     --clients 3 --partition contiguous
 """
 SPAN = "--batch 3 --sigma 0.05 --lr 0.1 0.3 --omega 0 1 --rounds 6"
-DATA, NUMBERS = WHERE.split(), SPAN.split()
-
-
-def sweep(*words: str) -> int:
-    return main(["sweep", *words, *DATA])
+QUIET = "--no-plot --quiet"
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sweep") / "grid"
-    words = ["soteriafl_sgd", "ldp_sgd", *NUMBERS, "--seeds", "2", "--no-plot", "--quiet"]
-    assert sweep(*words, "--out", str(out)) == 0
+    words = f"sweep soteriafl_sgd ldp_sgd {SPAN} --seeds 2 {QUIET} {DATA} --out {out}"
+    assert main(words.split()) == 0
     return out
 
 
@@ -42,21 +39,18 @@ def test_dimensions_are_the_axes_that_were_asked_for(finished: Path) -> None:
     assert ds["applies_omega"].values.tolist() == [1, 0]
 
 
-def test_quiet_sweeps_tell_what_diverged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = "--batch 3 --sigma 0.05 --lr 0.1 1e38 --rounds 30 --no-plot --quiet"
-    assert sweep("ldp_sgd", *words.split(), "--out", str(tmp_path / "grid")) == 0
-    shown = capsys.readouterr()
+def test_quiet_sweeps_tell_what_diverged(tmp_path: Path, shell: Shell) -> None:
+    words = "sweep ldp_sgd --batch 3 --sigma 0.05 --lr 0.1 1e38 --rounds 30 --out"
+    shown = shell(words, tmp_path / "grid", QUIET, DATA)
     assert shown.out == ""
     assert shown.err.startswith("jaxfl: 1 of 2 runs diverged, the first by round ")
     assert shown.err.endswith(" and is NaN from there on; take a smaller --lr.\n")
 
 
-def test_a_cell_is_the_run_of_the_same_words(finished: Path, tmp_path: Path) -> None:
-    words = "--batch 3 --sigma 0.05 --lr 0.3 --omega 1 --rounds 6 --seed 1 --no-plot --quiet"
+def test_a_cell_is_the_run_of_the_same_words(finished: Path, tmp_path: Path, shell: Shell) -> None:
+    words = "--batch 3 --sigma 0.05 --lr 0.3 --omega 1 --rounds 6 --seed 1"
     out = tmp_path / "run"
-    assert main(["run", "soteriafl_sgd", *words.split(), *DATA, "--out", str(out)]) == 0
+    shell("run soteriafl_sgd", words, QUIET, DATA, "--out", out)
     run = jaxfl.load(out / "result.nc")
     cell = jaxfl.load(finished / "result.nc").sel(
         algorithm="soteriafl_sgd", lr=0.3, omega=1, seed=1
@@ -70,7 +64,7 @@ def test_a_cell_is_the_run_of_the_same_words(finished: Path, tmp_path: Path) -> 
 
 
 def test_resume_completes_what_is_missing_and_only_that(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path, tmp_path: Path, shell: Shell
 ) -> None:
     folder = tmp_path / "part"
     shutil.copytree(finished, folder)
@@ -78,8 +72,7 @@ def test_resume_completes_what_is_missing_and_only_that(
     lost, *kept = sorted((folder / "chunks").iterdir())
     lost.unlink()
     before = {file: file.stat().st_mtime_ns for file in kept}
-    assert main(["sweep", "--resume", str(folder), "--no-plot"]) == 0
-    told = capsys.readouterr()
+    told = shell("sweep --no-plot --resume", folder)
     assert "of the chunks are done already" in told.err
     assert "soteriafl_sgd" in told.out
     assert lost.exists()
@@ -87,27 +80,25 @@ def test_resume_completes_what_is_missing_and_only_that(
     one, two = jaxfl.load(finished / "result.nc"), jaxfl.load(folder / "result.nc")
     xarray.testing.assert_identical(one.drop_attrs(), two.drop_attrs())
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
-    assert main(["sweep", "--resume", str(folder), "--plan"]) == 0
-    assert "in 0 compilations (0.0 s)" in capsys.readouterr().err
+    assert "in 0 compilations (0.0 s)" in shell("sweep --plan --resume", folder).err
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
 
 
 def test_a_plan_computes_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = "ldp_sgd --batch 3 --sigma 0.05 --lr 0.1 0.3 --rounds 6 --plan"
-    assert sweep(*words.split()) == 0
-    assert "2 runs in 1 compilation " in capsys.readouterr().err
+    words = "sweep ldp_sgd --batch 3 --sigma 0.05 --lr 0.1 0.3 --rounds 6 --plan"
+    assert "2 runs in 1 compilation " in shell(words, DATA).err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_parts_data_and_rounds_are_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_data_and_rounds_are_axes(tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "grid"
     words = "--batch 3 --sigma 0.05 --lr 0.1 cosine:0.3 --rounds 2 4 --seed 3 7 --no-plot"
     parts = "--compressor random_k bernoulli --k 2 --out"
-    assert sweep("cdp_sgd", *words.split(), *parts.split(), str(out)) == 0
-    said = [line for line in capsys.readouterr().err.splitlines() if "compiling" in line]
+    shown = shell("sweep cdp_sgd", words, DATA, parts, out).err
+    said = [line for line in shown.splitlines() if "compiling" in line]
     assert "compressor random_k" in said[0]
     assert "compressor bernoulli" in said[-1]
     ds = jaxfl.load(out / "result.nc")
@@ -131,7 +122,6 @@ def test_one_value_is_no_axis() -> None:
     ("words", "says"),
     [
         ([], "needs an ALGORITHM"),
-        (["ldp_sgdd"], "did you mean 'ldp_sgd'"),
         (["ldp_sgd", "ldp_sgd"], "ALGORITHM = 'ldp_sgd' is given twice"),
         (["ldp_sgd", "--lr", "0.1", "0.1"], "--lr 0.1 is given twice"),
         (["ldp_sgd", "--lr", "-1"], "--lr -1 must be"),
@@ -148,15 +138,12 @@ def test_one_value_is_no_axis() -> None:
             ["ldp_sgd", "--lr", *map(str, range(1, 201)), "--seeds", "100000"],
             "20,000,000 runs, more than the 10,000,000",
         ),
-        (["ldp_sgd", "--epss", "1"], "did you mean --eps"),
         (["ldp_sgd", "--seeds", "2", "--seed", "1"], "--seeds and --seed"),
-        (["ldp_sgd", "--seeds", "0"], "at least 1"),
         (["ldp_sgd", "--rounds", "auto", "3"], "--rounds auto"),
         (["fedsgd", "--eps", "1", "2"], "eps"),
         (["ldp_sgd", "--sigma", "1", "--memory", "1000"], "give it more --memory, a"),
         (["--resume", "nowhere"], "There is no nowhere"),
         (["ldp_sgd", "--resume", "nowhere"], "ALGORITHM does not go with --resume"),
-        (["ldp_sgd", "--sigma", "1", "--select", "lossy"], "lossy"),
         (["ldp_sgd", "--sigma", "1", "--select", "min:nothing"], "nothing"),
         (["ldp_sgd", "--sigma", "1", "--select", "least:loss"], "min:NAME or max:NAME"),
         (["ldp_sgd", "--sigma", "1", "--select", "max:test_accuracy"], "test nothing"),
@@ -164,16 +151,10 @@ def test_one_value_is_no_axis() -> None:
     ],
 )
 def test_mistakes_are_one_sentence(
-    words: list[str],
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with_data = words if "--resume" in words else [*words, *DATA]
-    assert main(["sweep", *with_data]) == 2
-    told = capsys.readouterr()
+    told = shell("sweep", *words, "" if "--resume" in words else DATA, status=2)
     last = told.err.strip().splitlines()[-1]
     assert last.startswith("jaxfl: error: ")
     assert says in last
@@ -181,32 +162,25 @@ def test_mistakes_are_one_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_folders_of_others_are_left_alone(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    held = {file: file.read_bytes() for file in finished.rglob("*") if file.is_file()}
-    assert sweep("cdp_sgd", *NUMBERS, "--out", str(finished)) == 2
-    assert "holds a sweep already" in capsys.readouterr().err
-    assert {file: file.read_bytes() for file in finished.rglob("*") if file.is_file()} == held
-
-
-def test_what_the_folder_says_is_checked(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_folder_says_is_checked(finished: Path, tmp_path: Path, shell: Shell) -> None:
     """Nothing, other numbers than the chunks were computed with, an option of a later version."""
     folder = tmp_path / "edited"
     shutil.copytree(finished, folder)
     about = json.loads((folder / "config.json").read_text())
     sweep = about["sweep"]
     numbers = {**sweep["numbers"], "lr": [0.1, 0.4]}
+    setup = {**sweep["setup"], "light_speed": 3}
     for content, words in (
         ({}, "is damaged, or no sweep"),
         ({**about, "sweep": {**sweep, "numbers": numbers}}, "holds another sweep"),
         (
-            {**about, "sweep": {**sweep, "setup": {**sweep["setup"], "light_speed": 3}}},
+            {**about, "sweep": {**sweep, "setup": setup}},
             "has the option --light-speed, which this version",
         ),
     ):
         (folder / "config.json").write_text(json.dumps(content))
-        assert main(["sweep", "--resume", str(folder), "--quiet"]) == 2
-        assert words in capsys.readouterr().err
+        assert words in shell("sweep --quiet --resume", folder, status=2).err
+    assert (
+        "holds a sweep already"
+        in shell("sweep cdp_sgd", SPAN, DATA, "--out", finished, status=2).err
+    )

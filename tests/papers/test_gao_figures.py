@@ -76,13 +76,6 @@ def test_a_step_at_which_a_seed_diverged_is_not_chosen_for_those_that_are_left()
         assert whole[name].isnull().all()
 
 
-def test_complexity_tables() -> None:
-    one, two = gao.rows().values()
-    assert [len(one), len(two)] == [3, 5]
-    assert sum(row["silos"] == "non-i.i.d." for row in (*one, *two)) == 6
-    assert all(row["rounds"] > 0 for row in (*one, *two))
-
-
 @pytest.mark.slow  # the published runs; `test_the_figures_in_small` is their code
 def test_figures_2_and_3(data_dir: Path) -> None:
     """The whole of it within five minutes, and what came of it: with noise that is calibrated for both,

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scripts import ROOT
+from told import refused
 
 import jaxfl
 from jaxfl import papers
@@ -21,9 +22,8 @@ from jaxfl.cli import main
 from jaxfl.papers.courses import courses, ordered, ordering
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate, most
 from jaxfl.papers.hu.setting import TRAIN, adult
-from jaxfl.papers.report import RECORD, epsilon_table, markdown, write, write_overview
+from jaxfl.papers.report import RECORD, epsilon_table, write, write_overview
 from jaxfl.papers.soteriafl.setting import METHODS, a9a, mnist, numbers
-from jaxfl.papers.soteriafl.studies import WAYS
 from jaxfl.problems.metrics import evaluate_metrics
 from jaxfl.views.ink import Line, Panel, picture
 
@@ -80,22 +80,6 @@ def cells_of(name: str) -> list[Numbers]:
     return cells
 
 
-def test_gao_as_found() -> None:
-    """Ahead at every eps with calibrated noise in both settings, behind with the papers' own."""
-    for name in ("gao-figure-2", "gao-figure-3"):
-        rows = recorded(name).rows
-        assert len(rows) == 14
-        assert all(row.holds == ("calibrated" in row.what) for row in rows)
-
-
-def test_reshef_as_found() -> None:
-    """Every loss within 0.003 and falling with rho; of the accuracies one is more than a point off."""
-    rows = [row for i in (1, 2) for row in recorded(f"reshef-table-{i}").rows]
-    assert len(rows) == 36 + 6
-    failed = [row.what for row in rows if not row.holds]
-    assert failed == ["test accuracy in percent, M = 100, rho = 8"]
-
-
 # --- a small entry -------------------------------------------------------------------------------
 
 
@@ -143,7 +127,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Entry:
 
 
 def test_files_of_an_entry(small: Entry, tmp_path: Path) -> None:
-    """All that is promised is there; the page says what holds, what does not, and what is ours."""
+    """All that is promised is there; the page says what holds, what does not, and what is ours.
+
+    A second call computes no chunk; its record is the same, and a damaged one is refused.
+    """
     said: list[str] = []
     report = papers.run(small.name, tmp_path, fast=True, say=said.append)
     folder = tmp_path / "small-figure-1-fast"
@@ -158,23 +145,15 @@ def test_files_of_an_entry(small: Entry, tmp_path: Path) -> None:
                   "![small-figure-1](small-figure-1-fast/small-figure-1.png)"):  # fmt: skip
         assert words in page, words
     assert any("compiling" in line for line in said)
-
-
-def test_an_entry_goes_on_where_it_stopped(small: Entry, tmp_path: Path) -> None:
-    """The second call compiles, but computes no chunk; its record is the same."""
-    first = papers.run(small.name, tmp_path, fast=True)
-    chunks = list((tmp_path / "small-figure-1-fast" / "steps" / "chunks").iterdir())
+    chunks = list((folder / "steps" / "chunks").iterdir())
     stamps = [chunk.stat().st_mtime_ns for chunk in chunks]
     second = papers.run(small.name, tmp_path, fast=True)
     assert [chunk.stat().st_mtime_ns for chunk in chunks] == stamps
-    assert first.numbers == second.numbers
-    assert papers.read_report(small, first.files[0]).rows == second.rows
-
-
-def test_a_damaged_record_is_one_sentence(small: Entry, tmp_path: Path) -> None:
+    assert report.numbers == second.numbers
+    assert papers.read_report(small, report.files[0]).rows == second.rows
     (tmp_path / RECORD).write_text("{")
-    with pytest.raises(jaxfl.InputError, match="damaged, or no record of small-figure-1"):
-        papers.read_report(small, tmp_path / RECORD)
+    words = "damaged, or no record of small-figure-1"
+    refused(lambda: papers.read_report(small, tmp_path / RECORD), words)
 
 
 # --- verdicts ------------------------------------------------------------------------------------
@@ -292,25 +271,18 @@ def test_bits_as_the_authors_count_them(name: str) -> None:
     assert f"{ldp / cdp:.2f} times fewer" in said
 
 
-def test_claims_below_the_proof_are_flagged() -> None:
-    """In tables, in words below them, and in pictures."""
-    flags = {}
-    for name in (*SOTERIAFL, *HU):
-        report = recorded(name)
-        rows = epsilon_table(report).rows
-        assert [row[5] for row in rows] == [
-            "claim < proven" if e.proven > e.claimed * (1 + 1e-9) else "" for e in report.epsilons
-        ]
-        flags[name] = {row[0] for row in rows if row[5]}
-        assert ("claim < proven: " in markdown(report)) == bool(flags[name])
-    assert "LDP-SGD, private as stated" in flags["soteriafl-figure-2"]
-    assert "LDP-SVRG, private as stated" not in flags["soteriafl-figure-1"]
-    for name in ("hu-figure-5", "hu-figure-6"):
-        assert any("secure aggregation" in what and "formula" in what for what in flags[name])
-        figure = papers.entry(name).draw({"cells": cells_of(name)})[""]
-        words = " ".join(text.get_text() for text in figure.texts)
-        assert "39.8 for private local SGD" in words
-        assert "coincide" in words
+@pytest.mark.parametrize("name", ["hu-figure-5", "hu-figure-6"])
+def test_claims_below_the_proof_are_flagged(name: str) -> None:
+    """In tables and in pictures; what is said of all entries is on the page."""
+    report = recorded(name)
+    flags = [row[5] for row in epsilon_table(report).rows]
+    assert flags == [
+        "claim < proven" if e.proven > e.claimed * (1 + 1e-9) else "" for e in report.epsilons
+    ]
+    figure = papers.entry(name).draw({"cells": cells_of(name)})[""]
+    words = " ".join(text.get_text() for text in figure.texts)
+    assert "39.8 for private local SGD" in words
+    assert "coincide" in words
 
 
 def test_the_most_that_an_attack_shows() -> None:
@@ -334,28 +306,6 @@ def test_the_page_is_written_from_the_records(tmp_path: Path) -> None:
     assert page.read_text() == (RECORDS / "papers.md").read_text()
 
 
-def test_the_published_runs_are_exposed() -> None:
-    """An attack on clipped means certifies more than was claimed; nothing is proven of them."""
-    found = {e.what: e for e in recorded("soteriafl-figure-1").epsilons}
-    published, private = (found[f"LDP-SGD, {way}"] for way in WAYS.values())
-    assert (published.claimed, published.proven) == (1.0, float("inf"))
-    assert published.audited > 2.0
-    assert private.audited <= private.proven <= 1.0
-
-
-def test_private_runs_say_all_three_eps() -> None:
-    for name in HU[2:]:
-        report = recorded(name)
-        assert report.epsilons
-        for eps in report.epsilons:
-            assert eps.claimed is not None
-            assert eps.audited is not None
-            assert eps.audited <= eps.proven
-    claims = {e.what: e for e in report.epsilons}
-    paper = next(e for what, e in claims.items() if what.startswith("with") and "formula" in what)
-    assert paper.proven > 1.5 * paper.claimed  # rho/r is not proven for several local steps
-
-
 @pytest.mark.parametrize(
     ("make", "loss", "square", "accuracy"),
     [(a9a, 1.6297258, 0.8960451**2, None), (mnist, 2.74345, 1.81104, 0.1313)],
@@ -370,12 +320,7 @@ def test_starts_of_soteriafl(
     assert float(found["grad_norm_sq"]) == pytest.approx(square, rel=4e-6)
     if accuracy is not None:
         assert float(found["test_accuracy"]) == pytest.approx(accuracy, abs=5e-5)
-    shares = np.asarray(problem.train[1]).mean(1)
-    assert (np.diff(shares) >= 0).all()  # sorted by label
-    if make is a9a:
-        assert shares[:7].max() == 0.0
-        assert shares[7] == pytest.approx(0.4079, abs=5e-5)
-        assert shares[8:].min() == 1.0
+    assert (np.diff(np.asarray(problem.train[1]).mean(1)) >= 0).all()  # sorted by label
 
 
 def test_numbers_of_soteriafl() -> None:
@@ -473,14 +418,11 @@ def test_no_study_is_left_out() -> None:
 # --- the command ---------------------------------------------------------------------------------
 
 
-def test_the_command_lists(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_and_runs(
+    small: Entry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["papers"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(papers.entries())
-    assert all(re.search(r"\d{4}$", line) for line in lines)
-
-
-def test_the_command_runs(small: Entry, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert re.search(r"^small-figure-1 .*2020$", capsys.readouterr().out, re.MULTILINE)
     assert main(["papers", "run", "small", "--fast", "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "falls with lr" in out
@@ -490,10 +432,6 @@ def test_the_command_runs(small: Entry, tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_families_of_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran: list[str] = []
-
-    def run(name: str, *args: Any, **options: Any) -> None:
-        ran.append(name)
-
-    monkeypatch.setattr(papers, "run", run)
+    monkeypatch.setattr(papers, "run", lambda name, *_, **__: ran.append(name))
     assert main(["papers", "run", "hu-figure-8", "hu", "--quiet", "--out", str(tmp_path)]) == 0
     assert ran == ["hu-figure-8", *HU[:-1]]
