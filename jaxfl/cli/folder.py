@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from jaxfl.cli.options import Session, Setup, options
-from jaxfl.cli.written import flag
+from jaxfl.cli.written import command, flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import reading, replace, writable
 from jaxfl.core.version import __version__
 
-__all__ = ["CONFIG", "Folder", "write_config"]
+__all__ = ["CONFIG", "Folder", "of_sweep", "write_config"]
 
 CONFIG = "config.json"
 
@@ -23,6 +23,10 @@ CONFIG = "config.json"
 @dataclasses.dataclass
 class Folder:
     """``setup`` reproduces the run; ``assumed`` maps each defaulted value to its source.
+
+    A new run sets aside the files that it replaces, config.json first, as NAME.before, and removes them
+    once it has saved something.  A run that was killed before it wrote its own config.json leaves
+    none, and the next call restores the files.
 
     Files are written atomically, but two processes with different setups are told apart only once one
     of them has saved something: give each its own folder.
@@ -32,7 +36,7 @@ class Folder:
     setup: Setup
     assumed: dict[str, str] = dataclasses.field(default_factory=dict)
     reached: int | None = None  # the last round, once the run has ended
-    before: bytes | None = None  # config.json before this call
+    fresh: bool = False  # whether this call begins the run
     ours: bool = False  # whether this call has written here
     lost: bool = False  # whether the run has ended and its result is missing; the checkpoint has it
 
@@ -61,16 +65,18 @@ class Folder:
     def places(self) -> tuple[Path, ...]:
         return self.result, self.checkpoint, self.picture
 
+    @property
+    def waiting(self) -> list[Path]:
+        """The files that were set aside."""
+        return [file for file in map(_aside, (*self.places, self.config)) if file.exists()]
+
     # --- reading and writing config.json ---------------------------------------------------------
 
     @classmethod
     def read(cls, path: Path) -> Folder:
         """The folder of an earlier run."""
-        require(
-            not _of_sweep(path),
-            f"{path} holds a sweep, and no run",
-            f"continue with `jaxfl sweep --resume {path}`",
-        )
+        way = f"continue with {command('sweep', '--resume', path)}"
+        require(not of_sweep(path), f"{path} holds a sweep, and no run", way)
         file = path / CONFIG
         with reading(file, "run of this version of jaxfl", "name the folder of a `jaxfl run`"):
             about = json.loads(file.read_text("utf-8"))
@@ -92,10 +98,11 @@ class Folder:
         is_file = self.path.exists() and not self.path.is_dir()
         require(not is_file, f"{self.path} is a file", "name a folder with --out")
         require(
-            not _of_sweep(self.path),
+            not of_sweep(self.path),
             f"{self.path} holds a sweep, which no run replaces",
             "name another folder with --out",
         )
+        self.recover()
         if force or not self.products:
             return
         ways_out = "name another folder with --out, or replace it with --force"
@@ -110,46 +117,60 @@ class Folder:
         require(
             old.reached is not None,
             f"{self.path} holds an unfinished run of this configuration",
-            f"continue with `jaxfl run --resume {self.path}`, or start over with --force",
+            f"continue with {command('run', '--resume', self.path)}, or start over with --force",
         )
 
     def begin(self) -> None:
-        """Take the folder for a new run; the files that it replaces are set aside."""
+        """Take the folder for a new run."""
         writable(self.config, CONFIG)
-        self._take()
-        for file in self.products:
-            os.replace(file, _aside(file))
-        self.write()
+        if self.products:
+            self.settle()  # what a killed run had set aside is older
+        self.fresh = True
+        self._take(self.config, *self.products)
 
     def go_on(self) -> None:
         """Take the folder for the continued run."""
-        self.settle()  # a killed run may have left files aside that it had replaced
-        self._take()
-        self.write()
+        self.settle()
+        self._take(self.config)
 
-    def _take(self) -> None:
-        self.before = self.config.read_bytes() if self.config.exists() else None
-        self.reached, self.ours = None, True
+    def _take(self, *files: Path) -> None:
+        try:
+            for file in files:
+                if file.exists() and not _aside(file).exists():
+                    os.replace(file, _aside(file))
+            self.reached, self.ours = None, True
+            self.write()
+        except BaseException:
+            self.ours = False
+            self._restore()
+            raise
 
     def abandon(self) -> None:
-        """Restore the folder, unless the new run has saved something."""
-        before, waiting = self.before, [file for file in self.places if _aside(file).exists()]
-        if waiting and self.products:
+        """Restore the folder, unless a new run has saved something."""
+        if self.fresh and self.products:
             self.settle()
             return
-        for file in waiting:
-            os.replace(_aside(file), file)
-        if before is not None:
-            replace(self.config, lambda file: file.write(before))
-        elif not self.products:
-            self.config.unlink(missing_ok=True)
+        self._restore()
+        if not self.config.exists():
             with contextlib.suppress(OSError):  # it holds other files
                 self.path.rmdir()
 
+    def recover(self) -> None:
+        """Restore the files that a killed run had set aside before it wrote its own config.json."""
+        if not self.config.exists():
+            self._restore()
+
+    def _restore(self) -> None:
+        """Renaming needs no space on the disk."""
+        self.config.unlink(missing_ok=True)
+        for file in (*self.places, self.config):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(_aside(file), file)
+
     def settle(self) -> None:
-        """Remove the files that this run replaced."""
-        for file in self.places:
-            _aside(file).unlink(missing_ok=True)
+        """Remove the files that this run replaced, config.json last."""
+        for file in self.waiting:
+            file.unlink(missing_ok=True)
 
     # --- an earlier run --------------------------------------------------------------------------
 
@@ -166,6 +187,7 @@ class Folder:
             f"--rounds auto does not go with --resume {path}, whose rounds are fixed",
             "give a number, or leave it out",
         )
+        cls(path, Setup()).recover()
         folder = cls.read(path)
         old, ended = folder.setup, folder.reached
         if ended is not None:  # a limit that was reached would end it again at once
@@ -180,7 +202,11 @@ class Folder:
                 f"{_shown(there)}",
                 "leave it out, or start a new run",
             )
-        require(folder.checkpoint.exists(), f"{path} holds no checkpoint.npz to continue from")
+        if not folder.checkpoint.exists():  # killed before its first checkpoint, it begins again
+            lost = f"{path} holds no checkpoint.npz to continue from"
+            require(ended is None and not folder.products, lost)
+            folder.setup = new
+            return folder
         if ended is not None and not folder.result.exists() and given.get("rounds", ended) == ended:
             device = given.get("device", folder.setup.device)
             folder.setup, folder.lost = dataclasses.replace(folder.setup, device=device), True
@@ -203,7 +229,7 @@ def _aside(file: Path) -> Path:
     return file.with_name(f"{file.name}.before")
 
 
-def _of_sweep(path: Path) -> bool:
+def of_sweep(path: Path) -> bool:
     """Whether a sweep has written there."""
     if (path / "sweep.json").exists():
         return True

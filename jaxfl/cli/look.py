@@ -8,12 +8,12 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.cli.folder import CONFIG, Folder
+from jaxfl.cli.folder import CONFIG, Folder, of_sweep
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import real, text
 from jaxfl.cli.report import console, summary
 from jaxfl.cli.sweeping import NO_FRONT, has_front
-from jaxfl.cli.written import flag
+from jaxfl.cli.written import command, flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import replace
 from jaxfl.engine.results import config, load
@@ -211,10 +211,10 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
         ds = load(file)
     except InputError as error:
         folder, way = file.parent, ""
-        if (folder / "sweep.json").exists():
-            way = f"`jaxfl sweep --resume {folder}` writes it again"
+        if of_sweep(folder):
+            way = f"{command('sweep', '--resume', folder)} writes it again"
         elif _ended(folder):
-            way = f"remove it, and `jaxfl run --resume {folder}` writes it again"
+            way = f"remove it, and {command('run', '--resume', folder)} writes it again"
         if "damaged" not in str(error) or not way:
             raise
         raise InputError(f"{file} is damaged or cut short", way) from None
@@ -226,12 +226,15 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
 
 def _missing(folder: Path) -> tuple[str, str]:
     """Why a folder has no result, and what to do."""
-    if (folder / "sweep.json").exists():
-        return f"{folder} is unfinished", f"continue with `jaxfl sweep --resume {folder}`"
+    way = command("sweep" if of_sweep(folder) else "run", "--resume", folder)
+    if of_sweep(folder):
+        return f"{folder} is unfinished", f"continue with {way}"
     if _ended(folder):
-        return f"{folder} has lost its result.nc", f"`jaxfl run --resume {folder}` writes it again"
+        return f"{folder} has lost its result.nc", f"{way} writes it again"
     if (folder / CONFIG).exists():
-        return f"{folder} is unfinished", f"continue with `jaxfl run --resume {folder}`"
+        return f"{folder} is unfinished", f"continue with {way}"
+    if (folder / "result.nc.before").exists():
+        return f"{folder} was about to be replaced", f"{way} restores it"
     return f"{folder} holds no result.nc, so it is no result of jaxfl", ""
 
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.cli.build import choose_algorithm, choose_problem
-from jaxfl.cli.folder import CONFIG, write_config
+from jaxfl.cli.folder import CONFIG, of_sweep, write_config
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Setup, check_options
 from jaxfl.cli.report import console
 from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
 from jaxfl.cli.work import absolute, computing
+from jaxfl.cli.written import command
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import reading, writable
 from jaxfl.core.params import known
@@ -26,6 +27,7 @@ from jaxfl.core.progress import Bar
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.engine.sweeps import sweep
 from jaxfl.engine.sweeps.look import Plan, Progress, words
+from jaxfl.engine.sweeps.store import MANIFEST
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
 from jaxfl.views.selection import CRITERIA, select
@@ -61,10 +63,10 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
             try:
                 ds = _compute(spans, setup, folder, session, interrupts)
             except KeyboardInterrupt:
-                if (folder / "sweep.json").exists():
-                    raise KeyboardInterrupt(
-                        f"; finished chunks are kept: continue with `jaxfl sweep --resume {folder}`."
-                    ) from None
+                if (folder / MANIFEST).exists():
+                    way = command("sweep", "--resume", folder)
+                    kept = f"; finished chunks are kept: continue with {way}."
+                    raise KeyboardInterrupt(kept) from None
                 raise KeyboardInterrupt(" before anything was saved.") from None
     if ds is not None:
         _show(ds, folder, session)
@@ -116,7 +118,8 @@ def _compute(
                 noise=setup.noise,
                 paired=spans.paired,
                 out=None if session.plan and session.resume is None else folder,
-                resume=session.resume is not None,
+                # killed before it had a manifest, a sweep begins again
+                resume=session.resume is not None and (folder / MANIFEST).exists(),
                 memory=session.memory,
                 say=bar.say,
                 announce=announce,
@@ -233,9 +236,9 @@ def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
         yield
         return
     require(
-        not (folder / "sweep.json").exists(),
+        not of_sweep(folder),
         f"{folder} holds a sweep already",
-        f"finish it with `jaxfl sweep --resume {folder}`, show it with `jaxfl show`, "
+        f"finish it with {command('sweep', '--resume', folder)}, show it with `jaxfl show`, "
         "or name another folder with --out",
     )
     other = "name another folder with --out"
@@ -250,7 +253,7 @@ def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
     try:
         yield
     finally:
-        if not (folder / "sweep.json").exists():
+        if not (folder / MANIFEST).exists():
             (folder / CONFIG).unlink(missing_ok=True)
             for place in (folder / "chunks", *fresh):
                 with contextlib.suppress(OSError):  # other files are in it, or it is not there

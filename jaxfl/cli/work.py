@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from jaxfl.cli.build import DEMO, algorithm_of, choose_problem, is_file
-from jaxfl.cli.folder import Folder
+from jaxfl.cli.folder import CONFIG, Folder
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup
 from jaxfl.cli.report import Display, summary
-from jaxfl.cli.written import flag
+from jaxfl.cli.written import command, flag
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Algorithm, Key, Problem, Source
 from jaxfl.data.loaders import LOADERS
@@ -47,12 +47,15 @@ def run(given: dict[str, Any], session: Session) -> None:
             try:
                 make = _restore if folder.lost else _simulate
                 _write(folder, session, make(folder, session, interrupts))
+            except InputError as error:
+                if not folder.ours or not folder.waiting:
+                    raise
+                raise _not_replaced(folder, error) from None
             except KeyboardInterrupt:
                 if folder.ours and folder.checkpoint.exists():
                     folder.settle()
-                    raise KeyboardInterrupt(
-                        f"; continue with `jaxfl run --resume {folder.path}`."
-                    ) from None
+                    way = command("run", "--resume", folder.path)
+                    raise KeyboardInterrupt(f"; continue with {way}.") from None
                 if folder.ours:
                     folder.abandon()
                 raise KeyboardInterrupt(" before anything was saved.") from None
@@ -65,12 +68,13 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
     algorithm = algorithm_of(setup)
     problem, key = choose_problem(setup), jax.random.key(setup.seed)
     start: Run | Path = folder.checkpoint
-    if session.resume is None:
-        start = _complete(folder, algorithm, problem, key, session.bound is not None)
-        folder.claim(session.force)
-        folder.begin()
-    else:
+    if session.resume is not None and folder.checkpoint.exists():
         folder.go_on()
+    else:
+        start = _complete(folder, algorithm, problem, key, session.bound is not None)
+        if session.resume is None:
+            folder.claim(session.force)
+        folder.begin()
     setup = folder.setup
     limits = Stop(setup.target_loss, setup.max_seconds, setup.max_bits)
     shown = Display(algorithm.name, problem, setup.rounds or 0, quiet=session.quiet)
@@ -94,7 +98,7 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
                 progress=update,
             )
     except Exception as error:
-        if session.resume is None or isinstance(error, InputError):
+        if folder.fresh or isinstance(error, InputError):
             folder.abandon()
         raise
     result.sources.update({name: Source.read(text) for name, text in folder.assumed.items()})
@@ -139,6 +143,18 @@ def _write(folder: Folder, session: Session, result: Run) -> None:
             "--lr.",
             file=sys.stderr,
         )
+
+
+def _not_replaced(folder: Folder, error: InputError) -> InputError:
+    """The error of a result that cannot be written, while the one that it replaces is set aside."""
+    kept = " and ".join(file.name for file in folder.waiting if file.name != f"{CONFIG}.before")
+    again = command("run", "--resume", folder.path)
+    why = error.remedy.partition(";")[0]
+    return InputError(
+        error.problem,
+        f"{why}; the run is kept in {folder.checkpoint.name}, and {again} writes its result"
+        + (f"; until then the earlier result is in {kept}" if kept else ""),
+    )
 
 
 def _complete(folder: Folder, algorithm: Algorithm, problem: Problem, key: Key, bound: bool) -> Run:

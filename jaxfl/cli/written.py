@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxfl.core.errors import assigned
+from jaxfl.core.errors import assigned, printable
 
-__all__ = ["as_typed", "flag", "suggested"]
+__all__ = ["as_typed", "command", "flag", "suggested"]
 
 MANY = ("--data-option", "--partition-option")  # whose values are NAME=VALUE
 
@@ -16,6 +17,18 @@ MANY = ("--data-option", "--partition-option")  # whose values are NAME=VALUE
 def flag(name: str) -> str:
     """How a name is written on the command line."""
     return "--" + name.replace("_", "-")
+
+
+def command(*words: object) -> str:
+    """A command as a shell takes it, whatever is in its words."""
+    return f"`{' '.join(['jaxfl', *map(_quoted, map(str, words))])}`"
+
+
+def _quoted(word: str) -> str:
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{printable(escaped)}'"
 
 
 def as_typed(words: Sequence[str]) -> Callable[[str, Any], str]:

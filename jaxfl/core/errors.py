@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["InputError", "assigned", "attempt", "one_line", "require", "shown"]
+__all__ = ["InputError", "assigned", "attempt", "one_line", "printable", "require", "shown"]
 
 SHOWN = 60  # characters of a value in a sentence
 
@@ -60,7 +60,7 @@ class InputError(ValueError):
             text = f"{text}: {self.remedy}"
         for name, value in self.suggested.items():
             text = text.replace(f"{{{name}}}", suggested(name, value))
-        return text if text.endswith((".", "?")) else f"{text}."
+        return printable(text if text.endswith((".", "?")) else f"{text}.")
 
 
 def assigned(name: str, value: Any) -> str:
@@ -103,6 +103,17 @@ def one_line(error: Exception) -> str:
     """An exception in one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
+def printable(text: str) -> str:
+    """The text with control characters, line breaks among them, escaped: no name rules a terminal.
+
+    >>> print(printable("a\\x1b[31m b"))
+    a\\x1b[31m b
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def shown(value: Any) -> str:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from jaxfl.core.errors import InputError, one_line, require
 
+try:
+    import fcntl
+except ImportError:  # on Windows the files of killed writers stay
+    fcntl = None  # type: ignore[assignment]
+
 __all__ = ["check_format", "reading", "replace", "writable"]
+
+PART = re.compile(r"\..+\.[0-9a-f]{12}\.part")  # what :func:`_beside` returns
 
 
 @contextlib.contextmanager
@@ -44,9 +52,9 @@ def writable(path: Path, what: str) -> None:
     require(not path.is_dir(), f"Cannot write {path}", f"it is a folder, and a {what} is a file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        probe = _beside(path)
-        probe.write_bytes(b"")
-        probe.unlink()
+        probe, file = _begun(path)
+        file.close()
+        probe.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"Cannot write {path}", str(error.strerror or error)) from None
 
@@ -57,14 +65,18 @@ def replace(path: Path, content: Any, new: bool = False) -> None:
     Of several writers at once the last one wins; with ``new`` the first one does, and the others get
     a ``FileExistsError``.
     """
-    part = _beside(path)
+    part: Path | None = None
     try:
-        with open(part, "xb") as file:
+        _remove_parts(path.parent)
+        part, file = _begun(path)
+        with file:
             content(file)
             file.flush()
             os.fsync(file.fileno())
-        if not new or not _link(part, path):
-            os.replace(part, path)
+            if fcntl is None:
+                file.close()  # open files cannot be renamed there
+            if not new or not _link(part, path):
+                os.replace(part, path)
         _sync(path.parent)
     except FileExistsError:
         raise
@@ -73,13 +85,39 @@ def replace(path: Path, content: Any, new: bool = False) -> None:
             f"Cannot write {path}", f"{error.strerror or error}; what was there before is untouched"
         ) from None
     finally:  # also after an interrupt
-        with contextlib.suppress(OSError):
-            part.unlink()
+        if part is not None:
+            with contextlib.suppress(OSError):
+                part.unlink()
 
 
 def _beside(path: Path) -> Path:
     """A unique temporary name in the same folder."""
     return path.with_name(f".{path.name[:200]}.{secrets.token_hex(6)}.part")
+
+
+def _begun(path: Path) -> tuple[Path, BinaryIO]:
+    """A new temporary file in the same folder, locked until it is closed or its writer dies."""
+    while True:
+        part = _beside(path)
+        file = open(part, "xb")  # noqa: SIM115 -- the caller closes it
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+        if part.exists():
+            return part, file
+        file.close()  # another writer removed it before it was locked
+
+
+def _remove_parts(folder: Path) -> None:
+    """Remove the temporary files of killed writers; living ones hold a lock on theirs."""
+    if fcntl is None:
+        return
+    with contextlib.suppress(OSError):
+        parts = [name for name in os.listdir(folder) if PART.fullmatch(name)]
+        for part in (folder / name for name in parts):
+            with contextlib.suppress(OSError), open(part, "r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                part.unlink()
 
 
 def _link(part: Path, path: Path) -> bool:
