@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxfl.cli.options import Session, Setup, options
 from jaxfl.cli.written import command, flag
+from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import reading, replace, writable
 from jaxfl.core.version import __version__
@@ -18,6 +19,7 @@ from jaxfl.core.version import __version__
 __all__ = ["CONFIG", "Folder", "of_sweep", "write_config"]
 
 CONFIG = "config.json"
+FIELDS = {"setup": dict, "assumed": {str: str}, "reached": int | None}
 
 
 @dataclasses.dataclass
@@ -80,6 +82,7 @@ class Folder:
         file = path / CONFIG
         with reading(file, "run of this version of jaxfl", "name the folder of a `jaxfl run`"):
             about = json.loads(file.read_text("utf-8"))
+            conforms(CONFIG, about, FIELDS)
             setup = Setup.from_json(about["setup"], file)
             return cls(path, setup, about["assumed"], about["reached"])
 

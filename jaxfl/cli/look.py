@@ -73,6 +73,10 @@ OPTIONS = {
     "out": ("DIR", "folder of the pictures (default: DIR/pictures)", ("plot",)),
     "format": ("KIND ...", "png, pdf, svg (default: png pdf)", ("plot",)),
 }  # fmt: skip
+FLAGS = {
+    "--allow-test": "let --select choose on test data, and say so",
+    "--unchecked": "read a result that is damaged, or has no digest, as it is",
+}
 SEVERAL = ("over", "where", "metric", "format")
 OF_SWEEPS = ("select", "over", "where", "allow_test")
 
@@ -156,7 +160,8 @@ def _parser(command: str) -> Parser:
             more: dict[str, Any] = {"nargs": "+", "action": "extend"}
             how = more if name in SEVERAL else {"action": Once}
             parser.add_argument(flag(name), dest=name, **how)
-    parser.add_argument("--allow-test", action="store_true")
+    for name in FLAGS:
+        parser.add_argument(name, action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
     return parser
 
@@ -166,7 +171,7 @@ def _help(command: str) -> str:
     for name, (value, words, commands) in OPTIONS.items():
         if command in commands:
             lines.append(f"  {flag(name) + ' ' + value:<24}  {words}")
-    lines.append(f"  {'--allow-test':<24}  let --select choose on test data, and say so")
+    lines += [f"  {name:<24}  {words}" for name, words in FLAGS.items()]
     return "\n".join(lines)
 
 
@@ -208,16 +213,17 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
     if not file.exists():
         raise InputError(*_missing(path))
     try:
-        ds = load(file)
+        ds = load(file, unchecked=given.get("unchecked", False))
     except InputError as error:
         folder, way = file.parent, ""
         if of_sweep(folder):
             way = f"{command('sweep', '--resume', folder)} writes it again"
         elif _ended(folder):
             way = f"remove it, and {command('run', '--resume', folder)} writes it again"
-        if "damaged" not in str(error) or not way:
+        if not way:
             raise
-        raise InputError(f"{file} is damaged or cut short", way) from None
+        way += ", or read it as it is with --unchecked" * bool(error.suggested)
+        raise InputError(error.problem, way) from None
     for name in set(OF_SWEEPS) & set(given):
         single = f"{flag(name)} is for sweeps, and {path} holds a single run"
         require(_is_sweep(ds), single, "leave it out")

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from jaxfl.cli.readers import Read, among, pair, real, rounds, text, whole
 from jaxfl.cli.written import flag
-from jaxfl.core.errors import require
+from jaxfl.core.checks import conforms
+from jaxfl.core.errors import InputError, require
 
 __all__ = ["Option", "Session", "Setup", "check_options", "option", "options"]
 
@@ -173,7 +174,7 @@ class Setup:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], file: Path) -> Setup:
         """The setup in ``file``; options added since it was written take their defaults."""
-        check_options(stored, file)
+        check_options(stored.items(), file)
         if not {"algorithm", "numbers"} <= set(stored):  # every version writes them
             raise KeyError("algorithm")
         return cls(**stored)
@@ -211,12 +212,24 @@ class Session:
     quiet: bool = _output(False, "", "print nothing, unless the run diverges")
 
 
-def check_options(names: Iterable[str], file: Path) -> None:
-    """Raise for an option in ``file`` that this version does not know."""
-    fields = {field.name for field in dataclasses.fields(Setup)}
-    for name in names:
+def check_options(stored: Iterable[tuple[str, Any]], file: Path) -> None:
+    """Raise for an option in ``file`` that this version does not know, or a value that it would refuse."""
+    fields, table = {field.name: field for field in dataclasses.fields(Setup)}, options(Setup)
+    for name, value in stored:
         require(
             name in fields,
             f"{file} has the option {flag(name)}, which this version of jaxfl does not know",
             "resume it with the version that wrote it",
         )
+        option = table.get(name, Option("", "NAME", ""))
+        if name == "numbers" or option.many == "repeat":
+            conforms(name, value, dict)
+        elif value is not None or fields[name].default is not None:
+            conforms(name, value, list if option.many else str | int | float)
+            for item in value if option.many else [value]:
+                try:
+                    holds = option.read(flag(name), str(item)) == item
+                except InputError as error:
+                    raise error.within(str(file)) from None
+                if not holds and item is not None:
+                    raise ValueError(f"{name} is {item!r}")

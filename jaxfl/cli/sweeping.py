@@ -20,6 +20,7 @@ from jaxfl.cli.report import console
 from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
 from jaxfl.cli.work import absolute, computing
 from jaxfl.cli.written import command
+from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import reading, writable
 from jaxfl.core.params import known
@@ -39,6 +40,14 @@ if TYPE_CHECKING:
 __all__ = ["NO_FRONT", "has_front", "run_sweep"]
 
 ROUNDS = 200
+FIELDS = {
+    "algorithms": [str],
+    "setup": dict,
+    "static": {str: list},
+    "numbers": {str: [int | float | str | None]},
+    "seeds": [int],
+    "paired": bool,
+}
 NO_FRONT = "no picture of a front: no setting ended with a value"
 MANY = 10_000  # runs whose hyper-parameters take seconds to resolve
 
@@ -264,8 +273,11 @@ def _read(folder: Path) -> Spans:
     """The sweep that ``config.json`` describes."""
     file = folder / CONFIG
     with reading(file, "sweep", "name the folder of a `jaxfl sweep`"):
-        spans = Spans(**json.loads(file.read_text("utf-8"))["sweep"])
-        check_options((*spans.setup, *spans.static), file)
+        about = json.loads(file.read_text("utf-8"))
+        conforms(CONFIG, about, {"sweep": FIELDS})
+        spans = Spans(**about["sweep"])
+        several = ((name, value) for name, values in spans.static.items() for value in values)
+        check_options((*spans.setup.items(), *several), file)
     return spans
 
 

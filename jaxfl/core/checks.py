@@ -7,7 +7,7 @@ import os
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from jaxfl.core.types import Key, Problem
 
 __all__ = [
     "bind",
+    "conforms",
     "counts",
     "finite",
     "instance",
@@ -99,6 +100,30 @@ def stream(seed: Any, purpose: str) -> np.random.Generator:
     """A generator of its own for each purpose, also with equal seeds."""
     number = whole("seed", seed, 0, np.inf)
     return np.random.default_rng([number, zlib.crc32(purpose.encode())])
+
+
+def conforms(name: str, value: Any, kind: Any) -> None:
+    """Raise a ``ValueError`` unless a JSON value is of this kind.
+
+    A kind is a type or a union; ``[kind]`` stands for a list, ``{str: kind}`` for a table, and
+    ``{"name": kind, "other?": kind}`` for a table with these entries, the last of which may be missing.
+    """
+    if isinstance(kind, list):
+        conforms(name, value, list)
+        for item in value:
+            conforms(f"an item of {name}", item, kind[0])
+    elif isinstance(kind, dict):
+        conforms(name, value, dict)
+        named = {field: kind[str] for field in value} if str in kind else kind
+        for field, wanted in named.items():
+            field, optional = field.rstrip("?"), field.endswith("?")
+            if field in value:
+                conforms(field, value[field], wanted)
+            elif not optional:
+                raise ValueError(f"{name} has no {field}")
+    elif type(value) not in (get_args(kind) or (kind,)):  # True is no int
+        words = getattr(kind, "__name__", str(kind))
+        raise ValueError(f"{name} is {shown(value)}, and must be {words}")
 
 
 # --- arrays --------------------------------------------------------------------------------------

@@ -1,14 +1,20 @@
-"""Reading files with readable errors, and replacing them atomically."""
+"""Reading files with readable errors, digests of their contents, and replacing them atomically."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import math
 import os
 import re
 import secrets
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
 
 from jaxfl.core.errors import InputError, one_line, require
 
@@ -17,7 +23,18 @@ try:
 except ImportError:  # on Windows the files of killed writers stay
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["check_format", "reading", "replace", "writable"]
+__all__ = [
+    "NO_DIGEST",
+    "arrays",
+    "check_digest",
+    "check_format",
+    "reading",
+    "replace",
+    "sealed",
+    "writable",
+]
+
+NO_DIGEST = "0" * 64  # stands in the place of a digest while it is computed
 
 PART = re.compile(r"\..+\.[0-9a-f]{12}\.part")  # what :func:`_beside` returns
 
@@ -45,6 +62,58 @@ def check_format(path: Path, what: str, found: Any, read: int) -> None:
         f"{path} has {what} format {found}, and this version reads {read}",
         "read it with the version that wrote it",
     )
+
+
+def arrays(path: Path, most: int) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an npz file; nothing is unpacked if they declare more than ``most`` bytes."""
+    out = {}
+    with zipfile.ZipFile(path) as file:
+        size = sum(part.file_size for part in file.infolist())
+        if size > most:
+            raise ValueError(
+                f"it would unpack to {size:,} bytes, and no such file has over {most:,}"
+            )
+        for part in file.infolist():
+            with file.open(part) as content:
+                _check_header(content, part.file_size)
+            with file.open(part) as content:  # to its end, where its checksum is compared
+                array = np.lib.format.read_array(content, allow_pickle=False)
+            out[part.filename.removesuffix(".npy")] = array
+    return out
+
+
+def _check_header(content: Any, size: int) -> None:
+    """Raise unless the array that an npy file declares is as large as the file."""
+    version = np.lib.format.read_magic(content)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }[version]
+    shape, _, dtype = read(content)
+    if math.prod(shape) * dtype.itemsize != size - content.tell():
+        raise ValueError(f"an array of shape {shape} has {size:,} bytes")
+
+
+def sealed(content: bytes, mark: bytes) -> bytes:
+    """``content`` with the digest of all of it in place of the zeros that follow ``mark``."""
+    at = content.index(mark + NO_DIGEST.encode()) + len(mark)
+    return content[:at] + _digest(content, at) + content[at + len(NO_DIGEST) :]
+
+
+def check_digest(path: Path, content: bytes, mark: bytes, remedy: str, **how: Any) -> None:
+    """Raise unless ``content`` is what :func:`sealed` returned; digests do not guard against forgery."""
+    at = content.find(mark) + len(mark)
+    old = f"{path} has no digest of its contents, as files of earlier versions, or is damaged"
+    require(mark in content, old, remedy, **how)
+    intact = content[at : at + len(NO_DIGEST)] == _digest(content, at)
+    require(intact, f"{path} is damaged or cut short", remedy, **how)
+
+
+def _digest(content: bytes, at: int) -> bytes:
+    """The digest of ``content`` with zeros in the place ``at`` of the digest itself."""
+    found = hashlib.sha256(content[:at] + NO_DIGEST.encode())
+    found.update(memoryview(content)[at + len(NO_DIGEST) :])
+    return found.hexdigest().encode()
 
 
 def writable(path: Path, what: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.algorithms.resolution import build
+from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.files import check_format, reading, replace
+from jaxfl.core.files import arrays, check_format, reading, replace
 from jaxfl.core.schedules import Schedule, pieces, schedule
-from jaxfl.core.types import Algorithm, Key, Origin, Problem, ProblemFacts, Source
+from jaxfl.core.types import (
+    Algorithm,
+    Key,
+    Origin,
+    Problem,
+    ProblemFacts,
+    PyTree,
+    Source,
+    State,
+)
 from jaxfl.engine.log import Log
 from jaxfl.engine.record import USUAL, Record, dtype, settings
 
@@ -28,6 +38,30 @@ __all__ = ["read", "same", "write"]
 
 FORMAT = 1
 SAME = ("algorithm", "problem", "model", "data", "objective", "key", "dtype")
+NUMBER = int | float | None
+HEADER = {
+    "leaves": int,
+    "rounds": [int],
+    "counts": [{str: int}],
+    "total": {str: int},
+    "values": {str: int | float | str | dict},
+    "sources": {str: str},
+    "facts": {
+        **dict.fromkeys(("n", "m", "m_max", "d"), int),
+        **dict.fromkeys(("rounds", "smoothness", "diameter?"), NUMBER),
+        **dict.fromkeys(("convex?", "contracts?", "constrained?"), bool | None),
+        "sizes": [int],
+    },
+    "settings": {
+        **dict.fromkeys(SAME, str),
+        **dict.fromkeys(("eval_every?", "until?"), int),
+        "key": list,
+        "parts": dict,
+    },
+    "seconds": int | float,
+    "compile_seconds": int | float,
+    "ended?": str,  # older files have none
+}
 
 
 def write(path: Path, run: Record) -> None:
@@ -81,39 +115,25 @@ def _near(a: str, b: str) -> bool:
 
 def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record:
     """The run in ``path``; raise unless it is one of this algorithm, problem and key."""
-    import chex
-
     with reading(path, "checkpoint of a run", "name another, or start over"):
-        with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        about = json.loads(arrays.pop("about").tobytes())
+        found = arrays(path, path.stat().st_size)  # it is not compressed
+        about = json.loads(found.pop("about").tobytes())
+        conforms("its header", about, {"format": int})
         check_format(path, "checkpoint", about["format"], FORMAT)
-    same(str(path), about["settings"], settings(algorithm, problem, key))
-    about["values"] = {name: _value(value) for name, value in about["values"].items()}
-    facts = ProblemFacts(**{**about["facts"], "sizes": tuple(about["facts"]["sizes"])})
-    _complete(about, algorithm, facts)
-    hp = build(algorithm, about["values"], facts, dtype(problem))
-    shape = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])
-    leaves, tree = jax.tree.flatten(shape)
-    saved = [arrays[f"state{i}"] for i in range(about["leaves"])]
-    saved = [
-        a.view(leaf.dtype) if leaf.dtype == jnp.bfloat16 and a.dtype == np.uint16 else a
-        for a, leaf in zip(saved, leaves, strict=False)
-    ]
-    try:
-        state = jax.tree.unflatten(tree, saved)
-        chex.assert_trees_all_equal_shapes_and_dtypes(shape, state)
-    except (AssertionError, ValueError) as error:  # names the leaf
-        raise InputError(
-            f"{path} holds a state of another shape than {algorithm.name} has now",
-            "resume it with the version that wrote it, or start a new run",
-        ) from error
-    state = jax.tree.map(jnp.asarray, state)
-    series = {name[7:]: array for name, array in arrays.items() if name.startswith("metric.")}
-    _check_history(path, about, series)
-    metrics = [
-        {name: array[i] for name, array in series.items()} for i in range(len(about["rounds"]))
-    ]
+        conforms("its header", about, HEADER)
+        same(str(path), about["settings"], settings(algorithm, problem, key))
+        about["values"] = {name: _value(value) for name, value in about["values"].items()}
+        facts = ProblemFacts(**{**about["facts"], "sizes": tuple(about["facts"]["sizes"])})
+        _complete(about, algorithm, facts)
+        hp = build(algorithm, about["values"], facts, dtype(problem))
+        shape = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])
+        saved = [found[f"state{i}"] for i in range(about["leaves"])]
+        state = _state(path, algorithm, shape, saved)
+        series = {name[7:]: array for name, array in found.items() if name.startswith("metric.")}
+        _check_history(path, about, series)
+        metrics = [
+            {name: array[i] for name, array in series.items()} for i in range(len(about["rounds"]))
+        ]
     log = Log(about["rounds"], metrics, about["counts"], about["total"])
     return Record(
         algorithm,
@@ -131,12 +151,32 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record
     )
 
 
+def _state(path: Path, algorithm: Algorithm, shape: PyTree, saved: Sequence[np.ndarray]) -> State:
+    """The arrays as a state of that shape."""
+    import chex
+
+    leaves, tree = jax.tree.flatten(shape)
+    saved = [
+        a.view(leaf.dtype) if leaf.dtype == jnp.bfloat16 and a.dtype == np.uint16 else a
+        for a, leaf in zip(saved, leaves, strict=False)
+    ]
+    try:
+        state: State = jax.tree.unflatten(tree, saved)
+        chex.assert_trees_all_equal_shapes_and_dtypes(shape, state)
+    except (AssertionError, ValueError) as error:  # names the leaf
+        raise InputError(
+            f"{path} holds a state of another shape than {algorithm.name} has now",
+            "resume it with the version that wrote it, or start a new run",
+        ) from error
+    return jax.tree.map(jnp.asarray, state)  # type: ignore[no-any-return]
+
+
 def _check_history(path: Path, about: dict[str, Any], series: Mapping[str, Any]) -> None:
     """Raise for an incomplete history, which earlier versions could write when interrupted."""
     lengths = {len(rows) for rows in (about["rounds"], about["counts"], *series.values())}
     named = [set(counts) for counts in (*about["counts"], about["total"])]
     require(
-        len(lengths) == 1 and all(names == named[-1] for names in named),
+        len(lengths) == 1 and lengths != {0} and all(names == named[-1] for names in named),
         f"{path} has totals for {len(about['counts'])} of {len(about['rounds'])} evaluations, or "
         "not all of them",
         "an interrupt came while it was written, so start a new run",

@@ -1,7 +1,8 @@
 """A run as labelled arrays, and as one portable file.
 
 Files are netCDF3, which every netCDF reader opens.  It has no 64-bit integers, so totals are
-float64 and refused where float64 would round them.
+float64 and refused where float64 would round them.  The first attribute is a digest of all other
+bytes of the file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ import numpy.typing as npt
 
 from jaxfl.core.checks import one_path
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.files import check_format, reading, replace, writable
+from jaxfl.core.files import (
+    NO_DIGEST,
+    check_digest,
+    check_format,
+    reading,
+    replace,
+    sealed,
+    writable,
+)
 from jaxfl.core.types import Algorithm
 from jaxfl.engine.ledger import differing
 from jaxfl.engine.loop import check_name
@@ -34,6 +43,9 @@ __all__ = ["config", "dataset", "load", "privacy", "save"]
 Array: TypeAlias = npt.NDArray[Any]
 
 FORMAT = 1
+DIGEST = (
+    b"\0\0\0\6digest\0\0\0\0\0\2\0\0\0\x40"  # name, kind and length of the attribute, in netCDF3
+)
 EXACT = 2**53  # whole numbers up to here are exact in float64
 
 # name: (unit, what it is); "1" is a pure number
@@ -149,20 +161,30 @@ def save(ds: xarray.Dataset, path: str | Path) -> Path:
     plain = ds.copy()
     for variable in plain.variables.values():
         variable.encoding = {"_FillValue": None}
-    content = plain.to_netcdf(engine="scipy", format="NETCDF3_64BIT")
-    replace(path, lambda file: file.write(content))
+    plain.attrs = {"digest": NO_DIGEST, **ds.attrs}
+    content = bytes(plain.to_netcdf(engine="scipy", format="NETCDF3_64BIT"))
+    replace(path, lambda file: file.write(sealed(content, DIGEST)))
     return path
 
 
-def load(path: str | Path) -> xarray.Dataset:
-    """Read a result that :func:`save` wrote."""
+def load(path: str | Path, *, unchecked: bool = False) -> xarray.Dataset:
+    """Read a result that :func:`save` wrote.
+
+    Raise if its contents do not match their digest, as of a damaged file, or have none, as in files
+    of earlier versions.  ``unchecked=True`` reads what can be read of such a file; its numbers may be
+    wrong.
+    """
     import xarray
 
     path = one_path("path", path)
     with reading(path, "result file of jaxfl", "name another, or write it again"):
         content = path.read_bytes()
         require(content[:3] == b"CDF", f"{path} is no result file of jaxfl, which is netCDF3")
+        if not unchecked:
+            way = "write it again, or read it as it is with {unchecked}"
+            check_digest(path, content, DIGEST, way, suggested={"unchecked": True})
         out = xarray.load_dataset(io.BytesIO(content), engine="scipy")
+        out.attrs.pop("digest", None)
         check_format(path, "result", config(out)["format"], FORMAT)
     return out
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxfl.core.files import reading, replace
+from jaxfl.core.files import NO_DIGEST, check_digest, reading, replace, sealed
 from jaxfl.core.version import __version__
 from jaxfl.engine.results import plain
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
@@ -29,6 +29,7 @@ __all__ = [
 
 RECORD = "record.json"
 FORMAT = 1
+DIGEST = b'"digest":"'
 FORMATS = ("png", "pdf")
 FLAGGED = f"{FLAG}: the paper claims less than this noise is proven to give, or nothing is proven."
 VERDICTS = {True: "yes", False: "NO", None: "–"}
@@ -61,6 +62,7 @@ def write(entry: Entry, job: Job) -> Report:
     seconds = time.perf_counter() - began
     about = {
         "format": FORMAT,
+        "digest": NO_DIGEST,
         "name": entry.name,
         "jaxfl": __version__,
         "fast": job.fast,
@@ -69,7 +71,8 @@ def write(entry: Entry, job: Job) -> Report:
         "numbers": numbers,
     }
     files = [job.folder / RECORD]
-    _text(files[0], json.dumps(about, ensure_ascii=False, separators=(",", ":")) + "\n")
+    text = json.dumps(about, ensure_ascii=False, separators=(",", ":")) + "\n"
+    _text(files[0], sealed(text.encode(), DIGEST).decode())
     report = read(entry, files[0])  # what is judged and drawn is what the file says
     for end, figure in entry.draw(report.numbers).items():
         files += ink.save(figure, job.folder, f"{entry.name}{end}", FORMATS)
@@ -82,9 +85,11 @@ def write(entry: Entry, job: Job) -> Report:
 def read(entry: Entry, path: str | Path) -> Report:
     """The record that :func:`write` left, judged again."""
     with reading(Path(path), f"record of {entry.name}", "run it again"):
-        about: dict[str, Any] = json.loads(Path(path).read_text("utf-8"))
+        content = Path(path).read_bytes()
+        about: dict[str, Any] = json.loads(content)
         if (about["format"], about["name"]) != (FORMAT, entry.name):
             raise ValueError
+        check_digest(Path(path), content, DIGEST, "run it again")
         return Report(
             entry,
             about["numbers"],

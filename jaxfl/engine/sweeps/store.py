@@ -17,16 +17,27 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.files import check_format, reading, replace, writable
+from jaxfl.core.files import (
+    NO_DIGEST,
+    arrays,
+    check_digest,
+    check_format,
+    reading,
+    replace,
+    sealed,
+    writable,
+)
 from jaxfl.engine.sweeps.plan import Chunk
 
 __all__ = ["MANIFEST", "RESULT", "Arrays", "Store"]
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 FORMAT = 1
+DIGEST = b'"digest": "'
 MANIFEST = "sweep.json"
 RESULT = "result.nc"
 OWNER = "chunk.json"  # names of metrics have no dot
+CHUNK = 1 << 20  # bytes of names and headers, at most
 ROOM = 2  # times the predicted size: chunks, and the result that they are merged into
 
 
@@ -36,6 +47,7 @@ class Store:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.memory: dict[int, Arrays] = {}
+        self.most = 0  # bytes that a chunk may unpack to
 
     @property
     def manifest(self) -> Path:
@@ -68,7 +80,7 @@ class Store:
         return None
 
     def begin(self, about: Mapping[str, Any], nbytes: int) -> None:
-        """Write the manifest; raise if the disk has no room for the results."""
+        """Write the manifest; raise if the disk has no room for results of ``nbytes``."""
         if self.folder is None:
             return
         writable(self.manifest, "manifest")
@@ -80,9 +92,10 @@ class Store:
             f"need {ROOM * nbytes / 2**20:,.0f}",
             "free some space, name another folder, or evaluate less often",
         )
-        text = json.dumps({"format": FORMAT, **about}, indent=1, default=str).encode()
+        whole = {"format": FORMAT, "digest": NO_DIGEST, **about}
+        text = json.dumps(whole, indent=1, default=str).encode()
         try:
-            replace(self.manifest, lambda file: file.write(text), new=True)
+            replace(self.manifest, lambda file: file.write(sealed(text, DIGEST)), new=True)
         except FileExistsError:  # since :meth:`claim`, while programs were compiled
             raise InputError(*self._taken()) from None
 
@@ -92,11 +105,11 @@ class Store:
 
     # --- chunks ----------------------------------------------------------------------------------
 
-    def write(self, index: int, chunk: Chunk, arrays: Arrays) -> None:
+    def write(self, index: int, chunk: Chunk, found: Arrays) -> None:
         if self.folder is None:
-            self.memory[index] = arrays
+            self.memory[index] = found
             return
-        content: Any = {OWNER: np.array(json.dumps(chunk)), **arrays}
+        content: Any = {OWNER: np.array(json.dumps(chunk)), **found}
         replace(self.chunk(index), lambda file: np.savez_compressed(file, **content))
 
     def read(self, index: int, chunk: Chunk) -> Arrays | None:
@@ -104,12 +117,8 @@ class Store:
         if self.folder is None:
             return self.memory.get(index)
         try:
-            with (
-                open(self.chunk(index), "rb") as content,
-                np.load(content, allow_pickle=False) as file,
-            ):
-                arrays = {name: file[name] for name in file.files}
-            return arrays if arrays.pop(OWNER).item() == json.dumps(chunk) else None
+            found = arrays(self.chunk(index), self.most)
+            return found if found.pop(OWNER).item() == json.dumps(chunk) else None
         except Exception:
             return None
 
@@ -117,9 +126,11 @@ class Store:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a sweep."""
     path = folder / MANIFEST
-    with reading(
-        path, "manifest of a sweep", "name the folder of a sweep, or start over in another"
-    ):
-        about: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    way = "name the folder of a sweep, or start over in another"
+    with reading(path, "manifest of a sweep", way):
+        content = path.read_bytes()
+        about: dict[str, Any] = json.loads(content)
         check_format(path, "sweep", about["format"], FORMAT)
+        if about.pop("digest", None) is not None:  # the first manifests have none
+            check_digest(path, content, DIGEST, way)
     return about

@@ -28,7 +28,7 @@ from jaxfl.engine.sweeps.identity import about, same
 from jaxfl.engine.sweeps.look import Look, Plan, Progress, show
 from jaxfl.engine.sweeps.placement import placement
 from jaxfl.engine.sweeps.plan import Chunk, Program, programs
-from jaxfl.engine.sweeps.store import Store
+from jaxfl.engine.sweeps.store import CHUNK, ROOM, Store
 
 if TYPE_CHECKING:
     import xarray
@@ -127,11 +127,13 @@ def sweep(
     say(f"{laid.runs:,} run{plural}" + (f", {len(made)} to compile" if len(made) > 1 else ""))
     compiler = Compiler(laid, extra, eval_every, paired, chosen, available, say)
     compiled: Sequence[engine.Compiled | None] = ()
+    expected = predicted(compiler, made)
+    store.most = ROOM * expected + CHUNK
     if manifest is None and leader:
         compiled, todo = fit(compiler, made, at_once)
         shapes = [program.shape for program in compiled if program is not None]
         plan = {"shapes": shapes, "chunks": [chunk[:] for chunk in todo]}
-        store.begin({**identity, "plan": plan}, predicted(compiler, made))
+        store.begin({**identity, "plan": plan}, expected)
     _meet("begun", hosts)
     if manifest is None and not leader:  # hosts have different memory, and must have one plan
         manifest = store.claim(resume=True)
