@@ -56,7 +56,7 @@ from jaxfl.cli.sweeping import run_sweep
 from jaxfl.cli.theory import run_theory
 from jaxfl.cli.work import run
 from jaxfl.cli.written import as_typed, suggested
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, printable
 from jaxfl.core.version import __version__
 
 __all__ = ["keep_programs", "main"]
@@ -124,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sentence = (
             f"the memory is too small{reason}: take fewer clients, smaller data or a smaller model."
         )
-    print(f"jaxfl: error: {sentence}", file=sys.stderr)
+    print(f"jaxfl: error: {printable(sentence)}", file=sys.stderr)
     return 2
 
 

@@ -14,7 +14,7 @@ from jaxfl.cli.readers import real, text
 from jaxfl.cli.report import console, summary
 from jaxfl.cli.sweeping import NO_FRONT, has_front
 from jaxfl.cli.written import command, flag
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
 from jaxfl.engine.results import config, load
 from jaxfl.engine.sweeps.grid import TUNED
@@ -99,7 +99,14 @@ def run_look(command: str, words: Sequence[str]) -> None:
     require(len(folders) == wanted, takes, usage)
     answers: dict[str, Callable[..., None]]
     answers = {"show": _show, "compare": _compare, "plot": _plot}
-    answers[command](given, *map(Path, folders))
+    try:
+        answers[command](given, *map(Path, folders))
+    except (InputError, OSError, MemoryError):
+        raise
+    except Exception as error:  # a digest is no proof of where a file comes from
+        names = " or ".join(folders)
+        why = f"{names} holds no result that this version can show ({one_line(error)})"
+        raise InputError(why, "write it again") from error
 
 
 # --- the commands --------------------------------------------------------------------------------
@@ -137,6 +144,8 @@ def _plot(given: dict[str, Any], folder: Path) -> None:
     ds = _load(folder, given)
     home = folder if folder.is_dir() else folder.parent
     place = Path(given["out"]) if "out" in given else home / "pictures"
+    linked = "out" not in given and place.is_symlink()
+    require(not linked, f"{place} is a link to another folder", "name that folder with --out")
     formats = given.get("format", ["png", "pdf"])
     if _is_sweep(ds):
         files = draw(_selected(ds, given), place, formats=formats, criterion=None)
@@ -146,7 +155,7 @@ def _plot(given: dict[str, Any], folder: Path) -> None:
         files = [place / f"curves.{kind}" for kind in formats]
         curves(ds, files)
     for file in files:
-        print(file)
+        print(printable(str(file)))
 
 
 # --- options -------------------------------------------------------------------------------------

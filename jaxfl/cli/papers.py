@@ -11,7 +11,7 @@ from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import text
 from jaxfl.cli.report import console
-from jaxfl.core.errors import require
+from jaxfl.core.errors import printable, require
 from jaxfl.papers.report import Report, epsilon_table, table
 
 __all__ = ["run_papers"]
@@ -60,7 +60,7 @@ def run_papers(words: Sequence[str]) -> None:
         def say(line: str) -> None:
             interrupts.check()
             if not found.quiet:
-                print(line, file=sys.stderr, flush=True)
+                print(printable(line), file=sys.stderr, flush=True)
 
         for name in _named(found.names):
             try:
@@ -93,4 +93,4 @@ def _show(report: Report) -> None:
         shown.print()
         epsilon_table(report).show(shown)
     for file in report.files:
-        shown.print(f"file  {file}", soft_wrap=True)
+        shown.print(printable(f"file  {file}"), soft_wrap=True)

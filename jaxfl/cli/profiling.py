@@ -9,7 +9,7 @@ from jaxfl.cli.build import algorithm_of, choose_problem
 from jaxfl.cli.options import Setup
 from jaxfl.cli.parser import parse_run
 from jaxfl.cli.work import absolute, computing
-from jaxfl.core.errors import require
+from jaxfl.core.errors import printable, require
 from jaxfl.engine.profiling import profile
 
 __all__ = ["run_profile"]
@@ -52,7 +52,8 @@ def run_profile(words: Sequence[str]) -> None:
         print(json.dumps({"algorithm": algorithm.name, "problem": problem.name, **whole}, indent=1))
         return
     d = problem.model.dim
-    print(f"{algorithm.name} on {problem.name}: {problem.n:,} clients, d = {d:,}; {found.device}")
+    name = printable(problem.name)
+    print(f"{algorithm.name} on {name}: {problem.n:,} clients, d = {d:,}; {found.device}")
     print(f"compilation  {found.trace:.2f} s tracing, {found.compile:.2f} s compiling one round")
     print(f"round        {_time(found.round)}, {1 / found.round:,.0f} rounds/s")
     for name, seconds in found.phases.items():

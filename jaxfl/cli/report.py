@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxfl.core.errors import printable
 from jaxfl.core.progress import Bar
 from jaxfl.core.types import Origin, Problem, Source
 from jaxfl.engine import results
@@ -42,10 +43,12 @@ class Display(Bar):
 
 
 def console() -> Console:
-    """Standard output."""
+    """Standard output, on which names are printed as they are."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    return Console(
+        highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH
+    )
 
 
 def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:
@@ -56,14 +59,15 @@ def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:
     settings = about["settings"]
     used = Table("number", "value", "from", box=None, pad_edge=False)
     for row in _used(about, int(ds["round"].values[-1])):
-        used.add_row(*row)
+        used.add_row(*map(printable, row))
     out = Table.grid(padding=(0, 2))
     for name, words in _outcome(ds, about).items():
-        out.add_row(name, words)
+        out.add_row(name, printable(words))
     for file in files:
-        out.add_row("file", str(file))
+        out.add_row("file", printable(str(file)))
     shown = console()
-    shown.print(f"{settings['algorithm']} on {settings['problem']}: {about['ended']}", style="bold")
+    head = f"{settings['algorithm']} on {settings['problem']}: {about['ended']}"
+    shown.print(printable(head), style="bold")
     shown.print(used)
     shown.print()
     shown.print(out)

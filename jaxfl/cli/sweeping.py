@@ -21,7 +21,7 @@ from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
 from jaxfl.cli.work import absolute, computing
 from jaxfl.cli.written import command
 from jaxfl.core.checks import conforms
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import InputError, printable, require
 from jaxfl.core.files import reading, writable
 from jaxfl.core.params import known
 from jaxfl.core.progress import Bar
@@ -180,7 +180,7 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
     chosen, shown = select(ds, session.select), console()
     table(chosen.ds).show(shown)
     for file in files:
-        shown.print(f"file  {file}", soft_wrap=True)
+        shown.print(printable(f"file  {file}"), soft_wrap=True)
 
 
 def has_front(files: Sequence[Path]) -> bool:

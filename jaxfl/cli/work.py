@@ -17,7 +17,7 @@ from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup
 from jaxfl.cli.report import Display, summary
 from jaxfl.cli.written import command, flag
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, printable
 from jaxfl.core.types import Algorithm, Key, Problem, Source
 from jaxfl.data.loaders import LOADERS
 from jaxfl.engine import results
@@ -114,11 +114,8 @@ def _restore(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
     result = restored(folder.checkpoint, *parts, jax.random.key(setup.seed))
     result.sources.update({name: Source.read(text) for name, text in folder.assumed.items()})
     if not session.quiet:
-        print(
-            f"{folder.result} was missing: it is written again from the checkpoint, at round "
-            f"{folder.reached}.",
-            file=sys.stderr,
-        )
+        missing = f"{folder.result} was missing: it is written again from the checkpoint, at round"
+        print(printable(f"{missing} {folder.reached}."), file=sys.stderr)
     return result
 
 
@@ -138,11 +135,8 @@ def _write(folder: Folder, session: Session, result: Run) -> None:
     if not session.quiet:
         summary(ds, folder.products)
     if result.ended.startswith("diverged"):  # with --quiet too: NaN must not be taken for a result
-        print(
-            f"jaxfl: {result.algorithm.name} on {result.problem.name} {result.ended}; take a smaller "
-            "--lr.",
-            file=sys.stderr,
-        )
+        who = f"jaxfl: {result.algorithm.name} on {result.problem.name}"
+        print(printable(f"{who} {result.ended}; take a smaller --lr."), file=sys.stderr)
 
 
 def _not_replaced(folder: Folder, error: InputError) -> InputError:

@@ -43,6 +43,8 @@ PART = re.compile(r"\..+\.[0-9a-f]{12}\.part")  # what :func:`_beside` returns
 def reading(path: Path, what: str, remedy: str = "") -> Iterator[None]:
     """Turn any exception while ``path`` is read as ``what`` into an :class:`InputError`."""
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"Cannot read {path}", "it is no file")
         yield
     except (InputError, MemoryError):
         raise

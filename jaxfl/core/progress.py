@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from jaxfl.core.errors import require
+from jaxfl.core.errors import printable, require
 
 __all__ = ["Bar", "watching"]
 
@@ -44,7 +44,7 @@ class Bar:
             self.bar = Progress(
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 console=Console(file=sys.stderr),
                 transient=True,
             )
@@ -55,14 +55,14 @@ class Bar:
     def say(self, line: str) -> None:
         """Print a line that stays."""
         if not self.quiet:
-            print(line, file=sys.stderr, flush=True)
+            print(printable(line), file=sys.stderr, flush=True)
 
     def update(self, done: int, total: int, words: str, unit: str = "round") -> None:
         if self.quiet:
             return
         line = f"{unit} {done:,}/{total:,}, {words}"
         if self.bar is not None:
-            self.bar.update(self.task, completed=done, total=total, description=words)
+            self.bar.update(self.task, completed=done, total=total, description=printable(words))
             return
         now = time.perf_counter()
         end = done == total > self.shown

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +30,8 @@ Read = Callable[[str], bytes]
 
 DENSE_BYTES = 8 << 30  # a larger dense matrix is more likely a mistake than intended
 HOST: Any = SimpleNamespace(platform="cpu")  # this machine's memory, without starting a device
+LINE = 1 << 26  # bytes of a line of a LIBSVM file
+PER_LINE, PER_ENTRY = 32, 24  # bytes that its reader takes at most
 COPIES = 3  # of the samples: as read, shared among clients, on the device
 
 
@@ -90,8 +94,11 @@ def _dense_libsvm(
     from sklearn.datasets import load_svmlight_files
 
     shown = " and ".join(names)
+    lines = [_Lines(file) if isinstance(file, str) else file for file in files]
     try:
-        parts = load_svmlight_files(files, n_features=features, dtype=np.float32)
+        parts = load_svmlight_files(lines, n_features=features, dtype=np.float32)
+    except InputError:
+        raise
     except (ValueError, OSError, EOFError, OverflowError, zlib.error) as error:
         if "n_features" in str(error):
             way_out = f"an index exceeds features={features}; raise it or leave it out"
@@ -123,6 +130,34 @@ def _dense_libsvm(
     dense = [matrix.toarray() for matrix in data]
     test = (dense[1], labels[1]) if len(dense) > 1 else None
     return Dataset(name, (dense[0], labels[0]), test, count, note)
+
+
+class _Lines:
+    """The lines of a file for scikit-learn; raise before they fill the memory."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def read(self) -> bytes:
+        raise NotImplementedError  # scikit-learn iterates over what has this method
+
+    def __iter__(self) -> Iterator[bytes]:
+        packed: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+        room, taken = free(HOST), 0
+        with packed.get(Path(self.name).suffix, open)(self.name, "rb") as file:
+            while line := file.readline(LINE + 1):
+                taken += PER_LINE + PER_ENTRY * line.count(b":")
+                require(
+                    len(line) <= LINE and taken <= room,
+                    f"LIBSVM file {self.name} has "
+                    + (
+                        f"over {room:,} bytes of data"
+                        if taken > room
+                        else f"a line over {LINE:,} bytes"
+                    ),
+                    "it may be damaged, or select rows or columns first",
+                )
+                yield line
 
 
 def _gzipped(file: Any) -> bool:

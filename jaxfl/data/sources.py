@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 import tempfile
 import zlib
@@ -17,6 +18,7 @@ __all__ = ["FILES", "Source", "find_directory", "read"]
 
 # Seconds to connect, and to wait for the next bytes: a machine without network must say so soon.
 TIMEOUT = (3.0, 20.0)
+MOST = 1 << 27  # bytes of a file, uncompressed
 
 # sha256 of the uncompressed content of each file, by host
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
@@ -124,9 +126,12 @@ def _verify(source: Source, content: bytes) -> tuple[str, bytes]:
     """What is wrong with the content, if anything, and the content uncompressed."""
     try:
         if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
+            with gzip.open(io.BytesIO(content)) as packed:
+                content = packed.read(MOST + 1)
     except (OSError, EOFError, zlib.error):
         return f"it is a damaged gzip file, where sha256 {source.sha256} was expected", b""
+    if len(content) > MOST:
+        return f"it has more than {MOST:,} bytes (uncompressed)", b""
     actual = hashlib.sha256(content).hexdigest()
     if actual != source.sha256:
         return f"its (uncompressed) sha256 is {actual}, not {source.sha256}", b""

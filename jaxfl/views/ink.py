@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -37,6 +38,7 @@ __all__ = [
     "handle",
     "logarithmic",
     "picture",
+    "plain_name",
     "powers",
     "save",
     "shade",
@@ -399,20 +401,31 @@ def powers(axis: Axis, low: float, high: float) -> None:
 # --- files ---------------------------------------------------------------------------------------
 
 
+def plain_name(name: str) -> str:
+    """``name`` as a part of the name of a file, whatever result it comes from."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "_", name)
+
+
 def save(figure: Figure, folder: Path, name: str, formats: Iterable[str]) -> list[Path]:
     """One file for each format."""
-    out = [folder / f"{name}.{kind}" for kind in formats]
+    out = [folder / f"{plain_name(name)}.{kind}" for kind in formats]
     for path in out:
         write(figure, path)
     return out
 
 
 def write(figure: Figure, path: Path) -> None:
-    """Write a figure reproducibly: without a date, without random names."""
+    """Write a figure reproducibly: without a date, without random names, with names as they are."""
     import matplotlib
+    from matplotlib.text import Text
 
     kind = path.suffix.lower()
     options: dict[str, Any] = {"format": kind[1:], "dpi": 160, "metadata": SUFFIXES[kind]}
     path.parent.mkdir(parents=True, exist_ok=True)
+    numbers = {
+        text for ax in figure.axes for text in (*ax.get_xticklabels(), *ax.get_yticklabels())
+    }
+    for text in figure.findobj(Text):
+        text.set_parse_math(text in numbers)  # a name may hold dollars
     with matplotlib.rc_context({"svg.hashsalt": "jaxfl", "pdf.fonttype": 42}):
         replace(path, lambda file: figure.savefig(file, **options))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -262,7 +261,7 @@ def _pages(ds: xarray.Dataset, scene: Scene) -> Iterator[Page]:
             for name in names
             for v in part[name].values.tolist()
         ]
-        yield Page(ds, part, scene, re.sub(r"[^A-Za-z0-9._+-]+", "_", "".join(words)))
+        yield Page(ds, part, scene, ink.plain_name("".join(words)))
 
 
 def _places(flat: xarray.Dataset, ds: xarray.Dataset, name: str) -> list[int]:

@@ -7,6 +7,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from jaxfl.core.errors import printable
 from jaxfl.views.cells import over_seeds
 from jaxfl.views.words import estimate, number
 
@@ -48,7 +49,7 @@ def in_words(value: Value, scale: float = 1.0) -> str:
     if value is None:
         return ABSENT
     if isinstance(value, str):
-        return value
+        return printable(value)
     if not isinstance(value, Estimate):
         return number(value / scale)
     mean, error = estimate(value.mean / scale, value.error / scale)
@@ -90,7 +91,9 @@ class Table(NamedTuple):
         if self.best:
             grid.add_column("", no_wrap=True)
         for column, side in zip(self.columns, self._sides(), strict=True):
-            grid.add_column(Text(column.heading), justify="left" if side == "l" else "right")
+            grid.add_column(
+                Text(printable(column.heading)), justify="left" if side == "l" else "right"
+            )
         for i, row in enumerate(self.rows):
             style = "bold" if i in self.best else ""
             mark = [Text("*" if i in self.best else "", style)] if self.best else []
@@ -100,10 +103,10 @@ class Table(NamedTuple):
             ]
             grid.add_row(*mark, *cells, style=style)
         if self.title:
-            console.print(Text(self.title, "bold"))
+            console.print(Text(printable(self.title), "bold"))
         console.print(grid)
         for note in self._notes():
-            console.print(Text(note))
+            console.print(Text(printable(note)))
 
     def csv(self) -> str:
         """All digits; an estimate takes two columns, the second ending in ``_se``."""
@@ -125,7 +128,7 @@ class Table(NamedTuple):
 
     def latex(self) -> str:
         """A ``tabular`` for the package booktabs; the best rows are bold, notes are comments."""
-        lines = [f"% {note}" for note in (self.title, *self._notes()) if note]
+        lines = [f"% {printable(note)}" for note in (self.title, *self._notes()) if note]
         lines += [rf"\begin{{tabular}}{{{self._sides()}}}", r"\toprule"]
         lines += [" & ".join(_escaped(c.heading) for c in self.columns) + r" \\", r"\midrule"]
         for i, row in enumerate(self.rows):
@@ -135,7 +138,7 @@ class Table(NamedTuple):
 
     def markdown(self) -> str:
         """The rows alone."""
-        heads = [column.heading for column in self.columns]
+        heads = [printable(column.heading).replace("|", "\\|") for column in self.columns]
         rows = [
             [
                 in_words(v, c.scale).replace("|", "\\|")
@@ -188,7 +191,7 @@ QUANTITY = re.compile(r"(-?[\d.]+)(?:e(-?\d+))?")
 
 
 def _escaped(text: str) -> str:
-    return "".join(ESCAPES.get(sign, sign) for sign in text)
+    return "".join(ESCAPES.get(sign, sign) for sign in printable(text))
 
 
 def _latex(text: str) -> str:
