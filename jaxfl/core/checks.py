@@ -135,6 +135,11 @@ def numeric(where: str, leaf: Any) -> Array:
         array = np.asarray(leaf)
     except (TypeError, ValueError):
         array = np.asarray(None)
+    require(
+        not np.ma.is_masked(leaf),
+        f"{where} hides some of its values behind a mask",
+        "fill them in, or leave those rows out",
+    )
     kind = array.dtype
     require(
         kind.kind in "biuf" or jnp.issubdtype(kind, jnp.floating),
@@ -173,6 +178,8 @@ def finite(where: str, array: Array, given: Any = None, *, axes: int = 1) -> Non
 
 def stacked(where: str, leaves: Sequence[Any]) -> tuple[int, int]:
     """The leading axes (n, m) of all leaves: m rows of each of n clients."""
+    tables = any(hasattr(leaf, "columns") for leaf in leaves)
+    require(not tables, f"{where} hold a table", "pass a list with one table, or array, per client")
     shapes = [np.shape(leaf) for leaf in leaves]
     alike = bool(shapes) and all(len(s) >= 2 and s[:2] == shapes[0][:2] for s in shapes)
     require(

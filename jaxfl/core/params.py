@@ -144,16 +144,18 @@ def _range(param: Param) -> str:
 
 
 def numbers(name: str, value: Any) -> Floats:
-    """``value`` as floats; raises for text, booleans and complex numbers."""
+    """``value`` as floats; raises for text, booleans, complex and masked numbers."""
     try:
         given = np.asarray(value)
-        if given.size == 0 or given.dtype.kind in "bcSUmM":
+        if given.size == 0 or given.dtype.kind in "bcSUmM" or np.ma.is_masked(value):
             raise TypeError
         return given.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         quoted = isinstance(value, str) and reads(value)
         way = "leave out the quotes" if quoted else ""
-        raise InputError("is not a number", way, **{name: value}) from None
+        several = getattr(value, "ndim", isinstance(value, list | tuple))
+        what = "must hold real numbers" if several else "is not a number"
+        raise InputError(what, way, **{name: value}) from None
 
 
 def whole(name: str, value: Any, least: int, most: float = MOST) -> int:

@@ -216,6 +216,7 @@ def _total(rows: Rows, clients: int) -> tuple[int, int]:
 
 
 def _labels(labels: Rows, name: str) -> Array:
+    require(not np.ma.is_masked(labels), f"The labels for partition {name!r} are masked")
     array = np.asarray(labels)
     require(array.ndim == 1, f"Partition {name!r} needs one label per row, not {np.shape(labels)}")
     finite(f"The array of labels for partition {name!r}", array)

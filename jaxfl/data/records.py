@@ -231,7 +231,7 @@ def _from_stacked(
     given, treedef = _flatten(tree)
     paths = _paths(tree, "The stacked data")
     leaves = [_number(leaf, path, kind) for leaf, path in zip(given, paths, strict=True)]
-    n, m = stacked("The stacked data", leaves)
+    n, m = stacked("The stacked data", given)
     owned = counts(None if count is None else list(count), n, m)
     padding = np.arange(m) >= owned[:, None]
     done = []

@@ -14,19 +14,31 @@ An :class:`Enrolment` holds the secrets of all clients; no client knows all of t
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from jaxfl.core.checks import instance
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 
-__all__ = ["Enrolment", "collect", "enrol", "reconstruct", "share"]
+__all__ = ["Enrolment", "Message", "collect", "enrol", "reconstruct", "share"]
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 PRIME = 2**61 - 1  # seeds are shared in the field of this size
+MOST = 256  # clients of an enrolment, which holds shares of the seeds of all pairs at all clients
+
+
+class Message(NamedTuple):
+    """What one client sends in a round: its masked words, and what they can be unmasked with."""
+
+    words: Words
+    client: int
+    t: int
+    group: int  # of the enrolment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,19 +51,23 @@ class Enrolment:
     pair: Mapping[tuple[int, int], int]
     own_shares: Mapping[int, Mapping[int, int]]  # of own[i], held by each client
     pair_shares: Mapping[tuple[int, int], Mapping[int, int]]
+    group: int  # tells enrolments apart
 
-    def message(self, i: int, words: npt.ArrayLike, t: int) -> Words:
+    def message(self, i: int, words: npt.ArrayLike, t: int) -> Message:
         """What client i sends in round t for its encoded vector."""
-        total = np.array(words, np.uint32) + expand(self.own[i], t, np.size(words))
+        i, t = whole("client", i, 0), whole("t", t, 0)
+        require(i in self.own, "is not enrolled", f"enrolled are {self.clients}", client=i)
+        plain = _words(f"client {i}", words)
+        total: Words = plain + expand(self.own[i], t, plain.size)
         for j in self.clients:
             if j != i:
                 total += expand(self.pair[i, j], t, total.size)
                 total -= expand(self.pair[j, i], t, total.size)
-        return total
+        return Message(total, i, t, self.group)
 
-    def unmask(self, messages: Mapping[int, npt.ArrayLike], t: int) -> Words:
-        """The sum of the words of those who reported, if t of them did."""
-        alive = sorted(messages)
+    def unmask(self, messages: Mapping[int, Message], t: int) -> Words:
+        """The sum of the words of those who reported in round t, if ``threshold`` of them did."""
+        t, alive = whole("t", t, 0), _clients(_by_client("messages", messages))
         unknown = sorted(set(alive) - set(self.clients))
         require(not unknown, f"Clients {unknown} reported and are not enrolled", "leave them out")
         require(
@@ -60,16 +76,24 @@ class Enrolment:
             f"shares of {self.threshold}",
             "run the round again with more of them",
         )
-        arrays = [np.asarray(messages[i], np.uint32) for i in alive]
-        total: Words = np.sum(arrays, axis=0, dtype=np.uint32)
+        for i in alive:
+            m = instance(f"messages[{i}]", messages[i], Message, "make it with Enrolment.message")
+            require(
+                (m.client, m.t, m.group) == (i, t, self.group),
+                f"The message under client {i} is of client {m.client} in round {m.t}"
+                f"{'' if m.group == self.group else ' of another enrolment'}, and its masks do not "
+                f"cancel in round {t}",
+                "unmask what one round collected",
+            )
+        total = _sum({i: messages[i].words for i in alive})
         helpers = alive[: self.threshold]
         for i in alive:
-            own = reconstruct({h: self.own_shares[i][h] for h in helpers})
+            own = _secret({h: self.own_shares[i][h] for h in helpers})
             total -= expand(own, t, total.size)
         for gone in set(self.clients) - set(alive):
             for i in alive:
                 for pair, sign in (((i, gone), -1), ((gone, i), 1)):
-                    seed = reconstruct({h: self.pair_shares[pair][h] for h in helpers})
+                    seed = _secret({h: self.pair_shares[pair][h] for h in helpers})
                     mask = expand(seed, t, total.size)
                     total = total + mask if sign > 0 else total - mask
         return total
@@ -77,20 +101,19 @@ class Enrolment:
 
 def enrol(clients: Iterable[int], threshold: int, seed: int) -> Enrolment:
     """Seeds for these clients, and shares of them that any ``threshold`` clients can put together."""
-    members = tuple(sorted({whole("client", i, 0) for i in clients}))
-    threshold = whole("threshold", threshold, 1)
+    members = _clients(clients)
     require(
-        threshold <= len(members),
-        f"exceeds the {len(members)} clients",
-        "ask for at most that many",
-        threshold=threshold,
+        len(members) <= MOST,
+        f"{len(members)} clients have {len(members) ** 2:,} seeds to share among all",
+        f"enrol at most {MOST}, such as the cohort of a round",
     )
-    rng = np.random.default_rng(seed)
+    threshold = _threshold(threshold, members)
+    rng = np.random.default_rng(whole("seed", seed, 0, math.inf))
     own = {i: int(rng.integers(PRIME)) for i in members}
     pair = {(i, j): int(rng.integers(PRIME)) for i in members for j in members if i != j}
 
     def shares(secret: int) -> dict[int, int]:
-        return share(secret, members, threshold, rng)
+        return _shares(secret, members, threshold, rng)
 
     return Enrolment(
         members,
@@ -99,19 +122,64 @@ def enrol(clients: Iterable[int], threshold: int, seed: int) -> Enrolment:
         pair,
         {i: shares(secret) for i, secret in own.items()},
         {key: shares(secret) for key, secret in pair.items()},
+        int(rng.integers(PRIME)),
     )
 
 
 def collect(cohort: Iterable[int], messages: Mapping[int, npt.ArrayLike]) -> Words:
     """The sum of messages under pairwise masks alone: everyone of the cohort has to report."""
-    members = set(cohort)
-    missing = sorted(members - set(messages))
+    members, reported = set(_clients(cohort)), set(_clients(_by_client("messages", messages)))
+    extra, missing = sorted(reported - members), sorted(members - reported)
+    require(not extra, f"Clients {extra} reported and are not in the cohort", "leave them out")
     require(
         not missing,
         f"Clients {missing} did not report, so that the masks of the other clients do not cancel",
         "run the round again without them, or enrol with a threshold (jaxfl.dropouts)",
     )
-    total: Words = np.sum([np.asarray(messages[i], np.uint32) for i in members], 0, np.uint32)
+    return _sum(messages)
+
+
+def _by_client(name: str, given: Any) -> Any:
+    way = f"give a dict with one of the {name} by the number of each client"
+    return instance(name, given, dict, way)
+
+
+def _clients(clients: Any) -> tuple[int, ...]:
+    """Clients in order; raises unless there are some, each once."""
+    require(isinstance(clients, Iterable), "must be numbers of clients", clients=clients)
+    members = tuple(sorted(whole("client", i, 0) for i in clients))
+    require(members, "There are 0 clients", "name at least one")
+    require(len(set(members)) == len(members), "name a client twice", clients=members)
+    return members
+
+
+def _threshold(threshold: Any, members: tuple[int, ...]) -> int:
+    number = whole("threshold", threshold, 1)
+    most, way = f"exceeds the {len(members)} clients", "ask for at most that many"
+    require(number <= len(members), most, way, threshold=number)
+    return number
+
+
+def _words(whose: str, words: Any) -> Words:
+    """A vector of words; raises for anything that is no integer of 32 bits."""
+    try:
+        array = np.asarray(words)
+    except ValueError:  # a ragged list
+        array = np.asarray(None)
+    usable = array.ndim == 1 and array.size and array.dtype.kind in "iu"
+    require(
+        usable and array.min() >= 0 and array.max() < 2**32 and not np.ma.is_masked(words),
+        f"The words of {whose} must be a vector of integers in 0..{2**32 - 1}",
+        "encode them first (jaxfl.aggregations.encode)",
+    )
+    return array.astype(np.uint32)
+
+
+def _sum(messages: Mapping[int, Any]) -> Words:
+    arrays = {i: _words(f"client {i}", words) for i, words in messages.items()}
+    sizes = sorted({array.size for array in arrays.values()})
+    require(len(sizes) == 1, f"Messages of {sizes} words do not add up", "send equally many")
+    total: Words = np.sum(list(arrays.values()), 0, np.uint32)
     return total
 
 
@@ -128,6 +196,21 @@ def share(
     secret: int, members: Iterable[int], threshold: int, rng: np.random.Generator
 ) -> dict[int, int]:
     """Client i's share is P(i + 1) for a random P of degree t - 1 with P(0) = secret, mod the prime."""
+    secret, members = _element("secret", secret), _clients(members)
+    threshold = _threshold(threshold, members)
+    instance("rng", rng, np.random.Generator, "make one with numpy.random.default_rng(seed)")
+    return _shares(secret, members, threshold, rng)
+
+
+def reconstruct(shares: Mapping[int, int]) -> int:
+    """P(0) of the polynomial through these shares."""
+    _clients(_by_client("shares", shares))
+    return _secret({int(i): _element("share", y) for i, y in shares.items()})
+
+
+def _shares(
+    secret: int, members: tuple[int, ...], threshold: int, rng: np.random.Generator
+) -> dict[int, int]:
     coefficients = [secret, *(int(rng.integers(PRIME)) for _ in range(threshold - 1))]
 
     def value(at: int) -> int:
@@ -139,8 +222,7 @@ def share(
     return {i: value(i + 1) for i in members}
 
 
-def reconstruct(shares: Mapping[int, int]) -> int:
-    """P(0) of the polynomial through these shares."""
+def _secret(shares: Mapping[int, int]) -> int:
     total = 0
     for i, y in shares.items():
         top = bottom = 1
@@ -149,3 +231,11 @@ def reconstruct(shares: Mapping[int, int]) -> int:
                 top, bottom = top * (j + 1) % PRIME, bottom * (j - i) % PRIME
         total = (total + y * top * pow(bottom, -1, PRIME)) % PRIME
     return total
+
+
+def _element(name: str, value: Any) -> int:
+    """An element of the field, exactly: floats do not hold it."""
+    whole_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    usable = whole_number and 0 <= value < PRIME
+    require(usable, "must be a whole number below 2**61 - 1", **{name: value})
+    return int(value)

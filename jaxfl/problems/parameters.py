@@ -44,6 +44,7 @@ class Layout(NamedTuple):
     def flat(self, value: PyTree, what: str) -> Array:
         """A flat vector unchanged, or the user's own pytree as one; raises for anything else."""
         shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(value))
+        require(not any(map(jnp.iscomplexobj, jax.tree.leaves(value))), f"{what} is complex")
         if shapes == ((self.dim,),):
             return jnp.asarray(jax.tree.leaves(value)[0])
         require(

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxfl.core.checks import counts, finite, instance, kind_of, numeric, stacked
 from jaxfl.core.errors import InputError, attempt, require
-from jaxfl.core.params import choice, number
+from jaxfl.core.params import choice, number, numbers
 from jaxfl.core.types import Array, GeneratedSamples, Key, Model, Problem, PyTree
 from jaxfl.data.records import ClientData, float_type
 from jaxfl.data.samples import few, samples
@@ -75,7 +75,7 @@ def make_problem(
     _try_loss(model, train, kind)
     if x0 is not None:
         shapes = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.dim,), kind))
-        x0 = layout(shapes).flat(x0, "x0")
+        x0 = layout(shapes).flat(jax.tree.map(lambda leaf: numbers("x0", leaf), x0), "x0")
         require(jnp.all(jnp.isfinite(x0)), "has an entry that is not finite", x0=x0)
         x0 = x0.astype(kind)
     if kind != np.float32:

@@ -41,6 +41,7 @@ CRITERIA = {
     "validation_accuracy": "max",
 }
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which nothing can be chosen
+AWAY = 1000  # a loss that ends beyond so many times the first, or beyond so much, is no result
 WORDS = {
     "score_error": "standard error of the score",
     "candidates": "settings that were compared",
@@ -103,8 +104,9 @@ def select(
     """For every cell, the best values on the axes ``over``, by the mean over seeds.
 
     ``over`` defaults to those of :data:`TUNED` that the sweep has.  A setting with a seed that
-    diverged is never chosen; of equal ones, that with the smallest values is.  Test data choose
-    only with ``allow_test``, and the note then says so.
+    diverged, or whose loss ended a thousand times above the first, is never chosen, and the note
+    says how many there are; of equal ones, that with the smallest values is.  Test data choose only
+    with ``allow_test``, and the note then says so.
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -129,6 +131,7 @@ def select(
     # Candidates in ascending order, the first axis outermost, so that the first best is the smallest.
     ds = ds.isel({name: _ascending(ds[name].values) for name in over})
     mean, error = over_seeds(final(ds, rule.metric))
+    mean = mean.where(~_ran_away(ds))
     each = xarray.Dataset({"score": mean, "error": error, "tried": _tried(ds, over)})
     each = each.stack(candidate=over, create_index=False) if over else each.expand_dims("candidate")
     losses = (rule.sign * each["score"]).where(each["tried"], np.inf).fillna(np.inf)
@@ -136,6 +139,7 @@ def select(
     best = losses.argmin("candidate")
     found = losses.min("candidate") < np.inf
     compared = each["tried"].sum("candidate").transpose(*kept)
+    lost = (each["tried"] & each["score"].isnull()).sum("candidate").max()
     steps = np.unravel_index(best.values, [ds.sizes[name] for name in over]) if over else ()
     picks = {name: best.copy(data=step) for name, step in zip(over, steps, strict=True)}
     out = _pick(ds, picks, found)
@@ -158,6 +162,7 @@ def select(
         rule,
         over,
         most,
+        int(lost),
         whole=bool((ds["complete"] > 0).all()),
         priced=set(over) == set(TUNED) & set(axes(ds)),
     )
@@ -187,6 +192,13 @@ def _tried(ds: xarray.Dataset, over: Sequence[str]) -> xarray.DataArray:
     for name in over:
         ran = ran & (applying(ds, name) | (ds[name] == ds[name][0]))
     return ran
+
+
+def _ran_away(ds: xarray.Dataset) -> xarray.DataArray:
+    """Settings with a seed whose loss is finite by chance: a gradient may vanish there, too."""
+    first = abs(ds["loss"].isel(round=0, drop=True)).clip(min=1.0)
+    away: xarray.DataArray = (final(ds, "loss") > AWAY * first).any("seed")
+    return away
 
 
 def _ascending(values: Array) -> Array:
@@ -224,6 +236,7 @@ def _note(
     rule: Criterion,
     over: tuple[str, ...],
     most: int,
+    lost: int,
     *,
     whole: bool,
     priced: bool,
@@ -244,6 +257,8 @@ def _note(
     )
     if not whole:
         note += ", so far"
+    if lost:
+        note += f", without up to {lost} where a seed diverged or ended at {AWAY:,} times its first loss"
     noisy = (ds["noisy"].values > 0) & (ds["found"].values > 0)
     proven = noisy & np.isfinite(ds["proven_eps"].values)
     if proven.any():

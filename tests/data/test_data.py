@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas
 import pytest
 from told import mistakes, refused
 
@@ -377,9 +378,16 @@ def test_from_clients_of_stacked_leaves():
     assert data.from_clients(x).train.shape == data.from_clients(list(x)).train.shape == x.shape
 
 
+def test_a_table_or_a_mask_that_hides_nothing_is_an_array():
+    table = pandas.DataFrame(np.arange(6.0).reshape(3, 2))
+    clients = data.from_clients([table, np.ma.masked_array(table.values, mask=False)])
+    np.testing.assert_array_equal(clients.train, np.stack([table.values] * 2))
+
+
 # --- a user's mistakes ---------------------------------------------------------------------------
 
 DIGIT = data.Dataset("d", (np.ones((6, 2)), np.arange(6) % 2), None, 2)
+HIDDEN = np.ma.masked_equal(np.arange(6.0).reshape(2, 3), 4)
 NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
 
 
@@ -430,6 +438,11 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     (lambda: data.from_clients(user(2), count=[2]), "stacked=True"),
     (lambda: data.from_clients([(np.ones((2, 1)), np.array([-1, 1]))], classes=2), "from -1 to 1"),
     (lambda: data.from_clients(user(2), dtype="int8"), "float type"),
+    (lambda: data.from_clients(pandas.DataFrame(np.ones((8, 4)))), "hold a table: pass a list"),
+    (lambda: data.from_clients({"x": pandas.DataFrame(np.ones((8, 4)))}), "hold a table"),
+    (lambda: data.from_clients([HIDDEN]), "Client 0 hides some of its values"),
+    (lambda: data.from_clients((HIDDEN, HIDDEN), stacked=True), "leaf .0., hides some"),
+    (lambda: data.by_label(HIDDEN[1], 2), "labels for partition 'by_label' are masked"),
     (lambda: data.synthetic(variant="iid"), "no variant"),
     (lambda: data.synthetic(noise=-1), "noise = -1 must be"),
     (lambda: data.standardise(data.Dataset("x", np.ones(3))), "not a tuple"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -339,9 +340,9 @@ def test_dropouts_are_survived(gone: tuple[int, ...]) -> None:
     expected = sum((plain[i] for i in sent), np.zeros(6, np.uint32))
     np.testing.assert_array_equal(group.unmask(sent, t), expected)
     for i in sent:
-        assert (sent[i] != plain[i]).all()
+        assert (sent[i].words != plain[i]).all()
     if gone:  # without recovery the masks of the pairs stay in the sum
-        own = sum((sent[i] for i in sent), np.zeros(6, np.uint32))
+        own = sum((sent[i].words for i in sent), np.zeros(6, np.uint32))
         assert (own != expected).all()
 
 
@@ -352,6 +353,48 @@ def test_too_few_survivors_are_refused() -> None:
     refused(lambda: group.unmask(sent, 0), "3 of 6 clients reported")
     refused(lambda: group.unmask({**sent, 99: plain[3]}, 0), "Clients .99.")
     refused(lambda: enrol(plain, threshold=7, seed=0), "threshold = 7")
+
+
+GROUP = enrol(range(3), threshold=2, seed=0)
+SENT = {i: GROUP.message(i, [i, 7], 3) for i in range(3)}
+RNG = np.random.default_rng(0)
+
+
+@mistakes(
+    (lambda: GROUP.unmask(SENT, 4), "client 0 in round 3, and its masks do not cancel in round 4"),
+    (lambda: GROUP.unmask({**SENT, 1: GROUP.message(1, [1, 7], 4)}, 3), "client 1 in round 4"),
+    (lambda: GROUP.unmask({**SENT, 1: SENT[2]}, 3), "under client 1 is of client 2"),
+    (lambda: enrol(range(3), 2, 1).unmask(SENT, 3), "of another enrolment"),
+    (lambda: GROUP.unmask({0: [1], 1: [2]}, 3), "must be a Message"),  # type: ignore[dict-item]
+    (lambda: GROUP.unmask({**SENT, 1: GROUP.message(1, [1], 3)}, 3), "Messages of .1, 2. words"),
+    (lambda: GROUP.message(0, [1.7], 0), "words of client 0 must be a vector of integers"),
+    (lambda: GROUP.message(0, [-1], 0), "words of client 0"),
+    (lambda: GROUP.message(0, [2**32], 0), "words of client 0"),
+    (lambda: GROUP.message(0, [[1, 2]], 0), "words of client 0"),
+    (lambda: GROUP.message(0, [[1], [1, 2]], 0), "words of client 0"),
+    (lambda: GROUP.message(0, np.ma.masked_equal([1, 2], 2), 0), "words of client 0"),
+    (lambda: GROUP.message(7, [1], 0), "client = 7 is not enrolled"),
+    (lambda: GROUP.message(0, [1], -1), "t = -1"),
+    (lambda: collect([], {}), "There are 0 clients"),
+    (lambda: collect([0], {0: [1], 1: [5]}), "Clients .1. reported and are not in the cohort"),
+    (lambda: collect([0, 1], {0: [1], 1: [5, 6]}), "do not add up"),
+    (lambda: collect([0, 1], {0: [1.5], 1: [5.9]}), "words of client 0"),
+    (lambda: collect([0, 0], {0: [1]}), "name a client twice"),
+    (lambda: enrol(5, 1, 0), "clients = 5"),  # type: ignore[arg-type]
+    (lambda: enrol(range(300), 2, 0), "enrol at most 256"),
+    (lambda: enrol([0, 1], 1, -1), "seed = -1"),
+    (lambda: share(5, [0, 1], 0, RNG), "threshold = 0"),
+    (lambda: share(5, [0, 1], 3, RNG), "threshold = 3 exceeds the 2 clients"),
+    (lambda: share(2**61 + 5, [0, 1], 1, RNG), "secret = 2305843009213693957 must be"),
+    (lambda: share(1.5, [0, 1], 1, RNG), "secret = 1.5"),  # type: ignore[arg-type]
+    (lambda: share(5, [-1, 1], 2, RNG), "client = -1"),
+    (lambda: share(5, [0, 1], 2, None), "rng = None"),  # type: ignore[arg-type]
+    (lambda: reconstruct({}), "There are 0 clients"),
+    (lambda: reconstruct({0: 1, 2**61 - 1: 2}), "client = 2305843009213693951"),
+)  # fmt: skip
+def test_mistakes_of_the_protocol(call: Callable[[], Any], words: str) -> None:
+    """Each gave a wrong sum, the secret itself, or a traceback."""
+    refused(call, words)
 
 
 def test_shares_below_the_threshold_say_nothing() -> None:

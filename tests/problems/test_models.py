@@ -397,6 +397,8 @@ def posed(*x0: Any, **more: Any) -> jaxfl.Problem:
 @mistakes(
     (lambda: posed(np.zeros(4)), "one vector of 5 numbers"),
     (lambda: posed(np.full(5, np.inf)), "not finite"),
+    (lambda: posed(np.full(5, 1 + 2j)), "x0 = .* must hold real numbers"),
+    (lambda: posed(np.ma.masked_equal(np.ones(5), 1)), "x0 = .* must hold real numbers"),
     (lambda: posed(dtype="bfloat16"), "float32"),
     (lambda: posed(dtype="bogus"), "dtype = 'bogus' must be a float type"),
     (lambda: posed(dtype="float64"), "JAX_ENABLE_X64"),

@@ -177,6 +177,21 @@ def test_nothing_is_chosen_where_all_diverged() -> None:
     assert (chosen.ds["found"].sel(algorithm="soteriafl_sgd", omega=1.0) == 1).all()
 
 
+def test_a_loss_that_ran_away_is_not_chosen() -> None:
+    """A run at a step size of 1e30 may be finite by chance, with a gradient that vanishes."""
+    rates = {"lr": (0.1, 1.0)}
+    for lost, expected in (({"lr": 0.1}, [0]), (None, [1])):
+        ds = grids.grid(rates, algorithms=("ldp_sgd",), diverged=lost, seeds=2, rounds=(40,))
+        ds["utility"][:, 1] = 0.0
+        assert select(ds).ds["chosen_lr"].values.tolist() == [1.0]
+        ds["loss"][:, 1, 0, -1] = 1e28  # of one seed
+        chosen = select(ds)
+        assert chosen.ds["found"].values.tolist() == expected
+        many = f"without up to {2 - expected[0]} where a seed diverged or ended at 1,000 times"
+        assert many in chosen.note
+    assert chosen.ds["chosen_lr"].values.tolist() == [0.1]
+
+
 def test_what_has_not_run_was_not_compared() -> None:
     ds = grids.grid(missing={"lr": 0.1})
     chosen = select(ds)
