@@ -97,7 +97,7 @@ def test_show_a_run(single: Path, tmp_path: Path, shell: Shell) -> None:
     assert "soteriafl_sgd on data" in text
     assert "uplink" in text
     file = tmp_path / "a.csv"
-    shell("show", single, "--csv", file, "--target-loss", 100).out
+    shell("show", single, "--csv", file, "--target-loss", 100)
     (row,) = read(file)
     assert row["algorithm"] == "soteriafl_sgd"
     assert row["rounds_to_target"] == "0"

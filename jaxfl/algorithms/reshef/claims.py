@@ -24,8 +24,9 @@ def mu2(
 ) -> Claim:
     """``sigma^2 = 4 S^2 T/rho^2``, ``eps = rho^2/2 + rho sqrt(2 ln(1/delta))``  [Theorem 5.1].
 
-    With a trusted server of M ``machines``, ``sigma^2 = 4 S^2 T/(rho^2 M^2)``  [Theorem 6.1].  Their rho is the mu of GDP; as
-    zCDP it is rho^2/2.  S = G + 2LD bounds the increments only where G and L hold for the loss.
+    With a trusted server of M ``machines``, ``sigma^2 = 4 S^2 T/(rho^2 M^2)``  [Theorem 6.1].  Their rho
+    is the mu of GDP; as zCDP it is rho^2/2.  S = G + 2LD bounds the increments only where G and L hold
+    for the loss.
     """
     check_delta(delta)
     exactly_one(rho=rho, eps=eps, sigma=sigma)
