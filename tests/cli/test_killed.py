@@ -1,0 +1,185 @@
+"""Whatever instant a run or a sweep is killed at, the command that the program names goes on."""
+
+import contextlib
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xarray
+
+import jaxfl
+from jaxfl.cli import main
+
+pytestmark = pytest.mark.once
+
+QUIET = ["--clients", "3", "--quiet", "--no-plot"]
+SWEEP = ["sweep", "ldp_gd", "--lr", "0.1", "0.2", "--sigma", "0.1", "--rounds", "4", *QUIET]
+RUN = ["run", "ldp_gd", "--lr", "0.1", "--sigma", "0.1", "--rounds", "4", *QUIET]
+EVERY = ["--checkpoint-every", "2"]
+CHANGES = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir"}
+watched: list[Callable[[], None]] = []
+
+
+def hook(event: str, args: tuple[Any, ...]) -> None:
+    if (
+        watched
+        and event in CHANGES
+        and (event != "open" or args[1] not in (None, "r", "rb", "r+b"))
+    ):
+        with contextlib.suppress(IndexError):
+            watched.pop()()
+
+
+@contextlib.contextmanager
+def moments(folder: Path, into: Path) -> Iterator[list[Path]]:
+    """A copy of ``folder`` before each change of a file: what a kill at that instant leaves."""
+    if hook not in HOOKED:
+        sys.addaudithook(hook)  # for good
+        HOOKED.append(hook)
+    copies: list[Path] = []
+    known: set[tuple[Any, ...]] = set()
+
+    def copy() -> None:
+        found = sorted(file for file in folder.rglob("*") if file.is_file())
+        state = tuple((f.relative_to(folder), f.read_bytes()) for f in found if f.suffix != ".part")
+        new = (folder.exists(), state) not in known
+        known.add((folder.exists(), state))
+        if new:
+            copies.append(into / f"moment {len(copies)}")
+            if folder.exists():
+                shutil.copytree(folder, copies[-1], symlinks=True)
+        watched.append(copy)
+
+    watched.append(copy)
+    try:
+        yield copies
+    finally:
+        watched.clear()
+
+
+HOOKED: list[Any] = []
+
+
+def go_on(folder: Path, words: list[str], told: Callable[[], str]) -> list[str]:
+    """Do as the program says until the folder has a result; return the commands."""
+    done: list[str] = []
+    while main(["show", str(folder)]) != 0:
+        text = told()
+        named = re.search(r"`jaxfl (.*)`", text)
+        done.append(named[1] if named else "again")
+        assert len(done) < 4, (done, text)
+        again = [*words, "--out", str(folder)]
+        main([*shlex.split(named[1]), "--quiet", "--no-plot"] if named else again)
+    return done
+
+
+def same(one: Path, other: Path) -> bool:
+    a, b = (jaxfl.load(folder / "result.nc") for folder in (one, other))
+    return bool(a.drop_attrs().equals(b.drop_attrs()))
+
+
+def left(folder: Path) -> list[str]:
+    """Files that nobody asked for."""
+    return [f.name for f in folder.rglob("*") if f.name.endswith((".part", ".before"))]
+
+
+@pytest.mark.parametrize(
+    "words", [[SWEEP], [[*RUN, *EVERY]], [RUN, [*RUN, *EVERY, "--seed", "5", "--force"]]]
+)
+def test_every_moment(
+    words: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sweep, a run, and one that replaces another: the result is the whole one, or still the old."""
+    out, into = tmp_path / "it's", tmp_path / "at"
+    for first in words[:-1]:
+        assert main([*first, "--out", str(out)]) == 0
+    old = shutil.copytree(out, tmp_path / "old") if len(words) > 1 else None
+    with moments(out, into) as copies:
+        assert main([*words[-1], "--out", str(out)]) == 0
+    assert len(copies) > 4
+    ways = set()
+    for copy in copies:
+        ways |= set(go_on(copy, words[-1], lambda: capsys.readouterr().err))
+        assert same(copy, out) or (old is not None and same(copy, old)), copy
+    kind = "sweep" if words == [SWEEP] else "run"
+    assert any(way.startswith(f"{kind} --resume") for way in ways)
+    assert left(out) == []
+
+
+def test_an_unfinished_sweep_is_not_begun_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the same command, which names the one that goes on, as `jaxfl run --resume` does."""
+    out = tmp_path / "sweep"
+    with moments(out, tmp_path / "at") as copies:
+        assert main([*SWEEP, "--out", str(out)]) == 0
+    early = next(c for c in copies if (c / "config.json").exists())
+    assert not (early / "sweep.json").exists()
+    for words in ([*SWEEP, "--out", str(early)], ["run", "--resume", str(early)]):
+        assert main(words) == 2
+        assert f"`jaxfl sweep --resume {shlex.quote(str(early))}`" in capsys.readouterr().err
+
+
+# --- killed for good -----------------------------------------------------------------------------
+
+
+def killed(words: list[str], out: Path, seconds: float) -> bool:
+    """Start a program and kill it some seconds after it has made its folder."""
+    code = "import sys; from jaxfl.cli import main; sys.exit(main(sys.argv[1:]))"
+    call = [sys.executable, "-c", code, *words, "--out", str(out)]
+    process = subprocess.Popen(
+        call, env={**os.environ, "JAX_PLATFORMS": "cpu"}, stderr=subprocess.DEVNULL
+    )
+    while not out.exists() and process.poll() is None:
+        time.sleep(0.002)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    alive = process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return alive
+
+
+LONG = ["--rounds", "3000"]
+
+
+@pytest.mark.optimized  # as the processes that are killed
+@pytest.mark.slow  # 35 and 20 processes that import JAX and compile; `test_every_moment` is short
+@pytest.mark.parametrize(
+    ("words", "count", "most"),
+    [([*SWEEP, *LONG], 35, 4.0), ([*RUN, *LONG, "--checkpoint-every", "50"], 20, 3.0)],
+)
+def test_killed_at_random(
+    words: list[str],
+    count: int,
+    most: float,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Real processes, SIGKILL, seed 20: each folder ends with the result of the whole."""
+    words = [w for i, w in enumerate(words) if w != "4" and words[i : i + 2] != ["--rounds", "4"]]
+    whole = tmp_path / "whole"
+    assert main([*words, "--out", str(whole)]) == 0
+    draw, hit = random.Random(20), 0
+    for i in range(2 * count):
+        out = tmp_path / str(i)
+        if killed(words, out, draw.uniform(0.0, most)):
+            hit += 1
+            go_on(out, words, lambda: capsys.readouterr().err)
+            xarray.testing.assert_equal(
+                *(jaxfl.load(folder / "result.nc") for folder in (out, whole))
+            )
+            assert left(out) == []
+        if hit == count:
+            break
+    assert hit == count
