@@ -21,7 +21,7 @@ from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
 from jaxfl.cli.work import absolute, computing
 from jaxfl.cli.written import command
 from jaxfl.core.checks import conforms
-from jaxfl.core.errors import InputError, printable, require
+from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import reading, writable
 from jaxfl.core.params import known
 from jaxfl.core.progress import Bar
@@ -29,6 +29,7 @@ from jaxfl.core.types import Algorithm, Problem
 from jaxfl.engine.sweeps import sweep
 from jaxfl.engine.sweeps.look import Plan, Progress, words
 from jaxfl.engine.sweeps.store import MANIFEST
+from jaxfl.engine.sweeps.sweep import meet
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
 from jaxfl.views.selection import CRITERIA, select
@@ -55,9 +56,7 @@ MANY = 10_000  # runs whose hyper-parameters take seconds to resolve
 def run_sweep(spans: Spans | None, session: Session) -> None:
     """Run a grid, or finish one, and write its files."""
     if session.coordinator is not None:
-        import jax
-
-        jax.distributed.initialize(session.coordinator, session.processes, session.process)
+        _join(session)
     _check_criterion(session.select, spans)
     with Interrupts() as interrupts:
         if spans is not None:
@@ -79,6 +78,24 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
                 raise KeyboardInterrupt(" before anything was saved.") from None
     if ds is not None:
         _show(ds, folder, session)
+
+
+def _join(session: Session) -> None:
+    """Meet the other hosts."""
+    import jax
+
+    given = {"--coordinator": session.coordinator}
+    try:
+        jax.distributed.initialize(session.coordinator, session.processes, session.process)
+        meet("begun", jax.process_count())
+    except (RuntimeError, ValueError) as error:
+        raise InputError(
+            f"does not bring the hosts together ({one_line(error)})", **given
+        ) from None
+    if jax.default_backend() == "cpu":
+        # Without this service a host that is lost ends no other: those that are left notice when they
+        # meet again, and say so.
+        jax.distributed.shutdown()
 
 
 def _compute(

@@ -12,7 +12,7 @@ import jax
 
 from jaxfl.algorithms.resolution import NOISES
 from jaxfl.core.checks import one_key, one_path
-from jaxfl.core.errors import require
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import choice, whole
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
@@ -33,7 +33,7 @@ from jaxfl.engine.sweeps.store import CHUNK, ROOM, Store
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["sweep"]
+__all__ = ["meet", "sweep"]
 
 PREFIXES = ("used_", "applies_", "chosen_")  # of a sweep's own variables
 OWN = ("algorithm", "problem", "messages", "score", "score_error", "candidates", "found")
@@ -112,7 +112,7 @@ def sweep(
     require(reached, f"A sweep on {hosts} hosts needs out=, a folder that all can reach")
     store = Store(one_path("out", out) if out is not None else None)
     manifest = store.claim(resume)
-    _meet("claimed", hosts)
+    meet("claimed", hosts)
 
     laid = lay_out(build, grid, problem, rounds, seeds, dict(numbers or {}), noise)
     made = programs(laid)
@@ -134,7 +134,7 @@ def sweep(
         shapes = [program.shape for program in compiled if program is not None]
         plan = {"shapes": shapes, "chunks": [chunk[:] for chunk in todo]}
         store.begin({**identity, "plan": plan}, expected)
-    _meet("begun", hosts)
+    meet("begun", hosts)
     if manifest is None and not leader:  # hosts have different memory, and must have one plan
         manifest = store.claim(resume=True)
     if manifest is not None:
@@ -164,7 +164,7 @@ def sweep(
             arrays = compute(program, chunk, run, given, placed[1], every, look)
             store.write(i, chunk, arrays)
             look.finished(chunk, arrays["loss"])
-    _meet("computed", hosts)
+    meet("computed", hosts)
     results = [(chunk, store.read(i, chunk)) for i, chunk in enumerate(todo)]
     finished = all(arrays is not None for _, arrays in results)
     config = {
@@ -185,7 +185,7 @@ def sweep(
     ds = dataset(laid, made, results, keys, config)
     if store.folder is not None and leader:
         save(ds, store.result)
-    _meet("written", hosts)
+    meet("written", hosts)
     return ds
 
 
@@ -266,9 +266,16 @@ def _settings(grid: Grid, key: Key) -> dict[str, Any]:
     return _common(records, [name for name in records[0] if name not in own])
 
 
-def _meet(where: str, hosts: int) -> None:
+def meet(where: str, hosts: int) -> None:
     """Wait for all hosts."""
     if hosts > 1:
         from jax.experimental import multihost_utils
 
-        multihost_utils.sync_global_devices(f"jaxfl sweep: {where}")
+        try:
+            multihost_utils.sync_global_devices(f"jaxfl sweep: {where}")
+        except (RuntimeError, ValueError):  # of the transport, which depends on the device
+            raise InputError(
+                "Another host of this sweep has ended, or cannot be reached any more",
+                "finished chunks are kept, and {resume} continues on any number of hosts",
+                suggested={"resume": True},
+            ) from None
