@@ -129,33 +129,38 @@ def select(
     over = _axes(ds, over)
     kept = [name for name in axes(ds) if name not in over]
     # Candidates in ascending order, the first axis outermost, so that the first best is the smallest.
-    ds = ds.isel({name: _ascending(ds[name].values) for name in over})
+    ds = ds.sortby([name for name in over if ds[name].dtype.kind in "iuf"])
     mean, error = over_seeds(final(ds, rule.metric))
     mean = mean.where(~_ran_away(ds))
-    each = xarray.Dataset({"score": mean, "error": error, "tried": _tried(ds, over)})
+    tried = (ds["complete"] > 0).all("seed")
+    for name in over:  # without copies along axes that do not apply
+        tried = tried & (applying(ds, name) | (ds[name] == ds[name][0]))
+    losses = (rule.sign * mean).where(tried).fillna(np.inf)
+    each = xarray.Dataset({"loss": losses, "tried": tried})
     each = each.stack(candidate=over, create_index=False) if over else each.expand_dims("candidate")
-    losses = (rule.sign * each["score"]).where(each["tried"], np.inf).fillna(np.inf)
-    losses = losses.transpose(*kept, "candidate")
-    best = losses.argmin("candidate")
-    found = losses.min("candidate") < np.inf
-    compared = each["tried"].sum("candidate").transpose(*kept)
-    lost = (each["tried"] & each["score"].isnull()).sum("candidate").max()
-    steps = np.unravel_index(best.values, [ds.sizes[name] for name in over]) if over else ()
-    picks = {name: best.copy(data=step) for name, step in zip(over, steps, strict=True)}
-    out = _pick(ds, picks, found)
-    score, error = (each[name].isel(candidate=best).where(found) for name in ("score", "error"))
+    best, found = each["loss"].argmin("candidate"), each["loss"].min("candidate") < np.inf
+    compared = each["tried"].sum("candidate")
+    lost = (each["tried"] & (each["loss"] == np.inf)).sum("candidate").max()
+    out = ds.assign(score=mean, score_error=error)
+    out = out.sel({name: each[name].isel(candidate=best) for name in over})
+    out = out.transpose(*kept, "seed", "round", missing_dims="ignore")
+    # of a cell without a choice only diverged_at remains
+    unknown = [n for n, v in out.items() if v.dtype.kind == "f" and {*kept} <= {*v.dims}]
+    unknown.remove("diverged_at")
+    out = out.assign(out[unknown].where(found))
+    out["flag"] = out["flag"].where(found, 0).astype(np.int8)
     extra = {
-        **{f"chosen_{name}": _chosen(ds, name, picks, found) for name in over},
-        "score": score,
-        "score_error": error,
+        **{f"chosen_{name}": _chosen(ds, out[name], found, over) for name in over},
+        "score": out["score"],
+        "score_error": out["score_error"],
         "candidates": compared.astype(np.int32),
         "found": found.astype(np.int8),
     }
+    out = out.drop_vars(over)
     for name, values in extra.items():
         words = f"{name[7:]} with the {rule.words}" if name[7:] in over else WORDS.get(name)
         attrs = {"units": "1", "long_name": words or f"{rule.words}, mean over seeds"}
-        values = values.drop_vars(over, errors="ignore").transpose(*kept)
-        out[name] = values.assign_attrs(attrs)
+        out[name] = values.drop_vars(over, errors="ignore").transpose(*kept).assign_attrs(attrs)
     most = int(compared.max())
     note = _note(
         out,
@@ -186,14 +191,6 @@ def _axes(ds: xarray.Dataset, over: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(over))
 
 
-def _tried(ds: xarray.Dataset, over: Sequence[str]) -> xarray.DataArray:
-    """Settings that ran, without copies along axes that do not apply."""
-    ran = (ds["complete"] > 0).all("seed")
-    for name in over:
-        ran = ran & (applying(ds, name) | (ds[name] == ds[name][0]))
-    return ran
-
-
 def _ran_away(ds: xarray.Dataset) -> xarray.DataArray:
     """Settings with a seed whose loss is finite by chance: a gradient may vanish there, too."""
     first = abs(ds["loss"].isel(round=0, drop=True)).clip(min=1.0)
@@ -201,34 +198,14 @@ def _ran_away(ds: xarray.Dataset) -> xarray.DataArray:
     return away
 
 
-def _ascending(values: Array) -> Array:
-    """The order of the values: ascending for numbers, as given for words."""
-    numeric = values.dtype.kind in "iuf"
-    return np.argsort(values, kind="stable") if numeric else np.arange(len(values))
-
-
 def _chosen(
-    ds: xarray.Dataset, name: str, picks: dict[str, xarray.DataArray], found: xarray.DataArray
+    ds: xarray.Dataset, values: xarray.DataArray, found: xarray.DataArray, over: Sequence[str]
 ) -> xarray.DataArray:
-    values = ds[name].isel({name: picks[name]}).drop_vars(name)
-    known = found & applying(ds, name).any(list(picks))
+    """The values on one axis, NaN or "" where nothing was chosen or the axis does not apply."""
+    known = found & applying(ds, str(values.name)).any(over)
     if values.dtype.kind in "iuf":
         return values.astype(np.float64).where(known)
     return values.astype(object).where(known, "")
-
-
-def _pick(
-    ds: xarray.Dataset, picks: dict[str, xarray.DataArray], found: xarray.DataArray
-) -> xarray.Dataset:
-    """The chosen cells; of a cell without a choice only ``diverged_at`` remains."""
-    out = ds.isel(picks).drop_vars(list(picks), errors="ignore")
-    for name, values in out.data_vars.items():
-        if set(found.dims) <= set(values.dims):
-            if values.dtype.kind == "f" and name != "diverged_at":
-                out[name] = values.where(found)
-            elif name == "flag":
-                out[name] = values.where(found, 0).astype(np.int8)
-    return out.transpose(*found.dims, "seed", "round", missing_dims="ignore")
 
 
 def _note(
