@@ -29,6 +29,7 @@ __all__ = [
     "check_metric",
     "claimed",
     "deltas",
+    "distinct",
     "ends",
     "final",
     "groups",
@@ -65,6 +66,14 @@ def applying(ds: xarray.Dataset, axis: str) -> xarray.DataArray:
     return (everywhere & (ds[name] == 1) if name in ds else everywhere).transpose(*axes(ds))
 
 
+def distinct(ds: xarray.Dataset, names: Iterable[str]) -> xarray.DataArray:
+    """The cells that are no copies of others along those of these axes that do not apply."""
+    out = applying(ds, "algorithm")
+    for name in names:
+        out = out & (applying(ds, name) | (ds[name] == ds[name][0]))
+    return out
+
+
 def cells(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
     """The different settings, along one dimension ``cell``, in the order of the axes.
 
@@ -74,7 +83,6 @@ def cells(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
     dims = axes(ds)
     places = np.indices([ds.sizes[dim] for dim in dims]).reshape(len(dims), -1)
     has = [applying(ds, dim).values.ravel() for dim in dims]
-    differs = np.all([mask | (i == 0) for mask, i in zip(has, places, strict=True)], axis=0)
     none = np.array(None)
     labels = {
         dim: ("cell", np.where(mask, ds[dim].values.astype(object)[i], none))
@@ -82,7 +90,9 @@ def cells(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
     }
     held = ds[list(names)] if names else ds.drop_dims("round")
     flat = held.stack(cell=dims, create_index=False).drop_vars(dims).assign_coords(labels)
-    return flat.isel(cell=differs).transpose("cell", "seed", "round", missing_dims="ignore")
+    return flat.isel(cell=distinct(ds, dims).values.ravel()).transpose(
+        "cell", "seed", "round", missing_dims="ignore"
+    )
 
 
 def ends(ds: xarray.Dataset, *names: str) -> xarray.Dataset:

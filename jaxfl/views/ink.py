@@ -19,7 +19,6 @@ from jaxfl.core.files import replace
 from jaxfl.views.cells import Array
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
@@ -31,17 +30,15 @@ __all__ = [
     "OTHER",
     "PALETTE",
     "SUFFIXES",
-    "Key",
     "Line",
     "Panel",
     "frame",
-    "handle",
+    "lighter",
     "logarithmic",
     "picture",
     "plain_name",
     "powers",
     "save",
-    "shade",
     "tidy",
     "write",
 ]
@@ -72,18 +69,10 @@ SIZES = {1: (5.4, 3.2), 2: (3.8, 2.5)}  # inches of a panel, by their number in 
 NARROW = 2.9, 2.1
 
 
-class Key(NamedTuple):
-    """One row of a legend."""
-
-    title: str
-    handles: Sequence[Artist]
-    labels: Sequence[str]
-
-
 class Line(NamedTuple):
     """A line; it ends in a cross where its values diverge or are NaN."""
 
-    label: str  # lines with one label have one colour in all panels
+    label: str  # what its colour stands for, in the legend; "" for none
     x: Sequence[float] | Array
     y: Sequence[float] | Array
     error: Any = None  # of y: one, or those below and above; none for a single seed
@@ -94,6 +83,7 @@ class Line(NamedTuple):
     steps: str = "default"  # or "steps-pre": the later of two values holds between them
     size: float = 4.0  # points, of markers
     spread: Any = None  # error of x, of a single point
+    kind: str = ""  # what its style or its marker stands for, in a second row of the legend
 
     @property
     def cut(self) -> bool:
@@ -116,7 +106,7 @@ class Panel(NamedTuple):
     logarithmic: bool | None = False  # across; None: if the lines end a decade apart
     powers: bool | None = None  # logarithmic upwards; None: if the values span a decade
     until: float = math.nan  # where a linear horizontal axis ends
-    legend: bool = False  # of its own
+    legend: bool = False  # of its own, in place of that of the picture
     zero: bool = False  # the vertical axis begins there
 
 
@@ -126,26 +116,26 @@ class Panel(NamedTuple):
 def picture(
     title: str,
     rows: Sequence[Sequence[Panel]],
-    styles: Sequence[str] = (),
     notes: Sequence[str] = (),
     *,
-    keys: Sequence[Key] | None = None,
     size: tuple[float, float] | None = None,
     stacked: bool = False,
+    margins: tuple[float, float] = (0.05, 0.05),
     **options: Any,
 ) -> Figure:
     """Panels of equal size; those with one label share their vertical axis, by rows or all.
 
-    The legend is made of the lines' labels, and of ``styles``, the words for solid, dashed and
-    dotted lines, unless there are ``keys``.  ``stacked`` panels share their horizontal axes.
+    The legend is that of all lines.  ``stacked`` panels share their horizontal axes.  ``margins``
+    are parts of the data's span on both axes.
     """
     columns = max(map(len, rows))
     every = [panel for row in rows for panel in row]
+    own = any(panel.legend for panel in every)
     labels = [{panel.up for panel in row} for row in rows]
     alike = all(len(names) == 1 for names in labels)
     one = alike and len(set.union(*labels)) == 1
     defaults: dict[str, Any] = {
-        "heads": any(panel.title for panel in every),
+        "heads": own or any(panel.title for panel in every),
         "gaps": (0.28 if alike else 0.85, 0.75),
     }
     figure, grid = frame(
@@ -153,7 +143,7 @@ def picture(
         columns,
         size=size or SIZES.get(columns, NARROW),
         title=title,
-        keys=_keys(every, styles) if keys is None else keys,
+        keys=[] if own else _keys(line for panel in every for line in panel.lines),
         notes=notes,
         sharey="all" if one else "row" if alike else False,
         sharex="col" if stacked else False,
@@ -162,15 +152,17 @@ def picture(
     drawn = [
         (ax, panel)
         for axes, row in zip(grid, rows, strict=True)
-        for ax, panel in zip(axes, row, strict=False)
+        for ax, panel in itertools.zip_longest(axes, row)
     ]
-    for ax in set(grid.flat) - {ax for ax, _ in drawn}:
-        ax.set_visible(False)
+    for ax, panel in drawn:
+        ax.set_visible(panel is not None)
+        ax.margins(*margins)
+    drawn = [(ax, panel) for ax, panel in drawn if panel is not None]
     shared = [drawn] if one else [[pair] for pair in drawn]
     if alike and not one:
         shared = [[pair for pair in drawn if pair[0] in axes] for axes in grid]
     for pairs in shared:
-        _upwards(pairs)
+        _upwards(pairs, margins[1])
     for i, (ax, panel) in enumerate(drawn):
         _across(ax, panel, [p for p in every if p.across == panel.across])
         if i % columns == 0 or not alike:
@@ -188,24 +180,31 @@ def picture(
     return figure
 
 
-def _keys(panels: Sequence[Panel], styles: Sequence[str]) -> list[Key]:
-    looks: dict[str, Line] = {}
-    for line in itertools.chain.from_iterable(panel.lines for panel in panels):
-        looks.setdefault(line.label, line)
-    solid = {"linestyle": "solid"} if styles else {}
-    handles = [handle(**line.look() | solid) for line in looks.values()]
-    dashes = [handle(linestyle=STYLES[i]) for i in range(len(styles))]
-    return [Key("", handles, list(looks)), *([Key("", dashes, styles)] if styles else [])]
+def _keys(lines: Iterable[Line]) -> list[dict[str, Line]]:
+    """A row of the legend for the labels, and one for the kinds."""
+    labels: dict[str, Line] = {}
+    kinds: dict[str, Line] = {}
+    for line in lines:
+        first, points = line, line.style == "none"
+        if line.kind:
+            kinds.setdefault(
+                line.kind,
+                line._replace(color=GREY, width=1.5, marker=line.marker if points else ""),
+            )
+            first = line._replace(marker="o") if points else line._replace(style="solid")
+        if line.label:
+            labels.setdefault(line.label, first)
+    return [key for key in (labels, kinds) if key]
 
 
-def _upwards(pairs: Sequence[tuple[Axes, Panel]]) -> None:
+def _upwards(pairs: Sequence[tuple[Axes, Panel]], margin: float) -> None:
     """Draw the panels that share a vertical axis, and choose it."""
     first = [abs(line.y[0]) for _, panel in pairs for line in panel.lines if len(line.y)]
     top = CAP * max((v for v in first if math.isfinite(v)), default=math.inf)
     parts = [_draw(ax, line, top) for ax, panel in pairs for line in panel.lines]
     values = np.concatenate([np.zeros(0), *parts])
     for ax, panel in pairs:
-        tidy(ax, values, False if panel.zero else panel.powers)
+        tidy(ax, values, False if panel.zero else panel.powers, margin)
         if panel.zero:
             ax.set_ylim(bottom=0)
 
@@ -278,7 +277,7 @@ def frame(
     *,
     size: tuple[float, float],
     title: str,
-    keys: Sequence[Key] = (),
+    keys: Sequence[dict[str, Line]] = (),
     notes: Sequence[str] = (),
     left: float = 0.95,
     right: float = 0.2,
@@ -289,17 +288,18 @@ def frame(
 ) -> tuple[Figure, Any]:
     """Panels of a given size in inches, with room for the texts around them.
 
-    The title is on top, then a legend per key, which cannot cover data, then the panels' own
+    The title is on top, then a row of the legend per key, which cannot cover data, then the panels' own
     ``heads``; the notes are at the foot.  ``heights`` of the rows are parts of the size.
     """
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     ratios = heights or (1.0,) * rows
     width = left + columns * size[0] + (columns - 1) * gaps[0] + right
     room = int(width * CHARACTERS)
     titles = textwrap.wrap(title, int(room * 0.75))
     lines = [line for note in notes for line in textwrap.wrap(note, int(width * SMALL))]
-    tall = [-(-_length(key) // room) for key in keys]
+    tall = [-(-(2 + sum(len(name) + 7 for name in key)) // room) for key in keys]
     above = 0.22 + 0.24 * len(titles) + LINE * sum(tall) + 0.1 * bool(keys) + 0.22 * heads
     below = DOWN + 0.17 * len(lines)
     height = above + sum(ratios) * size[1] + (rows - 1) * gaps[1] + below
@@ -317,17 +317,16 @@ def frame(
     figure.text(0.5, 1 - 0.12 / height, "\n".join(titles), **head)
     top = height - 0.16 - 0.24 * len(titles)
     for key, count in zip(keys, tall, strict=True):
-        first = [handle(linestyle="none")] if key.title else []
         figure.legend(
-            [*first, *key.handles],
-            [*([key.title] if key.title else []), *key.labels],
+            [Line2D([], [], **line.look()) for line in key.values()],
+            list(key),
             loc="upper center",
             bbox_to_anchor=(0.5, top / height),
             borderaxespad=0.0,
             borderpad=0.1,
             frameon=False,
             fontsize=9.5,
-            ncols=-(-(len(key.labels) + len(first)) // count),
+            ncols=-(-len(key) // count),
             handlelength=2.4,
             columnspacing=1.4,
         )
@@ -338,24 +337,12 @@ def frame(
     return figure, axes
 
 
-def _length(key: Key) -> int:
-    return len(key.title) + 2 + sum(len(label) + 7 for label in key.labels)
-
-
-def handle(color: Any = GREY, linestyle: Any = "solid", **options: Any) -> Artist:
-    """A line or a marker in a legend."""
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=color, linestyle=linestyle, **{"linewidth": 2} | options)
-
-
-def shade(algorithm: int, place: int) -> tuple[tuple[float, ...], Any]:
-    """Colour and line style of an algorithm at one place of a second axis."""
+def lighter(color: int, place: int) -> tuple[float, ...]:
+    """A colour at one place of a second axis."""
     from matplotlib.colors import to_rgb
 
-    step = min(place, len(STYLES) - 1)
-    color = np.array(to_rgb(PALETTE[algorithm]))
-    return tuple(color + LIGHTER[step] * (1 - color)), STYLES[step]
+    share = LIGHTER[min(place, len(LIGHTER) - 1)]
+    return tuple(np.array(to_rgb(PALETTE[color])) * (1 - share) + share)
 
 
 # --- axes ----------------------------------------------------------------------------------------
@@ -367,7 +354,7 @@ def logarithmic(values: Array) -> bool:
     return bool(known.size and known.min() > 0 and known.max() > DECADE * known.min())
 
 
-def tidy(ax: Axes, values: Array, log: bool | None = None) -> None:
+def tidy(ax: Axes, values: Array, log: bool | None = None, margin: float = 0.05) -> None:
     """Scale the vertical axis to these values (``log``: logarithmic, None: if they span a decade)."""
     from matplotlib.ticker import ScalarFormatter
 
@@ -379,7 +366,8 @@ def tidy(ax: Axes, values: Array, log: bool | None = None) -> None:
         low, high = float(known.min()), float(known.max())
         ax.set_yscale("log", nonpositive="clip")
         powers(ax.yaxis, low, high)
-        ax.set_ylim(low / 1.15, high * 1.15)
+        room = max(1.15, (high / low) ** margin)
+        ax.set_ylim(low / room, high * room)
     elif known.size and np.ptp(known) <= FLAT * np.abs(known).max():
         middle = float(known.mean())  # digits that rounding made are no axis
         ax.set_ylim(middle - (room := 0.05 * abs(middle) or 1.0), middle + room)

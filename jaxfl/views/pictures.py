@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import choice
@@ -16,17 +17,18 @@ from jaxfl.engine import results
 from jaxfl.engine.sweeps.grid import TUNED
 from jaxfl.views import ink
 from jaxfl.views.cells import (
-    Array,
     applying,
     axes,
     cells,
     claimed,
     deltas,
+    distinct,
     ends,
+    final,
     metrics,
     over_seeds,
 )
-from jaxfl.views.ink import GREY, MARKERS, OTHER, PALETTE, Key, Line, Panel, handle, shade
+from jaxfl.views.ink import GREY, MARKERS, OTHER, PALETTE, Line, Panel
 from jaxfl.views.rows import criterion_used, heading
 from jaxfl.views.selection import Criterion, select
 from jaxfl.views.words import label, name_of, number, prefix, span
@@ -34,6 +36,7 @@ from jaxfl.views.words import label, name_of, number, prefix, span
 if TYPE_CHECKING:
     import xarray
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 __all__ = ["Scene", "draw", "figures", "front", "scene"]
@@ -56,7 +59,6 @@ COLUMNS = 4  # of maps
 CELL = (0.78, 0.5)  # inches of a square of a map
 LEAST = 2.2  # inches of a map's width
 DARK = 0.5  # luminance below which words are white
-WIDE, TALL = 4.8, 13.0  # points: of a letter and of a line
 ROOM = 0.25  # of a panel: what a label takes
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 
@@ -125,9 +127,8 @@ def _figures(
                 yield from _curves(page, metric, band)
     yield from _maps(ds, rule)
     for page in _pages(ds, points):
-        panels = [(title, _points(page, part, rule)) for title, part in page.panels()]
-        if any(found for _, found in panels):  # no empty axes
-            yield f"front-{rule.metric}{page.suffix}", _front(page, rule, panels)
+        if figure := _front(page, rule):
+            yield f"front-{rule.metric}{page.suffix}", figure
 
 
 # --- axes as panels, lines and pages -------------------------------------------------------------
@@ -219,35 +220,61 @@ class Page(NamedTuple):
         values = self.ds[name].values.tolist()
         return [(label(name, v) + s, p) for v, s, p in zip(values, suffixes, parts, strict=True)]
 
-    def lines(self) -> list[Any]:
-        """The values in which lines of one algorithm differ."""
-        return [] if self.scene.line is None else self.ds[self.scene.line].values.tolist()
+    def title(self) -> str:
+        """It names the algorithm where colours do not."""
+        names = self.ds["algorithm"].values.tolist()
+        alone = self.scene.line and len(names) == 1
+        return f"{self._named(names[0])}: {heading(self.ds)}" if alone else heading(self.ds)
 
-    def places(self, flat: xarray.Dataset) -> list[int]:
-        """The place of each cell among these values; -1 where it has none."""
-        if self.scene.line is None:
-            return [-1] * flat.sizes["cell"]
-        return _places(flat, self.ds, self.scene.line)
+    def looks(self, flat: xarray.Dataset) -> list[dict[str, Any]]:
+        """Colour and style of each cell, by algorithm and second axis, and what they stand for.
 
-    def look(self, algorithm: str, place: int) -> tuple[Any, Any]:
-        """Colour and style: by algorithm and line, or by line alone where there is one algorithm."""
+        The colour of an algorithm is the same in all pictures of a sweep.
+        """
+        every, line = self.whole["algorithm"].values.tolist(), self.scene.line
+        names = flat["algorithm"].values.tolist()
+        if line is None:
+            return [{"label": self._named(name), "color": every.index(name)} for name in names]
         from matplotlib import colormaps
 
-        if self.scene.line and self.ds.sizes["algorithm"] == 1:
-            shades = np.linspace(0.0, 0.85, len(self.lines()))  # from dark to light
-            return ("black" if place < 0 else colormaps["viridis"](shades[place])), "solid"
-        color, style = shade(self.color(algorithm), max(place, 0))
-        return color, (OTHER if self.scene.line and place < 0 else style)
+        known = self.ds[line].values.tolist()
+        shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(known)))  # from dark to light
+        out = []
+        for name, value in zip(names, flat[line].values.tolist(), strict=True):
+            words = f"no {name_of(line)}" if value is None else label(line, value)
+            place = 0 if value is None else known.index(value)
+            if self.ds.sizes["algorithm"] == 1:
+                out.append({"label": words, "color": "black" if value is None else shades[place]})
+                continue
+            color = ink.lighter(every.index(name), place)
+            style = OTHER if value is None else place
+            out.append({"label": self._named(name), "color": color, "style": style, "kind": words})
+        return out
 
-    def color(self, algorithm: str) -> int:
-        """The same in all pictures of a sweep."""
-        return list(self.whole["algorithm"].values).index(algorithm)
+    def marks(self, flat: xarray.Dataset) -> list[dict[str, Any]]:
+        """The markers of the cells, where the second axis has them, in the colours of algorithms."""
+        every, line = self.whole["algorithm"].values.tolist(), self.scene.line
+        known = [] if line is None else self.ds[line].values.tolist()
+        values = [None] * flat.sizes["cell"] if line is None else flat[line].values.tolist()
+        out = []
+        for name, value in zip(flat["algorithm"].values.tolist(), values, strict=True):
+            look = {
+                "label": self._named(name),
+                "color": every.index(name),
+                "marker": "o",
+                "size": 6.5,
+            }
+            if value is not None:
+                look["marker"] = MARKERS[known.index(value) % len(MARKERS)]
+                look["kind"] = label(str(line), value) if len(known) <= len(MARKERS) else ""
+            elif known:
+                look |= {"marker": "*", "size": 10}
+            out.append(look)
+        return out
 
-    def titled(self) -> list[str]:
-        """The algorithms, and which of them add no noise."""
-        noisy = self.ds["noisy"].any(_without(axes(self.ds), ["algorithm"])).values
-        names = self.ds["algorithm"].values.tolist()
-        return [n if some else f"{n} (no noise)" for n, some in zip(names, noisy, strict=True)]
+    def _named(self, algorithm: str) -> str:
+        noisy = bool(self.ds["noisy"].sel(algorithm=algorithm).any())
+        return algorithm if noisy else f"{algorithm} (no noise)"
 
 
 def _pages(ds: xarray.Dataset, scene: Scene) -> Iterator[Page]:
@@ -262,12 +289,6 @@ def _pages(ds: xarray.Dataset, scene: Scene) -> Iterator[Page]:
             for v in part[name].values.tolist()
         ]
         yield Page(ds, part, scene, ink.plain_name("".join(words)))
-
-
-def _places(flat: xarray.Dataset, ds: xarray.Dataset, name: str) -> list[int]:
-    """The place of each cell on an axis; -1 where the axis does not apply."""
-    known = ds[name].values.tolist()
-    return [-1 if value is None else known.index(value) for value in flat[name].values]
 
 
 def _grid(panels: list[Any], most: int) -> list[list[Any]]:
@@ -349,10 +370,9 @@ def _curves(page: Page, metric: str, band: str) -> Iterator[tuple[str, Figure]]:
         yield (
             f"curves-{metric}{by}{page.suffix}",
             ink.picture(
-                heading(page.ds),
+                page.title(),
                 rows,
-                notes=[text[:1].upper() + text[1:], *_notes(page.ds)],
-                keys=_curve_keys(page),
+                [text[:1].upper() + text[1:], *_notes(page.ds)],
                 size=(2.7, 2.0) if len(rows[0]) > 1 else (4.4, 2.6),
                 heads=page.scene.panel is not None,
                 gaps=(0.42, 0.62),  # room for the last number of a panel and the first of the next
@@ -374,43 +394,18 @@ def _panel(page: Page, part: xarray.Dataset, metric: str, along: str, band: str)
     x = flat[along].mean("seed") if along != "round" else flat[along].broadcast_like(mean)
     lines = [
         Line(
-            "",
-            (x.values / scale)[i, live],
-            mean.values[i, live],
-            [side.values[i, live] for side in around],
-            *page.look(algorithm, place),
+            x=(x.values / scale)[i, live],
+            y=mean.values[i, live],
+            error=[side.values[i, live] for side in around],
             width=1.6,
+            **look,
         )
-        for i, (algorithm, place, live) in enumerate(
-            zip(flat["algorithm"].values, page.places(flat), ran, strict=True)
-        )
+        for i, (look, live) in enumerate(zip(page.looks(flat), ran, strict=True))
     ]
     # the planned rounds, also where no run reached them
     until = float(page.ds["round"][-1]) if along == "round" else math.nan
     across, up = ALONG[along] + f" ({unit})" * bool(unit), name_of(metric).replace(" (", "\n(")
     return Panel("", across, up, lines, None if along != "round" else False, until=until)
-
-
-def _curve_keys(page: Page) -> list[Key]:
-    """The legends for colours and line styles."""
-    line, titles = page.scene.line, page.titled()
-    if line is None or len(titles) > 1:
-        colors = [shade(page.color(name), 0) for name in page.ds["algorithm"].values]
-        out = [Key("", [handle(*look) for look in colors], titles)]
-        if line is None:
-            return out
-    labels = [label(line, value) for value in page.lines()]
-    has = {value is not None for value in cells(page.ds)[line].values}
-    if len(titles) == 1:
-        if has == {False}:
-            return [Key("", [handle("black")], titles)]
-        looks = [page.look("", i) for i in range(len(labels))]
-        return [Key(f"{titles[0]}:", [handle(*look) for look in looks], labels)]
-    styles = [shade(0, i)[1] for i in range(len(labels))]
-    if len(has) > 1:
-        styles.append(OTHER)
-        labels.append(f"no {name_of(line)}")
-    return [*out, Key("", [handle(GREY, style) for style in styles], labels)]
 
 
 # --- heat maps: the final value over two axes, one panel per algorithm ---------------------------
@@ -431,13 +426,17 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion) -> Figure:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm, Normalize
 
-    flat = ends(ds, rule.metric)
-    mean = over_seeds(flat[rule.metric])[0].values
-    known = mean[np.isfinite(mean)]
+    ran = (ds["complete"] > 0).all("seed")
+    if "found" in ds:
+        ran = ran.where(ds["found"] > 0, ds["candidates"] > 0)
+    values = over_seeds(final(ds, rule.metric))[0]
+    squares = ds.drop_vars(list(ds)).assign(value=values, ran=ran, shown=distinct(ds, axes(ds)))
+    known = values.values[np.isfinite(values.values)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     norm: Any = LogNorm(low, high) if ink.logarithmic(known) else Normalize(low, high)
-    colors = colormaps["viridis_r" if rule.sign > 0 else "viridis"]
-    parts = [""] if up == "algorithm" else ds["algorithm"].values.tolist()
+    colors = ScalarMappable(norm, colormaps["viridis_r" if rule.sign > 0 else "viridis"])
+    names = ds["algorithm"].values.tolist()
+    parts = [names] if up == "algorithm" else [[name] for name in names]
     rows = _grid(parts, COLUMNS)
     seeds = ds.sizes["seed"]
     first = f"Final values, means over {seeds} seeds." if seeds > 1 else "Final values."
@@ -453,20 +452,28 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion) -> Figure:
         left=0.3 + 0.3 * (up != "algorithm") + 0.085 * max(long, 5),
         gaps=(0.25 if applying(ds, up).all() else 0.6, 0.85),
     )
-    for i, ax in enumerate(grid.flat):
-        if i >= len(parts):
-            ax.set_visible(False)
+    for i, (ax, part) in enumerate(itertools.zip_longest(grid.flat, parts)):
+        ax.set_visible(part is not None)
+        if part is None:
             continue
-        here = [j for j, name in enumerate(flat["algorithm"].values) if parts[i] in ("", name)]
-        part = flat.isel(cell=here)
-        _squares(ax, ds, part, (across, up), mean[here], lambda value: colors(norm(value)))
-        _map_axes(ax, ds, part, across, up, first=i % len(rows[0]) == 0)
-        ax.set_title(parts[i], fontsize=10.5)
+        here = squares.sel(algorithm=part)
+        _squares(
+            ax, here.squeeze([n for n in axes(ds) if n not in (across, up)]), (up, across), colors
+        )
+        for axis, name, named in (
+            (ax.xaxis, across, True),
+            (ax.yaxis, up, i % len(rows[0]) == 0),
+        ):
+            has = bool(applying(ds, name).sel(algorithm=part).any())
+            _ticked(axis, name, _ticks(ds, name) if has else [], named)
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+        ax.set_title(part[0] if up != "algorithm" else "", fontsize=10.5)
     width = figure.get_size_inches()[0]
     places = [ax.get_position() for ax in grid.flat[: len(parts)]]
     bottom, top = min(place.y0 for place in places), max(place.y1 for place in places)
     bar = figure.add_axes((1 - 1.05 / width, bottom, 0.16 / width, top - bottom))
-    figure.colorbar(ScalarMappable(norm, colors), cax=bar)
+    figure.colorbar(colors, cax=bar)
     better = "lower" if rule.sign > 0 else "higher"
     bar.set_ylabel(f"{name_of(rule.metric).split(' (')[0]}\n({better} is better)", fontsize=9)
     bar.tick_params(labelsize=8.5)
@@ -475,37 +482,26 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion) -> Figure:
     return figure
 
 
-def _squares(
-    ax: Axes,
-    ds: xarray.Dataset,
-    flat: xarray.Dataset,
-    names: Sequence[str],
-    mean: Array,
-    color: Any,
-) -> None:
+def _squares(ax: Axes, table: xarray.Dataset, dims: Sequence[str], colors: Any) -> None:
     """A square for each cell: its value, or hatched with the reason for a missing one."""
     from matplotlib.patches import Rectangle
 
-    for i, (x, y) in enumerate(zip(*(_places(flat, ds, name) for name in names), strict=True)):
-        at, value = (max(x, 0), max(y, 0)), float(mean[i])
-        look: dict[str, Any] = {"facecolor": "#F2F2F2", "edgecolor": "#BBBBBB", "hatch": "///"}
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
-        words: dict[str, Any] = {"s": "", "fontsize": 8, "color": GREY, "bbox": box}
-        if math.isnan(value):
-            cell = flat.isel(cell=i)
-            ran = (
-                cell["candidates"] > 0
-                if "found" in ds and not cell["found"]
-                else cell["complete"].all()
-            )
-            words["s"] = "diverged" if ran else "not run"
+    shown, ran, values = (table[name].transpose(*dims).values for name in ("shown", "ran", "value"))
+    ax.set_xlim(-0.5, shown.shape[1] - 0.5)
+    ax.set_ylim(-0.5, shown.shape[0] - 0.5)
+    for y, x in np.argwhere(shown):
+        if math.isnan(value := float(values[y, x])):
+            look: dict[str, Any] = {"facecolor": "#F2F2F2", "edgecolor": "#BBBBBB", "hatch": "///"}
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
+            reason = "diverged" if ran[y, x] else "not run"
+            words: dict[str, Any] = {"s": reason, "fontsize": 8, "color": GREY, "bbox": box}
         else:
-            face = np.array(color(value))
+            face = colors.to_rgba(value)
             look = {"facecolor": face, "edgecolor": "white"}
-            dark = face[:3] @ LUMINANCE < DARK
+            dark = np.array(face[:3]) @ LUMINANCE < DARK
             words = {"s": _digits(value), "fontsize": 9, "color": "white" if dark else "black"}
-        ax.add_patch(Rectangle((at[0] - 0.5, at[1] - 0.5), 1, 1, linewidth=0.8, **look))
-        ax.text(*at, ha="center", va="center", **words)
+        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, linewidth=0.8, **look))
+        ax.text(x, y, ha="center", va="center", **words)
 
 
 def _digits(value: float) -> str:
@@ -518,178 +514,127 @@ def _ticks(ds: xarray.Dataset, name: str) -> list[str]:
     return [v if isinstance(v, str) else number(v) for v in ds[name].values.tolist()]
 
 
-def _map_axes(
-    ax: Axes, ds: xarray.Dataset, flat: xarray.Dataset, across: str, up: str, *, first: bool
-) -> None:
-    """Label both axes; an axis that does not apply has a single place."""
-    ax.set_xlim(-0.5, ds.sizes[across] - 0.5)
-    ax.set_ylim(-0.5, ds.sizes[up] - 0.5)
-    for axis, name, named in ((ax.xaxis, across, True), (ax.yaxis, up, first)):
-        words = _ticks(ds, name)
-        if all(value is None for value in flat[name].values):
-            axis.set_ticks([0], [f"no {name_of(name)}"], fontsize=9)
-            continue
-        axis.set_ticks(range(len(words)), words if named else [""] * len(words), fontsize=9)
-        if named and name != "algorithm":
-            axis.set_label_text(name_of(name))
-            if axis is ax.yaxis and len(name_of(name)) == 1:  # a letter that lies is another one
-                axis.label.set(rotation=0, ha="right", va="center")
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
+def _ticked(axis: Axis, name: str, words: list[str], named: bool) -> None:
+    """Label an axis; one that does not apply has no words, and a single place."""
+    if not words:
+        axis.set_ticks([0], [f"no {name_of(name)}"], fontsize=9)
+        return
+    axis.set_ticks(range(len(words)), words if named else [""] * len(words), fontsize=9)
+    if named and name != "algorithm":
+        axis.set_label_text(name_of(name))
+        if axis is axis.axes.yaxis and len(name_of(name)) == 1:  # a letter that lies is another one
+            axis.label.set(rotation=0, ha="right", va="center")
 
 
 # --- fronts: a metric against bits, and the settings that no other dominates ---------------------
 
 
-class Point(NamedTuple):
-    """The final means of one setting, with their standard errors."""
-
-    algorithm: str
-    place: int  # on the second axis, -1 where it does not apply
-    noisy: bool
-    bits: float
-    bits_error: float
-    value: float
-    error: float
-
-
-def front(bits: Sequence[float], values: Sequence[float], sign: int = 1) -> list[int]:
+def front(bits: npt.ArrayLike, values: npt.ArrayLike, sign: int = 1) -> list[int]:
     """Points that no other point dominates in bits and value.
 
     In ascending order of bits; ``sign`` is 1 where small values are good, else -1.
     """
-    out: list[int] = []
-    best = math.inf
-    for i in sorted(range(len(bits)), key=lambda i: (bits[i], sign * values[i])):
-        if sign * values[i] < best:
-            out.append(i)
-            best = sign * values[i]
-    return out
+    losses = sign * np.asarray(values, np.float64)
+    order = np.lexsort((losses, np.asarray(bits)))
+    before = np.minimum.accumulate(np.append(np.inf, losses[order]))[:-1]
+    return [int(i) for i in order[losses[order] < before]]
 
 
-def _points(page: Page, part: xarray.Dataset, rule: Criterion) -> list[Point]:
-    """The settings of one panel that ended with a value."""
+def _points(part: xarray.Dataset, rule: Criterion) -> xarray.Dataset:
+    """The settings of one panel that ended with a value: means with errors, those on the front first.
+
+    Settings without noise are on the front only where there are no others.
+    """
     flat = ends(part, rule.metric, "uplink_bits")
-    numbers = [v.values.tolist() for n in ("uplink_bits", rule.metric) for v in over_seeds(flat[n])]
-    noisy = flat["noisy"].values.astype(bool)
-    points = map(Point, flat["algorithm"].values, page.places(flat), noisy, *numbers)
-    return [point for point in points if math.isfinite(point.value) and math.isfinite(point.bits)]
+    (bits, spread), (value, error) = (
+        over_seeds(flat[name]) for name in ("uplink_bits", rule.metric)
+    )
+    out = flat.drop_vars(list(flat)).assign(
+        bits=bits, spread=spread, value=value, error=error, noisy=flat["noisy"]
+    )
+    out = out.isel(cell=np.isfinite(bits.values + value.values))
+    rivals = np.flatnonzero((out["noisy"] > 0) | ~(out["noisy"] > 0).any())
+    best = rivals[front(out["bits"].values[rivals], out["value"].values[rivals], rule.sign)]
+    return out.assign_attrs(best=best)
 
 
-def _front(page: Page, rule: Criterion, panels: list[tuple[str, list[Point]]]) -> Figure:
-    every = [point for _, points in panels for point in points]
-    costs = np.array([point.bits for point in every])
+def _front(page: Page, rule: Criterion) -> Figure | None:
+    """None where no setting ended with a value."""
+    found = [(title, _points(part, rule)) for title, part in page.panels()]
+    costs = np.concatenate([points["bits"].values for _, points in found])
+    if not costs.size:
+        return None
     scale, unit = prefix(costs, "bit")
     seeds = page.ds.sizes["seed"]
-    mixed = len({point.noisy for point in every}) > 1
+    mixed = len({noisy for _, points in found for noisy in points["noisy"].values.tolist()}) > 1
     whose, other = ("private settings", "other of them") if mixed else ("settings", "other")
     first = f"Grey: the {whose} that no {other} beats in both bits and value"
     first += f"; bars: standard error over {seeds} seeds." if seeds > 1 else "."
     across = f"uplink of all clients ({unit})"
     up = f"final {name_of(rule.metric)}".replace(" (", "\n(")
-    best = [_best(points, rule) for _, points in panels]
-    drawn = []
-    for (title, points), found in zip(panels, best, strict=True):
-        x, y = [point.bits / scale for point in found], [point.value for point in found]
+    panels = []
+    for title, points in found:
+        best = points.isel(cell=points.attrs["best"])
+        x, y = best["bits"].values / scale, best["value"].values
         grey = Line("", x, y, color="#CCCCCC", width=4, steps="steps-post")
-        lines = [grey, *(_mark(page, point, scale) for point in points)]
-        drawn.append(Panel(title, across, up, lines, None))
-    rows = _grid(drawn, 3)
+        marks = [
+            Line(
+                x=[bits / scale],
+                y=[value],
+                error=[error],
+                style="none",
+                spread=spread / scale if spread > 0 else None,
+                **look,
+            )
+            for look, bits, value, error, spread in zip(
+                page.marks(points),
+                *(points[name].values for name in ("bits", "value", "error", "spread")),
+                strict=True,
+            )
+        ]
+        panels.append(Panel(title, across, up, [grey, *marks], None))
+    rows = _grid(panels, 3)
     figure = ink.picture(
         heading(page.ds),
         rows,
-        notes=[first, *_notes(page.ds)],
-        keys=_front_keys(page),
+        [first, *_notes(page.ds)],
         size=(3.3, 2.5) if len(rows[0]) > 1 else (4.8, 3.2),
         heads=page.scene.panel is not None,
         gaps=(0.25, 0.85),
+        margins=(0.12, 0.13),  # for the labels of points
     )
-    # more of the axes, for labels at the sides of the points and on their better side
-    low, high = figure.axes[0].get_ylim()
-    below, above = (0.13, 0.0) if rule.sign > 0 else (0.0, 0.13)
-    log = figure.axes[0].get_yscale() == "log"
-    figure.axes[0].set_ylim(*_wider(low, high, below, above, log))
-    low, high = costs.min() / scale, costs.max() / scale
-    for ax, found in zip(figure.axes, best, strict=False):
-        if low < high:  # the same costs in every panel
-            ax.set_xlim(*_wider(low, high, 0.12, 0.12, ax.get_xscale() == "log"))
-        _named(ax, page, found, scale, rule)
+    drawn = [ax for ax in figure.axes if ax.has_data()]
+    limits = np.array([ax.get_xlim() for ax in drawn])
+    for ax in drawn:  # the same costs in every panel
+        ax.set_xlim(limits[:, 0].min(), limits[:, 1].max())
+    for ax, (_, points) in zip(figure.axes, found, strict=False):
+        _name_points(ax, page.scene.line, points.isel(cell=points.attrs["best"]), scale, rule.sign)
     return figure
 
 
-def _best(points: list[Point], rule: Criterion) -> list[Point]:
-    """The points on the front; points without noise count only where there are no others."""
-    rivals = [point for point in points if point.noisy] or points
-    places = front([p.bits for p in rivals], [p.value for p in rivals], rule.sign)
-    return [rivals[i] for i in places]
-
-
-def _mark(page: Page, point: Point, scale: float) -> Line:
-    star = page.scene.line is not None and point.place < 0
-    return Line(
-        "",
-        [point.bits / scale],
-        [point.value],
-        [point.error],
-        page.color(point.algorithm),
-        "none",
-        "*" if star else MARKERS[max(point.place, 0) % len(MARKERS)],
-        size=10 if star else 6.5,
-        spread=point.bits_error / scale if point.bits_error > 0 else None,
-    )
-
-
-def _named(ax: Axes, page: Page, best: list[Point], scale: float, rule: Criterion) -> None:
+def _name_points(ax: Axes, line: str | None, best: xarray.Dataset, scale: float, sign: int) -> None:
     """Label the points on the front, on its better side, where no point lies.
 
     Of two labels that would overlap the second is left out where the marker tells it.
     """
-    placed: list[tuple[float, float, float]] = []  # left, right and height of labels, in points
-    line, values = page.scene.line, page.lines()
-    for point in best:
-        if line is not None and point.place < 0:
+    boxes: list[Any] = []
+    names = best["algorithm" if line is None else line].values.tolist()
+    places = zip(best["bits"].values / scale, best["value"].values, strict=True)
+    for value, at in zip(names, places, strict=True):
+        if value is None:
             continue  # the marker tells it
-        words = point.algorithm if line is None else label(line, values[point.place])
-        at = (point.bits / scale, point.value)
         inner = ax.transAxes.inverted().transform(ax.transData.transform(at))[0] > ROOM
-        x, y = ax.transData.transform(at) * 72 / ax.figure.dpi
-        left = x - 5 - WIDE * len(words) if inner else x + 5
-        right = left + WIDE * len(words)
-        meets = any(left < r and l < right and abs(y - h) < TALL for l, r, h in placed)
-        if meets and line is not None:
-            continue
-        placed.append((left, right, y))
-        ax.annotate(
-            words,
+        text = ax.annotate(
+            value if line is None else label(line, value),
             at,
-            (-5 if inner else 5, -7 * rule.sign),
+            (-5 if inner else 5, -7 * sign),
             textcoords="offset points",
             ha="right" if inner else "left",
-            va="top" if rule.sign > 0 else "bottom",
+            va="top" if sign > 0 else "bottom",
             fontsize=8,
             zorder=4,
         )
-
-
-def _wider(low: float, high: float, below: float, above: float, log: bool) -> Array:
-    """The ends of an axis, moved out by parts of its span."""
-    low, high = np.log([low, high]) if log else (low, high)
-    out = np.array([low - below * (high - low), high + above * (high - low)])
-    return np.exp(out) if log else out
-
-
-def _front_keys(page: Page) -> list[Key]:
-    """Colours for algorithms, markers for the second axis."""
-
-    def dot(color: Any, marker: str) -> Any:
-        return handle(color, "none", marker=marker, markersize=7)
-
-    flat, names, values = cells(page.ds), page.ds["algorithm"].values.tolist(), page.lines()
-    places = zip(flat["algorithm"].values, page.places(flat), strict=True)
-    marked = {name for name, place in places if place >= 0 or not values}
-    dots = [dot(PALETTE[page.color(name)], "o" if name in marked else "*") for name in names]
-    out = [Key("", dots, page.titled())]
-    if 0 < len(values) <= len(MARKERS):
-        labels = [label(str(page.scene.line), value) for value in values]
-        out.append(Key("", [dot(GREY, mark) for mark in MARKERS[: len(labels)]], labels))
-    return out
+        boxes.append(text.get_window_extent())
+        if line is not None and any(boxes[-1].overlaps(box) for box in boxes[:-1]):
+            text.remove()
+            boxes.pop()

@@ -98,8 +98,7 @@ def curves(
     figure = picture(
         _title(drawn) if title is None else title,
         rows,
-        notes=[*_notes(drawn), *(bound.note for bound in bounds)],
-        keys=() if alone else None,
+        [*_notes(drawn), *(bound.note for bound in bounds)],
         size=SIZE,
         stacked=True,
         heads=alone,

@@ -17,6 +17,7 @@ from jaxfl.views.cells import (
     axes,
     check_axis,
     check_metric,
+    distinct,
     final,
     over_seeds,
 )
@@ -132,9 +133,7 @@ def select(
     ds = ds.sortby([name for name in over if ds[name].dtype.kind in "iuf"])
     mean, error = over_seeds(final(ds, rule.metric))
     mean = mean.where(~_ran_away(ds))
-    tried = (ds["complete"] > 0).all("seed")
-    for name in over:  # without copies along axes that do not apply
-        tried = tried & (applying(ds, name) | (ds[name] == ds[name][0]))
+    tried = (ds["complete"] > 0).all("seed") & distinct(ds, over)
     losses = (rule.sign * mean).where(tried).fillna(np.inf)
     each = xarray.Dataset({"loss": losses, "tried": tried})
     each = each.stack(candidate=over, create_index=False) if over else each.expand_dims("candidate")

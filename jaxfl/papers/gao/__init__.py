@@ -93,13 +93,14 @@ class Study(NamedTuple):
                 x, y, band = (
                     [cell[key] for cell in cells] for key in ("eps", "error", "deviation")
                 )
-                lines.append(Line(WORDS[name], x, y, band, color, style, "os"[color]))
+                look: dict[str, Any] = {"marker": "os"[color], "kind": NOISES[noise]}
+                lines.append(Line(WORDS[name], x, y, band, color, style, **look))
         title = f"Odd and even digits, {self.available} of {experiment.SILOS} silos in a round"
         panel = Panel("", "ε", "test error", lines, logarithmic=True)
         notes = [
             "Bands: standard deviation over trials; step sizes chosen for each eps by the loss."
         ]
-        return {"": picture(title, [[panel]], tuple(NOISES.values()), notes)}
+        return {"": picture(title, [[panel]], notes)}
 
     def privacy(self, numbers: Numbers) -> list[Epsilons]:
         return [

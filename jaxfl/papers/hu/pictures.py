@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,14 +53,20 @@ def comparison(cells: Sequence[Numbers], metric: str) -> dict[str, Figure]:
             ROUND,
             name_of(shown),
             [
-                _line(find(cells, algorithm=name, noise=noise), shown, METHODS[name], color, style)
+                _line(
+                    find(cells, algorithm=name, noise=noise),
+                    shown,
+                    METHODS[name],
+                    color,
+                    style=style,
+                    kind=f"{STYLES[noise]} ε = 10",
+                )
                 for color, name in enumerate(METHODS)
                 for style, noise in enumerate(STYLES)
             ],
         )
         for shown in ("test_accuracy", metric)
     ]
-    says = [f"{word} ε = 10" for word in STYLES.values()]
     paper = [find(cells, algorithm=name, noise="paper") for name in METHODS]
     flagged = [
         f"{cell['proven_eps']:.3g} for {METHODS[cell['algorithm']]}"
@@ -74,7 +80,7 @@ def comparison(cells: Sequence[Numbers], metric: str) -> dict[str, Figure]:
     if apart < CLOSE:
         share = f"{100 * apart:.1g} %"
         notes.append(f"Solid and dashed lines lie within {share} of the axis and coincide.")
-    return {"": picture("Adult: private local SGD beside DP-SGD", [panels], says, notes)}
+    return {"": picture("Adult: private local SGD beside DP-SGD", [panels], notes)}
 
 
 def _apart(cells: Sequence[Numbers], metric: str) -> float:
@@ -95,9 +101,10 @@ def tradeoff(cells: Sequence[Numbers]) -> dict[str, Figure]:
             found = [find(cells, aggregation=name, noise=noise, eps=e) for e in eps]
             ends = [estimate(cell["test_accuracy@end"]) for cell in found]
             means, errors = [end.mean for end in ends], [end.error for end in ends]
-            lines.append(Line(words, eps, means, errors, color, style, marker))
+            look: dict[str, Any] = {"marker": marker, "kind": f"{STYLES[noise]} ε"}
+            lines.append(Line(words, eps, means, errors, color, style, **look))
     panel = Panel("", "ε", name_of("test_accuracy"), lines, logarithmic=True)
-    title, says = "Adult: privacy and accuracy", [f"{word} ε" for word in STYLES.values()]
+    title = "Adult: privacy and accuracy"
     ratios = [
         cell["proven_eps"] / cell["claimed_eps"]
         for cell in cells
@@ -110,8 +117,8 @@ def tradeoff(cells: Sequence[Numbers]) -> dict[str, Figure]:
     if len({tuple(line.y) for line in lines if line.style == 1}) == 1:
         words = "Both dashed lines are one: the proof makes no use of the sum, nor does the noise."
         notes.append(words)
-    return {"": picture(title, [[panel]], says, notes)}
+    return {"": picture(title, [[panel]], notes)}
 
 
-def _line(cell: Numbers, metric: str, label: str, color: int, style: int = 0) -> Line:
-    return Line(label, cell["round"], cell[metric], cell[f"{metric}_error"], color, style)
+def _line(cell: Numbers, metric: str, label: str, color: int, **look: Any) -> Line:
+    return Line(label, cell["round"], cell[metric], cell[f"{metric}_error"], color, **look)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxfl.algorithms import registry as algorithms
 from jaxfl.core.types import Problem
@@ -138,7 +138,7 @@ class Study(NamedTuple):
             f"ε = {self.eps:g} is proven.",
             "Lines of SVRG are thin, and may lie on the thick ones of SGD.",
         ]
-        return {"": picture(title, rows, tuple(WAYS.values()), notes)}
+        return {"": picture(title, rows, notes)}
 
     def lines(self, numbers: Numbers, metric: str, bits: bool) -> list[Line]:
         """Against rounds, or against bits: those of coordinates alone, as the authors count."""
@@ -152,8 +152,9 @@ class Study(NamedTuple):
                     if bits:  # none before the first round
                         x = [BITS * sent(method, self.d) * t for t in x[1:]]
                         y, error = y[1:], error[1:]
-                    color, width = METHODS.index(method), WIDTHS[method]
-                    lines.append(Line(NAMES[method], x, y, error, color, style, width=width))
+                    look: dict[str, Any] = {"width": WIDTHS[method], "kind": WAYS[way]}
+                    color = METHODS.index(method)
+                    lines.append(Line(NAMES[method], x, y, error, color, style, **look))
         return lines
 
     def privacy(self, numbers: Numbers) -> list[Epsilons]:
