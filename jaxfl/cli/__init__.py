@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import functools
+import inspect
 import os
 import platform
 import sys
@@ -46,14 +46,14 @@ from pathlib import Path
 
 from jaxfl.cli.interrupt import Terminated
 from jaxfl.cli.lists import run_list
-from jaxfl.cli.look import run_look
+from jaxfl.cli.look import run_compare, run_plot, run_show
 from jaxfl.cli.papers import run_papers
 from jaxfl.cli.parser import parse_run, print_run_help
 from jaxfl.cli.profiling import run_profile
-from jaxfl.cli.questions import run_question
+from jaxfl.cli.questions import print_names, run_account, run_audit, run_calibrate
 from jaxfl.cli.sweep_parser import parse_sweep, print_sweep_help
 from jaxfl.cli.sweeping import run_sweep
-from jaxfl.cli.theory import run_theory
+from jaxfl.cli.theory import print_symbols, run_theory
 from jaxfl.cli.work import run
 from jaxfl.cli.written import as_typed, suggested
 from jaxfl.core.errors import InputError, printable
@@ -62,30 +62,6 @@ from jaxfl.core.version import __version__
 __all__ = ["keep_programs", "main"]
 
 SHORT = 0.2  # seconds of compilation below which no file is written
-
-HELP = """\
-usage: jaxfl COMMAND [...]
-
-Private, compressed federated optimization, simulated.
-
-  jaxfl run [ALGORITHM] [--OPTION VALUE ...]   run one algorithm; without options a demonstration
-  jaxfl run ALGORITHM --help                   its options and hyper-parameters
-  jaxfl run --resume FOLDER [--rounds MORE]    continue an earlier run
-  jaxfl sweep ALGORITHM ... [--PARAM V ...]    a grid of runs; --resume FOLDER finishes one
-  jaxfl show DIR [--where eps=1,5] ...         the result of a sweep as a table, or that of a run
-  jaxfl compare DIR_A DIR_B ...                two sweeps, or two runs, side by side
-  jaxfl plot DIR [--out DIR] ...               pictures of a sweep or of a run
-  jaxfl papers [run NAME ...]                  list or reproduce published figures and tables
-  jaxfl list [KIND] [--json]                   algorithms, models, data, partitions,
-                                               compressors, samplers, participations,
-                                               aggregations
-  jaxfl theory [--SYMBOL VALUE ...]            SoteriaFL's Tables 1 and 2 for any values
-  jaxfl account KIND --sigma S --delta D ...   the proven eps of a noise, and the paper's claim
-  jaxfl calibrate KIND --eps E --delta D ...   the least noise for (eps, delta)
-  jaxfl audit ALGORITHM [--runs R] ...         a lower bound on eps, by attack
-  jaxfl profile [ALGORITHM] ...                time a round by phase
-  jaxfl --version
-"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -158,43 +134,76 @@ def keep_programs() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORT)
 
 
-def _run(words: list[str]) -> None:
-    if {"-h", "--help"} & set(words):
-        print_run_help(words)
-    else:
-        run(*parse_run(words))
+def run_help(words: Sequence[str]) -> None:
+    """usage: jaxfl COMMAND [...]
+
+    Private, compressed federated optimization, simulated.
+
+      jaxfl run [ALGORITHM] [--OPTION VALUE ...]   run one algorithm; without options a demonstration
+      jaxfl run ALGORITHM --help                   its options and hyper-parameters
+      jaxfl run --resume FOLDER [--rounds MORE]    continue an earlier run
+      jaxfl sweep ALGORITHM ... [--PARAM V ...]    a grid of runs; --resume FOLDER finishes one
+      jaxfl show DIR [--where eps=1,5] ...         the result of a sweep as a table, or that of a run
+      jaxfl compare DIR_A DIR_B ...                two sweeps, or two runs, side by side
+      jaxfl plot DIR [--out DIR] ...               pictures of a sweep or of a run
+      jaxfl papers [run NAME ...]                  list or reproduce published figures and tables
+      jaxfl list [KIND] [--json]                   algorithms, models, data, partitions,
+                                                   compressors, samplers, participations,
+                                                   aggregations
+      jaxfl theory [--SYMBOL VALUE ...]            SoteriaFL's Tables 1 and 2 for any values
+      jaxfl account KIND --sigma S --delta D ...   the proven eps of a noise, and the paper's claim
+      jaxfl calibrate KIND --eps E --delta D ...   the least noise for (eps, delta)
+      jaxfl audit ALGORITHM [--runs R] ...         a lower bound on eps, by attack
+      jaxfl profile [ALGORITHM] ...                time a round by phase
+      jaxfl --version
+    """
+    print(inspect.getdoc(run_help))
 
 
-def _sweep(words: list[str]) -> None:
-    if {"-h", "--help"} & set(words):
-        print_sweep_help(words)
-    else:
-        run_sweep(*parse_sweep(words))
+def run_version(words: Sequence[str]) -> None:
+    """usage: jaxfl --version"""
+    print(f"jaxfl {__version__}")
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
-    "run": _run,
-    "sweep": _sweep,
-    "show": functools.partial(run_look, "show"),
-    "compare": functools.partial(run_look, "compare"),
-    "plot": functools.partial(run_look, "plot"),
+    "run": lambda words: run(*parse_run(words)),
+    "sweep": lambda words: run_sweep(*parse_sweep(words)),
+    "show": run_show,
+    "compare": run_compare,
+    "plot": run_plot,
     "list": run_list,
     "papers": run_papers,
     "theory": run_theory,
-    "account": functools.partial(run_question, "account"),
-    "calibrate": functools.partial(run_question, "calibrate"),
-    "audit": functools.partial(run_question, "audit"),
+    "account": run_account,
+    "calibrate": run_calibrate,
+    "audit": run_audit,
     "profile": run_profile,
-    "-h": lambda words: print(HELP, end=""),
-    "--help": lambda words: print(HELP, end=""),
-    "--version": lambda words: print(f"jaxfl {__version__}"),
+    "-h": run_help,
+    "--help": run_help,
+    "--version": run_version,
 }
+# Commands whose help is not their docstring, or not all of it.
+HELPS: dict[str, Callable[[list[str]], None]] = {
+    "run": print_run_help,
+    "sweep": print_sweep_help,
+    "theory": lambda words: print_symbols(),
+    "account": lambda words: print_names(),
+    "calibrate": lambda words: print_names(),
+}
+ALONE = ("show", "compare", "plot", "account", "calibrate", "audit")  # without words: their help
 
 
 def _dispatch(words: list[str]) -> None:
     command = words[0] if words else "--help"
     if command in COMMANDS:
-        COMMANDS[command](words[1:])
+        answer, rest = COMMANDS[command], words[1:]
+        if not {"-h", "--help"} & set(rest) and (rest or command not in ALONE):
+            answer(rest)
+            return
+        if about := inspect.getdoc(answer):
+            print(about)
+        if command in HELPS:
+            HELPS[command](rest)
         return
     kind = "option" if command.startswith("-") else "command"
     names = [name for name in COMMANDS if not name.startswith("-")]

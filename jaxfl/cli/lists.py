@@ -50,15 +50,15 @@ def tables() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def run_list(words: Sequence[str]) -> None:
-    """Print the entries of one kind, or all."""
+    """usage: jaxfl list [KIND] [--json]
+
+    KIND is one of algorithms, models, data, partitions, compressors, samplers, participations,
+    aggregations.
+    """
     parser = Parser()
     parser.add_argument("kind", nargs="?")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("-h", "--help", action="store_true")
     found, rest = parser.parse_known_args(words)
-    if found.help:
-        print("usage: jaxfl list [KIND] [--json]\n\nKIND is one of " + ", ".join(tables()) + ".")
-        return
     parser.finish(rest, "`jaxfl list` takes one KIND", "`jaxfl list` has --json only")
     everything = tables()
     if found.kind is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
 from jaxfl.engine.results import config, load
 from jaxfl.engine.sweeps.grid import TUNED
-from jaxfl.views.cells import axes, restrict
+from jaxfl.views.cells import axes, is_sweep, restrict
 from jaxfl.views.compare import as_sweep, compare
 from jaxfl.views.pictures import draw
 from jaxfl.views.plots import curves
@@ -30,158 +31,153 @@ from jaxfl.views.targets import Links, to_target
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["run_look"]
+__all__ = ["run_compare", "run_plot", "run_show"]
 
-USAGE = {
-    "show": "usage: jaxfl show DIR [--OPTION VALUE ...]",
-    "compare": "usage: jaxfl compare DIR_A DIR_B [--OPTION VALUE ...]",
-    "plot": "usage: jaxfl plot DIR [--OPTION VALUE ...]",
-}
-ABOUT = {
-    "show": """\
-The result of a sweep as a table, or that of a run.  Each setting is shown with its best step size,
-marked as selected; means over seeds have standard errors.
-
-  jaxfl show results/sweep --where eps=1,5 --metric loss utility --csv table.csv
-  jaxfl show results/sweep --target-loss 0.65 --bandwidth lognormal:1e6,0.8 --latency 0.05""",
-    "compare": """\
-Two sweeps, or two runs, at their common settings: values, differences, standard errors.
-
-  jaxfl compare results/old results/new --metric loss""",
-    "plot": """\
-Curves with bands over seeds, heat maps, and utility against bits; for a run its curves.
-
-  jaxfl plot results/sweep --where eps=1,5 --format pdf svg""",
-}
-# option: (its value, its help, the commands that have it)
-ALL, TABLES = ("show", "compare", "plot"), ("show", "compare")
-OPTIONS = {
-    "select": (
-        "CRITERION",
-        "criterion for the best step size: utility (default), loss, accuracy, min:NAME, max:NAME; "
-        "none shows all",
-        ALL,
-    ),
-    "over": ("AXIS ...", "the axes to select on (default: lr, shift)", ALL),
-    "where": ("AXIS=V,V ...", "only these values of these axes", ALL),
-    "metric": ("NAME ...", "the metrics to show (default: utility, loss, accuracies)", TABLES),
-    "csv": ("FILE", "also write the table to FILE, with all digits", TABLES),
-    "latex": ("FILE", "also write it in LaTeX, for the package booktabs", TABLES),
-    "target_loss": ("X", "costs of reaching this training loss", ("show",)),
-    "bandwidth": ("B", "clients' bit/s, for times: B, B1,B2,... or lognormal:MEDIAN,SIGMA", ("show",)),
-    "latency": ("S", "seconds of latency per round", ("show",)),
-    "out": ("DIR", "folder of the pictures (default: DIR/pictures)", ("plot",)),
-    "format": ("KIND ...", "png, pdf, svg (default: png pdf)", ("plot",)),
-}  # fmt: skip
-FLAGS = {
-    "--allow-test": "let --select choose on test data, and say so",
-    "--unchecked": "read a result that is damaged, or has no digest, as it is",
-}
 SEVERAL = ("over", "where", "metric", "format")
 OF_SWEEPS = ("select", "over", "where", "allow_test")
 
 
-def run_look(command: str, words: Sequence[str]) -> None:
-    """Answer one of the three commands."""
-    parser = _parser(command)
-    found, rest = parser.parse_known_args(list(words))
-    given = {name: value for name, value in vars(found).items() if value not in (None, False)}
-    if "help" in given or not words:
-        print(_help(command))
-        return
-    usage = USAGE[command].removeprefix("usage: ")
-    parser.finish(rest, usage, f"`jaxfl {command} --help` lists them")
-    for name in set(given) & set(OPTIONS) - set(SEVERAL):
-        text(flag(name), given[name])
-    folders = given.pop("folders", [])
-    wanted, words_wanted = (2, "two folders") if command == "compare" else (1, "one folder")
-    takes = f"jaxfl {command} takes {words_wanted}, not {len(folders)}"
-    require(len(folders) == wanted, takes, usage)
-    answers: dict[str, Callable[..., None]]
-    answers = {"show": _show, "compare": _compare, "plot": _plot}
-    try:
-        answers[command](given, *map(Path, folders))
-    except (InputError, OSError, MemoryError):
-        raise
-    except Exception as error:  # a digest is no proof of where a file comes from
-        names = " or ".join(folders)
-        why = f"{names} holds no result that this version can show ({one_line(error)})"
-        raise InputError(why, "write it again") from error
+def run_show(words: Sequence[str]) -> None:
+    """usage: jaxfl show DIR [--OPTION VALUE ...]
+
+    The result of a sweep as a table, or that of a run.  Each setting is shown with its best step size,
+    marked as selected; means over seeds have standard errors.
+
+      jaxfl show results/sweep --where eps=1,5 --metric loss utility --csv table.csv
+      jaxfl show results/sweep --target-loss 0.65 --bandwidth lognormal:1e6,0.8 --latency 0.05
+
+      --select CRITERION        criterion for the best step size: utility (default), loss, accuracy,
+                                min:NAME, max:NAME; none shows all
+      --over AXIS ...           the axes to select on (default: lr, shift)
+      --where AXIS=V,V ...      only these values of these axes
+      --metric NAME ...         the metrics to show (default: utility, loss, accuracies)
+      --csv FILE                also write the table to FILE, with all digits
+      --latex FILE              also write it in LaTeX, for the package booktabs
+      --target-loss X           costs of reaching this training loss
+      --bandwidth B             clients' bit/s, for times: B, B1,B2,... or lognormal:MEDIAN,SIGMA
+      --latency S               seconds of latency per round
+      --allow-test              let --select choose on test data, and say so
+      --unchecked               read a result that is damaged, or has no digest, as it is
+    """
+    given, folder = _given(words, run_show, "metric csv latex target-loss bandwidth latency")
+    with _shown(folder):
+        ds, links = _load(folder, given), _links(given)
+        if not is_sweep(ds):
+            summary(ds, [])
+            ds = as_sweep(ds).assign_coords(algorithm=[config(ds)["settings"]["algorithm"]])
+            if not {"csv", "latex", "target_loss", "metric"} & set(given):
+                return
+            print()
+        ds = _selected(ds, given)
+        targets = None
+        if "target_loss" in given:
+            value = real()("--target-loss", given["target_loss"])
+            targets = to_target(ds, "loss", target=value, links=links)
+        _print(table(ds, metrics=given.get("metric"), targets=targets), given)
 
 
-# --- the commands --------------------------------------------------------------------------------
+def run_compare(words: Sequence[str]) -> None:
+    """usage: jaxfl compare DIR_A DIR_B [--OPTION VALUE ...]
+
+    Two sweeps, or two runs, at their common settings: values, differences, standard errors.
+
+      jaxfl compare results/old results/new --metric loss
+
+      --select CRITERION        criterion for the best step size: utility (default), loss, accuracy,
+                                min:NAME, max:NAME; none shows all
+      --over AXIS ...           the axes to select on (default: lr, shift)
+      --where AXIS=V,V ...      only these values of these axes
+      --metric NAME ...         the metrics to show (default: utility, loss, accuracies)
+      --csv FILE                also write the table to FILE, with all digits
+      --latex FILE              also write it in LaTeX, for the package booktabs
+      --allow-test              let --select choose on test data, and say so
+      --unchecked               read a result that is damaged, or has no digest, as it is
+    """
+    given, *folders = _given(words, run_compare, "metric csv latex", 2)
+    with _shown(*folders):
+        both = [_load(folder, given) for folder in folders]
+        spans = [set(axes(ds)) if is_sweep(ds) else set() for ds in both]
+        for i, ds in enumerate(both):
+            if spans[i]:
+                # options for an axis of the other sweep alone do not apply to this one
+                both[i] = _selected(ds, given, spans[1 - i] - spans[i])
+        a, b = folders
+        short = (a.name, b.name) if a.name != b.name else (str(a), str(b))
+        _print(compare(*both, names=short, metrics=given.get("metric")), given)
 
 
-def _show(given: dict[str, Any], folder: Path) -> None:
-    ds, links = _load(folder, given), _links(given)
-    if not _is_sweep(ds):
-        summary(ds, [])
-        ds = as_sweep(ds).assign_coords(algorithm=[config(ds)["settings"]["algorithm"]])
-        if not {"csv", "latex", "target_loss", "metric"} & set(given):
-            return
-        print()
-    ds = _selected(ds, given)
-    targets = None
-    if "target_loss" in given:
-        value = real()("--target-loss", given["target_loss"])
-        targets = to_target(ds, "loss", target=value, links=links)
-    _print(table(ds, metrics=given.get("metric"), targets=targets), given)
+def run_plot(words: Sequence[str]) -> None:
+    """usage: jaxfl plot DIR [--OPTION VALUE ...]
 
+    Curves with bands over seeds, heat maps, and utility against bits; for a run its curves.
 
-def _compare(given: dict[str, Any], *folders: Path) -> None:
-    both = [_load(folder, given) for folder in folders]
-    spans = [set(axes(ds)) if _is_sweep(ds) else set() for ds in both]
-    for i, ds in enumerate(both):
-        if spans[i]:
-            # options for an axis of the other sweep alone do not apply to this one
-            both[i] = _selected(ds, given, spans[1 - i] - spans[i])
-    a, b = folders
-    short = (a.name, b.name) if a.name != b.name else (str(a), str(b))
-    _print(compare(*both, names=short, metrics=given.get("metric")), given)
+      jaxfl plot results/sweep --where eps=1,5 --format pdf svg
 
-
-def _plot(given: dict[str, Any], folder: Path) -> None:
-    ds = _load(folder, given)
-    home = folder if folder.is_dir() else folder.parent
-    place = Path(given["out"]) if "out" in given else home / "pictures"
-    linked = "out" not in given and place.is_symlink()
-    require(not linked, f"{place} is a link to another folder", "name that folder with --out")
-    formats = given.get("format", ["png", "pdf"])
-    if _is_sweep(ds):
-        files = draw(_selected(ds, given), place, formats=formats, criterion=None)
-        if not has_front(files):
-            print(NO_FRONT, file=sys.stderr)
-    else:
-        files = [place / f"curves.{kind}" for kind in formats]
-        curves(ds, files)
-    for file in files:
-        print(printable(str(file)))
+      --select CRITERION        criterion for the best step size: utility (default), loss, accuracy,
+                                min:NAME, max:NAME; none shows all
+      --over AXIS ...           the axes to select on (default: lr, shift)
+      --where AXIS=V,V ...      only these values of these axes
+      --out DIR                 folder of the pictures (default: DIR/pictures)
+      --format KIND ...         png, pdf, svg (default: png pdf)
+      --allow-test              let --select choose on test data, and say so
+      --unchecked               read a result that is damaged, or has no digest, as it is
+    """
+    given, folder = _given(words, run_plot, "out format")
+    with _shown(folder):
+        ds = _load(folder, given)
+        home = folder if folder.is_dir() else folder.parent
+        place = Path(given["out"]) if "out" in given else home / "pictures"
+        formats = given.get("format", ["png", "pdf"])
+        if is_sweep(ds):
+            files = draw(_selected(ds, given), place, formats=formats, criterion=None)
+            if not has_front(files):
+                print(NO_FRONT, file=sys.stderr)
+        else:
+            files = [place / f"curves.{kind}" for kind in formats]
+            curves(ds, files)
+        for file in files:
+            print(printable(str(file)))
 
 
 # --- options -------------------------------------------------------------------------------------
 
 
-def _parser(command: str) -> Parser:
+def _given(
+    words: Sequence[str], answer: Callable[..., None], own: str, wanted: int = 1
+) -> tuple[Any, ...]:
+    """The options that are given, by name, and the folders."""
     parser = Parser()
     parser.add_argument("folders", nargs="*")
-    for name, (_, _, commands) in OPTIONS.items():
-        if command in commands:
-            more: dict[str, Any] = {"nargs": "+", "action": "extend"}
-            how = more if name in SEVERAL else {"action": Once}
-            parser.add_argument(flag(name), dest=name, **how)
-    for name in FLAGS:
+    for name in ("select", "over", "where", *own.split()):
+        several: dict[str, Any] = {"nargs": "+", "action": "extend"}
+        parser.add_argument(f"--{name}", **several if name in SEVERAL else {"action": Once})
+    for name in ("--allow-test", "--unchecked"):
         parser.add_argument(name, action="store_true")
-    parser.add_argument("-h", "--help", action="store_true")
-    return parser
+    found, rest = parser.parse_known_args(list(words))
+    given = {name: value for name, value in vars(found).items() if value not in (None, False)}
+    usage = str(answer.__doc__).splitlines()[0].removeprefix("usage: ")
+    command = " ".join(usage.split()[:2])
+    parser.finish(rest, usage, f"`{command} --help` lists them")
+    folders = given.pop("folders", [])
+    for name, value in given.items():
+        if isinstance(value, str):
+            text(flag(name), value)
+    takes = f"{command} takes {'one folder' if wanted == 1 else 'two folders'}, not {len(folders)}"
+    require(len(folders) == wanted, takes, usage)
+    return given, *map(Path, folders)
 
 
-def _help(command: str) -> str:
-    lines = [USAGE[command], "", ABOUT[command], ""]
-    for name, (value, words, commands) in OPTIONS.items():
-        if command in commands:
-            lines.append(f"  {flag(name) + ' ' + value:<24}  {words}")
-    lines += [f"  {name:<24}  {words}" for name, words in FLAGS.items()]
-    return "\n".join(lines)
+@contextlib.contextmanager
+def _shown(*folders: Path) -> Iterator[None]:
+    """Turn what a strange file makes of a command into one sentence."""
+    try:
+        yield
+    except (InputError, OSError, MemoryError):
+        raise
+    except Exception as error:  # a digest is no proof of where a file comes from
+        names = " or ".join(map(str, folders))
+        why = f"{names} holds no result that this version can show ({one_line(error)})"
+        raise InputError(why, "write it again") from error
 
 
 def _where(words: Sequence[str]) -> dict[str, list[str]]:
@@ -235,7 +231,7 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
         raise InputError(error.problem, way) from None
     for name in set(OF_SWEEPS) & set(given):
         single = f"{flag(name)} is for sweeps, and {path} holds a single run"
-        require(_is_sweep(ds), single, "leave it out")
+        require(is_sweep(ds), single, "leave it out")
     return ds
 
 
@@ -258,10 +254,6 @@ def _ended(folder: Path) -> bool:
     if not ((folder / CONFIG).exists() and (folder / "checkpoint.npz").exists()):
         return False
     return Folder.read(folder).reached is not None
-
-
-def _is_sweep(ds: xarray.Dataset) -> bool:
-    return config(ds).get("kind") == "sweep"
 
 
 def _selected(

@@ -16,31 +16,26 @@ from jaxfl.papers.report import Report, epsilon_table, table
 
 __all__ = ["run_papers"]
 
-HELP = """\
-usage: jaxfl papers
-       jaxfl papers run NAME ... [--out DIR] [--fast] [--data-dir DIR] [--quiet]
-
-Published figures and tables, run again: the picture in the paper's layout, a table of what was
-published beside ours, and the eps claimed, proven and audited.  Without `run` they are listed.
-NAME is one of those names, the first words of several (hu), or all.
-
-  --out DIR       folder of the results, one in it for each NAME (default: results/papers)
-  --fast          fewer seeds and rounds, into NAME-fast
-  --data-dir DIR  where data files lie (default: JAXFL_DATA, then the user's cache)
-  --quiet         print nothing
-
-What was stopped goes on when the command is given again."""
-
 
 def run_papers(words: Sequence[str]) -> None:
-    """List what there is, or run it."""
+    """usage: jaxfl papers
+           jaxfl papers run NAME ... [--out DIR] [--fast] [--data-dir DIR] [--quiet]
+
+    Published figures and tables, run again: the picture in the paper's layout, a table of what was
+    published beside ours, and the eps claimed, proven and audited.  Without `run` they are listed.
+    NAME is one of those names, the first words of several (hu), or all.
+
+      --out DIR       folder of the results, one in it for each NAME (default: results/papers)
+      --fast          fewer seeds and rounds, into NAME-fast
+      --data-dir DIR  where data files lie (default: JAXFL_DATA, then the user's cache)
+      --quiet         print nothing
+
+    What was stopped goes on when the command is given again.
+    """
     if not words:
         width = max(map(len, papers.entries()))
         for name, entry in papers.entries().items():
             print(f"{name:<{width}}  {entry.what}; {entry.paper}")
-        return
-    if {"-h", "--help"} & set(words):
-        print(HELP)
         return
     way = "`jaxfl papers` lists them and `jaxfl papers run NAME` runs one"
     require(words[0] == "run", f"There is no `jaxfl papers {words[0]}`", way)

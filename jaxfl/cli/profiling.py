@@ -14,20 +14,16 @@ from jaxfl.engine.profiling import profile
 
 __all__ = ["run_profile"]
 
-USAGE = """\
-usage: jaxfl profile [ALGORITHM] [--OPTION VALUE ...] [--json]
-
-Time one round by phase (draws, samples, gradients, messages), its compilation and an evaluation, and
-compare its arithmetic and its traffic with the machine's own matrix product and copy.  It takes the
-options of `jaxfl run`, and writes no file."""
 REFUSED = ("--out", "--resume", "--force", "--no-plot", "--checkpoint-every", "--eval-every")
 
 
 def run_profile(words: Sequence[str]) -> None:
-    """Answer `jaxfl profile`."""
-    if {"-h", "--help"} & set(words):
-        print(USAGE)
-        return
+    """usage: jaxfl profile [ALGORITHM] [--OPTION VALUE ...] [--json]
+
+    Time one round by phase (draws, samples, gradients, messages), its compilation and an evaluation, and
+    compare its arithmetic and its traffic with the machine's own matrix product and copy.  It takes the
+    options of `jaxfl run`, and writes no file.
+    """
     for word in words:
         writes = word.split("=")[0] in REFUSED
         require(

@@ -15,7 +15,7 @@ from jaxfl.core.params import reads, whole
 from jaxfl.engine.results import plain
 from jaxfl.parts import compressors, sampling
 
-__all__ = ["run_question"]
+__all__ = ["print_names", "run_account", "run_audit", "run_calibrate"]
 
 # Options whose values are words; all others take numbers, or are flags.
 TEXTS = (
@@ -40,42 +40,6 @@ FLAGS = (
     "none: what is proven is no more than what the paper claims",
     "the noise proves less privacy than the paper claims for it",
 )
-HELP = {
-    "account": """\
-usage: jaxfl account NAME --sigma S (--delta D | --eps E) [--PARAMETER VALUE ...] [--json]
-       [--runs K [--seen all|winner]]
-
-The proven eps at delta, or delta at eps, and the claim of the paper's formula.  With --runs K also
-the proven eps of selecting the best of K runs, each with its own noise, on the private data: all of
-them are seen (the default), or with --seen winner only the best, of a random number of runs (K on
-average) that a trusted party draws.
-
-  jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \\
-        --sigma 0.01 --delta 1e-3
-  jaxfl account event --samples 3256 --batch 51 --rounds 100 --clip 1 --noise-multiplier 1 --delta 1e-3
-""",
-    "audit": """\
-usage: jaxfl audit ALGORITHM [--samples M] [--rounds T] [--runs R] [--PARAMETER VALUE ...] [--json]
-
-A lower bound on eps by attack: R runs on each of two data sets that differ in one record, told apart
-by what the server sees.  --sampler, --compressor and --clip-mode exchange parts, --noise paper uses
-the paper's noise, --claimed E sets a claim to refute; further --confidence, --seed, --delta and the
-algorithm's hyper-parameters.
-
-  jaxfl audit ldp_sgd --samples 1000 --rounds 100 --runs 10000 --batch 50 --eps 5
-  jaxfl audit ldp_sgd --samples 1000 --rounds 20 --runs 4000 --batch 100 --clip-mode batch \\
-        --noise paper --eps 5
-""",
-    "calibrate": """\
-usage: jaxfl calibrate NAME --eps E --delta D [--PARAMETER VALUE ...] [--json]
-
-The least noise for (eps, delta), and the paper's.  With --sigma and --find rounds or --find batch:
-the most rounds, or the smallest batch, instead.
-
-  jaxfl calibrate soteriafl_gd --samples 3256 --rounds 100 --clip 0.5 --eps 5 --delta 1e-3 --json
-""",
-}
-
 PARAMETERS = """\
 Of an algorithm: its hyper-parameters (jaxfl run NAME --help), --samples, --rounds, --clients (or
 --devices, --machines), --sampling, --dimension; --fresh and --convex of local SGD; --epochs and --inner
@@ -84,35 +48,73 @@ instead of --rounds.  Of an event: --samples, --rounds, --clip, --batch, --sampl
 listed as assumed where they matter."""
 
 
-def run_question(command: str, words: Sequence[str]) -> None:
+def run_account(words: Sequence[str]) -> None:
+    r"""usage: jaxfl account NAME --sigma S (--delta D | --eps E) [--PARAMETER VALUE ...] [--json]
+           [--runs K [--seen all|winner]]
+
+    The proven eps at delta, or delta at eps, and the claim of the paper's formula.  With --runs K also
+    the proven eps of selecting the best of K runs, each with its own noise, on the private data: all of
+    them are seen (the default), or with --seen winner only the best, of a random number of runs (K on
+    average) that a trusted party draws.
+
+      jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \
+            --sigma 0.01 --delta 1e-3
+      jaxfl account event --samples 3256 --batch 51 --rounds 100 --clip 1 --noise-multiplier 1 --delta 1e-3
+    """
+    _answer("account", "NAME", questions.account, words)
+
+
+def run_calibrate(words: Sequence[str]) -> None:
+    """usage: jaxfl calibrate NAME --eps E --delta D [--PARAMETER VALUE ...] [--json]
+
+    The least noise for (eps, delta), and the paper's.  With --sigma and --find rounds or --find batch:
+    the most rounds, or the smallest batch, instead.
+
+      jaxfl calibrate soteriafl_gd --samples 3256 --rounds 100 --clip 0.5 --eps 5 --delta 1e-3 --json
+    """
+    _answer("calibrate", "NAME", questions.calibrate, words)
+
+
+def run_audit(words: Sequence[str]) -> None:
+    r"""usage: jaxfl audit ALGORITHM [--samples M] [--rounds T] [--runs R] [--PARAMETER VALUE ...] [--json]
+
+    A lower bound on eps by attack: R runs on each of two data sets that differ in one record, told apart
+    by what the server sees.  --sampler, --compressor and --clip-mode exchange parts, --noise paper uses
+    the paper's noise, --claimed E sets a claim to refute; further --confidence, --seed, --delta and the
+    algorithm's hyper-parameters.
+
+      jaxfl audit ldp_sgd --samples 1000 --rounds 100 --runs 10000 --batch 50 --eps 5
+      jaxfl audit ldp_sgd --samples 1000 --rounds 20 --runs 4000 --batch 100 --clip-mode batch \
+            --noise paper --eps 5
+    """
+    _answer("audit", "ALGORITHM", _audit, words)
+
+
+def print_names() -> None:
+    """Print what `jaxfl account` and `jaxfl calibrate` know."""
+    print("\nNAME is one of:", ", ".join(questions.names()))
+    print(PARAMETERS)
+
+
+def _answer(
+    command: str, first: str, ask: Callable[..., dict[str, Any]], words: Sequence[str]
+) -> None:
     """Print the answer: one line per value, or one JSON object."""
-    if not words or {"-h", "--help"} & set(words):
-        print(HELP[command])
-        if command != "audit":
-            print("NAME is one of:", ", ".join(questions.names()))
-            print(PARAMETERS)
-        return
     name = words[0]
-    first = HELP[command].split()[3]
     require(not name.startswith("-"), f"jaxfl {command} begins with a {first}, not with {name}")
     options = _pairs(words[1:])
     for option in set(options) & set(NO_OPTIONS if command == "audit" else ()):
         unknown = f"jaxfl {command} takes no --{option} {options[option]}"
         raise InputError(unknown, NO_OPTIONS[option])
     as_json = options.pop("json", False)
-    ask: dict[str, Callable[..., dict[str, Any]]] = {
-        "account": questions.account,
-        "calibrate": questions.calibrate,
-        "audit": _audit,
-    }
-    answer = ask[command](name, **options)
+    answer = ask(name, **options)
     if as_json:
         print(json.dumps(plain(answer)))
         return
     rows = _rows(answer)
     width = max(len(name) for name, _ in rows)
-    for name, words in rows:
-        print(f"{name:{width}}  {words}")
+    for name, said in rows:
+        print(f"{name:{width}}  {said}")
 
 
 def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from jaxfl.cli.readers import real, whole
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError
 
-__all__ = ["run_theory"]
+__all__ = ["print_symbols", "run_theory"]
 
 # option: (its symbol in the paper, the field of Setting, its default, its meaning)
 SYMBOLS = {
@@ -38,18 +38,17 @@ RANGES = {
 
 
 def run_theory(words: Sequence[str]) -> None:
-    """Print both tables."""
+    """usage: jaxfl theory [--SYMBOL VALUE ...] [--json]
+
+    SoteriaFL's Tables 1 and 2: the orders of the paper, evaluated with constant 1.
+    """
     import numpy as np
 
     parser = Parser()
     for name in SYMBOLS:
         parser.add_argument(flag(name), dest=name, action=Once)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("-h", "--help", action="store_true")
     found, rest = parser.parse_known_args(list(words))
-    if found.help:
-        print(_help())
-        return
     parser.finish(rest, "`jaxfl theory` takes options only", "`jaxfl theory --help` lists them")
     values: dict[str, Any] = {}
     for name, (_, _, default, _) in SYMBOLS.items():
@@ -79,10 +78,9 @@ def run_theory(words: Sequence[str]) -> None:
     print(f"{title}\n\n{lines}")
 
 
-def _help() -> str:
-    lines = ["usage: jaxfl theory [--SYMBOL VALUE ...] [--json]", ""]
-    lines += ["SoteriaFL's Tables 1 and 2: the orders of the paper, evaluated with constant 1.", ""]
+def print_symbols() -> None:
+    """Print the options of `jaxfl theory`."""
+    print()
     for name, (letter, _, default, words) in SYMBOLS.items():
         known = "" if default is None else f" (default: {default:g})"
-        lines.append(f"  {flag(name) + ' ' + letter:<24}  {words}{known}")
-    return "\n".join(lines)
+        print(f"  {flag(name) + ' ' + letter:<24}  {words}{known}")

@@ -33,6 +33,7 @@ __all__ = [
     "ends",
     "final",
     "groups",
+    "is_sweep",
     "metrics",
     "over_seeds",
     "restrict",
@@ -44,10 +45,14 @@ CLOSE = 1e-9  # relative difference up to which two numbers name the same place 
 TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
 
 
+def is_sweep(ds: xarray.Dataset) -> bool:
+    """Whether a result is of a sweep, and not of a single run."""
+    return results.config(ds).get("kind") == "sweep"
+
+
 def axes(ds: xarray.Dataset) -> tuple[str, ...]:
     """The axes of the cells, in order: all but seeds and rounds."""
-    sweep = results.config(ds).get("kind") == "sweep"
-    require(sweep, "This result is of a single run", "give that of a sweep")
+    require(is_sweep(ds), "This result is of a single run", "give that of a sweep")
     return tuple(str(dim) for dim in ds["last_round"].dims if dim != "seed")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.engine import results
-from jaxfl.views.cells import axes, ends
+from jaxfl.views.cells import axes, ends, is_sweep
 from jaxfl.views.rows import shown_metrics
 from jaxfl.views.tables import Column, Estimate, Table, Value, eps_words, estimates
 from jaxfl.views.words import SYMBOLS, label, number, prefix
@@ -46,7 +46,7 @@ def compare(
     draws and have the same seeds, else from the errors of both.  An axis that only one has may
     hold one value.  Notes below list cells of one side alone, and settings that differ.
     """
-    single = [results.config(ds).get("kind") != "sweep" for ds in (a, b)]
+    single = [not is_sweep(ds) for ds in (a, b)]
     alone = all(single)
     if any(single) and not alone:
         run, sweep = names[single.index(True)], names[single.index(False)]
