@@ -15,10 +15,12 @@ from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import reading, replace, writable
 from jaxfl.core.version import __version__
+from jaxfl.engine.sweeps.store import MANIFEST, RESULT
 
-__all__ = ["CONFIG", "Folder", "of_sweep", "write_config"]
+__all__ = ["CONFIG", "Folder", "aside", "of_sweep", "write_config"]
 
 CONFIG = "config.json"
+CHECKPOINT = "checkpoint.npz"
 FIELDS = {"setup": dict, "assumed": {str: str}, "reached": int | None}
 
 
@@ -48,7 +50,7 @@ class Folder:
 
     @property
     def result(self) -> Path:
-        return self.path / "result.nc"
+        return self.path / RESULT
 
     @property
     def picture(self) -> Path:
@@ -56,7 +58,7 @@ class Folder:
 
     @property
     def checkpoint(self) -> Path:
-        return self.path / "checkpoint.npz"
+        return self.path / CHECKPOINT
 
     @property
     def products(self) -> list[Path]:
@@ -70,7 +72,7 @@ class Folder:
     @property
     def waiting(self) -> list[Path]:
         """The files that were set aside."""
-        return [file for file in map(_aside, (*self.places, self.config)) if file.exists()]
+        return [file for file in map(aside, (*self.places, self.config)) if file.exists()]
 
     # --- reading and writing config.json ---------------------------------------------------------
 
@@ -96,7 +98,7 @@ class Folder:
 
     # --- a new run -------------------------------------------------------------------------------
 
-    def claim(self, force: bool) -> None:
+    def check_free(self, force: bool) -> None:
         """Raise if this run would replace another result; with ``force`` only if a sweep is in the way."""
         is_file = self.path.exists() and not self.path.is_dir()
         require(not is_file, f"{self.path} is a file", "name a folder with --out")
@@ -139,8 +141,8 @@ class Folder:
     def _take(self, *files: Path) -> None:
         try:
             for file in files:
-                if file.exists() and not _aside(file).exists():
-                    os.replace(file, _aside(file))
+                if file.exists() and not aside(file).exists():
+                    os.replace(file, aside(file))
             self.reached, self.ours = None, True
             self.write()
         except BaseException:
@@ -168,7 +170,7 @@ class Folder:
         self.config.unlink(missing_ok=True)
         for file in (*self.places, self.config):
             with contextlib.suppress(FileNotFoundError):
-                os.replace(_aside(file), file)
+                os.replace(aside(file), file)
 
     def settle(self) -> None:
         """Remove the files that this run replaced, config.json last."""
@@ -206,7 +208,7 @@ class Folder:
                 "leave it out, or start a new run",
             )
         if not folder.checkpoint.exists():  # killed before its first checkpoint, it begins again
-            lost = f"{path} holds no checkpoint.npz to continue from"
+            lost = f"{path} holds no {CHECKPOINT} to continue from"
             require(ended is None and not folder.products, lost)
             folder.setup = new
             return folder
@@ -227,14 +229,14 @@ def write_config(path: Path, about: dict[str, Any], new: bool = False) -> None:
     replace(path, lambda file: file.write(text.encode()), new=new)
 
 
-def _aside(file: Path) -> Path:
+def aside(file: Path) -> Path:
     """The name of a file that is about to be replaced."""
     return file.with_name(f"{file.name}.before")
 
 
 def of_sweep(path: Path) -> bool:
     """Whether a sweep has written there."""
-    if (path / "sweep.json").exists():
+    if (path / MANIFEST).exists():
         return True
     try:
         return "sweep" in json.loads((path / CONFIG).read_text("utf-8"))

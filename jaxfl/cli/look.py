@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.cli.folder import CONFIG, Folder, of_sweep
+from jaxfl.cli.folder import CONFIG, Folder, aside, of_sweep
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import real, text
 from jaxfl.cli.report import console, summary
@@ -19,6 +19,7 @@ from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
 from jaxfl.engine.results import config, load
 from jaxfl.engine.sweeps.grid import TUNED
+from jaxfl.engine.sweeps.store import RESULT
 from jaxfl.views.cells import axes, is_sweep, restrict
 from jaxfl.views.compare import as_sweep, compare
 from jaxfl.views.pictures import draw
@@ -213,7 +214,7 @@ def _links(given: dict[str, Any]) -> Links | None:
 
 def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
     """The result in a folder or a file."""
-    file = path / "result.nc" if path.is_dir() else path
+    file = path / RESULT if path.is_dir() else path
     require(path.exists(), f"There is no folder {path}")
     if not file.exists():
         raise InputError(*_missing(path))
@@ -241,19 +242,20 @@ def _missing(folder: Path) -> tuple[str, str]:
     if of_sweep(folder):
         return f"{folder} is unfinished", f"continue with {way}"
     if _ended(folder):
-        return f"{folder} has lost its result.nc", f"{way} writes it again"
+        return f"{folder} has lost its {RESULT}", f"{way} writes it again"
     if (folder / CONFIG).exists():
         return f"{folder} is unfinished", f"continue with {way}"
-    if (folder / "result.nc.before").exists():
+    if aside(folder / RESULT).exists():
         return f"{folder} was about to be replaced", f"{way} restores it"
-    return f"{folder} holds no result.nc, so it is no result of jaxfl", ""
+    return f"{folder} holds no {RESULT}, so it is no result of jaxfl", ""
 
 
 def _ended(folder: Path) -> bool:
     """Whether a run has ended there, and its result can be written again."""
-    if not ((folder / CONFIG).exists() and (folder / "checkpoint.npz").exists()):
+    if not (folder / CONFIG).exists():
         return False
-    return Folder.read(folder).reached is not None
+    earlier = Folder.read(folder)
+    return earlier.checkpoint.exists() and earlier.reached is not None
 
 
 def _selected(

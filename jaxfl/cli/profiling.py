@@ -11,6 +11,7 @@ from jaxfl.cli.parser import parse_run
 from jaxfl.cli.work import absolute, computing
 from jaxfl.core.errors import printable, require
 from jaxfl.engine.profiling import profile
+from jaxfl.views.words import in_units
 
 __all__ = ["run_profile"]
 
@@ -56,20 +57,20 @@ def run_profile(words: Sequence[str]) -> None:
         print(f"  {name:<20}{_time(seconds):>10}  {seconds / found.round:6.1%}")
     print(f"evaluation   {_time(found.evaluation)}, {found.evaluation / found.round:,.1f} rounds")
     print(
-        f"arithmetic   {_size(found.flops, 'FLOP')} a round, "
-        f"{_size(found.flops / found.round, 'FLOP/s')}: {found.of_matmul:.1%} of a large matrix "
-        f"product ({_size(found.matmul, 'FLOP/s')})"
+        f"arithmetic   {in_units(found.flops, 'FLOP')} a round, "
+        f"{in_units(found.flops / found.round, 'FLOP/s')}: {found.of_matmul:.1%} of a large matrix "
+        f"product ({in_units(found.matmul, 'FLOP/s')})"
     )
     print(
-        f"traffic      {_size(found.bytes, 'B')} a round, {_size(found.bytes / found.round, 'B/s')}: "
-        f"{found.of_copy:.1%} of a copy ({_size(found.copy, 'B/s')})"
+        f"traffic      {in_units(found.bytes, 'B')} a round, {in_units(found.bytes / found.round, 'B/s')}: "
+        f"{found.of_copy:.1%} of a copy ({in_units(found.copy, 'B/s')})"
         + ", much of it in caches"
         * (found.of_copy > 1)
     )
     held = sum(found.memory.values())
     print(
-        f"memory       state {_size(held, 'B')}, data {_size(found.data, 'B')}, scratch of a round "
-        f"{_size(found.scratch, 'B')}"
+        f"memory       state {in_units(held, 'B')}, data {in_units(found.data, 'B')}, scratch of a round "
+        f"{in_units(found.scratch, 'B')}"
     )
 
 
@@ -78,10 +79,3 @@ def _time(seconds: float) -> str:
         if seconds >= factor:
             return f"{seconds / factor:.3g} {unit}"
     return f"{seconds / 1e-6:.3g} µs"
-
-
-def _size(value: float, unit: str) -> str:
-    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {letter}{unit}"
-    return f"{value:.3g} {unit}"

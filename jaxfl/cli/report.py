@@ -13,9 +13,9 @@ from jaxfl.core.errors import printable
 from jaxfl.core.progress import Bar
 from jaxfl.core.types import Origin, Problem, Source
 from jaxfl.engine import results
-from jaxfl.engine.ledger import between
+from jaxfl.engine.ledger import spread
 from jaxfl.engine.run import Progress
-from jaxfl.views.words import prefix
+from jaxfl.views.words import in_units
 
 if TYPE_CHECKING:
     import xarray
@@ -107,7 +107,7 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> dict[str, str]:
         "downlink": amount(final["downlink_bits"]),
         "gradients": f"{final['gradients']:,.0f} per-example",
         "privacy": results.privacy(about),
-        "clients' privacy": _devices(ds) if "client_eps" in ds else "",
+        "clients' privacy": _clients(ds) if "client_eps" in ds else "",
         "time": _time(about, rounds),
     }
     return {name: words for name, words in rows.items() if words}
@@ -120,17 +120,9 @@ def _accuracies(final: dict[str, float]) -> str:
     return words + (f", test {final['test_accuracy']:.1%}" if "test_accuracy" in final else "")
 
 
-def _devices(ds: xarray.Dataset) -> str:
-    """What clients spent, where they differ: the spread and the worst."""
-    rounds, eps = ds["client_rounds"].values, ds["client_eps"].values
-    i, ordered = int(eps.argmax()), sorted(eps)
-    words = (
-        f"in {between(rounds)} each: eps {ordered[0]:.4g} to {eps[i]:.4g} proven, median "
-        f"{ordered[len(eps) // 2]:.4g}; the worst is client {i} with {rounds[i]} rounds"
-    )
-    if "client_eps_claimed" in ds:
-        words += f", claimed {ds['client_eps_claimed'].values[i]:.4g}"
-    return words
+def _clients(ds: xarray.Dataset) -> str:
+    claimed = ds["client_eps_claimed"].values if "client_eps_claimed" in ds else None
+    return spread(ds["client_rounds"].values, ds["client_eps"].values, claimed)
 
 
 def _time(about: dict[str, Any], rounds: int) -> str:
@@ -143,12 +135,7 @@ def _time(about: dict[str, Any], rounds: int) -> str:
 
 def amount(bits: float) -> str:
     """Bits in a unit that a person reads, and in bytes."""
-
-    def scaled(value: float, name: str) -> str:
-        scale, unit = prefix([value], name)
-        return f"{value / scale:{'.3g' if scale > 1 else 'g'}} {unit}"
-
-    return f"{scaled(bits, 'bit')} ({scaled(bits / 8, 'B')})"
+    return f"{in_units(bits, 'bit')} ({in_units(bits / 8, 'B')})"
 
 
 def _number(value: Any) -> str:

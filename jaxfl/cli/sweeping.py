@@ -28,7 +28,7 @@ from jaxfl.core.progress import Bar
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.engine.sweeps import sweep
 from jaxfl.engine.sweeps.look import Plan, Progress, words
-from jaxfl.engine.sweeps.store import MANIFEST
+from jaxfl.engine.sweeps.store import MANIFEST, RESULT
 from jaxfl.engine.sweeps.sweep import meet
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
@@ -186,7 +186,7 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
 
     if jax.process_index() != 0:
         return
-    files = [folder / "result.nc"]
+    files = [folder / RESULT]
     if not session.no_plot:
         files += draw(ds, folder, criterion=session.select)
         if not session.quiet and not has_front(files):
@@ -268,7 +268,7 @@ def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
         "or name another folder with --out",
     )
     other = "name another folder with --out"
-    for name in ("result.nc", CONFIG):
+    for name in (RESULT, CONFIG):
         require(not (folder / name).exists(), f"{folder} holds a {name} already", other)
     fresh = [place for place in (folder, *folder.parents) if not place.exists()]
     writable(folder / CONFIG, "config.json")

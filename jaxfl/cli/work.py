@@ -73,7 +73,7 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
     else:
         start = _complete(folder, algorithm, problem, key, session.bound is not None)
         if session.resume is None:
-            folder.claim(session.force)
+            folder.check_free(session.force)
         folder.begin()
     setup = folder.setup
     limits = Stop(setup.target_loss, setup.max_seconds, setup.max_bits)

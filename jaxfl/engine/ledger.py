@@ -20,7 +20,7 @@ from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import released
 from jaxfl.privacy.gaussian import Floats, check_delta
 
-__all__ = ["Ledger", "between", "differing", "ledger", "turns"]
+__all__ = ["Ledger", "differing", "ledger", "spread", "turns"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 AT_ONCE = 1024  # rounds whose cohorts are drawn together
@@ -48,16 +48,22 @@ class Ledger(NamedTuple):
         return bool(np.ptp(self.proven) <= 1e-9 * self.proven.max())
 
     def __str__(self) -> str:
-        i = self.worst
-        low, middle, high = np.quantile(self.proven, [0.0, 0.5, 1.0])
-        claim = "" if self.claimed is None else f", claimed {self.claimed[i]:.4g}"
+        shares = spread(self.turns, self.proven, self.claimed)
+        status = f" [{self.status}]" * bool(self.status)
         return (
-            f"{self.turns.size} clients, in {between(self.turns)} each: proven eps {low:.4g} to "
-            f"{high:.4g}, median {middle:.4g}; the worst is client {i} with {self.turns[i]} "
-            f"rounds{claim}; delta = {self.delta:.3g}, {self.method}"
-            + f" [{self.status}]"
-            * bool(self.status)
+            f"{self.turns.size} clients, {shares}; delta = {self.delta:.3g}, {self.method}{status}"
         )
+
+
+def spread(turns: Ints, proven: Floats, claimed: Floats | None) -> str:
+    """What clients spent, in words: the range of rounds and of eps, and the worst client."""
+    i = int(np.argmax(proven))
+    low, middle, high = np.quantile(proven, [0.0, 0.5, 1.0])
+    claim = "" if claimed is None else f", claimed {claimed[i]:.4g}"
+    return (
+        f"in {between(turns)} each: proven eps {low:.4g} to {high:.4g}, median {middle:.4g}; "
+        f"the worst is client {i} with {turns[i]} rounds{claim}"
+    )
 
 
 def between(turns: Ints) -> str:

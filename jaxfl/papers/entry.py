@@ -15,6 +15,7 @@ import numpy as np
 from jaxfl.audit.attack import audit
 from jaxfl.audit.limits import limits, plain_eps
 from jaxfl.engine.sweeps import sweep
+from jaxfl.engine.sweeps.store import MANIFEST
 from jaxfl.views.cells import over_seeds
 from jaxfl.views.tables import Estimate
 
@@ -88,7 +89,7 @@ class Job(NamedTuple):
         """:func:`jaxfl.sweep` into a folder of that name, gone on with if it is there already."""
         out = self.folder / name
         self.say(f"{out}:")
-        resume = (out / "sweep.json").exists()
+        resume = (out / MANIFEST).exists()
         given: dict[str, Any] = {"seeds": self.seeds, "say": self.say, **options}
         return sweep(*args, out=out, resume=resume, **given)
 

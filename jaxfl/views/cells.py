@@ -6,7 +6,7 @@ copies of each other: only the first is read.
 
 from __future__ import annotations
 
-import math
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -169,16 +169,12 @@ def restrict(ds: xarray.Dataset, where: Mapping[str, Sequence[Any] | Any]) -> xa
     return ds
 
 
-def _place(name: str, known: list[Any], value: Any) -> int:
-    for i, other in enumerate(known):
-        if str(value) == str(other) or _same(value, other):
-            return i
+def _place(name: str, known: Sequence[Any], value: Any) -> int:
+    if str(value) in (texts := [str(other) for other in known]):
+        return texts.index(str(value))
+    with contextlib.suppress(TypeError, ValueError):
+        near = np.isclose(np.asarray(known, np.float64), float(value), CLOSE, 0)
+        if near.any():
+            return int(near.argmax())
     listed = ", ".join(f"{other:g}" if isinstance(other, float) else str(other) for other in known)
     raise InputError(f"{name} = {value} is not in this sweep, where {name} is one of {listed}")
-
-
-def _same(value: Any, other: Any) -> bool:
-    try:
-        return math.isclose(float(value), float(other), rel_tol=CLOSE)
-    except (TypeError, ValueError):
-        return False

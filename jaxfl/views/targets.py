@@ -141,8 +141,8 @@ class Links:
     def _speeds(self, name: str, speed: Speed, clients: int) -> Array:
         if isinstance(speed, str):
             median, sigma = _lognormal(name, speed)
-            stream = np.random.default_rng([self.seed, int(name == "downlink")])
-            return median * np.exp(sigma * stream.standard_normal(clients))
+            rng = np.random.default_rng([self.seed, int(name == "downlink")])
+            return median * np.exp(sigma * rng.standard_normal(clients))
         values = np.asarray(speed, np.float64)
         require(
             not values.ndim or len(values) == clients,

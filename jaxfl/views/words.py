@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NAMES", "SYMBOLS", "estimate", "label", "name_of", "number", "prefix", "span"]
+__all__ = [
+    "NAMES",
+    "SYMBOLS",
+    "estimate",
+    "in_units",
+    "label",
+    "name_of",
+    "number",
+    "prefix",
+    "span",
+]
 
 SYMBOLS = {"eps": "ε", "omega": "ω", "delta": "δ", "sigma": "σ", "shift": "γ"}
 NAMES = {
@@ -85,6 +95,12 @@ def prefix(values: Any, unit: str) -> tuple[float, str]:
     most = max((v for v in np.ravel(values).tolist() if math.isfinite(v)), default=0.0)
     factor, letter = next((pair for pair in PREFIXES if most >= pair[0]), PREFIXES[-1])
     return factor, letter + unit
+
+
+def in_units(value: float, unit: str) -> str:
+    """An amount as a short number with its unit."""
+    scale, unit = prefix([value], unit)
+    return f"{value / scale:{'.3g' if scale > 1 else 'g'}} {unit}"
 
 
 def _short(text: str) -> str:
