@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -46,6 +46,8 @@ def compare(
     draws and have the same seeds, else from the errors of both.  An axis that only one has may
     hold one value.  Notes below list cells of one side alone, and settings that differ.
     """
+    import xarray
+
     single = [not is_sweep(ds) for ds in (a, b)]
     alone = all(single)
     if any(single) and not alone:
@@ -58,17 +60,11 @@ def compare(
     ]
     first, second = (shown_metrics(ds, metrics) for ds in both)
     shown = [name for name in first if name in second]
-    flats = [ends(ds, *shown, "uplink_bits") for ds in both]
-    keys = [_keys(flat, common) for flat in flats]
-    shared = set(keys[0]) & set(keys[1])
-    matched = [key for key in keys[0] if key in shared]
+    flats = [_keyed(ends(ds, *shown, "uplink_bits"), common) for ds in both]
+    one, two = xarray.align(*flats, join="inner")
     none = f"{names[0]} and {names[1]} have no cell in common"
-    require(matched, none, f"their values of {', '.join(common)} differ")
-    one, two = (
-        flat.isel(cell=[key.index(k) for k in matched])
-        for flat, key in zip(flats, keys, strict=True)
-    )
-    varied = [name for i, name in enumerate(common) if len({key[i] for key in matched}) > 1]
+    require(one.sizes["cell"], none, f"their values of {', '.join(common)} differ")
+    varied = [name for name in common if len(set(one[name].values)) > 1]
     columns = [
         *(Column(name, SYMBOLS.get(name, name)) for name in varied),
         Column("metric", "metric"),
@@ -80,12 +76,12 @@ def compare(
     lines = [*_measured(one, two, shown, paired, bits), _proven(one, two)]
     rows = [
         (*(one[name].values[i] for name in varied), *line[i])
-        for i in range(len(matched))
+        for i in range(one.sizes["cell"])
         for line in lines
         if line[i]
     ]
-    for mine, name in zip(keys, names, strict=True):
-        if left := [key for key in mine if key not in shared]:
+    for flat, name in zip(flats, names, strict=True):
+        if (left := flat.drop_sel(cell=one["cell"])).sizes["cell"]:
             notes.append(f"Only in {name}: {_listed(left, common)}.")
     notes += _lost(one, names[0], alone) + _lost(two, names[1], alone)
     notes += _differing(both[0], both[1], names) + _unlike(one, two, common, names)
@@ -94,7 +90,7 @@ def compare(
         notes.append(f"± standard error over seeds; differences are {how}.")
     title = f"{names[0]} and {names[1]}"
     if not alone:
-        title += f": {len(matched)} common cell" + "s" * (len(matched) > 1)
+        title += f": {(count := one.sizes['cell'])} common cell" + "s" * (count > 1)
     return Table(title, tuple(columns), tuple(rows), notes=tuple(notes))
 
 
@@ -149,13 +145,13 @@ def _alone(ds: xarray.Dataset, common: list[str], name: str) -> list[str]:
     return notes
 
 
-def _keys(flat: xarray.Dataset, common: list[str]) -> list[tuple[Any, ...]]:
-    """The labels of every cell on the common axes, numbers rounded as names."""
-
-    def name(value: Any) -> Any:
-        return float(f"{value:.{DIGITS}g}") if isinstance(value, int | float) else value
-
-    return list(zip(*(map(name, flat[axis].values) for axis in common), strict=True))
+def _keyed(flat: xarray.Dataset, common: list[str]) -> xarray.Dataset:
+    """The cells, named by their labels on the common axes; numbers are rounded as names."""
+    keys = [
+        "; ".join(f"{v:.{DIGITS}g}" if isinstance(v, int | float) else str(v) for v in labels)
+        for labels in zip(*(flat[axis].values for axis in common), strict=True)
+    ]
+    return flat.assign_coords(cell=keys)
 
 
 def _measured(
@@ -198,12 +194,12 @@ def _paired(a: xarray.Dataset, b: xarray.Dataset) -> bool:
     return bool(shared) and a["seed"].values.tolist() == b["seed"].values.tolist()
 
 
-def _listed(keys: list[tuple[Any, ...]], common: list[str]) -> str:
+def _listed(left: xarray.Dataset, common: list[str]) -> str:
     words = [
-        ", ".join(label(name, v) for name, v in zip(common, key, strict=True) if v is not None)
-        for key in keys[:LISTED]
+        ", ".join(label(name, v) for name, v in zip(common, labels, strict=True) if v is not None)
+        for labels in zip(*(left[name].values[:LISTED] for name in common), strict=True)
     ]
-    more = len(keys) - LISTED
+    more = left.sizes["cell"] - LISTED
     return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
 
 
@@ -215,32 +211,23 @@ def _unlike(
     # last_round holds the rounds, also where they are no hyper-parameter
     skip = {f"used_{name}" for name in common} | SAME_BY_EPS | {"used_rounds"}
     used = [str(name) for name in a if str(name).startswith("used_") and name in b]
+    one, two = (ds.isel(seed=0) for ds in (a, b))
     for name in ["last_round", *(name for name in used if name not in skip)]:
-        pairs = [
-            (x, y)
-            for x, y in zip(*(_first(ds[name]) for ds in (a, b)), strict=True)
-            if not np.isclose(x, y, 1e-6, 0, equal_nan=True)
-        ]
-        if not pairs:
+        x, y = (np.asarray(ds[name].values, np.float64) for ds in (one, two))
+        unlike = ~np.isclose(x, y, 1e-6, 0, equal_nan=True)
+        if not unlike.any():
             continue
         words = f"{name.removeprefix('used_')} differs"
         if name == "last_round":
             words = "Their rounds differ"
-        count = a.sizes["cell"]
-        where = f" in {len(pairs)} of {count} cells"
-        if len(set(pairs)) == 1:
-            x, y = map(number, pairs[0])
-            where = where if len(pairs) < count else ""
-            notes.append(f"{words}{where}: {x} in {names[0]}, {y} in {names[1]}.")
-        else:
-            notes.append(f"{words}{where}.")
+        pairs = {*zip(x[unlike].tolist(), y[unlike].tolist(), strict=True)}
+        if len(pairs) > 1 or not unlike.all():
+            words += f" in {unlike.sum()} of {unlike.size} cells"
+        if len(pairs) == 1:
+            mine, other = map(number, pairs.pop())
+            words += f": {mine} in {names[0]}, {other} in {names[1]}"
+        notes.append(f"{words}.")
     return notes
-
-
-def _first(values: xarray.DataArray) -> list[float]:
-    """The number of each cell, for its first seed."""
-    one = values.isel(seed=0) if "seed" in values.dims else values
-    return [float(value) for value in one.values]
 
 
 def _lost(flat: xarray.Dataset, name: str, alone: bool) -> list[str]:

@@ -226,49 +226,33 @@ class Page(NamedTuple):
         alone = self.scene.line and len(names) == 1
         return f"{self._named(names[0])}: {heading(self.ds)}" if alone else heading(self.ds)
 
-    def looks(self, flat: xarray.Dataset) -> list[dict[str, Any]]:
-        """Colour and style of each cell, by algorithm and second axis, and what they stand for.
+    def looks(self, flat: xarray.Dataset, *, points: bool = False) -> list[dict[str, Any]]:
+        """Colour and style, or marker, of each cell, by algorithm and second axis, with their meaning.
 
         The colour of an algorithm is the same in all pictures of a sweep.
         """
-        every, line = self.whole["algorithm"].values.tolist(), self.scene.line
-        names = flat["algorithm"].values.tolist()
-        if line is None:
-            return [{"label": self._named(name), "color": every.index(name)} for name in names]
         from matplotlib import colormaps
 
-        known = self.ds[line].values.tolist()
-        shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(known)))  # from dark to light
-        out = []
-        for name, value in zip(names, flat[line].values.tolist(), strict=True):
-            words = f"no {name_of(line)}" if value is None else label(line, value)
-            place = 0 if value is None else known.index(value)
-            if self.ds.sizes["algorithm"] == 1:
-                out.append({"label": words, "color": "black" if value is None else shades[place]})
-                continue
-            color = ink.lighter(every.index(name), place)
-            style = OTHER if value is None else place
-            out.append({"label": self._named(name), "color": color, "style": style, "kind": words})
-        return out
-
-    def marks(self, flat: xarray.Dataset) -> list[dict[str, Any]]:
-        """The markers of the cells, where the second axis has them, in the colours of algorithms."""
         every, line = self.whole["algorithm"].values.tolist(), self.scene.line
         known = [] if line is None else self.ds[line].values.tolist()
-        values = [None] * flat.sizes["cell"] if line is None else flat[line].values.tolist()
+        shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(known)))  # from dark to light
+        names = flat["algorithm"].values.tolist()
+        values = [None] * len(names) if line is None else flat[line].values.tolist()
         out = []
-        for name, value in zip(flat["algorithm"].values.tolist(), values, strict=True):
-            look = {
-                "label": self._named(name),
-                "color": every.index(name),
-                "marker": "o",
-                "size": 6.5,
-            }
-            if value is not None:
-                look["marker"] = MARKERS[known.index(value) % len(MARKERS)]
-                look["kind"] = label(str(line), value) if len(known) <= len(MARKERS) else ""
+        for name, value in zip(names, values, strict=True):
+            look: dict[str, Any] = {"label": self._named(name), "color": every.index(name)}
+            place = -1 if value is None else known.index(value)
+            kind = label(str(line), value) if place >= 0 else f"no {name_of(str(line))}"
+            if points and place < 0:  # the legend has the star with the algorithm
+                look |= {"marker": "*", "size": 10} if known else {"marker": "o", "size": 6.5}
+            elif points:
+                told = kind if len(known) <= len(MARKERS) else ""
+                look |= {"marker": MARKERS[place % len(MARKERS)], "size": 6.5, "kind": told}
+            elif known and self.ds.sizes["algorithm"] == 1:
+                look = {"label": kind, "color": shades[place] if place >= 0 else "black"}
             elif known:
-                look |= {"marker": "*", "size": 10}
+                look["color"] = ink.lighter(look["color"], max(place, 0))
+                look |= {"style": place if place >= 0 else OTHER, "kind": kind}
             out.append(look)
         return out
 
@@ -587,7 +571,7 @@ def _front(page: Page, rule: Criterion) -> Figure | None:
                 **look,
             )
             for look, bits, value, error, spread in zip(
-                page.marks(points),
+                page.looks(points, points=True),
                 *(points[name].values for name in ("bits", "value", "error", "spread")),
                 strict=True,
             )
