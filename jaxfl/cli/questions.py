@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -40,12 +41,6 @@ FLAGS = (
     "none: what is proven is no more than what the paper claims",
     "the noise proves less privacy than the paper claims for it",
 )
-PARAMETERS = """\
-Of an algorithm: its hyper-parameters (jaxfl run NAME --help), --samples, --rounds, --clients (or
---devices, --machines), --sampling, --dimension; --fresh and --convex of local SGD; --epochs and --inner
-instead of --rounds.  Of an event: --samples, --rounds, --clip, --batch, --sampling, --slots,
---adjacency, --record-norm, --noise-multiplier.  Others take the algorithm's defaults, and are
-listed as assumed where they matter."""
 
 
 def run_account(words: Sequence[str]) -> None:
@@ -91,9 +86,14 @@ def run_audit(words: Sequence[str]) -> None:
 
 
 def print_names() -> None:
-    """Print what `jaxfl account` and `jaxfl calibrate` know."""
+    """Of an algorithm: its hyper-parameters (jaxfl run NAME --help), --samples, --rounds, --clients (or
+    --devices, --machines), --sampling, --dimension; --fresh and --convex of local SGD; --epochs and --inner
+    instead of --rounds.  Of an event: --samples, --rounds, --clip, --batch, --sampling, --slots,
+    --adjacency, --record-norm, --noise-multiplier.  Others take the algorithm's defaults, and are
+    listed as assumed where they matter.
+    """
     print("\nNAME is one of:", ", ".join(questions.names()))
-    print(PARAMETERS)
+    print(inspect.getdoc(print_names))
 
 
 def _answer(

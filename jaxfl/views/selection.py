@@ -43,11 +43,6 @@ CRITERIA = {
 }
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which nothing can be chosen
 AWAY = 1000  # a loss that ends beyond so many times the first, or beyond so much, is no result
-WORDS = {
-    "score_error": "standard error of the score",
-    "candidates": "settings that were compared",
-    "found": "whether one of them ran without diverging",
-}
 SHARED = (
     ": the runs of a seed share their noise, so that nothing is proven for the best of several of them "
     "(sweep with paired=False, or --unpaired, for a statement that covers the choice)"
@@ -148,18 +143,20 @@ def select(
     unknown.remove("diverged_at")
     out = out.assign(out[unknown].where(found))
     out["flag"] = out["flag"].where(found, 0).astype(np.int8)
-    extra = {
-        **{f"chosen_{name}": _chosen(ds, out[name], found, over) for name in over},
-        "score": out["score"],
-        "score_error": out["score_error"],
-        "candidates": compared.astype(np.int32),
-        "found": found.astype(np.int8),
+    told = {
+        **{
+            f"chosen_{name}": (_chosen(ds, out[name], found, over), f"{name} with the {rule.words}")
+            for name in over
+        },
+        "score": (out["score"], f"{rule.words}, mean over seeds"),
+        "score_error": (out["score_error"], "standard error of the score"),
+        "candidates": (compared.astype(np.int32), "settings that were compared"),
+        "found": (found.astype(np.int8), "whether one of them ran without diverging"),
     }
     out = out.drop_vars(over)
-    for name, values in extra.items():
-        words = f"{name[7:]} with the {rule.words}" if name[7:] in over else WORDS.get(name)
-        attrs = {"units": "1", "long_name": words or f"{rule.words}, mean over seeds"}
-        out[name] = values.drop_vars(over, errors="ignore").transpose(*kept).assign_attrs(attrs)
+    for name, (values, words) in told.items():
+        out[name] = values.drop_vars(over, errors="ignore").transpose(*kept)
+        out[name].attrs = {"units": "1", "long_name": words}
     most = int(compared.max())
     note = _note(
         out,
