@@ -202,9 +202,6 @@ def test_samples_are_dealt_in_turn() -> None:
     np.testing.assert_array_equal(p.train[1][1], np.asarray(data.train[1])[1:30:3])
     assert p.m_max == 10
     assert not np.asarray(p.x0).any()
-    mixed = reshef.dealt(data, 3, samples=30, order="shuffled", start=0.1)
-    assert not np.array_equal(mixed.train[1], p.train[1])
-    assert np.std(mixed.x0) == pytest.approx(0.1, rel=0.2)
 
 
 def test_a_cell_of_small_size(data_dir) -> None:

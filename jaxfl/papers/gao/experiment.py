@@ -26,7 +26,7 @@ import numpy as np
 
 from jaxfl.algorithms.gao import theory
 from jaxfl.algorithms.registry import algorithm
-from jaxfl.core.types import Algorithm, Problem
+from jaxfl.core.types import Problem
 from jaxfl.data.loaders import load
 from jaxfl.data.preprocess import map_labels
 from jaxfl.data.records import Dataset
@@ -127,7 +127,7 @@ def figures(
         own = {"batch": n // 2} if name == "localized_mbsgd" else {}
         parts.append(
             run(
-                _some_silos(name),
+                algorithm(name, participation=sampling.uniform()),
                 {"trial": list(range(trials)), "cohort": available, "eps": eps, "lr": steps},
                 lambda trial: problem(trial),
                 jax.random.key(0),
@@ -142,10 +142,6 @@ def figures(
     both = xarray.concat([part[common] for part in parts], "algorithm")
     both.attrs = {"noise": noise, "delta": settings["delta"], "rounds": rounds}
     return both
-
-
-def _some_silos(name: str) -> Algorithm:
-    return algorithm(name, participation=sampling.uniform())
 
 
 def best(runs: xarray.Dataset) -> xarray.Dataset:
@@ -171,9 +167,9 @@ def best(runs: xarray.Dataset) -> xarray.Dataset:
     return found
 
 
-def rows(setting: theory.IsrlSetting | None = None) -> dict[str, list[dict[str, Any]]]:
-    """Tables 1 and 2 beside what they are for a setting (default: that of the experiment)."""
-    s = setting or theory.IsrlSetting(N=SILOS, n=1734, d=50, eps=1.0, delta=1 / 1734**2)
+def rows() -> dict[str, list[dict[str, Any]]]:
+    """Tables 1 and 2 beside what they are for the setting of the experiment."""
+    s = theory.IsrlSetting(N=SILOS, n=1734, d=50, eps=1.0, delta=1 / 1734**2)
     out: dict[str, list[dict[str, Any]]] = {}
     for title, computed, printed in (
         ("Table 1, smooth losses", theory.table1(s), PRINTED_1),

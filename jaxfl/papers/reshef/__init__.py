@@ -53,7 +53,6 @@ class Study(NamedTuple):
             servers=(self.server,),
             samples=FEW if job.fast else None,
             seeds=job.seeds,
-            say=job.say,
             run=kept,
         )
         told = [cell._asdict() for cell in cells]
