@@ -43,7 +43,8 @@ def run() -> jaxfl.Run:
     return jaxfl.simulate("soteriafl_sgd", a_problem(), jax.random.key(1), 11, **given)
 
 
-def test_labels_and_dimensions(run: jaxfl.Run) -> None:
+def test_what_a_dataset_holds(run: jaxfl.Run) -> None:
+    """Labels and dimensions, the run's numbers and totals, and the running average."""
     ds = run.dataset()
     assert ds["round"].values.tolist() == [0, 4, 8, 11]
     assert ds["loss"].dims == ds["uplink_bits"].dims == ds["active"].dims == ("round",)
@@ -55,19 +56,12 @@ def test_labels_and_dimensions(run: jaxfl.Run) -> None:
         assert ds[name].attrs["long_name"]
     np.testing.assert_array_equal(ds["x"], run.x)
     np.testing.assert_array_equal(ds["loss"], run.metrics["loss"])
-
-
-def test_utility_is_the_running_average(run: jaxfl.Run) -> None:
     g = run.metrics["grad_norm_sq"].astype(np.float64)
     average = np.cumsum(g) / np.arange(1, len(g) + 1)
-    np.testing.assert_allclose(run.dataset()["utility"], average, 1e-12)
-
-
-def test_totals_are_the_runs(run: jaxfl.Run) -> None:
-    last = run.dataset().isel(round=-1)
+    np.testing.assert_allclose(ds["utility"], average, 1e-12)
     for name, value in run.totals.items():
-        assert float(last["messages" if name == "clients" else name]) == value
-    assert run.dataset()["uplink_bits"].values[0] == 0
+        assert float(ds["messages" if name == "clients" else name][-1]) == value
+    assert ds["uplink_bits"].values[0] == 0
 
 
 def spent_by_hand(run: jaxfl.Run) -> list[float]:
@@ -137,6 +131,10 @@ def test_nothing_is_said_of_eps_where_none_is_proven(
 
 
 def test_config_says_how_to_make_it_again(run: jaxfl.Run) -> None:
+    """Also with numbers that JSON does not have."""
+    odd = {**run.values, "eps": float("inf"), "batch": np.float32(4)}
+    about = results.config(dataclasses.replace(run, values=odd).dataset())
+    assert (about["values"]["eps"], about["values"]["batch"]) == ("inf", 4.0)
     about = results.config(run.dataset())
     assert about["values"]["k"] == 3
     assert about["sources"]["k"] == "given"
@@ -163,14 +161,6 @@ def test_round_trip_is_exact(run: jaxfl.Run, tmp_path: Path) -> None:
         assert back[name].dtype == ds[name].dtype
         assert back[name].values.tobytes() == ds[name].values.tobytes()
     assert [p.name for p in path.parent.iterdir()] == ["run.nc"]
-
-
-def test_numbers_that_are_not_finite_stay_json(run: jaxfl.Run) -> None:
-    values = {**run.values, "eps": float("inf"), "batch": np.float32(4)}
-    about = results.config(dataclasses.replace(run, values=values).dataset())
-    assert about["values"]["eps"] == "inf"
-    assert float(about["values"]["eps"]) == np.inf
-    assert about["values"]["batch"] == 4.0
 
 
 def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:

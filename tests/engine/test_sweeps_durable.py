@@ -392,7 +392,6 @@ def test_less_memory_than_it_was_begun_with(tmp_path: Path) -> None:
 NUMBERS = {"batch": 4, "clip": 2.0, "sigma": 0.05}
 SHAPES: dict[str, dict[str, Any]] = {
     "11 cells": {"grid": {"lr": np.linspace(0.05, 0.2, 11)}, "seeds": 2},
-    "5 seeds": {"grid": {"lr": [0.1]}, "seeds": 5},
     "unpaired": {"grid": {"lr": [0.1, 0.2]}, "seeds": 9, "paired": False},
 }
 

@@ -79,16 +79,6 @@ def test_labels_are_about_the_cell_alone() -> None:
         assert "0x" not in grid.studies[0].cells[0].label
 
 
-@pytest.mark.once
-def test_theory_counts_for_each_cell() -> None:
-    """Without a step size, every cell has that of its own privacy."""
-    grid = lay_out("ldp_sgd", {"eps": [1.0, 8.0]}, large(64), 5, 1, {"delta": 1e-3}, "paper")
-    lr = [cell.values["lr"] for cell in grid.studies[0].cells]
-    sigma = [cell.values["sigma"] for cell in grid.studies[0].cells]
-    assert lr[0] > lr[1]
-    assert sigma[0] == pytest.approx(8 * sigma[1])
-
-
 # --- programs ------------------------------------------------------------------------------------
 
 
@@ -117,21 +107,23 @@ def test_programs_split_where_padding_would_double_the_work(batches: list[int], 
 
 
 @pytest.mark.once
-def test_k_alone_may_split_too() -> None:
-    """Coordinates weigh nothing beside gradients of many rows, and much beside one."""
-    build = jaxfl.algorithm("cdp_sgd", sampler=jaxfl.sampling.sampler("without_replacement"))
-    assert len(programs(laid({"k": [1, 8]}, build, batch=500))) == 1
-    assert len(programs(laid({"k": [1, 8]}, build, batch=1))) == 2
-    assert len(programs(laid({"k": [6, 8]}, build, batch=1))) == 1
-
-
-@pytest.mark.once
-def test_rounds_and_steps_never_split() -> None:
+@pytest.mark.parametrize(
+    ("axes", "fixed", "count"),
+    [
+        ({"k": [1, 8]}, {"batch": 500}, 1),  # coordinates weigh nothing beside many rows
+        ({"k": [1, 8]}, {"batch": 1}, 2),  # and much beside one
+        ({"k": [6, 8]}, {"batch": 1}, 1),
+        ({"rounds": [3, 3000], "lr": [0.1, 1e-9]}, {"rounds": None, "batch": 4, "k": 2}, 1),
+    ],
+)
+def test_k_alone_may_split_too_and_rounds_never(axes: Any, fixed: Any, count: int) -> None:
     """T fills no capacity, however different: cells that are done are not computed."""
-    grid = laid({"rounds": [3, 3000], "lr": [0.1, 1e-9]}, rounds=None, batch=4)
-    (program,) = programs(grid)
-    _, todo = chunks(0, program.cells, 1, 100)
-    assert sorted(len(chunk.cells) for chunk in todo) == [2, 2]
+    build = jaxfl.algorithm("cdp_sgd", sampler=jaxfl.sampling.sampler("without_replacement"))
+    made = programs(laid(axes, build, **fixed))
+    assert len(made) == count
+    if "rounds" in axes:
+        _, todo = chunks(0, made[0].cells, 1, 100)
+        assert sorted(len(chunk.cells) for chunk in todo) == [2, 2]
 
 
 @pytest.mark.once

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from scripts import ROOT, load
+from shorter import flags
 
 pytestmark = pytest.mark.once
 
@@ -44,8 +45,9 @@ def test_it_runs_and_its_assertions_hold(
     path: Path, runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # their time is compilation
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_backend_optimization_level=0 {flags()}")
     for name in ("nbclient", "ipykernel"):
-        pytest.importorskip(name, reason=f"needs {name}: pip install '.[test]'")
+        pytest.importorskip(name)
     done = runner.execute(path, tmp_path)  # a cell that raises, raises here
     assert "assert " in "".join(cell.source for cell in code(done))
     assert [cell.execution_count for cell in code(done)] == list(range(1, 1 + len(code(done))))
@@ -64,9 +66,7 @@ def test_what_it_stores_is_whole_and_small(path: Path) -> None:
 
 
 def test_a_false_assertion_is_noticed(runner: ModuleType, tmp_path: Path) -> None:
-    pytest.importorskip("ipykernel", reason="needs ipykernel: pip install '.[test]'")
-    nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install '.[test]'")
-    nbformat = pytest.importorskip("nbformat", reason="needs nbformat: pip install '.[test]'")
+    nbclient, nbformat, _ = map(pytest.importorskip, ("nbclient", "nbformat", "ipykernel"))
     cells = [nbformat.v4.new_code_cell("assert 1 > 2")]
     path = tmp_path / "false.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)

@@ -11,6 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
+from told import mistakes, refused
 
 import jaxfl
 from jaxfl.views import ink
@@ -50,15 +51,6 @@ def panels(figure: Figure) -> list[Any]:
     return [ax for ax in figure.axes if ax.get_visible()]
 
 
-def test_a_notebook_gets_the_figures_that_are_written(tmp_path: Path) -> None:
-    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
-    shown = jaxfl.views.figures(ds, criterion="loss", band="range")
-    assert list(shown) == [
-        path.stem for path in draw(ds, tmp_path, formats=("svg",), criterion="loss")
-    ]
-    assert "Bands: smallest to largest" in words(shown["curves-loss"])
-
-
 # --- files ---------------------------------------------------------------------------------------
 
 
@@ -73,6 +65,9 @@ def test_files_are_written_and_always_the_same(tmp_path: Path) -> None:
         assert a.read_bytes() == b.read_bytes(), a.name
         assert len(a.read_bytes()) > 5_000
     assert set((tmp_path / "b").iterdir()) == set(two)
+    shown = jaxfl.views.figures(ds, band="range")  # in a notebook
+    assert list(shown) == names
+    assert "Bands: smallest to largest" in words(shown["curves-loss"])
     pixels = imread(one[0])[:, :, :3]
     for color in PALETTE[:2]:
         assert (np.abs(pixels - np.array(to_rgb(color))).max(axis=2) < 0.01).sum() > 1000
@@ -160,6 +155,8 @@ def test_what_is_chosen_is_drawn(drawn: dict[str, Figure]) -> None:
     best = ds["utility"].sel(lr=1.0).mean("seed").dropna("round").values[0, 0]
     np.testing.assert_allclose(line.get_ydata(), best)
     assert "each time the best of 2 settings" in words(drawn["curves-utility"])
+    draw(select(ds, "loss").ds, ".")  # an earlier selection keeps its words
+    assert "by the lowest final loss" in words(drawn["curves-loss"]).replace("\n", " ")
     drawn.clear()
     draw(ds, ".", criterion=None)
     assert len(panels(drawn["curves-utility"])[0].get_lines()) == 2
@@ -178,6 +175,7 @@ def test_what_is_chosen_is_drawn(drawn: dict[str, Figure]) -> None:
          [f"curves-utility-{name}" for name in FIVE], None),  # 25 lines
         ({"problem": ("a/b c", "mnist"), "eps": (1.0, 5.0), "omega": (1.0, 9.0)}, THREE[:2],
          ["curves-utility-a_b_c", "curves-utility-mnist"], 3),
+        ({"clients": (10, 20), "eps": (1.0, 5.0)}, THREE[:2], ["curves-utility"], None),
         ({"lr": (0.1, 0.3)}, THREE[2:], ["curves-utility"], 1),  # no noise
         ({"eps": tuple(range(1, 7))}, THREE[:2],
          [f"curves-utility-{along}" for along in ("round", "uplink_bits", "gradients")], 2),
@@ -188,6 +186,8 @@ def test_any_shape_can_be_drawn(
 ) -> None:
     draw(grids.grid(axes, algorithms=algorithms, static=("problem",)), ".")
     assert [name for name in drawn if name.startswith("curves-utility")] == names
+    fronts = {"front-utility-clients-10", "front-utility-clients-20"}  # of problems, each its own
+    assert "clients" not in axes or fronts <= set(drawn)
     figure = drawn[names[0]]
     if lines is not None:
         assert len(panels(figure)[0].get_lines()) == lines
@@ -198,41 +198,31 @@ def test_any_shape_can_be_drawn(
         assert box.x1 <= figure.bbox.x1 + 1, text.get_text()
 
 
-def test_nothing_covers_the_data(drawn: dict[str, Figure]) -> None:
-    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)}, algorithms=FIVE)
-    draw(ds, ".")
-    for name, figure in drawn.items():
-        figure.draw_without_rendering()
-        boxes = [text.get_window_extent() for text in figure.texts]
-        boxes += [key.get_window_extent() for key in figure.legends]
-        for ax, box in itertools.product(panels(figure), boxes):
-            assert not ax.get_window_extent().overlaps(box), name
-        for a, b in itertools.combinations(boxes, 2):
-            assert not a.overlaps(b), name
+EIGHT = tuple(f"a{i}" for i in range(8))
+MANY = tuple(float(v) for v in range(1, 31))
+WIDE = {"eps": (1.0, 5.0), "omega": MANY, "batch": MANY[:2]}
 
 
-def test_too_much_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    many = tuple(float(v) for v in range(1, 31))
-    eight = tuple(f"a{i}" for i in range(8))
-    wide = {"eps": (1.0, 5.0), "omega": many, "batch": many[:2]}
-    for ds, words in (
-        (grids.grid({"eps": many}), r"eps has 30 values.*--where eps=1,2,3\."),
-        (
-            grids.grid({"eps": (1.0,)}, algorithms=eight, seeds=1),
-            "8 algorithms are more than a picture has colours, 7",
-        ),
-        (grids.grid(wide, seeds=1, rounds=(5,)), r"60 pictures.* keep fewer values of omega"),
-    ):
-        with pytest.raises(jaxfl.InputError, match=words):
-            draw(ds, tmp_path)
-    for options, words in (
-        ({"formats": ("jpg",)}, "format = 'jpg' must be one of png, pdf, svg"),
-        ({"formats": ()}, "No formats"),
-        ({"band": "both"}, "band = 'both' .* one of error, range"),
-        ({"criterion": "test_loss"}, "allow_test=True"),
-    ):
-        with pytest.raises(jaxfl.InputError, match=words):
-            draw(grids.grid({"lr": (0.1, 0.3)}), tmp_path, **options)
+@mistakes(
+    (lambda: draw(grids.grid({"eps": MANY}), "."), r"eps has 30 values.*--where eps=1,2,3\."),
+    (
+        lambda: draw(grids.grid({"eps": (1.0,)}, algorithms=EIGHT, seeds=1), "."),
+        "8 algorithms are more than a picture has colours, 7",
+    ),
+    (
+        lambda: draw(grids.grid(WIDE, seeds=1, rounds=(5,)), "."),
+        r"60 pictures.* keep fewer values of omega",
+    ),
+    (lambda: draw(grids.grid({}), ".", formats=("jpg",)), "format = 'jpg' must be one of png, pdf"),
+    (lambda: draw(grids.grid({}), ".", formats=()), "No formats"),
+    (lambda: draw(grids.grid({}), ".", band="both"), "band = 'both' .* one of error, range"),
+    (lambda: draw(grids.grid({"lr": (1, 2)}), ".", criterion="test_loss"), "allow_test=True"),
+)
+def test_too_much_is_refused_before_anything_is_written(
+    call: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(call, words)
     assert not list(tmp_path.iterdir())
 
 
@@ -371,26 +361,29 @@ def test_what_adds_no_noise_is_on_no_front(drawn: dict[str, Figure]) -> None:
     assert "Grey: the private settings that no other of them beats" in words(figure)
 
 
-def test_problems_have_fronts_of_their_own(drawn: dict[str, Figure]) -> None:
-    draw(grids.grid({"clients": (10, 20), "eps": (1.0, 5.0)}), ".")
-    assert {"front-utility-clients-10", "front-utility-clients-20"} <= set(drawn)
-    assert "curves-utility" in drawn  # where lines can be told apart
-
-
-def test_labels_of_a_front_stay_inside(drawn: dict[str, Figure]) -> None:
+def test_nothing_covers_the_data_and_labels_stay_inside(drawn: dict[str, Figure]) -> None:
+    draw(grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)}, algorithms=FIVE), ".")
+    crowded = dict(drawn)
     ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 3.0, 9.0, 19.0)}, algorithms=THREE[:1])
     draw(ds, ".")
     draw(ds, ".", criterion="max:accuracy", over=())
-    both = drawn["front-utility"], drawn["front-accuracy"]
-    for figure in both:
+    for name, figure in crowded.items():
         figure.draw_without_rendering()
-    for ax in [ax for figure in both for ax in panels(figure)]:
-        room = ax.get_window_extent()
-        assert ax.texts
-        for text in ax.texts:
-            box = text.get_window_extent()
-            assert room.x0 <= box.x0 <= box.x1 <= room.x1, text.get_text()
-            assert room.y0 <= box.y0 <= box.y1 <= room.y1, text.get_text()
+        boxes = [text.get_window_extent() for text in figure.texts]
+        boxes += [key.get_window_extent() for key in figure.legends]
+        for ax, box in itertools.product(panels(figure), boxes):
+            assert not ax.get_window_extent().overlaps(box), name
+        for a, b in itertools.combinations(boxes, 2):
+            assert not a.overlaps(b), name
+    for figure in (drawn["front-utility"], drawn["front-accuracy"]):
+        figure.draw_without_rendering()
+        for ax in panels(figure):
+            room = ax.get_window_extent()
+            assert ax.texts
+            for text in ax.texts:
+                box = text.get_window_extent()
+                assert room.x0 <= box.x0 <= box.x1 <= room.x1, text.get_text()
+                assert room.y0 <= box.y0 <= box.y1 <= room.y1, text.get_text()
 
 
 # --- what is what --------------------------------------------------------------------------------
@@ -403,10 +396,3 @@ def test_parts_that_axes_play() -> None:
     assert scene(restrict(ds, {"eps": 1, "omega": 1})) == (None, "batch", ())
     only = restrict(ds, {"algorithm": "ldp_sgd"})  # it has no omega
     assert scene(only) == ("eps", "batch", ())
-
-
-def test_an_earlier_selection_keeps_its_words(drawn: dict[str, Figure]) -> None:
-    chosen = select(grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3)}), "loss").ds
-    draw(chosen, ".")
-    assert "by the lowest final loss" in words(drawn["curves-loss"]).replace("\n", " ")
-    assert "front-loss" in drawn

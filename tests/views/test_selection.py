@@ -13,6 +13,7 @@ import grids
 import numpy as np
 import pytest
 import xarray
+from told import refused
 
 import jaxfl
 from jaxfl.engine import results
@@ -83,8 +84,7 @@ def test_restricting(ds: xarray.Dataset) -> None:
         ({"omga": [1]}, "did you mean 'omega'"),
         ({"eps": []}, "no values of eps"),
     ):
-        with pytest.raises(jaxfl.InputError, match=words):
-            restrict(ds, where)
+        refused(lambda w=where: restrict(ds, w), words)
 
 
 def test_seeds_that_agree_have_no_error() -> None:
@@ -133,20 +133,24 @@ def test_what_is_left_is_the_chosen_run(ds: xarray.Dataset) -> None:
     )
 
 
-def test_largest_is_best_for_accuracy(ds: xarray.Dataset) -> None:
-    by_accuracy, by_loss = select(ds, "accuracy").ds, select(ds, "loss").ds
-    np.testing.assert_array_equal(by_accuracy["chosen_lr"], by_loss["chosen_lr"])
-    worst = select(ds, "min:accuracy").ds
-    assert (worst["chosen_lr"] != by_accuracy["chosen_lr"]).any()
-
-
-def test_ties_go_to_the_smallest() -> None:
-    ds = grids.grid({"lr": (1.0, 0.3, 0.1), "batch": (64.0, 8.0)}, spread=0.0)
-    ds["utility"][:] = 0.5
-    chosen = select(ds, over=("lr", "batch")).ds
-    assert chosen["chosen_lr"].values.tolist() == [0.1, 0.1]
-    assert chosen["chosen_batch"].values.tolist() == [8.0, 8.0]
-    assert chosen["candidates"].values.tolist() == [6, 6]
+def test_what_is_best(ds: xarray.Dataset) -> None:
+    """The largest accuracy; of ties the smallest number; a schedule by its words; one's own metric only
+    with a direction."""
+    chosen = select(ds, "accuracy").ds["chosen_lr"]
+    np.testing.assert_array_equal(chosen, select(ds, "loss").ds["chosen_lr"])
+    assert (select(ds, "min:accuracy").ds["chosen_lr"] != chosen).any()
+    own = ds.assign(fairness=ds["accuracy"])
+    refused(lambda: select(own, "fairness"), "which fairness is best")
+    np.testing.assert_array_equal(select(own, "max:fairness").ds["chosen_lr"], chosen)
+    ties = grids.grid({"lr": (1.0, 0.3, 0.1), "batch": (64.0, 8.0)}, spread=0.0)
+    ties["utility"][:] = 0.5
+    least = select(ties, over=("lr", "batch")).ds
+    assert least["chosen_lr"].values.tolist() == [0.1, 0.1]
+    assert least["chosen_batch"].values.tolist() == [8.0, 8.0]
+    assert least["candidates"].values.tolist() == [6, 6]
+    words = grids.grid({"eps": (1.0,), "lr": ("cosine:0.3", "0.1")}, algorithms=("ldp_sgd",))
+    words["utility"][..., 1, :, :] /= 2
+    assert select(words).ds["chosen_lr"].values.tolist() == [["0.1"]]
 
 
 def test_choosing_over_several_axes_in_any_order(ds: xarray.Dataset) -> None:
@@ -157,12 +161,6 @@ def test_choosing_over_several_axes_in_any_order(ds: xarray.Dataset) -> None:
     assert one["candidates"].sel(algorithm="ldp_sgd").values.tolist() == [3, 3]
     assert np.isnan(one["chosen_omega"].sel(algorithm="ldp_sgd")).all()
     assert one["candidates"].sel(algorithm="soteriafl_sgd").values.tolist() == [6, 6]
-
-
-def test_a_schedule_is_chosen_by_its_words() -> None:
-    ds = grids.grid({"eps": (1.0,), "lr": ("cosine:0.3", "0.1")}, algorithms=("ldp_sgd",))
-    ds["utility"][..., 1, :, :] /= 2
-    assert select(ds).ds["chosen_lr"].values.tolist() == [["0.1"]]
 
 
 def test_nothing_is_chosen_where_all_diverged() -> None:
@@ -257,8 +255,7 @@ def test_a_choice_among_runs_without_proof_has_no_price() -> None:
 
 def test_test_data_choose_only_where_said(ds: xarray.Dataset) -> None:
     for criterion in ("test_loss", "min:test_loss", "max:test_accuracy"):
-        with pytest.raises(jaxfl.InputError, match="allow_test=True"):
-            select(ds, criterion)
+        refused(lambda c=criterion: select(ds, c), "allow_test=True")
     assert "lr chosen on test data" in select(ds, "test_loss", allow_test=True).note
 
 
@@ -267,14 +264,6 @@ def test_a_selection_can_be_saved(ds: xarray.Dataset, tmp_path: Path) -> None:
     back = jaxfl.load(results.save(chosen, tmp_path / "a.nc"))
     np.testing.assert_array_equal(back["chosen_lr"], chosen["chosen_lr"])
     assert back["algorithm"].values.tolist() == ["soteriafl_sgd", "ldp_sgd"]
-
-
-def test_a_user_metric_needs_a_direction(ds: xarray.Dataset) -> None:
-    own = ds.assign(fairness=ds["accuracy"])
-    with pytest.raises(jaxfl.InputError, match="which fairness is best"):
-        select(own, "fairness")
-    chosen = select(own, "max:fairness").ds
-    np.testing.assert_array_equal(chosen["chosen_lr"], select(ds, "accuracy").ds["chosen_lr"])
 
 
 # --- targets -------------------------------------------------------------------------------------
@@ -330,17 +319,6 @@ def test_a_seed_that_diverges_never_reaches_a_target(ds: xarray.Dataset) -> None
     each = to_target(ds, "loss", target=late, by="each")["rounds"].sel(cell)
     assert np.isnan(each).values.tolist() == [False, False, True]
     assert np.isnan(to_target(ds, "loss", target=late)["rounds"].sel(cell))
-
-
-def test_seconds_to_a_target(ds: xarray.Dataset) -> None:
-    links = Links(np.linspace(1e3, 1e4, grids.N).tolist(), latency=0.5, downlink=1e5)
-    found = to_target(ds, "loss", target=0.8, links=links)
-    cell = {"algorithm": "soteriafl_sgd", "omega": 1.0, "lr": 1.0, "eps": 5.0}
-    message = 60 * grids.BITS
-    each = 0.5 + message / 1e3 + grids.D * grids.BITS / 1e5  # all take part: the slowest counts
-    here = found.sel(cell)
-    assert float(here["seconds"]) == pytest.approx(float(here["rounds"]) * each, rel=EXACT)
-    assert (np.isnan(found["seconds"]) == np.isnan(found["rounds"])).all()
 
 
 def test_seconds_follow_the_clients_axis() -> None:
@@ -412,15 +390,11 @@ MISTAKES: list[tuple[Callable[[xarray.Dataset], object], str]] = [
         "by = 'median' .* one of mean, each",
     ),
     (lambda ds: to_target(ds, "loss", target=math.nan), "target = nan"),
-    (lambda ds: to_target(ds, "los", target=0.8), "did you mean 'loss'"),
     (lambda ds: Links(0.0), r"bandwidth = 0\.0 .* above 0"),
     (lambda ds: Links([1.0, -2.0]), r"bandwidth = .*-2\.0"),
-    (lambda ds: Links(math.nan), "bandwidth = nan"),
-    (lambda ds: Links([]), r"bandwidth = \[\]"),
     (lambda ds: Links(1.0, downlink=0.0), r"downlink = 0\.0"),
     (lambda ds: Links(1.0, latency=-1.0), r"latency = -1\.0"),
     (lambda ds: Links("normal:1,2"), "'normal:1,2' .* read 'lognormal:MEDIAN,SIGMA'"),
-    (lambda ds: Links("lognormal:-1,2"), "'lognormal:-1,2' .* read"),
     (lambda ds: Links("lognormal:1"), "'lognormal:1' .* read"),
     (
         lambda ds: Links([1.0, 2.0]).round_seconds(3, 1, 1.0, 1.0),
@@ -435,5 +409,4 @@ MISTAKES: list[tuple[Callable[[xarray.Dataset], object], str]] = [
 
 @pytest.mark.parametrize(("call", "words"), MISTAKES, ids=range(len(MISTAKES)))
 def test_mistakes(ds: xarray.Dataset, call: Callable[[xarray.Dataset], object], words: str) -> None:
-    with pytest.raises(jaxfl.InputError, match=words):
-        call(ds)
+    refused(lambda: call(ds), words)
