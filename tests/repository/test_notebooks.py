@@ -34,13 +34,17 @@ def pictures(notebook: Any) -> int:
 
 
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+# Half a minute each: they compile many sweeps, which tests/engine/test_sweeps*.py do too.
+LONG = ("2-sweeps", "5-devices")
 
 
-def test_all_are_there() -> None:
-    assert [path.name[0] for path in NOTEBOOKS] == ["1", "2", "3", "4", "5"]
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem in LONG else ())
+        for path in NOTEBOOKS
+    ],
+)
 def test_it_runs_and_its_assertions_hold(
     path: Path, runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,12 +61,13 @@ def test_it_runs_and_its_assertions_hold(
     assert not warned, warned
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_what_it_stores_is_whole_and_small(path: Path) -> None:
-    stored = read(path)
-    assert [cell.execution_count for cell in code(stored)] == list(range(1, 1 + len(code(stored))))
-    assert path.stat().st_size < BYTES
-    assert not any(o.output_type == "error" for cell in code(stored) for o in cell.outputs)
+def test_what_they_store_is_whole_and_small() -> None:
+    assert [path.name[0] for path in NOTEBOOKS] == ["1", "2", "3", "4", "5"]
+    for path in NOTEBOOKS:
+        stored = code(read(path))
+        assert [cell.execution_count for cell in stored] == list(range(1, 1 + len(stored)))
+        assert path.stat().st_size < BYTES
+        assert not any(o.output_type == "error" for cell in stored for o in cell.outputs)
 
 
 def test_a_false_assertion_is_noticed(runner: ModuleType, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def panels(figure: Figure) -> list[Any]:
 
 
 def test_files_are_written_and_always_the_same(tmp_path: Path) -> None:
-    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
+    ds = grids.grid({"eps": (1.0,), "omega": (1.0, 9.0)})
     kinds = ("png", "pdf", "svg")
     one, two = (draw(ds, tmp_path / name, formats=kinds) for name in ("deep/a", "b"))
     names = [*(f"curves-{name}" for name in ("utility", "loss", "test_accuracy")),
