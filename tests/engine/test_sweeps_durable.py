@@ -20,6 +20,7 @@ import pytest
 import xarray
 from rows import a_problem
 from scripts import eight, end, start
+from told import refused
 
 import jaxfl
 from jaxfl.engine.sweeps import store
@@ -30,6 +31,7 @@ GRID = {"lr": [0.05, 0.1, 0.2], "sigma": [0.01, 0.02, 0.03]}
 CHUNKS = 9
 ROUNDS = 6000
 JOB: dict[str, Any] = {"rounds": ROUNDS, "eval_every": 100, "runs_at_once": 1}
+Whole = tuple[Path, xarray.Dataset]  # a folder, and the sweep that it holds
 ROUNDING = 1e-5  # relative, where shapes or devices differ
 
 
@@ -48,14 +50,14 @@ def written(folder: Path) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, xarray.Dataset]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """What nobody has interrupted."""
     folder = tmp_path_factory.mktemp("whole") / "sweep"
     return folder, job(folder)
 
 
 @pytest.mark.once
-def test_a_folder_holds_the_sweep(whole: tuple[Path, xarray.Dataset]) -> None:
+def test_a_folder_holds_the_sweep(whole: Whole) -> None:
     folder, ds = whole
     xarray.testing.assert_equal(jaxfl.load(folder / "result.nc"), ds)
     assert len(written(folder)) == CHUNKS == json.loads(ds.attrs["config"])["chunks"]
@@ -105,9 +107,7 @@ def kill_and_resume(folder: Path, instants: list[float], from_manifest: bool) ->
     [pytest.param(1, id="1"), pytest.param(20, id="20", marks=pytest.mark.slow)],
 )
 @pytest.mark.optimized  # as the process that is killed
-def test_killed_sweeps_resume_exactly(
-    count: int, whole: tuple[Path, xarray.Dataset], tmp_path: Path
-) -> None:
+def test_killed_sweeps_resume_exactly(count: int, whole: Whole, tmp_path: Path) -> None:
     """Every chunk is there whole or not at all; what is there is not computed again."""
     draw = random.Random(7)
     killed = 0
@@ -127,7 +127,7 @@ def test_killed_sweeps_resume_exactly(
 
 
 @pytest.mark.slow  # a dozen processes
-def test_killed_at_any_instant(whole: tuple[Path, xarray.Dataset], tmp_path: Path) -> None:
+def test_killed_at_any_instant(whole: Whole, tmp_path: Path) -> None:
     """Also while it imports, compiles, writes the manifest or the result."""
     draw = random.Random(8)
     for name in "abcd":
@@ -153,9 +153,7 @@ def cut_short(folder: Path, chunks: int) -> None:
 
 
 @pytest.mark.once
-def test_an_interrupt_keeps_finished_chunks(
-    whole: tuple[Path, xarray.Dataset], tmp_path: Path
-) -> None:
+def test_an_interrupt_keeps_finished_chunks(whole: Whole, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     cut_short(folder, 4)
     before = written(folder)
@@ -189,9 +187,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.once
-def test_damaged_chunks_are_computed_again(
-    whole: tuple[Path, xarray.Dataset], tmp_path: Path
-) -> None:
+def test_damaged_chunks_are_computed_again(whole: Whole, tmp_path: Path) -> None:
     """Cut short, with a wrong bit, empty, gone, of something else, of another chunk; no others."""
     folder = tmp_path / "sweep"
     shutil.copytree(whole[0], folder)
@@ -207,7 +203,7 @@ def test_damaged_chunks_are_computed_again(
 
 @pytest.mark.once
 def test_a_full_disk_keeps_finished_chunks(
-    whole: tuple[Path, xarray.Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, honest, calls = tmp_path / "sweep", os.fsync, []
 
@@ -218,9 +214,7 @@ def test_a_full_disk_keeps_finished_chunks(
         honest(file)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(jaxfl.InputError, match="No space left on device") as caught:
-        job(folder)
-    assert "\n" not in str(caught.value)
+    refused(lambda: job(folder), "No space left on device")
     monkeypatch.undo()
     before = written(folder)
     assert len(before) == 3
@@ -234,8 +228,7 @@ def test_of_two_that_begin_at_once_one_is_refused(tmp_path: Path) -> None:
     one, two = (store.Store(tmp_path / "sweep") for _ in range(2))
     assert one.claim(resume=False) is two.claim(resume=False) is None
     one.begin({"whose": 1}, 0)
-    with pytest.raises(jaxfl.InputError, match="holds a sweep already"):
-        two.begin({"whose": 2}, 0)
+    refused(lambda: two.begin({"whose": 2}, 0), "holds a sweep already")
     assert store.read_manifest(tmp_path / "sweep")["whose"] == 1
     assert [f.name for f in (tmp_path / "sweep").iterdir() if f.is_file()] == ["sweep.json"]
 
@@ -246,8 +239,7 @@ def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     usage = shutil.disk_usage(tmp_path)
     folder, least = tmp_path / "sweep", 9 * 61 * 8 * 16
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=least))
-    with pytest.raises(jaxfl.InputError, match="evaluate less often"):
-        job(folder)
+    refused(lambda: job(folder), "evaluate less often")
     assert not (folder / "sweep.json").exists()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=20 * least))
     cut_short(folder, 1)
@@ -278,17 +270,13 @@ OTHERS: list[tuple[str, Callable[[], dict[str, Any]]]] = [
 @pytest.mark.once
 @pytest.mark.parametrize(("what", "change"), OTHERS)
 def test_another_sweep_is_refused(
-    what: str, change: Callable[[], dict[str, Any]], whole: tuple[Path, xarray.Dataset]
+    what: str, change: Callable[[], dict[str, Any]], whole: Whole
 ) -> None:
     """Whatever decides its numbers; nothing is written."""
     folder = whole[0]
     before = written(folder)
-    with pytest.raises(jaxfl.InputError, match=f"holds another sweep: its {what} is") as caught:
-        job(folder, resume=True, **change())
-    text = str(caught.value)
-    assert text.endswith(".")
-    assert "\n" not in text
-    assert len(text) < 500
+    words = f"^.{{,450}}holds another sweep: its {what} is"
+    refused(lambda: job(folder, resume=True, **change()), words)
     assert written(folder) == before
 
 
@@ -304,8 +292,7 @@ def test_schedules_are_told_apart_by_their_numbers(tmp_path: Path) -> None:
 
     with_lr(0.1, False)
     with_lr(0.1, True)
-    with pytest.raises(jaxfl.InputError, match="holds another sweep: its lr"):
-        with_lr(0.2, True)
+    refused(lambda: with_lr(0.2, True), "holds another sweep: its lr")
 
 
 def secure() -> jaxfl.Algorithm:
@@ -349,29 +336,24 @@ def test_what_a_manifest_does_not_say_is_the_default(
     forget(held)
     (folder / "sweep.json").write_text(json.dumps(held))
     xarray.testing.assert_equal(job(**here, resume=True), first)
-    with pytest.raises(jaxfl.InputError, match=f"holds another sweep: its {name} is"):
-        job(**here, resume=True, **change)
+    refused(lambda: job(**here, resume=True, **change), f"holds another sweep: its {name} is")
 
 
 @pytest.mark.once
-def test_folders_are_not_overwritten(whole: tuple[Path, xarray.Dataset], tmp_path: Path) -> None:
-    with pytest.raises(jaxfl.InputError, match="holds a sweep already: resume it"):
-        job(whole[0])
-    with pytest.raises(jaxfl.InputError, match=r"There is no .*sweep\.json"):
-        job(tmp_path, resume=True)
+def test_folders_are_not_overwritten(whole: Whole, tmp_path: Path) -> None:
+    refused(lambda: job(whole[0]), "holds a sweep already: resume it")
+    refused(lambda: job(tmp_path, resume=True), r"There is no .*sweep\.json")
     for name in ("result.nc", "chunks/chunk-00003.npz"):
         folder = tmp_path / name.split("/")[0].replace(".", "-")
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_bytes(b"somebody's")
-        with pytest.raises(jaxfl.InputError, match="exists already: name another folder"):
-            job(folder)
+        refused(lambda f=folder: job(f), "exists already: name another folder")
         assert (folder / name).read_bytes() == b"somebody's"
     folder = tmp_path / "broken"
     folder.mkdir()
     for text, words in (("{", "is damaged"), ('{"format": 99}', "has sweep format 99")):
         (folder / "sweep.json").write_text(text)
-        with pytest.raises(jaxfl.InputError, match=words):
-            job(folder, resume=True)
+        refused(lambda: job(folder, resume=True), words)
 
 
 @pytest.mark.once
@@ -381,8 +363,8 @@ def test_less_memory_than_it_was_begun_with(tmp_path: Path) -> None:
     plans: list[Plan] = []
     job(folder, rounds=5, runs_at_once=9, announce=plans.append)
     (folder / "chunks" / "chunk-00000.npz").unlink()
-    with pytest.raises(jaxfl.InputError, match="A chunk of 9 runs"):
-        job(folder, rounds=5, resume=True, memory=plans[0].bytes - 1)
+    less = plans[0].bytes - 1
+    refused(lambda: job(folder, rounds=5, resume=True, memory=less), "A chunk of 9 runs")
     job(folder, rounds=5, resume=True, memory=plans[0].bytes)
     assert list(written(folder)) == ["chunk-00000.npz"]
 

@@ -153,13 +153,10 @@ def test_table_2_by_hand() -> None:
     assert gd.gradients == pytest.approx(K * (1 + 2**0.5) * 1000)
     assert sgd.gradients == pytest.approx(K * (1 + 2**0.5) * np.floor(b))
     assert svrg.gradients == pytest.approx(K * 3 * 100)
-
-
-def test_every_row_names_algorithms_that_run() -> None:
-    known = {s.algorithm for s in SYSTEMS}
+    known = {s.algorithm for s in SYSTEMS} & set(jaxfl.ALGORITHMS)
     for row in (*table_1(S), *table_2(S)):
         assert row.names
-        assert set(row.names) <= set(jaxfl.ALGORITHMS) & known
+        assert set(row.names) <= known
 
 
 def test_the_command_prints_both(capsys) -> None:

@@ -261,10 +261,8 @@ def after_dense(module: Any) -> Any:
         (linen.Dense(1), (5,), "one for each class"),
         (3, (5,), "module = 3 must be"),
         (linen.Dense, (4,), r"module = Dense must be a linen .*: pass Dense\(...\)"),
-        (nnx.Linear, (4,), "Linear makes no module of nnx.Rngs .TypeError"),
         (failing, (4,), "failing makes no module of nnx.Rngs .AttributeError"),
         (lambda a: a, (4,), "makes no module of nnx.Rngs .TypeError: it makes Rngs"),
-        (lambda rngs: linen.Dense(3), (4,), "no module of nnx.Rngs .TypeError: it makes Dense"),
         (nnx.Linear(5, 3, rngs=nnx.Rngs(0)), (4,), r"example, float32 of shape \(1, 4\) with"),
         (linen.Conv(3, (3, 3)), (4,), "Conv cannot be applied to one example"),
         (linen.Embed(5, 3), (4,), "float32 .* integer"),
@@ -291,7 +289,6 @@ THREE = {"w": np.zeros(3)}
     (lambda: models.mlp(5, 4, 3, activation="sigmiod"), "did you mean 'sigmoid'"),
     (lambda: models.logistic(5, regularizer="nonconvx:0.2"), "did you mean 'nonconvex'"),
     (lambda: models.logistic(5, regularizer="l2"), "nonconvex:0.2"),
-    (lambda: models.logistic(5, regularizer="l2:-1"), "strength = -1.0 must be"),
     (lambda: models.logistic(5, constraint="ball:x"), "ball:1"),
     (lambda: models.logistic(5, constraint=ball(1, [0, 0])), "has 2 coordinates"),
     (lambda: models.logistic(5, init="zero"), "init = 'zero' must be"),
@@ -302,7 +299,6 @@ THREE = {"w": np.zeros(3)}
     (lambda: custom({}, max), "no parameters"),
     (lambda: custom({"w": np.full(3, np.nan)}, max), "init is not fi"),
     (lambda: custom(THREE, 3), "loss = 3 must be a function"),
-    (lambda: custom(THREE, max, correct=3), "correct = 3 must be a function"),
     (lambda: custom(THREE, max, smoothness=-1), "smoothness = "),
 )
 def test_mistakes_get_one_sentence(call: Any, words: str) -> None:
@@ -447,11 +443,7 @@ def test_a_loss_without_a_hash_serves(key: jax.Array) -> None:
         def __call__(self, p: Any, e: Any) -> Any:
             return self.scale * (p["w"] @ e[0] - e[1]) ** 2
 
-    model = custom(lambda key: {"w": jnp.ones(FEATURES)}, Loss(0.5))
-    problem = make_problem(model, client_data())
-    x, example = model.init(key), jax.tree.map(lambda a: a[0, 0], problem.train)
-    expected = models.least_squares(FEATURES).loss(x, example)
-    np.testing.assert_allclose(model.loss(x, example), expected, rtol=1e-6)
+    problem = make_problem(custom({"w": np.ones(FEATURES)}, Loss(0.5)), client_data())
     run = jaxfl.simulate("fedsgd", problem, key, 3, lr=0.01, batch=2)
     assert np.isfinite(run.metrics["loss"]).all()
 

@@ -149,13 +149,6 @@ def test_compare_where_one_sweep_has_more_axes(sweep: Path, tmp_path: Path, shel
     assert "no" in shell.refused("compare", sweep, more, "--where", "bach=8")
 
 
-def test_compare_runs(single: Path, tmp_path: Path, sweep: Path, shell: Shell) -> None:
-    text = shell("compare", single, single / "result.nc").out
-    assert "single and result.nc" in text
-    assert "loss" in text
-    assert "single is a single run and sweep a sweep" in shell.refused("compare", single, sweep)
-
-
 # --- plot ----------------------------------------------------------------------------------------
 
 

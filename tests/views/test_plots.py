@@ -113,37 +113,31 @@ def test_several_results(ds: xarray.Dataset) -> None:
 
 
 def test_no_claim_without_a_guarantee(ds: xarray.Dataset) -> None:
+    """What is said of a result whose privacy is another; where nothing is proven there is no eps."""
     about = results.config(ds)
-    settings = about["settings"] | {"per_record": False}
-    nothing = about["privacy"] | {"proven": "inf"}
-    batch = changed(ds, settings=settings, privacy=nothing).drop_vars("eps_spent")
-    text = words(plots.curves(batch))
-    assert "no per-record privacy guarantee (clip='batch')" in text
-    assert "ε" not in text
-
-    bounded = changed(ds, settings=settings)
-    text = words(plots.curves(bounded))
-    assert "clients, ε = 20, " in text
-    assert ", δ = 0.001 proven; the paper's formula says " in text
-
+    settings, none = about["settings"] | {"per_record": False}, about["privacy"] | {"proven": "inf"}
+    proven, claims = ", δ = 0.001 proven; the paper's formula ", "the paper's formula claims 3"
+    flagged = about["privacy"] | {"proven": 9.0, "claimed": 3.0, "flag": True}
+    noted = about["privacy"] | {"note": "a bound does not hold"}
+    for history, said, eps in (
+        (
+            {"settings": settings, "privacy": none},
+            "no per-record privacy guarantee (clip='batch')",
+            "",
+        ),
+        ({"settings": settings}, f"{proven}says ", "clients, ε = 20, "),
+        ({"privacy": none | {"claimed": 3.0}}, f"no eps proven, where {claims}", ""),
+        ({"privacy": noted}, "a bound does not hold", "ε"),
+        ({"privacy": flagged}, f"{proven}claims only 3 for this noise", "ε = 9"),
+    ):
+        other = changed(ds, **history)
+        text = words(plots.curves(other if eps else other.drop_vars("eps_spent")))
+        assert said in text
+        assert eps in text if eps else "ε" not in text
     bare = changed(ds, privacy=None).drop_vars("eps_spent")
-    text = words(plots.curves([("a", ds), ("b", bare)]))
-    assert "not private: no noise (b)" in text
-
-    unproven = changed(ds, privacy=nothing | {"claimed": 3.0}).drop_vars("eps_spent")
-    text = words(plots.curves(unproven))
-    assert "no eps proven, where the paper's formula claims 3" in text
-    assert "ε" not in text
-
-    unclaimed = changed(ds, privacy=nothing | {"claimed": "inf"}).drop_vars("eps_spent")
+    assert "not private: no noise (b)" in words(plots.curves([("a", ds), ("b", bare)]))
+    unclaimed = changed(ds, privacy=none | {"claimed": "inf"}).drop_vars("eps_spent")
     assert "claims" not in words(plots.curves(unclaimed))
-
-    noted = changed(ds, privacy=about["privacy"] | {"note": "a bound does not hold"})
-    assert "a bound does not hold" in words(plots.curves(noted))
-
-    flagged = changed(ds, privacy=about["privacy"] | {"proven": 9.0, "claimed": 3.0, "flag": True})
-    text = words(plots.curves(flagged))
-    assert "ε = 9, δ = 0.001 proven; the paper's formula claims only 3 for this noise" in text
 
 
 def test_eps_is_drawn_where_it_is_proven(ds: xarray.Dataset) -> None:

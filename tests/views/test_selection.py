@@ -215,6 +215,7 @@ def test_runs_that_share_their_noise_prove_nothing_together(
 
 
 def test_the_price_of_choosing_is_said() -> None:
+    """Only of what was accounted for, and not where one algorithm proves nothing, as a mean would."""
     ds = grids.grid(paired=False)
     chosen = select(ds)
     assert chosen.candidates == 3
@@ -228,26 +229,15 @@ def test_the_price_of_choosing_is_said() -> None:
     assert "lr" in results.config(ds)["axes"]  # the sweep is left alone
     assert "eps" not in select(grids.grid({"lr": RATES}, algorithms=("fedsgd",))).note
     assert select(ds, over=()).note == ""
-
-
-def test_a_price_is_said_only_of_what_was_accounted_for() -> None:
-    ds = grids.grid(paired=False)
-    assert "together" not in select(restrict(ds, {"lr": [0.1, 0.3]})).note
     two = grids.grid({"lr": RATES, "shift": (0.1, 0.5)}, paired=False)
     assert "all 18 runs together prove eps = 18" in select(two).note
-    assert "together" not in select(two, over=("lr",)).note
-    clips = grids.grid({"lr": RATES, "clip": (1.0, 2.0, 3.0)}, paired=False)
-    assert "together" not in select(clips, over=("clip",)).note
-
-
-def test_a_choice_among_runs_without_proof_has_no_price() -> None:
-    """A mean over cells would hide that one algorithm proves nothing, as with clip="batch"."""
-    some = grids.grid(paired=False)
-    some["proven_eps"][0], some["eps_of_choice"][0] = np.inf, np.inf
-    note = select(some).note
-    assert "all 9 runs together prove eps = 9 to 45; no eps is proven of some of the runs" in note
-    some["proven_eps"][:], some["eps_of_choice"][:] = np.inf, np.inf
-    note = select(some).note
+    for some, over in ((two, ("lr",)), (restrict(ds, {"lr": [0.1, 0.3]}), None)):
+        assert "together" not in select(some, over=over).note
+    ds["proven_eps"][0], ds["eps_of_choice"][0] = np.inf, np.inf
+    said = "all 9 runs together prove eps = 9 to 45; no eps is proven of some of the runs"
+    assert said in select(ds).note
+    ds["proven_eps"][:], ds["eps_of_choice"][:] = np.inf, np.inf
+    note = select(ds).note
     assert "together" not in note
     assert "each proven eps" not in note
     assert "no eps is proven of any of the runs, nor of this choice among them." in note
