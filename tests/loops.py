@@ -19,6 +19,14 @@ def shrunk(g: np.ndarray, most: float) -> np.ndarray:
     return g * min(1.0, most / max(np.linalg.norm(g), 1e-300))
 
 
+def largest(u: np.ndarray, k: int) -> np.ndarray:
+    """The k largest entries, zero elsewhere."""
+    out = np.zeros_like(u)
+    place = np.argsort(-np.abs(u), kind="stable")[:k]
+    out[place] = u[place]
+    return out
+
+
 def gradient(problem: Problem, i: int, j: int, x: np.ndarray) -> np.ndarray:
     """Of the logistic loss of one record."""
     a, s = np.asarray(problem.train[0][i, j], float), 2 * float(problem.train[1][i, j]) - 1

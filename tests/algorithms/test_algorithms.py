@@ -31,21 +31,13 @@ from jaxfl.parts import (
     smoothing,
 )
 from jaxfl.problems.facts import facts_of
-from jaxfl.rounds import Federated, gossip
+from jaxfl.rounds import gossip
 
-EACH = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-# Slow where a row says that others show its parts.
-ROW = pytest.mark.parametrize(
-    "row",
-    [
-        pytest.param(row, id=row.name, marks=pytest.mark.slow if row.convex > row.quick else ())
-        for row in ROWS
-    ],
-)
-QUICK = pytest.mark.parametrize(
-    "row",
-    [pytest.param(row, id=row.name, marks=() if row.quick else pytest.mark.slow) for row in ROWS],
-)
+
+def each(slow: Callable[[Row], bool]) -> pytest.MarkDecorator:
+    """All rows; slow where a row says that others show its parts."""
+    marks = [(row, pytest.mark.slow if slow(row) else ()) for row in ROWS]
+    return pytest.mark.parametrize("row", [pytest.param(r, id=r.name, marks=m) for r, m in marks])
 
 
 def start(row: Row, problem: Problem, key: jax.Array, rounds: int = 40, **parts: object):
@@ -53,18 +45,15 @@ def start(row: Row, problem: Problem, key: jax.Array, rounds: int = 40, **parts:
     return plan.algorithm, plan.hp, *plan.algorithm.init(key, problem, plan.hp)
 
 
-def test_every_algorithm_has_a_row() -> None:
-    assert {row.name for row in ROWS} == set(jaxfl.ALGORITHMS)
-
-
-@EACH
-def test_it_is_the_same_algorithm_each_time(row: Row) -> None:
+def test_every_algorithm_has_a_row_and_is_the_same_each_time() -> None:
     """Compiled programs are found again only if equal calls give equal records."""
-    assert jaxfl.algorithm(row.name) == jaxfl.algorithm(row.name)
-    assert hash(jaxfl.algorithm(row.name)) == hash(jaxfl.algorithm(row.name))
+    assert {row.name for row in ROWS} == set(jaxfl.ALGORITHMS)
+    for row in ROWS:
+        assert jaxfl.algorithm(row.name) == jaxfl.algorithm(row.name)
+        assert hash(jaxfl.algorithm(row.name)) == hash(jaxfl.algorithm(row.name))
 
 
-@ROW
+@each(lambda row: row.convex > row.quick)
 def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
     problem, rounds = row.problem, 60
     run = jaxfl.simulate(row.name, problem, key, rounds, **row.numbers)
@@ -88,14 +77,6 @@ def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
         assert run.totals["uplink_bits"] == rounds * problem.n * bits
     assert run.totals["downlink_bits"] == rounds * problem.n * 32 * d * row.down
     assert run.totals["clamped"] == 0
-
-
-@pytest.mark.parametrize("name", ["soteriafl_saga", "ldp_sgd"])
-def test_fixed_batches_are_counted_exactly(name: str, key: jax.Array) -> None:
-    problem, row = a_problem(), next(row for row in ROWS if row.name == name)
-    algorithm = jaxfl.algorithm(row.name, sampler=jaxfl.sampling.sampler("without_replacement"))
-    run = jaxfl.simulate(algorithm, problem, key, 7, **row.numbers)
-    assert run.totals["gradients"] == row.gradients(problem, 7)
 
 
 PARTS = [
@@ -136,10 +117,9 @@ def test_sizes_of_a_users_own_composition_are_checked() -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("make", PARTS, ids=range(len(PARTS)))
-def test_equal_calls_give_one_part(make: Callable[[], object]) -> None:
+def test_equal_calls_give_one_part() -> None:
     """Compiled programs are found by their parts: also a user's own composition is compiled once."""
-    assert make() is make()
+    assert all(make() is make() for make in PARTS)
 
 
 # Those with coins, memory, phases or recursions of their own, which a batch has to keep apart.
@@ -169,7 +149,7 @@ def test_vmap_over_seeds_and_numbers_is_the_loop(row: Row) -> None:
     np.testing.assert_allclose(together, alone, 1e-5, 1e-6)
 
 
-@QUICK
+@each(lambda row: not row.quick)
 def test_some_clients_only(row: Row, x64: None) -> None:
     """Three of five take part, in double precision; those who do not keep their memory, and
     s = mean_i s_i."""
@@ -226,27 +206,22 @@ def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
 
     def sign_sgd() -> jaxfl.Algorithm:
         """x <- x - eta sign(mean_i g_i)."""
-        server = jaxfl.servers.optimizer(lambda hp: optax.sign_sgd(hp["lr"]))
-        body = Federated(
-            jaxfl.estimators.minibatch(jaxfl.sampling.sampler("without_replacement")),
-            jaxfl.mechanisms.noiseless(),
-            compressors.identity(),
-            jaxfl.channels.direct(),
-            server,
-            jaxfl.sampling.everyone(),
+        body = federated(
+            estimator=estimators.minibatch(sampling.without_replacement()),
+            mechanism=mechanisms.noiseless(),
+            server=servers.optimizer(lambda hp: optax.sign_sgd(hp["lr"])),
         )
         numbers = plain(clip=1.0, batch=4, lr=0.02)
         return compose("sign_sgd", "sign descent", "this test", body, numbers)
 
-    row = Row("sign_sgd", {}, None, False)
     jaxfl.register(sign_sgd)
     try:
-        run = jaxfl.simulate(row.name, a_problem(), key, 40)
+        run = jaxfl.simulate("sign_sgd", a_problem(), key, 40)
         assert run.metrics["loss"][-1] < run.metrics["loss"][0]
         step = np.abs(run.extend(41).x - run.x)
         np.testing.assert_allclose(step, 0.02, rtol=1e-4)
         # equal calls give one algorithm, so that programs are found again, and runs go on by name
-        assert jaxfl.simulate(row.name, a_problem(), key, 41, resume=run).state.t == 41
+        assert jaxfl.simulate("sign_sgd", a_problem(), key, 41, resume=run).state.t == 41
     finally:
         del jaxfl.ALGORITHMS["sign_sgd"]
 
@@ -265,27 +240,22 @@ def noised(resolve: Any = None, **numbers: float) -> jaxfl.Algorithm:
         ({"eps": 5.0, "delta": 1e-4}, {"eps": 2.0, "delta": 1e-5}),
     ],
 )
-def test_plain_numbers_calibrate_noise(
-    start: dict[str, float], given: dict[str, float], key: jax.Array
-) -> None:
+def test_plain_numbers_calibrate_noise(start: dict[str, float], given: dict[str, float]) -> None:
     """An algorithm of one's own takes eps as the others do; a sigma that is given stays."""
-    run = jaxfl.simulate(noised(**start), a_problem(), key, 5, **given)
-    assert run.privacy().proven == pytest.approx(2.0, rel=1e-3)
-    assert run.sources["sigma"].startswith("calibrated: ")
-    m = run.facts.m_max
-    assert run.values["delta"] == given.get("delta", min(1e-3, 0.1 / m))
-    run = jaxfl.simulate(noised(**start), a_problem(), key, 5, sigma=0.3)
-    assert run.values["sigma"] == 0.3
-    assert "eps" not in run.values
+    plan = planned(noised(**start), a_problem(), 5, **given)
+    assert plan.values["delta"] == given.get("delta", min(1e-3, 0.1 / plan.facts.m_max))
+    assert plan.eps(plan.values["delta"]) == pytest.approx(2.0, rel=1e-3)
+    assert plan.sources["sigma"].startswith("calibrated: ")
+    values = planned(noised(**start), a_problem(), 5, sigma=0.3).values
+    assert values["sigma"] == 0.3
+    assert "eps" not in values
 
 
-@pytest.mark.parametrize(
-    "name", ["ldp_gd", "soteriafl_gd", "dp_gd", "isrl_svrg", "private_local_sgd"]
-)
-def test_delta_is_small_for_the_largest_client(name: str) -> None:
+def test_delta_is_small_for_the_largest_client() -> None:
     """0.1/m, since it has to be small for each of them."""
     facts = ProblemFacts(n=2, m=50, m_max=1000, d=3, rounds=5, smoothness=1.0, sizes=(50, 1000))
-    assert planned(name, facts, sigma=0.1).values["delta"] == pytest.approx(1e-4)
+    for name in ("ldp_gd", "soteriafl_gd", "dp_gd", "isrl_svrg", "private_local_sgd"):
+        assert planned(name, facts, sigma=0.1).values["delta"] == pytest.approx(1e-4), name
 
 
 @pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ldp_svrg"])
@@ -300,24 +270,20 @@ def test_claims_of_variance_reduction_are_of_two_gradients_of_a_record(name: str
 
 
 @pytest.mark.parametrize("name", ["ldp_sgd", "dp_sgd"])
-def test_without_a_bound_nothing_is_claimed(name: str, key: jax.Array) -> None:
-    run = jaxfl.simulate(name, a_problem(), key, 5, clip=float("inf"), sigma=1.0)
-    assert run.values["eps"] == float("inf")
-    assert run.privacy().claimed == run.privacy().proven == float("inf")
+def test_without_a_bound_nothing_is_claimed(name: str) -> None:
+    plan = planned(name, a_problem(), 5, clip=float("inf"), sigma=1.0)
+    assert plan.values["eps"] == plan.claim.eps == plan.eps(1e-5) == float("inf")
 
 
 @pytest.mark.parametrize("parts", [{}, {"convex": True}])
 def test_steps_are_finite_without_features(parts: dict[str, Any], key: jax.Array) -> None:
     """L = 0 asks for no step size: local SGD had an infinite one, and a model of NaN."""
     rows = np.zeros((4, 20, 5), np.float32), np.zeros((4, 20), np.int32)
-    problem = jaxfl.make_problem(
-        jaxfl.models.logistic(5), jaxfl.data.from_clients(rows, classes=2, stacked=True)
-    )
+    data = jaxfl.data.from_clients(rows, classes=2, stacked=True)
+    problem = jaxfl.make_problem(jaxfl.models.logistic(5), data)
     assert facts_of(problem, 5).smoothness == 0
-    algorithm = jaxfl.algorithm(
-        "private_local_sgd", aggregation=jaxfl.aggregations.plain_sum(), **parts
-    )
-    run = jaxfl.simulate(algorithm, problem, key, 5, batch=4)
+    parts = {"aggregation": jaxfl.aggregations.plain_sum(), **parts}
+    run = jaxfl.simulate(jaxfl.algorithm("private_local_sgd", **parts), problem, key, 5, batch=4)
     assert np.isfinite(run.values["lr"])
     assert np.isfinite(run.x).all()
 
@@ -356,33 +322,24 @@ def test_noise_that_cannot_be_calibrated_is_told(
     refused(lambda: jaxfl.simulate(algorithm, a_problem(), key, 5, **given), words)
 
 
-def cdp_sgd() -> Algorithm:
-    return jaxfl.algorithm("ldp_sgd")
-
-
-def taking_qsgd() -> Algorithm:
-    body = jaxfl.algorithm("cdp_sgd").body._replace(compressor=compressors.qsgd)
-    return compose("mine", "", "", body, plain(lr=0.1))
-
-
-def taking(**parts: Any) -> Algorithm:
+def cdp_sgd(**parts: Any) -> Algorithm:
     return jaxfl.algorithm("cdp_sgd", **parts)
 
 
 @mistakes(
-    (lambda: taking(compresor=3), r"named 'compresor': did you mean 'compressor'\?"),
-    (lambda: taking(compressor="qsgd"), r"jaxfl.compressors.compressor\('qsgd'\)"),
-    (lambda: taking(compressor=compressors.qsgd), "call it"),
-    (lambda: taking(compressor=sampling.poisson()), "'poisson' of cdp_sgd is a Sampler"),
-    (lambda: taking(server=3), "server = 3 of cdp_sgd .* be a Server: give one"),
-    (
-        lambda: jaxfl.algorithm("mb_subgradient", compressor=3),
-        "are noise, participation, sampler, storage",
-    ),
+    (lambda: cdp_sgd(compresor=3), r"named 'compresor': did you mean 'compressor'\?"),
+    (lambda: cdp_sgd(compressor="qsgd"), r"jaxfl.compressors.compressor\('qsgd'\)"),
+    (lambda: cdp_sgd(compressor=compressors.qsgd), "call it"),
+    (lambda: cdp_sgd(compressor=sampling.poisson()), "'poisson' of cdp_sgd is a Sampler"),
+    (lambda: cdp_sgd(server=3), "server = 3 of cdp_sgd .* be a Server: give one"),
+    (lambda: jaxfl.algorithm("mb_subgradient", compressor=3), "are noise, participation, sampler"),
     (lambda: jaxfl.algorithm("dp_dsgd", graph=3), "graph = 3"),
     (lambda: jaxfl.algorithm("soteriafl_sgd", storage=[3]), r"no storage \[3\]"),
     (lambda: jaxfl.algorithm(3), "name = 3 .* be the name of an algorithm"),
-    (taking_qsgd, "of mine is a function"),
+    (
+        lambda: compose("mine", "", "", federated(compressor=compressors.qsgd), plain(lr=0.1)),
+        "of mine is a function",
+    ),
     (lambda: jaxfl.register(3), "register takes the function"),
     (lambda: jaxfl.register(lambda: None), "write one with def"),
     (lambda: jaxfl.register(cdp_sgd), "There is an algorithm 'cdp_sgd' already"),

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from loops import LAM, Draws, clipped, regularizer
+from loops import LAM, Draws, clipped, largest, regularizer, shrunk
 from planned import planned
 from rows import a_problem
 from told import mistakes, refused
@@ -14,10 +14,16 @@ from told import mistakes, refused
 import jaxfl
 from jaxfl.core.types import Hyper
 from jaxfl.parts import graphs
+from jaxfl.privacy.events import NoClaim
 from jaxfl.rounds.blocks import client_keys
 
 ROUNDS = 12
 NUMBERS = {"lr": 0.2, "clip": 0.6, "sigma": 0.05, "batch": 5}
+
+
+def porter(compressor: str, name: str = "porter_dp") -> jaxfl.Algorithm:
+    part = jaxfl.compressors.compressor(compressor)
+    return jaxfl.algorithm(name, graph="ring", compressor=part)
 
 
 # --- graphs --------------------------------------------------------------------------------------
@@ -56,6 +62,10 @@ def test_known_matrices() -> None:
     (lambda: graphs.mixing(np.eye(3)).matrix(2), "of 3 clients, and there are 2"),
     (lambda: graphs.erdos_renyi(0.0), "p = 0.0 must be above 0"),
     (lambda: graphs.erdos_renyi(1e-6).matrix(50), "no connected graph"),
+    (
+        lambda: planned(porter("random_k"), a_problem(), 2, k=2),
+        r"omega = 3\.0 of random_k must be below 1",
+    ),
 )
 def test_mistakes_are_explained(call: Any, words: str) -> None:
     refused(call, words)
@@ -141,6 +151,70 @@ def test_transcription(name: str, key: jax.Array) -> None:
     # a rounded coordinate may fall to the other side of a multiple of the quantum
     close = np.isclose(np.asarray(run.state.server), expected, rtol=1e-4, atol=1e-5)
     assert close.mean() == 1 if name != "q_dpsgd_1" else close.mean() > 0.9
+
+
+def porter_by_hand(run: jaxfl.Run, private: bool) -> tuple[np.ndarray, np.ndarray]:
+    """x_i and v_i after the run; two messages a round, each with a mask of its own."""
+    D, v = Draws(run), run.values
+    n, k, tau, b, select = D.n, v["consensus"], v["clip"], v["batch"], D.body.compressor.select
+    W, x = D.body.graph.matrix(n), np.tile(D.x0, (D.n, 1))
+    at = x.copy()  # what neighbours know of x
+    slope = q = before = np.zeros((n, D.d))
+
+    def second(t: jax.Array, i: jax.Array, hp: Hyper) -> jax.Array:
+        key = jax.random.fold_in(client_keys([D.keys.mask], i[None], t)[0, 0], 1)
+        chosen = select(key, D.d, hp)
+        return jnp.zeros(D.d).at[chosen.index].add(chosen.weight, mode="drop")
+
+    def sent(u: np.ndarray, masks: Any) -> np.ndarray:
+        return np.array([largest(one, v["k"]) for one in u]) if select is None else masks * u
+
+    for t in range(ROUNDS):
+        g = np.empty_like(x)
+        for i in range(n):
+            most = tau if private else np.inf
+            g[i] = sum((clipped(D.p, i, j, x[i], most) for j in D.rows(t, i)), 0 * x[i]) / b
+            g[i] += regularizer(x[i])
+            g[i] = g[i] + v["sigma"] * D.noise(t, i) if private else shrunk(g[i], tau)
+        slope = slope + k * (W @ q - q) + g - before
+        q = q + sent(slope - q, np.array([D.mask(t, i) for i in range(n)]))
+        x = x + k * (W @ at - at) - v["lr"] * slope
+        at = at + sent(x - at, select and D.grid("second", second)[t])
+        before = g
+    return x, slope
+
+
+@pytest.mark.parametrize(
+    ("name", "compressor", "k"),
+    [("porter_dp", "top_k", 4), ("porter_dp", "random_k", 6), ("porter_gc", "top_k", 4)],
+)
+def test_porter_by_hand(name: str, compressor: str, k: int, key: jax.Array) -> None:
+    private, algorithm = name == "porter_dp", porter(compressor, name)
+    numbers = {**NUMBERS, "clip": 0.3, "consensus": 0.3, "k": k}
+    if not private:
+        del numbers["sigma"]
+    run = jaxfl.simulate(algorithm, a_problem(LAM), key, ROUNDS, eval_every=0, **numbers)
+    x, v = porter_by_hand(run, private)
+    assert x.std(0).max() > 0.01  # clients do not agree
+    np.testing.assert_allclose(np.asarray(run.state.server), x, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(run.state.links[0]), v, rtol=1e-4, atol=1e-5)
+    if compressor == "top_k":  # two messages a round
+        assert run.totals["uplink_bits"] == ROUNDS * run.problem.n * 2 * k * (32 + 3)
+
+
+def test_a_round_of_porter_releases_one_noised_gradient() -> None:
+    """Both messages are made of it; without noise nothing is claimed."""
+    given = {"clip": 0.3, "batch": 5}
+    events = {
+        name: planned(name, a_problem(m=40), 20, **given, **more).event
+        for name, more in (
+            ("porter_dp", {"k": 2, "sigma": 1.0}),
+            ("dp_dsgd", {"sigma": 1.0}),
+            ("porter_gc", {"k": 2}),
+        )
+    }
+    assert events["porter_dp"] == events["dp_dsgd"]
+    assert isinstance(events["porter_gc"], NoClaim)
 
 
 def test_models_stay_in_the_constraint_set(key: jax.Array) -> None:

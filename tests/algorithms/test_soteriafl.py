@@ -54,11 +54,8 @@ def shifted(run: jaxfl.Run, D: Draws, kind: str) -> np.ndarray:
 
 
 LOOPS = {
-    "cdp_gd": direct_sgd,
-    "cdp_sgd": direct_sgd,
-    "ldp_sgd": direct_sgd,
-    "soteriafl_gd": lambda run, D: shifted(run, D, "sgd"),
-    "soteriafl_sgd": lambda run, D: shifted(run, D, "sgd"),
+    **dict.fromkeys(("cdp_gd", "cdp_sgd", "ldp_sgd"), direct_sgd),
+    **dict.fromkeys(("soteriafl_gd", "soteriafl_sgd"), lambda run, D: shifted(run, D, "sgd")),
     "soteriafl_svrg": lambda run, D: shifted(run, D, "svrg"),
     "soteriafl_saga": lambda run, D: shifted(run, D, "saga"),
 }
@@ -73,15 +70,9 @@ CASES = [(name, "full" if name.endswith("_gd") else "poisson") for name in LOOPS
 
 @pytest.mark.parametrize(("name", "sampler"), CASES)
 def test_transcription(name: str, sampler: str, key: jax.Array) -> None:
-    problem = a_problem(LAM)
+    problem, given = a_problem(LAM), {"batch": 5, "refresh": 0.3, "k": 4}
     algorithm = jaxfl.algorithm(name, sampler=jaxfl.sampling.sampler(sampler), noise="per_client")
-    numbers = dict(NUMBERS)
-    if not name.endswith("_gd"):
-        numbers["batch"] = 5
-    if "svrg" in name:
-        numbers["refresh"] = 0.3
-    if not name.startswith("ldp"):
-        numbers["k"] = 4
+    numbers = NUMBERS | {p.name: given[p.name] for p in algorithm.params if p.name in given}
     run = jaxfl.simulate(algorithm, problem, key, ROUNDS, eval_every=0, **numbers)
     expected = LOOPS[name](run, Draws(run))
     assert np.linalg.norm(expected - np.asarray(problem.x0)) > 0.1

@@ -1,58 +1,23 @@
-"""Formulas against numbers worked out by hand or published."""
+"""Formulas of the theory: values in two of their cases each, and how they follow from one another."""
 
-import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from planned import planned
 from rows import a_problem
 
-from jaxfl.algorithms.hu.theory import (
-    LocalSetting,
-    local_bound,
-    local_bound_convex,
-    local_condition,
-    local_step,
-)
-from jaxfl.algorithms.reshef.theory import (
-    AnytimeSetting,
-    anytime_bound,
-    anytime_regret,
-    anytime_sigma,
-    anytime_step,
-)
+from jaxfl.algorithms.curator import theory as curator
+from jaxfl.algorithms.gao import theory as gao
+from jaxfl.algorithms.hu import theory as hu
+from jaxfl.algorithms.lowy.theory import spider_rounds
+from jaxfl.algorithms.reshef import theory as reshef
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.problems.facts import facts_of
 
 pytestmark = pytest.mark.once
-
-# SoteriaFL on a9a: n = 10, m = 3256, d = 124, k = 6, G = 0.5, delta = 1e-3, L = 1 in b.
-A9A = theory.Setting(10, 3256, 124, 124 / 6 - 1, 1.0, 0.5, 1.0, 1e-3)
-
-
-def test_formulas_by_hand() -> None:
-    assert theory.shift(0.0) == pytest.approx(math.sqrt(0.5))
-    assert theory.shift(19.0) == pytest.approx(math.sqrt(39 / 16000))
-    s = theory.Setting(n=4, m=1000, d=10, omega=3.0, L=2.0, G=1.0, eps=2.0, delta=1e-2, gap=3.0)
-    assert theory.tau(s) == pytest.approx(4.0)
-    assert theory.sgd_step(s) == pytest.approx(1 / 18)
-    assert theory.svrg_step(s, 25, 0.025) == pytest.approx(1 / 64)
-    assert theory.svrg_step(s, 1, 0.001) == pytest.approx(0.01 / 16)
-    assert theory.saga_step(s) == pytest.approx(1 / 24)
-    assert theory.svrg_batch(s) == 25
-    assert theory.saga_batch(s) == 300
-    assert theory.saga_batch(s._replace(m=20)) == 20
-    l = math.log(100)
-    assert theory.paper_sigma(12, s, 50) == pytest.approx(math.sqrt(12 * 50 * l) / 2000)
-    assert theory.cdp_step(s) == pytest.approx(
-        min(0.5, math.sqrt(4 * 3 * 8 * 10 * l) / (2000 * math.sqrt(8)))
-    )
-    first = 2000 * math.sqrt(4 * 2 * 3) / math.sqrt(4 * 8 * 10 * l)
-    assert theory.cdp_rounds(s) == pytest.approx(max(first, 2000**2 / (8 * 10 * l)))
-    order = math.sqrt(8) * 2000 / math.sqrt(4 * 10 * l)
-    assert theory.sgd_rounds(s) == pytest.approx(3 * order)
-    assert theory.svrg_rounds(s) == pytest.approx(4 * order)
 
 
 @pytest.mark.parametrize(
@@ -87,44 +52,18 @@ def test_corollary_2_asks_for_some_clients() -> None:
     assert np.isnan(theory.least_beta(s, e, eta))
 
 
-def test_theorems_1_and_3_by_hand() -> None:
+def test_the_papers_noise_is_that_of_theorem_2() -> None:
+    """For each of the constants that the authors' code has; Theorem 1's utility is its bound there."""
     s = theory.Setting(n=4, m=1000, d=10, omega=3.0, L=2.0, G=1.5, eps=2.0, delta=1e-2, gap=3.0)
-    l, T, eta, sigma = math.log(100), 50, 0.01, 0.3
-    assert theory.cdp_bound(s, eta, T, sigma, 0.7) == pytest.approx(
-        6 / 0.5 + 0.02 / 4 * (3 * 2.25 + 4 * (0.7 + 0.9))
-    )
-    e = theory.svrg(s, 25, 0.2)
-    assert e == theory.Estimator(3.0, 1.5, 4 / 25, 0.0, 8.0, 1.0, 0.1)
-    assert e.size == pytest.approx(2 * 1.5**2)
+    assert theory.svrg(s, 25, 0.2) == theory.Estimator(3.0, 1.5, 4 / 25, 0.0, 8.0, 1.0, 0.1)
     assert theory.saga(s, 25) == theory.Estimator(3.0, 1.5, 4 / 25, 0.0, 78.0, 1.0, 0.0125)
-    small = theory.sgd(s, 25)
-    assert math.isclose(small.C2, 975 * 2.25 / 25_000)
-    beta, alpha = 0.01, 3 * 0.01 * 0.16 / (2 * 4 * 0.1 * 4)
-    A = 1 + 2 * alpha + 0.16
-    assert theory.shifted_step(s, e, beta) == pytest.approx(
-        min(1 / ((A + 16 * alpha) * 2), math.sqrt(0.04) / (math.sqrt(A) * 8))
-    )
-    phi = 3 + 0.005 * 2.25
-    assert theory.shifted_bound(s, e, beta, eta, T, sigma) == pytest.approx(
-        2 * phi / 0.5 + 0.03 / (4 * 2 * eta) * 0.9
-    )
-    assert theory.shifted_rounds(s, e, beta) == pytest.approx(
-        2000 * math.sqrt(16 * phi) / math.sqrt(0.03 * 48 * 10 * 4.5 * l)
-    )
-    small = theory.sgd(s, 1)
-    assert theory.shifted_rounds(s, small, 1e9) == pytest.approx(
-        max(
-            2000 * math.sqrt(16 * (3 + 0.5e9 * 2.25)) / math.sqrt(3e9 * 48 * 10 * 0.5625 * l),
-            small.C2 * 4e6 / (48 * 10 * 0.5625 * l),
+    of = (theory.sgd(s, 25), 12), (theory.svrg(s, 25, 0.2), 96), (theory.saga(s, 25), 96)
+    for estimator, constant in of:
+        sigma = theory.shifted_sigma(s, estimator, 50)
+        assert sigma == pytest.approx(theory.paper_sigma(constant, s, 50))
+        assert compressed_gd(constant, 1.5, 1000, 25, 50, 1e-2, eps=2.0).sigma == pytest.approx(
+            sigma
         )
-    )
-    # with the paper's noise, Theorem 2, for each of the constants that the authors' code has
-    for estimator, constant in ((small, 12), (e, 96), (theory.saga(s, 25), 96)):
-        sigma = theory.shifted_sigma(s, estimator, T)
-        assert sigma == pytest.approx(theory.paper_sigma(constant, s, T))
-        claim = compressed_gd(constant, 1.5, 1000, 25, T, 1e-2, eps=2.0)
-        assert claim.sigma == pytest.approx(sigma)
-    # Theorem 1's utility is what its bound comes to at its own step, rounds and noise
     many = s._replace(m=100_000)
     T, eta = theory.cdp_rounds(many), theory.cdp_step(many)
     worst = theory.cdp_bound(many, eta, T, theory.paper_sigma(8, many, T), 2.25)
@@ -135,41 +74,12 @@ def test_the_proof_of_theorem_5_2_gives_its_bound() -> None:
     """At the theorem's own step and noise; a tenth of the step gives more."""
     for trusted in (False, True):
         for rho in (0.1, 4.0, 1e3):
-            s = AnytimeSetting(2.0, 3.0, 0.5, 40, 600, 10, rho, trusted)
-            eta, sigma = anytime_step(s), anytime_sigma(s)
-            most = anytime_bound(s, 2.0, 2.0, 3.0)
-            found = anytime_regret(s, eta, sigma, 2.0, 2.0, 3.0)
+            s = reshef.AnytimeSetting(2.0, 3.0, 0.5, 40, 600, 10, rho, trusted)
+            eta, sigma = reshef.anytime_step(s), reshef.anytime_sigma(s)
+            most = reshef.anytime_bound(s, 2.0, 2.0, 3.0)
+            found = reshef.anytime_regret(s, eta, sigma, 2.0, 2.0, 3.0)
             assert most / 3 < found <= most
-            assert anytime_regret(s, eta / 10, sigma, 2.0, 2.0, 3.0) > found
-
-
-def test_local_steps_by_hand() -> None:
-    s = LocalSetting(
-        eta=0.01, tau=3, rounds=20, r=4, batch=5, d=7, L=2.0, sigma=0.5, variance=3.0, gap=1.5
-    )
-    assert s.K == 60
-    assert local_condition(s) == pytest.approx(5 * 0.02 + 3 * 9 * 0.0004)
-    # (tau-1)(2 tau-1) = 10, d sigma^2 = 1.75
-    assert local_bound(s) == pytest.approx(
-        3 / 0.6 + 0.02 * 3 / 10 + 0.02 * 1.75 / 8 + 10 * 0.0004 * (6 / 15 + 1.75 * 5 / 12)
-    )
-    assert local_bound_convex(s, 0.5) == pytest.approx(
-        0.995 / 0.3 * 1.5
-        + 0.02 * 3 / (4 * 0.5 * 5)
-        + 0.02 * 1.75 / (4 * 4 * 0.5)
-        + 0.0004 * 10 * (3 / (3 * 0.5 * 5) + 1.75 * 5 / (6 * 4 * 0.5))
-    )
-    for L, tau in ((2.0, 1), (0.3, 40)):
-        eta = local_step(L, tau)
-        assert local_condition(s._replace(L=L, tau=tau, eta=eta)) == pytest.approx(1.0)
-    many = local_bound(s._replace(tau=np.array([1, 5, 10])))
-    assert many.shape == (3,)
-
-
-def test_published_batch_sizes() -> None:
-    """In one call: formulas broadcast."""
-    eps = np.array([1.0, 5.0, 10.0])
-    np.testing.assert_array_equal(theory.sgd_batch(A9A._replace(eps=eps)), [10, 51, 103])
+            assert reshef.anytime_regret(s, eta / 10, sigma, 2.0, 2.0, 3.0) > found
 
 
 def test_defaults_come_from_the_theorems() -> None:
@@ -188,3 +98,119 @@ def test_defaults_come_from_the_theorems() -> None:
     assert values["sigma"] == pytest.approx(theory.paper_sigma(96, s, values["rounds"]))
     assert sources["lr"] == "Corollary 2"
     assert sources["eps"] == "given"
+
+
+# --- values -----
+
+# SoteriaFL on a9a: n = 10, m = 3256, d = 124, k = 6, G = 0.5, delta = 1e-3, L = 1 in b.
+A9A = theory.Setting(10, 3256, 124, 124 / 6 - 1, 1.0, 0.5, 1.0, 1e-3)
+EPS = tuple(A9A._replace(eps=eps) for eps in (1.0, 5.0, 10.0))
+# Many clients and little compression, and the other way round: tau << 1 and tau >> 1.
+SOTERIA = tuple(
+    theory.Setting(n, 10**6, 50, omega, 2.0, 0.5, 1.5, 1e-3, 2.0)
+    for n, omega in ((10**7, 4.0), (10, 1e3))
+)
+SHIFTED = tuple((s, theory.svrg(s, 2500.0, 0.0025), 0.01) for s in SOTERIA)
+# Samples decide, and privacy does.
+GAO = tuple(
+    gao.IsrlSetting(N=20, n=n, d=d, eps=0.5, delta=1e-5, L=2.0, D=3.0, beta=4.0)
+    for n, d in ((10**6, 2), (10**4, 10**7))
+)
+# A set that decides the step, and noise that does; a server that is trusted, and one that is not.
+RESHEF = tuple(
+    reshef.AnytimeSetting(G=2.0, L=3.0, D=D, d=40, T=600, M=10, rho=rho, trusted=trusted)
+    for D, rho, trusted in ((9.0, 50.0, True), (0.5, 0.1, False))
+)
+
+LOCAL = tuple(
+    hu.LocalSetting(
+        eta=eta, tau=tau, rounds=20, r=4, batch=5, d=7, L=2.0, sigma=0.5, variance=3.0, gap=1.5
+    )
+    for eta, tau in ((0.01, 3), (0.1, 7))
+)
+
+VALUES: list[tuple[Callable[..., Any], Any, tuple[float, ...]]] = [
+    (theory.tau, SOTERIA, (0.003535533906, 10015.00375)),
+    (theory.cdp_step, SOTERIA, (0.09911792504, 7.005193971e-06)),
+    (theory.cdp_rounds, SOTERIA, (814302153.6, 814302153.6)),
+    (theory.cdp_utility, SOTERIA, (1.238974063e-07, 0.001753049791)),
+    (theory.sgd_step, SOTERIA, (0.4964892906, 2.496130063e-05)),
+    (theory.sgd_batch, SOTERIA, (239, 2017)),
+    (theory.sgd_beta, SOTERIA, (0.0003535533906, 5.002499375)),
+    (theory.sgd_rounds, SOTERIA, (342044401.9, 2306266.282)),
+    (theory.sgd_utility, SOTERIA, (6.563219507e-09, 0.008859474561)),
+    (theory.svrg_batch, SOTERIA, (2500, 2500)),
+    (theory.svrg_rounds, SOTERIA, (322847759.3, 228516127.7)),
+    (theory.svrg_utility, SOTERIA, (6.194870315e-09, 8.765248957e-05)),
+    (theory.saga_step, SOTERIA, (0.1666666667, 1.664169788e-05)),
+    (theory.saga_beta, SOTERIA, (8.333333333e-07, 0.000333000333)),
+    (theory.saga_batch, SOTERIA, (30000, 30000)),
+    (lambda s: theory.svrg_step(s, 2500.0, 0.0025), SOTERIA, (0.0625, 6.240636705e-06)),
+    (lambda s: theory.svrg_beta(s, 2500.0, 0.0025), SOTERIA, (1.5625e-07, 6.243756244e-05)),
+    (
+        lambda s, e, beta: theory.shifted_utility(s, e, beta, 0.01),
+        SHIFTED,
+        (2.770430227e-05, 1.958011239e-06),
+    ),
+    (theory.shifted_rounds, SHIFTED, (601779.248, 8514697.899)),
+    (
+        lambda s: theory.shifted_rounds(s, theory.sgd(s, 1), 1e9),
+        SOTERIA,
+        (542867559.5, 542867559.5),
+    ),
+    (theory.shift, (0.0, 19.0), (0.7071067812, 0.04937104415)),
+    (lambda s: theory.paper_sigma(12, s, 50), SOTERIA, (2.145966026e-05, 2.145966026e-05)),
+    (lambda s: theory.cdp_bound(s, 0.01, 50, 0.3, 0.7), SOTERIA, (8.000000054, 18.9104)),
+    (theory.shifted_step, SHIFTED, (0.1828768727, 2.465654381e-05)),
+    (lambda *a: theory.shifted_bound(*a, 0.01, 50, 0.3), SHIFTED, (9.355, 8.011743257)),
+    (theory.sgd_batch, EPS, (10, 51, 103)),  # as published
+    (lambda s: curator.srm_numbers(s).n0, SOTERIA, (16.0, 16.0)),
+    (lambda s: curator.srm_numbers(s).zeta, SOTERIA, (0.0006746079814, 0.0006746079814)),
+    (lambda s: curator.srm_numbers(s).gamma, SOTERIA, (8.432599768e-05, 8.432599768e-05)),
+    (lambda s: curator.srm_numbers(s).batch, SOTERIA, (46.32319934, 46.32319934)),
+    (curator.srm_rounds, SOTERIA, (140629691.4, 140629691.4)),
+    (curator.gd_rounds, SOTERIA, (228287.8399, 228287.8399)),
+    (lambda s: spider_rounds(s, 9), SOTERIA, (3062802770.0, 3062802.77)),
+    (hu.local_condition, LOCAL, (0.1108, 6.88)),
+    (hu.local_bound, LOCAL, (5.014891667, 3.841035714)),
+    (lambda s: hu.local_bound_convex(s, 0.5), LOCAL, (4.989891667, 3.830321429)),
+    (hu.local_step, ((2.0, 1), (0.3, 40)), (0.09023021086, 0.04640772439)),
+    (gao.excess_risk, GAO, (0.001354516583, 2.892531955)),
+    (gao.smooth_rounds, GAO, (163.8072518, 3.536076915)),
+    (gao.smooth_gradients, GAO, (2.17147241e11, 71092.97886)),
+    (gao.matched_gradients, GAO, (275977690.3, 1640485.921)),
+    (gao.nesterov_rounds, GAO, (4472.135955, 2.083973325)),
+    (gao.convolution_rounds, GAO, (10857.36205, 117.1904321)),
+    (gao.convolution_gradients, GAO, (7524034613, 13464248.82)),
+    (gao.subgradient_communication, GAO, (20000001, 51)),
+    (gao.subgradient_gradients, GAO, (4.513135957e10, 808126.7812)),
+    (lambda s: gao.rounds_lower_bound(s, 1e9), GAO, (163.8072518, 3.536076915)),
+    (lambda s: gao.rounds_lower_bound(s, 1e-9), GAO, (1.365060431e-08, 2.946730763e-10)),
+    (gao.localization_lam, GAO, (0.0001490711985, 0.3199017275)),
+    (gao.subgradient_eta, GAO, (0.006708203932, 0.0003125959987)),
+    (gao.nesterov_smoothness, GAO, (2981.42397, 1.38931555)),
+    (gao.convolution_radius, GAO, (0.0006772582913, 1.446265978)),
+    (gao.localization_power, GAO, (3.0, 3.0)),
+    (lambda s: gao.localization_power(s._replace(M=1734**5)), GAO, (3.0, 3.024405683)),
+    (lambda s: gao.least_batch(s, s.n // 2, 50), GAO, (1788.924625, 17.88924625)),
+    (lambda s: gao.variance(s, s.n, 40, 2.0), GAO, (0.42, 2000000.02)),
+    (lambda s: gao.variance(s._replace(M=8), s.n, 40, 2.0), GAO, (1.365789474, 5000000.366)),
+    (lambda s: gao.subgradient_rounds(s, 100), GAO, (2001.0, 2.0)),
+    (lambda s: gao.isrl_sigma(s, s.n, 40), GAO, (0.005677469492, 0.5677469492)),
+    (reshef.anytime_sigma, RESHEF, (5.486857024, 2449.489743)),
+    (lambda s: reshef.anytime_rho(s, 5.0), RESHEF, (54.86857024, 48.98979486)),
+    (lambda s: reshef.anytime_rdp(s, 8.0), RESHEF, (10000.0, 0.04)),
+    (lambda s: reshef.minibatch_step(s, 0.5), RESHEF, (0.1643167673, 0.009128709292)),
+    (reshef.anytime_step, RESHEF, (0.0001388888889, 4.166666667e-06)),
+    (lambda s: reshef.anytime_bound(s, 2.0, 2.0, 3.0), RESHEF, (29.47145011, 0.8124327782)),
+]
+
+
+@pytest.mark.parametrize(
+    ("f", "settings", "values"),
+    VALUES,
+    ids=[f"{k}-{row[0].__name__}" for k, row in enumerate(VALUES)],
+)
+def test_values(f: Callable[..., Any], settings: Any, values: tuple[float, ...]) -> None:
+    found = [f(*s) if type(s) is tuple else f(s) for s in settings]
+    assert found == pytest.approx(values, rel=1e-8)

@@ -7,13 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rows import a_problem
 from scipy import stats
 from told import refused
 
-from jaxfl.core.errors import InputError
-from jaxfl.core.types import Hyper, ProblemFacts
+import jaxfl
+from jaxfl.core.types import Draw, Hyper, ProblemFacts
 from jaxfl.parts import sampling
 from jaxfl.privacy.events import Sampling
+from jaxfl.rounds import Federated
+from jaxfl.rounds.estimates import strip, strips
 
 M_MAX = 20
 COUNTS = [7, 20, 12]
@@ -115,10 +118,13 @@ def test_poisson_counts_are_binomial(key, b, m):
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_whole_batch(key, name):
-    """b = m takes every row once, except with replacement."""
-    sampler = sampling.sampler(name)
-    draw = draws(sampler, jax.random.split(key, N), 2, 7, hyper("batch", 7, M_MAX))
+def test_whole_batch_and_none(key, name):
+    """b = m takes every row once, except with replacement; no rows draw nothing."""
+    sampler, keys = sampling.sampler(name), jax.random.split(key, N)
+    none = draws(sampler, keys, 0, 0, hyper("batch", 5, M_MAX))
+    np.testing.assert_array_equal(none.weight, 0)
+    assert (np.asarray(none.index) == M_MAX).all()
+    draw = draws(sampler, keys, 2, 7, hyper("batch", 7, M_MAX))
     total = scatter(draw, M_MAX)
     np.testing.assert_allclose(total.sum(1), 1, rtol=1e-6)
     if sampler.distinct:
@@ -180,13 +186,6 @@ def test_batched_over_clients_and_cells_is_a_loop(key, name):
     chex.assert_trees_all_close(eager, one, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["full", *DRAWN])
-def test_no_rows_draw_nothing(key, name):
-    draw = draws(sampling.sampler(name), jax.random.split(key, N), 0, 0, hyper("batch", 5, M_MAX))
-    np.testing.assert_array_equal(draw.weight, 0)
-    assert draw.index is None or (np.asarray(draw.index) == M_MAX).all()
-
-
 # --- clients -------------------------------------------------------------------------------------
 
 
@@ -212,7 +211,7 @@ def test_every_client_has_mean_weight_one_over_n(key, name):
 def test_balanced_cohorts_call_all_equally_often(key, n, r):
     part, T = sampling.participation("balanced"), 40
     hp = hyper("cohort", r, n)
-    draw = jax.vmap(lambda t: part.draw(key, t, n, hp))(jnp.arange(T))
+    draw = jax.jit(jax.vmap(lambda t: part.draw(key, t, n, hp)))(jnp.arange(T))
     drawn = scatter(draw, n) > 0
     assert (drawn.sum(1) == r).all()
     for t in range(1, T + 1):
@@ -242,25 +241,17 @@ def test_cohorts_differ_by_round_and_not_by_slots(key, name):
 # --- on the host ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", DRAWN)
-@pytest.mark.parametrize("batch", [0, -3, [4, 0], float("nan")])
-def test_impossible_batches_are_refused(name, batch):
-    refused(lambda: capacity(sampling.sampler(name), "batch", batch), "batch =")
-
-
-@pytest.mark.parametrize("name", DRAWN)
-def test_more_than_the_smallest_client_has(name):
-    sampler = sampling.sampler(name)
-    if sampler.distinct:
-        refused(lambda: capacity(sampler, "batch", [3, 8]), "8 exceeds the 7 samples")
-    else:
-        assert capacity(sampler, "batch", 8) == 8
-
-
 def test_numbers_of_slots():
-    for name in ("with_replacement", "without_replacement", "shuffled"):
-        assert capacity(sampling.sampler(name), "batch", np.array([2, 6, 3])) == 6
-        refused(lambda n=name: capacity(sampling.sampler(n), "batch", 2.5), "whole number")
+    for name in DRAWN:
+        sampler = sampling.sampler(name)
+        for batch in (0, -3, [4, 0], float("nan")):
+            refused(lambda s=sampler, b=batch: capacity(s, "batch", b), "batch =")
+        if sampler.distinct:
+            refused(lambda s=sampler: capacity(s, "batch", [3, 8]), "8 exceeds the 7 samples")
+        if name != "poisson":
+            assert capacity(sampler, "batch", np.array([2, 6, 3])) == 6
+            refused(lambda s=sampler: capacity(s, "batch", 2.5), "whole number")
+    assert capacity(sampling.with_replacement(), "batch", 8) == 8
     assert sampling.full().capacity({}, FACTS) == sampling.everyone().capacity({}, FACTS) == {}
     assert capacity(sampling.uniform(), "cohort", 15) == 15
     for part in (sampling.uniform(), sampling.poisson_clients()):
@@ -293,7 +284,68 @@ def test_names():
         assert sampling.sampler(name) is sampling.sampler(name)
     for name in sampling.PARTICIPATIONS:
         assert sampling.participation(name).name == name
-    with pytest.raises(InputError, match="did you mean 'poisson'"):
-        sampling.sampler("poison")
-    with pytest.raises(InputError, match="known are balanced, everyone, poisson, uniform"):
-        sampling.participation("zzz")
+    refused(lambda: sampling.sampler("poison"), "did you mean 'poisson'")
+    refused(lambda: sampling.participation("zzz"), "known are balanced, everyone, poisson, uniform")
+
+
+# --- rows read one client after the other: every live row once, whatever the strips ---
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 64])
+@pytest.mark.parametrize("counts", [(3, 0, 5, 1), (0, 0, 0, 0), (5, 5, 5, 5), (0, 0, 0, 1)])
+def test_every_live_row_once(length, counts):
+    counts = np.array(counts)
+    slots = np.arange(5)
+    live = slots < counts[:, None]
+    index = np.where(live, 10 * np.arange(4)[:, None] + slots, 99)
+    rows = Draw(jnp.array(index), jnp.array(np.where(live, 0.5 + index, 0.0), jnp.float32))
+
+    def f(who, rows):
+        assert rows.index is not None
+        hits = jnp.zeros((4, 100)).at[who, rows.index].add(jnp.where(rows.weight > 0, 1.0, 0.0))
+        return jnp.concatenate([hits.reshape(-1), jnp.sum(rows.weight)[None]])
+
+    found = jax.jit(lambda: strips(rows, length, f, jnp.zeros(401)))()
+    expected = np.zeros((4, 100))
+    for i, m in enumerate(counts):
+        expected[i, 10 * i : 10 * i + m] = 1
+    np.testing.assert_array_equal(found[:-1].reshape(4, 100), expected)
+    np.testing.assert_allclose(found[-1], np.where(live, 0.5 + index, 0).sum(), rtol=1e-6)
+
+
+def test_a_strip_nearly_always_suffices():
+    rng = np.random.default_rng(0)
+    totals = rng.binomial(60_000, 128 / 6000, 10_000)
+    length = strip(1280, 10 * 226)
+    assert np.mean(totals > length) < 1e-3
+    assert length < 1.2 * 1280
+    assert strip(3.0, 4) == 4  # no more than the slots that there are
+
+
+@pytest.mark.parametrize(("name", "who"), [("ldp_svrg", "everyone"), ("ldp_sgd", "uniform")])
+def test_packed_runs_are_those_of_padded_slots(name, who, key, monkeypatch):
+    problem = a_problem()  # clients of different sizes
+    numbers = {"lr": 0.1, "clip": 0.5, "sigma": 0.1, "batch": 6, "eval_every": 0}
+    numbers |= {"cohort": 3} if who == "uniform" else {}
+    parts = {"sampler": jaxfl.sampling.poisson(), "participation": sampling.participation(who)}
+    algorithm = jaxfl.algorithm(name, **parts)
+    packed = jaxfl.simulate(algorithm, problem, key, 30, **numbers)
+    monkeypatch.setattr(Federated, "packs", False)
+    jax.clear_caches()
+    padded = jaxfl.simulate(algorithm, problem, key, 30, **numbers)
+    np.testing.assert_allclose(packed.x, padded.x, rtol=2e-5, atol=1e-6)
+    np.testing.assert_array_equal(packed.totals["gradients"], padded.totals["gradients"])
+
+
+def test_packed_sweeps_are_their_runs(key):
+    """Seeds draw different numbers of rows, and wait for one another."""
+    problem = a_problem()
+    given = {"clip": 0.5, "sigma": 0.1}
+    algorithm = jaxfl.algorithm("ldp_sgd", sampler=jaxfl.sampling.poisson())
+    grid = {"lr": [0.1, 0.3], "batch": [2, 6]}
+    ds = jaxfl.sweep(algorithm, grid, problem, key, rounds=12, seeds=3, numbers=given)
+    for seed, lr, b in ((0, 0.1, 2), (1, 0.1, 6), (2, 0.3, 2), (2, 0.3, 6)):
+        of = {"lr": lr, "batch": b}
+        run = jaxfl.simulate(algorithm, problem, jax.random.fold_in(key, seed), 12, **of, **given)
+        cell = ds["loss"].sel(of).isel(seed=seed).squeeze()
+        np.testing.assert_allclose(cell[-1], run.metrics["loss"][-1], rtol=2e-5)

@@ -97,15 +97,8 @@ def batch_clipping(name: str, **parts: Any) -> jaxfl.Algorithm:
 )
 def test_no_record_moves_a_message_by_more_than_is_declared(name: str, clip: float) -> None:
     """The record's own gradient is a million times the bound that was stated of it."""
-    found = sensitivity(
-        batch_clipping(name),
-        rounds=6,
-        key=jax.random.key(0),
-        m=8,
-        clip=clip,
-        gradient_bound=1.0,
-        **numbers_of(name),
-    )
+    of = {"rounds": 6, "m": 8, "clip": clip, "gradient_bound": 1.0, **numbers_of(name)}
+    found = sensitivity(batch_clipping(name), key=jax.random.key(0), **of)
     assert found.bound is not None
     assert 0.3 * found.bound < found.moved <= found.bound * (1 + 1e-4)  # float32
     assert clip > 1 or found.moved <= 2 * clip * (1 + 1e-4)
@@ -130,37 +123,32 @@ def test_a_bound_that_holds_changes_no_number(name: str) -> None:
 
 def test_a_sum_hides_as_much_however_gradients_are_clipped() -> None:
     """Of five clients whose noises add up, the proof is that of sqrt(5) sigma."""
-    secure = jaxfl.aggregations.aggregation("secure_sum")
-    proven = []
-    for parts, factor in (({"aggregation": secure}, 1), ({}, math.sqrt(5))):
-        algorithm = batch_clipping("ldp_gd", **parts)
-        given = {"sigma": 3.0 * factor, "gradient_bound": 2.0, "clip": 9.0, "lr": 0.1}
-        if parts:
-            given["range"] = 64.0
-        proven.append(planned(algorithm, a_problem(n=5), 7, **given).eps(1e-3))
+    secure = batch_clipping("ldp_gd", aggregation=jaxfl.aggregations.secure_sum())
+    given, proven = {"gradient_bound": 2.0, "clip": 9.0, "lr": 0.1}, []
+    for one, more in (
+        (secure, {"sigma": 3.0, "range": 64.0}),
+        (batch_clipping("ldp_gd"), {"sigma": 3.0 * math.sqrt(5)}),
+    ):
+        proven.append(planned(one, a_problem(n=5), 7, **given, **more).eps(1e-3))
     assert proven[0] == pytest.approx(proven[1], rel=1e-6)
 
 
 def test_what_is_proven_is_the_event_of_the_bound() -> None:
-    problem = a_problem()
-    run = jaxfl.simulate(
-        batch_clipping("ldp_gd"), problem, jax.random.key(0), 7, sigma=3.0, gradient_bound=20.0,
-        clip=1.5,
-    )  # fmt: skip
-    few = int(np.min(problem.count))
-    share = min(2 * 20.0 / few, 2 * 1.5)
-    assert run.privacy().proven == pytest.approx(gdp_eps(share * math.sqrt(7) / 3.0, 1e-3))
+    given = {"sigma": 3.0, "gradient_bound": 20.0, "clip": 1.5}
+    plan = planned(batch_clipping("ldp_gd"), a_problem(), 7, **given)
+    share = min(2 * 20.0 / int(np.min(plan.problem.count)), 2 * 1.5)
+    assert plan.eps(1e-3) == pytest.approx(gdp_eps(share * math.sqrt(7) / 3.0, 1e-3))
 
 
 @pytest.mark.parametrize("name", ["ldp_gd", "ldp_svrg"])
 def test_noise_is_calibrated_for_what_the_bound_allows(name: str) -> None:
     numbers = {"eps": 3.0, "lr": 0.1, "gradient_bound": 20.0, "clip": 1.5, **numbers_of(name)}
-    run = jaxfl.simulate(batch_clipping(name), a_problem(), jax.random.key(0), 7, **numbers)
-    assert run.sources["sigma"].startswith("calibrated")
-    assert 3.0 * (1 - 1e-3) < run.privacy().proven <= 3.0
+    plan = planned(batch_clipping(name), a_problem(), 7, **numbers)
+    assert plan.sources["sigma"].startswith("calibrated")
+    assert 3.0 * (1 - 1e-3) < plan.eps(plan.values["delta"]) <= 3.0
     del numbers["gradient_bound"]
-    with pytest.raises(jaxfl.InputError, match="give gradient_bound, noise='paper'"):
-        jaxfl.simulate(batch_clipping(name), a_problem(), jax.random.key(0), 7, **numbers)
+    words = "give gradient_bound, noise='paper'"
+    refused(lambda: planned(batch_clipping(name), a_problem(), 7, **numbers), words)
 
 
 def largest_by_hand(problem: jaxfl.Problem, x: Any) -> float:
@@ -178,10 +166,8 @@ def test_a_bound_that_does_not_hold_raises_the_flag() -> None:
     first = largest_by_hand(problem, problem.x0)
 
     def run(bound: float, lr: float) -> jaxfl.Run:
-        return jaxfl.simulate(
-            batch_clipping("ldp_gd"), problem, jax.random.key(0), 9, sigma=5.0, lr=lr,
-            gradient_bound=bound,
-        )  # fmt: skip
+        given = {"sigma": 5.0, "lr": lr, "gradient_bound": bound}
+        return jaxfl.simulate(batch_clipping("ldp_gd"), problem, jax.random.key(0), 9, **given)
 
     early = run(0.9 * first, 0.01).privacy()
     assert f"norm {first:.4g} at round 0" in early.note

@@ -86,14 +86,11 @@ def test_a_gaussian_is_calibrated_to_rounding() -> None:
     assert found.sigma == pytest.approx(2 * math.sqrt(60) / 1000 / 0.2680511232, rel=1e-6)
 
 
-def test_parts_keep_their_proportion() -> None:
+def test_parts_keep_their_proportion_and_phases_need_what_their_worst_part_needs() -> None:
     found = sigma_for(EVENTS["sequence"], 1.0, 1e-5)
     first, second = found.event.events  # type: ignore[union-attr]
     assert second.sigma == pytest.approx(0.5 * first.sigma)
     assert found.sigma == first.sigma
-
-
-def test_phases_need_what_their_worst_part_needs() -> None:
     parts = EVENTS["phases"].events  # type: ignore[union-attr]
     factors = [sigma_for(part, 1.0, 1e-5).sigma / part.sigma for part in parts]
     assert sigma_for(EVENTS["phases"], 1.0, 1e-5).sigma == pytest.approx(max(factors) * 0.06)
@@ -112,11 +109,8 @@ def test_rounds(scheme: str) -> None:
 def test_batch(scheme: str) -> None:
     e = event(scheme, sigma=0.08)
     b = batch_for(e, 0.9, 1e-5)
-    proven = [
-        epsilon(dataclasses.replace(e, sampling=Sampling(scheme, 1000, x)), 1e-5).eps
-        for x in (b, b - 1)
-    ]
-    assert proven[0] <= 0.9 < proven[1]
+    batches = [dataclasses.replace(e, sampling=Sampling(scheme, 1000, x)) for x in (b, b - 1)]
+    assert epsilon(batches[0], 1e-5).eps <= 0.9 < epsilon(batches[1], 1e-5).eps
 
 
 @mistakes(
@@ -171,6 +165,7 @@ def test_conditions_of_the_published_runs_fail() -> None:
 @pytest.mark.parametrize(
     "claim",
     [
+        lambda **x: dp_srm(0.5, 1000, 100, 100, 50, 0.2, 0.1, 1e-4, **x)[1],
         lambda **x: compressed_gd(12, 0.5, 3256, 51, 100, 1e-3, **x),
         lambda **x: q_dpsgd(3256, 25, 1e-3, **x),
         lambda **x: hu(1.0, 2400, 240, 10, 20, 1e-4, devices=10, **x),
@@ -371,43 +366,30 @@ def test_mistakes_are_named(call: Any, words: str) -> None:
 
 
 def test_every_private_algorithm_can_be_calibrated() -> None:
-    numbers = {"batch": 50, "smoothness": 1.0, "diameter": 1.0}
-    asked = {"samples": 1000, "rounds": 20, "clip": 1.0, "eps": 2.0, "delta": 1e-5}
+    numbers = {"batch": 50, "smoothness": 1.0, "diameter": 1.0, "update_clip": 1.0}
     for name in EVENTS_BY_NAME:
-        known = (
-            {param.name for param in jaxfl.algorithm(name).params} if name != "event" else {"batch"}
-        )
-        given = {
-            k: v for k, v in numbers.items() if k in known and (name, k) != ("rrpsgd", "batch")
-        }
-        if name == "dp_fedavg":
-            given["update_clip"] = asked["clip"]
-        found = calibrate(name, **asked, **given)
+        params = () if name == "event" else jaxfl.algorithm(name).params
+        known = {"batch"} | {param.name for param in params}
+        known -= {"batch"} if name == "rrpsgd" or name.endswith("_gd") or name == "dp_gd" else set()
+        given = {k: v for k, v in numbers.items() if k in known}
+        given |= {"samples": 1000, "rounds": 20, "clip": 1.0, "delta": 1e-5}
+        found = calibrate(name, eps=2.0, **given)
         assert 1.998 <= found["eps"] <= 2.0, name
         assert found["status"] in ("E", "D"), name
         if "sigmas" not in found:  # phases are calibrated each by itself
-            there = account(
-                name, sigma=found["sigma"], delta=1e-5, **given, samples=1000, rounds=20, clip=1.0
-            )
-            assert there["eps"] == found["eps"], name
+            assert account(name, sigma=found["sigma"], **given)["eps"] == found["eps"], name
 
 
 def test_an_algorithm_answers_by_its_own_event_and_its_own_defaults() -> None:
     """What `account` says without data is what a run of the same numbers says."""
-    problem = jaxfl.make_problem(
-        jaxfl.models.logistic(3),
-        jaxfl.data.from_clients((np.ones((2, 40, 3), np.float32), np.ones((2, 40), np.int32)), classes=2,
-                                stacked=True),
-    )  # fmt: skip
-    given = {"clip": 1.0, "sigma": 0.5, "delta": 1e-4}
+    rows = np.ones((2, 40, 3), np.float32), np.ones((2, 40), np.int32)
+    problem = jaxfl.make_problem(jaxfl.models.logistic(3), rows)
+    given = {"clip": 1.0, "sigma": 0.5, "delta": 1e-4, "batch": 8}
     for name, more in (
-        ("soteriafl_svrg", {"batch": 8}),
-        ("private_local_sgd", {"batch": 8, "local_steps": 5}),
-        ("isrl_svrg", {"batch": 8, "epoch": 4}),
-        (
-            "distributed_dp_srm",
-            {"batch": 8, "anchor_batch": 8, "momentum": 0.1, "difference_clip": 1.0},
-        ),
+        ("soteriafl_svrg", {}),
+        ("private_local_sgd", {"local_steps": 5}),
+        ("isrl_svrg", {"epoch": 4}),
+        ("distributed_dp_srm", {"anchor_batch": 8, "momentum": 0.1, "difference_clip": 1.0}),
     ):
         plan = planned(name, problem, 8, **given, **more)
         found = account(name, samples=40, clients=2, rounds=8, dimension=3, **given, **more)
@@ -418,10 +400,6 @@ def test_an_algorithm_answers_by_its_own_event_and_its_own_defaults() -> None:
 def test_answers_say_what_they_assume() -> None:
     """Defaults that matter are shown; those that follow from what nobody said are asked for."""
     numbers = {"samples": 100, "rounds": 5, "clip": 1.0, "sigma": 1.0, "delta": 1e-5}
-    assert account("private_local_sgd", batch=10, **numbers)["assumed"] == {
-        "local_steps": 5,
-        "clients": 1,
-    }
     said = account("private_local_sgd", batch=10, local_steps=2, devices=3, **numbers)
     assert "assumed" not in said
     assert "assumed" not in account("cdp_sgd", batch=10, **numbers)
@@ -468,10 +446,8 @@ def test_devices_that_collude_hide_nothing() -> None:
 @pytest.mark.parametrize("multiplier", [1.0, 2.0])
 def test_a_noise_multiplier_is_noise_relative_to_a_share(multiplier: float) -> None:
     numbers = {"samples": 1000, "batch": 50, "rounds": 20, "clip": 0.5, "delta": 1e-5}
-    assert (
-        account("event", noise_multiplier=multiplier, **numbers)["eps"]
-        == account("event", sigma=multiplier * 0.5 / 50, **numbers)["eps"]
-    )
+    same = account("event", sigma=multiplier * 0.5 / 50, **numbers)["eps"]
+    assert account("event", noise_multiplier=multiplier, **numbers)["eps"] == same
     looked_for = r"noise_multiplier = .* is what calibrate looks for"
     asked = {"noise_multiplier": multiplier, "eps": 1.0, **numbers}
     refused(lambda: calibrate("event", **asked), looked_for)
@@ -479,12 +455,12 @@ def test_a_noise_multiplier_is_noise_relative_to_a_share(multiplier: float) -> N
 
 def test_what_one_question_cannot_ask() -> None:
     numbers = {"samples": 100, "rounds": 5, "clip": 1.0, "batch": 10, "delta": 1e-5}
-    both = {"noise_multiplier": 1.0, "sigma": 1.0}
-    refused(lambda: account("event", **both, **numbers), "are both given: give one of them")
-    both = {"clients": 2, "devices": 3}
-    refused(
-        lambda: account("dp_sgd", **both, sigma=1.0, **numbers), "are both given: give one of them"
-    )
+    for name, both in (
+        ("event", {"noise_multiplier": 1.0, "sigma": 1.0}),
+        ("dp_sgd", {"clients": 2, "devices": 3, "sigma": 1.0}),
+    ):
+        asked = lambda name=name, both=both: account(name, **both, **numbers)  # noqa: E731
+        refused(asked, "are both given: give one of them")
     # a theorem ends where proofs do not
     beyond = calibrate("multi_pass_mbsgd", eps=30.0, **numbers)
     assert beyond["eps"] == pytest.approx(30, rel=1e-3)

@@ -120,30 +120,6 @@ def test_the_bound_is_the_best_of_its_kind() -> None:
         )
 
 
-def test_the_ratio_is_largest_at_one_of_two_places() -> None:
-    """R as the maximum over all u, not only over u = d and u = 1."""
-    rng = np.random.default_rng(0)
-    u = np.linspace(0, 1, 20_001)
-    for _ in range(200):
-        g, d, e = rng.uniform(0.001, 1), rng.uniform() ** 4, rng.exponential(2)
-        ratio = (g + (1 - g) * u) / (g + (1 - g) * math.exp(-e) * np.maximum(u - d, 0))
-        ends = max((g + (1 - g) * d) / g, 1 / (g + (1 - g) * math.exp(-e) * (1 - d)))
-        assert ratio.max() <= ends * (1 + 1e-12)
-
-
-def test_the_law_of_the_winner_by_drawing() -> None:
-    """What the exact integrals stand for: repeat, choose, publish."""
-    rng, mu, runs = np.random.default_rng(1), 1.0, 5
-    K = rng.geometric(1 / runs, size=20_000)
-    best = np.array([rng.normal(mu / 2, 1, k).max() for k in K])
-    ((y, above),) = plain()
-    g = 1 / runs
-    density = g / (g + (1 - g) * above(mu / 2, y)) ** 2 * np.exp(-((y - mu / 2) ** 2) / 2)
-    law = np.cumsum(density) / density.sum()
-    gap = np.abs(np.interp(np.sort(best), y, law) - (np.arange(K.size) + 0.5) / K.size).max()
-    assert gap < 1.63 / math.sqrt(K.size)  # Kolmogorov and Smirnov at 1 %
-
-
 # --- how it depends on what it is asked ----------------------------------------------------------
 
 

@@ -1,6 +1,8 @@
-"""No eps is stated for what was put together so that its proof does not hold."""
+"""No eps is stated for what was put together so that its proof does not hold: it is refused, or
+claims nothing."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -8,10 +10,12 @@ import numpy as np
 import optax
 import pytest
 from planned import federated, planned
+from rows import a_problem
 from told import refused
 
 import jaxfl
-from jaxfl.parts import compressors, estimators, local, mechanisms
+from jaxfl.algorithms import compose, plain
+from jaxfl.parts import compressors, estimators, local, mechanisms, sampling, smoothing
 from jaxfl.parts.sampling import SAMPLERS, in_order, participation, sampler
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import NoClaim
@@ -28,16 +32,12 @@ def of(algorithm: Any, problem: jaxfl.Problem, rounds: int = 10, **numbers: floa
     return planned(algorithm, problem, rounds, **{"sigma": 0.2, "lr": 0.1, **numbers}).event
 
 
-def even(
-    n: int = 6, m: int = 12, regularizer: str | None = None, kind: str = "logistic"
-) -> jaxfl.Problem:
+def even(regularizer: str | None = None, kind: str = "logistic") -> jaxfl.Problem:
     rng = np.random.default_rng(0)
-    a, y = rng.normal(size=(n, m, 4)).astype(np.float32), rng.integers(0, 2, (n, m))
+    a, y = rng.normal(size=(6, 12, 4)).astype(np.float32), rng.integers(0, 2, (6, 12))
     data = jaxfl.data.from_clients((a, y), classes=2, stacked=True)
     model = models.logistic(4, regularizer=regularizer)
-    if kind == "softmax":
-        model = models.softmax_regression(4, 2)
-    return jaxfl.make_problem(model, data)
+    return jaxfl.make_problem(models.softmax_regression(4, 2) if kind == "softmax" else model, data)
 
 
 @pytest.mark.parametrize("name", ["dp_gd", "dp_sgd"])
@@ -53,84 +53,50 @@ def test_a_mean_over_few_who_answer(name: str) -> None:
 @pytest.mark.parametrize("rows", ["shuffled", "with_replacement"])
 def test_other_optimizers_hide_nothing_in_a_sum(steps: int, rows: str) -> None:
     """The first step of Adam is a sign, and a sum of signs shows one of them whatever the noise."""
-    given = {"local_steps": steps, "batch": 4, "range": 10.0, "precision": 1e-4}
-    secure, plain = (
-        of(
-            jaxfl.algorithm(
-                "private_local_sgd",
-                optimizer=lambda hp: optax.adam(hp["lr"]),
-                sampler=sampler(rows),
-                aggregation=jaxfl.aggregations.aggregation(how),
-            ),
-            even(),
-            **(given if how == "secure_sum" else {"local_steps": steps, "batch": 4}),
-        )
-        for how in ("secure_sum", "plain_sum")
-    )
-    assert epsilon(secure, DELTA).eps == pytest.approx(epsilon(plain, DELTA).eps)
+    given, eps = {"local_steps": steps, "batch": 4}, []
+    adam = {"optimizer": lambda hp: optax.adam(hp["lr"]), "sampler": sampler(rows)}
+    for how, more in (("secure_sum", {"range": 10.0, "precision": 1e-4}), ("plain_sum", {})):
+        part = jaxfl.aggregations.aggregation(how)
+        algorithm = jaxfl.algorithm("private_local_sgd", aggregation=part, **adam)
+        eps.append(epsilon(of(algorithm, even(), **given, **more), DELTA).eps)
+    assert eps[0] == pytest.approx(eps[1])
 
 
-@pytest.mark.parametrize(
-    ("names", "parts", "words"),
-    [
-        # d/k times a clipped update is not clipped
-        (
-            ("dp_fedavg", "mu2_trusted"),
-            {"compressor": compressors.random_k()},
-            "'random_k' does not",
-        ),
-        (
-            ("isrl_svrg", "ldp_spider", "dp_srm"),
-            {"sampler": sampler("shuffled")},
-            "'shuffled' does",
-        ),
-        # a longer first batch would hold records that the next one draws again
-        (("dp_srm", "ldp_spider"), {"sampler": sampler("single_pass")}, "not apply where rounds"),
-    ],
-)
-def test_parts_under_which_the_proof_is_false(names: Any, parts: Any, words: str) -> None:
-    for name in names:
-        refused(lambda name=name: jaxfl.algorithm(name, **parts), words)
+def test_parts_under_which_the_proof_is_false() -> None:
+    """d/k times a clipped update is not clipped; a longer first batch would hold records that the
+    next one draws again."""
+    random_k, rows = {"compressor": compressors.random_k()}, {"sampler": sampler("shuffled")}
+    once = {"sampler": sampler("single_pass")}
+    for names, parts, words in (
+        (("dp_fedavg", "mu2_trusted"), random_k, "'random_k' does not"),
+        (("isrl_svrg", "ldp_spider", "dp_srm"), rows, "'shuffled' does"),
+        (("dp_srm", "ldp_spider"), once, "not apply where rounds"),
+    ):
+        for name in names:
+            refused(lambda name=name, parts=parts: jaxfl.algorithm(name, **parts), words)
 
 
-@pytest.mark.parametrize(
-    ("problem", "holds"),
-    [(even(), True), (even(regularizer="nonconvex:0.2"), False), (even(kind="softmax"), False)],
-)
-def test_convexity_is_not_believed_where_it_is_known_not_to_hold(
-    problem: jaxfl.Problem, holds: bool
-) -> None:
-    algorithm = jaxfl.algorithm("private_local_sgd", convex=True)
-    given = {"local_steps": 3, "batch": 4}
-    if holds:
-        plain = of(jaxfl.algorithm("private_local_sgd"), problem, **given)
-        assert epsilon(of(algorithm, problem, **given), DELTA).eps < epsilon(plain, DELTA).eps
-        return
-    refused(lambda: of(algorithm, problem, **given), "convex=True does not hold for this model")
+def test_convexity_is_not_believed_where_it_is_known_not_to_hold() -> None:
+    """Nor of momentum, which is no contraction."""
+    algorithm, given = jaxfl.algorithm("private_local_sgd", convex=True), {"local_steps": 3}
+    for problem in (even(regularizer="nonconvex:0.2"), even(kind="softmax")):
+        words = "convex=True does not hold for this model"
+        refused(lambda p=problem: of(algorithm, p, batch=4, **given), words)
+    optimizer = {"optimizer": lambda hp: optax.sgd(hp["lr"], 0.9), "convex": True}
+    algorithm = jaxfl.algorithm("private_local_sgd", **optimizer)
+    refused(lambda: of(algorithm, even(), batch=4, **given), "leave it or the optimizer out")
 
 
-def test_momentum_is_no_contraction() -> None:
-    optimizer = lambda hp: optax.sgd(hp["lr"], 0.9)  # noqa: E731
-    algorithm = jaxfl.algorithm("private_local_sgd", convex=True, optimizer=optimizer)
-    words = "leave it or the optimizer out"
-    refused(lambda: of(algorithm, even(), local_steps=3, batch=4), words)
-
-
-@pytest.mark.parametrize(
-    ("who", "adjacency"),
-    [
-        ("everyone", "zero_out"),
-        ("unreliable", "zero_out"),
-        ("uniform", "replace_one"),
-        ("poisson", "add_remove"),
-    ],
-)
-def test_neighbours_are_named(who: str, adjacency: str) -> None:
+def test_neighbours_are_named() -> None:
     """Leaving a client out changes what a mean divides by, but where that is a fixed number."""
-    given = {} if who == "everyone" else {"cohort": 3}
-    given |= {"dropout": 0.2, "threshold": 2} if who == "unreliable" else {}
-    event = of(jaxfl.algorithm("dp_fedavg", participation=participation(who)), even(), **given)
-    assert event.adjacency == adjacency
+    for who, given, adjacency in (
+        ("everyone", {}, "zero_out"),
+        ("unreliable", {"cohort": 3, "dropout": 0.2, "threshold": 2}, "zero_out"),
+        ("uniform", {"cohort": 3}, "replace_one"),
+        ("poisson", {"cohort": 3}, "add_remove"),
+    ):
+        algorithm = jaxfl.algorithm("dp_fedavg", participation=participation(who))
+        assert of(algorithm, even(), **given).adjacency == adjacency
 
 
 def test_an_L_of_the_data_is_said_to_be_public() -> None:
@@ -186,17 +152,12 @@ def test_local_steps_are_calibrated_with_any_sampler(name: str, rows: str) -> No
 @pytest.mark.parametrize("name", ["cdp_sgd", "dp_sgd", "isrl_svrg"])
 def test_one_law_under_two_names(name: str) -> None:
     """A sampler of one's own says which law accountants know it by."""
-    given = {"batch": 2, "sigma": 0.5}
-    one, other = (
-        of(jaxfl.algorithm(name, sampler=rows), even(), 5, **given)
-        for rows in (sampler("poisson"), sampler("poisson")._replace(name="mine", scheme="poisson"))
-    )
-    assert one == other
-    one, other = (
-        of(jaxfl.algorithm(name, sampler=rows), even(), 5, **given)
-        for rows in (sampler("single_pass"), in_order())
-    )
-    assert one == other
+    mine = sampler("poisson")._replace(name="mine", scheme="poisson")
+    for rows in ((sampler("poisson"), mine), (sampler("single_pass"), in_order())):
+        one, other = (
+            of(jaxfl.algorithm(name, sampler=each), even(), 5, batch=2, sigma=0.5) for each in rows
+        )
+        assert one == other
 
 
 @pytest.mark.parametrize("part", ["local", "mechanism"])
@@ -205,7 +166,89 @@ def test_an_event_is_asked_for_where_the_usual_one_would_lie(part: str) -> None:
     steps = local.steps(estimators.minibatch(sampler("full")), mechanisms.gaussian(), local.free())
     parts: Any = {"local": steps} if part == "local" else {"mechanism": mechanisms.central()}
     body = federated(estimator=estimators.minibatch(sampler("full")), **parts)
-    own = jaxfl.algorithms.compose("own", "", "", body, jaxfl.algorithms.plain(clip=1.0, sigma=1.0))
+    own = compose("own", "", "", body, plain(clip=1.0, sigma=1.0))
     event = own.event({"sigma": 1.0, "clip": 1.0, "rounds": 3, "local_steps": 5}, FACTS)
     assert isinstance(event, NoClaim)
     assert "compose(event=...)" in event.reason
+
+
+def made(estimator: jaxfl.types.Estimator, **parts: Any) -> jaxfl.Algorithm:
+    body = federated(estimator=estimator, **parts)
+    numbers = {"clip": 1.0, "sigma": 0.5, "batch": 2, "refresh": 0.5, "moreau": 1.0, "spread": 1.0}
+    return compose("mine", "mine", "here", body, plain(**numbers, lr=0.1))
+
+
+@pytest.mark.parametrize("rows", [sampling.single_pass(), sampling.in_order()])
+@pytest.mark.parametrize("name", ["private_local_sgd", "local_dp_sgd"])
+def test_a_single_pass_is_not_begun_anew(name: str, rows: Any) -> None:
+    fresh = "fresh = True restarts in every round"
+    refused(lambda: jaxfl.algorithm(name, sampler=rows, fresh=True), fresh)
+    jaxfl.algorithm(name, sampler=rows)
+
+
+@pytest.mark.parametrize("transform", [smoothing.moreau, smoothing.convolution])
+def test_snapshots_of_smoothed_losses_claim_nothing(transform: Any) -> None:
+    """Their full gradients are those of the loss itself."""
+    smooth = lambda estimator: made(transform(estimator(sampling.full())))  # noqa: E731
+    assert math.isfinite(planned(smooth(estimators.minibatch), a_problem(), 5).eps(DELTA))
+    for estimator in (estimators.svrg, estimators.saga):
+        lost = planned(smooth(estimator), a_problem(), 5).event
+        assert "the sensitivity of" in lost.reason
+
+
+@pytest.mark.parametrize("estimator", [estimators.minibatch, estimators.svrg, estimators.saga])
+def test_whoever_leaves_clipping_to_others_is_clipped(estimator: Any) -> None:
+    def eps(examples: bool, clip: str) -> float:
+        algorithm = made(estimator(sampling.full(), examples), clip=clip)
+        plan = planned(algorithm, a_problem(), 5)
+        values = {**plan.values, "gradient_bound": 10.0}
+        return plan._replace(values=values).eps(DELTA)
+
+    assert math.isfinite(eps(True, "example"))
+    assert math.isfinite(eps(False, "batch"))
+    assert eps(False, "example") == math.inf
+    assert math.isfinite(eps(True, "batch")) == (estimator is estimators.saga)
+
+
+def test_a_loss_that_ends_a_run_tells_of_the_data(key: jax.Array) -> None:
+    """All rounds that were planned count; a run that ended by itself counts its own."""
+    given = {"eps": 1.0, "lr": 0.1, "eval_every": 1}
+    early, bits = (
+        jaxfl.simulate("ldp_gd", a_problem(), key, 20, stop=stop, **given)
+        for stop in (jaxfl.Stop(loss=9.0), jaxfl.Stop(bits=1))
+    )
+    assert int(early.state.t) == 1
+    report = early.privacy()
+    assert report.proven == pytest.approx(1.0, rel=1e-3)
+    assert report.flag
+    assert "the loss decided when this run ended" in report.note
+    assert early.spent([1])[0] < 0.5
+    assert (int(bits.state.t), bits.privacy().note) == (1, "")
+    assert bits.privacy().proven < 0.5
+    longer = early.extend(30, stop=jaxfl.Stop(loss=9.0))
+    assert longer.privacy().proven > 1.1
+
+
+def test_who_took_part_is_no_reason_where_it_is_hidden(key: jax.Array) -> None:
+    """Clients drawn by coins are hidden among the others: what is proven is proven of each."""
+    algorithm = jaxfl.algorithm("dp_fedavg", participation=sampling.poisson_clients())
+    numbers = {"cohort": 1, "eps": 2.0, "lr": 0.1, "batch": 2, "local_steps": 1, "update_clip": 1.0}
+    run = jaxfl.simulate(algorithm, a_problem(), key, 2, **numbers)
+    book = run.ledger()
+    assert 0 in book.turns
+    np.testing.assert_allclose(book.proven, run.privacy().proven)
+
+
+def test_rounding_moves_what_is_drawn_and_what_is_not() -> None:
+    """Where one of two neighbours alone draws the record, both sums are rounded."""
+    proven = {}
+    for rows in ("poisson", "without_replacement"):
+        algorithm = jaxfl.algorithm("distributed_dp_srm", sampler=sampling.sampler(rows))
+        given = {"batch": 4, "sigma": 0.5, "lr": 0.1, "range": 64.0, "precision": 0.01, "clip": 1e-6,
+                 "momentum": 1.0, "difference_clip": 1e-6, "step_limit": 1.0}  # fmt: skip
+        plan = planned(algorithm, a_problem(n=1), 1, **given)
+        later, _ = plan.event.events
+        proven[rows] = later.sensitivity.clip
+    d = plan.facts.d
+    assert proven["without_replacement"] == pytest.approx(4 * 0.005 * d**0.5, rel=1e-3)
+    assert proven["poisson"] == pytest.approx(2 * proven["without_replacement"], rel=1e-3)
