@@ -31,16 +31,17 @@ pytestmark = pytest.mark.once
 NUMBERS = {"clip": 3.0, "batch": 4, "local_steps": 2, "sigma": 0.05}
 
 
-def result(key: jax.Array, name: str = "private_local_sgd", **numbers: float):
-    algorithm = jaxfl.algorithm(name, participation=jaxfl.sampling.participation("uniform"))
+@cache
+def result(**numbers: float):
+    algorithm = jaxfl.algorithm("private_local_sgd", participation=jaxfl.sampling.uniform())
     given = {**NUMBERS, "cohort": 3, **numbers}
-    run = jaxfl.simulate(algorithm, a_problem(), key, 30, eval_every=5, **given)
+    run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 30, eval_every=5, **given)
     return run, run.dataset()
 
 
-def test_theorem_2_for_the_numbers_of_a_run(key: jax.Array) -> None:
+def test_theorem_2_for_the_numbers_of_a_run() -> None:
     """By hand, at each evaluated round; above the running average, and not by luck of the constants."""
-    run, ds = result(key)
+    run, ds = result()
     (found,) = bounds(ds)
     L, d, f0 = run.facts.smoothness, 8, float(ds["loss"][0])
     assert found.metric == "grad_norm_sq"
@@ -54,8 +55,13 @@ def test_theorem_2_for_the_numbers_of_a_run(key: jax.Array) -> None:
     assert "not clipped" in found.note
 
 
-def test_lemma_6_needs_to_be_told_of_convexity(key: jax.Array) -> None:
-    _, ds = result(key)
+def lines(figure: Any) -> dict[str, Any]:
+    return {line.get_label(): line for ax in figure.axes for line in ax.get_lines()}
+
+
+def test_lemma_6_needs_to_be_told_of_convexity(tmp_path: Path) -> None:
+    """And the picture shows both."""
+    _, ds = result()
     second, sixth = bounds(ds, 0.5)
     assert (second.label, sixth.label, sixth.metric) == ("Theorem 2", "Lemma 6", "loss")
     mean = np.cumsum(ds["loss"].values) / np.arange(1, 8)
@@ -63,32 +69,23 @@ def test_lemma_6_needs_to_be_told_of_convexity(key: jax.Array) -> None:
     looser = bounds(ds, 0.05)[1]
     assert (looser.values > sixth.values).all()
     refused(lambda: bounds(ds, -1.0), "lam = -1")
+    drawn = lines(plots.curves(ds, tmp_path / "a.png", bounds=[second, sixth]))
+    for bound in (second, sixth):
+        np.testing.assert_allclose(drawn[bound.label].get_ydata(), bound.values)
+    assert "Theorem 2" not in lines(plots.curves(ds, tmp_path / "b.png"))
 
 
-def test_a_theorem_is_silent_where_its_condition_fails(key: jax.Array, tmp_path: Path) -> None:
+def test_a_theorem_is_silent_where_its_condition_fails(tmp_path: Path) -> None:
     """The step that would do is named, and it does."""
-    run, ds = result(key, lr=0.5)
+    run, ds = result(lr=0.5)
     (found,) = bounds(ds)
     assert found.values is None
     assert "is silent: 5ηL + 3τ²η²L² =" in found.note
     most = float(theory.local_step(run.facts.smoothness, 2))
     assert f"{most:.3g} is needed" in found.note
-    assert bounds(result(key, lr=most)[1])[0].values is not None
+    assert bounds(result(lr=most)[1])[0].values is not None
     figure = plots.curves(ds, tmp_path / "a.png", bounds=[found])
     assert "is silent" in "\n".join(text.get_text() for text in figure.texts)
-
-
-def lines(figure: Any) -> dict[str, Any]:
-    return {line.get_label(): line for ax in figure.axes for line in ax.get_lines()}
-
-
-def test_the_picture_shows_it(key: jax.Array, tmp_path: Path) -> None:
-    _, ds = result(key)
-    found = bounds(ds, 0.5)
-    drawn = lines(plots.curves(ds, tmp_path / "a.png", bounds=found))
-    for name, bound in zip(("Theorem 2", "Lemma 6"), found, strict=True):
-        np.testing.assert_allclose(drawn[name].get_ydata(), bound.values)
-    assert "Theorem 2" not in lines(plots.curves(ds, tmp_path / "b.png"))
 
 
 def silent(run: jaxfl.Run, words: str, *lam: float) -> None:
@@ -159,10 +156,8 @@ def test_unconstrained_theorems_are_not_drawn_on_a_set(name: str, theorem: str) 
 
 def test_the_bound_of_a_set_is_for_its_whole_diameter(key: jax.Array) -> None:
     """The model goes wherever the set lets it, whatever diameter says."""
-    p = jaxfl.make_problem(
-        jaxfl.models.logistic(3, constraint="ball:1"),
-        (np.ones((2, 8, 3), np.float32), np.ones((2, 8), np.int32)),
-    )
+    model = jaxfl.models.logistic(3, constraint="ball:1")
+    p = jaxfl.make_problem(model, (np.ones((2, 8, 3)), np.ones((2, 8))))
     run = jaxfl.simulate("mu2", p, key, 4, clip=2.0, diameter=0.5)
     silent(run, r"which is 2, and diameter = 0\.5")
     assert bounds(jaxfl.simulate("mu2", p, key, 4, clip=2.0).dataset())
@@ -240,9 +235,8 @@ def test_measured_gradients_stay_below(name: str, omega: float) -> None:
     longest = 1 / s.L
     if name.startswith("soteriafl") or name.endswith("svrg"):
         longest = longest_step(s, soteriafl.estimator(case, s))
-    (silent,) = FAMILIES[name].bounds(
-        case_of(name, {**numbers, "lr": 1.01 * longest}), unknown, None
-    )
+    longer = case_of(name, {**numbers, "lr": 1.01 * longest})
+    (silent,) = FAMILIES[name].bounds(longer, unknown, None)
     assert silent.values is None
     assert f"at most {longest:.3g} is needed" in silent.note
     ds, mean = measured(name, 3, **{**numbers, "lr": longest})
@@ -335,9 +329,9 @@ def test_orders_are_never_drawn() -> None:
 # --- what each client spent ----------------------------------------------------------------------
 
 
-def test_results_hold_the_ledger(key: jax.Array, tmp_path: Path) -> None:
+def test_results_hold_the_ledger(tmp_path: Path) -> None:
     """C_i, proven and claimed eps of each client, as `ledger` says; also after a file."""
-    run, _ = result(key)
+    run, _ = result()
     book = run.ledger()
     ds = jaxfl.load(run.save(tmp_path / "run.nc"))
     np.testing.assert_array_equal(ds["client_rounds"], book.turns)
@@ -354,11 +348,9 @@ def test_results_hold_the_ledger(key: jax.Array, tmp_path: Path) -> None:
 )
 def test_ledgers_are_left_out_where_they_say_nothing(name: str, part: str, key: jax.Array) -> None:
     """All alike, clients protected as wholes, no noise."""
-    rng = np.random.default_rng(0)
-    data = rng.normal(size=(4, 12, 3)).astype(np.float32), rng.integers(0, 2, (4, 12))
-    problem = jaxfl.make_problem(jaxfl.models.logistic(3), data)
-    algorithm = jaxfl.algorithm(name, participation=jaxfl.sampling.participation(part))
+    problem = jaxfl.make_problem(jaxfl.models.logistic(3), (np.ones((4, 12, 3)), np.ones((4, 12))))
     more = {"cohort": 2} if part == "uniform" else {}
+    algorithm = jaxfl.algorithm(name, **who(part))
     ds = jaxfl.simulate(algorithm, problem, key, 5, batch=4, **more).dataset()
     assert not [name for name in ds if str(name).startswith("client_eps")]
     assert config(ds)["settings"]["algorithm"] == name
@@ -373,7 +365,5 @@ def test_the_summary_names_the_worst_client(
         assert main(["run", *given, str(tmp_path / name), *more]) == 0
         ds, out = jaxfl.load(tmp_path / name / "result.nc"), capsys.readouterr().out
         assert ("clients' privacy" in out) == (name == "uniform")
-    i = int(np.argmax(ds["client_eps"].values))
-    assert f"the worst is client {i} with {int(ds['client_rounds'][i])} rounds" in " ".join(
-        out.split()
-    )
+    i, words = int(np.argmax(ds["client_eps"].values)), " ".join(out.split())
+    assert f"the worst is client {i} with {int(ds['client_rounds'][i])} rounds" in words

@@ -74,7 +74,7 @@ def test_mistakes_are_explained(call: Any, words: str) -> None:
 # --- the round -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["ring", "grid", "erdos_renyi:0.4,1"])
+@pytest.mark.parametrize("name", ["ring", "erdos_renyi:0.4,1"])
 def test_agreement_comes_at_the_rate_of_the_second_eigenvalue(name: str) -> None:
     """No gradients: the spread shrinks by |lambda_2| a round in the end, and never more slowly."""
     n, W = 12, graphs.graph(name).matrix(12)
@@ -139,10 +139,8 @@ def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:
 @pytest.mark.parametrize("name", ["q_dpsgd_1", "sdm_dsgd", "dp_dsgd"])
 def test_transcription(name: str, key: jax.Array) -> None:
     more = {"q_dpsgd_1": {"quantum": 0.05, "consensus": 0.8}, "sdm_dsgd": {"k": 4, "theta": 0.7}}
-    algorithm = jaxfl.algorithm(name, graph="ring")
-    run = jaxfl.simulate(
-        algorithm, a_problem(LAM), key, ROUNDS, eval_every=0, **NUMBERS, **more.get(name, {})
-    )
+    algorithm, numbers = jaxfl.algorithm(name, graph="ring"), {**NUMBERS, **more.get(name, {})}
+    run = jaxfl.simulate(algorithm, a_problem(LAM), key, ROUNDS, eval_every=0, **numbers)
     expected = transcribed(run, name)
     assert expected.std(0).max() > 0.01  # clients do not agree
     if name == "sdm_dsgd":  # each of 5 clients sends 4 of 8 coordinates on average
@@ -218,13 +216,9 @@ def test_a_round_of_porter_releases_one_noised_gradient() -> None:
 
 
 def test_models_stay_in_the_constraint_set(key: jax.Array) -> None:
-    rng = np.random.default_rng(0)
-    data = jaxfl.data.from_clients(
-        (rng.normal(size=(4, 6, 3)).astype(np.float32), np.full((4, 6), 9, np.float32)),
-        stacked=True,
-    )
+    a = np.random.default_rng(0).normal(size=(4, 6, 3)).astype(np.float32)
     model = jaxfl.models.least_squares(3, constraint="ball:0.1")
-    problem = jaxfl.make_problem(model, data, x0=np.zeros(3, np.float32))
+    problem = jaxfl.make_problem(model, (a, np.full((4, 6), 9, np.float32)), x0=np.zeros(3))
     run = jaxfl.simulate("dp_dsgd", problem, key, 20, lr=0.5, clip=5.0, sigma=0.1, eval_every=0)
     norms = np.linalg.norm(np.asarray(run.state.server), axis=1)
     assert norms.max() < 0.1 * (1 + 1e-6)
@@ -232,14 +226,9 @@ def test_models_stay_in_the_constraint_set(key: jax.Array) -> None:
 
 
 def test_any_matrix_is_a_graph(key: jax.Array) -> None:
-    """Clients that talk to nobody keep to themselves, and the matrix is not that of all."""
-    problem = a_problem()
+    """Clients that talk to nobody keep to themselves."""
     alone = jaxfl.algorithm("dp_dsgd", graph=graphs.mixing(np.eye(5), "nobody"))
     assert dict(alone.parts)["server"] == "nobody"
     assert alone == jaxfl.algorithm("dp_dsgd", graph=graphs.mixing(np.eye(5), "nobody"))
-    ends = [
-        jaxfl.simulate(a, problem, key, 5, eval_every=0, **NUMBERS)
-        for a in (alone, jaxfl.algorithm("dp_dsgd"))
-    ]
-    assert np.asarray(ends[0].state.server).std(0).max() > 0.05
-    assert np.abs(ends[0].x - ends[1].x).max() > 1e-4
+    run = jaxfl.simulate(alone, a_problem(), key, 5, eval_every=0, **NUMBERS)
+    assert np.asarray(run.state.server).std(0).max() > 0.05

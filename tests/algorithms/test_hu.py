@@ -1,5 +1,7 @@
 """Local steps: against closed forms, a NumPy loop with the same draws, and the laws of their noise."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,8 @@ import optax
 import pytest
 from loops import LAM, Draws, clipped, regularizer
 from planned import planned
-from rows import a_problem, a_quadratic
-from told import refused
+from rows import a_problem
+from told import mistakes, refused
 
 import jaxfl
 from jaxfl.core.types import Hyper
@@ -95,11 +97,10 @@ def test_transcription(part: str, name: str, key: jax.Array) -> None:
 
 def test_epochs_go_on_across_rounds_unless_fresh(key: jax.Array) -> None:
     """Four batches of three, one per round: each record once in every four rounds, or by chance."""
-    used = {}
+    used, model = {}, jaxfl.models.least_squares(12)
+    rows = np.eye(12, dtype=np.float32)[None], np.ones((1, 12), np.float32)
+    problem = jaxfl.make_problem(model, rows, x0=np.zeros(12))
     for fresh in (False, True):
-        problem = a_quadratic(n=1, m=12, d=12)
-        rows = (np.eye(12, dtype=np.float32)[None], np.ones((1, 12), np.float32))
-        problem = jaxfl.make_problem(problem.model, rows, x0=np.zeros(12))
         algorithm, point = jaxfl.algorithm("fedavg", fresh=fresh), {"point": lambda problem, x: x}
         given = {"eval_every": 1, "metrics": point, "lr": 0.1, "batch": 3, "local_steps": 1}
         run = jaxfl.simulate(algorithm, problem, key, 8, **given)
@@ -129,39 +130,41 @@ def test_local_steps_are_an_axis(key: jax.Array) -> None:
     grid = {"local_steps": [1, 4], "sigma": [0.01, 0.1]}
     ds = jaxfl.sweep("private_local_sgd", grid, problem, key, rounds=6, numbers=fixed)
     for tau in grid["local_steps"]:
-        run = jaxfl.simulate(
-            "private_local_sgd", problem, jax.random.fold_in(key, 0), 6, local_steps=tau, sigma=0.1,
-            **fixed,
-        )  # fmt: skip
+        at, given = jax.random.fold_in(key, 0), {"local_steps": tau, "sigma": 0.1, **fixed}
+        run = jaxfl.simulate("private_local_sgd", problem, at, 6, **given)
         cell = ds.sel(local_steps=tau, sigma=0.1).isel(algorithm=0, seed=0)
         np.testing.assert_allclose(cell["loss"].values[-1], run.metrics["loss"][-1], rtol=1e-5)
         assert cell["gradients"].values[-1] == run.totals["gradients"] == 6 * 5 * tau * 4
 
 
-@pytest.mark.parametrize(
-    ("name", "parts", "numbers", "words"),
-    [
-        ("fedavg", {}, {"cohort": 9}, "no hyper-parameter|named 'cohort'"),
-        ("fedavg", {"participation": participation("uniform")}, {"cohort": 9}, "exceeds the 5 clients"),
-        ("fedavg", {"clip": "batch"}, {}, "clips every example"),
-        ("fedavg", {"noise": "fused"}, {}, "draw their own noise"),
-        ("scaffold", {"optimizer": lambda hp: optax.adam(0.1)}, {}, "leave it out"),
-        ("scaffold", {"compressor": jaxfl.compressors.random_k()}, {"k": 2}, "not apply to scaffold"),
-        ("private_local_sgd", {}, {"sigma": 1.0, "eps": 1.0}, "give one of them"),
-        ("private_local_sgd", {}, {"clip": np.inf}, "finite clip"),
-        ("private_local_sgd", {"convex": True}, {"batch": 4, "local_steps": 7}, "does not divide"),
-        ("private_local_sgd", {}, {"eps": 0.0}, "eps"),
-        ("local_dp_sgd", {}, {"local_steps": 3}, "named 'local_steps'"),
-        # whole passes of the smallest client's 10 rows: gamma divides them, m/gamma the 6 steps
-        ("private_local_sgd", {}, {"noise": "paper", "batch": 4, "local_steps": 2}, "C tau gamma/m = 2.4"),
-        ("private_local_sgd", {}, {"noise": "paper", "batch": 2, "local_steps": 2}, "needs whole passes"),
-    ],
-)  # fmt: skip
-def test_mistakes_are_explained(
-    name: str, parts: dict, numbers: dict, words: str, key: jax.Array
-) -> None:
-    algorithm = lambda: jaxfl.algorithm(name, **parts)  # noqa: E731
-    refused(lambda: jaxfl.simulate(algorithm(), a_problem(), key, 3, **numbers), words)
+def run(name: str = "private_local_sgd", parts: Any = {}, **numbers: Any) -> jaxfl.Run:  # noqa: B006
+    algorithm = jaxfl.algorithm(name, **parts)
+    return jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 3, **numbers)
+
+
+UNIFORM = {"participation": participation("uniform")}
+SPARSE = {"compressor": jaxfl.compressors.random_k()}
+PAPER = {"noise": "paper", "local_steps": 2}
+
+
+@mistakes(
+    (lambda: run("fedavg", cohort=9), "no hyper-parameter|named 'cohort'"),
+    (lambda: run("fedavg", UNIFORM, cohort=9), "exceeds the 5 clients"),
+    (lambda: run("fedavg", {"clip": "batch"}), "clips every example"),
+    (lambda: run("fedavg", {"noise": "fused"}), "draw their own noise"),
+    (lambda: run("scaffold", {"optimizer": lambda hp: optax.adam(0.1)}), "leave it out"),
+    (lambda: run("scaffold", SPARSE, k=2), "not apply to scaffold"),
+    (lambda: run(sigma=1.0, eps=1.0), "give one of them"),
+    (lambda: run(clip=np.inf), "finite clip"),
+    (lambda: run(parts={"convex": True}, batch=4, local_steps=7), "does not divide"),
+    (lambda: run(eps=0.0), "eps"),
+    (lambda: run("local_dp_sgd", local_steps=3), "named 'local_steps'"),
+    # whole passes of the smallest client's 10 rows: gamma divides them, m/gamma the 6 steps
+    (lambda: run(batch=4, **PAPER), "C tau gamma/m = 2.4"),
+    (lambda: run(batch=2, **PAPER), "needs whole passes"),
+)
+def test_mistakes_are_explained(call: Any, words: str) -> None:
+    refused(call, words)
 
 
 def test_whole_passes_may_take_the_papers_noise() -> None:

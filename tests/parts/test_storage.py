@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from planned import planned
 from rows import ROWS, a_network, a_problem
-from told import refused
+from told import mistakes, refused
 
 import jaxfl
 from jaxfl.audit.checks import sensitivity
@@ -300,17 +300,17 @@ def test_a_run_that_is_too_large_is_told_what_helps(monkeypatch: pytest.MonkeyPa
         refused(run, words)
 
 
+def half(name: str, storage: str = "float16", **parts: Any) -> jaxfl.Algorithm:
+    return jaxfl.algorithm(name, storage=storage, **parts)
+
+
 @pytest.mark.once
-@pytest.mark.parametrize(
-    ("name", "parts", "words"),
-    [
-        ("soteriafl_sgd", {"storage": "bfloat"}, "bfloat16"),
-        ("ldp_sgd", {}, "keep nothing of a client"),
-        ("ldp_svrg", {}, "keep nothing of a client"),
-        ("sdm_dsgd", {}, "keep nothing of a client"),
-        ("soteriafl_sgd", {"compressor": compressor("identity")}, "keep nothing"),
-        ("soteriafl_sgd", {"aggregation": aggregation("secure_sum")}, "acts on sums alone"),
-    ],
+@mistakes(
+    (lambda: half("soteriafl_sgd", "bfloat"), "bfloat16"),
+    (lambda: half("ldp_sgd"), "keep nothing of a client"),
+    (lambda: half("sdm_dsgd"), "keep nothing of a client"),
+    (lambda: half("soteriafl_sgd", compressor=compressor("identity")), "keep nothing"),
+    (lambda: half("soteriafl_sgd", aggregation=aggregation("secure_sum")), "acts on sums alone"),
 )
-def test_what_cannot_be_is_refused(name: str, parts: dict[str, Any], words: str) -> None:
-    refused(lambda: jaxfl.algorithm(name, **{"storage": "float16", **parts}), words)
+def test_what_cannot_be_is_refused(call: Any, words: str) -> None:
+    refused(call, words)

@@ -254,6 +254,8 @@ def test_batch_clipping_is_infinite_in_a_report() -> None:
 
 
 def test_privacy_spent_grows_to_what_the_event_costs() -> None:
+    """Of clients, which release at the same time, the second is the worst: it has spent as much by
+    round 10 as alone; phases release one after the other."""
     e = event()
     curve = spent(e, [0, 1, 10, 30, 60], 1e-5)
     assert curve[0] == 0
@@ -261,10 +263,6 @@ def test_privacy_spent_grows_to_what_the_event_costs() -> None:
     assert curve[-1] == epsilon(e, 1e-5).eps
     phases = spent(EVENTS["phases"], [10, 30, 35, 40], 1e-5)
     assert np.all(np.diff(phases) >= 0)
-
-
-def test_clients_release_at_the_same_time_and_phases_one_after_the_other() -> None:
-    """The second client is the worst, and has spent as much by round 10 as it would alone."""
     many, few = event(m=2000), event(m=500)
     together = spent(Phases((many, few), together=True), [10, 60], 1e-5)
     assert together.tolist() == spent(few, [10, 60], 1e-5).tolist()

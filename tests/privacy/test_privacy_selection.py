@@ -9,20 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from scipy.stats import norm
 from told import mistakes, refused
 
+from jaxfl.privacy import events
 from jaxfl.privacy.accountants import delta, epsilon
-from jaxfl.privacy.events import (
-    Event,
-    Increments,
-    Mean,
-    NoClaim,
-    Phases,
-    Sampling,
-    Sequence,
-    saga,
-    svrg,
-)
+from jaxfl.privacy.events import Event, Mean, NoClaim, Phases, Sampling, Sequence, saga, svrg
 from jaxfl.privacy.gaussian import Floats, gdp_delta, gdp_eps
 from jaxfl.privacy.selection import best_of, selection_note
 
@@ -79,13 +71,8 @@ def exact(eps: float, mu: float, runs: float) -> float:
         for means in ((mu / 2, -mu / 2), (-mu / 2, mu / 2)):
             total = excess = 0.0
             for y, above in score():
-                P, Q = (
-                    g
-                    / (g + (1 - g) * above(mean, y)) ** 2
-                    * np.exp(-((y - mean) ** 2) / 2)
-                    / math.sqrt(2 * math.pi)
-                    for mean in means
-                )
+                slope = (g / (g + (1 - g) * above(mean, y)) ** 2 for mean in means)
+                P, Q = (f * norm.pdf(y - mean) for f, mean in zip(slope, means, strict=True))
                 total += float(np.trapezoid(P, y))
                 excess += float(np.trapezoid(np.maximum(P - math.exp(eps) * Q, 0), y))
             assert total == pytest.approx(1, abs=1e-3)  # a density, as far as the grid goes
@@ -115,9 +102,8 @@ def test_the_bound_is_the_best_of_its_kind() -> None:
         d = gdp_delta(mu, e)
         R = np.maximum((g + (1 - g) * d) / g, 1 / (g + (1 - g) * np.exp(-e) * (1 - d)))
         by_grid = gdp_eps(mu, 1e-5 / runs) + 2 * math.log(R.min())
-        assert best_of(gaussian(mu), runs, 1e-5, seen="winner").eps == pytest.approx(
-            by_grid, rel=1e-3
-        )
+        found = best_of(gaussian(mu), runs, 1e-5, seen="winner").eps
+        assert found == pytest.approx(by_grid, rel=1e-3)
 
 
 # --- how it depends on what it is asked ----------------------------------------------------------
@@ -153,7 +139,7 @@ def test_epochs_begin_anew_with_every_run() -> None:
     once = sampled(20, "single_pass")
     mu = 2 / 50 / 0.06
     assert best_of(once, 3, 1e-5).eps == pytest.approx(gdp_eps(mu * math.sqrt(3), 1e-5))
-    moments = Event(Sampling("single_pass", 50, 1), Increments(1.0, 1.0, 1.0), 100.0, 50)
+    moments = Event(Sampling("single_pass", 50, 1), events.Increments(1.0, 1.0, 1.0), 100.0, 50)
     single = epsilon(moments, 1e-5).eps
     assert single < best_of(moments, 3, 1e-5).eps < 3 * single
 
@@ -187,15 +173,8 @@ def test_status_and_what_nothing_is_proven_of() -> None:
 
 def test_the_note() -> None:
     both = [best_of(sampled(), 12, 1e-5, seen=s).eps for s in ("all", "winner")]  # type: ignore[arg-type]
-    text = selection_note(sampled(), 12, 1e-5)
-    for part in (
-        "best of 12 runs",
-        f"= {both[0]:.4g}",
-        f"= {both[1]:.4g}",
-        "12 on average",
-        "1e-05",
-    ):
-        assert part in text
+    text, eps = selection_note(sampled(), 12, 1e-5), [f"= {each:.4g}" for each in both]
+    assert all(part in text for part in ("best of 12 runs", *eps, "12 on average", "1e-05"))
     assert "\n" not in text
     assert "no event" in selection_note(NoClaim("no event"), 12, 1e-5)
     assert "not chosen" in selection_note(sampled(), 1, 1e-5)
