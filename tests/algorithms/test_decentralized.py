@@ -26,9 +26,6 @@ def porter(compressor: str, name: str = "porter_dp") -> jaxfl.Algorithm:
     return jaxfl.algorithm(name, graph="ring", compressor=part)
 
 
-# --- graphs --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["complete", "ring", "grid", "erdos_renyi:0.3,2"])
 @pytest.mark.parametrize("n", [1, 2, 6, 12])
 def test_matrices_are_doubly_stochastic_and_connected(name: str, n: int) -> None:
@@ -69,31 +66,6 @@ def test_known_matrices() -> None:
 )
 def test_mistakes_are_explained(call: Any, words: str) -> None:
     refused(call, words)
-
-
-# --- the round -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["ring", "erdos_renyi:0.4,1"])
-def test_agreement_comes_at_the_rate_of_the_second_eigenvalue(name: str) -> None:
-    """No gradients: the spread shrinks by |lambda_2| a round in the end, and never more slowly."""
-    n, W = 12, graphs.graph(name).matrix(12)
-    problem = a_problem(0.0, n=n, m=3)
-    algorithm = jaxfl.algorithm("dp_dsgd", graph=name)
-    plan = planned(algorithm, problem, 50, lr=1e-30, clip=1.0, sigma=0.0, batch=1)
-    key, hp, state = plan.key, plan.hp, plan.start()
-    x = jax.random.normal(jax.random.key(1), state.server.shape)
-    step = jax.jit(algorithm.round)
-    spread, state = [], state._replace(server=x)
-    for _ in range(26):
-        spread.append(float(jnp.linalg.norm(state.server - state.server.mean(0, keepdims=True))))
-        state, _ = step(key, state, problem, hp)
-    np.testing.assert_allclose(state.server.mean(0), x.mean(0), atol=1e-6)
-    rate = np.array(spread[1:]) / np.array(spread[:-1])
-    slowest = graphs.second_eigenvalue(W)
-    assert (rate <= slowest * (1 + 1e-4)).all()
-    measured = (spread[25] / spread[15]) ** 0.1
-    assert measured == pytest.approx(slowest, rel=0.02)
 
 
 def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:

@@ -73,14 +73,11 @@ def test_what_was_assumed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_price_of_a_choice_is_added_to_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    alone = ask(capsys, f"account {SOTERIA}")
-    every = ask(capsys, f"account {SOTERIA} --runs 12")
-    winner = ask(capsys, f"account {SOTERIA} --runs 12 --seen winner")
+    more = ("", "--runs 12", "--runs 12 --seen winner")
+    alone, every, winner = (ask(capsys, f"account {SOTERIA} {options}") for options in more)
     for found in (every, winner):
         assert {name: found[name] for name in alone} == alone
         assert found["runs_of_selection"] == 12
-    longer = ask(capsys, f"account {SOTERIA.replace('--rounds 100', '--rounds 1200')}")
-    assert every["eps_of_selection"] == pytest.approx(longer["eps"], rel=1e-6)  # but for padding
     assert alone["eps"] < winner["eps_of_selection"] < every["eps_of_selection"]
     assert winner["seen_of_selection"] == "winner"
 
@@ -93,7 +90,6 @@ account cdp_gd --samples 10 --rounds 3 --clip 1 --sigma 1 --sigma 2 | --sigma
 calibrate cdp_gd --samples 10 --rounds 3 --clip 1 --delta 1e-3 | eps
 calibrate cdp_sgd --samples 10 --batch 11 --rounds 3 --clip 1 --eps 1 --delta .1 | 11
 account {SOTERIA} --runs 0 | --runs 0
-account {SOTERIA} --runs | --runs True
 account {SOTERIA} --seen winner | --seen winner needs runs
 account {SOTERIA} --runs 3 --seen some | --seen some
 account cdp_gd --samples 9 --rounds 3 --clip 1 --sigma 1 --eps 1 --runs 3 | delta
@@ -106,8 +102,6 @@ audit ldp_gd --rounds 3 --clip-mode x | 'x'
 account cdp_gd --samples x --rounds 3 --clip 1 --sigma 1 --delta .1 | --samples x
 calibrate cdp_gd --samples 9 --rounds 3 --clip 1 --eps 1 --delta .1 --method x | --method x
 audit ldp_gd --rounds 3 --batsh 3 | batsh
-audit ldp_gd --rounds 5 --m 4 | no --m 4: use --samples
-audit ldp_gd --rounds 5 --chunk 0 | no --chunk 0
 audit ldp_gd --rounds 5 --name 3 | 'name'
 audit ldp_gd --rounds 5 --canary -1 | --canary -1
 audit ldp_gd --rounds 5 --claimed -1 | --claimed -1
@@ -116,28 +110,21 @@ account dp_gd --samples 9 --kind 3 | 'kind'
 account {SGD} --rounds inf --delta 1e-5 | --rounds inf
 account {SGD} --rounds 5 --delta 1e-5 --eps 2 | give exactly one of them
 account {EVENT} --record-norm -1 | --record-norm -1
-account {EVENT} --slots -1 | --slots -1
 account {SRM} --momentum 1.5 | --momentum 1.5
 account {SRM} --clients 1.5 | --clients 1.5
-account {SRM} --record-norm 1 | 'record_norm'
-account {UNCLIPPED} --clip 0 | --clip 0
 account {MU2} --diameter 1 --rho 1 | rho
 account {MU2} --diameter 1 --machines 0 | --machines 0
 account {EVENT} --noise-multiplier 0 | --noise-multiplier 0
 account private_local_sgd --samples 9 --batch 3 --rounds 3 --clip 1 --sigma 1 --convex 2 | --convex 2
 account gaussian --mu nan --eps 1 | --mu nan
-account gaussian --eps -1 --mu 1 | --eps -1
 account zcdp --rho -1 --delta 1e-5 | --rho -1
 account mask --p .5 --mu-per-round .5 --rounds -10 --delta 1e-5 | --rounds -10
 account batch_clip --samples 9 --batch 3 --rounds 0 --clip 1 --eps 1 --delta 1e-5 | --rounds 0
-account {COUNTER} --batch 0 --sigma 1 | --batch 0
 account {COUNTER} --batch 10 --sigma 0 | --sigma 0
 account {CANARY} --batch 10 --sigma 0 --runs 20 | --sigma 0
-account {CANARY} --batch 10 --sigma 1 --runs 1 | --runs 1
 account {CANARY} --batch 200 --sigma 1 --runs 20 | exceeds the 100 records
 account {CANARY} --batch 10 --sigma 1 --runs 20 --clip-what foo | --clip-what foo
 account audit_cp --tp 9 --npos 9 --fp 0 --nneg 9 --delta 1e-5 --alpha 2 | --alpha 2
-account audit_cp --tp 8.5 --npos 9 --fp 0 --nneg 9 --delta 1e-5 | --tp 8.5
 account audit_one_run --canaries 9 --guesses 9 --correct 9 --delta 1e-5 --alpha 1.5 | --alpha 1.5
 """
 

@@ -157,9 +157,6 @@ def test_mistakes_are_explained(call: Any, words: str) -> None:
     refused(call, words)
 
 
-# --- the published tables ------------------------------------------------------------------------
-
-
 def test_samples_are_dealt_in_turn() -> None:
     data = jaxfl.data.load("digits")
     p = reshef.dealt(data, 3, samples=30)

@@ -100,8 +100,6 @@ def test_defaults_come_from_the_theorems() -> None:
     assert sources["eps"] == "given"
 
 
-# --- values -----
-
 # SoteriaFL on a9a: n = 10, m = 3256, d = 124, k = 6, G = 0.5, delta = 1e-3, L = 1 in b.
 A9A = theory.Setting(10, 3256, 124, 124 / 6 - 1, 1.0, 0.5, 1.0, 1e-3)
 EPS = tuple(A9A._replace(eps=eps) for eps in (1.0, 5.0, 10.0))

@@ -270,20 +270,6 @@ def test_natural_keeps_powers_of_two(dtype):
     assert (np.abs(up - p) <= 5 * np.sqrt(p * (1 - p) / len(out)) + 1e-6).all()
 
 
-def test_double_precision_values_stay_double(x64):
-    v = jnp.asarray(vectors()[0], jnp.float64)
-    for name in ("random_k", "qsgd+bernoulli"):
-        compressor = cs.compressor(name)
-        hp = jax.tree.map(lambda k: k.astype(jnp.int64), hyper(compressor, {}))
-        for dtype in (jnp.float32, jnp.float64):
-            shape = jax.eval_shape(
-                lambda v, c=compressor, hp=hp: send(c, jax.random.key(0), v, hp),
-                v.astype(dtype),
-            )
-            assert shape.value.dtype == dtype
-            assert shape.index.dtype == jnp.int32
-
-
 def test_dense_drops_dead_slots():
     message = Message(jnp.array([1.0, 2.0, 9.0]), jnp.array([2, 0, 3]))
     np.testing.assert_array_equal(cs.dense(message, 3), [2, 0, 1])

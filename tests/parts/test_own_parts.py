@@ -15,7 +15,7 @@ import jaxfl
 from jaxfl.algorithms import compose
 from jaxfl.algorithms.resolution import build
 from jaxfl.audit.checks import sensitivity
-from jaxfl.core.types import Channel, Draw, Param, Sampler
+from jaxfl.core.types import Channel, Param, Sampler
 from jaxfl.parts import (
     aggregations,
     channels,
@@ -183,17 +183,3 @@ def test_what_is_not_declared_is_not_claimed(key: jax.Array) -> None:
 def test_parts_have_a_hash() -> None:
     server = servers.descent()._replace(params=[servers.LR])
     refused(lambda: own(federated(server=server)), "has no hash")
-
-
-def test_a_sampler_of_ones_own_may_read_all_rows(key: jax.Array) -> None:
-    """Half of the rows by coins, the weights in the order of the data."""
-
-    def draw(key: Any, t: Any, count: Any, m_max: int, hp: Any) -> Draw:
-        coin = jax.random.bernoulli(jax.random.fold_in(key, t), 0.5, (m_max,))
-        live = coin & (jnp.arange(m_max) < count)
-        return Draw(None, jnp.where(live, 2.0 / count, 0.0))
-
-    sampler = Sampler("half", draw, distinct=True)
-    algorithm = own(federated(estimator=estimators.minibatch(sampler)), sigma=0.0)
-    run = jaxfl.simulate(algorithm, a_problem(), key, 30)
-    assert run.metrics["loss"][-1] < run.metrics["loss"][0]

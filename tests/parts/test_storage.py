@@ -33,9 +33,6 @@ def numbers_of(name: str, **more: Any) -> dict[str, Any]:
     return {**row.numbers, **more}
 
 
-# --- rounding ------------------------------------------------------------------------------------
-
-
 @pytest.mark.optimized
 @pytest.mark.parametrize("kind", HALF)
 def test_rounding_is_to_the_nearest(kind: str) -> None:
@@ -66,9 +63,6 @@ def test_counts_are_left_alone() -> None:
     assert storage.packed(tree, "exact") is tree
 
 
-# --- shifts: s = mean_i s_i ------------------------------------------------------------------------
-
-
 @pytest.mark.optimized
 @pytest.mark.parametrize("kind", FEW)
 def test_the_servers_shift_follows_the_rounded_ones(kind: str) -> None:
@@ -93,9 +87,6 @@ def test_shifts_that_are_saturated_still_agree() -> None:
     s_i = np.asarray(run.state.links).astype(float)
     assert np.abs(s_i).max() == 65504
     np.testing.assert_allclose(run.state.link, s_i.mean(0), rtol=1e-5, atol=0.5)
-
-
-# --- SAGA: h_i is the mean of what is read -----------------------------------------------------------
 
 
 def read(run: jaxfl.Run) -> Any:
@@ -150,9 +141,6 @@ def test_h_is_the_mean_of_the_rounded_rows(problem: Problem, kind: str, how: Any
     assert h.dtype == jnp.float32
 
 
-# --- no record says more than its clipped gradient ------------------------------------------------
-
-
 @pytest.mark.once
 def test_rows_that_rounding_lengthened_are_clipped_again() -> None:
     """Of rows with norm G, rounding makes many longer; none is used that is."""
@@ -180,9 +168,6 @@ def test_messages_move_by_no_more_than_is_declared(kind: str) -> None:
     algorithm, key = jaxfl.algorithm("soteriafl_saga", storage=kind), jax.random.key(0)
     found = sensitivity(algorithm, rounds=12, key=key, m=6, runs=128, clip=0.7015, batch=2)
     assert 0.999 < found.ratio < 1 + 1e-5
-
-
-# --- runs -------------------------------------------------------------------------------------------
 
 
 def simulated(name: str, kind: str, T: int = 60, **more: Any) -> jaxfl.Run:
@@ -244,9 +229,6 @@ def test_double_precision(x64: None) -> None:
     s_i = np.asarray(run.state.links).astype(float)
     assert run.state.link.dtype == jnp.float64
     np.testing.assert_allclose(run.state.link, s_i.mean(0), rtol=1e-12, atol=1e-13)
-
-
-# --- memory and refusals ------------------------------------------------------------------------------
 
 
 @pytest.mark.once

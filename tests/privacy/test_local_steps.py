@@ -1,5 +1,6 @@
 """What local steps release: events, claims, the ledger of each client, and attacks on them."""
 
+import functools
 import math
 from typing import Any
 
@@ -33,14 +34,12 @@ def event_of(
     return plan.event, plan.claim
 
 
-def equal(n: int = 6, m: int = 12) -> jaxfl.Problem:
+@functools.cache
+def equal() -> jaxfl.Problem:
     """Clients of one size."""
     rng = np.random.default_rng(0)
-    a = rng.normal(size=(n, m, 4)).astype(np.float32)
-    return jaxfl.make_problem(jaxfl.models.logistic(4), (a, rng.integers(0, 2, (n, m))))
-
-
-# --- events and claims ---------------------------------------------------------------------------
+    a = rng.normal(size=(6, 12, 4)).astype(np.float32)
+    return jaxfl.make_problem(jaxfl.models.logistic(4), (a, rng.integers(0, 2, (6, 12))))
 
 
 def test_what_private_local_sgd_says_of_itself() -> None:
@@ -167,17 +166,15 @@ def test_slots_of_a_poisson_cohort_are_part_of_what_is_proven() -> None:
     assert plan.event.sampling.slots == slots < 1000
 
 
-# --- the ledger ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("part", ["uniform", "balanced", "poisson"])
 def test_turns_are_those_that_clients_counted(part: str, key: jax.Array) -> None:
     algorithm = jaxfl.algorithm("private_local_sgd", participation=participation(part))
     run = jaxfl.simulate(algorithm, a_problem(), key, 9, local_steps=2, cohort=2, **NUMBERS)
     np.testing.assert_array_equal(turns(run), run.state.local[0])
     assert turns(run).sum() == run.totals["clients"]
-    longer = run.extend(1100)  # more than is drawn at once
-    np.testing.assert_array_equal(turns(longer), longer.state.local[0])
+    if part == "poisson":
+        longer = run.extend(1100)  # more than is drawn at once
+        np.testing.assert_array_equal(turns(longer), longer.state.local[0])
 
 
 def test_every_device_has_its_own_eps(key: jax.Array) -> None:
@@ -197,23 +194,18 @@ def test_every_device_has_its_own_eps(key: jax.Array) -> None:
     assert book.proven.max() <= run.privacy(DELTA).proven * (1 + 1e-9)
     assert f"client {book.worst}" in str(book)
     i = book.worst
-    alone = Event(
-        privacy.Sampling("shuffled", int(m[i]), 4), LocalSteps(0.7, 2), 1.5, int(book.turns[i])
-    )
+    rows = privacy.Sampling("shuffled", int(m[i]), 4)
+    alone = Event(rows, LocalSteps(0.7, 2), 1.5, int(book.turns[i]))
     assert book.proven[i] == pytest.approx(privacy.epsilon(alone, DELTA).eps)
-
-
-# --- attacks -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("tau", "batch"), [(4, 2), (3, 8)])
 def test_no_attack_beats_the_proof(tau: int, batch: int) -> None:
     """Full batches are attacked to the limit; minibatches hide where the record was used."""
-    found = audit(
-        jaxfl.algorithm("private_local_sgd", aggregation=jaxfl.aggregations.plain_sum()),
-        rounds=6, m=8, runs=6000, key=jax.random.key(1), delta=DELTA, confidence=1 - 1e-4,
-        clip=0.5, batch=batch, local_steps=tau, eps=4.0,
-    )  # fmt: skip
+    given = {"rounds": 6, "m": 8, "runs": 6000, "delta": DELTA, "clip": 0.5, "eps": 4.0}
+    given |= {"confidence": 1 - 1e-4, "batch": batch, "local_steps": tau}
+    plain = jaxfl.algorithm("private_local_sgd", aggregation=jaxfl.aggregations.plain_sum())
+    found = audit(plain, key=jax.random.key(1), **given)
     assert found.proven == pytest.approx(4.0, rel=1e-3)
     assert found.lower <= found.proven
     if batch == 8:

@@ -32,9 +32,6 @@ def proven(estimator: Mean, scheme: str = "poisson", b: int = 10, **more: Any) -
     return epsilon(Event(how, estimator, sigma=0.8, releases=10, **more), DELTA).eps
 
 
-# --- what one record can do ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "scheme", ["full", "poisson", "without_replacement", "with_replacement", "shuffled"]
 )
@@ -75,8 +72,6 @@ def test_batch_clipped_variance_reduction_does_not_use_the_chain_bound() -> None
         most = gdp_eps(2 * 0.05 * math.sqrt(10) / 0.8, DELTA)
         assert proven(batch_clipped(1e9, 0.05, svrg), scheme) <= most * (1 + 1e-3)
 
-
-# --- what runs do --------------------------------------------------------------------------------
 
 NAMES = ("ldp_gd", "ldp_sgd", "ldp_svrg", "soteriafl_saga")
 

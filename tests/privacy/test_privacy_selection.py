@@ -32,9 +32,6 @@ def sampled(T: int = 60, scheme: str = "poisson", **more: Any) -> Event:
     return Event(Sampling(scheme, 1000, 50), more.get("estimator", Mean(1.0)), 0.06, T)
 
 
-# --- winners whose law is known ------------------------------------------------------------------
-
-
 def pieces(a: float, b: float) -> Iterator[tuple[Floats, Above]]:
     """A score that deceives: best are outputs below -a, then those above b, then the others.
 
@@ -104,9 +101,6 @@ def test_the_bound_is_the_best_of_its_kind() -> None:
         by_grid = gdp_eps(mu, 1e-5 / runs) + 2 * math.log(R.min())
         found = best_of(gaussian(mu), runs, 1e-5, seen="winner").eps
         assert found == pytest.approx(by_grid, rel=1e-3)
-
-
-# --- how it depends on what it is asked ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("seen", ["all", "winner"])
