@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from planned import federated, planned
+from probe import steps
 from rows import ROWS, Row, a_problem
 from told import mistakes, refused
 
@@ -16,7 +17,7 @@ import jaxfl
 from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
-from jaxfl.core.types import Algorithm, Problem, ProblemFacts
+from jaxfl.core.types import Algorithm, ProblemFacts
 from jaxfl.parts import (
     accelerated,
     channels,
@@ -38,11 +39,6 @@ def each(slow: Callable[[Row], bool]) -> pytest.MarkDecorator:
     """All rows; slow where a row says that others show its parts."""
     marks = [(row, pytest.mark.slow if slow(row) else ()) for row in ROWS]
     return pytest.mark.parametrize("row", [pytest.param(r, id=r.name, marks=m) for r, m in marks])
-
-
-def start(row: Row, problem: Problem, key: jax.Array, rounds: int = 40, **parts: object):
-    plan = planned(jaxfl.algorithm(row.name, **parts), problem, rounds, **row.numbers)
-    return plan.algorithm, plan.hp, *plan.algorithm.init(key, problem, plan.hp)
 
 
 def test_every_algorithm_has_a_row_and_is_the_same_each_time() -> None:
@@ -134,7 +130,8 @@ APART = (
 )
 def test_vmap_over_seeds_and_numbers_is_the_loop(row: Row) -> None:
     problem = row.problem
-    algorithm, hp, state, _ = start(row, problem, jax.random.key(0))
+    plan = planned(row.name, problem, 40, **row.numbers)
+    algorithm, hp, state = plan.algorithm, plan.hp, plan.start()
     keys = jax.random.split(jax.random.key(1), 3)
     rates = jnp.array([0.1, 0.2, 0.4])
 
@@ -184,18 +181,11 @@ def test_some_clients_only(row: Row, x64: None) -> None:
 )
 def test_some_clients_are_unbiased(name: str, participation: str) -> None:
     """The step of 3 of 5 clients is the step of all of them, in the mean: fused and by messages."""
-    problem = a_problem()
-    quiet = Row(name, {"lr": 0.2, "clip": 2.0, "sigma": 0.0, "batch": 9}, None, False)
-    some = quiet._replace(numbers={**quiet.numbers, "cohort": 3})
     keys = jax.random.split(jax.random.key(5), 3000)
-
-    def steps(row: Row, **parts: object) -> jax.Array:
-        algorithm, hp, state, _ = start(row, problem, keys[0], **parts)
-        step = lambda k: algorithm.output(algorithm.round(k, state, problem, hp)[0])  # noqa: E731
-        return jax.jit(jax.vmap(step))(keys)
-
-    a = steps(quiet)
-    b = steps(some, participation=jaxfl.sampling.participation(participation))
+    quiet = {"lr": 0.2, "clip": 2.0, "sigma": 0.0, "batch": 9}
+    some = jaxfl.algorithm(name, participation=jaxfl.sampling.participation(participation))
+    a = steps(jaxfl.algorithm(name), a_problem(), keys, **quiet)
+    b = steps(some, a_problem(), keys, **quiet, cohort=3)
     error = (a.std(0) + b.std(0)) / np.sqrt(len(keys)) + 1e-6
     assert (np.abs(a.mean(0) - b.mean(0)) < 5 * error).all()
     assert b.std(0).max() > 1.1 * a.std(0).max()

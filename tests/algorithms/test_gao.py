@@ -2,6 +2,7 @@
 refused."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -333,24 +334,6 @@ def test_projection_onto_two_sets(seed: int, x64: None) -> None:
 # --- what one record can do, and the noise -----------------------------------------------------------
 
 
-def probe() -> Server:
-    """Shows the mean message: the model is what the last round received."""
-    return Server("probe", lambda x, hp: (x, x), lambda s: s[0], lambda k, s, v, p, hp: (s[0], v),
-                  lambda s: s[1])  # fmt: skip
-
-
-def receiver(run: Planned) -> Callable[..., jax.Array]:
-    """The mean message of every round, (keys, rounds, d), at the same point in all of them."""
-    body, hp = run.body._replace(server=probe()), run.hp
-
-    def one(key: jax.Array, problem: Problem) -> jax.Array:
-        state, _ = body.init(key, problem, hp)
-        at = lambda t: body.round(key, state._replace(t=t), problem, hp)[0].server[1]  # noqa: E731
-        return jax.lax.map(at, jnp.arange(int(run.values["rounds"])))
-
-    return jax.jit(jax.vmap(one, (0, None)))
-
-
 @pytest.mark.parametrize(
     "scheme",
     [
@@ -365,12 +348,24 @@ def test_a_record_moves_one_phase_and_no_further_than_stated(scheme: str) -> Non
     problem = dataclasses.replace(problem, x0=jnp.zeros(8))
     algorithm = jaxfl.algorithm("localized_accelerated_mbsgd", sampler=sampler(scheme))
     run = planned(algorithm, problem, 24, clip=0.7, batch=4, phases=3, sigma=0.0)
+    keep = lambda key, state, v, project, hp: (state[0], v)  # noqa: E731
+    show = Server("probe", lambda x, hp: (x, x), lambda s: s[0], keep, lambda s: s[1])
+    body, hp = run.body._replace(server=show), run.hp
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(0, None))
+    def received(key: jax.Array, problem: Problem) -> jax.Array:
+        """The mean message of every round, at the same point in all of them."""
+        state, _ = body.init(key, problem, hp)
+        at = lambda t: body.round(key, state._replace(t=t), problem, hp)[0].server[1]  # noqa: E731
+        return jax.lax.map(at, jnp.arange(24))
+
     a, y = (np.array(leaf) for leaf in problem.train)
-    worlds, show = [], receiver(run)
+    worlds = []
     for label in (0, 1):
         a[0, 0], y[0, 0] = 100.0, label
         other = dataclasses.replace(problem, train=(jnp.asarray(a), jnp.asarray(y)))
-        worlds.append(np.asarray(show(keys, other), float))
+        worlds.append(np.asarray(received(keys, other), float))
     moved = np.linalg.norm(worlds[1] - worlds[0], axis=-1) * problem.n
     K, level = run.values["batch_t"].over(24), run.values["level_t"].over(24)
     times = moved * K / 1.4

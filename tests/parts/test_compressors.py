@@ -226,16 +226,6 @@ def test_codes_of_a_composition_draw_apart(key):
     assert abs(float(both(jax.random.split(key, 4000)).mean()) - 1) < 0.1
 
 
-def test_coins_that_choose_coordinates_are_not_those_of_the_code():
-    """A message as clients make it, with one key for both, is right in the mean."""
-    compressor = cs.compressor("qsgd+bernoulli")
-    hp, v = hyper(compressor, {"k": 32, "levels": 1}), jnp.asarray(vectors()[0])
-
-    keys = jax.random.split(jax.random.key(1), N)
-    x = np.asarray(jax.jit(jax.vmap(lambda key: once(compressor, key, v, hp)))(keys), np.float64)
-    assert (np.abs(x.mean(0) - v) <= 5 * x.std(0) / np.sqrt(N)).all()
-
-
 @pytest.mark.parametrize("name", ["qsgd", "natural"])
 def test_codes_at_extreme_scales(name):
     """What is not a number is passed on: a run that diverged must not look well again."""

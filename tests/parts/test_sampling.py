@@ -290,7 +290,7 @@ def test_every_live_row_once(length, counts):
         hits = jnp.zeros((4, 100)).at[who, rows.index].add(jnp.where(rows.weight > 0, 1.0, 0.0))
         return jnp.concatenate([hits.reshape(-1), jnp.sum(rows.weight)[None]])
 
-    found = jax.jit(lambda: strips(rows, length, f, jnp.zeros(401)))()
+    found = jax.jit(lambda rows: strips(rows, length, f, jnp.zeros(401)))(rows)
     expected = np.zeros((4, 100))
     for i, m in enumerate(counts):
         expected[i, 10 * i : 10 * i + m] = 1
