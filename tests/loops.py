@@ -29,7 +29,8 @@ def largest(u: np.ndarray, k: int) -> np.ndarray:
 
 def gradient(problem: Problem, i: int, j: int, x: np.ndarray) -> np.ndarray:
     """Of the logistic loss of one record."""
-    a, s = np.asarray(problem.train[0][i, j], float), 2 * float(problem.train[1][i, j]) - 1
+    rows, labels = (np.asarray(leaf) for leaf in problem.train)  # what JAX remembers of its arrays
+    a, s = rows[i, j].astype(float), 2 * float(labels[i, j]) - 1
     return -s * a / (1 + np.exp(s * (a @ x)))
 
 
@@ -81,10 +82,13 @@ class Draws:
         return index[weight > 0].tolist()
 
     def cohort(self, t: int) -> list[int]:
-        draw = self.run.algorithm.cohort(self.run.key, jnp.int32(t), self.n, self.hp)
-        if draw.index is None:
+        if "cohorts" not in self.drawn:
+            draw = lambda t: self.run.algorithm.cohort(self.run.key, t, self.n, self.hp)  # noqa: E731
+            self.drawn["cohorts"] = jax.jit(jax.vmap(draw))(jnp.arange(self.T))
+        index, weight = self.drawn["cohorts"]
+        if index is None:
             return list(range(self.n))
-        return np.asarray(draw.index)[np.asarray(draw.weight) > 0].tolist()
+        return np.asarray(index[t])[np.asarray(weight[t]) > 0].tolist()
 
     def message(self, t: int, i: int) -> tuple[np.ndarray, np.ndarray]:
         """Noise, of a server's clients on the chosen coordinates alone, and what multiplies them."""

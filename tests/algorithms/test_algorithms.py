@@ -118,10 +118,11 @@ def test_equal_calls_give_one_part() -> None:
     assert all(make() is make() for make in PARTS)
 
 
-# Those with coins, memory, phases or recursions of their own, which a batch has to keep apart.
+# Those with coins, phases or epochs of their own, which a batch has to keep apart; a table of
+# memory is in `test_a_sweep_is_its_runs`.
 APART = (
-    *("soteriafl_svrg", "soteriafl_saga", "scaffold", "localized_accelerated_mbsgd", "marina"),
-    *("mu2_untrusted", "ldp_spider", "isrl_svrg", "sdm_dsgd"),
+    *("soteriafl_svrg", "scaffold", "localized_accelerated_mbsgd", "marina", "isrl_svrg"),
+    *("sdm_dsgd",),
 )
 
 

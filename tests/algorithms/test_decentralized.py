@@ -78,7 +78,8 @@ def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:
         return jax.random.uniform(client_keys([D.keys.mask], i[None], t)[0, 0], (D.d,))
 
     for t in range(ROUNDS):
-        up, kept = D.grid("coins", coins)[t], np.array([D.mask(t, i) for i in range(n)])
+        up = D.grid("coins", coins)[t] if name == "q_dpsgd_1" else 0.0
+        kept = np.array([D.mask(t, i) for i in range(n)])
         g = []
         for i in range(n):
             rows = D.rows(t, i)
@@ -86,7 +87,7 @@ def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:
             g.append(mean + regularizer(x[i]) + v["sigma"] * D.noise(t, i))
         g = np.array(g)
 
-        def sent(u: np.ndarray, kept: np.ndarray = kept, up: np.ndarray = up) -> np.ndarray:
+        def sent(u: np.ndarray, kept: np.ndarray = kept, up: Any = up) -> np.ndarray:
             if name == "q_dpsgd_1":
                 low = np.floor(u / v["quantum"])
                 return v["quantum"] * (low + (up < u / v["quantum"] - low))

@@ -81,11 +81,11 @@ def message(run: Planned, D: Draws, t: int, w: np.ndarray, slope: Callable) -> n
     """mean_i ((1/K) sum_j clip grad f(w + v_ij, x_ij) + u_i), client by client."""
     v, p = run.values, run.problem
     sigma = v["sigma"] * v["noise_t"].over(v["rounds"])[t]
-    total = np.zeros_like(w)
+    total, (features, labels) = np.zeros_like(w), (np.asarray(leaf) for leaf in p.train)
     for i in range(p.n):
         for j, weight, moved in zip(*D.weighted_rows(t, i), moves(D, t, i), strict=True):
             if weight > 0:
-                a, s = np.asarray(p.train[0][i, j]), 2.0 * float(p.train[1][i, j]) - 1
+                a, s = features[i, j], 2.0 * float(labels[i, j]) - 1
                 g = slope(a, s, w + moved, run)
                 total += weight * g * min(1, v["clip"] / max(np.linalg.norm(g), 1e-300))
         total += sigma * D.noise(t, i)
