@@ -107,21 +107,16 @@ audit ldp_gd --rounds 5 --canary -1 | --canary -1
 audit ldp_gd --rounds 5 --claimed -1 | --claimed -1
 audit ldp_gd --rounds 5 --turning 2 | --turning 2
 account dp_gd --samples 9 --kind 3 | 'kind'
-account {SGD} --rounds inf --delta 1e-5 | --rounds inf
 account {SGD} --rounds 5 --delta 1e-5 --eps 2 | give exactly one of them
 account {EVENT} --record-norm -1 | --record-norm -1
 account {SRM} --momentum 1.5 | --momentum 1.5
 account {SRM} --clients 1.5 | --clients 1.5
 account {MU2} --diameter 1 --rho 1 | rho
-account {MU2} --diameter 1 --machines 0 | --machines 0
 account {EVENT} --noise-multiplier 0 | --noise-multiplier 0
 account private_local_sgd --samples 9 --batch 3 --rounds 3 --clip 1 --sigma 1 --convex 2 | --convex 2
-account gaussian --mu nan --eps 1 | --mu nan
 account zcdp --rho -1 --delta 1e-5 | --rho -1
-account mask --p .5 --mu-per-round .5 --rounds -10 --delta 1e-5 | --rounds -10
 account batch_clip --samples 9 --batch 3 --rounds 0 --clip 1 --eps 1 --delta 1e-5 | --rounds 0
 account {COUNTER} --batch 10 --sigma 0 | --sigma 0
-account {CANARY} --batch 10 --sigma 0 --runs 20 | --sigma 0
 account {CANARY} --batch 200 --sigma 1 --runs 20 | exceeds the 100 records
 account {CANARY} --batch 10 --sigma 1 --runs 20 --clip-what foo | --clip-what foo
 account audit_cp --tp 9 --npos 9 --fp 0 --nneg 9 --delta 1e-5 --alpha 2 | --alpha 2

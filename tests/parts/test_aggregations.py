@@ -458,21 +458,6 @@ def test_a_server_keeps_the_mean_of_what_clients_keep(name: str, who: str, key: 
     np.testing.assert_allclose(one, np.mean(each, axis=0), atol=1e-5)
 
 
-def test_it_is_what_the_protocol_recovers(key: jax.Array) -> None:
-    """The words that the round adds up are those that the survivors' shares unmask."""
-    hp = Hyper({"range": jnp.float32(4.0), "precision": jnp.float32(2.0**-20)})
-    vectors = np.random.default_rng(0).normal(size=(N, 6)).astype(np.float32)
-    weights = drawn(unreliable(uniform()), key, 20, dropout=0.3, threshold=3)
-    t = int(np.flatnonzero((weights > 0).sum(1) == 4)[0])
-    alive = np.flatnonzero(weights[t] > 0)
-    words = {int(i): encode(vectors[i], hp["range"], hp["precision"])[0] for i in range(N)}
-    group = enrol(range(N), threshold=3, seed=1)
-    sent = {int(i): group.message(int(i), words[int(i)], t) for i in alive}
-    total = jnp.asarray(group.unmask(sent, t))
-    mean = weights[t].max() * secure_sum().recover(total, jnp.zeros(6), hp)
-    np.testing.assert_allclose(mean, vectors[alive].mean(0), atol=2e-6)
-
-
 def test_a_sum_hides_what_the_fewest_answers_hide() -> None:
     """Proven and claimed as for ``threshold`` devices, not for all that are called."""
     found = {}
