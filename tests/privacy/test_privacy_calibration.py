@@ -362,8 +362,8 @@ def test_every_private_algorithm_can_be_calibrated() -> None:
     numbers = {"batch": 50, "smoothness": 1.0, "diameter": 1.0, "update_clip": 1.0}
     for name in EVENTS_BY_NAME:
         params = () if name == "event" else jaxfl.algorithm(name).params
-        known = {"batch"} | {param.name for param in params}
-        known -= {"batch"} if name == "rrpsgd" or name.endswith("_gd") or name == "dp_gd" else set()
+        known = {"batch"} if name == "event" else {param.name for param in params}
+        known -= {"batch"} if name == "rrpsgd" else set()
         given = {k: v for k, v in numbers.items() if k in known}
         given |= {"samples": 1000, "rounds": 20, "clip": 1.0, "delta": 1e-5}
         found = calibrate(name, eps=2.0, **given)
