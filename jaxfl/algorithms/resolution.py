@@ -81,6 +81,7 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
     for name, value in fixed.items():
         one = "must be one number: a run has no axes, and sweep() has"
         require(np.ndim(value) == 0, one, **{name: value})
+    require(fixed.get("lr", 1) != 0, "leaves the model where it is", "take a step", lr=0)
     plan = algorithm.plan(given, facts)._replace(given=given)
     for name, value in varying.items():
         numbers = _over(name, value, int(plan.values["rounds"]))

@@ -17,10 +17,12 @@ from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup
 from jaxfl.cli.report import Display, summary
 from jaxfl.cli.written import command, flag
-from jaxfl.core.errors import InputError, printable
+from jaxfl.core.errors import InputError, printable, require
+from jaxfl.core.params import number, varies
+from jaxfl.core.schedules import schedule
 from jaxfl.core.types import Algorithm, Key, Problem, Source
 from jaxfl.data.loaders import LOADERS
-from jaxfl.engine import results
+from jaxfl.engine import checkpoint, results
 from jaxfl.engine.run import EVALUATIONS, Progress, Run, Stop, begin, restored, simulate
 from jaxfl.views import plots
 from jaxfl.views.bounds import bounds, possible
@@ -69,6 +71,7 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
     problem, key = choose_problem(setup), jax.random.key(setup.seed)
     start: Run | Path = folder.checkpoint
     if session.resume is not None and folder.checkpoint.exists():
+        _check_numbers(folder)
         folder.go_on()
     else:
         start = _complete(folder, algorithm, problem, key, session.bound is not None)
@@ -103,6 +106,19 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
         raise
     result.sources.update({name: Source.read(text) for name, text in folder.assumed.items()})
     return result
+
+
+def _check_numbers(folder: Folder) -> None:
+    """Raise for a hyper-parameter in config.json that is not the one of the checkpoint."""
+    begun = checkpoint.given(folder.checkpoint)
+    for name, value in folder.setup.numbers.items():
+        written = schedule(value).label if varies(value) else number(name, value)
+        there = begun.get(name, written)
+        require(
+            there == written,
+            f"{folder.config} has {name} {value}, and the run began with {there}",
+            "correct it, or start a new run",
+        )
 
 
 def _restore(folder: Folder, session: Session, interrupts: Interrupts) -> Run:

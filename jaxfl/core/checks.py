@@ -16,6 +16,7 @@ import numpy.typing as npt
 from jax.sharding import AxisType, NamedSharding
 
 from jaxfl.core.errors import InputError, require, shown
+from jaxfl.core.memory import check_fits
 from jaxfl.core.params import whole
 from jaxfl.core.types import Key, Problem
 
@@ -37,6 +38,7 @@ __all__ = [
 
 T = TypeVar("T")
 Array = npt.NDArray[Any]
+CLIENT = 32  # bytes of one client in a run, at least: its count, sorted too, and its metrics
 BLOCK = 1 << 24  # entries that are checked together
 
 
@@ -80,7 +82,7 @@ def one_key(key: Any, taker: str, several: str) -> Key:
 
 def one_path(name: str, value: Any) -> Path:
     """``value`` as a path; raises unless it is one."""
-    is_path = isinstance(value, str | os.PathLike)
+    is_path = isinstance(value, str | os.PathLike) and "\0" not in os.fspath(value)
     require(is_path, "must be a path, as in 'results/run.nc'", **{name: value})
     return Path(value)
 
@@ -193,7 +195,10 @@ def stacked(where: str, leaves: Sequence[Any]) -> tuple[int, int]:
 
 def counts(count: Any, n: int, m: int) -> npt.NDArray[np.int32]:
     """The number of rows of each of n clients, at most m; None: m each."""
-    owned = np.full(n, m) if count is None else np.asarray(count)
+    check_fits(f"{n:,} clients", CLIENT * n, "take fewer")
+    if count is None:
+        return np.full(n, m, np.int32)
+    owned = np.asarray(count)
     integers = owned.shape == (n,) and owned.dtype.kind in "iu"
     require(integers, f"must hold one integer for each of the {n} clients", count=count)
     require(

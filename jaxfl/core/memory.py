@@ -1,12 +1,30 @@
-"""Free memory of a device."""
+"""The free memory of a device, and what needs more than there is."""
 
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 
-__all__ = ["free"]
+from jaxfl.core.errors import require
+
+__all__ = ["HOST", "check_fits", "free"]
+
+HOST: Any = SimpleNamespace(platform="cpu")  # this machine's memory, without starting a device
+SMALL = 1 << 24  # bytes that are always there
+
+
+def check_fits(what: str, nbytes: int, remedy: str) -> None:
+    """Raise unless this machine has so many bytes free."""
+    if nbytes > SMALL:
+        there = free(HOST)
+        require(
+            nbytes <= there,
+            f"{what} would take {nbytes / 2**30:,.1f} GiB, and {there / 2**30:,.1f} GiB are free",
+            remedy,
+        )
 
 
 def free(device: jax.Device) -> int:

@@ -100,7 +100,8 @@ def number(
     low = least if above is None else above
     high = most if below is None else below
     param = Param(name, "", low, high, integer, above is not None, False, below is not None)
-    require(np.ndim(value) == 0, "must be one number", remedy, **{name: value})
+    several = numbers(name, value).ndim
+    require(not several, "must be one number", remedy, **{name: value})
     _within(param, value, remedy)
     return float(value)
 

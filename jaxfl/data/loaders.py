@@ -10,14 +10,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from jaxfl.core.checks import bind
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.memory import free
+from jaxfl.core.memory import HOST, free
 from jaxfl.core.params import known, whole
 from jaxfl.data import sources
 from jaxfl.data.preprocess import carve_test, moments
@@ -29,7 +28,6 @@ __all__ = ["LOADERS", "load", "load_libsvm"]
 Read = Callable[[str], bytes]
 
 DENSE_BYTES = 8 << 30  # a larger dense matrix is more likely a mistake than intended
-HOST: Any = SimpleNamespace(platform="cpu")  # this machine's memory, without starting a device
 LINE = 1 << 26  # bytes of a line of a LIBSVM file
 PER_LINE, PER_ENTRY = 32, 24  # bytes that its reader takes at most
 COPIES = 3  # of the samples: as read, shared among clients, on the device
@@ -48,6 +46,8 @@ def load(
     then downloaded; their content is always checked.
     """
     loader = known("data set named", name, LOADERS)
+    if directory is not None:  # also where the data set needs no file
+        sources.find_directory(directory)
     read = partial(sources.read, directory=directory, download=download)
     return bind("Data set", name, loader, read, **options)
 

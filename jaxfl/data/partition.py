@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from jaxfl.core.checks import bind, finite, stream
 from jaxfl.core.errors import InputError, require
+from jaxfl.core.memory import check_fits
 from jaxfl.core.params import known, positive, whole
 from jaxfl.data.records import Array
 from jaxfl.data.sizes import enough, sizes
@@ -212,6 +213,7 @@ def _total(rows: Rows, clients: int) -> tuple[int, int]:
     total = shape[0] if shape else whole("rows", rows, 1)
     clients = whole("clients", clients, 1)
     enough(total, clients)
+    check_fits(f"A partition of {total:,} rows", 16 * total, "take fewer")
     return total, clients
 
 

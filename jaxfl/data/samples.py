@@ -11,7 +11,20 @@ import jax.numpy as jnp
 
 from jaxfl.core.types import Array, GeneratedSamples, Problem, PyTree
 
-__all__ = ["Measured", "block", "example", "few", "measured", "numbers", "plain", "samples"]
+__all__ = [
+    "DRAWING",
+    "Measured",
+    "block",
+    "example",
+    "few",
+    "measured",
+    "numbers",
+    "plain",
+    "samples",
+]
+
+
+DRAWING = 4  # arrays of the samples' size that drawing them needs: keys, bits, numbers, examples
 
 
 class Measured(NamedTuple):

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxfl.core.checks import counts, stacked
+from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 from jaxfl.core.types import Array, GeneratedSamples
 from jaxfl.data.records import ClientData
@@ -45,6 +46,7 @@ def generated(
     8000000
     """
     n, m = whole("clients", clients, 1), whole("samples", samples, 1)
+    require(callable(make), "must be a function of (source, i, j)", make=make)
     train = GeneratedSamples(source, _mapped_over(make), m)
     return ClientData(train, counts(count, n, m), test, classes, name)
 

@@ -6,12 +6,14 @@ import numpy as np
 
 from jaxfl.core.checks import stream
 from jaxfl.core.errors import require
+from jaxfl.core.memory import check_fits
 from jaxfl.core.params import known, nonnegative, whole
 from jaxfl.data.records import Array, ClientData, pad
 from jaxfl.data.sizes import sizes
 
 __all__ = ["synthetic"]
 
+COPIES = 2  # of the features, at least: as drawn, and on the device
 VARIANTS = {"fedprox": True, "entrywise": False}
 
 
@@ -63,6 +65,8 @@ def synthetic(
     require(classes != 1, "is no choice", "give 0 for real targets, or at least 2", classes=classes)
     published = known("variant", variant, VARIANTS)
     outputs = classes if classes > 2 else 1
+    entries = n * d * (outputs + 1) + n * (m + test) * (COPIES * d + outputs)
+    check_fits(f"{n:,} clients with {m + test:,} samples of {d:,}", 4 * entries, "take less")
 
     rng = stream(seed, "synthetic models")
     weight, bias = _normal(rng, n, d, outputs), _normal(rng, n, 1, outputs)

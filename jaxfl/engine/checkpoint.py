@@ -34,7 +34,7 @@ from jaxfl.core.types import (
 from jaxfl.engine.log import Log
 from jaxfl.engine.record import USUAL, Record, dtype, settings
 
-__all__ = ["read", "same", "write"]
+__all__ = ["given", "read", "same", "write"]
 
 FORMAT = 1
 SAME = ("algorithm", "problem", "model", "data", "objective", "key", "dtype")
@@ -85,6 +85,15 @@ def write(path: Path, run: Record) -> None:
     }
     text = np.frombuffer(json.dumps(about, default=_number).encode(), np.uint8)
     replace(path, lambda file: np.savez(file, allow_pickle=False, about=text, **arrays))
+
+
+def given(path: Path) -> dict[str, Any]:
+    """The hyper-parameters that the user set for the run in ``path``."""
+    with reading(path, "checkpoint of a run", "name another, or start over"):
+        with np.load(path, allow_pickle=False) as file:
+            about = json.loads(file["about"].tobytes())
+        read = {name: Source.read(text).origin for name, text in about["sources"].items()}
+        return {n: v for n, v in about["values"].items() if read.get(n) is Origin.GIVEN}
 
 
 def same(whose: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -11,6 +11,9 @@ import numpy as np
 from jaxfl.core.types import Info
 
 __all__ = ["Entry", "Log"]
+
+
+Item: TypeAlias = Info | tuple[int, dict[str, Any]]  # counts, or a round and its metrics
 
 
 class Entry(NamedTuple):
@@ -21,16 +24,19 @@ class Entry(NamedTuple):
     counts: dict[str, int]  # of all rounds up to it
 
 
+WAITING = 64  # of the newest items that stay on the device, so that it does not wait for the host
+
+
 class Content(NamedTuple):
-    """The content of a log: what is on the host, and in order what is still on the device."""
+    """The content of a log: what has been read, and in order what has not."""
 
     past: list[Entry]
     total: dict[str, int]
-    pending: list[Info | tuple[int, dict[str, Any]]]
+    pending: list[Item]
 
 
 class Log:
-    """Metrics and exact totals, brought to the host only when they are read.
+    """Metrics and exact totals, copied to the host when they are read or the device is far ahead.
 
     An interrupt may come between any two lines: each change is one append, or one assignment.
     """
@@ -48,22 +54,27 @@ class Log:
         self.content = Content(past, dict(total), [])
 
     def count(self, info: Info) -> None:
-        self.content.pending.append(info)
+        self._add(info)
 
     def record(self, t: int, metrics: dict[str, Any]) -> None:
-        self.content.pending.append((t, metrics))
+        self._add((t, metrics))
+
+    def _add(self, item: Item) -> None:
+        pending = self.content.pending
+        pending.append(item)
+        if len(pending) > WAITING:
+            pending[-1 - WAITING] = _on_host(pending[-1 - WAITING])
 
     def read(self) -> None:
         """Bring everything to the host; totals are sums of Python integers."""
         if not self.content.pending:
             return
         past, total = list(self.content.past), self.content.total
-        for item in self.content.pending:
+        for item in map(_on_host, self.content.pending):
             if isinstance(item, Info):
-                sums = (int(np.sum(np.asarray(a), dtype=np.int64)) for a in item)
-                total = {n: total[n] + s for n, s in zip(Info._fields, sums, strict=True)}
+                total = {n: total[n] + int(s) for n, s in zip(Info._fields, item, strict=True)}
             else:
-                past.append(Entry(item[0], jax.tree.map(np.asarray, item[1]), total))
+                past.append(Entry(item[0], item[1], total))
         self.content = Content(past, total, [])
 
     def forget_last(self) -> None:
@@ -98,3 +109,11 @@ class Log:
     def series(self) -> dict[str, np.ndarray]:
         every = self.metrics
         return {name: np.stack([m[name] for m in every]) for name in (every[0] if every else ())}
+
+
+def _on_host(item: Any) -> Any:
+    """Sums of counts, or copies of metrics: a view would keep a buffer of the device."""
+    if isinstance(item, Info):
+        return jax.tree.map(lambda a: int(np.sum(np.asarray(a), dtype=np.int64)), item)
+    t, metrics = item
+    return t, {n: a if isinstance(a, np.ndarray) else np.array(a) for n, a in metrics.items()}

@@ -10,15 +10,16 @@ from jax.stages import Compiled
 
 from jaxfl.algorithms.composition import stored
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.memory import free
+from jaxfl.core.memory import check_fits, free
 from jaxfl.core.types import Algorithm, GeneratedSamples, Hyper, Problem
 from jaxfl.data import samples
+from jaxfl.problems.metrics import CLIENTS
 from jaxfl.rounds.estimates import strip
 from jaxfl.rounds.federated import Federated
 
-__all__ = ["check_room", "check_scratch", "made", "remembered"]
+__all__ = ["check_history", "check_room", "check_scratch", "made", "remembered"]
 
-DRAWING = 4  # arrays of the samples' size that drawing them needs: keys, bits, numbers, examples
+ENTRY = 2500  # bytes of an evaluation in the history, without the metrics of each client
 
 
 def remembered(algorithm: Algorithm, problem: Problem, hp: Hyper) -> dict[str, int]:
@@ -45,7 +46,7 @@ def made(algorithm: Algorithm, problem: Problem, hp: Hyper) -> tuple[int, int]:
         if body.local is None and body.estimator.table is not None:
             rows = max(rows, problem.m_max)  # a table begins with all samples of a client
     leaves = jax.tree.leaves(samples.example(problem.train))
-    return rows, DRAWING * rows * sum(math.prod(a.shape) * a.dtype.itemsize for a in leaves)
+    return rows, samples.DRAWING * rows * sum(math.prod(a.shape) * a.dtype.itemsize for a in leaves)
 
 
 def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
@@ -69,6 +70,13 @@ def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
         f"{drawn / 2**30:,.1f} GiB, and {(there - need) / 2**30:,.1f} GiB are free",
         "take a smaller batch, clients with fewer samples, or smaller samples",
     )
+
+
+def check_history(problem: Problem, evaluations: int) -> None:
+    """Raise where the metrics of so many evaluations need more than is free."""
+    each = ENTRY + (8 * problem.n if problem.n <= CLIENTS else 0)
+    what, way = f"The metrics of {evaluations:,} evaluations", "evaluate less often"
+    check_fits(what, each * evaluations, way)
 
 
 def check_scratch(

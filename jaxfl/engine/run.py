@@ -29,13 +29,14 @@ from jaxfl.engine import results
 from jaxfl.engine.ledger import Ledger, ledger
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import LONGEST, Metric, advance, measure, own_metrics
-from jaxfl.engine.memory import check_room, check_scratch
+from jaxfl.engine.memory import check_history, check_room, check_scratch
 from jaxfl.engine.record import AT_LOSS, Record, dtype, settings, totals
 from jaxfl.problems.facts import facts_of
 
 __all__ = ["Metric", "Progress", "Run", "Stop", "begin", "restored", "simulate"]
 
 EVALUATIONS = 100  # of a run, unless its cadence is given
+MOST = 1 << 20  # rounds in one call, whose counts it returns
 DONE = "finished"
 
 
@@ -138,7 +139,7 @@ def simulate(
     bar = watching(progress, _show)
     rounds = None if rounds is None else whole("rounds", rounds, 1)
     eval_every = None if eval_every is None else whole("eval_every", eval_every, 0)
-    chunk = whole("chunk", chunk, 1)
+    chunk = whole("chunk", chunk, 1, MOST)
     if checkpoint_every is not None:
         checkpoint_every = whole("checkpoint_every", checkpoint_every, 1)
         missing = "needs checkpoint=, the file to write"
@@ -283,6 +284,8 @@ def _plan(
     run.algorithm.capacity(run.values, run.facts._replace(rounds=T))
     hp = build(run.algorithm, run.values, run.facts, dtype(run.problem), T)
     problem = samples.measured(run.problem)
+    every = run.settings["eval_every"]
+    check_history(run.problem, (T - t) // every if every else 0)
     if not run.log.rounds:
         check_room(run.algorithm, run.problem, hp)
     _check_scratch(run, chunk, problem, hp)

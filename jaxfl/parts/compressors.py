@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxfl.core.checks import instance
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, check, known
 from jaxfl.core.subsets import coin_slots, coins, subset
@@ -484,7 +485,9 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
     name = f"{outer.name}+{inner.name}"
     encode, first = outer.code, inner.code
     if outer.select is not None or encode is None:
-        raise InputError(f"{name} chooses coordinates last", f"write {inner.name}+{outer.name}")
+        several = inner.select is not None or inner.code is None
+        way = "take one of them" if several else f"write {inner.name}+{outer.name}"
+        raise InputError(f"{name} chooses coordinates last", way)
     require(
         inner.select is None or first is None,
         f"{name} chooses coordinates before its codes",
@@ -641,7 +644,7 @@ def compressor(name: str, indices: bool = True) -> Compressor:
     ({'k': 100}, 9.0, (0.0, 42.0))
     """
     stages = []
-    for stage in name.split("+"):
+    for stage in instance("compressor", name, str, "name one, as 'random_k'").split("+"):
         make = known("compressor", stage, COMPRESSORS)
         shares = "indices" in inspect.signature(make).parameters  # a seed for positions
         stages.append(make(False) if shares and not indices else make())

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jaxfl.core.checks import instance
 from jaxfl.core.errors import InputError, attempt, require
-from jaxfl.core.params import known, number
+from jaxfl.core.params import known, number, numbers, whole
 
 __all__ = [
     "GRAPHS",
@@ -79,7 +80,7 @@ def grid() -> Graph:
 @functools.cache
 def erdos_renyi(p: float = 0.4, seed: int = 0) -> Graph:
     """Each pair with probability p, Metropolis weights; the first connected graph of the seed."""
-    number("p", p, above=0, most=1)
+    p, seed = number("p", p, above=0, most=1), whole("seed", seed, 0)
 
     def matrix(n: int) -> Floats:
         rng = np.random.default_rng(seed)
@@ -97,7 +98,7 @@ def erdos_renyi(p: float = 0.4, seed: int = 0) -> Graph:
 
 def mixing(W: Any, name: str = "matrix") -> Graph:
     """A graph with the doubly stochastic matrix W."""
-    W = np.asarray(W, np.float64)
+    W = numbers("W", W)
     require(
         W.ndim == 2 and W.shape[0] == W.shape[1],
         f"A mixing matrix is square, and this one is {W.shape}",
@@ -153,9 +154,9 @@ GRAPHS: dict[str, Callable[..., Graph]] = {
 
 def graph(name: str) -> Graph:
     """The graph of that name; ``erdos_renyi:0.4,1`` is that of probability 0.4 and seed 1."""
-    kind, _, numbers = name.partition(":")
+    kind, _, written = instance("graph", name, str, "name one, as 'ring'").partition(":")
     make = known("graph", kind, GRAPHS)
-    given = numbers.split(",") if numbers else []
+    given = written.split(",") if written else []
     with attempt("must read complete, ring, grid or erdos_renyi:P,SEED", graph=name):
         if kind != "erdos_renyi" and given:
             raise ValueError

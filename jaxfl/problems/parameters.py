@@ -12,9 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.errors import InputError, require
+from jaxfl.core.memory import check_fits
 from jaxfl.core.types import Array, Key, PyTree
 
 __all__ = ["Init", "Layout", "check_init", "initializer", "layout"]
+
+COPIES = 3  # of the parameters, at least: the point, a gradient and a message
 
 Init: TypeAlias = str | Callable[[Key], PyTree] | None
 
@@ -65,6 +68,7 @@ def layout(tree: PyTree) -> Layout:
     shapes = tuple(tuple(np.shape(leaf)) for leaf in leaves)
     dim = sum(math.prod(shape) for shape in shapes)
     require(dim != 0, "The model has no parameters", "give it at least one array to learn")
+    check_fits(f"A model of {dim:,} parameters", COPIES * 4 * dim, "take a smaller one")
     return Layout(dim, treedef, shapes)
 
 

@@ -13,10 +13,12 @@ import numpy as np
 
 from jaxfl.core.checks import counts, finite, instance, kind_of, numeric, stacked
 from jaxfl.core.errors import InputError, attempt, require
+from jaxfl.core.memory import check_fits
 from jaxfl.core.params import choice, number, numbers
 from jaxfl.core.types import Array, GeneratedSamples, Key, Model, Problem, PyTree
 from jaxfl.data.records import ClientData, float_type
-from jaxfl.data.samples import few, samples
+from jaxfl.data.samples import DRAWING, few, samples
+from jaxfl.data.samples import numbers as numbers_of
 from jaxfl.problems.parameters import layout
 
 __all__ = ["make_problem"]
@@ -162,7 +164,10 @@ def _tried(train: GeneratedSamples, count: Any) -> PyTree:
     n = len(count)
     some = np.array([[0], [n // 2], [n - 1]])
     with attempt("The samples of these data cannot be made"):  # by code of the user's own
-        rows = np.minimum(np.arange(few(train, TRIED)), np.maximum(count[some], 1) - 1)
+        each, size = few(train, TRIED), numbers_of(train)
+        what, copies = f"{len(some) * each} samples of {size:,} numbers", DRAWING * len(some)
+        check_fits(what, 4 * copies * each * size, "make smaller ones")
+        rows = np.minimum(np.arange(each), np.maximum(count[some], 1) - 1)
         return samples(train, jnp.asarray(some), jnp.asarray(rows))
 
 

@@ -82,7 +82,7 @@ def test_the_servers_shift_follows_the_rounded_ones(kind: str) -> None:
 def test_shifts_that_are_saturated_still_agree() -> None:
     """float16 ends at 65,504: what is stored is that, and the server knows it."""
     algorithm = jaxfl.algorithm("soteriafl_sgd", storage="float16")
-    given = {"lr": 0.0, "clip": 1.0, "sigma": 1e6, "k": 8, "batch": 4, "shift": 1.0}
+    given = {"lr": 1e-9, "clip": 1.0, "sigma": 1e6, "k": 8, "batch": 4, "shift": 1.0}
     run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 5, **given)
     s_i = np.asarray(run.state.links).astype(float)
     assert np.abs(s_i).max() == 65504

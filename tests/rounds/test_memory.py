@@ -1,5 +1,7 @@
 """What a run remembers is known before it begins, and refused where it is too much."""
 
+import itertools
+import time
 from typing import Any
 
 import jax
@@ -8,11 +10,14 @@ import numpy as np
 import pytest
 from planned import planned
 from rows import ROWS, Row
-from told import refused
+from told import mistakes, refused
 
 import jaxfl
+from jaxfl.core.types import Info
+from jaxfl.data.samples import DRAWING
 from jaxfl.engine import memory
 from jaxfl.engine import run as runs
+from jaxfl.engine.log import Log
 from jaxfl.problems.metrics import evaluate_metrics
 
 PARTS = {
@@ -59,10 +64,79 @@ def test_a_block_of_large_samples_is_bounded(name: str) -> None:
     given = {"sigma": 0.1, "lr": 0.1} | ({} if name == "ldp_gd" else {"batch": 1})
     plan = planned(name, problem, 8, **given)
     rows, guess = memory.made(plan.algorithm, problem, plan.hp)
-    assert (rows, guess) == (1, memory.DRAWING * 4_000_004)
+    assert (rows, guess) == (1, DRAWING * 4_000_004)
     assert plan.round().memory_analysis().temp_size_in_bytes < 2**28
     program = jax.jit(evaluate_metrics).lower(problem, problem.x0).compile()
     assert program.memory_analysis().temp_size_in_bytes < 2**28
+
+
+SMALL = next(row for row in ROWS if row.name == "fedgd").problem
+
+
+def large(key: Any, i: Any, j: Any) -> tuple[jax.Array, jax.Array]:
+    return jnp.zeros(10**10), jnp.int32(0)
+
+
+def swept(axes: dict[str, Any], rounds: int = 2, **more: Any) -> Any:
+    return jaxfl.sweep("fedgd", axes, SMALL, rounds=rounds, **more)
+
+
+def simulated(rounds: int, **more: Any) -> Any:
+    return jaxfl.simulate("fedgd", SMALL, jax.random.key(0), rounds, lr=0.1, **more)
+
+
+@pytest.mark.once
+@mistakes(
+    (lambda: jaxfl.models.softmax_regression(10**6, 10**4), "10,000,010,000 parameters .* 111.8"),
+    (lambda: jaxfl.data.generated(large, 10**9, 3), "1,000,000,000 clients would take 29.8 GiB"),
+    (
+        lambda: jaxfl.make_problem(
+            jaxfl.models.logistic(5), jaxfl.data.generated(large, 3, 3, source=())
+        ),
+        "3 samples of 10,000,000,001 numbers would take",
+    ),
+    (lambda: jaxfl.data.load("synthetic", d=10**9), "100 samples of 1,000,000,000 would take"),
+    (lambda: jaxfl.data.iid(2**31 - 1, 3), "partition of 2,147,483,647 rows"),
+    (lambda: swept({"lr": [0.1]}, seeds=2**31), "seeds = 2147483648 are more than 100,000"),
+    (lambda: swept({"lr": [0.1]}, seeds=2**70), "are more than 100,000"),
+    (lambda: swept({"lr": np.linspace(0.1, 1, 10**6)}), "axis lr has more than 100,000 values"),
+    (lambda: swept({"lr": itertools.count()}), "axis lr has more than 100,000 values"),
+    (
+        lambda: swept({"lr": np.linspace(0.1, 1, 10**3), "gap": np.linspace(1, 2, 10**3)}),
+        "The grid has 1,000,000 cells",
+    ),
+    (lambda: swept({"lr": [0.1]}, 2 * 10**9, eval_every=1), "results of this sweep would take"),
+    (
+        lambda: swept({"lr": np.linspace(0.1, 1, 40)}, 20_000, seeds=99, eval_every=1),
+        "results of this sweep would take",
+    ),
+    (lambda: simulated(2 * 10**9, eval_every=1), "metrics of 2,000,000,000 evaluations would take"),
+    (lambda: simulated(2, chunk=2**31 - 1), "chunk = 2147483647 must be"),
+)
+def test_what_is_too_large_is_refused_at_once(
+    call: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each went on without end, or ended the process."""
+    monkeypatch.setattr("jaxfl.core.memory.free", lambda device: 16 * 2**30)
+    began = time.perf_counter()
+    refused(call, words)
+    assert time.perf_counter() - began < 10
+
+
+@pytest.mark.once
+def test_an_evaluation_keeps_no_buffer_of_the_device() -> None:
+    """A view of one kept it, and counts of 1,024 rounds waited: 41 KiB for each evaluation."""
+    run = simulated(500, eval_every=1)
+    assert all(a.base is None for entry in run.log.metrics for a in entry.values())
+    log = Log()
+    for t in range(500):
+        log.count(Info(*[jnp.ones(1024, jnp.int32)] * 4))
+        log.record(t, {"loss": jnp.float32(t)})
+    held = [
+        item for item in log.content.pending if isinstance(jax.tree.leaves(item)[-1], jax.Array)
+    ]
+    assert len(held) <= 64
+    assert log.total["clients"] == 500 * 1024
 
 
 @pytest.mark.once

@@ -71,6 +71,6 @@ class Series:
             new = (np.asarray(a, np.int64) @ HALVES for a in counts)
             self.sums = [s + a for s, a in zip(self.sums, new, strict=True)]
             if metrics is not None:
-                self.metrics.append({name: np.asarray(a) for name, a in metrics.items()})
+                self.metrics.append({name: np.array(a) for name, a in metrics.items()})
                 self.totals.append(self.sums)
         self.pending = []

@@ -144,7 +144,7 @@ def again(
 
 
 def predicted(compiler: Compiler, made: Sequence[Program]) -> int:
-    """Bytes of the results on disk before compression."""
+    """Bytes of the results before compression."""
     total = 0
     for program in made:
         every = cadence(program, None, compiler.eval_every)

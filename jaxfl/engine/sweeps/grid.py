@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import math
+import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,6 +21,8 @@ from jaxfl.core.types import Algorithm, Problem, ProblemFacts, Source
 from jaxfl.problems.facts import facts_of
 
 __all__ = ["TUNED", "Axis", "Build", "Cell", "Grid", "Problems", "Study", "lay_out", "seeds_of"]
+
+MOST = 100_000  # cells of a sweep, and seeds: each of them takes the host about a millisecond
 
 Build: TypeAlias = str | Algorithm | Sequence[str | Algorithm] | Callable[..., Algorithm]
 Problems: TypeAlias = Problem | Mapping[str, Problem] | Callable[..., Problem]
@@ -76,6 +81,9 @@ def lay_out(
 ) -> Grid:
     """The grid with every cell resolved, including theory's defaults and calibrated noise."""
     given = {name: _values(name, values) for name, values in axes.items()}
+    cells = math.prod(map(len, given.values()))
+    way = "give fewer values, or divide them over several sweeps"
+    require(cells <= MOST, f"The grid has {cells:,} cells, and the most are {MOST:,}", way)
     for name in given.keys() & {"seed", "seeds", "round"}:
         raise InputError(f"The grid has an axis {name!r}", "seeds are given as seeds=, rounds run")
     fixed = {**numbers, **({} if rounds is None else {"rounds": rounds})}
@@ -248,12 +256,13 @@ def _values(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
     line = hasattr(values, "__iter__") and getattr(values, "ndim", 1) == 1
     line = line and not isinstance(values, str)
     require(line, "must be a list of values, since it is an axis", **{name: values})
-    out = tuple(v.item() if getattr(v, "ndim", None) == 0 else v for v in values)
+    some = itertools.islice(values, MOST + 1)
+    out = tuple(v.item() if getattr(v, "ndim", None) == 0 else v for v in some)
+    require(len(out) <= MOST, f"The axis {name} has more than {MOST:,} values", "give fewer")
     require(out, f"The axis {name} has no values", "give at least one, or leave it out")
-    words = [_word(value) for value in out]
-    for word in words:
+    for word, times in Counter(map(_word, out)).items():
         own = "give it once, or a name of its own, as with jaxfl.schedule(f, 'name')"
-        require(words.count(word) == 1, f"The axis {name} has {word} twice", own)
+        require(times == 1, f"The axis {name} has {word} twice", own)
     return out
 
 
@@ -299,12 +308,15 @@ def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
     try:
         if isinstance(seeds, bool):
             raise TypeError
-        listed: Sequence[int] = range(seeds) if hasattr(seeds, "__index__") else tuple(seeds)
+        some: Any = seeds
+        some = range(operator.index(some)) if hasattr(seeds, "__index__") else some
+        listed = tuple(itertools.islice(some, MOST + 1))
         out = tuple(int(seed) for seed in listed)
         if any(seed != given for seed, given in zip(out, listed, strict=True)):
             raise ValueError
     except (TypeError, ValueError):
         raise InputError("must be a number of seeds, or a list", seeds=seeds) from None
+    require(len(out) <= MOST, f"are more than {MOST:,}", "take fewer", seeds=seeds)
     different = out and min(out) >= 0 and max(out) < 2**31 and len(set(out)) == len(out)
     require(different, "must hold different whole numbers from 0 on", seeds=seeds)
     return out

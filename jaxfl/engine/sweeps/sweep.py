@@ -13,6 +13,7 @@ import jax
 from jaxfl.algorithms.resolution import NOISES
 from jaxfl.core.checks import one_key, one_path
 from jaxfl.core.errors import InputError, require
+from jaxfl.core.memory import check_fits
 from jaxfl.core.params import choice, whole
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["meet", "sweep"]
 
+COPIES = 2  # of the results in memory: of the chunks, and of the whole
 PREFIXES = ("used_", "applies_", "chosen_")  # of a sweep's own variables
 OWN = ("algorithm", "problem", "messages", "score", "score_error", "candidates", "found")
 
@@ -126,14 +128,15 @@ def sweep(
     plural = "s" * (laid.runs != 1)
     say(f"{laid.runs:,} run{plural}" + (f", {len(made)} to compile" if len(made) > 1 else ""))
     compiler = Compiler(laid, extra, eval_every, paired, chosen, available, say)
+    size, way = predicted(compiler, made), "evaluate less often, or divide it into several"
+    check_fits("The results of this sweep", COPIES * size, way)
     compiled: Sequence[engine.Compiled | None] = ()
-    expected = predicted(compiler, made)
-    store.most = ROOM * expected + CHUNK
+    store.most = ROOM * size + CHUNK
     if manifest is None and leader:
         compiled, todo = fit(compiler, made, at_once)
         shapes = [program.shape for program in compiled if program is not None]
         plan = {"shapes": shapes, "chunks": [chunk[:] for chunk in todo]}
-        store.begin({**identity, "plan": plan}, expected)
+        store.begin({**identity, "plan": plan}, size)
     meet("begun", hosts)
     if manifest is None and not leader:  # hosts have different memory, and must have one plan
         manifest = store.claim(resume=True)
