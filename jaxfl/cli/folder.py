@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from jaxfl.cli.options import Session, Setup, options
+from jaxfl.cli.options import LIMITS, Session, Setup, options
 from jaxfl.cli.written import command, flag
 from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
@@ -196,7 +196,8 @@ class Folder:
         folder = cls.read(path)
         old, ended = folder.setup, folder.reached
         if ended is not None:  # a limit that was reached would end it again at once
-            old = dataclasses.replace(old, target_loss=None, max_seconds=None, max_bits=None)
+            none: dict[str, Any] = dict.fromkeys(LIMITS)
+            old = dataclasses.replace(old, **none)
         changed = {**given, "numbers": {**old.numbers, **given["numbers"]}}
         new = dataclasses.replace(old, **changed)
         later = {flag(name) for name, option in options(Setup).items() if option.later}

@@ -15,7 +15,7 @@ from jaxfl.cli.written import flag
 from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
 
-__all__ = ["Option", "Session", "Setup", "check_options", "option", "options"]
+__all__ = ["LIMITS", "Option", "Session", "Setup", "check_options", "option", "options"]
 
 
 class Option(NamedTuple):
@@ -52,6 +52,8 @@ _data, _model, _part, _run, _output = (
 )
 SEED = whole(0, 2**32 - 1)
 SHARE = real(above=0, below=1)
+# what may end a run before its last round
+LIMITS = ("target_loss", "loss_bound", "loss_sigma", "max_seconds", "max_bits")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +155,12 @@ class Setup:
     eval_every: int | None = _run(
         None, "E", "rounds between evaluations (default: T/100; 0: first and last only)", whole(0)
     )
+    metrics_on: str = _run(
+        "train",
+        "DATA",
+        "data of the metrics: train (default), which no proof covers, test or validation",
+        among("train", "test", "validation"),
+    )
     checkpoint_every: int | None = _run(
         None, "C", "rounds between checkpoints (default: only at the end)", whole(1), later=True
     )
@@ -163,7 +171,27 @@ class Setup:
         among("cpu", "gpu", "tpu"),
         later=True,
     )
-    target_loss: float | None = _run(None, "LOSS", "stop at this training loss", real(), later=True)
+    target_loss: float | None = _run(
+        None,
+        "LOSS",
+        "stop at this loss; on training data no eps is proven without the next two options",
+        real(),
+        later=True,
+    )
+    loss_bound: float | None = _run(
+        None,
+        "B",
+        "for --target-loss, clip each example's loss to [0, B]",
+        real(above=0),
+        later=True,
+    )
+    loss_sigma: float | None = _run(
+        None,
+        "S",
+        "for --target-loss, noise that each client adds to its mean of these; eps includes it",
+        real(above=0),
+        later=True,
+    )
     max_seconds: float | None = _run(
         None, "S", "stop at the first evaluation after S seconds", real(above=0), later=True
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.cli.build import DEMO
-from jaxfl.cli.options import Option, Setup, option, options
+from jaxfl.cli.options import LIMITS, Option, Setup, option, options
 from jaxfl.cli.parser import (
     Parser,
     hyper_parameters,
@@ -47,7 +47,7 @@ OF_ALGORITHM = (
 )
 OF_PROBLEM = ("data", "clients", "partition", "alpha", "model", "regularizer", "strength")
 AXES = (*OF_ALGORITHM, *OF_PROBLEM)  # options that take several values
-WITHOUT = ("seed", "checkpoint_every", "target_loss", "max_seconds", "max_bits", "rounds")
+WITHOUT = ("seed", "checkpoint_every", "metrics_on", *LIMITS, "rounds")
 RUNS = 10**7  # of one sweep: the hyper-parameters of more do not fit in memory
 TITLES = {
     "data": "data",

@@ -79,7 +79,13 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
             folder.check_free(session.force)
         folder.begin()
     setup = folder.setup
-    limits = Stop(setup.target_loss, setup.max_seconds, setup.max_bits)
+    limits = Stop(
+        setup.target_loss,
+        setup.max_seconds,
+        setup.max_bits,
+        bound=setup.loss_bound,
+        sigma=setup.loss_sigma,
+    )
     shown = Display(algorithm.name, problem, setup.rounds or 0, quiet=session.quiet)
 
     def update(now: Progress) -> None:
@@ -94,6 +100,7 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
                 key,
                 setup.rounds,
                 eval_every=setup.eval_every,
+                metrics_on=setup.metrics_on,
                 stop=limits if any(limit is not None for limit in limits) else None,
                 checkpoint=folder.checkpoint,
                 checkpoint_every=setup.checkpoint_every,

@@ -17,4 +17,6 @@
 * :mod:`~jaxfl.engine.results` -- a run as labelled arrays, and as one portable file
 * :mod:`~jaxfl.engine.run` -- run an algorithm: rounds compiled once, metrics at a cadence,
   checkpoints, resuming
+* :mod:`~jaxfl.engine.stopping` -- stopping rules: what ends a run before its last round, and what
+  that tells of the data
 """

@@ -17,7 +17,7 @@ from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import InputError
 from jaxfl.engine.record import Record, dtype
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import released
+from jaxfl.privacy.events import plain_events
 from jaxfl.privacy.gaussian import Floats, check_delta
 
 __all__ = ["Ledger", "differing", "ledger", "spread", "turns"]
@@ -72,8 +72,8 @@ def between(turns: Ints) -> str:
     return f"{low} to {high} rounds" if low < high else f"{low} round" + "s" * (low != 1)
 
 
-def turns(run: Record) -> Ints:
-    """The number of rounds in which each client took part, exactly."""
+def turns(run: Record, rounds: int | None = None) -> Ints:
+    """The number of the rounds (default: those that ran) in which each client takes part, exactly."""
     algorithm, n = run.algorithm, run.facts.n
     draw = algorithm.cohort
     unknown = f"{algorithm.name} does not say who takes part in a round"
@@ -92,7 +92,7 @@ def turns(run: Record) -> Ints:
 
         return jnp.sum(jax.lax.map(one, first + jnp.arange(AT_ONCE)), axis=0)
 
-    T = int(run.state.t)
+    T = int(run.state.t) if rounds is None else rounds
     total = np.zeros(n, np.int64)
     for first in range(0, T, AT_ONCE):
         total += np.asarray(count(jnp.int32(first), jnp.int32(T)), np.int64)
@@ -100,9 +100,9 @@ def turns(run: Record) -> Ints:
 
 
 def ledger(run: Record, delta: float | None = None, method: str | None = None) -> Ledger:
-    """eps_i of each client for its C_i and its number of samples, for the rounds that ran."""
+    """eps_i of each client for its C_i and its number of samples, for the rounds that count."""
     delta = check_delta(run.values.get("delta", 1e-5) if delta is None else delta)
-    sizes, C = np.asarray(run.problem.count), turns(run)
+    sizes, C = np.asarray(run.problem.count), turns(run, run.counted)
     proven, claimed = np.zeros(C.size), np.zeros(C.size)
     found: dict[tuple[int, int], tuple[float, str, str, float]] = {}
     for i, key in enumerate(zip(C.tolist(), sizes.tolist(), strict=True)):
@@ -112,7 +112,8 @@ def ledger(run: Record, delta: float | None = None, method: str | None = None) -
     worst = int(np.argmax(proven))
     _, how, status, _ = found[int(C[worst]), int(sizes[worst])]
     has_claim = run.algorithm.cited and not np.isnan(claimed).any()
-    return Ledger(C, proven, claimed if has_claim else None, delta, how, status)
+    took_part = C if run.counted == int(run.state.t) else turns(run)
+    return Ledger(took_part, proven, claimed if has_claim else None, delta, how, status)
 
 
 def differing(run: Record) -> Ledger | None:
@@ -128,7 +129,9 @@ def differing(run: Record) -> Ledger | None:
     event = run.algorithm.event(run.values, run.facts) if run.algorithm.event else None
     if getattr(event, "unit", "record") == "client":
         return None
-    kinds = set(zip(turns(run).tolist(), np.asarray(run.problem.count).tolist(), strict=True))
+    kinds = set(
+        zip(turns(run, run.counted).tolist(), np.asarray(run.problem.count).tolist(), strict=True)
+    )
     if len(kinds) > KINDS:
         return None
     found = ledger(run)
@@ -138,11 +141,11 @@ def differing(run: Record) -> Ledger | None:
 def _of_one(
     run: Record, C: int, m: int, delta: float, method: str | None
 ) -> tuple[float, str, str, float]:
-    values = {**run.values, "rounds": int(run.state.t), "turns": C, "delta": delta}
-    values["clamped"] = run.log.counts[-1]["clamped"]
     facts = run.facts._replace(m=m, sizes=(m,))
-    event = released(run.algorithm, values, facts)
-    if C == 0 and getattr(event, "unit", "record") == "record":
+    values = {**run.values, "rounds": run.counted, "turns": C, "delta": delta}
+    event = run.event(run.counted, facts, turns=C, delta=delta)
+    hidden = any(one.unit == "client" for one in plain_events(event))
+    if C == 0 and not hidden and not run.settings.get("stop"):
         # Of whole clients participation itself is protected, so that these are counted below.
         return 0.0, "never took part", "E", 0.0
     proof = epsilon(event, delta, method)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -27,16 +28,16 @@ from jaxfl.core.types import (
 )
 from jaxfl.core.version import __version__
 from jaxfl.data import samples
+from jaxfl.engine import stopping
 from jaxfl.engine.log import Log
 from jaxfl.privacy import reports
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import AnyEvent, released, until
+from jaxfl.privacy.events import AnyEvent, NoClaim, plain_events, released, until
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.metrics import NUMBERS, even
 from jaxfl.rounds.blocks import start
 
 __all__ = [
-    "AT_LOSS",
     "ROUNDING",
     "USUAL",
     "Record",
@@ -49,7 +50,8 @@ __all__ = [
 ]
 
 ROUNDING = 1e-5  # of a norm in float32
-AT_LOSS = "stopped: loss"  # how `Run.ended` begins where the loss ended a run
+# what a limit of a stopping rule reads
+EXACT = {"loss": "exact loss", "gradients": "number of gradients", "bits": "number of bits"}
 # Parts that came later than the first files: what one that does not name them means.
 USUAL = {"local": "none", "aggregation": "plain_sum", "clip": "example", "storage": "exact"}
 SUMMED = 1 << 24  # numbers of one client whose samples are made for a checksum
@@ -115,49 +117,87 @@ class Record:
         """Messages, gradients, uplink and downlink bits of the whole run."""
         return totals(self.cost, self.log.last.counts)
 
+    @property
+    def counted(self) -> int:
+        """The rounds that :meth:`privacy` accounts for: those that ran, or all that were planned.
+
+        All count where what a run releases may end it [:mod:`jaxfl.engine.stopping`].
+        """
+        return stopping.planned(self.settings, max(1, int(self.state.t)))
+
     def privacy(self, delta: float | None = None, method: str | None = None) -> Report:
         """``claimed | proven | delta at the claimed eps`` for the rounds that ran.
 
-        A :class:`jaxfl.privacy.Report`.  eps is infinite for an algorithm without an event.  A run that
-        ended at its target loss accounts for all planned rounds, and its note says so: the round at
-        which it ended is a function of the data without noise.
+        A :class:`jaxfl.privacy.Report`.  eps is infinite for an algorithm without an event, and for a
+        run that a function of its records without noise may have ended, whose note says so.
         """
-        rounds, notes = max(1, int(self.state.t)), []
-        if self.ended.startswith(AT_LOSS):
-            rounds = max(rounds, int(self.settings.get("until", self.values["rounds"])))
-            notes.append(
-                f"the loss decided when this run ended, which is not accounted for: eps is that of all "
-                f"{rounds} rounds"
-            )
+        rounds, notes = self.counted, []
         values = {**self.values, "rounds": rounds}
         claim = self.algorithm.claim(values, self.facts)
         delta = self.values.get("delta", 1e-5) if delta is None else delta
-        report = reports.report(self._event(rounds), claim, delta, method)
+        report = reports.report(self.event(rounds), claim, delta, method)
         known = self.sources.get("smoothness")
         if known is not None and known.origin is not Origin.GIVEN:
             report = report._replace(
                 method=f"{report.method}, for an L of these data that is taken to be public"
             )
+        times = sum(stopping.checks(self.settings, rounds).values())
+        if times:
+            report = report._replace(
+                method=f"{report.method}, with {times} noisy losses that the stopping rule may read"
+            )
+        if why := self._exposed():
+            alone = epsilon(self._released(rounds, {}, self.facts), delta, method).eps
+            notes.append(
+                f"{why}; {rounds} rounds without that rule would prove eps = {alone:.4g}"
+                if math.isfinite(alone)
+                else why
+            )
         notes += filter(None, [self._broken()])
         return report._replace(flag=True, note="; ".join(notes)) if notes else report
 
     def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:
-        """Proven eps after each of these numbers of rounds, as in :meth:`privacy`."""
+        """Proven eps after each of these numbers of rounds; at the last one that of :meth:`privacy`."""
         delta = self.values.get("delta", 1e-5) if delta is None else delta
         # Each has its own event: rounds are not releases where clients take turns.
         return np.array([epsilon(self._until(int(t)), delta).eps for t in rounds])
 
+    def event(self, rounds: int, facts: ProblemFacts | None = None, **values: Any) -> AnyEvent:
+        """What the first rounds release about one record, the losses that rules read among it.
+
+        ``facts`` and ``values`` replace those of the run.
+        """
+        facts = self.facts if facts is None else facts
+        if why := self._exposed():
+            return NoClaim(why)
+        event = self._released(rounds, values, facts)
+        if values.get("turns") == 0 and not any(e.unit == "client" for e in plain_events(event)):
+            event = until(event, 0)
+        return stopping.checked(event, stopping.checks(self.settings, rounds), facts)
+
+    def _exposed(self) -> str:
+        """Why the number of rounds tells more than was noised; "" where it does not."""
+        event = self._released(1, {}, self.facts)
+        if isinstance(event, NoClaim):
+            return ""
+        limit = stopping.exposed(self.settings, self.algorithm, event)
+        return (
+            limit and f"the {EXACT[limit]} of protected data may end the run, which no noise covers"
+        )
+
     def _until(self, rounds: int) -> Any:
         """The event of the first rounds; nothing follows the last phase."""
+        if rounds >= int(self.state.t):
+            rounds = max(rounds, self.counted)
         rule = getattr(self.values.get("level_t"), "rule", None)
         rounds = min(rounds, sum(rule.lengths)) if isinstance(rule, Pieces) else rounds
-        return self._event(rounds) if rounds else until(self._event(1), 0)
+        return self.event(rounds) if rounds else until(self.event(1), 0)
 
-    def _event(self, rounds: int) -> AnyEvent:
+    def _released(self, rounds: int, values: Mapping[str, Any], facts: ProblemFacts) -> AnyEvent:
         # The facts of the plan determine the slots of a batch.
         clamped = self.log.counts[-1]["clamped"] if self.log.counts else 0
-        values = {**self.values, "rounds": int(rounds), "clamped": clamped}
-        return released(self.algorithm, values, self.facts)
+        values = {**self.values, "rounds": int(rounds), "clamped": clamped, **values}
+        return released(self.algorithm, values, facts)
 
     def _broken(self) -> str:
         """Where the data violate a stated ``gradient_bound``, at the first model or the last; else ""."""

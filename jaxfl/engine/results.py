@@ -115,6 +115,7 @@ def dataset(run: Record) -> xarray.Dataset:
     )
     for key in out.variables:
         units, words = LABELS.get(str(key), ("1", str(key).replace("_", " ")))
+        words = words.replace("training", run.settings.get("metrics_on", "training"))
         out[key].attrs.update(units=units, long_name=words)
     out["utility"].attrs["comment"] = "average over the evaluated rounds so far, round 0 included"
     if report is not None and "eps_spent" in out:
@@ -143,15 +144,16 @@ def privacy(about: Mapping[str, Any]) -> str:
     if math.isinf(proven) and not about["settings"]["per_record"]:
         return "no per-record privacy guarantee (clip='batch')"
     claimed = "" if found["claimed"] is None else f"{float(found['claimed']):.4g}"
+    note = found.get("note")  # older files have none
+    after = f"; {note}" if note else ""
     if math.isinf(proven):
         finite = claimed not in ("", "inf")
-        return "no eps proven" + (f", where the paper's formula claims {claimed}" * finite)
+        return "no eps proven" + (f", where the paper's formula claims {claimed}" * finite) + after
     words = f"eps = {proven:.4g}, delta = {delta:.3g} proven"
     if claimed:
         says = "claims only" if proven > float(found["claimed"]) * (1 + 1e-9) else "says"
         words += f"; the paper's formula {says} {claimed} for this noise"
-    note = found.get("note")  # older files have none
-    return f"{words}; {note}" if note else words
+    return words + after
 
 
 def save(ds: xarray.Dataset, path: str | Path) -> Path:

@@ -16,22 +16,24 @@ import numpy as np
 
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import build, resolve
-from jaxfl.core.checks import instance, one_key, one_path, one_problem
+from jaxfl.core.checks import one_key, one_path, one_problem
 from jaxfl.core.errors import require
 from jaxfl.core.files import writable
 from jaxfl.core.interrupts import interrupts_deferred
-from jaxfl.core.params import number, whole
+from jaxfl.core.params import whole
 from jaxfl.core.progress import Bar, watching
 from jaxfl.core.types import Algorithm, Hyper, Info, Key, Problem, State
 from jaxfl.data import samples
 from jaxfl.engine import checkpoint as checkpoints
-from jaxfl.engine import results
+from jaxfl.engine import results, stopping
 from jaxfl.engine.ledger import Ledger, ledger
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import LONGEST, Metric, advance, measure, own_metrics
 from jaxfl.engine.memory import check_history, check_room, check_scratch
-from jaxfl.engine.record import AT_LOSS, Record, dtype, settings, totals
+from jaxfl.engine.record import Record, dtype, settings, totals
+from jaxfl.engine.stopping import PROTECTED, Stop
 from jaxfl.problems.facts import facts_of
+from jaxfl.problems.problem import held_out
 
 __all__ = ["Metric", "Progress", "Run", "Stop", "begin", "restored", "simulate"]
 
@@ -58,15 +60,6 @@ class Run(Record):
     def extend(self, rounds: int, **options: Any) -> Run:
         """Continue until round ``rounds``, with the same hyper-parameters and streams of draws."""
         return simulate(self.algorithm, self.problem, self.key, rounds, resume=self, **options)
-
-
-class Stop(NamedTuple):
-    """When to end before the last round, checked after every evaluation.  None: never."""
-
-    loss: float | None = None  # training loss at or below it
-    seconds: float | None = None  # wall time, compilation included
-    bits: float | None = None  # uplink bits of all clients together
-    gradients: float | None = None  # per-example gradients of all clients together
 
 
 class Progress(NamedTuple):
@@ -101,6 +94,7 @@ def simulate(
     *,
     eval_every: int | None = None,
     metrics: Mapping[str, Metric] | None = None,
+    metrics_on: str | None = None,
     stop: Stop | None = None,
     chunk: int = LONGEST,
     checkpoint: str | Path | None = None,
@@ -116,7 +110,9 @@ def simulate(
     and ``Run.sources`` lists the source of each.  Noise for a given ``eps`` is calibrated by an
     accountant (``noise="calibrated"``, the default) or follows the paper's formula (``noise="paper"``).
     Metrics are computed at round 0, every ``eval_every`` rounds (default: a hundredth of them; 0: only
-    at both ends) and at the last; ``metrics`` adds functions of (problem, x).  ``checkpoint`` names a
+    at both ends) and at the last; ``metrics`` adds functions of (problem, x).  They are exact functions
+    of the training data, which no proof covers, unless ``metrics_on`` is ``"test"`` or
+    ``"validation"``: data that are not protected.  ``checkpoint`` names a
     file that holds the whole run, written every ``checkpoint_every`` rounds and at the end; ``resume``
     takes such a file, or a :class:`Run`, keeps its cadence unless another is given, and gives exactly
     the result of an uninterrupted run.  ``chunk`` bounds the rounds in one call of the compiled program
@@ -144,7 +140,6 @@ def simulate(
         checkpoint_every = whole("checkpoint_every", checkpoint_every, 1)
         missing = "needs checkpoint=, the file to write"
         require(checkpoint, missing, checkpoint_every=checkpoint_every)
-    _check_stop(stop)
     path = one_path("checkpoint", checkpoint) if checkpoint else None
     if path is not None:
         writable(path, "checkpoint")
@@ -154,8 +149,13 @@ def simulate(
 
     run = _prepare(algorithm, problem, key, rounds, resume, numbers, noise)
     run.extra = run.extra if extra is None else extra
+    _measure_on(run, metrics_on)
+    stopping.check(stop, run.settings.get("metrics_on", PROTECTED))
     problem, hp = _plan(run, rounds, eval_every, chunk)
-    loop = _Loop(run, problem, hp, chunk, path, began, run.seconds)
+    if stop is not None:
+        _follow(run, stop)
+    measured = held_out(run.problem, run.settings.get("metrics_on", PROTECTED))
+    loop = _Loop(run, problem, measured, hp, chunk, path, began, run.seconds)
     with bar as report:
         loop.enter()
         try:
@@ -175,6 +175,7 @@ class _Loop:
 
     run: Run
     problem: Problem  # with |a|^2 beside the samples
+    measured: Problem  # whose data metrics are taken on
     hp: Hyper
     chunk: int
     path: Path | None  # of the checkpoint
@@ -192,7 +193,7 @@ class _Loop:
 
     def measure(self) -> Any:
         run = self.run
-        return _measure(run.algorithm, run.extra, run.state, run.problem)
+        return _measure(run.algorithm, run.extra, run.state, self.measured)
 
     def save(self) -> None:
         """Bring the history to the host, and write the checkpoint."""
@@ -292,6 +293,29 @@ def _plan(
     return problem, hp
 
 
+def _measure_on(run: Run, data: str | None) -> None:
+    """Keep in the settings on which data metrics are taken; raise if a history has others."""
+    if data is None:
+        return
+    held_out(run.problem, data)
+    known = run.settings.get("metrics_on", PROTECTED)
+    require(
+        data == known or not run.log.rounds,
+        f"differs from that of the run, whose metrics are taken on the {known} data",
+        "leave it out",
+        metrics_on=data,
+    )
+    if data != PROTECTED:
+        run.settings["metrics_on"] = data
+
+
+def _follow(run: Run, stop: Stop) -> None:
+    """Keep the rule in the settings of the run."""
+    t = int(run.state.t) if run.log.rounds else 0
+    new = stopping.rule(stop, t, int(run.settings["until"]), int(run.settings["eval_every"]))
+    run.settings["stop"] = stopping.followed(run.settings, new)
+
+
 def begin(
     algorithm: Algorithm,
     problem: Problem,
@@ -352,16 +376,6 @@ def _show(bar: Bar, now: Progress) -> None:
     bar.update(now.round, now.rounds, f"{now.rounds_per_second:,.0f} rounds/s, loss {now.loss:.5g}")
 
 
-def _check_stop(stop: Any) -> None:
-    if stop is None:
-        return
-    instance("stop", stop, Stop, "give for instance jaxfl.Stop(loss=0.5)")
-    for name, limit in stop._asdict().items():
-        if limit is not None:
-            above = None if name == "loss" else 0
-            number(f"stop.{name}", limit, above=above, remedy="give None for never")
-
-
 def _check_scratch(run: Run, chunk: int, problem: Problem, hp: Hyper) -> None:
     """Raise where the compiled programs need too much memory.  JAX reuses what is compiled here.
 
@@ -392,10 +406,11 @@ def _reason_to_stop(stop: Stop, run: Run, began: float) -> str:
     """The limit that has been reached, in words; "" if none has."""
     last = run.log.last
     spent = totals(run.cost, last.counts)
-    loss = float(last.metrics["loss"])
     seconds = time.perf_counter() - began
-    if stop.loss is not None and loss <= stop.loss:
-        return f"{AT_LOSS} {loss:.6g} reached {stop.loss:g}"
+    if stop.loss is not None:
+        loss = float(last.metrics["loss"]) if stop.sigma is None else _with_noise(stop, run)
+        if loss <= stop.loss:
+            return f"stopped: loss {loss:.6g} reached {stop.loss:g}"
     for name, limit, value in (
         ("seconds", stop.seconds, seconds),
         ("bits", stop.bits, spent["uplink_bits"]),
@@ -404,3 +419,9 @@ def _reason_to_stop(stop: Stop, run: Run, began: float) -> str:
         if limit is not None and value >= limit:
             return f"stopped: {value:.6g} {name} reached {limit:g}"
     return ""
+
+
+def _with_noise(stop: Stop, run: Run) -> float:
+    """The noisy training loss of the last round."""
+    x, t = run.algorithm.output(run.state), int(run.state.t)
+    return stopping.noisy_loss(run.key, run.problem, x, t, stop, run.event(t))

@@ -35,11 +35,13 @@ __all__ = [
     "Sequence",
     "batch_clipped",
     "changed",
+    "plain_events",
     "released",
     "saga",
     "scaled",
     "sigmas",
     "svrg",
+    "together",
     "until",
     "worst",
 ]
@@ -299,17 +301,18 @@ def released(algorithm: Algorithm, values: Mapping[str, Any], facts: ProblemFact
     return event
 
 
-def _plain(event: AnyEvent) -> Iterator[Event]:
+def plain_events(event: AnyEvent) -> Iterator[Event]:
+    """The events of which this one is made, in order."""
     if isinstance(event, Event):
         yield event
     elif isinstance(event, (Sequence, Phases)):
         for part in event.events:
-            yield from _plain(part)
+            yield from plain_events(part)
 
 
 def sigmas(event: AnyEvent) -> tuple[float, ...]:
     """The noise of each plain event, in order."""
-    return tuple(part.sigma for part in _plain(event))
+    return tuple(part.sigma for part in plain_events(event))
 
 
 def changed(event: AnyEvent, change: Callable[[Event], Event]) -> AnyEvent:
@@ -336,7 +339,7 @@ def until(event: AnyEvent, releases: int) -> AnyEvent:
         return dataclasses.replace(event, releases=releases)
     if isinstance(event, NoClaim):
         return event
-    lengths = [sum(part.releases for part in _plain(each)) for each in event.events]
+    lengths = [sum(part.releases for part in plain_events(each)) for each in event.events]
     total = max(1, sum(lengths))
     parts: list[Any] = []
     for part, length in zip(event.events, lengths, strict=True):
@@ -348,6 +351,17 @@ def until(event: AnyEvent, releases: int) -> AnyEvent:
         else:
             parts.append(until(part, math.ceil(releases * length / total)))
     return dataclasses.replace(event, events=tuple(parts))
+
+
+def together(event: AnyEvent, other: Event) -> AnyEvent:
+    """``event``, and ``other`` on all of its records: each phase is composed with the whole of it."""
+    if isinstance(event, NoClaim):
+        return event
+    if isinstance(event, Phases):
+        return dataclasses.replace(
+            event, events=tuple(together(part, other) for part in event.events)
+        )
+    return Sequence((event, other))
 
 
 def worst(facts: ProblemFacts, client: Callable[[int], AnyEvent]) -> AnyEvent:

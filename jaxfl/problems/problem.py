@@ -21,7 +21,7 @@ from jaxfl.data.samples import DRAWING, few, samples
 from jaxfl.data.samples import numbers as numbers_of
 from jaxfl.problems.parameters import layout
 
-__all__ = ["make_problem"]
+__all__ = ["held_out", "make_problem"]
 
 CHECKED = 1 << 24  # numbers whose sizes are checked together
 TRIED = 1 << 24  # numbers in the samples of one client that are tried
@@ -90,6 +90,27 @@ def make_problem(
     name = str(name or getattr(data, "name", model.name))
     validation, test = _set_aside(test, validation_share)
     return Problem(train, jnp.array(count), test, x0, model, name, validation)
+
+
+def held_out(problem: Problem, data: str) -> Problem:
+    """The problem whose training data are one client with the ``"test"`` or ``"validation"`` examples.
+
+    Metrics on it are functions of the model and of data that are not protected.  ``"train"`` is the
+    problem itself.
+    """
+    choice("metrics_on", data, ("train", "test", "validation"))
+    if data == "train":
+        return problem
+    examples = getattr(problem, data)
+    require(
+        examples is not None,
+        f"needs {data} data, and {problem.name} has none",
+        "make the problem with a test set, and for validation with validation_share",
+        metrics_on=data,
+    )
+    size = jax.tree.leaves(examples)[0].shape[0]
+    train = jax.tree.map(lambda a: a[None], examples)
+    return dataclasses.replace(problem, train=train, count=jnp.full(1, size, jnp.int32))
 
 
 def _set_aside(test: PyTree | None, share: float) -> tuple[PyTree | None, PyTree | None]:

@@ -1,0 +1,211 @@
+"""Stopping rules: what ends a run before its last round, and what that tells of the data.
+
+A rule is public if it reads nothing but what observers have seen: bits, seconds, the loss of data
+that are not protected.  The round at which the exact training loss ends a run is a function of the
+records without noise, so that no eps holds for such a run, whether the loss ended it or not.  With
+``bound`` and ``sigma`` every client adds noise to its mean loss, and each check is one more
+Gaussian release of all its records.
+
+Where a rule reads what a run releases, the number of rounds does not tell what was spent: another
+outcome of the noise would have taken more of them, and all that were planned count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.checks import instance
+from jaxfl.core.errors import require
+from jaxfl.core.params import number
+from jaxfl.core.types import Algorithm, Array, Key, Problem, ProblemFacts, PyTree
+from jaxfl.data import samples
+from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling, plain_events, together
+from jaxfl.problems.metrics import NUMBERS, ROWS, sums
+from jaxfl.rounds.blocks import Keys
+
+__all__ = [
+    "PROTECTED",
+    "Stop",
+    "check",
+    "checked",
+    "checks",
+    "exposed",
+    "followed",
+    "noisy_loss",
+    "planned",
+    "rule",
+]
+
+PROTECTED = "train"  # the data that privacy is about, on which metrics are taken by default
+STREAM = len(
+    Keys._fields
+)  # of the noise of checks: the streams of rounds have the numbers below it
+
+Rule = Mapping[str, Any]  # the limits of a Stop, and the rounds to which they apply
+
+
+class Stop(NamedTuple):
+    """When to end before the last round, checked after every evaluation.  None: never.
+
+    The proof covers bits, seconds, a loss of data that are not protected (``metrics_on``), and a
+    training loss with noise: each example's loss is clipped to [0, ``bound``], and every client adds
+    N(0, ``sigma``^2) to its mean of them.  (Where whole clients are protected, the trusted server adds
+    it to the mean over clients.)  ``run.privacy()`` includes the price of all planned checks.  No eps
+    holds where the exact training loss may end a run.
+    """
+
+    loss: float | None = None  # training loss at or below it
+    seconds: float | None = None  # wall time, compilation included
+    bits: float | None = None  # uplink bits of all clients together
+    gradients: float | None = None  # per-example gradients of all clients together
+    bound: float | None = None  # to which each example's loss is clipped before noise
+    sigma: float | None = None  # standard deviation of the noise of one client's mean loss
+
+
+def check(stop: Any, metrics_on: str) -> None:
+    """Raise unless this is a rule, or None."""
+    if stop is None:
+        return
+    instance("stop", stop, Stop, "give for instance jaxfl.Stop(loss=0.5)")
+    for name, limit in stop._asdict().items():
+        if limit is not None:
+            above = None if name == "loss" else 0
+            number(f"stop.{name}", limit, above=above, remedy="give None for never")
+    noise = {f"stop.{name}": getattr(stop, name) for name in ("loss", "bound", "sigma")}
+    given = [value is not None for value in noise.values()]
+    require(
+        all(given) or not any(given[1:]),
+        "belong together",
+        "give all of them, or loss alone",
+        **noise,
+    )
+    require(
+        stop.sigma is None or metrics_on == PROTECTED,
+        f"is noise for the training loss, and metrics are taken on the {metrics_on} data",
+        "leave bound and sigma out",
+        **{"stop.sigma": stop.sigma},
+    )
+
+
+def rule(stop: Stop, first: int, until: int, every: int) -> dict[str, Any]:
+    """The rule of one call, as settings keep it: it may end the run at evaluations before ``until``."""
+    limits = {name: limit for name, limit in stop._asdict().items() if limit is not None}
+    return {**limits, "first": first, "until": until, "every": every}
+
+
+def followed(settings: Mapping[str, Any], new: Rule) -> list[Any]:
+    """All rules of a run.  One that continues after an interrupt is the same."""
+    old: list[Any] = settings.get("stop", [])
+
+    def same(one: Rule) -> bool:
+        return {**one, "first": 0} == {**new, "first": 0}
+
+    return old if any(map(same, old)) else [*old, dict(new)]
+
+
+# --- what rules tell -----------------------------------------------------------------------------
+
+
+def exposed(settings: Mapping[str, Any], algorithm: Algorithm, event: AnyEvent) -> str:
+    """The limit that reads protected data without noise; "" if there is none.
+
+    A number of gradients tells the size of a random batch, by which a proof may hide who was drawn,
+    and where whole clients are protected how many records they have; bits then tell the size of a
+    random cohort.
+    """
+    body, clients = algorithm.body, any(one.unit == "client" for one in plain_events(event))
+    private = {
+        "loss": settings.get("metrics_on", PROTECTED) == PROTECTED,
+        "gradients": body is None or body.estimator.sampler.padded or clients,
+        "bits": body is None or (clients and body.participation.scheme == "poisson"),
+    }
+    for one in settings.get("stop", []):
+        for name, told in private.items():
+            if told and name in one and not (name == "loss" and "sigma" in one):
+                return name
+    return ""
+
+
+def planned(settings: Mapping[str, Any], rounds: int) -> int:
+    """The rounds that count where so many ran: all that were planned, if releases may end a run."""
+    ends = (int(one["until"]) for one in settings.get("stop", []) if "loss" in one)
+    return max([rounds, *ends])
+
+
+def checks(settings: Mapping[str, Any], rounds: int) -> dict[tuple[float, float], int]:
+    """The noisy losses of so many rounds: how often a loss with this (bound, sigma) may be read."""
+    times: dict[tuple[float, float], int] = {}
+    for one in settings.get("stop", []):
+        every, last = int(one["every"]), min(rounds, int(one["until"]) - 1)
+        if "sigma" in one and every:
+            kind = float(one["bound"]), float(one["sigma"])
+            times[kind] = times.get(kind, 0) + max(0, last // every - int(one["first"]) // every)
+    return {kind: count for kind, count in times.items() if count}
+
+
+def checked(
+    event: AnyEvent, times: Mapping[tuple[float, float], int], facts: ProblemFacts
+) -> AnyEvent:
+    """``event`` and :func:`checks`: releases of means over all records, which move by B/m at most.
+
+    Clients of which only the sums with noise are seen show their losses all the same, each with its
+    own noise.  A trusted server divides the sum over clients by n.
+    """
+    first = next(iter(plain_events(event)), None)
+    if first is None:
+        return event
+    m = facts.m
+    if first.unit == "client":
+        m = facts.n if _central(first) else 1
+    for (bound, sigma), count in times.items():
+        # in [0, B]: replaced it moves by B, twice the radius; left out by B as well
+        radius = bound / 2 if first.adjacency == "replace_one" else bound
+        loss = Event(
+            Sampling("full", m, m),
+            Mean(radius),
+            sigma,
+            count,
+            first.unit,
+            first.adjacency,
+            first.trust,
+        )
+        event = together(event, loss)
+    return event
+
+
+def _central(event: Event) -> bool:
+    """Whether the server is trusted with the noise of a whole client's loss."""
+    return event.unit == "client" and event.trust == "trusted_server"
+
+
+# --- the check -----------------------------------------------------------------------------------
+
+
+def noisy_loss(key: Key, problem: Problem, x: Array, t: int, stop: Stop, event: AnyEvent) -> float:
+    """The loss of clipped examples at x with the noise of round t, and the public regularizer."""
+    central = any(map(_central, plain_events(event)))
+    scale = 1.0 if central else 1 / math.sqrt(problem.n)  # of the mean of all clients' noises
+    assert stop.bound is not None
+    assert stop.sigma is not None
+    return float(_noisy(key, problem, x, t, stop.bound, stop.sigma * scale))
+
+
+@jax.jit
+def _noisy(key: Key, problem: Problem, x: Array, t: Array, bound: Array, std: Array) -> Array:
+    model = problem.model
+
+    def clipped(x: Array, example: PyTree) -> Array:
+        loss = model.loss(x, example)
+        return jnp.clip(jnp.where(jnp.isnan(loss), bound, loss), 0, bound)
+
+    rows = max(1, min(ROWS, NUMBERS // samples.numbers(problem.train)))
+    kind = model._replace(loss=clipped, correct=None)
+    losses, _, _ = sums(kind, x, problem.train, problem.count, problem.m_max, rows, gradient=False)
+    own = jax.random.fold_in(jax.random.fold_in(key, STREAM), t)
+    noise = std * jax.random.normal(own, (), x.dtype)
+    return jnp.mean(losses / problem.count.astype(x.dtype)) + noise + model.regularizer(x)
