@@ -27,6 +27,7 @@ from jaxfl.core.types import (
     Resolved,
     Source,
 )
+from jaxfl.parts.aggregations import COLLUDING
 from jaxfl.parts.storage import STORAGES
 from jaxfl.privacy.events import NoClaim
 from jaxfl.rounds import transcript
@@ -126,6 +127,8 @@ def compose(
     later = () if aggregation is None else tuple(param.name for param in aggregation.params)
     needs = tuple(name for name in table if name not in ("omega", *later, *follows))
     table |= {param.name: param for param in params}
+    if aggregation is not None and aggregation.hides and not body.mechanism.central:
+        table |= {COLLUDING.name: COLLUDING}
     if "sigma" in table and "eps" not in table:  # any noise can be calibrated
         table |= {param.name: param for param in PRIVACY if param.name not in table}
     return Algorithm(

@@ -30,12 +30,15 @@ from jaxfl.core.version import __version__
 from jaxfl.data import samples
 from jaxfl.engine import stopping
 from jaxfl.engine.log import Log
+from jaxfl.parts.aggregations import COLLUDING
 from jaxfl.privacy import reports
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import AnyEvent, NoClaim, plain_events, released, until
+from jaxfl.privacy.releases import releases
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.metrics import NUMBERS, even
 from jaxfl.rounds.blocks import start
+from jaxfl.rounds.transcript import noises
 
 __all__ = [
     "ROUNDING",
@@ -136,16 +139,14 @@ class Record:
         claim = self.algorithm.claim(values, self.facts)
         delta = self.values.get("delta", 1e-5) if delta is None else delta
         report = reports.report(self.event(rounds), claim, delta, method)
+        method = f"{report.method}{self._honest(rounds)}"
         known = self.sources.get("smoothness")
         if known is not None and known.origin is not Origin.GIVEN:
-            report = report._replace(
-                method=f"{report.method}, for an L of these data that is taken to be public"
-            )
+            method += ", for an L of these data that is taken to be public"
         times = sum(stopping.checks(self.settings, rounds).values())
         if times:
-            report = report._replace(
-                method=f"{report.method}, with {times} noisy losses that the stopping rule may read"
-            )
+            method += f", with {times} noisy losses that the stopping rule may read"
+        report = report._replace(method=method)
         if why := self._exposed():
             alone = epsilon(self._released(rounds, {}, self.facts), delta, method).eps
             notes.append(
@@ -174,6 +175,25 @@ class Record:
         if values.get("turns") == 0 and not any(e.unit == "client" for e in plain_events(event)):
             event = until(event, 0)
         return stopping.checked(event, stopping.checks(self.settings, rounds), facts)
+
+    def _honest(self, rounds: int) -> str:
+        """Whom the proof trusts beside the protected client: those whose noise in a sum it counts."""
+        algorithm, colluding = self.algorithm, int(self.values.get("colluding", 0))
+        if COLLUDING not in algorithm.params or algorithm.body is None:
+            return ""
+        most = noises(algorithm.body, {**self.values, "colluding": 0}, self.facts) - 1
+        proofs = [
+            [
+                releases(event).parts
+                for event in plain_events(self._released(rounds, more, self.facts))
+            ]
+            for more in ({}, {"colluding": most})
+        ]
+        if proofs[0] == proofs[1]:
+            return ""
+        return (
+            f", if at most {colluding} of the {most + 1} clients of a sum collude with the server"
+        )
 
     def _exposed(self) -> str:
         """Why the number of rounds tells more than was noised; "" where it does not."""

@@ -10,9 +10,10 @@ cancel in the sum [Hu, Guo, Gong, section IV-B; Bonawitz et al., CCS 2017]::
 Clamping and rounding act on noised values, so each message stays as private as it was.  The *sum*
 carries the noise of all clients if no noise is clamped and the precision is below the noise: a range
 too small for that raises, and a run in which a coordinate was ``clamped`` all the same proves no more
-than its messages do.  Claims ignore the small loss from rounding a sum of real Gaussians, as they
-ignore floating point.  Where the server adds the noise, rounding changes a message by up to
-``p sqrt(d)/2``, which counts as sensitivity.
+than its messages do.  The server can subtract what ``colluding`` clients tell it, noise included: the
+proof counts the noises of the others alone.  Claims ignore the small loss from rounding a sum of real
+Gaussians, as they ignore floating point.  Where the server adds the noise, rounding changes a message
+by up to ``p sqrt(d)/2``, which counts as sensitivity.
 
 Masks do not change the sum and cost r^2 d words; the simulation leaves them out by default.  All
 clients of a cohort report.  :func:`jaxfl.parts.sampling.unreliable` models clients that do not, and
@@ -34,6 +35,7 @@ from jaxfl.core.types import Aggregation, Array, Draw, Hyper, Key, MessageBound,
 
 __all__ = [
     "AGGREGATIONS",
+    "COLLUDING",
     "aggregation",
     "decode",
     "encode",
@@ -54,6 +56,10 @@ RANGE = Param(
     "range", "bound R to which a coordinate is clamped before it is encoded", open_low=True
 )
 PRECISION = Param("precision", "step p that an encoded coordinate is rounded to", open_low=True)
+
+COLLUDING = Param(
+    "colluding", "clients of a sum whose messages the server knows (default: 0)", integer=True
+)
 
 
 def encode(v: Array, bound: Array, precision: Array) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.types import AnyBody, MessageBound, ProblemFacts, Sampler, Values
 from jaxfl.privacy import events
 from jaxfl.privacy.events import Sampling, worst
@@ -88,6 +88,7 @@ def turns(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
 def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
     """The least number of clients whose noises the server sees as one sum; 1 where it sees messages.
 
+    Those of ``colluding`` clients, which tell it theirs, do not count.
     It is 1 as well where the cohort has a random size, since that may be 1; with a sparsifier, whose
     masks are public, since one client alone may send some coordinate; with a shift that does not
     cancel, since it is made of earlier messages that nobody saw; and where noise was ``clamped``, or
@@ -98,12 +99,20 @@ def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
     bounded = message_bound(body, {"sigma": 0.0, **values}, facts) is not None
     if not body.aggregation.hides or values.get("clamped") or not bounded:
         return 1
-    clients = body.participation
+    clients, colluding = body.participation, int(values.get("colluding", 0))
     if clients.least is not None:
-        return clients.least(facts.n, values)
-    if clients.everyone:
-        return facts.n
-    return int(values["cohort"]) if clients.fixed_size else 1
+        senders = clients.least(facts.n, values)
+    elif clients.everyone:
+        senders = facts.n
+    else:
+        senders = int(values["cohort"]) if clients.fixed_size else 1
+    require(
+        colluding < max(2, senders),
+        f"must leave one of the {senders} clients of a sum",
+        f"ask for at most {senders - 1}",
+        colluding=colluding,
+    )
+    return max(1, senders - colluding)
 
 
 def message_bound(body: Body, values: Values, facts: ProblemFacts) -> MessageBound:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from planned import planned
-from rows import ROWS, Row
+from rows import ROWS, Row, a_problem
 from told import mistakes, refused
 
 import jaxfl
@@ -23,7 +23,7 @@ from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.questions import account, calibrate, names, plain_event
 from jaxfl.audit.ranges import FLAGS, NUMBERS, WORDS
-from jaxfl.parts import sampling
+from jaxfl.parts import aggregations, sampling
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.calibration import batch_for, rounds_for, sigma_for
 from jaxfl.privacy.events import (
@@ -432,10 +432,32 @@ def test_devices_that_collude_hide_nothing() -> None:
 
     assert eps(devices=10, colluding=4) == pytest.approx(eps(devices=6), rel=1e-12)
     refused(lambda: eps(devices=10, colluding=10), "colluding = 10")  # nobody is left
-    rows = {"sampling": "without_replacement", "batch": 20}  # messages count, not the sum
-    assert eps(devices=10, colluding=4, **rows) == eps(devices=1, **rows)
+    rows = {"sampling": "without_replacement", "batch": 20}
+    assert eps(devices=10, colluding=4, **rows) == eps(devices=6, **rows) < eps(devices=1, **rows)
     wrong = "no parameter of cdp_sgd 'colluding'"
     refused(lambda: account("cdp_sgd", colluding=1, **numbers), wrong)
+
+
+@pytest.mark.parametrize("name", ["ldp_gd", "ldp_svrg", "clip21_sgd2m", "private_local_sgd"])
+@pytest.mark.parametrize("who", ["everyone", "uniform", "balanced", "unreliable"])
+def test_every_sum_can_have_clients_that_collude(name: str, who: str) -> None:
+    """The proof counts the noises of the others, and noise for eps grows as they are fewer."""
+    parts = {"aggregation": aggregations.secure_sum(), "participation": sampling.participation(who)}
+    algorithm = jaxfl.algorithm(name, **parts)
+    senders = {"everyone": 5, "uniform": 4, "balanced": 4, "unreliable": 3}[who]
+    given = {**COHORTS[who], "cohort": 4, "threshold": 3, "dropout": 0.1, "range": 64.0}
+    given = {k: v for k, v in given.items() if k in algorithm.names}
+
+    def sigma(colluding: int) -> float:
+        run = planned(algorithm, a_problem(), 6, eps=2.0, colluding=colluding, **given)
+        assert 0.99 * 2 <= run.eps(run.values["delta"]) <= 2.0
+        return float(run.values["sigma"])
+
+    alone = sigma(senders - 1)
+    if sigma(0) != pytest.approx(alone, rel=1e-3):  # the sum is proven to hide something
+        for k in range(senders):
+            assert sigma(k) * math.sqrt(senders - k) == pytest.approx(alone, rel=2e-3)
+    refused(lambda: sigma(senders), f"colluding = {senders}")
 
 
 @pytest.mark.parametrize("multiplier", [1.0, 2.0])

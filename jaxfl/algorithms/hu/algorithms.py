@@ -36,7 +36,6 @@ from jaxfl.core.types import (
     Asked,
     Hyper,
     Mechanism,
-    Param,
     Plan,
     ProblemFacts,
 )
@@ -52,7 +51,6 @@ from jaxfl.rounds.federated import Federated
 __all__ = ["dp_fedavg", "fedavg", "fedprox", "local_dp_sgd", "private_local_sgd", "scaffold"]
 
 PAPER = "Hu, Guo, Gong, 2020"
-COLLUDING = Param("colluding", "devices of a sum whose messages the server knows", integer=True)
 
 
 class Parts(numbers.Parts, total=False):
@@ -194,7 +192,6 @@ def _algorithm(
     params = (
         SMOOTHNESS,
         *(() if mechanism.std is None else PRIVACY),
-        *(() if body.aggregation is None else (COLLUDING,)),
     )
     rules = PaperRules(body, kind.once, fresh, convex, optimizer is None)
     return by_rules(globals()[name], kind.paper, rules, params, cited=not mechanism.central)
@@ -267,21 +264,19 @@ class PaperRules(NamedTuple):
             return events.NoClaim("nothing is noised")
         if mechanism.central:
             return self._of_a_client(values, facts)
-        colluding, hidden = int(values.get("colluding", 0)), body.aggregation is not None
+        hidden = body.aggregation is not None
         if not self.plain:
             body = body._replace(aggregation=None)
         tau, r = int(values.get("local_steps", 1)), transcript.noises(body, values, facts)
         turns, sampler = transcript.turns(body, values, facts), body.estimator.sampler
         if not sampler.epochs:
-            if colluding or tau > 1:
+            if tau > 1:
                 body = body._replace(aggregation=None)
             each = values if tau == 1 else {**values, "turns": turns * tau}
             return transcript.event(body, each, facts)
         convex = self.convex and self.plain and self._contracts(values, facts)
         # where messages are seen, other devices hide nothing
-        steps = events.LocalSteps(
-            values["clip"], tau, r, colluding if r > 1 else 0, convex, self.fresh
-        )
+        steps = events.LocalSteps(values["clip"], tau, r, convex=convex, fresh=self.fresh)
         sigma, b = float(values["sigma"]), float(values["batch"])
 
         def client(m: int) -> Any:
@@ -338,7 +333,8 @@ class PaperRules(NamedTuple):
         G, b, turns = values["clip"], int(values["batch"]), transcript.turns(body, values, facts)
         if self.once and body.aggregation is None:
             return claims.dp_sgd_baseline(G, facts.n, b, turns, delta, **way)
-        tau, devices = int(values.get("local_steps", 1)), transcript.noises(body, values, facts)
+        tau = int(values.get("local_steps", 1))
+        devices = transcript.noises(body, {**values, "colluding": 0}, facts)
         convex = self._contracts(values, facts) if self.convex else None
         claim = claims.hu(G, facts.m, b, tau, turns, delta, devices=devices, convex=convex, **way)
         return claim._replace(where="the paper's formula") if self.once else claim
