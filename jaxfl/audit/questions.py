@@ -44,6 +44,7 @@ from jaxfl.core.params import at_most_one, choice, closest, exactly_one
 from jaxfl.core.types import Algorithm, ProblemFacts
 from jaxfl.parts.sampling import sampler
 from jaxfl.privacy import accountants, calibration
+from jaxfl.privacy import dp_event as exports
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Phases, Sampling
 from jaxfl.privacy.gaussian import gdp_eps
@@ -64,7 +65,8 @@ def account(
     """What the noise ``sigma`` proves, eps at ``delta`` or delta at ``eps``; and the paper's claim.
 
     With ``runs`` also what the best of so many runs proves (:func:`jaxfl.privacy.best_of`;
-    ``seen="winner"`` where the others stay secret).  A calculator answers its one question.
+    ``seen="winner"`` where the others stay secret).  With ``as`` = ``"dp-event"`` also the event as text
+    of a ``dp_accounting.DpEvent``, and the accountant for it.  A calculator answers its one question.
 
     >>> numbers = {"samples": 3256, "rounds": 25, "clip": 0.5, "sigma": 0.00570, "delta": 1e-3}
     >>> found = account("cdp_sgd", batch=10, **numbers)
@@ -74,7 +76,10 @@ def account(
     key = _key(name)
     if key in CALCULATORS:
         return {"kind": key, **_call(key, CALCULATORS[key], checked(params, ATTACKS))}
-    runs = params.pop("runs", None)
+    runs, form = params.pop("runs", None), params.pop("as", None)
+    if form is not None:
+        choice("as", form, ("dp-event",))
+        require(params.get("delta"), "needs delta", "give it in place of eps", **{"as": form})
     numbers, asked = _split(params)
     sigma, delta, eps = asked.get("sigma"), asked.get("delta"), asked.get("eps")
     if "rho" in asked:
@@ -98,6 +103,9 @@ def account(
         return {**out, **accountants.delta(event, eps, method)._asdict(), **question.assumed}
     proven = accountants.epsilon(event, delta, method)
     out |= proven._asdict() | question.assumed
+    if form is not None:
+        exported = {"dp_event": repr(exports.dp_event(event, delta))}
+        return {**out, **exported, "dp_accountant": exports.accountant(event, delta)}
     if runs is not None:
         best = best_of(event, runs, delta, seen=seen or "all", method=method)  # type: ignore[arg-type]
         out |= {f"{name}_of_selection": value for name, value in best._asdict().items()}

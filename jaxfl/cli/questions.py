@@ -20,7 +20,7 @@ __all__ = ["print_names", "run_account", "run_audit", "run_calibrate"]
 
 # Options whose values are words; all others take numbers, or are flags.
 TEXTS = (
-    "adjacency", "clip_mode", "clip_what", "compressor", "find", "method", "noise", "sampler",
+    "adjacency", "as", "clip_mode", "clip_what", "compressor", "find", "method", "noise", "sampler",
     "sampling", "seen",
 )  # fmt: skip
 # Parameters of jaxfl.audit.attack.audit that are no options.
@@ -45,12 +45,13 @@ FLAGS = (
 
 def run_account(words: Sequence[str]) -> None:
     r"""usage: jaxfl account NAME --sigma S (--delta D | --eps E) [--PARAMETER VALUE ...] [--json]
-           [--runs K [--seen all|winner]]
+           [--runs K [--seen all|winner]] [--as dp-event]
 
     The proven eps at delta, or delta at eps, and the claim of the paper's formula.  With --runs K also
     the proven eps of selecting the best of K runs, each with its own noise, on the private data: all of
     them are seen (the default), or with --seen winner only the best, of a random number of runs (K on
-    average) that a trusted party draws.
+    average) that a trusted party draws.  With --as dp-event also the event as a DpEvent of dp_accounting,
+    and the accountant there that takes it.
 
       jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \
             --sigma 0.01 --delta 1e-3

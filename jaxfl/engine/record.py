@@ -139,14 +139,14 @@ class Record:
         claim = self.algorithm.claim(values, self.facts)
         delta = self.values.get("delta", 1e-5) if delta is None else delta
         report = reports.report(self.event(rounds), claim, delta, method)
-        method = f"{report.method}{self._honest(rounds)}"
+        words = f"{report.method}{self._honest(rounds)}"
         known = self.sources.get("smoothness")
         if known is not None and known.origin is not Origin.GIVEN:
-            method += ", for an L of these data that is taken to be public"
+            words += ", for an L of these data that is taken to be public"
         times = sum(stopping.checks(self.settings, rounds).values())
         if times:
-            method += f", with {times} noisy losses that the stopping rule may read"
-        report = report._replace(method=method)
+            words += f", with {times} noisy losses that the stopping rule may read"
+        report = report._replace(method=words)
         if why := self._exposed():
             alone = epsilon(self._released(rounds, {}, self.facts), delta, method).eps
             notes.append(

@@ -261,7 +261,7 @@ def _config(run: Record, report: Any) -> dict[str, Any]:
         "seconds": run.seconds,
         "compile_seconds": run.compile_seconds,
         "ended": run.ended,
-        "privacy": None if report is None else report._asdict(),
+        "privacy": report and {k: v for k, v in report._asdict().items() if k != "event"},
     }
     out: dict[str, Any] = plain(about)
     return out

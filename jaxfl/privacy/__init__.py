@@ -6,6 +6,8 @@
   eps is at most a given one
 * :mod:`~jaxfl.privacy.claims` -- claims: what a paper states about noise and privacy, and whether
   its conditions hold
+* :mod:`~jaxfl.privacy.dp_event` -- events as a ``dp_accounting.DpEvent``, so that another tool can
+  check what is proven
 * :mod:`~jaxfl.privacy.events` -- events, which describe what a run releases about one record:
   frozen, hashable, for accountants
 * :mod:`~jaxfl.privacy.gaussian` -- gaussian differential privacy in closed form, and conversions
@@ -34,6 +36,7 @@ algorithm.
 * :mod:`~jaxfl.privacy.accountants` -- the proven eps and delta of an event
 * :mod:`~jaxfl.privacy.calibration` -- noise, batch size or rounds for a given eps
 * :mod:`~jaxfl.privacy.claims` -- what a paper states, and whether its conditions hold
+* :mod:`~jaxfl.privacy.dp_event` -- events for the accountants of dp_accounting
 * :mod:`~jaxfl.privacy.events` -- descriptions of what a run releases about one record
 * :mod:`~jaxfl.privacy.gaussian` -- Gaussian privacy in closed form, and conversions
 * :mod:`~jaxfl.privacy.grids` -- one release on a grid of losses

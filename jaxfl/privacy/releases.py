@@ -19,7 +19,7 @@ from jaxfl.privacy.profiles import (
     poisson_add_remove,
 )
 
-__all__ = ["METHODS", "Release", "increments_shift", "releases", "snapshot"]
+__all__ = ["METHODS", "Release", "increments_shift", "releases", "snapshot", "whole"]
 
 METHODS: tuple[str, ...] = (
     "chain",
@@ -44,7 +44,7 @@ def snapshot(event: Event) -> bool:
     """Whether a record enters releases for which it was not drawn."""
     estimator = event.sensitivity
     drawn_only = not isinstance(estimator, Mean) or estimator.undrawn == estimator.over_m == 0
-    if drawn_only or _whole(event):
+    if drawn_only or whole(event):
         return False
     require(
         event.adjacency == "replace_one",
@@ -55,7 +55,8 @@ def snapshot(event: Event) -> bool:
     return True
 
 
-def _whole(event: Event) -> bool:
+def whole(event: Event) -> bool:
+    """Whether every release reads all records."""
     sampling = event.sampling
     return sampling.scheme == "full" or (
         sampling.b == sampling.m
@@ -80,12 +81,12 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
     scheme, q, m = sampling.scheme, sampling.q, sampling.m
     g = estimator.X(sampling) / event.sigma
     both = 2.0 if event.adjacency == "replace_one" else 1.0
-    if scheme == "poisson" and not _whole(event):
+    if scheme == "poisson" and not whole(event):
         profile = poisson(q, g) if both == 2 else poisson_add_remove(q, g)
         return Release((Part(profile, T),), "Poisson sampling", "E")
     if both == 2:  # from here on both records are drawn together: their distance counts
         g = min(g, estimator.whole / event.sigma)
-    if _whole(event):
+    if whole(event):
         return Release((Part(Gaussian(both * g * math.sqrt(T)), 1),), "Gaussian releases", "E")
     if scheme == "single_pass":
         require(

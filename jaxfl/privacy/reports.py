@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxfl.privacy import dp_event as exports
 from jaxfl.privacy.accountants import delta as delta_of
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.claims import Claim, Condition
-from jaxfl.privacy.events import AnyEvent, until
+from jaxfl.privacy.events import AnyEvent, NoClaim, until
 from jaxfl.privacy.gaussian import Floats
 
 __all__ = ["Report", "report", "spent"]
@@ -30,6 +31,15 @@ class Report(NamedTuple):
     source: str = ""
     conditions: tuple[Condition, ...] = ()
     note: str = ""  # a statement that does not hold
+    event: AnyEvent = NoClaim("not recorded")  # what was accounted for
+
+    def dp_event(self) -> Any:
+        """The event as a ``dp_accounting.DpEvent`` [:mod:`jaxfl.privacy.dp_event`]."""
+        return exports.dp_event(self.event, self.delta)
+
+    def neighboring_relation(self) -> Any:
+        """The ``dp_accounting.NeighboringRelation`` for which :meth:`dp_event` is made."""
+        return exports.neighboring_relation(self.event, self.delta)
 
     def __str__(self) -> str:
         claim = "-" if self.claimed is None else f"{self.claimed:.4g}"
@@ -69,6 +79,7 @@ def report(
         claim is not None and proven.eps > claim * (1 + 1e-9),
         source,
         conditions,
+        event=event,
     )
 
 

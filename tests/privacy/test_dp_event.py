@@ -1,0 +1,149 @@
+"""Exported events: the accountants of dp_accounting prove the same of them."""
+
+import json
+from typing import Any
+
+import jax
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+from planned import planned
+from rows import ROWS, Row, a_problem
+from told import refused
+
+import jaxfl
+from jaxfl.cli import main
+from jaxfl.privacy import (
+    Event,
+    Increments,
+    LocalSteps,
+    Mean,
+    NoClaim,
+    Phases,
+    Sampling,
+    Sequence,
+    epsilon,
+    svrg,
+)
+from jaxfl.privacy.dp_event import accountant, dp_event, neighboring_relation
+
+pytestmark = pytest.mark.once
+DELTA = 1e-5
+MEAN = Mean(1.0)
+
+
+def draws(scheme: str, b: int = 10) -> Sampling:
+    return Sampling(scheme, 100, b)
+
+
+COINS = Event(draws("poisson"), MEAN, 0.3, 20)
+FULL = Event(draws("full", 100), MEAN, 0.03, 20)
+SUBSETS = Event(draws("without_replacement"), MEAN, 0.3, 20)
+EXACT = {
+    "gaussian": FULL,
+    "zeroed": Event(draws("full", 100), MEAN, 0.03, 20, adjacency="zero_out"),
+    "coins": COINS,
+    "coins, one more": Event(draws("poisson"), MEAN, 0.3, 20, adjacency="add_remove"),
+    "one pass": Event(draws("single_pass", 5), MEAN, 0.3, 20),
+    "whole epochs": Event(draws("shuffled"), MEAN, 0.3, 20),
+    "increments": Event(draws("single_pass", 5), Increments(1.0, 1.0, 1.0), 30.0, 20),
+    "local steps": Event(draws("shuffled"), LocalSteps(1.0, 5, 5, convex=True), 0.3, 8),
+    "snapshots of all": Event(draws("full", 100), svrg(1.0), 0.03, 20),
+    "sequence": Sequence((COINS, FULL, FULL)),
+    "phases": Phases((COINS, FULL)),
+    "nothing": Event(draws("full", 100), MEAN, 1.0, 0),
+    "no noise": Event(draws("full", 100), MEAN, 0.0, 1),
+    "no claim": NoClaim("none"),
+}
+LOOSE = {  # dp_accounting has a Renyi bound for subsets
+    "subsets": SUBSETS,
+    "part of an epoch": Event(draws("shuffled"), MEAN, 0.3, 25),
+    "subsets, then all": Sequence((SUBSETS, FULL)),
+}
+
+
+def theirs(event: Any, delta: float) -> float:
+    """The eps of the accountant that takes the event."""
+    made = {"PLD": PLDAccountant, "Rdp": RdpAccountant}[accountant(event, delta)[:3]]
+    one = made(neighboring_relation=neighboring_relation(event, delta))
+    return float(one.compose(dp_event(event, delta)).get_epsilon(delta))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_their_accountant_gives_our_eps(name: str) -> None:
+    event = EXACT[name]
+    assert theirs(event, DELTA) == pytest.approx(epsilon(event, DELTA).eps, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", LOOSE)
+def test_their_bound_of_subsets_holds_ours(name: str) -> None:
+    """At least ours, and that of a Gaussian whose noise is too small by sqrt(2) at most."""
+    event = LOOSE[name]
+    assert 1 <= theirs(event, DELTA) / epsilon(event, DELTA).eps <= 2
+
+
+def test_gaussians_are_exported_for_every_accountant() -> None:
+    """No convention of dp_accounting for neighbours makes their eps smaller than ours."""
+    event = dp_event(FULL, DELTA)
+    for made in (PLDAccountant, RdpAccountant):
+        relation = neighboring_relation(FULL, DELTA)
+        for other in type(relation):
+            eps = made(neighboring_relation=other).compose(event).get_epsilon(DELTA)
+            assert eps >= epsilon(FULL, DELTA).eps * (1 - 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (Event(draws("poisson"), svrg(1.0), 0.3, 20), "drawn or not"),
+        (Sequence((COINS, SUBSETS)), "in one event"),
+    ],
+)
+def test_what_no_dp_event_describes_is_refused(event: Any, words: str) -> None:
+    refused(lambda: dp_event(event, DELTA), words)
+
+
+def test_sampling_with_replacement_is_described_though_nobody_accounts_for_it() -> None:
+    event = Event(draws("with_replacement"), MEAN, 0.3, 20)
+    one = dp_event(event, DELTA).event
+    assert (one.source_dataset_size, one.sample_size) == (100, 10)
+    assert one.event.noise_multiplier == pytest.approx(1.5)  # two records are 2G/b apart
+    assert accountant(event, DELTA).startswith("none")
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if "sigma" in r.numbers], ids=lambda r: r.name)
+def test_every_algorithm_exports(row: Row) -> None:
+    given = {**row.numbers, "sigma": 3.0}
+    run = planned(row.name, row.problem, 60, **given)
+    delta = run.values["delta"]
+    try:
+        dp_event(run.event, delta)
+    except jaxfl.InputError as error:
+        assert "drawn or not" in str(error)  # SVRG and SAGA
+        assert any(part in row.name for part in ("svrg", "saga"))
+        return
+    if not accountant(run.event, delta).startswith("none"):
+        loose = 1.5 if accountant(run.event, delta).startswith("Rdp") else 1.002
+        assert 0.999 <= theirs(run.event, delta) / run.eps(delta) <= loose
+
+
+def test_a_run_and_an_answer_export(key: jax.Array) -> None:
+    run = jaxfl.simulate("ldp_gd", a_problem(), key, 3, eps=2.0, lr=0.1)
+    report = run.privacy()
+    one = PLDAccountant(neighboring_relation=report.neighboring_relation())
+    eps = one.compose(report.dp_event()).get_epsilon(report.delta)
+    assert eps == pytest.approx(2.0, rel=1e-3)
+
+
+def test_the_command_line_exports(capsys: pytest.CaptureFixture[str]) -> None:
+    question = (
+        "account ldp_sgd --samples 100 --batch 10 --rounds 20 --clip 1 --sigma 0.3 --as dp-event"
+    )
+    assert main([*question.split(), "--delta", "1e-5", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["dp_event"] == repr(dp_event(COINS, DELTA))
+    assert answer["dp_accountant"] == accountant(COINS, DELTA)
+    assert main([*question.split(), "--eps", "1"]) != 0
+    assert "needs delta" in capsys.readouterr().err
+    assert main([*question.split()[:-1], "png", "--delta", "1e-5"]) != 0
+    assert "dp-event" in capsys.readouterr().err
