@@ -8,7 +8,7 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from planned import planned
-from rows import ROWS, Row, a_problem
+from rows import ROWS, a_problem
 from told import refused
 
 import jaxfl
@@ -111,20 +111,17 @@ def test_sampling_with_replacement_is_described_though_nobody_accounts_for_it() 
     assert accountant(event, DELTA).startswith("none")
 
 
-@pytest.mark.parametrize("row", [r for r in ROWS if "sigma" in r.numbers], ids=lambda r: r.name)
-def test_every_algorithm_exports(row: Row) -> None:
-    given = {**row.numbers, "sigma": 3.0}
-    run = planned(row.name, row.problem, 60, **given)
-    delta = run.values["delta"]
-    try:
-        dp_event(run.event, delta)
-    except jaxfl.InputError as error:
-        assert "drawn or not" in str(error)  # SVRG and SAGA
-        assert any(part in row.name for part in ("svrg", "saga"))
-        return
-    if not accountant(run.event, delta).startswith("none"):
-        loose = 1.5 if accountant(run.event, delta).startswith("Rdp") else 1.002
-        assert 0.999 <= theirs(run.event, delta) / run.eps(delta) <= loose
+def test_every_algorithm_exports() -> None:
+    """All but those whose records enter every release, drawn or not."""
+    lost = {"soteriafl_svrg", "soteriafl_saga", "ldp_svrg"}
+    for row in ROWS:
+        given = {name: value for name, value in row.numbers.items() if name != "sigma"}
+        if given != row.numbers:
+            run = planned(row.name, row.problem, 60, eps=1.0, **given)
+            if row.name in lost:
+                refused(lambda run=run: dp_event(run.event, 1e-3), "drawn or not")
+            else:
+                assert "Gaussian" in repr(dp_event(run.event, run.values["delta"])), row.name
 
 
 def test_a_run_and_an_answer_export(key: jax.Array) -> None:

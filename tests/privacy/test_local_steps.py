@@ -152,10 +152,22 @@ def test_dp_fedavg_protects_clients(part: str) -> None:
     both = 2 if part == "uniform" else 1
     mu = both * 0.5 / r / 1.5 * math.sqrt(turned)
     whole = float(privacy.gaussian.gdp_eps(mu, DELTA))
-    if part in ("everyone", "balanced"):
-        assert proven == pytest.approx(whole, rel=1e-9)
-    else:
+    if part == "poisson":
         assert proven < 0.8 * whole
+    else:  # epochs that go on remember who took part, which hides nobody in a cohort of fixed size
+        assert proven == pytest.approx(whole, rel=1e-9)
+
+
+@pytest.mark.parametrize("rows", ["fresh", "poisson", "without_replacement", "single_pass"])
+def test_uniform_cohorts_hide_clients_that_remember_nothing(rows: str) -> None:
+    parts = {"fresh": True} if rows == "fresh" else {"sampler": sampler(rows)}
+    numbers = {"update_clip": 0.5, "clip": 5.0, "local_steps": 2, "cohort": 3}
+    found, _ = event_of(
+        "dp_fedavg", equal(), participation=participation("uniform"), **parts, **numbers
+    )
+    hidden = found.sampling.scheme == "without_replacement"
+    assert hidden == (rows != "single_pass")
+    assert found.adjacency == "replace_one"
 
 
 def test_slots_of_a_poisson_cohort_are_part_of_what_is_proven() -> None:

@@ -107,7 +107,9 @@ def dp_fedavg(**parts: Unpack[Parts]) -> Algorithm:
         g_i = clip_S(x - theta_i) after tau local steps;   x <- x - eta_g (sum_S g_i / r + xi)
 
     xi ~ N(0, sigma^2 I) is the server's.  What is protected is all of a client's data; clients drawn
-    by Poisson participation are hidden among the others, since only the model is seen.
+    by Poisson participation are hidden among the others, since only the model is seen.  So are those
+    of uniform participation where a client's turn does not depend on its earlier turns (``fresh=True``,
+    or batches drawn anew); epochs that continue from turn to turn count as taking part in every round.
     """
     kind = Variant("McMahan et al., ICLR 2018", mechanism=mechanisms.central, bounded=True)
     return _algorithm("dp_fedavg", kind, **parts)
@@ -303,8 +305,12 @@ class PaperRules(NamedTuple):
         # divided by a number of clients: one that is left out sends zero
         adjacency: Any = "zero_out"
         if clients.scheme == "without_replacement":
-            rows, bound = events.Sampling("without_replacement", n, r), S
             adjacency = "replace_one"
+            # An epoch that goes on from turn to turn remembers earlier cohorts.  In those of a fixed size
+            # who takes part depends on who else does, so that hidden memories tell of the client.
+            sampler = body.estimator.sampler
+            if self.fresh or sampler.fresh or sampler.whole:
+                rows, bound = events.Sampling("without_replacement", n, r), S
         if clients.scheme == "poisson":
             slots = clients.capacity(values, facts)["cohort"]
             rows, bound = events.Sampling("poisson", n, r, slots), S
