@@ -210,25 +210,6 @@ def test_whoever_leaves_clipping_to_others_is_clipped(estimator: Any) -> None:
     assert math.isfinite(eps(True, "batch")) == (estimator is estimators.saga)
 
 
-def test_a_loss_that_ends_a_run_tells_of_the_data(key: jax.Array) -> None:
-    """All rounds that were planned count; a run that ended by itself counts its own."""
-    given = {"eps": 1.0, "lr": 0.1, "eval_every": 1}
-    early, bits = (
-        jaxfl.simulate("ldp_gd", a_problem(), key, 20, stop=stop, **given)
-        for stop in (jaxfl.Stop(loss=9.0), jaxfl.Stop(bits=1))
-    )
-    assert int(early.state.t) == 1
-    report = early.privacy()
-    assert report.proven == pytest.approx(1.0, rel=1e-3)
-    assert report.flag
-    assert "the loss decided when this run ended" in report.note
-    assert early.spent([1])[0] < 0.5
-    assert (int(bits.state.t), bits.privacy().note) == (1, "")
-    assert bits.privacy().proven < 0.5
-    longer = early.extend(30, stop=jaxfl.Stop(loss=9.0))
-    assert longer.privacy().proven > 1.1
-
-
 def test_who_took_part_is_no_reason_where_it_is_hidden(key: jax.Array) -> None:
     """Clients drawn by coins are hidden among the others: what is proven is proven of each."""
     algorithm = jaxfl.algorithm("dp_fedavg", participation=sampling.poisson_clients())
