@@ -16,24 +16,24 @@ from jaxfl.core.errors import InputError
 
 __all__ = ["print_symbols", "run_theory"]
 
-# option: (its symbol in the paper, the field of Setting, its default, its meaning)
+ABOVE = real(above=0)
+# option: (its symbol in the paper, the field of Setting, its default, its range, its meaning)
 SYMBOLS = {
-    "clients": ("n", "n", 10, "number of clients"),
-    "samples": ("m", "m", 3256, "samples per client"),
-    "dim": ("d", "d", 124, "coordinates of the model"),
-    "omega": ("omega", "omega", 19.0, "variance of the compressor"),
-    "eps": ("eps", "eps", 1.0, "privacy"),
-    "delta": ("delta", "delta", 1e-3, "privacy failure probability"),
-    "smoothness": ("L", "L", 1.0, "smoothness of every example's loss"),
-    "clip": ("G", "G", 1.0, "bound on every example's gradient"),
-    "variance": ("sigma~^2", "", None, "absolute error of Q-DPSGD-1's quantizer (default: 1 + omega)"),
-}  # fmt: skip
-RANGES = {
-    "clients": whole(1),
-    "samples": whole(1),
-    "dim": whole(1),
-    "omega": real(least=0),
-    "delta": real(above=0, below=1),
+    "clients": ("n", "n", 10, whole(1), "number of clients"),
+    "samples": ("m", "m", 3256, whole(1), "samples per client"),
+    "dim": ("d", "d", 124, whole(1), "coordinates of the model"),
+    "omega": ("omega", "omega", 19.0, real(least=0), "variance of the compressor"),
+    "eps": ("eps", "eps", 1.0, ABOVE, "privacy"),
+    "delta": ("delta", "delta", 1e-3, real(above=0, below=1), "privacy failure probability"),
+    "smoothness": ("L", "L", 1.0, ABOVE, "smoothness of every example's loss"),
+    "clip": ("G", "G", 1.0, ABOVE, "bound on every example's gradient"),
+    "variance": (
+        "sigma~^2",
+        "",
+        None,
+        ABOVE,
+        "absolute error of Q-DPSGD-1's quantizer (default: 1 + omega)",
+    ),
 }
 
 
@@ -51,9 +51,8 @@ def run_theory(words: Sequence[str]) -> None:
     found, rest = parser.parse_known_args(list(words))
     parser.finish(rest, "`jaxfl theory` takes options only", "`jaxfl theory --help` lists them")
     values: dict[str, Any] = {}
-    for name, (_, _, default, _) in SYMBOLS.items():
+    for name, (_, _, default, read, _) in SYMBOLS.items():
         word = getattr(found, name)
-        read = RANGES.get(name, real(above=0))
         values[name] = default if word is None else read(flag(name), word)
     variance = values.pop("variance")
     s = Setting(**{SYMBOLS[name][1]: float(value) for name, value in values.items()})
@@ -81,6 +80,6 @@ def run_theory(words: Sequence[str]) -> None:
 def print_symbols() -> None:
     """Print the options of `jaxfl theory`."""
     print()
-    for name, (letter, _, default, words) in SYMBOLS.items():
+    for name, (letter, _, default, _, words) in SYMBOLS.items():
         known = "" if default is None else f" (default: {default:g})"
         print(f"  {flag(name) + ' ' + letter:<24}  {words}{known}")
