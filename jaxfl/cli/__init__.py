@@ -48,12 +48,12 @@ from jaxfl.cli.interrupt import Terminated
 from jaxfl.cli.lists import run_list
 from jaxfl.cli.look import run_compare, run_plot, run_show
 from jaxfl.cli.papers import run_papers
-from jaxfl.cli.parser import parse_run, print_run_help
+from jaxfl.cli.parser import parse_run, run_options
 from jaxfl.cli.profiling import run_profile
-from jaxfl.cli.questions import print_names, run_account, run_audit, run_calibrate
-from jaxfl.cli.sweep_parser import parse_sweep, print_sweep_help
+from jaxfl.cli.questions import parameters, run_account, run_audit, run_calibrate
+from jaxfl.cli.sweep_parser import parse_sweep, sweep_options
 from jaxfl.cli.sweeping import run_sweep
-from jaxfl.cli.theory import print_symbols, run_theory
+from jaxfl.cli.theory import run_theory, symbols
 from jaxfl.cli.work import run
 from jaxfl.cli.written import as_typed, suggested
 from jaxfl.core.errors import InputError, printable
@@ -165,9 +165,32 @@ def run_version(words: Sequence[str]) -> None:
     print(f"jaxfl {__version__}")
 
 
+def run_run(words: Sequence[str]) -> None:
+    """usage: jaxfl run [ALGORITHM] [--OPTION VALUE ...]
+
+    Run one algorithm (default: a demonstration, soteriafl_sgd with a step size, batch and compression
+    that suit the digits data).  Hyper-parameters that are not given follow from the algorithm's theory;
+    the result lists the source of each.  The folder --out gets result.nc, curves.png, checkpoint.npz and
+    config.json; `jaxfl run --resume FOLDER --rounds MORE` continues from there.
+    """
+    run(*parse_run(words))
+
+
+def run_grid(words: Sequence[str]) -> None:
+    """usage: jaxfl sweep ALGORITHM [ALGORITHM ...] [--OPTION VALUE ...] [--PARAMETER VALUE [VALUE ...]]
+
+    Run a whole grid: every combination of the values given, for every seed.  Hyper-parameters and
+    --rounds are axes of one compiled program; each algorithm, data set or part has a program of its own.
+    Cells of a seed share their draws.  A value may be a schedule, as in --lr 0.1 cosine:0.3.  The folder
+    --out gets result.nc, pictures, and what --resume needs; `jaxfl show FOLDER` and `jaxfl plot FOLDER`
+    show it again.
+    """
+    run_sweep(*parse_sweep(words))
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
-    "run": lambda words: run(*parse_run(words)),
-    "sweep": lambda words: run_sweep(*parse_sweep(words)),
+    "run": run_run,
+    "sweep": run_grid,
     "show": run_show,
     "compare": run_compare,
     "plot": run_plot,
@@ -182,13 +205,13 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "--help": run_help,
     "--version": run_version,
 }
-# Commands whose help is not their docstring, or not all of it.
-HELPS: dict[str, Callable[[list[str]], None]] = {
-    "run": print_run_help,
-    "sweep": print_sweep_help,
-    "theory": lambda words: print_symbols(),
-    "account": lambda words: print_names(),
-    "calibrate": lambda words: print_names(),
+# The help of a command is its docstring; these have more to say.
+MORE: dict[str, Callable[[list[str]], str]] = {
+    "run": run_options,
+    "sweep": sweep_options,
+    "theory": symbols,
+    "account": parameters,
+    "calibrate": parameters,
 }
 ALONE = ("show", "compare", "plot", "account", "calibrate", "audit")  # without words: their help
 
@@ -200,10 +223,8 @@ def _dispatch(words: list[str]) -> None:
         if not {"-h", "--help"} & set(rest) and (rest or command not in ALONE):
             answer(rest)
             return
-        if about := inspect.getdoc(answer):
-            print(about)
-        if command in HELPS:
-            HELPS[command](rest)
+        more = [MORE[command](rest)] if command in MORE else []
+        print("\n\n".join([str(inspect.getdoc(answer)), *more]))
         return
     kind = "option" if command.startswith("-") else "command"
     names = [name for name in COMMANDS if not name.startswith("-")]

@@ -29,19 +29,13 @@ __all__ = [
     "hyper_parameters",
     "make_parser",
     "number",
+    "options_help",
     "parse",
     "parse_run",
-    "print_help",
-    "print_run_help",
     "read_options",
+    "run_options",
 ]
 
-USAGE = "jaxfl run [ALGORITHM] [--OPTION VALUE ...]"
-ABOUT = """\
-Run one algorithm (default: a demonstration, soteriafl_sgd with a step size, batch and compression
-that suit the digits data).  Hyper-parameters that are not given follow from the algorithm's theory;
-the result lists the source of each.  The folder --out gets result.nc, curves.png, checkpoint.npz and
-config.json; `jaxfl run --resume FOLDER --rounds MORE` continues from there."""
 TITLES = {
     "data": "data",
     "model": "model",
@@ -101,15 +95,15 @@ def parse_run(words: Sequence[str]) -> tuple[dict[str, Any], Session]:
     return given, Session(**read_options(options(Session), raw))
 
 
-def print_run_help(words: Sequence[str]) -> None:
-    """Print the help of `jaxfl run`, with the hyper-parameters of the algorithm described by ``words``."""
+def run_options(words: Sequence[str]) -> str:
+    """The options of `jaxfl run`, with the hyper-parameters of the algorithm described by ``words``."""
     given, _ = parse_run([word for word in words if word not in ("-h", "--help")])
     algorithm = choose_algorithm(Setup(**given))
-    print_help(_run_parser(), algorithm.name, algorithm.params)
+    return options_help(_run_parser(), algorithm.name, algorithm.params)
 
 
 def _run_parser() -> Parser:
-    parser = make_parser(USAGE, ABOUT, {**options(Setup), **options(Session)}, TITLES)
+    parser = make_parser({**options(Setup), **options(Session)}, TITLES)
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=argparse.SUPPRESS)
     return parser
 
@@ -117,11 +111,9 @@ def _run_parser() -> Parser:
 # --- shared with `jaxfl sweep` -------------------------------------------------------------------
 
 
-def make_parser(
-    usage: str, about: str, table: Mapping[str, Option], titles: Mapping[str, str]
-) -> Parser:
+def make_parser(table: Mapping[str, Option], titles: Mapping[str, str]) -> Parser:
     """A parser of the options in ``table``, in groups with these titles."""
-    parser = Parser(usage=usage, description=about, formatter_class=_Help)
+    parser = Parser(usage=argparse.SUPPRESS, formatter_class=_Help)
     groups = {name: parser.add_argument_group(title) for name, title in titles.items()}
     for name, option in table.items():
         how: dict[str, Any] = {"action": "store_true"}
@@ -145,13 +137,13 @@ class _Help(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=28)
 
 
-def print_help(parser: Parser, names: str, params: Iterable[Param], **how: Any) -> None:
-    """Print the parser's help, and the hyper-parameters of the algorithms with these names."""
+def options_help(parser: Parser, names: str, params: Iterable[Param], **how: Any) -> str:
+    """The parser's options, and the hyper-parameters of the algorithms with these names."""
     group = parser.add_argument_group(f"hyper-parameters of {names}")
     for param in params:
         metavar, doc = "K" if param.integer else "X", param.doc.replace("%", "%%")
         group.add_argument(flag(param.name), metavar=metavar, help=doc, **how)
-    parser.print_help()
+    return parser.format_help().rstrip("\n")
 
 
 def parse(parser: Parser, words: Sequence[str], takes: str, **how: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from jaxfl.core.params import reads, whole
 from jaxfl.engine.results import plain
 from jaxfl.parts import compressors, sampling
 
-__all__ = ["print_names", "run_account", "run_audit", "run_calibrate"]
+__all__ = ["parameters", "run_account", "run_audit", "run_calibrate"]
 
 # Options whose values are words; all others take numbers, or are flags.
 TEXTS = (
@@ -86,15 +86,14 @@ def run_audit(words: Sequence[str]) -> None:
     _answer("audit", "ALGORITHM", _audit, words)
 
 
-def print_names() -> None:
+def parameters(words: Sequence[str]) -> str:
     """Of an algorithm: its hyper-parameters (jaxfl run NAME --help), --samples, --rounds, --clients (or
     --devices, --machines), --sampling, --dimension; --fresh and --convex of local SGD; --epochs and --inner
     instead of --rounds.  Of an event: --samples, --rounds, --clip, --batch, --sampling, --slots,
     --adjacency, --record-norm, --noise-multiplier.  Others take the algorithm's defaults, and are
     listed as assumed where they matter.
     """
-    print("\nNAME is one of:", ", ".join(questions.names()))
-    print(inspect.getdoc(print_names))
+    return f"NAME is one of: {', '.join(questions.names())}\n{inspect.getdoc(parameters)}"
 
 
 def _answer(

@@ -17,8 +17,8 @@ from jaxfl.cli.parser import (
     hyper_parameters,
     make_parser,
     number,
+    options_help,
     parse,
-    print_help,
     read_options,
 )
 from jaxfl.cli.readers import real, rounds, text, whole
@@ -26,15 +26,8 @@ from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import known
 
-__all__ = ["OF_ALGORITHM", "OF_PROBLEM", "Session", "Spans", "parse_sweep", "print_sweep_help"]
+__all__ = ["OF_ALGORITHM", "OF_PROBLEM", "Session", "Spans", "parse_sweep", "sweep_options"]
 
-USAGE = "jaxfl sweep ALGORITHM [ALGORITHM ...] [--OPTION VALUE ...] [--PARAMETER VALUE [VALUE ...]]"
-ABOUT = """\
-Run a whole grid: every combination of the values given, for every seed.  Hyper-parameters and
---rounds are axes of one compiled program; each algorithm, data set or part has a program of its own.
-Cells of a seed share their draws.  A value may be a schedule, as in --lr 0.1 cosine:0.3.  The folder
---out gets result.nc, pictures, and what --resume needs; `jaxfl show FOLDER` and `jaxfl plot FOLDER`
-show it again."""
 OF_ALGORITHM = (
     "compressor",
     "sampler",
@@ -180,16 +173,16 @@ def _run_options() -> dict[str, Option]:
 
 
 def _parser() -> Parser:
-    parser = make_parser(USAGE, ABOUT, {**_run_options(), **OF_RUNS, **options(Session)}, TITLES)
+    parser = make_parser({**_run_options(), **OF_RUNS, **options(Session)}, TITLES)
     parser.add_argument("algorithms", nargs="*", metavar="ALGORITHM", help=argparse.SUPPRESS)
     return parser
 
 
-def print_sweep_help(words: Sequence[str]) -> None:
-    """Print the help of `jaxfl sweep`, with the hyper-parameters of the algorithms in ``words``."""
+def sweep_options(words: Sequence[str]) -> str:
+    """The options of `jaxfl sweep`, with the hyper-parameters of the algorithms in ``words``."""
     names = [word for word in words if not word.startswith("-")]
     for name in names:
         known("algorithm", name, ALGORITHMS)
     names = names or [DEMO]
     params = {param.name: param for name in names for param in algorithm(name).params}
-    print_help(_parser(), " or ".join(names), params.values(), nargs="+")
+    return options_help(_parser(), " or ".join(names), params.values(), nargs="+")

@@ -14,7 +14,7 @@ from jaxfl.cli.readers import real, whole
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError
 
-__all__ = ["print_symbols", "run_theory"]
+__all__ = ["run_theory", "symbols"]
 
 ABOVE = real(above=0)
 # option: (its symbol in the paper, the field of Setting, its default, its range, its meaning)
@@ -77,9 +77,10 @@ def run_theory(words: Sequence[str]) -> None:
     print(f"{title}\n\n{lines}")
 
 
-def print_symbols() -> None:
-    """Print the options of `jaxfl theory`."""
-    print()
-    for name, (letter, _, default, _, words) in SYMBOLS.items():
+def symbols(words: Sequence[str]) -> str:
+    """The options of `jaxfl theory`."""
+    lines = []
+    for name, (letter, _, default, _, meaning) in SYMBOLS.items():
         known = "" if default is None else f" (default: {default:g})"
-        print(f"  {flag(name) + ' ' + letter:<24}  {words}{known}")
+        lines.append(f"  {flag(name) + ' ' + letter:<24}  {meaning}{known}")
+    return "\n".join(lines)
