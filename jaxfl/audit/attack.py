@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import math
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -23,20 +24,21 @@ import numpy.typing as npt
 from jax.typing import ArrayLike
 
 from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.audit.canary import EventLike, Setup, prepare, sign, takes, trajectory
+from jaxfl.audit.canary import EventLike, Setup, prepare, takes, trajectory
 from jaxfl.audit.decisions import choose, family
 from jaxfl.audit.limits import limits, plain_eps, separation
 from jaxfl.audit.ranges import checked
 from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import AnyEvent, Event, Mean
+from jaxfl.privacy.events import AnyEvent, LocalSteps, Mean, plain_events
 from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["AuditResult", "audit"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-STATISTICS = ("sum", "likelihood ratio", "extremes", "spread", "contrast")
+STATISTICS = ("sum", "likelihood ratio", "extremes", "spread", "contrast", "innovations", "learned")
+FITTED = 4096  # the most runs that statistics are learned from
 NUMBERS_AT_ONCE = 1 << 17  # drawn records that are held together, over all runs of a chunk
 
 
@@ -96,18 +98,23 @@ def audit(
     claimed: float | None = None,
     confidence: float = 0.95,
     dim: int = 1,
-    turning: bool = False,
+    turning: bool | int = False,
+    clients: int = 1,
     canary: float = 1e6,
     chunk: int | None = None,
     noise: str = "calibrated",
     **numbers: Any,
 ) -> AuditResult:
-    """Attack ``runs`` runs in each of two worlds: one of m records is +C e_1 there, -C e_1 here.
+    """Attack ``runs`` runs in each of two worlds: one record is +C e_1 there, -C e_1 here.
 
-    All other gradients are zero and ``C = canary * clip``; with an event for adjacency by addition
-    or removal the record is zero in the second world.  ``turning`` makes the canary's sign depend
-    on x (see :mod:`jaxfl.audit.canary`).  ``numbers`` are the algorithm's hyper-parameters.
-    Half of the runs choose statistic and threshold, the others bound how often the test succeeds.
+    It is the first of the m records of the first of the clients, and ``C = canary * clip``.  Where a
+    draw has a fixed size, that client's other records are -C e_1, so that the draw shows in what it
+    leaves out; all others are zero.  With an event for adjacency by addition or removal the record is
+    zero in the second world; where a client is protected, all of its records are canaries.
+    ``turning`` makes their sign depend on x (see :mod:`jaxfl.audit.canary`).  ``numbers`` are the
+    algorithm's hyper-parameters.  Of half of the runs, one half fits statistics (see
+    :class:`Reader`) and the other chooses statistic and threshold; the rest bound how often that test
+    succeeds.
 
     ``event`` describes the mechanism (or is a function of resolved numbers and facts); without it
     the algorithm's own is used, if it has one.  ``claimed`` defaults to what its paper's formula
@@ -120,17 +127,18 @@ def audit(
     """
     began, runs = time.perf_counter(), whole("runs", runs, 20)
     asked = {"confidence": confidence, "canary": canary, "chunk": chunk, "claimed": claimed}
-    chunk = checked({**asked, "delta": delta, "turning": turning}).get("chunk")
+    chunk = checked({**asked, "delta": delta}).get("chunk")
     algorithm = one_algorithm(algorithm)
     if delta is not None and takes(algorithm, "delta"):
         numbers["delta"] = delta
-    setup = prepare(algorithm, m, dim, rounds, turning, event, numbers, noise)
+    setup = prepare(algorithm, m, dim, rounds, turning, event, numbers, noise, clients)
     delta = check_delta(setup.values.get("delta", 1e-3) if delta is None else delta)
 
     rounds = int(rounds)
-    P, Q = _attack(setup, rounds, runs, key, canary, turning, chunk)
-    half = runs // 2
-    train, test = (P[:half], Q[:half]), (P[half:], Q[half:])
+    P, Q = _attack(setup, rounds, runs, key, canary, chunk)
+    begin, half = min(FITTED, runs // 4), runs // 2
+    train, test = (P[begin:half], Q[begin:half]), (P[half:], Q[half:])
+    half -= begin
     # strict, so that the luckiest of many rules is not taken for the best one
     strict = 1 - 1e-2 * (1 - confidence), 1 - 1e-4 * (1 - confidence)
     plain_rule = choose(*train, lambda a, b: plain_eps(*limits(a, b, half, strict[0]), delta))
@@ -182,43 +190,52 @@ def _claimed(setup: Setup) -> float | None:
 
 
 def _attack(
-    setup: Setup,
-    rounds: int,
-    runs: int,
-    key: Key,
-    canary: float,
-    turning: bool,
-    chunk: int | None,
+    setup: Setup, rounds: int, runs: int, key: Key, canary: float, chunk: int | None
 ) -> tuple[Floats, Floats]:
     """The statistics of all runs in both worlds, (runs, statistics) each."""
-    problem, event = setup.problem, setup.event
-    removed = isinstance(event, Event) and event.adjacency != "replace_one"
-    worlds = np.zeros((2, 1, problem.m_max, problem.model.dim), np.float32)
-    worlds[:, 0, 0, 0] = np.array([1.0, 0.0 if removed else -1.0]) * canary * setup.clip
-    turns = np.zeros((1, problem.m_max), np.float32)
-    turns[0, 0] = 1.0
+    problem, sight = setup.problem, _sight(setup.event)
+    worlds, turns = _worlds(setup, canary, sight.background)
     if chunk is None:
         width = max(setup.hp.caps.get("batch", problem.m_max), problem.model.dim, rounds)
-        chunk = max(1, min(runs, 4096, NUMBERS_AT_ONCE // width))
-    mixture = _mixture(event)
-
-    pieces: list[Array] = []
+        chunk = max(1, min(runs, 4096, NUMBERS_AT_ONCE // (width * problem.n)))
+    fitted, reader = min(FITTED, runs // 4), None
+    waiting: list[tuple[Array, Array]] = []
+    read: list[Floats] = []
     for first in range(0, runs, chunk):
-        if len(pieces) > 1:  # two at a time: one program seldom fills all cores
-            pieces[-2].block_until_ready()
         # the last piece is as long as the others, so that one program serves all
-        args = (key, first, worlds, turns, problem, setup.hp, setup.step, mixture)
-        pieces.append(_statistics(setup.algorithm, rounds, turning, chunk, *args))
-    S = np.concatenate([np.asarray(piece) for piece in pieces], axis=1).astype(np.float64)
-    S = np.nan_to_num(S[:, :runs])
+        args = (key, first, worlds, turns, problem, setup.hp, setup.step)
+        waiting.append(_seen(setup.algorithm, rounds, setup.sign, chunk, *args))
+        if first + chunk < fitted:
+            continue
+        last = first + chunk >= runs
+        if reader is None:
+            v, s = (np.concatenate(part, axis=1) for part in zip(*waiting, strict=True))
+            reader = Reader.fit(v[:, :fitted], s[:, :fitted], sight)
+        # two at a time: one program seldom fills all cores
+        while len(waiting) > (0 if last else 1):
+            read.append(reader(*map(np.asarray, waiting.pop(0))))
+    S = np.nan_to_num(np.concatenate(read, axis=1)[:, :runs])
     return S[0], S[1]
 
 
+def _worlds(setup: Setup, canary: float, background: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The records of both worlds, and which of them turn."""
+    problem, events = setup.problem, plain_events(setup.event)
+    removed = any(event.adjacency != "replace_one" for event in events)
+    planted = slice(None) if any(event.unit == "client" for event in events) else slice(1)
+    length = canary * (setup.clip if math.isfinite(setup.clip) else 1.0)
+    worlds = np.zeros((2, problem.n, problem.m_max, problem.model.dim), np.float32)
+    if background:
+        worlds[:, 0, :, 0] = -length
+    worlds[:, 0, planted, 0] = np.array([[length], [0.0 if removed else -length]])
+    return worlds, (worlds[0, :, :, 0] != 0).astype(np.float32)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _statistics(
+def _seen(
     algorithm: Algorithm,
     rounds: int,
-    turning: bool,
+    sign: Callable[[Array], Array],
     runs: int,
     key: Key,
     first: ArrayLike,
@@ -227,62 +244,148 @@ def _statistics(
     problem: Problem,
     hp: Hyper,
     step: ArrayLike,
-    mixture: tuple[ArrayLike, ArrayLike, ArrayLike],
-) -> Array:
-    """(worlds, runs, statistics).  Samplers do not look at data: both worlds share their work."""
+) -> tuple[Array, Array]:
+    """Messages v_t along the canary, (worlds, runs, T, nodes), and its signs s_t, (worlds, runs, T).
 
-    def one(key: Key, rows: Array) -> Array:
-        here = dataclasses.replace(problem, train=(rows, turns) if turning else (rows,))
-        x = trajectory(algorithm, rounds, key, here, hp)
-        v = (x[:-1, 0] - x[1:, 0]) / step
-        s = jax.vmap(sign)(x[:-1]) if turning else jnp.ones_like(v)
-        return summary(s, v, mixture)
+    Samplers do not look at data: both worlds share their work.
+    """
+
+    def one(key: Key, rows: Array) -> tuple[Array, Array]:
+        train = (rows, turns)[: len(problem.train)]
+        x = trajectory(algorithm, rounds, key, dataclasses.replace(problem, train=train), hp)
+        v = (x[:-1, :, 0] - x[1:, :, 0]) / jnp.asarray(step)[:, None]
+        return v, jax.vmap(sign)(x[:-1, 0])
 
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(runs))
     return jax.vmap(lambda rows: jax.vmap(lambda key: one(key, rows))(keys))(worlds)
 
 
-def summary(s: Array, v: Array, mixture: tuple[ArrayLike, ArrayLike, ArrayLike]) -> Array:
-    """The statistics of messages v_t along the canary, whose sign was s_t.
+class Sight(NamedTuple):
+    """What an event says of one message: ``sum_k w_k N(p_k, 1)`` in world P, q_k for p_k in Q.
+
+    In units of the noise, and less the mean of world Q.  ``background``: the client's other records
+    are those of world Q.
+    """
+
+    w: Floats
+    p: Floats
+    q: Floats
+    sigma: float = 1.0
+    background: bool = False
+
+    def ratio(self, z: Floats) -> Floats:
+        """The logarithm of the likelihood ratio of each message."""
+        up, down = -np.inf, -np.inf
+        for w, p, q in zip(np.log(self.w), self.p, self.q, strict=True):
+            up = np.logaddexp(up, w + p * z - p * p / 2)
+            down = np.logaddexp(down, w + q * z - q * q / 2)
+        return np.asarray(up - down)
+
+
+def _sight(event: AnyEvent | None) -> Sight:
+    """By the plain event of the most releases."""
+    shifted = Sight(np.ones(1), 2 * np.ones(1), np.zeros(1))
+    one = max(plain_events(event), key=lambda event: event.releases, default=None)
+    if one is None or one.sigma <= 0 or not math.isfinite(one.sensitivity.clip):
+        return shifted
+    how, sensitivity, sigma = one.sampling, one.sensitivity, one.sigma
+    whole = how.q >= 1 or how.scheme in ("full", "single_pass")
+    background = not whole and how.scheme in ("without_replacement", "with_replacement")
+    if isinstance(sensitivity, Mean):
+        X, Y = sensitivity.X(how) / sigma, sensitivity.Y(how) / sigma
+        # beside a snapshot of the other sign
+        Y = -Y if sensitivity.over_m < 0 else Y
+    elif isinstance(sensitivity, LocalSteps):
+        X, Y = sensitivity.clip / how.b / sigma / math.sqrt(sensitivity.devices), 0.0
+    else:
+        return shifted._replace(sigma=sigma)
+    w, a = np.array([1 - how.q, how.q]), np.array([Y, X])
+    if whole:
+        w, a = np.ones(1), np.array([X])
+    elif how.scheme == "with_replacement":
+        from scipy.stats import binom
+
+        k = np.arange(min(int(how.b), 12) + 1)
+        w, a = binom.pmf(k, int(how.b), 1 / how.m), np.asarray(k * X)
+    w = np.maximum(w, 1e-30)
+    if background:
+        return Sight(w, 2 * (a - Y), 0 * a, sigma, True)
+    center = float(w @ a)
+    return Sight(w, a + center, center - a, sigma)
+
+
+class Reader(NamedTuple):
+    """Statistics of one run, (runs, statistics), from its messages v_t and the canary's signs s_t.
 
     ======================  ======================================================================
     sum                     ``sum_t s_t v_t``
-    likelihood ratio        ``sum_t ln p(s_t v_t)/p(-s_t v_t)``, p the event's mixture
+    likelihood ratio        ``sum_t`` of the ratio that the event says of ``s_t v_t``
     extremes                ``max_t s_t v_t + min_t s_t v_t``
     spread                  ``max_t v_t + min_t v_t - 2 mean v``: repeated noise cancels
     contrast                ``sum_t (s_t - mean s) v_t``: likewise, for turning canaries
+    innovations             the likelihood ratio of ``e_t = (v_t - E[v_t | v_1 ... v_{t-1}])/std``, by
+                            which momenta, recursions and averages become messages again
+    learned                 the linear discriminant of all e_t and their ratios
     ======================  ======================================================================
     """
-    log_w, a, sigma = (jnp.asarray(part) for part in mixture)
-    u = s * v
-    y = (u / sigma)[:, None]
-    up = jax.nn.logsumexp(log_w[None] + a[None] * y - a[None] ** 2 / 2, axis=1)
-    down = jax.nn.logsumexp(log_w[None] - a[None] * y - a[None] ** 2 / 2, axis=1)
-    return jnp.stack(
-        [
-            jnp.sum(u),
-            jnp.sum(up - down),
-            jnp.max(u) + jnp.min(u),
-            jnp.max(v) + jnp.min(v) - 2 * jnp.mean(v),
-            jnp.sum((s - jnp.mean(s)) * v),
-        ]
-    )
+
+    sight: Sight
+    mean: Floats  # of s_t v_t in world Q
+    whiten: Floats
+    center: Floats
+    weights: Floats
+
+    @classmethod
+    def fit(cls, v: Floats, s: Floats, sight: Sight) -> Reader:
+        """From runs that bound nothing, (worlds, runs, ...)."""
+        k, F = v.shape[1], v[0, 0].size
+        none = np.zeros(F)
+        mean = _rows(s[..., None] * v)[1].mean(axis=0)
+        new = cls(sight, mean, np.eye(F), none, np.zeros(2 * F))
+        # world Q has less randomness beside the noise
+        cov = np.atleast_2d(np.cov(new.residuals(v, s)[1], rowvar=False))
+        if k < 2 * F or not np.isfinite(cov).all():
+            cov = np.diag(np.nan_to_num(np.diag(cov)))
+        scale = np.sqrt(np.diag(cov)) + 1e-12
+        cov = cov / scale / scale[:, None] + 1e-6 * np.eye(F)
+        new = new._replace(whiten=np.linalg.inv(np.linalg.cholesky(cov)) / scale)
+        new = new._replace(center=new.features(v, s)[1, :, :F].mean(axis=0))
+        both = np.nan_to_num(new.features(v, s))
+        scale = both.std(axis=(0, 1)) + 1e-12
+        both = both / scale
+        within = sum(np.atleast_2d(np.cov(each, rowvar=False)) for each in both)
+        gap = both[0].mean(axis=0) - both[1].mean(axis=0)
+        ridge = 2 * F / k + 1e-3
+        return new._replace(weights=np.linalg.solve(within + ridge * np.eye(2 * F), gap) / scale)
+
+    def residuals(self, v: Floats, s: Floats) -> Floats:
+        """Return the messages less what world Q makes of them."""
+        return _rows(v) - self.mean * np.repeat(s, v.shape[-1], axis=-1)
+
+    def features(self, v: Floats, s: Floats) -> Floats:
+        """All s_t e_t, and the ratio of each."""
+        e = self.residuals(v, s) @ self.whiten.T * np.repeat(s, v.shape[-1], axis=-1) - self.center
+        return np.concatenate([e, self.sight.ratio(e)], axis=-1)
+
+    def __call__(self, v: Floats, s: Floats) -> Floats:
+        features = self.features(v, s)
+        center = self.mean.reshape(v.shape[2:])[:, 0]
+        v = v[..., 0].astype(np.float64)
+        u = s * v
+        ratio = self.sight.ratio((u - center) / self.sight.sigma)
+        tilt = s - s.mean(axis=-1, keepdims=True)
+        statistics = (
+            u.sum(axis=-1),
+            ratio.sum(axis=-1),
+            u.max(axis=-1) + u.min(axis=-1),
+            v.max(axis=-1) + v.min(axis=-1) - 2 * v.mean(axis=-1),
+            (tilt * v).sum(axis=-1),
+            features[..., features.shape[-1] // 2 :].sum(axis=-1),
+            features @ self.weights,
+        )
+        return np.stack(statistics, axis=-1)
 
 
-def _mixture(event: AnyEvent | None) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
-    """``ln w_k``, ``a_k``, sigma: messages of world P are sigma times ``sum_k w_k N(a_k, 1)``."""
-    w, a, sigma = np.ones(1), np.ones(1), 1.0
-    if isinstance(event, Event) and isinstance(event.sensitivity, Mean) and event.sigma > 0:
-        estimator, sampling, sigma = event.sensitivity, event.sampling, event.sigma
-        if math.isfinite(estimator.clip):
-            X, Y = estimator.X(sampling) / sigma, estimator.Y(sampling) / sigma
-            w, a = np.array([1 - sampling.q, sampling.q]), np.array([Y, X])
-            if sampling.scheme == "with_replacement":
-                from scipy.stats import binom
-
-                k = np.arange(min(int(sampling.b), 12) + 1)
-                w, a = binom.pmf(k, int(sampling.b), 1 / sampling.m), np.asarray(k * X)
-            elif sampling.q >= 1:
-                w, a = np.ones(1), np.array([X])
-    log_w = np.log(np.maximum(w, 1e-30))
-    return log_w.astype(np.float32), a.astype(np.float32), np.float32(sigma)
+def _rows(v: Floats) -> Floats:
+    """(worlds, runs, T nodes)."""
+    return np.asarray(v, np.float64).reshape(*v.shape[:2], -1)

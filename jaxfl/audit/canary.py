@@ -1,15 +1,21 @@
 """The canary, the worst record that an audit can plant, and the trajectory that an adversary sees.
 
-One client holds m records; the loss of record a is ``s(x) a . x``, so that its gradient is
-``s(x) a``.  All records but the canaries are zero, and a canary is so long that clipping makes it
-exactly +-G along its direction.  The two worlds hold it with opposite signs.
+Each client holds m records; the loss of record a is ``s(x) a . x``, so that its gradient is
+``s(x) a``.  All records but those that an audit plants are zero, and a canary is so long that clipping
+makes it exactly +-G along its direction.  The two worlds hold it with opposite signs.
 
-``s = 1``, or for a *turning* canary a sign read from the bits of x, which an adversary who sees x
-knows.  It differs from point to point, and so shows what estimators that compare two points (SVRG,
-SAGA, SPIDER) or that repeat their noise would otherwise cancel.
+``turning`` says what s is.  It shows what estimators that compare two points (SVRG, SAGA, SPIDER) or
+that repeat their noise would otherwise cancel:
 
-The adversary sees the trajectory.  Where the server steps ``x <- x - eta v`` the increments are the
-messages: ``v_t = (x_t - x_{t+1}) / eta``.
+* False: ``s = 1``
+* True: a sign read from the bits of x, which an adversary who sees x knows
+* E, a whole number: -1 in the rounds 0, E, 2E, ..., and 1 in all others.  A public regularizer moves
+  the second coordinate of x by one tick per round, so that s is a function of x.  With E the length of
+  an epoch, the gradients at a snapshot and at later points have opposite signs.
+
+The adversary sees the points at which gradients are evaluated, which are more than the output where
+that is a random iterate or an average.  Where the server steps ``x <- x - eta v`` the increments are
+the messages: ``v_t = (x_t - x_{t+1}) / eta``.
 """
 
 from __future__ import annotations
@@ -31,6 +37,7 @@ from jaxfl.core.types import Algorithm, Array, Hyper, Key, Model, Problem, Probl
 from jaxfl.privacy.events import AnyEvent
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.kernels import linear_kernel
+from jaxfl.rounds.body import Body
 
 __all__ = [
     "EventLike",
@@ -43,6 +50,7 @@ __all__ = [
     "trajectory",
 ]
 
+TICK = 1e4  # how far a round moves the clock, in steps: far more than noise does
 EventLike = AnyEvent | Callable[[Mapping[str, Any], ProblemFacts], AnyEvent]
 
 
@@ -55,6 +63,7 @@ class Setup(NamedTuple):
     facts: ProblemFacts
     hp: Hyper
     event: AnyEvent | None
+    sign: Callable[[Array], Array]  # s(x)
     step: npt.NDArray[np.float64]  # eta of each round, by which increments become messages
     clip: float
 
@@ -64,20 +73,34 @@ def takes(algorithm: Algorithm, name: str) -> bool:
     return name in algorithm.names
 
 
-def sign(x: Array) -> Array:
-    """+1 or -1 by a hash of the first coordinate of x: any change of x may change it."""
-    h = jax.lax.bitcast_convert_type(x[0].astype(jnp.float32), jnp.uint32)
-    h = (h ^ (h >> 16)) * np.uint32(0x21F0AAAD)
-    h = (h ^ (h >> 15)) * np.uint32(0x735A2D97)
-    return jnp.where((h ^ (h >> 15)) & 1, 1.0, -1.0).astype(x.dtype)
+@functools.lru_cache(maxsize=64)
+def sign(turning: bool | int, lr: float = 1.0) -> Callable[[Array], Array]:
+    """s(x), a function of x alone."""
+
+    def by_bits(x: Array) -> Array:
+        h = jax.lax.bitcast_convert_type(x[0].astype(jnp.float32), jnp.uint32)
+        h = (h ^ (h >> 16)) * np.uint32(0x21F0AAAD)
+        h = (h ^ (h >> 15)) * np.uint32(0x735A2D97)
+        return jnp.where((h ^ (h >> 15)) & 1, 1.0, -1.0).astype(x.dtype)
+
+    def by_clock(x: Array) -> Array:
+        now = jnp.round(x[-1] / (TICK * lr))
+        return jnp.where(now % turning == 0, -1.0, 1.0).astype(x.dtype)
+
+    if isinstance(turning, bool):
+        return by_bits if turning else lambda x: jnp.ones((), x.dtype)
+    return by_clock
 
 
 @functools.lru_cache(maxsize=64)
-def canary_model(dim: int, turning: bool) -> Model:
+def canary_model(dim: int, turning: bool | int, lr: float = 1.0) -> Model:
     """``f(x; a) = s(x) a . x``; s turns only for records that are marked."""
 
     def slope(x: Array, turns: Array) -> Array:
-        return jnp.where(turns > 0, sign(jax.lax.stop_gradient(x)), 1.0).astype(x.dtype)
+        s = sign(turning, lr)(jax.lax.stop_gradient(x))
+        return jnp.where(turns > 0, s, 1.0).astype(x.dtype)
+
+    clock = 0.0 if isinstance(turning, bool) else TICK
 
     def loss(x: Array, example: PyTree) -> Array:
         product: Array = jnp.dot(example[0], x)
@@ -94,19 +117,19 @@ def canary_model(dim: int, turning: bool) -> Model:
         init=lambda key: jnp.zeros(dim),
         unravel=lambda x: x,
         loss=loss,
-        regularizer=lambda x: jnp.zeros((), x.dtype),
+        regularizer=lambda x: -clock * x[-1],
         kernel=linear_kernel(lambda z, example: z)._replace(factors=factors),
     )
 
 
-def canary_problem(m: int, dim: int, turning: bool) -> Problem:
-    """One client with m records of zeros, x_0 = 0."""
-    train: tuple[Any, ...] = (np.zeros((1, m, dim), np.float32),)
+def canary_problem(n: int, m: int, dim: int, turning: bool | int, lr: float = 1.0) -> Problem:
+    """n clients with m records of zeros each, x_0 = 0."""
+    train: tuple[Any, ...] = (np.zeros((n, m, dim), np.float32),)
     if turning:
-        train = (*train, np.zeros((1, m), np.float32))
-    count, x0 = np.full(1, m, np.int32), np.zeros(dim, np.float32)
+        train = (*train, np.zeros((n, m), np.float32))
+    count, x0 = np.full(n, m, np.int32), np.zeros(dim, np.float32)
     train, count, x0 = jax.tree.map(jnp.asarray, (train, count, x0))
-    return Problem(train, count, None, x0, canary_model(dim, turning), "canary")
+    return Problem(train, count, None, x0, canary_model(dim, turning, lr), "canary")
 
 
 def prepare(
@@ -114,17 +137,24 @@ def prepare(
     m: int,
     dim: int,
     rounds: int,
-    turning: bool,
+    turning: bool | int,
     event: EventLike | None,
     numbers: Mapping[str, Any],
     noise: str = "calibrated",
+    clients: int = 1,
 ) -> Setup:
     """Resolve the hyper-parameters on the canary's problem; the step size defaults to 1."""
     m, dim, rounds = whole("m", m, 1), whole("dim", dim, 1), whole("rounds", rounds, 1)
-    problem = canary_problem(m, dim, turning)
-    given = dict(numbers)
+    given, pace = dict(numbers), 1.0
     if takes(algorithm, "lr"):
         given.setdefault("lr", 1.0)
+    if not isinstance(turning, bool):
+        turning, dim, lr = whole("turning", turning, 2), max(dim, 2), given.get("lr")
+        remedy = "give lr one number, or turning true or false"
+        clock = isinstance(lr, int | float)
+        require(clock, "needs a clock, which goes by a constant lr", remedy, turning=turning)
+        pace = float(given["lr"])
+    problem = canary_problem(whole("clients", clients, 1), m, dim, turning, pace)
     facts = facts_of(problem, rounds)
     values = resolve(algorithm, given, facts, noise).values
     hp = build(algorithm, values, facts, jnp.dtype(jnp.float32))
@@ -134,16 +164,27 @@ def prepare(
     lr, clip = values.get("lr", 1.0), float(values.get("clip", 1.0))
     step = lr.over(rounds) if isinstance(lr, Schedule) else np.full(rounds, float(lr))
     require(step.min() > 0, "must be above 0", "with no step nothing is released", lr=lr)
-    return Setup(algorithm, problem, dict(values), facts, hp, described, step, clip)
+    return Setup(
+        algorithm, problem, dict(values), facts, hp, described, sign(turning, pace), step, clip
+    )
 
 
 def trajectory(algorithm: Algorithm, rounds: int, key: Key, problem: Problem, hp: Hyper) -> Array:
-    """x_0, ..., x_T of one run, (T + 1, d).  Traced."""
+    """What the adversary sees of one run: the points x_0, ..., x_T, (T + 1, nodes, d).  Traced.
+
+    They are where gradients are evaluated: the server's point, or the point of each node.
+    """
+    body = algorithm.body
+
+    def seen(state: PyTree) -> Array:
+        if body is None:
+            return algorithm.output(state)[None]
+        return body.server.view(state.server)[None] if isinstance(body, Body) else state.server
 
     def step(state: PyTree, _: None) -> tuple[PyTree, Array]:
         state, _info = algorithm.round(key, state, problem, hp)
-        return state, algorithm.output(state)
+        return state, seen(state)
 
     state, _ = algorithm.init(key, problem, hp)
     _, x = jax.lax.scan(step, state, length=rounds)
-    return jnp.concatenate([algorithm.output(state)[None], x])
+    return jnp.concatenate([seen(state)[None], x])

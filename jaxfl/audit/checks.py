@@ -117,7 +117,7 @@ def _messages(
 
     def one(key: Key, rows: Array) -> Array:
         here = dataclasses.replace(problem, train=(rows, turns))
-        x = trajectory(algorithm, rounds, key, here, hp)
+        x = trajectory(algorithm, rounds, key, here, hp)[:, 0]
         return x[:-1] - x[1:]
 
     return jax.vmap(lambda rows: jax.vmap(lambda key: one(key, rows))(keys))(worlds)
@@ -217,4 +217,4 @@ def _run(
     algorithm: Algorithm, rounds: int, key: Key, rows: ArrayLike, problem: Problem, hp: Hyper
 ) -> Array:
     here = dataclasses.replace(problem, train=(rows,))
-    return trajectory(algorithm, rounds, key, here, hp)
+    return trajectory(algorithm, rounds, key, here, hp)[:, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -67,7 +68,8 @@ class Family:
 
     def __init__(self, event: AnyEvent):
         self.event = event
-        self.gaussian = all(isinstance(part.profile, Gaussian) for part in _parts(event) or ())
+        parts = (part for each in _parts(event) or () for part in each)
+        self.gaussian = all(isinstance(part.profile, Gaussian) for part in parts)
 
     def ceiling(self, f: Any, factor: float = 1.0) -> Any:
         """The largest p that goes with f."""
@@ -109,37 +111,46 @@ class Family:
         return epsilon(scaled(self.event, high), delta).eps
 
     def _deltas(self, factor: float) -> Floats:
-        """delta_c at :data:`LOSSES`."""
+        """delta_c at :data:`LOSSES`; of disjoint data those of the worst part."""
         event = scaled(self.event, factor)
-        parts = _parts(event) or ()
+        return np.asarray(
+            np.max([self._delta(parts) for parts in _parts(event) or ()], axis=0) + _overflow(event)
+        )
+
+    def _delta(self, parts: tuple[Part, ...]) -> Floats:
         if self.gaussian:
             mu = math.sqrt(sum(part.count * part.profile.shift_bound**2 for part in parts))
             return np.asarray(gdp_delta(mu, LOSSES), np.float64)
         sides = (False,) if all(part.profile.symmetric for part in parts) else (False, True)
-        delta = np.max([compose(parts, delta=1e-6, reverse=r).delta(LOSSES) for r in sides], axis=0)
-        return np.asarray(delta + _overflow(event), np.float64)
+        return np.asarray(
+            np.max([compose(parts, delta=1e-6, reverse=r).delta(LOSSES) for r in sides], axis=0)
+        )
 
 
 def family(event: AnyEvent | None) -> Family | None:
-    """None where no one curve is known: no event, no claim, no noise, disjoint phases."""
+    """None where no curve is known: no event, no claim, no noise."""
     return None if event is None or not _parts(event) else Family(event)
 
 
-def _parts(event: AnyEvent) -> tuple[Part, ...] | None:
-    """The releases that the event composes; None where they are not one list."""
+def _parts(event: AnyEvent) -> tuple[tuple[Part, ...], ...] | None:
+    """The releases that the event composes, one list for each set of records; None: not known."""
     if isinstance(event, Event):
         bounded = 0 < getattr(event.sensitivity, "clip", 1.0) < math.inf
-        return releases(event).parts if bounded and event.sigma > 0 else None
-    if isinstance(event, NoClaim | Phases):
+        return (releases(event).parts,) if bounded and event.sigma > 0 else None
+    if isinstance(event, NoClaim):
         return None
-    assert isinstance(event, Sequence)
     every = [_parts(part) for part in event.events]
     known = [parts for parts in every if parts is not None]
-    return tuple(p for parts in known for p in parts) if len(known) == len(every) else None
+    if len(known) < len(every):
+        return None
+    if isinstance(event, Phases):
+        return tuple(parts for each in known for parts in each)
+    return tuple(tuple(itertools.chain(*lists)) for lists in itertools.product(*known))
 
 
 def _overflow(event: AnyEvent) -> float:
     """The delta that padded batches add."""
-    if isinstance(event, Sequence):
-        return sum(_overflow(part) for part in event.events)
+    if isinstance(event, Sequence | Phases):
+        lost = [_overflow(part) for part in event.events]
+        return sum(lost) if isinstance(event, Sequence) else max(lost)
     return event.sampling.overflow(event.releases) if isinstance(event, Event) else 0.0

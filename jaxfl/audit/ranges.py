@@ -43,7 +43,7 @@ ATTACKS: Mapping[str, Param] = {
     **NUMBERS,
     **{name: Param(name, "", open_low=True, open_high=True) for name in ("sigma", "clip")},
 }
-FLAGS = ("convex", "fresh", "turning")
+FLAGS = ("convex", "fresh")
 WORDS: Mapping[str, tuple[str, ...]] = {"clip_what": ("example", "batch")}
 
 

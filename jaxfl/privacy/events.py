@@ -301,7 +301,7 @@ def released(algorithm: Algorithm, values: Mapping[str, Any], facts: ProblemFact
     return event
 
 
-def plain_events(event: AnyEvent) -> Iterator[Event]:
+def plain_events(event: AnyEvent | None) -> Iterator[Event]:
     """The events of which this one is made, in order."""
     if isinstance(event, Event):
         yield event

@@ -105,7 +105,7 @@ audit ldp_gd --rounds 3 --batsh 3 | batsh
 audit ldp_gd --rounds 5 --name 3 | 'name'
 audit ldp_gd --rounds 5 --canary -1 | --canary -1
 audit ldp_gd --rounds 5 --claimed -1 | --claimed -1
-audit ldp_gd --rounds 5 --turning 2 | --turning 2
+audit ldp_gd --rounds 5 --turning 0 | --turning 0
 account dp_gd --samples 9 --kind 3 | 'kind'
 account {SGD} --rounds 5 --delta 1e-5 --eps 2 | give exactly one of them
 account {EVENT} --record-norm -1 | --record-norm -1
