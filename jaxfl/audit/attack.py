@@ -25,8 +25,7 @@ from jax.typing import ArrayLike
 
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.audit.canary import EventLike, Setup, prepare, takes, trajectory
-from jaxfl.audit.decisions import choose, family
-from jaxfl.audit.limits import limits, plain_eps, separation
+from jaxfl.audit.decisions import certify, family
 from jaxfl.audit.ranges import checked
 from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
@@ -137,44 +136,26 @@ def audit(
     rounds = int(rounds)
     P, Q = _attack(setup, rounds, runs, key, canary, chunk)
     begin, half = min(FITTED, runs // 4), runs // 2
-    train, test = (P[begin:half], Q[begin:half]), (P[half:], Q[half:])
-    half -= begin
-    # strict, so that the luckiest of many rules is not taken for the best one
-    strict = 1 - 1e-2 * (1 - confidence), 1 - 1e-4 * (1 - confidence)
-    plain_rule = choose(*train, lambda a, b: plain_eps(*limits(a, b, half, strict[0]), delta))
-    curves = family(setup.event)
-    score = separation if curves is None else curves.score
-    curve_rule = choose(*train, lambda a, b: score(*limits(a, b, half, strict[1])))
-
-    def plainly(P: Floats, Q: Floats) -> float:
-        rates = limits(*plain_rule.counts(P, Q), P.shape[0], confidence)
-        return float(plain_eps(*rates, delta))
-
-    def by_curve(P: Floats, Q: Floats) -> float | None:
-        p, f = limits(*curve_rule.counts(P, Q), P.shape[0], confidence)
-        return None if curves is None else curves.eps(float(p), float(f), delta)
-
-    plain, curve, guess = plainly(*test), by_curve(*test), by_curve(*train)
-    through_curve = curve is not None and guess is not None and guess >= plainly(*train)
+    chosen, bounding = (P[begin:half], Q[begin:half]), (P[half:], Q[half:])
+    bound = certify(chosen, bounding, family(setup.event), delta, confidence)
 
     proven, method, status = math.inf, "the algorithm has no event", ""
     if setup.event is not None:
         proven, _, method, status = epsilon(setup.event, delta)
     if claimed is None:
         claimed = _claimed(setup)
-    rule = curve_rule if through_curve else plain_rule
     return AuditResult(
         algorithm=algorithm.name,
-        lower=curve if through_curve and curve is not None else plain,
+        lower=bound.lower,
         proven=proven,
         claimed=claimed,
         delta=delta,
-        plain=plain,
-        curve=curve,
+        plain=bound.plain,
+        curve=bound.curve,
         confidence=confidence,
         runs=runs,
         rounds=rounds,
-        statistic=STATISTICS[rule.statistic],
+        statistic=STATISTICS[bound.rule.statistic],
         method=method,
         status=status,
         seconds=time.perf_counter() - began,
@@ -323,8 +304,9 @@ class Reader(NamedTuple):
     extremes                ``max_t s_t v_t + min_t s_t v_t``
     spread                  ``max_t v_t + min_t v_t - 2 mean v``: repeated noise cancels
     contrast                ``sum_t (s_t - mean s) v_t``: likewise, for turning canaries
-    innovations             the likelihood ratio of ``e_t = (v_t - E[v_t | v_1 ... v_{t-1}])/std``, by
-                            which momenta, recursions and averages become messages again
+    innovations             the same ratio of ``e_t = (v_t - E[v_t | v_1 ... v_{t-1}])/std``, by which
+                            momenta, recursions and averages become messages again, over the rounds
+                            in which it tells the worlds apart
     learned                 the linear discriminant of all e_t and their ratios
     ======================  ======================================================================
     """
@@ -333,6 +315,7 @@ class Reader(NamedTuple):
     mean: Floats  # of s_t v_t in world Q
     whiten: Floats
     center: Floats
+    telling: Floats  # 1 for messages whose ratios differ between the worlds, else 0
     weights: Floats
 
     @classmethod
@@ -341,7 +324,7 @@ class Reader(NamedTuple):
         k, F = v.shape[1], v[0, 0].size
         none = np.zeros(F)
         mean = _rows(s[..., None] * v)[1].mean(axis=0)
-        new = cls(sight, mean, np.eye(F), none, np.zeros(2 * F))
+        new = cls(sight, mean, np.eye(F), none, none, np.zeros(2 * F))
         # world Q has less randomness beside the noise
         cov = np.atleast_2d(np.cov(new.residuals(v, s)[1], rowvar=False))
         if k < 2 * F or not np.isfinite(cov).all():
@@ -351,12 +334,13 @@ class Reader(NamedTuple):
         new = new._replace(whiten=np.linalg.inv(np.linalg.cholesky(cov)) / scale)
         new = new._replace(center=new.features(v, s)[1, :, :F].mean(axis=0))
         both = np.nan_to_num(new.features(v, s))
-        scale = both.std(axis=(0, 1)) + 1e-12
-        both = both / scale
-        within = sum(np.atleast_2d(np.cov(each, rowvar=False)) for each in both)
         gap = both[0].mean(axis=0) - both[1].mean(axis=0)
-        ridge = 2 * F / k + 1e-3
-        return new._replace(weights=np.linalg.solve(within + ridge * np.eye(2 * F), gap) / scale)
+        telling = gap > 2 * np.sqrt(both.var(axis=1).sum(axis=0) / k)
+        scale = both.std(axis=(0, 1)) + 1e-12
+        within = sum(np.atleast_2d(np.cov(each / scale, rowvar=False)) for each in both)
+        ridge = (2 * F / k + 1e-3) * np.eye(2 * F)
+        weights = np.linalg.solve(within + ridge, gap / scale) / scale
+        return new._replace(telling=telling[F:].astype(np.float64), weights=weights)
 
     def residuals(self, v: Floats, s: Floats) -> Floats:
         """Return the messages less what world Q makes of them."""
@@ -380,7 +364,7 @@ class Reader(NamedTuple):
             u.max(axis=-1) + u.min(axis=-1),
             v.max(axis=-1) + v.min(axis=-1) - 2 * v.mean(axis=-1),
             (tilt * v).sum(axis=-1),
-            features[..., features.shape[-1] // 2 :].sum(axis=-1),
+            features[..., features.shape[-1] // 2 :] @ self.telling,
             features @ self.weights,
         )
         return np.stack(statistics, axis=-1)

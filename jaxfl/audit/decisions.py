@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.audit.limits import separation
+from jaxfl.audit.limits import limits, plain_eps, separation
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import AnyEvent, Event, NoClaim, Phases, Sequence, scaled
 from jaxfl.privacy.gaussian import Floats, gdp_delta, gdp_eps
@@ -17,7 +17,7 @@ from jaxfl.privacy.pld import Part, compose
 from jaxfl.privacy.profiles import Gaussian
 from jaxfl.privacy.releases import releases
 
-__all__ = ["Family", "Rule", "choose", "family"]
+__all__ = ["Bound", "Family", "Rule", "certify", "choose", "family"]
 
 THRESHOLDS = 512  # candidates per statistic
 LOSSES = np.concatenate([[0.0], np.geomspace(1e-3, 100.0, 500)])  # eps where curves are compared
@@ -97,18 +97,44 @@ class Family:
             return 0.0
         if self.gaussian:
             return float(gdp_eps(float(separation(p, f)), delta))
-        out = p > self.ceiling(f)
+        return self.strongest(lambda factor: bool(p > self.ceiling(f, factor)), delta)
+
+    def one_run_eps(self, k: int, r: int, v: int, delta: float, alpha: float) -> float:
+        """The same where v of r guesses about k canaries of one run are right, with chance alpha."""
+        return self.strongest(lambda factor: self._too_many(k, r, v, alpha, factor), delta)
+
+    def strongest(self, out: Callable[[float], bool], delta: float) -> float:
+        """The eps of the most noise, as a factor, that ``out`` does not rule out."""
+        first = out(1.0)
         low = high = 1.0
         while low > WEAKEST and high < STRONGEST:  # to where the answer changes
-            low, high = (low / 1.5, low) if out else (high, high * 1.5)
-            if (p > self.ceiling(f, low if out else high)) != out:
+            low, high = (low / 1.5, low) if first else (high, high * 1.5)
+            if out(low if first else high) != first:
                 break
         else:
-            return math.inf if out else 0.0
+            return math.inf if first else 0.0
         while high / low > 1 + 1e-3:
             middle = math.sqrt(low * high)
-            low, high = (low, middle) if p > self.ceiling(f, middle) else (middle, high)
+            low, high = (low, middle) if out(middle) else (middle, high)
         return epsilon(scaled(self.event, high), delta).eps
+
+    def _too_many(self, k: int, r: int, v: int, alpha: float, factor: float) -> bool:
+        """Whether v or more right guesses have a chance below alpha.
+
+        Let p_i be the chance of i right guesses, ``H_i = sum_{j >= i} j p_j/k`` and
+        ``R_i = sum_{j >= i} (r - j) p_j/k``.  Then ``H_{i+1} <= ceiling(R_i)`` [Mahloujifar, Melis,
+        Chaudhuri, 2024], and ``H_0 + R_0 = r/k``.  If the chance were alpha, the least H_0
+        and R_0 that follow from the first would be more than that.
+        """
+        H, R = alpha * v / k, alpha * (r - v) / k
+        for i in range(v - 1, -1, -1):
+            # curves are symmetric, so that their inverses are their reflections
+            least = max(R, 1 - float(self.ceiling(1 - H, factor)))
+            H += i / (r - i) * (least - R)
+            R = least
+            if r / k < H + R:
+                return True
+        return False
 
     def _deltas(self, factor: float) -> Floats:
         """delta_c at :data:`LOSSES`; of disjoint data those of the worst part."""
@@ -125,6 +151,44 @@ class Family:
         return np.asarray(
             np.max([compose(parts, delta=1e-6, reverse=r).delta(LOSSES) for r in sides], axis=0)
         )
+
+
+class Bound(NamedTuple):
+    """Lower bounds on eps: without an assumption, through the event's curve, and the chosen one."""
+
+    plain: float
+    curve: float | None
+    lower: float
+    rule: Rule  # of ``lower``
+
+
+def certify(
+    chosen: tuple[Floats, Floats],
+    bounding: tuple[Floats, Floats],
+    curves: Family | None,
+    delta: float,
+    confidence: float,
+) -> Bound:
+    """Choose tests by some runs of worlds P and Q, and bound eps by others."""
+    n = chosen[0].shape[0]
+    # strict, so that the luckiest of many rules is not taken for the best one
+    strict = 1 - 1e-2 * (1 - confidence), 1 - 1e-4 * (1 - confidence)
+    plain_rule = choose(*chosen, lambda a, b: plain_eps(*limits(a, b, n, strict[0]), delta))
+    score = separation if curves is None else curves.score
+    curve_rule = choose(*chosen, lambda a, b: score(*limits(a, b, n, strict[1])))
+
+    def plain(P: Floats, Q: Floats) -> float:
+        rates = limits(*plain_rule.counts(P, Q), P.shape[0], confidence)
+        return float(plain_eps(*rates, delta))
+
+    def curve(P: Floats, Q: Floats) -> float | None:
+        p, f = limits(*curve_rule.counts(P, Q), P.shape[0], confidence)
+        return None if curves is None else curves.eps(float(p), float(f), delta)
+
+    guess, found = curve(*chosen), Bound(plain(*bounding), curve(*bounding), 0.0, plain_rule)
+    if found.curve is not None and guess is not None and guess >= plain(*chosen):
+        return found._replace(lower=found.curve, rule=curve_rule)
+    return found._replace(lower=found.plain)
 
 
 def family(event: AnyEvent | None) -> Family | None:

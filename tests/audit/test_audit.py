@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,9 +18,10 @@ from jaxfl.algorithms.numbers import plain
 from jaxfl.audit import limits as bounds
 from jaxfl.audit.attack import audit
 from jaxfl.audit.checks import one_run_audit, sensitivity
+from jaxfl.audit.decisions import certify, family
 from jaxfl.core.types import Algorithm, Cost, Info, Param, ProblemFacts
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling
-from jaxfl.privacy.gaussian import gdp_mu
+from jaxfl.privacy.gaussian import gdp_eps, gdp_mu
 
 pytestmark = pytest.mark.once
 
@@ -47,6 +49,90 @@ def test_rates_of_known_mechanisms() -> None:
     assert bounds.plain_eps(p, 1 - p, 0.0) == pytest.approx(1.0)
     assert bounds.plain_eps(0.3, 0.4, 0.0) == pytest.approx(0.0)
     assert bounds.separation(norm.cdf(0.7), norm.cdf(-0.5)) == pytest.approx(1.2)
+
+
+# --- soundness: mechanisms whose eps is known exactly -----------------------------------------------
+
+
+def exceeded(trials: int, truth: float, run: Callable[[np.random.Generator], float]) -> int:
+    return sum(run(np.random.default_rng(seed)) > truth for seed in range(trials))
+
+
+def most(trials: int, alpha: float) -> int:
+    """Failures that as many trials show with chance ERROR."""
+    return int(binom.isf(ERROR, trials, alpha))
+
+
+def test_bounds_exceed_a_gaussians_eps_as_seldom_as_stated() -> None:
+    """A confidence of 60 %, so that what is unsound shows: the luckiest of six statistics, 80 times.
+
+    The event says half the noise, which a bound may not take from it.
+    """
+    mu, n, alpha = 1.5, 600, 0.4
+    curves = family(Event(Sampling("full", 1, 1), Mean(1.0), 1 / mu, 1))
+    truth, found = float(gdp_eps(mu, DELTA)), []
+    for seed in range(80):
+        P, Q = np.random.default_rng(seed).standard_normal((2, n, 6))
+        P[:, :3] += mu
+        half = n // 2
+        found.append(certify((P[:half], Q[:half]), (P[half:], Q[half:]), curves, DELTA, 1 - alpha))
+    for which in ("plain", "curve", "lower"):
+        assert sum(getattr(each, which) > truth for each in found) <= most(80, alpha)
+    assert np.median([each.lower for each in found]) > 0.7 * truth
+
+
+def test_without_a_curve_bounds_hold_for_any_mechanism() -> None:
+    """Randomized response of eps = 1, which no Gaussian event describes."""
+    n, alpha, right = 600, 0.4, math.e / (1 + math.e)
+
+    def run(rng: np.random.Generator) -> float:
+        P = (rng.random((n, 1)) < right) + 0.0
+        Q = (rng.random((n, 1)) > right) + 0.0
+        half = n // 2
+        return certify((P[:half], Q[:half]), (P[half:], Q[half:]), None, 1e-9, 1 - alpha).lower
+
+    assert exceeded(80, 1.0, run) <= most(80, alpha)
+
+
+def test_guesses_of_one_run_exceed_eps_as_seldom_as_stated() -> None:
+    """200 canaries of a Gaussian: the bound through its curve, and close to it."""
+    mu, k, r, alpha = 1.5, 200, 50, 0.4
+    curves = family(Event(Sampling("full", 1, 1), Mean(1.0), 2 / mu, 1))
+    assert curves is not None
+    truth, found = float(gdp_eps(mu, DELTA)), []
+
+    def run(rng: np.random.Generator) -> float:
+        s = rng.choice([-1, 1], k)
+        z = s * mu / 2 + rng.standard_normal(k)
+        sure = np.argsort(-abs(z))[:r]
+        right = int(np.sum(np.sign(z[sure]) == s[sure]))
+        found.append(curves.one_run_eps(k, r, right, DELTA, alpha))
+        return found[-1]
+
+    assert exceeded(20, truth, run) <= most(20, alpha)
+    assert np.median(found) > 0.6 * truth
+
+
+# --- how close ------------------------------------------------------------------------------------
+
+
+TRUST: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "local_transcript": ("ldp_spider", {"turning": 2, "period": 4, "smoothness": 1e6}, {}),
+    "secure_sum": ("private_local_sgd", {"batch": 8, "local_steps": 1, "clients": 3}, {}),
+    "trusted_server": ("dp_fedavg", {"batch": 4, "clients": 3}, {}),
+    "single_node": ("dp_gd", {}, {}),
+    "network": ("dp_dsgd", {"batch": 8, "clients": 4}, {"graph": jaxfl.graphs.ring()}),
+}
+
+
+@pytest.mark.parametrize("trust", TRUST)
+def test_what_is_seen_under_each_trust_model_comes_close_to_the_proof(trust: str) -> None:
+    """Too little noise, or noise that repeats or is shared, certifies more than is proven."""
+    name, numbers, parts = TRUST[trust]
+    given: Any = dict(rounds=8, m=8, runs=1500, delta=DELTA, eps=4.0, key=jax.random.key(2))
+    found = audit(jaxfl.algorithm(name, **parts), confidence=1 - ERROR / 5, **given, **numbers)
+    assert found.proven == pytest.approx(4.0, rel=1e-3)
+    assert 0.5 * found.proven <= found.lower <= found.proven
 
 
 def test_gaussian_bounds_are_as_strong_as_expected() -> None:
@@ -234,8 +320,10 @@ def test_one_run_says_something_and_not_too_much() -> None:
     assert found.canaries == 400
     assert found.proven == pytest.approx(8.0, rel=1e-3)
     assert 1.0 < found.lower <= found.proven
+    assert found.curve is not None
+    assert 0.5 * found.proven < found.curve <= found.proven
     noise = one_run_audit(algorithm, key=jax.random.key(0), sigma=100.0, **numbers)
-    assert noise.lower == 0
+    assert noise.lower == 0 == noise.curve
     assert noise.proven < 0.01
 
 
@@ -248,6 +336,9 @@ FEW: Any = {"algorithm": "ldp_gd", "rounds": 2, "m": 4, "key": jax.random.key(0)
     (lambda: audit(**{**FEW, "algorithm": toy()}, delta=2.0), "delta"),
     (lambda: audit(**{**FEW, "rounds": 0}), "rounds"),
     (lambda: audit(**FEW, chunk=0), "chunk = 0"),
+    (lambda: audit(**FEW, clients=0), "clients = 0"),
+    (lambda: audit(**FEW, turning=1), "turning = 1"),
+    (lambda: audit(**FEW, turning=2, lr=lambda t: 1.0), "turning = 2 needs a clock"),
     (lambda: one_run_audit(**FEW, dim=3, canaries=4), "canaries"),
     (lambda: audit(**FEW, canary=-1.0), "canary = -1"),
     (lambda: sensitivity(**FEW, canary=-1.0), "canary = -1"),
