@@ -1,7 +1,7 @@
 """Write docs/audits.md: what attacks certify of each algorithm, beside what is proven.
 
-``python docs/audits.py > docs/audits.md`` takes a quarter of an hour; with names of algorithms it prints their
-rows alone.
+``python docs/audits.py > docs/audits.md`` takes a quarter of an hour; with names of algorithms it
+prints their rows alone.
 """
 
 from __future__ import annotations
@@ -83,13 +83,14 @@ SPECIAL = ("m", "rounds", "runs", "turning", "clients")  # of an audit, beside h
 HEAD = f"""\
 # Audits
 
-What attacks certify of each algorithm, over the proven eps, which is {EPS:g} at delta = {DELTA:g}: *certified* is the
-bound that `jaxfl audit` returns, *through the curve* uses the event's trade-off curve, and *alone* assumes nothing.
-Each holds with 95 % confidence by itself.  Cost: {RUNS} runs in each of two worlds, in seconds on one core with the
-compilation.  Where nothing else is said, 20 rounds draw batches of 5 of 50 records.
-`python docs/audits.py > docs/audits.md` writes this page anew.  [What the columns mean](privacy.md).
+What attacks certify of each algorithm, over the proven eps, which is {EPS:g} at delta = {DELTA:g}:
+*certified* is the bound that `jaxfl audit` returns, *curve* uses the event's trade-off curve, and *alone*
+assumes nothing ([privacy](privacy.md)).  Each holds with 95 % confidence by itself.  The cost is {RUNS}
+runs in each of two worlds, and the seconds that they took on one busy core, compilation included.
+Where nothing else is said, 20 rounds draw batches of 5 of 50 records.
+`python docs/audits.py > docs/audits.md` writes this page.
 
-| | seen | certified | through the curve | alone | statistic | seconds | setting | why less than half |
+| | seen | certified | curve | alone | statistic | seconds | setting | why less than half |
 |---|---|---|---|---|---|---|---|---|"""
 
 

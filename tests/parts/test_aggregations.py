@@ -311,6 +311,14 @@ def test_dropouts_are_survived(gone: tuple[int, ...]) -> None:
         assert (own != expected).all()
 
 
+def test_masks_of_an_enrolment_are_fresh_every_round() -> None:
+    """Or the difference of a client's messages would be that of its words."""
+    plain = words_of(6)
+    group, me = enrol(plain, threshold=4, seed=5), min(plain)
+    first, second = (group.message(me, plain[me], t).words for t in (0, 1))
+    assert (first != second).all()
+
+
 def test_too_few_survivors_are_refused() -> None:
     plain = words_of(6)
     group = enrol(plain, threshold=4, seed=5)

@@ -211,6 +211,18 @@ def test_every_device_has_its_own_eps(key: jax.Array) -> None:
     assert book.proven[i] == pytest.approx(privacy.epsilon(alone, DELTA).eps)
 
 
+def test_whole_clients_spend_where_they_were_not_called(key: jax.Array) -> None:
+    """Being called shows in the sum, and is what is protected."""
+    algorithm = jaxfl.algorithm("dp_fedavg", participation=participation("uniform"))
+    given = {"lr": 0.1, "sigma": 1.0, "batch": 4, "local_steps": 1, "cohort": 2, "update_clip": 1.0}
+    book = jaxfl.simulate(algorithm, a_problem(), key, 1, **given).ledger(DELTA)
+    assert (book.turns == 0).sum() == 3
+    assert (book.proven > 0).all()
+
+
+# --- attacks -------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(("tau", "batch"), [(4, 2), (3, 8)])
 def test_no_attack_beats_the_proof(tau: int, batch: int) -> None:
     """Full batches are attacked to the limit; minibatches hide where the record was used."""

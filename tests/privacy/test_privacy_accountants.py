@@ -378,6 +378,13 @@ def test_each_part_of_a_sequence_may_lose_records() -> None:
     assert both == pytest.approx(without + 2 * eta, rel=1e-3)
 
 
+def test_a_proof_is_as_established_as_its_weakest_part() -> None:
+    plain = Event(Sampling("full", 50, 50), Mean(1.0), 1.0, 2)
+    derived = dataclasses.replace(plain, sampling=Sampling("without_replacement", 50, 5))
+    assert epsilon(plain, 1e-5).status == "E"
+    assert epsilon(Sequence((plain, derived)), 1e-5).status == "D"
+
+
 def test_disjoint_phases_cost_the_worst_of_them_and_sequences_more() -> None:
     one, two = event(T=20), event(T=60)
     alone = [epsilon(e, 1e-5).eps for e in (one, two)]

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from probe import scale_is, steps
 from rows import a_network, a_problem
+from scipy.stats import kstest
 
 import jaxfl
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.types import Compressor, Draw
+from jaxfl.parts.mechanisms import gaussian, normal
 from jaxfl.parts.sampling import participation, sampler
 from jaxfl.problems.metrics import full_gradient
 from jaxfl.rounds import federated as rounds
@@ -108,6 +110,14 @@ def test_noise_does_not_know_the_mask(name: str) -> None:
     moves = steps(algorithm, a_problem(0.0), jax.random.split(keys[0], 300), **numbers)
     assert np.abs(moves).mean() > 0.1
     assert abs(moves.mean()) < 0.05
+
+
+def test_noise_has_the_tails_of_a_gaussian(key: jax.Array) -> None:
+    """Neither cut off nor on a grid, which would show what it was added to."""
+    z = np.asarray(normal(key, gaussian(), jnp.zeros(100_000), {"sigma": jnp.float32(2.0)})) / 2
+    assert kstest(z, "norm").pvalue > 1e-3
+    assert np.abs(z).max() > 3.8
+    assert len(np.unique(z)) > 0.98 * z.size
 
 
 def test_no_key_serves_twice(key: jax.Array) -> None:
