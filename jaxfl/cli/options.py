@@ -250,7 +250,9 @@ def check_options(stored: Iterable[tuple[str, Any]], file: Path) -> None:
             "resume it with the version that wrote it",
         )
         option = table.get(name, Option("", "NAME", ""))
-        if name == "numbers" or option.many == "repeat":
+        if name == "numbers":
+            conforms(name, value, {str: int | float | str})
+        elif option.many == "repeat":
             conforms(name, value, dict)
         elif value is not None or fields[name].default is not None:
             conforms(name, value, list if option.many else str | int | float)

@@ -36,6 +36,7 @@ __all__ = [
 
 NO_DIGEST = "0" * 64  # stands in the place of a digest while it is computed
 
+END = 22  # bytes of the last record of a zip file, which counts the others
 PART = re.compile(r"\..+\.[0-9a-f]{12}\.part")  # what :func:`_beside` returns
 
 
@@ -70,6 +71,11 @@ def arrays(path: Path, most: int) -> dict[str, npt.NDArray[Any]]:
     """The arrays of an npz file; nothing is unpacked if they declare more than ``most`` bytes."""
     out = {}
     with zipfile.ZipFile(path) as file:
+        with open(path, "rb") as content:
+            content.seek(-END, os.SEEK_END)
+            end = content.read()
+        if end[:4] != b"PK\5\6" or int.from_bytes(end[10:12], "little") != len(file.infolist()):
+            raise ValueError("its list of arrays is not whole")
         size = sum(part.file_size for part in file.infolist())
         if size > most:
             raise ValueError(

@@ -38,7 +38,6 @@ __all__ = ["given", "read", "same", "write"]
 
 FORMAT = 1
 SAME = ("algorithm", "problem", "model", "data", "objective", "key", "dtype")
-NUMBER = int | float | None
 HEADER = {
     "leaves": int,
     "rounds": [int],
@@ -48,7 +47,8 @@ HEADER = {
     "sources": {str: str},
     "facts": {
         **dict.fromkeys(("n", "m", "m_max", "d"), int),
-        **dict.fromkeys(("rounds", "smoothness", "diameter?"), NUMBER),
+        **dict.fromkeys(("smoothness", "diameter?"), int | float | None),
+        "rounds": int | None,
         **dict.fromkeys(("convex?", "contracts?", "constrained?"), bool | None),
         "sizes": [int],
     },

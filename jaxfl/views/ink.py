@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from jaxfl.core.errors import printable
 from jaxfl.core.files import replace
 from jaxfl.views.cells import Array
 
@@ -406,14 +407,16 @@ def write(figure: Figure, path: Path) -> None:
     """Write a figure reproducibly: without a date, without random names, with names as they are."""
     import matplotlib
     from matplotlib.text import Text
+    from matplotlib.ticker import FixedFormatter
 
     kind = path.suffix.lower()
     options: dict[str, Any] = {"format": kind[1:], "dpi": 160, "metadata": SUFFIXES[kind]}
     path.parent.mkdir(parents=True, exist_ok=True)
-    numbers = {
-        text for ax in figure.axes for text in (*ax.get_xticklabels(), *ax.get_yticklabels())
-    }
-    for text in figure.findobj(Text):
-        text.set_parse_math(text in numbers)  # a name may hold dollars
+    axes = (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis))
+    numeric = (axis for axis in axes if not isinstance(axis.get_major_formatter(), FixedFormatter))
+    numbers = {label for axis in numeric for label in axis.get_ticklabels(which="both")}
+    for text in set(figure.findobj(Text)) - numbers:  # which may hold names, and these dollars
+        text.set_parse_math(False)
+        text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
     with matplotlib.rc_context({"svg.hashsalt": "jaxfl", "pdf.fonttype": 42}):
         replace(path, lambda file: figure.savefig(file, **options))

@@ -1,0 +1,394 @@
+"""Damaged files and hostile folders: right, or refused in one sentence; nothing outside is touched."""
+
+import contextlib
+import dataclasses
+import errno
+import functools
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grids
+import jax
+import numpy as np
+import pytest
+import xarray
+from told import refused
+
+import jaxfl
+from jaxfl.cli import main
+from jaxfl.cli.build import algorithm_of, choose_problem
+from jaxfl.cli.folder import Folder
+from jaxfl.core.checks import conforms
+from jaxfl.engine import checkpoint, results
+from jaxfl.engine.sweeps import store
+from jaxfl.engine.sweeps.plan import Chunk
+
+pytestmark = pytest.mark.once
+
+NUMBERS = ["--clients", "3", "--lr", "0.1", "--sigma", "0.1", "--rounds", "4"]
+QUIET = [*NUMBERS, "--quiet", "--no-plot", "--out"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run and a sweep."""
+    home = tmp_path_factory.mktemp("finished")
+    assert main(["run", "ldp_gd", *QUIET, str(home / "run")]) == 0
+    assert main(["sweep", "ldp_gd", *QUIET, str(home / "sweep")]) == 0
+    return home
+
+
+# --- damaged -------------------------------------------------------------------------------------
+
+
+def _chunk(file: Path) -> Any:
+    about = store.read_manifest(file.parents[1])
+    held = store.Store(file.parents[1])
+    held.most = 1 << 20
+    (chunk,) = (Chunk(p, tuple(c), tuple(s)) for p, c, s in about["plan"]["chunks"])
+    found = held.read(0, chunk)
+    return None if found is None else {name: a.tolist() for name, a in found.items()}
+
+
+def _checkpoint(file: Path) -> Any:
+    setup = Folder.read(file.parent).setup
+    made = algorithm_of(setup), choose_problem(setup), jax.random.key(setup.seed)
+    run = checkpoint.read(file, *made)
+    assert isinstance(run.seconds + run.compile_seconds, float)
+    assert isinstance(run.ended, str)
+    values = (run.values, run.sources, run.facts, run.settings, run.log.rounds, run.log.counts)
+    return values, run.log.total, [a.tolist() for a in jax.tree.leaves((run.state, run.metrics))]
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "run/result.nc": lambda file: jaxfl.load(file).to_dict(),
+    "sweep/result.nc": lambda file: jaxfl.load(file).to_dict(),
+    "run/checkpoint.npz": _checkpoint,
+    "sweep/sweep.json": lambda file: store.read_manifest(file.parent),
+    "sweep/chunks/chunk-00000.npz": _chunk,
+}
+
+
+def damaged(content: bytes, draw: random.Random) -> bytes:
+    """One bit, a block of zeros or of noise, a block that is gone or doubled, an early end."""
+    at, size = draw.randrange(len(content)), draw.choice([1, 8, 64, 512])
+    block = content[at : at + size]
+    kind = draw.choice(["bit", "bit", "bit", "zeros", "noise", "gone", "doubled", "end"])
+    if kind == "bit":
+        return content[:at] + bytes([content[at] ^ 1 << draw.randrange(8)]) + content[at + 1 :]
+    if kind == "end":
+        return content[:at]
+    other = {"zeros": bytes(len(block)), "noise": draw.randbytes(len(block)), "gone": b""}
+    return content[:at] + other.get(kind, 2 * block) + content[at + size :]
+
+
+@pytest.mark.parametrize(
+    "count",  # slow: rarer damages, 200 of each kind of file; 12 find the common ones
+    [12, pytest.param(200, marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_files(name: str, count: int, finished: Path, tmp_path: Path) -> None:
+    """Seed 9: what is read is what was written, or nothing is."""
+    shutil.copytree(finished / name.split("/")[0], tmp_path / name.split("/")[0])
+    file, read, draw = tmp_path / name, READERS[name], random.Random(9)
+    whole, honest = file.read_bytes(), read(file)
+    assert honest is not None
+    caught = 0
+    for _ in range(count):
+        file.write_bytes(damaged(whole, draw))
+        found = None
+        with contextlib.suppress(jaxfl.InputError):
+            found = read(file)
+        assert found is None or str(found) == str(honest)
+        caught += found is None
+    assert caught >= count * (0.9 if name.endswith(".nc") else 0.5)
+
+
+def test_a_damaged_result_is_read_knowingly(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In Python and on the command line, which names the option and what writes the result again."""
+    for kind, way in (("run", "remove it, and "), ("sweep", "")):
+        folder = shutil.copytree(finished / kind, tmp_path / kind)
+        file = folder / "result.nc"
+        ds = jaxfl.load(file)
+        last = ds["loss"].values.ravel()[-1:]
+        held = last.astype(last.dtype.newbyteorder(">")).tobytes()
+        file.write_bytes(file.read_bytes().replace(held, bytes(len(held))))
+        refused(functools.partial(jaxfl.load, file), "damaged or cut short: .* with unchecked=True")
+        assert (jaxfl.load(file, unchecked=True)["loss"] == 0).any()
+        again = f"{way}`jaxfl {kind} --resume {shlex.quote(str(folder))}` writes it again"
+        for words in (["show"], ["plot"], ["compare", str(folder)]):
+            assert main([*words, str(folder)]) == 2
+            said = capsys.readouterr().err
+            assert said.count("\n") == 1
+            assert f"damaged or cut short: {again}, or read it as it is with --unchecked." in said
+        assert main(["show", str(folder), "--unchecked"]) == 0
+        assert capsys.readouterr().out
+        bare = xarray.load_dataset(file, engine="scipy")
+        bare.attrs.pop("digest")
+        bare.to_netcdf(file, engine="scipy", format="NETCDF3_64BIT")
+        refused(
+            functools.partial(jaxfl.load, file),
+            "has no digest of its contents, as files of earlier",
+        )
+        assert jaxfl.load(file, unchecked=True).sizes == ds.sizes
+
+
+# --- fields --------------------------------------------------------------------------------------
+
+
+def fields(kind: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The paths of all fields of a header, with their kinds."""
+    if isinstance(kind, dict) and str not in kind:
+        for name, inner in kind.items():
+            yield (*at, name), inner
+            yield from fields(inner, (*at, name))
+
+
+def wrong(kind: Any) -> list[Any]:
+    """Values of other kinds."""
+    out = []
+    for value in ("x", None, [[]], {"y": {}}, -1.5, True):
+        try:
+            conforms("it", value, kind)
+        except ValueError:
+            out.append(value)
+    return out
+
+
+FIELDS = {".".join(path): (path, kind) for path, kind in fields(checkpoint.HEADER)}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_fields_of_a_checkpoint(name: str, finished: Path, tmp_path: Path) -> None:
+    """Each one missing, and of each wrong kind; those of later versions may be missing."""
+    path, kind = FIELDS[name]
+    shutil.copy(finished / "run" / "config.json", tmp_path)
+    file = tmp_path / "checkpoint.npz"
+    with np.load(finished / "run" / "checkpoint.npz") as held:
+        arrays = dict(held)
+    text = arrays.pop("about").tobytes()
+    *outer, last = (field.rstrip("?") for field in path)
+    for value in ("gone", *wrong(kind)):
+        about = json.loads(text)
+        table = about
+        for field in outer:
+            table = table[field]
+        table.pop(last, None)
+        if value != "gone":
+            table[last] = value
+        raw = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        np.savez(file, about=raw, **arrays)
+        if value == "gone" and name.endswith("?"):
+            _checkpoint(file)
+        else:
+            refused(functools.partial(_checkpoint, file), "is damaged, or no checkpoint of a run")
+
+
+CONFIGS: list[tuple[str, Any]] = [
+    ("seed", "x"), ("seed", 1.5), ("seed", True), ("seed", None), ("seed", [0]), ("clients", "3"),
+    ("rounds", "many"), ("lr", [1]), ("numbers", 3), ("data", 7), ("data_option", []),
+    ("hidden", 3), ("hidden", ["x"]), ("dtype", "float8"), ("alpha", "nan"), ("max_bits", "1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["run", "sweep"])
+@pytest.mark.parametrize(("name", "value"), CONFIGS)
+def test_fields_of_a_config(
+    kind: str,
+    name: str,
+    value: Any,
+    finished: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = shutil.copytree(finished / kind, tmp_path / "out")
+    about = json.loads((folder / "config.json").read_text())
+    setup = about["setup"] if kind == "run" else about["sweep"]["setup"]
+    if name == "lr":
+        numbers = setup["numbers"] if kind == "run" else about["sweep"]["numbers"]
+        numbers["lr"] = [value]
+    else:
+        setup[name] = value
+    (folder / "config.json").write_text(json.dumps(about))
+    more = ["--rounds", "9"] if kind == "run" else []
+    assert main([kind, "--resume", str(folder), "--quiet", *more]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("jaxfl: error: ")
+    assert said.count("\n") == 1
+    assert "config.json" in said
+
+
+# --- a full disk ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("room", range(5))
+def test_a_full_disk_keeps_the_old_result(
+    room: int,
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With --force, whichever file there is no room for: it is where the sentence says."""
+    out = shutil.copytree(finished / "run", tmp_path / "out")
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    honest, synced = os.fsync, []
+
+    def full(file: int) -> None:
+        synced.append(file)
+        if len(synced) > 2 * room:  # each file and its folder
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        honest(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    status = main(["run", "ldp_gd", *QUIET, str(out), "--seed", "5", "--force"])
+    monkeypatch.undo()
+    said = capsys.readouterr().err
+    now = {file.name: file.read_bytes() for file in out.iterdir()}
+    if room == 4:
+        assert status == 0
+        return
+    assert status == 2
+    assert "No space left on device" in said
+    assert said.count("\n") == 1
+    if room < 2:
+        assert "what was there before is untouched" in said
+        assert now == before
+        return
+    if room == 2:
+        assert "the earlier result is in result.nc.before" in said
+        assert now["result.nc.before"] == before["result.nc"]
+    command = re.search(r"`jaxfl (.*)` writes its result", said)
+    assert command is not None
+    assert main([*shlex.split(command[1]), "--quiet", "--no-plot"]) == 0
+    assert results.config(jaxfl.load(out / "result.nc"))["settings"]["key"] == [0, 5]
+    assert {file.name for file in out.iterdir()} == {"result.nc", "checkpoint.npz", "config.json"}
+
+
+# --- hostile -------------------------------------------------------------------------------------
+
+NAMES = [
+    "../../../escaped", "/tmp/escaped", "..", "a/b", "q[/b]", "q[bold]b", "\x1b[2J\x1b]0;t\x07",
+    "$\\frac{$",
+    "\N{RIGHT-TO-LEFT OVERRIDE}cn", "new\nline", ":smile:", "CON", "x" * 300,
+]  # fmt: skip
+
+
+DRAWN = {"../../../escaped", "\x1b[2J\x1b]0;t\x07", "$\\frac{$"}
+
+
+def tree(place: Path) -> dict[Path, bytes]:
+    return {
+        f: b"" if f.is_symlink() else f.read_bytes() for f in place.rglob("*") if not f.is_dir()
+    }
+
+
+def hostile(name: str, folder: Path) -> None:
+    """A sweep with that name wherever a result has names."""
+    ds = grids.grid(axes={"lr": (0.1, 0.3)}, algorithms=["ldp_sgd", name], seeds=1)
+    ds = ds.assign({name: ds["loss"].assign_attrs(long_name=name)})
+    about = results.config(ds)
+    about["settings"] = dict.fromkeys(about.get("settings", {}), name)
+    ds.attrs["config"] = json.dumps(about)
+    results.save(ds, folder / "result.nc")
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_hostile_names(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As an algorithm, a metric and a criterion: printed as it is, and no path outside is touched."""
+    home = tmp_path / "a" / "b" / "c"
+    home.mkdir(parents=True)
+    monkeypatch.chdir(home)
+    with contextlib.suppress(jaxfl.InputError, OSError, ValueError):  # a name that no file can hold
+        hostile(name, home / "grid")
+    if not (home / "grid" / "result.nc").exists():
+        return
+    before = tree(tmp_path)
+    commands = [
+        ["show", "grid"],
+        ["show", "grid", "--select", f"min:{name}", "--metric", name],
+        ["compare", "grid", "grid", "--metric", name],
+    ]
+    if name in DRAWN:  # seconds each
+        commands.append(["plot", "grid", "--select", f"min:{name}", "--format", "png"])
+    for words in commands:
+        status = main(words)
+        said = capsys.readouterr()
+        assert status in (0, 2)
+        assert status == 0 or said.err.count("\n") == 1
+        text = said.out + said.err
+        assert all(c.isprintable() or c == "\n" for c in text)
+        if status == 0 and words[0] == "show" and name.isprintable() and len(name) < 99:
+            assert name in text
+    new = tree(tmp_path).keys() - before.keys()
+    assert all(file.is_relative_to(home / "grid" / "pictures") for file in new)
+
+
+def test_hostile_folders(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Links, pipes, fields that are missing, deep JSON: one sentence each, and nothing is touched."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    folder = shutil.copytree(finished / "sweep", tmp_path / "sweep")
+    (folder / "pictures").symlink_to(victim)
+    assert main(["plot", str(folder)]) == 2
+    assert "pictures is a link to another folder" in capsys.readouterr().err
+    ds = jaxfl.load(folder / "result.nc")
+    config = results.config(ds)
+    odd: list[xarray.Dataset] = [
+        ds.drop_vars(["loss"]),
+        ds.drop_vars(["noisy", "flag"]),
+        ds.assign_attrs(config=json.dumps({"format": 1})),
+        ds.assign_attrs(config=json.dumps({**config, "axes": 3})),
+        ds.assign_attrs(config=json.dumps({**config, "kind": "run", "values": []})),
+        ds.isel(seed=slice(0)),
+    ]
+    for i, one in enumerate(odd):
+        results.save(one, folder / "result.nc")
+        for words in (["show"], ["compare", str(folder)], ["plot", "--out", str(tmp_path / "p")]):
+            status = main([words[0], str(folder), *words[1:]])
+            said = capsys.readouterr()
+            assert status in (0, 2), i
+            assert status == 0 or (said.err.count("\n") == 1 and "error: " in said.err), i
+    (folder / "result.nc").unlink()
+    os.mkfifo(folder / "result.nc")
+    assert main(["show", str(folder)]) == 2
+    assert "Cannot read" in capsys.readouterr().err
+    (folder / "config.json").write_text("[" * 10**5)
+    assert main(["run", "--resume", str(folder)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not list(victim.iterdir())
+
+
+@pytest.mark.parametrize("name", ["q[/b]", "q[bold]b", "a b", "it's", "\x1b[31m", "\udc80"])
+def test_names_of_folders_are_printed_as_they_are(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in the commands that are named, which a shell takes as they are."""
+    monkeypatch.chdir(tmp_path)
+    words = [word for word in QUIET if word != "--quiet"]
+    assert main(["run", "ldp_gd", *words, name]) == 0
+    shown = capsys.readouterr().out
+    assert shown.replace("\n", "").isprintable()
+    assert not name.isprintable() or f"{name}/result.nc" in shown
+    (Path(name) / "result.nc").write_bytes(b"CDF")
+    assert main(["show", name]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said[:-1].isprintable()
+    command = re.search(r"`jaxfl (.*?)` writes", said)
+    assert command is not None
+    assert not name.isprintable() or shlex.split(command[1]) == ["run", "--resume", name]
+    assert dataclasses.asdict(Folder.read(Path(name)).setup)["seed"] == 0
