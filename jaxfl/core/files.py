@@ -111,8 +111,8 @@ def sealed(content: bytes, mark: bytes) -> bytes:
 def check_digest(path: Path, content: bytes, mark: bytes, remedy: str, **how: Any) -> None:
     """Raise unless ``content`` is what :func:`sealed` returned; digests do not guard against forgery."""
     at = content.find(mark) + len(mark)
-    old = f"{path} has no digest of its contents, as files of earlier versions, or is damaged"
-    require(mark in content, old, remedy, **how)
+    none = f"{path} has no digest of its contents, as files of earlier versions or other programs"
+    require(mark in content, f"{none}, or is damaged", remedy, **how)
     intact = content[at : at + len(NO_DIGEST)] == _digest(content, at)
     require(intact, f"{path} is damaged or cut short", remedy, **how)
 

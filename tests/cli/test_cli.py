@@ -301,7 +301,7 @@ def test_a_result_that_is_gone_is_written_again(words: str, tmp_path: Path, shel
         spoil(out / "result.nc")
         told = shell.refused("show", out)
         assert way in told
-        assert f"`jaxfl run --resume {out}` writes it again." in told
+        assert f"`jaxfl run --resume {out}` writes it again" in told
     told = shell("run --resume", out).err
     assert told.startswith(f"{out / 'result.nc'} was missing: it is written again")
     assert (out / "curves.png").exists()

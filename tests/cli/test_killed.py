@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,14 +17,18 @@ from typing import Any
 
 import pytest
 import xarray
+from jax.experimental import multihost_utils
+from told import refused
 
 import jaxfl
 from jaxfl.cli import main
+from jaxfl.engine.sweeps.sweep import meet
 
 pytestmark = pytest.mark.once
 
 QUIET = ["--clients", "3", "--quiet", "--no-plot"]
 SWEEP = ["sweep", "ldp_gd", "--lr", "0.1", "0.2", "--sigma", "0.1", "--rounds", "4", *QUIET]
+TWICE = [*SWEEP[: -len(QUIET)], "5", *QUIET]  # another number of rounds: two chunks
 RUN = ["run", "ldp_gd", "--lr", "0.1", "--sigma", "0.1", "--rounds", "4", *QUIET]
 EVERY = ["--checkpoint-every", "2"]
 CHANGES = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir"}
@@ -94,7 +99,7 @@ def left(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "words", [[SWEEP], [[*RUN, *EVERY]], [RUN, [*RUN, *EVERY, "--seed", "5", "--force"]]]
+    "words", [[TWICE], [[*RUN, *EVERY]], [RUN, [*RUN, *EVERY, "--seed", "5", "--force"]]]
 )
 def test_every_moment(
     words: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -111,7 +116,7 @@ def test_every_moment(
     for copy in copies:
         ways |= set(go_on(copy, words[-1], lambda: capsys.readouterr().err))
         assert same(copy, out) or (old is not None and same(copy, old)), copy
-    kind = "sweep" if words == [SWEEP] else "run"
+    kind = words[0][0]
     assert any(way.startswith(f"{kind} --resume") for way in ways)
     assert left(out) == []
 
@@ -148,6 +153,57 @@ def killed(words: list[str], out: Path, seconds: float) -> bool:
     process.send_signal(signal.SIGKILL)
     process.wait()
     return alive
+
+
+HOST = """
+import os, signal, sys
+from jaxfl.cli import main
+from jaxfl.engine.sweeps.store import Store
+if sys.argv[1] == "lost":
+    Store.write = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_a_meeting_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(where: str) -> None:
+        raise ValueError("UNKNOWN: Gloo AllGather failed:\nConnection closed by peer")
+
+    monkeypatch.setattr(multihost_utils, "sync_global_devices", lost)
+    refused(lambda: meet("computed", 2), "Another host of this sweep has ended, .* resume=True")
+
+
+@pytest.mark.slow  # two processes that import JAX and compile; the test above is short
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_host_that_is_lost_ends_the_other_in_one_sentence(lost: int, tmp_path: Path) -> None:
+    """It has computed its own share first; one host alone computes the rest."""
+    out = tmp_path / "sweep"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    hosts = []
+    for i in (0, 1):
+        where = ["--coordinator", f"127.0.0.1:{port}", "--processes", "2", "--process", str(i)]
+        role = "lost" if i == lost else "left"
+        call = [sys.executable, "-c", HOST, role, *TWICE, "--out", str(out), *where]
+        env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+        hosts.append(subprocess.Popen(call, env=env, stderr=subprocess.PIPE, text=True))
+    try:
+        said = hosts[1 - lost].communicate(timeout=240)[1]
+    finally:
+        for host in hosts:
+            host.kill()
+            host.wait()
+    assert hosts[lost].returncode == -signal.SIGKILL
+    assert hosts[1 - lost].returncode == 2, said
+    last = said.splitlines()[-1]
+    assert last.startswith("jaxfl: error: Another host of this sweep has ended")
+    assert "--resume continues on any number of hosts" in last
+    assert "Traceback" not in said
+    assert "stack trace" not in said
+    assert len(list((out / "chunks").iterdir())) == 1
+    assert main(["sweep", "--resume", str(out), "--quiet", "--no-plot"]) == 0
+    assert bool((jaxfl.load(out / "result.nc")["complete"] == 1).all())
 
 
 LONG = ["--rounds", "3000"]
