@@ -70,6 +70,7 @@ def test_what_reads_private_data_without_noise_proves_nothing(
         assert agreed(one) == math.inf
         assert one.privacy().flag
         assert "may end the run" in one.privacy().note
+        assert "eps=" not in repr(one)
 
 
 @pytest.mark.parametrize("stop", [{"bits": 1}, {"gradients": 1}, {"seconds": 1e-9}, {"loss": 9.0}])
