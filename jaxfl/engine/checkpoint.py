@@ -31,6 +31,7 @@ from jaxfl.core.types import (
     Source,
     State,
 )
+from jaxfl.engine import stopping
 from jaxfl.engine.log import Log
 from jaxfl.engine.record import USUAL, Record, dtype, settings
 
@@ -140,6 +141,7 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record
         state = _state(path, algorithm, shape, saved)
         series = {name[7:]: array for name, array in found.items() if name.startswith("metric.")}
         _check_history(path, about, series)
+        _rules(about)
         metrics = [
             {name: array[i] for name, array in series.items()} for i in range(len(about["rounds"]))
         ]
@@ -158,6 +160,16 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record
         about["compile_seconds"],
         about.get("ended", "finished"),  # older files have no entry
     )
+
+
+def _rules(about: dict[str, Any]) -> None:
+    """Check the rules that may end the run; add the one that ended it where an older file has none."""
+    known, ended = about["settings"], about.get("ended", "")
+    if ended.startswith("stopped: loss"):
+        limit, until = float(ended.split()[-1]), int(known["until"])
+        known.setdefault("stop", [stopping.rule(stopping.Stop(loss=limit), 0, until, 0)])
+    stopping.planned(known, 0)
+    stopping.checks(known, 0)
 
 
 def _state(path: Path, algorithm: Algorithm, shape: PyTree, saved: Sequence[np.ndarray]) -> State:

@@ -13,7 +13,7 @@ from rows import a_convex_problem, a_problem
 from told import refused
 
 import jaxfl
-from jaxfl.engine import results, stopping
+from jaxfl.engine import checkpoint, results, stopping
 from jaxfl.parts import sampling
 from jaxfl.privacy import epsilon
 from jaxfl.privacy.gaussian import gdp_eps
@@ -71,6 +71,22 @@ def test_what_reads_private_data_without_noise_proves_nothing(
         assert one.privacy().flag
         assert "may end the run" in one.privacy().note
         assert "eps=" not in repr(one)
+
+
+@pytest.mark.parametrize("stop", [None, 3, [{"loss": 1.0}], [{"loss": 1.0, "until": "x"}]])
+def test_files_without_the_rule_are_flagged_and_damaged_ones_refused(
+    stop: Any, key: jax.Array, tmp_path: Path
+) -> None:
+    file, problem = tmp_path / "run.npz", a_problem()
+    run = jaxfl.simulate("ldp_gd", problem, key, 4, eval_every=1, stop=jaxfl.Stop(9.0), **NUMBERS)
+    run.settings.pop("stop")
+    if stop is not None:
+        run.settings["stop"] = stop
+    checkpoint.write(file, run)
+    if stop is not None:
+        refused(lambda: jaxfl.simulate("ldp_gd", problem, key, resume=file), "checkpoint of a run")
+    else:
+        assert agreed(jaxfl.simulate("ldp_gd", problem, key, resume=file)) == math.inf
 
 
 @pytest.mark.parametrize("stop", [{"bits": 1}, {"gradients": 1}, {"seconds": 1e-9}, {"loss": 9.0}])
