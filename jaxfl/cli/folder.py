@@ -17,7 +17,7 @@ from jaxfl.core.files import reading, replace, writable
 from jaxfl.core.version import __version__
 from jaxfl.engine.sweeps.store import MANIFEST, RESULT
 
-__all__ = ["CONFIG", "Folder", "aside", "of_sweep", "write_config"]
+__all__ = ["CHECKPOINT", "CONFIG", "Folder", "aside", "of_sweep", "write_config"]
 
 CONFIG = "config.json"
 CHECKPOINT = "checkpoint.npz"

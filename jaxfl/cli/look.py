@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.cli.folder import CONFIG, Folder, aside, of_sweep
+from jaxfl.cli.folder import CHECKPOINT, CONFIG, Folder, aside, of_sweep
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import real, text
 from jaxfl.cli.report import console, summary
@@ -252,10 +252,9 @@ def _missing(folder: Path) -> tuple[str, str]:
 
 def _ended(folder: Path) -> bool:
     """Whether a run has ended there, and its result can be written again."""
-    if not (folder / CONFIG).exists():
+    if not ((folder / CONFIG).exists() and (folder / CHECKPOINT).exists()):
         return False
-    earlier = Folder.read(folder)
-    return earlier.checkpoint.exists() and earlier.reached is not None
+    return Folder.read(folder).reached is not None
 
 
 def _selected(
