@@ -1,6 +1,5 @@
 """An interrupt at any instant, and writers that meet: what is on disk is right, or what was there."""
 
-import json
 import os
 import signal
 import sys
@@ -114,26 +113,6 @@ def test_signals_wait() -> None:
     thread.start()
     thread.join()
     assert asked == [signal.default_int_handler]
-
-
-@pytest.mark.parametrize("what", ["rounds", "counts", "total", "metric.loss"])
-def test_a_history_cut_in_the_middle_is_refused(what: str, key: jax.Array, tmp_path: Path) -> None:
-    problem, file = a_problem(), tmp_path / "run.npz"
-    jaxfl.simulate("soteriafl_sgd", problem, key, 6, checkpoint=file, **OPTIONS, **NUMBERS)
-    with np.load(file) as held:
-        arrays = dict(held)
-    about = json.loads(arrays["about"].tobytes())
-    if what == "total":
-        about["counts"][-1] = {"waiting": 3}
-    elif what in about:
-        del about[what][-1]
-    else:
-        arrays[what] = arrays[what][:-1]
-    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    np.savez(file, **arrays)
-    with pytest.raises(jaxfl.InputError, match="start a new run") as caught:
-        jaxfl.simulate("soteriafl_sgd", problem, key, 12, resume=file)
-    assert "\n" not in str(caught.value)
 
 
 def test_writers_do_not_meet(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiling, "COPIED", 1 << 12)
 
 
-@pytest.mark.parametrize("name", ["ldp_sgd", "soteriafl_saga", "private_local_sgd"])
+@pytest.mark.parametrize("name", ["ldp_sgd", "private_local_sgd"])
 def test_phases_add_up(name: str) -> None:
     found = jaxfl.profile(name, a_network(), jax.random.key(0), 3, sigma=0.1, lr=0.1, batch=3)
     assert found.round > 0

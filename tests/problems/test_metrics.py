@@ -1,6 +1,5 @@
 """Exact evaluation against sums written out client by client, and the published anchors."""
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -152,7 +151,7 @@ def test_validation_examples_are_set_aside_from_the_test() -> None:
     losses = jax.vmap(model.loss, (None, 0))(x, problem.validation)
     np.testing.assert_allclose(found["validation_loss"], losses.mean(), rtol=1e-6)
     assert found["validation_loss"] != found["test_loss"]
-    bare = dataclasses.replace(data, test=None)
+    bare = data._replace(test=None)
     split = r"validation_share = .* (below 1|on one side)"
     for of, share, words in (
         (data, 1.0, split),

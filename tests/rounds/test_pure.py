@@ -40,7 +40,12 @@ def made(case: str, **more: Any) -> tuple[Any, jaxfl.Algorithm, jaxfl.Problem, d
     return jaxfl.functions(algorithm, problem, T, **more, **numbers), algorithm, problem, numbers
 
 
-@pytest.mark.parametrize("case", RUNS)
+# The parts of these are in other cases too.
+SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in ("saga", "coded", "residual")]
+FAST = [case for case in RUNS if case not in ("saga", "coded", "residual")]
+
+
+@pytest.mark.parametrize("case", [*FAST, *SLOW])
 def test_a_scan_is_simulate_bit_for_bit(case: str, key: jax.Array) -> None:
     f, algorithm, problem, numbers = made(case)
     end, counts = jax.lax.scan(f.round, f.init(key), length=T)
@@ -90,7 +95,7 @@ def test_a_round_takes_no_key(key: jax.Array) -> None:
             call()
 
 
-@pytest.mark.parametrize("case", [case for case in RUNS if case not in ("network", "phases")])
+@pytest.mark.parametrize("case", [*(c for c in FAST if c not in ("network", "phases")), *SLOW])
 def test_messages_are_those_of_the_round(case: str, key: jax.Array) -> None:
     """From what is seen the round after follows, by the equations of channel, sum and server."""
     f, algorithm, *_ = made(case, messages=case == "fused")

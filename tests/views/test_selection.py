@@ -231,7 +231,9 @@ def test_the_price_of_choosing_is_said() -> None:
     assert select(ds, over=()).note == ""
     two = grids.grid({"lr": RATES, "shift": (0.1, 0.5)}, paired=False)
     assert "all 18 runs together prove eps = 18" in select(two).note
-    for some, over in ((two, ("lr",)), (restrict(ds, {"lr": [0.1, 0.3]}), None)):
+    clips = grids.grid({"lr": RATES, "clip": (1.0, 2.0, 3.0)}, paired=False)
+    fewer = restrict(ds, {"lr": [0.1, 0.3]})
+    for some, over in ((two, ("lr",)), (clips, ("clip",)), (fewer, None)):
         assert "together" not in select(some, over=over).note
     ds["proven_eps"][0], ds["eps_of_choice"][0] = np.inf, np.inf
     said = "all 9 runs together prove eps = 9 to 45; no eps is proven of some of the runs"

@@ -383,6 +383,4 @@ def test_two_runs() -> None:
     assert row["a k3"].mean == float(one["loss"][-1])
     assert row["difference"].mean == pytest.approx(float(two["loss"][-1]) - float(one["loss"][-1]))
     assert "±" not in found.text()
-    with pytest.raises(jaxfl.InputError, match="k3 is a single run and grid a sweep"):
-        compare(one, grids.grid(), names=("k3", "grid"))
     assert as_sweep(one)["loss"].dims == ("algorithm", "seed", "round")
