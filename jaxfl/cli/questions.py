@@ -76,8 +76,9 @@ def run_audit(words: Sequence[str]) -> None:
 
     A lower bound on eps by attack: R runs on each of two data sets that differ in one record, told apart
     by what the server sees.  --sampler, --compressor and --clip-mode exchange parts, --noise paper uses
-    the paper's noise, --claimed E sets a claim to refute; further --confidence, --seed, --delta and the
-    algorithm's hyper-parameters.
+    the paper's noise, --claimed E sets a claim to refute, --clients N has as many clients, one of whom
+    holds the record, --turning E turns its sign in every E-th round; further --confidence, --seed, --delta
+    and the algorithm's hyper-parameters.
 
       jaxfl audit ldp_sgd --samples 1000 --rounds 100 --runs 10000 --batch 50 --eps 5
       jaxfl audit ldp_sgd --samples 1000 --rounds 20 --runs 4000 --batch 100 --clip-mode batch \

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from told import mistakes, refused
 
 import jaxfl
 from jaxfl.algorithms.numbers import plain
+from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.audit import limits as bounds
 from jaxfl.audit.attack import audit
 from jaxfl.audit.checks import one_run_audit, sensitivity
@@ -166,6 +168,17 @@ def test_no_attack_beats_the_proof(name: str, eps: float, turning: bool) -> None
     assert found.lower <= found.proven
     if ("gd" in name) and "svrg" not in name:
         assert found.lower >= 0.6 * found.proven
+
+
+def test_the_page_of_audits_has_every_algorithm_or_a_reason() -> None:
+    text = Path(__file__).parents[2].joinpath("docs/audits.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
+    found = {row[0].strip("`"): row for row in rows if row and row[0].startswith("`")}
+    private = {name for name in ALGORITHMS if "sigma" in jaxfl.algorithm(name).names}
+    assert set(found) == private
+    for row in found.values():
+        assert float(row[2]) <= 1
+        assert float(row[2]) >= 0.5 or row[-1]
 
 
 class Toy(NamedTuple):
