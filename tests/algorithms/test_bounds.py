@@ -157,7 +157,7 @@ def test_unconstrained_theorems_are_not_drawn_on_a_set(name: str, theorem: str) 
 def test_the_bound_of_a_set_is_for_its_whole_diameter(key: jax.Array) -> None:
     """The model goes wherever the set lets it, whatever diameter says."""
     model = jaxfl.models.logistic(3, constraint="ball:1")
-    p = jaxfl.make_problem(model, (np.ones((2, 8, 3)), np.ones((2, 8))))
+    p = jaxfl.make_problem(model, (np.ones((2, 8, 3)), np.ones((2, 8), int)))
     run = jaxfl.simulate("mu2", p, key, 4, clip=2.0, diameter=0.5)
     silent(run, r"which is 2, and diameter = 0\.5")
     assert bounds(jaxfl.simulate("mu2", p, key, 4, clip=2.0).dataset())
@@ -348,7 +348,9 @@ def test_results_hold_the_ledger(tmp_path: Path) -> None:
 )
 def test_ledgers_are_left_out_where_they_say_nothing(name: str, part: str, key: jax.Array) -> None:
     """All alike, clients protected as wholes, no noise."""
-    problem = jaxfl.make_problem(jaxfl.models.logistic(3), (np.ones((4, 12, 3)), np.ones((4, 12))))
+    problem = jaxfl.make_problem(
+        jaxfl.models.logistic(3), (np.ones((4, 12, 3)), np.ones((4, 12), int))
+    )
     more = {"cohort": 2} if part == "uniform" else {}
     algorithm = jaxfl.algorithm(name, **who(part))
     ds = jaxfl.simulate(algorithm, problem, key, 5, batch=4, **more).dataset()
