@@ -124,7 +124,7 @@ account audit_one_run --canaries 9 --guesses 9 --correct 9 --delta 1e-5 --alpha 
 """
 
 
-@pytest.mark.parametrize("row", MISTAKES.strip().split("\n"))
+@pytest.mark.parametrize("row", MISTAKES.strip().splitlines())
 def test_mistakes(row: str, capsys: pytest.CaptureFixture[str]) -> None:
     line, words = row.split(" | ")
     assert words in Shell(capsys).refused(line)
