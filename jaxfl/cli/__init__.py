@@ -29,6 +29,7 @@
 * :mod:`~jaxfl.cli.work` -- `jaxfl run`: compute the run of a :class:`Setup` and write its files
 * :mod:`~jaxfl.cli.written` -- arguments of the library as the command line has them
 
+The help of a command is the docstring of its function, and what :data:`MORE` adds to it.
 It uses `argparse` and not a library of typed functions, because most options come from the records
 of hyper-parameters of the algorithms.
 """
