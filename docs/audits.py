@@ -124,7 +124,8 @@ def line(name: str, found: AuditResult) -> str:
     """Return one line of the table."""
     row, share = ROWS.get(name, Row()), found.lower / found.proven
     curve = "" if found.curve is None else f"{found.curve / found.proven:.2f}"
-    setting = ", ".join(f"{key} = {value:g}" for key, value in row.numbers.items())
+    settings = [f"{key} = {value:g}" for key, value in row.numbers.items()]
+    settings += [f"{role} = {part.name}" for role, part in row.parts.items()]
     cells = (
         f"`{name}`",
         seen(name),
@@ -133,7 +134,7 @@ def line(name: str, found: AuditResult) -> str:
         f"{found.plain / found.proven:.2f}",
         found.statistic,
         f"{found.seconds:.0f}",
-        setting,
+        ", ".join(settings),
         row.why if share < 0.5 else "",
     )
     return f"| {' | '.join(cells)} |"
