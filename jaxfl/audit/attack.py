@@ -44,9 +44,9 @@ NUMBERS_AT_ONCE = 1 << 17  # drawn records that are held together, over all runs
 class AuditResult(NamedTuple):
     """Lower bounds on eps at ``delta``, and the proven and claimed eps.
 
-    ``plain`` assumes nothing; ``curve`` uses the trade-off curve of the event (None without one).
-    ``lower`` is the one that was larger on the half of the runs that chooses; each holds with the
-    stated confidence by itself.
+    ``plain`` assumes nothing; ``curve`` uses the trade-off curve of the event (None without one), and
+    bounds eps where the noise is all that may be wrong; otherwise it tests the proof.  ``lower`` is
+    the one that was larger on the runs that choose; each holds with the stated confidence by itself.
     """
 
     algorithm: str

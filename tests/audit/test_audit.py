@@ -113,6 +113,9 @@ def test_guesses_of_one_run_exceed_eps_as_seldom_as_stated() -> None:
 
     assert exceeded(20, truth, run) <= most(20, alpha)
     assert np.median(found) > 0.6 * truth
+    # one guess about one canary is right with chance Phi(mu/2)
+    one = curves.one_run_eps(1, 1, 1, DELTA, alpha=0.9)
+    assert one == pytest.approx(float(gdp_eps(2 * norm.ppf(0.9), DELTA)), rel=5e-3)
 
 
 # --- how close ------------------------------------------------------------------------------------
