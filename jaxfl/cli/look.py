@@ -128,6 +128,8 @@ def run_plot(words: Sequence[str]) -> None:
         ds = _load(folder, given)
         home = folder if folder.is_dir() else folder.parent
         place = Path(given["out"]) if "out" in given else home / "pictures"
+        linked = "out" not in given and place.is_symlink()
+        require(not linked, f"{place} is a link to another folder", "name that folder with --out")
         formats = given.get("format", ["png", "pdf"])
         if is_sweep(ds):
             files = draw(_selected(ds, given), place, formats=formats, criterion=None)
