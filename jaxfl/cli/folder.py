@@ -162,7 +162,7 @@ class Folder:
 
     def recover(self) -> None:
         """Restore the files that a killed run had set aside before it wrote its own config.json."""
-        if not self.config.exists():
+        if self.path.is_dir() and not self.config.exists():
             self._restore()
 
     def _restore(self) -> None:

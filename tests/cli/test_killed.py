@@ -135,6 +135,14 @@ def test_an_unfinished_sweep_is_not_begun_twice(
         assert f"`jaxfl sweep --resume {shlex.quote(str(early))}`" in capsys.readouterr().err
 
 
+def test_there_is_nothing_to_go_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    for name in ("file", "nowhere"):
+        assert main(["run", "--resume", str(tmp_path / name)]) == 2
+        assert "and so no run of this version" in capsys.readouterr().err
+    assert [f.name for f in tmp_path.iterdir()] == ["file"]
+
+
 # --- killed for good -----------------------------------------------------------------------------
 
 
