@@ -2,7 +2,9 @@
 
 import contextlib
 import csv
+import dataclasses
 import io
+import json
 import os
 import pty
 import subprocess
@@ -16,6 +18,7 @@ from rows import a_problem
 from told import Shell
 
 import jaxfl
+from jaxfl.cli.options import Setup
 from jaxfl.engine import results
 
 pytestmark = pytest.mark.once
@@ -174,7 +177,8 @@ def test_folders_without_a_result(tmp_path: Path, shell: Shell) -> None:
     assert f"There is no folder {place}." in shell.refused("show", place)
     place.mkdir()
     assert "holds no result.nc" in shell.refused("plot", place)
-    (place / "config.json").write_text("{}")
+    about = {"reached": None, "assumed": {}, "setup": dataclasses.asdict(Setup("ldp_gd"))}
+    (place / "config.json").write_text(json.dumps(about))
     assert f"continue with `jaxfl run --resume {place}`" in shell.refused("show", place)
     (place / "sweep.json").write_text("{}")
     said = f"{place} is unfinished: continue with `jaxfl sweep --resume {place}`."
