@@ -39,6 +39,7 @@ __all__ = [
 T = TypeVar("T")
 Array = npt.NDArray[Any]
 CLIENT = 32  # bytes of one client in a run, at least: its count, sorted too, and its metrics
+NAME = 255  # bytes of a file's name
 BLOCK = 1 << 24  # entries that are checked together
 
 
@@ -83,6 +84,7 @@ def one_key(key: Any, taker: str, several: str) -> Key:
 def one_path(name: str, value: Any) -> Path:
     """``value`` as a path; raises unless it is one."""
     is_path = isinstance(value, str | os.PathLike) and "\0" not in os.fspath(value)
+    is_path = is_path and all(len(os.fsencode(part)) <= NAME for part in Path(value).parts)
     require(is_path, "must be a path, as in 'results/run.nc'", **{name: value})
     return Path(value)
 

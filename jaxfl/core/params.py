@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.schedules import Floats, Schedule
 from jaxfl.core.types import Param
 
@@ -46,7 +46,7 @@ def closest(kind: str, name: Any, names: Iterable[str]) -> str:
     names = sorted(names)
     near = difflib.get_close_matches(str(name), names, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}."
-    return f"There is no {kind} {name!r}: {hint}"
+    return f"There is no {kind} {shown(name)}: {hint}"
 
 
 def known(kind: str, name: Any, table: Mapping[str, T]) -> T:

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import InputError, require, shown
 
 __all__ = ["Schedule", "pieces", "schedule"]
 
@@ -93,7 +93,7 @@ def schedule(spec: Any, label: str | None = None) -> Schedule:
     name, _, rest = str(spec).partition(":")
     require(
         name in RULES,
-        f"There is no schedule {spec!r}",
+        f"There is no schedule {shown(spec)}",
         f"write one of {', '.join(RULES)}, as in cosine:0.3",
     )
     rule, least, most = RULES[name]

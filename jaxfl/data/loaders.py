@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl.core.checks import bind
+from jaxfl.core.checks import bind, one_path
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.memory import HOST, free
 from jaxfl.core.params import known, whole
@@ -47,6 +47,7 @@ def load(
     """
     loader = known("data set named", name, LOADERS)
     if directory is not None:  # also where the data set needs no file
+        directory = one_path("directory", directory)
         sources.find_directory(directory)
     read = partial(sources.read, directory=directory, download=download)
     return bind("Data set", name, loader, read, **options)
@@ -68,7 +69,7 @@ def load_libsvm(
     """
     files = []
     for name in (path,) if test is None else (path, test):
-        file = Path(name).expanduser()
+        file = one_path("path", name).expanduser()
         way = "name the LIBSVM file in it" if file.is_dir() else "check the path"
         why = "is a folder" if file.is_dir() else "is not a file"
         problem = f"{str(name)!r} {why if file.exists() else 'does not exist'}"

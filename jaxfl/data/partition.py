@@ -7,13 +7,13 @@ equally many rows by leaving out the last few; otherwise the first clients have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.checks import bind, finite, stream
+from jaxfl.core.checks import bind, finite, numeric, stream
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.memory import check_fits
 from jaxfl.core.params import known, positive, whole
@@ -142,6 +142,7 @@ def class_pairs(
     if pairs is None:
         even, odd = present[present % 2 == 0], present[present % 2 == 1]
         pairs = [(int(a), int(b)) for a in even for b in odd]
+    require(isinstance(pairs, Iterable), "must hold pairs of classes", pairs=pairs)
     for pair in pairs:
         two = np.shape(pair) == (2,) and np.isin(pair, present).all() and pair[0] != pair[1]
         require(two, "must hold two different classes among the labels", pairs=pair)
@@ -218,9 +219,9 @@ def _total(rows: Rows, clients: int) -> tuple[int, int]:
 
 
 def _labels(labels: Rows, name: str) -> Array:
-    require(not np.ma.is_masked(labels), f"The labels for partition {name!r} are masked")
-    array = np.asarray(labels)
-    require(array.ndim == 1, f"Partition {name!r} needs one label per row, not {np.shape(labels)}")
+    one = isinstance(labels, int | np.integer)
+    array = np.asarray(None) if one else numeric(f"The labels for partition {name!r}", labels)
+    require(array.ndim == 1, f"Partition {name!r} needs one label per row, not {array.shape}")
     finite(f"The array of labels for partition {name!r}", array)
     return array
 

@@ -9,11 +9,21 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.checks import counts, finite, labels_below, numeric, stacked
+from jaxfl.core.checks import counts, finite, instance, labels_below, numeric, stacked
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 
-__all__ = ["ClientData", "Dataset", "client", "float_type", "from_clients", "gather", "pad", "rows"]
+__all__ = [
+    "ClientData",
+    "Dataset",
+    "client",
+    "each_rows",
+    "float_type",
+    "from_clients",
+    "gather",
+    "pad",
+    "rows",
+]
 
 PyTree: TypeAlias = Any
 Array: TypeAlias = npt.NDArray[Any]
@@ -69,6 +79,8 @@ def from_clients(
     64-bit integers become int32: what JAX computes with by default.
     """
     kind = None if dtype is None else float_type(dtype)
+    instance("name", name, str, "name the data in words")
+    require(isinstance(stacked, bool), "must be True or False", stacked=stacked)
     if isinstance(arrays, Iterator):
         arrays = list(arrays)
     if stacked or not isinstance(arrays, list | tuple) or hasattr(arrays, "_fields"):
@@ -90,10 +102,11 @@ def from_clients(
 
 def gather(dataset: Dataset, parts: Sequence[npt.ArrayLike]) -> ClientData:
     """Clients with rows ``parts[i]`` of ``dataset.train``; a row may belong to several."""
+    instance("dataset", dataset, Dataset, "make one with jaxfl.data.Dataset")
     tree = _convert(dataset.train, f"Data set {dataset.name!r}", None)
     leaves, treedef = _flatten(tree)
     total = len(leaves[0])
-    indices = [np.asarray(part) for part in parts]
+    indices = each_rows(parts)
     _some(indices)
     for i, index in enumerate(indices):
         usable = index.ndim == 1 and index.size and index.dtype.kind in "iu"
@@ -108,6 +121,15 @@ def gather(dataset: Dataset, parts: Sequence[npt.ArrayLike]) -> ClientData:
         test = _convert(test, f"The test set of {dataset.name!r}", None)
         _alike(test, "The test set", tree, "the clients have")
     return ClientData(treedef.unflatten(padded), sizes, test, dataset.classes, dataset.name)
+
+
+def each_rows(parts: Any) -> list[Array]:
+    """The row numbers of each client as arrays."""
+    many = isinstance(parts, Iterable) and not isinstance(parts, str)
+    require(many, "must hold the row numbers of each client", parts=parts)
+    for i, part in enumerate(parts := list(parts)):
+        numeric(f"The array of rows of client {i}", part)
+    return [np.asarray(part) for part in parts]
 
 
 def client(data: ClientData, i: int) -> PyTree:

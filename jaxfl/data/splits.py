@@ -9,12 +9,12 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.checks import instance, stream
+from jaxfl.core.checks import instance, numeric, stream
 from jaxfl.core.errors import require
 from jaxfl.core.params import fraction
 from jaxfl.data.loaders import load
 from jaxfl.data.partition import Parts, partition
-from jaxfl.data.records import Array, ClientData, Dataset, gather, rows
+from jaxfl.data.records import Array, ClientData, Dataset, each_rows, gather, rows
 
 __all__ = ["holdout", "split"]
 
@@ -26,7 +26,7 @@ def holdout(parts: Sequence[Array], share: float, seed: int = 0) -> tuple[Parts,
     """
     share, rng = fraction("share", share), stream(seed, "holdout")
     kept, held = [], []
-    for i, part in enumerate(parts):
+    for i, part in enumerate(each_rows(parts)):
         number = int(np.ceil(share * len(part) - 1e-9))
         few = f"holds out all {len(part)} rows of client {i}"
         require(number < len(part), few, "lower it, or give that client more rows", share=share)
@@ -65,7 +65,7 @@ def split(
     total = rows(dataset.train)
     if labels is None and isinstance(dataset.train, tuple) and len(dataset.train) == 2:
         labels = dataset.train[1]
-    given = total if labels is None else len(np.asarray(labels))
+    given = total if labels is None else len(numeric("The array of labels", labels))
     require(given == total, f"There are {given} labels for {total} training rows", "give each one")
     parts = partition(how, total if labels is None else labels, clients, seed, **options)
     if test_share is None:

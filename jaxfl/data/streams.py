@@ -48,7 +48,7 @@ def generated(
     n, m = whole("clients", clients, 1), whole("samples", samples, 1)
     require(callable(make), "must be a function of (source, i, j)", make=make)
     train = GeneratedSamples(source, _mapped_over(make), m)
-    return ClientData(train, counts(count, n, m), test, classes, name)
+    return ClientData(train, counts(count, n, m), test, whole("classes", classes, 0), name)
 
 
 def mapped(
@@ -79,7 +79,7 @@ def mapped(
         rows = jax.pure_callback(read, shapes, i, j, vmap_method="broadcast_all")
         return jax.tree.unflatten(treedef, rows)
 
-    return ClientData(GeneratedSamples((), make, int(m)), counts(count, n, m), test, classes, name)
+    return ClientData(GeneratedSamples((), make, int(m)), counts(count, n, m), test, whole("classes", classes, 0), name)
 
 
 @lru_cache(maxsize=64)

@@ -7,13 +7,14 @@ import numpy as np
 from jaxfl.core.checks import stream
 from jaxfl.core.errors import require
 from jaxfl.core.memory import check_fits
-from jaxfl.core.params import known, nonnegative, whole
+from jaxfl.core.params import known, nonnegative, number, whole
 from jaxfl.data.records import Array, ClientData, pad
 from jaxfl.data.sizes import sizes
 
 __all__ = ["synthetic"]
 
 COPIES = 2  # of the features, at least: as drawn, and on the device
+LARGEST = 1e18  # of a standard deviation, whose square a float32 still holds
 VARIANTS = {"fedprox": True, "entrywise": False}
 
 
@@ -58,10 +59,11 @@ def synthetic(
     n, m, d = whole("n", n, 1), whole("m", m, 1), whole("d", d, 1)
     test, classes = whole("test", test, 0), whole("classes", classes, 0)
     alpha, beta, noise = (
-        nonnegative("alpha", alpha),
-        nonnegative("beta", beta),
-        nonnegative("noise", noise),
+        number("alpha", alpha, least=0, most=LARGEST),
+        number("beta", beta, least=0, most=LARGEST),
+        number("noise", noise, least=0, most=LARGEST),
     )
+    nonnegative("spread", spread)
     require(classes != 1, "is no choice", "give 0 for real targets, or at least 2", classes=classes)
     published = known("variant", variant, VARIANTS)
     outputs = classes if classes > 2 else 1

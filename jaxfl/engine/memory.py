@@ -17,8 +17,9 @@ from jaxfl.problems.metrics import CLIENTS
 from jaxfl.rounds.estimates import strip
 from jaxfl.rounds.federated import Federated
 
-__all__ = ["check_history", "check_room", "check_scratch", "made", "remembered"]
+__all__ = ["check_history", "check_room", "check_scratch", "made", "predicted", "remembered"]
 
+COMPILER = 195 << 20  # bytes that compiling and evaluating take on the host beside a round
 ENTRY = 2500  # bytes of an evaluation in the history, without the metrics of each client
 
 
@@ -79,15 +80,20 @@ def check_history(problem: Problem, evaluations: int) -> None:
     check_fits(what, each * evaluations, way)
 
 
+def predicted(problem: Problem, nbytes: int, programs: Iterable[Compiled]) -> int:
+    """Bytes that a run takes beside the data, of whose state ``nbytes`` are still to be allocated."""
+    known = [taken for taken in (p.memory_analysis() for p in programs) if taken is not None]
+    scratch = max((taken.temp_size_in_bytes for taken in known), default=0)
+    devices = problem.count.devices()
+    compiler = COMPILER if all(device.platform == "cpu" for device in devices) else 0
+    return nbytes + scratch * len(devices) + compiler
+
+
 def check_scratch(
     algorithm: Algorithm, problem: Problem, nbytes: int, programs: Iterable[Compiled]
 ) -> None:
-    """Raise for a run whose compiled programs need more scratch memory than is free beside the state,
-    of which ``nbytes`` are still to be allocated.
-    """
-    known = [taken for taken in (p.memory_analysis() for p in programs) if taken is not None]
-    scratch = max((taken.temp_size_in_bytes for taken in known), default=0)
-    need, there = nbytes + scratch * len(problem.count.devices()), _room(problem)
+    """Raise for a run that would take more memory than is free."""
+    need, there = predicted(problem, nbytes, programs), _room(problem)
     require(
         need <= there,
         f"{algorithm.name} would take {need / 2**30:,.1f} GiB beside the data, "

@@ -39,6 +39,7 @@ __all__ = ["Metric", "Progress", "Run", "Stop", "begin", "restored", "simulate"]
 
 EVALUATIONS = 100  # of a run, unless its cadence is given
 MOST = 1 << 20  # rounds in one call, whose counts it returns
+PROGRAMS = 64  # compiled at most, of about 10 MB each, before all are forgotten
 DONE = "finished"
 
 
@@ -139,13 +140,17 @@ def simulate(
     if checkpoint_every is not None:
         checkpoint_every = whole("checkpoint_every", checkpoint_every, 1)
         missing = "needs checkpoint=, the file to write"
-        require(checkpoint, missing, checkpoint_every=checkpoint_every)
-    path = one_path("checkpoint", checkpoint) if checkpoint else None
+        require(checkpoint is not None, missing, checkpoint_every=checkpoint_every)
+    path = None if checkpoint is None else one_path("checkpoint", checkpoint)
     if path is not None:
         writable(path, "checkpoint")
     if resume is not None and not isinstance(resume, Run):
         resume = one_path("resume", resume)
     extra = None if metrics is None else own_metrics(metrics)
+    jitted: tuple[Any, ...] = _start, _advance, _measure
+    for program in jitted:  # a model of new functions has programs of its own
+        if program._cache_size() >= PROGRAMS:
+            program.clear_cache()
 
     run = _prepare(algorithm, problem, key, rounds, resume, numbers, noise)
     run.extra = run.extra if extra is None else extra
@@ -343,7 +348,9 @@ def _prepare(
     noise: str | None,
 ) -> Run:
     if resume is None:
-        return begin(algorithm, problem, key, rounds, numbers, noise or "calibrated")
+        return begin(
+            algorithm, problem, key, rounds, numbers, "calibrated" if noise is None else noise
+        )
     given = [*sorted(numbers), *(["noise"] if noise is not None else [])]
     require(
         not given,

@@ -77,11 +77,13 @@ def grid() -> Graph:
     return Graph("grid", matrix)
 
 
-@functools.cache
 def erdos_renyi(p: float = 0.4, seed: int = 0) -> Graph:
     """Each pair with probability p, Metropolis weights; the first connected graph of the seed."""
-    p, seed = number("p", p, above=0, most=1), whole("seed", seed, 0)
+    return _erdos_renyi(number("p", p, above=0, most=1), whole("seed", seed, 0))
 
+
+@functools.cache
+def _erdos_renyi(p: float, seed: int) -> Graph:
     def matrix(n: int) -> Floats:
         rng = np.random.default_rng(seed)
         for _ in range(TRIES):

@@ -6,7 +6,7 @@ Equal calls return the same object, by which compiled programs are found again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -151,10 +151,12 @@ def mlp(
     ``classes=0``; "logistic" and "hinge" take one output for two classes.  Weights start as
     N(0, 1/in) and biases at 0; ``init="normal/5"`` draws all of them from N(0, 1/25).
     """
-    widths = [hidden] if isinstance(hidden, int | np.integer) else list(hidden)
-    out = outputs.output(loss, classes)
+    widths: Any = [hidden] if isinstance(hidden, int | np.integer) else hidden
+    listed = isinstance(widths, Iterable) and not isinstance(widths, str | bytes)
+    require(listed, "must be the width of a layer, or a list of them", hidden=hidden)
+    out = outputs.output(loss, whole("classes", classes, 0))
     classes = out.classes(classes)
-    if isinstance(activation, str):
+    if not callable(activation):
         activation = known("activation", activation, ACTIVATIONS)
     sizes = (features, *widths, classes if out.labels == "classes" else 1)
     sizes = tuple(whole("width of a layer", size, 1) for size in sizes)

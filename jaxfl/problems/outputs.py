@@ -106,8 +106,8 @@ def output(
     """A loss by name (None: softmax, or least squares for 0 classes), or one of the user's own."""
     if callable(spec):
         return Output("custom", spec, "any", correct)
-    name = spec or ("least_squares" if classes == 0 else "softmax")
-    return known("loss", name, OUTPUTS)
+    usual = "least_squares" if classes == 0 else "softmax"
+    return known("loss", usual if spec is None else spec, OUTPUTS)
 
 
 def check_examples(

@@ -87,7 +87,7 @@ def make_problem(
         if kind != np.float32:
             train = dataclasses.replace(train, make=_make_in_dtype(train.make, kind))
     train, test = jax.tree.map(jnp.asarray, (train, test))  # copies by now, so nothing is shared
-    name = str(name or getattr(data, "name", model.name))
+    name = getattr(data, "name", model.name) if name is None else instance("name", name, str, "")
     validation, test = _set_aside(test, validation_share)
     return Problem(train, jnp.array(count), test, x0, model, name, validation)
 

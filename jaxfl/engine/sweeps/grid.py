@@ -167,9 +167,9 @@ def _maker(
     if isinstance(build, str | Algorithm) or not callable(build):
         _single("algorithm", given, "build")
         one = isinstance(build, str | Algorithm)
-        listed: Sequence[Any] = [build] if one else list(build)
+        listed: list[Any] = [build] if one else [*build] if isinstance(build, Iterable) else []
         require(
-            all(isinstance(a, str | Algorithm) for a in listed),
+            listed and all(isinstance(a, str | Algorithm) for a in listed),
             "must be algorithms, their names, or a function",
             build=build,
         )

@@ -101,11 +101,15 @@ def sweep(
     choice("noise", noise, NOISES)
     lists = "must hold lists of values by name, as in {'lr': [0.1, 0.3]}"
     require(isinstance(grid, Mapping), lists, grid=grid)
+    by_name = isinstance(numbers, Mapping | None)
+    require(by_name, "must hold hyper-parameters by name", numbers=numbers)
     _check_names(grid)
     extra = _extra(metrics, grid)
     bar = watching(progress, show)
-    chosen = list(jax.local_devices() if devices is None else devices)
-    require(chosen, "names no device", "leave it out for all that there are", devices=chosen)
+    found: Any = jax.local_devices() if devices is None else devices
+    chosen = list(found) if isinstance(found, Iterable) else []
+    known = chosen and all(isinstance(device, jax.Device) for device in chosen)
+    require(known, "names no device", "leave it out for all that there are", devices=chosen)
     available = budget(memory, chosen)
     seeds = seeds_of(seeds)
     keys = _keys(key, seeds)
