@@ -61,8 +61,8 @@ def checked(given: Mapping[str, Any], table: Mapping[str, Param] = NUMBERS) -> d
         elif name in WORDS:
             choice(name, value, WORDS[name])
         elif name in table:
-        several = isinstance(value, list | tuple) or np.ndim(value)
-        require(not several, "must be one number", **{name: value})
+            several = isinstance(value, list | tuple) or np.ndim(value)
+            require(not several, "must be one number", **{name: value})
             check((table[name],), {name: value}, "privacy")
             values[name] = int(value) if table[name].integer else value
     return values

@@ -108,8 +108,8 @@ def schedule(spec: Any, label: str | None = None) -> Schedule:
     if name == "pieces":
         result = _pieces(str(spec), numbers)
         return result if label is None else dataclasses.replace(result, label=label, written=False)
-    shown = label or str(spec)
-    return Schedule(shown, lambda t, T: rule(t, max(T - 1, 1), *numbers), shown == str(spec), ends)
+    word = label or str(spec)
+    return Schedule(word, lambda t, T: rule(t, max(T - 1, 1), *numbers), word == str(spec), ends)
 
 
 def _pieces(spec: str, numbers: list[float]) -> Schedule:

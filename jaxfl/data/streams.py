@@ -79,7 +79,13 @@ def mapped(
         rows = jax.pure_callback(read, shapes, i, j, vmap_method="broadcast_all")
         return jax.tree.unflatten(treedef, rows)
 
-    return ClientData(GeneratedSamples((), make, int(m)), counts(count, n, m), test, whole("classes", classes, 0), name)
+    return ClientData(
+        GeneratedSamples((), make, int(m)),
+        counts(count, n, m),
+        test,
+        whole("classes", classes, 0),
+        name,
+    )
 
 
 @lru_cache(maxsize=64)

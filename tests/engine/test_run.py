@@ -74,6 +74,18 @@ def test_one_trace_for_a_thousand_rounds(key: jax.Array) -> None:
     assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
 
 
+def test_programs_of_new_functions_are_forgotten(
+    key: jax.Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run of a model made of a new lambda kept 10 MiB."""
+    monkeypatch.setattr(runs, "PROGRAMS", 2)
+    rows = np.ones((2, 3, 4), np.float32), np.zeros((2, 3), np.int32)
+    for _ in range(4):
+        model = jaxfl.models.custom({"w": np.zeros(4)}, lambda p, e: jnp.dot(p["w"], e[0]) ** 2)
+        jaxfl.simulate("fedgd", jaxfl.make_problem(model, rows), key, 2, lr=0.1)
+        assert runs._advance._cache_size() <= 2
+
+
 def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
     """Not without its noise, under another key, with other data, regularizer, sampler or metrics."""
     problem, file = a_problem(), tmp_path / "run.npz"
