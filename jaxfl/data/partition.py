@@ -220,7 +220,7 @@ def _total(rows: Rows, clients: int) -> tuple[int, int]:
 
 def _labels(labels: Rows, name: str) -> Array:
     one = isinstance(labels, int | np.integer)
-    array = np.asarray(None) if one else numeric(f"The labels for partition {name!r}", labels)
+    array = np.asarray(None) if one else numeric(f"The array of labels for {name!r}", labels)
     require(array.ndim == 1, f"Partition {name!r} needs one label per row, not {array.shape}")
     finite(f"The array of labels for partition {name!r}", array)
     return array

@@ -439,7 +439,7 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     (lambda: data.from_clients({"x": pandas.DataFrame(np.ones((8, 4)))}), "hold a table"),
     (lambda: data.from_clients([HIDDEN]), "Client 0 hides some of its values"),
     (lambda: data.from_clients((HIDDEN, HIDDEN), stacked=True), "leaf .0., hides some"),
-    (lambda: data.by_label(HIDDEN[1], 2), "labels for partition 'by_label' are masked"),
+    (lambda: data.by_label(HIDDEN[1], 2), "labels for 'by_label' hides some"),
     (lambda: data.synthetic(variant="iid"), "no variant"),
     (lambda: data.standardise(data.Dataset("x", np.ones(3))), "not a tuple"),
 )
