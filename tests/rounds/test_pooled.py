@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from planned import planned
 from rows import ROWS
+from scripts import eight, end, start
 
 import jaxfl
 from jaxfl.parts.compressors import compressor
@@ -108,6 +109,33 @@ def test_sweeps_are_the_same(x64: None) -> None:
         np.testing.assert_allclose(found[0][metric], found[1][metric], rtol=1e-9)
     for count in ("gradients", "messages", "uplink_bits"):
         np.testing.assert_array_equal(found[0][count], found[1][count])
+
+
+SHARDED = """
+    jax.config.update("jax_enable_x64", True)
+    from test_pooled import both, double, numbers_of, same
+    from test_sweeps_durable import split
+    from rows import a_problem
+    to = lambda a: a.astype("float64") if a.dtype.kind == "f" else a
+    problem = jax.tree.map(to, a_problem(n=8))
+    for name in ("ldp_svrg", "soteriafl_saga"):
+        pooled, each = both(name)
+        given = numbers_of(name)
+        run = jaxfl.simulate(pooled, split(problem), jax.random.key(1), 6, eval_every=2, **given)
+        same(run, jaxfl.simulate(each, problem, jax.random.key(1), 6, eval_every=2, **given))
+        cells = [
+            jaxfl.sweep(pooled, dict(lr=[0.05, 0.1]), data, rounds=6, seeds=2, eval_every=2,
+                numbers={k: v for k, v in given.items() if k != "lr"}, devices=devices)
+            for data, devices in ((split(problem), None), (problem, jax.devices()[:1]))
+        ]
+        np.testing.assert_allclose(cells[0]["loss"], cells[1]["loss"], rtol=1e-9)
+    print("all of it")
+"""
+
+
+@pytest.mark.slow  # a process with eight devices; `test_eight_devices` is another
+def test_clients_split_over_devices() -> None:
+    assert "all of it" in end(start(SHARDED, XLA_FLAGS=eight()))
 
 
 @pytest.mark.optimized
