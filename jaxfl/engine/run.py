@@ -147,9 +147,10 @@ def simulate(
     if resume is not None and not isinstance(resume, Run):
         resume = one_path("resume", resume)
     extra = None if metrics is None else own_metrics(metrics)
-    jitted: tuple[Any, ...] = _start, _advance, _measure
-    for program in jitted:  # a model of new functions has programs of its own
-        if program._cache_size() >= PROGRAMS:
+    rounds_of: Any = _advance  # a model of new functions has programs of its own
+    if rounds_of._cache_size() >= PROGRAMS:
+        jitted: tuple[Any, ...] = _start, _advance, _measure
+        for program in jitted:
             program.clear_cache()
 
     run = _prepare(algorithm, problem, key, rounds, resume, numbers, noise)
