@@ -221,7 +221,10 @@ class Draft:
                 "clip."
             )
         self.default("clip", 1.0 if private else math.inf)
-        return float(self.values["clip"])
+        G = float(self.values["clip"])
+        largest = f"must be at most {LARGEST:g}, the largest 32-bit float, or inf"
+        require(G <= LARGEST or math.isinf(G), largest, clip=G)
+        return G
 
     def batch(self, body: Federated | Gossip, facts: ProblemFacts) -> None:
         """32 records, or all, where the sampler draws batches."""

@@ -200,7 +200,10 @@ def counts(count: Any, n: int, m: int) -> npt.NDArray[np.int32]:
     check_fits(f"{n:,} clients", CLIENT * n, "take fewer")
     if count is None:
         return np.full(n, m, np.int32)
-    owned = np.asarray(count)
+    try:
+        owned = np.asarray(count)
+    except ValueError:  # lists of different lengths
+        owned = np.asarray(None)
     integers = owned.shape == (n,) and owned.dtype.kind in "iu"
     require(integers, f"must hold one integer for each of the {n} clients", count=count)
     require(

@@ -210,7 +210,12 @@ def partition(name: str, rows: Rows, clients: int, seed: int = 0, **options: Any
 
 
 def _total(rows: Rows, clients: int) -> tuple[int, int]:
-    shape = np.shape(rows)
+    try:
+        shape = np.shape(rows)
+    except ValueError:
+        raise InputError(
+            "rows are lists of different lengths", "give a number of rows, or one label for each"
+        ) from None
     total = shape[0] if shape else whole("rows", rows, 1)
     clients = whole("clients", clients, 1)
     enough(total, clients)

@@ -150,6 +150,7 @@ def made(name: str, **numbers: float) -> jaxfl.Run:
     (lambda: made("mu2_untrusted", rho=1.0, eps=2.0), "eps = 2.0 and rho = 1.0 both set"),
     (lambda: made("noisy_mu2"), "single machine's algorithm, and there are 4 clients"),
     (lambda: made("mu2_trusted", clip=math.inf), "clip = inf bounds no example"),
+    (lambda: made("mu2_trusted", clip=1e300), "the largest 32-bit float"),
     (lambda: jaxfl.algorithm("mu2", sampler=jaxfl.sampling.poisson()), "does not apply to mu2"),
     (lambda: jaxfl.algorithm("mu2_trusted", noise="loud"), "noise = 'loud' "),
 )

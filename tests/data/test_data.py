@@ -435,6 +435,12 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     (lambda: data.from_clients(user(2), count=[2]), "stacked=True"),
     (lambda: data.from_clients([(np.ones((2, 1)), np.array([-1, 1]))], classes=2), "from -1 to 1"),
     (lambda: data.from_clients(user(2), dtype="int8"), "float type"),
+    (
+        lambda: data.from_clients(np.ones((2, 2)), count=[[1], [1, 2]], stacked=True),
+        "one integer for each",
+    ),
+    (lambda: data.iid([[1], [1, 2]], 2), "lists of different lengths"),
+    (lambda: data.load("digits", directory="nowhere"), "nowhere"),
     (lambda: data.from_clients(pandas.DataFrame(np.ones((8, 4)))), "hold a table: pass a list"),
     (lambda: data.from_clients({"x": pandas.DataFrame(np.ones((8, 4)))}), "hold a table"),
     (lambda: data.from_clients([HIDDEN]), "Client 0 hides some of its values"),
