@@ -454,10 +454,12 @@ def test_every_sum_can_have_clients_that_collude(name: str, who: str) -> None:
         return float(run.values["sigma"])
 
     alone = sigma(senders - 1)
-    if sigma(0) != pytest.approx(alone, rel=1e-3):  # the sum is proven to hide something
-        for k in range(senders):
-            assert sigma(k) * math.sqrt(senders - k) == pytest.approx(alone, rel=2e-3)
-        refused(lambda: sigma(senders), f"colluding = {senders}")
+    if name == "cdp_gd":  # a sum of sparse messages is not proven to hide anything
+        assert sigma(0) == pytest.approx(alone, rel=1e-3)
+        return
+    for k in range(senders):
+        assert sigma(k) * math.sqrt(senders - k) == pytest.approx(alone, rel=2e-3)
+    refused(lambda: sigma(senders), f"colluding = {senders}")
 
 
 @pytest.mark.parametrize("multiplier", [1.0, 2.0])
