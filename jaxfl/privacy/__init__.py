@@ -48,6 +48,7 @@ algorithm.
 * :mod:`~jaxfl.privacy.reports` -- the claimed beside the proven eps
 * :mod:`~jaxfl.privacy.selection` -- the cost of choosing the best of several runs
 * :mod:`~jaxfl.privacy.unclipped` -- lower bounds for ``clip="batch"``
+
 >>> from jaxfl import privacy as p
 >>> event = p.Event(p.Sampling("poisson", 3256, 51), p.Mean(0.5), sigma=0.005, releases=100)
 >>> p.epsilon(event, 1e-3)._replace(eps=round(p.epsilon(event, 1e-3).eps, 2))

@@ -202,6 +202,8 @@ def test_a_host_that_is_lost_ends_the_other_in_one_sentence(lost: int, tmp_path:
         for host in hosts:
             host.kill()
             host.wait()
+            assert host.stderr is not None
+            host.stderr.close()
     assert hosts[lost].returncode == -signal.SIGKILL
     assert hosts[1 - lost].returncode == 2, said
     last = said.splitlines()[-1]
