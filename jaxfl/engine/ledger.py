@@ -58,7 +58,7 @@ class Ledger(NamedTuple):
 def spread(turns: Ints, proven: Floats, claimed: Floats | None) -> str:
     """What clients spent, in words: the range of rounds and of eps, and the worst client."""
     i = int(np.argmax(proven))
-    low, middle, high = np.quantile(proven, [0.0, 0.5, 1.0])
+    low, middle, high = proven.min(), np.median(proven), proven.max()
     claim = "" if claimed is None else f", claimed {claimed[i]:.4g}"
     return (
         f"in {between(turns)} each: proven eps {low:.4g} to {high:.4g}, median {middle:.4g}; "

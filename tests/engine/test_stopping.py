@@ -71,6 +71,7 @@ def test_what_reads_private_data_without_noise_proves_nothing(
         assert one.privacy().flag
         assert "may end the run" in one.privacy().note
         assert "eps=" not in repr(one)
+        assert "nan" not in str(one.ledger())
 
 
 @pytest.mark.parametrize("stop", [None, 3, [{"loss": 1.0}], [{"loss": 1.0, "until": "x"}]])
