@@ -291,6 +291,9 @@ def _read(folder: Path) -> Spans:
     file = folder / CONFIG
     with reading(file, "sweep", "name the folder of a `jaxfl sweep`"):
         about = json.loads(file.read_text("utf-8"))
+        of_run = isinstance(about, dict) and "sweep" not in about and "setup" in about
+        way = f"continue with {command('run', '--resume', folder)}"
+        require(not of_run, f"{folder} holds a run, and no sweep", way)
         conforms(CONFIG, about, {"sweep": FIELDS})
         spans = Spans(**about["sweep"])
         several = ((name, value) for name, values in spans.static.items() for value in values)

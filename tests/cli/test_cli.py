@@ -441,6 +441,7 @@ MISTAKES = {
     "run --resume nowhere": "nowhere",
     "run --resume .": "no config.json",
     "run --resume FINISHED": "round 30",
+    "sweep --resume FINISHED": "holds a run, and no sweep: continue with `jaxfl run --resume",
     "run --resume FINISHED --rounds 12": "--rounds 12",
     "run --resume FINISHED --rounds auto": "--rounds auto does not go with --resume",
     "run --resume FINISHED --rounds 40 --lr 0.1": "--lr 0.1",
