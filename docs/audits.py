@@ -87,7 +87,7 @@ What attacks certify of each algorithm, over the proven eps, which is {EPS:g} at
 *certified* is the bound that `jaxfl audit` returns, *curve* uses the event's trade-off curve, and *alone*
 assumes nothing ([privacy](privacy.md)).  Each holds with 95 % confidence by itself.  The cost is {RUNS}
 runs in each of two worlds, and the seconds that they took on one busy core, compilation included.
-Where nothing else is said, 20 rounds draw batches of 5 of 50 records.
+Unless its setting differs, a run has 20 rounds with batches of 5 of 50 records.
 `python docs/audits.py > docs/audits.md` writes this page.
 
 | | seen | certified | curve | alone | statistic | seconds | setting | why less than half |

@@ -127,7 +127,7 @@ def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:
 class Draft:
     """The values of one run, filled in by rules: the user's first, then theory's, then defaults.
 
-    ``asked`` is the noise that is asked for; it joins the values when it is decided.
+    ``asked`` says how the noise is chosen; the noise joins the values once it is known.
     """
 
     def __init__(

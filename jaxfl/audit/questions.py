@@ -21,7 +21,7 @@ machines
 dimension                  of the model, where a default follows from it
 sampling                   full, poisson, without_replacement, with_replacement, shuffled, ...
 fresh, convex              of local SGD, see :func:`jaxfl.algorithms.hu.algorithms.private_local_sgd`
-epochs, inner              instead of rounds: so many epochs of so many rounds
+epochs, inner              instead of rounds: the number of epochs, and of rounds in each
 =========================  =====================================================================
 
 ``assumed`` in an answer holds the algorithm's own defaults that the event depends on.
@@ -79,7 +79,7 @@ def account(
     runs, form = params.pop("runs", None), params.pop("as", None)
     if form is not None:
         choice("as", form, ("dp-event",))
-        require(params.get("delta"), "needs delta", "give it in place of eps", **{"as": form})
+        require(params.get("delta"), "needs delta", "give delta instead of eps", **{"as": form})
     numbers, asked = _split(params)
     sigma, delta, eps = asked.get("sigma"), asked.get("delta"), asked.get("eps")
     if "rho" in asked:

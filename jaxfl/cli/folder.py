@@ -32,8 +32,8 @@ class Folder:
     once it has saved something.  A run that was killed before it wrote its own config.json leaves
     none, and the next call restores the files.
 
-    Files are written atomically, but two processes with different setups are told apart only once one
-    of them has saved something: give each its own folder.
+    Files are written atomically.  Give each process its own folder: two processes with different setups
+    do not notice each other until one of them has saved something.
     """
 
     path: Path

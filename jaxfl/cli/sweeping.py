@@ -121,7 +121,7 @@ def _compute(
     axes = {name: values for name, values in spans.numbers.items() if len(values) > 1}
     numbers = {name: values[0] for name, values in spans.numbers.items() if len(values) == 1}
     rounds = None if "rounds" in axes else numbers.pop("rounds", ROUNDS)
-    if spans.runs >= MANY:  # they are resolved one by one, in a minute per million
+    if spans.runs >= MANY:  # they are resolved one by one, which takes time
         bar.say(f"{spans.runs:,} runs at most; resolving their hyper-parameters")
 
     def build(**chosen: Any) -> Algorithm:

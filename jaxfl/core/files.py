@@ -103,7 +103,7 @@ def _check_header(content: Any, size: int) -> None:
 
 
 def sealed(content: bytes, mark: bytes) -> bytes:
-    """``content`` with the digest of all of it in place of the zeros that follow ``mark``."""
+    """Return ``content`` with its digest written over the zeros that follow ``mark``."""
     at = content.index(mark + NO_DIGEST.encode()) + len(mark)
     return content[:at] + _digest(content, at) + content[at + len(NO_DIGEST) :]
 

@@ -17,7 +17,7 @@ SMALL = 1 << 24  # bytes that are always there
 
 
 def check_fits(what: str, nbytes: int, remedy: str) -> None:
-    """Raise unless this machine has so many bytes free."""
+    """Raise unless ``nbytes`` bytes of this machine's memory are free."""
     if nbytes > SMALL:
         there = free(HOST)
         require(

@@ -216,7 +216,7 @@ Asked: TypeAlias = Eps | Sigma | Rho  # the ways of asking for noise
 
 
 class Plan(NamedTuple):
-    """Every value of a run but those of its noise, and the noise that is asked for."""
+    """Every value of a run except its noise, and how the noise is chosen."""
 
     values: dict[str, Any]
     sources: dict[str, Source]
@@ -475,7 +475,7 @@ class Estimator(NamedTuple):
 
     The estimate of client i is ``sum of terms - sum_j weight_j stored_j + base_i``; the round decides
     how to evaluate it.  After the round ``base_i <- base_i + sum_j u_j (c_j - stored_j)``, with c_j the
-    clipped gradients of the first term and u the weights of ``follow``.  ``init`` is told whether the
+    clipped gradients of the first term and u the weights of ``follow``.  ``init`` receives whether the
     round is ``pooled``: it then needs only the mean of ``base`` over clients, (d,).  ``begin`` runs
     before a round; it may change the memory and the hyper-parameters of that round.  ``public`` is the
     regularizer's part of the estimate; None: its gradient at x.
@@ -660,7 +660,7 @@ class Channel(NamedTuple):
     receive: Receives
     params: tuple[Param, ...] = ()
     residual: Callable[[PyTree, Array, Array], PyTree] | None = None
-    # (link, noised v before compression, C(v)) -> the client's new link, in place of ``after``
+    # (link, noised v before compression, C(v)) -> the client's new link, instead of ``after``
     linear: bool = False  # whether the mean of before(s_i, g_i) is before(s, g) of the means
     remembers: bool = True  # whether messages change either end, so that it matters who sends them
     mirrors: bool = False  # whether the server keeps the mean of what clients remember

@@ -1,6 +1,6 @@
 """Checkpoints: a run in one file, written atomically, read back bit for bit.
 
-A state is a handful of arrays.  One ``npz`` file takes about a millisecond, and an array store would
+A state is a handful of arrays.  One ``npz`` file is enough, and an array store would
 write tens of files.
 """
 

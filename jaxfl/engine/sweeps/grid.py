@@ -22,7 +22,7 @@ from jaxfl.problems.facts import facts_of
 
 __all__ = ["TUNED", "Axis", "Build", "Cell", "Grid", "Problems", "Study", "lay_out", "seeds_of"]
 
-MOST = 100_000  # cells of a sweep, and seeds: each of them takes the host about a millisecond
+MOST = 100_000  # cells of a sweep, and seeds: the host resolves and reports each of them
 
 Build: TypeAlias = str | Algorithm | Sequence[str | Algorithm] | Callable[..., Algorithm]
 Problems: TypeAlias = Problem | Mapping[str, Problem] | Callable[..., Problem]
