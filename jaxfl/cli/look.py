@@ -25,7 +25,7 @@ from jaxfl.views.compare import as_sweep, compare
 from jaxfl.views.pictures import draw
 from jaxfl.views.plots import curves
 from jaxfl.views.rows import table
-from jaxfl.views.selection import select
+from jaxfl.views.selection import AUTO, select
 from jaxfl.views.tables import Table
 from jaxfl.views.targets import Links, to_target
 
@@ -47,8 +47,9 @@ def run_show(words: Sequence[str]) -> None:
       jaxfl show results/sweep --where eps=1,5 --metric loss utility --csv table.csv
       jaxfl show results/sweep --target-loss 0.65 --bandwidth lognormal:1e6,0.8 --latency 0.05
 
-      --select CRITERION        criterion for the best step size: utility (default), loss, accuracy,
-                                min:NAME, max:NAME; none shows all
+      --select CRITERION        criterion for the best step size: auto (default: accuracy or loss on
+                                validation data, else the training loss), a metric, min:NAME,
+                                max:NAME; none shows all
       --over AXIS ...           the axes to select on (default: lr, shift)
       --where AXIS=V,V ...      only these values of these axes
       --metric NAME ...         the metrics to show (default: utility, loss, accuracies)
@@ -84,8 +85,9 @@ def run_compare(words: Sequence[str]) -> None:
 
       jaxfl compare results/old results/new --metric loss
 
-      --select CRITERION        criterion for the best step size: utility (default), loss, accuracy,
-                                min:NAME, max:NAME; none shows all
+      --select CRITERION        criterion for the best step size: auto (default: accuracy or loss on
+                                validation data, else the training loss), a metric, min:NAME,
+                                max:NAME; none shows all
       --over AXIS ...           the axes to select on (default: lr, shift)
       --where AXIS=V,V ...      only these values of these axes
       --metric NAME ...         the metrics to show (default: utility, loss, accuracies)
@@ -114,8 +116,9 @@ def run_plot(words: Sequence[str]) -> None:
 
       jaxfl plot results/sweep --where eps=1,5 --format pdf svg
 
-      --select CRITERION        criterion for the best step size: utility (default), loss, accuracy,
-                                min:NAME, max:NAME; none shows all
+      --select CRITERION        criterion for the best step size: auto (default: accuracy or loss on
+                                validation data, else the training loss), a metric, min:NAME,
+                                max:NAME; none shows all
       --over AXIS ...           the axes to select on (default: lr, shift)
       --where AXIS=V,V ...      only these values of these axes
       --out DIR                 folder of the pictures (default: DIR/pictures)
@@ -265,7 +268,7 @@ def _selected(
     """The cells that the options select; options for axes ``elsewhere`` are ignored."""
     where = _where(given.get("where", []))
     ds = restrict(ds, {name: values for name, values in where.items() if name not in elsewhere})
-    criterion = given.get("select", "utility")
+    criterion = given.get("select", AUTO)
     over = given.get("over")
     over = over and [name for name in over if name not in elsewhere]
     if criterion == "none":

@@ -25,6 +25,7 @@ from jaxfl.cli.readers import real, rounds, text, whole
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import known
+from jaxfl.views.selection import AUTO
 
 __all__ = ["OF_ALGORITHM", "OF_PROBLEM", "Session", "Spans", "parse_sweep", "sweep_options"]
 
@@ -93,7 +94,10 @@ class Session:
     )
     resume: str | None = _output(None, "DIR", "finish the sweep in this folder")
     select: str = _output(
-        "utility", "HOW", "criterion for step sizes: utility (default), loss, accuracy, ..."
+        AUTO,
+        "HOW",
+        "criterion for the best step size: auto (default: accuracy or loss on validation data, else "
+        "the training loss), a metric, min:NAME or max:NAME",
     )
     plan: bool = _output(False, "", "compile and report the plan without running")
     no_plot: bool = _output(False, "", "draw no pictures")

@@ -32,7 +32,7 @@ from jaxfl.engine.sweeps.store import MANIFEST, RESULT
 from jaxfl.engine.sweeps.sweep import meet
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
-from jaxfl.views.selection import CRITERIA, select
+from jaxfl.views.selection import AUTO, CRITERIA, select
 
 if TYPE_CHECKING:
     import xarray
@@ -160,7 +160,7 @@ def _check_criterion(text: str, spans: Spans | None) -> None:
     way, colon, name = text.rpartition(":")
     valid = not colon or way in ("min", "max")
     require(valid, "must read min:NAME or max:NAME, or just NAME", select=text)
-    known("criterion named", name, CRITERIA)
+    known("criterion named", name, {AUTO: "", **CRITERIA})
     require(
         not name.startswith("test_"),
         "would select on the test data, which then test nothing",

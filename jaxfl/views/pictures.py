@@ -30,7 +30,7 @@ from jaxfl.views.cells import (
 )
 from jaxfl.views.ink import GREY, MARKERS, OTHER, PALETTE, Line, Panel
 from jaxfl.views.rows import criterion_used, heading
-from jaxfl.views.selection import Criterion, select
+from jaxfl.views.selection import AUTO, Criterion, select
 from jaxfl.views.words import label, name_of, number, prefix, span
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def draw(
 def figures(
     ds: xarray.Dataset,
     *,
-    criterion: str | None = "utility",
+    criterion: str | None = AUTO,
     over: Sequence[str] | None = None,
     allow_test: bool = False,
     band: str = "error",
@@ -109,7 +109,7 @@ def figures(
 
 def _figures(
     ds: xarray.Dataset,
-    criterion: str | None = "utility",
+    criterion: str | None = AUTO,
     over: Sequence[str] | None = None,
     allow_test: bool = False,
     band: str = "error",

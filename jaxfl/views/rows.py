@@ -21,7 +21,7 @@ from jaxfl.views.cells import (
     metrics,
     over_seeds,
 )
-from jaxfl.views.selection import Criterion, criterion_of
+from jaxfl.views.selection import AUTO, Criterion, criterion_of
 from jaxfl.views.tables import Column, Table, Value, eps_words, estimates
 from jaxfl.views.words import SYMBOLS, label, number, prefix
 
@@ -57,7 +57,7 @@ def table(
     are means over seeds with standard errors.  Then the uplink of all clients, ``claimed | proven``
     eps with a red flag where the proven one is larger, and seeds that diverged.  ``targets`` from
     :func:`to_target` adds what reaching the target took.  Marked is the best row for each problem
-    and eps, by the selection's criterion, else by utility.
+    and eps, by the criterion of :func:`~jaxfl.views.select`.
     """
     rule, shown = criterion_used(ds), shown_metrics(ds, metrics)
     flat = ends(_joined(ds, targets), *{*shown, rule.metric, "uplink_bits"})
@@ -101,9 +101,9 @@ def heading(ds: xarray.Dataset) -> str:
 
 
 def criterion_used(ds: xarray.Dataset) -> Criterion:
-    """What a selection chose by; utility, where nothing was chosen."""
+    """What a selection chose by, or would by default."""
     chosen = results.config(ds).get("selection")
-    return Criterion(*chosen["criterion"]) if chosen else criterion_of(ds, "utility")
+    return Criterion(*chosen["criterion"]) if chosen else criterion_of(ds, AUTO)
 
 
 def shown_metrics(ds: xarray.Dataset, names: Sequence[str] | None) -> list[str]:
@@ -239,7 +239,7 @@ def _best(ds: xarray.Dataset, flat: xarray.Dataset, rule: Criterion) -> frozense
 
 def _notes(ds: xarray.Dataset, flat: xarray.Dataset) -> tuple[str, ...]:
     chosen = results.config(ds).get("selection")
-    notes = [chosen["note"]] if chosen and chosen["note"] else []
+    notes = [chosen[name] for name in ("warning", "note") if chosen and chosen.get(name)]
     if ds.sizes["seed"] > 1:
         notes.append("± standard error over seeds.")
     if not flat["noisy"].any():

@@ -26,7 +26,10 @@ from jaxfl.views.words import span
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["CRITERIA", "Criterion", "Selection", "criterion_of", "select"]
+__all__ = ["AUTO", "CRITERIA", "Criterion", "Selection", "criterion_of", "select"]
+
+AUTO = "auto"  # the first of these metrics that the sweep has
+PREFERRED = ("validation_accuracy", "validation_loss", "loss")
 
 # name: which metric at the last round, and whether the smallest or the largest is best
 CRITERIA = {
@@ -63,6 +66,11 @@ class Criterion(NamedTuple):
     def on_test_data(self) -> bool:
         return self.metric.startswith("test_")
 
+    def drawn(self, ds: xarray.Dataset) -> str:
+        """The metric that shows what was chosen: on test data, if validation data chose."""
+        test = self.metric.replace("validation_", "test_")
+        return test if test in ds else self.metric
+
 
 class Selection(NamedTuple):
     """A sweep without the axes that were chosen over, and the choice.
@@ -77,10 +85,16 @@ class Selection(NamedTuple):
     over: tuple[str, ...]
     candidates: int  # the most in any cell
     note: str
+    warning: str  # where a choice lies at an end of its grid, or learned nothing; or ""
 
 
 def criterion_of(ds: xarray.Dataset, text: str) -> Criterion:
-    """A name in :data:`CRITERIA`, or ``min:NAME`` or ``max:NAME`` with any metric of the sweep."""
+    """A name in :data:`CRITERIA`, or ``min:NAME`` or ``max:NAME`` with any metric of the sweep.
+
+    ``"auto"`` is the accuracy on validation data, else the loss on them, else the training loss.
+    """
+    if text == AUTO:
+        text = next(name for name in PREFERRED if name in ds)
     way, colon, name = text.partition(":")
     if not colon:
         way, name = CRITERIA.get(text, ""), text
@@ -92,17 +106,19 @@ def criterion_of(ds: xarray.Dataset, text: str) -> Criterion:
 
 def select(
     ds: xarray.Dataset,
-    criterion: str = "utility",
+    criterion: str = AUTO,
     *,
     over: Sequence[str] | None = None,
     allow_test: bool = False,
 ) -> Selection:
     """For every cell, the best values on the axes ``over``, by the mean over seeds.
 
-    ``over`` defaults to those of :data:`TUNED` that the sweep has.  A setting with a seed that
-    diverged, or whose loss ended a thousand times above the first, is never chosen, and the note
-    says how many there are; of equal ones, that with the smallest values is.  Test data choose only
-    with ``allow_test``, and the note then says so.
+    ``criterion`` is read by :func:`criterion_of`; by default validation data choose, where the sweep
+    has them, else the training loss does.  ``over`` defaults to those of :data:`TUNED` that the sweep
+    has.  A setting with a seed that diverged, or whose loss ended a thousand times above the first,
+    is never chosen, and the note says how many there are; of equal ones, that with the smallest
+    values is.  ``warning`` says where the best value is at an end of its grid, and where the loss
+    never fell.  Test data choose only with ``allow_test``, and the note then says so.
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -158,6 +174,7 @@ def select(
         out[name] = values.drop_vars(over, errors="ignore").transpose(*kept)
         out[name].attrs = {"units": "1", "long_name": words}
     most = int(compared.max())
+    warning = _warning(ds, out, over) if over and most > 1 else ""
     note = _note(
         out,
         rule,
@@ -170,8 +187,9 @@ def select(
     about = results.config(ds)
     about["axes"] = {name: axis for name, axis in about["axes"].items() if name not in over}
     about["selection"] = {"criterion": list(rule), "over": list(over), "note": note}
+    about["selection"]["warning"] = warning
     out = out.assign_attrs(config=json.dumps(about, ensure_ascii=False))
-    return Selection(out, rule, over, most, note)
+    return Selection(out, rule, over, most, note, warning)
 
 
 # --- pieces --------------------------------------------------------------------------------------
@@ -202,6 +220,33 @@ def _chosen(
     if values.dtype.kind in "iuf":
         return values.astype(np.float64).where(known)
     return values.astype(object).where(known, "")
+
+
+def _warning(ds: xarray.Dataset, chosen: xarray.Dataset, over: tuple[str, ...]) -> str:
+    """Where the best value of an axis is its smallest or its largest, and where no loss fell."""
+    out = []
+    for name in over:
+        values, best = ds[name].values, chosen[f"chosen_{name}"].values
+        if values.dtype.kind not in "iuf" or values.size < 2:
+            continue
+        low, high = (int((best == end).sum()) for end in (values.min(), values.max()))
+        ways = [f"below {values.min():g}"] * bool(low) + [f"above {values.max():g}"] * bool(high)
+        if ways:
+            where = _share(low + high, int(np.isfinite(best).sum()))
+            out.append(
+                f"The best {name} is at an end of its grid in {where}: try values {' and '.join(ways)}."
+            )
+    loss, first = over_seeds(final(chosen, "loss"))[0], chosen["loss"].isel(round=0)
+    if idle := int((loss >= over_seeds(first)[0]).sum()):
+        where = _share(idle, int(loss.notnull().sum()))
+        out.append(
+            f"The loss ends no lower than it began in {where}, even with the best {over[0]}."
+        )
+    return " ".join(out)
+
+
+def _share(some: int, of: int) -> str:
+    return f"{some} of {of} settings" if of > 1 else "the only setting"
 
 
 def _note(

@@ -159,7 +159,7 @@ def test_plot_a_sweep(sweep: Path, tmp_path: Path, shell: Shell) -> None:
     words = ("--where", "eps=5", "--format", "png", "--out", tmp_path / "a")
     files = shell("plot", sweep, *words).out.split()
     assert {Path(file) for file in files} == set((tmp_path / "a").iterdir())
-    assert tmp_path / "a" / "map-utility.png" in set((tmp_path / "a").iterdir())
+    assert tmp_path / "a" / "map-loss.png" in set((tmp_path / "a").iterdir())
     assert shell("plot", sweep, "--select", "accuracy", *words).out.count("accuracy") == 4
 
 

@@ -59,7 +59,7 @@ def test_files_are_written_and_always_the_same(tmp_path: Path) -> None:
     kinds = ("png", "pdf", "svg")
     one, two = (draw(ds, tmp_path / name, formats=kinds) for name in ("deep/a", "b"))
     names = [*(f"curves-{name}" for name in ("utility", "loss", "test_accuracy")),
-             "map-utility", "front-utility"]  # fmt: skip
+             "map-loss", "front-loss"]  # fmt: skip
     assert [path.name for path in one] == [f"{name}.{kind}" for name in names for kind in kinds]
     for a, b in zip(one, two, strict=True):
         assert a.read_bytes() == b.read_bytes(), a.name
@@ -186,7 +186,7 @@ def test_any_shape_can_be_drawn(
 ) -> None:
     draw(grids.grid(axes, algorithms=algorithms, static=("problem",)), ".")
     assert [name for name in drawn if name.startswith("curves-utility")] == names
-    fronts = {"front-utility-clients-10", "front-utility-clients-20"}  # of problems, each its own
+    fronts = {"front-loss-clients-10", "front-loss-clients-20"}  # of problems, each its own
     assert "clients" not in axes or fronts <= set(drawn)
     figure = drawn[names[0]]
     if lines is not None:
@@ -242,13 +242,11 @@ def test_an_eps_that_is_not_proven_is_only_claimed(drawn: dict[str, Figure]) -> 
     draw(ds, ".")
     titles = [ax.get_title() for ax in panels(drawn["curves-loss"])[:2]]
     assert titles == ["ε = 1 (claimed)", "ε = 5"]
-    assert "soteriafl_sgd: no ε proven, where its paper claims 1 to 5." in words(
-        drawn["map-utility"]
-    )
+    assert "soteriafl_sgd: no ε proven, where its paper claims 1 to 5." in words(drawn["map-loss"])
     flagged = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
     draw(flagged, ".")
     said = "soteriafl_sgd: proven is ε = 1.01 to 5.05, where its paper claims 1 to 5."
-    assert said in words(drawn["front-utility"])
+    assert said in words(drawn["front-loss"])
     draw(grids.grid({"omega": (1.0, 3.0)}), ".")
     assert "ε = 1 proven." in words(drawn["curves-loss"])
 
@@ -266,8 +264,8 @@ def test_maps_hold_the_final_values(drawn: dict[str, Figure]) -> None:
         axes, algorithms=THREE, diverged={"omega": 9.0, "eps": 1.0}, missing={"eps": 10.0}
     )
     draw(ds, ".")
-    soteria, ldp, fed, bar = panels(drawn["map-utility"])
-    final = ds["utility"].sel(algorithm="soteriafl_sgd", omega=1.0).mean("seed")
+    soteria, ldp, fed, bar = panels(drawn["map-loss"])
+    final = ds["loss"].sel(algorithm="soteriafl_sgd", omega=1.0).mean("seed")
     expected = f"{float(final.sel(eps=5.0, round=40)):#.3g}"
     found = squares(soteria)
     assert found[1, 0] == expected
@@ -285,10 +283,10 @@ def test_maps_hold_the_final_values(drawn: dict[str, Figure]) -> None:
 
 def test_one_colour_is_one_value_in_all_panels(drawn: dict[str, Figure]) -> None:
     ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
-    ds["utility"][:] = 0.3
-    ds["utility"][0, 0] = 0.9
+    ds["loss"][:] = 0.3
+    ds["loss"][0, 0] = 0.9
     draw(ds, ".")
-    one, two, _ = panels(drawn["map-utility"])
+    one, two, _ = panels(drawn["map-loss"])
     colors = {patch.get_xy(): patch.get_facecolor() for patch in one.patches}
     assert colors[0.5, -0.5] == two.patches[0].get_facecolor()
     assert colors[-0.5, -0.5] != colors[0.5, -0.5]
@@ -332,10 +330,10 @@ def test_points_of_the_front(drawn: dict[str, Figure]) -> None:
     axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0)}
     ds = grids.grid(axes, diverged={"omega": 9.0, "eps": 1.0}, spread=0.2)
     draw(ds, ".")
-    left, right = panels(drawn["front-utility"])
+    left, right = panels(drawn["front-loss"])
     assert len(left.containers) == 2  # what diverged is no point
     assert len(right.containers) == 3
-    final = ds["utility"].sel(algorithm="soteriafl_sgd", eps=5.0, omega=9.0, round=40)
+    final = ds["loss"].sel(algorithm="soteriafl_sgd", eps=5.0, omega=9.0, round=40)
     marker = [line for line in right.get_lines() if line.get_marker() in ("o", "s", "*")][1]
     _, _, (bar,) = right.containers[1]
     assert marker.get_ydata()[0] == pytest.approx(float(final.mean()))
@@ -343,7 +341,7 @@ def test_points_of_the_front(drawn: dict[str, Figure]) -> None:
     error = float(final.std(ddof=1)) / np.sqrt(3)
     assert np.ptp(bar.get_segments()[0][:, 1]) == pytest.approx(2 * error)
     assert {"ω = 1", "ω = 9"} <= {text.get_text() for text in right.texts}
-    assert legend(drawn["front-utility"]) == ["soteriafl_sgd", "ldp_sgd", "ω = 1", "ω = 9"]
+    assert legend(drawn["front-loss"]) == ["soteriafl_sgd", "ldp_sgd", "ω = 1", "ω = 9"]
 
 
 def test_what_adds_no_noise_is_on_no_front(drawn: dict[str, Figure]) -> None:
@@ -351,12 +349,12 @@ def test_what_adds_no_noise_is_on_no_front(drawn: dict[str, Figure]) -> None:
     axes = {"eps": (1.0,), "omega": (1.0, 9.0)}
     ds = grids.grid(axes, algorithms=THREE)
     free = ds["algorithm"] == "fedsgd"
-    for name in ("utility", "uplink_bits"):
+    for name in ("loss", "uplink_bits"):
         ds[name] = ds[name].where(~free, ds[name] / 100)
     draw(ds, ".")
-    figure = drawn["front-utility"]
+    figure = drawn["front-loss"]
     (step,) = (line for line in panels(figure)[0].get_lines() if line.get_linewidth() == 4)
-    private = ds["utility"].sel(algorithm=list(THREE[:2]), round=20).mean("seed").values
+    private = ds["loss"].sel(algorithm=list(THREE[:2]), round=20).mean("seed").values
     assert step.get_ydata().min() == pytest.approx(private.min())
     assert "Grey: the private settings that no other of them beats" in words(figure)
 
@@ -375,7 +373,7 @@ def test_nothing_covers_the_data_and_labels_stay_inside(drawn: dict[str, Figure]
             assert not ax.get_window_extent().overlaps(box), name
         for a, b in itertools.combinations(boxes, 2):
             assert not a.overlaps(b), name
-    for figure in (drawn["front-utility"], drawn["front-accuracy"]):
+    for figure in (drawn["front-loss"], drawn["front-accuracy"]):
         figure.draw_without_rendering()
         for ax in panels(figure):
             room = ax.get_window_extent()

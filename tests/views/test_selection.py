@@ -108,7 +108,7 @@ def test_the_best_step_size(ds: xarray.Dataset, eps: float, rounds: int, omega: 
         assert min(scores, key=scores.__getitem__) == RATES[-1]  # it would win, but diverged
         del scores[RATES[-1]]
     best = min(scores, key=scores.__getitem__)
-    cell = select(ds).ds.sel(algorithm="soteriafl_sgd", eps=eps, omega=omega)
+    cell = select(ds, "utility").ds.sel(algorithm="soteriafl_sgd", eps=eps, omega=omega)
     assert float(cell["chosen_lr"]) == best
     assert float(cell["score"]) == pytest.approx(scores[best], rel=EXACT)
     spread = 0.02 * np.std([-1, 0, 1], ddof=1) / math.sqrt(3)
@@ -128,7 +128,7 @@ def test_what_is_left_is_the_chosen_run(ds: xarray.Dataset) -> None:
         for name in ("loss", "uplink_bits", "last_round", "proven_eps", "used_sigma"):
             np.testing.assert_array_equal(cell[name], origin[name])
     assert chosen.ds["loss"].dims == ("algorithm", "eps", "omega", "seed", "round")
-    assert final(chosen.ds, "utility").mean("seed").values == pytest.approx(
+    assert final(chosen.ds, "loss").mean("seed").values == pytest.approx(
         chosen.ds["score"].values, rel=EXACT
     )
 
@@ -143,13 +143,13 @@ def test_what_is_best(ds: xarray.Dataset) -> None:
     refused(lambda: select(own, "fairness"), "which fairness is best")
     np.testing.assert_array_equal(select(own, "max:fairness").ds["chosen_lr"], chosen)
     ties = grids.grid({"lr": (1.0, 0.3, 0.1), "batch": (64.0, 8.0)}, spread=0.0)
-    ties["utility"][:] = 0.5
+    ties["loss"][:] = 0.5
     least = select(ties, over=("lr", "batch")).ds
     assert least["chosen_lr"].values.tolist() == [0.1, 0.1]
     assert least["chosen_batch"].values.tolist() == [8.0, 8.0]
     assert least["candidates"].values.tolist() == [6, 6]
     words = grids.grid({"eps": (1.0,), "lr": ("cosine:0.3", "0.1")}, algorithms=("ldp_sgd",))
-    words["utility"][..., 1, :, :] /= 2
+    words["loss"][..., 1, :, :] /= 2
     assert select(words).ds["chosen_lr"].values.tolist() == [["0.1"]]
 
 
@@ -181,13 +181,63 @@ def test_a_loss_that_ran_away_is_not_chosen() -> None:
     for lost, expected in (({"lr": 0.1}, [0]), (None, [1])):
         ds = grids.grid(rates, algorithms=("ldp_sgd",), diverged=lost, seeds=2, rounds=(40,))
         ds["utility"][:, 1] = 0.0
-        assert select(ds).ds["chosen_lr"].values.tolist() == [1.0]
+        assert select(ds, "utility").ds["chosen_lr"].values.tolist() == [1.0]
         ds["loss"][:, 1, 0, -1] = 1e28  # of one seed
-        chosen = select(ds)
+        chosen = select(ds, "utility")
         assert chosen.ds["found"].values.tolist() == expected
         many = f"without up to {2 - expected[0]} where a seed diverged or ended at 1,000 times"
         assert many in chosen.note
     assert chosen.ds["chosen_lr"].values.tolist() == [0.1]
+
+
+@pytest.mark.parametrize(
+    ("names", "metric", "drawn"),
+    [
+        ((), "loss", "loss"),
+        (("validation_loss",), "validation_loss", "test_loss"),
+        (("validation_loss", "validation_accuracy"), "validation_accuracy", "test_accuracy"),
+    ],
+)
+def test_validation_data_choose_by_default(names: tuple[str, ...], metric: str, drawn: str) -> None:
+    ds = grids.grid(algorithms=("ldp_sgd",))
+    ds = ds.assign({name: ds[name.replace("validation", "test")] for name in names})
+    rule = select(ds).criterion
+    assert (rule.metric, rule.drawn(ds)) == (metric, drawn)
+
+
+def test_a_choice_at_an_end_of_its_grid_is_a_warning() -> None:
+    """Of those numbers alone that were compared; not of values that are ordered by nothing."""
+    rates = (0.1, 0.3, 1.0)
+    for lr, best, way in (
+        (rates, 0.1, "below 0.1"),
+        (rates, 0.3, ""),
+        (rates[::-1], 1.0, "above 1"),
+        (("0.1", "cosine:0.3"), "0.1", ""),
+        ((0.1,), 0.1, ""),
+    ):
+        end = f"The best lr is at an end of its grid in the only setting: try values {way}."
+        said = end if way else ""
+        ds = grids.grid({"eps": (1.0,), "lr": lr}, algorithms=("ldp_sgd",))
+        ds["loss"][:, :, lr.index(best), :, 1:] = 0.01
+        chosen = select(ds)
+        assert chosen.ds["chosen_lr"].values.tolist() == [[best]]
+        assert chosen.warning == said
+        assert said in table(chosen.ds).text()
+    both = grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3, 1.0)}, algorithms=("ldp_sgd",))
+    both["loss"][:, 0, 0, :, 1:] = both["loss"][:, 1, 2, :, 1:] = 0.01
+    said = (
+        "The best lr is at an end of its grid in 2 of 2 settings: try values below 0.1 and above 1."
+    )
+    assert select(both).warning == said
+
+
+def test_a_loss_that_never_fell_is_a_warning() -> None:
+    ds = grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3, 1.0)}, algorithms=("ldp_sgd",))
+    ds["loss"][:, :, 1, :, 1:] = 0.01
+    assert select(ds).warning == ""
+    ds["loss"][:, 0, :, :, 0] = 0.005  # of eps = 1
+    said = "The loss ends no lower than it began in 1 of 2 settings, even with the best lr."
+    assert select(ds).warning == said
 
 
 def test_what_has_not_run_was_not_compared() -> None:
@@ -221,7 +271,7 @@ def test_the_price_of_choosing_is_said() -> None:
     assert chosen.candidates == 3
     assert chosen.note == (
         "lr chosen on the private data: each time the best of 3 settings (9 runs) by the lowest "
-        "final utility; each proven eps holds for one run, and does not pay for this choice: all 9 "
+        "final loss; each proven eps holds for one run, and does not pay for this choice: all 9 "
         "runs together prove eps = 9 to 45."
     )
     assert results.config(chosen.ds)["selection"]["note"] == chosen.note
