@@ -224,9 +224,9 @@ def _chosen(
 
 def _warning(ds: xarray.Dataset, chosen: xarray.Dataset, over: tuple[str, ...]) -> str:
     """Where the best value of an axis is its smallest or its largest, and where no loss fell."""
-    out = []
+    out, each = [], distinct(chosen, axes(chosen))
     for name in over:
-        values, best = ds[name].values, chosen[f"chosen_{name}"].values
+        values, best = ds[name].values, chosen[f"chosen_{name}"].where(each).values
         if values.dtype.kind not in "iuf" or values.size < 2:
             continue
         low, high = (int((best == end).sum()) for end in (values.min(), values.max()))
@@ -236,7 +236,7 @@ def _warning(ds: xarray.Dataset, chosen: xarray.Dataset, over: tuple[str, ...]) 
             out.append(
                 f"The best {name} is at an end of its grid in {where}: try values {' and '.join(ways)}."
             )
-    loss, first = over_seeds(final(chosen, "loss"))[0], chosen["loss"].isel(round=0)
+    loss, first = over_seeds(final(chosen, "loss"))[0].where(each), chosen["loss"].isel(round=0)
     if idle := int((loss >= over_seeds(first)[0]).sum()):
         where = _share(idle, int(loss.notnull().sum()))
         out.append(

@@ -229,6 +229,8 @@ def test_a_choice_at_an_end_of_its_grid_is_a_warning() -> None:
         "The best lr is at an end of its grid in 2 of 2 settings: try values below 0.1 and above 1."
     )
     assert select(both).warning == said
+    copies = grids.grid(algorithms=("ldp_sgd", "soteriafl_sgd"))  # the first has no omega
+    assert "of 6 settings" in select(copies).warning
 
 
 def test_a_loss_that_never_fell_is_a_warning() -> None:
