@@ -5,6 +5,7 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +19,7 @@ from jaxfl.cli.parser import parse_run
 
 pytestmark = pytest.mark.once
 
+LINKS = re.compile(r"\]\(([^)#]+)\)")
 # Modules with examples in their docstrings.
 DOCTESTED = [
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -64,10 +66,20 @@ def test_the_table_of_algorithms_in_the_readme_is_whole() -> None:
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:
+    """In the checkout, and as the package's metadata has them: absolute."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for link in re.findall(r"\]\(([^)#]+)\)", readme):
-        if not link.startswith("http"):
-            assert (ROOT / link).exists(), link
+    relative = [link for link in LINKS.findall(readme) if not link.startswith("http")]
+    assert relative
+    for link in relative:
+        assert (ROOT / link).exists(), link
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    for change in project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"][
+        "substitutions"
+    ]:
+        readme = re.sub(change["pattern"], change["replacement"], readme)
+    absolute = [link for link in LINKS.findall(readme) if link.startswith("https://")]
+    assert absolute == LINKS.findall(readme)
+    assert {link.partition("/main/")[2] for link in absolute} >= {*relative}
 
 
 def test_names_that_come_late_are_listed() -> None:
