@@ -1,7 +1,7 @@
-"""Write docs/audits.md: what attacks certify of each algorithm, beside what is proven.
+"""Write docs/audits.md: the eps that attacks certify for each algorithm, over the proven eps.
 
 ``python docs/audits.py > docs/audits.md`` takes a quarter of an hour; with names of algorithms it
-prints their rows alone.
+prints only their rows.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ EPS, DELTA, RUNS = 4.0, 1e-3, 20_000
 
 
 class Row(NamedTuple):
-    """The setting of an audit, where it is not 20 rounds of batches of 5 of 50 records."""
+    """The setting of an audit; the default is 20 rounds with batches of 5 of 50 records."""
 
     numbers: Mapping[str, Any] = MappingProxyType({})
     parts: Mapping[str, Any] = MappingProxyType({})
-    why: str = ""  # what is in the way where less than half is certified
+    why: str = ""  # the reason, where less than half is certified
 
 
 RING = {"graph": jaxfl.graphs.ring()}
@@ -40,9 +40,9 @@ RECURSION = {
     "smoothness": 1e6,
     "difference_clip": 2.0,
 }
-LOOSE = "the proof adds up three bounds; the exact eps of this canary is 2.9"
-HIDDEN = "the proof shows the record's draws, which are hidden; the exact eps of this canary is 1.4"
-PHASE = "a record's phase is drawn at random, which the proof does not use"
+LOOSE = "the proof adds three bounds; the exact eps of this canary is 2.9"
+HIDDEN = "the proof assumes that the record's draws are known; the exact eps of this canary is 1.4"
+PHASE = "the proof does not use that a record's phase is random"
 REPLACED = {"smoothness": 1e-3, "diameter": 1e6}
 PHASES = {**REPLACED, "lam": 1e-3, "phases": 2, "m": 100}
 PASS = {"diameter": 1e6, "smoothness": 1e-9, "m": 50}
@@ -83,12 +83,12 @@ SPECIAL = ("m", "rounds", "runs", "turning", "clients")  # of an audit, beside h
 HEAD = f"""\
 # Audits
 
-What attacks certify of each algorithm, over the proven eps, which is {EPS:g} at delta = {DELTA:g}:
-*certified* is the bound that `jaxfl audit` returns, *curve* uses the event's trade-off curve, and *alone*
-assumes nothing ([privacy](privacy.md)).  Each holds with 95 % confidence by itself.  The cost is {RUNS}
-runs in each of two worlds, and the seconds that they took on one busy core, compilation included.
-Unless its setting differs, a run has 20 rounds with batches of 5 of 50 records.
-`python docs/audits.py > docs/audits.md` writes this page.
+Lower bounds on eps that attacks certify, divided by the proven eps ({EPS:g} at delta = {DELTA:g}).  *Certified* is the
+bound that `jaxfl audit` returns, *curve* uses the event's trade-off curve, and *alone* assumes nothing
+([privacy](privacy.md)).  Each bound holds with 95 % confidence by itself.  An audit has {RUNS} runs in each of
+two worlds; *seconds* is their time on one busy core, with compilation.  Where *setting* does not say
+otherwise, a run has 20 rounds with batches of 5 of 50 records.  `python docs/audits.py > docs/audits.md`
+writes this page.
 
 | | seen | certified | curve | alone | statistic | seconds | setting | why less than half |
 |---|---|---|---|---|---|---|---|---|"""
