@@ -83,12 +83,12 @@ SPECIAL = ("m", "rounds", "runs", "turning", "clients")  # of an audit, beside h
 HEAD = f"""\
 # Audits
 
-Lower bounds on eps that attacks certify, divided by the proven eps ({EPS:g} at delta = {DELTA:g}).  *Certified* is the
-bound that `jaxfl audit` returns, *curve* uses the event's trade-off curve, and *alone* assumes nothing
-([privacy](privacy.md)).  Each bound holds with 95 % confidence by itself.  An audit has {RUNS} runs in each of
-two worlds; *seconds* is their time on one busy core, with compilation.  Where *setting* does not say
-otherwise, a run has 20 rounds with batches of 5 of 50 records.  `python docs/audits.py > docs/audits.md`
-writes this page.
+Lower bounds on eps that attacks certify, over the proven eps ({EPS:g} at delta = {DELTA:g}).
+*Certified* is the bound that `jaxfl audit` returns, *curve* uses the event's trade-off curve, and
+*alone* assumes nothing ([privacy](privacy.md)).  Each bound holds with 95 % confidence by itself.
+An audit has {RUNS} runs in each of two worlds; *seconds* is their time on one busy core, with
+compilation.  Where *setting* does not say otherwise, a run has 20 rounds with batches of 5 of 50
+records.  `python docs/audits.py > docs/audits.md` writes this page.
 
 | | seen | certified | curve | alone | statistic | seconds | setting | why less than half |
 |---|---|---|---|---|---|---|---|---|"""

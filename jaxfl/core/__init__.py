@@ -8,7 +8,7 @@
 * :mod:`~jaxfl.core.interrupts` -- a context manager that delays signals
 * :mod:`~jaxfl.core.keys` -- threefry keys with unrolled rounds: the bits of JAX's own, in fewer
   and larger programs
-* :mod:`~jaxfl.core.memory` -- free memory of a device
+* :mod:`~jaxfl.core.memory` -- the free memory of a device, and a check that a need fits into it
 * :mod:`~jaxfl.core.params` -- validators of names and numbers: unknown names, ranges, whole
   numbers
 * :mod:`~jaxfl.core.products` -- products of samples with models, in the order in which CPUs

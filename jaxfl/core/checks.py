@@ -38,9 +38,9 @@ __all__ = [
 
 T = TypeVar("T")
 Array = npt.NDArray[Any]
-CLIENT = 32  # bytes of one client in a run, at least: its count, sorted too, and its metrics
-NAME = 255  # bytes of a file's name
-BLOCK = 1 << 24  # entries that are checked together
+CLIENT = 32  # least bytes of a client in a run: its count, a sorted copy, its metrics
+NAME = 255  # most bytes of a file's name
+BLOCK = 1 << 24  # entries checked at once
 
 
 def kind_of(value: Any) -> str:
@@ -53,14 +53,14 @@ def kind_of(value: Any) -> str:
 
 
 def instance(name: str, value: Any, kind: type[T], remedy: str) -> T:
-    """``value``; raises unless it is of that type."""
+    """Return ``value``; raise unless it has this type."""
     if not isinstance(value, kind):
         raise InputError(f"must be a {kind.__name__}", remedy, **{name: value})
     return value
 
 
 def one_problem(value: Any) -> Problem:
-    """``value``; raises unless it is a problem whose arrays the compiler may place."""
+    """Return ``value``; raise unless it is a problem whose arrays the compiler may place."""
     problem = instance("problem", value, Problem, "make one with jaxfl.make_problem(model, data)")
     for leaf in jax.tree.leaves(problem):
         home = getattr(leaf, "sharding", None)
@@ -74,7 +74,7 @@ def one_problem(value: Any) -> Problem:
 
 
 def one_key(key: Any, taker: str, several: str) -> Key:
-    """``key``; raises unless it is one typed key."""
+    """Return ``key``; raise unless it is one typed key."""
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     require(typed, "must be a typed key", "make it with jax.random.key(seed)", key=key)
     require(key.shape == (), f"key has shape {key.shape}", f"{taker} takes one key, {several}")
@@ -82,7 +82,7 @@ def one_key(key: Any, taker: str, several: str) -> Key:
 
 
 def one_path(name: str, value: Any) -> Path:
-    """``value`` as a path; raises unless it is one."""
+    """Return ``value`` as a path; raise unless it is one."""
     is_path = isinstance(value, str | os.PathLike) and "\0" not in os.fspath(value)
     is_path = is_path and all(len(os.fsencode(part)) <= NAME for part in Path(value).parts)
     require(is_path, "must be a path, as in 'results/run.nc'", **{name: value})
@@ -90,7 +90,7 @@ def one_path(name: str, value: Any) -> Path:
 
 
 def bind(kind: str, name: str, entry: Callable[..., T], *args: Any, **options: Any) -> T:
-    """``entry(*args, **options)``; raises for an unknown option."""
+    """Return ``entry(*args, **options)``; raise for an unknown option."""
     parameters = inspect.signature(entry).parameters
     names = list(parameters)[len(args) :]
     forwards = any(p.kind is p.VAR_KEYWORD for p in parameters.values())

@@ -34,9 +34,9 @@ __all__ = [
     "writable",
 ]
 
-NO_DIGEST = "0" * 64  # stands in the place of a digest while it is computed
+NO_DIGEST = "0" * 64  # in the place of a digest while it is computed
 
-END = 22  # bytes of the last record of a zip file, which counts the others
+END = 22  # bytes of the last record of a zip file, which has the number of the others
 PART = re.compile(r"\..+\.[0-9a-f]{12}\.part")  # what :func:`_beside` returns
 
 
@@ -45,16 +45,16 @@ def reading(path: Path, what: str, remedy: str = "") -> Iterator[None]:
     """Turn any exception while ``path`` is read as ``what`` into an :class:`InputError`."""
     try:
         if path.exists() and not path.is_file():
-            raise InputError(f"Cannot read {path}", "it is no file")
+            raise InputError(f"Cannot read {path}", "it is not a file")
         yield
     except (InputError, MemoryError):
         raise
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"There is no {path}, and so no {what}", remedy) from None
+        raise InputError(f"No {what}, since {path} does not exist", remedy) from None
     except OSError as error:
         raise InputError(f"Cannot read {path}", str(error.strerror or error)) from None
     except Exception as error:
-        why = f"{path} is damaged, or no {what} ({one_line(error)})"
+        why = f"{path} is damaged, or not a {what} ({one_line(error)})"
         raise InputError(why, remedy) from None
 
 
@@ -75,11 +75,11 @@ def arrays(path: Path, most: int) -> dict[str, npt.NDArray[Any]]:
             content.seek(-END, os.SEEK_END)
             end = content.read()
         if end[:4] != b"PK\5\6" or int.from_bytes(end[10:12], "little") != len(file.infolist()):
-            raise ValueError("its list of arrays is not whole")
+            raise ValueError("its list of arrays is incomplete")
         size = sum(part.file_size for part in file.infolist())
         if size > most:
             raise ValueError(
-                f"it would unpack to {size:,} bytes, and no such file has over {most:,}"
+                f"it would unpack to {size:,} bytes, more than the {most:,} of any such file"
             )
         for part in file.infolist():
             with file.open(part) as content:

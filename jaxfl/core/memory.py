@@ -1,4 +1,4 @@
-"""The free memory of a device, and what needs more than there is."""
+"""The free memory of a device, and a check that a need fits into it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxfl.core.errors import require
 __all__ = ["HOST", "check_fits", "free"]
 
 HOST: Any = SimpleNamespace(platform="cpu")  # this machine's memory, without starting a device
-SMALL = 1 << 24  # bytes that are always there
+SMALL = 1 << 24  # bytes that are assumed to be free
 
 
 def check_fits(what: str, nbytes: int, remedy: str) -> None:
@@ -22,7 +22,7 @@ def check_fits(what: str, nbytes: int, remedy: str) -> None:
         there = free(HOST)
         require(
             nbytes <= there,
-            f"{what} would take {nbytes / 2**30:,.1f} GiB, and {there / 2**30:,.1f} GiB are free",
+            f"{what} would take {nbytes / 2**30:,.1f} GiB, but only {there / 2**30:,.1f} GiB are free",
             remedy,
         )
 

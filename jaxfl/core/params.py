@@ -50,7 +50,7 @@ def closest(kind: str, name: Any, names: Iterable[str]) -> str:
 
 
 def known(kind: str, name: Any, table: Mapping[str, T]) -> T:
-    """The entry of that name; raises if there is none."""
+    """Return the entry with this name; raise if there is none."""
     if not isinstance(name, str) or name not in table:
         raise InputError(closest(kind, name, table))
     return table[name]
@@ -70,7 +70,7 @@ def at_most_one(remedy: str = "give one of them", **values: Any) -> None:
 
 
 def exactly_one(**values: Any) -> None:
-    """Raise unless one of the values is given, and no other."""
+    """Raise unless exactly one of the values is given."""
     given = [name for name, value in values.items() if value is not None]
     require(len(given) == 1, "are alternatives", "give exactly one of them", **values)
 
@@ -79,7 +79,7 @@ def exactly_one(**values: Any) -> None:
 
 
 def check(params: Iterable[Param], given: Mapping[str, Any], owner: str) -> None:
-    """Raise unless every number is one of ``params`` and in its range."""
+    """Raise unless every given value is one of ``params`` and in its range."""
     table = {param.name: param for param in params}
     for name, value in given.items():
         _within(known(f"hyper-parameter of {owner} named", name, table), value)
@@ -96,7 +96,7 @@ def number(
     integer: bool = False,
     remedy: str = "",
 ) -> float:
-    """``value`` as a float in the range; infinity must be ``most`` or ``least``, and NaN is in no range."""
+    """``value`` as a float in the range; infinity is allowed only as ``most`` or ``least``, NaN never."""
     low = least if above is None else above
     high = most if below is None else below
     param = Param(name, "", low, high, integer, above is not None, False, below is not None)
@@ -145,7 +145,7 @@ def _range(param: Param) -> str:
 
 
 def numbers(name: str, value: Any) -> Floats:
-    """``value`` as floats; raises for text, booleans, complex and masked numbers."""
+    """Return ``value`` as floats; raise for text, booleans, complex and masked numbers."""
     try:
         given = np.asarray(value)
         if given.size == 0 or given.dtype.kind in "bcSUmM" or np.ma.is_masked(value):

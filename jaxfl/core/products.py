@@ -18,7 +18,7 @@ __all__ = ["EXACT", "crossed", "outputs", "totals"]
 # Accelerators may round the inputs of a product to three digits; a clipped norm would exceed G.
 EXACT = jax.lax.Precision.HIGHEST
 TALL = 512  # rows from which the other factor is faster on the left
-WIDE = 32  # columns from which a copy of the samples pays for itself, whatever the rows
+WIDE = 32  # columns from which a copy of the samples saves time, for any number of rows
 
 Product = Callable[[Array, Array], Array]
 

@@ -4,13 +4,13 @@ The host evaluates a schedule into one number per round; a sweep may have it as 
 schedules are texts, from A in round 0 to B in the last round:
 
 ======================  ============================================================================
-``cosine:A`` or A,B     half a period of the cosine; B is 0 where it is not given
+``cosine:A`` or A,B     half a period of the cosine; B defaults to 0
 ``linear:A,B``          a straight line
 ``exponential:A,B``     a constant ratio
 ``sqrt:A``              ``A / sqrt(1 + t)``
 ``inverse:A``           ``A / (1 + t)``
 ``step:A,B,t``          A before round t, B from it on
-``pieces:A,k,B,l,...``  A for k rounds, then B for l rounds and so on; the last value stays
+``pieces:A,k,B,l,...``  A for k rounds, then B for l rounds and so on; the last value remains
 ======================  ============================================================================
 """
 

@@ -1,8 +1,8 @@
 """Random subsets of ``range(size)`` at a cost that follows the subset, not the size.
 
 * :func:`subset` -- exactly k positions, the first k values of a keyed pseudo-random permutation;
-* :func:`coins` -- each position by its own coin, reached by jumping over those that lost;
-* :func:`uniform` -- independent positions, one of which may come twice.
+* :func:`coins` -- each position by a coin of its own, computed by jumping from success to success;
+* :func:`uniform` -- independent positions, which may repeat.
 
 Slot s depends on the key, the size and s alone, never on the number of slots, so that a run draws
 the same in a sweep that pads it.
@@ -10,7 +10,7 @@ the same in a sweep that pads it.
 The permutation is a Feistel network over pairs (L, R) in Z_a x Z_b with a b >= size and
 a ~ b ~ sqrt(size); an image past the end is permuted again until it falls inside ("cycle walking").
 Luby and Rackoff, SIAM J. Comput. 17 (1988); Black and Rogaway, Ciphers with arbitrary finite
-domains, CT-RSA (2002).  It is good statistics, not cryptography.
+domains, CT-RSA (2002).  It is statistically good, not cryptographically secure.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> A
     past = _past(int(size)) if isinstance(size, int | np.integer) else slots
     if not 0 < past < slots:
         return permuted(key, size, places)
-    # The few pairs past the end walk, in place of every slot again, and tell which slot led to them.
+    # Only the few pairs past the end walk; their preimages are the slots that led to them.
     network = _network(key, jnp.uint32(size))
     outside = network.n + jnp.arange(past, dtype=jnp.uint32)
     slot, ends = network.preimage(outside) - places[0], network.walk(outside)
@@ -94,7 +94,7 @@ def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> A
 
 
 def permuted(key: Key, size: Array | int, places: Array) -> Array:
-    """What the permutation of :func:`subset` holds at these places, ``size`` past its end."""
+    """The values of :func:`subset`'s permutation at these places; ``size`` past its end."""
     size, places = jnp.asarray(size, jnp.uint32), jnp.asarray(places, jnp.uint32)
     live = places < size
     x = _network(key, size).walk(jnp.where(live, places, 0))
@@ -141,7 +141,7 @@ class _Network(NamedTuple):
         return jnp.asarray(left * self.b + right)
 
     def walk(self, start: Array) -> Array:
-        """Image after image, at least one, up to one inside; what never leaves the outside comes home."""
+        """The first image, of one or more, that lies inside; an orbit without one ends at its start."""
 
         # The condition is read off x: a carried flag would be recomputed, with all rounds.
         def onward(first: Array, x: Array) -> Array:
@@ -171,8 +171,8 @@ def coins(
 ) -> Array:
     """The positions of ``range(size)`` whose coins of probability q = expected/size came up.
 
-    In increasing order; slots past the last one hold ``size``, and what finds no slot is lost
-    (with the chance of :func:`coin_tail`).  The gap to the next success is geometric,
+    In increasing order.  Unused slots hold ``size``; positions that find no slot are lost, with the
+    probability :func:`coin_tail`.  The gap to the next success is geometric,
     ``floor(E / -log(1 - q))`` with E exponential (Fan, Muller and Rezucha, JASA 57, 1962).
     ``t`` is for :func:`jaxfl.core.fusion.materialized` alone.
     """

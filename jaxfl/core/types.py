@@ -12,7 +12,7 @@ An algorithm is a record of pure functions over a state pytree.  One round body
   how the server gets the sum of the messages and nothing else.
 
 Letters: ``n`` clients, ``m`` samples per client, ``d`` coordinates, ``b`` samples and ``r`` clients
-drawn per round, ``k`` coordinates sent, ``t`` the round.  Whatever draws takes its key first.
+drawn per round, ``k`` coordinates sent, ``t`` the round.  Functions that draw take their key first.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ Key: TypeAlias = jax.Array
 PyTree: TypeAlias = Any
 Values: TypeAlias = Mapping[str, Any]  # hyper-parameters by name
 Project: TypeAlias = Callable[[Array], Array] | None  # onto the constraint set, if there is one
-# roles that tell algorithms of one name apart, and are short to say
+# roles that distinguish algorithms of one name, with short values
 SHOWN_ROLES = (
     "estimator",
     "mechanism",
@@ -288,7 +288,7 @@ class Model(NamedTuple):
     project: Callable[[Array], Array] | None = None  # onto the constraint set
     smoothness: Callable[[PyTree, Any], float] | None = None  # host: (train, count) -> L
     diameter: float | None = None  # of the constraint set
-    check: Callable[[PyTree], None] | None = None  # host: refuses data that the loss cannot take
+    check: Callable[[PyTree], None] | None = None  # host: raises for data that the loss cannot take
     convex: bool | None = None  # every example's loss, regularizer included; None: not known
 
     def __repr__(self) -> str:
@@ -525,7 +525,7 @@ class Client(NamedTuple):
 
 
 MessageBound: TypeAlias = tuple[float, float] | None
-"""The norm that clipping leaves a message, and the standard deviation of the noise on each of its
+"""A bound on the norm of a clipped message, and the standard deviation of the noise on each of its
 coordinates; None where no bound is known."""
 
 
@@ -764,7 +764,7 @@ class Algorithm(NamedTuple):
     formula: Callable[[Mapping[str, Any], ProblemFacts, Asked], Any] | None = None
     # (values, facts, asked): the paper's noise as a Claim, both ways; None where it has none
     cited: bool = False  # whether reports show the formula as the paper's claim
-    needs: tuple[str, ...] = ()  # hyper-parameters that rounds cannot do without
+    needs: tuple[str, ...] = ()  # hyper-parameters that rounds require
     reads: tuple[str, ...] | None = None  # those that rounds read; None: all
     parts: tuple[tuple[str, str], ...] = ()  # (role, name), for the record
     per_record: bool = True  # False: clip="batch", which bounds no single record's influence

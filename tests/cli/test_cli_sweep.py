@@ -171,7 +171,7 @@ def test_what_the_folder_says_is_checked(finished: Path, tmp_path: Path, shell: 
     numbers = {**sweep["numbers"], "lr": [0.1, 0.4]}
     setup = {**sweep["setup"], "light_speed": 3}
     for content, words in (
-        ({}, "is damaged, or no sweep"),
+        ({}, "is damaged, or not a sweep"),
         ({**about, "sweep": {**sweep, "numbers": numbers}}, "holds another sweep"),
         (
             {**about, "sweep": {**sweep, "setup": setup}},

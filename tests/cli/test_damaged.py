@@ -190,7 +190,9 @@ def test_fields_of_a_checkpoint(name: str, finished: Path, tmp_path: Path) -> No
         if value == "gone" and name.endswith("?"):
             _checkpoint(file)
         else:
-            refused(functools.partial(_checkpoint, file), "is damaged, or no checkpoint of a run")
+            refused(
+                functools.partial(_checkpoint, file), "is damaged, or not a checkpoint of a run"
+            )
 
 
 CONFIGS: list[tuple[str, Any]] = [

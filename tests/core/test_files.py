@@ -105,7 +105,7 @@ def test_a_member_that_is_not_listed(tmp_path: Path) -> None:
     path.write_bytes(content)
     with zipfile.ZipFile(path) as file:
         assert len(file.infolist()) == 1
-    with pytest.raises(ValueError, match="not whole"):
+    with pytest.raises(ValueError, match="incomplete"):
         arrays(path, 1 << 16)
 
 
@@ -131,7 +131,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
             (tmp_path / name).read_bytes()
 
     os.mkfifo(tmp_path / "fifo")
-    refused(lambda: read("fifo"), "it is no file")
+    refused(lambda: read("fifo"), "it is not a file")
     refused(lambda: read("x" * 300), "File name too long")
     refused(lambda: read("a\0b"), "null")
 

@@ -125,7 +125,7 @@ def test_files_of_an_entry(small: Entry, tmp_path: Path) -> None:
     assert report.numbers == second.numbers
     assert papers.read_report(small, report.files[0]).rows == second.rows
     (tmp_path / RECORD).write_text("{")
-    words = "damaged, or no record of small-figure-1"
+    words = "damaged, or not a record of small-figure-1"
     refused(lambda: papers.read_report(small, tmp_path / RECORD), words)
 
 
