@@ -3,8 +3,8 @@
 * :mod:`~jaxfl.rounds.blocks` -- clients in blocks of bounded memory, their keys and their samples
 * :mod:`~jaxfl.rounds.body` -- the parts of a round with a server, and what follows from all of
   them together
-* :mod:`~jaxfl.rounds.estimates` -- clients' estimates: one evaluation for a block where only the
-  mean matters, else one for each
+* :mod:`~jaxfl.rounds.estimates` -- clients' estimates: one evaluation per block where only the
+  mean matters, else one per client
 * :mod:`~jaxfl.rounds.federated` -- the round body with a server
 * :mod:`~jaxfl.rounds.gossip` -- the round body of a network without a server: clients keep models
   and talk to neighbours

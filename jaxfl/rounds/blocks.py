@@ -153,7 +153,7 @@ def stream(block: Callable[[ClientBlock], Block], who: ClientBlock, size: int) -
 
     def whole_block(carry: PyTree, part: tuple[Array, ClientBlock]) -> tuple[PyTree, PyTree]:
         k, here = part
-        # a loop that reads the whole list for each number of a sample is not vectorized
+        # a loop that reads the whole list for each entry of a sample is not vectorized
         return step(carry, here._replace(index=materialized(here.index, k)), k * size)
 
     shapes = jax.eval_shape(lambda: block(jax.tree.map(lambda a: a[:size], who)))

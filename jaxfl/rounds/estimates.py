@@ -1,8 +1,8 @@
-"""Clients' estimates: one evaluation for a block where only the mean matters, else one for each.
+"""Clients' estimates: one evaluation per block where only the mean matters, else one per client.
 
-Packing: a client's Poisson batch has slots that hardly ever overflow, about twice as many as it fills.
-The batches of all clients together vary less: a round reads their rows, one after the other, in strips
-of about the mean number, nearly always one strip, and as many as it takes for all rows.
+Packing: a client's Poisson batch needs about twice as many slots as rows, so that it hardly ever
+overflows.  The total over all clients varies less.  A round therefore reads the rows of all clients one
+after the other, in strips of about the mean total: nearly always one strip, and more if it is too short.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from jaxfl.rounds.body import Body
 
 __all__ = ["Federated"]
 
-ROWS_AT_ONCE = 1 << 11  # the most samples evaluated together; clients of more go in blocks
-NUMBERS_AT_ONCE = 1 << 20  # the most numbers in a block
+ROWS_AT_ONCE = 1 << 11  # the most samples evaluated at once; more clients go in blocks
+NUMBERS_AT_ONCE = 1 << 20  # the most entries of a block
 
 
 class Federated(Body):
@@ -44,16 +44,15 @@ class Federated(Body):
         v = receive(link, sum_i weight_i message_i),  x = step(x, v)
 
     Where only the mean matters (``fused``: no compression, and a channel whose memory the server
-    holds) the round is one evaluation over all drawn samples and one draw of noise with the variance
-    of the mean, sigma^2 sum_i weight_i^2: the law of the trajectory is the same, and no (n, d) array
-    exists.  ``noise="per_client"`` draws each client's noise nevertheless, and with ``messages`` each
+    holds) the round is one evaluation over all drawn samples and one fused draw of noise with the
+    variance of the mean, sigma^2 sum_i weight_i^2: the law of the trajectory is the same, and no (n, d)
+    array exists.  ``noise="per_client"`` draws each client's noise nevertheless, and with ``messages`` each
     client sends one.  Where everyone takes part, the state holds only the mean over clients of the
     estimator's ``base`` (``pooled``), otherwise one vector for each client.
 
     A ``storage`` of fewer bits rounds the clients' memory, see :mod:`jaxfl.parts.storage`.  With
     ``local``, that procedure returns g_i, its noise included.  With ``aggregation``, the server gets
-    the sum of the messages of S and no message.  The round reads and writes the data and the memory of
-    S only.
+    only the sum of the messages of S.  The round reads and writes the data and the memory of S only.
     """
 
     def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:

@@ -165,21 +165,21 @@ def release(
             _like(coded, value.shape, value.dtype),
             f"The code of the compressor {compressor.name!r} returns {kind_of(coded)} for "
             f"{kind_of(value)}",
-            "it must return as many values of that type as it is given",
+            "return as many values as it is given, of the same dtype",
         )
         value = coded
     return Message(value, index), sent
 
 
 def _one_draw(name: str, chosen: Any) -> None:
-    """Raise, while tracing, for a draw that would be broadcast into a message."""
+    """Raise, while tracing, for a draw that would broadcast instead of selecting coordinates."""
     slots: tuple[int, ...] = getattr(getattr(chosen, "index", None), "shape", ())
     fits = isinstance(chosen, Draw) and len(slots) == 1
     require(
         fits and _like(chosen.index, slots, jnp.integer) and _like(chosen.weight, slots),
         f"The select of the compressor {name!r} returns "
         f"{[kind_of(part) for part in chosen] if isinstance(chosen, Draw) else kind_of(chosen)}",
-        "it must return a Draw of whole numbers, the coordinates, and as many weights",
+        "return a Draw of the coordinates, as integers, and as many weights",
     )
 
 

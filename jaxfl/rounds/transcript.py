@@ -38,13 +38,13 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
         return events.NoClaim(f"the sensitivity of {body.estimator.name} is not declared")
     hidden = body.aggregation is not None and body.aggregation.hides
     r = noises(body, values, facts)
-    if r > 1:  # the same ratio, beside one client's sigma
+    if r > 1:  # the ratio of clip to noise in a sum of r messages, at one client's sigma
         bounds = ("clip", "gradient_bound")
         values = {**values, **{name: values[name] / r**0.5 for name in bounds if name in values}}
     moves = sensitivity(values)
     if isinstance(moves, events.Mean) and math.isfinite(moves.clip):
         if math.isfinite(moves.whole) and body.clip != "batch":
-            return events.NoClaim("the estimator leaves clipping to clip='batch', and nobody clips")
+            return events.NoClaim("the estimator leaves clipping to clip='batch', which is not set")
         if body.clip == "batch" and not moves.hidden:
             return events.NoClaim("clip='batch' needs an estimator that leaves clipping to it")
 
@@ -63,11 +63,11 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
 def drawn(
     sampler: Sampler, values: Values, facts: ProblemFacts, m: int, batch: str = "batch"
 ) -> Sampling:
-    """What a client with m records draws in a round; ``batch`` names the hyper-parameter."""
+    """How a client with m records draws in a round; ``batch`` names the hyper-parameter."""
     if sampler.scheme is None:
         raise InputError(
-            f"The sampler {sampler.name!r} declares no scheme, so that nothing is known of its draws: "
-            "make it with scheme=, as in Sampler(..., scheme='poisson')."
+            f"The sampler {sampler.name!r} declares no scheme, so that no accountant knows its draws: "
+            "pass one, as in Sampler(..., scheme='poisson')."
         )
     slots = sampler.capacity(values, facts).get("batch") if sampler.padded else None
     b = m if sampler.whole else float(values[batch])
@@ -86,13 +86,14 @@ def turns(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
 
 
 def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
-    """The least number of clients whose noises the server sees as one sum; 1 where it sees messages.
+    """The least number of clients whose noises the server sees as one sum; 1 if it sees messages.
 
-    Those of ``colluding`` clients, which tell it theirs, do not count.
-    It is 1 as well where the cohort has a random size, since that may be 1; with a sparsifier, whose
-    masks are public, since one client alone may send some coordinate; with a shift that does not
-    cancel, since it is made of earlier messages that nobody saw; and where noise was ``clamped``, or
-    may be, since nothing bounds the messages.
+    The noises of ``colluding`` clients do not count, since the server knows them.  The number is 1 as well
+
+    * for cohorts of random size, which may have one client;
+    * with a sparsifier: its masks are public, and one client alone may send some coordinate;
+    * with a shift that does not cancel, since it depends on earlier messages that stayed hidden;
+    * where noise was ``clamped``, or may be, since nothing bounds the messages.
     """
     if not isinstance(body, Body) or body.aggregation is None or not body.linear:
         return 1
@@ -108,7 +109,7 @@ def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
         senders = int(values["cohort"]) if clients.fixed_size else 1
     require(
         colluding < max(2, senders),
-        f"must leave one of the {senders} clients of a sum",
+        f"must be less than the {senders} clients of a sum",
         f"ask for at most {senders - 1}",
         colluding=colluding,
     )
@@ -116,7 +117,7 @@ def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
 
 
 def message_bound(body: Body, values: Values, facts: ProblemFacts) -> MessageBound:
-    """The norm that clipping leaves a message, and the deviation of its noise; None: no bound.
+    """A bound on the norm of a clipped message, and the deviation of its noise; None: no bound.
 
     A Poisson batch is divided by b and may be larger.  Estimators may add up several gradients of a
     row, channels lengthen an estimate, and sparsifiers scale what they keep by 1 + omega.  The bound
