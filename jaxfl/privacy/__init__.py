@@ -15,8 +15,8 @@
 * :mod:`~jaxfl.privacy.grids` -- one release on a grid of losses, by connecting the dots
 * :mod:`~jaxfl.privacy.lines` -- mixtures of unit normals on a line: their logarithm, half-lines,
   and where a loss is reached
-* :mod:`~jaxfl.privacy.mixtures` -- estimators that a record enters in every release, drawn or
-  not: SVRG and SAGA
+* :mod:`~jaxfl.privacy.mixtures` -- bounds for estimators in which a record enters every release,
+  drawn or not: SVRG and SAGA
 * :mod:`~jaxfl.privacy.pld` -- composition of many releases: privacy loss distributions on a grid,
   multiplied by FFT
 * :mod:`~jaxfl.privacy.profiles` -- privacy profiles of single releases under replace-one
@@ -32,22 +32,6 @@ Host side, in float64, never traced.  An :class:`Event` describes the release, :
 :func:`delta` account for it, :func:`sigma_for` calibrates its noise, and :func:`report` compares the
 proof with a paper's claim.  :func:`jaxfl.account` and :func:`jaxfl.calibrate` take the name of an
 algorithm.
-
-* :mod:`~jaxfl.privacy.accountants` -- the proven eps and delta of an event
-* :mod:`~jaxfl.privacy.calibration` -- noise, batch size or rounds for a given eps
-* :mod:`~jaxfl.privacy.claims` -- what a paper states, and whether its conditions hold
-* :mod:`~jaxfl.privacy.dp_event` -- events for the accountants of dp_accounting
-* :mod:`~jaxfl.privacy.events` -- descriptions of what a run releases about one record
-* :mod:`~jaxfl.privacy.gaussian` -- Gaussian privacy in closed form, and conversions
-* :mod:`~jaxfl.privacy.grids` -- one release on a grid of losses
-* :mod:`~jaxfl.privacy.lines` -- mixtures of unit normals on a line
-* :mod:`~jaxfl.privacy.mixtures` -- bounds for SVRG and SAGA
-* :mod:`~jaxfl.privacy.pld` -- composition of releases by FFT
-* :mod:`~jaxfl.privacy.profiles` -- privacy profiles of single releases
-* :mod:`~jaxfl.privacy.releases` -- the releases of an event
-* :mod:`~jaxfl.privacy.reports` -- the claimed beside the proven eps
-* :mod:`~jaxfl.privacy.selection` -- the cost of choosing the best of several runs
-* :mod:`~jaxfl.privacy.unclipped` -- lower bounds for ``clip="batch"``
 
 >>> from jaxfl import privacy as p
 >>> event = p.Event(p.Sampling("poisson", 3256, 51), p.Mean(0.5), sigma=0.005, releases=100)

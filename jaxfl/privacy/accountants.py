@@ -8,10 +8,10 @@ D     an elementary derivation, given in the docstrings
 N     new, proof sketched and checked numerically, not reviewed: only where asked for by name
 ====  ==========================================================================================
 
-The methods for SVRG and SAGA are ``"chain"``, ``"reveal"`` (the default is the better of these two),
-``"theorem_k"``, ``"best"`` of these three; ``"chain_fixed"``, the chain with two fixed splits of delta
-instead of the best one, and ``"pair_or_chain"``, the better of that and Theorem K.  For shuffled
-epochs, ``"ceil"`` counts a partial pass as a whole one.  No claim covers floating-point and
+Methods for SVRG and SAGA are ``"chain"`` and ``"reveal"`` (the default is the better of the two),
+``"theorem_k"``, ``"best"`` (the best of the three), ``"chain_fixed"`` (the chain with two fixed splits of
+delta instead of the best one) and ``"pair_or_chain"`` (the better of that and Theorem K).  For shuffled
+epochs, ``"ceil"`` counts a partial pass as a whole one.  No answer covers floating-point and
 pseudo-random effects.
 """
 
@@ -86,7 +86,7 @@ def closed_form(event: AnyEvent, method: str | None = None) -> bool:
 def _guarantee(
     event: AnyEvent, method: str | None, *, eps: float | None = None, delta: float | None = None
 ) -> Guarantee:
-    """At this delta or at this eps, the least of all bounds; of phases the worst."""
+    """The least bound at this delta or this eps; for phases, that of the worst phase."""
     size = operator.attrgetter("eps" if eps is None else "delta")
     if isinstance(event, Phases):
         parts = (_guarantee(part, method, eps=eps, delta=delta) for part in event.events)

@@ -38,13 +38,13 @@ __all__ = [
     "sigma_grid",
 ]
 
-MOST_ROUNDS = 2**31  # where a search for rounds ends
+MOST_ROUNDS = 2**31  # the end of a search for rounds
 SLACK = 4e-4  # relative, of eps
-BROKEN = 50.0  # ln of the factor above the given eps from which an answer means nothing
+BROKEN = 50.0  # ln(answer/eps) beyond which an answer cannot be interpolated
 
 
 class Calibration(NamedTuple):
-    """The noise that was found, the event with it, and what it proves."""
+    """The noise, the event with it, and the eps that it proves."""
 
     sigma: float  # of the first plain event; the others keep their proportion to it
     event: AnyEvent
@@ -54,7 +54,7 @@ class Calibration(NamedTuple):
 def sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None = None) -> Calibration:
     """The least noise with proven eps <= ``eps``: all sigmas of ``event`` scaled together.
 
-    Only the ratios of the sigmas that the event holds matter.
+    Only the ratios of the event's sigmas matter.
 
     >>> from jaxfl.privacy import Mean, Sampling
     >>> event = Event(Sampling("full", 1000, 1000), Mean(1.0), sigma=1.0, releases=100)
@@ -76,16 +76,14 @@ def sigma_grid(
 
 
 def _unit(event: AnyEvent) -> AnyEvent:
-    """The event with its first sigma 1, so that equal questions look equal."""
+    """The event with its first sigma set to 1, so that equal questions share a cache entry."""
     values = sigmas(event)
     if isinstance(event, NoClaim) or not values:
         why = event.reason if isinstance(event, NoClaim) else "it has no releases"
         raise InputError("No noise can be calibrated for this event", why)
     if min(values) > 0:
         return scaled(event, 1 / values[0])
-    require(
-        max(values) <= 0, "sigma = 0 in one part of the event and not in another", "give both noise"
-    )
+    require(max(values) <= 0, "sigma = 0 in some parts of the event only", "give all of them noise")
     return changed(event, lambda part: dataclasses.replace(part, sigma=1.0))
 
 
@@ -161,7 +159,7 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
     for _ in range(100):
         require(
             x >= guess - 12 or f >= 0,
-            "is proven with any noise, since delta exceeds the chance of a record to matter at all",
+            "is proven without noise, since delta exceeds the chance that a record is drawn",
             "lower delta",
             eps=eps,
         )
@@ -174,7 +172,7 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
         if math.isinf(low) or math.isinf(high):
             step = -f / slope
             new = x + max(-3.0, min(3.0, step * 1.02))
-        elif f_low > BROKEN:  # so little noise proves no eps: there is nothing to interpolate
+        elif f_low > BROKEN:  # too little noise for a useful eps: bisect
             new = (low + high) / 2
             if high - low < 1e-12:
                 return high
@@ -185,7 +183,7 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
             if high - low < 1e-12:
                 return high
             near, f_near = (low, f_low) if abs(f_low) < abs(f_high) else (high, f_high)
-            if abs(f_near) < 0.3 and slope < -0.5:  # close by, the last secant is the better guide
+            if abs(f_near) < 0.3 and slope < -0.5:  # near the root the last secant is more accurate
                 tangent = near - f_near / slope
                 new = tangent if low < tangent < high else new
         f_new = gap(new)
@@ -203,7 +201,7 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
 def rounds_for(event: Event, eps: float, delta: float, method: str | None = None) -> int:
     """The most releases with proven eps <= ``eps`` at the event's noise, up to MOST_ROUNDS.
 
-    In a single pass they are as many as its records suffice for.
+    A single pass has at most m/b of them.
     """
 
     def fits(T: int) -> bool:
@@ -229,8 +227,8 @@ def rounds_for(event: Event, eps: float, delta: float, method: str | None = None
 def batch_for(event: Event, eps: float, delta: float, method: str | None = None) -> int:
     """The least whole batch with proven eps <= ``eps`` at the event's noise.
 
-    With replacement the bound need not fall as b grows: there it is a batch that serves while one
-    less does not.  In a single pass all releases together have no more than the records.
+    With replacement the bound need not fall as b grows; the batch then suffices while one less does
+    not.  In a single pass the batches of all releases together have at most m records.
     """
     m = event.sampling.m
 
@@ -246,7 +244,7 @@ def batch_for(event: Event, eps: float, delta: float, method: str | None = None)
         high //= 2
     require(
         fits(high),
-        f"does not reach eps = {eps:g} even with {f'all {m}' if most == m else most} "
+        f"does not reach eps = {eps:g}, even with {f'all {m}' if most == m else most} "
         "records in every batch",
         "add noise or take fewer rounds",
         sigma=event.sigma,

@@ -56,7 +56,7 @@ def solved(
     sigma_of: Callable[[float], float],
     eps_of: Callable[[float], float],
 ) -> tuple[float, float]:
-    """sigma and eps of a formula, one of which is given; each function finds one from the other."""
+    """sigma and eps of a formula, one of which is given; each function computes one from the other."""
     check_delta(delta)
     exactly_one(eps=eps, sigma=sigma)
     if eps is None:

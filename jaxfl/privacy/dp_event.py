@@ -6,8 +6,8 @@
     accountant = dp_accounting.pld.PLDAccountant(report.neighboring_relation())
     accountant.compose(report.dp_event()).get_epsilon(report.delta)
 
-gives ``report.proven`` up to the grids of both, and but for the padding of Poisson batches, whose chance
-to overflow :func:`jaxfl.privacy.epsilon` adds to delta.
+gives ``report.proven``, up to the grids of both and the padding of Poisson batches:
+:func:`jaxfl.privacy.epsilon` adds the chance that they overflow to delta.
 
 ==========================================  =======================================================
 an event of                                 is checked by
@@ -19,10 +19,10 @@ sampling without replacement                ``RdpAccountant``, REPLACE_ONE; its 
 sampling with replacement                   no accountant of dp_accounting yet
 ==========================================  =======================================================
 
-Both conventions of dp_accounting are met: under REPLACE_ONE its ``PLDAccountant`` takes a Gaussian's
-multiplier for the norm of one record, two of which lie twice as far apart, and its ``RdpAccountant``
-takes it for the distance.  Of disjoint phases the worst at this delta is exported, and of what proves
-nothing a ``NonPrivateDpEvent``.
+Under REPLACE_ONE the accountants of dp_accounting read a Gaussian's multiplier differently, and the
+export follows each: ``PLDAccountant`` relates it to the norm of one record (two records are twice as far
+apart), ``RdpAccountant`` to the distance of two.  Disjoint phases export the worst phase at this delta, and
+an event of which nothing is proven a ``NonPrivateDpEvent``.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def neighboring_relation(event: AnyEvent, delta: float) -> Any:
     drawn = _drawn(parts, WithoutReplacement)
     require(
         not (pairs and drawn),
-        "Batches drawn by coins and batches of a fixed size are in one event, which no accountant of "
-        "dp_accounting takes",
+        "The event has Poisson batches and batches of a fixed size, and no accountant of dp_accounting "
+        "takes both",
         "use one sampling",
     )
     fixed = drawn or _drawn(parts, WithReplacement)
@@ -137,7 +137,7 @@ def _exported(part: Part, m: int, scale: float) -> Any:
         one = dp.SampledWithReplacementDpEvent(profile.m, profile.b, gaussian)
     else:
         raise InputError(
-            "An estimator that a record enters in every release, drawn or not, has no DpEvent",
+            "An estimator with snapshots (a record enters every release, drawn or not) has no DpEvent",
             "compare its eps with the bounds of jaxfl.privacy.accountants, or draw all records",
         )
     return one if part.count == 1 else dp.SelfComposedDpEvent(one, part.count)

@@ -1,7 +1,7 @@
 """Events, which describe what a run releases about one record: frozen, hashable, for accountants.
 
-An :class:`Event` is a Gaussian mechanism released again and again: how records are drawn, how much
-one record can move a release, the noise, how often.  Events compose one after the other
+An :class:`Event` is a repeated Gaussian mechanism: how records are drawn, how far one record can move
+a release, the noise, and the number of releases.  Events compose one after the other
 (:class:`Sequence`) or over disjoint data (:class:`Phases`).  :class:`NoClaim` stands for what has no
 description.
 
@@ -178,10 +178,10 @@ def batch_clipped(
     """The estimate clipped to norm ``clip`` as a whole: no single record's influence is bounded.
 
     With ``bound``, a bound on every record's gradient that does not depend on data, records have
-    the shares of ``make(bound)``, since projection on a ball brings no two points further apart, and
-    two points of a ball of radius ``clip`` are no further apart than its diameter.  A projected
-    share need not point where the share did, so that drawn and undrawn rounds no longer cancel, on
-    which the chain bound of SVRG rests: the estimator counts as one with hidden state.
+    the shares of ``make(bound)``, since projection onto a ball increases no distance, and two points
+    of a ball of radius ``clip`` are at most its diameter apart.  A projected share may have another
+    direction, so that drawn and undrawn rounds no longer cancel, as the chain bound of SVRG requires:
+    the estimator counts as one with hidden state.
     """
     if bound is None:
         return Mean(math.inf, whole=clip)
@@ -193,9 +193,9 @@ class LocalSteps:
     """Hu, Guo and Gong: tau noisy local steps per release, over shuffled epochs.
 
     The server sees the mean of ``devices`` models, ``colluding`` of which it knows (1: no secure
-    aggregation).  ``convex``: the loss is convex and beta-smooth and eta <= 2/beta, without which
-    nothing is known of the sum but that it is made of private messages.  ``fresh``: every round
-    shuffles again, so that a partial pass is a subset drawn at random.
+    aggregation).  ``convex``: the loss is convex and beta-smooth and eta <= 2/beta; otherwise the
+    sum counts as a function of private messages.  ``fresh``: every round shuffles again, so that a
+    partial pass is a random subset.
     """
 
     clip: float
@@ -211,7 +211,7 @@ class LocalSteps:
         whole("devices", self.devices, 1, math.inf)
         require(
             0 <= self.colluding < self.devices,
-            f"must leave one of the {self.devices} devices",
+            f"must be less than the {self.devices} devices",
             colluding=self.colluding,
         )
 
@@ -276,7 +276,7 @@ class Sequence:
 class Phases:
     """Events on disjoint data: the worst counts, and delta does not add.
 
-    They follow one another, or all go on at the same time (``together``), as those of clients do.
+    They follow one another, or run at the same time (``together``), as those of clients do.
     """
 
     events: tuple[AnyEvent, ...]
@@ -316,7 +316,7 @@ def sigmas(event: AnyEvent) -> tuple[float, ...]:
 
 
 def changed(event: AnyEvent, change: Callable[[Event], Event]) -> AnyEvent:
-    """The same with every plain event changed."""
+    """``event`` with every plain event changed."""
     if isinstance(event, Event):
         return change(event)
     if isinstance(event, NoClaim):
@@ -325,14 +325,14 @@ def changed(event: AnyEvent, change: Callable[[Event], Event]) -> AnyEvent:
 
 
 def scaled(event: AnyEvent, factor: float) -> AnyEvent:
-    """The same with all noise multiplied."""
+    """``event`` with all noise multiplied by ``factor``."""
     return changed(event, lambda part: dataclasses.replace(part, sigma=part.sigma * factor))
 
 
 def until(event: AnyEvent, releases: int) -> AnyEvent:
-    """The event of the first so many releases.
+    """The event of the first ``releases`` releases.
 
-    Phases follow one another, or each makes so many; the parts of a sequence are taken to advance in
+    Phases follow one another, or each has that many (``together``).  The parts of a sequence advance in
     proportion, each rounded up.
     """
     if isinstance(event, Event):
@@ -354,7 +354,7 @@ def until(event: AnyEvent, releases: int) -> AnyEvent:
 
 
 def together(event: AnyEvent, other: Event) -> AnyEvent:
-    """``event``, and ``other`` on all of its records: each phase is composed with the whole of it."""
+    """``event`` and ``other`` on all of its records; each phase composes with all of ``other``."""
     if isinstance(event, NoClaim):
         return event
     if isinstance(event, Phases):

@@ -1,4 +1,4 @@
-"""Estimators that a record enters in every release, drawn or not: SVRG and SAGA.
+"""Bounds for estimators in which a record enters every release, drawn or not: SVRG and SAGA.
 
 The estimate is ``mean + (B - q) v`` with B the record's coin, ``|v| <= V``, while the record's
 share of the mean is at most M.  Three bounds:
@@ -27,7 +27,7 @@ from jaxfl.privacy.profiles import Split
 __all__ = ["Chain", "coins_delta", "coins_eps", "root"]
 
 
-# Shares of delta for steps 1 and 3: a good choice where the batch is small, and where it is large.
+# Shares of delta for steps 1 and 3: good choices for small and for large batches.
 FIXED = ((0.15, 0.085), (0.01, 0.01))
 
 
@@ -49,7 +49,7 @@ class Chain(NamedTuple):
         return 2 * self.M * math.sqrt(self.rounds)
 
     def eps(self, delta: float) -> float:
-        """The best eps over how delta is shared out."""
+        """The least eps over the shares of delta for the three steps."""
         part = [Part(Split(self.q, self.V), self.rounds)]
         middle = float(gdp_eps(self.mu, delta / 3))
         there = compose(part, delta=delta / 3, scale=middle)
@@ -88,7 +88,7 @@ def _shared(there: Curve, back: Curve, mu: float, delta: float, fixed: bool) -> 
         value: Floats = np.asarray(e1 + e2 + e3)
         return np.where(np.isnan(value), np.inf, value)
 
-    # few and large losses make curves with steps, and their sum has many valleys: look closely
+    # few and large losses make curves with steps, and their sum has many minima: search closely
     best, at, width, points = math.inf, (-2.0, -2.0), 11.0, (67, 23)
     for _ in range(6):
         u, w = (

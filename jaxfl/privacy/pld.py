@@ -27,14 +27,14 @@ TINY = 1e-20  # a smaller delta is only known to be below about that
 
 _PRECISION = 1.2e-4  # of eps, that the grid may cost
 _SHARE = 1e-7  # of delta, given away to each truncation
-_VISIBLE = 1e-8  # a delta from here on needs no tilt
+_VISIBLE = 1e-8  # larger deltas need no tilt
 _NOISE = 1e-12  # rounding errors of all grid points together
 _MOST = 2**21  # grid points
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A release and how often it is each."""
+    """A release, and the number of times that it is repeated."""
 
     profile: Profile
     count: int
@@ -86,8 +86,8 @@ def compose(
 ) -> Curve:
     """The curve of all parts together, most precise around the given delta or eps.
 
-    ``reverse`` exchanges the roles of the two data sets.  ``scale``: an eps beside which this one's
-    error may be small, where it is only a part of what is target.
+    ``reverse`` exchanges the roles of the two data sets.  ``scale`` is an eps to which this one is added:
+    the error of this one need only be small beside it.
     """
     if delta is not None:
         return _compose(parts, delta, reverse, scale=scale)
@@ -108,7 +108,7 @@ def _compose(
     eps: float | None = None,
     scale: float = 0.0,
 ) -> Curve:
-    """The curve for delta, by way of about this eps where it is known."""
+    """The curve for this delta; ``eps`` is where it will be read, if that is known."""
     parts = [part for part in parts if part.count > 0 and part.profile.shift_bound > 0]
     if not parts:
         return Curve(np.zeros(1), np.zeros(1), np.ones(1), 0.0)
@@ -205,7 +205,7 @@ def _window(
     psi, centre = moments(theta)
     high = low = centre
     for _ in range(40):
-        # what leaves the window above comes back below, where removing the tilt enlarges it
+        # mass beyond the upper end wraps around to the lower, where removing the tilt enlarges it
         before, high = high, _upper(moments, theta, width, lost - theta * (high - low))
         low = _lower(moments, theta, width, min(0.0, lost - psi + theta * high))
         if theta > 0:  # what is wrapped from below shrinks: keep no more than eps >= 0 needs
@@ -261,10 +261,10 @@ def _discounted(p: Floats, h: float) -> Floats:
 
 
 def _tilt(moments: _Moments, width: float, delta: float, eps: float | None, lost: float) -> float:
-    """The least theta whose law has delta within sight of the rounding errors of the FFT.
+    """The least theta under which delta stands out from the rounding errors of the FFT.
 
-    Where eps is not known, one whose law is centred where Chernoff's bound falls to delta.  Never so
-    large that the law is carried beyond what the window has to hold.
+    If eps is not known, theta centres the law where Chernoff's bound falls to delta.  It is never so
+    large that the law leaves the window.
     """
     if delta >= _VISIBLE:
         return 0.0

@@ -151,7 +151,7 @@ def _revealed(event: Event, estimator: Mean) -> Release:
     elif scheme == "with_replacement":
         b, m = int(sampling.b), sampling.m
         k, pi, lost = WithReplacement(b, m, 1.0).counts
-        k = np.append(k, b)  # more draws than those count as all of them
+        k = np.append(k, b)  # a larger number of draws counts as b
         over = estimator.over_m / m
         shifts = np.minimum(2 * estimator.clip * (estimator.over_b * k / b + over) / s, most)
         shifts = np.maximum(shifts, Y)  # a record that is drawn rarely counts as one that is not
@@ -203,13 +203,13 @@ def _increments(event: Event, estimator: Increments) -> Release:
 
 
 def _local_steps(event: Event, steps: LocalSteps, method: str | None) -> Release:
-    """Hu et al.: a sum of r noisy models, where it is proven to hide more than one of them.
+    """Hu et al.: a sum of r noisy models, if it is proven to hide more than one of them does.
 
     One step: the sum carries r noises.  Several steps of a convex smooth loss, at most one use of a
     record per round: amplification by iteration, a record used at step s of tau is
     ``2G^2/(gamma^2 sigma^2 (tau - s + r - 1))``-zCDP, worst at the last [Feldman, Mironov, Talwar,
-    Thakurta, 2018; Gaussian by shifted interpolation, Bok, Su, Altschuler, 2024].  Otherwise each
-    message by itself, of which the sum is a function.
+    Thakurta, 2018; Gaussian by shifted interpolation, Bok, Su, Altschuler, 2024].  Otherwise the
+    separate messages, of which the sum is a function.
     """
     sampling, tau, rounds = event.sampling, steps.tau, event.releases
     require(

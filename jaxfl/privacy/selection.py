@@ -1,6 +1,6 @@
 """The privacy cost of choosing the best of several runs by a score of the private data.
 
-The choice reads all of them, so that a proof for one run does not cover the one that was chosen.
+The choice reads all runs, so that a proof for one run does not cover the chosen one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Lower bounds for ``clip="batch"``, the minibatch mean clipped as a whole.
 
-A record with a large enough gradient owns the mean of every batch it is in, so replacing it moves
-the release by 2G, not 2G/b.  There is no upper bound unless gradients are bounded independently of
+A record with a large enough gradient dominates the mean of every batch it is in, so that replacing it
+moves the release by 2G, not 2G/b.  There is no upper bound unless gradients are bounded independently of
 the data.
 """
 
@@ -24,7 +24,7 @@ class Exposure(NamedTuple):
 
     hit: float  # the chance that a record is in a batch
     delta: float  # of distinguishing at the claimed eps
-    eps: float  # at least this much at the given delta, by hand
+    eps: float  # a lower bound at the given delta, in closed form
     client_mu: float  # GDP of the client as a whole
 
 
@@ -39,7 +39,7 @@ def exposure(
     """An outlier among records of gradient zero, against its negation.
 
     Drawn k times it moves the clipped mean by ``min(2G, 2 L0 k/b)``, L0 the data-independent
-    ``bound`` if there is one.  By hand, with mu = 2G/sigma: at delta the loss is at least
+    ``bound`` if there is one.  In closed form, with mu = 2G/sigma: at delta the loss is at least
     ``mu^2/2 - 4 mu + ln q - ln(2/P[hit at all])``.
     """
     if sampling.scheme == "with_replacement":
