@@ -5,7 +5,7 @@ world from the trajectories [Jagielski, Ullman, Oprea, 2020; Nasr et al., 2021 a
 :func:`jaxfl.audit.checks.sensitivity` looks at single rounds with the noise off;
 :func:`jaxfl.audit.checks.one_run_audit` needs a single run.
 
-The attack reads nothing of an algorithm but its trajectory.
+The attack reads only the trajectory of an algorithm.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["AuditResult", "audit"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 STATISTICS = ("sum", "likelihood ratio", "extremes", "spread", "contrast", "innovations", "learned")
-FITTED = 4096  # the most runs that statistics are learned from
+FITTED = 4096  # the most runs that fit statistics
 NUMBERS_AT_ONCE = 1 << 17  # drawn records that are held together, over all runs of a chunk
 
 
@@ -45,8 +45,8 @@ class AuditResult(NamedTuple):
     """Lower bounds on eps at ``delta``, and the proven and claimed eps.
 
     ``plain`` assumes nothing; ``curve`` uses the trade-off curve of the event (None without one), and
-    bounds eps where the noise is all that may be wrong; otherwise it tests the proof.  ``lower`` is
-    the one that was larger on the runs that choose; each holds with the stated confidence by itself.
+    bounds eps if only the amount of noise may be wrong; otherwise it tests the proof.  ``lower`` is the
+    one that was larger on the runs that choose the test; each holds with the stated confidence by itself.
     """
 
     algorithm: str
@@ -104,19 +104,19 @@ def audit(
     noise: str = "calibrated",
     **numbers: Any,
 ) -> AuditResult:
-    """Attack ``runs`` runs in each of two worlds: one record is +C e_1 there, -C e_1 here.
+    """Attack ``runs`` runs in each of two worlds: one record is +C e_1 in the first, -C e_1 in the second.
 
-    It is the first of the m records of the first of the clients, and ``C = canary * clip``.  Where a
-    draw has a fixed size, that client's other records are -C e_1, so that the draw shows in what it
-    leaves out; all others are zero.  With an event for adjacency by addition or removal the record is
+    It is the first of the m records of the first client, and ``C = canary * clip``.  If draws have a
+    fixed size, the other records of that client are -C e_1, so that a round shows whether it drew the
+    canary; all other records are zero.  With an event for adjacency by addition or removal the record is
     zero in the second world; where a client is protected, all of its records are canaries.
     ``turning`` makes their sign depend on x (see :mod:`jaxfl.audit.canary`).  ``numbers`` are the
-    algorithm's hyper-parameters.  Of half of the runs, one half fits statistics (see
-    :class:`Reader`) and the other chooses statistic and threshold; the rest bound how often that test
+    algorithm's hyper-parameters.  A quarter of the runs fits statistics (see
+    :class:`Reader`), a quarter chooses a statistic and a threshold, and half bound how often that test
     succeeds.
 
-    ``event`` describes the mechanism (or is a function of resolved numbers and facts); without it
-    the algorithm's own is used, if it has one.  ``claimed`` defaults to what its paper's formula
+    ``event`` describes the mechanism (or is a function of resolved values and facts); the default is
+    the algorithm's own, if it has one.  ``claimed`` defaults to what its paper's formula
     says; ``noise="paper"`` takes the noise from there.  The worlds share their draws: each world's
     bound holds by itself, and so do both.
 
@@ -244,8 +244,8 @@ def _seen(
 class Sight(NamedTuple):
     """What an event says of one message: ``sum_k w_k N(p_k, 1)`` in world P, q_k for p_k in Q.
 
-    In units of the noise, and less the mean of world Q.  ``background``: the client's other records
-    are those of world Q.
+    In units of the noise, minus the mean of world Q.  ``background``: the client's other records are
+    those of world Q.
     """
 
     w: Floats
@@ -264,7 +264,7 @@ class Sight(NamedTuple):
 
 
 def _sight(event: AnyEvent | None) -> Sight:
-    """By the plain event of the most releases."""
+    """The sight that the plain event with the most releases gives."""
     shifted = Sight(np.ones(1), 2 * np.ones(1), np.zeros(1))
     one = max(plain_events(event), key=lambda event: event.releases, default=None)
     if one is None or one.sigma <= 0 or not math.isfinite(one.sensitivity.clip):
@@ -304,9 +304,9 @@ class Reader(NamedTuple):
     extremes                ``max_t s_t v_t + min_t s_t v_t``
     spread                  ``max_t v_t + min_t v_t - 2 mean v``: repeated noise cancels
     contrast                ``sum_t (s_t - mean s) v_t``: likewise, for turning canaries
-    innovations             the same ratio of ``e_t = (v_t - E[v_t | v_1 ... v_{t-1}])/std``, by which
-                            momenta, recursions and averages become messages again, over the rounds
-                            in which it tells the worlds apart
+    innovations             the same ratio of ``e_t = (v_t - E[v_t | v_1 ... v_{t-1}])/std``, which turns
+                            momenta, recursions and averages back into messages, over the rounds in
+                            which it distinguishes the worlds
     learned                 the linear discriminant of all e_t and their ratios
     ======================  ======================================================================
     """
@@ -320,7 +320,7 @@ class Reader(NamedTuple):
 
     @classmethod
     def fit(cls, v: Floats, s: Floats, sight: Sight) -> Reader:
-        """From runs that bound nothing, (worlds, runs, ...)."""
+        """Fit to runs that do not enter the bound, (worlds, runs, ...)."""
         k, F = v.shape[1], v[0, 0].size
         none = np.zeros(F)
         mean = _rows(s[..., None] * v)[1].mean(axis=0)
@@ -343,7 +343,7 @@ class Reader(NamedTuple):
         return new._replace(telling=telling[F:].astype(np.float64), weights=weights)
 
     def residuals(self, v: Floats, s: Floats) -> Floats:
-        """Return the messages less what world Q makes of them."""
+        """Return the messages minus their mean in world Q."""
         return _rows(v) - self.mean * np.repeat(s, v.shape[-1], axis=-1)
 
     def features(self, v: Floats, s: Floats) -> Floats:

@@ -1,6 +1,6 @@
 """Calculators for questions without an event: conversions, counterexamples, audits.
 
-Each returns a dict of numbers and texts, as JSON can hold it.
+Each returns a dict of numbers and texts that JSON can hold.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def _gaussian(
     elif mu is None and eps is not None and delta is not None:
         mu = gdp_mu(eps, delta)
     else:
-        raise InputError("are three", "give exactly two of them", mu=mu, eps=eps, delta=delta)
+        raise InputError(
+            "follow from each other", "give exactly two of them", mu=mu, eps=eps, delta=delta
+        )
     return {"mu": mu, "eps": eps, "delta": delta, "method": "GDP, closed form", "status": "E"}
 
 

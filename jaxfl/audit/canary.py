@@ -1,11 +1,11 @@
 """The canary, the worst record that an audit can plant, and the trajectory that an adversary sees.
 
 Each client holds m records; the loss of record a is ``s(x) a . x``, so that its gradient is
-``s(x) a``.  All records but those that an audit plants are zero, and a canary is so long that clipping
+``s(x) a``.  All records are zero, except for those that an audit plants.  A canary is so long that clipping
 makes it exactly +-G along its direction.  The two worlds hold it with opposite signs.
 
-``turning`` says what s is.  It shows what estimators that compare two points (SVRG, SAGA, SPIDER) or
-that repeat their noise would otherwise cancel:
+``turning`` chooses s.  A changing s reveals what estimators that compare two points (SVRG, SAGA, SPIDER)
+or that repeat their noise would otherwise cancel:
 
 * False: ``s = 1``
 * True: a sign read from the bits of x, which an adversary who sees x knows
@@ -50,7 +50,7 @@ __all__ = [
     "trajectory",
 ]
 
-TICK = 1e4  # how far a round moves the clock, in steps: far more than noise does
+TICK = 1e4  # steps by which a round moves the clock, far more than noise does
 EventLike = AnyEvent | Callable[[Mapping[str, Any], ProblemFacts], AnyEvent]
 
 
@@ -152,7 +152,7 @@ def prepare(
         turning, dim, lr = whole("turning", turning, 2), max(dim, 2), given.get("lr")
         remedy = "give lr one number, or turning true or false"
         clock = isinstance(lr, int | float)
-        require(clock, "needs a clock, which goes by a constant lr", remedy, turning=turning)
+        require(clock, "needs a clock, which a constant lr drives", remedy, turning=turning)
         pace = float(given["lr"])
     problem = canary_problem(whole("clients", clients, 1), m, dim, turning, pace)
     facts = facts_of(problem, rounds)

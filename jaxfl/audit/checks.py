@@ -51,14 +51,14 @@ def sensitivity(
     canary: float = 1e6,
     **numbers: Any,
 ) -> Sensitivity:
-    """Same draws, no noise, one record exchanged for its negation: the largest change of a message.
+    """The largest change of a message, without noise, if one record is exchanged for its negation.
 
-    The record is a turning canary (:mod:`jaxfl.audit.canary`), so that estimators which
-    compare two points are seen at their worst; the other gradients do not depend on x, so that
-    worlds whose trajectories differ can be compared round by round.  The maximum is over the rounds
+    Both worlds share their draws.  The record is a turning canary (:mod:`jaxfl.audit.canary`), the worst
+    case for estimators that compare two points; the other gradients do not depend on x, so that worlds
+    whose trajectories differ can be compared round by round.  The maximum is over the rounds
     of ``runs`` runs: with few records and many runs it comes close to the bound.  Noise that an
     algorithm has no ``sigma`` for is the same in both worlds and cancels.  A sparsifier multiplies
-    what it keeps, and the noise in it, by 1 + omega: that factor is taken out of the change.
+    what it keeps, noise included, by 1 + omega: the change is divided by that factor.
     """
     checked({"canary": canary})
     algorithm = one_algorithm(algorithm)
@@ -97,7 +97,7 @@ def _kept(algorithm: Algorithm, dim: int, values: Mapping[str, Any]) -> float:
     channel = dict(algorithm.parts)["channel"]
     out = "ask for dim = 1, or " if dim > 1 and compressor.scalars else ""
     raise InputError(
-        f"on a {channel} channel changes messages by more than what was noised",
+        f"on a {channel} channel changes messages by more than a common factor",
         f"{out}take compressors.identity()",
         compressor=compressor.name,
         dim=dim,

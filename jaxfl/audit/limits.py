@@ -36,7 +36,7 @@ def clopper_pearson(k: Any, n: int, alpha: float) -> tuple[Floats, Floats]:
 
 
 def limits(in_p: Any, in_q: Any, n: int, confidence: float) -> tuple[Floats, Floats]:
-    """p and f, together right with this confidence."""
+    """p and f, which both hold with this confidence."""
     return _rates(in_p, n, in_q, n, 1 - confidence)
 
 

@@ -8,7 +8,7 @@
 ``jaxfl account NAME --samples 3256 ...`` is ``account("NAME", samples=3256, ...)``, and the same for
 ``calibrate``.  A name is one of
 
-* an algorithm, whose event follows from its hyper-parameters and the numbers below;
+* an algorithm, whose event follows from its hyper-parameters and the parameters below;
 * ``event``: a mean of clipped gradients, :func:`plain_event`;
 * a calculator (:mod:`jaxfl.audit.calculators`), for ``account`` alone.
 
@@ -24,7 +24,7 @@ fresh, convex              of local SGD, see :func:`jaxfl.algorithms.hu.algorith
 epochs, inner              instead of rounds: the number of epochs, and of rounds in each
 =========================  =====================================================================
 
-``assumed`` in an answer holds the algorithm's own defaults that the event depends on.
+``assumed`` in an answer has the defaults of the algorithm that the event depends on.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ FACTS = {"dimension": "d", "smoothness": "smoothness", "diameter": "diameter", "
 def account(
     name: str, /, *, method: str | None = None, seen: str | None = None, **params: Any
 ) -> dict[str, Any]:
-    """What the noise ``sigma`` proves, eps at ``delta`` or delta at ``eps``; and the paper's claim.
+    """The eps at ``delta``, or the delta at ``eps``, that noise ``sigma`` proves, and the paper's claim.
 
-    With ``runs`` also what the best of so many runs proves (:func:`jaxfl.privacy.best_of`;
-    ``seen="winner"`` where the others stay secret).  With ``as`` = ``"dp-event"`` also the event as text
-    of a ``dp_accounting.DpEvent``, and the accountant for it.  A calculator answers its one question.
+    ``runs`` adds the eps of the best of that many runs (:func:`jaxfl.privacy.best_of`; ``seen="winner"``
+    if the others stay secret).  ``as`` = ``"dp-event"`` adds the event as text of a
+    ``dp_accounting.DpEvent``, and the accountant for it.  A calculator answers its one question.
 
     >>> numbers = {"samples": 3256, "rounds": 25, "clip": 0.5, "sigma": 0.00570, "delta": 1e-3}
     >>> found = account("cdp_sgd", batch=10, **numbers)
@@ -83,7 +83,7 @@ def account(
     numbers, asked = _split(params)
     sigma, delta, eps = asked.get("sigma"), asked.get("delta"), asked.get("eps")
     if "rho" in asked:
-        raise InputError("is noise to be found", "ask calibrate", rho=asked["rho"])
+        raise InputError("asks for noise", "use calibrate", rho=asked["rho"])
     if runs is None and seen is not None:
         raise InputError("needs runs, the number of runs to choose from", seen=seen)
     if runs is not None and delta is None:
@@ -92,7 +92,7 @@ def account(
     if "noise_multiplier" in numbers:
         at_most_one(sigma=sigma, noise_multiplier=numbers["noise_multiplier"])
     else:
-        require(sigma is not None, "must be the noise to account for", "give it", sigma=sigma)
+        require(sigma is not None, "must be the noise to account for", sigma=sigma)
     exactly_one(eps=eps, delta=delta)
     event = question.event(1.0 if sigma is None else sigma)
     if sigma is None and isinstance(event, Event):
@@ -120,10 +120,10 @@ def account(
 def calibrate(
     name: str, /, *, method: str | None = None, find: str = "sigma", **params: Any
 ) -> dict[str, Any]:
-    """The least noise for (eps, delta), what it proves, and the paper's noise beside it.
+    """The least noise for (eps, delta), the eps that it proves, and the paper's noise.
 
-    Disjoint phases are calibrated each by itself: ``sigma`` is the first phase's, ``sigmas`` are all.
-    ``find="rounds"`` and ``find="batch"`` take ``sigma``, and find the most rounds, up to 2^31, or
+    Each of several disjoint phases is calibrated by itself: ``sigma`` is that of the first, ``sigmas`` has
+    all.  ``find="rounds"`` and ``find="batch"`` take ``sigma``, and find the most rounds, up to 2^31, or
     the smallest batch.
     """
     key = _key(name)
@@ -196,7 +196,7 @@ def _find(
 ) -> dict[str, Any]:
     """Search from 1 round, or from batches of 1 where the sampling alone changes."""
     if sigma is None:
-        raise InputError(f"must be the noise for which to find {what}", "give it", sigma=sigma)
+        raise InputError(f"must be the noise for which to find {what}", sigma=sigma)
     question = _question(name, {**numbers, what: 1}, delta)
     event = question.event(sigma)
     if not isinstance(event, Event):
@@ -344,8 +344,8 @@ def _completed(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """``given``, and the defaults that the event depends on.
 
-    Raises for a default that follows from a fact that ``numbers`` lacks.  Only DP-SRM goes without
-    its theory: differences are then clipped to 2G, which is no clipping, and batches are equal.
+    Raise for a default that follows from a fact that ``numbers`` lacks.  DP-SRM alone needs no theory:
+    its differences are then clipped to 2G, which changes nothing, and its batches are equal.
     """
     fixed = {**given, "sigma": 1.0}
     values, event = _released(algo, fixed, facts)
@@ -366,7 +366,7 @@ def _completed(
         except InputError:  # a single node's algorithm
             continue
         follow = {each for each in assumed if other.get(each) != values.get(each)}
-        # a dimension that decides the rounding of a sum alone has little weight
+        # a dimension that decides only the rounding of a sum matters little
         rounding = name == "dimension" and not follow and "precision" in algo.names
         if changed != event and (name == "clients" or rounding):
             assumed[name] = value

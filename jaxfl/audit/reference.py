@@ -1,6 +1,6 @@
 """A canary audited in NumPy: one coordinate, Poisson sampling, other gradients zero.
 
-The reference for audits of whole algorithms, and what the published runs are exposed with.
+The reference for audits of whole algorithms, and the attack on the published runs.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def audit_poisson(
 ) -> Audit:
     """``runs`` per world of a record with gradient +G, or -G in the other world.
 
-    It shows as ``G/(b sigma)`` where drawn; under ``clip="batch"``, an outlier owns the clipped
-    mean and shows as ``G/sigma``.  The statistic is the summed log-likelihood ratio, its threshold
+    It shows as ``G/(b sigma)`` where drawn; under ``clip="batch"``, an outlier dominates the
+    clipped mean and shows as ``G/sigma``.  The statistic is the summed log-likelihood ratio, its threshold
     the best one on the first half of the runs, the bound from the second half.
     """
     q, shift = b / m, G / sigma / (1.0 if clip == "batch" else b)
@@ -71,7 +71,7 @@ def _ratios(
 
 
 def _threshold(up: Floats, down: Floats, delta: float, alpha: float) -> float:
-    """The threshold of the largest bound among 50 quantiles: more of them fit the noise."""
+    """The threshold of the largest bound among 50 quantiles; more of them would overfit."""
     up, down = np.sort(up), np.sort(down)
     candidates = np.quantile(np.concatenate([up, down]), np.linspace(0, 1, 52)[1:-1])
     in_p = up.size - np.searchsorted(up, candidates, side="right")
