@@ -18,5 +18,5 @@
 * :mod:`~jaxfl.engine.run` -- run an algorithm: rounds compiled once, metrics at a cadence,
   checkpoints, resuming
 * :mod:`~jaxfl.engine.stopping` -- stopping rules: what ends a run before its last round, and what
-  that tells of the data
+  that reveals of the data
 """

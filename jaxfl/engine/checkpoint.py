@@ -98,7 +98,7 @@ def given(path: Path) -> dict[str, Any]:
 
 
 def same(whose: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise unless both settings are of one run; a part that one does not name is the usual one."""
+    """Raise unless both settings are of one run; a missing part is the usual one."""
     theirs, ours = ({**USUAL, **dict(settings["parts"])} for settings in (stored, now))
     require(
         theirs["storage"] == ours["storage"],
@@ -205,7 +205,7 @@ def _check_history(path: Path, about: dict[str, Any], series: Mapping[str, Any])
 
 
 def _complete(about: dict[str, Any], algorithm: Algorithm, facts: ProblemFacts) -> None:
-    """Add the defaults of hyper-parameters that are newer than the file."""
+    """Add defaults for hyper-parameters that are newer than the file."""
     values, sources = about["values"], about["sources"]
     new = sorted(set(algorithm.needs) - set(values))
     if not new:

@@ -146,7 +146,7 @@ def _of_one(
     event = run.event(run.counted, facts, turns=C, delta=delta)
     hidden = any(one.unit == "client" for one in plain_events(event))
     if C == 0 and not hidden and not run.settings.get("stop"):
-        # Of whole clients participation itself is protected, so that these are counted below.
+        # Where whole clients are protected, participation is too: these are counted below.
         return 0.0, "never took part", "E", 0.0
     proof = epsilon(event, delta, method)
     claim = run.algorithm.claim(values, facts)

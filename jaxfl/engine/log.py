@@ -24,11 +24,11 @@ class Entry(NamedTuple):
     counts: dict[str, int]  # of all rounds up to it
 
 
-WAITING = 64  # of the newest items that stay on the device, so that it does not wait for the host
+WAITING = 64  # newest items that stay on the device, so that it does not wait for the host
 
 
 class Content(NamedTuple):
-    """The content of a log: what has been read, and in order what has not."""
+    """The content of a log: entries that have been read, and pending items in order."""
 
     past: list[Entry]
     total: dict[str, int]

@@ -67,14 +67,14 @@ def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
     rows, drawn = made(algorithm, problem, hp)
     require(
         need + drawn <= there,
-        f"A round of {algorithm.name} makes {rows:,} samples at once, which takes about "
+        f"A round of {algorithm.name} generates {rows:,} samples at once, which takes about "
         f"{drawn / 2**30:,.1f} GiB, and {(there - need) / 2**30:,.1f} GiB are free",
         "take a smaller batch, clients with fewer samples, or smaller samples",
     )
 
 
 def check_history(problem: Problem, evaluations: int) -> None:
-    """Raise where the metrics of so many evaluations need more than is free."""
+    """Raise if the metrics of these evaluations need more memory than is free."""
     each = ENTRY + (8 * problem.n if problem.n <= CLIENTS else 0)
     what, way = f"The metrics of {evaluations:,} evaluations", "evaluate less often"
     check_fits(what, each * evaluations, way)

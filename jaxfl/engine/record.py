@@ -55,9 +55,9 @@ __all__ = [
 ROUNDING = 1e-5  # of a norm in float32
 # what a limit of a stopping rule reads
 EXACT = {"loss": "exact loss", "gradients": "number of gradients", "bits": "number of bits"}
-# Parts that came later than the first files: what one that does not name them means.
+# Parts that are newer than some files, and their values in files without them.
 USUAL = {"local": "none", "aggregation": "plain_sum", "clip": "example", "storage": "exact"}
-SUMMED = 1 << 24  # numbers of one client whose samples are made for a checksum
+SUMMED = 1 << 24  # the most entries of one client that are generated for a checksum
 
 
 @dataclasses.dataclass
@@ -196,14 +196,12 @@ class Record:
         )
 
     def _exposed(self) -> str:
-        """Why the number of rounds tells more than was noised; "" where it does not."""
+        """Why the number of rounds reveals data without noise; "" where it does not."""
         event = self._released(1, {}, self.facts)
         if isinstance(event, NoClaim):
             return ""
         limit = stopping.exposed(self.settings, self.algorithm, event)
-        return (
-            limit and f"the {EXACT[limit]} of protected data may end the run, which no noise covers"
-        )
+        return limit and f"the {EXACT[limit]} of protected data may end the run, and has no noise"
 
     def _until(self, rounds: int) -> Any:
         """The event of the first rounds; nothing follows the last phase."""

@@ -1,7 +1,7 @@
 """A run as labelled arrays, and as one portable file.
 
 Files are netCDF3, which every netCDF reader opens.  It has no 64-bit integers, so totals are
-float64 and refused where float64 would round them.  The first attribute is a digest of all other
+float64; a total that float64 would round raises an error.  The first attribute is a digest of all other
 bytes of the file.
 """
 
@@ -85,9 +85,9 @@ def dataset(run: Record) -> xarray.Dataset:
 
     Dimensions: ``round`` (those at which metrics were taken), ``client``, ``coordinate``.
     ``utility`` is what the papers plot, the average of ``grad_norm_sq`` over the evaluated rounds
-    so far; totals count from the start, all clients together.  ``eps_spent`` exists where an eps is
-    proven, ``client_eps`` beside it where clients spent differently.  Every variable has ``units``
-    and ``long_name``; :func:`config` reads the rest: numbers with their sources, settings, times.
+    so far; totals count from the start, over all clients.  ``eps_spent`` exists where an eps is proven,
+    and ``client_eps`` where clients spent different eps.  Every variable has ``units`` and ``long_name``;
+    :func:`config` reads the rest: values with their sources, settings, times.
     """
     import xarray
 
@@ -127,16 +127,16 @@ def dataset(run: Record) -> xarray.Dataset:
 
 
 def config(ds: xarray.Dataset) -> dict[str, Any]:
-    """What a result says of itself: numbers with sources, facts, settings, times, privacy, ending.
+    """The values of a result with their sources, its facts, settings, times, privacy and ending.
 
-    Numbers that are not finite are the strings "inf", "-inf" and "nan"; ``float`` reads them.
+    Values that are not finite are the strings "inf", "-inf" and "nan"; ``float`` reads them.
     """
     out: dict[str, Any] = json.loads(ds.attrs["config"])
     return out
 
 
 def privacy(about: Mapping[str, Any]) -> str:
-    """What the :func:`config` of a run lets us say of its privacy, in words."""
+    """The privacy of a run in words, from its :func:`config`."""
     found = about["privacy"]
     if found is None:
         return "not private: no noise"
@@ -172,8 +172,8 @@ def save(ds: xarray.Dataset, path: str | Path) -> Path:
 def load(path: str | Path, *, unchecked: bool = False) -> xarray.Dataset:
     """Read a result that :func:`save` wrote.
 
-    Raise if its contents do not match their digest, as of a damaged file, or have none, as in files
-    of earlier versions.  ``unchecked=True`` reads what can be read of such a file; its numbers may be
+    Raise if the contents do not match their digest (the file is damaged) or have none (an earlier
+    version wrote it).  ``unchecked=True`` reads as much of such a file as possible; its values may be
     wrong.
     """
     import xarray
@@ -181,7 +181,7 @@ def load(path: str | Path, *, unchecked: bool = False) -> xarray.Dataset:
     path = one_path("path", path)
     with reading(path, "result file of jaxfl", "name another, or write it again"):
         content = path.read_bytes()
-        require(content[:3] == b"CDF", f"{path} is no result file of jaxfl, which is netCDF3")
+        require(content[:3] == b"CDF", f"{path} is not a result file of jaxfl (netCDF3)")
         if not unchecked:
             way = "write it again, or read it as it is with {unchecked}"
             check_digest(path, content, DIGEST, way, suggested={"unchecked": True})
@@ -202,7 +202,7 @@ def _dims(name: str, shape: tuple[int, ...], n: int) -> tuple[str, ...]:
 
 
 def portable(name: str, values: Array) -> Array:
-    """The same numbers in a type that the file format has."""
+    """The same values in a type that the file format has."""
     kind = values.dtype
     if kind == np.bool_:
         return values.astype(np.int8)
@@ -230,7 +230,7 @@ def _totals(run: Record, counts: Mapping[str, int]) -> dict[str, float]:
 
 
 def _eps_spent(run: Record) -> Array:
-    """eps at all evaluated rounds, or some that its growth like a root makes equally different."""
+    """eps at the evaluated rounds; of many, computed at some between which it rises about evenly."""
     rounds = np.asarray(run.log.rounds)
     last = len(rounds) - 1
     share = np.linspace(0, 1, ACCOUNTED) ** 2
@@ -242,7 +242,7 @@ def _eps_spent(run: Record) -> Array:
 
 
 def _ledger(run: Record) -> dict[str, Array]:
-    """What each client spent, where they differ."""
+    """The rounds and eps of each client, where they differ."""
     book = differing(run)
     if book is None:
         return {}
@@ -268,13 +268,13 @@ def _config(run: Record, report: Any) -> dict[str, Any]:
 
 
 def noisy(algorithm: Algorithm, values: Mapping[str, Any]) -> bool:
-    """Whether runs with these numbers add any noise."""
+    """Whether runs with these values add noise."""
     body = algorithm.body
     return (body is None or body.mechanism.std is not None) and values.get("sigma") != 0
 
 
 def plain(value: Any) -> Any:
-    """What strict JSON can hold."""
+    """``value`` as strict JSON can hold it."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

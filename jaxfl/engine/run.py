@@ -39,7 +39,7 @@ __all__ = ["Metric", "Progress", "Run", "Stop", "begin", "restored", "simulate"]
 
 EVALUATIONS = 100  # of a run, unless its cadence is given
 MOST = 1 << 20  # rounds in one call, whose counts it returns
-PROGRAMS = 64  # compiled at most, of about 10 MB each, before all are forgotten
+PROGRAMS = 64  # the most compiled programs, of about 10 MB each, before the cache is cleared
 DONE = "finished"
 
 
@@ -112,11 +112,11 @@ def simulate(
     accountant (``noise="calibrated"``, the default) or follows the paper's formula (``noise="paper"``).
     Metrics are computed at round 0, every ``eval_every`` rounds (default: a hundredth of them; 0: only
     at both ends) and at the last; ``metrics`` adds functions of (problem, x).  They are exact functions
-    of the training data, which no proof covers, unless ``metrics_on`` is ``"test"`` or
-    ``"validation"``: data that are not protected.  ``checkpoint`` names a
-    file that holds the whole run, written every ``checkpoint_every`` rounds and at the end; ``resume``
-    takes such a file, or a :class:`Run`, keeps its cadence unless another is given, and gives exactly
-    the result of an uninterrupted run.  ``chunk`` bounds the rounds in one call of the compiled program
+    of the training data, which no proof covers, unless ``metrics_on="test"`` or ``"validation"`` takes
+    them on data that are not protected.  ``checkpoint`` names a
+    file for the whole run, written every ``checkpoint_every`` rounds and at the end.  ``resume``
+    continues such a file, or a :class:`Run`, at its cadence unless another is given; the result is
+    exactly that of an uninterrupted run.  ``chunk`` bounds the rounds in one call of the compiled program
     and changes no result.  ``progress`` is called with a :class:`Progress`; True draws a bar.
 
     >>> import jax, jaxfl
@@ -405,7 +405,7 @@ def _check_metrics(log: Log, now: Mapping[str, Any]) -> None:
     differing = ", ".join(sorted(log.metrics[0].keys() ^ now.keys()))
     require(
         not differing,
-        f"A resumed run must keep its metrics, and {differing} is not on both sides",
+        f"A resumed run must keep its metrics, and {differing} changed",
         "give the same metrics=",
     )
 

@@ -1,13 +1,13 @@
-"""Stopping rules: what ends a run before its last round, and what that tells of the data.
+"""Stopping rules: what ends a run before its last round, and what that reveals of the data.
 
-A rule is public if it reads nothing but what observers have seen: bits, seconds, the loss of data
-that are not protected.  The round at which the exact training loss ends a run is a function of the
+A rule is public if it reads only what observers have seen: bits, seconds, the loss of data that are
+not protected.  The round at which the exact training loss ends a run is a function of the
 records without noise, so that no eps holds for such a run, whether the loss ended it or not.  With
 ``bound`` and ``sigma`` every client adds noise to its mean loss, and each check is one more
 Gaussian release of all its records.
 
-Where a rule reads what a run releases, the number of rounds does not tell what was spent: another
-outcome of the noise would have taken more of them, and all that were planned count.
+If a rule reads what a run releases, the rounds that ran are not the cost: with other noise the run would
+have taken more.  All planned rounds count.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
     "rule",
 ]
 
-PROTECTED = "train"  # the data that privacy is about, on which metrics are taken by default
+PROTECTED = "train"  # the protected data, on which metrics are taken by default
 STREAM = len(
     Keys._fields
 )  # of the noise of checks: the streams of rounds have the numbers below it
@@ -71,7 +71,7 @@ def check(stop: Any, metrics_on: str) -> None:
     """Raise unless this is a rule, or None."""
     if stop is None:
         return
-    instance("stop", stop, Stop, "give for instance jaxfl.Stop(loss=0.5)")
+    instance("stop", stop, Stop, "pass for instance jaxfl.Stop(loss=0.5)")
     for name, limit in stop._asdict().items():
         if limit is not None:
             above = None if name == "loss" else 0
@@ -108,15 +108,15 @@ def followed(settings: Mapping[str, Any], new: Rule) -> list[Any]:
     return old if any(map(same, old)) else [*old, dict(new)]
 
 
-# --- what rules tell -----------------------------------------------------------------------------
+# --- what rules reveal ----------------------------------------------------------------------------
 
 
 def exposed(settings: Mapping[str, Any], algorithm: Algorithm, event: AnyEvent) -> str:
     """The limit that reads protected data without noise; "" if there is none.
 
-    A number of gradients tells the size of a random batch, by which a proof may hide who was drawn,
-    and where whole clients are protected how many records they have; bits then tell the size of a
-    random cohort.
+    A number of gradients reveals the size of a random batch, which a proof may rely on to hide who was
+    drawn.  Where whole clients are protected it reveals how many records they have, and bits reveal the
+    size of a random cohort.
     """
     body, clients = algorithm.body, any(one.unit == "client" for one in plain_events(event))
     private = {
@@ -132,7 +132,7 @@ def exposed(settings: Mapping[str, Any], algorithm: Algorithm, event: AnyEvent) 
 
 
 def planned(settings: Mapping[str, Any], rounds: int) -> int:
-    """The rounds that count where so many ran: all that were planned, if releases may end a run."""
+    """The rounds that count if ``rounds`` ran: all planned ones, if a release may end the run."""
     ends = (int(one["until"]) for one in settings.get("stop", []) if "loss" in one)
     return max([rounds, *ends])
 
@@ -153,8 +153,8 @@ def checked(
 ) -> AnyEvent:
     """``event`` and :func:`checks`: releases of means over all records, which move by B/m at most.
 
-    Clients of which only the sums with noise are seen show their losses all the same, each with its
-    own noise.  A trusted server divides the sum over clients by n.
+    Clients show their losses, each with its own noise, also where the server sees only sums of their
+    messages.  A trusted server divides the sum over clients by n.
     """
     first = next(iter(plain_events(event)), None)
     if first is None:
