@@ -1,8 +1,8 @@
-"""The published figures and tables, run again: one entry each, over what everybody can call.
+"""Published figures and tables, reproduced: one entry each, over the public API.
 
-* :mod:`~jaxfl.papers.courses` -- what a record keeps of a sweep: mean curves, and the numbers of
+* :mod:`~jaxfl.papers.courses` -- what a record keeps of a sweep: mean curves, and the values of
   each seed that are judged
-* :mod:`~jaxfl.papers.entry` -- what a published figure or table is made of: numbers that are
+* :mod:`~jaxfl.papers.entry` -- the parts of a published figure or table: values that are
   measured once, then judged and drawn
 * :mod:`~jaxfl.papers.gao` -- figures 2 and 3, Tables 1 and 2 of Gao, Lowy, Zhou and Wright:
   localized against one-pass
@@ -59,7 +59,7 @@ def entries() -> dict[str, Entry]:
 
 
 def entry(name: str) -> Entry:
-    """The entry of that name."""
+    """The entry with this name."""
     if name not in entries():
         raise InputError(closest("figure or table named", name, entries()))
     return entries()[name]
@@ -75,9 +75,9 @@ def run(
 ) -> Report:
     """Regenerate one figure or table in ``out/NAME`` (``out/NAME-fast``).
 
-    Its sweeps go on where an earlier call was stopped.  Written are the picture as PNG and PDF, the
-    numbers (``record.json``), the table (``report.md``, ``table.csv``), and ``out/papers.md`` over
-    all that ``out`` holds.  ``fast`` takes fewer seeds and rounds.
+    Its sweeps resume where an earlier call stopped.  It writes the picture as PNG and PDF, the measured
+    values (``record.json``), the table (``report.md``, ``table.csv``), and ``out/papers.md`` over all
+    entries in ``out``.  ``fast`` takes fewer seeds and rounds.
     """
     made = entry(name)
     folder = Path(out) / (f"{name}-fast" if fast else name)

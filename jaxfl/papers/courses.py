@@ -1,4 +1,4 @@
-"""What a record keeps of a sweep: mean curves, and the numbers of each seed that are judged."""
+"""What a record keeps of a sweep: mean curves, and the values of each seed that are judged."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Window", "chain", "courses", "epsilons", "find", "ordered", "ordering"]
 
-Window = Callable[[Array], Array]  # which rounds a judged number is the mean over
+Window = Callable[[Array], Array]  # the rounds whose mean is judged
 DIGITS = 5
 FACTS = ("claimed_eps", "proven_eps", "delta", "used_sigma", "used_eps")
-ERRORS = 2.0  # standard errors that a difference has to be seen beyond
+ERRORS = 2.0  # standard errors that a difference must exceed
 
 
 def courses(
@@ -27,8 +27,8 @@ def courses(
 ) -> list[Numbers]:
     """One dictionary per cell: its labels, ``METRIC`` and ``METRIC_error`` against ``round``.
 
-    ``METRIC@WINDOW`` is one number per seed: the mean over the rounds that the window names.  A cell
-    also has what is said of its privacy.
+    ``METRIC@WINDOW`` is one value per seed: the mean over the rounds of the window.  A cell also has
+    its eps, claimed and proven.
     """
     facts = [name for name in FACTS if name in ds]
     flat = cells(ds, "loss", "last_round", *metrics, *facts)
@@ -58,11 +58,11 @@ def find(cells: Sequence[Numbers], **labels: Any) -> Numbers:
 
 
 def ordered(values: Sequence[Sequence[float]], sign: int) -> bool:
-    """Whether these rise (+1) or fall (-1), each given as one number per seed.
+    """Whether these rise (+1) or fall (-1), each given as one value per seed.
 
-    From the first to the last by more than :data:`ERRORS` standard errors of the difference, which
-    is paired since seeds share their draws; and nowhere in between against the order by more than
-    that.  With a single seed strictly.
+    The first and the last must differ by more than :data:`ERRORS` standard errors of the difference, which
+    is paired since seeds share their draws, and no step in between may go against the order by more.
+    With a single seed every step must follow the order.
     """
     import xarray
 
@@ -82,12 +82,12 @@ def chain(values: Sequence[Sequence[float]]) -> str:
 
 
 def ordering(what: str, published: str, values: Sequence[Sequence[float]], sign: int) -> Row:
-    """A statement that these rise (+1) or fall (-1), in the order that is given."""
+    """A statement that these values rise (+1) or fall (-1) in the given order."""
     return Row(what, published, chain(values), ordered(values, sign))
 
 
 def epsilons(cell: Numbers, what: str, note: str = "") -> Epsilons:
-    """The three numbers that were kept of a cell; proven is infinite where nothing is."""
+    """The three eps of a cell; proven is infinite where nothing is proven."""
     return Epsilons(
         what,
         cell.get("claimed_eps"),

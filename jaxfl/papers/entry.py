@@ -1,7 +1,7 @@
-"""What a published figure or table is made of: numbers that are measured once, then judged and drawn.
+"""The parts of a published figure or table: values that are measured once, then judged and drawn.
 
-Only :attr:`Entry.measure` computes anything.  What it returns is kept as JSON beside the picture,
-and both the verdicts and the picture are functions of that record alone.
+Only :attr:`Entry.measure` runs algorithms.  Its result is stored as JSON beside the picture; the verdicts
+and the picture are functions of that record alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 Numbers: TypeAlias = dict[str, Any]  # as strict JSON holds them
 SEEDS, FEW = 5, 3
 ATTACKS, FEW_ATTACKS = 1000, 200  # runs of an audit in each of its two worlds
-CONFIDENCE = 0.95  # of what it finds
+CONFIDENCE = 0.95  # of the bound
 
 
 class Row(NamedTuple):
@@ -53,23 +53,23 @@ class Row(NamedTuple):
 
 
 class Epsilons(NamedTuple):
-    """The three numbers of one setting; None where there is none."""
+    """The three eps of one setting; None where there is none."""
 
     what: str
     claimed: float | None
-    proven: float  # infinite: nothing is
+    proven: float  # infinite: nothing is proven
     audited: float | None
     delta: float
     note: str = ""
 
     @property
     def flagged(self) -> bool:
-        """The paper claims less than is proven."""
+        """Whether the claimed eps is below the proven one."""
         return self.claimed is not None and self.proven > self.claimed * (1 + 1e-9)
 
 
 class Job(NamedTuple):
-    """Where and how an entry is run."""
+    """The folder and the options of a run of an entry."""
 
     folder: Path
     fast: bool = False  # fewer seeds and rounds
@@ -86,7 +86,7 @@ class Job(NamedTuple):
         return FEW_ATTACKS if self.fast else ATTACKS
 
     def sweep(self, name: str, *args: Any, **options: Any) -> xarray.Dataset:
-        """:func:`jaxfl.sweep` into a folder of that name, gone on with if it is there already."""
+        """:func:`jaxfl.sweep` into a folder of that name; resume it if it exists."""
         out = self.folder / name
         self.say(f"{out}:")
         resume = (out / MANIFEST).exists()
@@ -111,17 +111,17 @@ class Entry(NamedTuple):
     measure: Callable[[Job], Numbers]
     judge: Callable[[Numbers], Sequence[Row]]
     draw: Callable[[Numbers], Mapping[str, Figure]]  # pictures by the ends of their names
-    choices: tuple[str, ...] = ()  # what the paper does not print, and we chose
+    choices: tuple[str, ...] = ()  # our choices where the paper prints none
     privacy: Callable[[Numbers], Sequence[Epsilons]] = lambda numbers: ()
     notes: tuple[str, ...] = ()  # where ours differs from the published
-    why: tuple[str, ...] = ()  # some of what was published is not met
+    why: tuple[str, ...] = ()  # some published values are not met
     few: int = FEW  # seeds of the fast variant
 
 
 def most(runs: int, delta: float) -> float:
-    """The largest eps that an attack shows which is always right, where nothing is known of the noise.
+    """The largest eps that an attack can certify: it is always right, and nothing is known of the noise.
 
-    Half of the runs choose its rule, the others count.
+    Half of the runs choose its rule, the others bound eps.
     """
     half = runs // 2
     return float(plain_eps(*limits(half, 0, half, CONFIDENCE), delta))

@@ -1,4 +1,4 @@
-"""From an entry's numbers to its files: record, picture, table, and one page over all of them."""
+"""From an entry's values to its files: record, picture, table, and one page over all of them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ VERDICTS = {True: "yes", False: "NO", None: "–"}
 
 
 class Report(NamedTuple):
-    """One entry's numbers, and what follows from them."""
+    """The values of one entry, and what follows from them."""
 
     entry: Entry
     numbers: Numbers
     fast: bool
     seeds: int
-    seconds: float  # that computing took, in the call that finished it
+    seconds: float  # of computation, in the call that finished it
     version: str
     files: tuple[Path, ...] = ()
 
@@ -56,7 +56,7 @@ class Report(NamedTuple):
 
 
 def write(entry: Entry, job: Job) -> Report:
-    """Measure, judge, draw; returns what was written."""
+    """Measure, judge and draw an entry; return its report."""
     began = time.perf_counter()
     numbers: Numbers = plain(entry.measure(job))
     seconds = time.perf_counter() - began
@@ -117,7 +117,7 @@ def write_overview(folder: Path, known: Mapping[str, Entry]) -> Path:
 
 
 def _summary(reports: Sequence[tuple[Path, Report]]) -> list[str]:
-    """How much is met of each, how long it took, and what is not met and why."""
+    """The published values that each entry meets, its time, and the reasons for those that it misses."""
     rows, missed = [], []
     for place, report in reports:
         judged = [row for row in report.rows if row.published != "–" and row.holds is not None]

@@ -26,17 +26,17 @@ WORDS = {"localized_mbsgd": "localized MB-SGD", "one_pass_mbsgd": "one-pass MB-S
 CHOICES = (
     "the eps; 35 rounds, as in Lowy and Razaviyayn's code; clip 6, D = 10, ten step sizes from e^-6 to e^2",
     "the rounds and batches of phases, and that each phase keeps its average",
-    "the step size with the least training loss, for each trial and eps: it is not paid for by eps",
+    "the step size with the least training loss, for each trial and eps; eps does not cover this choice",
 )
 WHY = (
     "By the papers' formulas the localized algorithm gets far more noise than its eps is proven to need, "
-    "and is behind at every eps; with noise that is calibrated for both it is ahead at every eps.",
+    "and is worse at every eps; with calibrated noise for both it is better at every eps.",
 )
 NOTES = (
     "With the papers' noise the localized algorithm takes the smallest step, e^-6, up to eps = 1: a "
     "smaller one might have done better there.",
-    "The clip and the range of step sizes were settled after a look at the results: with clip 2 and steps "
-    "up to 1 the localized algorithm is ahead up to eps = 3 only.",
+    "The clip and the range of step sizes were chosen after a look at the results: with clip 2 and steps "
+    "up to 1 the localized algorithm is better up to eps = 3 only.",
     "An image serves all five silos that have its digit, as in Lowy and Razaviyayn's code: one silo may "
     "test on what another learns from.",
 )

@@ -1,4 +1,4 @@
-"""The experiment of Gao, Lowy, Zhou, Wright, 2024, and what its complexity tables come to.
+"""The experiment of Gao, Lowy, Zhou, Wright, 2024, and the values of its complexity tables.
 
 Odd against even digits on 25 silos, each with one even and one odd digit, logistic regression on 50
 principal components: localized ISRL-DP MB-SGD against one-pass ISRL-DP MB-SGD, all silos or 18 of
@@ -10,8 +10,8 @@ eps, the rounds R and R_i, the batches K_i, the averaging, the clip, lambda and 
 
 Found with noise that is calibrated for both: the localized algorithm is better at every eps in both
 settings, by 3 to 4 points at eps = 0.5 and half a point at 12.  With the two papers' own formulas
-it is worse at every eps, since its 256 asks for many times the noise that eps takes.  With a clip
-of 2 and steps up to 1 it is better only up to eps = 3: it has fewer rounds, and wants longer steps.
+it is worse at every eps, since its factor 256 asks for many times the noise that eps needs.  With a clip
+of 2 and steps up to 1 it is better only up to eps = 3: it has fewer rounds and needs longer steps.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def figures(
     """Every run of Figures 2 and 3, over algorithm, trial, cohort (M), eps, lr and seed.
 
     ``noise="paper"`` takes both papers' formulas instead of the least noise that is proven.
-    ``numbers`` replace those of :data:`OURS`; ``run`` is what a sweep of each algorithm is run by.
+    ``numbers`` replace those of :data:`OURS`; ``run`` runs the sweep of each algorithm.
     """
     import xarray
 
@@ -147,8 +147,8 @@ def figures(
 def best(runs: xarray.Dataset) -> xarray.Dataset:
     """Test error and its deviation over the trials, at the step with the least mean loss of each.
 
-    A step at which a seed diverged is not chosen; where all are such, there is no error.
-    ``beats``: by how much the first algorithm's error is below the second's.
+    A step at which a seed diverged is not chosen; if all are, the error is NaN.  ``beats`` is the error of
+    the second algorithm minus that of the first.
     """
     end = runs.isel(round=-1)
     loss = end["loss"].mean("seed", skipna=False).fillna(np.inf)
@@ -168,7 +168,7 @@ def best(runs: xarray.Dataset) -> xarray.Dataset:
 
 
 def rows() -> dict[str, list[dict[str, Any]]]:
-    """Tables 1 and 2 beside what they are for the setting of the experiment."""
+    """Tables 1 and 2, with their values in the setting of the experiment."""
     s = theory.IsrlSetting(N=SILOS, n=1734, d=50, eps=1.0, delta=1 / 1734**2)
     out: dict[str, list[dict[str, Any]]] = {}
     for title, computed, printed in (

@@ -23,9 +23,11 @@ BALANCED = (
 )
 BOTH = (
     "The claimed eps counts a sum of ten messages as ten times as private as one; no proof of that is "
-    "known for several local steps, so the proven eps is that of a message by itself."
+    "known for several local steps, so that the proven eps is that of a single message."
 )
-BASELINE = "The paper's formula for DP-SGD has n = 16 where every device's messages are seen by themselves."
+BASELINE = (
+    "The paper's formula for DP-SGD has n = 16, although the server sees every device's messages."
+)
 
 
 RULE = (
@@ -33,8 +35,8 @@ RULE = (
     "seeds, and no step in between goes against it by more."
 )
 UNSETTLED = (
-    "The network has not settled after 100 rounds where noise is small: there more local steps are further "
-    "on, and their gradients smaller, not larger."
+    "With small noise the network has not converged after 100 rounds: runs with more local steps are then "
+    "ahead, and their gradients are smaller, not larger."
 )
 DROPS = (
     "At the largest noise accuracy drops in the first rounds before it rises, the more the larger tau is; "
@@ -94,7 +96,9 @@ def _entry(name: str, what: str, study: Convergence | Comparison | Tradeoff, *mo
 
 
 BATCH = "batches of gamma = 61, the 40th part of a device's rows, which all published tau divide"
-CLIP = "clip G = 1; the values of eps, all small: with such large batches nothing is seen of larger ones"
+CLIP = (
+    "clip G = 1; the values of eps, all small: with such large batches a larger eps changes little"
+)
 ENTRIES = (
     _entry("figure-3", "Figure 3, noise and local steps, logistic regression on Adult", FIGURE_3,
            BATCH, _scale("logistic")),

@@ -1,4 +1,4 @@
-"""What all figures have in common: 16 devices of Adult, 10 of them a round, delta = 1e-4."""
+"""The setting of all figures: 16 devices of Adult, 10 of them a round, delta = 1e-4."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def algorithm(algorithm: str = "private_local_sgd", aggregation: str = "secure_s
 
 
 def attacked(job: Job, cell: Numbers, tau: int, batch: int, rounds: int, hidden: int) -> float:
-    """A lower bound on the eps of one device, of whose messages sums of ``hidden`` ones are seen.
+    """A lower bound on the eps of one device, if the server sees sums of r = ``hidden`` messages.
 
-    The canary's loss is linear.  There a record moves the mean by 1/r of what it moves its message,
-    beside noise 1/sqrt(r) as large, so that what is attacked is a message with sqrt(r) times the noise.
+    The canary's loss is linear.  A record then moves the mean by 1/r of what it moves its message, and
+    the noise of the mean is 1/sqrt(r) as large: the attack sees a message with sqrt(r) times the noise.
     """
     more: dict[str, Any] = {} if tau == 1 else {"local_steps": tau}
     parts: dict[str, Any] = {} if tau == 1 else {"aggregation": aggregations.plain_sum()}

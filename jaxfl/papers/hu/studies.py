@@ -1,4 +1,4 @@
-"""The three kinds of figures: what is measured, what the paper says of it, and the eps of it."""
+"""The three kinds of figures: their measurements, the paper's statements, and their eps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = {
     "secure_sum": "with secure aggregation",
     "plain_sum": "without",
 }
-TURN = 5  # rounds in which the loss has fallen, before noise lets it rise
+TURN = 5  # rounds in which the loss falls, before noise makes it rise
 
 
 # --- Figures 3 and 4: noise and local steps -------------------------------------------------------
@@ -34,10 +34,10 @@ class Convergence(NamedTuple):
     """Loss or gradient norm, and accuracy, of all noises and numbers of local steps."""
 
     model: str
-    metric: str  # whose floor the paper speaks of
+    metric: str  # whose final level the paper describes
     taus: tuple[int, ...]
     lr: float
-    opening: str  # what tells who is faster, over the first ``rounds`` rounds
+    opening: str  # the metric that compares speeds, over the first ``rounds`` rounds
     rounds: int
     sign: int  # of its change with tau
 
@@ -260,7 +260,7 @@ class Tradeoff(NamedTuple):
 
 
 def _again(cells: Sequence[Numbers], sigma: float, tau: float) -> Row:
-    """Much noise in many steps: the loss falls, and then noise lets it rise."""
+    """Much noise in many steps: the loss falls at first, and noise then makes it rise."""
     cell = find(cells, sigma=sigma, local_steps=tau)
     what = f"training loss, σ = {sigma:g}, τ = {tau:g}, at the start, rounds 1 to {TURN} and last fifth"
     turn, floor = cell["loss@turn"], cell["loss@floor"]

@@ -18,7 +18,7 @@ __all__ = ["ENTRIES"]
 PAPER = "R. Reshef, K. Y. Levy, ICML 2024"
 POINT = 1.0  # of accuracy
 FEW = 6000  # samples of the fast variant
-CHOICES = ("x_1 = 0, and K the ball of diameter D around it", "both numbers are of the test set")
+CHOICES = ("x_1 = 0, and K the ball of diameter D around it", "both values are of the test set")
 WHY = (
     "Accuracy moves with the draws: at M = 100 the deviation over seeds is 2.0 points at rho = 4, 1.0 at "
     "rho = 8 and 0.6 at rho = 16.  At rho = 8 the mean misses by 1.3, three of its standard errors, which "

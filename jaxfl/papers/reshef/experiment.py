@@ -1,11 +1,11 @@
 """Tables 1 and 2 of Reshef and Levy: DP-mu^2-FL on MNIST, 18 cells, one pass over the data.
 
 Softmax regression with a bias, d = 7850, pixels in [0, 1]; G = sqrt(2 * 785), L = 392.5, D = 0.1;
-machine i of M takes samples i, i + M, ... in the order of the file, 60,000 in all.  What the paper
-leaves open, and what is chosen here: x_1 = 0, and K the ball of diameter D around it.  Both numbers of
-a cell are of the test set.
+machine i of M takes samples i, i + M, ... in the order of the file, 60,000 in all.  The paper
+does not print x_1 and K; here x_1 = 0, and K is the ball of diameter D around it.  Both values of a cell
+are of the test set.
 
-Losses hardly depend on what is left open, accuracies do.  Measured for the untrusted table with M = 10
+These choices hardly change losses; they do change accuracies.  Measured for the untrusted table with M = 10
 and 100 (means of 3 seeds, in points below the published ones):
 
 =====================  ============  =============================================================
@@ -15,7 +15,7 @@ x_1 random, 1e-3 each  6.3 to 19.1   losses up to 0.0006 higher
 on the training set    0.2 to 1.0    its loss lies up to 0.001 above the test set's
 =====================  ============  =============================================================
 
-With 5 seeds, as the tables are recorded, means miss by 0.9 points at most, but for M = 100, rho = 8: by
+With 5 seeds, as the tables are recorded, means miss by at most 0.9 points, except for M = 100, rho = 8:
 1.34, three standard errors.  One seed deviates by up to 2.0 there (rho = 4, M = 100).
 """
 
@@ -53,7 +53,7 @@ PUBLISHED: dict[tuple[str, float], tuple[tuple[float, float], ...]] = {
 
 
 class Cell(NamedTuple):
-    """One cell of a table: ours, means over seeds with their deviations, and the published one."""
+    """One cell of a table: our means over seeds with their deviations, and the published values."""
 
     server: str
     machines: int
@@ -72,7 +72,7 @@ class Cell(NamedTuple):
 
 
 def dealt(data: Dataset, machines: int, samples: int | None = None) -> Problem:
-    """The data in the hands of M machines, in the order of the file; x_1 = 0."""
+    """The data divided among M machines, in the order of the file; x_1 = 0."""
     T = (samples or len(data.train[1])) // machines
     hands = tuple(
         np.stack([a[i : i + T * machines : machines] for i in range(machines)]) for a in data.train
@@ -92,7 +92,7 @@ def tables(
     seeds: int = 1,
     run: Callable[..., Any] | None = None,
 ) -> list[Cell]:
-    """Both tables, or part of them: ``samples`` takes the first so many of the 60,000.
+    """Both tables, or part of them; ``samples`` takes that many of the 60,000.
 
     ``run`` is called in place of :func:`jaxfl.sweep`, with a name for the sweep before its arguments.
     """

@@ -24,8 +24,8 @@ NOTES = (
     "least that an accountant proves the eps for; step sizes, batches and rounds are the published ones.",
 )
 MOVING = (
-    "The authors' network has 785 more weights, into a hidden unit that is constant, which never matter: "
-    "without them every weight is sent as often, once in twenty rounds, and beside as much noise."
+    "The authors' network has 785 more weights, which lead into a constant hidden unit and have no effect. "
+    "Without them every weight is still sent once in twenty rounds, with as much noise."
 )
 ONE_RUN = (
     "The published curves are one run each, and with so much noise on so few coordinates one run differs "
@@ -59,7 +59,7 @@ NETWORK = (
 
 
 def _bits(d: int) -> str:
-    """What is drawn, and what the same messages cost if they also say which coordinates they hold."""
+    """The bits in the picture, and those of the same messages with the positions of their coordinates."""
     place = math.ceil(math.log2(d))
     apart, closer = d / kept(d), 32 * d / ((32 + place) * kept(d))
     return (

@@ -87,7 +87,7 @@ class Study(NamedTuple):
         return {"cells": cells, "attacks": job.attacks}
 
     def methods(self, way: str, fast: bool) -> tuple[str, ...]:
-        """Those that run: in the fast variant all only where they are quick, and as published."""
+        """The methods that run; the fast variant runs all only where they are quick, and as published."""
         whole = not fast or (way == "batch" and not self.quick)
         return METHODS if whole else FEW
 
@@ -108,7 +108,7 @@ class Study(NamedTuple):
         return rows
 
     def shortened(self, numbers: Numbers) -> list[Row]:
-        """Of the fast variant, whose ends are not those of the figure: who is ahead in it."""
+        """The order of the methods in the fast variant, whose ends are not those of the figure."""
         names = [NAMES[method] for method in reversed(FEW)]
         rows = []
         for way, words in WAYS.items():
