@@ -183,7 +183,8 @@ def finite(where: str, array: Array, given: Any = None, *, axes: int = 1) -> Non
 def stacked(where: str, leaves: Sequence[Any]) -> tuple[int, int]:
     """The leading axes (n, m) of all leaves: m rows of each of n clients."""
     tables = any(hasattr(leaf, "columns") for leaf in leaves)
-    require(not tables, f"{where} hold a table", "pass a list with one table, or array, per client")
+    way = "read tables with jaxfl.data.from_clients(frame, client=..., label=...)"
+    require(not tables, f"{where} hold a table", way)
     shapes = [np.shape(leaf) for leaf in leaves]
     alike = bool(shapes) and all(len(s) >= 2 and s[:2] == shapes[0][:2] for s in shapes)
     require(

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["InputError", "assigned", "attempt", "one_line", "printable", "require", "shown"]
+__all__ = [
+    "InputError",
+    "assigned",
+    "attempt",
+    "listed",
+    "one_line",
+    "printable",
+    "require",
+    "shown",
+]
 
 SHOWN = 60  # characters of a value in a sentence
 
@@ -123,3 +132,13 @@ def shown(value: Any) -> str:
     plain = value.item() if isinstance(value, np.generic) else value  # no np.float64(...) around it
     text = " ".join(repr(plain).split())
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def listed(names: Sequence[Any], most: int = 10) -> str:
+    """Names in one line, at most so many of them.
+
+    >>> listed("abcd", most=3)
+    'a, b, c and 1 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more

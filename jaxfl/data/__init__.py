@@ -1,5 +1,6 @@
 """Clients' data on the host: loading, partitions, preparation.
 
+* :mod:`~jaxfl.data.frames` -- tables of pandas and polars
 * :mod:`~jaxfl.data.loaders` -- data sets by name, and LIBSVM files of the user's own
 * :mod:`~jaxfl.data.partition` -- partitions of rows among clients: functions of labels (or a
   number of rows) and a seed
@@ -47,7 +48,7 @@ from jaxfl.data.preprocess import (
     spectral_scale,
     standardise,
 )
-from jaxfl.data.records import ClientData, Dataset, client, from_clients, gather
+from jaxfl.data.records import ClientData, Dataset, client, from_clients, from_frame, gather
 from jaxfl.data.sizes import sizes
 from jaxfl.data.splits import holdout, split
 from jaxfl.data.streams import generated, mapped
@@ -68,6 +69,7 @@ __all__ = [
     "dirichlet",
     "drop_trailing",
     "from_clients",
+    "from_frame",
     "gather",
     "generated",
     "holdout",

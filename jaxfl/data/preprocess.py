@@ -45,6 +45,7 @@ def map_features(dataset: Dataset, function: Callable[[Array], Array]) -> Datase
     return dataset._replace(
         train=(function(train[0]), *train[1:]),
         test=None if test is None else (function(test[0]), *test[1:]),
+        feature_names=(),
     )
 
 
@@ -56,7 +57,9 @@ def map_labels(dataset: Dataset, function: Callable[[Array], Array], classes: in
         return None if pair is None else (pair[0], np.asarray(function(pair[1])).astype(kind))
 
     _pair(dataset)
-    return dataset._replace(train=change(dataset.train), test=change(dataset.test), classes=classes)
+    return dataset._replace(
+        train=change(dataset.train), test=change(dataset.test), classes=classes, class_names=()
+    )
 
 
 def drop_trailing(dataset: Dataset, clients: int) -> Dataset:

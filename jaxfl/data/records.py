@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.checks import counts, finite, instance, labels_below, numeric, stacked
-from jaxfl.core.errors import require
+from jaxfl.core.checks import (
+    counts,
+    finite,
+    instance,
+    kind_of,
+    labels_below,
+    numeric,
+    stacked,
+)
+from jaxfl.core.errors import listed, require
 from jaxfl.core.params import whole
+from jaxfl.data.frames import Tables, column_names, groups, is_frame, tables
 
 __all__ = [
     "ClientData",
@@ -20,6 +29,7 @@ __all__ = [
     "each_rows",
     "float_type",
     "from_clients",
+    "from_frame",
     "gather",
     "pad",
     "rows",
@@ -34,7 +44,8 @@ class Dataset(NamedTuple):
 
     ``train`` and ``test`` are pytrees of arrays with a common leading axis, normally
     ``(features (N, p) float32, labels (N,))``.  ``classes`` counts the labels 0, 1, ...; it is 2
-    for binary labels in {0, 1} and 0 for real targets.
+    for binary labels in {0, 1} and 0 for real targets.  Data read from tables know the names of
+    features and classes.
     """
 
     name: str
@@ -42,6 +53,12 @@ class Dataset(NamedTuple):
     test: PyTree | None = None
     classes: int = 0
     note: str = ""
+    feature_names: tuple[str, ...] = ()
+    label_name: str = ""
+    class_names: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return _described(f"Dataset {self.name!r}: {rows(self.train):,} rows", self)
 
 
 class ClientData(NamedTuple):
@@ -56,24 +73,65 @@ class ClientData(NamedTuple):
     test: PyTree | None = None
     classes: int = 0
     name: str = "data"
+    feature_names: tuple[str, ...] = ()
+    label_name: str = ""
+    class_names: tuple[str, ...] = ()
+    client_names: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        least, most = np.min(self.count), np.max(self.count)
+        each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+        samples = f"{np.sum(self.count, dtype=np.int64):,} samples, {each} each"
+        return _described(f"ClientData {self.name!r}: {len(self.count):,} clients, {samples}", self)
 
 
 def from_clients(
     arrays: Any,
     test: PyTree | None = None,
     *,
+    client: Hashable | None = None,
+    label: Hashable | None = None,
+    features: Any = None,
     count: Iterable[int] | None = None,
     classes: int = 0,
     name: str = "data",
     dtype: npt.DTypeLike | None = None,
     stacked: bool = False,
 ) -> ClientData:
-    """A user's own arrays as `ClientData`.
+    """A user's own data as `ClientData`: whose rows are whose is said, never guessed.
 
-    ``arrays`` is a list or tuple with one pytree per client, all of one structure, whose leaves
-    share their leading axis; clients may differ in length.  Anything else (a dict, an array, a
-    named tuple), or anything with ``stacked=True``, is one pytree of leaves ``(n, m, ...)``, where
-    ``count`` may say how many of the m rows each client owns.
+    ``arrays`` is one of these; anything else is refused:
+
+    - a DataFrame of pandas or polars with one record per row, where the column ``client`` says whose
+      it is, the column ``label`` is to be predicted, and ``features`` (default: all other columns) are
+      numbers or booleans.  Clients are in the order of the values of their column, and rows in that
+      of the table;
+    - a list (tuple, generator) with one pytree of arrays per client, all of one structure, such as
+      ``(features, labels)``, whose leaves share their leading axis; clients may differ in length;
+    - a list with one DataFrame per client, with ``label``;
+    - a dict of such pytrees or DataFrames by the name of the client, in its order;
+    - with ``stacked=True`` one pytree of leaves ``(n, m, ...)``, where ``count`` may say how many of
+      the m rows each client owns.
+
+    ``test`` is a DataFrame with the same columns, or one pytree of arrays, pooled over clients.  Text,
+    categories and booleans in ``label`` are names of classes, numbered in sorted order; whole numbers
+    must already be class numbers 0, 1, ... if the model classifies.  Missing values and columns of
+    features that hold no numbers are refused.  The result shows what was understood:
+
+    >>> import pandas
+    >>> frame = pandas.DataFrame({
+    ...     "hospital": ["oslo", "bern", "oslo"], "age": [61, 48, 55], "ill": ["yes", "no", "no"]
+    ... })
+    >>> from_clients(frame, client="hospital", label="ill")
+    ClientData 'data': 2 clients, 3 samples, 1 to 2 each, no test set
+      train[0]: float32 (2, 2, 1)
+      train[1]: int32 (2, 2)
+      features: age
+      label: ill
+      classes: 0 = no, 1 = yes
+      clients: bern, oslo
+
+    Rows of a table without clients are shared out by ``split(from_frame(frame, label="ill"), 10)``.
 
     Floats must be finite.  float64 becomes float32 unless ``dtype`` names another float type, and
     64-bit integers become int32: what JAX computes with by default.
@@ -81,23 +139,73 @@ def from_clients(
     kind = None if dtype is None else float_type(dtype)
     instance("name", name, str, "name the data in words")
     require(isinstance(stacked, bool), "must be True or False", stacked=stacked)
-    if isinstance(arrays, Iterator):
-        arrays = list(arrays)
-    if stacked or not isinstance(arrays, list | tuple) or hasattr(arrays, "_fields"):
-        train, owned = _from_stacked(arrays, count, kind)
-    else:
-        stack = "describes stacked leaves (n, m, ...)"
-        require(count is None, stack, "give stacked=True with it", count=count)
-        train, owned = _from_list(arrays, kind)
+    classes = whole("classes", classes, 0)
+    stack = "describes stacked leaves (n, m, ...)"
+    require(stacked or count is None, stack, "give stacked=True with it", count=count)
+    read, each = Tables([], (), "", ()), None
+    clients: tuple[str, ...] = ()
+    columns = {"client": client, "label": label, "features": features}
+    if is_frame(arrays) and not stacked:
+        has = listed(column_names(arrays))
+        require(
+            client is not None,
+            f"The table has the columns {has}",
+            "name the one that says whose a row is, as in client='hospital', or share the rows out "
+            "with jaxfl.data.split(jaxfl.data.from_frame(frame, label=...), clients=10)",
+        )
+        parts, clients = groups(arrays, client)
+        read, test = _read([arrays], test, ["The table"], kind, **columns)
+        each = [jax.tree.map(lambda leaf, own=own: leaf[own], read.rows[0]) for own in parts]
+    elif not stacked:
+        each, clients = _each(arrays)
+        if each and all(map(is_frame, each)):
+            several = "names a column of one table, and these are several, each one client"
+            require(client is None, several, "leave it out", client=client)
+            who = [f"Client {own}" for own in clients or range(len(each))]
+            read, test = _read(each, test, who, kind, **columns)
+            each = read.rows
+    if not read.rows:
+        named = {role: column for role, column in columns.items() if column is not None}
+        alone = "needs a DataFrame, or one for each client, and no stacked=True"
+        require(not named, alone, **named)
+    train, owned = _from_stacked(arrays, count, kind) if each is None else _from_list(each, kind)
     if test is not None:
         test = _convert(test, "The test set", kind)
         _alike(test, "The test set", train, "the clients have", trailing=2)
-    classes = whole("classes", classes, 0)
+    classes = classes or len(read.class_names)
     if classes and isinstance(train, tuple) and len(train) == 2:
         labels = train[1]
         if isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.dtype.kind in "iu":
             labels_below(f"The labels of {name!r}", labels, classes)
-    return ClientData(train, owned, test, classes, name)
+    return ClientData(train, owned, test, classes, name, *read[1:], clients)
+
+
+def from_frame(
+    frame: Any,
+    test: PyTree | None = None,
+    *,
+    label: Hashable | None = None,
+    features: Any = None,
+    classes: int = 0,
+    name: str = "data",
+    dtype: npt.DTypeLike | None = None,
+) -> Dataset:
+    """The rows of a DataFrame of pandas or polars as a `Dataset`, to be shared out by `split`.
+
+    The arguments are those of `from_clients`.
+    """
+    kind = None if dtype is None else float_type(dtype)
+    instance("name", name, str, "name the data in words")
+    require(
+        is_frame(frame), "must be a DataFrame of pandas or polars", "read it as one", frame=frame
+    )
+    read, test = _read([frame], test, ["The table"], kind, label=label, features=features)
+    train = _convert(read.rows[0], "The table", kind)
+    if test is not None:
+        test = _convert(test, "The test set", kind)
+        _alike(test, "The test set", train, "the table has")
+    classes = whole("classes", classes, 0) or len(read.class_names)
+    return Dataset(name, train, test, classes, "", *read[1:])
 
 
 def gather(dataset: Dataset, parts: Sequence[npt.ArrayLike]) -> ClientData:
@@ -120,7 +228,8 @@ def gather(dataset: Dataset, parts: Sequence[npt.ArrayLike]) -> ClientData:
     if test is not None:
         test = _convert(test, f"The test set of {dataset.name!r}", None)
         _alike(test, "The test set", tree, "the clients have")
-    return ClientData(treedef.unflatten(padded), sizes, test, dataset.classes, dataset.name)
+    named = dataset.name, dataset.feature_names, dataset.label_name, dataset.class_names
+    return ClientData(treedef.unflatten(padded), sizes, test, dataset.classes, *named)
 
 
 def each_rows(parts: Any) -> list[Array]:
@@ -222,6 +331,64 @@ def _some(clients: Sequence[Any]) -> None:
     require(clients, "There are 0 clients", "give at least one")
 
 
+# --- what the user gives -------------------------------------------------------------------------
+
+
+def _read(
+    frames: Sequence[Any],
+    test: PyTree | None,
+    who: Sequence[str],
+    kind: np.dtype[Any] | None,
+    *,
+    label: Hashable | None,
+    features: Any,
+    client: Hashable | None = None,
+) -> tuple[Tables, PyTree | None]:
+    """The rows of tables, and the test set, which may be one more table."""
+    held = [test] if is_frame(test) else []
+    who = [*who, "The test set"][: len(frames) + len(held)]
+    read = tables([*frames, *held], who, label, features, client, kind or np.float32)
+    return read, read.rows.pop() if held else test
+
+
+def _each(arrays: Any) -> tuple[list[PyTree], tuple[str, ...]]:
+    """The data of each client, and the names of the clients where they have any."""
+    remedy = (
+        "pass a list with one pytree of arrays per client, or with stacked=True one pytree of arrays "
+        "(clients, samples, ...)"
+    )
+    if isinstance(arrays, Mapping):
+        named = all(is_frame(own) for own in arrays.values())
+        if not named and not any(jax.tree_util.all_leaves([own]) for own in arrays.values()):
+            shapes = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(dict(arrays))}
+            named = len(shapes) > 1 or any(len(shape) < 2 for shape in shapes)  # not stacked
+        require(
+            named,
+            f"A dict with the keys {listed(list(arrays))} may hold one client under each, or arrays of "
+            "all clients",
+            remedy,
+        )
+        return list(arrays.values()), tuple(map(str, arrays))
+    plain = isinstance(arrays, list | tuple | Iterator) and not hasattr(arrays, "_fields")
+    require(plain, f"The data are {kind_of(arrays)}, which is no list of clients", remedy)
+    return list(arrays), ()
+
+
+def _described(head: str, data: Dataset | ClientData) -> str:
+    """What there is, in a few lines."""
+    lines = [
+        f"{head}, " + ("no test set" if data.test is None else f"{rows(data.test):,} for testing")
+    ]
+    for path, leaf in jax.tree_util.tree_leaves_with_path(data.train):
+        lines.append(f"train{jax.tree_util.keystr(path)}: {leaf.dtype} {np.shape(leaf)}")
+    label = (data.label_name,) if data.label_name else ()
+    names = {"features": data.feature_names, "label": label}
+    names["classes"] = tuple(f"{k} = {name}" for k, name in enumerate(data.class_names))
+    names["clients"] = getattr(data, "client_names", ())
+    lines += [f"{what}: {listed(some)}" for what, some in names.items() if some]
+    return "\n  ".join(lines)
+
+
 # --- stacking ------------------------------------------------------------------------------------
 
 
@@ -235,6 +402,15 @@ def pad(blocks: Iterable[Array], counts: npt.NDArray[Any], like: Array) -> Array
 
 def _from_list(arrays: Sequence[PyTree], kind: np.dtype[Any] | None) -> tuple[PyTree, Any]:
     _some(arrays)
+    tables = [[c for c in jax.tree.leaves(tree) if is_frame(c)] for tree in arrays]
+    for i, own in enumerate(tables):
+        for frame, like in zip(own, tables[0], strict=False):
+            here, there = column_names(frame, f"Client {i}"), column_names(like, "Client 0")
+            require(
+                here == there,
+                f"Client {i} has the columns {listed(here)}, and client 0 {listed(there)}",
+                "give all clients the same columns in the same order",
+            )
     trees = [_convert(tree, f"Client {i}", kind) for i, tree in enumerate(arrays)]
     first, treedef = _flatten(trees[0])
     hint = "; pass stacked=True if the leaves are already stacked over clients"

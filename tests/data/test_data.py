@@ -1,17 +1,19 @@
 """Data on the host: the published files, partitions, user arrays, and a user's mistakes."""
 
+import datetime
 import gzip
 import hashlib
+import math
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
 import pytest
 from told import mistakes, refused
 
-from jaxfl import data
+from jaxfl import data, make_problem, models
 from jaxfl.data import sources
 
 pytestmark = pytest.mark.once
@@ -371,23 +373,134 @@ def test_from_clients_of_unequal_lengths():
 def test_from_clients_of_stacked_leaves():
     x, y = np.ones((3, 4, 2)), np.ones((3, 4), np.int8)
     for tree in ({"x": x, "y": y}, Rows(x, y)):
-        assert data.from_clients(tree).count.tolist() == [4, 4, 4]
+        assert data.from_clients(tree, stacked=True).count.tolist() == [4, 4, 4]
     made = data.from_clients((x, y), stacked=True, count=[4, 2, 1])
     assert made.train[0].sum(axis=(1, 2)).tolist() == [8, 4, 2]
     assert x.all()
-    assert data.from_clients(x).train.shape == data.from_clients(list(x)).train.shape == x.shape
+    assert data.from_clients(x, stacked=True).train.shape == x.shape
+    assert data.from_clients(list(x)).train.shape == x.shape
 
 
 def test_a_table_or_a_mask_that_hides_nothing_is_an_array():
     table = pandas.DataFrame(np.arange(6.0).reshape(3, 2))
-    clients = data.from_clients([table, np.ma.masked_array(table.values, mask=False)])
-    np.testing.assert_array_equal(clients.train, np.stack([table.values] * 2))
+    clients = data.from_clients([(table,), (np.ma.masked_array(table.values, mask=False),)])
+    np.testing.assert_array_equal(clients.train[0], np.stack([table.values] * 2))
+
+
+# --- a user's tables -----------------------------------------------------------------------------
+
+COLUMNS: dict[str, list[Any]] = {
+    "site": ["oslo", "bern", "oslo", "rome", "bern", "oslo"],
+    "age": [61, 48, 55, 30, 71, 44],
+    "bmi": [22.5, 30.0, 27.1, 19.8, 24.4, 33.3],
+    "smokes": [True, False, False, True, True, False],
+    "ill": ["yes", "no", "no", "yes", "no", "yes"],
+}
+
+
+@pytest.fixture(params=["pandas", "polars"])
+def table(request):
+    """A maker of tables with ``COLUMNS``, changed by its arguments (None: without that column)."""
+    library = pytest.importorskip(request.param)
+
+    def make(**columns: Any) -> Any:
+        every = {**COLUMNS, **columns}
+        return library.DataFrame({name: c for name, c in every.items() if c is not None})
+
+    return make
+
+
+def test_a_table_with_a_column_of_clients(table):
+    """A misread column, row or client changes one of these."""
+    made = data.from_clients(table(), client="site", label="ill", test=table()[:2])
+    x, y = made.train
+    assert made.count.tolist() == [2, 3, 1]
+    assert (x.dtype, y.dtype, made.classes) == (np.float32, np.int32, 2)
+    assert x[1].tolist() == np.float32([[61, 22.5, 1], [55, 27.1, 0], [44, 33.3, 0]]).tolist()
+    assert y[1].tolist() == [1, 0, 1]
+    assert [leaf.tolist() for leaf in data.client(made, 0)][1] == [0, 0]
+    assert made.test[1].tolist() == [1, 0]
+    assert repr(made).splitlines() == [
+        "ClientData 'data': 3 clients, 6 samples, 1 to 3 each, 2 for testing",
+        "  train[0]: float32 (3, 3, 3)",
+        "  train[1]: int32 (3, 3)",
+        "  features: age, bmi, smokes",
+        "  label: ill",
+        "  classes: 0 = no, 1 = yes",
+        "  clients: bern, oslo, rome",
+    ]
+
+
+def test_tables_of_several_clients_agree_by_the_names_of_columns(table):
+    turned = table()[["ill", "smokes", "bmi", "age"]]
+    by_name = data.from_clients({"a": table(site=None), "b": turned}, label="ill")
+    np.testing.assert_array_equal(by_name.train[0][0], by_name.train[0][1])
+    assert by_name.client_names == ("a", "b")
+    listed = data.from_clients([table(), table()[:2]], label="bmi", features=["age"])
+    assert listed.train[1].dtype == np.float32
+    assert listed.count.tolist() == [6, 2]
+
+
+def test_whole_numbers_booleans_and_categories_as_labels(table):
+    for column, classes, wanted in (
+        ([2, 0, 1, 0, 1, 2], (), [2, 0, 1, 0, 1, 2]),
+        (COLUMNS["smokes"], ("False", "True"), [1, 0, 0, 1, 1, 0]),
+    ):
+        made = data.from_frame(table(site=None, ill=column), label="ill")
+        assert (made.class_names, made.train[1].tolist()) == (classes, wanted)
+    frame = table(site=None)
+    kind = "category" if hasattr(frame, "astype") else pytest.importorskip("polars").Categorical
+    frame = getattr(frame, "astype", getattr(frame, "cast", None))({"ill": kind})
+    made = data.split(data.from_frame(frame, label="ill"), 2, "contiguous")
+    assert made.class_names == ("no", "yes")
+    assert made.train[1].tolist() == [[1, 0, 0], [1, 0, 1]]
+
+
+def test_features_alone_need_no_label(table):
+    made = data.from_clients(table(), client="age", features=["smokes", "bmi"], dtype="float64")
+    assert made.train.shape == (6, 1, 2)
+    assert made.train.dtype == np.float64
+    assert made.train[0].tolist() == [[1.0, 19.8]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "given", "words"),
+    [
+        ({}, {"client": None}, "has the columns site, age, bmi, smokes, ill: name the one"),
+        ({}, {"label": None}, "has the columns .*: name the one to predict, as in label='ill'"),
+        ({}, {"client": "sites"}, "no column 'sites': did you mean 'site'"),
+        ({}, {"label": ["ill"]}, "no column"),
+        ({}, {"client": "bmi"}, "client = 'bmi' is a column of real numbers"),
+        ({}, {"features": ["agee"]}, "no column 'agee': did you mean 'age'"),
+        ({}, {"features": ["ill", "age"]}, "is the label too"),
+        ({}, {"features": []}, "no column of features"),
+        ({}, {"stacked": True}, "no stacked=True"),
+        ({"age": ["a"] * 6}, {}, "column 'age' holds text, and features are numbers: encode it"),
+        (
+            {"age": [1, None, 2, 3, 4, 5]},
+            {},
+            "column 'age' misses 1 of 6 values, the first in row 1",
+        ),
+        ({"site": [*"abcde", None]}, {}, "column 'site' misses 1 of 6 values, the first in row 5"),
+        ({"ill": ["a", None, *"bcde"]}, {}, "column 'ill' misses 1 of 6"),
+        ({"bmi": [math.nan] * 6}, {}, "column 'bmi' misses 6 of 6 values"),
+        ({"bmi": [math.inf] * 6}, {}, "column 'bmi', is not finite in row 0"),
+        ({"age": [datetime.date(2020, 1, 1)] * 6}, {}, "column 'age' holds .*features are numbers"),
+        ({"age": [[1.0]] * 6}, {}, "column 'age' holds .*features are numbers"),
+        ({"ill": [datetime.date(2020, 1, 1)] * 6}, {}, "The label 'ill' holds"),
+        ({"ill": [-1, 1, 1, 1, -1, 1]}, {"classes": 2}, "from -1 to 1"),
+    ],
+)
+def test_mistakes_in_tables(table, columns, given, words):
+    given = {"client": "site", "label": "ill", **given}
+    refused(lambda: data.from_clients(table(**columns), **given), words)
 
 
 # --- a user's mistakes ---------------------------------------------------------------------------
 
 DIGIT = data.Dataset("d", (np.ones((6, 2)), np.arange(6) % 2), None, 2)
 HIDDEN = np.ma.masked_equal(np.arange(6.0).reshape(2, 3), 4)
+TABLE = pandas.DataFrame({"a": [1, 0], "b": [0.5, 2.0]})
 NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
 
 
@@ -415,7 +528,7 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     (lambda: data.gather(DIGIT, [[0, 6]]), r"integers in 0\.\.5"),
     (lambda: data.from_clients([]), "0 clients"),
     (lambda: data.from_clients([(NAN[:1],), (NAN,)]), r"Client 1, leaf \[0\],.* in row 1"),
-    (lambda: data.from_clients({"x": NAN}), r"leaf \['x'\],.* client 1, row 0"),
+    (lambda: data.from_clients({"x": NAN}, stacked=True), r"leaf \['x'\],.* client 1, row 0"),
     (
         lambda: data.from_clients([np.array([1e300])]),
         r"exceeds float32 \(3.4e\+38\) in row 0: scale it",
@@ -441,8 +554,36 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     ),
     (lambda: data.iid([[1], [1, 2]], 2), "lists of different lengths"),
     (lambda: data.load("digits", directory="nowhere"), "nowhere"),
-    (lambda: data.from_clients(pandas.DataFrame(np.ones((8, 4)))), "hold a table: pass a list"),
-    (lambda: data.from_clients({"x": pandas.DataFrame(np.ones((8, 4)))}), "hold a table"),
+    (lambda: data.from_clients([TABLE, TABLE], label="a", client="b"), "these are several"),
+    (lambda: data.from_clients([TABLE, TABLE]), "Client 0 has the columns a, b: name the one"),
+    (lambda: data.from_clients([TABLE, TABLE[["a"]]], label="a"), "Client 1: There is no column"),
+    (
+        lambda: data.from_clients([TABLE[["a"]], TABLE], label="a", features=["b"]),
+        "Client 0: There",
+    ),
+    (
+        lambda: data.from_clients([TABLE[["a", "b"]], TABLE.assign(c=1)], label="a"),
+        "columns c, and",
+    ),
+    (
+        lambda: data.from_clients([(TABLE,), (TABLE[["b", "a"]],)]),
+        "columns b, a, and client 0 a, b",
+    ),
+    (lambda: data.from_clients(TABLE.rename(columns={"a": "b"}), client="b"), "several columns"),
+    (lambda: data.from_clients(TABLE[:0], client="a", label="b"), "has no rows"),
+    (lambda: data.from_clients(user(2), label="a"), "label = 'a' needs a DataFrame"),
+    (lambda: data.from_frame(user(2)), "must be a DataFrame"),
+    (lambda: make_problem(models.logistic(1), TABLE), "hold a table: read tables with"),
+    (
+        lambda: data.from_clients(np.ones((820, 4))),
+        r"float64\[820, 4\], which is no list of clients",
+    ),
+    (
+        lambda: data.from_clients({"x": np.ones(9), "y": np.ones(9)}),
+        "keys x, y may hold one client",
+    ),
+    (lambda: data.from_clients({"x": {"z": np.ones((9, 2))}}), "keys x may hold one client"),
+    (lambda: data.from_clients(Rows(np.ones((2, 2)), np.ones((2, 2)))), "no list of clients"),
     (lambda: data.from_clients([HIDDEN]), "Client 0 hides some of its values"),
     (lambda: data.from_clients((HIDDEN, HIDDEN), stacked=True), "leaf .0., hides some"),
     (lambda: data.by_label(HIDDEN[1], 2), "labels for 'by_label' hides some"),

@@ -32,6 +32,7 @@ VALUES: dict[str, Any] = {
     "long": "x" * 10_000, "ragged": [[1], [1, 2]], "words": np.array(["a", "b"]), "huge": [10**30],
 }  # fmt: skip
 ROWS = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32), np.arange(12) % 2
+FRAME = pandas.DataFrame({"c": ["x", "z", "x"], "a": [1.0, 2.0, 3.0], "y": [0, 1, 1]})
 DATA = jaxfl.data.from_clients([ROWS, ROWS], classes=2)
 PROBLEM = jaxfl.make_problem(jaxfl.models.logistic(4), DATA)
 GIVEN = {"delta": 1e-3, "clip": 1.0, "samples": 100, "batch": 10, "rounds": 5}
@@ -67,6 +68,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         jaxfl.data.from_clients,
         {"arrays": [ROWS], "test": None, "count": None, "classes": 2, "name": "n", "dtype": None,
          "stacked": False},
+    ),
+    "from_frame": (
+        jaxfl.data.from_clients,
+        {"arrays": FRAME, "client": "c", "label": "y", "features": ["a"], "test": FRAME},
     ),
     "split": (
         jaxfl.data.split,

@@ -1,0 +1,187 @@
+"""Tables of pandas and polars, read column by column; neither library is imported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Iterable, Sequence
+from decimal import Decimal
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.core.checks import finite
+from jaxfl.core.errors import InputError, listed, require, shown
+from jaxfl.core.params import closest
+
+__all__ = ["Tables", "column_names", "groups", "is_frame", "tables"]
+
+Array = npt.NDArray[Any]
+LABELS = ("label", "labels", "target", "outcome", "class", "y")  # names to suggest, no more
+
+
+class Tables(NamedTuple):
+    """The rows of several tables: features (N, p), and labels (N,) where there are any."""
+
+    rows: list[Any]  # for each table (features, labels), or features alone
+    feature_names: tuple[str, ...]
+    label_name: str
+    class_names: tuple[str, ...]  # of labels that are no numbers, in the order of their numbers
+
+
+def is_frame(value: Any) -> bool:
+    """Whether ``value`` is a DataFrame of pandas or of polars."""
+    kinds = (getattr(sys.modules.get(name), "DataFrame", None) for name in ("pandas", "polars"))
+    return any(kind is not None and isinstance(value, kind) for kind in kinds)
+
+
+def column_names(frame: Any, who: str = "The table") -> list[Hashable]:
+    """The columns of a table; raises where two have one name."""
+    names = list(frame.columns)
+    twice = [name for name in names if names.count(name) > 1] if len({*names}) < len(names) else []
+    require(not twice, f"{who} has several columns {twice[:1]}", "rename all but one")
+    return names
+
+
+def tables(
+    frames: Sequence[Any],
+    who: Sequence[str],
+    label: Hashable | None,
+    features: Any,
+    leave: Hashable | None,
+    kind: npt.DTypeLike,
+) -> Tables:
+    """Features and labels of tables with the same columns.
+
+    ``features`` are by default all columns but ``label`` and ``leave``, in the order of the first table.
+    """
+    columns = column_names(frames[0], who[0])
+    several = isinstance(features, Iterable) and not isinstance(features, str)
+    chosen = None if features is None else list(features) if several else [features]
+    if chosen is None:
+        likely = next((name for name in columns if str(name).lower() in LABELS), columns[-1])
+        require(
+            label is not None,
+            f"{who[0]} has the columns {listed(columns)}",
+            f"name the one to predict, as in label={str(likely)!r}, or for data without labels the "
+            "features=[...]",
+        )
+        chosen = [name for name in columns if name not in (label, leave)]
+    require(chosen, f"{who[0]} has no column of features", "add one", features=features)
+    used = [name for name in (*chosen, label) if name is not None]
+    for frame, name in zip(frames, who, strict=True):
+        there = column_names(frame, name)
+        for column in used:
+            _one_of(there, column, name)
+        extra = [c for c in there if c not in used and c != leave] if features is None else []
+        require(
+            not extra,
+            f"{name} has the columns {listed(extra)}, and {who[0]} has not",
+            "make them alike, or choose with features=[...]",
+        )
+    require(label not in chosen, "is the label too", "leave it out", features=label)
+    rows: list[Any] = [
+        _features(frame, chosen, name, kind) for frame, name in zip(frames, who, strict=True)
+    ]
+    names = tuple(map(str, chosen))
+    if label is None:
+        return Tables(rows, names, "", ())
+    each = [_column(frame, label, name) for frame, name in zip(frames, who, strict=True)]
+    labels, classes = _labels(each, f"The label {label!r}")
+    return Tables(list(zip(rows, labels, strict=True)), names, str(label), classes)
+
+
+def groups(frame: Any, client: Hashable) -> tuple[list[Array], tuple[str, ...]]:
+    """The rows of each client and its name, in the order of the values in column ``client``."""
+    _one_of(column_names(frame), client, "The table")
+    values, _ = _column(frame, client, "The table")
+    if values.dtype.kind == "f":
+        require(
+            (values == np.rint(values)).all(),
+            "is a column of real numbers",
+            "name a column of names or of whole numbers",
+            client=client,
+        )
+        values = values.astype(np.int64)
+    clients, owner = np.unique(values, return_inverse=True)
+    order = np.argsort(owner, kind="stable")
+    rows = np.split(order, np.cumsum(np.bincount(owner))[:-1])
+    return rows, tuple(map(str, clients))
+
+
+def _one_of(columns: Sequence[Hashable], name: Any, who: str) -> None:
+    """Raise unless ``name`` is one of the columns."""
+    if not isinstance(name, Hashable) or name not in columns:
+        raise InputError(f"{who}: {closest('column', name, map(str, columns))}")
+
+
+def _features(frame: Any, names: Sequence[Hashable], who: str, kind: npt.DTypeLike) -> Array:
+    """Columns of numbers side by side, (N, p)."""
+    out = np.empty((len(frame), len(names)), kind)
+    for j, name in enumerate(names):
+        values, categorical = _column(frame, name, who)
+        what = "categories" if categorical else _words(values)
+        require(
+            not categorical and values.dtype.kind in "biuf",
+            f"{who}: the column {str(name)!r} holds {what}, and features are numbers",
+            "encode it (pandas.get_dummies, or to_dummies of polars), or leave it out with features=[...]",
+        )
+        with np.errstate(over="ignore"):
+            out[:, j] = values
+        finite(f"{who}, column {str(name)!r},", out[:, j], values)
+    return out
+
+
+def _labels(columns: Sequence[tuple[Array, bool]], who: str) -> tuple[list[Array], tuple[str, ...]]:
+    """Labels as numbers, and the names of their classes where they are none."""
+    values, categorical = [array for array, _ in columns], any(named for _, named in columns)
+    kinds = {"n" if array.dtype.kind in "iuf" else array.dtype.kind for array in values}
+    require(len(kinds) == 1, f"{who} has several types", "convert it to one in every table")
+    (kind,) = kinds
+    require(
+        kind in "nbU", f"{who} holds {_words(values[0])}", "make it numbers or names of classes"
+    )
+    if kind == "n" and not categorical:
+        for array in values:
+            finite(who, array)
+        return values, ()
+    classes = np.array([False, True]) if kind == "b" else np.unique(np.concatenate(values))
+    numbers = [np.searchsorted(classes, array).astype(np.int32) for array in values]
+    return numbers, tuple(map(str, classes))
+
+
+def _column(frame: Any, name: Hashable, who: str) -> tuple[Array, bool]:
+    """The values of a column, and whether they are categories; raises where some are missing."""
+    series = frame[name]
+    require(len(series), f"{who} has no rows", "leave out clients without data")
+    missing = np.asarray(series.isna() if hasattr(series, "isna") else series.is_null())
+    values = np.asarray(series.to_numpy())
+    if values.dtype.kind == "f":
+        missing = missing | np.isnan(values)
+    require(
+        not missing.any(),
+        f"{who}: the column {str(name)!r} misses {missing.sum()} of {len(missing)} values, the first "
+        f"in row {np.argmax(missing)}",
+        "fill them in, or drop those rows",
+    )
+    if values.dtype.kind == "O":
+        values = _plain(values)
+    return values, str(series.dtype).lower().startswith(("categor", "enum"))
+
+
+def _plain(values: Array) -> Array:
+    """An array of Python objects as one of numbers or of strings, where that is what they are."""
+    kinds = {type(value) for value in values}
+    if all(issubclass(kind, bool | np.bool_) for kind in kinds):
+        return values.astype(bool)
+    for base, make in ((str, np.str_), (Real, None), ((Real, Decimal), np.float64)):
+        if all(issubclass(kind, base) for kind in kinds):
+            return np.array(values.tolist(), make)
+    return values
+
+
+def _words(values: Array) -> str:
+    """What a column holds, in words."""
+    known = {"U": "text", "M": "dates", "m": "durations", "b": "booleans", "c": "complex numbers"}
+    return known.get(values.dtype.kind, f"values such as {shown(values[0])}")
