@@ -8,7 +8,9 @@ import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import pandas
 import pytest
 from scripts import ROOT, load
 
@@ -80,6 +82,20 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     absolute = [link for link in LINKS.findall(readme) if link.startswith("https://")]
     assert absolute == LINKS.findall(readme)
     assert {link.partition("/main/")[2] for link in absolute} >= {*relative}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/your-data.md"])
+def test_examples_of_pages(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their Python, in one session from top to bottom."""
+    frame = pandas.DataFrame({"hospital": ["a", "b"], "age": [0.1, 0.2], "outcome": [0, 1]})
+    scope: dict[str, Any] = {"frame": frame}
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL
+    )
+    assert blocks
+    monkeypatch.chdir(tmp_path)
+    for block in blocks:
+        exec(compile(block, page, "exec"), scope)
 
 
 def test_names_that_come_late_are_listed() -> None:
