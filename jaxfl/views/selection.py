@@ -47,8 +47,8 @@ CRITERIA = {
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which nothing can be chosen
 AWAY = 1000  # a loss that ends beyond so many times the first, or beyond so much, is no result
 SHARED = (
-    ": the runs of a seed share their noise, so that nothing is proven for the best of several of them "
-    "(sweep with paired=False, or --unpaired, for a statement that covers the choice)"
+    ": runs of a seed share their noise, so that nothing is proven for the best of them (sweep with "
+    "paired=False, or --unpaired, for an eps that covers the choice)"
 )
 
 
@@ -264,30 +264,30 @@ def _note(
         return ""
     seeds = ds.sizes["seed"]
     runs = f" ({most * seeds} runs)" if seeds > 1 else ""
-    where = "chosen on the private data"
+    data = "the private data"
     if rule.on_test_data:
-        where = "chosen on test data"
+        data = "test data"
     elif rule.metric.startswith("validation_"):
-        where = "chosen on validation data"
-    note = (
-        f"{' and '.join(over)} {where}: each time the best of {most} settings{runs} by the "
-        f"{rule.words}"
-    )
+        data = "validation data"
+    note = f"{' and '.join(over)}: the best of {most} settings{runs}, by the {rule.words} on {data}"
     if not whole:
         note += ", so far"
     if lost:
-        note += f", without up to {lost} where a seed diverged or ended at {AWAY:,} times its first loss"
+        why = f"a seed diverged or ended above {AWAY:,} times its first loss"
+        note += f"; left out, because {why}: up to {lost}"
+    note += "."
     noisy = (ds["noisy"].values > 0) & (ds["found"].values > 0)
     proven = noisy & np.isfinite(ds["proven_eps"].values)
     if proven.any():
-        note += "; each proven eps holds for one run, and does not pay for this choice"
+        note += " Each proven eps holds for one run and does not cover this choice"
         # Files from before the option were paired, and some hold an eps as if noise were not shared.
         shared = results.config(ds).get("paired", True)
         note += SHARED if shared else _price(ds, proven) if priced else ""
+        note += "."
     if (noisy & ~proven).any():
         who = "some of the runs" if proven.any() else "any of the runs"
-        note += f"; no eps is proven of {who}, nor of this choice among them"
-    return note + "."
+        note += f" No eps is proven of {who}, nor of this choice among them."
+    return note
 
 
 def _price(ds: xarray.Dataset, proven: Array) -> str:

@@ -185,7 +185,7 @@ def test_a_loss_that_ran_away_is_not_chosen() -> None:
         ds["loss"][:, 1, 0, -1] = 1e28  # of one seed
         chosen = select(ds, "utility")
         assert chosen.ds["found"].values.tolist() == expected
-        many = f"without up to {2 - expected[0]} where a seed diverged or ended at 1,000 times"
+        many = f"diverged or ended above 1,000 times its first loss: up to {2 - expected[0]}."
         assert many in chosen.note
     assert chosen.ds["chosen_lr"].values.tolist() == [0.1]
 
@@ -262,7 +262,7 @@ def test_runs_that_share_their_noise_prove_nothing_together(
         ds = ds.assign_attrs(config=json.dumps(about))
     note = select(ds, over=(over,)).note
     assert "together" not in note
-    assert "the runs of a seed share their noise, so that nothing is proven for the best" in note
+    assert "runs of a seed share their noise, so that nothing is proven for the best" in note
     assert "paired=False, or --unpaired" in note
 
 
@@ -272,9 +272,9 @@ def test_the_price_of_choosing_is_said() -> None:
     chosen = select(ds)
     assert chosen.candidates == 3
     assert chosen.note == (
-        "lr chosen on the private data: each time the best of 3 settings (9 runs) by the lowest "
-        "final loss; each proven eps holds for one run, and does not pay for this choice: all 9 "
-        "runs together prove eps = 9 to 45."
+        "lr: the best of 3 settings (9 runs), by the lowest final loss on the private data. Each "
+        "proven eps holds for one run and does not cover this choice: all 9 runs together prove "
+        "eps = 9 to 45."
     )
     assert results.config(chosen.ds)["selection"]["note"] == chosen.note
     assert "lr" not in results.config(chosen.ds)["axes"]
@@ -288,19 +288,19 @@ def test_the_price_of_choosing_is_said() -> None:
     for some, over in ((two, ("lr",)), (clips, ("clip",)), (fewer, None)):
         assert "together" not in select(some, over=over).note
     ds["proven_eps"][0], ds["eps_of_choice"][0] = np.inf, np.inf
-    said = "all 9 runs together prove eps = 9 to 45; no eps is proven of some of the runs"
+    said = "all 9 runs together prove eps = 9 to 45. No eps is proven of some of the runs"
     assert said in select(ds).note
     ds["proven_eps"][:], ds["eps_of_choice"][:] = np.inf, np.inf
     note = select(ds).note
     assert "together" not in note
     assert "each proven eps" not in note
-    assert "no eps is proven of any of the runs, nor of this choice among them." in note
+    assert "No eps is proven of any of the runs, nor of this choice among them." in note
 
 
 def test_test_data_choose_only_where_said(ds: xarray.Dataset) -> None:
     for criterion in ("test_loss", "min:test_loss", "max:test_accuracy"):
         refused(lambda c=criterion: select(ds, c), "allow_test=True")
-    assert "lr chosen on test data" in select(ds, "test_loss", allow_test=True).note
+    assert "loss on test data" in select(ds, "test_loss", allow_test=True).note
 
 
 def test_a_selection_can_be_saved(ds: xarray.Dataset, tmp_path: Path) -> None:
