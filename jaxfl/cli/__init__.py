@@ -1,6 +1,8 @@
 """The command line: `jaxfl run`, `show`, `compare`, `plot`, `papers`, `list`, `account` and others.
 
 * :mod:`~jaxfl.cli.build` -- build the algorithm and the problem of a :class:`Setup`
+* :mod:`~jaxfl.cli.completion` -- `jaxfl completion SHELL`: a script that completes words
+* :mod:`~jaxfl.cli.config` -- `--config FILE`: options of a command from a TOML file
 * :mod:`~jaxfl.cli.folder` -- the folder of a run: its files, its configuration, and when it may
   be written to
 * :mod:`~jaxfl.cli.interrupt` -- Ctrl-C, and a scheduler's request to end, always arrive
@@ -38,6 +40,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import inspect
 import os
 import platform
@@ -45,16 +48,24 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from jaxfl.cli.completion import SHELLS, script
+from jaxfl.cli.config import Config, with_config
 from jaxfl.cli.interrupt import Terminated
-from jaxfl.cli.lists import run_list
-from jaxfl.cli.look import run_compare, run_plot, run_show
-from jaxfl.cli.papers import run_papers
-from jaxfl.cli.parser import parse_run, run_options
+from jaxfl.cli.lists import list_parser, run_list
+from jaxfl.cli.look import look_parser, run_compare, run_plot, run_show
+from jaxfl.cli.papers import papers_parser, run_papers
+from jaxfl.cli.parser import Parser, parse_run, run_options, run_parser
 from jaxfl.cli.profiling import run_profile
-from jaxfl.cli.questions import parameters, run_account, run_audit, run_calibrate
-from jaxfl.cli.sweep_parser import parse_sweep, sweep_options
+from jaxfl.cli.questions import (
+    parameters,
+    question_parser,
+    run_account,
+    run_audit,
+    run_calibrate,
+)
+from jaxfl.cli.sweep_parser import parse_sweep, sweep_options, sweep_parser
 from jaxfl.cli.sweeping import run_sweep
-from jaxfl.cli.theory import run_theory, symbols
+from jaxfl.cli.theory import run_theory, symbols, theory_parser
 from jaxfl.cli.work import run
 from jaxfl.cli.written import as_typed, suggested
 from jaxfl.core.errors import InputError, printable
@@ -69,14 +80,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command `jaxfl`; returns its exit status: 0, 2 for an error of the user or of the machine,
     130 when interrupted and 143 when terminated, as in a shell."""
     words = list(sys.argv[1:] if argv is None else argv)
+    config: Config | None = None
     try:
         if argv is None:
             keep_programs()
+        if words and words[0] in PARSERS:
+            words[1:], config = with_config(words[1:], PARSERS[words[0]])
         _dispatch(words)
         sys.stdout.flush()  # a full disk is reported here, and not when Python ends
         return 0
     except InputError as error:
         sentence = error.sentence(as_typed(words), suggested)
+        sentence = config.named(sentence) if config else sentence
     except KeyboardInterrupt as error:
         print(f"jaxfl: interrupted{str(error) or '.'}", file=sys.stderr, flush=True)
         status = 143 if isinstance(error, Terminated) else 130
@@ -189,6 +204,34 @@ def run_grid(words: Sequence[str]) -> None:
     run_sweep(*parse_sweep(words))
 
 
+def run_completion(words: Sequence[str]) -> None:
+    """usage: jaxfl completion SHELL
+
+    Print a script with which bash, zsh or fish completes commands, options and names.  Write it to the
+    file from which the shell reads it, and again after an update of jaxfl:
+
+      jaxfl completion bash > ~/.local/share/bash-completion/completions/jaxfl
+      jaxfl completion zsh > "${fpath[1]}/_jaxfl"
+      jaxfl completion fish > ~/.config/fish/completions/jaxfl.fish
+    """
+    found, rest = completion_parser().parse_known_args(list(words))
+    usage = f"`jaxfl completion` takes one of {', '.join(SHELLS)}"
+    completion_parser().finish(rest, usage, usage)
+    parsers = {name: (_summary(COMMANDS[name]), make) for name, make in PARSERS.items()}
+    print(script(found.shell, parsers))
+
+
+def completion_parser() -> Parser:
+    parser = Parser()
+    parser.add_argument("shell", nargs="?", metavar="SHELL")
+    return parser
+
+
+def _summary(answer: Callable[..., None]) -> str:
+    """The first sentence of the help of a command."""
+    return " ".join(str(inspect.getdoc(answer)).split("\n\n")[1].split()).split(". ")[0].rstrip(".")
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "run": run_run,
     "sweep": run_grid,
@@ -202,6 +245,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "calibrate": run_calibrate,
     "audit": run_audit,
     "profile": run_profile,
+    "completion": run_completion,
     "-h": run_help,
     "--help": run_help,
     "--version": run_version,
@@ -214,7 +258,31 @@ MORE: dict[str, Callable[[list[str]], str]] = {
     "account": parameters,
     "calibrate": parameters,
 }
-ALONE = ("show", "compare", "plot", "account", "calibrate", "audit")  # without words: their help
+# What a command takes: the keys of --config, and what a shell completes.
+PARSERS: dict[str, Callable[[], Parser]] = {
+    "run": run_parser,
+    "sweep": sweep_parser,
+    "show": functools.partial(look_parser, "show"),
+    "compare": functools.partial(look_parser, "compare"),
+    "plot": functools.partial(look_parser, "plot"),
+    "list": list_parser,
+    "papers": papers_parser,
+    "theory": theory_parser,
+    "account": functools.partial(question_parser, "account"),
+    "calibrate": functools.partial(question_parser, "calibrate"),
+    "audit": functools.partial(question_parser, "audit"),
+    "profile": run_parser,
+    "completion": completion_parser,
+}
+ALONE = (
+    "show",
+    "compare",
+    "plot",
+    "account",
+    "calibrate",
+    "audit",
+    "completion",
+)  # without words: their help
 
 
 def _dispatch(words: list[str]) -> None:

@@ -20,7 +20,7 @@ from jaxfl.parts.compressors import COMPRESSORS
 from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
 from jaxfl.problems.models import MODELS
 
-__all__ = ["run_list", "tables"]
+__all__ = ["KINDS", "OTHERS", "PARTS", "list_parser", "run_list", "tables"]
 
 
 PARTS: dict[str, Mapping[str, Callable[..., Any]]] = {
@@ -34,6 +34,8 @@ OTHERS: dict[str, Mapping[str, Callable[..., Any]]] = {
     "data": LOADERS,
     "partitions": PARTITIONS,
 }
+
+KINDS = ("algorithms", *OTHERS, *PARTS)
 
 
 def tables() -> dict[str, dict[str, dict[str, Any]]]:
@@ -55,9 +57,7 @@ def run_list(words: Sequence[str]) -> None:
     KIND is one of algorithms, models, data, partitions, compressors, samplers, participations,
     aggregations.
     """
-    parser = Parser()
-    parser.add_argument("kind", nargs="?")
-    parser.add_argument("--json", action="store_true")
+    parser = list_parser()
     found, rest = parser.parse_known_args(words)
     parser.finish(rest, "`jaxfl list` takes one KIND", "`jaxfl list` has --json only")
     everything = tables()
@@ -74,6 +74,13 @@ def run_list(words: Sequence[str]) -> None:
         indent = "" if found.kind else "  "
         for name, about in table.items():
             print(f"{indent}{name:<{width}}  {_line(about)}")
+
+
+def list_parser() -> Parser:
+    parser = Parser()
+    parser.add_argument("kind", nargs="?", metavar="KIND")
+    parser.add_argument("--json", action="store_true")
+    return parser
 
 
 # --- pieces --------------------------------------------------------------------------------------

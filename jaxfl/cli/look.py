@@ -32,9 +32,14 @@ from jaxfl.views.targets import Links, to_target
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["run_compare", "run_plot", "run_show"]
+__all__ = ["look_parser", "run_compare", "run_plot", "run_show"]
 
 SEVERAL = ("over", "where", "metric", "format")
+OWN = {
+    "show": "metric csv latex target-loss bandwidth latency",
+    "compare": "metric csv latex",
+    "plot": "out format",
+}
 OF_SWEEPS = ("select", "over", "where", "allow_test")
 
 
@@ -61,7 +66,7 @@ def run_show(words: Sequence[str]) -> None:
       --allow-test              let --select choose on test data, and say so
       --unchecked               read a result that is damaged, or has no digest, as it is
     """
-    given, folder = _given(words, run_show, "metric csv latex target-loss bandwidth latency")
+    given, folder = _given(words, run_show, "show")
     with _shown(folder):
         ds, links = _load(folder, given), _links(given)
         if not is_sweep(ds):
@@ -96,7 +101,7 @@ def run_compare(words: Sequence[str]) -> None:
       --allow-test              let --select choose on test data, and say so
       --unchecked               read a result that is damaged, or has no digest, as it is
     """
-    given, *folders = _given(words, run_compare, "metric csv latex", 2)
+    given, *folders = _given(words, run_compare, "compare", 2)
     with _shown(*folders):
         both = [_load(folder, given) for folder in folders]
         spans = [set(axes(ds)) if is_sweep(ds) else set() for ds in both]
@@ -126,7 +131,7 @@ def run_plot(words: Sequence[str]) -> None:
       --allow-test              let --select choose on test data, and say so
       --unchecked               read a result that is damaged, or has no digest, as it is
     """
-    given, folder = _given(words, run_plot, "out format")
+    given, folder = _given(words, run_plot, "plot")
     with _shown(folder):
         ds = _load(folder, given)
         home = folder if folder.is_dir() else folder.parent
@@ -148,17 +153,24 @@ def run_plot(words: Sequence[str]) -> None:
 # --- options -------------------------------------------------------------------------------------
 
 
-def _given(
-    words: Sequence[str], answer: Callable[..., None], own: str, wanted: int = 1
-) -> tuple[Any, ...]:
-    """The options that are given, by name, and the folders."""
+def look_parser(command: str) -> Parser:
+    """All that one of the commands takes."""
     parser = Parser()
-    parser.add_argument("folders", nargs="*")
-    for name in ("select", "over", "where", *own.split()):
+    parser.add_argument("folders", nargs="*", metavar="DIR")
+    for name in ("select", "over", "where", *OWN[command].split()):
         several: dict[str, Any] = {"nargs": "+", "action": "extend"}
-        parser.add_argument(f"--{name}", **several if name in SEVERAL else {"action": Once})
+        how = several if name in SEVERAL else {"action": Once}
+        parser.add_argument(f"--{name}", metavar="AXIS=VALUE" if name == "where" else None, **how)
     for name in ("--allow-test", "--unchecked"):
         parser.add_argument(name, action="store_true")
+    return parser
+
+
+def _given(
+    words: Sequence[str], answer: Callable[..., None], name: str, wanted: int = 1
+) -> tuple[Any, ...]:
+    """The options that are given, by name, and the folders."""
+    parser = look_parser(name)
     found, rest = parser.parse_known_args(list(words))
     given = {name: value for name, value in vars(found).items() if value not in (None, False)}
     usage = str(answer.__doc__).splitlines()[0].removeprefix("usage: ")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxfl.cli.readers import Read, among, pair, real, rounds, text, whole
+from jaxfl.cli.readers import Among, Read, pair, real, rounds, text, whole
 from jaxfl.cli.written import flag
 from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
@@ -105,7 +105,7 @@ class Setup:
         None, "SET", "feasible set of the model: ball:RADIUS or box:LOW,HIGH"
     )
     dtype: str = _model(
-        "float32", "TYPE", "float32 (default) or float64", among("float32", "float64")
+        "float32", "TYPE", "float32 (default) or float64", Among("float32", "float64")
     )
 
     compressor: str | None = _part(
@@ -124,28 +124,28 @@ class Setup:
         "HOW",
         "example (default): clip each example's gradient; batch: clip only their mean, which gives "
         "no per-record privacy",
-        among("example", "batch"),
+        Among("example", "batch"),
     )
     noise: str = _part(
         "calibrated",
         "HOW",
         "calibrated (default): the least noise for which an accountant proves --eps; paper: the "
         "paper's formula",
-        among("calibrated", "paper"),
+        Among("calibrated", "paper"),
     )
     noise_draw: str = _part(
         "fused",
         "HOW",
         "fused (default): one draw distributed like the clients' mean, where that suffices; or "
         "per_client",
-        among("fused", "per_client"),
+        Among("fused", "per_client"),
     )
     storage: str = _part(
         "exact",
         "TYPE",
         "storage of the clients' state: exact (default), or rounded to bfloat16 or float16, which "
         "takes half the memory; means over records stay exact",
-        among("exact", "bfloat16", "float16"),
+        Among("exact", "bfloat16", "float16"),
     )
 
     rounds: int | None = _run(
@@ -159,7 +159,7 @@ class Setup:
         "train",
         "DATA",
         "data of the metrics: train (default), which no proof covers, test or validation",
-        among("train", "test", "validation"),
+        Among("train", "test", "validation"),
     )
     checkpoint_every: int | None = _run(
         None, "C", "rounds between checkpoints (default: only at the end)", whole(1), later=True
@@ -168,7 +168,7 @@ class Setup:
         None,
         "KIND",
         "cpu, gpu or tpu (default: JAX's choice)",
-        among("cpu", "gpu", "tpu"),
+        Among("cpu", "gpu", "tpu"),
         later=True,
     )
     target_loss: float | None = _run(

@@ -14,7 +14,7 @@ from jaxfl.cli.report import console
 from jaxfl.core.errors import printable, require
 from jaxfl.papers.report import Report, epsilon_table, table
 
-__all__ = ["run_papers"]
+__all__ = ["papers_parser", "run_papers"]
 
 
 def run_papers(words: Sequence[str]) -> None:
@@ -39,13 +39,8 @@ def run_papers(words: Sequence[str]) -> None:
         return
     way = "`jaxfl papers` lists them and `jaxfl papers run NAME` runs one"
     require(words[0] == "run", f"There is no `jaxfl papers {words[0]}`", way)
-    parser = Parser()
-    parser.add_argument("names", nargs="*")
-    for option in ("--out", "--data-dir"):
-        parser.add_argument(option, action=Once)
-    for option in ("--fast", "--quiet"):
-        parser.add_argument(option, action="store_true")
-    found, rest = parser.parse_known_args(list(words[1:]))
+    parser = papers_parser()
+    found, rest = parser.parse_known_intermixed_args(list(words))
     parser.finish(rest, "", "`jaxfl papers --help` lists them")
     require(found.names, "No figure is named", "`jaxfl papers` lists their names, and all runs all")
     out = Path("results/papers" if found.out is None else text("--out", found.out))
@@ -66,6 +61,17 @@ def run_papers(words: Sequence[str]) -> None:
                 ) from None
             if not found.quiet:
                 _show(report)
+
+
+def papers_parser() -> Parser:
+    parser = Parser()
+    parser.add_argument("action", nargs="?", metavar="run")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--out", action=Once, metavar="DIR")
+    parser.add_argument("--data-dir", action=Once, metavar="DIR")
+    for option in ("--fast", "--quiet"):
+        parser.add_argument(option, action="store_true")
+    return parser
 
 
 def _named(asked: Sequence[str]) -> list[str]:

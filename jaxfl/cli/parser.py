@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.cli.build import choose_algorithm
 from jaxfl.cli.options import Option, Session, Setup, options
-from jaxfl.cli.readers import Read, real, text, whole
+from jaxfl.cli.readers import Among, Read, real, text, whole
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import MOST, reads
@@ -24,9 +24,11 @@ from jaxfl.parts.compressors import COMPRESSORS
 from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
 
 __all__ = [
+    "CONFIG",
     "Once",
     "Parser",
     "hyper_parameters",
+    "join_negatives",
     "make_parser",
     "number",
     "options_help",
@@ -34,6 +36,8 @@ __all__ = [
     "parse_run",
     "read_options",
     "run_options",
+    "run_parser",
+    "with_numbers",
 ]
 
 TITLES = {
@@ -43,6 +47,9 @@ TITLES = {
     "run": "run",
     "output": "output",
 }
+
+
+CONFIG = "read options from a TOML file; those on the command line replace the file's"
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,6 +63,13 @@ class Parser(argparse.ArgumentParser):
         if match:
             message = f"Option {match[1].split('/')[0]} needs a value."
         raise InputError(message if message.endswith((".", "?")) else message.capitalize())
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Do nothing: readers check values, and choices are for the completion of shells."""
+
+    def arguments(self) -> list[argparse.Action]:
+        """What a file of `--config` may hold and a shell completes."""
+        return [action for action in self._actions if action.dest not in ("help", "config")]
 
     def finish(self, rest: Sequence[str], takes: str, otherwise: str) -> None:
         """Raise for the first word that no option takes."""
@@ -102,6 +116,11 @@ def run_options(words: Sequence[str]) -> str:
     return options_help(_run_parser(), algorithm.name, algorithm.params)
 
 
+def run_parser() -> Parser:
+    """All that `jaxfl run` takes."""
+    return with_numbers(_run_parser())
+
+
 def _run_parser() -> Parser:
     parser = make_parser({**options(Setup), **options(Session)}, TITLES)
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=argparse.SUPPRESS)
@@ -119,6 +138,8 @@ def make_parser(table: Mapping[str, Option], titles: Mapping[str, str]) -> Parse
         how: dict[str, Any] = {"action": "store_true"}
         if option.metavar:
             how = {"metavar": option.metavar, "action": Once}
+            if isinstance(option.read, Among):
+                how["choices"] = option.read.names
         if option.many == "repeat":
             how["action"] = "append"
         elif option.many == "values":
@@ -126,7 +147,8 @@ def make_parser(table: Mapping[str, Option], titles: Mapping[str, str]) -> Parse
         elif option.bare is not None:
             how |= {"nargs": "?", "const": option.bare}
         groups[option.group].add_argument(flag(name), help=option.doc, **how)
-    groups["output"].add_argument("-h", "--help", action="store_true", help="show this, and exit")
+    groups["output"].add_argument("--config", metavar="FILE", help=CONFIG)
+    groups["output"].add_argument("-h", "--help", action="store_true", help="show this help")
     return parser
 
 
@@ -148,11 +170,17 @@ def options_help(parser: Parser, names: str, params: Iterable[Param], **how: Any
 
 def parse(parser: Parser, words: Sequence[str], takes: str, **how: Any) -> dict[str, Any]:
     """What the command line gives, as text: options, and hyper-parameters as "number NAME"."""
-    for name in hyper_parameters():
-        parser.add_argument(flag(name), dest=f"number {name}", action=Once, **how)
-    found, rest = parser.parse_known_args(_join_negatives(words))
+    found, rest = with_numbers(parser, **how).parse_known_args(join_negatives(words))
     parser.finish(rest, takes, "`jaxfl COMMAND ALGORITHM --help` lists the options")
     return {name: value for name, value in vars(found).items() if value not in (None, False, [])}
+
+
+def with_numbers(parser: Parser, **how: Any) -> Parser:
+    """The parser, with every hyper-parameter as an option."""
+    docs = {param.name: param.doc.replace("%", "%%") for param in _params()}
+    for name, doc in docs.items():
+        parser.add_argument(flag(name), dest=f"number {name}", action=Once, help=doc, **how)
+    return parser
 
 
 def read_options(table: Mapping[str, Option], raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,12 +217,17 @@ def number(name: str, word: str, integer: bool) -> Any:
 
 def hyper_parameters() -> dict[str, bool]:
     """Names of all hyper-parameters of algorithms and parts; True for whole numbers."""
-    tables: tuple[Mapping[str, Any], ...] = (ALGORITHMS, COMPRESSORS, SAMPLERS, PARTICIPATIONS)
-    params = [param for table in tables for make in table.values() for param in make().params]
+    params = _params()
     return {param.name: all(p.integer for p in params if p.name == param.name) for param in params}
 
 
-def _join_negatives(words: Sequence[str]) -> list[str]:
+def _params() -> list[Param]:
+    """The hyper-parameters of all algorithms and parts."""
+    tables: tuple[Mapping[str, Any], ...] = (ALGORITHMS, COMPRESSORS, SAMPLERS, PARTICIPATIONS)
+    return [param for table in tables for make in table.values() for param in make().params]
+
+
+def join_negatives(words: Sequence[str]) -> list[str]:
     """Join ``--lr -1e-3`` into one word, since `argparse` takes -1e-3 for an option."""
     out: list[str] = []
     for word in words:

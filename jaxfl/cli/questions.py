@@ -6,17 +6,21 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from jaxfl.algorithms.registry import algorithm
 from jaxfl.audit import questions
 from jaxfl.audit.attack import audit
+from jaxfl.audit.ranges import FLAGS, NUMBERS, WORDS
+from jaxfl.cli.parser import Parser, hyper_parameters
+from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import reads, whole
 from jaxfl.engine.results import plain
 from jaxfl.parts import compressors, sampling
 
-__all__ = ["parameters", "run_account", "run_audit", "run_calibrate"]
+__all__ = ["parameters", "question_parser", "run_account", "run_audit", "run_calibrate"]
 
 # Options whose values are words; all others take numbers, or are flags.
 TEXTS = (
@@ -37,7 +41,7 @@ STATUS = {
     "D": "derived: by an elementary derivation of ours",
     "N": "new: its proof is sketched and checked numerically, not reviewed",
 }
-FLAGS = (
+FLAGGED = (
     "none: what is proven is no more than what the paper claims",
     "the noise proves less privacy than the paper claims for it",
 )
@@ -97,6 +101,23 @@ def parameters(words: Sequence[str]) -> str:
     return f"NAME is one of: {', '.join(questions.names())}\n{inspect.getdoc(parameters)}"
 
 
+def question_parser(command: str) -> Parser:
+    """All that `jaxfl account`, `jaxfl calibrate` or `jaxfl audit` takes."""
+    parser = Parser()
+    first = "algorithm" if command == "audit" else "name"
+    parser.add_argument(first, nargs="?", metavar=first.upper())
+    asked = {**signature(_audit if command == "audit" else getattr(questions, command)).parameters}
+    names = {*asked, *hyper_parameters()} - {"name", "params", "options"}
+    if command == "audit":
+        names |= {*signature(audit).parameters} - {"numbers", *NO_OPTIONS}
+    else:
+        names |= {*NUMBERS, *FLAGS, *WORDS, "sampling", "adjacency", "as"}
+    for name in sorted(names - {"json"}):
+        parser.add_argument(flag(name), nargs="?", const="true")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
 def _answer(
     command: str, first: str, ask: Callable[..., dict[str, Any]], words: Sequence[str]
 ) -> None:
@@ -129,7 +150,7 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
         elif isinstance(value, dict):
             out.append((name, ", ".join(f"{each} = {_shown(v)}" for each, v in value.items())))
         elif name == "flag":
-            out.append((name, FLAGS[bool(value)]))
+            out.append((name, FLAGGED[bool(value)]))
         elif value is not None and value != "":
             out.append((name, _shown(value)))
     return out

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from jaxfl.core.errors import require
 from jaxfl.core.params import MOST, choice, number, reads
 
-__all__ = ["MOST", "Read", "among", "pair", "real", "rounds", "text", "whole"]
+__all__ = ["MOST", "Among", "Read", "pair", "real", "rounds", "text", "whole"]
 
 
 Read: TypeAlias = Callable[[str, str], Any]  # (option as written, its text) -> value
@@ -42,12 +42,15 @@ def real(infinite: bool = False, **bounds: float) -> Read:
     return read
 
 
-def among(*names: str) -> Read:
-    def read(flag: str, value: str) -> str:
-        choice(flag, value, names)
-        return value
+class Among:
+    """One of these names."""
 
-    return read
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def __call__(self, flag: str, value: str) -> str:
+        choice(flag, value, self.names)
+        return value
 
 
 def pair(flag: str, value: str) -> tuple[str, Any]:

@@ -20,6 +20,7 @@ from jaxfl.cli.parser import (
     options_help,
     parse,
     read_options,
+    with_numbers,
 )
 from jaxfl.cli.readers import real, rounds, text, whole
 from jaxfl.cli.written import flag
@@ -27,7 +28,15 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import known
 from jaxfl.views.selection import AUTO
 
-__all__ = ["OF_ALGORITHM", "OF_PROBLEM", "Session", "Spans", "parse_sweep", "sweep_options"]
+__all__ = [
+    "OF_ALGORITHM",
+    "OF_PROBLEM",
+    "Session",
+    "Spans",
+    "parse_sweep",
+    "sweep_options",
+    "sweep_parser",
+]
 
 OF_ALGORITHM = (
     "compressor",
@@ -174,6 +183,11 @@ def _run_options() -> dict[str, Option]:
         for name, option in options(Setup).items()
         if name not in WITHOUT
     }
+
+
+def sweep_parser() -> Parser:
+    """All that `jaxfl sweep` takes."""
+    return with_numbers(_parser(), nargs="+")
 
 
 def _parser() -> Parser:

@@ -14,7 +14,7 @@ from jaxfl.cli.readers import real, whole
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError
 
-__all__ = ["run_theory", "symbols"]
+__all__ = ["run_theory", "symbols", "theory_parser"]
 
 ABOVE = real(above=0)
 # option: (its symbol in the paper, the field of Setting, its default, its range, its meaning)
@@ -44,10 +44,7 @@ def run_theory(words: Sequence[str]) -> None:
     """
     import numpy as np
 
-    parser = Parser()
-    for name in SYMBOLS:
-        parser.add_argument(flag(name), dest=name, action=Once)
-    parser.add_argument("--json", action="store_true")
+    parser = theory_parser()
     found, rest = parser.parse_known_args(list(words))
     parser.finish(rest, "`jaxfl theory` takes options only", "`jaxfl theory --help` lists them")
     values: dict[str, Any] = {}
@@ -75,6 +72,14 @@ def run_theory(words: Sequence[str]) -> None:
         return
     title = ", ".join(f"{SYMBOLS[name][0]} = {value:g}" for name, value in values.items())
     print(f"{title}\n\n{lines}")
+
+
+def theory_parser() -> Parser:
+    parser = Parser()
+    for name, (*_, meaning) in SYMBOLS.items():
+        parser.add_argument(flag(name), dest=name, action=Once, help=meaning)
+    parser.add_argument("--json", action="store_true")
+    return parser
 
 
 def symbols(words: Sequence[str]) -> str:

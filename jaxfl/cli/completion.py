@@ -1,0 +1,62 @@
+"""`jaxfl completion SHELL`: a static script, in which a shell finds commands, options and names."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping
+
+from jaxfl import papers
+from jaxfl.algorithms.registry import ALGORITHMS
+from jaxfl.audit import questions
+from jaxfl.cli.lists import KINDS, OTHERS, PARTS
+from jaxfl.cli.parser import CONFIG, Parser
+from jaxfl.core.errors import require
+from jaxfl.views.selection import CRITERIA
+
+__all__ = ["SHELLS", "script"]
+
+SHELLS = ("bash", "zsh", "fish")
+FIRST = {  # the values of arguments, by name
+    "algorithm": ALGORITHMS,
+    "algorithms": ALGORITHMS,
+    "kind": KINDS,
+    "action": ("run",),
+    "shell": SHELLS,
+    "select": CRITERIA,
+    "format": ("png", "pdf", "svg"),
+    "data": OTHERS["data"],
+    "partition": OTHERS["partitions"],
+    "model": OTHERS["models"],
+    **{kind.removesuffix("s"): table for kind, table in PARTS.items()},
+}
+
+
+def script(shell: str, parsers: Mapping[str, tuple[str, Callable[[], Parser]]]) -> str:
+    """The script for a shell: each command has a summary and a parser."""
+    import shtab
+
+    require(shell in SHELLS, f"SHELL {shell} must be one of {', '.join(SHELLS)}")
+    whole = argparse.ArgumentParser(prog="jaxfl", add_help=False)
+    whole.add_argument("-h", "--help", action="store_true", help="show the commands")
+    whole.add_argument("--version", action="store_true", help="show the version")
+    commands = whole.add_subparsers()
+    values: dict[str, Iterable[str]] = {**FIRST, "names": [*papers.entries(), "all"]}
+    for name, (summary, make) in parsers.items():
+        # shtab reads `choices` and `complete` of the actions, which the two parsers share
+        one = commands.add_parser(name, parents=[make()], add_help=False, help=summary)
+        known = [option for action in one._actions for option in action.option_strings]
+        if "--config" not in known:
+            one.add_argument("--config", metavar="FILE", help=CONFIG)
+            one.add_argument("-h", "--help", action="store_true", help="show this help")
+        for action in one._actions:
+            if action.dest == "name":
+                action.choices = questions.names()
+            elif action.dest in values:
+                action.choices = list(values[action.dest])
+            elif "FILE" in str(action.metavar):
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+            elif action.metavar == "DIR":
+                action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+            if action.help == argparse.SUPPRESS:
+                action.help = None
+    return str(shtab.complete(whole, shell))

@@ -1,0 +1,125 @@
+"""`--config FILE`: options of a command from a TOML file, as words of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxfl.cli.parser import Once, Parser, join_negatives
+from jaxfl.cli.readers import text
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.files import reading
+from jaxfl.core.params import closest
+
+__all__ = ["Config", "with_config"]
+
+
+class Config(NamedTuple):
+    """What a file adds to the command line."""
+
+    file: Path
+    words: tuple[str, ...]
+
+    def named(self, sentence: str) -> str:
+        """The sentence of an error, with the file's name if the error concerns one of its options."""
+        for word in self.words:
+            said = word.partition("=")[0] if word.startswith("--") else repr(word)
+            if re.search(rf"(?<![\w-]){re.escape(said)}(?![\w-])", sentence):
+                return f"{self.file}: {sentence}"
+        return sentence
+
+
+def with_config(
+    words: Sequence[str], make: Callable[[], Parser]
+) -> tuple[list[str], Config | None]:
+    """The words of a command with those of the file that ``--config`` names.
+
+    The file's keys are the options of the parser that ``make`` returns, without dashes, and its
+    positional arguments by name.  An option that ``words`` give too is left to them.
+    """
+    own = Parser()
+    own.add_argument("--config", action=Once)
+    found, rest = own.parse_known_args(list(words))
+    if found.config is None:
+        return rest, None
+    file = Path(text("--config", found.config))
+    with reading(file, "configuration in TOML", "give --config the name of a TOML file"):
+        table = tomllib.loads(file.read_text("utf-8"))
+    parser = make()
+    dashed = [re.sub("^--[^=]*", lambda m: m[0].replace("_", "-"), word) for word in rest]
+    typed = {word.partition("=")[0] for word in dashed if word.startswith("--")}
+    given, extra = parser.parse_known_args(join_negatives(dashed))
+    alone = any(not word.startswith("-") for word in extra)
+    options, positional = list[str](), list[str]()
+    for key, action in _actions(table, parser, file).items():
+        new = list(_words(action, table[key], f"{file}: {key}"))
+        if action.option_strings:
+            options += new if action.option_strings[0] not in typed else []
+        elif not (alone or getattr(given, action.dest)):
+            positional += new
+    first = next((i for i, word in enumerate(rest) if word.startswith("-")), len(rest))
+    added = (*positional, *options)
+    return [*rest[:first], *positional, *rest[first:], *options], Config(file, added)
+
+
+def _actions(table: Mapping[str, Any], parser: Parser, file: Path) -> dict[str, argparse.Action]:
+    """The option or argument of each key."""
+    names: dict[str, argparse.Action] = {}
+    for action in parser.arguments():
+        names |= dict.fromkeys((name.lstrip("-") for name in action.option_strings), action)
+        if not action.option_strings:
+            names |= {action.dest: action, action.dest.removesuffix("s"): action}
+    out: dict[str, argparse.Action] = {}
+    for key in table:
+        name = key.replace("_", "-")
+        if name not in names:
+            raise InputError(f"{file}: {closest('option', name, names)}")
+        require(names[name] not in out.values(), f"{file} has the option {name} twice")
+        out[key] = names[name]
+    return out
+
+
+def _words(action: argparse.Action, value: Any, key: str) -> Iterator[str]:
+    """The words of one option with this value."""
+    name, several = "".join(action.option_strings), action.nargs in ("+", "*")
+    repeated = isinstance(action, argparse._AppendAction)
+    if isinstance(value, dict) and action.metavar in TABLES:
+        write = TABLES[str(action.metavar)]
+        value = [f"{name}={write(item, key)}" for name, item in value.items()]
+    if isinstance(value, bool) and action.nargs in (0, "?"):
+        if value or action.const == "true":
+            yield name if value else f"{name}=false"
+        return
+    require(action.nargs != 0, "must be true or false", **{key: value})
+    many = isinstance(value, list) and (several or repeated)
+    require(value != [], "must not be empty", **{key: value})
+    for i, item in enumerate(value if many else [value]):
+        word = _word(item, key)
+        if repeated or (several and name and i == 0):
+            yield name
+        yield word if repeated or several or not name else f"{name}={word}"
+
+
+def _word(value: Any, key: str) -> str:
+    require(not isinstance(value, list), "must be one value", **{key: value})
+    plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    require(plain, "must be a number or a text", **{key: value})
+    return str(value)
+
+
+def _axis(value: Any, key: str) -> str:
+    """The values of an axis, as `--where` takes them."""
+    return ",".join(_word(item, key) for item in (value if isinstance(value, list) else [value]))
+
+
+def _json(value: Any, key: str) -> str:
+    return json.dumps(value, default=str)
+
+
+# How a table's values are written, by what the option takes.
+TABLES: dict[str, Callable[[Any, str], str]] = {"NAME=VALUE": _json, "AXIS=VALUE": _axis}

@@ -1,0 +1,160 @@
+"""What scripts use: a file of options, and completion in shells."""
+
+import contextlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from told import Shell
+
+from jaxfl.cli import PARSERS, main
+from jaxfl.cli.completion import SHELLS
+from jaxfl.cli.config import with_config
+
+pytestmark = pytest.mark.once
+
+
+# --- --config ------------------------------------------------------------------------------------
+
+# command -> what is on the line, what is in the file, and the words that this makes
+FILES = {
+    "a value": ("run", "", "lr = 0.1", "--lr=0.1"),
+    "an argument": ("run", "--eps 2", 'algorithm = "ldp_gd"', "ldp_gd --eps 2"),
+    "the line is right": ("run", "cdp_gd --lr 1", 'algorithm = "ldp_gd"\nlr = 2', "cdp_gd --lr 1"),
+    "the argument comes last": ("run", "--lr 1 cdp_gd", 'algorithm = "ldp_gd"', "--lr 1 cdp_gd"),
+    "a negative value": ("run", "--lr -1e-3", "eps = 1", "--lr -1e-3 --eps=1"),
+    "underscores": ("run", "--no-plot", "no_plot = true\ntest_share = 0.5", "--no-plot --test-share=0.5"),
+    "flags": ("run", "", "quiet = true\nforce = false\nbound = true", "--quiet --bound"),
+    "a table": (
+        "run",
+        "",
+        'data-option = {n = 3, w = [1, 2], s = "5"}',
+        '--data-option n=3 --data-option w=[1,2] --data-option s="5"',
+    ),
+    "lists": (
+        "sweep",
+        "",
+        'algorithms = ["ldp_gd", "cdp_gd"]\nlr = ["cosine:1", -2, inf]\neps = 1e-3',
+        "ldp_gd cdp_gd --lr cosine:1 -2 inf --eps 0.001",
+    ),
+    "one algorithm": ("sweep", "--seeds 2", 'algorithm = "ldp_gd"', "ldp_gd --seeds 2"),
+    "axes": (
+        "show",
+        "--csv a",
+        'folder = "out"\nmetric = ["loss"]\n[where]\neps = [1, 5]\nlr = 2',
+        "out --csv a --metric loss --where eps=1,5 --where lr=2",
+    ),
+    "names of figures": ("papers", "run --fast", 'names = ["hu", "gao"]', "run hu gao --fast"),
+    "others of them": ("papers", "run --fast hu", 'names = ["gao"]\nout = "o"', "run --fast hu --out=o"),
+    "a question": (
+        "account",
+        "--noise_ratio 3",
+        'name = "event"\nnoise-ratio = 1\nclip = 1\nconvex = false',
+        "event --noise_ratio 3 --clip=1 --convex=false",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_file_stands_for_words(case: str, tmp_path: Path) -> None:
+    command, line, table, words = FILES[case]
+    (file := tmp_path / "a.toml").write_text(table)
+    found, _ = with_config([*line.split(), "--config", str(file)], PARSERS[command])
+    assert [word.replace(", ", ",") for word in found] == words.split()
+
+
+def test_a_command_reads_its_file(tmp_path: Path, shell: Shell) -> None:
+    (file := tmp_path / "a.toml").write_text("eps = 3\nclients = 4\n")
+    told = shell("theory --config", file, "--eps 2").out
+    assert told == shell("theory --eps 2 --clients 4").out
+    assert shell("run --config", file, "--help").out == shell("run --help").out
+
+
+MISTAKES = {
+    "lrr = 3": "a.toml: There is no option 'lrr': did you mean 'lr'?",
+    "config = 'b'": "a.toml: There is no option 'config'",
+    "lr = [1, 2]": "a.toml: lr = [1, 2] must be one value",
+    "lr = -1": "a.toml: --lr -1 must be at least 0",
+    "lr = 'abc'": "a.toml: --lr abc is not a number",
+    "lr = true": "a.toml: lr = True must be a number or a text",
+    "lr = {a = 1}": "must be a number or a text",
+    "lr = 1979-05-27": "must be a number or a text",
+    "hidden = []": "a.toml: hidden = [] must not be empty",
+    "no-plot = 1": "a.toml: no-plot = 1 must be true or false",
+    "data-option = 5": "a.toml: --data-option 5 must read NAME=VALUE",
+    "no_plot = true\nno-plot = true": "a.toml has the option no-plot twice",
+    "algorithm = 'ldp_sdg'": "a.toml: There is no algorithm 'ldp_sdg': did you mean 'ldp_sgd'?",
+    "lr = 1 2": "a.toml is damaged, or no configuration in TOML",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("table", MISTAKES)
+def test_a_mistake_in_a_file_is_one_sentence(
+    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.toml").write_text(table)
+    assert MISTAKES[table] in shell.refused("run --config a.toml")
+
+
+def test_a_mistake_on_the_line_is_not_of_the_file(tmp_path: Path, shell: Shell) -> None:
+    (file := tmp_path / "a.toml").write_text("lr = 1")
+    assert "a.toml" not in shell.refused("run --rounds 0 --config", file)
+    assert "given twice" in shell.refused("run --config a --config", file)
+    assert "There is no b.toml" in shell.refused("show --config b.toml")
+    assert "--config needs a value" in shell.refused("sweep --config")
+
+
+# --- completion ----------------------------------------------------------------------------------
+
+BASH = """
+source {script}
+complete -p jaxfl >/dev/null || exit 1
+COMP_WORDS=({words} "{last}"); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_shtab_jaxfl jaxfl "{last}"
+echo "${{COMPREPLY[*]}}"
+"""
+COMPLETED = {
+    "s": ("show", "sweep"),
+    "run soteriafl_s": ("soteriafl_saga", "soteriafl_sgd", "soteriafl_svrg"),
+    "run --part": ("--partition", "--partition-option", "--participation"),
+    "run ldp_gd --partition diri": ("dirichlet",),
+    "run --clip-mode b": ("batch",),
+    "sweep ldp_gd --lr 1 2 --ep": ("--eps", "--epoch"),
+    "sweep ldp_gd cdp_": ("cdp_gd", "cdp_sgd"),
+    "papers run gao-t": ("gao-table-1", "gao-table-2"),
+    "account event --noise-m": ("--noise-multiplier",),
+    "theory --conf": ("--config",),
+    "completion f": ("fish",),
+}
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("scripts")
+    for shell in SHELLS:
+        with (folder / shell).open("w") as file, contextlib.redirect_stdout(file):
+            assert main(["completion", shell]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_reads_its_script(shell: str, scripts: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    done = subprocess.run([shell, "-n", scripts / shell], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize("words", COMPLETED)
+def test_bash_completes(words: str, scripts: Path) -> None:
+    *before, last = ["jaxfl", *words.split()]
+    text = BASH.format(script=scripts / "bash", words=" ".join(before), last=last)
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()) == sorted(COMPLETED[words])
+
+
+def test_a_shell_that_is_not_known(shell: Shell) -> None:
+    assert "bash, zsh, fish" in shell.refused("completion tcsh")
