@@ -42,11 +42,12 @@ from jaxfl.audit.ranges import ATTACKS, checked
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, choice, closest, exactly_one
 from jaxfl.core.types import Algorithm, ProblemFacts
+from jaxfl.engine.record import honest
 from jaxfl.parts.sampling import sampler
 from jaxfl.privacy import accountants, calibration
 from jaxfl.privacy import dp_event as exports
 from jaxfl.privacy.claims import Claim
-from jaxfl.privacy.events import AnyEvent, Event, Mean, Phases, Sampling
+from jaxfl.privacy.events import AnyEvent, Event, Mean, Phases, Sampling, released
 from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.privacy.selection import best_of
 
@@ -100,9 +101,9 @@ def account(
     out: dict[str, Any] = {"kind": key, "sigma": sigma}
     if delta is None:
         assert eps is not None
-        return {**out, **accountants.delta(event, eps, method)._asdict(), **question.assumed}
+        return {**out, **question.proven(accountants.delta(event, eps, method)), **question.assumed}
     proven = accountants.epsilon(event, delta, method)
-    out |= proven._asdict() | question.assumed
+    out |= question.proven(proven) | question.assumed
     if form is not None:
         exported = {"dp_event": repr(exports.dp_event(event, delta))}
         return {**out, **exported, "dp_accountant": exports.accountant(event, delta)}
@@ -156,7 +157,7 @@ def calibrate(
         "kind": key,
         "sigma": calibrations[0].sigma,
         **({"sigmas": [each.sigma for each in calibrations]} if len(calibrations) > 1 else {}),
-        **max((each.proven for each in calibrations), key=lambda proven: proven.eps)._asdict(),
+        **question.proven(max((each.proven for each in calibrations), key=lambda one: one.eps)),
         "asked_eps": eps,
         **question.assumed,
     }
@@ -222,7 +223,13 @@ def _find(
     while proven.eps > eps and value > 1:  # padding costs a little
         value += -1 if what == "rounds" else 1
         proven = proof(value)
-    return {"kind": name, "sigma": sigma, what: value, **proven._asdict(), **question.assumed}
+    return {
+        "kind": name,
+        "sigma": sigma,
+        what: value,
+        **question.proven(proven),
+        **question.assumed,
+    }
 
 
 # --- events by name ------------------------------------------------------------------------------
@@ -235,6 +242,11 @@ class Question(NamedTuple):
     paper: Callable[[Mapping[str, float]], tuple[Claim | None, AnyEvent]]
     # of sigma, eps or rho: the paper's claim, and the event with its noise
     assumed: dict[str, Any]  # {"assumed": defaults that the event depends on}, or empty
+    honest: str = ""  # whom the proof trusts
+
+    def proven(self, found: Any) -> dict[str, Any]:
+        """An answer of an accountant, which also says whom the proof trusts."""
+        return {**found._asdict(), "method": found.method + self.honest}
 
 
 def names() -> list[str]:
@@ -284,10 +296,13 @@ def _question(name: str, numbers: Mapping[str, Any], delta: float | None) -> Que
     if delta is not None:
         given["delta"] = delta
     given, assumed = _completed(algo, given, facts, numbers)
+    values, _ = _released(algo, {**given, "sigma": 1.0}, facts)
+    reached = facts._replace(rounds=int(values["rounds"]))
     return Question(
         lambda sigma: _released(algo, {**given, "sigma": sigma}, facts)[1],
         lambda asked: _paper(algo, {**given, **asked}, facts),
         {"assumed": assumed} if assumed else {},
+        honest(algo, values, reached, lambda more: released(algo, {**values, **more}, reached)),
     )
 
 

@@ -54,7 +54,7 @@ from jaxfl.cli.interrupt import Terminated
 from jaxfl.cli.lists import list_parser, run_list
 from jaxfl.cli.look import look_parser, run_compare, run_plot, run_show
 from jaxfl.cli.papers import papers_parser, run_papers
-from jaxfl.cli.parser import Parser, parse_run, run_options, run_parser
+from jaxfl.cli.parser import CONFIG, HELP, JSON, Parser, parse_run, run_options, run_parser
 from jaxfl.cli.profiling import run_profile
 from jaxfl.cli.questions import (
     parameters,
@@ -151,27 +151,44 @@ def keep_programs() -> None:
 
 
 def run_help(words: Sequence[str]) -> None:
-    """usage: jaxfl COMMAND [...]
+    """usage: jaxfl COMMAND [ARGUMENT ...] [--OPTION VALUE ...]
 
-    Private, compressed federated optimization, simulated.
+    Simulate private, communication-compressed federated optimization.
 
-      jaxfl run [ALGORITHM] [--OPTION VALUE ...]   run one algorithm; without options a demonstration
-      jaxfl run ALGORITHM --help                   its options and hyper-parameters
-      jaxfl run --resume FOLDER [--rounds MORE]    continue an earlier run
-      jaxfl sweep ALGORITHM ... [--PARAM V ...]    a grid of runs; --resume FOLDER finishes one
-      jaxfl show DIR [--where eps=1,5] ...         the result of a sweep as a table, or that of a run
-      jaxfl compare DIR_A DIR_B ...                two sweeps, or two runs, side by side
-      jaxfl plot DIR [--out DIR] ...               pictures of a sweep or of a run
-      jaxfl papers [run NAME ...]                  list or reproduce published figures and tables
-      jaxfl list [KIND] [--json]                   algorithms, models, data, partitions,
-                                                   compressors, samplers, participations,
-                                                   aggregations
-      jaxfl theory [--SYMBOL VALUE ...]            SoteriaFL's Tables 1 and 2 for any values
-      jaxfl account KIND --sigma S --delta D ...   the proven eps of a noise, and the paper's claim
-      jaxfl calibrate KIND --eps E --delta D ...   the least noise for (eps, delta)
-      jaxfl audit ALGORITHM [--runs R] ...         a lower bound on eps, by attack
-      jaxfl profile [ALGORITHM] ...                time a round by phase
-      jaxfl --version
+    run algorithms
+      run [ALGORITHM]         run one algorithm; without ALGORITHM a demonstration that takes seconds
+      run --resume FOLDER     continue an earlier run
+      sweep ALGORITHM ...     run a grid: every combination of the values of hyper-parameters
+      sweep --resume FOLDER   finish an interrupted sweep
+
+    look at results
+      show FOLDER             print the table of a sweep, or the summary of a run
+      compare FOLDER FOLDER   print the differences between two sweeps or two runs
+      plot FOLDER             draw the pictures of a sweep or of a run
+
+    ask about privacy
+      account NAME            compute the eps that a noise proves, and the paper's claim
+      calibrate NAME          compute the least noise that proves eps
+      audit ALGORITHM         measure a lower bound on eps by an attack
+
+    find what there is
+      list [KIND]             list algorithms, models, data sets, partitions and parts
+      papers [run NAME ...]   list the published figures and tables, or run them again
+      theory                  evaluate SoteriaFL's Tables 1 and 2
+      profile [ALGORITHM]     measure the time of each phase of a round
+      completion SHELL        print a completion script for bash, zsh or fish
+
+    `jaxfl COMMAND --help` explains a command, and `jaxfl run ALGORITHM --help` lists the
+    hyper-parameters of an algorithm.  `jaxfl --version` prints the version.
+
+    Every command takes
+      --config FILE           read options from a TOML file; the command line overrides the file
+      --json                  print the result as one JSON object
+
+      jaxfl run
+      jaxfl run soteriafl_sgd --eps 2 --omega 9 --out first
+      jaxfl sweep soteriafl_sgd ldp_sgd --eps 1 4 16 --lr 0.03 0.1 0.3 --seeds 3 --out grid
+      jaxfl show grid
     """
     print(inspect.getdoc(run_help))
 
@@ -184,10 +201,16 @@ def run_version(words: Sequence[str]) -> None:
 def run_run(words: Sequence[str]) -> None:
     """usage: jaxfl run [ALGORITHM] [--OPTION VALUE ...]
 
-    Run one algorithm (default: a demonstration, soteriafl_sgd with a step size, batch and compression
-    that suit the digits data).  Hyper-parameters that are not given follow from the algorithm's theory;
-    the result lists the source of each.  The folder --out gets result.nc, curves.png, checkpoint.npz and
-    config.json; `jaxfl run --resume FOLDER --rounds MORE` continues from there.
+    Run one algorithm and write its result, its picture and a checkpoint to a folder.
+
+    Hyper-parameters that are not given follow from the algorithm's theory or take its defaults; the
+    summary lists the source of each.  Without ALGORITHM, a demonstration runs: soteriafl_sgd with a step
+    size, batch and compression that suit the digits data.
+
+      jaxfl run soteriafl_sgd --eps 2 --omega 9 --rounds 300 --out first
+      jaxfl run ldp_svrg --data mnist --partition by_label --model mlp --lr 0.1 --batch 64
+      jaxfl run --resume first --rounds 600
+      jaxfl run soteriafl_sgd --config first.toml --json
     """
     run(*parse_run(words))
 
@@ -195,11 +218,17 @@ def run_run(words: Sequence[str]) -> None:
 def run_grid(words: Sequence[str]) -> None:
     """usage: jaxfl sweep ALGORITHM [ALGORITHM ...] [--OPTION VALUE ...] [--PARAMETER VALUE [VALUE ...]]
 
-    Run a whole grid: every combination of the values given, for every seed.  Hyper-parameters and
-    --rounds are axes of one compiled program; each algorithm, data set or part has a program of its own.
-    Cells of a seed share their draws.  A value may be a schedule, as in --lr 0.1 cosine:0.3.  The folder
-    --out gets result.nc, pictures, and what --resume needs; `jaxfl show FOLDER` and `jaxfl plot FOLDER`
-    show it again.
+    Run a grid, every combination of the values for every seed, and write its result and pictures.
+
+    One compiled program computes all values of the hyper-parameters and of --rounds; another
+    algorithm, data set or part needs another program.  Runs with the same seed share their random draws,
+    which makes their differences precise (--unpaired: separate draws).  A value may be a schedule, as
+    in --lr 0.1 cosine:0.3.
+
+      jaxfl sweep soteriafl_sgd ldp_sgd --eps 1 4 16 --omega 4 19 --lr 0.03 0.1 0.3 --seeds 3 --out grid
+      jaxfl sweep soteriafl_sgd --config grid.toml --plan
+      jaxfl sweep --resume grid
+      jaxfl show grid
     """
     run_sweep(*parse_sweep(words))
 
@@ -255,8 +284,8 @@ MORE: dict[str, Callable[[list[str]], str]] = {
     "run": run_options,
     "sweep": sweep_options,
     "theory": symbols,
-    "account": parameters,
-    "calibrate": parameters,
+    "account": functools.partial(parameters, "account"),
+    "calibrate": functools.partial(parameters, "calibrate"),
 }
 # What a command takes: the keys of --config, and what a shell completes.
 PARSERS: dict[str, Callable[[], Parser]] = {
@@ -274,6 +303,12 @@ PARSERS: dict[str, Callable[[], Parser]] = {
     "profile": run_parser,
     "completion": completion_parser,
 }
+# What the help of every command ends with, where `argparse` does not write it.
+COMMON = f"""\
+  --config FILE             {CONFIG}
+  --json                    {JSON}
+  -h, --help                {HELP}"""
+WITH_OPTIONS = ("run", "sweep", "completion")
 ALONE = (
     "show",
     "compare",
@@ -293,6 +328,7 @@ def _dispatch(words: list[str]) -> None:
             answer(rest)
             return
         more = [MORE[command](rest)] if command in MORE else []
+        more += [COMMON] if command in PARSERS and command not in WITH_OPTIONS else []
         print("\n\n".join([str(inspect.getdoc(answer)), *more]))
         return
     kind = "option" if command.startswith("-") else "command"

@@ -9,7 +9,7 @@ from jaxfl import papers
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.audit import questions
 from jaxfl.cli.lists import KINDS, OTHERS, PARTS
-from jaxfl.cli.parser import CONFIG, Parser
+from jaxfl.cli.parser import CONFIG, HELP, Parser
 from jaxfl.core.errors import require
 from jaxfl.views.selection import CRITERIA
 
@@ -37,8 +37,8 @@ def script(shell: str, parsers: Mapping[str, tuple[str, Callable[[], Parser]]]) 
 
     require(shell in SHELLS, f"SHELL {shell} must be one of {', '.join(SHELLS)}")
     whole = argparse.ArgumentParser(prog="jaxfl", add_help=False)
-    whole.add_argument("-h", "--help", action="store_true", help="show the commands")
-    whole.add_argument("--version", action="store_true", help="show the version")
+    whole.add_argument("-h", "--help", action="store_true", help=HELP)
+    whole.add_argument("--version", action="store_true", help="print the version")
     commands = whole.add_subparsers()
     values: dict[str, Iterable[str]] = {**FIRST, "names": [*papers.entries(), "all"]}
     for name, (summary, make) in parsers.items():
@@ -47,7 +47,7 @@ def script(shell: str, parsers: Mapping[str, tuple[str, Callable[[], Parser]]]) 
         known = [option for action in one._actions for option in action.option_strings]
         if "--config" not in known:
             one.add_argument("--config", metavar="FILE", help=CONFIG)
-            one.add_argument("-h", "--help", action="store_true", help="show this help")
+            one.add_argument("-h", "--help", action="store_true", help=HELP)
         for action in one._actions:
             if action.dest == "name":
                 action.choices = questions.names()

@@ -52,10 +52,13 @@ def tables() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def run_list(words: Sequence[str]) -> None:
-    """usage: jaxfl list [KIND] [--json]
+    """usage: jaxfl list [KIND]
 
-    KIND is one of algorithms, models, data, partitions, compressors, samplers, participations,
-    aggregations.
+    List what there is, with one line each.  KIND is one of algorithms, models, data, partitions,
+    compressors, samplers, participations, aggregations; without KIND all are listed.
+
+      jaxfl list compressors
+      jaxfl list algorithms --json
     """
     parser = list_parser()
     found, rest = parser.parse_known_args(words)

@@ -63,132 +63,162 @@ class Setup:
     algorithm: str | None = None
     numbers: dict[str, float] = dataclasses.field(default_factory=dict)
 
-    data: str = _data("digits", "NAME|FILE", "a name of `jaxfl list data`, or a LIBSVM file")
+    data: str = _data(
+        "digits",
+        "NAME|FILE",
+        "data set: a name of `jaxfl list data`, or a LIBSVM file (default: digits)",
+    )
     data_option: dict[str, Any] = _data(
-        dict, "NAME=VALUE", "option of the data set, as in d=60 (repeatable)", pair, "repeat"
+        dict, "NAME=VALUE", "option of the data set, such as d=60 (repeatable)", pair, "repeat"
     )
     data_dir: str | None = _data(
-        None, "DIR", "folder of the data files (default: JAXFL_DATA, then the user's cache)"
+        None,
+        "DIR",
+        "folder of data files (default: the variable JAXFL_DATA, else the user's cache)",
     )
-    test_data: str | None = _data(None, "FILE", "a LIBSVM file of test examples")
+    test_data: str | None = _data(None, "FILE", "LIBSVM file of test examples")
     test_share: float | None = _data(
-        None, "SHARE", "share of each client's rows held out for testing", SHARE
+        None, "SHARE", "share of each client's examples held out for testing", SHARE
     )
     validation_share: float | None = _data(
-        None, "SHARE", "share of the test examples set aside for selection", SHARE
+        None, "SHARE", "share of the test examples set aside to choose hyper-parameters on", SHARE
     )
     clients: int = _data(10, "N", "number of clients (default: 10)", whole(1))
-    partition: str = _data("iid", "HOW", "a name of `jaxfl list partitions` (default: iid)")
+    partition: str = _data(
+        "iid", "HOW", "how clients share the data: a name of `jaxfl list partitions` (default: iid)"
+    )
     alpha: float | None = _data(
-        None, "A", "concentration of the dirichlet partition", real(above=0)
+        None, "A", "concentration of the dirichlet partition: smaller is less even", real(above=0)
     )
     partition_option: dict[str, Any] = _data(
-        dict, "NAME=VALUE", "option of the partition, as in spread=2 (repeatable)", pair, "repeat"
+        dict, "NAME=VALUE", "option of the partition, such as spread=2 (repeatable)", pair, "repeat"
     )
-    data_seed: int = _data(
-        0, "S", "seed of the partition, independent of --seed (default: 0)", SEED
-    )
+    data_seed: int = _data(0, "S", "seed of the partition (default: 0)", SEED)
 
     model: str | None = _model(
-        None, "NAME", "a name of `jaxfl list models` (default: by number of classes)"
+        None,
+        "NAME",
+        "a name of `jaxfl list models` (default: logistic for 2 classes, else softmax)",
     )
     hidden: list[int] | None = _model(
         None, "WIDTH", "widths of the hidden layers of mlp", whole(1), "values"
     )
     activation: str | None = _model(None, "NAME", "activation between the layers of mlp")
-    init: str | None = _model(None, "HOW", "initial model: zeros, normal or normal/5")
+    init: str | None = _model(
+        None, "HOW", "initial parameters: zeros, normal, or normal/5 for a fifth of it"
+    )
     regularizer: str | None = _model(
-        None, "NAME", "nonconvex or l2, with --strength or as nonconvex:0.2"
+        None, "NAME", "nonconvex or l2, with --strength, or as nonconvex:0.2"
     )
     strength: float | None = _model(None, "X", "strength of the regularizer", real())
     constraint: str | None = _model(
-        None, "SET", "feasible set of the model: ball:RADIUS or box:LOW,HIGH"
+        None, "SET", "set that the parameters are projected to: ball:RADIUS or box:LOW,HIGH"
     )
     dtype: str = _model(
-        "float32", "TYPE", "float32 (default) or float64", Among("float32", "float64")
+        "float32", "TYPE", "precision: float32 (default) or float64", Among("float32", "float64")
     )
 
     compressor: str | None = _part(
-        None, "NAME", "a name of `jaxfl list compressors`, or two: qsgd+random_k"
+        None, "NAME", "a name of `jaxfl list compressors`, or two, such as qsgd+random_k"
     )
-    sampler: str | None = _part(None, "NAME", "a name of `jaxfl list samplers`")
-    participation: str | None = _part(None, "NAME", "a name of `jaxfl list participations`")
+    sampler: str | None = _part(
+        None, "NAME", "how a client draws its batch: a name of `jaxfl list samplers`"
+    )
+    participation: str | None = _part(
+        None, "NAME", "which clients take part: a name of `jaxfl list participations`"
+    )
     aggregation: str | None = _part(
         None, "NAME", "how messages are summed: a name of `jaxfl list aggregations`"
     )
     graph: str | None = _part(
-        None, "NAME", "network without a server: complete, ring, grid or erdos_renyi:P,SEED"
+        None,
+        "NAME",
+        "network of an algorithm without a server: complete, ring, grid or erdos_renyi:P,SEED",
     )
     clip_mode: str = _part(
         "example",
         "HOW",
-        "example (default): clip each example's gradient; batch: clip only their mean, which gives "
-        "no per-record privacy",
+        "example (default) clips each example's gradient; batch clips only their mean, which gives no "
+        "per-record privacy",
         Among("example", "batch"),
     )
     noise: str = _part(
         "calibrated",
         "HOW",
-        "calibrated (default): the least noise for which an accountant proves --eps; paper: the "
-        "paper's formula",
+        "calibrated (default) takes the least noise for which an accountant proves --eps; paper takes "
+        "the noise of the paper's formula",
         Among("calibrated", "paper"),
     )
     noise_draw: str = _part(
         "fused",
         "HOW",
-        "fused (default): one draw distributed like the clients' mean, where that suffices; or "
-        "per_client",
+        "fused (default) draws the noise of the clients' mean once, where only the mean is needed; "
+        "per_client draws it for each client",
         Among("fused", "per_client"),
     )
     storage: str = _part(
         "exact",
         "TYPE",
-        "storage of the clients' state: exact (default), or rounded to bfloat16 or float16, which "
-        "takes half the memory; means over records stay exact",
+        "type in which the clients' state is stored: exact (default), or bfloat16 or float16, which "
+        "take half the memory; means over records stay exact",
         Among("exact", "bfloat16", "float16"),
     )
 
     rounds: int | None = _run(
-        200, "T", "rounds (default: 200); auto: the theory's number", rounds, later=True
+        200,
+        "T",
+        "number of rounds (default: 200); auto takes the number that the theory gives",
+        rounds,
+        later=True,
     )
-    seed: int = _run(0, "S", "seed of the run (default: 0)", SEED)
+    seed: int = _run(0, "S", "seed of all random draws of the run (default: 0)", SEED)
     eval_every: int | None = _run(
-        None, "E", "rounds between evaluations (default: T/100; 0: first and last only)", whole(0)
+        None,
+        "E",
+        "evaluate after every E rounds (default: T/100; 0: only at the start and the end)",
+        whole(0),
     )
     metrics_on: str = _run(
         "train",
         "DATA",
-        "data of the metrics: train (default), which no proof covers, test or validation",
+        "data on which loss and accuracy are measured: train (default), test or validation; no proof "
+        "covers metrics on train",
         Among("train", "test", "validation"),
     )
     checkpoint_every: int | None = _run(
-        None, "C", "rounds between checkpoints (default: only at the end)", whole(1), later=True
+        None,
+        "C",
+        "write a checkpoint after every C rounds (default: only at the end)",
+        whole(1),
+        later=True,
     )
     device: str | None = _run(
         None,
         "KIND",
-        "cpu, gpu or tpu (default: JAX's choice)",
+        "device: cpu, gpu or tpu (default: the one that JAX chooses)",
         Among("cpu", "gpu", "tpu"),
         later=True,
     )
     target_loss: float | None = _run(
         None,
         "LOSS",
-        "stop at this loss; on training data no eps is proven without the next two options",
+        "stop once the loss is this low; on training data an eps is proven only with the next two "
+        "options",
         real(),
         later=True,
     )
     loss_bound: float | None = _run(
         None,
         "B",
-        "for --target-loss, clip each example's loss to [0, B]",
+        "with --target-loss: clip each example's loss to [0, B] before it is compared",
         real(above=0),
         later=True,
     )
     loss_sigma: float | None = _run(
         None,
         "S",
-        "for --target-loss, noise that each client adds to its mean of these; eps includes it",
+        "with --target-loss: standard deviation of the noise that each client adds to its mean loss; "
+        "the proven eps includes it",
         real(above=0),
         later=True,
     )
@@ -196,7 +226,11 @@ class Setup:
         None, "S", "stop at the first evaluation after S seconds", real(above=0), later=True
     )
     max_bits: float | None = _run(
-        None, "BITS", "stop after BITS uplink bits of all clients", real(above=0), later=True
+        None,
+        "BITS",
+        "stop once all clients together have sent BITS bits",
+        real(above=0),
+        later=True,
     )
 
     @classmethod
@@ -224,15 +258,15 @@ class Session:
     """Options that change no result: where it goes, and what is printed and drawn."""
 
     out: str | None = _output(
-        None, "DIR", "folder of the result (default: results/ALGORITHM-DATA-sSEED)"
+        None, "DIR", "folder for the result (default: results/ALGORITHM-DATA-sSEED)"
     )
-    resume: str | None = _output(None, "DIR", "resume the run in this folder")
-    force: bool = _output(False, "", "replace the result of another configuration")
+    resume: str | None = _output(None, "DIR", "continue the run in this folder")
+    force: bool = _output(False, "", "replace the result of another configuration in the folder")
     bound: float | None = _output(
         None,
         "LAM",
-        "draw the paper's convergence bound, if it has one; with LAM also the bound for losses that "
-        "are LAM-strongly convex",
+        "also draw the paper's convergence bound, if it has one; with LAM also the bound for "
+        "LAM-strongly convex losses",
         real(least=0.0),
         bare="0",
     )

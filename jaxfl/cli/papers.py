@@ -19,18 +19,23 @@ __all__ = ["papers_parser", "run_papers"]
 
 def run_papers(words: Sequence[str]) -> None:
     """usage: jaxfl papers
-           jaxfl papers run NAME ... [--out DIR] [--fast] [--data-dir DIR] [--quiet]
+           jaxfl papers run NAME [NAME ...] [--OPTION VALUE ...]
 
-    Published figures and tables, run again: the picture in the paper's layout, a table of what was
-    published beside ours, and the eps claimed, proven and audited.  Without `run` they are listed.
-    NAME is one of those names, the first words of several (hu), or all.
+    List the published figures and tables that jaxfl reproduces, or run some of them again.
 
-      --out DIR       folder of the results, one in it for each NAME (default: results/papers)
-      --fast          fewer seeds and rounds, into NAME-fast
-      --data-dir DIR  where data files lie (default: JAXFL_DATA, then the user's cache)
-      --quiet         print nothing
+    A run writes the picture in the paper's layout, and a table of the published values beside ours with
+    the eps that are claimed, proven and audited.  NAME is a name of the list, the first words of several
+    (hu), or all.  The same command continues an interrupted run.
 
-    What was stopped goes on when the command is given again.
+      jaxfl papers run soteriafl-figure-1 --fast
+      jaxfl papers run hu --out results/papers
+
+      --out DIR                 folder of the results, with a folder for each NAME
+                                (default: results/papers)
+      --fast                    take fewer seeds and rounds, and write to NAME-fast
+      --data-dir DIR            folder of data files (default: the variable JAXFL_DATA, else the user's
+                                cache)
+      --quiet                   print nothing
     """
     if not words:
         width = max(map(len, papers.entries()))
@@ -57,7 +62,7 @@ def run_papers(words: Sequence[str]) -> None:
                 report = papers.run(name, out, fast=found.fast, data=data, say=say)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(
-                    "; finished parts are kept: give the command again to go on."
+                    "; finished parts are kept: give the command again to resume."
                 ) from None
             if not found.quiet:
                 _show(report)

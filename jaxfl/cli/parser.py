@@ -25,6 +25,8 @@ from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
 
 __all__ = [
     "CONFIG",
+    "HELP",
+    "JSON",
     "Once",
     "Parser",
     "hyper_parameters",
@@ -45,11 +47,13 @@ TITLES = {
     "model": "model",
     "parts": "parts of the algorithm",
     "run": "run",
-    "output": "output",
+    "output": "input and output",
 }
 
 
-CONFIG = "read options from a TOML file; those on the command line replace the file's"
+CONFIG = "read options from a TOML file; the command line overrides the file"
+JSON = "print the result as one JSON object"
+HELP = "print this help"
 
 
 class Parser(argparse.ArgumentParser):
@@ -148,15 +152,15 @@ def make_parser(table: Mapping[str, Option], titles: Mapping[str, str]) -> Parse
             how |= {"nargs": "?", "const": option.bare}
         groups[option.group].add_argument(flag(name), help=option.doc, **how)
     groups["output"].add_argument("--config", metavar="FILE", help=CONFIG)
-    groups["output"].add_argument("-h", "--help", action="store_true", help="show this help")
+    groups["output"].add_argument("-h", "--help", action="store_true", help=HELP)
     return parser
 
 
 class _Help(argparse.HelpFormatter):
-    """Wider first columns."""
+    """Wider columns, as wide as the text above the options."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=28)
+        super().__init__(prog, max_help_position=28, width=100)
 
 
 def options_help(parser: Parser, names: str, params: Iterable[Param], **how: Any) -> str:

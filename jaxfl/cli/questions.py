@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from jaxfl.algorithms.registry import algorithm
 from jaxfl.audit import questions
 from jaxfl.audit.attack import audit
+from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.ranges import FLAGS, NUMBERS, WORDS
 from jaxfl.cli.parser import Parser, hyper_parameters
 from jaxfl.cli.written import flag
@@ -48,57 +50,98 @@ FLAGGED = (
 
 
 def run_account(words: Sequence[str]) -> None:
-    r"""usage: jaxfl account NAME --sigma S (--delta D | --eps E) [--PARAMETER VALUE ...] [--json]
-           [--runs K [--seen all|winner]] [--as dp-event]
+    r"""usage: jaxfl account NAME --sigma S (--delta D | --eps E) [--PARAMETER VALUE ...]
 
-    The proven eps at delta, or delta at eps, and the claim of the paper's formula.  With --runs K also
-    the proven eps of selecting the best of K runs, each with its own noise, on the private data: all of
-    them are seen (the default), or with --seen winner only the best, of a random number of runs (K on
-    average) that a trusted party draws.  With --as dp-event also the event as a DpEvent of dp_accounting,
-    and the accountant there that takes it.
+    Compute the eps that noise of standard deviation S proves at delta, or the delta at eps, without
+    data; and print what the paper's formula claims for the same noise.
 
       jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \
             --sigma 0.01 --delta 1e-3
       jaxfl account event --samples 3256 --batch 51 --rounds 100 --clip 1 --noise-multiplier 1 --delta 1e-3
+      jaxfl account ldp_sgd --samples 100 --batch 10 --rounds 20 --clip 1 --sigma 0.3 --delta 1e-5 --runs 8
+
+      --sigma S                 standard deviation of the noise on a coordinate of a client's estimate
+      --delta D, --eps E        the one that is given; the other is computed
+      --runs K                  also compute the eps of the best of K runs, each with its own noise, that
+                                is chosen on the private data
+      --seen all|winner         which of these runs are published: all of them (default), or the best
+                                alone, where a trusted party draws how many run (K on average)
+      --as dp-event             also print the event as a DpEvent of dp_accounting, and the accountant
+                                there that takes it
+      --method NAME             the accountant (default: the tightest one that applies)
     """
     _answer("account", "NAME", questions.account, words)
 
 
 def run_calibrate(words: Sequence[str]) -> None:
-    """usage: jaxfl calibrate NAME --eps E --delta D [--PARAMETER VALUE ...] [--json]
+    r"""usage: jaxfl calibrate NAME --eps E --delta D [--PARAMETER VALUE ...]
 
-    The least noise for (eps, delta), and the paper's.  With --sigma and --find rounds or --find batch:
-    the most rounds, or the smallest batch, instead.
+    Compute the least noise that proves (eps, delta), without data, and print the noise of the paper's
+    formula beside it.
 
-      jaxfl calibrate soteriafl_gd --samples 3256 --rounds 100 --clip 0.5 --eps 5 --delta 1e-3 --json
+      jaxfl calibrate soteriafl_gd --samples 3256 --rounds 100 --clip 0.5 --eps 5 --delta 1e-3
+      jaxfl calibrate ldp_sgd --samples 3256 --batch 51 --clip 1 --sigma 0.01 --eps 5 --delta 1e-3 \
+            --find rounds
+
+      --find rounds|batch       with --sigma: compute the most rounds, or the smallest batch, instead
+      --method NAME             the accountant (default: the tightest one that applies)
     """
     _answer("calibrate", "NAME", questions.calibrate, words)
 
 
 def run_audit(words: Sequence[str]) -> None:
-    r"""usage: jaxfl audit ALGORITHM [--samples M] [--rounds T] [--runs R] [--PARAMETER VALUE ...] [--json]
+    r"""usage: jaxfl audit ALGORITHM [--runs R] [--PARAMETER VALUE ...]
 
-    A lower bound on eps by attack: R runs on each of two data sets that differ in one record, told apart
-    by what the server sees.  --sampler, --compressor and --clip-mode exchange parts, --noise paper uses
-    the paper's noise, --claimed E sets a claim to refute, --clients N has as many clients, one of whom
-    holds the record, --turning E turns its sign in every E-th round; further --confidence, --seed, --delta
-    and the algorithm's hyper-parameters.
+    Measure a lower bound on eps by an attack: run the algorithm R times on each of two data sets that
+    differ in one record, and tell the data sets apart by what the server sees.  An eps below the bound
+    is refuted.
 
       jaxfl audit ldp_sgd --samples 1000 --rounds 100 --runs 10000 --batch 50 --eps 5
       jaxfl audit ldp_sgd --samples 1000 --rounds 20 --runs 4000 --batch 100 --clip-mode batch \
             --noise paper --eps 5
+
+      --samples M               records of a client (default: 1000)
+      --rounds T                rounds of each run (default: 100)
+      --runs R                  runs on each data set (default: 10000)
+      --clients N               number of clients, one of whom holds the record (default: 1)
+      --claimed E               the eps to refute (default: that of the paper's formula)
+      --noise HOW               calibrated (default) or paper: the noise of the paper's formula
+      --sampler NAME            replace the algorithm's sampler
+      --compressor NAME         replace the algorithm's compressor
+      --clip-mode HOW           example (default) or batch
+      --turning E               turn the sign of the record's gradient in every E-th round
+      --confidence P            confidence of the bound (default: 0.95)
+      --delta D                 delta of the bound (default: that of the algorithm)
+      --seed S                  seed of all random draws (default: 0)
+
+    Other options are hyper-parameters of the algorithm (`jaxfl run ALGORITHM --help`).
     """
     _answer("audit", "ALGORITHM", _audit, words)
 
 
-def parameters(words: Sequence[str]) -> str:
-    """Of an algorithm: its hyper-parameters (jaxfl run NAME --help), --samples, --rounds, --clients (or
-    --devices, --machines), --sampling, --dimension; --fresh and --convex of local SGD; --epochs and --inner
-    instead of --rounds.  Of an event: --samples, --rounds, --clip, --batch, --sampling, --slots,
-    --adjacency, --record-norm, --noise-multiplier.  Others take the algorithm's defaults, and are
-    listed as assumed where they matter.
+def parameters(command: str, words: Sequence[str]) -> str:
+    """parameters of an algorithm:
+      its hyper-parameters (`jaxfl run NAME --help`), and
+      --samples M               records of a client
+      --rounds T                number of rounds; for some algorithms --epochs and --inner instead
+      --clients N               number of clients (--devices and --machines are the papers' words)
+      --sampling NAME           how a client draws its batch: a name of `jaxfl list samplers`
+      --dimension D             coordinates of the model
+      --fresh, --convex         of local steps: new shuffles in every round, a convex loss
+    parameters of `event`, a mean of clipped gradients that is released once per round:
+      --samples, --rounds, --clip, --batch, --sampling, --slots, --adjacency, --record-norm,
+      --noise-multiplier
+    Parameters that are not given take the algorithm's defaults; the answer lists as `assumed` those
+    that matter.
     """
-    return f"NAME is one of: {', '.join(questions.names())}\n{inspect.getdoc(parameters)}"
+    lines = {"NAME is an algorithm": set(questions.names()) - {*CALCULATORS, "event"}}
+    if command == "account":
+        lines["or a calculator, which says what it needs"] = set(CALCULATORS)
+    said = [
+        f"{title}:\n{textwrap.indent(textwrap.fill(', '.join(sorted(names)), 98), '  ')}"
+        for title, names in {**lines, "or": {"event"}}.items()
+    ]
+    return "\n".join([*said, "", str(inspect.getdoc(parameters))])
 
 
 def question_parser(command: str) -> Parser:

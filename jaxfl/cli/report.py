@@ -52,12 +52,12 @@ def console() -> Console:
 
 
 def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:
-    """The numbers that were used and what came out, on standard output."""
+    """Print hyper-parameters with their sources, and what came out."""
     from rich.table import Table
 
     about = results.config(ds)
     settings = about["settings"]
-    used = Table("number", "value", "from", box=None, pad_edge=False)
+    used = Table("hyper-parameter", "value", "source", box=None, pad_edge=False)
     for row in _used(about, int(ds["round"].values[-1])):
         used.add_row(*map(printable, row))
     out = Table.grid(padding=(0, 2))
@@ -74,7 +74,7 @@ def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:
 
 
 def _used(about: dict[str, Any], reached: int) -> list[tuple[str, str, str]]:
-    """Numbers with their sources; of an extended run, those that its first plan was made from."""
+    """Values with their sources; of an extended run, those that its first plan was made from."""
     values, sources = about["values"], about["sources"]
     rows = {name: [_number(values[name]), sources.get(name, "")] for name in values}
     planned = int(values["rounds"])

@@ -13,9 +13,13 @@ __all__ = ["as_typed", "command", "flag", "suggested"]
 
 MANY = ("--data-option", "--partition-option")  # whose values are NAME=VALUE
 
+STOP = {"loss": "target-loss", "bound": "loss-bound", "sigma": "loss-sigma"}  # others: max-NAME
+
 
 def flag(name: str) -> str:
-    """How a name is written on the command line."""
+    """How a name is written on the command line; ``stop.NAME`` is a field of :class:`jaxfl.Stop`."""
+    if name.startswith("stop."):
+        name = STOP.get(name[5:], f"max-{name[5:]}")
     return "--" + name.replace("_", "-")
 
 
@@ -36,6 +40,8 @@ def as_typed(words: Sequence[str]) -> Callable[[str, Any], str]:
     typed = {word.split("=")[0] for word in words}
 
     def written(name: str, value: Any) -> str:
+        if name.startswith("stop.") and value is None:
+            return flag(name)
         if flag(name) in typed:
             return assigned(flag(name), value)
         for option, given in itertools.pairwise(words):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -46,6 +46,7 @@ __all__ = [
     "Record",
     "dtype",
     "fingerprint",
+    "honest",
     "largest_gradient",
     "objective",
     "settings",
@@ -139,7 +140,12 @@ class Record:
         claim = self.algorithm.claim(values, self.facts)
         delta = self.values.get("delta", 1e-5) if delta is None else delta
         report = reports.report(self.event(rounds), claim, delta, method)
-        words = f"{report.method}{self._honest(rounds)}"
+        words = report.method + honest(
+            self.algorithm,
+            self.values,
+            self.facts,
+            lambda more: self._released(rounds, more, self.facts),
+        )
         known = self.sources.get("smoothness")
         if known is not None and known.origin is not Origin.GIVEN:
             words += ", for an L of these data that is taken to be public"
@@ -176,25 +182,6 @@ class Record:
             event = until(event, 0)
         return stopping.checked(event, stopping.checks(self.settings, rounds), facts)
 
-    def _honest(self, rounds: int) -> str:
-        """Whom the proof trusts beside the protected client: those whose noise in a sum it counts."""
-        algorithm, colluding = self.algorithm, int(self.values.get("colluding", 0))
-        if COLLUDING not in algorithm.params or algorithm.body is None:
-            return ""
-        most = noises(algorithm.body, {**self.values, "colluding": 0}, self.facts) - 1
-        proofs = [
-            [
-                releases(event).parts
-                for event in plain_events(self._released(rounds, more, self.facts))
-            ]
-            for more in ({}, {"colluding": most})
-        ]
-        if proofs[0] == proofs[1]:
-            return ""
-        return (
-            f", if at most {colluding} of the {most + 1} clients of a sum collude with the server"
-        )
-
     def _exposed(self) -> str:
         """Why the number of rounds reveals data without noise; "" where it does not."""
         event = self._released(1, {}, self.facts)
@@ -230,6 +217,29 @@ class Record:
                     f"has norm {most:.4g} at round {t}, and eps holds because such are clipped to it"
                 )
         return ""
+
+
+def honest(
+    algorithm: Algorithm,
+    values: Mapping[str, Any],
+    facts: ProblemFacts,
+    release: Callable[[Mapping[str, Any]], AnyEvent],
+) -> str:
+    """Whom the proof trusts beside the protected client: those whose noise in a sum it counts.
+
+    ``release`` returns the event in which these values replace those of the algorithm.
+    """
+    if COLLUDING not in algorithm.params or algorithm.body is None:
+        return ""
+    most = noises(algorithm.body, {**values, "colluding": 0}, facts) - 1
+    proofs = [
+        [releases(event).parts for event in plain_events(release(more))]
+        for more in ({}, {"colluding": most})
+    ]
+    if proofs[0] == proofs[1]:
+        return ""
+    colluding = int(values.get("colluding", 0))
+    return f", if at most {colluding} of the {most + 1} clients of a sum collude with the server"
 
 
 def totals(cost: Cost, counts: Mapping[str, int]) -> dict[str, float]:

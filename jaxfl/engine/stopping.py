@@ -81,13 +81,13 @@ def check(stop: Any, metrics_on: str) -> None:
     require(
         all(given) or not any(given[1:]),
         "belong together",
-        "give all of them, or loss alone",
+        "give all of them, or only the first",
         **noise,
     )
     require(
         stop.sigma is None or metrics_on == PROTECTED,
         f"is noise for the training loss, and metrics are taken on the {metrics_on} data",
-        "leave bound and sigma out",
+        "leave it out",
         **{"stop.sigma": stop.sigma},
     )
 

@@ -72,6 +72,15 @@ def test_what_was_assumed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"sigmas                {first:.8g}, {second:.8g}\n" in capsys.readouterr().out
 
 
+def test_an_answer_says_who_may_collude(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "account private_local_sgd --samples 100 --batch 10 --rounds 5 --clip 1 --sigma 1 --delta 1e-5"
+    line += " --convex true --clients 5 --colluding 2"
+    words = "if at most 2 of the 5 clients of a sum collude with the server"
+    assert ask(capsys, line)["method"].endswith(words)
+    found = ask(capsys, line.replace("account", "calibrate").replace("--sigma", "--eps"))
+    assert found["method"].endswith(words)
+
+
 def test_the_price_of_a_choice_is_added_to_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     more = ("", "--runs 12", "--runs 12 --seen winner")
     alone, every, winner = (ask(capsys, f"account {SOTERIA} {options}") for options in more)

@@ -18,7 +18,7 @@ import pytest
 from told import Shell, one_sentence
 
 import jaxfl
-from jaxfl.cli import main
+from jaxfl.cli import COMMANDS, main
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Setup, options
 from jaxfl.cli.report import Display, amount
@@ -73,8 +73,17 @@ def test_version_and_help(shell: Shell) -> None:
     assert shell("--version").out == f"jaxfl {jaxfl.__version__}\n"
     text = shell().out
     assert text == shell("--help").out
-    assert "jaxfl run" in text
-    assert "jaxfl list" in text
+    for command in COMMANDS.keys() - {"-h", "--help"}:
+        assert command in text
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if not name.startswith("-")])
+def test_every_command_explains_itself(command: str, shell: Shell) -> None:
+    text = shell(command, "--help").out
+    assert text.startswith(f"usage: jaxfl {command}")
+    assert command == "completion" or ("--config FILE" in text and "--json" in text)
+    assert f"\n  jaxfl {command} " in text  # an example
+    assert max(map(len, text.splitlines())) <= 108
 
 
 def test_help_lists_every_number_of_the_algorithm(shell: Shell) -> None:
@@ -438,6 +447,7 @@ MISTAKES = {
     "run --eval-every -2": "--eval-every -2",
     "run --checkpoint-every 0": "--checkpoint-every 0",
     "run --target-loss low": "--target-loss low",
+    "run --target-loss 1 --loss-bound 1": "--loss-bound 1 and --loss-sigma belong together",
     "run --resume nowhere": "nowhere",
     "run --resume .": "no config.json",
     "run --resume FINISHED": "round 30",
