@@ -68,7 +68,7 @@ def run_account(words: Sequence[str]) -> None:
                                 alone, where a trusted party draws how many run (K on average)
       --as dp-event             also print the event as a DpEvent of dp_accounting, and the accountant
                                 there that takes it
-      --method NAME             the accountant (default: the tightest one that applies)
+      --method NAME             another proof for SVRG, SAGA or shuffled epochs, such as reveal or ceil
     """
     _answer("account", "NAME", questions.account, words)
 
@@ -84,7 +84,7 @@ def run_calibrate(words: Sequence[str]) -> None:
             --find rounds
 
       --find rounds|batch       with --sigma: compute the most rounds, or the smallest batch, instead
-      --method NAME             the accountant (default: the tightest one that applies)
+      --method NAME             another proof for SVRG, SAGA or shuffled epochs, such as reveal or ceil
     """
     _answer("calibrate", "NAME", questions.calibrate, words)
 

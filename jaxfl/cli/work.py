@@ -22,7 +22,7 @@ from jaxfl.core.params import number, varies
 from jaxfl.core.schedules import schedule
 from jaxfl.core.types import Algorithm, Key, Problem, Source
 from jaxfl.data.loaders import LOADERS
-from jaxfl.engine import checkpoint, results
+from jaxfl.engine import checkpoint, results, stopping
 from jaxfl.engine.run import EVALUATIONS, Progress, Run, Stop, begin, restored, simulate
 from jaxfl.views import plots
 from jaxfl.views.bounds import bounds, possible
@@ -67,6 +67,14 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
     import jax
 
     setup = folder.setup
+    limits = Stop(
+        setup.target_loss,
+        setup.max_seconds,
+        setup.max_bits,
+        bound=setup.loss_bound,
+        sigma=setup.loss_sigma,
+    )
+    stopping.check(limits, setup.metrics_on)
     algorithm = algorithm_of(setup)
     problem, key = choose_problem(setup), jax.random.key(setup.seed)
     start: Run | Path = folder.checkpoint
@@ -79,13 +87,6 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
             folder.check_free(session.force)
         folder.begin()
     setup = folder.setup
-    limits = Stop(
-        setup.target_loss,
-        setup.max_seconds,
-        setup.max_bits,
-        bound=setup.loss_bound,
-        sigma=setup.loss_sigma,
-    )
     shown = Display(algorithm.name, problem, setup.rounds or 0, quiet=session.quiet)
 
     def update(now: Progress) -> None:
