@@ -1,17 +1,24 @@
 """Sphinx: the reference from docstrings, the notebooks as they are stored."""
 
+import ast
+import contextlib
+import dataclasses
 import inspect
-import pydoc
+import io
+import itertools
 import re
 import shutil
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jaxfl
+from jaxfl.cli import COMMANDS, main
 
 HERE = Path(__file__).parent
-PAGES = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
-FIELD = re.compile(r"^    (\w+): [^\n#]*(?:  |\n    )# (.*)$", re.MULTILINE)
+PAGES = {"overview": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
+BAR = "\u2223"  # for |v|, which reStructuredText takes for a substitution
 LINK = re.compile(r"\[([^\]]*)\]\(([^)]+)\)")
 # Notebooks lie beside the package, and Sphinx reads what lies below this folder.
 shutil.rmtree(HERE / "notebooks", ignore_errors=True)
@@ -22,6 +29,7 @@ extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "myst_nb"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "jaxfl"
+html_show_copyright = False
 nb_execution_mode = "off"  # the tests run them
 myst_heading_anchors = 3
 myst_enable_extensions = ["dollarmath"]
@@ -31,27 +39,59 @@ autodoc_preserve_defaults = True
 
 
 def bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Norms are written |v| in docstrings, which reStructuredText takes for substitutions."""
+    """Replace the bars of norms outside of literals."""
     text = "\n".join(lines).split("``")
     for i in range(0, len(text), 2):  # outside of literals
-        text[i] = re.sub(r"^(?! ).*$", lambda m: m[0].replace("|", "\u2223"), text[i], flags=re.M)
+        text[i] = re.sub(r"^(?! ).*$", lambda m: m[0].replace("|", BAR), text[i], flags=re.M)
     lines[:] = "``".join(text).split("\n")
 
 
 def fields(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """The fields of a named tuple are described by the comments behind them."""
-    if lines and lines[0].startswith("Alias for field number"):
-        record, _, field = name.rpartition(".")
-        source = inspect.getsource(pydoc.locate(record))  # type: ignore[arg-type]
-        comment = dict(FIELD.findall(source)).get(field, "")
-        lines[:] = [re.sub(r"^type: ignore\[\S+\](  # )?", "", comment)]
+    """The fields of a record are listed below its docstring, with the comments behind them."""
+    if what == "class" and (hasattr(obj, "_fields") or dataclasses.is_dataclass(obj)):
+        text = textwrap.dedent(inspect.getsource(obj))
+        (record,) = ast.parse(text).body
+        assert isinstance(record, ast.ClassDef)
+        rows = [node for node in record.body if isinstance(node, ast.AnnAssign)]
+        lines += ["", *(line for node in rows for line in field(node, text.splitlines()))]
+
+
+def field(node: ast.AnnAssign, source: list[str]) -> Iterator[str]:
+    """One field: its name, type and default, and the comment behind it or on the lines below it."""
+    last = node.end_lineno or node.lineno
+    behind = source[last - 1][node.end_col_offset :].strip()
+    below = itertools.takewhile(lambda line: line.strip().startswith("# "), source[last:])
+    words = [line.strip().lstrip("#,) ") for line in (behind, *below)]
+    comment = " ".join(re.sub(r"^type: ignore\S*( +# )?", "", word) for word in words if word)
+    declared = ast.unparse(node).replace("dataclasses.", "")
+    yield f"* ``{declared}``" + (f" -- {comment}" if comment else "").replace("|", BAR)
+
+
+def members(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out the fields of named tuples, which :func:`fields` lists."""
+    return True if type(obj).__name__ == "_tuplegetter" else None
 
 
 def pages(app: Any, name: str, source: list[str]) -> None:
-    """README is the first page, and links that lead out of the site become plain words."""
+    """Some pages are files of the repository, or are printed by `jaxfl`.
+
+    The front page begins as README does.  Links that lead out of the site become plain words.
+    """
     if name in PAGES:
         source[0] = LINK.sub(link, (HERE.parent / PAGES[name]).read_text("utf-8")) + source[0]
+    if name == "index":
+        readme = (HERE.parent / "README.md").read_text("utf-8")
+        source[0] = LINK.sub(link, readme.partition("\n## ")[0]) + source[0]
+    if name == "reference/command-line":
+        source[0] += "".join(map(manual, [command for command in COMMANDS if command[0] != "-"]))
     source[0] = source[0].replace("](../notebooks/", "](notebooks/")
+
+
+def manual(command: str) -> str:
+    """The help of a command."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        main([command, "--help"])
+    return f"\n## jaxfl {command}\n\n```text\n{out.getvalue()}```\n"
 
 
 def link(found: re.Match[str]) -> str:
@@ -66,4 +106,5 @@ def link(found: re.Match[str]) -> str:
 def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", fields)
     app.connect("autodoc-process-docstring", bars)
+    app.connect("autodoc-skip-member", members)
     app.connect("source-read", pages)

@@ -749,14 +749,15 @@ class Algorithm(NamedTuple):
 
     name: str
     summary: str
-    paper: str
-    params: tuple[Param, ...]
+    paper: str  # where it was published
+    params: tuple[Param, ...]  # its hyper-parameters
     plan: Callable[[Mapping[str, Any], ProblemFacts], Plan]  # of what is given: all but the noise
     capacity: Callable[[Mapping[str, Any], ProblemFacts], dict[str, int]]
-    cost: Callable[[Mapping[str, Any], ProblemFacts], Cost]
-    init: Callable[[Key, Problem, Hyper], tuple[State, Info]]
-    round: Callable[[Key, State, Problem, Hyper], tuple[State, Info]]
-    output: Callable[[State], Array]
+    # host: the slots of arrays whose size a round draws
+    cost: Callable[[Mapping[str, Any], ProblemFacts], Cost]  # host: the bits of its messages
+    init: Callable[[Key, Problem, Hyper], tuple[State, Info]]  # the state before the first round
+    round: Callable[[Key, State, Problem, Hyper], tuple[State, Info]]  # one round
+    output: Callable[[State], Array]  # the model of a state, flat
     finish: Callable[[Plan, Noise, ProblemFacts], Resolved] | None = None
     # what follows from the noise; None: nothing but the noise itself
     event: Callable[[Mapping[str, Any], ProblemFacts], Any] | None = None
