@@ -54,7 +54,7 @@ from jaxfl.cli.interrupt import Terminated
 from jaxfl.cli.lists import list_parser, run_list
 from jaxfl.cli.look import look_parser, run_compare, run_plot, run_show
 from jaxfl.cli.papers import papers_parser, run_papers
-from jaxfl.cli.parser import CONFIG, HELP, JSON, Parser, parse_run, run_options, run_parser
+from jaxfl.cli.parser import CONFIG, HELP, Parser, parse_run, run_options, run_parser
 from jaxfl.cli.profiling import run_profile
 from jaxfl.cli.questions import (
     parameters,
@@ -67,7 +67,7 @@ from jaxfl.cli.sweep_parser import parse_sweep, sweep_options, sweep_parser
 from jaxfl.cli.sweeping import run_sweep
 from jaxfl.cli.theory import run_theory, symbols, theory_parser
 from jaxfl.cli.work import run
-from jaxfl.cli.written import as_typed, suggested
+from jaxfl.cli.written import JSON, as_typed, suggested
 from jaxfl.core.errors import InputError, printable
 from jaxfl.core.version import __version__
 

@@ -48,7 +48,7 @@ def with_config(
     if found.config is None:
         return rest, None
     file = Path(text("--config", found.config))
-    with reading(file, "configuration in TOML", "give --config the name of a TOML file"):
+    with reading(file, "TOML configuration", "name another file with --config"):
         table = tomllib.loads(file.read_text("utf-8"))
     parser = make()
     dashed = [re.sub("^--[^=]*", lambda m: m[0].replace("_", "-"), word) for word in rest]

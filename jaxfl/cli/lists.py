@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.cli.parser import Parser
+from jaxfl.cli.report import print_json
 from jaxfl.cli.written import flag
 from jaxfl.core.params import known
 from jaxfl.core.types import Algorithm, Param
@@ -68,7 +68,7 @@ def run_list(words: Sequence[str]) -> None:
         known("kind of things to list named", found.kind, everything)
     shown = everything if found.kind is None else {found.kind: everything[found.kind]}
     if found.json:
-        print(json.dumps(shown, indent=2, ensure_ascii=False))
+        print_json(shown)
         return
     width = max(len(name) for table in shown.values() for name in table)
     for i, (kind, table) in enumerate(shown.items()):

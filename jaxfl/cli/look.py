@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jaxfl.cli.folder import CHECKPOINT, CONFIG, Folder, aside, of_sweep
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import real, text
-from jaxfl.cli.report import console, summary
+from jaxfl.cli.report import console, facts, print_json, summary
 from jaxfl.cli.sweeping import NO_FRONT, has_front
 from jaxfl.cli.written import command, flag
 from jaxfl.core.errors import InputError, one_line, printable, require
@@ -70,11 +70,17 @@ def run_show(words: Sequence[str]) -> None:
     with _shown(folder):
         ds, links = _load(folder, given), _links(given)
         if not is_sweep(ds):
-            summary(ds, [])
-            ds = as_sweep(ds).assign_coords(algorithm=[config(ds)["settings"]["algorithm"]])
-            if not {"csv", "latex", "target_loss", "metric"} & set(given):
+            alone = not {"csv", "latex", "target_loss", "metric"} & set(given)
+            if given.get("json") and alone:
+                print_json(facts(ds, [folder / RESULT if folder.is_dir() else folder]))
                 return
-            print()
+            if not given.get("json"):
+                summary(ds, [])
+            ds = as_sweep(ds).assign_coords(algorithm=[config(ds)["settings"]["algorithm"]])
+            if alone:
+                return
+            if not given.get("json"):
+                print()
         ds = _selected(ds, given)
         targets = None
         if "target_loss" in given:
@@ -146,6 +152,9 @@ def run_plot(words: Sequence[str]) -> None:
         else:
             files = [place / f"curves.{kind}" for kind in formats]
             curves(ds, files)
+        if given.get("json"):
+            print_json({"files": files})
+            return
         for file in files:
             print(printable(str(file)))
 
@@ -161,7 +170,7 @@ def look_parser(command: str) -> Parser:
         several: dict[str, Any] = {"nargs": "+", "action": "extend"}
         how = several if name in SEVERAL else {"action": Once}
         parser.add_argument(f"--{name}", metavar="AXIS=VALUE" if name == "where" else None, **how)
-    for name in ("--allow-test", "--unchecked"):
+    for name in ("--allow-test", "--unchecked", "--json"):
         parser.add_argument(name, action="store_true")
     return parser
 
@@ -295,7 +304,9 @@ def _selected(
 
 def _print(shown: Table, given: dict[str, Any]) -> None:
     """Print a table, and write it to the files of --csv and --latex."""
-    if sys.stdout.isatty():
+    if given.get("json"):
+        print_json(shown.facts())
+    elif sys.stdout.isatty():
         shown.show(console())
     else:
         print(shown.text(), end="")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxfl.cli.readers import Among, Read, pair, real, rounds, text, whole
-from jaxfl.cli.written import flag
+from jaxfl.cli.written import JSON, flag
 from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
 
@@ -272,6 +272,7 @@ class Session:
     )
     no_plot: bool = _output(False, "", "draw no picture")
     quiet: bool = _output(False, "", "print nothing, unless the run diverges")
+    json: bool = _output(False, "", JSON)
 
 
 def check_options(stored: Iterable[tuple[str, Any]], file: Path) -> None:

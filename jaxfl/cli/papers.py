@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from jaxfl import papers
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import text
-from jaxfl.cli.report import console
+from jaxfl.cli.report import console, print_json
 from jaxfl.core.errors import printable, require
 from jaxfl.papers.report import Report, epsilon_table, table
 
@@ -37,19 +38,23 @@ def run_papers(words: Sequence[str]) -> None:
                                 cache)
       --quiet                   print nothing
     """
-    if not words:
+    found, rest = papers_parser().parse_known_intermixed_args(list(words))
+    papers_parser().finish(rest, "", "`jaxfl papers --help` lists them")
+    if found.action is None:
+        entries = papers.entries()
+        if found.json:
+            print_json({name: {"what": e.what, "paper": e.paper} for name, e in entries.items()})
+            return
         width = max(map(len, papers.entries()))
         for name, entry in papers.entries().items():
             print(f"{name:<{width}}  {entry.what}; {entry.paper}")
         return
     way = "`jaxfl papers` lists them and `jaxfl papers run NAME` runs one"
-    require(words[0] == "run", f"There is no `jaxfl papers {words[0]}`", way)
-    parser = papers_parser()
-    found, rest = parser.parse_known_intermixed_args(list(words))
-    parser.finish(rest, "", "`jaxfl papers --help` lists them")
+    require(found.action == "run", f"There is no `jaxfl papers {found.action}`", way)
     require(found.names, "No figure is named", "`jaxfl papers` lists their names, and all runs all")
     out = Path("results/papers" if found.out is None else text("--out", found.out))
     data = None if found.data_dir is None else text("--data-dir", found.data_dir)
+    reports: list[Report] = []
     with Interrupts() as interrupts:
 
         def say(line: str) -> None:
@@ -64,8 +69,11 @@ def run_papers(words: Sequence[str]) -> None:
                 raise KeyboardInterrupt(
                     "; finished parts are kept: give the command again to resume."
                 ) from None
-            if not found.quiet:
+            reports.append(report)
+            if not (found.quiet or found.json):
                 _show(report)
+    if found.json:
+        print_json({report.entry.name: _facts(report) for report in reports})
 
 
 def papers_parser() -> Parser:
@@ -74,7 +82,7 @@ def papers_parser() -> Parser:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--out", action=Once, metavar="DIR")
     parser.add_argument("--data-dir", action=Once, metavar="DIR")
-    for option in ("--fast", "--quiet"):
+    for option in ("--fast", "--quiet", "--json"):
         parser.add_argument(option, action="store_true")
     return parser
 
@@ -89,6 +97,19 @@ def _named(asked: Sequence[str]) -> list[str]:
         if word not in known and not several:
             papers.entry(word)  # says what is near
     return list(chosen)
+
+
+def _facts(report: Report) -> dict[str, Any]:
+    return {
+        "rows": [
+            {**row._asdict(), "ours": row.ours if isinstance(row.ours, str) else row.ours._asdict()}
+            for row in report.rows
+        ],
+        "epsilons": [row._asdict() for row in report.epsilons],
+        "seeds": report.seeds,
+        "seconds": report.seconds,
+        "files": report.files,
+    }
 
 
 def _show(report: Report) -> None:

@@ -26,7 +26,6 @@ from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
 __all__ = [
     "CONFIG",
     "HELP",
-    "JSON",
     "Once",
     "Parser",
     "hyper_parameters",
@@ -52,7 +51,6 @@ TITLES = {
 
 
 CONFIG = "read options from a TOML file; the command line overrides the file"
-JSON = "print the result as one JSON object"
 HELP = "print this help"
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from jaxfl.cli.build import algorithm_of, choose_problem
 from jaxfl.cli.options import Setup
 from jaxfl.cli.parser import parse_run
+from jaxfl.cli.report import print_json
 from jaxfl.cli.work import absolute, computing
 from jaxfl.core.errors import printable, require
 from jaxfl.engine.profiling import profile
@@ -34,7 +34,7 @@ def run_profile(words: Sequence[str]) -> None:
         )
     import jax
 
-    given, _ = parse_run([word for word in words if word != "--json"])
+    given, session = parse_run(words)
     setup = Setup(**absolute(given))
     with computing(setup):
         algorithm, problem = algorithm_of(setup), choose_problem(setup)
@@ -46,9 +46,9 @@ def run_profile(words: Sequence[str]) -> None:
             noise=setup.noise,
             **setup.numbers,
         )
-    if "--json" in words:
+    if session.json:
         whole = {**found._asdict(), "of_matmul": found.of_matmul, "of_copy": found.of_copy}
-        print(json.dumps({"algorithm": algorithm.name, "problem": problem.name, **whole}, indent=1))
+        print_json({"algorithm": algorithm.name, "problem": problem.name, **whole})
         return
     d = problem.model.dim
     name = printable(problem.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +15,10 @@ from jaxfl.audit.attack import audit
 from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.ranges import FLAGS, NUMBERS, WORDS
 from jaxfl.cli.parser import Parser, hyper_parameters
+from jaxfl.cli.report import print_json
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import reads, whole
-from jaxfl.engine.results import plain
 from jaxfl.parts import compressors, sampling
 
 __all__ = ["parameters", "question_parser", "run_account", "run_audit", "run_calibrate"]
@@ -174,7 +173,7 @@ def _answer(
     as_json = options.pop("json", False)
     answer = ask(name, **options)
     if as_json:
-        print(json.dumps(plain(answer)))
+        print_json(answer)
         return
     rows = _rows(answer)
     width = max(len(name) for name, _ in rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-__all__ = ["Display", "amount", "console", "summary"]
+__all__ = ["Display", "amount", "console", "facts", "print_json", "summary"]
 
 WIDTH = 10_000  # of what goes to a file: no line is broken
 
@@ -49,6 +50,31 @@ def console() -> Console:
     return Console(
         highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH
     )
+
+
+def print_json(value: Any) -> None:
+    """Print a result of ``--json``: numbers that are not finite are "nan", "inf" and "-inf"."""
+    print(json.dumps(results.plain(value), indent=2, ensure_ascii=False, default=str))
+
+
+def facts(ds: xarray.Dataset, files: Sequence[Path] = ()) -> dict[str, Any]:
+    """What `--json` prints of a run."""
+    about = results.config(ds)
+    last = ds.isel(round=-1)
+    return {
+        "algorithm": about["settings"]["algorithm"],
+        "problem": about["settings"]["problem"],
+        "ended": about["ended"],
+        "rounds": int(last["round"]),
+        "hyper_parameters": about["values"],
+        "sources": about["sources"],
+        "metrics": {str(name): v.item() for name, v in last.data_vars.items() if not v.ndim},
+        "best_loss": float(ds["loss"].min()),
+        "privacy": about["privacy"],
+        "seconds": about["seconds"],
+        "compile_seconds": about["compile_seconds"],
+        "files": files,
+    }
 
 
 def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:

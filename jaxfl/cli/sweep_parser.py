@@ -23,7 +23,7 @@ from jaxfl.cli.parser import (
     with_numbers,
 )
 from jaxfl.cli.readers import real, rounds, text, whole
-from jaxfl.cli.written import flag
+from jaxfl.cli.written import JSON, flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import known
 from jaxfl.views.selection import AUTO
@@ -111,6 +111,7 @@ class Session:
     plan: bool = _output(False, "", "compile and report the plan without running")
     no_plot: bool = _output(False, "", "draw no pictures")
     quiet: bool = _output(False, "", "print nothing")
+    json: bool = _output(False, "", JSON)
 
 
 def parse_sweep(words: Sequence[str]) -> tuple[Spans | None, Session]:

@@ -16,7 +16,7 @@ from jaxfl.cli.build import choose_algorithm, choose_problem
 from jaxfl.cli.folder import CONFIG, of_sweep, write_config
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Setup, check_options
-from jaxfl.cli.report import console
+from jaxfl.cli.report import console, print_json
 from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
 from jaxfl.cli.work import absolute, computing
 from jaxfl.cli.written import command
@@ -193,6 +193,9 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
             print(NO_FRONT, file=sys.stderr)
     if session.quiet:  # NaN must not be taken for a result
         _warn_of_divergence(ds)
+    if session.json:
+        print_json({**table(select(ds, session.select).ds).facts(), "files": files})
+    if session.quiet or session.json:
         return
     chosen, shown = select(ds, session.select), console()
     table(chosen.ds).show(shown)

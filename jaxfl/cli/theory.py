@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from jaxfl.algorithms.soteriafl.tables import table_1, table_2, text
 from jaxfl.algorithms.soteriafl.theory import Setting
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import real, whole
+from jaxfl.cli.report import print_json
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError
 
@@ -71,7 +71,7 @@ def run_theory(words: Sequence[str]) -> None:
             **{flag(name): values[name]},
         ) from None
     if found.json:
-        print(json.dumps({"numbers": values, **tables}, indent=2))
+        print_json({"values": values, **tables})
         return
     title = ", ".join(f"{SYMBOLS[name][0]} = {value:g}" for name, value in values.items())
     print(f"{title}\n\n{lines}")

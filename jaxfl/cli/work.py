@@ -15,7 +15,7 @@ from jaxfl.cli.build import DEMO, algorithm_of, choose_problem, is_file
 from jaxfl.cli.folder import CONFIG, Folder
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup
-from jaxfl.cli.report import Display, summary
+from jaxfl.cli.report import Display, facts, print_json, summary
 from jaxfl.cli.written import command, flag
 from jaxfl.core.errors import InputError, printable, require
 from jaxfl.core.params import number, varies
@@ -156,7 +156,9 @@ def _write(folder: Folder, session: Session, result: Run) -> None:
     folder.reached = int(result.rounds[-1])
     folder.write()
     folder.settle()
-    if not session.quiet:
+    if session.json:
+        print_json(facts(ds, folder.products))
+    elif not session.quiet:
         summary(ds, folder.products)
     if result.ended.startswith("diverged"):  # with --quiet too: NaN must not be taken for a result
         who = f"jaxfl: {result.algorithm.name} on {result.problem.name}"

@@ -108,6 +108,19 @@ class Table(NamedTuple):
         for note in self._notes():
             console.print(Text(printable(note)))
 
+    def facts(self) -> dict[str, Any]:
+        """``rows`` as dicts with the columns of :meth:`csv`, ``title`` and ``notes``."""
+        out = []
+        for i, row in enumerate(self.rows):
+            one: dict[str, Any] = {}
+            for column, value in zip(self.columns, row, strict=True):
+                mean = value.mean if isinstance(value, Estimate) else value
+                one[column.name] = mean
+                if isinstance(value, Estimate):
+                    one[f"{column.name}_se"] = value.error
+            out.append(one | ({"best": i in self.best} if self.best else {}))
+        return {"title": self.title, "rows": out, "notes": self.notes}
+
     def csv(self) -> str:
         """All digits; an estimate takes two columns, the second ending in ``_se``."""
         import pandas

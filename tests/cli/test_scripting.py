@@ -1,6 +1,7 @@
-"""What scripts use: a file of options, and completion in shells."""
+"""What scripts use: a file of options, results as JSON, and completion in shells."""
 
 import contextlib
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from told import Shell
 
+from jaxfl import papers
 from jaxfl.cli import PARSERS, main
 from jaxfl.cli.completion import SHELLS
 from jaxfl.cli.config import with_config
@@ -85,7 +87,7 @@ MISTAKES = {
     "data-option = 5": "a.toml: --data-option 5 must read NAME=VALUE",
     "no_plot = true\nno-plot = true": "a.toml has the option no-plot twice",
     "algorithm = 'ldp_sdg'": "a.toml: There is no algorithm 'ldp_sdg': did you mean 'ldp_sgd'?",
-    "lr = 1 2": "a.toml is damaged, or no configuration in TOML",
+    "lr = 1 2": "a.toml is damaged, or not a TOML configuration",
 }  # fmt: skip
 
 
@@ -102,7 +104,7 @@ def test_a_mistake_on_the_line_is_not_of_the_file(tmp_path: Path, shell: Shell) 
     (file := tmp_path / "a.toml").write_text("lr = 1")
     assert "a.toml" not in shell.refused("run --rounds 0 --config", file)
     assert "given twice" in shell.refused("run --config a --config", file)
-    assert "There is no b.toml" in shell.refused("show --config b.toml")
+    assert "b.toml does not exist" in shell.refused("show --config b.toml")
     assert "--config needs a value" in shell.refused("sweep --config")
 
 
@@ -158,3 +160,76 @@ def test_bash_completes(words: str, scripts: Path) -> None:
 
 def test_a_shell_that_is_not_known(shell: Shell) -> None:
     assert "bash, zsh, fish" in shell.refused("completion tcsh")
+
+
+# --- --json --------------------------------------------------------------------------------------
+
+SMALL = (
+    "--data synthetic --data-option n=2 --data-option m=8 --data-option d=4 --clients 2 --sigma 1"
+)
+SMALL += " --data-option classes=2 --rounds 3"
+QUESTION = "--samples 100 --batch 10 --rounds 5 --clip 1 --delta 1e-3"
+RUN = {"algorithm", "problem", "ended", "rounds", "hyper_parameters", "sources", "metrics"} | {
+    "best_loss", "privacy", "seconds", "compile_seconds", "files"
+}  # fmt: skip
+TABLE = {"title", "rows", "notes"}
+# command -> keys of what it prints
+ANSWERS = {
+    f"run ldp_gd {SMALL} --lr 0.1 --no-plot --out new": RUN,
+    f"run ldp_gd {SMALL} --no-plot --out far --lr 1e30 --max-bits 1": RUN,
+    f"sweep ldp_gd {SMALL} --lr 0.2 0.4 --no-plot --quiet --out grid": {*TABLE, "files"},
+    "show RUN": RUN,
+    "show RUN --metric loss": TABLE,
+    "show SWEEP": TABLE,
+    "compare SWEEP SWEEP": TABLE,
+    "plot RUN --out pictures --format svg": {"files"},
+    "list": {"algorithms", "models", "data", "partitions", "compressors", "samplers"}
+    | {"participations", "aggregations"},
+    "papers": {*papers.entries()},
+    "theory": {"values", "table_1", "table_2"},
+    f"account ldp_sgd {QUESTION} --sigma 0": {"kind", "sigma", "eps", "delta", "method", "status"},
+    f"calibrate event {QUESTION} --eps 2": None,
+    f"account event {QUESTION} --sigma 1": {"kind", "sigma", "eps", "delta", "method", "status"},
+    f"profile ldp_gd {SMALL} --lr 0.1": None,
+    "audit ldp_gd --samples 4 --rounds 3 --runs 100 --eps 4 --delta 1e-3": None,
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("results")
+    small = f"ldp_gd {SMALL} --no-plot --quiet --out"
+    assert main(["run", *small.split(), str(out / "run")]) == 0
+    assert (
+        main(["sweep", *small.replace("--lr 0.1", "--lr 0.1 0.2").split(), str(out / "sweep")]) == 0
+    )
+    return out
+
+
+@pytest.mark.parametrize("words", ANSWERS)
+def test_a_result_is_one_strict_object(
+    words: str, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = words.replace("RUN", str(results / "run")).replace("SWEEP", str(results / "sweep"))
+    found = json.loads(shell(line, "--json").out, parse_constant=pytest.fail)
+    assert isinstance(found, dict)
+    if ANSWERS[words] is not None:
+        assert set(found) == ANSWERS[words]
+    for file in found.get("files", []):
+        assert Path(file).exists()
+
+
+def test_rows_have_values_and_errors(results: Path, shell: Shell) -> None:
+    folder = results / "sweep"
+    found = json.loads(shell("show", folder, "--json --select none").out)
+    shell("show", folder, "--select none --csv", results / "t.csv")
+    header = (results / "t.csv").read_text().splitlines()[0]
+    assert [",".join(row) for row in found["rows"]] == [header] * 2
+    assert [row["lr"] for row in found["rows"]] == [0.1, 0.2]
+    assert all(row["loss"] > 0 and row["loss_se"] == "nan" for row in found["rows"])
+
+
+def test_a_mistake_leaves_standard_output_empty(shell: Shell) -> None:
+    shell.refused("run --rounds 0 --json")
+    shell.refused("show nowhere --json")
