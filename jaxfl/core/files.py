@@ -50,7 +50,7 @@ def reading(path: Path, what: str, remedy: str = "") -> Iterator[None]:
     except (InputError, MemoryError):
         raise
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"No {what}, since {path} does not exist", remedy) from None
+        raise InputError(f"{path} does not exist, so there is no {what}", remedy) from None
     except OSError as error:
         raise InputError(f"Cannot read {path}", str(error.strerror or error)) from None
     except Exception as error:

@@ -170,7 +170,7 @@ class Record:
         return np.array([epsilon(self._until(int(t)), delta).eps for t in rounds])
 
     def event(self, rounds: int, facts: ProblemFacts | None = None, **values: Any) -> AnyEvent:
-        """What the first rounds release about one record, the losses that rules read among it.
+        """What the first rounds release about one record, with the losses that stopping rules read.
 
         ``facts`` and ``values`` replace those of the run.
         """
@@ -225,7 +225,7 @@ def honest(
     facts: ProblemFacts,
     release: Callable[[Mapping[str, Any]], AnyEvent],
 ) -> str:
-    """Whom the proof trusts beside the protected client: those whose noise in a sum it counts.
+    """The clients that the proof trusts beside the protected one: it counts their noise in a sum.
 
     ``release`` returns the event in which these values replace those of the algorithm.
     """

@@ -31,7 +31,7 @@ RECORD = "record.json"
 FORMAT = 1
 DIGEST = b'"digest":"'
 FORMATS = ("png", "pdf")
-FLAGGED = f"{FLAG}: the paper claims less than this noise is proven to give, or nothing is proven."
+FLAGGED = f"{FLAG}: the claimed eps is below the eps proven for this noise, or none is proven."
 VERDICTS = {True: "yes", False: "NO", None: "–"}
 
 
@@ -159,9 +159,9 @@ def table(report: Report) -> Table:
 
 
 def epsilon_table(report: Report) -> Table:
-    """``claimed | proven | audited`` of each setting; a proof that there is none is "none".
+    """``claimed | proven | audited`` of each setting; an infinite proven eps is "none".
 
-    A claim that lies below the proof is flagged.
+    A claim below the proven eps is flagged.
     """
     columns = (
         Column("what", "privacy of"),
@@ -190,8 +190,8 @@ def markdown(report: Report, folder: str = "", depth: int = 1) -> str:
     for each in tables:
         lines += [each.markdown()]
         lines += [line for note in each.notes for line in (note, "")]
-    for title, items in (("Ours, since the paper does not print it", entry.choices),
-                         ("Why some is not met", entry.why), ("Notes", entry.notes)):  # fmt: skip
+    for title, items in (("Our choices, which the paper does not print", entry.choices),
+                         ("Why values are not met", entry.why), ("Notes", entry.notes)):  # fmt: skip
         if items:
             lines += [f"{title}:", "", *(f"- {item}" for item in items), ""]
     return "\n".join(lines)

@@ -22,15 +22,15 @@ def page() -> str:
         "",
         "# Every system of the four papers, and the command that runs it",
         "",
-        "All of them run on the same work: the same data, model, clients, evaluation and accounting.",
-        "`jaxfl run NAME --help` lists the numbers of each, and `jaxfl sweep NAME` takes any of them.",
+        "All of them run on the same data, models and clients, with the same evaluation and accounting.",
+        "`jaxfl run NAME --help` lists the hyper-parameters of each, any of which `jaxfl sweep` varies.",
     ]
     for paper in PAPERS:
         if paper.systems:
             lines += ["", f"## {paper.title}", "", "| system | where | command |", "|---|---|---|"]
             lines += [f"| {s.name} | {s.where} | `{s.command}` |" for s in paper.systems]
     named = {s.algorithm for paper in PAPERS for s in paper.systems}
-    lines += ["", "## Beside them", "", "| algorithm | what it is |", "|---|---|"]
+    lines += ["", "## Other algorithms", "", "| algorithm | what it is |", "|---|---|"]
     for name, make in ALGORITHMS.items():
         if name not in named:
             about = " ".join((inspect.getdoc(make) or "").split("\n\n")[0].split())

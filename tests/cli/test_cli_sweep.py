@@ -142,7 +142,7 @@ def test_one_value_is_no_axis() -> None:
         (["ldp_sgd", "--rounds", "auto", "3"], "--rounds auto"),
         (["fedsgd", "--eps", "1", "2"], "eps"),
         (["ldp_sgd", "--sigma", "1", "--memory", "1000"], "give it more --memory, a"),
-        (["--resume", "nowhere"], "There is no nowhere"),
+        (["--resume", "nowhere"], "nowhere/config.json does not exist"),
         (["ldp_sgd", "--resume", "nowhere"], "ALGORITHM does not go with --resume"),
         (["ldp_sgd", "--sigma", "1", "--select", "min:nothing"], "nothing"),
         (["ldp_sgd", "--sigma", "1", "--select", "least:loss"], "min:NAME or max:NAME"),

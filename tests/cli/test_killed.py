@@ -139,7 +139,7 @@ def test_there_is_nothing_to_go_on_with(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "file").touch()
     for name in ("file", "nowhere"):
         assert main(["run", "--resume", str(tmp_path / name)]) == 2
-        assert "No run of this version" in capsys.readouterr().err
+        assert "so there is no run of this version" in capsys.readouterr().err
     assert [f.name for f in tmp_path.iterdir()] == ["file"]
 
 

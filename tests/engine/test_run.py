@@ -112,7 +112,7 @@ def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
     assert longer.metrics["mine"].shape == (7,)
     file.write_bytes(file.read_bytes()[:200])
     refused(
-        lambda: jaxfl.simulate("ldp_sgd", problem, key, 9, resume=file), "no checkpoint of a run"
+        lambda: jaxfl.simulate("ldp_sgd", problem, key, 9, resume=file), "not a checkpoint of a run"
     )
 
 

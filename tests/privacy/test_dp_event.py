@@ -96,7 +96,7 @@ def test_gaussians_are_exported_for_every_accountant() -> None:
     ("event", "words"),
     [
         (Event(draws("poisson"), svrg(1.0), 0.3, 20), "drawn or not"),
-        (Sequence((COINS, SUBSETS)), "in one event"),
+        (Sequence((COINS, SUBSETS)), "takes both"),
     ],
 )
 def test_what_no_dp_event_describes_is_refused(event: Any, words: str) -> None:

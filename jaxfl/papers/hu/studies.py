@@ -115,7 +115,7 @@ class Convergence(NamedTuple):
             epsilons(
                 find(cells, sigma=sigma, local_steps=tau),
                 f"σ = {sigma:g}, τ = {tau:g}, 100 rounds",
-                "by Theorem 1, whose whole passes 63 rounds of a device need not make",
+                "by Theorem 1, which assumes whole passes; 63 rounds of a device need not make them",
             )
             for sigma in sorted({c["sigma"] for c in cells})[-1:]
             for tau in sorted({c["local_steps"] for c in cells})
