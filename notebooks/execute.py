@@ -1,6 +1,6 @@
-"""Run notebooks from beginning to end: ``python notebooks/execute.py`` stores what they print anew.
+"""Run notebooks and store their output: ``python notebooks/execute.py [NAME.ipynb ...]``.
 
-``python notebooks/execute.py NAME.ipynb ...`` runs only some.  The tests run all of them.
+The tests run all of them, and check what their text says.
 """
 
 from __future__ import annotations
@@ -17,14 +17,19 @@ NOTEBOOKS = sorted(Path(__file__).parent.glob("*.ipynb"))
 SECONDS = 600  # that one cell may take on a machine that others use too
 
 
-def execute(path: Path, folder: Path) -> Any:
-    """The notebook with the output of a fresh kernel in ``folder``; a cell that fails raises."""
+def execute(path: Path, folder: Path, checks: str = "") -> Any:
+    """The notebook with the output of a fresh kernel in ``folder``; a cell that fails raises.
+
+    ``checks`` is code that runs after the last cell, in the same kernel.
+    """
     import nbformat
     from nbclient import NotebookClient
 
     import jaxfl
 
     notebook = nbformat.read(path, as_version=4)
+    cells = list(notebook.cells)
+    notebook.cells.append(nbformat.v4.new_code_cell(checks))
     here = Path(jaxfl.__file__).parents[1]  # the kernel finds the jaxfl that this process has
     NotebookClient(
         notebook,
@@ -33,6 +38,7 @@ def execute(path: Path, folder: Path) -> Any:
         record_timing=False,  # which would change with every run
         resources={"metadata": {"path": str(folder)}},
     ).execute(env=os.environ | {"PYTHONPATH": str(here), "IPYTHONDIR": str(folder)})
+    notebook.cells = cells
     notebook.metadata.pop("language_info", None)  # names the version of this Python
     return notebook
 
