@@ -1,6 +1,7 @@
 """The drawing kit of all pictures: frames, legends, panels of lines, axes, files.
 
-Figures are drawn without any global state: no pyplot, no backend chosen.
+Figures are as wide as a column of a paper, or as two, with type of 7 to 9 points.  They are drawn
+without any global state: no pyplot, no backend chosen.
 """
 
 from __future__ import annotations
@@ -25,24 +26,39 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "CHARACTER",
+    "COLUMN",
     "FORMATS",
+    "FULL",
     "GREY",
     "MARKERS",
     "OTHER",
     "PALETTE",
+    "SMALL",
     "SUFFIXES",
+    "TEXT",
     "Line",
     "Panel",
     "frame",
-    "lighter",
     "logarithmic",
     "picture",
     "plain_name",
     "powers",
     "save",
+    "settle",
+    "shade",
     "tidy",
     "write",
 ]
+
+COLUMN, FULL = 3.3, 6.9  # inches: the width of one column of a paper, and of two
+TITLE, TEXT, SMALL = 9.0, 8.0, 7.0  # points
+CHARACTER = 0.0078  # inches per point of type: the width of a character on average
+LEADING = 0.0172  # inches per point of type, from line to line
+HANDLE = 0.42  # inches of a legend's entry beside its words
+SIZES = {1: 1.9, 2: 1.75, 3: 1.5}  # inches of a panel's height, by the panels in a row
+LOW = 1.3  # of more
+DPI = 300
 
 # Okabe and Ito: distinct for every colour vision; yellow is too light for lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -61,13 +77,10 @@ CAP = 1e3  # times the largest first value: where a diverging line ends
 FLAT = 1e-5  # relative spread that is taken for rounding
 LARGE = 1e5  # numbers from here on are powers of ten
 FEW = 8  # values on a logarithmic axis up to which each has a label
-
-CHARACTERS = 12.5  # per inch of a legend
-SMALL = 14.5  # per inch of a note
-LINE = 0.2  # inches of a line of a legend
-DOWN = 0.62  # inches below the panels, for the words of their axes
-SIZES = {1: (5.4, 3.2), 2: (3.8, 2.5)}  # inches of a panel, by their number in a row
-NARROW = 2.9, 2.1
+ALIKE = 0.01  # of an axis: lines that lie closer than this cover each other
+WIDER = 1.8  # points, of a line for each other that covers it
+FLATTENED = 2.5  # times the span of one panel: where panels stop sharing their vertical axis
+UNDER = "A wide line lies under another that coincides with it."
 
 
 class Line(NamedTuple):
@@ -80,23 +93,41 @@ class Line(NamedTuple):
     color: Any = 0  # a place in PALETTE, or any colour
     style: Any = 0  # a place in STYLES, or any line style
     marker: str = ""
-    width: float = 1.5  # points
+    width: float = 1.2  # points
     steps: str = "default"  # or "steps-pre": the later of two values holds between them
-    size: float = 4.0  # points, of markers
+    size: float = 3.5  # points, of markers
     spread: Any = None  # error of x, of a single point
     kind: str = ""  # what its style or its marker stands for, in a second row of the legend
+    ends: bool = False  # in a cross
 
     @property
     def cut(self) -> bool:
         return not np.isfinite(np.asarray(self.y, np.float64)).all()
 
     def look(self) -> dict[str, Any]:
-        color = PALETTE[self.color % len(PALETTE)] if isinstance(self.color, int) else self.color
+        color = shade(self.color) if isinstance(self.color, int) else self.color
         style = STYLES[self.style % len(STYLES)] if isinstance(self.style, int) else self.style
         look = {"color": color, "linestyle": style, "marker": self.marker, "linewidth": self.width}
         if self.style == "none" and self.marker in FILLED:  # points may lie on each other
-            look |= {"markeredgecolor": "white", "markeredgewidth": 0.6}
+            look |= {"markeredgecolor": "white", "markeredgewidth": 0.5}
         return look | {"markersize": self.size}
+
+    def upto(self, top: float) -> Line:
+        """Its part before the first value that is not finite, or beyond ``top``."""
+        live = int(np.argmin(np.append(np.abs(self.y) <= top, False))) if self.cut else len(self.y)
+        x, y = (np.asarray(values, np.float64)[:live] for values in (self.x, self.y))
+        error = self.error
+        if error is not None:
+            error = np.broadcast_to(np.asarray(error, np.float64)[..., :live], (2, live))
+        return self._replace(x=x, y=y, error=error, ends=self.cut)
+
+    def shown(self) -> Array:
+        """The values that the vertical axis has to show."""
+        y = np.asarray(self.y)
+        if self.error is None or not len(y):
+            return y
+        low, high = y - self.error[0], y + self.error[1]
+        return np.concatenate([y, high[np.isfinite(high)], low[low > y / 2]])
 
 
 class Panel(NamedTuple):
@@ -109,6 +140,7 @@ class Panel(NamedTuple):
     until: float = math.nan  # where a linear horizontal axis ends
     legend: bool = False  # of its own, in place of that of the picture
     zero: bool = False  # the vertical axis begins there
+    key: str = ""  # panels with one key share their vertical axis, others unless it flattens lines
 
 
 # --- pictures of lines ---------------------------------------------------------------------------
@@ -119,66 +151,121 @@ def picture(
     rows: Sequence[Sequence[Panel]],
     notes: Sequence[str] = (),
     *,
-    size: tuple[float, float] | None = None,
-    stacked: bool = False,
+    height: float | None = None,
+    heights: Sequence[float] | None = None,
     margins: tuple[float, float] = (0.05, 0.05),
-    **options: Any,
 ) -> Figure:
-    """Panels of equal size; those with one label share their vertical axis, by rows or all.
+    """Panels of equal width, with one legend and one horizontal axis for each of its labels.
 
-    The legend is that of all lines.  ``stacked`` panels share their horizontal axes.  ``margins``
-    are parts of the data's span on both axes.
+    Those with one label above share their vertical axis, by keys where one axis would flatten
+    lines.  ``heights`` of the rows are parts of the ``height`` of a panel in inches, ``margins``
+    parts of the data's span on both axes.
     """
-    columns = max(map(len, rows))
-    every = [panel for row in rows for panel in row]
-    own = any(panel.legend for panel in every)
-    labels = [{panel.up for panel in row} for row in rows]
-    alike = all(len(names) == 1 for names in labels)
-    one = alike and len(set.union(*labels)) == 1
-    defaults: dict[str, Any] = {
-        "heads": own or any(panel.title for panel in every),
-        "gaps": (0.28 if alike else 0.85, 0.75),
-    }
-    figure, grid = frame(
-        len(rows),
-        columns,
-        size=size or SIZES.get(columns, NARROW),
-        title=title,
-        keys=[] if own else _keys(line for panel in every for line in panel.lines),
-        notes=notes,
-        sharey="all" if one else "row" if alike else False,
-        sharex="col" if stacked else False,
-        **defaults | options,
+    columns, shares = max(map(len, rows)), heights or (1.0,) * len(rows)
+    height = height or SIZES.get(columns, LOW)
+    panels = _live({(i, j): p for i, row in enumerate(rows) for j, p in enumerate(row)})
+    scales = _scales(panels)
+    covered = {place: _covered(panel.lines, *scales[place]) for place, panel in panels.items()}
+    own = any(panel.legend for panel in panels.values())
+    said = [*notes, *[UNDER] * any(map(any, covered.values()))]
+    figure = frame(
+        title,
+        sum(shares) * height + (0.24 + 0.18 * own) * len(rows),
+        [] if own else _keys(line for panel in panels.values() for line in panel.lines),
+        said,
+        width=COLUMN if columns == 1 else FULL,
     )
-    drawn = [
-        (ax, panel)
-        for axes, row in zip(grid, rows, strict=True)
-        for ax, panel in itertools.zip_longest(axes, row)
-    ]
-    for ax, panel in drawn:
-        ax.set_visible(panel is not None)
+    grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=shares)
+    for place in itertools.product(range(len(rows)), range(columns)):
+        if place not in panels:
+            grid[place].set_visible(False)
+            continue
+        ax, panel = grid[place], panels[place]
         ax.margins(*margins)
-    drawn = [(ax, panel) for ax, panel in drawn if panel is not None]
-    shared = [drawn] if one else [[pair] for pair in drawn]
-    if alike and not one:
-        shared = [[pair for pair in drawn if pair[0] in axes] for axes in grid]
-    for pairs in shared:
-        _upwards(pairs, margins[1])
-    for i, (ax, panel) in enumerate(drawn):
-        _across(ax, panel, [p for p in every if p.across == panel.across])
-        if i % columns == 0 or not alike:
-            ax.set_ylabel(panel.up)
-        if not stacked or ax in grid[-1]:
-            ax.set_xlabel(panel.across, fontsize=9.5)
-        ax.set_title(panel.title, fontsize=10.5)
+        for line, count in zip(panel.lines, covered[place], strict=True):
+            _draw(ax, line._replace(width=line.width + WIDER * min(count, 2)))
+        tidy(ax, scales[place][1], scales[place][0], margins[1])
+        if panel.zero:
+            ax.set_ylim(bottom=0)
+        _across(ax, panel, [p for p in panels.values() if p.across == panel.across])
+        left, below = (place[0], place[1] - 1), (place[0] + 1, place[1])
+        words = [textwrap.fill(panel.up, int(height * shares[place[0]] / (CHARACTER * TEXT)))]
+        if left in panels and panels[left].up == panel.up:
+            words = []
+            ax.tick_params(labelleft=scales[left][1] is not scales[place][1])
+        ax.set_ylabel("".join(words), fontsize=TEXT)
+        lowest = below not in panels or panels[below].across != panel.across
+        ax.tick_params(labelbottom=lowest)
+        ax.set_xlabel(panel.across if lowest else "", fontsize=TEXT)
+        room = int(figure.get_figwidth() / columns / (CHARACTER * TEXT))
+        ax.set_title(textwrap.fill(panel.title, room), fontsize=TEXT, pad=3)
         if panel.legend:
             ax.legend(
-                loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, frameon=False,
-                ncols=len(panel.lines), reverse=True,
+                loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.1, frameon=False,
+                ncols=len(panel.lines), reverse=True, fontsize=SMALL, handlelength=1.8,
             )  # fmt: skip
         if not ax.has_data():
-            _empty(ax, everywhere=not any(other.has_data() for other, _ in drawn))
+            _empty(ax)
+    for across in {panel.across for panel in panels.values()}:  # the same costs in every panel
+        alike = [grid[place] for place, panel in panels.items() if panel.across == across]
+        alike = [ax for ax in alike if ax.has_data()]
+        limits = np.array([ax.get_xlim() for ax in alike]).reshape(-1, 2)
+        for ax in alike:
+            ax.set_xlim(limits[:, 0].min(), limits[:, 1].max())
     return figure
+
+
+def _live(panels: dict[tuple[int, int], Panel]) -> dict[tuple[int, int], Panel]:
+    """The panels with their lines up to where they diverge."""
+    first: dict[str, list[float]] = {}
+    for panel in panels.values():
+        known = [abs(float(line.y[0])) for line in panel.lines if len(line.y)]
+        first.setdefault(panel.up, []).extend(value for value in known if math.isfinite(value))
+    tops = {up: CAP * max(values, default=math.inf) for up, values in first.items()}
+    return {
+        place: panel._replace(lines=[line.upto(tops[panel.up]) for line in panel.lines])
+        for place, panel in panels.items()
+    }
+
+
+def _scales(panels: dict[tuple[int, int], Panel]) -> dict[tuple[int, int], tuple[bool, Array]]:
+    """Whether the vertical axis of each panel is logarithmic, and the values that it shows."""
+    out = {}
+    for up in {panel.up for panel in panels.values()}:
+        members: dict[str, list[tuple[int, int]]] = {}
+        for place, panel in panels.items():
+            if panel.up == up:
+                members.setdefault(panel.key, []).append(place)
+        values = {
+            key: np.concatenate([np.zeros(0), *(v.shown() for p in where for v in panels[p].lines)])
+            for key, where in members.items()
+        }
+        whole = np.concatenate(list(values.values()))
+        log = logarithmic(whole)
+        spans = [
+            float(np.ptp(np.log10(v) if log else v)) for v in (whole, *values.values()) if v.size
+        ]
+        apart = spans and spans[0] > FLATTENED * min(spans)
+        for key, where in members.items():
+            shown = values[key] if apart else whole
+            for place in where:
+                given = panels[place].powers
+                given = False if panels[place].zero else given
+                out[place] = logarithmic(shown) if given is None else given, shown
+    return out
+
+
+def _covered(lines: Sequence[Line], log: bool, values: Array) -> list[int]:
+    """How many of the lines after each one lie on it."""
+    scale = np.log10 if log else np.asarray
+    least = ALIKE * float(np.ptp(scale(values))) if values.size else 0.0
+
+    def alike(a: Line, b: Line) -> bool:
+        if not a.label or len(a.y) != len(b.y) or len(a.y) < 2 or not np.allclose(a.x, b.x, 0.01):
+            return False
+        return bool(np.abs(scale(np.asarray(a.y)) - scale(np.asarray(b.y))).max() <= least)
+
+    return [sum(alike(line, other) for other in lines[i + 1 :]) for i, line in enumerate(lines)]
 
 
 def _keys(lines: Iterable[Line]) -> list[dict[str, Line]]:
@@ -190,7 +277,7 @@ def _keys(lines: Iterable[Line]) -> list[dict[str, Line]]:
         if line.kind:
             kinds.setdefault(
                 line.kind,
-                line._replace(color=GREY, width=1.5, marker=line.marker if points else ""),
+                line._replace(color=GREY, width=1.2, marker=line.marker if points else ""),
             )
             first = line._replace(marker="o") if points else line._replace(style="solid")
         if line.label:
@@ -198,42 +285,23 @@ def _keys(lines: Iterable[Line]) -> list[dict[str, Line]]:
     return [key for key in (labels, kinds) if key]
 
 
-def _upwards(pairs: Sequence[tuple[Axes, Panel]], margin: float) -> None:
-    """Draw the panels that share a vertical axis, and choose it."""
-    first = [abs(line.y[0]) for _, panel in pairs for line in panel.lines if len(line.y)]
-    top = CAP * max((v for v in first if math.isfinite(v)), default=math.inf)
-    parts = [_draw(ax, line, top) for ax, panel in pairs for line in panel.lines]
-    values = np.concatenate([np.zeros(0), *parts])
-    for ax, panel in pairs:
-        tidy(ax, values, False if panel.zero else panel.powers, margin)
-        if panel.zero:
-            ax.set_ylim(bottom=0)
-
-
-def _draw(ax: Axes, line: Line, top: float) -> Array:
-    """Draw one line; returns the values that the vertical axis has to show."""
-    x, y = (np.asarray(values, np.float64) for values in (line.x, line.y))
-    live = int(np.argmin(np.append(np.abs(y) <= top, False))) if line.cut else len(y)
-    if not live:
-        return y[:0]
-    look = line.look() | {"drawstyle": line.steps}
-    if live == 1 and not line.marker:
+def _draw(ax: Axes, line: Line) -> None:
+    """Draw one line, its band or its bars, and a cross at its end if it has one."""
+    x, y, look = line.x, line.y, line.look() | {"drawstyle": line.steps}
+    if not len(y):
+        return
+    if len(y) == 1 and not line.marker:
         look["marker"] = "o"
-    x, y, shown = x[:live], y[:live], [y[:live]]
     ax.plot(x, y, label=line.label, **look)
-    if line.error is not None:
-        below, above = np.broadcast_to(np.asarray(line.error, np.float64)[..., :live], (2, live))
-        if np.isfinite(above).any():
-            low, high = y - below, y + above
-            if live == 1:
-                bars = {"ecolor": look["color"], "elinewidth": 1.2, "fmt": "none"}
-                ax.errorbar(x, y, [below, above], line.spread, **bars)
-            else:
-                ax.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
-            shown += [high[np.isfinite(high)], low[low > y / 2]]
-    if line.cut:
-        ax.plot(x[-1], y[-1], "X", color=look["color"], markersize=8, clip_on=False, zorder=4)
-    return np.concatenate(shown)
+    if line.error is not None and np.isfinite(line.error[1]).any():
+        below, above = line.error
+        if len(y) == 1:
+            bars = {"ecolor": look["color"], "elinewidth": 0.9, "fmt": "none"}
+            ax.errorbar(x, y, [below, above], line.spread, **bars)
+        else:
+            ax.fill_between(x, y - below, y + above, color=look["color"], alpha=0.18, linewidth=0)
+    if line.ends:
+        ax.plot(x[-1], y[-1], "X", color=look["color"], markersize=6, clip_on=False, zorder=4)
 
 
 def _across(ax: Axes, panel: Panel, alike: Sequence[Panel]) -> None:
@@ -256,94 +324,98 @@ def _across(ax: Axes, panel: Panel, alike: Sequence[Panel]) -> None:
         powers(ax.xaxis, min(float(x[x > 0][0]) for x in every), max(last))
     else:
         if all((x == np.round(x)).all() for x in every):
-            ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         if math.isfinite(panel.until):
             ax.set_xlim(-0.05 * panel.until or -1.0, 1.05 * panel.until or 1.0)
 
 
-def _empty(ax: Axes, everywhere: bool) -> None:
-    """Replace the ticks of an axis without data by a note."""
+def _empty(ax: Axes) -> None:
+    """Replace the ticks of a panel without data by a note."""
     ax.set_xticks([])
-    if everywhere:
-        ax.set_yticks([])
-    ax.text(0.5, 0.5, "diverged, or not run", transform=ax.transAxes, ha="center", color=GREY)
+    ax.set_yticks([])
+    ax.text(
+        0.5,
+        0.5,
+        "diverged, or not run",
+        transform=ax.transAxes,
+        ha="center",
+        color=GREY,
+        fontsize=SMALL,
+    )
 
 
 # --- frames --------------------------------------------------------------------------------------
 
 
 def frame(
-    rows: int,
-    columns: int,
-    *,
-    size: tuple[float, float],
     title: str,
+    height: float,
     keys: Sequence[dict[str, Line]] = (),
     notes: Sequence[str] = (),
-    left: float = 0.95,
-    right: float = 0.2,
-    gaps: tuple[float, float] = (0.28, 0.62),
-    heads: bool = True,
-    heights: Sequence[float] | None = None,
-    **options: Any,
-) -> tuple[Figure, Any]:
-    """Panels of a given size in inches, with room for the texts around them.
+    *,
+    width: float = FULL,
+) -> Figure:
+    """A figure with room for panels of this height, between its texts.
 
-    The title is on top, then a row of the legend per key, which cannot cover data, then the panels' own
-    ``heads``; the notes are at the foot.  ``heights`` of the rows are parts of the size.
+    The title is on top, then the legend, in rows for each key, which cannot cover data; the notes
+    are at the foot.
     """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    ratios = heights or (1.0,) * rows
-    width = left + columns * size[0] + (columns - 1) * gaps[0] + right
-    room = int(width * CHARACTERS)
-    titles = textwrap.wrap(title, int(room * 0.75))
-    lines = [line for note in notes for line in textwrap.wrap(note, int(width * SMALL))]
-    tall = [-(-(2 + sum(len(name) + 7 for name in key)) // room) for key in keys]
-    above = 0.22 + 0.24 * len(titles) + LINE * sum(tall) + 0.1 * bool(keys) + 0.22 * heads
-    below = DOWN + 0.17 * len(lines)
-    height = above + sum(ratios) * size[1] + (rows - 1) * gaps[1] + below
-    figure = Figure(figsize=(width, height))
-    axes = figure.subplots(rows, columns, squeeze=False, height_ratios=ratios, **options)
-    figure.subplots_adjust(
-        left / width,
-        below / height,
-        1 - right / width,
-        1 - above / height,
-        gaps[0] / size[0],
-        gaps[1] / (size[1] * sum(ratios) / rows),
-    )
-    head: dict[str, Any] = {"fontsize": 12, "ha": "center", "va": "top", "linespacing": 1.2}
-    figure.text(0.5, 1 - 0.12 / height, "\n".join(titles), **head)
-    top = height - 0.16 - 0.24 * len(titles)
-    for key, count in zip(keys, tall, strict=True):
+    titles = textwrap.wrap(title, int(width / (CHARACTER * TITLE)))
+    lines = textwrap.wrap(" ".join(notes), int(width / (CHARACTER * SMALL)))
+    longest = [HANDLE + CHARACTER * SMALL * max(map(len, key)) for key in keys]
+    rooms = [max(1, int(width / long)) for long in longest]
+    tall = [-(-len(key) // room) for key, room in zip(keys, rooms, strict=True)]
+    head, row = LEADING * TITLE, LEADING * SMALL * 1.15
+    above, below = 0.05 + head * len(titles) + row * sum(tall), 0.03 + LEADING * SMALL * len(lines)
+    whole = above + height + below
+    figure = Figure(figsize=(width, whole), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)  # measures texts; the one of no backend would start a file for each
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0, below / whole, 1, height / whole), wspace=0.02, hspace=0.02)
+    top: dict[str, Any] = {"fontsize": TITLE, "ha": "center", "va": "top", "linespacing": 1.15}
+    if titles:
+        figure.text(0.5, 1 - 0.04 / whole, "\n".join(titles), **top)
+    down = whole - 0.04 - head * len(titles)
+    for key, rows in zip(keys, tall, strict=True):
         figure.legend(
             [Line2D([], [], **line.look()) for line in key.values()],
             list(key),
             loc="upper center",
-            bbox_to_anchor=(0.5, top / height),
+            bbox_to_anchor=(0.5, down / whole),
             borderaxespad=0.0,
             borderpad=0.1,
+            labelspacing=0.3,
             frameon=False,
-            fontsize=9.5,
-            ncols=-(-len(key) // count),
-            handlelength=2.4,
-            columnspacing=1.4,
+            fontsize=SMALL,
+            ncols=-(-len(key) // rows),
+            handlelength=2.2,
+            handletextpad=0.5,
+            columnspacing=1.0,
         )
-        top -= LINE * count
-    foot = (below - DOWN + 0.05) / height
+        down -= row * rows
     if lines:
-        figure.text(0.12 / width, foot, "\n".join(lines), fontsize=8.5, color=GREY, va="top")
-    return figure, axes
+        foot: dict[str, Any] = {
+            "fontsize": SMALL,
+            "color": GREY,
+            "va": "bottom",
+            "linespacing": 1.15,
+        }
+        figure.text(0.04 / width, 0.03 / whole, "\n".join(lines), **foot)
+    return figure
 
 
-def lighter(color: int, place: int) -> tuple[float, ...]:
-    """A colour at one place of a second axis."""
+def shade(color: int, place: int = 0) -> Any:
+    """A colour of the palette, darker beyond its end, and lighter at places of a second axis."""
     from matplotlib.colors import to_rgb
 
+    turns, color = divmod(color, len(PALETTE))
     share = LIGHTER[min(place, len(LIGHTER) - 1)]
-    return tuple(np.array(to_rgb(PALETTE[color])) * (1 - share) + share)
+    found = np.array(to_rgb(PALETTE[color])) * 0.6**turns * (1 - share) + share
+    return tuple(found.tolist()) if turns or place else PALETTE[color]
 
 
 # --- axes ----------------------------------------------------------------------------------------
@@ -372,7 +444,11 @@ def tidy(ax: Axes, values: Array, log: bool | None = None, margin: float = 0.05)
     elif known.size and np.ptp(known) <= FLAT * np.abs(known).max():
         middle = float(known.mean())  # digits that rounding made are no axis
         ax.set_ylim(middle - (room := 0.05 * abs(middle) or 1.0), middle + room)
-    ax.grid(True, which="major", color="#DDDDDD", linewidth=0.7)
+    elif known.size:
+        room = margin * float(np.ptp(known))
+        ax.set_ylim(known.min() - room, known.max() + room)
+    ax.tick_params(labelsize=SMALL, length=2.5, pad=2)
+    ax.grid(True, which="major", color="#DDDDDD", linewidth=0.5)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
 
@@ -395,6 +471,13 @@ def plain_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._+-]+", "_", name)
 
 
+def settle(figure: Figure) -> None:
+    """Place the panels for good, which takes about as long as drawing them."""
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+
+
 def save(figure: Figure, folder: Path, name: str, formats: Iterable[str]) -> list[Path]:
     """One file for each format."""
     out = [folder / f"{plain_name(name)}.{kind}" for kind in formats]
@@ -410,7 +493,7 @@ def write(figure: Figure, path: Path) -> None:
     from matplotlib.ticker import FixedFormatter
 
     kind = path.suffix.lower()
-    options: dict[str, Any] = {"format": kind[1:], "dpi": 160, "metadata": SUFFIXES[kind]}
+    options: dict[str, Any] = {"format": kind[1:], "dpi": DPI, "metadata": SUFFIXES[kind]}
     path.parent.mkdir(parents=True, exist_ok=True)
     axes = (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis))
     numeric = (axis for axis in axes if not isinstance(axis.get_major_formatter(), FixedFormatter))
@@ -418,5 +501,6 @@ def write(figure: Figure, path: Path) -> None:
     for text in set(figure.findobj(Text)) - numbers:  # which may hold names, and these dollars
         text.set_parse_math(False)
         text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
+    settle(figure)
     with matplotlib.rc_context({"svg.hashsalt": "jaxfl", "pdf.fonttype": 42}):
         replace(path, lambda file: figure.savefig(file, **options))

@@ -1,18 +1,22 @@
-"""The pictures of a sweep: curves, heat maps, and fronts of utility and bits."""
+"""The pictures of a sweep: fronts of a metric and bits, heat maps, and curves."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.params import choice
+from jaxfl.core.files import replace
+from jaxfl.core.params import choice, closest
 from jaxfl.engine import results
 from jaxfl.engine.sweeps.grid import TUNED
 from jaxfl.views import ink
@@ -20,18 +24,23 @@ from jaxfl.views.cells import (
     applying,
     axes,
     cells,
+    check_metric,
     claimed,
     deltas,
     distinct,
     ends,
     final,
-    metrics,
+    is_sweep,
     over_seeds,
 )
-from jaxfl.views.ink import GREY, MARKERS, OTHER, PALETTE, Line, Panel
+from jaxfl.views.cells import (
+    metrics as measured,
+)
+from jaxfl.views.ink import CHARACTER, COLUMN, FULL, GREY, MARKERS, OTHER, SMALL, TEXT, Line, Panel
+from jaxfl.views.plots import curves
 from jaxfl.views.rows import criterion_used, heading
-from jaxfl.views.selection import AUTO, Criterion, select
-from jaxfl.views.words import label, name_of, number, prefix, span
+from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, select
+from jaxfl.views.words import label, name_of, number, prefix, renamed, span
 
 if TYPE_CHECKING:
     import xarray
@@ -39,96 +48,204 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = ["Scene", "draw", "figures", "front", "scene"]
+__all__ = ["NOTES", "Scene", "draw", "figures", "front", "scene"]
 
+METRICS = 2  # of which there are pictures by default, three of each
+KINDS = 3
 PANELS = 12  # in one picture
+COLUMNS = 4  # of panels
 LINES = 12  # in one panel
 STYLED = 4  # values that line styles tell apart
-SHADED = 8  # values that colours tell apart where there is one algorithm
-PICTURES = 40  # of one kind
-ALONG = {
-    "round": "communication round",
-    "uplink_bits": "bits sent by all clients",
-    "gradients": "per-example gradients",
-}
+SHADED = 12  # values that colours tell apart where there is one algorithm
+ALONG = {"round": "round", "uplink_bits": "uplink", "gradients": "gradients"}
 THOUSANDS = {"k": "thousands", "M": "millions", "G": "billions"}
 BANDS = {"error": "standard error", "range": "smallest to largest"}
-CROSS = "a cross is where the first of the seeds diverged"
-ROW = 5  # panels of curves beside each other
-COLUMNS = 4  # of maps
-CELL = (0.78, 0.5)  # inches of a square of a map
-LEAST = 2.2  # inches of a map's width
+SAME = 0.02  # relative difference up to which settings have the same gradients in a round
+CROSS = "A cross: the first of the seeds diverged."
+NOTES = "notes.txt"
+OWN = re.compile(r"\d+-(front|map|curves)-.*")  # the names of pictures, in their folder
+CELL = (0.36, 0.24)  # inches of a square of a map
 DARK = 0.5  # luminance below which words are white
-ROOM = 0.25  # of a panel: what a label takes
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
+
+Drawing: TypeAlias = tuple[str, Callable[[], "Figure"]]  # its name, and how it is drawn
 
 
 def draw(
     ds: xarray.Dataset,
     folder: str | Path,
     *,
-    formats: Sequence[str] = ("png", "pdf"),
+    formats: Sequence[str] = ("png",),
+    tell: Callable[[str, int, int], None] | None = None,
     **options: Any,
 ) -> list[Path]:
-    """Draw the :func:`figures` of a sweep, which take the ``options``, and return the files' names."""
+    """Write the :func:`figures`, which take the ``options``; returns the files' names.
+
+    The names begin with numbers, the headline's with 1; ``notes.txt`` has the notes in full.
+    Pictures of these formats that an earlier call left in the folder are replaced.  ``tell`` is
+    called before each picture with its name, its number and how many there are.
+    """
     require(formats, "No formats are given", f"name at least one of {', '.join(ink.FORMATS)}")
     for name in formats:
         choice("format", name, ink.FORMATS)
-    return [
-        path
-        for name, figure in _figures(ds, **options)
-        for path in ink.save(figure, Path(folder), name, formats)
+    drawings, left = _drawings(ds, **options)
+    place, files, notes = Path(folder), [], {}
+    for i, (name, drawn) in enumerate(drawings, 1):
+        if tell is not None:
+            tell(name, i, len(drawings))
+        figure = drawn()
+        name = f"{i}-{name}" if is_sweep(ds) else name
+        files += ink.save(figure, place, name, formats)
+        notes[name] = figure.get_label()
+    for path in place.glob("[0-9]*-*"):
+        if OWN.fullmatch(path.name) and path.suffix[1:] in formats and path not in files:
+            path.unlink()
+    return [*files, _write_notes(place / NOTES, notes, left)] if any(notes.values()) else files
+
+
+def _write_notes(path: Path, notes: Mapping[str, str], left: Sequence[str]) -> Path:
+    """The notes of each picture; those that all share stand once."""
+    lines = {name: text.splitlines() for name, text in notes.items()}
+    common = [
+        line for line in next(iter(lines.values()), []) if all(line in l for l in lines.values())
     ]
+    parts = [[name, *(line for line in text if line not in common)] for name, text in lines.items()]
+    if common:
+        parts.append(["All pictures", *common])
+    if left:
+        way = "Name metrics with --metric, or keep fewer values of an axis with --where."
+        parts.append([f"Not drawn: {len(left)} more", ", ".join(left), way])
+    wrapped = [
+        "\n".join([head, *(textwrap.indent(textwrap.fill(line, 96), "  ") for line in text)])
+        for head, *text in parts
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace(path, lambda file: file.write(("\n\n".join(wrapped) + "\n").encode()))
+    return path
 
 
 def figures(
     ds: xarray.Dataset,
     *,
-    criterion: str | None = AUTO,
+    choose_by: str = AUTO,
     over: Sequence[str] | None = None,
     allow_test: bool = False,
+    metrics: Sequence[str] | None = None,
+    title: str | None = None,
+    labels: Mapping[str, str] | None = None,
     band: str = "error",
 ) -> dict[str, Figure]:
-    """The pictures of a sweep by name, each a matplotlib figure that a notebook shows.
+    """The pictures of a sweep, or of a run, by name, each a matplotlib figure that a notebook shows.
 
-    ``curves-METRIC``: utility, loss and accuracy against rounds, uplink bits and gradients;
-    ``map-METRIC``: final values over the first two axes; ``front-METRIC``: final values against
-    bits.  First the best step size is chosen as in :func:`select`; ``criterion=None`` chooses none.
-    Bands are means with standard errors (``band="error"``) or from the smallest to the largest
-    seed (``"range"``).
+    ``front-METRIC``: final values against uplink bits; ``map-METRIC``: final values over the first
+    two axes; ``curves-METRIC``: values against rounds, uplink bits and gradients.  First the best
+    step size is chosen as in :func:`select`, by ``choose_by`` (``"none"``: show all).  ``metrics``
+    are what is drawn, by default what was chosen by and an accuracy (or the loss); a criterion on
+    validation data draws its metric on test data.  By default there are at most six pictures, with
+    ``metrics`` at most three of each.  ``labels`` renames algorithms, axes, their values, and
+    metrics.  Bands are means with standard errors (``band="error"``) or from the smallest to the
+    largest seed (``"range"``).  ``get_label()`` of a figure is its notes in full.  A run has one
+    picture, ``curves``, of :func:`jaxfl.plots.curves`.
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
     >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
     >>> ds = jaxfl.sweep("ldp_gd", {"eps": [1, 8], "lr": [0.1, 0.3]}, problem, rounds=5)
-    >>> list(figures(ds))
-    ['curves-utility', 'curves-loss', 'curves-test_accuracy', 'map-utility', 'front-utility']
+    >>> list(figures(ds, choose_by="loss", metrics=["test_accuracy"]))
+    ['front-test_accuracy', 'map-test_accuracy', 'curves-test_accuracy']
     """
-    return dict(_figures(ds, criterion, over, allow_test, band))
+    options = {"choose_by": choose_by, "over": over, "allow_test": allow_test}
+    given = {"metrics": metrics, "title": title, "labels": labels, "band": band}
+    return {name: drawn() for name, drawn in _drawings(ds, **options, **given)[0]}
 
 
-def _figures(
+def _drawings(
     ds: xarray.Dataset,
-    criterion: str | None = AUTO,
+    choose_by: str = AUTO,
     over: Sequence[str] | None = None,
     allow_test: bool = False,
+    metrics: Sequence[str] | None = None,
+    title: str | None = None,
+    labels: Mapping[str, str] | None = None,
     band: str = "error",
-) -> Iterator[tuple[str, Figure]]:
-    """The figures one at a time: a sweep may have many."""
+) -> tuple[list[Drawing], list[str]]:
+    """What is drawn, the headline first, and the names of what is left out."""
     choice("band", band, BANDS)
-    if criterion is not None and (over is not None or set(TUNED) & set(axes(ds))):
-        ds = select(ds, criterion, over=over, allow_test=allow_test).ds
-    rule, known = criterion_used(ds), metrics(ds)
-    lines, points = scene(ds), scene(ds, shaded=False)
-    accuracy = "test_accuracy" if "test_accuracy" in known else "accuracy"
-    for metric in dict.fromkeys(("utility", "loss", rule.metric, accuracy)):
-        if metric in known:
-            for page in _pages(ds, lines):
-                yield from _curves(page, metric, band)
-    yield from _maps(ds, rule)
-    for page in _pages(ds, points):
-        if figure := _front(page, rule):
-            yield f"front-{rule.metric}{page.suffix}", figure
+    if not is_sweep(ds):
+
+        def drawn() -> Figure:
+            with renamed(labels or {}):
+                return curves(ds, title=title, metrics=metrics)
+
+        return [("curves", drawn)], []
+    ds, labels = _renamed(ds, labels or {})
+    rule = criterion_used(ds)
+    if choose_by != "none" and (over is not None or set(TUNED) & set(axes(ds))):
+        ds, rule, *_ = select(ds, choose_by, over=over, allow_test=allow_test)
+    elif choose_by not in (AUTO, "none"):
+        rule = criterion_of(ds, choose_by)
+    rules, kinds = _rules(ds, rule, metrics), []
+    with renamed(labels):
+        for rule in rules:
+            kinds += [list(_fronts(ds, rule)), list(_maps(ds, rule)), list(_curves(ds, rule, band))]
+    pages = itertools.zip_longest(*kinds)  # of each kind the first page, then the second ones
+
+    def named(drawn: Callable[[], Figure]) -> Figure:
+        with renamed(labels):
+            return drawn(title=heading(ds) if title is None else title)
+
+    every = [
+        (name, functools.partial(named, drawn))
+        for page in pages
+        for name, drawn in filter(None, page)
+    ]
+    most = KINDS * max(METRICS, len(metrics or ()))
+    return every[:most], [name for name, _ in every[most:]]
+
+
+def _renamed(
+    ds: xarray.Dataset, labels: Mapping[str, str]
+) -> tuple[xarray.Dataset, Mapping[str, str]]:
+    """The sweep with other names of algorithms and other texts on axes, and the names that are left."""
+    left = dict(labels)
+    for name in axes(ds):
+        if ds[name].dtype.kind not in "iuf":
+            values = ds[name].values.tolist()
+            found = {value: labels[value] for value in values if value in labels}
+            left = {old: new for old, new in left.items() if old not in found}
+            new = [found.get(value, value) for value in values]
+            twice = next((value for value in new if new.count(value) > 1), None)
+            require(twice is None, f"Two values of {name} would be called {twice!r}")
+            ds = ds.assign_coords({name: new})
+    known = [*axes(ds), *measured(ds), *ALONG]
+    for old in left:
+        if old not in known:
+            values = [str(value) for value in ds["algorithm"].values.tolist()]
+            raise InputError(
+                closest("algorithm, axis or metric in this sweep named", old, known + values)
+            )
+    return ds, left
+
+
+def _rules(ds: xarray.Dataset, chosen: Criterion, names: Sequence[str] | None) -> list[Criterion]:
+    """The metrics to draw, with the sign of what is good, 0 where nothing says it."""
+    known = measured(ds)
+    if names is None:
+        accuracies = [n for n in ("test_accuracy", "accuracy") if n in known]
+        first = chosen.drawn(ds)
+        second = "loss" if first.endswith("accuracy") else next(iter(accuracies), "loss")
+        names = [n for n in (first, second) if n in known]
+    out: dict[str, Criterion] = {}
+    for name in names:
+        if name == chosen.metric:
+            rule = chosen
+        elif ":" in name or name in CRITERIA:
+            rule = criterion_of(ds, name)
+        else:
+            check_metric(ds, name)
+            rule = Criterion(name, 0)
+        out.setdefault(rule.metric, rule)
+    return list(out.values())
 
 
 # --- axes as panels, lines and pages -------------------------------------------------------------
@@ -139,6 +256,7 @@ class Scene(NamedTuple):
 
     panel: str | None  # one panel for each value
     line: str | None  # lines of one algorithm differ in it
+    row: str | None  # one row of panels for each value
     pages: tuple[str, ...]  # one picture for each value
 
 
@@ -158,9 +276,10 @@ def _without(names: Sequence[str], taken: Sequence[str | None]) -> list[str]:
 def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
     """Panels by eps, lines by algorithm and omega, or by the next axes.
 
-    Where lines would be too many to be told apart, there is one picture for each algorithm (if
-    ``shaded``, with colours for the second axis), or else for each value of the second axis.
-    Problems of different names have a picture each; unless ``shaded``, so have all problems.
+    Where lines would be too many to be told apart, there is one row of panels for each algorithm
+    (if ``shaded``, with colours for the second axis), or else for each value of the second axis.
+    Problems of different names have a row each; unless ``shaded``, so have all problems.  What has no
+    room in one picture has a picture for each of its values.
     """
     spans = results.config(ds)["axes"]
     apart = [
@@ -171,35 +290,20 @@ def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
     rest = _without(_free(ds), apart)
     panel = "eps" if "eps" in rest else rest[1] if len(rest) > 1 else None
     line = next(iter(_without(rest, [panel])), None)
-    if panel is not None and ds.sizes[panel] > PANELS:
-        some = [v if isinstance(v, str) else f"{v:g}" for v in ds[panel].values.tolist()[:3]]
-        raise InputError(
-            f"{panel} has {ds.sizes[panel]} values, and a picture has room for {PANELS} panels",
-            f"keep fewer, as with --where {panel}={','.join(some)}",
-        )
-    others = (*apart, *_without(rest, [panel, line]))
-    many = ds.sizes["algorithm"]
-    by_algorithm = False
+    others = [*apart, *_without(rest, [panel, line])]
     if line is not None and shaded:
         flat = cells(ds)
         drawn = len({*zip(flat["algorithm"].values, flat[line].values, strict=True)})
         if ds.sizes[line] > SHADED:
-            others, line = (*others, line), None
-        elif many > 1 and (ds.sizes[line] > STYLED or drawn > LINES):
-            others, by_algorithm = ("algorithm", *others), True
-    require(
-        many <= len(PALETTE) or by_algorithm,
-        f"{many} algorithms are more than a picture has colours, {len(PALETTE)}",
-        "keep fewer, as with --where algorithm=NAME,NAME",
-    )
-    count = math.prod(ds.sizes[name] for name in others)
-    if count > PICTURES:
-        widest = max(others, key=lambda name: ds.sizes[name])
-        raise InputError(
-            f"This sweep would take {count} pictures, one for each value of "
-            f"{' and '.join(map(name_of, others))}: keep fewer values of {widest} with --where."
-        )
-    return Scene(panel, line, others)
+            others, line = [*others, line], None
+        elif ds.sizes["algorithm"] > 1 and (ds.sizes[line] > STYLED or drawn > LINES):
+            others = ["algorithm", *others]
+    if panel is None and others and ds.sizes[others[0]] <= PANELS:
+        panel = others.pop(0)
+    columns = 1 if panel is None else ds.sizes[panel]
+    room = PANELS // columns if 1 < columns <= COLUMNS else 0
+    row = next((name for name in others if ds.sizes[name] <= room), None)
+    return Scene(panel, line, row, tuple(_without(others, [row])))
 
 
 class Page(NamedTuple):
@@ -210,21 +314,49 @@ class Page(NamedTuple):
     scene: Scene
     suffix: str  # of its name: the values that it holds
 
-    def panels(self) -> list[tuple[str, xarray.Dataset]]:
-        """The part of every panel, after its title; an eps that is not proven is only claimed."""
-        name = self.scene.panel
-        if name is None:
-            return [("", self.ds)]
-        parts = [self.ds.isel({name: [i]}) for i in range(self.ds.sizes[name])]
-        suffixes = [" (claimed)" * (name == "eps" and not _meets(part)) for part in parts]
-        values = self.ds[name].values.tolist()
-        return [(label(name, v) + s, p) for v, s, p in zip(values, suffixes, parts, strict=True)]
+    def rows(self) -> list[list[tuple[str, xarray.Dataset]]]:
+        """The parts of the panels after their titles; an eps that is not proven is only claimed."""
+        found = [
+            [(self._title(part), part) for part in self._parts(row, self.scene.panel)]
+            for row in self._parts(self.ds, self.scene.row)
+        ]
+        if self.scene.row is not None or len(found[0]) <= COLUMNS:
+            return found
+        (row,) = found
+        columns = math.ceil(len(row) / math.ceil(len(row) / COLUMNS))
+        return [row[i : i + columns] for i in range(0, len(row), columns)]
 
-    def title(self) -> str:
-        """It names the algorithm where colours do not."""
-        names = self.ds["algorithm"].values.tolist()
-        alone = self.scene.line and len(names) == 1
-        return f"{self._named(names[0])}: {heading(self.ds)}" if alone else heading(self.ds)
+    def _parts(self, ds: xarray.Dataset, name: str | None) -> list[xarray.Dataset]:
+        """One for each value that has cells; of too many values those that are evenly spread."""
+        if name is None:
+            return [ds]
+        size = ds.sizes[name]
+        places = np.linspace(0, size - 1, min(size, PANELS)).round().astype(int)
+        return [part for i in places if distinct(part := ds.isel({name: [i]}), axes(ds)).any()]
+
+    def _title(self, part: xarray.Dataset) -> str:
+        names = [name for name in (self.scene.panel, self.scene.row) if name is not None]
+        words = [
+            label(name, part[name].values.tolist()[0])
+            for name in names
+            if applying(part, name).any()
+        ]
+        return ", ".join(words) + " (claimed)" * ("eps" in names and not _meets(part))
+
+    def order(self) -> str:
+        """What tells points apart that have no marker of their own."""
+        name = self.scene.line
+        if name is None or self.ds.sizes[name] <= len(MARKERS):
+            return ""
+        low, *_, high = map(str, self.ds[name].values.tolist())
+        return f"{name_of(name)} along a line: {low} to {high}, in order of bits."
+
+    def crowded(self) -> list[str]:
+        """A note on values that have no panel."""
+        name = self.scene.panel
+        if name is None or (size := self.ds.sizes[name]) <= PANELS:
+            return []
+        return [f"{PANELS} of {size} values of {name_of(name)}."]
 
     def looks(self, flat: xarray.Dataset, *, points: bool = False) -> list[dict[str, Any]]:
         """Colour and style, or marker, of each cell, by algorithm and second axis, with their meaning.
@@ -244,14 +376,14 @@ class Page(NamedTuple):
             place = -1 if value is None else known.index(value)
             kind = label(str(line), value) if place >= 0 else f"no {name_of(str(line))}"
             if points and place < 0:  # the legend has the star with the algorithm
-                look |= {"marker": "*", "size": 10} if known else {"marker": "o", "size": 6.5}
+                look |= {"marker": "*", "size": 8} if known else {"marker": "o", "size": 5.0}
             elif points:
                 told = kind if len(known) <= len(MARKERS) else ""
-                look |= {"marker": MARKERS[place % len(MARKERS)], "size": 6.5, "kind": told}
-            elif known and self.ds.sizes["algorithm"] == 1:
+                look |= {"marker": MARKERS[place % len(MARKERS)], "size": 5.0, "kind": told}
+            elif known and (self.ds.sizes["algorithm"] == 1 or self.scene.row == "algorithm"):
                 look = {"label": kind, "color": shades[place] if place >= 0 else "black"}
             elif known:
-                look["color"] = ink.lighter(look["color"], max(place, 0))
+                look["color"] = ink.shade(look["color"], max(place, 0))
                 look |= {"style": place if place >= 0 else OTHER, "kind": kind}
             out.append(look)
         return out
@@ -265,7 +397,7 @@ def _pages(ds: xarray.Dataset, scene: Scene) -> Iterator[Page]:
     names = scene.pages
     for place in itertools.product(*(range(ds.sizes[name]) for name in names)):
         part = ds.isel({name: [i] for name, i in zip(names, place, strict=True)})
-        if not cells(part).sizes["cell"]:
+        if not distinct(part, axes(ds)).any():
             continue
         words = [
             f"-{v}" if isinstance(v, str) else f"-{name}-{number(v)}"
@@ -275,19 +407,14 @@ def _pages(ds: xarray.Dataset, scene: Scene) -> Iterator[Page]:
         yield Page(ds, part, scene, ink.plain_name("".join(words)))
 
 
-def _grid(panels: list[Any], most: int) -> list[list[Any]]:
-    """Split into rows of about equal length."""
-    columns = math.ceil(len(panels) / math.ceil(len(panels) / most))
-    return [panels[i : i + columns] for i in range(0, len(panels), columns)]
-
-
 # --- notes ---------------------------------------------------------------------------------------
 
 
 def _notes(ds: xarray.Dataset) -> list[str]:
     """Missing values, the selection, and the privacy of each algorithm."""
     chosen = results.config(ds).get("selection")
-    out = [chosen["note"].replace(" eps ", " ε ")] if chosen and chosen["note"] else []
+    said = [chosen.get(name, "") for name in ("warning", "note")] if chosen else []
+    out = [text.replace(" eps ", " ε ") for text in said if text]
     flat = ends(ds, "uplink_bits")
     lost = int(flat["uplink_bits"].isnull().any("seed").sum())
     if lost:
@@ -304,6 +431,33 @@ def _notes(ds: xarray.Dataset) -> list[str]:
     if len(each) == 1:
         out.append(f"δ = {number(each[0])}.")
     return out
+
+
+def _short(ds: xarray.Dataset, *first: str) -> list[str]:
+    """What has to stand under a picture: of the notes those on privacy, and what was chosen."""
+    out, unproven = [note for note in first if note], []
+    for name in ds["algorithm"].values.tolist():
+        here = ds.sel(algorithm=name)
+        if bool((np.isinf(here["proven_eps"]) & (here["noisy"] > 0)).any()):
+            unproven.append(name)
+    if unproven:
+        out.insert(0, f"No ε is proven of {', '.join(unproven)}.")
+    if (chosen := results.config(ds).get("selection")) and chosen["note"]:
+        rule, most = Criterion(*chosen["criterion"]), int(ds["candidates"].max())
+        data = rule.metric.partition("_")[0]
+        where = "on the private data; ε does not cover this choice"
+        if data in ("test", "validation"):
+            where = f"on {data} data"
+        over = " and ".join(map(name_of, chosen["over"]))
+        words = name_of(rule.metric).split(" (")[0]
+        out.append(f"{over[:1].upper()}{over[1:]}: best of {most} by {words} {where}.")
+    return out
+
+
+def _finished(figure: Figure, *notes: str) -> Figure:
+    """The figure with its notes in full, one on each line."""
+    figure.set_label("\n".join(note for note in notes if note))
+    return figure
 
 
 def _meets(ds: xarray.Dataset) -> bool:
@@ -331,185 +485,6 @@ def _worth(ds: xarray.Dataset, by_eps: bool) -> str:
     return "" if by_eps or not known.size else f"ε = {span(known)} proven"
 
 
-# --- curves: a metric against rounds, bits and gradients, means over seeds with bands ------------
-
-
-def _curves(page: Page, metric: str, band: str) -> Iterator[tuple[str, Figure]]:
-    """One picture, or one for each cost where its panels would be too many."""
-    panels = page.panels()
-    together = [list(ALONG)] if len(panels) <= ROW else [[along] for along in ALONG]
-    for alongs in together:
-        rows = [[_panel(page, part, metric, a, band) for _, part in panels] for a in alongs]
-        rows[0] = [p._replace(title=t) for p, (t, _) in zip(rows[0], panels, strict=True)]
-        if len(panels) == 1:  # its three pictures side by side
-            rows = [[row[0] for row in rows]]
-        elif len(alongs) == 1:
-            rows = _grid(rows[0], ROW)
-        seeds = page.ds.sizes["seed"]
-        notes = [f"bands: {BANDS[band]} over {seeds} seeds"] * (seeds > 1)
-        lines = (line for row in rows for panel in row for line in panel.lines)
-        notes += [CROSS] * any(line.cut and np.isfinite(line.y[0]) for line in lines)
-        text = "; ".join(notes) + "." * bool(notes)
-        by = "" if len(alongs) > 1 else f"-{alongs[0]}"
-        yield (
-            f"curves-{metric}{by}{page.suffix}",
-            ink.picture(
-                page.title(),
-                rows,
-                [text[:1].upper() + text[1:], *_notes(page.ds)],
-                size=(2.7, 2.0) if len(rows[0]) > 1 else (4.4, 2.6),
-                heads=page.scene.panel is not None,
-                gaps=(0.42, 0.62),  # room for the last number of a panel and the first of the next
-            ),
-        )
-
-
-def _panel(page: Page, part: xarray.Dataset, metric: str, along: str, band: str) -> Panel:
-    scale, unit = (1.0, "") if along == "round" else prefix(page.ds[along].values, "")
-    unit = f"{unit}bit" if along == "uplink_bits" else THOUSANDS.get(unit, unit)
-    flat = cells(part, metric, "uplink_bits", "gradients")
-    ran = flat["uplink_bits"].notnull().all("seed").values
-    values = flat[metric].astype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):
-        mean, error = over_seeds(values)
-        around = (error, error)
-        if band == "range":
-            around = (mean - values.min("seed"), values.max("seed") - mean)
-    x = flat[along].mean("seed") if along != "round" else flat[along].broadcast_like(mean)
-    lines = [
-        Line(
-            x=(x.values / scale)[i, live],
-            y=mean.values[i, live],
-            error=[side.values[i, live] for side in around],
-            width=1.6,
-            **look,
-        )
-        for i, (look, live) in enumerate(zip(page.looks(flat), ran, strict=True))
-    ]
-    # the planned rounds, also where no run reached them
-    until = float(page.ds["round"][-1]) if along == "round" else math.nan
-    across, up = ALONG[along] + f" ({unit})" * bool(unit), name_of(metric).replace(" (", "\n(")
-    return Panel("", across, up, lines, None if along != "round" else False, until=until)
-
-
-# --- heat maps: the final value over two axes, one panel per algorithm ---------------------------
-
-
-def _maps(ds: xarray.Dataset, rule: Criterion) -> Iterator[tuple[str, Figure]]:
-    """The first two axes, or one axis against the algorithms; one picture for each value of others."""
-    names = _free(ds)
-    if not names:
-        return
-    across, up = (names[0], names[1]) if len(names) > 1 else (names[0], "algorithm")
-    for page in _pages(ds, Scene(None, None, tuple(_without(names, [across, up])))):
-        yield f"map-{rule.metric}{page.suffix}", _map(page.ds, across, up, rule)
-
-
-def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion) -> Figure:
-    from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import LogNorm, Normalize
-
-    ran = (ds["complete"] > 0).all("seed")
-    if "found" in ds:
-        ran = ran.where(ds["found"] > 0, ds["candidates"] > 0)
-    values = over_seeds(final(ds, rule.metric))[0]
-    squares = ds.drop_vars(list(ds)).assign(value=values, ran=ran, shown=distinct(ds, axes(ds)))
-    known = values.values[np.isfinite(values.values)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    norm: Any = LogNorm(low, high) if ink.logarithmic(known) else Normalize(low, high)
-    colors = ScalarMappable(norm, colormaps["viridis_r" if rule.sign > 0 else "viridis"])
-    names = ds["algorithm"].values.tolist()
-    parts = [names] if up == "algorithm" else [[name] for name in names]
-    rows = _grid(parts, COLUMNS)
-    seeds = ds.sizes["seed"]
-    first = f"Final values, means over {seeds} seeds." if seeds > 1 else "Final values."
-    long = max(map(len, _ticks(ds, up)))
-    figure, grid = ink.frame(
-        len(rows),
-        len(rows[0]),
-        size=(max(LEAST, CELL[0] * ds.sizes[across]), CELL[1] * max(2, ds.sizes[up])),
-        title=heading(ds),
-        notes=[first, *_notes(ds)],
-        heads=up != "algorithm",
-        right=1.25,
-        left=0.3 + 0.3 * (up != "algorithm") + 0.085 * max(long, 5),
-        gaps=(0.25 if applying(ds, up).all() else 0.6, 0.85),
-    )
-    for i, (ax, part) in enumerate(itertools.zip_longest(grid.flat, parts)):
-        ax.set_visible(part is not None)
-        if part is None:
-            continue
-        here = squares.sel(algorithm=part)
-        _squares(
-            ax, here.squeeze([n for n in axes(ds) if n not in (across, up)]), (up, across), colors
-        )
-        for axis, name, named in (
-            (ax.xaxis, across, True),
-            (ax.yaxis, up, i % len(rows[0]) == 0),
-        ):
-            has = bool(applying(ds, name).sel(algorithm=part).any())
-            _ticked(axis, name, _ticks(ds, name) if has else [], named)
-        ax.tick_params(length=0)
-        ax.spines[:].set_visible(False)
-        ax.set_title(part[0] if up != "algorithm" else "", fontsize=10.5)
-    width = figure.get_size_inches()[0]
-    places = [ax.get_position() for ax in grid.flat[: len(parts)]]
-    bottom, top = min(place.y0 for place in places), max(place.y1 for place in places)
-    bar = figure.add_axes((1 - 1.05 / width, bottom, 0.16 / width, top - bottom))
-    figure.colorbar(colors, cax=bar)
-    better = "lower" if rule.sign > 0 else "higher"
-    bar.set_ylabel(f"{name_of(rule.metric).split(' (')[0]}\n({better} is better)", fontsize=9)
-    bar.tick_params(labelsize=8.5)
-    if ink.logarithmic(known):
-        ink.powers(bar.yaxis, low, high)
-    return figure
-
-
-def _squares(ax: Axes, table: xarray.Dataset, dims: Sequence[str], colors: Any) -> None:
-    """A square for each cell: its value, or hatched with the reason for a missing one."""
-    from matplotlib.patches import Rectangle
-
-    shown, ran, values = (table[name].transpose(*dims).values for name in ("shown", "ran", "value"))
-    ax.set_xlim(-0.5, shown.shape[1] - 0.5)
-    ax.set_ylim(-0.5, shown.shape[0] - 0.5)
-    for y, x in np.argwhere(shown):
-        if math.isnan(value := float(values[y, x])):
-            look: dict[str, Any] = {"facecolor": "#F2F2F2", "edgecolor": "#BBBBBB", "hatch": "///"}
-            box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
-            reason = "diverged" if ran[y, x] else "not run"
-            words: dict[str, Any] = {"s": reason, "fontsize": 8, "color": GREY, "bbox": box}
-        else:
-            face = colors.to_rgba(value)
-            look = {"facecolor": face, "edgecolor": "white"}
-            dark = np.array(face[:3]) @ LUMINANCE < DARK
-            words = {"s": _digits(value), "fontsize": 9, "color": "white" if dark else "black"}
-        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, linewidth=0.8, **look))
-        ax.text(x, y, ha="center", va="center", **words)
-
-
-def _digits(value: float) -> str:
-    """Three digits, trailing zeros included, which makes values easier to compare."""
-    text = f"{value:#.3g}"
-    return number(value, 3) if "e" in text else text.rstrip(".")
-
-
-def _ticks(ds: xarray.Dataset, name: str) -> list[str]:
-    return [v if isinstance(v, str) else number(v) for v in ds[name].values.tolist()]
-
-
-def _ticked(axis: Axis, name: str, words: list[str], named: bool) -> None:
-    """Label an axis; one that does not apply has no words, and a single place."""
-    if not words:
-        axis.set_ticks([0], [f"no {name_of(name)}"], fontsize=9)
-        return
-    axis.set_ticks(range(len(words)), words if named else [""] * len(words), fontsize=9)
-    if named and name != "algorithm":
-        axis.set_label_text(name_of(name))
-        if axis is axis.axes.yaxis and len(name_of(name)) == 1:  # a letter that lies is another one
-            axis.label.set(rotation=0, ha="right", va="center")
-
-
 # --- fronts: a metric against bits, and the settings that no other dominates ---------------------
 
 
@@ -522,6 +497,14 @@ def front(bits: npt.ArrayLike, values: npt.ArrayLike, sign: int = 1) -> list[int
     order = np.lexsort((losses, np.asarray(bits)))
     before = np.minimum.accumulate(np.append(np.inf, losses[order]))[:-1]
     return [int(i) for i in order[losses[order] < before]]
+
+
+def _fronts(ds: xarray.Dataset, rule: Criterion) -> Iterator[Drawing]:
+    """Nothing where no setting ended with a value, or nothing says what is good."""
+    for page in _pages(ds, scene(ds, shaded=False)):
+        rows = [[(title, _points(part, rule)) for title, part in row] for row in page.rows()]
+        if rule.sign and any(points.sizes["cell"] for row in rows for _, points in row):
+            yield f"front-{rule.metric}{page.suffix}", functools.partial(_front, page, rows, rule)
 
 
 def _points(part: xarray.Dataset, rule: Criterion) -> xarray.Dataset:
@@ -542,83 +525,256 @@ def _points(part: xarray.Dataset, rule: Criterion) -> xarray.Dataset:
     return out.assign_attrs(best=best)
 
 
-def _front(page: Page, rule: Criterion) -> Figure | None:
-    """None where no setting ended with a value."""
-    found = [(title, _points(part, rule)) for title, part in page.panels()]
-    costs = np.concatenate([points["bits"].values for _, points in found])
-    if not costs.size:
-        return None
-    scale, unit = prefix(costs, "bit")
+def _front(
+    page: Page, rows: list[list[tuple[str, xarray.Dataset]]], rule: Criterion, title: str
+) -> Figure:
+    found = [pair for row in rows for pair in row]
+    scale, unit = prefix(np.concatenate([points["bits"].values for _, points in found]), "bit")
     seeds = page.ds.sizes["seed"]
     mixed = len({noisy for _, points in found for noisy in points["noisy"].values.tolist()}) > 1
     whose, other = ("private settings", "other of them") if mixed else ("settings", "other")
-    first = f"Grey: the {whose} that no {other} beats in both bits and value"
-    first += f"; bars: standard error over {seeds} seeds." if seeds > 1 else "."
-    across = f"uplink of all clients ({unit})"
-    up = f"final {name_of(rule.metric)}".replace(" (", "\n(")
-    panels = []
-    for title, points in found:
-        best = points.isel(cell=points.attrs["best"])
-        x, y = best["bits"].values / scale, best["value"].values
-        grey = Line("", x, y, color="#CCCCCC", width=4, steps="steps-post")
-        marks = [
-            Line(
-                x=[bits / scale],
-                y=[value],
-                error=[error],
-                style="none",
-                spread=spread / scale if spread > 0 else None,
-                **look,
-            )
-            for look, bits, value, error, spread in zip(
-                page.looks(points, points=True),
-                *(points[name].values for name in ("bits", "value", "error", "spread")),
-                strict=True,
-            )
+    grey = f"Grey: the {whose} that no {other} beats in both bits and value."
+    bars = f"Bars: standard error over {seeds} seeds." if seeds > 1 else ""
+    across, up = f"uplink ({unit})", f"final {name_of(rule.metric)}"
+    panels = [
+        [
+            Panel(name, across, up, _marks(page, points, scale), None, key=name)
+            for name, points in row
         ]
-        panels.append(Panel(title, across, up, [grey, *marks], None))
-    rows = _grid(panels, 3)
-    figure = ink.picture(
-        heading(page.ds),
-        rows,
-        [first, *_notes(page.ds)],
-        size=(3.3, 2.5) if len(rows[0]) > 1 else (4.8, 3.2),
-        heads=page.scene.panel is not None,
-        gaps=(0.25, 0.85),
-        margins=(0.12, 0.13),  # for the labels of points
-    )
-    drawn = [ax for ax in figure.axes if ax.has_data()]
-    limits = np.array([ax.get_xlim() for ax in drawn])
-    for ax in drawn:  # the same costs in every panel
-        ax.set_xlim(limits[:, 0].min(), limits[:, 1].max())
-    for ax, (_, points) in zip(figure.axes, found, strict=False):
-        _name_points(ax, page.scene.line, points.isel(cell=points.attrs["best"]), scale, rule.sign)
-    return figure
+        for row in rows
+    ]
+    notes = _short(page.ds, bars, page.order(), *page.crowded())
+    figure = ink.picture(title, panels, notes, margins=(0.08, 0.1))
+    what = "The final value of each setting against the bits that all clients sent."
+    return _finished(figure, what, grey, bars, page.order(), *_notes(page.ds))
 
 
-def _name_points(ax: Axes, line: str | None, best: xarray.Dataset, scale: float, sign: int) -> None:
-    """Label the points on the front, on its better side, where no point lies.
+def _marks(page: Page, points: xarray.Dataset, scale: float) -> list[Line]:
+    """The front, a line through the settings of each algorithm, and a point for each setting."""
+    best = points.isel(cell=points.attrs["best"])
+    x, y = best["bits"].values / scale, best["value"].values
+    out = [Line("", x, y, color="#DDDDDD", width=4, steps="steps-post")]
+    numeric = page.scene.line is not None and page.ds[page.scene.line].dtype.kind in "iuf"
+    looks = page.looks(points, points=True)
+    for look in {look["label"]: look for look in looks}.values():
+        own = points.isel(cell=[other["label"] == look["label"] for other in looks]).sortby("bits")
+        if numeric and own.sizes["cell"] > 1:
+            x, y = own["bits"].values / scale, own["value"].values
+            out.append(Line("", x, y, color=look["color"], width=0.8))
+    for i, look in enumerate(looks):
+        at = points.isel(cell=i)
+        bits, spread = at["bits"].item() / scale, at["spread"].item() / scale
+        bars = {"error": [at["error"].item()], "spread": spread if spread > 0 else None}
+        out.append(Line(x=[bits], y=[at["value"].item()], style="none", **bars, **look))
+    return out
 
-    Of two labels that would overlap the second is left out where the marker tells it.
-    """
-    boxes: list[Any] = []
-    names = best["algorithm" if line is None else line].values.tolist()
-    places = zip(best["bits"].values / scale, best["value"].values, strict=True)
-    for value, at in zip(names, places, strict=True):
-        if value is None:
-            continue  # the marker tells it
-        inner = ax.transAxes.inverted().transform(ax.transData.transform(at))[0] > ROOM
-        text = ax.annotate(
-            value if line is None else label(line, value),
-            at,
-            (-5 if inner else 5, -7 * sign),
-            textcoords="offset points",
-            ha="right" if inner else "left",
-            va="top" if sign > 0 else "bottom",
-            fontsize=8,
-            zorder=4,
+
+# --- heat maps: the final value over two axes, one panel per algorithm ---------------------------
+
+
+def _maps(ds: xarray.Dataset, rule: Criterion) -> Iterator[Drawing]:
+    """The first two axes, or one axis against the algorithms; one picture for each value of others."""
+    names = _free(ds)
+    if not names:
+        return
+    across, up = (names[0], names[1]) if len(names) > 1 else (names[0], "algorithm")
+    rest = tuple(_without(names, [across, up]))
+    for page in _pages(ds, Scene(None, None, None, rest)):
+        drawn = functools.partial(_map, page.ds, across, up, rule)
+        yield f"map-{rule.metric}{page.suffix}", drawn
+
+
+def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) -> Figure:
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm, Normalize
+
+    ran = (ds["complete"] > 0).all("seed")
+    if "found" in ds:
+        ran = ran.where(ds["found"] > 0, ds["candidates"] > 0)
+    values = over_seeds(final(ds, rule.metric))[0]
+    squares = ds.drop_vars(list(ds)).assign(value=values, ran=ran, shown=distinct(ds, axes(ds)))
+    known = values.values[np.isfinite(values.values)]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    norm: Any = LogNorm(low, high) if ink.logarithmic(known) else Normalize(low, high)
+    colors = ScalarMappable(norm, colormaps["viridis_r" if rule.sign > 0 else "viridis"])
+    names = ds["algorithm"].values.tolist()
+    parts = [names] if up == "algorithm" else [[name] for name in names]
+    seeds = ds.sizes["seed"]
+    ticks = {
+        name: [v if isinstance(v, str) else number(v) for v in ds[name].values.tolist()]
+        for name in (across, up)
+    }
+    around = 1.0 + CHARACTER * SMALL * max(map(len, ticks[up]))  # inches of words and colour bar
+    each = CELL[0] * ds.sizes[across] + 0.1
+    columns = min(len(parts), max(1, int((FULL - around) / each)))
+    columns = math.ceil(len(parts) / math.ceil(len(parts) / columns))
+    width = COLUMN if around + columns * each <= COLUMN else FULL
+    cell = (width - around) / columns / ds.sizes[across]  # inches
+    rows = math.ceil(len(parts) / columns)
+    first = f"Means over {seeds} seeds." if seeds > 1 else ""
+    tall = CELL[1] * max(3, ds.sizes[up]) + 0.45
+    figure = ink.frame(title, rows * tall, notes=_short(ds, first), width=width)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for i, (ax, part) in enumerate(itertools.zip_longest(grid.flat, parts)):
+        ax.set_visible(part is not None)
+        if part is None:
+            continue
+        here = squares.sel(algorithm=part)
+        _squares(
+            ax,
+            here.squeeze([n for n in axes(ds) if n not in (across, up)]),
+            (up, across),
+            colors,
+            cell,
         )
-        boxes.append(text.get_window_extent())
-        if line is not None and any(boxes[-1].overlaps(box) for box in boxes[:-1]):
-            text.remove()
-            boxes.pop()
+        for axis, name, named in (
+            (ax.xaxis, across, True),
+            (ax.yaxis, up, i % columns == 0),
+        ):
+            has = bool(applying(ds, name).sel(algorithm=part).any())
+            _ticked(axis, name, ticks[name] if has else [], named)
+        ax.tick_params(length=0, pad=2)
+        ax.spines[:].set_visible(False)
+        ax.set_title(part[0] if up != "algorithm" else "", fontsize=TEXT, pad=3)
+    bar = figure.colorbar(
+        colors, ax=list(grid.flat[: len(parts)]), fraction=0.08, aspect=12, pad=0.02
+    )
+    better = {1: "\n(lower is better)", -1: "\n(higher is better)", 0: ""}[rule.sign]
+    bar.set_label(f"{name_of(rule.metric).split(' (')[0]}{better}", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL, length=2, pad=2)
+    bar.outline.set_visible(False)
+    if ink.logarithmic(known):
+        ink.powers(bar.ax.yaxis, low, high)
+    what = f"The final {name_of(rule.metric)} of each setting" + f", means over {seeds} seeds" * (
+        seeds > 1
+    )
+    return _finished(figure, what + ".", *_notes(ds))
+
+
+def _squares(
+    ax: Axes, table: xarray.Dataset, dims: Sequence[str], colors: Any, cell: float
+) -> None:
+    """A square for each cell: its value, or hatched with the reason for a missing one.
+
+    Words have no room in squares that are too narrow.
+    """
+    from matplotlib.patches import Rectangle
+
+    shown, ran, values = (table[name].transpose(*dims).values for name in ("shown", "ran", "value"))
+    ax.set_xlim(-0.5, shown.shape[1] - 0.5)
+    ax.set_ylim(-0.5, shown.shape[0] - 0.5)
+    for y, x in np.argwhere(shown):
+        if math.isnan(value := float(values[y, x])):
+            look: dict[str, Any] = {"facecolor": "#F2F2F2", "edgecolor": "#BBBBBB", "hatch": "///"}
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
+            reason = "diverged" if ran[y, x] else "not run"
+            words: dict[str, Any] = {"s": reason, "fontsize": SMALL - 1, "color": GREY, "bbox": box}
+        else:
+            face = colors.to_rgba(value)
+            look = {"facecolor": face, "edgecolor": "white"}
+            dark = np.array(face[:3]) @ LUMINANCE < DARK
+            words = {"s": _digits(value), "fontsize": SMALL, "color": "white" if dark else "black"}
+        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, linewidth=0.8, **look))
+        if len(words["s"]) * CHARACTER * words["fontsize"] <= cell:
+            ax.text(x, y, ha="center", va="center", **words)
+
+
+def _digits(value: float) -> str:
+    """Three digits, trailing zeros included, which makes values easier to compare."""
+    text = f"{value:#.3g}"
+    return number(value, 3) if "e" in text else text.rstrip(".")
+
+
+def _ticked(axis: Axis, name: str, words: list[str], named: bool) -> None:
+    """Label an axis; one that does not apply has no words, and a single place."""
+    if not words:
+        axis.set_ticks([0], [f"no {name_of(name)}"], fontsize=SMALL)
+        return
+    axis.set_ticks(range(len(words)), words if named else [""] * len(words), fontsize=SMALL)
+    if named and name != "algorithm":
+        axis.set_label_text(name_of(name), fontsize=TEXT)
+        if axis is axis.axes.yaxis and len(name_of(name)) == 1:  # a letter that lies is another one
+            axis.label.set(rotation=0, ha="right", va="center")
+
+
+# --- curves: a metric against rounds, bits and gradients, means over seeds with bands ------------
+
+
+def _curves(ds: xarray.Dataset, rule: Criterion, band: str) -> Iterator[Drawing]:
+    """One picture, or one for each cost where its panels would be too many."""
+    for page in _pages(ds, scene(ds)):
+        rows = page.rows()
+        alongs = list(ALONG)
+        spent = cells(page.ds, "gradients")["gradients"].mean("seed")
+        rate = spent.sum("round") / spent["round"].where(spent.notnull()).sum("round")
+        if float(rate.max() - rate.min()) <= SAME * float(rate.max()):
+            alongs.remove("gradients")  # they would show the rounds again
+        together = [alongs] if len(rows) == 1 else [[along] for along in alongs]
+        for each in together:
+            by = f"-{each[0]}" * (len(each) == 1)
+            drawn = functools.partial(_curve, page, rows, each, rule.metric, band)
+            yield f"curves-{rule.metric}{by}{page.suffix}", drawn
+
+
+def _curve(
+    page: Page,
+    rows: list[list[tuple[str, xarray.Dataset]]],
+    alongs: Sequence[str],
+    metric: str,
+    band: str,
+    title: str,
+) -> Figure:
+    panels = [
+        [_panel(page, name, part, metric, along, band) for name, part in row]
+        for along in alongs
+        for row in rows
+    ]
+    lines = [line for row in panels for panel in row for line in panel.lines]
+    if len(alongs) > 1:  # the titles stand once
+        panels[1:] = [[panel._replace(title="") for panel in row] for row in panels[1:]]
+    if len(panels[0]) == 1 and len(alongs) > 1:  # its pictures side by side
+        panels = [[row[0] for row in panels]]
+    seeds = page.ds.sizes["seed"]
+    bands = f"Bands: {BANDS[band]} over {seeds} seeds." if seeds > 1 else ""
+    cross = CROSS * any(line.cut and np.isfinite(line.y[0]) for line in lines)
+    figure = ink.picture(title, panels, _short(page.ds, bands, cross, *page.crowded()))
+    what = f"{name_of(metric)} against {' and '.join(map(_along, alongs))}."
+    return _finished(figure, what[:1].upper() + what[1:], bands, cross, *_notes(page.ds))
+
+
+def _along(name: str) -> str:
+    return {
+        "uplink_bits": "the bits that all clients sent so far",
+        "round": "communication rounds",
+    }.get(name, "gradients of single examples")
+
+
+def _panel(
+    page: Page, title: str, part: xarray.Dataset, metric: str, along: str, band: str
+) -> Panel:
+    scale, unit = (1.0, "") if along == "round" else prefix(page.ds[along].values, "")
+    unit = f"{unit}bit" if along == "uplink_bits" else THOUSANDS.get(unit, unit)
+    flat = cells(part, metric, "uplink_bits", "gradients")
+    ran = flat["uplink_bits"].notnull().all("seed").values
+    values = flat[metric].astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean, error = over_seeds(values)
+        around = (error, error)
+        if band == "range":
+            around = (mean - values.min("seed"), values.max("seed") - mean)
+    x = flat[along].mean("seed") if along != "round" else flat[along].broadcast_like(mean)
+    lines = [
+        Line(
+            x=(x.values / scale)[i, live],
+            y=mean.values[i, live],
+            error=[side.values[i, live] for side in around],
+            **look,
+        )
+        for i, (look, live) in enumerate(zip(page.looks(flat), ran, strict=True))
+    ]
+    # the planned rounds, also where no run reached them
+    until = float(page.ds["round"][-1]) if along == "round" else math.nan
+    across = ALONG[along] + f" ({unit})" * bool(unit)
+    log = None if along != "round" else False
+    return Panel(title, across, name_of(metric), lines, log, until=until, key=title)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxfl.algorithms.bounds import Bound
-from jaxfl.core.errors import require
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import closest
 from jaxfl.engine import results
 from jaxfl.views.ink import CAP, FLAT, GREY, PALETTE, SUFFIXES, Line, Panel, picture, write
-from jaxfl.views.words import prefix
+from jaxfl.views.words import name_of, prefix
 
 if TYPE_CHECKING:
     import xarray
@@ -24,16 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["curves"]
 
 CROSS = f"a cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
-ALIKE = 0.02  # relative difference up to which two eps look equal in a picture
 ROOM = 4.0  # times the span of a curve: the most that a second one may take
-SIZE = (3.95, 2.8)  # inches of a panel
-HEIGHTS = (1.0, 1.0, 0.42)
-
-# a row of panels: the metric, what is drawn behind it for a single result, and the words for each
-ROWS = (
-    ("loss", "worst_client_loss", "training loss", "mean over clients", "worst client"),
-    ("grad_norm_sq", "utility", "squared gradient norm", "at this round", "running average"),
-)
+# what is drawn by default; behind it, for a single result, a second metric; and the words for each
+ROWS = {
+    "loss": ("worst_client_loss", "mean over clients", "worst client"),
+    "grad_norm_sq": ("utility", "at this round", "running average"),
+}
 
 
 class Result(NamedTuple):
@@ -47,8 +44,7 @@ class Result(NamedTuple):
 
     def line(self, name: str, along: str, by: float, **look: Any) -> Line:
         x, y = self.ds[along].values / by, self.ds[name].values
-        line = Line(self.label, x, y, None, self.color, self.style, width=1.7)
-        return line._replace(**look)
+        return Line(self.label, x, y, None, self.color, self.style)._replace(**look)
 
 
 def curves(
@@ -56,54 +52,58 @@ def curves(
     path: str | Path | Sequence[str | Path] = (),
     *,
     title: str | None = None,
+    metrics: Sequence[str] | None = None,
     bounds: Sequence[Bound] = (),
 ) -> Figure:
     """Loss and squared gradient norm against rounds and against uplink bits, in four panels; below
     them, for private runs, the eps that is proven for what was released so far.
 
     ``data`` is one result, or several as pairs (label, result); ``path`` ends in .png, .pdf or
-    .svg, and may be several paths, or none.  A single result also shows its worst client and its running
-    average of the squared gradient norm, and its ``bounds``, from :func:`jaxfl.views.bounds.bounds`.
-    A run that diverged ends in a cross.  Returns the figure.
+    .svg, and may be several paths, or none.  ``metrics`` are drawn in place of the two.  A single
+    result also shows its worst client and its running average of the squared gradient norm, and its
+    ``bounds``, from :func:`jaxfl.views.bounds.bounds`.  A run that diverged ends in a cross.  Returns
+    the figure.
     """
     paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
     for p in paths:
         known = p.suffix.lower() in SUFFIXES
         require(known, f"The name of the picture {str(p)!r} must end in .png, .pdf or .svg")
     drawn = _ready(data)
+    shown = list(ROWS) if metrics is None else list(dict.fromkeys(metrics))
+    for name in shown:
+        series = [
+            str(n) for ds in (r.ds for r in drawn) for n, v in ds.items() if v.dims == ("round",)
+        ]
+        if series.count(name) < len(drawn):
+            raise InputError(closest("metric in these results named", name, set(series)))
     alone = len(drawn) == 1
     planned = max(float(result.about["values"]["rounds"]) for result in drawn)
     bits = max(float(result.ds["uplink_bits"].values[-1]) for result in drawn)
     scale, unit = prefix([bits], "bit")
     alongs = (
-        ("round", 1.0, "communication round", planned),
-        ("uplink_bits", scale, f"bits sent by all clients so far ({unit})", bits / scale),
+        ("round", 1.0, "round", planned),
+        ("uplink_bits", scale, f"uplink ({unit})", bits / scale),
     )
     rows = []
-    for name, behind, up, *words in ROWS:
+    for name in shown:
         row = []
         for along, by, across, end in alongs:
             lines = [result.line(name, along, by) for result in drawn]
             if alone:
-                lines = _alone(drawn[0], name, behind, along, by, words, bounds)
+                lines = _alone(drawn[0], name, along, by, bounds)
             # where one is cut, the axis ends as planned, not where the others do
             until = end if any(line.cut for line in lines) else math.nan
-            row.append(
-                Panel("", across, up, lines, None, until=until, legend=alone and along == "round")
-            )
+            own = alone and along == "round" and len(lines) > 1
+            row.append(Panel("", across, name_of(name), lines, None, until=until, legend=own))
         rows.append(row)
-    if spent := [result for result in drawn if "eps_spent" in result.ds]:
+    if (spent := [result for result in drawn if "eps_spent" in result.ds]) and metrics is None:
         rows.append([Panel("", across, "proven ε so far", _spent(spent, along, by), None, zero=True)
                      for along, by, across, _ in alongs])  # fmt: skip
     figure = picture(
         _title(drawn) if title is None else title,
         rows,
-        [*_notes(drawn), *(bound.note for bound in bounds)],
-        size=SIZE,
-        stacked=True,
-        heads=alone,
-        heights=HEIGHTS[: len(rows)],
-        gaps=(0.24, 0.42 if alone else 0.26),
+        [f"{note}." for note in (*_notes(drawn, shown), *(bound.note for bound in bounds))],
+        heights=[1.0] * len(shown) + [0.5] * (len(rows) - len(shown)),
     )
     for p in paths:
         write(figure, p)
@@ -139,20 +139,14 @@ def _hidden(ds: xarray.Dataset, name: str, behind: str) -> bool:
 # --- lines ---------------------------------------------------------------------------------------
 
 
-def _alone(
-    result: Result,
-    name: str,
-    behind: str,
-    along: str,
-    by: float,
-    words: Sequence[str],
-    bounds: Sequence[Bound],
-) -> list[Line]:
+def _alone(result: Result, name: str, along: str, by: float, bounds: Sequence[Bound]) -> list[Line]:
     """The lines of one result: the second metric, the metric, and its bounds."""
-    own, other = words
-    second = result.line(behind, along, by, label=other, color=1, style=1, width=1.2)
-    lines = [] if _hidden(result.ds, name, behind) else [second]
-    lines.append(result.line(name, along, by, label=own))
+    lines = [result.line(name, along, by)]
+    if name in ROWS:
+        behind, own, other = ROWS[name]
+        second = result.line(behind, along, by, label=other, color=1, style=1, width=1.0)
+        lines = [] if _hidden(result.ds, name, behind) else [second]
+        lines.append(result.line(name, along, by, label=own))
     for bound in bounds:
         if bound.metric == name and bound.values is not None:
             x = result.ds[along].sel(round=bound.rounds).values / by
@@ -162,17 +156,8 @@ def _alone(
 
 
 def _spent(private: list[Result], along: str, by: float) -> list[Line]:
-    """The eps so far, in steps: between two values the later one is proven.
-
-    Runs that are calibrated for the same eps coincide: the earlier ones are wider, and show below
-    the later ones.
-    """
-    last = np.array([float(result.ds["eps_spent"].values[-1]) for result in private])
-    alike = [int(np.isclose(last[i + 1 :], last[i], rtol=ALIKE).sum()) for i in range(len(last))]
-    return [
-        result.line("eps_spent", along, by, steps="steps-pre", width=1.7 + 1.5 * min(count, 3))
-        for result, count in zip(private, alike, strict=True)
-    ]
+    """The eps so far, in steps: between two values the later one is proven."""
+    return [result.line("eps_spent", along, by, steps="steps-pre") for result in private]
 
 
 # --- texts ---------------------------------------------------------------------------------------
@@ -194,7 +179,7 @@ def _title(drawn: list[Result]) -> str:
     return ", ".join([f"{settings['algorithm']}: {where}", *numbers])
 
 
-def _notes(drawn: list[Result]) -> list[str]:
+def _notes(drawn: list[Result], shown: Sequence[str]) -> list[str]:
     """The privacy of each run, and how it ended unless as planned."""
     notes: dict[str, list[str]] = {}
     for result in drawn:
@@ -202,9 +187,9 @@ def _notes(drawn: list[Result]) -> list[str]:
         facts = [results.privacy(about).replace("eps =", "ε =").replace("delta =", "δ =")]
         if about["ended"] != "finished":
             facts.append(about["ended"])
-        if not all(np.isfinite(ds[name]).all() for name, *_ in ROWS):
+        if not all(np.isfinite(ds[name]).all() for name in shown):
             facts.append(CROSS)
-        if len(drawn) == 1 and _hidden(ds, *ROWS[0][:2]):
+        if len(drawn) == 1 and "loss" in shown and _hidden(ds, "loss", ROWS["loss"][0]):
             last = float(ds["worst_client_loss"].values[-1])
             facts.append(
                 f"the worst client's loss, {last:.3g} at the end, is outside of the picture"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ __all__ = [
     "name_of",
     "number",
     "prefix",
+    "renamed",
     "span",
 ]
 
@@ -34,11 +38,22 @@ NAMES = {
 }
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 DIGITS = 4
+LABELS: ContextVar[Mapping[str, str]] = ContextVar("LABELS", default={})  # noqa: B039, never changed
+
+
+@contextlib.contextmanager
+def renamed(labels: Mapping[str, str]) -> Iterator[None]:
+    """Use these names of axes and metrics within the block."""
+    token = LABELS.set(labels)
+    try:
+        yield
+    finally:
+        LABELS.reset(token)
 
 
 def name_of(axis: str) -> str:
     """The letter or the words for an axis or a metric."""
-    return SYMBOLS.get(axis) or NAMES.get(axis) or axis.replace("_", " ")
+    return LABELS.get().get(axis) or SYMBOLS.get(axis) or NAMES.get(axis) or axis.replace("_", " ")
 
 
 def label(axis: str, value: Any) -> str:
