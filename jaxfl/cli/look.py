@@ -13,7 +13,7 @@ from jaxfl.cli.folder import CHECKPOINT, CONFIG, Folder, aside, of_sweep
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import real, text
 from jaxfl.cli.report import console, facts, print_json, summary
-from jaxfl.cli.sweeping import NO_FRONT, has_front
+from jaxfl.cli.sweeping import NO_FRONT, PICTURES, has_front
 from jaxfl.cli.written import command, flag
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
@@ -23,7 +23,6 @@ from jaxfl.engine.sweeps.store import RESULT
 from jaxfl.views.cells import axes, is_sweep, restrict
 from jaxfl.views.compare import as_sweep, compare
 from jaxfl.views.pictures import draw
-from jaxfl.views.plots import curves
 from jaxfl.views.rows import table
 from jaxfl.views.selection import AUTO, select
 from jaxfl.views.tables import Table
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
 
 __all__ = ["look_parser", "run_compare", "run_plot", "run_show"]
 
-SEVERAL = ("over", "where", "metric", "format")
+SEVERAL = ("over", "where", "metric", "format", "label")
 OWN = {
     "show": "metric csv latex target-loss bandwidth latency",
     "compare": "metric csv latex",
-    "plot": "out format",
+    "plot": "out format metric title label",
 }
-OF_SWEEPS = ("select", "over", "where", "allow_test")
+OF_SWEEPS = ("choose_by", "over", "where", "allow_test")
 
 
 def run_show(words: Sequence[str]) -> None:
@@ -52,7 +51,7 @@ def run_show(words: Sequence[str]) -> None:
       jaxfl show results/sweep --where eps=1,5 --metric loss utility --csv table.csv
       jaxfl show results/sweep --target-loss 0.65 --bandwidth lognormal:1e6,0.8 --latency 0.05
 
-      --select CRITERION        criterion for the best step size: auto (default: accuracy or loss on
+      --choose-by CRITERION     criterion for the best step size: auto (default: accuracy or loss on
                                 validation data, else the training loss), a metric, min:NAME,
                                 max:NAME; none shows all
       --over AXIS ...           the axes to select on (default: lr, shift)
@@ -63,7 +62,7 @@ def run_show(words: Sequence[str]) -> None:
       --target-loss X           costs of reaching this training loss
       --bandwidth B             clients' bit/s, for times: B, B1,B2,... or lognormal:MEDIAN,SIGMA
       --latency S               seconds of latency per round
-      --allow-test              let --select choose on test data, and say so
+      --allow-test              let --choose-by choose on test data, and say so
       --unchecked               read a result that is damaged, or has no digest, as it is
     """
     given, folder = _given(words, run_show, "show")
@@ -96,7 +95,7 @@ def run_compare(words: Sequence[str]) -> None:
 
       jaxfl compare results/old results/new --metric loss
 
-      --select CRITERION        criterion for the best step size: auto (default: accuracy or loss on
+      --choose-by CRITERION     criterion for the best step size: auto (default: accuracy or loss on
                                 validation data, else the training loss), a metric, min:NAME,
                                 max:NAME; none shows all
       --over AXIS ...           the axes to select on (default: lr, shift)
@@ -104,7 +103,7 @@ def run_compare(words: Sequence[str]) -> None:
       --metric NAME ...         the metrics to show (default: utility, loss, accuracies)
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write it in LaTeX, for the package booktabs
-      --allow-test              let --select choose on test data, and say so
+      --allow-test              let --choose-by choose on test data, and say so
       --unchecked               read a result that is damaged, or has no digest, as it is
     """
     given, *folders = _given(words, run_compare, "compare", 2)
@@ -123,35 +122,45 @@ def run_compare(words: Sequence[str]) -> None:
 def run_plot(words: Sequence[str]) -> None:
     """usage: jaxfl plot DIR [--OPTION VALUE ...]
 
-    Curves with bands over seeds, heat maps, and utility against bits; for a run its curves.
+    At most six pictures of a sweep, the headline first: values against bits, heat maps, and curves
+    with bands over seeds; for a run its curves.  notes.txt explains them.
 
-      jaxfl plot results/sweep --where eps=1,5 --format pdf svg
+      jaxfl plot results/sweep --where eps=1,5 --format pdf
+      jaxfl plot results/sweep --choose-by validation_accuracy --metric test_accuracy
+      jaxfl plot results/sweep --title "Adult" --label soteriafl_sgd=SoteriaFL loss="training loss"
 
-      --select CRITERION        criterion for the best step size: auto (default: accuracy or loss on
+      --choose-by CRITERION     criterion for the best step size: auto (default: accuracy or loss on
                                 validation data, else the training loss), a metric, min:NAME,
                                 max:NAME; none shows all
       --over AXIS ...           the axes to select on (default: lr, shift)
       --where AXIS=V,V ...      only these values of these axes
+      --metric NAME ...         the metrics to draw, three pictures each (default: what was chosen by,
+                                and an accuracy)
+      --title TEXT              the title of the pictures
+      --label OLD=NEW ...       names of algorithms, axes and metrics in the pictures
       --out DIR                 folder of the pictures (default: DIR/pictures)
-      --format KIND ...         png, pdf, svg (default: png pdf)
-      --allow-test              let --select choose on test data, and say so
+      --format KIND ...         png (default), pdf, svg
+      --allow-test              let --choose-by choose on test data, and say so
       --unchecked               read a result that is damaged, or has no digest, as it is
     """
     given, folder = _given(words, run_plot, "plot")
     with _shown(folder):
         ds = _load(folder, given)
         home = folder if folder.is_dir() else folder.parent
-        place = Path(given["out"]) if "out" in given else home / "pictures"
+        place = Path(given["out"]) if "out" in given else home / PICTURES
         linked = "out" not in given and place.is_symlink()
         require(not linked, f"{place} is a link to another folder", "name that folder with --out")
-        formats = given.get("format", ["png", "pdf"])
-        if is_sweep(ds):
-            files = draw(_selected(ds, given), place, formats=formats, criterion=None)
-            if not has_front(files):
-                print(NO_FRONT, file=sys.stderr)
-        else:
-            files = [place / f"curves.{kind}" for kind in formats]
-            curves(ds, files)
+        files = draw(
+            _selected(ds, given) if is_sweep(ds) else ds,
+            place,
+            formats=given.get("format", ["png"]),
+            choose_by="none",
+            metrics=given.get("metric"),
+            title=given.get("title"),
+            labels=dict(_pair(word) for word in given.get("label", [])),
+        )
+        if is_sweep(ds) and not has_front(files):
+            print(NO_FRONT, file=sys.stderr)
         if given.get("json"):
             print_json({"files": files})
             return
@@ -166,7 +175,7 @@ def look_parser(command: str) -> Parser:
     """All that one of the commands takes."""
     parser = Parser()
     parser.add_argument("folders", nargs="*", metavar="DIR")
-    for name in ("select", "over", "where", *OWN[command].split()):
+    for name in ("choose-by", "over", "where", *OWN[command].split()):
         several: dict[str, Any] = {"nargs": "+", "action": "extend"}
         how = several if name in SEVERAL else {"action": Once}
         parser.add_argument(f"--{name}", metavar="AXIS=VALUE" if name == "where" else None, **how)
@@ -217,6 +226,15 @@ def _where(words: Sequence[str]) -> dict[str, list[str]]:
         require(valid, must)
         out.setdefault(name, []).extend(value for value in values.split(",") if value)
     return out
+
+
+def _pair(word: str) -> tuple[str, str]:
+    """OLD=NEW."""
+    old, equals, new = word.partition("=")
+    require(
+        old and equals, f"--label {word} must read OLD=NEW; the folder comes before the options"
+    )
+    return old, new
 
 
 def _links(given: dict[str, Any]) -> Links | None:
@@ -289,15 +307,17 @@ def _selected(
     """The cells that the options select; options for axes ``elsewhere`` are ignored."""
     where = _where(given.get("where", []))
     ds = restrict(ds, {name: values for name, values in where.items() if name not in elsewhere})
-    criterion = given.get("select", AUTO)
+    criterion = given.get("choose_by", AUTO)
     over = given.get("over")
     over = over and [name for name in over if name not in elsewhere]
     if criterion == "none":
         require(
-            not over, f"--over {over and over[0]} does not go with --select none", "leave one out"
+            not over,
+            f"--over {over and over[0]} does not go with --choose-by none",
+            "leave one out",
         )
         return ds
-    if over is None and "select" not in given and not set(TUNED) & set(axes(ds)):
+    if over is None and "choose_by" not in given and not set(TUNED) & set(axes(ds)):
         return ds
     return select(ds, criterion, over=over, allow_test=given.get("allow_test", False)).ds
 

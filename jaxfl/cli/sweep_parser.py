@@ -102,7 +102,7 @@ class Session:
         None, "DIR", "folder of the result (default: results/sweep-ALGORITHMS-DATA)"
     )
     resume: str | None = _output(None, "DIR", "finish the sweep in this folder")
-    select: str = _output(
+    choose_by: str = _output(
         AUTO,
         "HOW",
         "criterion for the best step size: auto (default: accuracy or loss on validation data, else "

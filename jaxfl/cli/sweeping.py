@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import xarray
 
 
-__all__ = ["NO_FRONT", "has_front", "run_sweep"]
+__all__ = ["NO_FRONT", "PICTURES", "has_front", "run_sweep"]
 
 ROUNDS = 200
 FIELDS = {
@@ -49,6 +49,7 @@ FIELDS = {
     "seeds": [int],
     "paired": bool,
 }
+PICTURES = "pictures"  # the folder in that of a result
 NO_FRONT = "no picture of a front: no setting ended with a value"
 MANY = 10_000  # runs whose hyper-parameters take seconds to resolve
 
@@ -57,7 +58,7 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
     """Run a grid, or finish one, and write its files."""
     if session.coordinator is not None:
         _join(session)
-    _check_criterion(session.select, spans)
+    _check_criterion(session.choose_by, spans)
     with Interrupts() as interrupts:
         if spans is not None:
             spans = dataclasses.replace(spans, setup=absolute(spans.setup))
@@ -65,7 +66,7 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
         else:
             folder = Path(session.resume or "")
             spans = _read(folder)
-            _check_criterion(session.select, spans)
+            _check_criterion(session.choose_by, spans)
         setup = Setup(**{**spans.setup, "rounds": None})
         with computing(setup):
             try:
@@ -159,20 +160,20 @@ def _check_criterion(text: str, spans: Spans | None) -> None:
     """Raise, before anything is computed, for a criterion by which nothing can be selected."""
     way, colon, name = text.rpartition(":")
     valid = not colon or way in ("min", "max")
-    require(valid, "must read min:NAME or max:NAME, or just NAME", select=text)
+    require(valid, "must read min:NAME or max:NAME, or just NAME", choose_by=text)
     known("criterion named", name, {AUTO: "", **CRITERIA})
     require(
         not name.startswith("test_"),
         "would select on the test data, which then test nothing",
-        "use a training metric, or --validation-share and --select validation_accuracy",
-        select=text,
+        "use a training metric, or --validation-share and --choose-by validation_accuracy",
+        choose_by=text,
     )
     has_validation = spans is None or spans.setup.get("validation_share")
     require(
         has_validation or not name.startswith("validation_"),
         "needs validation data",
         "set test examples aside, as in --validation-share 0.5",
-        select=text,
+        choose_by=text,
     )
 
 
@@ -188,7 +189,7 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
         return
     files = [folder / RESULT]
     if not session.no_plot:
-        files += draw(ds, folder, criterion=session.select)
+        files += draw(ds, folder / PICTURES, choose_by=session.choose_by)
         if not session.quiet and not has_front(files):
             print(NO_FRONT, file=sys.stderr)
     if session.quiet:  # NaN must not be taken for a result
@@ -197,7 +198,7 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
         print_json({**table(select(ds, session.select).ds).facts(), "files": files})
     if session.quiet or session.json:
         return
-    chosen, shown = select(ds, session.select), console()
+    chosen, shown = select(ds, session.choose_by), console()
     table(chosen.ds).show(shown)
     for file in files:
         shown.print(printable(f"file  {file}"), soft_wrap=True)
@@ -205,7 +206,7 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
 
 def has_front(files: Sequence[Path]) -> bool:
     """Whether a picture of a front is among the files."""
-    return any(file.name.startswith("front-") for file in files)
+    return any("-front-" in file.name for file in files)
 
 
 def _warn_of_divergence(ds: xarray.Dataset) -> None:

@@ -358,7 +358,7 @@ def frame(
     """A figure with room for panels of this height, between its texts.
 
     The title is on top, then the legend, in rows for each key, which cannot cover data; the notes
-    are at the foot.
+    are at the foot, and the figure's label.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -373,6 +373,7 @@ def frame(
     above, below = 0.05 + head * len(titles) + row * sum(tall), 0.03 + LEADING * SMALL * len(lines)
     whole = above + height + below
     figure = Figure(figsize=(width, whole), dpi=150, layout="constrained")
+    figure.set_label("\n".join(notes))
     FigureCanvasAgg(figure)  # measures texts; the one of no backend would start a file for each
     engine: Any = figure.get_layout_engine()
     engine.set(rect=(0, below / whole, 1, height / whole), wspace=0.02, hspace=0.02)

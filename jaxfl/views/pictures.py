@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import require
 from jaxfl.core.files import replace
 from jaxfl.core.params import choice, closest
 from jaxfl.engine import results
@@ -50,8 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NOTES", "Scene", "draw", "figures", "front", "scene"]
 
-METRICS = 2  # of which there are pictures by default, three of each
-KINDS = 3
+KINDS = 3  # of pictures of a metric
 PANELS = 12  # in one picture
 COLUMNS = 4  # of panels
 LINES = 12  # in one panel
@@ -68,7 +67,7 @@ CELL = (0.36, 0.24)  # inches of a square of a map
 DARK = 0.5  # luminance below which words are white
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 
-Drawing: TypeAlias = tuple[str, Callable[[], "Figure"]]  # its name, and how it is drawn
+Drawing: TypeAlias = tuple[str, Callable[..., "Figure"]]  # its name; draws it under a title
 
 
 def draw(
@@ -89,18 +88,19 @@ def draw(
     for name in formats:
         choice("format", name, ink.FORMATS)
     drawings, left = _drawings(ds, **options)
-    place, files, notes = Path(folder), [], {}
+    place, files = Path(folder), list[Path]()
+    notes: dict[str, str] = {}
     for i, (name, drawn) in enumerate(drawings, 1):
         if tell is not None:
             tell(name, i, len(drawings))
         figure = drawn()
         name = f"{i}-{name}" if is_sweep(ds) else name
         files += ink.save(figure, place, name, formats)
-        notes[name] = figure.get_label()
+        notes[name] = str(figure.get_label())
     for path in place.glob("[0-9]*-*"):
         if OWN.fullmatch(path.name) and path.suffix[1:] in formats and path not in files:
             path.unlink()
-    return [*files, _write_notes(place / NOTES, notes, left)] if any(notes.values()) else files
+    return [*files, _write_notes(place / NOTES, notes, left)] if is_sweep(ds) else files
 
 
 def _write_notes(path: Path, notes: Mapping[str, str], left: Sequence[str]) -> Path:
@@ -154,9 +154,8 @@ def figures(
     >>> list(figures(ds, choose_by="loss", metrics=["test_accuracy"]))
     ['front-test_accuracy', 'map-test_accuracy', 'curves-test_accuracy']
     """
-    options = {"choose_by": choose_by, "over": over, "allow_test": allow_test}
-    given = {"metrics": metrics, "title": title, "labels": labels, "band": band}
-    return {name: drawn() for name, drawn in _drawings(ds, **options, **given)[0]}
+    found = _drawings(ds, choose_by, over, allow_test, metrics, title, labels, band)
+    return {name: drawn() for name, drawn in found[0]}
 
 
 def _drawings(
@@ -171,60 +170,49 @@ def _drawings(
 ) -> tuple[list[Drawing], list[str]]:
     """What is drawn, the headline first, and the names of what is left out."""
     choice("band", band, BANDS)
+    labels = labels or {}
     if not is_sweep(ds):
-
-        def drawn() -> Figure:
-            with renamed(labels or {}):
-                return curves(ds, title=title, metrics=metrics)
-
-        return [("curves", drawn)], []
-    ds, labels = _renamed(ds, labels or {})
+        drawn = functools.partial(curves, ds, title=title, metrics=metrics)
+        return [("curves", functools.partial(_labelled, labels, drawn))], []
+    ds = _renamed(ds, labels)
     rule = criterion_used(ds)
     if choose_by != "none" and (over is not None or set(TUNED) & set(axes(ds))):
         ds, rule, *_ = select(ds, choose_by, over=over, allow_test=allow_test)
     elif choose_by not in (AUTO, "none"):
         rule = criterion_of(ds, choose_by)
-    rules, kinds = _rules(ds, rule, metrics), []
     with renamed(labels):
-        for rule in rules:
-            kinds += [list(_fronts(ds, rule)), list(_maps(ds, rule)), list(_curves(ds, rule, band))]
+        head = heading(ds) if title is None else title
+        rules = _rules(ds, rule, metrics)
+        kinds = [
+            list(kind)
+            for r in rules
+            for kind in (_fronts(ds, r), _maps(ds, r), _curves(ds, r, band))
+        ]
     pages = itertools.zip_longest(*kinds)  # of each kind the first page, then the second ones
-
-    def named(drawn: Callable[[], Figure]) -> Figure:
-        with renamed(labels):
-            return drawn(title=heading(ds) if title is None else title)
-
-    every = [
-        (name, functools.partial(named, drawn))
-        for page in pages
-        for name, drawn in filter(None, page)
-    ]
-    most = KINDS * max(METRICS, len(metrics or ()))
-    return every[:most], [name for name, _ in every[most:]]
+    every = [pair for page in pages for pair in page if pair is not None]
+    most = KINDS * len(rules)
+    shown: list[Drawing]
+    shown = [(name, functools.partial(_labelled, labels, drawn, head)) for name, drawn in every]
+    return shown[:most], [name for name, _ in every[most:]]
 
 
-def _renamed(
-    ds: xarray.Dataset, labels: Mapping[str, str]
-) -> tuple[xarray.Dataset, Mapping[str, str]]:
-    """The sweep with other names of algorithms and other texts on axes, and the names that are left."""
-    left = dict(labels)
-    for name in axes(ds):
-        if ds[name].dtype.kind not in "iuf":
-            values = ds[name].values.tolist()
-            found = {value: labels[value] for value in values if value in labels}
-            left = {old: new for old, new in left.items() if old not in found}
-            new = [found.get(value, value) for value in values]
-            twice = next((value for value in new if new.count(value) > 1), None)
-            require(twice is None, f"Two values of {name} would be called {twice!r}")
-            ds = ds.assign_coords({name: new})
-    known = [*axes(ds), *measured(ds), *ALONG]
-    for old in left:
-        if old not in known:
-            values = [str(value) for value in ds["algorithm"].values.tolist()]
-            raise InputError(
-                closest("algorithm, axis or metric in this sweep named", old, known + values)
-            )
-    return ds, left
+def _labelled(labels: Mapping[str, str], drawn: Callable[..., Figure], *title: str) -> Figure:
+    with renamed(labels):
+        return drawn(*title)
+
+
+def _renamed(ds: xarray.Dataset, labels: Mapping[str, str]) -> xarray.Dataset:
+    """The sweep with other names of algorithms, and other texts on axes."""
+    texts = [name for name in axes(ds) if ds[name].dtype.kind not in "iuf"]
+    values = [str(value) for name in texts for value in ds[name].values.tolist()]
+    known = [*values, *axes(ds), *measured(ds)]
+    for old in labels:
+        require(old in known, closest("algorithm, axis or metric in this sweep named", old, known))
+    new = {name: [labels.get(v, v) for v in ds[name].values.tolist()] for name in texts}
+    for name, called in new.items():
+        alike = f"Two values of {name} cannot have one label"
+        require(len({*called}) == len(called), alike, "give each one of its own")
+    return ds.assign_coords(new)
 
 
 def _rules(ds: xarray.Dataset, chosen: Criterion, names: Sequence[str] | None) -> list[Criterion]:
@@ -563,9 +551,10 @@ def _marks(page: Page, points: xarray.Dataset, scale: float) -> list[Line]:
             out.append(Line("", x, y, color=look["color"], width=0.8))
     for i, look in enumerate(looks):
         at = points.isel(cell=i)
-        bits, spread = at["bits"].item() / scale, at["spread"].item() / scale
-        bars = {"error": [at["error"].item()], "spread": spread if spread > 0 else None}
-        out.append(Line(x=[bits], y=[at["value"].item()], style="none", **bars, **look))
+        spread = at["spread"].item() / scale
+        bits, value, error = (at[name].item() for name in ("bits", "value", "error"))
+        point = Line(look["label"], [bits / scale], [value], [error], style="none")
+        out.append(point._replace(spread=spread if spread > 0 else None, **look))
     return out
 
 

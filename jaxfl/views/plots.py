@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["curves"]
 
-CROSS = f"a cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
+CROSS = f"A cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
 ROOM = 4.0  # times the span of a curve: the most that a second one may take
 # what is drawn by default; behind it, for a single result, a second metric; and the words for each
 ROWS = {
@@ -97,12 +97,12 @@ def curves(
             row.append(Panel("", across, name_of(name), lines, None, until=until, legend=own))
         rows.append(row)
     if (spent := [result for result in drawn if "eps_spent" in result.ds]) and metrics is None:
-        rows.append([Panel("", across, "proven ε so far", _spent(spent, along, by), None, zero=True)
+        rows.append([Panel("", across, "proven ε", _spent(spent, along, by), None, zero=True)
                      for along, by, across, _ in alongs])  # fmt: skip
     figure = picture(
         _title(drawn) if title is None else title,
         rows,
-        [f"{note}." for note in (*_notes(drawn, shown), *(bound.note for bound in bounds))],
+        [*_notes(drawn, shown), *(bound.note for bound in bounds)],
         heights=[1.0] * len(shown) + [0.5] * (len(rows) - len(shown)),
     )
     for p in paths:
@@ -192,12 +192,12 @@ def _notes(drawn: list[Result], shown: Sequence[str]) -> list[str]:
         if len(drawn) == 1 and "loss" in shown and _hidden(ds, "loss", ROWS["loss"][0]):
             last = float(ds["worst_client_loss"].values[-1])
             facts.append(
-                f"the worst client's loss, {last:.3g} at the end, is outside of the picture"
+                f"The worst client's loss, {last:.3g} at the end, is outside of the picture"
             )
         for note in facts:
             notes.setdefault(note, []).append(result.label)
     everyone = len(drawn)
     return [
-        note if len(who) == everyone else f"{note} ({', '.join(who)})"
+        note + ("." if len(who) == everyone else f" ({', '.join(who)}).")
         for note, who in notes.items()
     ]

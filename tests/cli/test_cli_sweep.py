@@ -144,10 +144,10 @@ def test_one_value_is_no_axis() -> None:
         (["ldp_sgd", "--sigma", "1", "--memory", "1000"], "give it more --memory, a"),
         (["--resume", "nowhere"], "nowhere/config.json does not exist"),
         (["ldp_sgd", "--resume", "nowhere"], "ALGORITHM does not go with --resume"),
-        (["ldp_sgd", "--sigma", "1", "--select", "min:nothing"], "nothing"),
-        (["ldp_sgd", "--sigma", "1", "--select", "least:loss"], "min:NAME or max:NAME"),
-        (["ldp_sgd", "--sigma", "1", "--select", "max:test_accuracy"], "test nothing"),
-        (["ldp_sgd", "--sigma", "1", "--select", "validation_loss"], "--validation-share"),
+        (["ldp_sgd", "--sigma", "1", "--choose-by", "min:nothing"], "nothing"),
+        (["ldp_sgd", "--sigma", "1", "--choose-by", "least:loss"], "min:NAME or max:NAME"),
+        (["ldp_sgd", "--sigma", "1", "--choose-by", "max:test_accuracy"], "test nothing"),
+        (["ldp_sgd", "--sigma", "1", "--choose-by", "validation_loss"], "--validation-share"),
     ],
 )
 def test_mistakes_are_one_sentence(

@@ -319,11 +319,11 @@ def test_hostile_names(
     before = tree(tmp_path)
     commands = [
         ["show", "grid"],
-        ["show", "grid", "--select", f"min:{name}", "--metric", name],
+        ["show", "grid", "--choose-by", f"min:{name}", "--metric", name],
         ["compare", "grid", "grid", "--metric", name],
     ]
     if name in DRAWN:  # seconds each
-        commands.append(["plot", "grid", "--select", f"min:{name}", "--format", "png"])
+        commands.append(["plot", "grid", "--choose-by", f"min:{name}", "--format", "png"])
     for words in commands:
         status = main(words)
         said = capsys.readouterr()

@@ -172,7 +172,7 @@ LINES = (
 COMMON = ("--rounds", "--clients", "--batch", "--sigma", "--lr", "--clip", "--delta", "--data")
 COMMON += ("--partition", "--model", "--compressor", "--sampler", "--participation", "--eval-every")
 COMMON += ("--data-dir", "--seeds", "--test-share", "--unknown", "--device", "--dtype", "--alpha")
-LOOK = ("--where", "--select", "--over", "--out", "--unknown")
+LOOK = ("--where", "--choose-by", "--over", "--out", "--unknown")
 OPTIONS = {
     "run": (*COMMON, "--resume", "--seed", "--graph", "--checkpoint-every", "--noise", "--eps"),
     "sweep": (*COMMON, "--resume", "--memory", "--eps"),

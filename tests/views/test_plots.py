@@ -42,8 +42,9 @@ def changed(ds: xarray.Dataset, **about: Any) -> xarray.Dataset:
 
 
 def words(figure: Figure) -> str:
-    """All text of a figure."""
-    return "\n".join(text.get_text() for text in figure.findobj(Text))
+    """All text of a figure, and its notes before they were wrapped."""
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    return "\n".join([*texts, str(figure.get_label())])
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".PDF"])
@@ -69,8 +70,8 @@ def test_labels_of_one_result(ds: xarray.Dataset) -> None:
         "soteriafl_sgd: logistic on data, n = 5 clients, ε = 20, noise σ = ",
         "training loss",
         "squared gradient norm",
-        "communication round",
-        "bits sent by all clients so far (kbit)",
+        "round",
+        "uplink (kbit)",
         "worst client",
         "running average",
         ", δ = 0.001 proven; the paper's formula says ",
@@ -158,8 +159,8 @@ def test_eps_is_drawn_where_it_is_proven(ds: xarray.Dataset) -> None:
         first, second, third = (line.get_linewidth() for line in lines)
         assert first > second == third  # the first one would be hidden by the second
         assert ax.get_ylim()[0] == 0
-    assert "proven ε so far" in words(figure)
-    assert figure.axes[4].get_xlabel() == "communication round"
+    assert figure.axes[4].get_ylabel() == "proven ε"
+    assert figure.axes[4].get_xlabel() == "round"
     assert not figure.axes[2].get_xlabel()
 
 
@@ -174,7 +175,7 @@ def test_divergence_ends_in_a_cross(ds: xarray.Dataset, bad: float, first: int) 
     for data in (lost, [("fine", ds), ("lost", lost)]):
         figure = plots.curves(data)
         assert ended in words(figure)
-        assert "a cross: from the next evaluation on infinite" in words(figure)
+        assert "A cross: from the next evaluation on infinite" in words(figure)
         assert figure.axes[0].get_xlim() == pytest.approx((-0.05 * 24, 1.05 * 24))  # planned
         bits = ds["uplink_bits"].values[-1:]
         end = 1.05 * float(bits[0]) / prefix(bits, "bit")[0]
@@ -190,7 +191,7 @@ def test_a_worst_client_far_off_does_not_flatten_the_mean(ds: xarray.Dataset) ->
     far["worst_client_loss"].values[:] = 100.0
     figure = plots.curves(far)
     assert figure.axes[0].get_ylim()[1] < 2
-    assert "the worst client's loss, 100 at the end, is outside of the picture" in words(figure)
+    assert "The worst client's loss, 100 at the end, is outside of the picture" in words(figure)
 
 
 def test_a_flat_mean_is_drawn_as_one(ds: xarray.Dataset) -> None:
