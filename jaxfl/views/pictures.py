@@ -423,17 +423,20 @@ def _notes(ds: xarray.Dataset) -> list[str]:
 
 def _short(ds: xarray.Dataset, *first: str) -> list[str]:
     """What has to stand under a picture: of the notes those on privacy, and what was chosen."""
-    out, unproven = [note for note in first if note], []
-    for name in ds["algorithm"].values.tolist():
-        here = ds.sel(algorithm=name)
-        if bool((np.isinf(here["proven_eps"]) & (here["noisy"] > 0)).any()):
-            unproven.append(name)
+    out = [note for note in first if note]
+    noisy, dims = ds["noisy"] > 0, [name for name in axes(ds) if name != "algorithm"]
+    unproven = ds["algorithm"][(noisy & np.isinf(ds["proven_eps"])).any(dims)].values.tolist()
+    each = deltas(ds).to_series().dropna().unique()
     if unproven:
         out.insert(0, f"No ε is proven of {', '.join(unproven)}.")
+    elif "eps" in axes(ds) and len(each) == 1 and _meets(ds):
+        out.insert(0, f"Each ε is proven, at δ = {number(each[0], 2)}.")
     if (chosen := results.config(ds).get("selection")) and chosen["note"]:
         rule, most = Criterion(*chosen["criterion"]), int(ds["candidates"].max())
         data = rule.metric.partition("_")[0]
-        where = "on the private data; ε does not cover this choice"
+        where = "on the training data"
+        if noisy.any():
+            where = "on the private data; ε does not cover this choice"
         if data in ("test", "validation"):
             where = f"on {data} data"
         over = " and ".join(map(name_of, chosen["over"]))
