@@ -58,7 +58,15 @@ LEADING = 0.0172  # inches per point of type, from line to line
 HANDLE = 0.42  # inches of a legend's entry beside its words
 SIZES = {1: 1.9, 2: 1.75, 3: 1.5}  # inches of a panel's height, by the panels in a row
 LOW = 1.3  # of more
+EDGE = 0.04  # inches around the texts
 DPI = 300
+LEGEND: dict[str, Any] = {
+    "borderaxespad": 0.0,
+    "borderpad": 0.1,
+    "frameon": False,
+    "fontsize": SMALL,
+}
+LEGEND |= {"labelspacing": 0.3, "handlelength": 2.2, "handletextpad": 0.5, "columnspacing": 1.0}
 
 # Okabe and Ito: distinct for every colour vision; yellow is too light for lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -78,9 +86,10 @@ FLAT = 1e-5  # relative spread that is taken for rounding
 LARGE = 1e5  # numbers from here on are powers of ten
 FEW = 8  # values on a logarithmic axis up to which each has a label
 ALIKE = 0.01  # of an axis: lines that lie closer than this cover each other
-WIDER = 1.8  # points, of a line for each other that covers it
+WIDER = 2.0  # points, of a line for each other that covers it
+PALE = 0.5
 FLATTENED = 2.5  # times the span of one panel: where panels stop sharing their vertical axis
-UNDER = "A wide line lies under another that coincides with it."
+UNDER = "A wide, pale line lies under another that coincides with it."
 
 
 class Line(NamedTuple):
@@ -151,18 +160,17 @@ def picture(
     rows: Sequence[Sequence[Panel]],
     notes: Sequence[str] = (),
     *,
-    height: float | None = None,
     heights: Sequence[float] | None = None,
     margins: tuple[float, float] = (0.05, 0.05),
 ) -> Figure:
     """Panels of equal width, with one legend and one horizontal axis for each of its labels.
 
     Those with one label above share their vertical axis, by keys where one axis would flatten
-    lines.  ``heights`` of the rows are parts of the ``height`` of a panel in inches, ``margins``
-    parts of the data's span on both axes.
+    lines.  ``heights`` are those of the rows, relative to each other, ``margins`` parts of the data's
+    span on both axes.
     """
     columns, shares = max(map(len, rows)), heights or (1.0,) * len(rows)
-    height = height or SIZES.get(columns, LOW)
+    height = SIZES.get(columns, LOW)
     panels = _live({(i, j): p for i, row in enumerate(rows) for j, p in enumerate(row)})
     scales = _scales(panels)
     covered = {place: _covered(panel.lines, *scales[place]) for place, panel in panels.items()}
@@ -171,9 +179,9 @@ def picture(
     figure = frame(
         title,
         sum(shares) * height + (0.24 + 0.18 * own) * len(rows),
-        [] if own else _keys(line for panel in panels.values() for line in panel.lines),
+        {} if own else _key(line for panel in panels.values() for line in panel.lines),
         said,
-        width=COLUMN if columns == 1 else FULL,
+        COLUMN if columns == 1 else FULL,
     )
     grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=shares)
     for place in itertools.product(range(len(rows)), range(columns)):
@@ -183,12 +191,13 @@ def picture(
         ax, panel = grid[place], panels[place]
         ax.margins(*margins)
         for line, count in zip(panel.lines, covered[place], strict=True):
-            _draw(ax, line._replace(width=line.width + WIDER * min(count, 2)))
+            _draw(ax, line, count)
         tidy(ax, scales[place][1], scales[place][0], margins[1])
         if panel.zero:
             ax.set_ylim(bottom=0)
         _across(ax, panel, [p for p in panels.values() if p.across == panel.across])
-        left, below = (place[0], place[1] - 1), (place[0] + 1, place[1])
+        i, j = place
+        left, above, below = (i, j - 1), (i - 1, j), (i + 1, j)
         words = [textwrap.fill(panel.up, int(height * shares[place[0]] / (CHARACTER * TEXT)))]
         if left in panels and panels[left].up == panel.up:
             words = []
@@ -198,12 +207,11 @@ def picture(
         ax.tick_params(labelbottom=lowest)
         ax.set_xlabel(panel.across if lowest else "", fontsize=TEXT)
         room = int(figure.get_figwidth() / columns / (CHARACTER * TEXT))
-        ax.set_title(textwrap.fill(panel.title, room), fontsize=TEXT, pad=3)
+        if above not in panels or panels[above].title != panel.title:
+            ax.set_title(textwrap.fill(panel.title, room), fontsize=TEXT, pad=3)
         if panel.legend:
-            ax.legend(
-                loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.1, frameon=False,
-                ncols=len(panel.lines), reverse=True, fontsize=SMALL, handlelength=1.8,
-            )  # fmt: skip
+            at = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "reverse": True}
+            ax.legend(ncols=len(panel.lines), **at, **LEGEND)
         if not ax.has_data():
             _empty(ax)
     for across in {panel.across for panel in panels.values()}:  # the same costs in every panel
@@ -268,26 +276,28 @@ def _covered(lines: Sequence[Line], log: bool, values: Array) -> list[int]:
     return [sum(alike(line, other) for other in lines[i + 1 :]) for i, line in enumerate(lines)]
 
 
-def _keys(lines: Iterable[Line]) -> list[dict[str, Line]]:
-    """A row of the legend for the labels, and one for the kinds."""
+def _key(lines: Iterable[Line]) -> dict[str, Line]:
+    """The entries of the legend: the labels, then the kinds."""
     labels: dict[str, Line] = {}
     kinds: dict[str, Line] = {}
     for line in lines:
         first, points = line, line.style == "none"
         if line.kind:
-            kinds.setdefault(
-                line.kind,
-                line._replace(color=GREY, width=1.2, marker=line.marker if points else ""),
-            )
+            kinds.setdefault(line.kind, line._replace(color=GREY, marker=line.marker * points))
             first = line._replace(marker="o") if points else line._replace(style="solid")
         if line.label:
             labels.setdefault(line.label, first)
-    return [key for key in (labels, kinds) if key]
+    return labels | kinds
 
 
-def _draw(ax: Axes, line: Line) -> None:
-    """Draw one line, its band or its bars, and a cross at its end if it has one."""
+def _draw(ax: Axes, line: Line, under: int) -> None:
+    """Draw one line, its band or its bars, and a cross at its end if it has one.
+
+    A line ``under`` others is wide and pale.
+    """
     x, y, look = line.x, line.y, line.look() | {"drawstyle": line.steps}
+    if under:
+        look |= {"linewidth": line.width + WIDER * min(under, 2), "alpha": PALE}
     if not len(y):
         return
     if len(y) == 1 and not line.marker:
@@ -348,65 +358,49 @@ def _empty(ax: Axes) -> None:
 
 
 def frame(
-    title: str,
-    height: float,
-    keys: Sequence[dict[str, Line]] = (),
-    notes: Sequence[str] = (),
-    *,
-    width: float = FULL,
+    title: str, height: float, key: dict[str, Line], notes: Sequence[str], width: float = FULL
 ) -> Figure:
     """A figure with room for panels of this height, between its texts.
 
-    The title is on top, then the legend, in rows for each key, which cannot cover data; the notes
-    are at the foot, and the figure's label.
+    The title is on top, then the legend, which cannot cover data; the notes are at the foot, and the
+    figure's label.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
     titles = textwrap.wrap(title, int(width / (CHARACTER * TITLE)))
     lines = textwrap.wrap(" ".join(notes), int(width / (CHARACTER * SMALL)))
-    longest = [HANDLE + CHARACTER * SMALL * max(map(len, key)) for key in keys]
-    rooms = [max(1, int(width / long)) for long in longest]
-    tall = [-(-len(key) // room) for key, room in zip(keys, rooms, strict=True)]
-    head, row = LEADING * TITLE, LEADING * SMALL * 1.15
-    above, below = 0.05 + head * len(titles) + row * sum(tall), 0.03 + LEADING * SMALL * len(lines)
+    longest = HANDLE + CHARACTER * SMALL * max(map(len, key), default=0)
+    rows = -(-len(key) // max(1, int(width / longest)))
+    head, row = LEADING * TITLE, LEADING * SMALL
+    above, below = EDGE + head * len(titles) + 1.15 * row * rows, EDGE + row * len(lines)
     whole = above + height + below
-    figure = Figure(figsize=(width, whole), dpi=150, layout="constrained")
+    figure = Figure(figsize=(width, whole), layout="constrained")
     figure.set_label("\n".join(notes))
     FigureCanvasAgg(figure)  # measures texts; the one of no backend would start a file for each
     engine: Any = figure.get_layout_engine()
     engine.set(rect=(0, below / whole, 1, height / whole), wspace=0.02, hspace=0.02)
-    top: dict[str, Any] = {"fontsize": TITLE, "ha": "center", "va": "top", "linespacing": 1.15}
     if titles:
-        figure.text(0.5, 1 - 0.04 / whole, "\n".join(titles), **top)
-    down = whole - 0.04 - head * len(titles)
-    for key, rows in zip(keys, tall, strict=True):
-        figure.legend(
-            [Line2D([], [], **line.look()) for line in key.values()],
-            list(key),
-            loc="upper center",
-            bbox_to_anchor=(0.5, down / whole),
-            borderaxespad=0.0,
-            borderpad=0.1,
-            labelspacing=0.3,
-            frameon=False,
-            fontsize=SMALL,
-            ncols=-(-len(key) // rows),
-            handlelength=2.2,
-            handletextpad=0.5,
-            columnspacing=1.0,
-        )
-        down -= row * rows
-    if lines:
-        foot: dict[str, Any] = {
-            "fontsize": SMALL,
-            "color": GREY,
-            "va": "bottom",
-            "linespacing": 1.15,
+        at, look = 1 - EDGE / whole, {"fontsize": TITLE, "linespacing": 1.15}
+        figure.text(0.5, at, "\n".join(titles), ha="center", va="top", **look)
+    if key:
+        at = 1 - (EDGE + head * len(titles)) / whole
+        columns = {
+            "ncols": -(-len(key) // rows),
+            "loc": "upper center",
+            "bbox_to_anchor": (0.5, at),
         }
-        figure.text(0.04 / width, 0.03 / whole, "\n".join(lines), **foot)
+        figure.legend(_handles(key.values()), list(key), **columns, **LEGEND)
+    if lines:
+        look = {"fontsize": SMALL, "linespacing": 1.15, "color": GREY}
+        figure.text(EDGE / width, EDGE / whole, "\n".join(lines), va="bottom", **look)
     return figure
+
+
+def _handles(lines: Iterable[Line]) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    return [Line2D([], [], **line.look()) for line in lines]
 
 
 def shade(color: int, place: int = 0) -> Any:

@@ -606,7 +606,7 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) 
     rows = math.ceil(len(parts) / columns)
     first = f"Means over {seeds} seeds." if seeds > 1 else ""
     tall = CELL[1] * max(3, ds.sizes[up]) + 0.45
-    figure = ink.frame(title, rows * tall, notes=_short(ds, first), width=width)
+    figure = ink.frame(title, rows * tall, {}, _short(ds, first), width)
     grid = figure.subplots(rows, columns, squeeze=False)
     for i, (ax, part) in enumerate(itertools.zip_longest(grid.flat, parts)):
         ax.set_visible(part is not None)
@@ -723,8 +723,6 @@ def _curve(
         for row in rows
     ]
     lines = [line for row in panels for panel in row for line in panel.lines]
-    if len(alongs) > 1:  # the titles stand once
-        panels[1:] = [[panel._replace(title="") for panel in row] for row in panels[1:]]
     if len(panels[0]) == 1 and len(alongs) > 1:  # its pictures side by side
         panels = [[row[0] for row in panels]]
     seeds = page.ds.sizes["seed"]

@@ -440,7 +440,7 @@ def test_lines_that_coincide_are_both_seen(drawn: dict[str, Figure]) -> None:
     under, over = panels(drawn["curves-loss"])[0].get_lines()
     assert under.get_linewidth() > over.get_linewidth()
     assert under.get_zorder() <= over.get_zorder()
-    assert "A wide line lies under another" in words(drawn["curves-loss"])
+    assert "A wide, pale line lies under another" in words(drawn["curves-loss"])
 
 
 def test_a_large_eps_is_not_flattened_by_a_small_one(drawn: dict[str, Figure]) -> None:

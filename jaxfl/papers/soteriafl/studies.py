@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jaxfl.algorithms import registry as algorithms
 from jaxfl.core.types import Problem
@@ -26,7 +26,6 @@ NAMES = dict(
 WAYS = {"batch": "as published", "example": "private as stated"}
 LOSS_BAND = 0.015
 BITS = 64  # of a coordinate, as the authors count them
-WIDTHS = dict(zip(METHODS, (3.0, 1.1, 1.5, 3.0, 1.1), strict=True))  # SVRG's may lie on SGD's
 FEW = ("ldp_sgd", "soteriafl_svrg")  # of the fast variant: the first and the last
 
 
@@ -136,7 +135,6 @@ class Study(NamedTuple):
         notes = [
             f"As published: ε = {self.eps:g} is claimed, and nothing is proven.  Private as stated: "
             f"ε = {self.eps:g} is proven.",
-            "Lines of SVRG are thin, and may lie on the thick ones of SGD.",
         ]
         return {"": picture(title, rows, notes)}
 
@@ -152,9 +150,8 @@ class Study(NamedTuple):
                     if bits:  # none before the first round
                         x = [BITS * sent(method, self.d) * t for t in x[1:]]
                         y, error = y[1:], error[1:]
-                    look: dict[str, Any] = {"width": WIDTHS[method], "kind": WAYS[way]}
                     color = METHODS.index(method)
-                    lines.append(Line(NAMES[method], x, y, error, color, style, **look))
+                    lines.append(Line(NAMES[method], x, y, error, color, style, kind=WAYS[way]))
         return lines
 
     def privacy(self, numbers: Numbers) -> list[Epsilons]:
