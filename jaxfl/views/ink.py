@@ -370,8 +370,7 @@ def frame(
 
     titles = textwrap.wrap(title, int(width / (CHARACTER * TITLE)))
     lines = textwrap.wrap(" ".join(notes), int(width / (CHARACTER * SMALL)))
-    longest = HANDLE + CHARACTER * SMALL * max(map(len, key), default=0)
-    rows = -(-len(key) // max(1, int(width / longest)))
+    rows = math.ceil(sum(HANDLE + CHARACTER * SMALL * len(name) for name in key) / width)
     head, row = LEADING * TITLE, LEADING * SMALL
     above, below = EDGE + head * len(titles) + 1.15 * row * rows, EDGE + row * len(lines)
     whole = above + height + below
@@ -380,20 +379,18 @@ def frame(
     FigureCanvasAgg(figure)  # measures texts; the one of no backend would start a file for each
     engine: Any = figure.get_layout_engine()
     engine.set(rect=(0, below / whole, 1, height / whole), wspace=0.02, hspace=0.02)
-    if titles:
-        at, look = 1 - EDGE / whole, {"fontsize": TITLE, "linespacing": 1.15}
-        figure.text(0.5, at, "\n".join(titles), ha="center", va="top", **look)
+    top: dict[str, Any] = {"fontsize": TITLE, "ha": "center"}
+    small: dict[str, Any] = {"fontsize": SMALL, "color": GREY}
+    for x, y, va, text, look in (
+        (0.5, 1 - EDGE / whole, "top", titles, top),
+        (EDGE / width, EDGE / whole, "bottom", lines, small),
+    ):
+        if text:
+            figure.text(x, y, "\n".join(text), va=va, linespacing=1.15, **look)
     if key:
-        at = 1 - (EDGE + head * len(titles)) / whole
-        columns = {
-            "ncols": -(-len(key) // rows),
-            "loc": "upper center",
-            "bbox_to_anchor": (0.5, at),
-        }
-        figure.legend(_handles(key.values()), list(key), **columns, **LEGEND)
-    if lines:
-        look = {"fontsize": SMALL, "linespacing": 1.15, "color": GREY}
-        figure.text(EDGE / width, EDGE / whole, "\n".join(lines), va="bottom", **look)
+        at: Any = (0.5, 1 - (EDGE + head * len(titles)) / whole)
+        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": at}
+        figure.legend(_handles(key.values()), [*key], ncols=-(-len(key) // rows), **place, **LEGEND)
     return figure
 
 
