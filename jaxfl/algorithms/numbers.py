@@ -35,6 +35,7 @@ __all__ = [
     "EPS",
     "GAP",
     "PRIVACY",
+    "UNKNOWN",
     "Draft",
     "Network",
     "Parts",
@@ -53,6 +54,7 @@ PRIVACY = (
     Param("delta", "privacy failure probability, below 1", low=1e-300, high=1.0, open_high=True),
 )
 GAP = Param("gap", "f(x0) - f*, which step sizes and rounds ask for", open_low=True, high=LARGEST)
+UNKNOWN = "L of this model is unknown"
 EPS = 5.0  # where no way to set the noise is given
 
 
@@ -226,16 +228,33 @@ class Draft:
         require(G <= LARGEST or math.isinf(G), largest, clip=G)
         return G
 
+    def unknown(self, facts: ProblemFacts) -> bool:
+        """Whether neither the model nor the user says what L is."""
+        return not facts.smoothness and self.sources.get("smoothness") != GIVEN
+
     def batch(self, body: Federated | Gossip, facts: ProblemFacts) -> None:
-        """32 records, or all, where the sampler draws batches."""
+        """32 records, or all, where the sampler draws batches; 128 under noise where L is unknown.
+
+        Noise for an eps shrinks with the batch until about 100 records: measured with networks, for
+        want of a theory of the best batch.
+        """
         if body.estimator.sampler.params:
+            if body.mechanism.std is not None and self.unknown(facts):
+                self.default("batch", min(128, facts.m), UNKNOWN)
             self.default("batch", min(32, facts.m))
+
+    def step(self) -> None:
+        """The step size of a model whose L is unknown: no clipped gradient moves it further than 1."""
+        G = float(self.values["clip"])
+        if math.isfinite(G):
+            self.default("lr", 1 / G, f"1/clip, as {UNKNOWN}")
+        self.default("lr", 0.1, UNKNOWN)
 
     def smoothness(self, facts: ProblemFacts) -> float:
         """L of the model, or 1 under a label that says so."""
         if facts.smoothness:
             self.theorem("smoothness", facts.smoothness, "the model's")
-        self.default("smoothness", 1.0, "L of this model is unknown")
+        self.default("smoothness", 1.0, UNKNOWN)
         return float(self.values["smoothness"])
 
     def target(self, facts: ProblemFacts, unit: Literal["m", "n"] = "m") -> None:

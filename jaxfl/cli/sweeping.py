@@ -68,7 +68,7 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
             spans = _read(folder)
             _check_criterion(session.choose_by, spans)
         setup = Setup(**{**spans.setup, "rounds": None})
-        with computing(setup):
+        with computing(setup, session.quiet):
             try:
                 ds = _compute(spans, setup, folder, session, interrupts)
             except KeyboardInterrupt:

@@ -7,6 +7,7 @@ import dataclasses
 import math
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup
 from jaxfl.cli.report import Display, facts, print_json, summary
 from jaxfl.cli.written import command, flag
-from jaxfl.core.errors import InputError, printable, require
+from jaxfl.core.errors import InputError, JaxflWarning, printable, require
 from jaxfl.core.params import number, varies
 from jaxfl.core.schedules import schedule
 from jaxfl.core.types import Algorithm, Key, Problem, Source
@@ -45,7 +46,7 @@ def run(given: dict[str, Any], session: Session) -> None:
             setup = Setup(**given)
             place = session.out or Path("results") / _folder_name(setup)
             folder = Folder(Path(place), setup, {} if "rounds" in given else {"rounds": "default"})
-        with computing(folder.setup):
+        with computing(folder.setup, session.quiet):
             try:
                 make = _restore if folder.lost else _simulate
                 _write(folder, session, make(folder, session, interrupts))
@@ -160,9 +161,6 @@ def _write(folder: Folder, session: Session, result: Run) -> None:
         print_json(facts(ds, folder.products))
     elif not session.quiet:
         summary(ds, folder.products)
-    if result.ended.startswith("diverged"):  # with --quiet too: NaN must not be taken for a result
-        who = f"jaxfl: {result.algorithm.name} on {result.problem.name}"
-        print(printable(f"{who} {result.ended}; take a smaller --lr."), file=sys.stderr)
 
 
 def _not_replaced(folder: Folder, error: InputError) -> InputError:
@@ -219,11 +217,33 @@ def _complete(folder: Folder, algorithm: Algorithm, problem: Problem, key: Key, 
 
 
 @contextlib.contextmanager
-def computing(setup: Setup) -> Iterator[None]:
-    """Set the device and the precision of this call."""
+def computing(setup: Setup, quiet: bool = False) -> Iterator[None]:
+    """Set the device and the precision of this call, and print its warnings at the end.
+
+    With ``quiet`` only those of runs that diverged: NaN must not be taken for a result.
+    """
     import jax
 
+    said: dict[str, None] = {}
+
+    usual: Any = warnings.showwarning
+
+    def collect(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, JaxflWarning):
+            said[str(message)] = None
+        else:
+            usual(message, category, *where, **more)
+
+    def tell() -> None:
+        for text in said:
+            if not quiet or "diverged" in text:
+                print(printable(f"jaxfl: {text.replace(' lr', ' --lr')}"), file=sys.stderr)
+
     with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("always", JaxflWarning)
+        warnings.showwarning = collect
+        stack.callback(tell)
         if setup.device is not None:
             if setup.device == "cpu" and not getattr(jax.config, "jax_platforms", None):
                 # Before any device has started, so that no memory of a GPU is taken.

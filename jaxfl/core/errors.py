@@ -10,6 +10,7 @@ import numpy as np
 
 __all__ = [
     "InputError",
+    "JaxflWarning",
     "assigned",
     "attempt",
     "listed",
@@ -70,6 +71,10 @@ class InputError(ValueError):
         for name, value in self.suggested.items():
             text = text.replace(f"{{{name}}}", suggested(name, value))
         return printable(text if text.endswith((".", "?")) else f"{text}.")
+
+
+class JaxflWarning(UserWarning):
+    """What a user would want to know of a result that is computed all the same, as one sentence."""
 
 
 def assigned(name: str, value: Any) -> str:

@@ -19,7 +19,7 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.memory import HOST, free
 from jaxfl.core.params import known, whole
 from jaxfl.data import sources
-from jaxfl.data.preprocess import carve_test, moments
+from jaxfl.data.preprocess import carve_test, moments, standardise
 from jaxfl.data.records import Array, Dataset
 from jaxfl.data.synthetic import synthetic
 
@@ -59,13 +59,15 @@ def load_libsvm(
     *,
     features: int | None = None,
     classes: int | None = None,
+    scale: bool = False,
 ) -> Dataset:
     """Any LIBSVM file (plain, .gz or .bz2), dense.
 
     ``features`` is the number of columns; the files decide if it is None.  ``classes=None`` takes
     two distinct labels for a binary problem, up to 1000 integers for classes, anything else for
     real targets; 0 asks for real targets.  Class labels are renumbered 0, 1, ... in increasing
-    order of the training file's.
+    order of the training file's.  With ``scale=True`` each feature has mean 0 and deviation 1 on the
+    training file (`standardise`).
     """
     files = []
     for name in (path,) if test is None else (path, test):
@@ -76,7 +78,9 @@ def load_libsvm(
         require(file.is_file(), problem, way)
         files.append(str(file))
     note = f"LIBSVM file {path}"
-    return _dense_libsvm(files, files, Path(path).name, features, classes, note)
+    require(isinstance(scale, bool), "must be True or False", scale=scale)
+    data = _dense_libsvm(files, files, Path(path).name, features, classes, note)
+    return standardise(data, per_feature=True)[0] if scale else data
 
 
 # --- LIBSVM --------------------------------------------------------------------------------------

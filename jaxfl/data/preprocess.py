@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from jaxfl.core.checks import stream
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import fraction, positive, whole
-from jaxfl.data.records import Array, Dataset, rows
+from jaxfl.data.records import Array, ClientData, Dataset, rows
 from jaxfl.data.sizes import enough
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 BLOCK = 4096
+Data = TypeVar("Data", Dataset, ClientData)
 
 
 def append_ones(features: Array) -> Array:
@@ -39,14 +40,17 @@ def append_ones(features: Array) -> Array:
     return np.concatenate([features, ones], axis=-1)
 
 
-def map_features(dataset: Dataset, function: Callable[[Array], Array]) -> Dataset:
+def map_features(dataset: Data, function: Callable[[Array], Array]) -> Data:
     """Apply a function to the features of the training and the test set."""
-    train, test = _pair(dataset), dataset.test
-    return dataset._replace(
+    given: Any = dataset
+    train: tuple[Array, ...] = _pair(given)
+    test: Any = given.test
+    made: Data = given._replace(
         train=(function(train[0]), *train[1:]),
         test=None if test is None else (function(test[0]), *test[1:]),
         feature_names=(),
     )
+    return made
 
 
 def map_labels(dataset: Dataset, function: Callable[[Array], Array], classes: int) -> Dataset:
@@ -118,19 +122,33 @@ def moments(features: Array, *, per_feature: bool = False) -> tuple[Array, Array
     return mean, np.where(deviation == 0, 1.0, deviation)
 
 
-def standardise(dataset: Dataset, *, per_feature: bool = False) -> tuple[Dataset, Array, Array]:
-    """Subtract the training set's mean and divide by its deviation; returns both, see `moments`."""
-    mean, deviation = moments(_pair(dataset)[0], per_feature=per_feature)
+def standardise(data: Data, *, per_feature: bool = False) -> tuple[Data, Array, Array]:
+    """Subtract the training set's mean and divide by its deviation; returns both, see `moments`.
+
+    >>> from jaxfl.data import from_clients
+    >>> clients = [(np.array([[0.0], [2.0], [0.0]]), np.ones(3)), (np.array([[2.0]]), np.ones(1))]
+    >>> standardise(from_clients(clients))[0].train[0].tolist()  # the second client has one row
+    [[[-1.0], [1.0], [-1.0]], [[1.0], [0.0], [0.0]]]
+    """
+    features, owned = _pair(data)[0], None
+    if isinstance(data, ClientData):
+        owned = np.arange(features.shape[1]) < data.count[:, None]
+    mean, deviation = moments(
+        features if owned is None else features[owned], per_feature=per_feature
+    )
 
     def change(x: Array) -> Array:
         out: Array = x - mean.astype(x.dtype)
         out /= deviation.astype(x.dtype)
         return out
 
-    return map_features(dataset, change), mean, deviation
+    given: Any = map_features(data, change)
+    if owned is not None:
+        given.train[0][~owned] = 0  # padding
+    return given._replace(feature_names=data.feature_names), mean, deviation
 
 
-def _pair(dataset: Dataset) -> tuple[Array, ...]:
+def _pair(dataset: Dataset | ClientData) -> tuple[Array, ...]:
     train: tuple[Array, ...] = dataset.train
     if isinstance(train, tuple) and len(train) > 1 and isinstance(train[0], np.ndarray):
         return train

@@ -93,6 +93,25 @@ class Record:
         return f"Run({', '.join([*words, self.ended.split(':')[0]])})"
 
     @property
+    def warnings(self) -> list[str]:
+        """Sentences about a run that diverged, or whose best loss is that of round 0."""
+        who = f"{self.algorithm.name} on {self.problem.name}"
+        if self.ended.startswith("diverged"):
+            return [f"{who} {self.ended}; take a smaller lr."]
+        loss = self.metrics["loss"] if len(self.log.rounds) > 1 else np.zeros(1)
+        if loss[-1] == loss[0] or np.argmin(loss) > 0:
+            return []
+        lr, batch = self.values.get("lr"), self.values.get("batch", self.facts.m)
+        ways = [f"a smaller lr than {lr:.3g}" if isinstance(lr, int | float) else "a smaller lr"]
+        ways += ["a larger batch"] if batch < self.facts.m else []
+        if noise := self.sources.get("sigma"):
+            ways += ["a smaller sigma" if noise.origin is Origin.GIVEN else "a larger eps"]
+        return [
+            f"The best loss of {who} is that of round 0, {loss[0]:.4g}, and the last is "
+            f"{loss[-1]:.4g}: take {' or '.join(ways)}."
+        ]
+
+    @property
     def rounds(self) -> np.ndarray:
         """The rounds at which metrics were computed."""
         return np.asarray(self.log.rounds)

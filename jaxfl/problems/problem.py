@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.checks import counts, finite, instance, kind_of, numeric, stacked
-from jaxfl.core.errors import InputError, attempt, require
+from jaxfl.core.errors import InputError, JaxflWarning, attempt, require
 from jaxfl.core.memory import check_fits
 from jaxfl.core.params import choice, number, numbers
 from jaxfl.core.types import Array, GeneratedSamples, Key, Model, Problem, PyTree
@@ -24,6 +25,7 @@ from jaxfl.problems.parameters import layout
 __all__ = ["held_out", "make_problem"]
 
 CHECKED = 1 << 24  # numbers whose sizes are checked together
+SCALED = 2.0  # root mean square of a feature: 1 if it is standardised, less within [-1, 1]
 TRIED = 1 << 24  # numbers in the samples of one client that are tried
 
 
@@ -44,6 +46,7 @@ def make_problem(
     ``x0`` is a flat vector or the model's own pytree of parameters; without it every run draws its
     own from the model.  Real numbers become ``dtype``, integers int32.  ``validation_share`` of the
     test examples, drawn once and for all, are set aside for choosing settings and test no more.
+    Warns where features are unscaled, their root mean square above 2.
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -88,6 +91,8 @@ def make_problem(
             train = dataclasses.replace(train, make=_make_in_dtype(train.make, kind))
     train, test = jax.tree.map(jnp.asarray, (train, test))  # copies by now, so nothing is shared
     name = getattr(data, "name", model.name) if name is None else instance("name", name, str, "")
+    if (text := _unscaled(sampled, np.atleast_1d(data.count), name)) and not generated:
+        warnings.warn(text, JaxflWarning, stacklevel=2)
     validation, test = _set_aside(test, validation_share)
     return Problem(train, jnp.array(count), test, x0, model, name, validation)
 
@@ -190,6 +195,26 @@ def _tried(train: GeneratedSamples, count: Any) -> PyTree:
         check_fits(what, 4 * copies * each * size, "make smaller ones")
         rows = np.minimum(np.arange(each), np.maximum(count[some], 1) - 1)
         return samples(train, jnp.asarray(some), jnp.asarray(rows))
+
+
+def _unscaled(train: PyTree, count: Any, name: str) -> str:
+    """A sentence about features, the first of several arrays, far from mean 0 and deviation 1."""
+    pair = isinstance(train, tuple) and len(train) > 1
+    features: Any = np.asarray(train[0]) if pair else np.zeros(0)
+    if features.ndim != 3 or features.dtype.kind != "f":
+        return ""
+    n, p = features.shape[0], features.shape[2]
+    some = features[:, : max(1, CHECKED // (n * p))]
+    owned = np.arange(some.shape[1]) < count[:, None]
+    square = np.einsum("nmp,nm->p", np.square(some, dtype=np.float64), owned) / owned.sum()
+    far = int((square > SCALED**2).sum())
+    if not far:
+        return ""
+    return (
+        f"{far} of {p} features of {name} are unscaled, with a root mean square of up to "
+        f"{np.sqrt(square.max()):.3g}: standardise them with jaxfl.data.standardise(data, "
+        "per_feature=True), or with --data-option scale=true for a LIBSVM file."
+    )
 
 
 def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:

@@ -17,7 +17,7 @@ import jaxfl
 from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
-from jaxfl.core.types import Algorithm, ProblemFacts
+from jaxfl.core.types import Algorithm, Origin, ProblemFacts
 from jaxfl.parts import (
     accelerated,
     channels,
@@ -247,6 +247,26 @@ def test_delta_is_small_for_the_largest_client() -> None:
     facts = ProblemFacts(n=2, m=50, m_max=1000, d=3, rounds=5, smoothness=1.0, sizes=(50, 1000))
     for name in ("ldp_gd", "soteriafl_gd", "dp_gd", "isrl_svrg", "private_local_sgd"):
         assert planned(name, facts, sigma=0.1).values["delta"] == pytest.approx(1e-4), name
+
+
+@pytest.mark.parametrize("name", ["soteriafl_sgd", "cdp_sgd", "ldp_sgd", "dp_sgd", "dp_dsgd"])
+def test_defaults_of_a_model_without_a_known_L(name: str) -> None:
+    """No theorem of L = 1: batch 4 and step 0.1 taught a network on MNIST 38 %, these 82 %."""
+    facts = ProblemFacts(10, 6000, 6000, 50890, 200, None)
+    plan = planned(name, facts, clip=2.0)
+    assert (plan.values["batch"], plan.values["lr"]) == (128, 0.5)
+    for value in ("batch", "lr"):
+        assert plan.sources[value].origin is Origin.DEFAULT
+        assert "L of this model is unknown" in str(plan.sources[value])
+    for known in (
+        planned(name, facts._replace(smoothness=3.0)),
+        planned(name, facts, smoothness=3.0),
+    ):
+        assert known.sources["lr"].origin is Origin.THEOREM
+        assert known.values["batch"] != 128
+    assert planned(name, facts._replace(m=50, m_max=50)).values["batch"] == 50
+    if name == "cdp_sgd":
+        assert planned("fedsgd", facts).values["lr"] == 0.1
 
 
 @pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ldp_svrg"])

@@ -214,6 +214,27 @@ def test_diverging_is_reported(tmp_path: Path, shell: Shell) -> None:
         assert last.endswith("take a smaller --lr.")
 
 
+def test_warnings_come_last_and_name_options(tmp_path: Path, shell: Shell) -> None:
+    """Of features that are unscaled, and of a run whose best loss is its first; none with --quiet."""
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{i % 2} " + " ".join(f"{j}:{v}" for j, v in enumerate(rng.integers(1, 9, 4), 1))
+        for i in range(60)
+    ]
+    (tmp_path / "mine.libsvm").write_text("\n".join(rows))
+    line = f"""
+        run ldp_sgd --data {tmp_path}/mine.libsvm --clients 3 --rounds 5 --batch 2 --lr 50 --sigma 9
+        --no-plot --force --out {tmp_path}/out
+    """
+    unscaled, worse = shell(line).err.splitlines()[-2:]
+    assert unscaled.startswith("jaxfl: 4 of 4 features of mine.libsvm are unscaled")
+    assert "--data-option scale=true" in unscaled
+    assert worse.startswith("jaxfl: The best loss of ldp_sgd on mine.libsvm is that of round 0")
+    assert "take a smaller --lr than 50 or a larger batch" in worse
+    assert shell(line, "--quiet").err == ""
+    assert "unscaled" not in shell(line, "--data-option scale=true").err
+
+
 # --- going on ------------------------------------------------------------------------------------
 
 

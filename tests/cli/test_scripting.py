@@ -222,8 +222,8 @@ def test_a_result_is_one_strict_object(
 
 def test_rows_have_values_and_errors(results: Path, shell: Shell) -> None:
     folder = results / "sweep"
-    found = json.loads(shell("show", folder, "--json --select none").out)
-    shell("show", folder, "--select none --csv", results / "t.csv")
+    found = json.loads(shell("show", folder, "--json --choose-by none").out)
+    shell("show", folder, "--choose-by none --csv", results / "t.csv")
     header = (results / "t.csv").read_text().splitlines()[0]
     assert [",".join(row) for row in found["rows"]] == [header] * 2
     assert [row["lr"] for row in found["rows"]] == [0.1, 0.2]

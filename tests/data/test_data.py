@@ -181,6 +181,8 @@ def test_libsvm_file(tmp_path):
     np.testing.assert_array_equal(toy.test[0], [[0, 5, 0]])
     assert toy.classes == 2
     assert data.load_libsvm(tmp_path / "train", features=7).train[0].shape == (2, 7)
+    scaled = data.load_libsvm(tmp_path / "train", scale=True)
+    np.testing.assert_array_equal(scaled.train[0], [[1, -1, 1], [-1, 1, -1]])
     real = data.load_libsvm(tmp_path / "train", classes=0)
     assert real.train[1].dtype == np.float32
     np.testing.assert_array_equal(real.train[1], [1, -1])

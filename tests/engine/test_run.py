@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from told import refused
 
 import jaxfl
 from jaxfl.algorithms.resolution import build
+from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.types import Info, ProblemFacts
 from jaxfl.engine import run as runs
 from jaxfl.engine.log import Log
@@ -371,3 +373,47 @@ def test_what_is_said_of_privacy(key: jax.Array) -> None:
     assert longer.claimed == pytest.approx(2**0.5 * run.privacy().claimed)  # of the rounds that ran
     batch = jaxfl.algorithm("soteriafl_sgd", clip="batch")
     refused(lambda: jaxfl.simulate(batch, problem, key, 2, **asked), "noise='paper'")
+
+
+# --- warnings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"lr": 40.0, "sigma": 1.0},
+            "best loss of ldp_sgd on data is that of round 0, .* a smaller lr than 40 or",
+        ),
+        ({"lr": 1e38, "clip": 1e30}, "ldp_sgd on data diverged: the loss is not finite from round"),
+        ({"lr": 0.1}, ""),
+    ],
+)
+def test_a_run_that_taught_nothing_says_so(
+    key: jax.Array, given: dict[str, float], words: str
+) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", JaxflWarning)
+        run = jaxfl.simulate("ldp_sgd", a_problem(), key, 20, batch=4, **{"sigma": 0.01, **given})
+    said = [str(each.message) for each in caught]
+    assert said == run.warnings
+    assert len(said) == bool(words)
+    assert all(re.search(words, text) for text in said)
+
+
+def test_unscaled_features_are_told_until_they_are_standardised() -> None:
+    """Padding and columns within bounds are not counted."""
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.integers(1, 5, 40), rng.normal(size=40), rng.normal(50, 9, 40)], -1) * 1.0
+    y = rng.integers(0, 2, 40)
+    data = jaxfl.data.from_clients([(x[:9], y[:9]), (x[9:], y[9:])], classes=2)
+    model = jaxfl.models.logistic(3)
+    with pytest.warns(JaxflWarning, match=r"^2 of 3 features of data are unscaled, .* up to 5\d"):
+        jaxfl.make_problem(model, data)
+    scaled, mean, _ = jaxfl.data.standardise(data, per_feature=True)
+    np.testing.assert_allclose(mean, x.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(scaled.train[0].sum((0, 1)), 0, atol=1e-4)
+    np.testing.assert_allclose((scaled.train[0] ** 2).sum((0, 1)) / 40, 1, rtol=1e-4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jaxfl.make_problem(model, scaled)

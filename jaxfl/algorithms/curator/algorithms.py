@@ -227,6 +227,8 @@ class PaperRules(NamedTuple):
             rounds = max(1, round(float(theory.gd_rounds(s))))
             N.theorem("rounds", rounds, f"the paper's order{of}")
             N.batch(body, facts)
+            if N.unknown(facts):
+                N.step()
             if body.estimator.sampler.whole:
                 N.theorem("lr", 1 / s.L, "1/L")
             where = f"Theorem 1 of SoteriaFL with one client{of}"

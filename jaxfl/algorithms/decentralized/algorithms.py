@@ -122,6 +122,8 @@ class PaperRules(NamedTuple):
         L, T = float(N["smoothness"]), N["rounds"]
         if self.kind is Q_DPSGD:
             N.theorem("lr", min(1 / L, 0.3 / T ** (1 / 6)), "recalled: 0.3/T^(1/6), at most 1/L")
+        if N.unknown(facts):
+            N.step()
         omega, eps = N.values.get("omega", 0.0), min(N["eps"], 1e6)
         s = theory.Setting(
             facts.n, facts.m, facts.d, omega, L, float(N["clip"]), eps, N["delta"], N["gap"]

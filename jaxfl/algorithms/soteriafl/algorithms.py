@@ -27,6 +27,7 @@ from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.numbers import (
     GAP,
     PRIVACY,
+    UNKNOWN,
     Draft,
     Parts,
     applies,
@@ -358,12 +359,12 @@ class PaperRules(NamedTuple):
         L, known = N.values.get("smoothness", facts.smoothness), True
         if not L:  # unknown, or 0 on data without features
             L, known = 1.0, False
-        note = rule.where if known else f"{rule.where} with L = 1: L of this model is unknown"
+        note = rule.where if known else f"{rule.where} with L = 1: {UNKNOWN}"
         if private:
             N.target(facts)
         v, of, s = N.values, N.for_eps, self._setting(N.values, facts, L, N.eps)
         names = {param.name for param in body.estimator.params}
-        if rule.batch is None:
+        if rule.batch is None or (rule.batch is theory.sgd_batch and not known):  # which reads L
             N.batch(body, facts)
         if rule.rounds is not None:
             N.theorem("rounds", max(1, round(float(rule.rounds(s, v)))), note + of)
@@ -379,8 +380,10 @@ class PaperRules(NamedTuple):
             if c is None:
                 c, why = theory.CONSTANT * rule.assume(s, v).size / s.G**2, "Theorem 2"
             N.theorem("noise_constant", c, why)
-        if not known or rule.step is None:
-            N.default("lr", 0.1, rule.where if known else "L of this model is unknown")
+        if not known:
+            N.step()
+        elif rule.step is None:
+            N.default("lr", 0.1, rule.where)
         if "lr" not in N and isinstance(v.get("refresh"), Schedule):
             raise InputError(
                 f"refresh = {v['refresh']} changes from round to round, and {rule.where} has a step size "
