@@ -195,7 +195,7 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
     if session.quiet:  # NaN must not be taken for a result
         _warn_of_divergence(ds)
     if session.json:
-        print_json({**table(select(ds, session.select).ds).facts(), "files": files})
+        print_json({**table(select(ds, session.choose_by).ds).facts(), "files": files})
     if session.quiet or session.json:
         return
     chosen, shown = select(ds, session.choose_by), console()
