@@ -198,11 +198,9 @@ ANSWERS = {
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("results")
-    small = f"ldp_gd {SMALL} --no-plot --quiet --out"
-    assert main(["run", *small.split(), str(out / "run")]) == 0
-    assert (
-        main(["sweep", *small.replace("--lr 0.1", "--lr 0.1 0.2").split(), str(out / "sweep")]) == 0
-    )
+    for command, lr in (("run", "0.1"), ("sweep", "0.1 0.2")):
+        words = f"{command} ldp_gd {SMALL} --lr {lr} --no-plot --quiet --out"
+        assert main([*words.split(), str(out / command)]) == 0
     return out
 
 
