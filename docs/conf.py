@@ -30,6 +30,7 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "jaxfl"
 html_show_copyright = False
+html_static_path, html_css_files = ["_static"], ["wide.css"]
 nb_execution_mode = "off"  # the tests run them
 myst_heading_anchors = 3
 myst_enable_extensions = ["dollarmath"]
