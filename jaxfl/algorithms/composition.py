@@ -94,11 +94,14 @@ def compose(
         return {k: v for part in parts for k, v in part.capacity(values, facts).items()}
 
     def cost(values: Mapping[str, Any], facts: ProblemFacts) -> Cost:
-        down = FLOAT_BITS * facts.d * body.broadcasts
+        down, dense = FLOAT_BITS * facts.d * body.broadcasts, 0
+        if compressor.select is None:  # a code of all, or of the k largest
+            largest = any(param.name == "k" for param in compressor.params)
+            dense = body.uploads * (int(values["k"]) if largest else facts.d)
         if aggregation is not None:  # masks cover all coordinates, also those that are not sent
-            return Cost(aggregation.bits * facts.d, 0.0, down)
+            return Cost(aggregation.bits * facts.d, 0.0, down, dense)
         message, coordinate = compressor.bits(facts.d, values)
-        return Cost(body.uploads * message, coordinate, down)
+        return Cost(body.uploads * message, coordinate, down, dense)
 
     def finished(plan: Plan, noise: Noise, facts: ProblemFacts) -> Resolved:
         draft = Draft(*noised(plan, noise), plan.asked)

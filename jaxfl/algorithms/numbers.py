@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict
 
 from jaxfl.algorithms.resolution import ASKED, GIVEN, noise_asked
+from jaxfl.algorithms.roles import part
 from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.params import choice
 from jaxfl.core.types import (
@@ -59,13 +60,13 @@ EPS = 5.0  # where no way to set the noise is given
 
 
 class Parts(TypedDict, total=False):
-    """What a user may exchange, as far as an algorithm allows it."""
+    """What a user may exchange, as far as an algorithm allows it; most parts also by name."""
 
-    compressor: Compressor
-    sampler: Sampler
-    participation: Participation
+    compressor: Compressor | str
+    sampler: Sampler | str
+    participation: Participation | str
     server: Server
-    aggregation: Aggregation
+    aggregation: Aggregation | str
     clip: str
     noise: str
 
@@ -84,11 +85,11 @@ def applies(fits: Any, name: str, why: str, **parts: Any) -> None:
 
 def only(name: str, parts: Mapping[str, Any], *allowed: str) -> dict[str, Any]:
     """Return the parts that are given; raise unless the algorithm lets users exchange them."""
-    for role, part in parts.items():
-        applies(role in allowed, name, f"which takes {', '.join(allowed)}", **{role: part})
+    for role, one in parts.items():
+        applies(role in allowed, name, f"which takes {', '.join(allowed)}", **{role: one})
     for role, ways in {"clip": ("example", "batch"), "noise": ("fused", "per_client")}.items():
         choice(role, parts.get(role, ways[0]), ways)
-    return {role: part for role, part in parts.items() if part is not None}
+    return {role: one for role, one in parts.items() if one is not None}
 
 
 def body_of(parts: Mapping[str, Any], **own: Any) -> Federated:
@@ -107,8 +108,7 @@ def body_of(parts: Mapping[str, Any], **own: Any) -> Federated:
 def network_of(parts: Mapping[str, Any], **own: Any) -> Gossip:
     """Return the body, over a network, of the user's ``parts``, else the algorithm's ``own``."""
     roles: dict[str, Any] = {"graph": "complete", **own, **parts}
-    graph = roles["graph"]
-    return Gossip(**{**roles, "graph": graphs.graph(graph) if isinstance(graph, str) else graph})
+    return Gossip(**{**roles, "graph": part("graph", roles["graph"])})
 
 
 def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:

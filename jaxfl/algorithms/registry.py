@@ -20,12 +20,12 @@ from jaxfl.algorithms import (
 )
 from jaxfl.algorithms.composition import stored
 from jaxfl.algorithms.paper import Paper
-from jaxfl.algorithms.roles import check_parts, names_of
-from jaxfl.core.errors import InputError, shown
+from jaxfl.algorithms.roles import ROLES, check_parts, named, names_of
+from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.params import closest
 from jaxfl.core.types import Algorithm
 
-__all__ = ["ALGORITHMS", "PAPERS", "algorithm", "one_algorithm", "register"]
+__all__ = ["ALGORITHMS", "PAPERS", "PARTS", "algorithm", "one_algorithm", "register"]
 
 PAPERS: tuple[Paper, ...] = tuple(
     folder.PAPER
@@ -42,6 +42,7 @@ PAPERS: tuple[Paper, ...] = tuple(
         clip21,
     )
 )
+PARTS = frozenset({*ROLES, "storage"})  # exchanged by name beside hyper-parameters
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {}
 OWN: frozenset[str] = frozenset()  # those that are not the user's
 
@@ -74,6 +75,8 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
     >>> from jaxfl import compressors
     >>> dict(algorithm("cdp_sgd", compressor=compressors.qsgd()).parts)["compressor"]
     'qsgd'
+    >>> algorithm("cdp_sgd", compressor="qsgd+random_k", participation="uniform")
+    Algorithm('cdp_sgd', compressor='qsgd+random_k', participation='uniform')
     >>> algorithm("soteriafl_sgb")
     Traceback (most recent call last):
         ...
@@ -93,6 +96,7 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
     for role in parts:
         if known is not None and role not in known:
             raise InputError(closest(f"part of {name} named", role, {*known, "storage"}))
+    parts = named(parts)
     check_parts(name, parts)
     made = make(**parts) if name in OWN else _once(make, tuple(sorted(parts.items())))
     if not isinstance(made, Algorithm):
@@ -106,13 +110,16 @@ def _once(make: Callable[..., Algorithm], parts: tuple[tuple[str, Any], ...]) ->
     return make(**dict(parts))
 
 
-def one_algorithm(value: Algorithm | str) -> Algorithm:
-    """``value`` itself, or the algorithm of that name."""
+def one_algorithm(value: Algorithm | str, given: dict[str, Any] | None = None) -> Algorithm:
+    """``value`` itself, or the algorithm of that name with the parts in ``given``, which it loses."""
+    parts = {name: given.pop(name) for name in [*given] if name in PARTS} if given else {}
     if isinstance(value, Algorithm):
+        way = f"make the algorithm with it, as in jaxfl.algorithm({value.name!r}, ...)"
+        require(not parts, "comes too late for an algorithm that is made", way, **parts)
         return value
     if not isinstance(value, str):
         call = ": call it" if callable(value) else ", as in 'cdp_sgd'"
         raise InputError(
             f"algorithm = {shown(value)} has to be an Algorithm or the name of one{call}."
         )
-    return algorithm(value)
+    return algorithm(value, **parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -20,9 +21,10 @@ from jaxfl.core.types import (
     Sampler,
     Server,
 )
+from jaxfl.parts import aggregations, compressors, graphs, sampling
 from jaxfl.parts.graphs import Graph
 
-__all__ = ["ROLES", "check_parts", "names_of"]
+__all__ = ["BY_NAME", "ROLES", "cached", "check_parts", "named", "names_of", "part"]
 
 # role: (what stands in it, how such a part is made)
 ROLES: dict[str, tuple[type, str]] = {
@@ -39,11 +41,47 @@ ROLES: dict[str, tuple[type, str]] = {
 }
 
 
+BY_NAME: dict[str, Callable[[str], Any]] = {  # the roles whose parts have names
+    "compressor": compressors.compressor,
+    "sampler": sampling.sampler,
+    "participation": sampling.participation,
+    "aggregation": aggregations.aggregation,
+    "graph": graphs.graph,
+}
+
+
+@functools.cache
+def _made(role: str, name: str) -> Any:
+    """The part of that name, made once, since compiled rounds are found by their parts."""
+    return BY_NAME[role](name)
+
+
+def part(role: str, value: Any) -> Any:
+    """The part of that name, as in ``part("sampler", "poisson")``; anything but a name stays."""
+    return _made(role, value) if role in BY_NAME and isinstance(value, str) else value
+
+
+def named(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts, those that are given by name among them."""
+    return {role: part(role, value) for role, value in parts.items()}
+
+
+def cached(make: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
+    """``make`` with its parts made of names first, and equal calls returning one algorithm."""
+    once = functools.cache(make)
+
+    @functools.wraps(make)
+    def call(*args: Any, **parts: Any) -> Algorithm:
+        return once(*args, **named(parts))
+
+    return call
+
+
 def check_parts(owner: str, parts: Mapping[str, Any]) -> None:
     """Raise unless every part fits its role."""
     for role, part in parts.items():
-        if role not in ROLES or part is None or (role == "graph" and isinstance(part, str)):
-            continue  # graphs have names
+        if role not in ROLES or part is None:
+            continue
         kind, way = ROLES[role]
         if isinstance(part, kind):
             try:
@@ -53,9 +91,10 @@ def check_parts(owner: str, parts: Mapping[str, Any]) -> None:
                 raise InputError(
                     f"{role} of {owner} has no hash ({error}): give tuples for lists."
                 ) from error
-        what = f"must be a {kind.__name__}: give one, as in {role}={way}"
+        name, article = "a name or " if role in BY_NAME else "", "an" if role[0] in "ae" else "a"
+        what = f"must be {name}{article} {kind.__name__}: give one, as in {role}={way}"
         if type(part) in (other for other, _ in ROLES.values()):
-            what = f"is a {type(part).__name__}, and must be a {kind.__name__}, as {way}"
+            what = f"is a {type(part).__name__}, and must be {article} {kind.__name__}, as {way}"
         elif callable(part):
             what = f"is a function, and must be the {kind.__name__} that it makes: call it"
         raise InputError(f"{role} = {shown(getattr(part, 'name', part))} of {owner} {what}.")

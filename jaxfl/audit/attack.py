@@ -127,7 +127,7 @@ def audit(
     began, runs = time.perf_counter(), whole("runs", runs, 20)
     asked = {"confidence": confidence, "canary": canary, "chunk": chunk, "claimed": claimed}
     chunk = checked({**asked, "delta": delta}).get("chunk")
-    algorithm = one_algorithm(algorithm)
+    algorithm = one_algorithm(algorithm, numbers)
     if delta is not None and takes(algorithm, "delta"):
         numbers["delta"] = delta
     setup = prepare(algorithm, m, dim, rounds, turning, event, numbers, noise, clients)

@@ -61,7 +61,7 @@ def sensitivity(
     what it keeps, noise included, by 1 + omega: the change is divided by that factor.
     """
     checked({"canary": canary})
-    algorithm = one_algorithm(algorithm)
+    algorithm = one_algorithm(algorithm, numbers)
     if takes(algorithm, "sigma"):
         numbers["sigma"] = 0.0
     setup = prepare(algorithm, m, dim, rounds, True, event, numbers)
@@ -193,7 +193,7 @@ def one_run_audit(
     require(1 <= k <= most, f"must be at least 1 and at most {most}, one per record", canaries=k)
     r = max(1, k // 4) if guesses is None else guesses
     require(1 <= r <= k, f"must be at least 1 and at most the {k} canaries", guesses=r)
-    algorithm = one_algorithm(algorithm)
+    algorithm = one_algorithm(algorithm, numbers)
     if takes(algorithm, "delta"):
         numbers["delta"] = delta
     setup = prepare(algorithm, m, dim, rounds, False, event, numbers)

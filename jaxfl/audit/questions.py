@@ -20,6 +20,8 @@ clients, devices,          number of clients, by the name that the paper uses
 machines
 dimension                  of the model, where a default follows from it
 sampling                   full, poisson, without_replacement, with_replacement, shuffled, ...
+compressor, participation, parts by name, as in ``participation="uniform"``
+aggregation, graph
 fresh, convex              of local SGD, see :func:`jaxfl.algorithms.hu.algorithms.private_local_sgd`
 epochs, inner              instead of rounds: the number of epochs, and of rounds in each
 =========================  =====================================================================
@@ -37,13 +39,13 @@ from typing import Any, NamedTuple
 
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.algorithms.resolution import completed, planned
+from jaxfl.algorithms.roles import BY_NAME
 from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.ranges import ATTACKS, checked
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, choice, closest, exactly_one
 from jaxfl.core.types import Algorithm, ProblemFacts
 from jaxfl.engine.record import honest
-from jaxfl.parts.sampling import sampler
 from jaxfl.privacy import accountants, calibration
 from jaxfl.privacy import dp_event as exports
 from jaxfl.privacy.claims import Claim
@@ -55,7 +57,7 @@ __all__ = ["account", "calibrate", "names", "plain_event"]
 
 ASKED = ("eps", "delta", "sigma", "rho")
 CLIENTS = ("clients", "devices", "machines")
-PARTS = ("fresh", "convex")
+PARTS = ("fresh", "convex", *BY_NAME)
 # what may not be given, and the field of ProblemFacts that stands for it
 FACTS = {"dimension": "d", "smoothness": "smoothness", "diameter": "diameter", "clients": "n"}
 
@@ -333,7 +335,7 @@ def _setting(name: str, numbers: dict[str, Any]) -> tuple[Algorithm, dict[str, A
     """The algorithm with its parts, its hyper-parameters, and the facts that events read."""
     parts = {role: numbers.pop(role) for role in PARTS if role in numbers}
     if "sampling" in numbers:
-        parts["sampler"] = sampler(numbers.pop("sampling"))
+        parts["sampler"] = numbers.pop("sampling")
     algo = algorithm(name, **parts)
     known = algo.names
     epoch = next((each for each in ("epoch", "period") if each in known), None)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
-from jaxfl.algorithms.roles import names_of
+from jaxfl.algorithms.roles import BY_NAME, names_of, part
 from jaxfl.cli.options import Setup
 from jaxfl.cli.written import flag
 from jaxfl.core.checks import bind
@@ -19,21 +16,12 @@ from jaxfl.data.loaders import LOADERS, load, load_libsvm
 from jaxfl.data.partition import PARTITIONS
 from jaxfl.data.records import ClientData
 from jaxfl.data.splits import split
-from jaxfl.parts import aggregations, compressors, sampling
-from jaxfl.parts.graphs import graph
 from jaxfl.problems import models, public
 from jaxfl.problems.problem import make_problem
 
 __all__ = ["DEMO", "algorithm_of", "choose_algorithm", "choose_data", "choose_problem", "is_file"]
 
 DEMO = "soteriafl_sgd"  # what `jaxfl run` runs without ALGORITHM
-MAKERS: dict[str, Callable[[str], Any]] = {
-    "compressor": compressors.compressor,
-    "sampler": sampling.sampler,
-    "participation": sampling.participation,
-    "aggregation": aggregations.aggregation,
-    "graph": graph,
-}
 
 
 def choose_algorithm(setup: Setup) -> Algorithm:
@@ -47,25 +35,16 @@ def choose_algorithm(setup: Setup) -> Algorithm:
         f"take one of {', '.join(networks)}",
         graph=setup.graph,
     )
-    parts = {
-        role: _part(role, getattr(setup, role))
-        for role in MAKERS
-        if getattr(setup, role) is not None
-    }
+    parts = {role: part(role, getattr(setup, role)) for role in BY_NAME}
+    parts = {role: made for role, made in parts.items() if made is not None}
     modes = {"clip": setup.clip_mode, "noise": setup.noise_draw, "storage": setup.storage}
     modes = {role: mode for role, mode in modes.items() if mode not in ("example", "fused")}
     made = algorithm(name, **parts, **modes)
     used = dict(made.parts)
-    for role, part in parts.items():
+    for role, one in parts.items():
         other = f"does not apply to {name}, whose {role} is {used.get(role)}"
-        require(used.get(role) == part.name, other, "leave it out", **{flag(role): part.name})
+        require(used.get(role) == one.name, other, "leave it out", **{flag(role): one.name})
     return made
-
-
-@functools.cache
-def _part(role: str, name: str) -> Any:
-    """The part of that name, made once, since compiled rounds are found by their parts."""
-    return MAKERS[role](name)
 
 
 def choose_data(setup: Setup) -> ClientData:

@@ -60,7 +60,9 @@ def choice(name: str, value: Any, names: Iterable[str]) -> None:
     """Raise unless ``value`` is one of these names."""
     names = tuple(names)
     matches = isinstance(value, str) and value in names
-    require(matches, f"must be one of {', '.join(names)}", **{name: value})
+    near = [] if matches else difflib.get_close_matches(str(value), names, 1)
+    hint = f"did you mean {near[0]!r}?" if near else ""
+    require(matches, f"must be one of {', '.join(names)}", hint, **{name: value})
 
 
 def at_most_one(remedy: str = "give one of them", **values: Any) -> None:

@@ -734,11 +734,12 @@ class Info(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Host: bits of one message, of one coordinate in it, and of one broadcast."""
+    """Host: bits of one message, of one coordinate that rounds count in it, and of one broadcast."""
 
     per_message: float
     per_coordinate: float
     downlink: float
+    coordinates: int = 0  # of one message, where rounds count none: no sparsifier selects some
 
 
 class Algorithm(NamedTuple):

@@ -82,7 +82,7 @@ def profile(
     **numbers: Any,
 ) -> Profile:
     """Compile and time a round, its phases and an evaluation, with the hyper-parameters of such a run."""
-    algorithm, problem = one_algorithm(algorithm), one_problem(problem)
+    algorithm, problem = one_algorithm(algorithm, numbers), one_problem(problem)
     key = one_key(key, "a profile", "not an array of them")
     facts = facts_of(problem, whole("rounds", rounds, 1))
     values = resolve(algorithm, numbers, facts, noise).values

@@ -111,7 +111,7 @@ def functions(
     >>> bool((f.output(end) == run.x).all()), f.view(end).messages.shape
     (True, (5, 650))
     """
-    algorithm, problem = one_algorithm(algorithm), one_problem(problem)
+    algorithm, problem = one_algorithm(algorithm, numbers), one_problem(problem)
     if messages:
         algorithm = by_messages(algorithm)
     facts = facts_of(problem, None if rounds is None else whole("rounds", rounds, 1))

@@ -264,7 +264,9 @@ def honest(
 def totals(cost: Cost, counts: Mapping[str, int]) -> dict[str, float]:
     """Counts, and the bits that they amount to, as Python integers, which do not overflow."""
     up = cost.per_message * counts["clients"] + cost.per_coordinate * counts["coordinates"]
-    return {**counts, "uplink_bits": up, "downlink_bits": cost.downlink * counts["clients"]}
+    sent = counts["coordinates"] + cost.coordinates * counts["clients"]
+    down = cost.downlink * counts["clients"]
+    return {**counts, "coordinates": sent, "uplink_bits": up, "downlink_bits": down}
 
 
 def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]:

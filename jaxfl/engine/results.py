@@ -66,7 +66,7 @@ LABELS = {
     "validation_accuracy": ("1", "validation accuracy"),
     "utility": ("1", "running average of the squared norm of the full gradient"),
     "messages": ("message", "messages sent by all clients so far"),
-    "coordinates": ("1", "coordinates in these messages so far, where only some are sent"),
+    "coordinates": ("1", "coordinates in these messages so far"),
     "gradients": ("gradient", "per-example gradients evaluated so far"),
     "clamped": ("1", "coordinates clamped by secure aggregation so far"),
     "eps_spent": ("1", "eps proven for the rounds so far"),

@@ -109,7 +109,8 @@ def simulate(
     """Run ``algorithm`` on ``problem`` for ``rounds`` rounds.
 
     ``numbers`` are the algorithm's hyper-parameters; those that are not given follow from its theory,
-    and ``Run.sources`` lists the source of each.  Noise for a given ``eps`` is calibrated by an
+    and ``Run.sources`` lists the source of each.  Of an algorithm by name they may also be parts, as in
+    ``participation="uniform"``.  Noise for a given ``eps`` is calibrated by an
     accountant (``noise="calibrated"``, the default) or follows the paper's formula (``noise="paper"``).
     Metrics are computed at round 0, every ``eval_every`` rounds (default: a hundredth of them; 0: only
     at both ends) and at the last; ``metrics`` adds functions of (problem, x).  They are exact functions
@@ -132,7 +133,7 @@ def simulate(
     8.0
     """
     began = time.perf_counter()
-    algorithm, problem = one_algorithm(algorithm), one_problem(problem)
+    algorithm, problem = one_algorithm(algorithm, numbers), one_problem(problem)
     key = one_key(key, "a run", "not an array of them")
     bar = watching(progress, _show)
     rounds = None if rounds is None else whole("rounds", rounds, 1)

@@ -91,7 +91,7 @@ def make_problem(
             train = dataclasses.replace(train, make=_make_in_dtype(train.make, kind))
     train, test = jax.tree.map(jnp.asarray, (train, test))  # copies by now, so nothing is shared
     name = getattr(data, "name", model.name) if name is None else instance("name", name, str, "")
-    if (text := _unscaled(sampled, np.atleast_1d(data.count), name)) and not generated:
+    if not generated and (text := _unscaled(sampled, np.atleast_1d(data.count), name)):
         warnings.warn(text, JaxflWarning, stacklevel=2)
     validation, test = _set_aside(test, validation_share)
     return Problem(train, jnp.array(count), test, x0, model, name, validation)

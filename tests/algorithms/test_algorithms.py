@@ -15,11 +15,15 @@ from told import mistakes, refused
 
 import jaxfl
 from jaxfl.algorithms import compose, plain
+from jaxfl.algorithms.roles import part
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.core.types import Algorithm, Origin, ProblemFacts
+from jaxfl.engine import results
+from jaxfl.engine.record import totals
 from jaxfl.parts import (
     accelerated,
+    aggregations,
     channels,
     compressors,
     estimators,
@@ -66,8 +70,7 @@ def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
         assert abs(run.totals["gradients"] - expected) < 5 * spread
     d, k = problem.x0.size, run.values.get("k")
     if row.compressed is not None:
-        sparse = row.compressed is True
-        assert run.totals["coordinates"] == (rounds * problem.n * k if sparse else 0)
+        assert run.totals["coordinates"] == rounds * problem.n * (k or d)
         bits = k * (32 + np.ceil(np.log2(d))) if k else 32 * d
         bits = 16 * d if row.compressed == "fixed_step" else bits
         assert run.totals["uplink_bits"] == rounds * problem.n * bits
@@ -339,7 +342,10 @@ def cdp_sgd(**parts: Any) -> Algorithm:
 
 @mistakes(
     (lambda: cdp_sgd(compresor=3), r"named 'compresor': did you mean 'compressor'\?"),
-    (lambda: cdp_sgd(compressor="qsgd"), r"jaxfl.compressors.compressor\('qsgd'\)"),
+    (
+        lambda: cdp_sgd(compressor=5),
+        r"a name or a Compressor: .* jaxfl.compressors.compressor\('qsgd'\)",
+    ),
     (lambda: cdp_sgd(compressor=compressors.qsgd), "call it"),
     (lambda: cdp_sgd(compressor=sampling.poisson()), "'poisson' of cdp_sgd is a Sampler"),
     (lambda: cdp_sgd(server=3), "server = 3 of cdp_sgd .* be a Server: give one"),
@@ -399,3 +405,96 @@ def test_of_an_estimator_that_declares_nothing_nothing_is_claimed(key: jax.Array
     refused(
         lambda: jaxfl.algorithm("soteriafl_sgd", **parts), "make the estimator with that sampler"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "counted", "sent"),
+    [
+        ("identity", 0, 12),
+        ("qsgd", 0, 12),
+        ("top_k", 0, 3),
+        ("random_k", 3, 3),
+        ("qsgd+random_k", 3, 3),
+    ],
+)
+def test_coordinates_of_every_message_are_counted(name: str, counted: int, sent: int) -> None:
+    """By rounds where a sparsifier selects them, else by the cost: QSGD reported none."""
+    algorithm = jaxfl.algorithm("ef_sgd" if name == "top_k" else "cdp_sgd", compressor=name)
+    facts = ProblemFacts(5, 50, 50, 12, 7, 1.0)
+    k = {"k": 3} if "_k" in name else {}
+    values = planned(algorithm, facts, **k, **({} if name == "top_k" else {"sigma": 0.1})).values
+    counts = {"clients": 35, "coordinates": 35 * counted, "gradients": 0, "clamped": 0}
+    assert totals(algorithm.cost(values, facts), counts)["coordinates"] == 35 * sent
+
+
+# --- parts by name -------------------------------------------------------------------------------
+
+PART_NAMES: dict[str, tuple[str, Any]] = {
+    "compressor": (
+        "qsgd+random_k",
+        compressors.compose(compressors.qsgd(), compressors.random_k()),
+    ),
+    "sampler": ("without_replacement", sampling.without_replacement()),
+    "participation": ("uniform", sampling.uniform()),
+    "aggregation": ("secure_sum", aggregations.secure_sum()),
+}
+
+
+@pytest.mark.parametrize("role", PART_NAMES)
+def test_parts_by_name_are_those_of_the_name(role: str, key: jax.Array) -> None:
+    """Wherever parts are taken, and the same algorithm, by which compiled rounds are found."""
+    name, made = PART_NAMES[role]
+    one = jaxfl.algorithm("ldp_sgd", **{role: name})
+    assert dict(one.parts)[role] == made.name == name
+    assert one is jaxfl.algorithm("ldp_sgd", **{role: part(role, name)})
+    given: Any = {role: name, "sigma": 0.5, "batch": 4, "cohort": 2, "k": 3}
+    given = {n: v for n, v in given.items() if n == role or n in one.names}
+    assert jaxfl.functions("ldp_sgd", a_problem(), 3, **given).algorithm is one
+    run = jaxfl.simulate("ldp_sgd", a_problem(), key, 3, **given)
+    assert run.algorithm is one
+    asked = {"samples": 20, "rounds": 3, "clip": 1.0, "delta": 1e-3, "clients": 5, "dimension": 5}
+    assert jaxfl.account("ldp_sgd", **asked, **given)["eps"] > 0
+    ds = jaxfl.sweep("ldp_sgd", {"lr": [0.1]}, a_problem(), key, 3, numbers=given, seeds=1)
+    assert results.config(ds)["settings"]["parts"][role] == name
+
+
+def test_parts_are_axes_by_name(key: jax.Array) -> None:
+    grid, numbers = (
+        {"compressor": ["identity", "qsgd"], "lr": [0.1, 0.2]},
+        {"sigma": 0.1, "batch": 4},
+    )
+    ds = jaxfl.sweep(["ldp_sgd", "cdp_sgd"], grid, a_problem(), key, 3, numbers=numbers, seeds=1)
+    assert ds["compressor"].values.tolist() == ["identity", "qsgd"]
+    whole, coded = (ds["uplink_bits"].sel(compressor=c).isel(round=-1) for c in grid["compressor"])
+    assert (coded < whole).all()
+
+
+@mistakes(
+    (
+        lambda: jaxfl.algorithm("ldp_sgd", sampler="poison"),
+        "no sampler 'poison': did you .* 'poisson'",
+    ),
+    (lambda: jaxfl.ALGORITHMS["cdp_gd"](compressor="randm_k"), "did you mean 'random_k'"),
+    (lambda: jaxfl.ALGORITHMS["scaffold"](compressor="idenity"), "did you mean 'identity'"),
+    (lambda: jaxfl.ALGORITHMS["marina"](compressor="qsgd"), "compressor = 'qsgd' does not"),
+    (lambda: jaxfl.algorithm("dp_dsgd", graph="rign"), "no graph 'rign': did you mean 'ring'"),
+    (
+        lambda: jaxfl.algorithm("ldp_sgd", server="adam"),
+        "server = 'adam' .* must be a Server: give",
+    ),
+    (lambda: jaxfl.account("ldp_sgd", sampler="poison", sigma=1.0), "did you mean 'poisson'"),
+    (
+        lambda: jaxfl.functions(jaxfl.algorithm("ldp_sgd"), a_problem(), 3, sampler="full"),
+        "sampler = 'full' comes too late",
+    ),
+    (
+        lambda: jaxfl.sweep("ldp_sgd", {"participation": ["unifrom"]}, a_problem(), None, 3),
+        "did you mean 'uniform'",
+    ),
+    (
+        lambda: jaxfl.algorithm("ldp_sgd", noise="fusd"),
+        "one of fused, per_client: did you mean 'fused'",
+    ),
+)
+def test_a_name_that_is_none_of_a_part(call: Callable[[], Any], words: str) -> None:
+    refused(call, words)

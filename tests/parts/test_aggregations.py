@@ -457,7 +457,7 @@ def test_a_server_keeps_the_mean_of_what_clients_keep(name: str, who: str, key: 
     numbers |= {"k": 2, "sigma": 0.1} if name == "soteriafl_gd" else {"batch": 4, "local_steps": 2}
     algorithm = jaxfl.algorithm(name, participation=part)
     run = jaxfl.simulate(algorithm, a_problem(), key, 12, lr=0.1, **numbers)
-    assert run.totals["coordinates"] == numbers.get("k", 0) * run.totals["clients"]
+    assert run.totals["coordinates"] == numbers.get("k", run.facts.d) * run.totals["clients"]
     state = run.state
     one, each = (
         (state.link, state.links) if name == "soteriafl_gd" else (state.shared, state.local[1])

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, body_of, only
+from jaxfl.algorithms.roles import cached
 from jaxfl.core.types import (
     Algorithm,
     Array,
@@ -71,7 +72,7 @@ def clip21_sgd2m(**parts: Unpack[Parts]) -> Algorithm:
     return _algorithm(**parts)
 
 
-@functools.cache
+@cached
 def _algorithm(**parts: Any) -> Algorithm:
     given = only("clip21_sgd2m", parts, "sampler", "participation", "server")
     sampler = given.pop("sampler", sampling.poisson())

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.numbers import Draft, Parts, applies, body_of, only, reporting
+from jaxfl.algorithms.roles import cached, part
 from jaxfl.core.errors import require
 from jaxfl.core.types import Algorithm, Channel, Compressor, Estimator, Plan, ProblemFacts, Sampler
 from jaxfl.parts import channels, compressors, estimators, mechanisms, momentum, sampling
@@ -49,7 +50,7 @@ def marina(**parts: Unpack[Parts]) -> Algorithm:
     A sparsifier with a shared seed, so that its full rounds cost 32 bits a coordinate.
     Not private.
     """
-    chosen = parts.get("compressor") or compressors.random_k(False)
+    chosen = part("compressor", parts.get("compressor")) or compressors.random_k(False)
     sparse = chosen.select is not None and chosen.code is None
     why = "whose full rounds send all of d coordinates: take random_k, stratified_k or bernoulli"
     counts = any(param.name == "k" for param in chosen.params)
@@ -123,7 +124,7 @@ EF = Variant(
 )
 
 
-@functools.cache
+@cached
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = {"compressor": kind.compressor(), **only(name, parts, *kind.exchanged)}
     sampler, chosen = given.pop("sampler", kind.sampler()), given["compressor"]

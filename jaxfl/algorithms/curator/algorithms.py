@@ -19,7 +19,6 @@ record can change is n times smaller.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
@@ -38,6 +37,7 @@ from jaxfl.algorithms.numbers import (
     refuse_epochs,
     reporting,
 )
+from jaxfl.algorithms.roles import cached
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.algorithms.soteriafl.theory import CDP_CONSTANT, Setting, cdp_step
 from jaxfl.core.errors import require
@@ -181,7 +181,7 @@ SUMMED = SRM._replace(
 )
 
 
-@functools.cache
+@cached
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = only(name, parts, *kind.exchanged)
     sampler = given.pop("sampler", kind.sampler())

@@ -15,13 +15,13 @@ All three are written from their papers' descriptions.  ``graph=`` is the networ
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.decentralized.claims import q_dpsgd
 from jaxfl.algorithms.numbers import GAP, Draft, Network, network_of, only
+from jaxfl.algorithms.roles import cached
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.core.errors import require
@@ -81,7 +81,7 @@ SDM = Variant("Zhang et al., MobiHoc 2020", gossip.differences, compressors.bern
 DSGD = Variant("Lian et al., NeurIPS 2017", gossip.averaging, identity)
 
 
-@functools.cache
+@cached
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = only(name, parts, "compressor", "sampler", "graph")
     body = network_of(

@@ -28,12 +28,12 @@ losses must be convex.  Hyper-parameters that are not given come from the theore
 
 from __future__ import annotations
 
-import functools
 from typing import Any, TypedDict, Unpack
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.gao.rules import PaperRules, Variant
 from jaxfl.algorithms.numbers import applies, body_of, only
+from jaxfl.algorithms.roles import cached
 from jaxfl.core.params import choice
 from jaxfl.core.types import Algorithm, Participation, Sampler
 from jaxfl.parts import estimators, sampling
@@ -61,8 +61,8 @@ BASELINE = "Lowy, Razaviyayn, ICLR 2023"
 class Parts(TypedDict, total=False):
     """What a user may exchange in any of these algorithms."""
 
-    sampler: Sampler
-    participation: Participation
+    sampler: Sampler | str
+    participation: Participation | str
     noise: str
     variant: str  # of the stages of Algorithm 5: "sound", or "paper" as printed
 
@@ -194,7 +194,7 @@ def one_pass_accelerated(**parts: Unpack[Parts]) -> Algorithm:
 SMOOTHERS = {"moreau": moreau, "convolution": convolution}
 
 
-@functools.cache
+@cached
 def _algorithm(name: str, kind: Variant, *, variant: str = "sound", **parts: Any) -> Algorithm:
     given = only(name, parts, "sampler", "participation", "noise")
     choice("variant", variant, ("sound", "paper"))

@@ -19,7 +19,6 @@ Minibatches are shuffled epochs without replacement that continue from round to 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
@@ -29,6 +28,7 @@ from jaxfl.algorithms import numbers
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.hu import claims, theory
 from jaxfl.algorithms.numbers import PRIVACY, Draft, applies, body_of, only, reporting
+from jaxfl.algorithms.roles import cached, part
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import (
     Aggregation,
@@ -150,7 +150,7 @@ def scaffold(**parts: Unpack[Parts]) -> Algorithm:
     optimizer = parts.get("optimizer")
     why = "whose control variates are made of SGD steps: leave it out"
     applies(optimizer is None, "scaffold", why, optimizer=optimizer)
-    chosen = parts.get("compressor") or identity()
+    chosen = part("compressor", parts.get("compressor")) or identity()
     why = "whose server takes c for the mean of control variates that clients keep uncompressed"
     applies(chosen.exact, "scaffold", f"{why}: leave it out", compressor=chosen)
     kind = Variant("Karimireddy et al., ICML 2020", local.control)
@@ -160,7 +160,7 @@ def scaffold(**parts: Unpack[Parts]) -> Algorithm:
 # --- what they share -----------------------------------------------------------------------------
 
 
-@functools.cache
+@cached
 def _algorithm(
     name: str,
     kind: Variant,

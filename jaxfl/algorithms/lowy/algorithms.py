@@ -17,7 +17,6 @@ SoteriaFL's experiments run another LDP-SVRG, loopless and with one noise: ``ldp
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
@@ -26,6 +25,7 @@ from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.lowy.claims import lowy_spider, lowy_svrg
 from jaxfl.algorithms.lowy.theory import spider_rounds
 from jaxfl.algorithms.numbers import GAP, Draft, Parts, body_of, only, refuse_epochs, reporting
+from jaxfl.algorithms.roles import cached
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.core.types import Algorithm, Asked, Plan, ProblemFacts, Sigma
 from jaxfl.parts import channels, iterates, mechanisms, momentum, sampling, servers
@@ -68,7 +68,7 @@ def isrl_svrg(**parts: Unpack[Parts]) -> Algorithm:
 # --- what they share -----------------------------------------------------------------------------
 
 
-@functools.cache
+@cached
 def _algorithm(name: str, spider: bool, **parts: Any) -> Algorithm:
     given = only(name, parts, "sampler", "participation", "noise")
     usual = sampling.full() if spider else sampling.with_replacement()

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Network, network_of, only
+from jaxfl.algorithms.roles import cached
 from jaxfl.core.errors import require
 from jaxfl.core.types import (
     Algorithm,
@@ -75,7 +76,7 @@ def porter_gc(**parts: Unpack[Network]) -> Algorithm:
 # --- what they share -----------------------------------------------------------------------------
 
 
-@functools.cache
+@cached
 def _algorithm(name: str, private: bool, **parts: Any) -> Algorithm:
     given = only(name, parts, "compressor", "sampler", "graph")
     sampler = given.pop("sampler", sampling.poisson())

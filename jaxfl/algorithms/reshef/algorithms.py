@@ -21,7 +21,6 @@ baseline: its noise and step follow from the same reasoning.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
@@ -30,6 +29,7 @@ from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.numbers import PRIVACY, Draft, Parts, body_of, only
 from jaxfl.algorithms.reshef import claims, theory
 from jaxfl.algorithms.resolution import GIVEN
+from jaxfl.algorithms.roles import cached
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import (
     Algorithm,
@@ -128,7 +128,7 @@ def noisy_sgd(**parts: Unpack[Parts]) -> Algorithm:
 # --- what they share -----------------------------------------------------------------------------
 
 
-@functools.cache
+@cached
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     estimator = momentum.corrected if kind.corrected else estimators.minibatch
     body = body_of(

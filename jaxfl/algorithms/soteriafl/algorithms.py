@@ -18,7 +18,6 @@ fedgd, fedsgd        full, minibatch   none        direct   no
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
@@ -36,6 +35,7 @@ from jaxfl.algorithms.numbers import (
     reporting,
     usual_delta,
 )
+from jaxfl.algorithms.roles import cached, part
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.core.errors import InputError, require
@@ -209,9 +209,10 @@ def soteriafl_sgd(**parts: Unpack[Framework]) -> Algorithm:
         kind = Variant(SGD, channel=channels.shifted)
         return _algorithm("soteriafl_sgd", kind, **parts)
     if "sampler" in parts:
+        sampler = part("sampler", parts["sampler"]).name
         raise InputError(
-            f"sampler = {parts['sampler'].name!r} and estimator = {mine.name!r} are both given: make "
-            "the estimator with that sampler."
+            f"sampler = {sampler!r} and estimator = {mine.name!r} are both given: make the estimator "
+            "with that sampler."
         )
     return _algorithm("soteriafl_sgd", Variant(own(mine), mine, channels.shifted), **parts)
 
@@ -313,7 +314,7 @@ def fedsgd(**parts: Unpack[Parts]) -> Algorithm:
 # --- what they share -----------------------------------------------------------------------------
 
 
-@functools.cache
+@cached
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = only(name, parts, *Parts.__annotations__)
     sampler = given.pop("sampler", sampling.full() if kind.whole else sampling.poisson())

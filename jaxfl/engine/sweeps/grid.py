@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from jaxfl.algorithms.registry import one_algorithm
+from jaxfl.algorithms.registry import PARTS, one_algorithm
 from jaxfl.algorithms.resolution import resolve
 from jaxfl.core.checks import one_problem
 from jaxfl.core.errors import InputError, require, shown
@@ -89,31 +89,33 @@ def lay_out(
     fixed = {**numbers, **({} if rounds is None else {"rounds": rounds})}
     for name in sorted(given.keys() & fixed.keys()):
         raise InputError("is fixed, and an axis too", "give it once", **{name: fixed[name]})
+    parts = {name: value for name, value in numbers.items() if name in PARTS}
+    numbers = {name: value for name, value in numbers.items() if name not in PARTS}
     numbers = {name: schedule(value) if varies(value) else value for name, value in numbers.items()}
-    make, asked = _maker(build, given)
+    make, asked = _maker(build, given, parts)
     pose, asked_too = _poser(problem, given)
     taken = asked | asked_too
     static = [_static(n, given[n], n in asked_too) for n in given if n in taken]
     spanned = [_numbers(name, values) for name, values in given.items() if name not in taken]
     static.sort(key=lambda axis: axis.name != "algorithm")
 
-    parts = []
+    combined = []
     for place in itertools.product(*(range(len(axis.values)) for axis in static)):
         chosen = {axis.name: axis.values[i] for axis, i in zip(static, place, strict=True)}
-        parts.append((place, make(chosen), pose(chosen), chosen))
+        combined.append((place, make(chosen), pose(chosen), chosen))
     if not static or static[0].name != "algorithm":
-        names = tuple(dict.fromkeys(algorithm.name for _, algorithm, *_ in parts))
+        names = tuple(dict.fromkeys(algorithm.name for _, algorithm, *_ in combined))
         require(
             len(names) <= 1,
             f"build makes {', '.join(names)}",
             "let it take `algorithm`, and span that axis",
         )
         static.insert(0, Axis("algorithm", names, names, True))
-        parts = [((0, *place), made, posed, chosen) for place, made, posed, chosen in parts]
-    _known(spanned, numbers, [algorithm for _, algorithm, *_ in parts])
+        combined = [((0, *place), made, posed, chosen) for place, made, posed, chosen in combined]
+    _known(spanned, numbers, [algorithm for _, algorithm, *_ in combined])
 
-    facts = functools.cache(lambda i: facts_of(parts[i][2], None))
-    first = {id(posed): i for i, (_, _, posed, _) in reversed(list(enumerate(parts)))}
+    facts = functools.cache(lambda i: facts_of(combined[i][2], None))
+    first = {id(posed): i for i, (_, _, posed, _) in reversed(list(enumerate(combined)))}
     studies = [
         Study(
             place,
@@ -123,7 +125,7 @@ def lay_out(
                 _cells(algorithm, chosen, spanned, facts(first[id(posed)]), rounds, numbers, noise)
             ),
         )
-        for place, algorithm, posed, chosen in parts
+        for place, algorithm, posed, chosen in combined
     ]
     return Grid(tuple(static), tuple(spanned), seeds_of(seeds), tuple(studies))
 
@@ -161,7 +163,7 @@ def _cells(
 
 
 def _maker(
-    build: Build, given: dict[str, tuple[Any, ...]]
+    build: Build, given: dict[str, tuple[Any, ...]], parts: dict[str, Any]
 ) -> tuple[Callable[[dict[str, Any]], Algorithm], set[str]]:
     """A function from the static values to the algorithm, and the static axes that it takes."""
     if isinstance(build, str | Algorithm) or not callable(build):
@@ -173,9 +175,19 @@ def _maker(
             "must be algorithms, their names, or a function",
             build=build,
         )
-        made = [one_algorithm(a) for a in listed]
+        roles = PARTS & given.keys()
+        if roles:  # parts are axes of the algorithms that are named
+            given["algorithm"] = _values("algorithm", listed)
+
+            def named(chosen: dict[str, Any]) -> Algorithm:
+                exchanged = {role: chosen[role] for role in roles}
+                return one_algorithm(chosen["algorithm"], {**parts, **exchanged})
+
+            return named, {"algorithm", *roles}
+        made = [one_algorithm(a, {**parts}) for a in listed]
         given["algorithm"] = _values("algorithm", made)
         return (lambda chosen: chosen["algorithm"]), {"algorithm"}
+    require(not parts, "belongs to algorithms by name", "let build make it", **parts)
     takes = _takes(build, given)
     called = _once(build, takes)
 
