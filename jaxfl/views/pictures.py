@@ -56,7 +56,12 @@ COLUMNS = 4  # of panels
 LINES = 12  # in one panel
 STYLED = 4  # values that line styles tell apart
 SHADED = 12  # values that colours tell apart where there is one algorithm
-ALONG = {"round": "round", "uplink_bits": "uplink", "gradients": "gradients"}
+# what curves are drawn against: on the axis, and in the notes
+ALONG = {
+    "round": ("round", "communication rounds"),
+    "uplink_bits": ("uplink", "the bits that all clients sent so far"),
+    "gradients": ("gradients", "gradients of single examples"),
+}
 THOUSANDS = {"k": "thousands", "M": "millions", "G": "billions"}
 BANDS = {"error": "standard error", "range": "smallest to largest"}
 SAME = 0.02  # relative difference up to which settings have the same gradients in a round
@@ -331,14 +336,6 @@ class Page(NamedTuple):
         ]
         return ", ".join(words) + " (claimed)" * ("eps" in names and not _meets(part))
 
-    def order(self) -> str:
-        """What tells points apart that have no marker of their own."""
-        name = self.scene.line
-        if name is None or self.ds.sizes[name] <= len(MARKERS):
-            return ""
-        low, *_, high = map(str, self.ds[name].values.tolist())
-        return f"{name_of(name)} along a line: {low} to {high}, in order of bits."
-
     def crowded(self) -> list[str]:
         """A note on values that have no panel."""
         name = self.scene.panel
@@ -528,35 +525,33 @@ def _front(
     bars = f"Bars: standard error over {seeds} seeds." if seeds > 1 else ""
     across, up = f"uplink ({unit})", f"final {name_of(rule.metric)}"
     panels = [
-        [
-            Panel(name, across, up, _marks(page, points, scale), None, key=name)
-            for name, points in row
-        ]
+        [Panel(t, across, up, _marks(page, points, scale), None, key=t) for t, points in row]
         for row in rows
     ]
-    notes = _short(page.ds, bars, page.order(), *page.crowded())
+    notes = _short(page.ds, bars, *page.crowded())
     figure = ink.picture(title, panels, notes, margins=(0.08, 0.1))
     what = "The final value of each setting against the bits that all clients sent."
-    return _finished(figure, what, grey, bars, page.order(), *_notes(page.ds))
+    return _finished(figure, what, grey, bars, *_notes(page.ds))
 
 
 def _marks(page: Page, points: xarray.Dataset, scale: float) -> list[Line]:
     """The front, a line through the settings of each algorithm, and a point for each setting."""
-    best = points.isel(cell=points.attrs["best"])
-    x, y = best["bits"].values / scale, best["value"].values
+    points = points.assign(bits=points["bits"] / scale, spread=points["spread"] / scale)
+    best, looks = points.isel(cell=points.attrs["best"]), page.looks(points, points=True)
+    names = np.array([look["label"] for look in looks])
+    x, y = best["bits"].values, best["value"].values
     out = [Line("", x, y, color="#DDDDDD", width=4, steps="steps-post")]
     numeric = page.scene.line is not None and page.ds[page.scene.line].dtype.kind in "iuf"
-    looks = page.looks(points, points=True)
-    for look in {look["label"]: look for look in looks}.values():
-        own = points.isel(cell=[other["label"] == look["label"] for other in looks]).sortby("bits")
-        if numeric and own.sizes["cell"] > 1:
-            x, y = own["bits"].values / scale, own["value"].values
+    for look in {look["label"]: look for look in looks if numeric}.values():
+        own = points.isel(cell=names == look["label"]).sortby("bits")
+        if own.sizes["cell"] > 1:
+            x, y = own["bits"].values, own["value"].values
             out.append(Line("", x, y, color=look["color"], width=0.8))
     for i, look in enumerate(looks):
-        at = points.isel(cell=i)
-        spread = at["spread"].item() / scale
-        bits, value, error = (at[name].item() for name in ("bits", "value", "error"))
-        point = Line(look["label"], [bits / scale], [value], [error], style="none")
+        bits, spread, value, error = (
+            points[name].values[[i]] for name in ("bits", "spread", "value", "error")
+        )
+        point = Line(look["label"], bits, value, error, style="none")
         out.append(point._replace(spread=spread if spread > 0 else None, **look))
     return out
 
@@ -600,7 +595,6 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) 
     around = 1.0 + CHARACTER * SMALL * max(map(len, ticks[up]))  # inches of words and colour bar
     each = CELL[0] * ds.sizes[across] + 0.1
     columns = min(len(parts), max(1, int((FULL - around) / each)))
-    columns = math.ceil(len(parts) / math.ceil(len(parts) / columns))
     width = COLUMN if around + columns * each <= COLUMN else FULL
     cell = (width - around) / columns / ds.sizes[across]  # inches
     rows = math.ceil(len(parts) / columns)
@@ -613,47 +607,34 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) 
         if part is None:
             continue
         here = squares.sel(algorithm=part)
-        _squares(
-            ax,
-            here.squeeze([n for n in axes(ds) if n not in (across, up)]),
-            (up, across),
-            colors,
-            cell,
-        )
-        for axis, name, named in (
-            (ax.xaxis, across, True),
-            (ax.yaxis, up, i % columns == 0),
-        ):
+        here = here.squeeze([name for name in axes(ds) if name not in (across, up)])
+        _squares(ax, here.transpose(up, across, ...), colors, cell)
+        for axis, name, named in ((ax.xaxis, across, True), (ax.yaxis, up, i % columns == 0)):
             has = bool(applying(ds, name).sel(algorithm=part).any())
             _ticked(axis, name, ticks[name] if has else [], named)
         ax.tick_params(length=0, pad=2)
         ax.spines[:].set_visible(False)
         ax.set_title(part[0] if up != "algorithm" else "", fontsize=TEXT, pad=3)
-    bar = figure.colorbar(
-        colors, ax=list(grid.flat[: len(parts)]), fraction=0.08, aspect=12, pad=0.02
-    )
+    shown = grid.ravel().tolist()[: len(parts)]
+    bar = figure.colorbar(colors, ax=shown, fraction=0.08, aspect=12, pad=0.02)
     better = {1: "\n(lower is better)", -1: "\n(higher is better)", 0: ""}[rule.sign]
     bar.set_label(f"{name_of(rule.metric).split(' (')[0]}{better}", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL, length=2, pad=2)
     bar.outline.set_visible(False)
     if ink.logarithmic(known):
         ink.powers(bar.ax.yaxis, low, high)
-    what = f"The final {name_of(rule.metric)} of each setting" + f", means over {seeds} seeds" * (
-        seeds > 1
-    )
-    return _finished(figure, what + ".", *_notes(ds))
+    what = f"The final {name_of(rule.metric)} of each setting."
+    return _finished(figure, what, first, *_notes(ds))
 
 
-def _squares(
-    ax: Axes, table: xarray.Dataset, dims: Sequence[str], colors: Any, cell: float
-) -> None:
+def _squares(ax: Axes, table: xarray.Dataset, colors: Any, cell: float) -> None:
     """A square for each cell: its value, or hatched with the reason for a missing one.
 
     Words have no room in squares that are too narrow.
     """
     from matplotlib.patches import Rectangle
 
-    shown, ran, values = (table[name].transpose(*dims).values for name in ("shown", "ran", "value"))
+    shown, ran, values = (table[name].values for name in ("shown", "ran", "value"))
     ax.set_xlim(-0.5, shown.shape[1] - 0.5)
     ax.set_ylim(-0.5, shown.shape[0] - 0.5)
     for y, x in np.argwhere(shown):
@@ -729,15 +710,8 @@ def _curve(
     bands = f"Bands: {BANDS[band]} over {seeds} seeds." if seeds > 1 else ""
     cross = CROSS * any(line.cut and np.isfinite(line.y[0]) for line in lines)
     figure = ink.picture(title, panels, _short(page.ds, bands, cross, *page.crowded()))
-    what = f"{name_of(metric)} against {' and '.join(map(_along, alongs))}."
+    what = f"{name_of(metric)} against {' and '.join(ALONG[along][1] for along in alongs)}."
     return _finished(figure, what[:1].upper() + what[1:], bands, cross, *_notes(page.ds))
-
-
-def _along(name: str) -> str:
-    return {
-        "uplink_bits": "the bits that all clients sent so far",
-        "round": "communication rounds",
-    }.get(name, "gradients of single examples")
 
 
 def _panel(
@@ -765,6 +739,6 @@ def _panel(
     ]
     # the planned rounds, also where no run reached them
     until = float(page.ds["round"][-1]) if along == "round" else math.nan
-    across = ALONG[along] + f" ({unit})" * bool(unit)
+    across = ALONG[along][0] + f" ({unit})" * bool(unit)
     log = None if along != "round" else False
     return Panel(title, across, name_of(metric), lines, log, until=until, key=title)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxfl.algorithms.bounds import Bound
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import require
 from jaxfl.core.params import closest
 from jaxfl.engine import results
 from jaxfl.views.ink import CAP, FLAT, GREY, PALETTE, SUFFIXES, Line, Panel, picture, write
@@ -66,16 +66,14 @@ def curves(
     """
     paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
     for p in paths:
-        known = p.suffix.lower() in SUFFIXES
-        require(known, f"The name of the picture {str(p)!r} must end in .png, .pdf or .svg")
+        drawable = p.suffix.lower() in SUFFIXES
+        require(drawable, f"The name of the picture {str(p)!r} must end in .png, .pdf or .svg")
     drawn = _ready(data)
     shown = list(ROWS) if metrics is None else list(dict.fromkeys(metrics))
+    each = [{str(n) for n, v in r.ds.items() if v.dims == ("round",)} for r in drawn]
     for name in shown:
-        series = [
-            str(n) for ds in (r.ds for r in drawn) for n, v in ds.items() if v.dims == ("round",)
-        ]
-        if series.count(name) < len(drawn):
-            raise InputError(closest("metric in these results named", name, set(series)))
+        known = set.intersection(*each)
+        require(name in known, closest("metric in these results named", name, known))
     alone = len(drawn) == 1
     planned = max(float(result.about["values"]["rounds"]) for result in drawn)
     bits = max(float(result.ds["uplink_bits"].values[-1]) for result in drawn)
@@ -97,8 +95,12 @@ def curves(
             row.append(Panel("", across, name_of(name), lines, None, until=until, legend=own))
         rows.append(row)
     if (spent := [result for result in drawn if "eps_spent" in result.ds]) and metrics is None:
-        rows.append([Panel("", across, "proven ε", _spent(spent, along, by), None, zero=True)
-                     for along, by, across, _ in alongs])  # fmt: skip
+        steps = "steps-pre"  # between two values the later one is proven
+        row = []
+        for along, by, across, _ in alongs:
+            lines = [result.line("eps_spent", along, by, steps=steps) for result in spent]
+            row.append(Panel("", across, "proven ε", lines, None, zero=True))
+        rows.append(row)
     figure = picture(
         _title(drawn) if title is None else title,
         rows,
@@ -153,11 +155,6 @@ def _alone(result: Result, name: str, along: str, by: float, bounds: Sequence[Bo
             look = {"style": 2} if len(x) > 1 else {"style": "none", "marker": "_"}
             lines.append(Line(bound.label, x, bound.values, color=GREY, **look))
     return lines
-
-
-def _spent(private: list[Result], along: str, by: float) -> list[Line]:
-    """The eps so far, in steps: between two values the later one is proven."""
-    return [result.line("eps_spent", along, by, steps="steps-pre") for result in private]
 
 
 # --- texts ---------------------------------------------------------------------------------------
