@@ -173,7 +173,8 @@ def contenders(w: Workload) -> dict[str, Callable[[], Any]]:
             if not who.startswith(tables.OURS) and ("per client" in who or "QSGD" in who):
                 del found[who]
     if w.name in ("W1", "W2"):
-        found[tables.EVALUATED] = lambda: simulated(w, posed(), None)
+        every = SIMULATED.get(w.name, 100) // 100
+        found[tables.EVALUATED] = lambda: simulated(w, posed(), every)
         found[tables.UNSEEN] = lambda: simulated(w, posed(), 0)
     if w.name == "W1":
         found[tables.SWEEP] = sweep

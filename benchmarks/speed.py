@@ -13,7 +13,7 @@ __all__ = ["evaluation", "placed", "section"]
 HERE = Path(__file__).resolve().parent
 RECORD, README = HERE / "results" / "rounds.json", HERE.parent / "README.md"
 BEGIN, END = "<!-- speed -->", "<!-- /speed -->"
-EVALUATIONS = 100  # of a run with the default cadence
+EVALUATIONS = 100  # of a run that is evaluated every hundredth of its rounds
 EACH, ONE, PACKAGED = (
     f"best of {group}"
     for group in ("hand-written, noise per client", "hand-written, aggregate noise", "packaged")

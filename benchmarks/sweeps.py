@@ -81,6 +81,7 @@ class Program:
             jnp.bool_(first),
             jnp.int32(start),
             jnp.int32(stop),
+            jnp.bool_(True),
             self.problem,
         )
         return jax.block_until_ready(out)[0]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
+import sys
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
 __all__ = ["Interrupts", "Terminated"]
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PATIENCE = 0.2  # seconds; what stops sooner needs no word, and a signal that is sent twice is one
 
 
 class Terminated(KeyboardInterrupt):
@@ -18,16 +25,23 @@ class Interrupts:
     """Turns SIGINT and SIGTERM into `KeyboardInterrupt`, at once and again in :meth:`check`.
 
     An exception that is raised while a callback of JAX runs is printed and lost there, so that a
-    signal alone may have no effect.
+    signal alone may have no effect.  While compiled code runs, Python raises nothing: a thread says
+    that the signal has arrived, and ends the process at a second one.
     """
 
     def __init__(self) -> None:
         self.asked: int | None = None  # the signal
         self.before: dict[signal.Signals, Any] = {}
+        self.ended = threading.Event()
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            read, self.write = os.pipe()
+            os.set_blocking(self.write, False)
+            self.wakeup = signal.set_wakeup_fd(self.write, warn_on_full_buffer=False)
+            self.thread = threading.Thread(target=self.listen, args=(read,), daemon=True)
+            self.thread.start()
+            for number in SIGNALS:
                 self.before[number] = signal.signal(number, self.arrive)
         return self
 
@@ -39,13 +53,39 @@ class Interrupts:
         if self.asked is not None:
             raise KeyboardInterrupt
 
+    def listen(self, pipe: int) -> None:
+        """Read the numbers of signals, which arrive here even while the main thread is busy."""
+        first = 0.0
+        while number := os.read(pipe, 1):
+            if number[0] not in SIGNALS:
+                continue
+            if not first:
+                first = time.monotonic()
+                if not self.ended.wait(PATIENCE):
+                    told = (
+                        "interrupted: stopping after the computation in progress (again: at once)"
+                    )
+                    print(told, file=sys.stderr, flush=True)
+                if select.select([pipe], [], [], 0)[0]:
+                    os.read(pipe, 64)
+            elif time.monotonic() - first > PATIENCE and not self.ended.is_set():
+                if sys.stderr.isatty():
+                    os.write(2, b"\x1b[?25h\n")  # the cursor, which a bar hides
+                os._exit(128 + number[0])
+        os.close(pipe)
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.ended.set()
         for number, handler in self.before.items():
             signal.signal(number, handler)
+        if self.before:
+            signal.set_wakeup_fd(self.wakeup)
+            os.close(self.write)
+            self.thread.join()
         if self.asked == signal.SIGTERM and isinstance(error, KeyboardInterrupt):
             raise Terminated(*error.args) from None

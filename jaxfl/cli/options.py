@@ -175,7 +175,8 @@ class Setup:
     eval_every: int | None = _run(
         None,
         "E",
-        "evaluate after every E rounds (default: T/100; 0: only at the start and the end)",
+        "evaluate after every E rounds (default: so often that evaluations take at most a fifth of "
+        "the work; 0: only at the start and the end)",
         whole(0),
     )
     metrics_on: str = _run(

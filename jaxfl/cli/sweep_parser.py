@@ -108,7 +108,10 @@ class Session:
         "criterion for the best step size: auto (default: accuracy or loss on validation data, else "
         "the training loss), a metric, min:NAME or max:NAME",
     )
-    plan: bool = _output(False, "", "compile and report the plan without running")
+    plan: bool = _output(False, "", "report the plan and stop: runs, chunks, memory, evaluations")
+    plan_time: bool = _output(
+        False, "", "report the plan and stop; compile and time one program for an estimated time"
+    )
     no_plot: bool = _output(False, "", "draw no pictures")
     quiet: bool = _output(False, "", "print nothing")
     json: bool = _output(False, "", JSON)

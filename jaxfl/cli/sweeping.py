@@ -24,10 +24,10 @@ from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import reading, writable
 from jaxfl.core.params import known
-from jaxfl.core.progress import Bar
+from jaxfl.core.progress import Bar, duration
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.engine.sweeps import sweep
-from jaxfl.engine.sweeps.look import Plan, Progress, words
+from jaxfl.engine.sweeps.look import Plan, Progress, show
 from jaxfl.engine.sweeps.store import MANIFEST, RESULT
 from jaxfl.engine.sweeps.sweep import meet
 from jaxfl.views.pictures import draw
@@ -102,22 +102,34 @@ def _join(session: Session) -> None:
 def _compute(
     spans: Spans, setup: Setup, folder: Path, session: Session, interrupts: Interrupts
 ) -> xarray.Dataset | None:
-    """The result; None with --plan."""
-    bar = Bar(quiet=session.quiet)
+    """The result; None for a plan."""
+    bar, planned = Bar(quiet=session.quiet), session.plan or session.plan_time
 
     def announce(plan: Plan) -> None:
         bar.say(
-            f"{_count(plan.runs, 'run')} in {_count(plan.compilations, 'compilation')} "
-            f"({plan.compile_seconds:.1f} s), {_count(plan.chunks, 'chunk')} of at most "
-            f"{plan.bytes / 2**20:,.0f} MiB ({plan.available / 2**20:,.0f} are free)"
+            f"{_count(plan.runs, 'run')} in {_count(plan.compilations, 'compilation')}, about "
+            f"{_count(plan.chunks, 'chunk')} of {plan.bytes / 2**20:,.0f} MiB "
+            f"({plan.available / 2**20:,.0f} are free)"
             + (f"; {plan.done} of the chunks are done already" if plan.done else "")
         )
-        if session.plan:
-            raise _Planned
+        bar.say(
+            f"evaluations are about {plan.evaluation:.0%} of the work (--eval-every sets how many); "
+            f"the result takes at most {plan.disk / 2**20:,.1f} MiB"
+        )
+        if not planned:
+            return
+        for line in plan.programs:
+            bar.say(line)
+        if session.plan_time:
+            bar.doing("compiling and timing one program")
+            bar.say(f"estimated time: {duration(plan.time())}, compilation included")
+        else:
+            bar.say("--plan-time compiles and times one of these programs, to estimate the time")
+        raise _Planned
 
     def update(now: Progress) -> None:
         interrupts.check()
-        bar.update(now.done, now.total, words(now), "cell-round")
+        show(bar, now)
 
     axes = {name: values for name, values in spans.numbers.items() if len(values) > 1}
     numbers = {name: values[0] for name, values in spans.numbers.items() if len(values) == 1}
@@ -144,11 +156,10 @@ def _compute(
                 eval_every=setup.eval_every,
                 noise=setup.noise,
                 paired=spans.paired,
-                out=None if session.plan and session.resume is None else folder,
+                out=None if planned and session.resume is None else folder,
                 # killed before it had a manifest, a sweep begins again
                 resume=session.resume is not None and (folder / MANIFEST).exists(),
                 memory=session.memory,
-                say=bar.say,
                 announce=announce,
                 progress=update,
             )
@@ -189,7 +200,9 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
         return
     files = [folder / RESULT]
     if not session.no_plot:
-        files += draw(ds, folder / PICTURES, choose_by=session.choose_by)
+        with Bar(quiet=session.quiet) as bar:
+            bar.doing("drawing the pictures")
+            files += draw(ds, folder / PICTURES, choose_by=session.choose_by)
         if not session.quiet and not has_front(files):
             print(NO_FRONT, file=sys.stderr)
     if session.quiet:  # NaN must not be taken for a result
@@ -262,7 +275,7 @@ def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
     """Write what --resume reads before the sweep starts; remove it if nothing of the sweep is saved."""
     import jax
 
-    if session.plan or session.resume is not None or jax.process_index() != 0:
+    if session.plan or session.plan_time or session.resume is not None or jax.process_index() != 0:
         yield
         return
     require(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import sys
 import time
 import warnings
@@ -24,7 +23,8 @@ from jaxfl.core.schedules import schedule
 from jaxfl.core.types import Algorithm, Key, Problem, Source
 from jaxfl.data.loaders import LOADERS
 from jaxfl.engine import checkpoint, results, stopping
-from jaxfl.engine.run import EVALUATIONS, Progress, Run, Stop, begin, restored, simulate
+from jaxfl.engine.loop import cadence, work
+from jaxfl.engine.run import Progress, Run, Stop, begin, restored, simulate
 from jaxfl.views import plots
 from jaxfl.views.bounds import bounds, possible
 
@@ -208,7 +208,9 @@ def _complete(folder: Folder, algorithm: Algorithm, problem: Problem, key: Key, 
         raise InputError(
             f"{algorithm.name} with these parts needs {needed}, which has no default"
         ) from None
-    every = math.ceil(rounds / EVALUATIONS) if setup.eval_every is None else setup.eval_every
+    every = setup.eval_every
+    if every is None:
+        every = cadence(rounds, work(problem, run.values, facts))
     folder.setup = dataclasses.replace(setup, rounds=rounds, eval_every=every)
     return run
 

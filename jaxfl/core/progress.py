@@ -10,17 +10,22 @@ from typing import Any, TypeVar
 
 from jaxfl.core.errors import printable, require
 
-__all__ = ["Bar", "watching"]
+__all__ = ["Bar", "amount", "duration", "watching"]
 
 Now = TypeVar("Now")
 
 LINES = 10  # in a log, for one task
 SECONDS = 30.0  # between two lines of a log, at most
 REFRESH = 0.2  # seconds between changes in a notebook
+UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+WIDTH = 16  # of the bar: the words fit beside it in 80 columns
 
 
 class Bar:
-    """``with Bar() as bar: bar.update(done, total, words)`` writes to standard error, unless quiet."""
+    """``with Bar() as bar: bar.update(done, total, words)`` writes to standard error, unless quiet.
+
+    Before the first update it says "starting"; :meth:`doing` says what takes time instead of rounds.
+    """
 
     def __init__(self, head: str = "", *, quiet: bool = False) -> None:
         self.head, self.quiet = head, quiet
@@ -36,20 +41,11 @@ class Bar:
         if _in_notebook():
             from IPython.display import display
 
-            self.cell = display({"text/plain": "compiling"}, raw=True, display_id=True)
+            self.cell = display({"text/plain": "starting"}, raw=True, display_id=True)
         elif sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-            self.bar = Progress(
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.description}", markup=False),
-                console=Console(file=sys.stderr),
-                transient=True,
-            )
+            self.bar = _terminal()
             self.bar.start()
-            self.task = self.bar.add_task("compiling", total=None)
+            self.task = self.bar.add_task("starting", total=None, note="")
         return self
 
     def say(self, line: str) -> None:
@@ -57,13 +53,27 @@ class Bar:
         if not self.quiet:
             print(printable(line), file=sys.stderr, flush=True)
 
-    def update(self, done: int, total: int, words: str, unit: str = "round") -> None:
+    def doing(self, words: str) -> None:
+        """Show what takes time now; a terminal counts the seconds."""
         if self.quiet:
             return
-        line = f"{unit} {done:,}/{total:,}, {words}"
         if self.bar is not None:
-            self.bar.update(self.task, completed=done, total=total, description=printable(words))
+            self.bar.reset(self.task, total=None, description=printable(words), note="")
+        elif self.cell is not None:
+            self.cell.update({"text/plain": words}, raw=True)
+        else:
+            self.say(words)
+
+    def update(self, done: int, total: int, words: str, note: str = "") -> None:
+        """Show that ``done`` of ``total`` rounds are computed; the note has a line of its own."""
+        if self.quiet:
             return
+        if self.bar is not None:
+            told = f"{amount(done)}/{amount(total)} rounds, {printable(words)}"
+            note = printable(note)
+            self.bar.update(self.task, completed=done, total=total, description=told, note=note)
+            return
+        line = f"round {done:,}/{total:,}, {words}" + (f", {note}" if note else "")
         now = time.perf_counter()
         end = done == total > self.shown
         if self.cell is not None:
@@ -77,6 +87,51 @@ class Bar:
     def __exit__(self, *error: object) -> None:
         if self.bar is not None:
             self.bar.stop()
+
+
+def amount(number: float) -> str:
+    """A number in at most six characters."""
+    if number < 1e4:
+        return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
+    size, letter = next(unit for unit in UNITS if number >= unit[0])
+    return f"{number / size:#.3g}".rstrip(".") + letter if number < 999 * size else f"999{letter}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.1f} min" if seconds < 600 else f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _terminal() -> Any:
+    """A bar, the words beside it, and a line below for the note."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task
+    from rich.table import Column
+    from rich.text import Text
+
+    class Words(ProgressColumn):
+        max_refresh = None
+
+        def render(self, task: Task) -> Text:
+            since = "" if task.total is not None else f", {task.elapsed or 0:.0f} s"
+            return Text(task.description + since, overflow="ellipsis", no_wrap=True)
+
+    class Lines(Progress):
+        def get_renderables(self) -> Iterator[Any]:
+            yield self.make_tasks_table(self.tasks)
+            for task in self.tasks:
+                if task.fields["note"]:
+                    yield Text(task.fields["note"], overflow="ellipsis", no_wrap=True)
+
+    return Lines(
+        BarColumn(WIDTH, table_column=Column(min_width=WIDTH, no_wrap=True)),
+        Words(Column(no_wrap=True, overflow="ellipsis")),
+        console=Console(file=sys.stderr),
+        transient=True,
+    )
 
 
 def watching(

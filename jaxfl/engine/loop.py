@@ -3,27 +3,96 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxfl.core.checks import kind_of
 from jaxfl.core.errors import require, shown
-from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
+from jaxfl.core.schedules import Schedule
+from jaxfl.core.types import (
+    Algorithm,
+    Array,
+    Hyper,
+    Info,
+    Key,
+    Problem,
+    ProblemFacts,
+    State,
+)
 from jaxfl.problems.metrics import evaluate_metrics
 
-__all__ = ["LONGEST", "Extra", "Metric", "advance", "check_name", "measure", "own_metrics"]
+__all__ = [
+    "CALL",
+    "LONGEST",
+    "MOST",
+    "Extra",
+    "Metric",
+    "Work",
+    "advance",
+    "cadence",
+    "check_name",
+    "measure",
+    "own_metrics",
+    "rounds_of_call",
+    "work",
+]
 
 Metric = Callable[[Problem, Array], Array]
 Extra = tuple[tuple[str, Metric], ...]  # the user's own metrics, by name
 LONGEST = 1024  # rounds in one call of a compiled program
+CALL = 2e11  # multiplications of one call, about: a second or two of two cores, so that Ctrl-C is heard
+SHARE = 0.2  # of the work that evaluations take by default, or
+SMALL = 1 << 29  # multiplications of all evaluations, some hundredths of a second;
+FEWEST, MOST = 5, 100  # evaluations by default
+EXAMPLE = 6  # multiplications per parameter: gradient, norm and clipping of one drawn example
+STEP = 200  # and of one round: noise, compression, the step
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWN = ("round", "client", "coordinate", "utility", "messages", "coordinates", "gradients",
        "clamped", "eps_spent", "client_rounds", "client_eps", "client_eps_claimed", "uplink_bits",
        "downlink_bits", "x")  # fmt: skip
+
+
+class Work(NamedTuple):
+    """An estimate of the work of one run, in multiplications."""
+
+    round: float
+    evaluation: float
+
+
+def work(problem: Problem, values: Mapping[str, Any], facts: ProblemFacts) -> Work:
+    """Count the work from shapes and hyper-parameters, so that all machines count the same."""
+
+    def value(name: str, default: float) -> float:
+        found = values.get(name, default)
+        return float(np.mean(found.over(1)) if isinstance(found, Schedule) else found)
+
+    total = float(np.sum(np.asarray(problem.count), dtype=np.int64))
+    held = (problem.test, problem.validation)
+    tests = [jax.tree.leaves(e)[0].shape[0] for e in held if e is not None]
+    rows = value("batch", total / facts.n) * value("local_steps", 1.0)
+    drawn = EXAMPLE * value("cohort", facts.n) * rows
+    return Work(facts.d * (drawn + STEP), facts.d * (3.0 * total + sum(tests)))
+
+
+def cadence(rounds: int, work: Work) -> int:
+    """Rounds between evaluations, unless given: these take at most a fifth of the work.
+
+    There are at least 5 evaluations all the same, and at most 100, which all of a small problem are.
+    """
+    ratio = SHARE / (1 - SHARE)
+    evaluations = max(ratio * rounds * work.round, SMALL) / max(work.evaluation, 1.0)
+    return math.ceil(rounds / int(min(MOST, max(FEWEST, evaluations))))
+
+
+def rounds_of_call(work: float, most: int) -> int:
+    """The rounds in one call, each of so much ``work``."""
+    return max(1, min(most, int(CALL / max(work, 1.0))))
 
 
 def advance(

@@ -29,7 +29,16 @@ from jaxfl.engine import checkpoint as checkpoints
 from jaxfl.engine import results, stopping
 from jaxfl.engine.ledger import Ledger, ledger
 from jaxfl.engine.log import Log
-from jaxfl.engine.loop import LONGEST, Metric, advance, measure, own_metrics
+from jaxfl.engine.loop import (
+    LONGEST,
+    Metric,
+    advance,
+    cadence,
+    measure,
+    own_metrics,
+    rounds_of_call,
+    work,
+)
 from jaxfl.engine.memory import check_history, check_room, check_scratch
 from jaxfl.engine.record import Record, dtype, settings, totals
 from jaxfl.engine.stopping import PROTECTED, Stop
@@ -38,7 +47,7 @@ from jaxfl.problems.problem import held_out
 
 __all__ = ["Metric", "Progress", "Run", "Stop", "begin", "restored", "simulate"]
 
-EVALUATIONS = 100  # of a run, unless its cadence is given
+SHORT = 1e9  # multiplications of calls that the device may collect, a hundredth of a second
 MOST = 1 << 20  # rounds in one call, whose counts it returns
 PROGRAMS = 64  # the most compiled programs, of about 10 MB each, before the cache is cleared
 DONE = "finished"
@@ -112,13 +121,14 @@ def simulate(
     and ``Run.sources`` lists the source of each.  Of an algorithm by name they may also be parts, as in
     ``participation="uniform"``.  Noise for a given ``eps`` is calibrated by an
     accountant (``noise="calibrated"``, the default) or follows the paper's formula (``noise="paper"``).
-    Metrics are computed at round 0, every ``eval_every`` rounds (default: a hundredth of them; 0: only
-    at both ends) and at the last; ``metrics`` adds functions of (problem, x).  They are exact functions
-    of the training data, which no proof covers, unless ``metrics_on="test"`` or ``"validation"`` takes
-    them on data that are not protected.  ``checkpoint`` names a
-    file for the whole run, written every ``checkpoint_every`` rounds and at the end.  ``resume``
-    continues such a file, or a :class:`Run`, at its cadence unless another is given; the result is
-    exactly that of an uninterrupted run.  ``chunk`` bounds the rounds in one call of the compiled program
+    Metrics are computed at round 0, every ``eval_every`` rounds (0: only at both ends) and at the last;
+    by default at most a fifth of the work is spent on them, in 5 to 100 evaluations.  ``metrics`` adds
+    functions of (problem, x).  Metrics are exact functions of the training data, which no proof covers,
+    unless ``metrics_on="test"`` or ``"validation"`` takes them on data that are not protected.
+    ``checkpoint`` names a file for the whole run, written every ``checkpoint_every`` rounds and at the
+    end.  ``resume`` continues such a file, or a :class:`Run`, at its cadence unless another is given;
+    the result is exactly that of an uninterrupted run.  ``chunk`` bounds the rounds in one call of the
+    compiled program
     and changes no result.  ``progress`` is called with a :class:`Progress`; True draws a bar.
 
     >>> import jax, jaxfl
@@ -250,6 +260,9 @@ class _Loop:
         t = first = int(run.state.t)
         started, reported, reason = time.perf_counter(), 0.0, ""
         marks = [m for m in (run.settings["eval_every"], checkpoint_every) if m]
+        each = work(run.problem, run.values, run.facts).round
+        most = rounds_of_call(each, self.chunk)
+        before: Any = None  # the counts of the call before
 
         def show() -> None:
             if report:
@@ -257,13 +270,17 @@ class _Loop:
                 report(Progress(t, T, rate, float(log.last.metrics["loss"])))
 
         while t < T and not reason:
-            end = min(T, t + self.chunk, *(t - t % m + m for m in marks))
+            end = min(T, t + most, *(t - t % m + m for m in marks))
             with interrupts_deferred():  # an interrupt between these lines would lose the state
                 state, info = self.step(end)
                 log.count(info)
                 # Last: until here the old state is donated, and nothing can be saved.
                 run.state = state
-            t = end
+            if (
+                each * (end - t) > SHORT
+            ):  # or many calls would wait on the device, and Ctrl-C for them
+                jax.block_until_ready(before)
+            t, before = end, info
             if self.due(t):
                 log.record(t, self.measure())
                 reason = _reason_to_stop(stop, run, self.began) if stop and t < T else ""
@@ -288,8 +305,9 @@ def _plan(
     t = int(run.state.t) if run.log.rounds else 0
     ahead = "ask for more, or leave it out"
     require(t <= T, f"lies before round {t}, which this run has reached already", ahead, rounds=T)
-    every = run.settings.get("eval_every", math.ceil(T / EVALUATIONS))
-    run.settings["eval_every"] = every if eval_every is None else eval_every
+    if eval_every is not None or "eval_every" not in run.settings:
+        counted = work(run.problem, run.values, run.facts)
+        run.settings["eval_every"] = cadence(T, counted) if eval_every is None else eval_every
     run.settings["until"] = T
     # raises for more samples than a client has
     run.algorithm.capacity(run.values, run.facts._replace(rounds=T))

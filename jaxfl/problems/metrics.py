@@ -99,6 +99,12 @@ def sums(
         return jnp.sum(w * added), (added, right)
 
     def step(k: Array, carry: PyTree) -> PyTree:
+        if tall == longest:
+            return filled(k, carry)
+        i, j, *_ = place(k)  # blocks beyond the rows of a shorter client hold nothing
+        return jax.lax.cond(j < count[i], filled, lambda k, carry: carry, k, carry)
+
+    def filled(k: Array, carry: PyTree) -> PyTree:
         i, j, i0, j0 = place(k)
         batch = samples.block(examples, i0, j0, wide, tall)
         client, row = i0 + jnp.arange(wide), j0 + jnp.arange(tall)

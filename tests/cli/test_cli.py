@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -316,6 +317,35 @@ def test_a_signal_that_jax_swallows_still_arrives() -> None:
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
     assert signal.getsignal(signal.SIGTERM) is not interrupts.arrive
+
+
+BUSY = """
+import hashlib
+from jaxfl.cli.interrupt import Interrupts
+
+with Interrupts():
+    print("busy", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # compiled code, in which Python raises nothing
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_is_acknowledged_at_once_and_a_second_one_ends(number: int, status: int) -> None:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", BUSY]
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline() == "busy\n"
+            began = time.monotonic()
+            process.send_signal(number)
+            assert process.stderr.readline().startswith("interrupted: stopping after ")
+            assert time.monotonic() - began < 5  # 0.2 s, and whatever else this machine does
+            process.send_signal(number)
+            assert process.wait(10) == status
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("words", ["--eval-every 4", "--eval-every 0", "--max-bits 800"])

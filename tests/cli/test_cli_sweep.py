@@ -1,6 +1,7 @@
 """`jaxfl sweep`: the grid that the words ask for, its folder, going on, and mistakes in one sentence."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import jaxfl
 from jaxfl.cli import main
 from jaxfl.cli.sweep_parser import parse_sweep
 from jaxfl.engine.results import config
+from jaxfl.engine.sweeps import engine
 
 pytestmark = pytest.mark.once
 
@@ -80,7 +82,7 @@ def test_resume_completes_what_is_missing_and_only_that(
     one, two = jaxfl.load(finished / "result.nc"), jaxfl.load(folder / "result.nc")
     xarray.testing.assert_identical(one.drop_attrs(), two.drop_attrs())
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
-    assert "in 0 compilations (0.0 s)" in shell("sweep --plan --resume", folder).err
+    assert "in 0 compilations, " in shell("sweep --plan --resume", folder).err
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
 
 
@@ -89,7 +91,15 @@ def test_a_plan_computes_and_writes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = "sweep ldp_sgd --batch 3 --sigma 0.05 --lr 0.1 0.3 --rounds 6 --plan"
-    assert "2 runs in 1 compilation " in shell(words, DATA).err
+    monkeypatch.setattr(engine, "compiled", lambda *args: pytest.fail("compiled"))
+    told = shell(words, DATA).err
+    for part in ("2 runs in 1 compilation, about 1 chunk", "% of the work", "result takes at most"):
+        assert part in told
+    assert "--plan-time" in told
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    told = shell(words.replace("--plan", "--plan-time"), DATA).err
+    assert re.search(r"^estimated time: \d+ s, compilation included$", told, re.MULTILINE)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,12 +1,14 @@
 """Progress on a terminal, in a notebook and in a log."""
 
+import io
 import sys
 import types
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from jaxfl.core.progress import Bar
+from jaxfl.core.progress import Bar, amount, duration
 
 pytestmark = pytest.mark.once
 
@@ -14,12 +16,13 @@ pytestmark = pytest.mark.once
 def test_a_log_gets_ten_lines_and_quiet_none(capsys: pytest.CaptureFixture[str]) -> None:
     for quiet in (True, False):
         with Bar("head", quiet=quiet) as bar:
+            bar.doing("compiling")
             for done in range(1001):
                 bar.update(done, 1000, "words")
     told = capsys.readouterr()
     assert told.out == ""
     hundreds = [f"round {n:,}/1,000, words" for n in range(100, 1001, 100)]
-    assert told.err.splitlines() == ["head", *hundreds]
+    assert told.err.splitlines() == ["head", "compiling", *hundreds]
 
 
 def test_a_notebook_has_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,10 +46,11 @@ def test_a_notebook_has_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "IPython", package)
     monkeypatch.setitem(sys.modules, "IPython.display", part)
     with Bar() as bar:
+        bar.doing("compiling 1 of 2")
         for done in range(101):
-            bar.update(done, 100, "words", "cell-round")
-    assert shown[0] == "compiling"
-    assert shown[-1] == "cell-round 100/100, words"
+            bar.update(done, 100, "words", "a note")
+    assert shown[:2] == ["starting", "compiling 1 of 2"]
+    assert shown[-1] == "round 100/100, words, a note"
     assert len(shown) < 50  # not once for every update
 
 
@@ -58,5 +62,39 @@ def test_a_terminal_has_a_bar_that_goes_away(
         assert bar.bar is not None
         bar.update(3, 10, "words")
         (task,) = bar.bar.tasks
-        assert (task.completed, task.total, task.description) == (3, 10, "words")
+        assert (task.completed, task.total, task.description) == (3, 10, "3/10 rounds, words")
     assert "words" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_bar_keeps_its_place(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside all words of a sweep; the note below is cut at the end of its line."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Bar() as bar:
+
+        def lines() -> list[str]:
+            console = Console(
+                width=width, file=io.StringIO(), force_terminal=True, color_system=None
+            )
+            with console.capture() as shown:
+                console.print(bar.bar.get_renderable())
+            return [line.rstrip() for line in shown.get().splitlines()]
+
+        assert "starting, 0 s" in lines()[0]
+        bar.doing("compiling 2 of 3")
+        (line,) = lines()
+        assert line.endswith("compiling 2 of 3, 0 s")
+        assert "?" not in line
+        words = "chunk 138/1440, 12.3k rounds/s, 100 min left"
+        bar.update(45_678, 144_000_000, words, "least loss 0.1 " + "soteriafl_sgd lr=0.1 " * 9)
+        first, second = lines()
+        assert first[:16].strip("━╸╺ ") == ""
+        assert first[16:].strip() == f"45.7k/144M rounds, {words}"
+        assert second.startswith("least loss 0.1 soteriafl_sgd")
+        assert (len(second), second[-1]) == (width, "…")
+
+
+def test_amounts_are_short() -> None:
+    given = (0.25, 9.7, 9_999, 45_678, 999_600, 144e6, 1e12)
+    assert [*map(amount, given)] == ["0.25", "9.7", "9,999", "45.7k", "999k", "144M", "1.00T"]
+    assert [*map(duration, (12, 200, 600, 9000))] == ["12 s", "3.3 min", "10 min", "2.5 h"]

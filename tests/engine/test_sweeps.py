@@ -24,10 +24,13 @@ from told import refused
 import jaxfl
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Info, State
+from jaxfl.engine.loop import Work, cadence, work
 from jaxfl.engine.sweeps import engine, gather, look
 from jaxfl.engine.sweeps.grid import lay_out
 from jaxfl.engine.sweeps.look import Plan, Progress
+from jaxfl.engine.sweeps.plan import Chunk, programs, work_of
 from jaxfl.engine.sweeps.sweep import sweep
+from jaxfl.problems.facts import facts_of
 from jaxfl.problems.public import nonconvex
 
 COUNTS = ("messages", "coordinates", "gradients", "uplink_bits", "downlink_bits")
@@ -148,7 +151,7 @@ def test_without_key_seeds_are_keys() -> None:
 
 
 def test_the_default_cadence_is_that_of_each_run() -> None:
-    """A hundredth of each cell's own rounds, in calls of at most the longest."""
+    """It follows from each cell's own rounds."""
     numbers = {"sigma": 0.1, "lr": 0.1}
     ds = sweep("ldp_gd", {"rounds": [250, 5]}, common(), jax.random.key(0), numbers=numbers)
     key = jax.random.fold_in(jax.random.key(0), 0)
@@ -465,6 +468,18 @@ def test_progress_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (plan,) = plans
     assert (plan.runs, plan.compilations, plan.chunks, plan.done) == (6, 1, 4, 0)
     assert 0 < plan.bytes <= plan.available
+    assert 0 < plan.evaluation < 1 < plan.disk
+    assert plan.programs == ("fedgd on data, 3 cells x 2 seeds: 2 runs at once",)
+    assert 0 < plan.time() < 60
+    compiling, *busy, merging = seen
+    assert (compiling.doing, compiling.total) == (
+        "compiling 1 of 1: fedgd on data, 3 cells x 2 seeds",
+        36,
+    )
+    assert {p.doing for p in busy} == {""} != {merging.doing}
+    assert {(p.chunk, p.chunks) for p in busy} == {(i, 4) for i in (1, 2, 3, 4)}
+    assert all(p.seconds_left > 0 for p in busy[:-1])  # from the first evaluation on
+    assert busy[-1].seconds_left == 0
     assert seen[-1].done == seen[-1].total == 6 * 6
     assert [p.done for p in seen] == sorted(p.done for p in seen)
     assert seen[-1].best == pytest.approx(float(ds["loss"].min()), rel=1e-6)
@@ -473,7 +488,60 @@ def test_progress_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.undo()
     seen.clear()
     quick("fedgd", {"lr": [0.4, 0.1, 0.2]}, **given, resume=True)
-    assert {p.where for p in seen} == {"fedgd lr=0.4 seed=0"}
+    assert {p.where for p in seen if not p.doing} == {"fedgd lr=0.4 seed=0"}
+
+
+def test_the_time_left_follows_the_speed_of_each_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that has not begun takes the common speed; one that has keeps its own."""
+    now = [0.0]
+    monkeypatch.setattr(look.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(look, "SECONDS", 0.0)
+    grid = lay_out("fedgd", {"rounds": [10, 30]}, common(), None, 1, {"lr": 0.1}, "calibrated")
+    (program,) = programs(grid)
+    twice = [program._replace(cells=(cell,)) for cell in program.cells]
+    first, second = Chunk(0, (0,), (0,)), Chunk(1, (0,), (0,))
+    one = [work_of(twice[i], chunk) for i, chunk in enumerate((first, second))]
+    assert one[0] == one[1]
+    work = [T * one[0].round + 2 * one[0].evaluation for T in (10, 30)]
+    seen: list[Progress] = []
+    watch = look.Look(twice, [(first, 0), (second, 0)], [0], seen.append)
+    watch.begin(first, 0)
+    now[0] = 4.0
+    watch.at(first, 5, work[0] / 2, (None, None))
+    assert seen[-1].seconds_left == pytest.approx(4.0 + 8 * work[1] / work[0])
+    watch.unread, now[0] = work[0] / 2, 8.0
+    watch.finished(first, np.ones((1, 1, 2)))
+    watch.begin(second, 0)
+    now[0] = 9.0
+    watch.at(second, 15, work[1] / 2, (None, None))
+    assert (seen[-1].chunk, seen[-1].done) == (2, 10 + 15)
+    assert seen[-1].seconds_left == pytest.approx(1.0)
+
+
+COSTS = [  # work of a round and of an evaluation, rounds, and rounds between evaluations
+    (1e3, 1e3, 250, 3),  # a small problem: a hundred evaluations
+    (1e9, 5e10, 1000, 200),  # a fifth of the work allows five
+    (1e9, 5e10, 100, 20),  # it allows none, and there are five
+    (1e9, 1e10, 1000, 40),  # 25 x 1e10 = a quarter of 1000 x 1e9
+    (1e12, 1e9, 3, 1),
+]
+
+
+@pytest.mark.parametrize(("round", "evaluation", "rounds", "every"), COSTS)
+def test_evaluations_take_a_fifth_of_the_work(
+    round: float, evaluation: float, rounds: int, every: int
+) -> None:
+    assert cadence(rounds, Work(round, evaluation)) == every
+
+
+def test_the_work_counts_drawn_and_evaluated_examples() -> None:
+    """A cohort, a batch and local steps; test examples are evaluated without a gradient."""
+    problem = a_problem(n=4)
+    facts, d = facts_of(problem, 5), problem.model.dim
+    total, tests = int(problem.count.sum()), len(problem.test[1])
+    found = work(problem, {"batch": 3, "cohort": 2, "local_steps": 5}, facts)
+    assert found == (d * (6 * 2 * 3 * 5 + 200), d * (3 * total + tests))
+    assert work(problem, {}, facts).round == d * (6 * total + 200)
 
 
 def test_totals_beyond_32_bits() -> None:

@@ -1,6 +1,7 @@
 """From a grid to programs and chunks: what is compiled, what is padded, what fits."""
 
 import itertools
+import json
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -208,18 +209,28 @@ def wide() -> jaxfl.Problem:
     return a_problem(n=6, d=3000)
 
 
-def test_chunks_obey_the_memory(wide: jaxfl.Problem) -> None:
+def test_chunks_obey_the_memory(wide: jaxfl.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the compiler's own account, and as large as fits."""
     plans: list[Any] = []
     axes, numbers = {"lr": [0.1, 0.2, 0.3], "sigma": [0.01, 0.02]}, {"clip": 2.0, "k": 6}
     given: Any = dict(rounds=3, seeds=2, numbers=numbers, announce=plans.append)
-    losses = []
+    losses, taken, chunks, honest = [], [0], [], engine.compiled
+
+    def counted(*args: Any) -> engine.Compiled:
+        run = honest(*args)
+        taken.append(run.bytes)
+        return run
+
+    monkeypatch.setattr(engine, "compiled", counted)
     for memory in (None, 3_200_000, 2_400_000):
         ds = sweep("soteriafl_gd", axes, wide, jax.random.key(0), memory=memory, **given)
         losses.append(ds["loss"].values)
+        chunks.append(json.loads(ds.attrs["config"])["chunks"])
         assert 0 < plans[-1].bytes <= plans[-1].available == (memory or plans[-1].available)
-    assert 1 == plans[0].chunks < plans[1].chunks < plans[2].chunks <= 12
-    assert plans[1].bytes > 0.4 * plans[1].available
+        assert taken[-1] <= plans[-1].available
+        assert taken[-1] > 0.4 * (memory or 0)
+        assert chunks[-1] / 3 <= plans[-1].chunks <= 3 * chunks[-1]  # an estimate
+    assert 1 == chunks[0] < chunks[1] < chunks[2] <= 12
     assert all(jnp.allclose(loss, losses[0], 1e-5) for loss in losses[1:])
 
 
@@ -247,7 +258,7 @@ def test_a_run_that_cannot_fit_is_refused_before_any(wide: jaxfl.Problem, tmp_pa
     with pytest.raises(jaxfl.InputError, match=r"needs [\d,]+ bytes and 1,250,000 are avail") as e:
         sweep(both, {"lr": [0.1]}, wide, jax.random.key(0), **given)
     assert "soteriafl_gd" in str(e.value)
-    assert not begun
+    assert all(now.doing.startswith("compiling") for now in begun)
     assert not (tmp_path / "sweep").exists()
 
 

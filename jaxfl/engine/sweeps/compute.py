@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxfl.core.types import Info
+from jaxfl.engine.loop import rounds_of_call
 from jaxfl.engine.sweeps import engine
 from jaxfl.engine.sweeps.gather import finish
 from jaxfl.engine.sweeps.look import Look
-from jaxfl.engine.sweeps.plan import Chunk, Program
+from jaxfl.engine.sweeps.plan import Chunk, Program, rounds_of, work_of
 from jaxfl.engine.sweeps.store import Arrays
 
 __all__ = ["compute"]
@@ -32,24 +33,38 @@ def compute(
 ) -> Arrays:
     """All rounds of a chunk, evaluated at the cadence; ``given`` are its keys and hyper-parameters."""
     keys, hp = given
-    T = look.rounds(chunk)
-    rounds = [*range(0, T, every or T), T]
+    T, each, size = rounds_of(program, chunk), work_of(program, chunk), look.size(chunk)
+    most = rounds_of_call(each.round * run.shape[0] * run.shape[1], run.length)
+    marks = [*range(0, T, every or T), T]
     state, series = engine.blank(run), Series()
-    first, t = True, 0
-    before: tuple[int, Any] | None = None  # checked one evaluation later, while the device is busy
-    for mark in rounds:
-        while first or t < mark:
-            end = min(mark, t + run.length)
+    first, t, lost = True, 0, False
+    before: Any = None  # a call is looked at one call later, while the device is busy
+    look.begin(chunk, every)
+    for mark in marks:
+        while not lost and (first or t < mark):
+            end = min(mark, t + most)
+            seen = end == mark
             state, counts, measured = run.call(
-                keys, state, hp, jnp.bool_(first), jnp.int32(t), jnp.int32(end), problem
+                keys,
+                state,
+                hp,
+                jnp.bool_(first),
+                jnp.int32(t),
+                jnp.int32(end),
+                jnp.bool_(seen),
+                problem,
             )
+            series.add(counts, measured if seen else None)
+            if before is not None:
+                lost = look.at(chunk, *before)  # no run is finite any more
+            work = size * ((end - t) * each.round + seen * each.evaluation)
+            before = end, work, (counts, measured["loss"] if seen else None)
             first, t = False, end
-            series.add(counts, measured if t == mark else None)
-        if before is not None and look.at(chunk, *before):
-            break  # no run is finite any more
-        before = t, measured["loss"]
+        if lost:
+            break
+    look.unread += before[1]
     series.read()
-    return finish(program, chunk, rounds, series.metrics, series.totals)
+    return finish(program, chunk, marks, series.metrics, series.totals)
 
 
 class Series:

@@ -20,7 +20,7 @@ from jaxfl.core.errors import require
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
 from jaxfl.data.samples import plain
-from jaxfl.engine.loop import LONGEST, Extra, advance, measure
+from jaxfl.engine.loop import Extra, advance, measure
 from jaxfl.engine.record import dtype
 from jaxfl.engine.sweeps.placement import Placement, compile_for, placement
 from jaxfl.engine.sweeps.plan import Chunk, Program
@@ -32,7 +32,7 @@ __all__ = ["Compiled", "blank", "bytes_of_run", "compiled", "inputs", "placed_pr
 class Compiled(NamedTuple):
     """A compiled program for ``shape`` (seeds, cells)."""
 
-    call: Any  # (keys, state, hp, first, start, stop, problem) -> state, counts, metrics
+    call: Any  # (keys, state, hp, first, start, stop, seen, problem) -> state, counts, metrics
     state: State  # shapes
     shape: tuple[int, int]
     length: int  # most rounds of one call
@@ -51,10 +51,12 @@ def segment(
     first: Array,
     start: Array,
     stop: Array,
+    seen: Array,
     problem: Problem,
 ) -> tuple[State, Info, dict[str, Array]]:
     """One run from round ``start`` to ``stop``; the ``first`` call initializes the state.
 
+    The metrics are those of round ``stop`` if it is to be ``seen``, and else zeros.
     Counts are sums of their upper and of their lower sixteen bits, (2,), which cannot overflow.
     """
     none = Info(*(jnp.int32(0) for _ in Info._fields))
@@ -64,7 +66,9 @@ def segment(
     state, counts = advance(algorithm, length, key, state._replace(t=start), stop, problem, hp)
     counts = jax.tree.map(lambda a, b: a.at[0].add(b), counts, begun)
     halves = jax.tree.map(lambda a: jnp.stack([jnp.sum(a >> 16), jnp.sum(a & 0xFFFF)]), counts)
-    measured = measure(algorithm, extra, state, plain(problem))
+    look = functools.partial(measure, algorithm, extra, state, plain(problem))
+    blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(look))
+    measured = jax.lax.cond(seen, look, lambda: blank)
     for name, _ in extra:
         shape = jnp.shape(measured[name])
         require(not shape, f"The metric {name!r} has shape {shape}", "a sweep keeps numbers only")
@@ -75,7 +79,7 @@ def compiled(
     program: Program,
     shape: tuple[int, int],
     extra: Extra,
-    every: int,
+    length: int,
     paired: bool,
     devices: Sequence[jax.Device],
 ) -> Compiled:
@@ -91,7 +95,7 @@ def compiled(
     return _compiled(
         program.algorithm,
         extra,
-        max(1, min(LONGEST, every or LONGEST)),
+        length,
         paired,
         shape,
         _Shapes((state, hp, program.problem)),
@@ -131,13 +135,13 @@ def _compiled(
     own = Hyper({name: None if name in shared else 0 for name in hp.values}, hp.capacity)
     one = functools.partial(segment, algorithm, extra, length)
     # Without axis_size=, which would be the size of the whole and not that of one device.
-    over_cells = jax.vmap(one, (None if paired else 0, 0, own, None, None, None, None))
-    program = jax.vmap(over_cells, (0, 0, None, None, None, None, None))
+    over_cells = jax.vmap(one, (None if paired else 0, 0, own, *[None] * 5))
+    program = jax.vmap(over_cells, (0, 0, *[None] * 6))
     keys = jax.eval_shape(jax.random.key, 0)
     keys = jax.ShapeDtypeStruct(shape[:1] if paired else shape, keys.dtype)
     number = jax.ShapeDtypeStruct((), jnp.int32)
     flag = jax.ShapeDtypeStruct((), jnp.bool_)
-    arguments = (keys, state, hp, flag, number, number, problem)
+    arguments = (keys, state, hp, flag, number, number, flag, problem)
     call = compile_for(place, program, shape, shared, paired, arguments)
     memory = call.memory_analysis()
     total = 0
@@ -162,7 +166,7 @@ def blank(run: Compiled) -> State:
 
 def placed_problem(program: Program, run: Compiled) -> Problem:
     """The data on the devices of the program."""
-    problem: Problem = jax.device_put(program.problem, run.shardings[6])
+    problem: Problem = jax.device_put(program.problem, run.shardings[7])
     return problem
 
 

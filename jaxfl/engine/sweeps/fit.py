@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 
 from jaxfl.core.errors import require
 from jaxfl.core.memory import free
 from jaxfl.core.params import whole
-from jaxfl.engine.loop import Extra
-from jaxfl.engine.run import EVALUATIONS
+from jaxfl.core.progress import duration
+from jaxfl.engine.loop import CALL, LONGEST, MOST, Extra, cadence
 from jaxfl.engine.sweeps import engine
 from jaxfl.engine.sweeps.grid import Grid
 from jaxfl.engine.sweeps.placement import placement
-from jaxfl.engine.sweeps.plan import Chunk, Program, chunks
+from jaxfl.engine.sweeps.plan import Chunk, Program, chunks, rounds_of, work_of
 
-__all__ = ["Compiler", "again", "budget", "cadence", "fit", "line", "predicted"]
+__all__ = ["Compiler", "again", "budget", "every", "fit", "guess", "line", "planned", "predicted"]
 
 RUNS_ON_CPU = 256  # of a chunk: more are not faster there, and an interrupt loses a whole chunk
+ENOUGH = (
+    8  # runs share their draws also where an evaluation of all takes longer than one call should
+)
 RUNS = 4096
 FREE_ON_CPU = 0.6  # share of the free memory that a chunk may use
 FREE = 0.85
@@ -38,12 +41,11 @@ def budget(asked: int | None, devices: Sequence[jax.Device]) -> int:
     return int(FREE * min(map(free, devices)) * len(devices))
 
 
-def cadence(program: Program, chunk: Chunk | None, eval_every: int | None) -> int:
-    """Rounds between evaluations: as given, or a hundredth of all, as in :func:`simulate`."""
+def every(program: Program, chunk: Chunk, eval_every: int | None) -> int:
+    """Rounds between evaluations: as given, or as in :func:`simulate`."""
     if eval_every is not None:
         return eval_every
-    cells = program.cells if chunk is None else [program.cells[chunk.cells[0]]]
-    return math.ceil(max(cell.facts.rounds or 1 for cell in cells) / EVALUATIONS)
+    return cadence(rounds_of(program, chunk), work_of(program, chunk))
 
 
 def line(program: Program, grid: Grid) -> str:
@@ -76,9 +78,48 @@ class Compiler(NamedTuple):
 
     def compiled(self, program: Program, shape: tuple[int, int]) -> engine.Compiled:
         """The program, compiled for chunks of ``shape``."""
-        self.say(f"compiling {line(program, self.grid)}")
-        every = cadence(program, None, self.eval_every)
-        return engine.compiled(program, shape, self.extra, every, self.paired, self.devices)
+        length = max(cell.facts.rounds or 1 for cell in program.cells)
+        if self.eval_every:
+            length = min(length, self.eval_every)
+        length = min(length, LONGEST)
+        return engine.compiled(program, shape, self.extra, length, self.paired, self.devices)
+
+    def compiling(self, program: Program, done: Sequence[engine.Compiled | None], n: int) -> None:
+        """Say which program is compiled, and how long the rest may take."""
+        took = [run.seconds for run in done if run is not None]
+        left = (n - len(took)) * sum(took) / max(len(took), 1)
+        self.say(
+            f"compiling {len(took) + 1} of {n}"
+            + (f" ({duration(left)} left to compile)" if took else "")
+            + f": {line(program, self.grid)}"
+        )
+
+    def most(self, program: Program, at_once: int | None) -> tuple[int, int, int, int]:
+        """Parts of the devices, bytes of the data and of a run, and most runs of a chunk."""
+        parts = placement(program.problem, self.devices).parts
+        data = parts * sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(program.problem))
+        most = RUNS * parts
+        if self.devices[0].platform == "cpu":
+            alike = chunks(0, program.cells, 1, len(program.cells))[1]
+            longest = max(max(work_of(program, chunk)) for chunk in alike)
+            most = min(RUNS_ON_CPU, max(ENOUGH, int(CALL / longest))) * parts
+        return parts, data, max(1, engine.bytes_of_run(program)), at_once or most
+
+
+def guess(
+    compiler: Compiler, made: Sequence[Program], at_once: int | None
+) -> tuple[list[Chunk], list[tuple[int, int]], int]:
+    """Chunks, their shapes and the bytes of the largest, estimated without compiling anything."""
+    todo: list[Chunk] = []
+    shapes, largest = [], 0
+    for i, program in enumerate(made):
+        parts, data, each, most = compiler.most(program, at_once)
+        limit = max(parts, min(most, (compiler.available - data) // each))
+        shape, here = chunks(i, program.cells, len(compiler.grid.seeds), limit, parts)
+        largest = max(largest, data + each * math.prod(shape))
+        shapes.append(shape)
+        todo += here
+    return todo, shapes, largest
 
 
 def fit(
@@ -86,13 +127,12 @@ def fit(
 ) -> tuple[list[engine.Compiled], list[Chunk]]:
     """Compiled programs and their chunks.  Raise, before anything runs, where one run is too large."""
     available = compiler.available
-    programs, todo = [], []
+    programs: list[engine.Compiled] = []
+    todo: list[Chunk] = []
     for i, program in enumerate(made):
-        parts = placement(program.problem, compiler.devices).parts
-        most = at_once or (RUNS_ON_CPU if compiler.devices[0].platform == "cpu" else RUNS) * parts
-        data = parts * sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(program.problem))
-        guess = max(1, engine.bytes_of_run(program))
-        limit = max(parts, min(most, (available - data) // guess))
+        parts, data, each, most = compiler.most(program, at_once)
+        limit = max(parts, min(most, (available - data) // each))
+        compiler.compiling(program, programs, len(made))
         guessed = limit < most  # the limit is an estimate, and no measurement
         while True:
             shape, chunks_here = chunks(i, program.cells, len(compiler.grid.seeds), limit, parts)
@@ -132,6 +172,7 @@ def again(
         parts = placement(made[i].problem, compiler.devices).parts
         if tall % parts and wide % parts:  # planned for other devices
             wide = -(-wide // parts) * parts
+        compiler.compiling(made[i], programs, len(needed))
         programs[i] = found = compiler.compiled(made[i], (tall, wide))
         require(
             found.bytes <= compiler.available,
@@ -143,13 +184,24 @@ def again(
     return programs
 
 
+def planned(
+    manifest: Mapping[str, Any], made: Sequence[Program], eval_every: int | None
+) -> tuple[list[Chunk], list[int]]:
+    """The chunks of a manifest, and the rounds between their evaluations."""
+    plan = manifest["plan"]
+    todo = [Chunk(p, tuple(c), tuple(s)) for p, c, s in plan["chunks"]]
+    earlier = (rounds_of(made[chunk.program], chunk) for chunk in todo)  # manifests without
+    marks = [math.ceil(T / MOST) if eval_every is None else eval_every for T in earlier]
+    return todo, plan.get("every", marks)
+
+
 def predicted(compiler: Compiler, made: Sequence[Program]) -> int:
     """Bytes of the results before compression."""
     total = 0
-    for program in made:
-        every = cadence(program, None, compiler.eval_every)
-        rounds = max(cell.facts.rounds or 1 for cell in program.cells)
-        marks = 2 + (rounds // every if every else 0)
-        runs = len(program.cells) * len(compiler.grid.seeds)
-        total += 8 * runs * marks * (SERIES + len(compiler.extra))
+    for i, program in enumerate(made):
+        for chunk in chunks(i, program.cells, 1, len(program.cells))[1]:
+            between = every(program, chunk, compiler.eval_every)
+            marks = 2 + (rounds_of(program, chunk) // between if between else 0)
+            runs = len(chunk.cells) * len(compiler.grid.seeds)
+            total += 8 * runs * marks * (SERIES + len(compiler.extra))
     return total

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from jaxfl.core.progress import Bar
-from jaxfl.engine.sweeps.plan import Chunk, Program
+from jaxfl.core.progress import Bar, amount, duration
+from jaxfl.engine.loop import CALL
+from jaxfl.engine.sweeps.plan import Chunk, Program, rounds_of, work_of
 
 __all__ = ["Look", "Plan", "Progress", "show", "words"]
 
 SECONDS = 0.2  # between reports
-OFTEN = 8  # most evaluations between reads of the loss, each of which waits for the device
+OFTEN = 8  # most calls between reads of their results, each of which waits for the device
 
 
 class Plan(NamedTuple):
-    """The plan of a sweep."""
+    """The plan of a sweep, before anything is compiled; chunks and bytes are estimated from shapes."""
 
     runs: int
     compilations: int
-    compile_seconds: float
     chunks: int
     done: int  # chunks finished by earlier calls
     bytes: int  # of the largest chunk
     available: int
+    disk: int  # bytes of the result, before compression
+    evaluation: float  # share of the evaluations in the counted work
     programs: tuple[str, ...]  # one line each
+    time: Callable[[], float]  # compile and time the largest program: seconds of the whole, about
 
 
 class Progress(NamedTuple):
@@ -36,54 +41,92 @@ class Progress(NamedTuple):
 
     done: int  # rounds of all runs together, of this call
     total: int
-    per_second: float
-    seconds_left: float
+    per_second: float  # nan before the first rounds
+    seconds_left: float  # nan while programs are compiled
     best: float  # least training loss at any evaluated round so far, of earlier calls too
     where: str  # the run with that loss
+    chunk: int = 0  # that is computed, from 1
+    chunks: int = 0
+    doing: str = ""  # what else than rounds takes time now, such as compiling
 
 
 def words(now: Progress) -> str:
-    """The rate, the time left, and the best run so far."""
-    left = f", {_time(now.seconds_left)} left" if now.done else ""
-    best = f", least loss {now.best:.5g} ({now.where})" if now.where else ""
-    return f"{now.per_second:,.0f} cell-rounds/s{left}{best}"
+    """The chunk, the rate and the time left."""
+    rate = "" if math.isnan(now.per_second) else f", {amount(now.per_second)} rounds/s"
+    return f"chunk {now.chunk}/{now.chunks}{rate}, {duration(now.seconds_left)} left"
 
 
 def show(bar: Bar, now: Progress) -> None:
-    bar.update(now.done, now.total, words(now), "cell-round")
+    if now.doing:
+        bar.doing(now.doing)
+        return
+    best = f"least loss {now.best:.5g} ({now.where})" if now.where else ""
+    bar.update(now.done, now.total, words(now), best)
 
 
 class Look:
-    """Follows the losses of the chunks, and reports the progress."""
+    """Follows the losses of the chunks, and reports the progress.
+
+    The time left is the counted work that is left, over the speed of its program so far, or that of all
+    where a program has not begun.
+    """
 
     def __init__(
         self,
         programs: Sequence[Program],
-        todo: Sequence[Chunk],
+        todo: Sequence[tuple[Chunk, int]],  # and the rounds between its evaluations
         seeds: Sequence[int],
         report: Callable[[Progress], None] | None,
     ) -> None:
-        self.programs, self.seeds, self.callback = programs, seeds, report
-        self.total = sum(self.size(chunk) * self.rounds(chunk) for chunk in todo)
+        self.programs, self.seeds, self.callback, self.todo = programs, seeds, report, todo
+        self.total = sum(self.size(c) * rounds_of(programs[c.program], c) for c, _ in todo)
+        self.chunk, self.chunks = 0, len(todo)
         self.behind = 0  # rounds in finished chunks
-        self.began = self.reported = time.perf_counter()
+        self.end = 0.0  # work that is left after the current chunk
+        self.began = self.reported = self.seen = time.perf_counter()
         self.best, self.where = math.inf, ""
-        self.unseen = 0  # evaluations since the last look
+        self.unseen, self.unread = 0, 0.0  # calls since the last look, and their work
+        self.parts: dict[
+            int, tuple[float, float]
+        ] = {}  # work of rounds and evaluations, by program
+        for chunk, every in todo:
+            rounds, seen = self.parts.get(chunk.program, (0.0, 0.0))
+            more = self.whole(chunk, every)
+            self.parts[chunk.program] = rounds + more[0], seen + more[1]
+        self.left = {program: sum(parts) for program, parts in self.parts.items()}
+        self.work: dict[int, float] = defaultdict(float)  # that is done
+        self.seconds: dict[int, float] = defaultdict(float)  # that it took
+        self.now = Progress(self.total, self.total, math.nan, 0.0, math.inf, "")  # the last report
 
     def size(self, chunk: Chunk) -> int:
         return len(chunk.cells) * len(chunk.seeds)
 
-    def rounds(self, chunk: Chunk) -> int:
-        return self.programs[chunk.program].cells[chunk.cells[0]].facts.rounds or 1
+    def whole(self, chunk: Chunk, every: int) -> tuple[float, float]:
+        """The work of a chunk: rounds, and evaluations."""
+        program = self.programs[chunk.program]
+        each, T = work_of(program, chunk), rounds_of(program, chunk)
+        marks = len(range(0, T, every or T)) + 1
+        size = self.size(chunk)
+        return size * T * each.round, size * marks * each.evaluation
 
-    def at(self, chunk: Chunk, t: int, loss: Any) -> bool:
-        """Take the losses at round t of a chunk; return True if no run is finite any more."""
+    def begin(self, chunk: Chunk, every: int) -> None:
+        self.chunk += 1
+        self.end = self.left[chunk.program] - sum(self.whole(chunk, every))
+
+    def at(self, chunk: Chunk, t: int, work: float, call: Any) -> bool:
+        """Take a call that ends at round t, with its counts and its losses, where it has evaluated.
+
+        Returns True if no run is finite any more.
+        """
         self.unseen += 1
+        self.unread += work
         late = time.perf_counter() - self.reported >= SECONDS
-        if not late and self.unseen < OFTEN:
+        if not late and self.unseen < OFTEN and self.unread < CALL / 4:
             return False
-        self.unseen = 0
-        lost = not self.note(chunk, loss)
+        counts, loss = call
+        jax.block_until_ready(counts)
+        lost = loss is not None and not self.note(chunk, loss)
+        self.passed(chunk.program)
         if late:
             self.report(self.behind + self.size(chunk) * t)
         return lost
@@ -91,8 +134,18 @@ class Look:
     def finished(self, chunk: Chunk, losses: Any) -> None:
         """Take the losses of a finished chunk at all evaluated rounds."""
         self.note(chunk, losses)
-        self.behind += self.size(chunk) * self.rounds(chunk)
+        self.passed(chunk.program)
+        self.left[chunk.program] = self.end  # runs that were all lost have ended early
+        self.behind += self.size(chunk) * rounds_of(self.programs[chunk.program], chunk)
         self.report(self.behind)
+
+    def passed(self, program: int) -> None:
+        """Add the calls since the last look to the work of their program."""
+        now = time.perf_counter()
+        self.seconds[program] += now - self.seen
+        self.work[program] += self.unread
+        self.left[program] -= self.unread
+        self.seen, self.unseen, self.unread = now, 0, 0.0
 
     def note(self, chunk: Chunk, losses: Any) -> bool:
         """Remember the least loss, of axes (seeds, cells[, rounds]); return False if none is finite."""
@@ -109,16 +162,17 @@ class Look:
             self.where = f"{program.algorithm.name} {cell.label.replace('|', ' ')} seed={seed}"
         return True
 
+    def seconds_left(self) -> float:
+        common = sum(self.seconds.values()) / max(sum(self.work.values()), 1.0)
+        return sum(
+            max(0.0, left) * (self.seconds[p] / self.work[p] if self.work[p] else common)
+            for p, left in self.left.items()
+        )
+
     def report(self, done: int) -> None:
-        if self.callback is None:
-            return
         self.reported = time.perf_counter()
-        rate = done / max(self.reported - self.began, 1e-9)
-        left = (self.total - done) / max(rate, 1e-9)
-        self.callback(Progress(done, self.total, rate, left, self.best, self.where))
-
-
-def _time(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+        rate = done / max(self.reported - self.began, 1e-9) if done else math.nan
+        left, best = self.seconds_left(), (self.best, self.where)
+        self.now = Progress(done, self.total, rate, left, *best, self.chunk, self.chunks)
+        if self.callback is not None:
+            self.callback(self.now)

@@ -99,7 +99,7 @@ def _by_runs(
     cell = HERE if seeds else PartitionSpec("runs")
     numbers = Hyper({name: HERE if name in shared else cell for name in hp.values}, hp.capacity)
     keys = runs if seeds or not paired else HERE
-    return keys, runs, numbers, HERE, HERE, HERE, HERE
+    return keys, runs, numbers, *(HERE,) * 5
 
 
 def _with_clients(place: Placement, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -112,5 +112,5 @@ def _with_clients(place: Placement, arguments: tuple[Any, ...]) -> tuple[Any, ..
         local=jax.tree.map(lambda _: mine, state.local),
         bases=jax.tree.map(lambda _: mine, state.bases),
     )
-    problem = jax.tree.unflatten(jax.tree.structure(arguments[6]), place.leaves)
-    return everywhere, state, *(everywhere,) * 4, problem
+    problem = jax.tree.unflatten(jax.tree.structure(arguments[7]), place.leaves)
+    return everywhere, state, *(everywhere,) * 5, problem

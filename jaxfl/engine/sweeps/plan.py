@@ -18,9 +18,10 @@ from jaxfl.algorithms.resolution import read
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.data.samples import measured
+from jaxfl.engine.loop import Work, work
 from jaxfl.engine.sweeps.grid import Cell, Grid, Study
 
-__all__ = ["Chunk", "Program", "chunks", "programs"]
+__all__ = ["Chunk", "Program", "chunks", "programs", "rounds_of", "work_of"]
 
 PADDING = 2.0  # most work of the smaller cells with padding, relative to that without
 # equal in a chunk: otherwise each cell gathers its own rows, or waits for the longest run
@@ -92,6 +93,17 @@ def chunks(
                     Chunk(program, tuple(group[i : i + wide]), tuple(range(seeds)[s : s + tall]))
                 )
     return (tall, wide), out
+
+
+def rounds_of(program: Program, chunk: Chunk) -> int:
+    """The rounds of a chunk's runs."""
+    return program.cells[chunk.cells[0]].facts.rounds or 1
+
+
+def work_of(program: Program, chunk: Chunk) -> Work:
+    """The work of one run of a chunk, whose runs read as many examples."""
+    cell = program.cells[chunk.cells[0]]
+    return work(program.problem, cell.values, cell.facts)
 
 
 def _shape(cells: int, seeds: int, limit: int, parts: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxfl.algorithms.resolution import NOISES
 from jaxfl.core.checks import one_key, one_path
@@ -17,18 +18,28 @@ from jaxfl.core.memory import check_fits
 from jaxfl.core.params import choice, whole
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
-from jaxfl.engine.loop import Extra, Metric, own_metrics
+from jaxfl.engine.loop import Extra, Metric, own_metrics, rounds_of_call
 from jaxfl.engine.record import settings
 from jaxfl.engine.results import save
 from jaxfl.engine.sweeps import engine
 from jaxfl.engine.sweeps.compute import compute
-from jaxfl.engine.sweeps.fit import Compiler, again, budget, cadence, fit, line, predicted
+from jaxfl.engine.sweeps.fit import (
+    Compiler,
+    again,
+    budget,
+    every,
+    fit,
+    guess,
+    line,
+    planned,
+    predicted,
+)
 from jaxfl.engine.sweeps.gather import LABELS, REPORTED, dataset
 from jaxfl.engine.sweeps.grid import Build, Grid, Problems, lay_out, seeds_of
 from jaxfl.engine.sweeps.identity import about, same
 from jaxfl.engine.sweeps.look import Look, Plan, Progress, show
 from jaxfl.engine.sweeps.placement import placement
-from jaxfl.engine.sweeps.plan import Chunk, Program, programs
+from jaxfl.engine.sweeps.plan import Program, programs, rounds_of, work_of
 from jaxfl.engine.sweeps.store import CHUNK, ROOM, Store
 
 if TYPE_CHECKING:
@@ -84,8 +95,10 @@ def sweep(
     computes a share of the chunks, in one folder that all can reach.  A run that diverges is frozen,
     marked by ``diverged_at``, and does not affect others.
 
-    ``say`` is called with a line before each compilation, ``announce`` with the :class:`Plan` before
-    the first chunk, ``progress`` with a :class:`Progress`; True draws a bar.
+    By default each cell is evaluated as often as its run in :func:`simulate`.  ``announce`` is called
+    with the :class:`Plan` before anything is compiled (what it raises ends the sweep; ``plan.time()``
+    times one program for an estimate of the seconds), ``say`` with a line before each compilation,
+    ``progress`` with a :class:`Progress`; True draws a bar.
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -128,34 +141,43 @@ def sweep(
         "leave out devices=",
     )
     identity = about(laid, made, keys, extra, eval_every, paired, noise)
-    say = say or (lambda line: None)
-    plural = "s" * (laid.runs != 1)
-    say(f"{laid.runs:,} run{plural}" + (f", {len(made)} to compile" if len(made) > 1 else ""))
-    compiler = Compiler(laid, extra, eval_every, paired, chosen, available, say)
+    total = len(seeds) * sum(c.facts.rounds or 1 for study in laid.studies for c in study.cells)
+    now = Progress(0, total, math.nan, math.nan, math.inf, "")
+    reports: list[Callable[[Progress], None] | None] = []
+
+    def tell(words: str) -> None:
+        if say is not None:
+            say(words)
+        if reports and reports[0] is not None:
+            reports[0](now._replace(doing=words))
+
+    compiler = Compiler(laid, extra, eval_every, paired, chosen, available, tell)
     size, way = predicted(compiler, made), "evaluate less often, or divide it into several"
     check_fits("The results of this sweep", COPIES * size, way)
-    compiled: Sequence[engine.Compiled | None] = ()
     store.most = ROOM * size + CHUNK
-    if manifest is None and leader:
-        compiled, todo = fit(compiler, made, at_once)
-        shapes = [program.shape for program in compiled if program is not None]
-        plan = {"shapes": shapes, "chunks": [chunk[:] for chunk in todo]}
-        store.begin({**identity, "plan": plan}, size)
-    meet("begun", hosts)
-    if manifest is None and not leader:  # hosts have different memory, and must have one plan
-        manifest = store.claim(resume=True)
-    if manifest is not None:
-        same(store.folder, manifest, identity)
-        todo = [Chunk(p, tuple(c), tuple(s)) for p, c, s in manifest["plan"]["chunks"]]
-    done = [store.read(i, chunk) is not None for i, chunk in enumerate(todo)]
-    if manifest is not None:
-        needed = {chunk.program for chunk, finished in zip(todo, done, strict=True) if not finished}
-        compiled = again(compiler, made, manifest["plan"]["shapes"], needed)
     if announce is not None:
-        announce(_plan(compiler, made, compiled, done))
-    mine = [i for i in range(len(todo)) if not done[i] and i % hosts == jax.process_index()]
+        announce(_plan(compiler, made, store, manifest, at_once, size, keys))
     with bar as report:
-        look = Look(made, [todo[i] for i in mine], laid.seeds, report)
+        reports.append(report)
+        compiled: Sequence[engine.Compiled | None] = ()
+        if manifest is None and leader:
+            compiled, todo = fit(compiler, made, at_once)
+            marks = [every(made[chunk.program], chunk, eval_every) for chunk in todo]
+            shapes = [program.shape for program in compiled if program is not None]
+            plan = {"shapes": shapes, "chunks": [chunk[:] for chunk in todo], "every": marks}
+            store.begin({**identity, "plan": plan}, size)
+        meet("begun", hosts)
+        if manifest is None and not leader:  # hosts have different memory, and must have one plan
+            manifest = store.claim(resume=True)
+        if manifest is not None:
+            same(store.folder, manifest, identity)
+            todo, marks = planned(manifest, made, eval_every)
+        done = [store.read(i, chunk) is not None for i, chunk in enumerate(todo)]
+        if manifest is not None:
+            needed = {todo[i].program for i in range(len(todo)) if not done[i]}
+            compiled = again(compiler, made, manifest["plan"]["shapes"], needed)
+        mine = [i for i in range(len(todo)) if not done[i] and i % hosts == jax.process_index()]
+        look = Look(made, [(todo[i], marks[i]) for i in mine], laid.seeds, report)
         for i, chunk in enumerate(todo):
             if done[i] and report is not None and (earlier := store.read(i, chunk)) is not None:
                 look.note(chunk, earlier["loss"])
@@ -167,32 +189,33 @@ def sweep(
             if placed[0] != chunk.program:
                 placed = chunk.program, engine.placed_problem(program, run)
             given = engine.inputs(program, chunk, run, keys, paired)
-            every = cadence(program, chunk, eval_every)
-            arrays = compute(program, chunk, run, given, placed[1], every, look)
+            arrays = compute(program, chunk, run, given, placed[1], marks[i], look)
             store.write(i, chunk, arrays)
             look.finished(chunk, arrays["loss"])
-    meet("computed", hosts)
-    results = [(chunk, store.read(i, chunk)) for i, chunk in enumerate(todo)]
-    finished = all(arrays is not None for _, arrays in results)
-    config = {
-        "ended": "finished" if finished else "unfinished",
-        "paired": paired,
-        "noise": noise,
-        "rounds": rounds,
-        "numbers": {name: str(value) for name, value in (numbers or {}).items()},
-        "settings": _settings(laid, keys[0]),
-        "facts": _common(
-            [study.cells[0].facts._asdict() for study in laid.studies], ("n", "m", "m_max", "d")
-        ),
-        "compilations": len(made),
-        "chunks": len(todo),
-        "compile_seconds": sum(c.seconds for c in compiled if c is not None),
-        "seconds": time.perf_counter() - began,
-    }
-    ds = dataset(laid, made, results, keys, config)
-    if store.folder is not None and leader:
-        save(ds, store.result)
-    meet("written", hosts)
+        now = look.now
+        tell("merging the chunks")
+        meet("computed", hosts)
+        results = [(chunk, store.read(i, chunk)) for i, chunk in enumerate(todo)]
+        finished = all(arrays is not None for _, arrays in results)
+        config = {
+            "ended": "finished" if finished else "unfinished",
+            "paired": paired,
+            "noise": noise,
+            "rounds": rounds,
+            "numbers": {name: str(value) for name, value in (numbers or {}).items()},
+            "settings": _settings(laid, keys[0]),
+            "facts": _common(
+                [study.cells[0].facts._asdict() for study in laid.studies], ("n", "m", "m_max", "d")
+            ),
+            "compilations": len(made),
+            "chunks": len(todo),
+            "compile_seconds": sum(c.seconds for c in compiled if c is not None),
+            "seconds": time.perf_counter() - began,
+        }
+        ds = dataset(laid, made, results, keys, config)
+        if store.folder is not None and leader:
+            save(ds, store.result)
+        meet("written", hosts)
     return ds
 
 
@@ -236,26 +259,71 @@ def _extra(metrics: Mapping[str, Metric] | None, grid: Mapping[str, Any]) -> Ext
 def _plan(
     compiler: Compiler,
     made: Sequence[Program],
-    compiled: Sequence[engine.Compiled | None],
-    done: Sequence[bool],
+    store: Store,
+    manifest: Mapping[str, Any] | None,
+    at_once: int | None,
+    disk: int,
+    keys: Sequence[Key],
 ) -> Plan:
-    lines = []
-    for program, c in zip(made, compiled, strict=True):
-        size = "done"
-        if c is not None:
-            size = f"{math.prod(c.shape)} runs at once in {c.bytes / 2**20:,.0f} MiB"
-        lines.append(f"{line(program, compiler.grid)}: {size}")
-    new = [c for c in compiled if c is not None]
+    """The plan of what is left, with estimated chunks unless a manifest has them."""
+    todo, shapes, largest = guess(compiler, made, at_once)
+    marks = [every(made[chunk.program], chunk, compiler.eval_every) for chunk in todo]
+    if manifest is not None:
+        todo, marks = planned(manifest, made, compiler.eval_every)
+        shapes = [(tall, wide) for tall, wide in manifest["plan"]["shapes"]]
+    missing = [i for i, chunk in enumerate(todo) if store.read(i, chunk) is None]
+    left = [(todo[i], marks[i]) for i in missing]
+    look = Look(made, left, compiler.grid.seeds, None)
+    rounds, evaluations = map(sum, zip(*look.parts.values(), strict=True)) if left else (0.0, 0.0)
     return Plan(
         compiler.grid.runs,
-        len(new),
-        sum(c.seconds for c in new),
-        len(done),
-        sum(done),
-        max((c.bytes for c in new), default=0),
+        len(look.parts),
+        len(todo),
+        len(todo) - len(left),
+        largest if left else 0,
         compiler.available,
-        tuple(lines),
+        disk,
+        evaluations / max(rounds + evaluations, 1.0),
+        tuple(
+            f"{line(program, compiler.grid)}: {math.prod(shapes[i])} runs at once"
+            for i, program in enumerate(made)
+            if i in look.parts
+        ),
+        lambda: _seconds(compiler, made, shapes, look, keys),
     )
+
+
+def _seconds(
+    compiler: Compiler,
+    made: Sequence[Program],
+    shapes: Sequence[tuple[int, int]],
+    look: Look,
+    keys: Sequence[Key],
+) -> float:
+    """About how long the chunks take: the largest program is compiled and timed."""
+    if not look.parts:
+        return 0.0
+    first = max(look.parts, key=lambda i: sum(look.parts[i]))
+    run = compiler.compiled(made[first], shapes[first])
+    chunk = next(chunk for chunk, _ in look.todo if chunk.program == first)
+    each, size = work_of(made[first], chunk), math.prod(run.shape)
+    most = min(rounds_of_call(each.round * size, run.length), rounds_of(made[first], chunk))
+    given, hp = engine.inputs(made[first], chunk, run, keys, compiler.paired)
+    problem = engine.placed_problem(made[first], run)
+    state = engine.blank(run)
+
+    def call(begin: bool, rounds: int, seen: bool) -> float:
+        nonlocal state
+        began = time.perf_counter()
+        flags = jnp.bool_(begin), jnp.int32(0), jnp.int32(rounds), jnp.bool_(seen)
+        state = jax.block_until_ready(run.call(given, state, hp, *flags, problem))[0]
+        return time.perf_counter() - began
+
+    call(True, 1, False)
+    spent = call(False, most, False) / (most * size * each.round)
+    seen = call(False, 0, True) / (size * each.evaluation)
+    compiling = run.seconds * len(look.parts)
+    return compiling + sum(r * spent + e * seen for r, e in look.parts.values())
 
 
 def _common(records: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, Any]:
