@@ -86,7 +86,7 @@ def grid(
         cells["used_lr"][where] = np.nan if isinstance(lr := real.get("lr", 0.3), str) else lr
         cells["used_sigma"][where] = 0.3 / eps if private else 0.0
         cells["used_omega"][where] = w
-        cells["proven_eps"][where] = 1.01 * eps if private and w > 5 else eps
+        cells["proven_eps"][where] = 1.05 * eps if private and w > 5 else eps
         cells["claimed_eps"][where] = eps if private else np.nan
         cells["delta"][where], cells["delta_at_claimed"][where] = 1e-3, 1e-3
         flag[where] = private and w > 5

@@ -46,9 +46,10 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, choice, closest, exactly_one
 from jaxfl.core.types import Algorithm, ProblemFacts
 from jaxfl.engine.record import honest
+from jaxfl.parts.sampling import sampler
 from jaxfl.privacy import accountants, calibration
 from jaxfl.privacy import dp_event as exports
-from jaxfl.privacy.claims import Claim
+from jaxfl.privacy.claims import Claim, understates
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Phases, Sampling, released
 from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.privacy.selection import best_of
@@ -179,7 +180,7 @@ def _beside(claim: Claim, delta: float, proven: float) -> dict[str, Any]:
     """A claim beside what is proven of its noise: delta at the claimed eps, and eps."""
     return {
         "delta_at_claimed_eps": delta,
-        "flag": proven > claim.eps * (1 + 1e-9),
+        "flag": bool(understates(claim.eps, proven)),
         "paper": claim.source,
         "paper_formula": claim.formula,
         "paper_verified": claim.verified,
@@ -335,7 +336,7 @@ def _setting(name: str, numbers: dict[str, Any]) -> tuple[Algorithm, dict[str, A
     """The algorithm with its parts, its hyper-parameters, and the facts that events read."""
     parts = {role: numbers.pop(role) for role in PARTS if role in numbers}
     if "sampling" in numbers:
-        parts["sampler"] = numbers.pop("sampling")
+        parts["sampler"] = sampler(numbers.pop("sampling"))
     algo = algorithm(name, **parts)
     known = algo.names
     epoch = next((each for each in ("epoch", "period") if each in known), None)

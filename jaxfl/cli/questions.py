@@ -43,8 +43,8 @@ STATUS = {
     "N": "new: its proof is sketched and checked numerically, not reviewed",
 }
 FLAGGED = (
-    "none: what is proven is no more than what the paper claims",
-    "the noise proves less privacy than the paper claims for it",
+    "none: the proven eps exceeds the paper's by at most 1 %",
+    "the proven eps exceeds the paper's by more than 1 %, or none is proven",
 )
 
 

@@ -33,6 +33,7 @@ from jaxfl.core.types import Algorithm
 from jaxfl.engine.ledger import differing
 from jaxfl.engine.loop import check_name
 from jaxfl.engine.record import Record, totals
+from jaxfl.privacy.claims import understates
 
 if TYPE_CHECKING:
     import xarray
@@ -151,7 +152,7 @@ def privacy(about: Mapping[str, Any]) -> str:
         return "no eps proven" + (f", where the paper's formula claims {claimed}" * finite) + after
     words = f"eps = {proven:.4g}, delta = {delta:.3g} proven"
     if claimed:
-        says = "claims only" if proven > float(found["claimed"]) * (1 + 1e-9) else "says"
+        says = "claims only" if understates(float(found["claimed"]), proven) else "says"
         words += f"; the paper's formula {says} {claimed} for this noise"
     return words + after
 

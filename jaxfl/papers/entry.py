@@ -16,6 +16,7 @@ from jaxfl.audit.attack import audit
 from jaxfl.audit.limits import limits, plain_eps
 from jaxfl.engine.sweeps import sweep
 from jaxfl.engine.sweeps.store import MANIFEST
+from jaxfl.privacy.claims import understates
 from jaxfl.views.cells import over_seeds
 from jaxfl.views.tables import Estimate
 
@@ -64,8 +65,8 @@ class Epsilons(NamedTuple):
 
     @property
     def flagged(self) -> bool:
-        """Whether the claimed eps is below the proven one."""
-        return self.claimed is not None and self.proven > self.claimed * (1 + 1e-9)
+        """Whether the claimed eps is below the proven one, by more than rounding."""
+        return self.claimed is not None and bool(understates(self.claimed, self.proven))
 
 
 class Job(NamedTuple):

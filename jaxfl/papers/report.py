@@ -13,7 +13,7 @@ from jaxfl.core.version import __version__
 from jaxfl.engine.results import plain
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
 from jaxfl.views import ink
-from jaxfl.views.rows import FLAG
+from jaxfl.views.rows import FLAG, RULE
 from jaxfl.views.tables import Column, Table, eps_words, in_words
 
 __all__ = [
@@ -31,7 +31,7 @@ RECORD = "record.json"
 FORMAT = 1
 DIGEST = b'"digest":"'
 FORMATS = ("png", "pdf")
-FLAGGED = f"{FLAG}: the claimed eps is below the eps proven for this noise, or none is proven."
+FLAGGED = f"{FLAG}: {RULE}, or no eps is proven."
 VERDICTS = {True: "yes", False: "NO", None: "–"}
 
 

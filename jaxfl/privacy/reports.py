@@ -11,7 +11,7 @@ import numpy as np
 from jaxfl.privacy import dp_event as exports
 from jaxfl.privacy.accountants import delta as delta_of
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.claims import Claim, Condition
+from jaxfl.privacy.claims import Claim, Condition, understates
 from jaxfl.privacy.events import AnyEvent, NoClaim, until
 from jaxfl.privacy.gaussian import Floats
 
@@ -27,7 +27,7 @@ class Report(NamedTuple):
     delta_at_claimed: float | None  # proven delta at the claimed eps
     method: str
     status: str  # E, D, N; empty where nothing is proven
-    flag: bool  # proven exceeds the claim, or there is a note
+    flag: bool  # proven exceeds the claim by more than 1 %, or there is a note
     source: str = ""
     conditions: tuple[Condition, ...] = ()
     note: str = ""  # a statement that does not hold
@@ -75,8 +75,7 @@ def report(
         at,
         proven.method,
         proven.status,
-        # rounding of an eps that was calibrated to the claim is no reason for alarm
-        claim is not None and proven.eps > claim * (1 + 1e-9),
+        claim is not None and bool(understates(claim, proven.eps)),
         source,
         conditions,
         event=event,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,6 +11,7 @@ import numpy as np
 
 from jaxfl.core.errors import require
 from jaxfl.engine import results
+from jaxfl.privacy.claims import understates
 from jaxfl.views.cells import (
     applying,
     axes,
@@ -32,8 +34,9 @@ __all__ = ["criterion_used", "heading", "shown_metrics", "table"]
 
 SHOWN = ("utility", "loss", "accuracy", "test_accuracy")  # where a sweep has them
 FLAG = "claim < proven"
+RULE = "the proven eps exceeds that of the paper's formula by more than 1 %"
+UNPROVEN = "none proven"
 BROKEN = "bound broken"
-MORE = 1 + 1e-9  # times the claimed eps: what is proven is larger
 # what reaching a target takes: its words, and its unit
 TARGETS = {
     "rounds": ("rounds", ""),
@@ -166,9 +169,8 @@ def _privacy(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
         (Column("proven_eps", "proven ε"), kept),
     ]
     if flat["flag"].any():
-        less, broken = _alarms(flat)
         red: list[Value] = [
-            ", ".join([FLAG] * a + [BROKEN] * b) for a, b in zip(less, broken, strict=True)
+            ", ".join(itertools.compress((FLAG, UNPROVEN, BROKEN), each)) for each in _alarms(flat)
         ]
         out.append((Column("flag", "flag", alarm=True), red))
     if deltas(flat).to_series().nunique() > 1 and "delta" not in axes(ds):
@@ -176,10 +178,12 @@ def _privacy(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
     return out
 
 
-def _alarms(flat: xarray.Dataset) -> tuple[list[bool], list[bool]]:
-    """Where the claimed eps is too small, and where a bound that it needs is broken."""
-    less = flat["proven_eps"] > claimed(flat) * MORE
-    return less.values.tolist(), flat["broken"].notnull().values.tolist()
+def _alarms(flat: xarray.Dataset) -> list[tuple[bool, bool, bool]]:
+    """Where the claimed eps is too small, where none is proven beside it, and where a bound is broken."""
+    less = understates(claimed(flat), flat["proven_eps"]).values
+    none = np.isinf(flat["proven_eps"].values)
+    broken = flat["broken"].notnull().values
+    return list(zip(less & ~none, less & none, broken, strict=True))
 
 
 def _targets(flat: xarray.Dataset, words: str) -> Columns:
@@ -248,10 +252,11 @@ def _notes(ds: xarray.Dataset, flat: xarray.Dataset) -> tuple[str, ...]:
     if len(each) == 1:
         notes.append(f"ε at δ = {number(each[0])}.")
     if flat["flag"].any():
-        less, broken = _alarms(flat)
+        less, none, broken = zip(*_alarms(flat), strict=True)
         if any(less):
-            words = "the paper's formula claims less than this noise is proven to give"
-            notes.append(f"{FLAG}: {words}.")
+            notes.append(f"{FLAG}: {RULE}.")
+        if any(none):
+            notes.append(f"{UNPROVEN}: the paper's formula claims an eps, and none is proven.")
         if any(broken):
             notes.append(
                 f"{BROKEN}: an example's gradient has norm {float(flat['broken'].max()):.4g} at x0, "

@@ -344,7 +344,7 @@ def cdp_sgd(**parts: Any) -> Algorithm:
     (lambda: cdp_sgd(compresor=3), r"named 'compresor': did you mean 'compressor'\?"),
     (
         lambda: cdp_sgd(compressor=5),
-        r"a name or a Compressor: .* jaxfl.compressors.compressor\('qsgd'\)",
+        r"a name or a Compressor: give .*jaxfl.compressors.compressor\('qsgd'\)",
     ),
     (lambda: cdp_sgd(compressor=compressors.qsgd), "call it"),
     (lambda: cdp_sgd(compressor=sampling.poisson()), "'poisson' of cdp_sgd is a Sampler"),

@@ -42,7 +42,7 @@ LABELS = {
     "delta_at_claimed": ("1", "delta proven at the claimed eps"),
     "flag": (
         "1",
-        "whether the proven eps exceeds the claimed one, or a stated bound does not hold",
+        "whether the proven eps exceeds the claimed one by more than 1 %, or a bound does not hold",
     ),
     "broken": ("1", "largest norm of an example's gradient at x0 where it breaks gradient_bound"),
     "n": ("1", "clients of the problem"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxfl.papers.courses import find
 from jaxfl.papers.entry import Numbers, estimate
+from jaxfl.privacy.claims import understates
 from jaxfl.views.ink import Line, Panel, picture
 from jaxfl.views.words import name_of
 
@@ -68,7 +69,7 @@ def comparison(cells: Sequence[Numbers], metric: str) -> dict[str, Figure]:
     flagged = [
         f"{cell['proven_eps']:.3g} for {METHODS[cell['algorithm']]}"
         for cell in paper
-        if cell["proven_eps"] > cell["claimed_eps"]
+        if understates(cell["claimed_eps"], cell["proven_eps"])
     ]
     notes = []
     if flagged:
