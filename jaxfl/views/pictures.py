@@ -55,7 +55,7 @@ PANELS = 12  # in one picture
 COLUMNS = 4  # of panels
 LINES = 12  # in one panel
 STYLED = 4  # values that line styles tell apart
-SHADED = 12  # values that colours tell apart where there is one algorithm
+SHADED = 24  # values that colours tell apart where there is one algorithm
 # what curves are drawn against: on the axis, and in the notes
 ALONG = {
     "round": ("round", "communication rounds"),
@@ -336,12 +336,15 @@ class Page(NamedTuple):
         ]
         return ", ".join(words) + " (claimed)" * ("eps" in names and not _meets(part))
 
-    def crowded(self) -> list[str]:
-        """A note on values that have no panel."""
-        name = self.scene.panel
-        if name is None or (size := self.ds.sizes[name]) <= PANELS:
-            return []
-        return [f"{PANELS} of {size} values of {name_of(name)}."]
+    def crowded(self, points: bool = False) -> list[str]:
+        """Notes on values that have no panel, or no marker, of their own."""
+        out, (panel, line) = [], self.scene[:2]
+        if panel is not None and (size := self.ds.sizes[panel]) > PANELS:
+            out.append(f"Drawn are {PANELS} of {size} values of {name_of(panel)}.")
+        if points and line is not None and self.ds.sizes[line] > len(MARKERS):
+            ends = " to ".join(str(v) for v in self.ds[line].values[[0, -1]].tolist())
+            out.append(f"Points of a line: {name_of(line)} from {ends}.")
+        return out
 
     def looks(self, flat: xarray.Dataset, *, points: bool = False) -> list[dict[str, Any]]:
         """Colour and style, or marker, of each cell, by algorithm and second axis, with their meaning.
@@ -363,8 +366,9 @@ class Page(NamedTuple):
             if points and place < 0:  # the legend has the star with the algorithm
                 look |= {"marker": "*", "size": 8} if known else {"marker": "o", "size": 5.0}
             elif points:
-                told = kind if len(known) <= len(MARKERS) else ""
-                look |= {"marker": MARKERS[place % len(MARKERS)], "size": 5.0, "kind": told}
+                look |= {"marker": "o", "size": 5.0}
+                if len(known) <= len(MARKERS):
+                    look |= {"marker": MARKERS[place], "kind": kind}
             elif known and (self.ds.sizes["algorithm"] == 1 or self.scene.row == "algorithm"):
                 look = {"label": kind, "color": shades[place] if place >= 0 else "black"}
             elif known:
@@ -528,7 +532,7 @@ def _front(
         [Panel(t, across, up, _marks(page, points, scale), None, key=t) for t, points in row]
         for row in rows
     ]
-    notes = _short(page.ds, bars, *page.crowded())
+    notes = _short(page.ds, bars, *page.crowded(points=True))
     figure = ink.picture(title, panels, notes, margins=(0.08, 0.1))
     what = "The final value of each setting against the bits that all clients sent."
     return _finished(figure, what, grey, bars, *_notes(page.ds))
