@@ -500,7 +500,7 @@ MISTAKES = {
     "run --target-loss low": "--target-loss low",
     "run --target-loss 1 --loss-bound 1": "--loss-bound 1 and --loss-sigma belong together",
     "run --resume nowhere": "nowhere",
-    "run --resume .": "no config.json",
+    "run --resume .": "config.json does not exist",
     "run --resume FINISHED": "round 30",
     "sweep --resume FINISHED": "holds a run, and no sweep: continue with `jaxfl run --resume",
     "run --resume FINISHED --rounds 12": "--rounds 12",
