@@ -266,8 +266,10 @@ class _Loop:
 
         def show() -> None:
             if report:
+                loss = float(log.last.metrics["loss"])
+                jax.block_until_ready(run.state)  # rounds that are only queued have no rate
                 rate = (t - first) / max(time.perf_counter() - started, 1e-9)
-                report(Progress(t, T, rate, float(log.last.metrics["loss"])))
+                report(Progress(t, T, rate, loss))
 
         while t < T and not reason:
             end = min(T, t + most, *(t - t % m + m for m in marks))
@@ -276,9 +278,7 @@ class _Loop:
                 log.count(info)
                 # Last: until here the old state is donated, and nothing can be saved.
                 run.state = state
-            if (
-                each * (end - t) > SHORT
-            ):  # or many calls would wait on the device, and Ctrl-C for them
+            if each * (end - t) > SHORT:  # or many calls would queue up, and Ctrl-C wait for them
                 jax.block_until_ready(before)
             t, before = end, info
             if self.due(t):
