@@ -91,7 +91,7 @@ def _guarantee(
     if isinstance(event, Phases):
         parts = (_guarantee(part, method, eps=eps, delta=delta) for part in event.events)
         worst: Guarantee = max(parts, key=size)
-        return worst._replace(method=f"disjoint phases, the worst: {worst.method}")
+        return worst._replace(method=f"the largest over disjoint records: {worst.method}")
     answers = []
     for bound in _bounds(event, method):
         if delta is not None:

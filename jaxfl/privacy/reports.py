@@ -42,18 +42,21 @@ class Report(NamedTuple):
         return exports.neighboring_relation(self.event, self.delta)
 
     def __str__(self) -> str:
-        claim = "-" if self.claimed is None else f"{self.claimed:.4g}"
-        at = "-" if self.delta_at_claimed is None else f"{self.delta_at_claimed:.3g}"
-        proven = "infinity" if math.isinf(self.proven) else f"{self.proven:.4g}"
         status = f" [{self.status}]" if self.status else ""
-        text = (
-            f"claimed eps {claim} | proven eps {proven} at delta {self.delta:.3g} | "
-            f"delta at the claimed eps {at} | {self.method}{status}"
-        )
-        failed = "; ".join(c.text for c in self.conditions if c.holds is False)
-        text += f" | the claim's conditions fail: {failed}" if failed else ""
-        text += f" | {self.note}" if self.note else ""
-        return f"RED FLAG: {text}" if self.flag else text
+        proven = "nothing" if math.isinf(self.proven) else f"eps {self.proven:.4g}"
+        lines = [f"proven   {proven} at delta {self.delta:.3g}: {self.method}{status}"]
+        if self.claimed is not None:
+            at = "" if math.isinf(self.proven) else f", proven at delta {self.delta_at_claimed:.3g}"
+            lines.append(
+                f"claimed  eps {self.claimed:.4g}{at}" + f" [{self.source}]" * bool(self.source)
+            )
+        failed = [condition.text for condition in self.conditions if condition.holds is False]
+        lines += [f"         a condition of the claim fails: {text}" for text in failed]
+        if self.flag:
+            lines.insert(0, f"RED FLAG: {self.note or 'the claim is below the proof'}")
+        elif self.note:
+            lines.append(self.note)
+        return "\n".join(lines)
 
 
 def report(

@@ -237,8 +237,9 @@ def test_a_report_raises_its_flag() -> None:
     assert line.proven == pytest.approx(68.77, rel=1e-3)
     assert line.delta_at_claimed > 0.05
     assert line.flag
-    assert str(line).startswith("RED FLAG: claimed eps 1 | proven eps 68.7")
-    assert "conditions fail" in str(line)
+    assert str(line).startswith("RED FLAG: the claim is below the proof\nproven   eps 68.7")
+    assert "\nclaimed  eps 1, proven at delta" in str(line)
+    assert "a condition of the claim fails" in str(line)
     assert report(e, line.proven * 0.9905, 1e-3).flag is False  # 1 % is rounding: batches, grids,
     assert report(e, line.proven * 0.9895, 1e-3).flag is True  # and the tolerance of calibration
     good = report(dataclasses.replace(e, sigma=0.03), 1.0, 1e-3)
@@ -249,7 +250,7 @@ def test_a_report_raises_its_flag() -> None:
 def test_batch_clipping_is_infinite_in_a_report() -> None:
     line = report(event(estimator=batch_clipped()), 1.0, 1e-3)
     assert (line.proven, line.delta_at_claimed, line.flag) == (math.inf, 1.0, True)
-    assert "proven eps infinity" in str(line)
+    assert "proven   nothing at delta 0.001" in str(line)
     assert report(NoClaim("no event"), None, 1e-3).claimed is None
 
 

@@ -155,7 +155,9 @@ def test_samples_that_no_block_can_hold_are_refused(
 ) -> None:
     """One client's batch of them is the least that a round makes at once."""
     monkeypatch.setattr(memory, "free", lambda device: 8 * 2**30)
-    words = rf"^A round of {name} generates {rows} samples at once, which takes about [345]\d.\d GiB"
+    words = (
+        rf"^A round of {name} generates {rows} samples at once, which takes about [345]\d.\d GiB"
+    )
     with pytest.raises(jaxfl.InputError, match=words):
         jaxfl.simulate(name, wide(3, 4000), jax.random.key(0), 2, sigma=0.1, lr=0.1, **given)
 
