@@ -122,4 +122,8 @@ def _json(value: Any, key: str) -> str:
 
 
 # How a table's values are written, by what the option takes.
-TABLES: dict[str, Callable[[Any, str], str]] = {"NAME=VALUE": _json, "AXIS=VALUE": _axis}
+TABLES: dict[str, Callable[[Any, str], str]] = {
+    "NAME=VALUE": _json,
+    "AXIS=VALUE": _axis,
+    "OLD=NEW": _word,
+}

@@ -39,31 +39,34 @@ OWN = {
     "compare": "metric csv latex",
     "plot": "out format metric title label",
 }
+METAVARS = {"where": "AXIS=VALUE", "label": "OLD=NEW", "csv": "FILE", "latex": "FILE", "out": "DIR"}
 OF_SWEEPS = ("choose_by", "over", "where", "allow_test")
 
 
 def run_show(words: Sequence[str]) -> None:
     """usage: jaxfl show DIR [--OPTION VALUE ...]
 
-    The result of a sweep as a table, or that of a run.  Each setting is shown with its best step size,
-    marked as selected; means over seeds have standard errors.
+    Print the result of a sweep as a table, or the summary of a run.  The table has one row per
+    setting, with the best of its step sizes, and means over seeds with their standard errors.
 
-      jaxfl show results/sweep --where eps=1,5 --metric loss utility --csv table.csv
-      jaxfl show results/sweep --target-loss 0.65 --bandwidth lognormal:1e6,0.8 --latency 0.05
+      jaxfl show grid
+      jaxfl show grid --where eps=1,5 --metric loss utility --csv table.csv
+      jaxfl show grid --target-loss 0.65 --bandwidth lognormal:1e6,0.8 --latency 0.05
 
-      --choose-by CRITERION     criterion for the best step size: auto (default: accuracy or loss on
-                                validation data, else the training loss), a metric, min:NAME,
-                                max:NAME; none shows all
-      --over AXIS ...           the axes to select on (default: lr, shift)
-      --where AXIS=V,V ...      only these values of these axes
-      --metric NAME ...         the metrics to show (default: utility, loss, accuracies)
+      --choose-by CRITERION     how the best step size is chosen: auto (default: by the accuracy or loss
+                                on validation data, else by the training loss), a metric, min:NAME or
+                                max:NAME; none shows all step sizes
+      --over AXIS ...           choose the best along these axes (default: lr, shift)
+      --where AXIS=V,V ...      show only these values of these axes
+      --metric NAME ...         show these metrics (default: utility, loss, accuracies)
       --csv FILE                also write the table to FILE, with all digits
-      --latex FILE              also write it in LaTeX, for the package booktabs
-      --target-loss X           costs of reaching this training loss
-      --bandwidth B             clients' bit/s, for times: B, B1,B2,... or lognormal:MEDIAN,SIGMA
-      --latency S               seconds of latency per round
-      --allow-test              let --choose-by choose on test data, and say so
-      --unchecked               read a result that is damaged, or has no digest, as it is
+      --latex FILE              also write the table to FILE in LaTeX, for the package booktabs
+      --target-loss X           also show the rounds, bits and gradients until the training loss is X
+      --bandwidth B             with --target-loss: the clients' bandwidth in bit/s, from which the time
+                                follows: B, B1,B2,... or lognormal:MEDIAN,SIGMA
+      --latency S               with --bandwidth: seconds of latency per round (default: 0)
+      --allow-test              allow --choose-by to choose on test data, and say so in the notes
+      --unchecked               read a result although it is damaged or has no digest
     """
     given, folder = _given(words, run_show, "show")
     with _shown(folder):
@@ -91,20 +94,21 @@ def run_show(words: Sequence[str]) -> None:
 def run_compare(words: Sequence[str]) -> None:
     """usage: jaxfl compare DIR_A DIR_B [--OPTION VALUE ...]
 
-    Two sweeps, or two runs, at their common settings: values, differences, standard errors.
+    Print two sweeps, or two runs, side by side: the values at their common settings, the differences,
+    and standard errors.
 
-      jaxfl compare results/old results/new --metric loss
+      jaxfl compare old new --metric loss
 
-      --choose-by CRITERION     criterion for the best step size: auto (default: accuracy or loss on
-                                validation data, else the training loss), a metric, min:NAME,
-                                max:NAME; none shows all
-      --over AXIS ...           the axes to select on (default: lr, shift)
-      --where AXIS=V,V ...      only these values of these axes
-      --metric NAME ...         the metrics to show (default: utility, loss, accuracies)
+      --choose-by CRITERION     how the best step size is chosen: auto (default: by the accuracy or loss
+                                on validation data, else by the training loss), a metric, min:NAME or
+                                max:NAME; none shows all step sizes
+      --over AXIS ...           choose the best along these axes (default: lr, shift)
+      --where AXIS=V,V ...      show only these values of these axes
+      --metric NAME ...         show these metrics (default: utility, loss, accuracies)
       --csv FILE                also write the table to FILE, with all digits
-      --latex FILE              also write it in LaTeX, for the package booktabs
-      --allow-test              let --choose-by choose on test data, and say so
-      --unchecked               read a result that is damaged, or has no digest, as it is
+      --latex FILE              also write the table to FILE in LaTeX, for the package booktabs
+      --allow-test              allow --choose-by to choose on test data, and say so in the notes
+      --unchecked               read a result although it is damaged or has no digest
     """
     given, *folders = _given(words, run_compare, "compare", 2)
     with _shown(*folders):
@@ -122,26 +126,26 @@ def run_compare(words: Sequence[str]) -> None:
 def run_plot(words: Sequence[str]) -> None:
     """usage: jaxfl plot DIR [--OPTION VALUE ...]
 
-    At most six pictures of a sweep, the headline first: values against bits, heat maps, and curves
-    with bands over seeds; for a run its curves.  notes.txt explains them.
+    Draw at most six pictures of a sweep, the headline first: values against bits, heat maps, and curves
+    with bands over seeds; of a run its curves.  notes.txt beside them says what they show.
 
-      jaxfl plot results/sweep --where eps=1,5 --format pdf
-      jaxfl plot results/sweep --choose-by validation_accuracy --metric test_accuracy
-      jaxfl plot results/sweep --title "Adult" --label soteriafl_sgd=SoteriaFL loss="training loss"
+      jaxfl plot grid --where eps=1,5 --format pdf
+      jaxfl plot grid --choose-by validation_accuracy --metric test_accuracy
+      jaxfl plot grid --title "Adult" --label soteriafl_sgd=SoteriaFL loss="training loss"
 
-      --choose-by CRITERION     criterion for the best step size: auto (default: accuracy or loss on
-                                validation data, else the training loss), a metric, min:NAME,
-                                max:NAME; none shows all
-      --over AXIS ...           the axes to select on (default: lr, shift)
-      --where AXIS=V,V ...      only these values of these axes
-      --metric NAME ...         the metrics to draw, three pictures each (default: what was chosen by,
+      --choose-by CRITERION     how the best step size is chosen: auto (default: by the accuracy or loss
+                                on validation data, else by the training loss), a metric, min:NAME or
+                                max:NAME; none shows all step sizes
+      --over AXIS ...           choose the best along these axes (default: lr, shift)
+      --where AXIS=V,V ...      show only these values of these axes
+      --metric NAME ...         draw these metrics, three pictures each (default: the one of --choose-by,
                                 and an accuracy)
-      --title TEXT              the title of the pictures
-      --label OLD=NEW ...       names of algorithms, axes and metrics in the pictures
-      --out DIR                 folder of the pictures (default: DIR/pictures)
-      --format KIND ...         png (default), pdf, svg
-      --allow-test              let --choose-by choose on test data, and say so
-      --unchecked               read a result that is damaged, or has no digest, as it is
+      --title TEXT              title of the pictures
+      --label OLD=NEW ...       write NEW for algorithms, axes and metrics named OLD
+      --out DIR                 folder for the pictures (default: DIR/pictures)
+      --format KIND ...         png (default), pdf or svg
+      --allow-test              allow --choose-by to choose on test data, and say so in the notes
+      --unchecked               read a result although it is damaged or has no digest
     """
     given, folder = _given(words, run_plot, "plot")
     with _shown(folder):
@@ -178,7 +182,7 @@ def look_parser(command: str) -> Parser:
     for name in ("choose-by", "over", "where", *OWN[command].split()):
         several: dict[str, Any] = {"nargs": "+", "action": "extend"}
         how = several if name in SEVERAL else {"action": Once}
-        parser.add_argument(f"--{name}", metavar="AXIS=VALUE" if name == "where" else None, **how)
+        parser.add_argument(f"--{name}", metavar=METAVARS.get(name), **how)
     for name in ("--allow-test", "--unchecked", "--json"):
         parser.add_argument(name, action="store_true")
     return parser

@@ -57,13 +57,19 @@ TITLES = {
     "model": "model",
     "parts": "parts of the algorithms",
     "run": "runs",
-    "output": "output",
+    "output": "input and output",
 }
 OF_RUNS = {
-    "rounds": Option("run", "T", "rounds (default: 200), or auto", rounds, "values"),
-    "seeds": Option("run", "S", "number of seeds (default: 1)", whole(1, RUNS)),
-    "seed": Option("run", "S", "the seeds themselves", whole(0, 2**31 - 1), "values"),
-    "unpaired": Option("run", "", "draw for each cell, not for each seed"),
+    "rounds": Option(
+        "run",
+        "T",
+        "number of rounds (default: 200); auto takes that of the theory",
+        rounds,
+        "values",
+    ),
+    "seeds": Option("run", "S", "run with the seeds 0 to S-1 (default: 1)", whole(1, RUNS)),
+    "seed": Option("run", "S", "run with these seeds", whole(0, 2**31 - 1), "values"),
+    "unpaired": Option("run", "", "draw separately for each setting, not once per seed"),
 }
 
 
@@ -93,13 +99,16 @@ class Session:
     """Options that change no result: where it goes, what computes it, and what is printed and drawn."""
 
     memory: int | None = _run(
-        None, "BYTES", "memory that a chunk may use (default: most of what is free)", whole(1)
+        None,
+        "BYTES",
+        "memory for the runs that are computed together (default: most of what is free)",
+        whole(1),
     )
-    coordinator: str | None = _run(None, "HOST:PORT", "several hosts: address of the first one")
-    processes: int | None = _run(None, "N", "several hosts: how many", whole(1))
-    process: int | None = _run(None, "I", "several hosts: index of this one", whole(0))
+    coordinator: str | None = _run(None, "HOST:PORT", "on several hosts: address of the first host")
+    processes: int | None = _run(None, "N", "on several hosts: number of hosts", whole(1))
+    process: int | None = _run(None, "I", "on several hosts: index of this host, from 0", whole(0))
     out: str | None = _output(
-        None, "DIR", "folder of the result (default: results/sweep-ALGORITHMS-DATA)"
+        None, "DIR", "folder for the result (default: results/sweep-ALGORITHMS-DATA)"
     )
     resume: str | None = _output(None, "DIR", "finish the sweep in this folder")
     choose_by: str = _output(

@@ -40,6 +40,7 @@ FILES = {
         'algorithms = ["ldp_gd", "cdp_gd"]\nlr = ["cosine:1", -2, inf]\neps = 1e-3',
         "ldp_gd cdp_gd --lr cosine:1 -2 inf --eps 0.001",
     ),
+    "names": ("plot", "out", 'label = {lr = "step", eps = 1}', "out --label lr=step --label eps=1"),
     "one algorithm": ("sweep", "--seeds 2", 'algorithm = "ldp_gd"', "ldp_gd --seeds 2"),
     "axes": (
         "show",
