@@ -342,8 +342,8 @@ class Page(NamedTuple):
         if panel is not None and (size := self.ds.sizes[panel]) > PANELS:
             out.append(f"Drawn are {PANELS} of {size} values of {name_of(panel)}.")
         if points and line is not None and self.ds.sizes[line] > len(MARKERS):
-            ends = " to ".join(str(v) for v in self.ds[line].values[[0, -1]].tolist())
-            out.append(f"Points of a line: {name_of(line)} from {ends}.")
+            low, *_, high = self.ds[line].values.tolist()
+            out.append(f"Points of a line: {label(line, low)} to {label(line, high)}.")
         return out
 
     def looks(self, flat: xarray.Dataset, *, points: bool = False) -> list[dict[str, Any]]:
