@@ -320,12 +320,12 @@ class Page(NamedTuple):
         return [row[i : i + columns] for i in range(0, len(row), columns)]
 
     def _parts(self, ds: xarray.Dataset, name: str | None) -> list[xarray.Dataset]:
-        """One for each value that has cells; of too many values those that are evenly spread."""
+        """One for each value; of too many values those that are evenly spread."""
         if name is None:
             return [ds]
         size = ds.sizes[name]
         places = np.linspace(0, size - 1, min(size, PANELS)).round().astype(int)
-        return [part for i in places if distinct(part := ds.isel({name: [i]}), axes(ds)).any()]
+        return [ds.isel({name: [i]}) for i in places]
 
     def _title(self, part: xarray.Dataset) -> str:
         names = [name for name in (self.scene.panel, self.scene.row) if name is not None]
@@ -386,8 +386,6 @@ def _pages(ds: xarray.Dataset, scene: Scene) -> Iterator[Page]:
     names = scene.pages
     for place in itertools.product(*(range(ds.sizes[name]) for name in names)):
         part = ds.isel({name: [i] for name, i in zip(names, place, strict=True)})
-        if not distinct(part, axes(ds)).any():
-            continue
         words = [
             f"-{v}" if isinstance(v, str) else f"-{name}-{number(v)}"
             for name in names

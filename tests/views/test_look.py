@@ -163,6 +163,17 @@ def test_plot_a_sweep(sweep: Path, tmp_path: Path, shell: Shell) -> None:
     assert shell("plot", sweep, "--choose-by", "accuracy", *words).out.count("accuracy") == 3
 
 
+def test_plot_another_metric_under_other_names(sweep: Path, tmp_path: Path, shell: Shell) -> None:
+    words = ("--title", "Mine", "--label", "ldp_sgd=LDP", "eps=budget", "--metric", "test_accuracy")
+    files = shell("plot", sweep, "--where", "eps=5", "--out", tmp_path, *words).out.split()
+    kinds = ("front", "map", "curves")
+    named = [f"{i}-{kind}-test_accuracy.png" for i, kind in enumerate(kinds, 1)]
+    assert [Path(file).name for file in files] == [*named, "notes.txt"]
+    notes = " ".join((tmp_path / "notes.txt").read_text().split())
+    assert "by the lowest final loss" in notes
+    assert "final test accuracy" in notes
+
+
 def test_plot_a_run(single: Path, shell: Shell) -> None:
     files = shell("plot", single).out.split()
     assert files == [str(single / "pictures" / "curves.png")]
@@ -205,6 +216,9 @@ def test_folders_without_a_result(tmp_path: Path, shell: Shell) -> None:
         ("show X --bandwidth 1e6", "needs --target-loss"),
         ("show X --latency 1", "needs --bandwidth"),
         ("show X --target-loss 1 --bandwidth 0", "--bandwidth 0 must be above 0"),
+        ("plot X --label eps", "--label eps must read OLD=NEW"),
+        ("plot X --label epz=a", "did you mean 'eps'?"),
+        ("plot X --metric los", "did you mean 'loss'?"),
         ("plot X --format jpg", "format jpg must be one of png, pdf, svg"),
     ],
 )
