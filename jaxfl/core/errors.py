@@ -140,7 +140,7 @@ def shown(value: Any) -> str:
 
 
 def listed(names: Sequence[Any], most: int = 10) -> str:
-    """Names in one line, at most so many of them.
+    """Names in one line, at most ``most`` of them.
 
     >>> listed("abcd", most=3)
     'a, b, c and 1 more'

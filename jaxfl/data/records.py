@@ -100,7 +100,7 @@ def from_clients(
 ) -> ClientData:
     """A user's own data as `ClientData`: whose rows are whose is said, never guessed.
 
-    ``arrays`` is one of these; anything else is refused:
+    ``arrays`` is one of these; anything else raises an error:
 
     - a DataFrame of pandas or polars with one record per row, where the column ``client`` says whose
       it is, the column ``label`` is to be predicted, and ``features`` (default: all other columns) are
@@ -116,7 +116,7 @@ def from_clients(
     ``test`` is a DataFrame with the same columns, or one pytree of arrays, pooled over clients.  Text,
     categories and booleans in ``label`` are names of classes, numbered in sorted order; whole numbers
     must already be class numbers 0, 1, ... if the model classifies.  Missing values and columns of
-    features that hold no numbers are refused.  The result shows what was understood:
+    features that are not numbers raise an error.  The result shows what was understood:
 
     >>> import pandas
     >>> frame = pandas.DataFrame({

@@ -138,7 +138,7 @@ def planned(settings: Mapping[str, Any], rounds: int) -> int:
 
 
 def checks(settings: Mapping[str, Any], rounds: int) -> dict[tuple[float, float], int]:
-    """The noisy losses of so many rounds: how often a loss with this (bound, sigma) may be read."""
+    """The noisy losses of ``rounds`` rounds: how often a loss with this (bound, sigma) may be read."""
     times: dict[tuple[float, float], int] = {}
     for one in settings.get("stop", []):
         every, last = int(one["every"]), min(rounds, int(one["until"]) - 1)

@@ -112,7 +112,7 @@ def selection_note(event: AnyEvent, runs: int, delta: float) -> str:
 
 
 def _repeated(event: AnyEvent, times: int) -> AnyEvent:
-    """The event so many times on the same data."""
+    """The event, ``times`` times on the same data."""
     if isinstance(event, NoClaim):
         return event
     if isinstance(event, Phases):

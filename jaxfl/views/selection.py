@@ -45,7 +45,7 @@ CRITERIA = {
     "validation_accuracy": "max",
 }
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which nothing can be chosen
-AWAY = 1000  # a loss that ends beyond so many times the first, or beyond so much, is no result
+AWAY = 1000  # a final loss above this, or above this many times the first, counts as diverged
 SHARED = (
     ": runs of a seed share their noise, so that nothing is proven for the best of them (sweep with "
     "paired=False, or --unpaired, for an eps that covers the choice)"
@@ -259,7 +259,7 @@ def _note(
     whole: bool,
     priced: bool,
 ) -> str:
-    """The choice, the data that it used, and that no eps covers it."""
+    """The choice and the data that it used; its eps does not cover the choice."""
     if not over or most < 2:
         return ""
     seeds = ds.sizes["seed"]

@@ -27,7 +27,7 @@ ENOUGH = (
 RUNS = 4096
 FREE_ON_CPU = 0.6  # share of the free memory that a chunk may use
 FREE = 0.85
-GROW = 2  # compile again for at least so many times the runs
+GROW = 2  # compile again for at least this many times the runs
 SERIES = 16  # values kept per run and evaluation, about
 MORE_MEMORY = {"memory": None}
 

@@ -68,7 +68,7 @@ class Store:
     def claim(self, resume: bool) -> dict[str, Any] | None:
         """Return the existing manifest; raise unless ``resume=True``."""
         if self.folder is None:
-            require(not resume, "needs out=, the folder of the sweep to go on with", resume=resume)
+            require(not resume, "needs out=, the folder of the sweep to resume", resume=resume)
             return None
         is_file = self.folder.exists() and not self.folder.is_dir()
         require(not is_file, "is a file, and a sweep needs a folder", out=str(self.folder))
