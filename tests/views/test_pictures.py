@@ -162,7 +162,7 @@ def test_what_is_chosen_is_drawn(drawn: dict[str, Figure]) -> None:
     (line,) = panels(drawn["curves-loss"])[0].get_lines()
     best = ds["loss"].sel(lr=1.0).mean("seed").dropna("round").values[0, 0]
     np.testing.assert_allclose(line.get_ydata(), best)
-    assert "each time the best of 2 settings" in words(drawn["curves-loss"])
+    assert "the best of 2 settings" in words(drawn["curves-loss"])
     draw(select(ds, "loss").ds, ".")  # an earlier selection keeps its words
     assert "by the lowest final loss" in words(drawn["curves-loss"]).replace("\n", " ")
     drawn.clear()
