@@ -83,6 +83,7 @@ def pages(app: Any, name: str, source: list[str]) -> None:
     if name == "index":
         readme = (HERE.parent / "README.md").read_text("utf-8")
         source[0] = LINK.sub(link, readme.partition("\n## ")[0]) + source[0]
+        source[0] = source[0].replace("](#", "](overview.md#")
     if name == "reference/command-line":
         source[0] += "".join(map(manual, [command for command in COMMANDS if command[0] != "-"]))
     source[0] = source[0].replace("](../notebooks/", "](notebooks/")

@@ -120,11 +120,15 @@ def _compute(
             return
         for line in plan.programs:
             bar.say(line)
+        seconds = None
         if session.plan_time:
             bar.doing("compiling and timing one program")
-            bar.say(f"estimated time: {duration(plan.time())}, compilation included")
+            seconds = plan.time()
+            bar.say(f"estimated time: {duration(seconds)}, compilation included")
         else:
             bar.say("--plan-time compiles and times one of these programs, to estimate the time")
+        if session.json:
+            print_json(plan._asdict() | {"time": seconds})
         raise _Planned
 
     def update(now: Progress) -> None:

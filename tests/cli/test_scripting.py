@@ -7,12 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from scripts import ROOT
 from told import Shell
 
 from jaxfl import papers
 from jaxfl.cli import PARSERS, main
 from jaxfl.cli.completion import SHELLS
 from jaxfl.cli.config import with_config
+from jaxfl.cli.sweep_parser import parse_sweep
 
 pytestmark = pytest.mark.once
 
@@ -65,6 +67,16 @@ def test_a_file_stands_for_words(case: str, tmp_path: Path) -> None:
     (file := tmp_path / "a.toml").write_text(table)
     found, _ = with_config([*line.split(), "--config", str(file)], PARSERS[command])
     assert [word.replace(", ", ",") for word in found] == words.split()
+
+
+def test_the_file_of_the_documentation_is_read(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "scripting.md").read_text(encoding="utf-8")
+    (file := tmp_path / "grid.toml").write_text(page.split("```toml\n")[1].split("```")[0])
+    words, _ = with_config(["--eps", "8", "--config", str(file)], PARSERS["sweep"])
+    spans, session = parse_sweep(words)
+    assert spans is not None
+    assert spans.numbers == {"lr": [0.03, 0.1, 0.3], "eps": [8]}
+    assert (spans.seeds, session.no_plot) == ([0, 1, 2], True)
 
 
 def test_a_command_reads_its_file(tmp_path: Path, shell: Shell) -> None:
@@ -179,6 +191,8 @@ ANSWERS = {
     f"run ldp_gd {SMALL} --lr 0.1 --no-plot --out new": RUN,
     f"run ldp_gd {SMALL} --no-plot --out far --lr 1e30 --max-bits 1": RUN,
     f"sweep ldp_gd {SMALL} --lr 0.2 0.4 --no-plot --quiet --out grid": {*TABLE, "files"},
+    f"sweep ldp_gd {SMALL} --lr 0.2 0.4 --plan": {"runs", "compilations", "chunks", "done", "bytes"}
+    | {"available", "disk", "evaluation", "programs", "time"},
     "show RUN": RUN,
     "show RUN --metric loss": TABLE,
     "show SWEEP": TABLE,
