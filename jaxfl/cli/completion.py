@@ -11,7 +11,7 @@ from jaxfl.audit import questions
 from jaxfl.cli.lists import KINDS, OTHERS, PARTS
 from jaxfl.cli.parser import CONFIG, HELP, Parser
 from jaxfl.core.errors import require
-from jaxfl.views.selection import CRITERIA
+from jaxfl.views.selection import AUTO, CRITERIA
 
 __all__ = ["SHELLS", "script"]
 
@@ -22,7 +22,7 @@ FIRST = {  # the values of arguments, by name
     "kind": KINDS,
     "action": ("run",),
     "shell": SHELLS,
-    "choose_by": ("auto", "none", *CRITERIA),
+    "choose_by": (AUTO, *CRITERIA, "none"),
     "format": ("png", "pdf", "svg"),
     "data": OTHERS["data"],
     "partition": OTHERS["partitions"],
