@@ -24,6 +24,8 @@ from told import refused
 import jaxfl
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Info, State
+from jaxfl.engine import loop
+from jaxfl.engine import run as run_module
 from jaxfl.engine.loop import Work, cadence, work
 from jaxfl.engine.sweeps import engine, gather, look
 from jaxfl.engine.sweeps.grid import lay_out
@@ -516,6 +518,46 @@ def test_the_time_left_follows_the_speed_of_each_program(monkeypatch: pytest.Mon
     watch.at(second, 15, work[1] / 2, (None, None))
     assert (seen[-1].chunk, seen[-1].done) == (2, 10 + 15)
     assert seen[-1].seconds_left == pytest.approx(1.0)
+
+
+@pytest.mark.once
+def test_calls_are_short_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three rounds here, evaluated at the marks alone, in a run and in a sweep."""
+    given: Any = {"sigma": 0.1, "lr": 0.1, "eval_every": 0}
+    job: Any = dict(grid={"lr": [0.1]}, problem=common(), rounds=20, eval_every=10)
+    job["numbers"] = {"sigma": 0.1}
+    key = jax.random.fold_in(jax.random.key(0), 0)
+    swept = sweep("ldp_gd", **job)
+    run = jaxfl.simulate("ldp_gd", common(), key, 20, **given)
+    each = work(common(), run.values, run.facts).round
+    monkeypatch.setattr(loop, "CALL", 3.5 * each)
+    monkeypatch.setattr(run_module, "SHORT", 0.0)
+    ends: list[int] = []
+    honest, step = engine.compiled, run_module._Loop.step
+
+    def compiled(*args: Any) -> engine.Compiled:
+        made = honest(*args)
+
+        def call(*inputs: Any) -> Any:
+            ends.append(int(inputs[5]))
+            return made.call(*inputs)
+
+        return made._replace(call=call)
+
+    monkeypatch.setattr(engine, "compiled", compiled)
+    again = sweep("ldp_gd", **job)
+    xarray.testing.assert_equal(again, swept)
+    assert ends == [0, 3, 6, 9, 10, 13, 16, 19, 20]
+    ends.clear()
+
+    def counted(self: Any, end: int) -> Any:
+        ends.append(end)
+        return step(self, end)
+
+    monkeypatch.setattr(run_module._Loop, "step", counted)
+    short = jaxfl.simulate("ldp_gd", common(), key, 20, **given)
+    np.testing.assert_array_equal(short.x, run.x)
+    assert ends == [0, 3, 6, 9, 12, 15, 18, 20]
 
 
 COSTS = [  # work of a round and of an evaluation, rounds, and rounds between evaluations
