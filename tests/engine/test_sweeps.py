@@ -494,7 +494,7 @@ def test_progress_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_time_left_follows_the_speed_of_each_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that has not begun takes the common speed; one that has keeps its own."""
+    """A program that has not begun takes the common speed; one that has mostly its own."""
     now = [0.0]
     monkeypatch.setattr(look.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(look, "SECONDS", 0.0)
@@ -517,7 +517,9 @@ def test_the_time_left_follows_the_speed_of_each_program(monkeypatch: pytest.Mon
     now[0] = 9.0
     watch.at(second, 15, work[1] / 2, (None, None))
     assert (seen[-1].chunk, seen[-1].done) == (2, 10 + 15)
-    assert seen[-1].seconds_left == pytest.approx(1.0)
+    common_pace = 9.0 / (work[0] + work[1] / 2)
+    pace = (1.0 + 0.05 * work[1] * common_pace) / (0.55 * work[1])
+    assert seen[-1].seconds_left == pytest.approx(work[1] / 2 * pace)
 
 
 @pytest.mark.once

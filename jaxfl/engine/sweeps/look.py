@@ -18,6 +18,7 @@ from jaxfl.engine.sweeps.plan import Chunk, Program, rounds_of, work_of
 __all__ = ["Look", "Plan", "Progress", "show", "words"]
 
 SECONDS = 0.2  # between reports
+PRIOR = 0.05  # share of a program's work at the common speed, beside what is measured of it
 OFTEN = 8  # most calls between reads of their results, each of which waits for the device
 
 
@@ -67,8 +68,8 @@ def show(bar: Bar, now: Progress) -> None:
 class Look:
     """Follows the losses of the chunks, and reports the progress.
 
-    The time left is the counted work that is left, over the speed of its program so far, or that of all
-    where a program has not begun.
+    The time left is the counted work that is left, over the speed of its program so far; a program that
+    has just begun, or has not, takes that of all.
     """
 
     def __init__(
@@ -164,10 +165,12 @@ class Look:
 
     def seconds_left(self) -> float:
         common = sum(self.seconds.values()) / max(sum(self.work.values()), 1.0)
-        return sum(
-            max(0.0, left) * (self.seconds[p] / self.work[p] if self.work[p] else common)
-            for p, left in self.left.items()
-        )
+        found = 0.0
+        for p, left in self.left.items():
+            known = PRIOR * sum(self.parts[p])
+            pace = (self.seconds[p] + known * common) / max(self.work[p] + known, 1.0)
+            found += max(0.0, left) * pace
+        return found
 
     def report(self, done: int) -> None:
         self.reported = time.perf_counter()
