@@ -24,6 +24,7 @@ from jaxfl.privacy.profiles import Profile
 __all__ = ["TINY", "Curve", "Part", "compose"]
 
 TINY = 1e-20  # a smaller delta is only known to be below about that
+SEEN = 1e-300  # a smaller probability is taken for none
 
 _PRECISION = 1.2e-4  # of eps, that the grid may cost
 _SHARE = 1e-7  # of delta, given away to each truncation
@@ -123,6 +124,8 @@ def _compose(
             grid(part.profile, h, 2 * math.ceil(most / h / 2 + 1), reverse)
             for part, most in zip(parts, bounds, strict=True)
         ]
+        if not all((g.p > SEEN).any() for g in each):  # one part says everything by itself
+            return Curve(np.zeros(1), np.zeros(1), np.ones(1), 1.0)
         moments = _Moments(each, counts, h)
         window = _window(moments, each, counts, h, delta, eps)
         if window.size > _MOST:
@@ -164,7 +167,7 @@ class _Moments:
     def __init__(self, grids: Sequence[Grid], counts: Sequence[int], h: float):
         self.terms = []
         for g, count in zip(grids, counts, strict=True):
-            seen = np.flatnonzero(g.p > 1e-300)
+            seen = np.flatnonzero(g.p > SEEN)
             self.terms.append((count, np.log(g.p[seen]), h * (seen - g.p.size // 2)))
 
     def __call__(self, theta: float) -> tuple[float, float]:

@@ -127,6 +127,15 @@ def test_pld_equals_the_closed_form(mu: float, T: int, d: float) -> None:
     assert target <= back <= target * 1.01
 
 
+@pytest.mark.parametrize("mu", [1e9, 1e12])
+def test_a_part_that_says_everything_has_an_infinite_eps(mu: float) -> None:
+    """No loss of it is finite on a grid that the other part fits on."""
+    assert (
+        compose([Part(Gaussian(mu), 2), Part(poisson(1.0, 0.1), 50)], delta=1e-5).eps(1e-5)
+        == math.inf
+    )
+
+
 def test_pld_equals_the_mean_over_coins() -> None:
     shown = Shown((0.9, 0.1), (0.05, 0.8))
     for d in (1e-3, 1e-6, 1e-9):
