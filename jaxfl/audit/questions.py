@@ -96,7 +96,10 @@ def account(
     if "noise_multiplier" in numbers:
         at_most_one(sigma=sigma, noise_multiplier=numbers["noise_multiplier"])
     else:
-        require(sigma is not None, "must be the noise to account for", sigma=sigma)
+        way = "give the noise as {sigma}, or ask for the least noise of an eps with calibrate"
+        require(
+            sigma is not None, "There is no noise to account for", way, suggested={"sigma": None}
+        )
     exactly_one(eps=eps, delta=delta)
     event = question.event(1.0 if sigma is None else sigma)
     if sigma is None and isinstance(event, Event):
