@@ -249,7 +249,8 @@ def _scales(panels: dict[tuple[int, int], Panel]) -> dict[tuple[int, int], tuple
             for key, where in members.items()
         }
         whole = np.concatenate(list(values.values()))
-        log = logarithmic(whole)
+        linear = any(panels[p].powers is False for where in members.values() for p in where)
+        log = logarithmic(whole) and not linear
         spans = [
             float(np.ptp(np.log10(v) if log else v)) for v in (whole, *values.values()) if v.size
         ]

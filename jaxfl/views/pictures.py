@@ -526,8 +526,12 @@ def _front(
     grey = f"Grey: the {whose} that no {other} beats in both bits and value."
     bars = f"Bars: standard error over {seeds} seeds." if seeds > 1 else ""
     across, up = f"uplink ({unit})", f"final {name_of(rule.metric)}"
+    powers = _powers(rule.metric)
     panels = [
-        [Panel(t, across, up, _marks(page, points, scale), None, key=t) for t, points in row]
+        [
+            Panel(t, across, up, _marks(page, points, scale), None, powers, key=t)
+            for t, points in row
+        ]
         for row in rows
     ]
     notes = _short(page.ds, bars, *page.crowded(points=True))
@@ -585,7 +589,8 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) 
     squares = ds.drop_vars(list(ds)).assign(value=values, ran=ran, shown=distinct(ds, axes(ds)))
     known = values.values[np.isfinite(values.values)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    norm: Any = LogNorm(low, high) if ink.logarithmic(known) else Normalize(low, high)
+    log = _powers(rule.metric) is None and ink.logarithmic(known)
+    norm: Any = LogNorm(low, high) if log else Normalize(low, high)
     colors = ScalarMappable(norm, colormaps["viridis_r" if rule.sign > 0 else "viridis"])
     names = ds["algorithm"].values.tolist()
     parts = [names] if up == "algorithm" else [[name] for name in names]
@@ -623,7 +628,7 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) 
     bar.set_label(f"{name_of(rule.metric).split(' (')[0]}{better}", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL, length=2, pad=2)
     bar.outline.set_visible(False)
-    if ink.logarithmic(known):
+    if log:
         ink.powers(bar.ax.yaxis, low, high)
     what = f"The final {name_of(rule.metric)} of each setting."
     return _finished(figure, what, first, *_notes(ds))
@@ -743,4 +748,10 @@ def _panel(
     until = float(page.ds["round"][-1]) if along == "round" else math.nan
     across = ALONG[along][0] + f" ({unit})" * bool(unit)
     log = None if along != "round" else False
-    return Panel(title, across, name_of(metric), lines, log, until=until, key=title)
+    powers = _powers(metric)
+    return Panel(title, across, name_of(metric), lines, log, powers, until=until, key=title)
+
+
+def _powers(metric: str) -> bool | None:
+    """Shares have linear axes; the values of other metrics decide."""
+    return False if metric.endswith("accuracy") else None

@@ -295,6 +295,16 @@ def test_one_colour_is_one_value_in_all_panels(drawn: dict[str, Figure]) -> None
     assert colors[-0.5, -0.5] != colors[0.5, -0.5]
 
 
+def test_shares_have_linear_axes(drawn: dict[str, Figure]) -> None:
+    """Of an accuracy that begins at a tenth, too; a loss over more than a decade is logarithmic."""
+    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
+    for name in ("loss", "test_accuracy"):
+        ds[name][..., 0], ds[name][..., 1:] = 0.05, 0.9
+    draw(ds, ".", metrics=["loss", "test_accuracy"])
+    for name, scale in (("loss", "log"), ("test_accuracy", "linear")):
+        assert {ax.get_yscale() for ax in panels(drawn[f"curves-{name}"])} == {scale}
+
+
 def test_one_axis_is_drawn_against_the_algorithms(drawn: dict[str, Figure]) -> None:
     draw(grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3)}), ".", choose_by="accuracy")
     ax = panels(drawn["map-accuracy"])[0]
