@@ -59,8 +59,8 @@ def page() -> str:
         f"Defaults are those of n = {CLIENTS} clients with m = {RECORDS:,} records each, d = {SIZE} "
         f"parameters, T = {ROUNDS} rounds, smoothness L = {SMOOTHNESS:g} and, where the losses have to "
         f"be convex on a bounded set, its diameter {DIAMETER:g}; where one node holds all data, n = 1. "
-        "Beside each is where it comes from. `jaxfl run NAME --help` says the same of other numbers, "
-        "and `run.sources` of those of a run.",
+        "Beside each is where it comes from. `jaxfl run NAME --help` prints defaults and their sources, "
+        "and `run.sources` has the sources of a run's values.",
         "",
         "*Released* is what the privacy event says: what an adversary sees, how often, from which "
         "draws, and how much one record weighs in it. Accountants prove an eps from that alone.",
