@@ -76,13 +76,14 @@ def members(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) 
 def pages(app: Any, name: str, source: list[str]) -> None:
     """Some pages are files of the repository, or are printed by `jaxfl`.
 
-    The front page begins as README does.  Links that lead out of the site become plain words.
+    The front page begins as README does, in place of its own title.  Links that lead out of the site become plain words.
     """
     if name in PAGES:
         source[0] = LINK.sub(link, (HERE.parent / PAGES[name]).read_text("utf-8")) + source[0]
     if name == "index":
         readme = (HERE.parent / "README.md").read_text("utf-8")
-        source[0] = LINK.sub(link, readme.partition("\n## ")[0]) + source[0]
+        own = source[0].partition("\n")[2]  # without its title
+        source[0] = LINK.sub(link, readme.partition("\n## ")[0]) + own
         source[0] = source[0].replace("](#", "](overview.md#")
     if name == "reference/command-line":
         source[0] += "".join(map(manual, [command for command in COMMANDS if command[0] != "-"]))
