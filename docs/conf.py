@@ -76,7 +76,8 @@ def members(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) 
 def pages(app: Any, name: str, source: list[str]) -> None:
     """Some pages are files of the repository, or are printed by `jaxfl`.
 
-    The front page begins as README does, in place of its own title.  Links that lead out of the site become plain words.
+    The front page begins as README does, in place of its own title.  Links that lead out of the
+    site become plain words.
     """
     if name in PAGES:
         source[0] = LINK.sub(link, (HERE.parent / PAGES[name]).read_text("utf-8")) + source[0]
