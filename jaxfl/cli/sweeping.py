@@ -110,11 +110,11 @@ def _compute(
             f"{_count(plan.runs, 'run')} in {_count(plan.compilations, 'compilation')}, about "
             f"{_count(plan.chunks, 'chunk')} of {plan.bytes / 2**20:,.0f} MiB "
             f"({plan.available / 2**20:,.0f} are free)"
-            + (f"; {plan.done} of the chunks are done already" if plan.done else "")
+            + (f"; finished already: {_count(plan.done, 'chunk')}" if plan.done else "")
         )
         bar.say(
             f"evaluations are about {plan.evaluation:.0%} of the work (--eval-every sets how many); "
-            f"the result takes at most {plan.disk / 2**20:,.1f} MiB"
+            f"the result takes at most {max(plan.disk / 2**20, 0.1):,.1f} MiB"
         )
         if not planned:
             return

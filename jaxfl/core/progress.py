@@ -116,8 +116,8 @@ def _terminal() -> Any:
         max_refresh = None
 
         def render(self, task: Task) -> Text:
-            since = "" if task.total is not None else f", {task.elapsed or 0:.0f} s"
-            return Text(task.description + since, overflow="ellipsis", no_wrap=True)
+            since = "" if task.total is not None else f"{task.elapsed or 0:.0f} s, "
+            return Text(since + task.description, overflow="ellipsis", no_wrap=True)
 
     class Lines(Progress):
         def get_renderables(self) -> Iterator[Any]:

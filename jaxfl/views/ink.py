@@ -90,6 +90,7 @@ WIDER = 2.0  # points, of a line for each other that covers it
 PALE = 0.5
 FLATTENED = 2.5  # times the span of one panel: where panels stop sharing their vertical axis
 UNDER = "A wide, pale line lies under another that coincides with it."
+APART = "Panels have vertical axes of their own."
 
 
 class Line(NamedTuple):
@@ -175,7 +176,9 @@ def picture(
     scales = _scales(panels)
     covered = {place: _covered(panel.lines, *scales[place]) for place, panel in panels.items()}
     own = any(panel.legend for panel in panels.values())
-    said = [*notes, *[UNDER] * any(map(any, covered.values()))]
+    shown = {(panel.up, id(scales[place][1])) for place, panel in panels.items()}
+    apart = len(shown) > len({panel.up for panel in panels.values()})
+    said = [*notes, *[APART] * apart, *[UNDER] * any(map(any, covered.values()))]
     figure = frame(
         title,
         sum(shares) * height + (0.24 + 0.18 * own) * len(rows),

@@ -432,15 +432,12 @@ def _short(ds: xarray.Dataset, *first: str) -> list[str]:
         out.insert(0, f"Each ε is proven, at δ = {number(each[0], 2)}.")
     if (chosen := results.config(ds).get("selection")) and chosen["note"]:
         rule, most = Criterion(*chosen["criterion"]), int(ds["candidates"].max())
-        data = rule.metric.partition("_")[0]
-        where = "on the training data"
+        where = " on test data" if rule.on_test_data else ""
         if noisy.any():
-            where = "on the private data; ε does not cover this choice"
-        if data in ("test", "validation"):
-            where = f"on {data} data"
+            where += "; ε does not cover this choice"
         over = " and ".join(map(name_of, chosen["over"]))
         words = name_of(rule.metric).split(" (")[0]
-        out.append(f"{over[:1].upper()}{over[1:]}: best of {most} by {words} {where}.")
+        out.append(f"{over[:1].upper()}{over[1:]}: best of {most} by {words}{where}.")
     return out
 
 
@@ -586,7 +583,9 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) 
     if "found" in ds:
         ran = ran.where(ds["found"] > 0, ds["candidates"] > 0)
     values = over_seeds(final(ds, rule.metric))[0]
-    squares = ds.drop_vars(list(ds)).assign(value=values, ran=ran, shown=distinct(ds, axes(ds)))
+    lacks = ~applying(ds, across)  # in one panel with others, its value holds for the whole row
+    held = distinct(ds, axes(ds)) | (lacks if up == "algorithm" else False)
+    squares = ds.drop_vars(list(ds)).assign(value=values, ran=ran, shown=held)
     known = values.values[np.isfinite(values.values)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     log = _powers(rule.metric) is None and ink.logarithmic(known)
@@ -599,6 +598,12 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) 
         name: [v if isinstance(v, str) else number(v) for v in ds[name].values.tolist()]
         for name in (across, up)
     }
+    if up == "algorithm":
+        bare = lacks.all([name for name in axes(ds) if name != "algorithm"]).values
+        ticks[up] = [
+            f"{name}\n(no {name_of(across)})" if none else name
+            for name, none in zip(names, bare, strict=True)
+        ]
     around = 1.0 + CHARACTER * SMALL * max(map(len, ticks[up]))  # inches of words and colour bar
     each = CELL[0] * ds.sizes[across] + 0.1
     columns = min(len(parts), max(1, int((FULL - around) / each)))

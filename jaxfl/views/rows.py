@@ -113,7 +113,8 @@ def shown_metrics(ds: xarray.Dataset, names: Sequence[str] | None) -> list[str]:
     """These metrics, each of them known, or by default those that most readers want."""
     for name in names or ():
         check_metric(ds, name)
-    return list(dict.fromkeys(names)) if names else [n for n in SHOWN if n in metrics(ds)]
+    chosen = criterion_used(ds).metric
+    return list(dict.fromkeys(names or [n for n in (*SHOWN, chosen) if n in metrics(ds)]))
 
 
 # --- columns -------------------------------------------------------------------------------------

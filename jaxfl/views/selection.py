@@ -264,12 +264,9 @@ def _note(
         return ""
     seeds = ds.sizes["seed"]
     runs = f" ({most * seeds} runs)" if seeds > 1 else ""
-    data = "the private data"
-    if rule.on_test_data:
-        data = "test data"
-    elif rule.metric.startswith("validation_"):
-        data = "validation data"
-    note = f"{' and '.join(over)}: the best of {most} settings{runs}, by the {rule.words} on {data}"
+    data = " on test data" if rule.on_test_data else " on the private data"
+    data *= not rule.metric.startswith("validation_")
+    note = f"{' and '.join(over)}: the best of {most} settings{runs}, by the {rule.words}{data}"
     if not whole:
         note += ", so far"
     if lost:

@@ -104,7 +104,11 @@ class Table(NamedTuple):
             grid.add_row(*mark, *cells, style=style)
         if self.title:
             console.print(Text(printable(self.title), "bold"))
+        narrow, options = console.width, console.options.update(width=WIDTH)
+        # Columns are not squeezed: a terminal that is too narrow breaks the lines.
+        console.width = max(narrow, console.measure(grid, options=options).maximum)
         console.print(grid)
+        console.width = narrow
         for note in self._notes():
             console.print(Text(printable(note)))
 
@@ -140,13 +144,18 @@ class Table(NamedTuple):
         )
 
     def latex(self) -> str:
-        """A ``tabular`` for the package booktabs; the best rows are bold, notes are comments."""
+        """A ``tabular`` for the package booktabs; names of the best rows are bold, notes are comments."""
         lines = [f"% {printable(note)}" for note in (self.title, *self._notes()) if note]
         lines += [rf"\begin{{tabular}}{{{self._sides()}}}", r"\toprule"]
         lines += [" & ".join(_escaped(c.heading) for c in self.columns) + r" \\", r"\midrule"]
         for i, row in enumerate(self.rows):
             cells = [_latex(in_words(v, c.scale)) for v, c in zip(row, self.columns, strict=True)]
-            lines.append(" & ".join(map(_bold, cells) if i in self.best else cells) + r" \\")
+            if i in self.best:  # names alone: a bold number would be the best of its column
+                texts = [isinstance(value, str) and value for value in row]
+                cells = [
+                    rf"\textbf{{{c}}}" if text else c for c, text in zip(cells, texts, strict=True)
+                ]
+            lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def markdown(self) -> str:
@@ -219,9 +228,3 @@ def _latex(text: str) -> str:
         if match
     ]
     return "$" + r" \pm ".join(numbers) + "$"
-
-
-def _bold(text: str) -> str:
-    if text.startswith("$"):
-        return rf"$\mathbf{{{text[1:-1]}}}$"
-    return rf"\textbf{{{text}}}"

@@ -80,10 +80,10 @@ def test_a_bar_keeps_its_place(width: int, monkeypatch: pytest.MonkeyPatch) -> N
                 console.print(bar.bar.get_renderable())
             return [line.rstrip() for line in shown.get().splitlines()]
 
-        assert "starting, 0 s" in lines()[0]
+        assert "0 s, starting" in lines()[0]
         bar.doing("compiling 2 of 3")
         (line,) = lines()
-        assert line.endswith("compiling 2 of 3, 0 s")
+        assert line.endswith("0 s, compiling 2 of 3")
         assert "?" not in line
         words = "chunk 138/1440, 12.3k rounds/s, 100 min left"
         bar.update(45_678, 144_000_000, words, "least loss 0.1 " + "soteriafl_sgd lr=0.1 " * 9)

@@ -407,7 +407,9 @@ def test_one_metric_chooses_and_another_is_drawn(drawn: dict[str, Figure]) -> No
         (line,) = panels(drawn["curves-test_accuracy"])[0].get_lines()
         worst = ds["test_accuracy"].isel(algorithm=0, eps=0, seed=0).dropna("round")
         np.testing.assert_allclose(line.get_ydata(), worst.sel(lr=0.1))
-        assert "on validation data" in words(drawn["curves-test_accuracy"])
+        assert "by validation accuracy; ε does not cover this choice" in words(
+            drawn["curves-test_accuracy"]
+        )
         assert ("curves-loss" in drawn) == (not options)
         drawn.clear()
 

@@ -253,7 +253,7 @@ def test_latex_is_escaped() -> None:
     assert r"a\_b & x (kbit) & 50 \% [b]$<$\&$>$ \#1 \\" in text
     assert r"50 \% of [bold]\{x\}\_\textasciitilde{}\textasciicircum{}\textbackslash{}" in text
     assert r"$1.500 \pm 0.012$ & -- \\" in text
-    assert r"\textbf{plain, comma} & $\mathbf{2.5 \cdot 10^{-7}}$ & $\mathbf{-3}$ \\" in text
+    assert r"\textbf{plain, comma} & $2.5 \cdot 10^{-7}$ & $-3$ \\" in text
     assert text.startswith("% a $title$\n")
     assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
 
