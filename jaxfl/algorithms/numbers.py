@@ -54,7 +54,12 @@ PRIVACY = (
     Param("eps", "privacy that sigma is calibrated for", open_low=True, high=LARGEST),
     Param("delta", "privacy failure probability, below 1", low=1e-300, high=1.0, open_high=True),
 )
-GAP = Param("gap", "f(x0) - f*, which step sizes and rounds ask for", open_low=True, high=LARGEST)
+GAP = Param(
+    "gap",
+    "f(x0) - f*, the initial suboptimality that theoretical step sizes and rounds use",
+    open_low=True,
+    high=LARGEST,
+)
 UNKNOWN = "L of this model is unknown"
 EPS = 5.0  # where no way to set the noise is given
 
@@ -212,7 +217,7 @@ class Draft:
             )
             if "omega" in self:
                 self.theorem(name, value, "from omega")
-            self.default(name, value)
+            self.default(name, value, "d/20" if name == "k" else "")
 
     def clip(self, private: bool) -> float:
         """G, finite where noise is calibrated to it."""
@@ -241,7 +246,7 @@ class Draft:
         if body.estimator.sampler.params:
             if body.mechanism.std is not None and self.unknown(facts):
                 self.default("batch", min(128, facts.m), UNKNOWN)
-            self.default("batch", min(32, facts.m))
+            self.default("batch", min(32, facts.m), "min(32, m)")
 
     def step(self) -> None:
         """The step size of a model whose L is unknown: no clipped gradient moves it further than 1."""

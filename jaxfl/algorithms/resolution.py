@@ -186,8 +186,8 @@ def _calibrated(
         raise InputError(f"eps = {eps:g} needs delta, which nothing sets: give it.")
     if not algorithm.per_record and "gradient_bound" not in values:
         raise InputError(
-            "clip='batch' bounds no record's influence, so no noise can be calibrated for "
-            f"eps = {eps:g}",
+            "clipping only the batch's mean bounds no record's influence, so no noise can be "
+            f"calibrated for eps = {eps:g}",
             "give gradient_bound, {noise} for the paper's formula, or sigma",
             suggested={"noise": "paper"},
         )

@@ -96,7 +96,7 @@ def _batch_clip(
     return {
         "eps": math.inf,
         "delta": delta,
-        "method": "clip='batch' bounds no single record's influence",
+        "method": "clipping only the batch's mean bounds no single record's influence",
         "status": "",
         "sigma": noise,
         "paper_sigma": claim.sigma,

@@ -139,7 +139,7 @@ class Setup:
         "example",
         "HOW",
         "example (default) clips each example's gradient; batch clips only their mean, which gives no "
-        "per-record privacy",
+        "per-record privacy unless --gradient-bound is given",
         Among("example", "batch"),
     )
     noise: str = _part(
@@ -176,7 +176,7 @@ class Setup:
         None,
         "E",
         "evaluate after every E rounds (default: so often that evaluations take at most a fifth of "
-        "the work; 0: only at the start and the end)",
+        "the work, at least 5; 0: only at the start and the end)",
         whole(0),
     )
     metrics_on: str = _run(
@@ -203,8 +203,8 @@ class Setup:
     target_loss: float | None = _run(
         None,
         "LOSS",
-        "stop once the loss is this low; on training data an eps is proven only with the next two "
-        "options",
+        "stop once the loss is this low; on training data, a proven eps requires --loss-bound and "
+        "--loss-sigma",
         real(),
         later=True,
     )

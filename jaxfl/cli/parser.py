@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from jaxfl.algorithms.registry import ALGORITHMS
+from jaxfl.algorithms.resolution import planned, resolve
 from jaxfl.cli.build import choose_algorithm
 from jaxfl.cli.options import Option, Session, Setup, options
 from jaxfl.cli.readers import Among, Read, real, text, whole
@@ -19,7 +21,7 @@ from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import MOST, reads
 from jaxfl.core.schedules import RULES, schedule
-from jaxfl.core.types import Param
+from jaxfl.core.types import Algorithm, Eps, Origin, Param, ProblemFacts, Source
 from jaxfl.parts.compressors import COMPRESSORS
 from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
 
@@ -28,6 +30,7 @@ __all__ = [
     "HELP",
     "Once",
     "Parser",
+    "defaults",
     "hyper_parameters",
     "join_negatives",
     "make_parser",
@@ -52,6 +55,10 @@ TITLES = {
 
 CONFIG = "read options from a TOML file; the command line overrides the file"
 HELP = "print this help"
+SYMBOLS = (
+    "Defaults are those for a model of d parameters whose smoothness L is known, and for n clients with "
+    "m examples each."
+)
 
 
 class Parser(argparse.ArgumentParser):
@@ -114,8 +121,7 @@ def parse_run(words: Sequence[str]) -> tuple[dict[str, Any], Session]:
 def run_options(words: Sequence[str]) -> str:
     """The options of `jaxfl run`, with the hyper-parameters of the algorithm described by ``words``."""
     given, _ = parse_run([word for word in words if word not in ("-h", "--help")])
-    algorithm = choose_algorithm(Setup(**given))
-    return options_help(_run_parser(), algorithm.name, algorithm.params)
+    return options_help(_run_parser(), [choose_algorithm(Setup(**given))])
 
 
 def run_parser() -> Parser:
@@ -161,13 +167,51 @@ class _Help(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=28, width=100)
 
 
-def options_help(parser: Parser, names: str, params: Iterable[Param], **how: Any) -> str:
-    """The parser's options, and the hyper-parameters of the algorithms with these names."""
-    group = parser.add_argument_group(f"hyper-parameters of {names}")
-    for param in params:
-        metavar, doc = "K" if param.integer else "X", param.doc.replace("%", "%%")
-        group.add_argument(flag(param.name), metavar=metavar, help=doc, **how)
+def options_help(parser: Parser, algorithms: Sequence[Algorithm], **how: Any) -> str:
+    """The hyper-parameters of the algorithms, each with its default, and the parser's options."""
+    about = "; ".join(f"{each.summary} ({each.paper})" for each in algorithms)
+    title = f"hyper-parameters of {' or '.join(each.name for each in algorithms)}"
+    group = parser.add_argument_group(title, f"{about}.  {SYMBOLS}")
+    parser._action_groups.insert(0, parser._action_groups.pop())
+    params = {param.name: param for each in algorithms for param in each.params}
+    found = [defaults(each) for each in algorithms]
+    for name, param in params.items():
+        texts = dict.fromkeys(each[name] for each in found if name in each)
+        default = f" (default: {' or '.join(texts)})" * (
+            bool(texts) and "(default" not in param.doc
+        )
+        metavar, doc = "K" if param.integer else "X", (param.doc + default).replace("%", "%%")
+        group.add_argument(flag(name), metavar=metavar, help=doc, **how)
     return parser.format_help().rstrip("\n")
+
+
+def defaults(algorithm: Algorithm) -> dict[str, str]:
+    """The default of each hyper-parameter: a constant, or where its value comes from.
+
+    They are those of one typical problem; how a value depends on the problem, its source says.
+    """
+    for n in (10, 1):  # some algorithms are for a single node
+        with contextlib.suppress(InputError):
+            facts = ProblemFacts(n, 1000, 1000, 100, 100, 1.0, (1000,), 10.0, True, True)
+            plan, given = planned(algorithm, {}, facts), {}
+            if isinstance(plan.asked, Eps):  # to calibrate may take seconds, and changes no source
+                given = {"sigma": 1.0}
+            found = resolve(algorithm, given, facts)
+            values, sources = {**found.values, **plan.values}, {**found.sources, **plan.sources}
+            texts = {name: _default(values[name], source) for name, source in sources.items()}
+            if isinstance(plan.asked, Eps):
+                texts["eps"] = f"{plan.asked.eps:g}"
+                texts["sigma"] = (
+                    "calibrated: the least that is proven for eps" * algorithm.per_record
+                )
+            return {name: shown for name, shown in texts.items() if shown}
+    return {}
+
+
+def _default(value: Any, source: Source) -> str:
+    if source.origin is Origin.ACHIEVED:
+        return "that of the compressor"
+    return f"{value:g}" if source == Origin.DEFAULT.value else source.removeprefix("default: ")
 
 
 def parse(parser: Parser, words: Sequence[str], takes: str, **how: Any) -> dict[str, Any]:

@@ -214,6 +214,4 @@ def sweep_options(words: Sequence[str]) -> str:
     names = [word for word in words if not word.startswith("-")]
     for name in names:
         known("algorithm", name, ALGORITHMS)
-    names = names or [DEMO]
-    params = {param.name: param for name in names for param in algorithm(name).params}
-    return options_help(_parser(), " or ".join(names), params.values(), nargs="+")
+    return options_help(_parser(), [algorithm(name) for name in names or [DEMO]], nargs="+")

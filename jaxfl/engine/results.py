@@ -143,7 +143,7 @@ def privacy(about: Mapping[str, Any]) -> str:
         return "not private: no noise"
     proven, delta = float(found["proven"]), float(found["delta"])
     if math.isinf(proven) and not about["settings"]["per_record"]:
-        return "no per-record privacy guarantee (clip='batch')"
+        return "no per-record privacy guarantee (only the batch's mean is clipped)"
     claimed = "" if found["claimed"] is None else f"{float(found['claimed']):.4g}"
     note = found.get("note")  # older files have none
     after = f"; {note}" if note else ""

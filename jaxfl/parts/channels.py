@@ -16,7 +16,10 @@ from jaxfl.core.types import Array, Channel, Hyper, Message, Param, PyTree, unbo
 __all__ = ["add", "direct", "error_feedback", "learned", "recursion", "shifted"]
 
 SHIFT = Param(
-    "shift", "step gamma of the shifts s_i towards the estimates", high=1.0, schedule=True
+    "shift",
+    "step size gamma of the shifts: s_i <- s_i + gamma C(g_i - s_i), for the noised estimate g_i",
+    high=1.0,
+    schedule=True,
 )
 
 

@@ -72,7 +72,10 @@ SKETCH_COLUMNS = Param("sketch_columns", "columns c of a count sketch", low=1, i
 Code = Callable[[Key, Array, Hyper], Array]
 Resolve = Callable[[Values, int], dict[str, Any]]
 _KEEP = Param("keep", "probability that a message is sent", high=1.0, open_low=True)
-_OMEGA = Param("omega", "variance of the compressor, instead of k = round(d / (1 + omega))")
+_OMEGA = Param(
+    "omega",
+    "variance omega of the compressor; sets k = round(d / (1 + omega)); give either k or omega",
+)
 
 
 def dense(message: Message, d: int) -> Array:
@@ -172,7 +175,10 @@ def lazy() -> Compressor:
         omega=lambda d, values: 1 / float(values["keep"]) - 1,
         bits=lambda d, values: (1.0, FLOAT),
         resolve=resolve,
-        params=(_KEEP, _OMEGA),
+        params=(
+            _KEEP,
+            _OMEGA._replace(doc="variance omega of the compressor; sets keep = 1 / (1 + omega)"),
+        ),
     )
 
 

@@ -52,7 +52,7 @@ __all__ = [
 
 SMOOTHNESS = Param(
     "smoothness",
-    "smoothness L of every example's loss, instead of the model's",
+    "smoothness L of every example's loss (default: the model's, where it is known)",
     open_low=True,
     high=LARGEST,
 )

@@ -115,7 +115,7 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
     for part in plain:
         if math.isinf(getattr(part.sensitivity, "clip", 0.0)):
             whole = isinstance(part.sensitivity, Mean) and math.isfinite(part.sensitivity.whole)
-            clip = "clip='batch'" if whole else "clip = inf"
+            clip = "clipping only the batch's mean" if whole else "clip = inf"
             return [_nothing(f"{clip} bounds no single record's influence")]
         if part.sigma == 0:
             return [_nothing("no noise")]

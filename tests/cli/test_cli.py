@@ -19,10 +19,16 @@ import pytest
 from told import Shell, one_sentence
 
 import jaxfl
+from jaxfl.algorithms.registry import ALGORITHMS
+from jaxfl.algorithms.resolution import planned
 from jaxfl.cli import COMMANDS, main
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Setup, options
+from jaxfl.cli.parser import defaults
 from jaxfl.cli.report import Display, amount
+from jaxfl.core.errors import InputError
+from jaxfl.core.params import reads
+from jaxfl.core.types import ProblemFacts
 from jaxfl.engine import results
 from jaxfl.engine import run as runs
 
@@ -95,6 +101,40 @@ def test_help_lists_every_number_of_the_algorithm(shell: Shell) -> None:
     assert "--refresh" in text
     assert "--levels" in text
     assert not re.search(r"--shift\b", text)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "--eps X privacy that sigma is calibrated for (default: 5)"),
+        ("", "--lr X server step size eta (default: Corollary 1)"),
+        ("", "--k K coordinates that a message carries (default: d/20)"),
+        ("", "estimate (default: calibrated: the least that is proven for eps)"),
+        (
+            "--clip-mode batch",
+            "on a coordinate of a client's estimate --k K",
+        ),  # nothing calibrates it
+    ],
+)
+def test_help_says_what_a_hyper_parameter_is_by_default(
+    shell: Shell, words: str, said: str
+) -> None:
+    text = " ".join(shell(f"run soteriafl_sgd {words} --help").out.split())
+    assert said in text
+    assert text.index("--lr X") < text.index("--data NAME")
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_defaults_that_help_prints_as_constants_depend_on_no_problem(name: str) -> None:
+    made = jaxfl.algorithm(name)
+    said = {name: text for name, text in defaults(made).items() if reads(text)}
+    assert said.keys() >= {"eps", "sigma"} & made.names - {"sigma"}
+    for n, m, d, rounds in ((1, 20, 30, 7), (20, 4000, 300, 30)):
+        facts = ProblemFacts(n, m, m, d, rounds, 2.5, (m,), 7.0, True, True)
+        with contextlib.suppress(InputError):  # of one node, or of several
+            values = planned(made, {}, facts)
+            found = {**values.values, **(values.asked._asdict() if values.asked else {})}
+            assert {name: f"{found[name]:g}" for name in said} == said
 
 
 def test_list_names_everything(shell: Shell) -> None:
@@ -481,7 +521,7 @@ MISTAKES = {
     "run --clip-mode both": "--clip-mode both",
     "run ldp_sgd --storage float16": "--storage float16 does not",
     "run --noise pappr": "--noise pappr",
-    "run --clip-mode batch": "clip='batch'",
+    "run --clip-mode batch": "only the batch's mean",
     "run --compressor qsgd+random_j": "'random_j'",
     "run --compressor random_k+qsgd": "random_k+qsgd",
     "run --sampler posson": "'poisson'",

@@ -197,7 +197,7 @@ def test_padding_is_no_example(numbers: int, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("algorithm", "bound", "words"),
     [
-        ("ldp_sgd", 2.0, r"gradient_bound = 2\.0 belongs to clip='batch'"),
+        ("ldp_sgd", 2.0, r"gradient_bound = 2\.0 applies only where the batch's mean"),
         (batch_clipping("ldp_sgd"), 0, r"gradient_bound = 0 must be above 0"),
     ],
 )

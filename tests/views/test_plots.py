@@ -123,7 +123,7 @@ def test_no_claim_without_a_guarantee(ds: xarray.Dataset) -> None:
     for history, said, eps in (
         (
             {"settings": settings, "privacy": none},
-            "no per-record privacy guarantee (clip='batch')",
+            "no per-record privacy guarantee (only the batch's mean is clipped)",
             "",
         ),
         ({"settings": settings}, f"{proven}says ", "clients, ε = 20, "),

@@ -40,15 +40,15 @@ PAPER = "Gao, Lowy, Zhou, Wright, ICML 2024"
 ONE_PASS_ROUNDS = 35  # of the experiments of Lowy and Razaviyayn
 PARAMS = (
     *PRIVACY,
-    Param("diameter", "diameter D of the constraint set, instead of the model's", open_low=True),
+    Param("diameter", "diameter D of the constraint set (default: the model's)", open_low=True),
 )
 SMOOTHNESS = Param(
-    "smoothness", "smoothness beta of every example's loss, instead of the model's", open_low=True
+    "smoothness", "smoothness beta of every example's loss (default: the model's)", open_low=True
 )
 LAM = Param("lam", "weight lambda of the first phase's pull to where it starts", open_low=True)
 PHASES = Param("phases", "phases tau, each on half of the records left", low=1, integer=True)
 POWER = Param("power", "p in lambda_i = lambda 2^{(i-1)p}")
-MU = Param("mu", "strong convexity of the losses")
+MU = Param("mu", "strong convexity of the losses (default: 0)")
 STEP = Param("lr", "step size of minibatch SGD", open_low=True, high=LARGEST)
 
 
@@ -217,7 +217,7 @@ class PaperRules(NamedTuple):
             first = 2.0**p / (float(theory.subgradient_eta(s)) * n_1)
             N.theorem("lam", first, "Theorem G.1: 1/(eta_1 n_1)")
             return [v["lam"] * 2.0 ** ((i - 1) * p) * n_1 / (s.n >> i) for i in levels]
-        N.theorem("lam", float(theory.localization_lam(s)), "(16)")
+        N.theorem("lam", float(theory.localization_lam(s)), "equation (16)")
         return [v["lam"] * 2.0 ** (max(i - 1, 0) * p) for i in levels]
 
     def _rounds(self, s: theory.IsrlSetting, size: int, mu: float, batch: Any = None) -> int:

@@ -85,8 +85,9 @@ NOISE = (
     ),
     Param(
         "gradient_bound",
-        "with clip='batch': a bound on every example's gradient that holds whatever the data, for "
-        "example the largest norm that features can have in logistic regression",
+        "where only the batch's mean is clipped: a bound on every example's gradient that holds "
+        "whatever the data, with which an eps is proven; for example the largest norm that features "
+        "can have in logistic regression (default: none)",
         open_low=True,
     ),
 )
@@ -349,7 +350,7 @@ class PaperRules(NamedTuple):
         private = body.mechanism.std is not None
         require(
             "gradient_bound" not in given or body.clip == "batch",
-            "belongs to clip='batch'",
+            "applies only where the batch's mean is clipped",
             "every example is clipped here, so give clip, its bound G, instead",
             gradient_bound=given.get("gradient_bound"),
         )
