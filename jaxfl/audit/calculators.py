@@ -88,7 +88,7 @@ def _batch_clip(
     bound: float | None = None,
     constant: float = 8.0,
 ) -> dict[str, Any]:
-    """What clipping the minibatch mean exposes at the noise of the paper's formula, or at sigma."""
+    """What clipping only the batch's mean exposes, at the paper's noise or at sigma."""
     claim = compressed_gd(constant, clip, samples, batch, rounds, delta, eps=eps)
     noise = claim.sigma if sigma is None else sigma
     how = Sampling(sampling, samples, batch)
@@ -117,7 +117,7 @@ def _counterexample(
     expansion: float | None = None,
     eta: float | None = None,
 ) -> dict[str, Any]:
-    """Hu et al. under secure aggregation, one device unstable: its step multiplies theta by c.
+    """Hu et al. under secure aggregation: the step of one device scales theta by c.
 
     ``mu^2 = (2G/b)^2 c^(2(tau-1)) / (sigma^2 (sum_k c^2k + (r-1) tau))``: the record's shift is
     amplified by its own device's dynamics, the noise of the others is not.  c is the ``expansion``,
@@ -143,7 +143,7 @@ def _counterexample(
 
 
 def _hidden_state(instances: int = 100, seed: int = 0) -> dict[str, Any]:
-    """The most by which random two-round releases with hidden state exceed the pair of Theorem K.
+    """How far two random rounds with hidden state exceed Theorem K (SVRG, SAGA).
 
     Each world's shift is at most X if the record is drawn and Y if not, and in round 2 depends on
     the first output and on the first coin, which is not shown.  Not above 0 but for rounding.

@@ -12,8 +12,7 @@
   results
 * :mod:`~jaxfl.cli.options` -- the options of `jaxfl run`, one field each: shared by parser, help
   and config.json
-* :mod:`~jaxfl.cli.papers` -- `jaxfl papers`: the published figures and tables, listed and run
-  again
+* :mod:`~jaxfl.cli.papers` -- `jaxfl papers`: the published figures and tables, listed and reproduced
 * :mod:`~jaxfl.cli.parser` -- parse the command line; every mistake is reported in one sentence
 * :mod:`~jaxfl.cli.profiling` -- `jaxfl profile`: compile time, time by phase, arithmetic and
   traffic beside the machine's own
@@ -166,14 +165,14 @@ def run_help(words: Sequence[str]) -> None:
       compare FOLDER FOLDER   print the differences between two sweeps or two runs
       plot FOLDER             draw the pictures of a sweep or of a run
 
-    ask about privacy
-      account NAME            compute the eps that a noise proves, and the paper's claim
-      calibrate NAME          compute the least noise that proves eps
+    privacy accounting
+      account NAME            compute the eps that is proven for a given noise, and the paper's claim
+      calibrate NAME          compute the least noise for a given eps
       audit ALGORITHM         measure a lower bound on eps by an attack
 
-    find what there is
-      list [KIND]             list algorithms, models, data sets, partitions and parts
-      papers [run NAME ...]   list the published figures and tables, or run them again
+    reference and tools
+      list [KIND]             list the available algorithms, models, data sets, partitions and parts
+      papers [run NAME ...]   list the published figures and tables, or reproduce them
       theory                  evaluate SoteriaFL's Tables 1 and 2
       profile [ALGORITHM]     measure the time of each phase of a round
       completion SHELL        print a completion script for bash, zsh or fish
@@ -181,7 +180,7 @@ def run_help(words: Sequence[str]) -> None:
     `jaxfl COMMAND --help` explains a command, and `jaxfl run ALGORITHM --help` lists the
     hyper-parameters of an algorithm.  `jaxfl --version` prints the version.
 
-    Every command takes
+    Every command except completion takes
       --config FILE           read options from a TOML file; the command line overrides the file
       --json                  print the result as one JSON object
 
@@ -220,10 +219,11 @@ def run_grid(words: Sequence[str]) -> None:
 
     Run a grid, every combination of the values for every seed, and write its result and pictures.
 
-    One compiled program computes all values of the hyper-parameters and of --rounds; another
-    algorithm, data set or part needs another program.  Runs with the same seed share their random draws,
-    which makes their differences precise (--unpaired: separate draws).  A value may be a schedule, as
-    in --lr 0.1 cosine:0.3.
+    A setting is one combination of values; its runs differ in the seed alone.  A program is what JAX
+    compiles: one computes all values of the hyper-parameters and of --rounds, and another algorithm,
+    data set or part needs another.  A chunk holds the settings that a program computes together, as many
+    as fit in memory.  Runs with the same seed share their random draws, which makes their differences
+    precise (--unpaired: separate draws).  A value may be a schedule, as in --lr 0.1 cosine:0.3.
 
       jaxfl sweep soteriafl_sgd ldp_sgd --eps 1 4 16 --omega 4 19 --lr 0.03 0.1 0.3 --seeds 3 --out grid
       jaxfl sweep soteriafl_sgd --config grid.toml --plan

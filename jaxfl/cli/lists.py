@@ -54,8 +54,9 @@ def tables() -> dict[str, dict[str, dict[str, Any]]]:
 def run_list(words: Sequence[str]) -> None:
     """usage: jaxfl list [KIND]
 
-    List what there is, with one line each.  KIND is one of algorithms, models, data, partitions,
-    compressors, samplers, participations, aggregations; without KIND all are listed.
+    List the available algorithms, models, data sets and parts, one per line.  KIND is one of algorithms,
+    models, data, partitions, compressors, samplers, participations, aggregations; without KIND all are
+    listed.
 
       jaxfl list compressors
       jaxfl list algorithms --json

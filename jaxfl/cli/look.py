@@ -53,12 +53,13 @@ def run_show(words: Sequence[str]) -> None:
       jaxfl show grid --where eps=1,5 --metric loss utility --csv table.csv
       jaxfl show grid --target-loss 0.65 --bandwidth lognormal:1e6,0.8 --latency 0.05
 
-      --choose-by CRITERION     how the best step size is chosen: auto (default: by the accuracy or loss
-                                on validation data, else by the training loss), a metric, min:NAME or
-                                max:NAME; none shows all step sizes
+      --choose-by CRITERION     how the best step size is chosen: auto (default): accuracy, else loss, on
+                                validation data; without them the training loss; a metric, min:NAME or
+                                max:NAME; none: choose nothing, and keep every step size
       --over AXIS ...           choose the best along these axes (default: lr, shift)
       --where AXIS=V,V ...      show only these values of these axes
-      --metric NAME ...         show these metrics (default: utility, loss, accuracies)
+      --metric NAME ...         show these metrics (default: utility, which is the running mean of
+                                |grad f|^2, loss and accuracies)
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write the table to FILE in LaTeX, for the package booktabs
       --target-loss X           also show the rounds, bits and gradients until the training loss is X
@@ -66,7 +67,7 @@ def run_show(words: Sequence[str]) -> None:
                                 follows: B, B1,B2,... or lognormal:MEDIAN,SIGMA
       --latency S               with --bandwidth: seconds of latency per round (default: 0)
       --allow-test              allow --choose-by to choose on test data, and say so in the notes
-      --unchecked               read a result although it is damaged or has no digest
+      --unchecked               read a result although it is damaged or has no digest (a checksum)
     """
     given, folder = _given(words, run_show, "show")
     with _shown(folder):
@@ -99,16 +100,17 @@ def run_compare(words: Sequence[str]) -> None:
 
       jaxfl compare old new --metric loss
 
-      --choose-by CRITERION     how the best step size is chosen: auto (default: by the accuracy or loss
-                                on validation data, else by the training loss), a metric, min:NAME or
-                                max:NAME; none shows all step sizes
+      --choose-by CRITERION     how the best step size is chosen: auto (default): accuracy, else loss, on
+                                validation data; without them the training loss; a metric, min:NAME or
+                                max:NAME; none: choose nothing, and keep every step size
       --over AXIS ...           choose the best along these axes (default: lr, shift)
       --where AXIS=V,V ...      show only these values of these axes
-      --metric NAME ...         show these metrics (default: utility, loss, accuracies)
+      --metric NAME ...         show these metrics (default: utility, which is the running mean of
+                                |grad f|^2, loss and accuracies)
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write the table to FILE in LaTeX, for the package booktabs
       --allow-test              allow --choose-by to choose on test data, and say so in the notes
-      --unchecked               read a result although it is damaged or has no digest
+      --unchecked               read a result although it is damaged or has no digest (a checksum)
     """
     given, *folders = _given(words, run_compare, "compare", 2)
     with _shown(*folders):
@@ -126,26 +128,27 @@ def run_compare(words: Sequence[str]) -> None:
 def run_plot(words: Sequence[str]) -> None:
     """usage: jaxfl plot DIR [--OPTION VALUE ...]
 
-    Draw at most six pictures of a sweep, the headline first: values against bits, heat maps, and curves
-    with bands over seeds; of a run its curves.  notes.txt beside them says what they show.
+    Draw pictures of a sweep, the headline first: values against bits, heat maps, and curves with bands
+    over seeds; by default at most six, with --metric at most three for each metric.  For a single run,
+    draw its curves.  notes.txt beside them says what they show.
 
       jaxfl plot grid --where eps=1,5 --format pdf
       jaxfl plot grid --choose-by validation_accuracy --metric test_accuracy
       jaxfl plot grid --title "Adult" --label soteriafl_sgd=SoteriaFL loss="training loss"
 
-      --choose-by CRITERION     how the best step size is chosen: auto (default: by the accuracy or loss
-                                on validation data, else by the training loss), a metric, min:NAME or
-                                max:NAME; none shows all step sizes
+      --choose-by CRITERION     how the best step size is chosen: auto (default): accuracy, else loss, on
+                                validation data; without them the training loss; a metric, min:NAME or
+                                max:NAME; none: choose nothing, and keep every step size
       --over AXIS ...           choose the best along these axes (default: lr, shift)
       --where AXIS=V,V ...      show only these values of these axes
-      --metric NAME ...         draw these metrics, three pictures each (default: the one of --choose-by,
-                                and an accuracy)
+      --metric NAME ...         draw these metrics, at most three pictures each (default: the one of
+                                --choose-by, and an accuracy)
       --title TEXT              title of the pictures
       --label OLD=NEW ...       write NEW for algorithms, axes and metrics named OLD
       --out DIR                 folder for the pictures (default: DIR/pictures)
       --format KIND ...         png (default), pdf or svg
       --allow-test              allow --choose-by to choose on test data, and say so in the notes
-      --unchecked               read a result although it is damaged or has no digest
+      --unchecked               read a result although it is damaged or has no digest (a checksum)
     """
     given, folder = _given(words, run_plot, "plot")
     with _shown(folder):

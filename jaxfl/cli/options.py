@@ -78,17 +78,27 @@ class Setup:
     )
     test_data: str | None = _data(None, "FILE", "LIBSVM file of test examples")
     test_share: float | None = _data(
-        None, "SHARE", "share of each client's examples held out for testing", SHARE
+        None,
+        "SHARE",
+        "share of each client's examples held out for testing (default: the data set's own test examples, "
+        "if it has any)",
+        SHARE,
     )
     validation_share: float | None = _data(
-        None, "SHARE", "share of the test examples set aside to choose hyper-parameters on", SHARE
+        None,
+        "SHARE",
+        "share of the test examples set aside to choose hyper-parameters on (default: none)",
+        SHARE,
     )
     clients: int = _data(10, "N", "number of clients (default: 10)", whole(1))
     partition: str = _data(
         "iid", "HOW", "how clients share the data: a name of `jaxfl list partitions` (default: iid)"
     )
     alpha: float | None = _data(
-        None, "A", "concentration of the dirichlet partition: smaller is less even", real(above=0)
+        None,
+        "A",
+        "concentration of the dirichlet partition: smaller is less even (default: 0.5)",
+        real(above=0),
     )
     partition_option: dict[str, Any] = _data(
         dict, "NAME=VALUE", "option of the partition, such as spread=2 (repeatable)", pair, "repeat"
@@ -101,11 +111,16 @@ class Setup:
         "a name of `jaxfl list models` (default: logistic for 2 classes, else softmax)",
     )
     hidden: list[int] | None = _model(
-        None, "WIDTH", "widths of the hidden layers of mlp", whole(1), "values"
+        None, "WIDTH", "widths of the hidden layers of mlp (default: 64)", whole(1), "values"
     )
-    activation: str | None = _model(None, "NAME", "activation between the layers of mlp")
+    activation: str | None = _model(
+        None, "NAME", "activation between the layers of mlp (default: sigmoid)"
+    )
     init: str | None = _model(
-        None, "HOW", "initial parameters: zeros, normal, or normal/5 for a fifth of it"
+        None,
+        "HOW",
+        "initial parameters: zeros, normal, or normal/5 for a fifth of it (default: zeros; of mlp, "
+        "weights from N(0, 1/inputs))",
     )
     regularizer: str | None = _model(
         None, "NAME", "nonconvex or l2, with --strength, or as nonconvex:0.2"

@@ -1,4 +1,4 @@
-"""`jaxfl papers`: the published figures and tables, listed and run again."""
+"""`jaxfl papers`: the published figures and tables, listed and reproduced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run_papers(words: Sequence[str]) -> None:
     """usage: jaxfl papers
            jaxfl papers run NAME [NAME ...] [--OPTION VALUE ...]
 
-    List the published figures and tables that jaxfl reproduces, or run some of them again.
+    List the published figures and tables that jaxfl reproduces, or reproduce some of them.
 
     A run writes the picture in the paper's layout, and a table of the published values beside ours with
     the eps that are claimed, proven and audited.  NAME is a name of the list, the first words of several

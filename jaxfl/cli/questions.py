@@ -49,25 +49,27 @@ FLAGGED = (
 
 
 def run_account(words: Sequence[str]) -> None:
-    r"""usage: jaxfl account NAME --sigma S (--delta D | --eps E) [--PARAMETER VALUE ...]
+    r"""usage: jaxfl account NAME (--delta D | --eps E) [--PARAMETER VALUE ...]
 
-    Compute the eps that noise of standard deviation S proves at delta, or the delta at eps, without
-    data; and print what the paper's formula claims for the same noise.
+    Compute the eps that is proven for a given noise at delta, or the delta at eps, without data, and
+    print what the paper's formula claims for the same noise.
 
       jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \
             --sigma 0.01 --delta 1e-3
       jaxfl account event --samples 3256 --batch 51 --rounds 100 --clip 1 --noise-multiplier 1 --delta 1e-3
       jaxfl account ldp_sgd --samples 100 --batch 10 --rounds 20 --clip 1 --sigma 0.3 --delta 1e-5 --runs 8
 
-      --sigma S                 standard deviation of the noise on a coordinate of a client's estimate
-      --delta D, --eps E        the one that is given; the other is computed
+      --sigma S                 standard deviation of the noise on a coordinate of a client's estimate;
+                                needed by algorithms (`event` also takes --noise-multiplier)
+      --delta D, --eps E        give one of them; the other is computed
       --runs K                  also compute the eps of the best of K runs, each with its own noise, that
                                 is chosen on the private data
-      --seen all|winner         which of these runs are published: all of them (default), or the best
-                                alone, where a trusted party draws how many run (K on average)
-      --as dp-event             also print the event as a DpEvent of dp_accounting, and the accountant
-                                there that takes it
-      --method NAME             another proof for SVRG, SAGA or shuffled epochs, such as reveal or ceil
+      --seen all|winner         all (default): all runs are published; winner: only the best run is
+                                published, and a trusted party draws the number of runs, K on average
+      --as dp-event             also print the event (what a run releases about one record) as a DpEvent
+                                of dp_accounting, and name the accountant there that supports it
+      --method NAME             another proof: chain, reveal or theorem_k (of SVRG and SAGA), or ceil (of
+                                shuffled epochs: a partial pass counts as a whole one)
     """
     _answer("account", "NAME", questions.account, words)
 
@@ -75,15 +77,16 @@ def run_account(words: Sequence[str]) -> None:
 def run_calibrate(words: Sequence[str]) -> None:
     r"""usage: jaxfl calibrate NAME --eps E --delta D [--PARAMETER VALUE ...]
 
-    Compute the least noise that proves (eps, delta), without data, and print the noise of the paper's
-    formula beside it.
+    Compute the least noise for which (eps, delta) is proven, without data, and print the noise of the
+    paper's formula beside it.
 
       jaxfl calibrate soteriafl_gd --samples 3256 --rounds 100 --clip 0.5 --eps 5 --delta 1e-3
       jaxfl calibrate ldp_sgd --samples 3256 --batch 51 --clip 1 --sigma 0.01 --eps 5 --delta 1e-3 \
             --find rounds
 
       --find rounds|batch       with --sigma: compute the most rounds, or the smallest batch, instead
-      --method NAME             another proof for SVRG, SAGA or shuffled epochs, such as reveal or ceil
+      --method NAME             another proof: chain, reveal or theorem_k (of SVRG and SAGA), or ceil (of
+                                shuffled epochs: a partial pass counts as a whole one)
     """
     _answer("calibrate", "NAME", questions.calibrate, words)
 
@@ -103,12 +106,13 @@ def run_audit(words: Sequence[str]) -> None:
       --rounds T                rounds of each run (default: 100)
       --runs R                  runs on each data set (default: 10000)
       --clients N               number of clients, one of whom holds the record (default: 1)
+      --eps E                   eps that the noise is chosen for (default: that of the algorithm)
       --claimed E               the eps to refute (default: that of the paper's formula)
       --noise HOW               calibrated (default) or paper: the noise of the paper's formula
       --sampler NAME            replace the algorithm's sampler
       --compressor NAME         replace the algorithm's compressor
       --clip-mode HOW           example (default) or batch
-      --turning E               turn the sign of the record's gradient in every E-th round
+      --turning E               flip the sign of the record's gradient in every E-th round
       --confidence P            confidence of the bound (default: 0.95)
       --delta D                 delta of the bound (default: that of the algorithm)
       --seed S                  seed of all random draws (default: 0)
@@ -126,20 +130,26 @@ def parameters(command: str, words: Sequence[str]) -> str:
       --clients N               number of clients (--devices and --machines are the papers' words)
       --sampling NAME           how a client draws its batch: a name of `jaxfl list samplers`
       --dimension D             coordinates of the model
-      --fresh, --convex         of local steps: new shuffles in every round, a convex loss
-    parameters of `event`, a mean of clipped gradients that is released once per round:
-      --samples, --rounds, --clip, --batch, --sampling, --slots, --adjacency, --record-norm,
-      --noise-multiplier
-    Parameters that are not given take the algorithm's defaults; the answer lists as `assumed` those
-    that matter.
+      --fresh                   with local steps: clients shuffle their records anew in every round
+      --convex                  with local steps: every example's loss is convex
+    parameters of `event`, a mean of clipped gradients that is released once per round (an event is what a
+    run releases about one record):
+      --samples, --rounds, --clip, --batch, --sampling, --sigma: as of an algorithm
+      --adjacency HOW           how neighbouring data sets differ: replace_one (default), add_remove or
+                                zero_out
+      --noise-multiplier Z      noise in units of clip/b, instead of --sigma
+      --slots K                 most records that a Poisson batch can hold; the rest of a draw is lost
+      --record-norm X           norm of a record's share, where it exceeds --clip
+    Parameters that are not given take the algorithm's defaults; defaults that affect the result are
+    listed under `assumed`.  The docstring of jaxfl.privacy.accountants explains the methods.
     """
-    lines = {"NAME is an algorithm": set(questions.names()) - {*CALCULATORS, "event"}}
+    names = sorted(set(questions.names()) - {*CALCULATORS, "event"})
+    said = ["NAME is an algorithm:", textwrap.indent(textwrap.fill(", ".join(names), 98), "  ")]
+    said += ["or event, a mean of clipped gradients without an algorithm,"]
     if command == "account":
-        lines["or a calculator, which says what it needs"] = set(CALCULATORS)
-    said = [
-        f"{title}:\n{textwrap.indent(textwrap.fill(', '.join(sorted(names)), 98), '  ')}"
-        for title, names in {**lines, "or": {"event"}}.items()
-    ]
+        said += ["or a calculator, which says what it needs:"]
+        about = {name: str(make.__doc__).splitlines()[0] for name, make in CALCULATORS.items()}
+        said += [f"  {name:<18}  {what}" for name, what in about.items()]
     return "\n".join([*said, "", str(inspect.getdoc(parameters))])
 
 

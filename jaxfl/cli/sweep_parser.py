@@ -114,12 +114,12 @@ class Session:
     choose_by: str = _output(
         AUTO,
         "HOW",
-        "criterion for the best step size: auto (default: accuracy or loss on validation data, else "
-        "the training loss), a metric, min:NAME or max:NAME",
+        "criterion for the best step size: auto (default): accuracy, else loss, on validation data; "
+        "without them the training loss; or a metric, min:NAME or max:NAME",
     )
     plan: bool = _output(False, "", "report the plan and stop: runs, chunks, memory, evaluations")
     plan_time: bool = _output(
-        False, "", "report the plan and stop; compile and time one program for an estimated time"
+        False, "", "like --plan, and also compile and time one program to estimate the total time"
     )
     no_plot: bool = _output(False, "", "draw no pictures")
     quiet: bool = _output(False, "", "print nothing")

@@ -40,8 +40,8 @@ SYMBOLS = {
 def run_theory(words: Sequence[str]) -> None:
     """usage: jaxfl theory [--SYMBOL VALUE ...]
 
-    Evaluate Tables 1 and 2 of SoteriaFL for any values: utility and communication of each algorithm, as
-    orders with the constant 1.
+    Evaluate Tables 1 and 2 of SoteriaFL for any values: utility and communication of each algorithm, by
+    the paper's asymptotic orders O(...), with every hidden constant taken as 1.
 
       jaxfl theory --clients 100 --samples 600 --eps 2 --omega 9
     """
