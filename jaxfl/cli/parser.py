@@ -56,8 +56,8 @@ TITLES = {
 CONFIG = "read options from a TOML file; the command line overrides the file"
 HELP = "print this help"
 SYMBOLS = (
-    "Defaults are those for a model of d parameters whose smoothness L is known, and for n clients with "
-    "m examples each."
+    "Defaults are those for a model of d parameters whose smoothness L is known, n clients with m examples "
+    "each, and T rounds; other letters are the paper's."
 )
 
 

@@ -106,7 +106,7 @@ def run_audit(words: Sequence[str]) -> None:
       --rounds T                rounds of each run (default: 100)
       --runs R                  runs on each data set (default: 10000)
       --clients N               number of clients, one of whom holds the record (default: 1)
-      --eps E                   eps that the noise is chosen for (default: that of the algorithm)
+      --eps E                   eps that the noise is chosen for (default: 5)
       --claimed E               the eps to refute (default: that of the paper's formula)
       --noise HOW               calibrated (default) or paper: the noise of the paper's formula
       --sampler NAME            replace the algorithm's sampler

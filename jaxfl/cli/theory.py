@@ -21,7 +21,7 @@ ABOVE = real(above=0)
 SYMBOLS = {
     "clients": ("n", "n", 10, whole(1), "number of clients"),
     "samples": ("m", "m", 3256, whole(1), "samples per client"),
-    "dim": ("d", "d", 124, whole(1), "coordinates of the model"),
+    "dimension": ("d", "d", 124, whole(1), "coordinates of the model"),
     "omega": ("omega", "omega", 19.0, real(least=0), "variance of the compressor"),
     "eps": ("eps", "eps", 1.0, ABOVE, "privacy"),
     "delta": ("delta", "delta", 1e-3, real(above=0, below=1), "privacy failure probability"),

@@ -491,7 +491,7 @@ MISTAKES = {
     "run --lr cosin:0.3": "did you mean cosine:0.3?",
     "run --lr cosine": "as in cosine:0.3",
     "run --data /dev/null": "'/dev/null' is not a file",
-    "theory --omega 1e300 --dim 1e300 --samples 1e300": "than floating point holds",
+    "theory --omega 1e300 --dimension 1e300 --samples 1e300": "than floating point holds",
     "theory --eps 1e-300 --clip 1e200": "--eps 1e-300",
     "list algos": "'algos'",
     "run soteriafl_sdg": "'soteriafl_sgd'",

@@ -156,7 +156,7 @@ class PaperRules(NamedTuple):
                     f"rounds = {rounds} of {max(batch, 1)} records each are more than one pass over "
                     f"{n}: give fewer rounds or a smaller batch."
                 )
-            N.theorem("batch", batch, "floor(n/R)")
+            N.theorem("batch", batch, "floor(m/T)")
             return [Phase(0, batch, rounds)]
         levels = self._levels(N, n, s) if kind.localized else [0]
         lams = self._lams(s, N, levels)
@@ -191,7 +191,7 @@ class PaperRules(NamedTuple):
                 f"{self.name} halves the records from phase to phase, and the smallest client has "
                 f"{n}: give it at least 2."
             )
-        N.theorem("phases", most, "Algorithm 1: floor(log2 n)")
+        N.theorem("phases", most, "Algorithm 1: floor(log2 m)")
         N.theorem("power", float(theory.localization_power(s)), "Algorithm 1")
         if N["phases"] > most:
             raise InputError(
@@ -246,7 +246,7 @@ class PaperRules(NamedTuple):
         N = Draft.of(given, facts, theory=True)
         N.clip(True)
         N.ask()
-        N.theorem("delta", min(1e-3, 1 / facts.m_max**2), "the paper's experiments: 1/n^2")
+        N.theorem("delta", min(1e-3, 1 / facts.m_max**2), "the paper's experiments: 1/m^2")
         most = 2 * math.log(2 / N["delta"])
         if not kind.once and N.eps > most:
             raise InputError(
