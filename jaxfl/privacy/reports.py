@@ -62,7 +62,7 @@ class Report(NamedTuple):
 def report(
     event: AnyEvent, claimed: Claim | float | None, delta: float, method: str | None = None
 ) -> Report:
-    """``claimed | proven | delta at the claimed eps | status`` of an event."""
+    """What is claimed and what is proven of an event, at this delta."""
     proven = epsilon(event, delta, method)
     claim = claimed.eps if isinstance(claimed, Claim) else claimed
     at = None
