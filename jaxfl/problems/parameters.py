@@ -98,7 +98,13 @@ def initializer(
             return lambda key: jnp.zeros(params.dim, jnp.float32)
         return lambda key: scale * jax.random.normal(key, (params.dim,), jnp.float32)
     draw = default if spec is None else spec
-    return lambda key: params.flat(draw(key), "The initial point").astype(jnp.float32)
+
+    def drawn(key: Key) -> Array:
+        # Fused with the flat vector, the draws of several leaves take XLA minutes to compile on CPUs.
+        leaves = jax.lax.optimization_barrier(draw(key))
+        return params.flat(leaves, "The initial point").astype(jnp.float32)
+
+    return drawn
 
 
 def _scale(spec: str) -> float:

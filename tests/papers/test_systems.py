@@ -160,8 +160,8 @@ def test_table_2_by_hand() -> None:
 
 
 def test_the_command_prints_both(capsys) -> None:
-    words = ["--clients", "16", "--samples", "1000", "--dim", "50", "--omega", "3", "--smoothness", "4",
-             "--clip", "0.5", "--eps", "2", "--delta", "1e-2"]  # fmt: skip
+    words = ["--clients", "16", "--samples", "1000", "--dimension", "50", "--omega", "3",
+             "--smoothness", "4", "--clip", "0.5", "--eps", "2", "--delta", "1e-2"]  # fmt: skip
     assert main(["theory", *words]) == 0
     shown = capsys.readouterr().out
     assert text(S) in shown

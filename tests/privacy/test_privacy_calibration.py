@@ -348,7 +348,10 @@ NOISED = {**GD, "sigma": 1.0, "delta": 0.1}
 
 @mistakes(
     (lambda: account("dp_sdg", sigma=1.0), "did you mean 'dp_sgd'"),
-    (lambda: account("dp_gd", **GD, delta=1e-5), "sigma = None"),
+    (
+        lambda: account("dp_gd", **GD, delta=1e-5),
+        "no noise to account for: give the noise as sigma=",
+    ),
     (lambda: account("dp_gd", **GD, sigma=1.0), "delta = None"),
     (lambda: calibrate("dp_gd", **GD, eps=1.0), "delta = None"),
     (lambda: calibrate("dp_gd", **NOISED, eps=1), "leave it out"),

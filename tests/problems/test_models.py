@@ -241,6 +241,15 @@ def failing(rngs: nnx.Rngs) -> Any:
     raise AttributeError
 
 
+@pytest.mark.optimized
+def test_the_initial_point_of_a_network_compiles() -> None:
+    """In minutes, where its draws are fused with the vector that holds them (JAX 0.12 on CPUs)."""
+    model = flax_model(linen.Sequential([linen.Dense(32), linen.relu, linen.Dense(10)]), (64,))
+    problem = make_problem(model, jaxfl.data.split("digits", clients=5))
+    run = jaxfl.simulate("fedsgd", problem, jax.random.key(0), rounds=1, batch=4, lr=0.1)
+    assert np.isfinite(run.metrics["loss"]).all()
+
+
 class Failing(linen.Module):
     @linen.compact
     def __call__(self, a: Any) -> Any:
