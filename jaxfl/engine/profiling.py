@@ -162,7 +162,7 @@ def begin(body: Federated, end: str, key: Key, state: State, problem: Problem, h
         return jax.vmap(lambda key, work: one(key, work)[0], (None, 0))(key, work)
 
     def block(who: ClientBlock) -> Block:
-        return touched(needed(who)), (), (), none
+        return touched(needed(who)), (), who.link, none
 
     who = body.members(turn.cohort, problem, state)
     total: Array = stream(block, who, body.block_size(problem, turn.hp))[0]

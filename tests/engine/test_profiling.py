@@ -14,6 +14,7 @@ from jaxfl.algorithms.resolution import build
 from jaxfl.cli import main
 from jaxfl.engine import profiling
 from jaxfl.problems.facts import facts_of
+from jaxfl.rounds.federated import Federated
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +35,17 @@ def test_phases_add_up(name: str) -> None:
     assert list(found.phases) == (
         ["whole"] if whole else ["draws", "samples", "gradients", "messages and server"]
     )
+
+
+@pytest.mark.once
+def test_rounds_in_blocks_of_clients_begin_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where both ends of a link remember shifts."""
+    problem = a_problem()
+    parts, key, state, hp = begun("soteriafl_sgd", problem, sigma=0.1, lr=0.1, batch=4, k=3)
+    whole = {name: part(key, state, problem, hp) for name, part in parts.items()}
+    monkeypatch.setattr(Federated, "block_size", lambda self, problem, hp: 2)
+    for name, part in parts.items():
+        np.testing.assert_allclose(part(key, state, problem, hp), whole[name], 1e-4)
 
 
 def test_arithmetic_is_that_of_the_products() -> None:
