@@ -81,6 +81,9 @@ def tables(
             "make them alike, or choose with features=[...]",
         )
     require(label not in chosen, "is the label too", "leave it out", features=label)
+    require(
+        label is None or label != leave, "is the column of clients", "name another", label=label
+    )
     rows: list[Any] = [
         _features(frame, chosen, name, kind) for frame, name in zip(frames, who, strict=True)
     ]

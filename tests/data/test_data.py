@@ -475,6 +475,7 @@ def test_features_alone_need_no_label(table):
         ({}, {"client": "bmi"}, "client = 'bmi' is a column of real numbers"),
         ({}, {"features": ["agee"]}, "no column 'agee': did you mean 'age'"),
         ({}, {"features": ["ill", "age"]}, "is the label too"),
+        ({}, {"label": "site"}, "is the column of clients"),
         ({}, {"features": []}, "no column of features"),
         ({}, {"stacked": True}, "no stacked=True"),
         ({"age": ["a"] * 6}, {}, "column 'age' holds text, and features are numbers: encode it"),
