@@ -76,7 +76,7 @@ def members(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) 
 def pages(app: Any, name: str, source: list[str]) -> None:
     """Some pages are files of the repository, or are printed by `jaxfl`.
 
-    The front page begins as README does, in place of its own title.  Links that lead out of the
+    README's first section replaces the title of the front page.  Links that lead out of the
     site become plain words.
     """
     if name in PAGES:

@@ -208,6 +208,7 @@ class Draft:
 
     def code(self, compressor: Compressor, facts: ProblemFacts) -> None:
         """What the compressor makes of an omega, or its defaults."""
+        words = {param.name: param.default for param in compressor.params}
         for name, value in compressor.resolve(self.values, facts.d).items():
             require(
                 name == "omega" or self.values.get(name, value) == value,
@@ -217,7 +218,7 @@ class Draft:
             )
             if "omega" in self:
                 self.theorem(name, value, "from omega")
-            self.default(name, value, "d/20" if name == "k" else "")
+            self.default(name, value, words.get(name, ""))
 
     def clip(self, private: bool) -> float:
         """G, finite where noise is calibrated to it."""

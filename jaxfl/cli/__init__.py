@@ -51,7 +51,7 @@ from jaxfl.cli.completion import SHELLS, script
 from jaxfl.cli.config import Config, with_config
 from jaxfl.cli.interrupt import Terminated
 from jaxfl.cli.lists import list_parser, run_list
-from jaxfl.cli.look import look_parser, run_compare, run_plot, run_show
+from jaxfl.cli.look import look_options, look_parser, run_compare, run_plot, run_show
 from jaxfl.cli.papers import papers_parser, run_papers
 from jaxfl.cli.parser import CONFIG, HELP, Parser, parse_run, run_options, run_parser
 from jaxfl.cli.profiling import run_profile
@@ -283,6 +283,9 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
 MORE: dict[str, Callable[[list[str]], str]] = {
     "run": run_options,
     "sweep": sweep_options,
+    "show": look_options,
+    "compare": look_options,
+    "plot": look_options,
     "theory": symbols,
     "account": functools.partial(parameters, "account"),
     "calibrate": functools.partial(parameters, "calibrate"),
@@ -309,15 +312,8 @@ COMMON = f"""\
   --json                    {JSON}
   -h, --help                {HELP}"""
 WITH_OPTIONS = ("run", "sweep", "completion")
-ALONE = (
-    "show",
-    "compare",
-    "plot",
-    "account",
-    "calibrate",
-    "audit",
-    "completion",
-)  # without words: their help
+# without words: their help
+ALONE = ("show", "compare", "plot", "account", "calibrate", "audit", "completion")
 
 
 def _dispatch(words: list[str]) -> None:

@@ -31,7 +31,7 @@ from jaxfl.views.targets import Links, to_target
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["look_parser", "run_compare", "run_plot", "run_show"]
+__all__ = ["look_options", "look_parser", "run_compare", "run_plot", "run_show"]
 
 SEVERAL = ("over", "where", "metric", "format", "label")
 OWN = {
@@ -40,6 +40,15 @@ OWN = {
     "plot": "out format metric title label",
 }
 METAVARS = {"where": "AXIS=VALUE", "label": "OLD=NEW", "csv": "FILE", "latex": "FILE", "out": "DIR"}
+# the help of what all three take
+COMMON = """\
+  --choose-by CRITERION     how the best step size is chosen: auto (default): accuracy, else loss, on
+                            validation data; without them the training loss; a metric, min:NAME or
+                            max:NAME; none: choose nothing, and keep every step size
+  --over AXIS ...           choose the best along these axes (default: lr, shift)
+  --where AXIS=V,V ...      show only these values of these axes
+  --allow-test              allow --choose-by to choose on test data, and say so in the notes
+  --unchecked               read a result although it is damaged or has no digest (a checksum)"""
 OF_SWEEPS = ("choose_by", "over", "where", "allow_test")
 
 
@@ -53,11 +62,6 @@ def run_show(words: Sequence[str]) -> None:
       jaxfl show grid --where eps=1,5 --metric loss utility --csv table.csv
       jaxfl show grid --target-loss 0.65 --bandwidth lognormal:1e6,0.8 --latency 0.05
 
-      --choose-by CRITERION     how the best step size is chosen: auto (default): accuracy, else loss, on
-                                validation data; without them the training loss; a metric, min:NAME or
-                                max:NAME; none: choose nothing, and keep every step size
-      --over AXIS ...           choose the best along these axes (default: lr, shift)
-      --where AXIS=V,V ...      show only these values of these axes
       --metric NAME ...         show these metrics (default: utility, which is the running mean of
                                 |grad f|^2, loss and accuracies)
       --csv FILE                also write the table to FILE, with all digits
@@ -66,8 +70,6 @@ def run_show(words: Sequence[str]) -> None:
       --bandwidth B             with --target-loss: the clients' bandwidth in bit/s, from which the time
                                 follows: B, B1,B2,... or lognormal:MEDIAN,SIGMA
       --latency S               with --bandwidth: seconds of latency per round (default: 0)
-      --allow-test              allow --choose-by to choose on test data, and say so in the notes
-      --unchecked               read a result although it is damaged or has no digest (a checksum)
     """
     given, folder = _given(words, run_show, "show")
     with _shown(folder):
@@ -100,17 +102,10 @@ def run_compare(words: Sequence[str]) -> None:
 
       jaxfl compare old new --metric loss
 
-      --choose-by CRITERION     how the best step size is chosen: auto (default): accuracy, else loss, on
-                                validation data; without them the training loss; a metric, min:NAME or
-                                max:NAME; none: choose nothing, and keep every step size
-      --over AXIS ...           choose the best along these axes (default: lr, shift)
-      --where AXIS=V,V ...      show only these values of these axes
       --metric NAME ...         show these metrics (default: utility, which is the running mean of
                                 |grad f|^2, loss and accuracies)
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write the table to FILE in LaTeX, for the package booktabs
-      --allow-test              allow --choose-by to choose on test data, and say so in the notes
-      --unchecked               read a result although it is damaged or has no digest (a checksum)
     """
     given, *folders = _given(words, run_compare, "compare", 2)
     with _shown(*folders):
@@ -136,19 +131,13 @@ def run_plot(words: Sequence[str]) -> None:
       jaxfl plot grid --choose-by validation_accuracy --metric test_accuracy
       jaxfl plot grid --title "Adult" --label soteriafl_sgd=SoteriaFL loss="training loss"
 
-      --choose-by CRITERION     how the best step size is chosen: auto (default): accuracy, else loss, on
-                                validation data; without them the training loss; a metric, min:NAME or
-                                max:NAME; none: choose nothing, and keep every step size
-      --over AXIS ...           choose the best along these axes (default: lr, shift)
-      --where AXIS=V,V ...      show only these values of these axes
-      --metric NAME ...         draw these metrics, at most three pictures each (default: the one of
-                                --choose-by, and an accuracy)
+      --metric NAME ...         draw these metrics, at most three pictures each (default: that of
+                                --choose-by, on test data if validation data chose, and an accuracy
+                                or the loss)
       --title TEXT              title of the pictures
       --label OLD=NEW ...       write NEW for algorithms, axes and metrics named OLD
       --out DIR                 folder for the pictures (default: DIR/pictures)
       --format KIND ...         png (default), pdf or svg
-      --allow-test              allow --choose-by to choose on test data, and say so in the notes
-      --unchecked               read a result although it is damaged or has no digest (a checksum)
     """
     given, folder = _given(words, run_plot, "plot")
     with _shown(folder):
@@ -176,6 +165,11 @@ def run_plot(words: Sequence[str]) -> None:
 
 
 # --- options -------------------------------------------------------------------------------------
+
+
+def look_options(words: Sequence[str]) -> str:
+    """The help of the options that all commands share."""
+    return COMMON
 
 
 def look_parser(command: str) -> Parser:

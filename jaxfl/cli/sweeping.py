@@ -211,12 +211,13 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
             print(NO_FRONT, file=sys.stderr)
     if session.quiet:  # NaN must not be taken for a result
         _warn_of_divergence(ds)
-    if session.json:
-        print_json({**table(select(ds, session.choose_by).ds).facts(), "files": files})
-    if session.quiet or session.json:
+    if session.quiet and not session.json:
         return
-    chosen, shown = select(ds, session.choose_by), console()
-    table(chosen.ds).show(shown)
+    chosen, shown = table(select(ds, session.choose_by).ds), console()
+    if session.json:
+        print_json({**chosen.facts(), "files": files})
+        return
+    chosen.show(shown)
     for file in files:
         shown.print(printable(f"file  {file}"), soft_wrap=True)
 

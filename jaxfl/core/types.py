@@ -110,6 +110,7 @@ class Param(NamedTuple):
     open_low: bool = False  # the lower end is excluded
     schedule: bool = False  # may change from round to round
     open_high: bool = False  # the upper end is excluded
+    default: str = ""  # how a part's default depends on the model, in words
 
 
 @jax.tree_util.register_dataclass

@@ -98,7 +98,7 @@ def from_clients(
     dtype: npt.DTypeLike | None = None,
     stacked: bool = False,
 ) -> ClientData:
-    """A user's own data as `ClientData`: whose rows are whose is said, never guessed.
+    """Return a user's own data as `ClientData`; raise unless they say which client has which rows.
 
     ``arrays`` is one of these; anything else raises an error:
 

@@ -61,7 +61,7 @@ __all__ = [
 
 FLOAT = 32.0  # bits
 LEVELS = Param("levels", "quantization levels above zero", low=1, high=2**16, integer=True)
-KEPT = Param("k", "coordinates that a message carries", low=1, integer=True)
+KEPT = Param("k", "coordinates that a message carries", low=1, integer=True, default="d/20")
 QUANTUM = Param(
     "quantum", "step of a quantizer whose error does not depend on what it codes", open_low=True
 )

@@ -61,12 +61,9 @@ LOW = 1.3  # of more
 EDGE = 0.04  # inches around the texts
 DPI = 300
 LEGEND: dict[str, Any] = {
-    "borderaxespad": 0.0,
-    "borderpad": 0.1,
-    "frameon": False,
-    "fontsize": SMALL,
-}
-LEGEND |= {"labelspacing": 0.3, "handlelength": 2.2, "handletextpad": 0.5, "columnspacing": 1.0}
+    "frameon": False, "fontsize": SMALL, "borderaxespad": 0.0, "borderpad": 0.1,
+    "labelspacing": 0.3, "handlelength": 2.2, "handletextpad": 0.5, "columnspacing": 1.0,
+}  # fmt: skip
 
 # Okabe and Ito: distinct for every colour vision; yellow is too light for lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

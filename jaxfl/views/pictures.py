@@ -80,14 +80,12 @@ def draw(
     folder: str | Path,
     *,
     formats: Sequence[str] = ("png",),
-    tell: Callable[[str, int, int], None] | None = None,
     **options: Any,
 ) -> list[Path]:
     """Write the :func:`figures`, which take the ``options``; returns the files' names.
 
     The names begin with numbers, the headline's with 1; ``notes.txt`` has the notes in full.
-    Pictures of these formats that an earlier call left in the folder are replaced.  ``tell`` is
-    called before each picture with its name, its number and how many there are.
+    Pictures of these formats that an earlier call left in the folder are replaced.
     """
     require(formats, "No formats are given", f"name at least one of {', '.join(ink.FORMATS)}")
     for name in formats:
@@ -96,8 +94,6 @@ def draw(
     place, files = Path(folder), list[Path]()
     notes: dict[str, str] = {}
     for i, (name, drawn) in enumerate(drawings, 1):
-        if tell is not None:
-            tell(name, i, len(drawings))
         figure = drawn()
         name = f"{i}-{name}" if is_sweep(ds) else name
         files += ink.save(figure, place, name, formats)

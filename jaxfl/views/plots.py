@@ -59,7 +59,7 @@ def curves(
     them, for private runs, the eps that is proven for what was released so far.
 
     ``data`` is one result, or several as pairs (label, result); ``path`` ends in .png, .pdf or
-    .svg, and may be several paths, or none.  ``metrics`` are drawn in place of the two.  A single
+    .svg, and may be several paths, or none.  ``metrics`` replaces both metrics.  A single
     result also shows its worst client and its running average of the squared gradient norm, and its
     ``bounds``, from :func:`jaxfl.views.bounds.bounds`.  A run that diverged ends in a cross.  Returns
     the figure.

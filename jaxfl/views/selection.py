@@ -85,7 +85,7 @@ class Selection(NamedTuple):
     over: tuple[str, ...]
     candidates: int  # the most in any cell
     note: str
-    warning: str  # where a choice lies at an end of its grid, or learned nothing; or ""
+    warning: str  # of choices at an end of their grid, and of losses that never fell; may be empty
 
 
 def criterion_of(ds: xarray.Dataset, text: str) -> Criterion:

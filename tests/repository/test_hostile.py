@@ -120,7 +120,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 
 
 def drawn(kind: str, count: int) -> list[Any]:
-    """So many different calls or command lines."""
+    """Return this many distinct calls or command lines."""
     rng = np.random.default_rng(20)
     if kind == "calls":
         every: list[Any] = [

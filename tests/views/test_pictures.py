@@ -431,11 +431,8 @@ def test_titles_and_names_are_the_users(drawn: dict[str, Figure]) -> None:
 def test_only_what_is_asked_for(tmp_path: Path) -> None:
     """Six pictures at most, three of a metric that is named; the others of a folder go."""
     ds = grids.grid({"omega": (1.0, 9.0), "batch": (1, 2), "clip": (1, 2)}, seeds=1)
-    told: list[tuple[str, int, int]] = []
-    files = draw(ds, tmp_path, tell=lambda *now: told.append(now))
-    assert [i for _, i, _ in told] == [1, 2, 3, 4, 5, 6]
-    assert {total for *_, total in told} == {6}
-    assert [file.name for file in files[:-1]] == [f"{i}-{name}.png" for name, i, _ in told]
+    files = draw(ds, tmp_path)
+    assert [file.name.partition("-")[0] for file in files[:-1]] == [*"123456"]
     notes = files[-1].read_text()
     assert "Not drawn" in notes
     assert "δ = 0.001." in notes

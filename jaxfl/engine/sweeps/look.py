@@ -87,9 +87,8 @@ class Look:
         self.began = self.reported = self.seen = time.perf_counter()
         self.best, self.where = math.inf, ""
         self.unseen, self.unread = 0, 0.0  # calls since the last look, and their work
-        self.parts: dict[
-            int, tuple[float, float]
-        ] = {}  # work of rounds and evaluations, by program
+        # the work of rounds and of evaluations, by program
+        self.parts: dict[int, tuple[float, float]] = {}
         for chunk, every in todo:
             rounds, seen = self.parts.get(chunk.program, (0.0, 0.0))
             more = self.whole(chunk, every)
