@@ -254,7 +254,7 @@ def test_delta_is_small_for_the_largest_client() -> None:
 
 @pytest.mark.parametrize("name", ["soteriafl_sgd", "cdp_sgd", "ldp_sgd", "dp_sgd", "dp_dsgd"])
 def test_defaults_of_a_model_without_a_known_L(name: str) -> None:
-    """No theorem of L = 1, by which a network on MNIST ends at a test accuracy of 39 %; by these at 83 %."""
+    """By a theorem with L = 1, a network on MNIST ends at a test accuracy of 39 %; by these, at 83 %."""
     facts = ProblemFacts(10, 6000, 6000, 50890, 200, None)
     plan = planned(name, facts, clip=2.0)
     assert (plan.values["batch"], plan.values["lr"]) == (128, 0.5)
