@@ -106,14 +106,14 @@ def criterion_of(ds: xarray.Dataset, text: str) -> Criterion:
 
 def select(
     ds: xarray.Dataset,
-    criterion: str = AUTO,
+    choose_by: str = AUTO,
     *,
     over: Sequence[str] | None = None,
     allow_test: bool = False,
 ) -> Selection:
     """For every cell, the best values on the axes ``over``, by the mean over seeds.
 
-    ``criterion`` is read by :func:`criterion_of`; by default validation data choose, where the sweep
+    ``choose_by`` is read by :func:`criterion_of`; by default validation data choose, where the sweep
     has them, else the training loss does.  ``over`` defaults to those of :data:`TUNED` that the sweep
     has.  A setting with a seed that diverged, or whose loss ended a thousand times above the first,
     is never chosen, and the note says how many there are; of equal ones, that with the smallest
@@ -130,13 +130,13 @@ def select(
     """
     import xarray
 
-    rule = criterion_of(ds, criterion)
+    rule = criterion_of(ds, choose_by)
     if rule.on_test_data and not allow_test:
         raise InputError(
             "would choose on the test data, which then test no more",
             "choose by another metric, or give {allow_test} to have it labelled",
             suggested={"allow_test": True},
-            criterion=criterion,
+            choose_by=choose_by,
         )
     over = _axes(ds, over)
     kept = [name for name in axes(ds) if name not in over]

@@ -77,7 +77,9 @@ def test_show_chooses_by_what_is_asked(sweep: Path, tmp_path: Path, shell: Shell
     text = shell("show", sweep, "--choose-by", "max:utility", "--over", "lr", "omega").out
     assert "lr and omega: the best of 6" in text
     assert "by the highest final utility" in text
-    assert "give --allow-test to have" in shell.refused("show", sweep, "--choose-by", "test_loss")
+    said = shell.refused("show", sweep, "--choose-by", "test_loss")
+    assert "--choose-by test_loss would choose on the test data" in said
+    assert "give --allow-test to have" in said
     text = shell("show", sweep, "--choose-by", "test_loss", "--allow-test").out
     assert "on test data" in text
 
