@@ -191,7 +191,7 @@ class Setup:
         None,
         "E",
         "evaluate after every E rounds (default: so often that evaluations take at most a fifth of "
-        "the work, at least 5; 0: only at the start and the end)",
+        "the work, at least 3; 0: only at the start and the end)",
         whole(0),
     )
     metrics_on: str = _run(

@@ -49,7 +49,7 @@ LONGEST = 1024  # rounds in one call of a compiled program
 CALL = 2e11  # multiplications of one call, about: a second or two of two cores, so that Ctrl-C is heard
 SHARE = 0.2  # of the work that evaluations take by default, or
 SMALL = 1 << 29  # multiplications of all evaluations, some hundredths of a second;
-FEWEST, MOST = 5, 100  # evaluations by default
+FEWEST, MOST = 3, 100  # evaluations by default
 EXAMPLE = 6  # multiplications per parameter: gradient, norm and clipping of one drawn example
 STEP = 200  # and of one round: noise, compression, the step
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -83,7 +83,7 @@ def work(problem: Problem, values: Mapping[str, Any], facts: ProblemFacts) -> Wo
 def cadence(rounds: int, work: Work) -> int:
     """Rounds between evaluations, unless given: these take at most a fifth of the work.
 
-    There are at least 5 evaluations all the same, and at most 100, which all of a small problem are.
+    There are at least 3 evaluations all the same, and at most 100, which all of a small problem are.
     """
     ratio = SHARE / (1 - SHARE)
     evaluations = max(ratio * rounds * work.round, SMALL) / max(work.evaluation, 1.0)

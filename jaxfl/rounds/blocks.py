@@ -12,6 +12,7 @@ from jaxfl.core.fusion import materialized
 from jaxfl.core.keys import at, straight
 from jaxfl.core.types import Array, Draw, Hyper, Info, Kernel, Key, Problem, PyTree, Term
 from jaxfl.data.samples import samples
+from jaxfl.problems.metrics import even
 
 __all__ = [
     "Block",
@@ -125,13 +126,14 @@ def put(cohort: Draw, old: PyTree, new: PyTree) -> PyTree:
 
 
 def stream(block: Callable[[ClientBlock], Block], who: ClientBlock, size: int) -> Block:
-    """``block`` over clients, ``size`` at a time: sums of totals and counts, all memories.
+    """``block`` over clients, at most ``size`` at a time: sums of totals and counts, all memories.
 
     Links are updated in place.
     """
     r = who.index.shape[0]
     if r <= size:
         return block(who)
+    size = even(r, size)  # a smaller last block is a program of its own
     whole = r // size
     head = jax.tree.map(
         lambda a: a[: whole * size].reshape(whole, size, *a.shape[1:]), who._replace(link=None)

@@ -5,6 +5,7 @@ Where two ways of computing differ only in what else is in the batch, numbers ag
 compiled program and the place in it are the same, bits are.
 """
 
+import dataclasses
 import functools
 import json
 import logging
@@ -27,7 +28,7 @@ from jaxfl.core.types import Info, State
 from jaxfl.engine import loop
 from jaxfl.engine import run as run_module
 from jaxfl.engine.loop import Work, cadence, work
-from jaxfl.engine.sweeps import engine, gather, look
+from jaxfl.engine.sweeps import engine, gather, look, plan
 from jaxfl.engine.sweeps.grid import lay_out
 from jaxfl.engine.sweeps.look import Plan, Progress
 from jaxfl.engine.sweeps.plan import Chunk, programs, work_of
@@ -164,6 +165,33 @@ def test_the_default_cadence_is_that_of_each_run() -> None:
     np.testing.assert_allclose(cell["loss"].sel(round=250), run.metrics["loss"][-1], WHOLE)
     short = ds.isel(algorithm=0, rounds=1, seed=0)
     assert short["round"][short["loss"].notnull()].values.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("paired", [True, False])
+def test_cells_share_the_metrics_of_round_0(paired: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where evaluations take long; each metric of each round is as it is without."""
+    seen: list[int] = []
+
+    def counted(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda _: seen.append(1), x)
+        return jnp.sum(x)
+
+    grid, numbers = {"lr": [0.1, 0.2, 0.3]}, {"omega": 1, "sigma": 0.1, "batch": 4}
+    given = a_problem()
+    problem = dataclasses.replace(given, x0=None, model=jaxfl.models.mlp(8, (4,), 2))
+    found, evaluated = [], []
+    for least in (plan.CALL, 0):
+        monkeypatch.setattr(plan, "CALL", least)
+        seen.clear()
+        found.append(
+            jaxfl.sweep("soteriafl_sgd", grid, problem, rounds=4, seeds=2, numbers=numbers,
+                        eval_every=2, metrics={"total": counted}, paired=paired)
+        )  # fmt: skip
+        jax.effects_barrier()
+        evaluated.append(len(seen))
+    xarray.testing.assert_allclose(*found, rtol=WHOLE)
+    assert evaluated == [3 * 6, 2 * 6 + (2 if paired else 6)]
 
 
 @pytest.mark.once
@@ -565,7 +593,7 @@ def test_calls_are_short_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 COSTS = [  # work of a round and of an evaluation, rounds, and rounds between evaluations
     (1e3, 1e3, 250, 3),  # a small problem: a hundred evaluations
     (1e9, 5e10, 1000, 200),  # a fifth of the work allows five
-    (1e9, 5e10, 100, 20),  # it allows none, and there are five
+    (1e9, 5e10, 100, 34),  # it allows none, and there are three
     (1e9, 1e10, 1000, 40),  # 25 x 1e10 = a quarter of 1000 x 1e9
     (1e12, 1e9, 3, 1),
 ]

@@ -57,7 +57,8 @@ def compute(
             series.add(counts, measured if seen else None)
             if before is not None:
                 lost = look.at(chunk, *before)  # no run is finite any more
-            work = size * ((end - t) * each.round + seen * each.evaluation)
+            work = size * (end - t) * each.round
+            work += seen * look.looks(chunk, first) * each.evaluation
             before = end, work, (counts, measured["loss"] if seen else None)
             first, t = False, end
         if lost:

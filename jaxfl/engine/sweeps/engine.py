@@ -45,6 +45,7 @@ def segment(
     algorithm: Algorithm,
     extra: Extra,
     length: int,
+    once: bool,
     key: Key,
     state: State,
     hp: Hyper,
@@ -54,25 +55,39 @@ def segment(
     seen: Array,
     problem: Problem,
 ) -> tuple[State, Info, dict[str, Array]]:
-    """One run from round ``start`` to ``stop``; the ``first`` call initializes the state.
+    """One run from round ``start`` to ``stop``; the ``first`` call makes the state of round 0 instead.
 
-    The metrics are those of round ``stop`` if it is to be ``seen``, and else zeros.
+    The metrics are those of round ``stop`` if it is to be ``seen``, and else zeros.  With ``once``
+    those of round 0 are computed once for all cells whose initial model is the same.
     Counts are sums of their upper and of their lower sixteen bits, (2,), which cannot overflow.
     """
-    none = Info(*(jnp.int32(0) for _ in Info._fields))
-    state, begun = jax.lax.cond(
-        first, lambda: algorithm.init(key, problem, hp), lambda: (state, none)
-    )
-    state, counts = advance(algorithm, length, key, state._replace(t=start), stop, problem, hp)
-    counts = jax.tree.map(lambda a, b: a.at[0].add(b), counts, begun)
-    halves = jax.tree.map(lambda a: jnp.stack([jnp.sum(a >> 16), jnp.sum(a & 0xFFFF)]), counts)
-    look = functools.partial(measure, algorithm, extra, state, plain(problem))
-    blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(look))
-    measured = jax.lax.cond(seen, look, lambda: blank)
-    for name, _ in extra:
-        shape = jnp.shape(measured[name])
-        require(not shape, f"The metric {name!r} has shape {shape}", "a sweep keeps numbers only")
-    return state, halves, {n: a for n, a in measured.items() if jnp.ndim(a) == 0}
+
+    def look(state: State) -> dict[str, Array]:
+        measured = measure(algorithm, extra, state, plain(problem))
+        for name, _ in extra:
+            shape = jnp.shape(measured[name])
+            require(
+                not shape, f"The metric {name!r} has shape {shape}", "a sweep keeps numbers only"
+            )
+        return {name: a for name, a in measured.items() if jnp.ndim(a) == 0}
+
+    def halves(counts: Info) -> Info:
+        return Info(*(jnp.stack([jnp.sum(a >> 16), jnp.sum(a & 0xFFFF)]) for a in counts))
+
+    blank = jax.tree.map(jnp.zeros_like, jax.eval_shape(look, state))
+
+    def begin() -> tuple[State, Info, dict[str, Array]]:
+        begun, counts = algorithm.init(key, problem, hp)
+        return begun, halves(counts), look(begun) if once else blank
+
+    def go() -> tuple[State, Info, dict[str, Array]]:
+        now = state._replace(t=start)
+        now, counts = advance(algorithm, length, key, now, stop, problem, hp)
+        return now, halves(counts), blank
+
+    state, counts, measured = jax.lax.cond(first, begin, go)
+    missing = seen & ~first if once else seen
+    return state, counts, jax.lax.cond(missing, look, lambda _: measured, state)
 
 
 def compiled(
@@ -96,6 +111,7 @@ def compiled(
         program.algorithm,
         extra,
         length,
+        program.once,
         paired,
         shape,
         _Shapes((state, hp, program.problem)),
@@ -124,6 +140,7 @@ def _compiled(
     algorithm: Algorithm,
     extra: Extra,
     length: int,
+    once: bool,
     paired: bool,
     shape: tuple[int, int],
     shapes: _Shapes,
@@ -133,7 +150,7 @@ def _compiled(
     began = time.perf_counter()
     state, hp, problem = shapes.tree
     own = Hyper({name: None if name in shared else 0 for name in hp.values}, hp.capacity)
-    one = functools.partial(segment, algorithm, extra, length)
+    one = functools.partial(segment, algorithm, extra, length, once)
     # Without axis_size=, which would be the size of the whole and not that of one device.
     over_cells = jax.vmap(one, (None if paired else 0, 0, own, *[None] * 5))
     program = jax.vmap(over_cells, (0, 0, *[None] * 6))

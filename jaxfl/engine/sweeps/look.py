@@ -101,13 +101,18 @@ class Look:
     def size(self, chunk: Chunk) -> int:
         return len(chunk.cells) * len(chunk.seeds)
 
+    def looks(self, chunk: Chunk, first: bool) -> int:
+        """How many runs are evaluated at one mark."""
+        once = first and self.programs[chunk.program].once
+        return len(chunk.seeds) if once else self.size(chunk)
+
     def whole(self, chunk: Chunk, every: int) -> tuple[float, float]:
         """The work of a chunk: rounds, and evaluations."""
         program = self.programs[chunk.program]
         each, T = work_of(program, chunk), rounds_of(program, chunk)
-        marks = len(range(0, T, every or T)) + 1
-        size = self.size(chunk)
-        return size * T * each.round, size * marks * each.evaluation
+        size, marks = self.size(chunk), len(range(0, T, every or T))
+        looks = self.looks(chunk, True) + size * marks
+        return size * T * each.round, looks * each.evaluation
 
     def begin(self, chunk: Chunk, every: int) -> None:
         self.chunk += 1

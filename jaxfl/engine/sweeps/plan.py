@@ -18,7 +18,7 @@ from jaxfl.algorithms.resolution import read
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.data.samples import measured
-from jaxfl.engine.loop import Work, work
+from jaxfl.engine.loop import CALL, Work, work
 from jaxfl.engine.sweeps.grid import Cell, Grid, Study
 
 __all__ = ["Chunk", "Program", "chunks", "programs", "rounds_of", "work_of"]
@@ -41,6 +41,7 @@ class Program(NamedTuple):
     caps: tuple[tuple[str, int], ...]
     names: tuple[str, ...]  # hyper-parameters that rounds may read
     shared: frozenset[str]  # those with a single value in each chunk
+    once: bool  # metrics of round 0 are computed once for all cells of a seed
 
 
 class Chunk(NamedTuple):
@@ -69,8 +70,10 @@ def programs(grid: Grid) -> list[Program]:
                 if all(len({_same(cells[j].values[name]) for j in group}) == 1 for group in groups)
             )
             caps = tuple(sorted(_capacity(study, cells).items()))
+            seen = work(problem, cells[0].values, cells[0].facts).evaluation
+            once = (len(cells) - 1) * seen > CALL  # or it would save less than it takes to compile
             out.append(
-                Program(i, study.algorithm, problem, tuple(cells), caps, tuple(names), shared)
+                Program(i, study.algorithm, problem, tuple(cells), caps, tuple(names), shared, once)
             )
     return out
 

@@ -319,7 +319,8 @@ def _seconds(
         state = jax.block_until_ready(run.call(given, state, hp, *flags, problem))[0]
         return time.perf_counter() - began
 
-    call(True, 1, True)  # memory is touched for the first time
+    call(True, 0, True)
+    call(False, 1, True)  # memory is touched for the first time
     spent = call(False, most, False) / (most * size * each.round)
     seen = call(False, 0, True) / (size * each.evaluation)
     compiling = run.seconds * len(look.parts)
