@@ -38,7 +38,6 @@ of hyper-parameters of the algorithms.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import inspect
 import os
@@ -68,6 +67,7 @@ from jaxfl.cli.theory import run_theory, symbols, theory_parser
 from jaxfl.cli.work import run
 from jaxfl.cli.written import JSON, as_typed, suggested
 from jaxfl.core.errors import InputError, printable
+from jaxfl.core.params import near
 from jaxfl.core.version import __version__
 
 __all__ = ["keep_programs", "main"]
@@ -329,6 +329,6 @@ def _dispatch(words: list[str]) -> None:
         return
     kind = "option" if command.startswith("-") else "command"
     names = [name for name in COMMANDS if not name.startswith("-")]
-    (near, *_) = [*difflib.get_close_matches(command, COMMANDS, 1), ""]
-    other = f"did you mean {near}?" if near else f"the commands are {', '.join(names)}."
+    close = near(command, COMMANDS)
+    other = f"did you mean {close}?" if close else f"the commands are {', '.join(names)}."
     raise InputError(f"There is no {kind} {command!r}: {other}")

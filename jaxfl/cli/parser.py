@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -19,7 +18,7 @@ from jaxfl.cli.options import Option, Session, Setup, options
 from jaxfl.cli.readers import Among, Read, real, text, whole
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.params import MOST, reads
+from jaxfl.core.params import MOST, near, reads
 from jaxfl.core.schedules import RULES, schedule
 from jaxfl.core.types import Algorithm, Eps, Origin, Param, ProblemFacts, Source
 from jaxfl.parts.compressors import COMPRESSORS
@@ -85,9 +84,9 @@ class Parser(argparse.ArgumentParser):
         for word in rest:
             require(word.startswith("-"), f"{word!r} is one word too many", takes)
             name = word.split("=")[0]
-            known = [flag for action in self._actions for flag in action.option_strings]
-            near = difflib.get_close_matches(name.replace("_", "-"), known, 1)
-            hint = f"did you mean {near[0]}?" if near else otherwise
+            known = [flag.lstrip("-") for action in self._actions for flag in action.option_strings]
+            close = near(name.lstrip("-").replace("_", "-"), known)
+            hint = f"did you mean --{close}?" if close else otherwise
             raise InputError(f"There is no option {name}", hint)
 
 
@@ -247,9 +246,9 @@ def read_options(table: Mapping[str, Option], raw: Mapping[str, Any]) -> dict[st
 def number(name: str, word: str, integer: bool) -> Any:
     """One hyper-parameter: a number, or a schedule by its text."""
     kind, colon, rest = word.partition(":")
-    near = difflib.get_close_matches(kind, RULES, 1)
-    if colon and kind not in RULES and near:
-        raise InputError(f"There is no schedule {word!r}", f"did you mean {near[0]}:{rest}?")
+    close = near(kind, RULES)
+    if colon and kind not in RULES and close:
+        raise InputError(f"There is no schedule {word!r}", f"did you mean {close}:{rest}?")
     if colon:
         return schedule(word).label
     concerned = {flag(name): word}

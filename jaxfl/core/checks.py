@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from jax.sharding import AxisType, NamedSharding
 
-from jaxfl.core.errors import InputError, require, shown
+from jaxfl.core.errors import TABLE, InputError, is_table, listed, require, shown
 from jaxfl.core.memory import check_fits
-from jaxfl.core.params import whole
+from jaxfl.core.params import known, near, whole
 from jaxfl.core.types import Key, Problem
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "instance",
     "kind_of",
     "labels_below",
+    "named_part",
     "numeric",
     "one_key",
     "one_path",
@@ -96,8 +97,20 @@ def bind(kind: str, name: str, entry: Callable[..., T], *args: Any, **options: A
     forwards = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     offer = f"its options are {', '.join(names)}" if names else "it takes no options"
     for option in options:
-        require(forwards or option in names, f"{kind} {name!r} has no option {option!r}", offer)
+        hint = f"did you mean {near(option, names)!r}? " if near(option, names) else ""
+        known_option = forwards or option in names
+        require(known_option, f"{kind} {name!r} has no option {option!r}", hint + offer)
     return entry(*args, **options)
+
+
+def named_part(kind: str, name: Any, table: Mapping[str, Callable[..., T]], **options: Any) -> T:
+    """The part of that name; raise for an unknown name or option, or for a hyper-parameter of runs."""
+    make: Any = known(kind, name, table)
+    later = options and {param.name for param in make().params} & {*options}
+    for option in later or ():
+        way = "give it where the part is used, as to simulate"
+        require(False, f"is a hyper-parameter of {name}", way, **{option: options[option]})
+    return bind(kind.capitalize(), name, make, **options)  # type: ignore[no-any-return]
 
 
 def stream(seed: Any, purpose: str) -> np.random.Generator:
@@ -145,10 +158,11 @@ def numeric(where: str, leaf: Any) -> Array:
         "fill them in, or leave those rows out",
     )
     kind = array.dtype
+    text = "; number names of classes from 0 on, as in numpy.searchsorted(sorted_names, labels)"
     require(
         kind.kind in "biuf" or jnp.issubdtype(kind, jnp.floating),
         f"{where} is no rectangular array of numbers, but has dtype {kind}",
-        "pass NumPy arrays of booleans, integers or floats",
+        f"pass NumPy arrays of booleans, integers or floats{text if kind.kind in 'UST' else ''}",
     )
     require(array.ndim, f"{where} is a single number", "pass arrays, not nested lists")
     if kind.kind not in "iu":
@@ -182,9 +196,7 @@ def finite(where: str, array: Array, given: Any = None, *, axes: int = 1) -> Non
 
 def stacked(where: str, leaves: Sequence[Any]) -> tuple[int, int]:
     """The leading axes (n, m) of all leaves: m rows of each of n clients."""
-    tables = any(hasattr(leaf, "columns") for leaf in leaves)
-    way = "read tables with jaxfl.data.from_clients(frame, client=..., label=...)"
-    require(not tables, f"{where} hold a table", way)
+    require(not any(map(is_table, leaves)), f"{where} hold a table", TABLE)
     shapes = [np.shape(leaf) for leaf in leaves]
     alike = bool(shapes) and all(len(s) >= 2 and s[:2] == shapes[0][:2] for s in shapes)
     require(
@@ -216,13 +228,21 @@ def counts(count: Any, n: int, m: int) -> npt.NDArray[np.int32]:
     return owned.astype(np.int32)
 
 
-def labels_below(where: str, labels: Array, classes: int) -> None:
-    """Raise unless integer labels are class numbers 0, ..., classes - 1."""
-    if labels.size:
-        low, high = int(labels.min()), int(labels.max())
-        require(
-            low >= 0 and high < classes,
-            f"{where} run from {low} to {high}, and must lie in 0..{classes - 1}",
-            "renumber them, or give {classes} if they are no class numbers",
-            suggested={"classes": 0},
-        )
+def labels_below(where: str, labels: Array, classes: int, otherwise: str = "") -> None:
+    """Raise unless labels are class numbers 0, ..., classes - 1, as integers or as floats.
+
+    Padding is 0, which is always one of them, so that the sentence names none of it.
+    """
+    wrong = np.unique(labels[(labels < 0) | (labels >= classes) | (labels % 1 != 0)])
+    way = "number the classes from 0 on"
+    if wrong.tolist() == [-1] and classes == 2:
+        way = "take (labels > 0).astype(int) for -1 and 1"
+    elif wrong.tolist() == [classes]:
+        way = f"take labels - 1 for 1 to {classes}"
+    require(
+        not wrong.size,
+        f"{where} hold {listed([f'{y:g}' for y in wrong], 3)}, and must be whole numbers in "
+        f"0..{classes - 1}",
+        way + otherwise,
+        suggested={"classes": 0},
+    )

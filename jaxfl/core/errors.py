@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "TABLE",
     "InputError",
     "JaxflWarning",
     "assigned",
     "attempt",
+    "is_table",
     "listed",
     "one_line",
     "printable",
@@ -21,6 +23,7 @@ __all__ = [
 ]
 
 SHOWN = 60  # characters of a value in a sentence
+TABLE = "read a table with jaxfl.data.from_clients(frame, client=..., label=...) or from_frame"
 
 
 class InputError(ValueError):
@@ -66,8 +69,9 @@ class InputError(ValueError):
         """The sentence, with arguments formatted by these functions."""
         subject = " and ".join(written(name, value) for name, value in self.values.items())
         text = self.context + (f"{subject} {self.problem}" if subject else self.problem)
-        if self.remedy:
-            text = f"{text}: {self.remedy}"
+        table = TABLE if any(map(is_table, self.values.values())) else ""
+        if remedy := "; ".join(filter(None, (self.remedy, table))):
+            text = f"{text}: {remedy}"
         for name, value in self.suggested.items():
             text = text.replace(f"{{{name}}}", suggested(name, value))
         return printable(text if text.endswith((".", "?")) else f"{text}.")
@@ -131,12 +135,24 @@ def printable(text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in one short line."""
+    """A value in one short line: tables and long arrays by their type and shape."""
     if callable(value) and isinstance(getattr(value, "__name__", None), str):
         return str(value.__name__)
     plain = value.item() if isinstance(value, np.generic) else value  # no np.float64(...) around it
-    text = " ".join(repr(plain).split())
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    text = "" if is_table(value) else " ".join(repr(plain).split())
+    if text and len(text) <= SHOWN:
+        return text
+    if isinstance(shape := getattr(value, "shape", None), tuple):
+        kind = f"{value.dtype} array" if hasattr(value, "dtype") else type(value).__name__
+        return f"{kind} of shape {shape}"
+    if type(value) is tuple and any(hasattr(item, "shape") for item in value):
+        return f"({listed([shown(item) for item in value], 3)})"
+    return f"{text[: SHOWN - 3]}..."
+
+
+def is_table(value: Any) -> bool:
+    """Whether ``value`` looks like a DataFrame, of whatever library."""
+    return hasattr(value, "columns") and hasattr(value, "shape")
 
 
 def listed(names: Sequence[Any], most: int = 10) -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "exactly_one",
     "fraction",
     "known",
+    "near",
     "nonnegative",
     "number",
     "numbers",
@@ -34,6 +35,8 @@ __all__ = [
 
 MOST = 2**31 - 1  # of rounds and other whole numbers, which a run holds as int32
 LEAST = 1e-37  # noise below it is 0, or rounds to 0, in a float32
+CLOSE = 0.8  # least likeness of a name with another first letter: more than of "steps" and "eps"
+FEW = 20  # most names that are listed beside a suggestion
 
 T = TypeVar("T")
 
@@ -41,12 +44,19 @@ T = TypeVar("T")
 # --- names ---------------------------------------------------------------------------------------
 
 
+def near(name: Any, names: Iterable[str]) -> str:
+    """The one of ``names`` that this is probably meant to be, or nothing."""
+    name, names = str(name), [*names]
+    alike = difflib.get_close_matches(name, [n for n in names if n[:1] == name[:1]], 1)
+    return next(iter(alike or difflib.get_close_matches(name, names, 1, CLOSE)), "")
+
+
 def closest(kind: str, name: Any, names: Iterable[str]) -> str:
     """The sentence of an error about an unknown name."""
     names = sorted(names)
-    near = difflib.get_close_matches(str(name), names, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}."
-    return f"There is no {kind} {shown(name)}: {hint}"
+    close, every = near(name, names), f"known are {', '.join(names)}."
+    hint = f"did you mean {close!r}? " if close else ""
+    return f"There is no {kind} {shown(name)}: {hint}{'' if close and len(names) > FEW else every}".strip()
 
 
 def known(kind: str, name: Any, table: Mapping[str, T]) -> T:
@@ -60,8 +70,8 @@ def choice(name: str, value: Any, names: Iterable[str]) -> None:
     """Raise unless ``value`` is one of these names."""
     names = tuple(names)
     matches = isinstance(value, str) and value in names
-    near = [] if matches else difflib.get_close_matches(str(value), names, 1)
-    hint = f"did you mean {near[0]!r}?" if near else ""
+    close = "" if matches else near(value, names)
+    hint = f"did you mean {close!r}?" if close else ""
     require(matches, f"must be one of {', '.join(names)}", hint, **{name: value})
 
 

@@ -149,6 +149,8 @@ def standardise(data: Data, *, per_feature: bool = False) -> tuple[Data, Array, 
 
 
 def _pair(dataset: Dataset | ClientData) -> tuple[Array, ...]:
+    known = isinstance(dataset, Dataset | ClientData)
+    require(known, "must be a Dataset or ClientData", dataset=dataset)
     train: tuple[Array, ...] = dataset.train
     if isinstance(train, tuple) and len(train) > 1 and isinstance(train[0], np.ndarray):
         return train

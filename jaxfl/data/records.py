@@ -175,8 +175,9 @@ def from_clients(
     classes = classes or len(read.class_names)
     if classes and isinstance(train, tuple) and len(train) == 2:
         labels = train[1]
-        if isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.dtype.kind in "iu":
-            labels_below(f"The labels of {name!r}", labels, classes)
+        if isinstance(labels, np.ndarray) and labels.ndim == 2:
+            none = ", or give {classes} if they are no class numbers"
+            labels_below(f"The labels of {name!r}", labels, classes, none)
     return ClientData(train, owned, test, classes, name, *read[1:], clients)
 
 

@@ -25,12 +25,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core.checks import named_part
 from jaxfl.core.errors import require
-from jaxfl.core.params import known
 from jaxfl.core.types import Aggregation, Array, Draw, Hyper, Key, MessageBound, Param, Values
 
 __all__ = [
@@ -209,6 +210,6 @@ def unless_plain(aggregation: Aggregation | None) -> Aggregation | None:
     return None if aggregation is None or aggregation.plain else aggregation
 
 
-def aggregation(name: str) -> Aggregation:
-    """The aggregation of that name."""
-    return known("aggregation", name, AGGREGATIONS)()
+def aggregation(name: str, **options: Any) -> Aggregation:
+    """The aggregation of that name, with its options."""
+    return named_part("aggregation", name, AGGREGATIONS, **options)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxfl.core.checks import instance
+from jaxfl.core.checks import instance, named_part
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, check, known
 from jaxfl.core.subsets import coin_slots, coins, subset
@@ -641,8 +641,8 @@ COMPRESSORS: dict[str, Callable[..., Compressor]] = {
 }
 
 
-def compressor(name: str, indices: bool = True) -> Compressor:
-    """The compressor of that name; ``qsgd+random_k`` is qsgd after random_k.
+def compressor(name: str, indices: bool = True, **options: Any) -> Compressor:
+    """The compressor of that name, with its options; ``qsgd+random_k`` is qsgd after random_k.
 
     >>> part = compressor("random_k")
     >>> values = part.resolve({"omega": 9}, 1000)
@@ -653,5 +653,6 @@ def compressor(name: str, indices: bool = True) -> Compressor:
     for stage in instance("compressor", name, str, "name one, as 'random_k'").split("+"):
         make = known("compressor", stage, COMPRESSORS)
         shares = "indices" in inspect.signature(make).parameters  # a seed for positions
-        stages.append(make(False) if shares and not indices else make())
+        own = {"indices": False} if shares and not indices else {}
+        stages.append(named_part("compressor", stage, COMPRESSORS, **own, **options))
     return functools.reduce(compose, stages)

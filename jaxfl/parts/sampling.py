@@ -15,14 +15,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core.checks import named_part
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.keys import at
-from jaxfl.core.params import known
 from jaxfl.core.subsets import coin_slots, coins, subset
 from jaxfl.core.subsets import uniform as independent
 from jaxfl.core.types import (
@@ -406,11 +407,11 @@ PARTICIPATIONS: dict[str, Callable[[], Participation]] = {
 }
 
 
-def sampler(name: str) -> Sampler:
-    """The sampler of that name."""
-    return known("sampler", name, SAMPLERS)()
+def sampler(name: str, **options: Any) -> Sampler:
+    """The sampler of that name, with its options."""
+    return named_part("sampler", name, SAMPLERS, **options)
 
 
-def participation(name: str) -> Participation:
-    """The participation of that name."""
-    return known("participation", name, PARTICIPATIONS)()
+def participation(name: str, **options: Any) -> Participation:
+    """The participation of that name, with its options."""
+    return named_part("participation", name, PARTICIPATIONS, **options)

@@ -135,8 +135,7 @@ def check_examples(
             "convert (and scale) them, or make the model for a sample like them",
         )
         if out.labels in ("binary", "classes"):
-            integers = np.issubdtype(y.dtype, np.integer)
-            require(integers, "Labels are not integers", "number the classes from 0 on")
-            labels_below("Labels", y, classes)
+            more = ", or make a model for more classes" if np.any(y >= classes) else ""
+            labels_below("Labels", y, classes, more)
 
     return check

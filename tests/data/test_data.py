@@ -491,7 +491,7 @@ def test_features_alone_need_no_label(table):
         ({"age": [datetime.date(2020, 1, 1)] * 6}, {}, "column 'age' holds .*features are numbers"),
         ({"age": [[1.0]] * 6}, {}, "column 'age' holds .*features are numbers"),
         ({"ill": [datetime.date(2020, 1, 1)] * 6}, {}, "The label 'ill' holds"),
-        ({"ill": [-1, 1, 1, 1, -1, 1]}, {"classes": 2}, "from -1 to 1"),
+        ({"ill": [-1, 1, 1, 1, -1, 1]}, {"classes": 2}, "hold -1, .*labels > 0"),
     ],
 )
 def test_mistakes_in_tables(table, columns, given, words):
@@ -549,7 +549,11 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     (lambda: data.from_clients([np.array(["a"])]), "dtype <U1"),
     (lambda: data.from_clients(user(2), (np.ones((2, 4)), np.ones(2, int))), "rows of shape"),
     (lambda: data.from_clients(user(2), count=[2]), "stacked=True"),
-    (lambda: data.from_clients([(np.ones((2, 1)), np.array([-1, 1]))], classes=2), "from -1 to 1"),
+    (lambda: data.from_clients([(np.ones((2, 1)), np.array([-1, 1]))], classes=2), "hold -1, "),
+    (
+        lambda: data.from_clients([(np.ones((2, 1)), np.array(["a", "b"]))]),
+        "number names of classes",
+    ),
     (lambda: data.from_clients(user(2), dtype="int8"), "float type"),
     (
         lambda: data.from_clients(np.ones((2, 2)), count=[[1], [1, 2]], stacked=True),
@@ -576,7 +580,20 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     (lambda: data.from_clients(TABLE[:0], client="a", label="b"), "has no rows"),
     (lambda: data.from_clients(user(2), label="a"), "label = 'a' needs a DataFrame"),
     (lambda: data.from_frame(user(2)), "must be a DataFrame"),
-    (lambda: make_problem(models.logistic(1), TABLE), "hold a table: read tables with"),
+    (lambda: make_problem(models.logistic(1), TABLE), "hold a table: read a table with"),
+    (
+        lambda: data.split(TABLE, 2),
+        r"^dataset = DataFrame of shape \(\d+, \d+\) must .*from_clients\(",
+    ),
+    (
+        lambda: data.standardise(TABLE),
+        "^dataset = DataFrame of shape .* must be a Dataset or Client",
+    ),
+    (lambda: data.split(np.ones((99, 3)), 2), r"^dataset = float64 array of shape \(99, 3\) must"),
+    (
+        lambda: data.split((np.ones((99, 3)), [1]), 2),
+        r"^dataset = \(float64 array of shape \(99, 3\), ",
+    ),
     (
         lambda: data.from_clients(np.ones((820, 4))),
         r"float64\[820, 4\], which is no list of clients",

@@ -297,6 +297,8 @@ def resolved(name, **given):
     (lambda: resolved("natural", k=3), "does not apply to natural"),
     (lambda: resolved("qsgd+random_k", omega=3), "does not apply to qsgd.random_k"),
     (lambda: cs.compressor("rand_k"), "did you mean 'random_k'"),
+    (lambda: cs.compressor("random_k", indexes=False), "did you mean 'indices'"),
+    (lambda: cs.compressor("random_k", k=3), "^k = 3 is a hyper-parameter of random_k: give it"),
     (lambda: cs.compressor("random_k+qsgd"), "write qsgd.random_k"),
     (lambda: cs.compressor("random_k+bernoulli"), "take one of them"),
     (lambda: cs.compressor("qsgd+qsgd"), "levels"),

@@ -370,6 +370,21 @@ def spoil(leaf: int, value: Any) -> tuple[Any, Any]:
 
 
 NOTHING, LABELS = np.zeros((3, 4, FEATURES)), np.zeros((3, 4), int)
+PADDED = np.array([[1, 2, 1, 2], [1, 0, 0, 0], [2, 1, 2, 0]])
+
+
+def test_whole_floats_are_class_numbers(key: jax.Array) -> None:
+    a, y = client_data().train
+    each = [
+        jaxfl.simulate(
+            "fedgd", make_problem(model, client_data(train=(a, y.astype(kind)))), key, 3, lr=1
+        )
+        for model in (models.logistic(FEATURES), models.softmax_regression(FEATURES, 2))
+        for kind in (int, float)
+    ]
+    for one, other in (each[:2], each[2:]):
+        np.testing.assert_array_equal(one.x, other.x)
+        np.testing.assert_array_equal(one.metrics["accuracy"], other.metrics["accuracy"])
 
 
 @pytest.mark.parametrize(
@@ -379,11 +394,15 @@ NOTHING, LABELS = np.zeros((3, 4, FEATURES)), np.zeros((3, 4), int)
         ({"train": spoil(0, 1e20)}, r"of size 1e\+20"),
         ({"train": (NOTHING + 1e60, LABELS)}, "exceeds float32"),
         ({"train": (NOTHING + 1e-23, LABELS)}, "of size 1e-23"),
-        ({"train": spoil(1, -1)}, "Labels run from -1 to 1"),
-        ({"test": (NOTHING[0, :2], np.asarray([0, 7]))}, "Labels run from 0 to 7"),
+        ({"train": spoil(1, -1)}, "Labels hold -1, .*labels > 0"),
+        ({"test": (NOTHING[0, :2], np.asarray([0, 7]))}, "Labels hold 7"),
         ({"test": NOTHING[0, :2]}, "same structure"),
         ({"train": (np.zeros((3, 4, 6)), LABELS)}, "features of shape"),
-        ({"train": (NOTHING, np.zeros((3, 4)))}, "Labels are not integers"),
+        ({"train": (NOTHING, np.full((3, 4), 0.5))}, "Labels hold 0.5"),
+        (
+            {"train": (NOTHING, PADDED), "count": np.asarray([4, 1, 3])},
+            "hold 2, .* labels - 1 for 1",
+        ),
         ({"train": (NOTHING.astype(int), LABELS)}, "takes floats: convert"),
         ({"train": (NOTHING, np.zeros((3, 5), int))}, r"must be arrays \(clients, samples"),
         ({"train": NOTHING, "test": None}, "pairs"),

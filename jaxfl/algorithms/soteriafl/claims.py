@@ -46,6 +46,9 @@ def compressed_gd(
         most = share * q * q * rounds * math.log(room) if room > 0 else 0.0
         small, wide = G_A / (16 * b * s), math.sqrt(2 / 3) * b * s
         text = f"eps < c' b^2 T/m^2, by the proof eps = {e:.4g} <= {most:.4g} (eps/(q^2 T) = {rate:.4g})"
+        if most <= 0:  # the logarithm of the proof
+            noise = f"q b sigma = {q * b * s:.4g} is not below G_A = {G_A:.4g}"
+            text = f"eps < c' b^2 T/m^2, which by the proof no eps meets here, since {noise}"
         conditions = (
             Condition(text, e <= most),
             Condition(f"q = {q:.4g} < G_A/(16 b sigma) = {small:.4g}", q < small),
