@@ -78,7 +78,7 @@ def question(vector: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     letters = _COMMON | _LETTERS.get(name, {})
     params = {letters.get(k, k): v for k, v in raw.items() if k not in _DERIVED}
     if scheme in _SCHEMES and name not in ("rrpsgd", "audit_canary"):
-        params["sampling"] = _SCHEMES[scheme]
+        params["sampler"] = _SCHEMES[scheme]
     if name.endswith("_gd"):
         del params["batch"]
     if name == "rrpsgd":

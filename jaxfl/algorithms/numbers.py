@@ -14,6 +14,7 @@ from jaxfl.core.types import (
     LARGEST,
     Aggregation,
     Asked,
+    Channel,
     Compressor,
     Eps,
     Origin,
@@ -30,7 +31,7 @@ from jaxfl.parts import channels, graphs, sampling, servers
 from jaxfl.parts.aggregations import unless_plain
 from jaxfl.parts.compressors import identity
 from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.gossip import Gossip
+from jaxfl.rounds.gossip import Gossip, Rule
 
 __all__ = [
     "EPS",
@@ -98,7 +99,10 @@ def only(name: str, parts: Mapping[str, Any], *allowed: str) -> dict[str, Any]:
 
 
 def body_of(parts: Mapping[str, Any], **own: Any) -> Federated:
-    """Return the body of the user's ``parts``, else the algorithm's ``own``, else the plainest ones."""
+    """Return the body of the user's ``parts``, else the algorithm's ``own``, else the plainest ones.
+
+    Raise for a biased compressor of the user, whose bias the channel does not correct.
+    """
     plainest = {
         "compressor": identity(),
         "channel": channels.direct(),
@@ -107,13 +111,28 @@ def body_of(parts: Mapping[str, Any], **own: Any) -> Federated:
         "aggregation": None,
     }
     roles: dict[str, Any] = {**plainest, **own, **parts}
+    _right_in_the_mean(parts.get("compressor"), roles["channel"])
     return Federated(**{**roles, "aggregation": unless_plain(roles["aggregation"])})
 
 
 def network_of(parts: Mapping[str, Any], **own: Any) -> Gossip:
-    """Return the body, over a network, of the user's ``parts``, else the algorithm's ``own``."""
+    """Return the body, over a network, of the user's ``parts``, else the algorithm's ``own``.
+
+    Raise for a biased compressor of the user, whose bias the rule does not correct.
+    """
     roles: dict[str, Any] = {"graph": "complete", **own, **parts}
+    _right_in_the_mean(parts.get("compressor"), roles["rule"])
     return Gossip(**{**roles, "graph": part("graph", roles["graph"])})
+
+
+def _right_in_the_mean(chosen: Compressor | None, receiver: Channel | Rule) -> None:
+    """Raise for a biased compressor, unless later messages make up for the bias."""
+    require(
+        chosen is None or chosen.unbiased or receiver.corrects,
+        f"is biased, and {receiver.name!r} messages do not correct that",
+        "take one that is right in the mean, such as random_k, or ef21, ef_sgd or porter_dp",
+        **{"compressor": getattr(chosen, "name", "")},
+    )
 
 
 def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:

@@ -83,7 +83,7 @@ def _batch_clip(
     clip: float,
     eps: float,
     delta: float,
-    sampling: str = "with_replacement",
+    sampler: str = "with_replacement",
     sigma: float | None = None,
     bound: float | None = None,
     constant: float = 8.0,
@@ -91,7 +91,7 @@ def _batch_clip(
     """What clipping only the batch's mean exposes, at the paper's noise or at sigma."""
     claim = compressed_gd(constant, clip, samples, batch, rounds, delta, eps=eps)
     noise = claim.sigma if sigma is None else sigma
-    how = Sampling(sampling, samples, batch)
+    how = Sampling(sampler, samples, batch)
     attack = unclipped.exposure(how, rounds, clip, noise, eps, bound)
     return {
         "eps": math.inf,

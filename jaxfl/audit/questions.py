@@ -19,7 +19,7 @@ samples                    records of a client
 clients, devices,          number of clients, by the name that the paper uses
 machines
 dimension                  of the model, where a default follows from it
-sampling                   full, poisson, without_replacement, with_replacement, shuffled, ...
+sampler                    full, poisson, without_replacement, with_replacement, shuffled, ...
 compressor, participation, parts by name, as in ``participation="uniform"``
 aggregation, graph
 fresh, convex              of local SGD, see :func:`jaxfl.algorithms.hu.algorithms.private_local_sgd`
@@ -46,7 +46,6 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, choice, closest, exactly_one
 from jaxfl.core.types import Algorithm, ProblemFacts
 from jaxfl.engine.record import honest
-from jaxfl.parts.sampling import sampler
 from jaxfl.privacy import accountants, calibration
 from jaxfl.privacy import dp_event as exports
 from jaxfl.privacy.claims import Claim, understates
@@ -266,7 +265,7 @@ def plain_event(
     rounds: int,
     clip: float,
     batch: float | None = None,
-    sampling: str = "poisson",
+    sampler: str = "poisson",
     slots: int | None = None,
     adjacency: str = "replace_one",
     record_norm: float | None = None,
@@ -280,7 +279,7 @@ def plain_event(
     """
     b = samples if batch is None else batch
     return Event(
-        Sampling("full" if batch is None else sampling, samples, b, slots),
+        Sampling("full" if batch is None else sampler, samples, b, slots),
         Mean(clip if record_norm is None else record_norm),
         sigma if noise_multiplier is None else noise_multiplier * clip / b,
         rounds,
@@ -338,8 +337,6 @@ def _paper(
 def _setting(name: str, numbers: dict[str, Any]) -> tuple[Algorithm, dict[str, Any], ProblemFacts]:
     """The algorithm with its parts, its hyper-parameters, and the facts that events read."""
     parts = {role: numbers.pop(role) for role in PARTS if role in numbers}
-    if "sampling" in numbers:
-        parts["sampler"] = sampler(numbers.pop("sampling"))
     algo = algorithm(name, **parts)
     known = algo.names
     epoch = next((each for each in ("epoch", "period") if each in known), None)
@@ -349,7 +346,7 @@ def _setting(name: str, numbers: dict[str, Any]) -> tuple[Algorithm, dict[str, A
     clients = {each: numbers.pop(each) for each in CLIENTS if each in numbers}
     at_most_one(**clients)
     rounds, d, m = (numbers.pop(each, None) for each in ("rounds", "dimension", "samples"))
-    others = (*CLIENTS, *PARTS, "rounds", "samples", "dimension", "sampling")
+    others = (*CLIENTS, *PARTS, "rounds", "samples", "dimension")
     _known(name, numbers, known, others)
     body = algo.body
     if m is None and rounds is not None and body and body.estimator.sampler.single_pass:

@@ -24,10 +24,7 @@ FIRST = {  # the values of arguments, by name
     "shell": SHELLS,
     "choose_by": (AUTO, *CRITERIA, "none"),
     "format": ("png", "pdf", "svg"),
-    "data": OTHERS["data"],
-    "partition": OTHERS["partitions"],
-    "model": OTHERS["models"],
-    **{kind.removesuffix("s"): table for kind, table in PARTS.items()},
+    **{kind.removesuffix("s"): table for kind, table in (OTHERS | PARTS).items()},
 }
 
 

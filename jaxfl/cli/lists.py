@@ -17,8 +17,10 @@ from jaxfl.data.loaders import LOADERS
 from jaxfl.data.partition import PARTITIONS
 from jaxfl.parts.aggregations import AGGREGATIONS
 from jaxfl.parts.compressors import COMPRESSORS
+from jaxfl.parts.graphs import GRAPHS
 from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
 from jaxfl.problems.models import MODELS
+from jaxfl.problems.public import CONSTRAINTS, REGULARIZERS
 
 __all__ = ["KINDS", "OTHERS", "PARTS", "list_parser", "run_list", "tables"]
 
@@ -33,6 +35,9 @@ OTHERS: dict[str, Mapping[str, Callable[..., Any]]] = {
     "models": MODELS,
     "data": LOADERS,
     "partitions": PARTITIONS,
+    "regularizers": REGULARIZERS,
+    "constraints": CONSTRAINTS,
+    "graphs": GRAPHS,
 }
 
 KINDS = ("algorithms", *OTHERS, *PARTS)
@@ -55,8 +60,8 @@ def run_list(words: Sequence[str]) -> None:
     """usage: jaxfl list [KIND]
 
     List the available algorithms, models, data sets and parts, one per line.  KIND is one of algorithms,
-    models, data, partitions, compressors, samplers, participations, aggregations; without KIND all are
-    listed.
+    models, data, partitions, regularizers, constraints, graphs, compressors, samplers, participations,
+    aggregations; without KIND all are listed.
 
       jaxfl list compressors
       jaxfl list algorithms --json

@@ -26,7 +26,7 @@ __all__ = ["parameters", "question_parser", "run_account", "run_audit", "run_cal
 # Options whose values are words; all others take numbers, or are flags.
 TEXTS = (
     "adjacency", "as", "clip_mode", "clip_what", "compressor", "find", "method", "noise", "sampler",
-    "sampling", "seen",
+    "seen",
 )  # fmt: skip
 # Parameters of jaxfl.audit.attack.audit that are no options.
 NO_OPTIONS = {
@@ -128,13 +128,13 @@ def parameters(command: str, words: Sequence[str]) -> str:
       --samples M               records of a client
       --rounds T                number of rounds; for some algorithms --epochs and --inner instead
       --clients N               number of clients (--devices and --machines are the papers' words)
-      --sampling NAME           how a client draws its batch: a name of `jaxfl list samplers`
+      --sampler NAME            how a client draws its batch: a name of `jaxfl list samplers`
       --dimension D             coordinates of the model
       --fresh                   with local steps: clients shuffle their records anew in every round
       --convex                  with local steps: every example's loss is convex
     parameters of `event`, a mean of clipped gradients that is released once per round (an event is what a
     run releases about one record):
-      --samples, --rounds, --clip, --batch, --sampling, --sigma: as of an algorithm
+      --samples, --rounds, --clip, --batch, --sampler, --sigma: as of an algorithm
       --adjacency HOW           how neighbouring data sets differ: replace_one (default), add_remove or
                                 zero_out
       --noise-multiplier Z      noise in units of clip/b, instead of --sigma
@@ -163,7 +163,7 @@ def question_parser(command: str) -> Parser:
     if command == "audit":
         names |= {*signature(audit).parameters} - {"numbers", *NO_OPTIONS}
     else:
-        names |= {*NUMBERS, *FLAGS, *WORDS, "sampling", "adjacency", "as"}
+        names |= {*NUMBERS, *FLAGS, *WORDS, "sampler", "adjacency", "as"}
     for name in sorted(names - {"json"}):
         parser.add_argument(flag(name), nargs="?", const="true")
     parser.add_argument("--json", action="store_true")

@@ -24,7 +24,7 @@ from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import reading, writable
 from jaxfl.core.params import known
-from jaxfl.core.progress import Bar, duration
+from jaxfl.core.progress import Bar, duration, plural
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.engine.sweeps import sweep
 from jaxfl.engine.sweeps.look import Plan, Progress, show
@@ -106,20 +106,11 @@ def _compute(
     bar, planned = Bar(quiet=session.quiet), session.plan or session.plan_time
 
     def announce(plan: Plan) -> None:
-        bar.say(
-            f"{_count(plan.runs, 'run')} in {_count(plan.compilations, 'compilation')}, about "
-            f"{_count(plan.chunks, 'chunk')} of {plan.bytes / 2**20:,.0f} MiB "
-            f"({plan.available / 2**20:,.0f} are free)"
-            + (f"; finished already: {_count(plan.done, 'chunk')}" if plan.done else "")
-        )
-        bar.say(
-            f"evaluations are about {plan.evaluation:.0%} of the work (--eval-every sets how many); "
-            f"the result takes at most {max(plan.disk / 2**20, 0.1):,.1f} MiB"
-        )
+        lines = str(plan).split("\n")
+        for line in lines if planned else lines[:2]:
+            bar.say(line)
         if not planned:
             return
-        for line in plan.programs:
-            bar.say(line)
         seconds = None
         if session.plan_time:
             bar.doing("compiling and timing one program")
@@ -235,7 +226,7 @@ def _warn_of_divergence(ds: xarray.Dataset) -> None:
     diverged = int(np.isfinite(first).sum())
     if diverged:
         print(
-            f"jaxfl: {diverged} of {_count(first.size, 'run')} diverged, the first by round "
+            f"jaxfl: {diverged} of {plural(first.size, 'run')} diverged, the first by round "
             f"{np.nanmin(first):.0f}, and {'are' if diverged > 1 else 'is'} NaN from there on; take "
             "a smaller --lr.",
             file=sys.stderr,
@@ -321,7 +312,3 @@ def _read(folder: Path) -> Spans:
         several = ((name, value) for name, values in spans.static.items() for value in values)
         check_options((*spans.setup.items(), *several), file)
     return spans
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + "s" * (number != 1)

@@ -16,8 +16,15 @@ from jaxfl.cli.folder import CONFIG, Folder
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup
 from jaxfl.cli.report import Display, facts, print_json, summary
-from jaxfl.cli.written import command, flag
-from jaxfl.core.errors import InputError, JaxflWarning, printable, require
+from jaxfl.cli.written import command, flag, suggested
+from jaxfl.core.errors import (
+    DivergedWarning,
+    InputError,
+    JaxflWarning,
+    assigned,
+    printable,
+    require,
+)
 from jaxfl.core.params import number, varies
 from jaxfl.core.schedules import schedule
 from jaxfl.core.types import Algorithm, Key, Problem, Source
@@ -226,20 +233,19 @@ def computing(setup: Setup, quiet: bool = False) -> Iterator[None]:
     """
     import jax
 
-    said: dict[str, None] = {}
-
+    said: dict[str, JaxflWarning] = {}
     usual: Any = warnings.showwarning
 
     def collect(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-        if issubclass(category, JaxflWarning):
-            said[str(message)] = None
+        if isinstance(message, JaxflWarning):
+            said[message.sentence(assigned, suggested)] = message
         else:
             usual(message, category, *where, **more)
 
     def tell() -> None:
-        for text in said:
-            if not quiet or "diverged" in text:
-                print(printable(f"jaxfl: {text.replace(' lr', ' --lr')}"), file=sys.stderr)
+        for text, message in said.items():
+            if not quiet or isinstance(message, DivergedWarning):
+                print(f"jaxfl: {text}", file=sys.stderr)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())

@@ -10,8 +10,10 @@ import numpy as np
 
 __all__ = [
     "TABLE",
+    "DivergedWarning",
     "InputError",
     "JaxflWarning",
+    "Sentence",
     "assigned",
     "attempt",
     "is_table",
@@ -26,16 +28,13 @@ SHOWN = 60  # characters of a value in a sentence
 TABLE = "read a table with jaxfl.data.from_clients(frame, client=..., label=...) or from_frame"
 
 
-class InputError(ValueError):
-    """A mistake in the input, as one sentence with the value and a remedy.
+class Sentence(Exception):
+    """One sentence with the values concerned and a remedy.
 
     ``values`` holds the arguments concerned by name, the subject of ``problem``; if it is empty,
     ``problem`` has a subject of its own.  ``remedy`` says what to do; ``{name}`` in it stands for the
     argument ``suggested[name]``.  The command line prints the same sentence with its options in
-    place of arguments, and exits with status 2.
-
-    >>> print(InputError("exceeds the 5 records", "ask for at most 5", batch=7))
-    batch = 7 exceeds the 5 records: ask for at most 5.
+    place of arguments.
     """
 
     def __init__(
@@ -51,12 +50,6 @@ class InputError(ValueError):
         self.problem, self.remedy = problem, remedy
         self.values, self.suggested = values, dict[str, Any](suggested or {})
         self.context = ""
-
-    def within(self, context: str) -> InputError:
-        """The same error with a prefix that says where it arose, such as a cell of a sweep."""
-        error = InputError(self.problem, self.remedy, suggested=self.suggested, **self.values)
-        error.context = f"{context}: {self.context}"
-        return error
 
     def __str__(self) -> str:
         return self.sentence(assigned, suggestion)
@@ -77,8 +70,26 @@ class InputError(ValueError):
         return printable(text if text.endswith((".", "?")) else f"{text}.")
 
 
-class JaxflWarning(UserWarning):
-    """What a user would want to know of a result that is computed all the same, as one sentence."""
+class InputError(Sentence, ValueError):
+    """A mistake in the input, with which the command line exits with status 2.
+
+    >>> print(InputError("exceeds the 5 records", "ask for at most 5", batch=7))
+    batch = 7 exceeds the 5 records: ask for at most 5.
+    """
+
+    def within(self, context: str) -> InputError:
+        """The same error with a prefix that says where it arose, such as a cell of a sweep."""
+        error = InputError(self.problem, self.remedy, suggested=self.suggested, **self.values)
+        error.context = f"{context}: {self.context}"
+        return error
+
+
+class JaxflWarning(Sentence, UserWarning):
+    """What a user would want to know of a result that is computed all the same."""
+
+
+class DivergedWarning(JaxflWarning):
+    """The loss of a run is not finite, so that NaN must not be taken for a result."""
 
 
 def assigned(name: str, value: Any) -> str:
@@ -89,7 +100,7 @@ def assigned(name: str, value: Any) -> str:
 
 
 def suggestion(name: str, value: Any) -> str:
-    return f"{name}=" if value is None else f"{name}={value!r}"
+    return name if value is None else f"{name}={value!r}"
 
 
 def require(

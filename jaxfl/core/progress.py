@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from jaxfl.core.errors import printable, require
 
-__all__ = ["Bar", "amount", "duration", "watching"]
+__all__ = ["Bar", "amount", "duration", "plural", "watching"]
 
 Now = TypeVar("Now")
 
@@ -95,6 +95,11 @@ def amount(number: float) -> str:
         return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
     size, letter = next(unit for unit in UNITS if number >= unit[0])
     return f"{number / size:#.3g}".rstrip(".") + letter if number < 999 * size else f"999{letter}"
+
+
+def plural(number: int, what: str) -> str:
+    """A number of things, such as "1 run" or "2,000 runs"."""
+    return f"{number:,} {what}" + "s" * (number != 1)
 
 
 def duration(seconds: float) -> str:

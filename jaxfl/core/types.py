@@ -665,6 +665,7 @@ class Channel(NamedTuple):
     linear: bool = False  # whether the mean of before(s_i, g_i) is before(s, g) of the means
     remembers: bool = True  # whether messages change either end, so that it matters who sends them
     mirrors: bool = False  # whether the server keeps the mean of what clients remember
+    corrects: bool = False  # whether later messages make up for the bias of a compressor
     growth: Callable[[float], tuple[float, float] | None] = unbounded
     # host: omega -> the factors by which messages exceed estimates, in length and in noise
 

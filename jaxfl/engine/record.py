@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core.errors import DivergedWarning, JaxflWarning
 from jaxfl.core.schedules import Pieces
 from jaxfl.core.types import (
     Algorithm,
@@ -95,21 +96,25 @@ class Record:
     @property
     def warnings(self) -> list[str]:
         """Sentences about a run that diverged, or whose best loss is that of round 0."""
+        return [str(one) for one in self.advice()]
+
+    def advice(self) -> list[JaxflWarning]:
+        """The warnings that a run issues at its end."""
         who = f"{self.algorithm.name} on {self.problem.name}"
+        names = dict.fromkeys(("lr", "batch", "sigma", "eps"))
         if self.ended.startswith("diverged"):
-            return [f"{who} {self.ended}; take a smaller lr."]
+            return [DivergedWarning(f"{who} {self.ended}", "take a smaller {lr}", suggested=names)]
         loss = self.metrics["loss"] if len(self.log.rounds) > 1 else np.zeros(1)
         if loss[-1] == loss[0] or np.argmin(loss) > 0:
             return []
-        lr, batch = self.values.get("lr"), self.values.get("batch", self.facts.m)
-        ways = [f"a smaller lr than {lr:.3g}" if isinstance(lr, int | float) else "a smaller lr"]
-        ways += ["a larger batch"] if batch < self.facts.m else []
+        step, batch = self.values.get("lr"), self.values.get("batch", self.facts.m)
+        ways = ["a smaller {lr}" + (f" than {step:.3g}" if isinstance(step, int | float) else "")]
+        ways += ["a larger {batch}"] if batch < self.facts.m else []
         if noise := self.sources.get("sigma"):
-            ways += ["a smaller sigma" if noise.origin is Origin.GIVEN else "a larger eps"]
-        return [
-            f"The best loss of {who} is that of round 0, {loss[0]:.4g}, and the last is "
-            f"{loss[-1]:.4g}: take {' or '.join(ways)}."
-        ]
+            ways += ["a smaller {sigma}" if noise.origin is Origin.GIVEN else "a larger {eps}"]
+        best = f"The best loss of {who} is that of round 0, {loss[0]:.4g}"
+        both = f"{best}, and the last is {loss[-1]:.4g}"
+        return [JaxflWarning(both, f"take {' or '.join(ways)}", suggested=names)]
 
     @property
     def rounds(self) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import build, resolve
 from jaxfl.core.checks import one_key, one_path, one_problem
-from jaxfl.core.errors import JaxflWarning, require
+from jaxfl.core.errors import require
 from jaxfl.core.files import writable
 from jaxfl.core.interrupts import interrupts_deferred
 from jaxfl.core.params import whole
@@ -184,8 +184,8 @@ def simulate(
             if not any(leaf.is_deleted() for leaf in jax.tree.leaves(run.state)):
                 loop.save()
             raise
-    for text in run.warnings:
-        warnings.warn(text, JaxflWarning, stacklevel=2)
+    for one in run.advice():
+        warnings.warn(one, stacklevel=2)
     return run
 
 

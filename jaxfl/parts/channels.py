@@ -109,7 +109,7 @@ def learned() -> Channel:
     ) -> tuple[Array, Array]:
         return g + rate * mean, plain.receive(g, mean, rate, hp, moved)[1]
 
-    return plain._replace(name="learned", receive=receive, growth=unbounded)
+    return plain._replace(name="learned", receive=receive, growth=unbounded, corrects=True)
 
 
 @functools.cache
@@ -151,6 +151,7 @@ def error_feedback() -> Channel:
         before=lambda e, g: g if isinstance(e, tuple) else g + e,
         residual=lambda e, p, sent: p - sent,
         remembers=True,
+        corrects=True,
         growth=unbounded,
     )
 

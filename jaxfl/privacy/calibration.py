@@ -237,7 +237,7 @@ def batch_for(event: Event, eps: float, delta: float, method: str | None = None)
         return epsilon(dataclasses.replace(event, sampling=sampling), delta, method).eps <= eps
 
     require(
-        event.sampling.scheme != "full", "sampling = 'full' has no batch to choose", "use 'poisson'"
+        event.sampling.scheme != "full", "sampler = 'full' has no batch to choose", "use 'poisson'"
     )
     high = most = max(1, m // event.releases) if event.sampling.scheme == "single_pass" else m
     while not fits(high) and high > 1 and event.sampling.scheme == "with_replacement":

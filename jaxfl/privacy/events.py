@@ -64,7 +64,7 @@ class Sampling:
     slots: int | None = None
 
     def __post_init__(self) -> None:
-        choice("sampling", self.scheme, SCHEMES)
+        choice("sampler", self.scheme, SCHEMES)
         whole("samples", self.m, 1, math.inf)
         number("batch", self.b, above=0)
         require(
@@ -83,7 +83,7 @@ class Sampling:
             number("slots", self.slots, least=1, remedy="give None for no padding")
         require(
             self.scheme != "full" or self.b == self.m,
-            f"contradicts sampling = 'full', which draws all {self.m} records",
+            f"contradicts sampler = 'full', which draws all {self.m} records",
             "leave it out",
             batch=self.b,
         )

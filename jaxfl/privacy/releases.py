@@ -92,7 +92,7 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
         require(
             T * sampling.b <= m,
             f"of {sampling.b:g} records each are more than one pass over {m}",
-            f"ask for at most {int(m // sampling.b)}, or for sampling = 'shuffled'",
+            f"ask for at most {int(m // sampling.b)}, or for sampler = 'shuffled'",
             rounds=T,
         )
         return Release((Part(Gaussian(both * g), 1),), "every record released once", "E")
@@ -100,7 +100,7 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
         both != 1,
         "draws a fixed number of records, which adding one changes",
         "use adjacency = 'replace_one'",
-        sampling=scheme,
+        sampler=scheme,
     )
     if scheme == "without_replacement":
         return Release((Part(WithoutReplacement(q, g), T),), "sampling without replacement", "D")
@@ -164,7 +164,7 @@ def _revealed(event: Event, estimator: Mean) -> Release:
         raise InputError(
             "does not fit an estimator that reads all records in every round",
             "use 'poisson'",
-            sampling=scheme,
+            sampler=scheme,
         )
     return Release(parts, f"coins revealed, {scheme}", "D")
 
@@ -216,7 +216,7 @@ def _local_steps(event: Event, steps: LocalSteps, method: str | None) -> Release
         sampling.scheme == "shuffled",
         "does not describe local steps",
         "use 'shuffled'",
-        sampling=sampling.scheme,
+        sampler=sampling.scheme,
     )
     m, b = sampling.m, int(sampling.b)
     g = steps.clip / b / event.sigma

@@ -91,8 +91,8 @@ def make_problem(
             train = dataclasses.replace(train, make=_make_in_dtype(train.make, kind))
     train, test = jax.tree.map(jnp.asarray, (train, test))  # copies by now, so nothing is shared
     name = getattr(data, "name", model.name) if name is None else instance("name", name, str, "")
-    if not generated and (text := _unscaled(sampled, np.atleast_1d(data.count), name)):
-        warnings.warn(text, JaxflWarning, stacklevel=2)
+    if not generated and (far := _unscaled(sampled, np.atleast_1d(data.count), name)):
+        warnings.warn(far, stacklevel=2)
     validation, test = _set_aside(test, validation_share)
     return Problem(train, jnp.array(count), test, x0, model, name, validation)
 
@@ -197,23 +197,24 @@ def _tried(train: GeneratedSamples, count: Any) -> PyTree:
         return samples(train, jnp.asarray(some), jnp.asarray(rows))
 
 
-def _unscaled(train: PyTree, count: Any, name: str) -> str:
-    """A sentence about features, the first of several arrays, far from mean 0 and deviation 1."""
+def _unscaled(train: PyTree, count: Any, name: str) -> JaxflWarning | None:
+    """A warning of features, the first of several arrays, far from mean 0 and deviation 1."""
     pair = isinstance(train, tuple) and len(train) > 1
     features: Any = np.asarray(train[0]) if pair else np.zeros(0)
     if features.ndim != 3 or features.dtype.kind != "f":
-        return ""
+        return None
     n, p = features.shape[0], features.shape[2]
     some = features[:, : max(1, CHECKED // (n * p))]
     owned = np.arange(some.shape[1]) < count[:, None]
     square = np.einsum("nmp,nm->p", np.square(some, dtype=np.float64), owned) / owned.sum()
     far = int((square > SCALED**2).sum())
     if not far:
-        return ""
-    return (
+        return None
+    return JaxflWarning(
         f"{far} of {p} features of {name} are unscaled, with a root mean square of up to "
-        f"{np.sqrt(square.max()):.3g}: standardise them with jaxfl.data.standardise(data, "
-        "per_feature=True), or with --data-option scale=true for a LIBSVM file."
+        f"{np.sqrt(square.max()):.3g}",
+        "standardise them with jaxfl.data.standardise(data, per_feature=True), or with --data-option "
+        "scale=true for a LIBSVM file",
     )
 
 

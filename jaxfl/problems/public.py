@@ -48,6 +48,16 @@ NONE = Regularizer("none", lambda x: jnp.zeros((), x.dtype), 0.0)
 UNCONSTRAINED = Constraint("none", None, lambda d: None)
 
 
+def no_term() -> Regularizer:
+    """No term."""
+    return NONE
+
+
+def unconstrained() -> Constraint:
+    """All vectors."""
+    return UNCONSTRAINED
+
+
 @lru_cache
 def nonconvex(strength: float = 0.2) -> Regularizer:
     """``lambda sum_j x_j^2 / (1 + x_j^2)`` [SoteriaFL]; curvature in [-lambda/2, 2 lambda]."""
@@ -136,12 +146,12 @@ def constraint(spec: str | Constraint | None) -> Constraint:
 T = TypeVar("T")
 
 REGULARIZERS: dict[str, Callable[..., Regularizer]] = {
-    "none": lambda: NONE,
+    "none": no_term,
     "nonconvex": nonconvex,
     "l2": l2,
 }
 CONSTRAINTS: dict[str, Callable[..., Constraint]] = {
-    "none": lambda: UNCONSTRAINED,
+    "none": unconstrained,
     "ball": ball,
     "box": box,
 }

@@ -68,6 +68,7 @@ class Rule(NamedTuple):
     params: tuple[Param, ...] = ()
     start: Callable[[Array], tuple[Array, ...]] = _nothing
     uploads: int = 1
+    corrects: bool = False  # whether later messages make up for the bias of a compressor
 
 
 @functools.cache

@@ -398,12 +398,12 @@ def test_events_are_those_of_the_named_mechanisms() -> None:
         return planned(name, a_problem(n=1, m=40), 20, clip=1.0, sigma=0.5, **numbers).event
 
     epochs = {"epochs": 4, "inner": 5, "noise_ratio": 0.5}
-    rows = {"batch": 8, "sampling": "with_replacement"}
+    rows = {"batch": 8, "sampler": "with_replacement"}
     for name, own, asked in (
         ("dp_gd", {}, {"rounds": 20}),
         ("rrpsgd", {}, {"rounds": 20}),
         ("isrl_svrg", {"batch": 8, "epoch": 5, "noise_ratio": 0.5}, {**epochs, **rows}),
-        ("ldp_spider", {"period": 5, "noise_ratio": 0.5}, {**epochs, "sampling": "full"}),
+        ("ldp_spider", {"period": 5, "noise_ratio": 0.5}, {**epochs, "sampler": "full"}),
     ):
         asked |= {"sigma": 0.5, "delta": 1e-4, "samples": 40, "clip": 1.0}
         same = jaxfl.account(name, **asked)["eps"]

@@ -40,7 +40,7 @@ def test_account_flags_a_claim_that_does_not_hold(capsys: pytest.CaptureFixture[
     """The published a9a run at eps 1: b = 10, T = 25, drawn with replacement; constant 8."""
     line = (
         "account cdp_sgd --samples 3256 --batch 10 --rounds 25 --clip 0.5 --delta 1e-3 "
-        "--sampling poisson --sigma "
+        "--sampler poisson --sigma "
     )
     sigma = (8 * 0.25 * 25 * 6.907755) ** 0.5 / 3256
     found = ask(capsys, line + str(sigma))

@@ -21,6 +21,7 @@ from told import Shell, one_sentence
 import jaxfl
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.algorithms.resolution import planned
+from jaxfl.algorithms.roles import BY_NAME
 from jaxfl.cli import COMMANDS, main
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Setup, options
@@ -144,7 +145,8 @@ def test_list_names_everything(shell: Shell) -> None:
     lines = shell("list samplers").out.splitlines()
     assert [line.split()[0] for line in lines] == list(jaxfl.sampling.SAMPLERS)
     tables = json.loads(shell("list --json").out)
-    assert len(tables) == 8
+    assert {f"{role}s" for role in BY_NAME} < set(tables)
+    assert ", ".join(tables) in " ".join(shell("list --help").out.split())
     assert all(about["summary"] for table in tables.values() for about in table.values())
     assert set(tables["algorithms"]) == set(jaxfl.ALGORITHMS)
     params = {p["option"]: p for p in tables["algorithms"]["soteriafl_sgd"]["parameters"]}
@@ -252,7 +254,7 @@ def test_diverging_is_reported(tmp_path: Path, shell: Shell) -> None:
     for told in (shown.err, quiet.err):
         last = told.splitlines()[-1]
         assert last.startswith("jaxfl: soteriafl_sgd on synthetic diverged: the loss is not finite")
-        assert last.endswith("take a smaller --lr.")
+        assert last.endswith(": take a smaller --lr.")
 
 
 def test_warnings_come_last_and_name_options(tmp_path: Path, shell: Shell) -> None:

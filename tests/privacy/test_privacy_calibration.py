@@ -335,7 +335,7 @@ def test_the_largest_shift_of_increments_is_found_without_trying_all() -> None:
 
 
 def test_every_number_of_every_question_has_its_range() -> None:
-    looked_at = {"sampling", "adjacency", *FLAGS, *WORDS}  # by others, or not numbers
+    looked_at = {"sampler", "adjacency", *FLAGS, *WORDS}  # by others, or not numbers
     taken: set[str] = set()
     for function in (plain_event, *CALCULATORS.values()):
         taken |= set(inspect.signature(function).parameters)
@@ -358,11 +358,11 @@ NOISED = {**GD, "sigma": 1.0, "delta": 0.1}
     (lambda: calibrate("dp_gd", samples=11, T=5, clip=1, eps=1, delta=1e-3), "'T'"),
     (lambda: calibrate("gaussian", mu=1.0, eps=1.0), "use account"),
     (lambda: account("gaussian", mu=1.0), "exactly two"),
-    (lambda: account("dp_sgd", **NOISED, batch=2, sampling="x"), "'x'"),
+    (lambda: account("dp_sgd", **NOISED, batch=2, sampler="x"), "'x'"),
     (lambda: account("dp_gd", **GD, sigma=1, delta="1e-5"), "leave out the quotes"),
     (lambda: account("dp_sgd", **NOISED, batch="5"), "batch = '5'"),
     (lambda: account("dp_gd", **{**NOISED, "samples": [10]}), "be one number"),
-    (lambda: account("dp_sgd", **NOISED, batch=3, sampling=[1]), "no sampler"),
+    (lambda: account("dp_sgd", **NOISED, batch=3, sampler=[1]), "must be a name or a Sampler"),
     (lambda: calibrate("dp_gd", find="batch", **NOISED, eps=1), "no parameter of dp_gd 'batch'"),
     (lambda: account("audit_cp", tp=5, npos=4, fp=0, nneg=4, delta=1e-5), "not counts"),
 )
@@ -411,7 +411,7 @@ def test_answers_say_what_they_assume() -> None:
     srm = account("dp_srm", batch=10, **numbers)
     assert srm["assumed"]["difference_clip"] == 2.0
     # no clipping of differences: as five means of 2 grad f
-    twice = account("event", batch=10, sampling="without_replacement", record_norm=2.0, **numbers)
+    twice = account("event", batch=10, sampler="without_replacement", record_norm=2.0, **numbers)
     assert srm["eps"] == pytest.approx(twice["eps"], rel=1e-9)
     refused(lambda: account("cdp_sgd", **numbers), "cdp_sgd needs batch")
     refused(lambda: account("mu2_untrusted", **numbers), "needs diameter, smoothness")
@@ -442,7 +442,7 @@ def test_devices_that_collude_hide_nothing() -> None:
 
     assert eps(devices=10, colluding=4) == pytest.approx(eps(devices=6), rel=1e-12)
     refused(lambda: eps(devices=10, colluding=10), "colluding = 10")  # nobody is left
-    rows = {"sampling": "without_replacement", "batch": 20}
+    rows = {"sampler": "without_replacement", "batch": 20}
     assert eps(devices=10, colluding=4, **rows) == eps(devices=6, **rows) < eps(devices=1, **rows)
     wrong = "no parameter of cdp_sgd 'colluding'"
     refused(lambda: account("cdp_sgd", colluding=1, **numbers), wrong)

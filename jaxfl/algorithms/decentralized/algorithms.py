@@ -24,7 +24,6 @@ from jaxfl.algorithms.numbers import GAP, Draft, Network, network_of, only
 from jaxfl.algorithms.roles import cached
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
-from jaxfl.core.errors import require
 from jaxfl.core.types import Algorithm, Asked, Compressor, Noise, Plan, ProblemFacts
 from jaxfl.parts import compressors, estimators, mechanisms, momentum, sampling
 from jaxfl.parts.compressors import identity
@@ -91,8 +90,6 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
         compressor=kind.compressor(),
         rule=kind.rule(),
     )
-    biased = f"is biased, and {name} needs one that is right in the mean"
-    require(body.compressor.unbiased, biased, compressor=body.compressor.name)
     params = (momentum.SMOOTHNESS, GAP)
     options = {"cited": kind is not SDM, "follows": ("lr",)}
     return by_rules(globals()[name], kind.paper, PaperRules(body, kind), params, **options)

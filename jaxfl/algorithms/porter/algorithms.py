@@ -127,7 +127,7 @@ def _tracking() -> gossip.Rule:
         of_x, more = send(x - p, 1)
         return x, sent + more, v, q + of_v, p + of_x, g
 
-    return gossip.Rule("tracking", step, (LR, gossip.CONSENSUS), start, uploads=2)
+    return gossip.Rule("tracking", step, (LR, gossip.CONSENSUS), start, 2, corrects=True)
 
 
 class PaperRules(NamedTuple):

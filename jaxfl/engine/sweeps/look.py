@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxfl.core.progress import Bar, amount, duration
+from jaxfl.core.progress import Bar, amount, duration, plural
 from jaxfl.engine.loop import CALL
 from jaxfl.engine.sweeps.plan import Chunk, Program, rounds_of, work_of
 
@@ -35,6 +35,18 @@ class Plan(NamedTuple):
     evaluation: float  # share of the evaluations in the counted work
     programs: tuple[str, ...]  # one line each
     time: Callable[[], float]  # compile and time the largest program: seconds of the whole, about
+
+    def __repr__(self) -> str:
+        """What `jaxfl sweep --plan` prints."""
+        done = f"; finished already: {plural(self.done, 'chunk')}" if self.done else ""
+        lines = (
+            f"{plural(self.runs, 'run')} in {plural(self.compilations, 'compilation')}, about "
+            f"{plural(self.chunks, 'chunk')} of {self.bytes / 2**20:,.0f} MiB "
+            f"({self.available / 2**20:,.0f} are free){done}",
+            f"evaluations, every eval_every rounds, are about {self.evaluation:.0%} of the work; the "
+            f"result takes at most {max(self.disk / 2**20, 0.1):,.1f} MiB",
+        )
+        return "\n".join((*lines, *self.programs))
 
 
 class Progress(NamedTuple):
