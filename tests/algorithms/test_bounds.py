@@ -20,7 +20,6 @@ from jaxfl.algorithms.soteriafl import bounds as soteriafl
 from jaxfl.algorithms.soteriafl.theory import longest_step
 from jaxfl.cli import main
 from jaxfl.engine.results import config
-from jaxfl.parts.compressors import fixed_step
 from jaxfl.parts.servers import descent
 from jaxfl.problems.public import Constraint
 from jaxfl.views import plots
@@ -94,7 +93,6 @@ def silent(run: jaxfl.Run, words: str, *lam: float) -> None:
 
 LOCAL = {"batch": 4, "local_steps": 2}
 FEW = {"k": 2, "lr": 0.1, "sigma": 0.1}
-CODED = {"quantum": 0.1, "lr": 0.1, "sigma": 0.1}
 DEAF = {"dropout": 0.9, "threshold": 1}
 HEARD = {"cohort": 3, "clip": 1.0, "sigma": 0.1}
 
@@ -123,7 +121,6 @@ def who(name: str) -> dict[str, Any]:
             {"phases": 2, **DEAF, **HEARD},
             "everyone or uniform, .* = 'unreliable' here",
         ),
-        ("cdp_gd", {"compressor": fixed_step()}, CODED, "unbiased compressors, and fixed_step is"),
         ("cdp_gd", who("uniform"), {**FEW, "cohort": 3}, "everyone, and participation = 'uni"),
     ],
 )

@@ -350,7 +350,7 @@ NOISED = {**GD, "sigma": 1.0, "delta": 0.1}
     (lambda: account("dp_sdg", sigma=1.0), "did you mean 'dp_sgd'"),
     (
         lambda: account("dp_gd", **GD, delta=1e-5),
-        "no noise to account for: give the noise as sigma=",
+        "no noise to account for: give the noise as sigma",
     ),
     (lambda: account("dp_gd", **GD, sigma=1.0), "delta = None"),
     (lambda: calibrate("dp_gd", **GD, eps=1.0), "delta = None"),

@@ -24,8 +24,6 @@ from jaxfl.core.errors import InputError
 
 __all__ = ["FAMILY", "estimator", "setting"]
 
-BIASED = ("top_k", "fixed_step")
-
 
 def _check_server(case: Case) -> None:
     parts(
@@ -38,11 +36,6 @@ def _check_server(case: Case) -> None:
         aggregation=("plain_sum",),
         sampler=("poisson", "full", "without_replacement", "with_replacement"),
     )
-    if any(name in case.parts["compressor"] for name in BIASED):
-        raise InputError(
-            f"{_name(case)} speaks of unbiased compressors, and {case.parts['compressor']} is none: take "
-            "another, or leave the bound out."
-        )
     if case.parts["estimator"] == "saga":
         parts(case, "Lemma 1", sampler=("poisson", "full", "without_replacement"))
     unconstrained(case, _name(case))
