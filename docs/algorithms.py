@@ -17,6 +17,7 @@ from jaxfl.algorithms.resolution import resolve
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, ProblemFacts
 from jaxfl.privacy.events import (
+    OBSERVED,
     Event,
     Increments,
     LocalSteps,
@@ -33,12 +34,6 @@ PAGE = Path(__file__).with_name("algorithms.md")
 CLIENTS, RECORDS, SIZE, ROUNDS, SMOOTHNESS, DIAMETER = 10, 1000, 100, 100, 1.0, 10.0
 ALONE = ("dp_gd", "dp_sgd", "dp_srm", "noisy_mu2", "rrpsgd")  # one node holds all data
 QUIET = ("none", "plain_sum")  # parts that are not there
-TRUST = {
-    "local_transcript": "every message of a client",
-    "secure_sum": "the sum of the clients' messages, and no message",
-    "trusted_server": "the models that a trusted server shows",
-    "single_node": "the models of the node that holds the data",
-}
 SCHEMES = {
     "full": "all m records",
     "poisson": "a Poisson batch, every record with probability b/m",
@@ -137,7 +132,7 @@ def _released(event: Any) -> str:
     drawn = _drawn(event.sampling) if event.unit == "record" else "all clients"
     whose = "" if event.unit == "record" else "; protected are all records of a client"
     times = f"{event.releases} times" if event.releases > 1 else "once"
-    return f"{TRUST[event.trust]}, {times}, from {drawn}; {_weight(event)}{whose}."
+    return f"{OBSERVED[event.trust]}, {times}, from {drawn}; {_weight(event)}{whose}."
 
 
 def _drawn(sampling: Sampling) -> str:

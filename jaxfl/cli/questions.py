@@ -20,6 +20,7 @@ from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import reads, whole
 from jaxfl.parts import compressors, sampling
+from jaxfl.privacy.accountants import STATUS
 
 __all__ = ["parameters", "question_parser", "run_account", "run_audit", "run_calibrate"]
 
@@ -35,12 +36,6 @@ NO_OPTIONS = {
     "key": "use --seed",
     "event": "in Python give it to jaxfl.audit.attack.audit",
     "chunk": "in Python give it to jaxfl.audit.attack.audit",
-}
-# Statuses of jaxfl.privacy.accountants.
-STATUS = {
-    "E": "established: by published accountants",
-    "D": "derived: by an elementary derivation of ours",
-    "N": "new: its proof is sketched and checked numerically, not reviewed",
 }
 FLAGGED = (
     "none: the proven eps exceeds the paper's by at most 1 %",

@@ -30,6 +30,7 @@ from jaxfl.core.errors import InputError
 
 __all__ = [
     "LARGEST",
+    "NAMELESS",
     "SCHEMES",
     "Aggregation",
     "Algorithm",
@@ -55,6 +56,7 @@ __all__ = [
     "Message",
     "MessageBound",
     "Model",
+    "Names",
     "Noise",
     "Origin",
     "Param",
@@ -309,6 +311,25 @@ class GeneratedSamples:
     m: int = dataclasses.field(metadata={"static": True})
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Names:
+    """Names of clients, none if empty.  All are equal, so that programs are compiled for any of them."""
+
+    all: tuple[str, ...] = ()
+
+    def of(self, client: int) -> str:
+        return self.all[client] if self.all else str(client)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Names)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+NAMELESS = Names()
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Problem:
@@ -321,6 +342,7 @@ class Problem:
     model: Model = dataclasses.field(metadata={"static": True})
     name: str = dataclasses.field(default="problem", metadata={"static": True})
     validation: PyTree | None = None  # examples that settings may be chosen on, leaves (N, ...)
+    clients: Names = dataclasses.field(default=NAMELESS, metadata={"static": True})
 
     @property
     def n(self) -> int:

@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import InputError
+from jaxfl.core.types import NAMELESS, Names
 from jaxfl.engine.record import Record, dtype
-from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.accountants import STATUS, epsilon
 from jaxfl.privacy.events import plain_events
 from jaxfl.privacy.gaussian import Floats, check_delta
 
@@ -24,6 +25,10 @@ __all__ = ["Ledger", "differing", "ledger", "spread", "turns"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 AT_ONCE = 1024  # rounds whose cohorts are drawn together
+PUBLISH = (
+    "; publish this largest eps, which holds for every client (the rounds of a client count as known, so "
+    "that drawing clients at random amplifies nothing)"
+)
 KINDS = 64  # of clients, by rounds and samples: each needs an accountant
 
 
@@ -36,6 +41,7 @@ class Ledger(NamedTuple):
     delta: float
     method: str  # of the proof for the worst client
     status: str
+    clients: Names = NAMELESS
 
     @property
     def worst(self) -> int:
@@ -48,21 +54,20 @@ class Ledger(NamedTuple):
         return bool(np.ptp(self.proven) <= 1e-9 * self.proven.max())
 
     def __str__(self) -> str:
-        shares = spread(self.turns, self.proven, self.claimed)
-        status = f" [{self.status}]" * bool(self.status)
-        return (
-            f"{self.turns.size} clients, {shares}; delta = {self.delta:.3g}, {self.method}{status}"
-        )
+        shares = spread(self.turns, self.proven, self.claimed, self.clients)
+        how = f"{self.method} ({STATUS[self.status]})" if self.status else self.method
+        return f"{self.turns.size} clients, {shares}; delta = {self.delta:.3g}, {how}"
 
 
-def spread(turns: Ints, proven: Floats, claimed: Floats | None) -> str:
+def spread(turns: Ints, proven: Floats, claimed: Floats | None, clients: Names = NAMELESS) -> str:
     """What clients spent, in words: the range of rounds and of eps, and the worst client."""
     i = int(np.argmax(proven))
     low, middle, high = proven.min(), np.median(proven), proven.max()
     claim = "" if claimed is None else f", claimed {claimed[i]:.4g}"
     return (
         f"in {between(turns)} each: proven eps {low:.4g} to {high:.4g}, median {middle:.4g}; "
-        f"the worst is client {i} with {turns[i]} rounds{claim}"
+        f"the worst is client {clients.of(i)} with {turns[i]} rounds{claim}"
+        + (PUBLISH if high > low else "")
     )
 
 
@@ -113,7 +118,9 @@ def ledger(run: Record, delta: float | None = None, method: str | None = None) -
     _, how, status, _ = found[int(C[worst]), int(sizes[worst])]
     has_claim = run.algorithm.cited and not np.isnan(claimed).any()
     took_part = C if run.counted == int(run.state.t) else turns(run)
-    return Ledger(took_part, proven, claimed if has_claim else None, delta, how, status)
+    return Ledger(
+        took_part, proven, claimed if has_claim else None, delta, how, status, run.problem.clients
+    )
 
 
 def differing(run: Record) -> Ledger | None:

@@ -34,6 +34,7 @@ from jaxfl.engine.ledger import differing
 from jaxfl.engine.loop import check_name
 from jaxfl.engine.record import Record, totals
 from jaxfl.privacy.claims import understates
+from jaxfl.privacy.events import protects
 
 if TYPE_CHECKING:
     import xarray
@@ -151,6 +152,7 @@ def privacy(about: Mapping[str, Any]) -> str:
         finite = claimed not in ("", "inf")
         return "no eps proven" + (f", where the paper's formula claims {claimed}" * finite) + after
     words = f"eps = {proven:.4g}, delta = {delta:.3g} proven"
+    words += f" for {found['protects']}" if found.get("protects") else ""  # older files have none
     if claimed:
         says = "claims only" if understates(float(found["claimed"]), proven) else "says"
         words += f"; the paper's formula {says} {claimed} for this noise"
@@ -262,7 +264,9 @@ def _config(run: Record, report: Any) -> dict[str, Any]:
         "seconds": run.seconds,
         "compile_seconds": run.compile_seconds,
         "ended": run.ended,
-        "privacy": report and {k: v for k, v in report._asdict().items() if k != "event"},
+        "privacy": report
+        and {k: v for k, v in report._asdict().items() if k != "event"}
+        | {"protects": protects(report.event)},
     }
     out: dict[str, Any] = plain(about)
     return out

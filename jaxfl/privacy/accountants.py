@@ -32,10 +32,15 @@ from jaxfl.privacy.pld import Part, compose
 from jaxfl.privacy.profiles import Gaussian, Shown, theorem_k
 from jaxfl.privacy.releases import METHODS, Release, releases, snapshot
 
-__all__ = ["METHODS", "Guarantee", "check_event", "closed_form", "delta", "epsilon"]
+__all__ = ["METHODS", "STATUS", "Guarantee", "check_event", "closed_form", "delta", "epsilon"]
 
 
 _GDP = "GDP, closed form"
+STATUS = {
+    "E": "established: by published accountants",
+    "D": "derived: by an elementary derivation of ours",
+    "N": "new: its proof is sketched and checked numerically, not reviewed",
+}
 
 
 class Guarantee(NamedTuple):

@@ -22,6 +22,7 @@ from jaxfl.core.subsets import coin_tail
 from jaxfl.core.types import SCHEMES, Algorithm, ProblemFacts, Scheme
 
 __all__ = [
+    "OBSERVED",
     "SCHEMES",
     "AnyEvent",
     "Event",
@@ -36,6 +37,7 @@ __all__ = [
     "batch_clipped",
     "changed",
     "plain_events",
+    "protects",
     "released",
     "saga",
     "scaled",
@@ -48,6 +50,21 @@ __all__ = [
 
 Adjacency: TypeAlias = Literal["replace_one", "add_remove", "zero_out"]
 ADJACENCIES: tuple[Adjacency, ...] = ("replace_one", "add_remove", "zero_out")
+# what the adversary sees, by the trust of an event
+OBSERVED = {
+    "local_transcript": "every message of a client",
+    "secure_sum": "the sum of the clients' messages, and no message",
+    "trusted_server": "the models that a trusted server shows",
+    "single_node": "the models of the node that holds the data",
+}
+NEIGHBOURS = {
+    ("record", "replace_one"): "one record of one client, replaced by another",
+    ("record", "add_remove"): "one record of one client, added or removed",
+    ("record", "zero_out"): "one record of one client, its share replaced by zero",
+    ("client", "replace_one"): "all records of one client, replaced by another client's",
+    ("client", "add_remove"): "all records of one client, added or removed",
+    ("client", "zero_out"): "all records of one client, its update replaced by zero",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,6 +325,15 @@ def plain_events(event: AnyEvent | None) -> Iterator[Event]:
     elif isinstance(event, (Sequence, Phases)):
         for part in event.events:
             yield from plain_events(part)
+
+
+def protects(event: AnyEvent) -> str:
+    """What an eps of this event is about: the unit, how neighbouring data differ, and the adversary."""
+    first = next(plain_events(event), None)
+    if first is None:
+        return ""
+    whom = f"from an adversary who sees {OBSERVED[first.trust]}"
+    return f"{NEIGHBOURS[first.unit, first.adjacency]}, {whom}"
 
 
 def sigmas(event: AnyEvent) -> tuple[float, ...]:

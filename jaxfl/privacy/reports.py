@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxfl.privacy import dp_event as exports
+from jaxfl.privacy.accountants import STATUS, epsilon
 from jaxfl.privacy.accountants import delta as delta_of
-from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.claims import Claim, Condition, understates
-from jaxfl.privacy.events import AnyEvent, NoClaim, until
+from jaxfl.privacy.events import AnyEvent, NoClaim, protects, until
 from jaxfl.privacy.gaussian import Floats
 
 __all__ = ["Report", "report", "spent"]
@@ -42,9 +42,10 @@ class Report(NamedTuple):
         return exports.neighboring_relation(self.event, self.delta)
 
     def __str__(self) -> str:
-        status = f" [{self.status}]" if self.status else ""
+        status = f" ({STATUS[self.status]})" if self.status else ""
         proven = "nothing" if math.isinf(self.proven) else f"eps {self.proven:.4g}"
         lines = [f"proven   {proven} at delta {self.delta:.3g}: {self.method}{status}"]
+        lines += [f"protects {words}" for words in [protects(self.event)] if words]
         if self.claimed is not None:
             at = "" if math.isinf(self.proven) else f", proven at delta {self.delta_at_claimed:.3g}"
             lines.append(
