@@ -59,8 +59,8 @@ def pair(flag: str, value: str) -> tuple[str, Any]:
     require(name and equals and given, "must read NAME=VALUE", **{flag: value})
     try:
         return name.replace("-", "_"), json.loads(given)
-    except ValueError:
-        return name.replace("-", "_"), given
+    except ValueError:  # .5 is a number as well
+        return name.replace("-", "_"), float(given) if reads(given) else given
 
 
 def rounds(flag: str, value: str) -> int | None:

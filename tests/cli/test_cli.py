@@ -169,7 +169,7 @@ def test_files_of_a_run(tmp_path: Path, shell: Shell) -> None:
     shown = shell(LOUD, "--rounds 30 --out", out)
     assert set(held(out)) == {"result.nc", "curves.png", "checkpoint.npz", "config.json"}
     assert "round 30/30" in shown.err
-    for words in ("sigma", "given", "uplink", "rounds/s", "proven; the paper's formula"):
+    for words in ("sigma", "given", "uplink", "rounds/s", "proven for one record"):
         assert words in shown.out
     ds = jaxfl.load(out / "result.nc")
     assert ds["round"].values.tolist() == list(range(31))

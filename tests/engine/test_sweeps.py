@@ -409,6 +409,8 @@ def test_static_axes() -> None:
     assert ds["loss"].dims == ("algorithm", "compressor", "clients", "lr", "seed", "round")
     assert made == [3, 5]
     assert (plans[0].compilations, plans[0].runs) == (4, 16)
+    assert repr(plans[0]).startswith("16 runs in 4 compilations, about 4 chunks of ")
+    assert "lambda" not in repr(plans[0])
     for compressor, clients in (("identity", 5), ("natural", 3)):
         run = alone(build(compressor), 1, problem=a_problem(n=clients), lr=0.2, sigma=0.1)
         agree(run, ds.sel(compressor=compressor, clients=clients, lr=0.2, seed=1).squeeze())

@@ -156,6 +156,13 @@ def test_where_the_one_pass_formula_fails(delta: float, last: float) -> None:
     assert [at > eps for eps, at in proven.items()] == [False, True]
 
 
+def test_a_condition_that_no_eps_meets_says_so() -> None:
+    """The bound of the proof has a logarithm, which is negative where the noise is large."""
+    condition = compressed_gd(8, 1.0, 50, 10, 3, 1e-3, sigma=2.0).conditions[0]
+    assert condition.holds is False
+    assert "no eps meets here, since q b sigma = 4 is not below G_A = 1" in condition.text
+
+
 def test_conditions_of_the_published_runs_fail() -> None:
     for eps, b, T, ratio in ((1, 10, 25, "4241"), (5, 51, 100, "203.8"), (10, 103, 150, "66.6")):
         claim = compressed_gd(8, 0.5, 3256, b, T, 1e-3, eps=eps)

@@ -3,6 +3,7 @@ claims nothing."""
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 import jax
@@ -18,7 +19,8 @@ from jaxfl.algorithms import compose, plain
 from jaxfl.parts import compressors, estimators, local, mechanisms, sampling, smoothing
 from jaxfl.parts.sampling import SAMPLERS, in_order, participation, sampler
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import NoClaim
+from jaxfl.privacy.events import NoClaim, protects
+from jaxfl.privacy.reports import report
 from jaxfl.problems import models
 
 pytestmark = pytest.mark.once
@@ -38,6 +40,24 @@ def even(regularizer: str | None = None, kind: str = "logistic") -> jaxfl.Proble
     data = jaxfl.data.from_clients((a, y), classes=2, stacked=True)
     model = models.logistic(4, regularizer=regularizer)
     return jaxfl.make_problem(models.softmax_regression(4, 2) if kind == "softmax" else model, data)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ldp_sgd", "one record of one client, replaced by another, .* every message of a client$"),
+        ("private_local_sgd", "one record of one client, .* sees the sum of the clients' messages"),
+        ("mu2_trusted", "one record of one client, .* the models that a trusted server shows$"),
+        ("dp_fedavg", "^all records of one client, its update replaced by zero, from an adversary"),
+        ("fedsgd", "^$"),
+    ],
+)
+def test_what_an_eps_protects_from_whom(name: str, words: str) -> None:
+    event = planned(name, FACTS._replace(diameter=1.0), 3).event
+    assert re.search(words, protects(event))
+    said = str(report(event, None, DELTA))
+    assert f"\nprotects {protects(event)}" in said or not protects(event)
+    assert re.search(r"\((established|derived): ", said) or not protects(event)
 
 
 @pytest.mark.parametrize("name", ["dp_gd", "dp_sgd"])
