@@ -14,6 +14,7 @@ from jaxfl import papers
 from jaxfl.cli import PARSERS, main
 from jaxfl.cli.completion import SHELLS
 from jaxfl.cli.config import with_config
+from jaxfl.cli.lists import KINDS
 from jaxfl.cli.sweep_parser import parse_sweep
 
 pytestmark = pytest.mark.once
@@ -198,8 +199,7 @@ ANSWERS = {
     "show SWEEP": TABLE,
     "compare SWEEP SWEEP": TABLE,
     "plot RUN --out pictures --format svg": {"files"},
-    "list": {"algorithms", "models", "data", "partitions", "compressors", "samplers"}
-    | {"participations", "aggregations"},
+    "list": {*KINDS},
     "papers": {*papers.entries()},
     "theory": {"values", "table_1", "table_2"},
     f"account ldp_sgd {QUESTION} --sigma 0": {"kind", "sigma", "eps", "delta", "method", "status"},
