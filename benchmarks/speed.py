@@ -26,7 +26,7 @@ WORK = {
 HEADS = (
     "workload",
     "jaxfl, rounds/s",
-    "speed-up over hand-written loops, one noise draw",
+    "speed-up over hand-written loops",
     "the same, noise for each client",
     "speed-up over other simulators",
 )

@@ -65,19 +65,20 @@ class AuditResult(NamedTuple):
     seconds: float
 
     @property
-    def refuted(self) -> bool:
-        """The attack succeeds more often than the proof allows: something is wrong."""
+    def refutes_proof(self) -> bool:
+        """Whether the attack succeeds more often than the proof allows: something is wrong."""
         return self.lower > self.proven
 
     @property
-    def exposed(self) -> bool:
-        """The attack succeeds more often than the claim allows."""
+    def refutes_claim(self) -> bool:
+        """Whether the attack succeeds more often than the claim allows."""
         return self.claimed is not None and self.lower > self.claimed
 
     def __str__(self) -> str:
         proven = f"{self.proven:.4g}" if math.isfinite(self.proven) else f"none ({self.method})"
         claim = "" if self.claimed is None else f", claimed {self.claimed:.4g}"
-        flag = " REFUTED" if self.refuted else " EXPOSED" if self.exposed else ""
+        which = "PROOF" if self.refutes_proof else "CLAIM" if self.refutes_claim else ""
+        flag = f": REFUTES THE {which}" if which else ""
         return (
             f"{self.algorithm}: eps >= {self.lower:.4g} at delta = {self.delta:g} "
             f"({100 * self.confidence:g} % confidence), proven {proven}{claim}; "
@@ -121,7 +122,7 @@ def audit(
     bound holds by itself, and so do both.
 
     >>> found = audit("ldp_gd", rounds=5, m=4, runs=1000, eps=4.0, delta=1e-3, key=jax.random.key(0))
-    >>> 2 < found.lower <= found.proven, round(found.proven, 3), found.refuted
+    >>> 2 < found.lower <= found.proven, round(found.proven, 3), found.refutes_proof
     (True, 4.0, False)
     """
     began, runs = time.perf_counter(), whole("runs", runs, 20)

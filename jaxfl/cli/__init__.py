@@ -186,7 +186,7 @@ def run_help(words: Sequence[str]) -> None:
 
       jaxfl run
       jaxfl run soteriafl_sgd --eps 2 --omega 9 --out first
-      jaxfl sweep soteriafl_sgd ldp_sgd --eps 1 4 16 --lr 0.03 0.1 0.3 --seeds 3 --out grid
+      jaxfl sweep soteriafl_sgd ldp_sgd --eps 1 4 16 --batch 32 --lr 0.1 0.3 1 --seeds 3 --out grid
       jaxfl show grid
     """
     print(inspect.getdoc(run_help))
@@ -225,7 +225,7 @@ def run_grid(words: Sequence[str]) -> None:
     as fit in memory.  Runs with the same seed share their random draws, which makes their differences
     precise (--unpaired: separate draws).  A value may be a schedule, as in --lr 0.1 cosine:0.3.
 
-      jaxfl sweep soteriafl_sgd ldp_sgd --eps 1 4 16 --omega 4 19 --lr 0.03 0.1 0.3 --seeds 3 --out grid
+      jaxfl sweep soteriafl_sgd ldp_sgd --eps 1 4 --omega 4 19 --batch 32 --lr 0.1 0.3 1 --seeds 3
       jaxfl sweep soteriafl_sgd --config grid.toml --plan
       jaxfl sweep --resume grid
       jaxfl show grid

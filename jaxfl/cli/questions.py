@@ -90,8 +90,9 @@ def run_audit(words: Sequence[str]) -> None:
     r"""usage: jaxfl audit ALGORITHM [--runs R] [--PARAMETER VALUE ...]
 
     Measure a lower bound on eps by an attack: run the algorithm R times on each of two data sets that
-    differ in one record, and tell the data sets apart by what the server sees.  An eps below the bound
-    is refuted.
+    differ in one record, and tell the data sets apart by what the server sees.  No smaller eps
+    is true, at the stated confidence: `refutes_claim` says whether the claimed eps is smaller, and
+    `refutes_proof` whether the proven one is.
 
       jaxfl audit ldp_sgd --samples 1000 --rounds 100 --runs 10000 --batch 50 --eps 5
       jaxfl audit ldp_sgd --samples 1000 --rounds 20 --runs 4000 --batch 100 --clip-mode batch \
@@ -102,7 +103,7 @@ def run_audit(words: Sequence[str]) -> None:
       --runs R                  runs on each data set (default: 10000)
       --clients N               number of clients, one of whom holds the record (default: 1)
       --eps E                   eps that the noise is chosen for (default: 5)
-      --claimed E               the eps to refute (default: that of the paper's formula)
+      --claimed E               the claimed eps (default: that of the paper's formula)
       --noise HOW               calibrated (default) or paper: the noise of the paper's formula
       --sampler NAME            replace the algorithm's sampler
       --compressor NAME         replace the algorithm's compressor
@@ -238,7 +239,11 @@ def _audit(
         runs=whole("runs", runs, 20),
         **options,
     )
-    return {**found._asdict(), "refuted": found.refuted, "exposed": found.exposed}
+    return {
+        **found._asdict(),
+        "refutes_proof": found.refutes_proof,
+        "refutes_claim": found.refutes_claim,
+    }
 
 
 def _pairs(words: Sequence[str]) -> dict[str, Any]:

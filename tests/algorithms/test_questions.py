@@ -144,13 +144,13 @@ def test_audit_exposes_batch_clipping(capsys: pytest.CaptureFixture[str]) -> Non
     found = ask(capsys, line + "--noise paper --eps 1")
     assert found["claimed"] == pytest.approx(1)
     assert found["lower"] > 1
-    assert found["exposed"] is True
+    assert found["refutes_claim"] is True
     assert found["proven"] == "inf"
     # without noise there is no claim
     line = "audit ldp_sgd --runs 50 --sigma 0 --samples 50 --rounds 2 --batch 10 --seed 1"
     found = ask(capsys, line)
     assert found["claimed"] is None
-    assert found["exposed"] is False
+    assert found["refutes_claim"] is False
     assert found["proven"] == "inf"
 
 

@@ -155,7 +155,7 @@ def test_poisson_bounds_are_strong() -> None:
     given: Any = dict(rounds=20, m=40, runs=20_000, delta=DELTA, clip=0.5, batch=4, eps=5.0)
     found = audit("ldp_sgd", key=jax.random.key(3), confidence=1 - ERROR / 2, **given)
     assert 0.6 * found.proven <= found.lower <= found.proven
-    assert not found.refuted
+    assert not found.refutes_proof
 
 
 @pytest.mark.slow  # 36 attacks of 50,000 runs; those above are two of them
@@ -245,10 +245,10 @@ def test_a_users_algorithm_needs_no_extra_code(turning: bool) -> None:
 
 
 def test_without_an_event_there_is_no_proof() -> None:
-    """And a claim below what an attack certifies is exposed, as batch clipping is in test_questions."""
+    """And a claim below what an attack certifies is refuted, as batch clipping is in test_questions."""
     found = attack(event=None, claimed=0.5)
-    assert found.exposed
-    assert "EXPOSED" in str(found)
+    assert found.refutes_claim
+    assert "REFUTES THE CLAIM" in str(found)
     assert found.proven == math.inf
     assert found.curve is None
     assert 1 < found.lower == found.plain < 5
@@ -264,8 +264,8 @@ BUGS = (
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted_bugs_are_caught(bug: str) -> None:
     found = attack(bug, turning=bug.startswith("same key"))
-    assert found.refuted
-    assert "REFUTED" in str(found)
+    assert found.refutes_proof
+    assert "REFUTES THE PROOF" in str(found)
 
 
 def test_repeated_noise_is_caught_under_sampling_too() -> None:
@@ -282,7 +282,7 @@ def test_repeated_noise_is_caught_under_sampling_too() -> None:
     broken = algorithm._replace(round=round)
     given: Any = dict(rounds=20, m=40, runs=2000, delta=DELTA, batch=4, clip=1.0, eps=1.0)
     found = audit(broken, key=jax.random.key(0), confidence=1 - 1e-4, **given)
-    assert found.refuted
+    assert found.refutes_proof
     assert found.statistic == "spread"
 
 

@@ -45,7 +45,10 @@ def even(regularizer: str | None = None, kind: str = "logistic") -> jaxfl.Proble
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("ldp_sgd", "one record of one client, replaced by another, .* every message of a client$"),
+        (
+            "ldp_sgd",
+            "one record of one client, replaced by another, .* every message of every client$",
+        ),
         ("private_local_sgd", "one record of one client, .* sees the sum of the clients' messages"),
         ("mu2_trusted", "one record of one client, .* the models that a trusted server shows$"),
         ("dp_fedavg", "^all records of one client, its update replaced by zero, from an adversary"),

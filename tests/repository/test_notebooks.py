@@ -67,10 +67,10 @@ assert (x == run.x).all() and np.abs(learned - w).max() < 0.3
 assert all(0.99 < one["claimed_eps"] < 1.01 for one in answers)
 assert 68 < answers[0]["eps"] < 70
 assert all(one["flag"] for one in answers if one["eps"] > 1.01 * one["claimed_eps"])
-assert 0.6 * sound.proven < sound.lower <= sound.proven <= eps * (1 + 1e-6) and not sound.refuted
+assert 0.6 * sound.proven < sound.lower <= sound.proven <= eps * (1 + 1e-6) and not sound.refutes_proof
 for one in broken.values():
-    assert one.proven == sound.proven < one.lower and one.refuted
-assert shortcut.exposed and shortcut.lower > shortcut.claimed and shortcut.proven == float("inf")
+    assert one.proven == sound.proven < one.lower and one.refutes_proof
+assert shortcut.refutes_claim and shortcut.lower > shortcut.claimed and shortcut.proven == float("inf")
 """,
     "5-devices": """
 assert np.abs(four["loss"] - one["loss"]).max() < 1e-4

@@ -43,7 +43,7 @@ class Plan(NamedTuple):
             f"{plural(self.runs, 'run')} in {plural(self.compilations, 'compilation')}, about "
             f"{plural(self.chunks, 'chunk')} of {self.bytes / 2**20:,.0f} MiB "
             f"({self.available / 2**20:,.0f} are free){done}",
-            f"evaluations, every eval_every rounds, are about {self.evaluation:.0%} of the work; the "
+            f"evaluations (see eval_every) are about {self.evaluation:.0%} of the work; the "
             f"result takes at most {max(self.disk / 2**20, 0.1):,.1f} MiB",
         )
         return "\n".join((*lines, *self.programs))
