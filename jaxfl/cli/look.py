@@ -20,13 +20,14 @@ from jaxfl.core.files import replace
 from jaxfl.engine.results import config, load
 from jaxfl.engine.sweeps.grid import TUNED
 from jaxfl.engine.sweeps.store import RESULT
-from jaxfl.views.cells import axes, is_sweep, restrict
-from jaxfl.views.compare import as_sweep, compare
+from jaxfl.views.cells import as_sweep, axes, is_sweep, relabelled, restrict
+from jaxfl.views.compare import compare
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
 from jaxfl.views.selection import AUTO, select
 from jaxfl.views.tables import Table
 from jaxfl.views.targets import Links, to_target
+from jaxfl.views.words import renamed
 
 if TYPE_CHECKING:
     import xarray
@@ -35,7 +36,7 @@ __all__ = ["look_options", "look_parser", "run_compare", "run_plot", "run_show"]
 
 SEVERAL = ("over", "where", "metric", "format", "label")
 OWN = {
-    "show": "metric csv latex target-loss bandwidth latency",
+    "show": "metric csv latex target-loss bandwidth latency label",
     "compare": "metric csv latex",
     "plot": "out format metric title label",
 }
@@ -62,8 +63,9 @@ def run_show(words: Sequence[str]) -> None:
       jaxfl show grid --where eps=1,5 --metric loss utility --csv table.csv
       jaxfl show grid --target-loss 0.65 --bandwidth lognormal:1e6,0.8 --latency 0.05
 
-      --metric NAME ...         show these metrics (default: utility, which is the running mean of
-                                |grad f|^2, loss and accuracies)
+      --metric NAME ...         show these metrics (default: loss and accuracies; utility is the
+                                running mean of |grad f|^2)
+      --label OLD=NEW ...       write NEW for algorithms, axes and metrics named OLD
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write the table to FILE in LaTeX, for the package booktabs
       --target-loss X           also show the rounds, bits and gradients until the training loss is X
@@ -75,13 +77,13 @@ def run_show(words: Sequence[str]) -> None:
     with _shown(folder):
         ds, links = _load(folder, given), _links(given)
         if not is_sweep(ds):
-            alone = not {"csv", "latex", "target_loss", "metric"} & set(given)
+            alone = not {"csv", "latex", "target_loss", "metric", "label"} & set(given)
             if given.get("json") and alone:
                 print_json(facts(ds, [folder / RESULT if folder.is_dir() else folder]))
                 return
             if not given.get("json"):
                 summary(ds, [])
-            ds = as_sweep(ds).assign_coords(algorithm=[config(ds)["settings"]["algorithm"]])
+            ds = as_sweep(ds, config(ds)["settings"]["algorithm"])
             if alone:
                 return
             if not given.get("json"):
@@ -91,7 +93,10 @@ def run_show(words: Sequence[str]) -> None:
         if "target_loss" in given:
             value = real()("--target-loss", given["target_loss"])
             targets = to_target(ds, "loss", target=value, links=links)
-        _print(table(ds, metrics=given.get("metric"), targets=targets), given)
+        labels = _labels(given)
+        with renamed(labels):
+            ds = relabelled(ds, labels)
+            _print(table(ds, metrics=given.get("metric"), targets=targets), given)
 
 
 def run_compare(words: Sequence[str]) -> None:
@@ -102,8 +107,8 @@ def run_compare(words: Sequence[str]) -> None:
 
       jaxfl compare old new --metric loss
 
-      --metric NAME ...         show these metrics (default: utility, which is the running mean of
-                                |grad f|^2, loss and accuracies)
+      --metric NAME ...         show these metrics (default: loss and accuracies; utility is the
+                                running mean of |grad f|^2)
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write the table to FILE in LaTeX, for the package booktabs
     """
@@ -153,7 +158,7 @@ def run_plot(words: Sequence[str]) -> None:
             choose_by="none",
             metrics=given.get("metric"),
             title=given.get("title"),
-            labels=dict(_pair(word) for word in given.get("label", [])),
+            labels=_labels(given),
         )
         if is_sweep(ds) and not has_front(files):
             print(NO_FRONT, file=sys.stderr)
@@ -217,36 +222,27 @@ def _shown(*folders: Path) -> Iterator[None]:
         raise InputError(why, "write it again") from error
 
 
-def _where(words: Sequence[str]) -> dict[str, list[str]]:
-    """AXIS=V,V; several of one axis add up."""
-    out: dict[str, list[str]] = {}
-    for word in words:
-        name, equals, values = word.partition("=")
-        valid = name and equals and values.strip(",")
-        must = f"--where {word} must read AXIS=VALUE,VALUE; the folder comes before the options"
-        require(valid, must)
-        out.setdefault(name, []).extend(value for value in values.split(",") if value)
-    return out
+def _pairs(name: str, shape: str, given: dict[str, Any]) -> list[tuple[str, str]]:
+    """The words of an option that read NAME=TEXT, in two."""
+    pairs = []
+    for word in given.get(name, []):
+        left, equals, right = word.partition("=")
+        must = f"--{name} {word} must read {shape}; the folder comes before the options"
+        require(left and equals, must)
+        pairs.append((left, right))
+    return pairs
 
 
-def _pair(word: str) -> tuple[str, str]:
-    """OLD=NEW."""
-    old, equals, new = word.partition("=")
-    require(
-        old and equals, f"--label {word} must read OLD=NEW; the folder comes before the options"
-    )
-    return old, new
+def _labels(given: dict[str, Any]) -> dict[str, str]:
+    return dict(_pairs("label", "OLD=NEW", given))
 
 
 def _links(given: dict[str, Any]) -> Links | None:
+    for name, other in (("latency", "bandwidth"), ("bandwidth", "target_loss")):
+        alone = f"--{name} {given.get(name)} needs {flag(other)} too"
+        require(name not in given or other in given, alone)
     if "bandwidth" not in given:
-        alone = f"--latency {given.get('latency')} needs --bandwidth too, for the time of a round"
-        require("latency" not in given, alone)
         return None
-    require(
-        "target_loss" in given,
-        f"--bandwidth {given['bandwidth']} needs --target-loss, since it gives the time to reach it",
-    )
     speed: Any = given["bandwidth"]
     if not speed.startswith("lognormal"):
         values = [real(above=0)("--bandwidth", value) for value in speed.split(",")]
@@ -306,17 +302,16 @@ def _selected(
     ds: xarray.Dataset, given: dict[str, Any], elsewhere: AbstractSet[str] = frozenset()
 ) -> xarray.Dataset:
     """The cells that the options select; options for axes ``elsewhere`` are ignored."""
-    where = _where(given.get("where", []))
-    ds = restrict(ds, {name: values for name, values in where.items() if name not in elsewhere})
-    criterion = given.get("choose_by", AUTO)
-    over = given.get("over")
+    where: dict[str, list[str]] = {}  # several of one axis add up
+    for name, values in _pairs("where", "AXIS=VALUE,VALUE", given):
+        if name not in elsewhere:
+            where.setdefault(name, []).extend(filter(None, values.split(",")))
+    ds = restrict(ds, where)
+    criterion, over = given.get("choose_by", AUTO), given.get("over")
     over = over and [name for name in over if name not in elsewhere]
     if criterion == "none":
-        require(
-            not over,
-            f"--over {over and over[0]} does not go with --choose-by none",
-            "leave one out",
-        )
+        alone = f"--over {over and over[0]} does not go with --choose-by none"
+        require(not over, alone, "leave one out")
         return ds
     if over is None and "choose_by" not in given and not set(TUNED) & set(axes(ds)):
         return ds

@@ -104,6 +104,8 @@ def _used(about: dict[str, Any], reached: int) -> list[tuple[str, str, str]]:
     values, sources = about["values"], about["sources"]
     rows = {name: [_number(values[name]), sources.get(name, "")] for name in values}
     planned = int(values["rounds"])
+    if "k" in rows:
+        rows["k"][0] += f" of {about['facts']['d']} coordinates"
     if reached > planned:
         rows["rounds"][0] += f", extended to {reached}"
         if "eps" in rows:

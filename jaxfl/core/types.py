@@ -343,6 +343,8 @@ class Problem:
     name: str = dataclasses.field(default="problem", metadata={"static": True})
     validation: PyTree | None = None  # examples that settings may be chosen on, leaves (N, ...)
     clients: Names = dataclasses.field(default=NAMELESS, metadata={"static": True})
+    # how rows were shared among clients, in words
+    partition: str = dataclasses.field(default="", metadata={"static": True})
 
     @property
     def n(self) -> int:

@@ -77,6 +77,7 @@ class ClientData(NamedTuple):
     label_name: str = ""
     class_names: tuple[str, ...] = ()
     client_names: tuple[str, ...] = ()
+    partition: str = ""  # how the rows were shared among clients, in words
 
     def __repr__(self) -> str:
         least, most = np.min(self.count), np.max(self.count)

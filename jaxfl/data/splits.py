@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,9 +12,9 @@ import numpy.typing as npt
 
 from jaxfl.core.checks import instance, numeric, stream
 from jaxfl.core.errors import require
-from jaxfl.core.params import fraction
+from jaxfl.core.params import fraction, known
 from jaxfl.data.loaders import load
-from jaxfl.data.partition import Parts, partition
+from jaxfl.data.partition import PARTITIONS, Parts, partition
 from jaxfl.data.records import Array, ClientData, Dataset, each_rows, gather, rows
 
 __all__ = ["holdout", "split"]
@@ -67,10 +68,20 @@ def split(
         labels = dataset.train[1]
     given = total if labels is None else len(numeric("The array of labels", labels))
     require(given == total, f"There are {given} labels for {total} training rows", "give each one")
+    words = _words(how, options)
     parts = partition(how, total if labels is None else labels, clients, seed, **options)
     if test_share is None:
-        return gather(dataset, parts)
+        return gather(dataset, parts)._replace(partition=words)
     parts, held = holdout(parts, fraction("test_share", test_share), seed)
     index = np.concatenate(held)
     test = jax.tree.map(lambda leaf: np.asarray(leaf)[index], dataset.train)
-    return gather(dataset._replace(test=test), parts)
+    return gather(dataset._replace(test=test), parts)._replace(partition=words)
+
+
+def _words(how: str, options: Mapping[str, Any]) -> str:
+    """The partition with its options, and with alpha where that is a default."""
+    entry = known("partition", how, PARTITIONS)
+    default = inspect.signature(entry).parameters.get("alpha")
+    values = ({} if default is None else {"alpha": default.default}) | dict(options)
+    said = [f"{name}={v}" for name, v in values.items() if isinstance(v, int | float | str)]
+    return how + f"({', '.join(said)})" * bool(said)

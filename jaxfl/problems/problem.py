@@ -94,8 +94,8 @@ def make_problem(
     if not generated and (far := _unscaled(sampled, np.atleast_1d(data.count), name)):
         warnings.warn(far, stacklevel=2)
     validation, test = _set_aside(test, validation_share)
-    names = Names(getattr(data, "client_names", ()))
-    return Problem(train, jnp.array(count), test, x0, model, name, validation, names)
+    names, how = Names(getattr(data, "client_names", ())), getattr(data, "partition", "")
+    return Problem(train, jnp.array(count), test, x0, model, name, validation, names, how)
 
 
 def held_out(problem: Problem, data: str) -> Problem:

@@ -7,6 +7,8 @@ copies of each other: only the first is read.
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +18,7 @@ import numpy.typing as npt
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import closest
 from jaxfl.engine import results
+from jaxfl.views.words import label
 
 if TYPE_CHECKING:
     import xarray
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Array",
     "applying",
+    "as_sweep",
     "axes",
     "cells",
     "check_axis",
@@ -33,10 +37,13 @@ __all__ = [
     "ends",
     "final",
     "groups",
+    "heading",
     "is_sweep",
     "metrics",
     "over_seeds",
+    "relabelled",
     "restrict",
+    "setting",
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -48,6 +55,38 @@ TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "dow
 def is_sweep(ds: xarray.Dataset) -> bool:
     """Whether a result is of a sweep, and not of a single run."""
     return results.config(ds).get("kind") == "sweep"
+
+
+def as_sweep(ds: xarray.Dataset, called: str = "run") -> xarray.Dataset:
+    """A single run as a sweep with one cell of this name and one seed."""
+    about = results.config(ds)
+    report = about["privacy"] or {"proven": "inf", "claimed": None, "delta": "nan", "flag": False}
+    series = [str(name) for name, v in ds.data_vars.items() if v.dims == ("round",)]
+    used = {}
+    for name, value in about["values"].items():  # schedules left out
+        with contextlib.suppress(TypeError, ValueError):
+            used[f"used_{name}"] = float(value)
+    facts = {
+        "proven_eps": float(report["proven"]),
+        "claimed_eps": math.nan if report["claimed"] is None else float(report["claimed"]),
+        "delta": float(report["delta"]),
+        "flag": np.int8(report["flag"]),
+        "noisy": np.int8(about["privacy"] is not None),
+        "n": np.int32(about["facts"]["n"]),
+        "broken": math.nan,
+        **used,
+    }
+    lost = ds["round"].where(~np.isfinite(ds["loss"])).min().item()  # NaN where it never is
+    each = {"last_round": ds["round"].values[-1], "diverged_at": lost, "complete": np.int8(1)}
+    out = ds[series].assign(each).expand_dims(algorithm=[called], seed=np.zeros(1, np.int32))
+    config = {
+        **{name: about[name] for name in ("format", "settings", "facts", "values", "ended")},
+        "kind": "sweep",
+        "axes": {"algorithm": {"values": [called], "static": True}},
+        "paired": False,
+    }
+    given = {name: ("algorithm", [value]) for name, value in facts.items()}
+    return out.assign(given).assign_attrs(config=json.dumps(config))
 
 
 def axes(ds: xarray.Dataset) -> tuple[str, ...]:
@@ -105,9 +144,47 @@ def ends(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
     return cells(ds.assign({name: final(ds, name) for name in names}))
 
 
+def setting(ds: xarray.Dataset) -> list[str]:
+    """The problem, and the axes that have one value, in words."""
+    named, spans = results.config(ds)["settings"], set(axes(ds))
+    words = [named["model"]] if "model" in named and "model" not in spans else []
+    if isinstance(named.get("problem"), str) and not {"problem", "data"} & spans:
+        words.append(f"on {named['problem']}")
+    out = [" ".join(words)] if words else []
+    each = {*ds["n"].values.ravel().tolist()}
+    if len(each) == 1 and "clients" not in spans:
+        out.append(f"{min(each)} client" + "s" * (min(each) > 1))
+    if named.get("partition") and not {"problem", "partition", "alpha"} & spans:
+        out.append(named["partition"])
+    for name in axes(ds):
+        if ds.sizes[name] == 1 and name != "algorithm" and applying(ds, name).any():
+            out.append(label(name, ds[name].values.tolist()[0]))
+    return out
+
+
+def heading(ds: xarray.Dataset) -> str:
+    """The setting of a sweep, and how many seeds it has."""
+    seeds = ds.sizes["seed"]
+    return ", ".join([*setting(ds), f"{seeds} seed" + "s" * (seeds > 1)])
+
+
 def metrics(ds: xarray.Dataset) -> list[str]:
     """The measured metrics, without totals of messages and bits."""
     return [str(n) for n, v in ds.data_vars.items() if "round" in v.dims and n not in TOTALS]
+
+
+def relabelled(ds: xarray.Dataset, labels: Mapping[str, str]) -> xarray.Dataset:
+    """The sweep with other names of algorithms, and other texts on axes."""
+    texts = [name for name in axes(ds) if ds[name].dtype.kind not in "iuf"]
+    values = [str(value) for name in texts for value in ds[name].values.tolist()]
+    known = [*values, *axes(ds), *metrics(ds)]
+    for old in labels:
+        require(old in known, closest("algorithm, axis or metric in this sweep named", old, known))
+    new = {name: [labels.get(v, v) for v in ds[name].values.tolist()] for name in texts}
+    for name, called in new.items():
+        alike = f"Two values of {name} cannot have one label"
+        require(len({*called}) == len(called), alike, "give each one of its own")
+    return ds.assign_coords(new)
 
 
 def check_metric(ds: xarray.Dataset, name: str) -> None:

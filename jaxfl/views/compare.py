@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +10,7 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.engine import results
-from jaxfl.views.cells import axes, ends, is_sweep
+from jaxfl.views.cells import as_sweep, axes, ends, is_sweep
 from jaxfl.views.rows import shown_metrics
 from jaxfl.views.tables import Column, Estimate, Table, Value, eps_words, estimates
 from jaxfl.views.words import SYMBOLS, label, number, prefix
@@ -20,7 +18,7 @@ from jaxfl.views.words import SYMBOLS, label, number, prefix
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["as_sweep", "compare"]
+__all__ = ["compare"]
 
 SETTINGS = ("problem", "model", "data", "objective", "dtype")  # that make numbers comparable
 # results keep fingerprints of these, which mean nothing to a reader
@@ -65,21 +63,18 @@ def compare(
     none = f"{names[0]} and {names[1]} have no cell in common"
     require(one.sizes["cell"], none, f"their values of {', '.join(common)} differ")
     varied = [name for name in common if len(set(one[name].values)) > 1]
-    columns = [
-        *(Column(name, SYMBOLS.get(name, name)) for name in varied),
-        Column("metric", "metric"),
-        *(Column(f"{side} {name}", name) for side, name in zip("ab", names, strict=True)),
-        Column("difference", "difference"),
-    ]
+    heads = {name: SYMBOLS.get(name, name) for name in varied} | {"metric": "metric"}
+    heads |= {f"{side} {name}": name for side, name in zip("ab", names, strict=True)}
+    heads |= {"difference": "difference"}
     paired = _paired(*both)
-    bits = prefix([flat["uplink_bits"].max() for flat in flats], "bit")
-    lines = [*_measured(one, two, shown, paired, bits), _proven(one, two)]
-    rows = [
-        (*(one[name].values[i] for name in varied), *line[i])
-        for i in range(one.sizes["cell"])
-        for line in lines
-        if line[i]
-    ]
+    lines = [*_measured(one, two, [*shown, "uplink_bits"], paired), _proven(one, two)]
+    places = zip(*(one[name].values for name in varied), strict=True) if varied else iter([()])
+    rows = tuple(
+        (*place, *line)
+        for place, cell in zip(places, zip(*lines, strict=True), strict=True)
+        for line in cell
+        if line
+    )
     for flat, name in zip(flats, names, strict=True):
         if (left := flat.drop_sel(cell=one["cell"])).sizes["cell"]:
             notes.append(f"Only in {name}: {_listed(left, common)}.")
@@ -91,39 +86,7 @@ def compare(
     title = f"{names[0]} and {names[1]}"
     if not alone:
         title += f": {(count := one.sizes['cell'])} common cell" + "s" * (count > 1)
-    return Table(title, tuple(columns), tuple(rows), notes=tuple(notes))
-
-
-def as_sweep(ds: xarray.Dataset) -> xarray.Dataset:
-    """A single run as a sweep with one cell and one seed."""
-    about = results.config(ds)
-    report = about["privacy"] or {"proven": "inf", "claimed": None, "delta": "nan", "flag": False}
-    series = [str(name) for name, v in ds.data_vars.items() if v.dims == ("round",)]
-    used = {}
-    for name, value in about["values"].items():  # schedules left out
-        with contextlib.suppress(TypeError, ValueError):
-            used[f"used_{name}"] = float(value)
-    facts = {
-        "proven_eps": float(report["proven"]),
-        "claimed_eps": math.nan if report["claimed"] is None else float(report["claimed"]),
-        "delta": float(report["delta"]),
-        "flag": np.int8(report["flag"]),
-        "noisy": np.int8(about["privacy"] is not None),
-        "n": np.int32(about["facts"]["n"]),
-        "broken": math.nan,
-        **used,
-    }
-    lost = ds["round"].where(~np.isfinite(ds["loss"])).min().item()  # NaN where it never is
-    each = {"last_round": ds["round"].values[-1], "diverged_at": lost, "complete": np.int8(1)}
-    out = ds[series].assign(each).expand_dims(algorithm=["run"], seed=np.zeros(1, np.int32))
-    config = {
-        **{name: about[name] for name in ("format", "settings", "facts", "values", "ended")},
-        "kind": "sweep",
-        "axes": {"algorithm": {"values": ["run"], "static": True}},
-        "paired": False,
-    }
-    given = {name: ("algorithm", [value]) for name, value in facts.items()}
-    return out.assign(given).assign_attrs(config=json.dumps(config))
+    return Table(title, tuple(map(Column, heads, heads.values())), rows, notes=tuple(notes))
 
 
 # --- pieces --------------------------------------------------------------------------------------
@@ -155,14 +118,15 @@ def _keyed(flat: xarray.Dataset, common: list[str]) -> xarray.Dataset:
 
 
 def _measured(
-    a: xarray.Dataset, b: xarray.Dataset, shown: list[str], paired: bool, bits: tuple[float, str]
+    a: xarray.Dataset, b: xarray.Dataset, shown: list[str], paired: bool
 ) -> list[list[tuple[Value, ...]]]:
-    """For each metric and the uplink, and every cell: its name, both sides and the difference."""
-    scale, unit = bits
-    names = {**{name: name.replace("_", " ") for name in shown}, "uplink_bits": f"uplink ({unit})"}
+    """For each metric and every cell: its name, both sides and the difference."""
     out: list[list[tuple[Value, ...]]] = []
-    for name, words in names.items():
-        by = scale if name == "uplink_bits" else 1.0
+    for name in shown:
+        words, by = name.replace("_", " "), 1.0
+        if name == "uplink_bits":
+            by, unit = prefix([ds[name].max() for ds in (a, b)], "bit")
+            words = f"uplink ({unit})"
         one, two = (estimates(ds[name] / by) for ds in (a, b))
         differ = [
             Estimate(y.mean - x.mean, math.hypot(x.error, y.error))
@@ -176,14 +140,12 @@ def _measured(
 
 def _proven(a: xarray.Dataset, b: xarray.Dataset) -> list[tuple[Value, ...]]:
     """The proven eps of every cell; nothing where neither side has noise."""
+    noisy = zip(*((ds["noisy"].values > 0).tolist() for ds in (a, b)), strict=True)
+    sides = [list(map(eps_words, ds["noisy"].values > 0, ds["proven_eps"].values)) for ds in (a, b)]
     out: list[tuple[Value, ...]] = []
-    for i in range(a.sizes["cell"]):
-        noisy, eps = (
-            [float(ds[name].values[i]) for ds in (a, b)] for name in ("noisy", "proven_eps")
-        )
-        sides = [eps_words(bool(n), e) for n, e in zip(noisy, eps, strict=True)]
-        known = all(isinstance(e, float) for e in sides)
-        out.append(("proven ε", *sides, eps[1] - eps[0] if known else None) if any(noisy) else ())
+    for some, x, y in zip(noisy, *sides, strict=True):
+        known = isinstance(x, float) and isinstance(y, float)
+        out.append(("proven ε", x, y, y - x if known else None) if any(some) else ())
     return out
 
 
@@ -211,22 +173,20 @@ def _unlike(
     # last_round holds the rounds, also where they are no hyper-parameter
     skip = {f"used_{name}" for name in common} | SAME_BY_EPS | {"used_rounds"}
     used = [str(name) for name in a if str(name).startswith("used_") and name in b]
-    one, two = (ds.isel(seed=0) for ds in (a, b))
     for name in ["last_round", *(name for name in used if name not in skip)]:
-        x, y = (np.asarray(ds[name].values, np.float64) for ds in (one, two))
+        x, y = (np.asarray(ds.isel(seed=0)[name].values, np.float64) for ds in (a, b))
         unlike = ~np.isclose(x, y, 1e-6, 0, equal_nan=True)
-        if not unlike.any():
-            continue
-        words = f"{name.removeprefix('used_')} differs"
-        if name == "last_round":
-            words = "Their rounds differ"
         pairs = {*zip(x[unlike].tolist(), y[unlike].tolist(), strict=True)}
+        words = "Their rounds differ"
+        if name != "last_round":
+            words = f"{name.removeprefix('used_')} differs"
         if len(pairs) > 1 or not unlike.all():
             words += f" in {unlike.sum()} of {unlike.size} cells"
         if len(pairs) == 1:
             mine, other = map(number, pairs.pop())
             words += f": {mine} in {names[0]}, {other} in {names[1]}"
-        notes.append(f"{words}.")
+        if unlike.any():
+            notes.append(f"{words}.")
     return notes
 
 
@@ -235,16 +195,12 @@ def _lost(flat: xarray.Dataset, name: str, alone: bool) -> list[str]:
     first = flat["diverged_at"].min("seed").dropna("cell").values
     if alone:
         return [f"{name} diverged: its loss is not finite from round {v:.0f} on." for v in first]
-    fates = {
-        "diverged and {} no value": len(first),
-        "{} not run": int((flat["complete"] == 0).any("seed").sum()),
-    }
-    many = f"of {flat.sizes['cell']} compared cells"
-    return [
-        f"In {name} {count} {many} {words.format('has' if count == 1 else 'have')}."
-        for words, count in fates.items()
-        if count
-    ]
+    out, of = [], f"of {flat.sizes['cell']} compared cells"
+    missing = int((flat["complete"] == 0).any("seed").sum())
+    for count, fate in ((len(first), "diverged and {} no value"), (missing, "{} not run")):
+        if count:
+            out.append(f"In {name} {count} {of} {fate.format('has' if count == 1 else 'have')}.")
+    return out
 
 
 def _differing(a: xarray.Dataset, b: xarray.Dataset, names: tuple[str, str]) -> list[str]:

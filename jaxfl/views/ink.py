@@ -6,7 +6,6 @@ without any global state: no pyplot, no backend chosen.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import textwrap
@@ -45,7 +44,6 @@ __all__ = [
     "plain_name",
     "powers",
     "save",
-    "settle",
     "shade",
     "tidy",
     "write",
@@ -145,7 +143,6 @@ class Panel(NamedTuple):
     logarithmic: bool | None = False  # across; None: if the lines end a decade apart
     powers: bool | None = None  # logarithmic upwards; None: if the values span a decade
     until: float = math.nan  # where a linear horizontal axis ends
-    legend: bool = False  # of its own, in place of that of the picture
     zero: bool = False  # the vertical axis begins there
     key: str = ""  # panels with one key share their vertical axis, others unless it flattens lines
 
@@ -172,23 +169,23 @@ def picture(
     panels = _live({(i, j): p for i, row in enumerate(rows) for j, p in enumerate(row)})
     scales = _scales(panels)
     covered = {place: _covered(panel.lines, *scales[place]) for place, panel in panels.items()}
-    own = any(panel.legend for panel in panels.values())
     shown = {(panel.up, id(scales[place][1])) for place, panel in panels.items()}
     apart = len(shown) > len({panel.up for panel in panels.values()})
     said = [*notes, *[APART] * apart, *[UNDER] * any(map(any, covered.values()))]
     figure = frame(
         title,
-        sum(shares) * height + (0.24 + 0.18 * own) * len(rows),
-        {} if own else _key(line for panel in panels.values() for line in panel.lines),
+        sum(shares) * height + 0.24 * len(rows),
+        _key(line for panel in panels.values() for line in panel.lines),
         said,
         COLUMN if columns == 1 else FULL,
     )
     grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=shares)
-    for place in itertools.product(range(len(rows)), range(columns)):
-        if place not in panels:
-            grid[place].set_visible(False)
+    for (i, j), ax in np.ndenumerate(grid):
+        if (i, j) not in panels:
+            ax.set_visible(False)
             continue
-        ax, panel = grid[place], panels[place]
+        place, left, above, below = (i, j), (i, j - 1), (i - 1, j), (i + 1, j)
+        panel = panels[place]
         ax.margins(*margins)
         for line, count in zip(panel.lines, covered[place], strict=True):
             _draw(ax, line, count)
@@ -196,24 +193,21 @@ def picture(
         if panel.zero:
             ax.set_ylim(bottom=0)
         _across(ax, panel, [p for p in panels.values() if p.across == panel.across])
-        i, j = place
-        left, above, below = (i, j - 1), (i - 1, j), (i + 1, j)
-        words = [textwrap.fill(panel.up, int(height * shares[place[0]] / (CHARACTER * TEXT)))]
+        words = textwrap.fill(panel.up, int(height * shares[i] / (CHARACTER * TEXT)))
         if left in panels and panels[left].up == panel.up:
-            words = []
+            words = ""
             ax.tick_params(labelleft=scales[left][1] is not scales[place][1])
-        ax.set_ylabel("".join(words), fontsize=TEXT)
+        ax.set_ylabel(words, fontsize=TEXT)
         lowest = below not in panels or panels[below].across != panel.across
         ax.tick_params(labelbottom=lowest)
         ax.set_xlabel(panel.across if lowest else "", fontsize=TEXT)
         room = int(figure.get_figwidth() / columns / (CHARACTER * TEXT))
         if above not in panels or panels[above].title != panel.title:
             ax.set_title(textwrap.fill(panel.title, room), fontsize=TEXT, pad=3)
-        if panel.legend:
-            at = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "reverse": True}
-            ax.legend(ncols=len(panel.lines), **at, **LEGEND)
         if not ax.has_data():
-            _empty(ax)
+            ax.set(xticks=[], yticks=[])
+            at = {"transform": ax.transAxes, "ha": "center", "color": GREY, "fontsize": SMALL}
+            ax.text(0.5, 0.5, "diverged, or not run", **at)
     for across in {panel.across for panel in panels.values()}:  # the same costs in every panel
         alike = [grid[place] for place, panel in panels.items() if panel.across == across]
         alike = [ax for ax in alike if ax.has_data()]
@@ -240,27 +234,19 @@ def _scales(panels: dict[tuple[int, int], Panel]) -> dict[tuple[int, int], tuple
     """Whether the vertical axis of each panel is logarithmic, and the values that it shows."""
     out = {}
     for up in {panel.up for panel in panels.values()}:
-        members: dict[str, list[tuple[int, int]]] = {}
-        for place, panel in panels.items():
-            if panel.up == up:
-                members.setdefault(panel.key, []).append(place)
-        values = {
-            key: np.concatenate([np.zeros(0), *(v.shown() for p in where for v in panels[p].lines)])
-            for key, where in members.items()
-        }
-        whole = np.concatenate(list(values.values()))
-        linear = any(panels[p].powers is False for where in members.values() for p in where)
-        log = logarithmic(whole) and not linear
-        spans = [
-            float(np.ptp(np.log10(v) if log else v)) for v in (whole, *values.values()) if v.size
-        ]
+        group = {place: panel for place, panel in panels.items() if panel.up == up}
+        values = {panel.key: np.zeros(0) for panel in group.values()}
+        for panel in group.values():
+            each = [values[panel.key], *(line.shown() for line in panel.lines)]
+            values[panel.key] = np.concatenate(each)
+        whole = np.concatenate([*values.values()])
+        log = logarithmic(whole) and all(panel.powers is not False for panel in group.values())
+        spans = [np.ptp(np.log10(v) if log else v) for v in (whole, *values.values()) if v.size]
         apart = spans and spans[0] > FLATTENED * min(spans)
-        for key, where in members.items():
-            shown = values[key] if apart else whole
-            for place in where:
-                given = panels[place].powers
-                given = False if panels[place].zero else given
-                out[place] = logarithmic(shown) if given is None else given, shown
+        for place, panel in group.items():
+            shown = values[panel.key] if apart else whole
+            given = False if panel.zero else panel.powers
+            out[place] = logarithmic(shown) if given is None else given, shown
     return out
 
 
@@ -340,21 +326,6 @@ def _across(ax: Axes, panel: Panel, alike: Sequence[Panel]) -> None:
             ax.set_xlim(-0.05 * panel.until or -1.0, 1.05 * panel.until or 1.0)
 
 
-def _empty(ax: Axes) -> None:
-    """Replace the ticks of a panel without data by a note."""
-    ax.set_xticks([])
-    ax.set_yticks([])
-    ax.text(
-        0.5,
-        0.5,
-        "diverged, or not run",
-        transform=ax.transAxes,
-        ha="center",
-        color=GREY,
-        fontsize=SMALL,
-    )
-
-
 # --- frames --------------------------------------------------------------------------------------
 
 
@@ -368,6 +339,7 @@ def frame(
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     titles = textwrap.wrap(title, int(width / (CHARACTER * TITLE)))
     lines = textwrap.wrap(" ".join(notes), int(width / (CHARACTER * SMALL)))
@@ -380,25 +352,19 @@ def frame(
     FigureCanvasAgg(figure)  # measures texts; the one of no backend would start a file for each
     engine: Any = figure.get_layout_engine()
     engine.set(rect=(0, below / whole, 1, height / whole), wspace=0.02, hspace=0.02)
-    top: dict[str, Any] = {"fontsize": TITLE, "ha": "center"}
-    small: dict[str, Any] = {"fontsize": SMALL, "color": GREY}
-    for x, y, va, text, look in (
-        (0.5, 1 - EDGE / whole, "top", titles, top),
-        (EDGE / width, EDGE / whole, "bottom", lines, small),
-    ):
-        if text:
-            figure.text(x, y, "\n".join(text), va=va, linespacing=1.15, **look)
+    top, foot = "\n".join(titles), "\n".join(lines)
+    small: dict[str, Any] = {"fontsize": SMALL, "color": GREY, "linespacing": 1.15}
+    if top:
+        look: dict[str, Any] = {"ha": "center", "fontsize": TITLE, "linespacing": 1.15}
+        figure.text(0.5, 1 - EDGE / whole, top, va="top", **look)
+    if foot:
+        figure.text(EDGE / width, EDGE / whole, foot, va="bottom", **small)
     if key:
-        at: Any = (0.5, 1 - (EDGE + head * len(titles)) / whole)
-        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": at}
-        figure.legend(_handles(key.values()), [*key], ncols=-(-len(key) // rows), **place, **LEGEND)
+        above = 1 - (EDGE + head * len(titles)) / whole
+        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, above)}
+        handles = [Line2D([], [], **line.look()) for line in key.values()]
+        figure.legend(handles, [*key], ncols=-(-len(key) // rows), **place, **LEGEND)
     return figure
-
-
-def _handles(lines: Iterable[Line]) -> list[Any]:
-    from matplotlib.lines import Line2D
-
-    return [Line2D([], [], **line.look()) for line in lines]
 
 
 def shade(color: int, place: int = 0) -> Any:
@@ -464,13 +430,6 @@ def plain_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._+-]+", "_", name)
 
 
-def settle(figure: Figure) -> None:
-    """Place the panels for good, which takes about as long as drawing them."""
-    if (engine := figure.get_layout_engine()) is not None:
-        engine.execute(figure)
-        figure.set_layout_engine("none")
-
-
 def save(figure: Figure, folder: Path, name: str, formats: Iterable[str]) -> list[Path]:
     """One file for each format."""
     out = [folder / f"{plain_name(name)}.{kind}" for kind in formats]
@@ -494,6 +453,8 @@ def write(figure: Figure, path: Path) -> None:
     for text in set(figure.findobj(Text)) - numbers:  # which may hold names, and these dollars
         text.set_parse_math(False)
         text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
-    settle(figure)
+    if (engine := figure.get_layout_engine()) is not None:  # places the panels once for all formats
+        engine.execute(figure)
+        figure.set_layout_engine("none")
     with matplotlib.rc_context({"svg.hashsalt": "jaxfl", "pdf.fonttype": 42}):
         replace(path, lambda file: figure.savefig(file, **options))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from jaxfl.core.errors import require
 from jaxfl.core.files import replace
-from jaxfl.core.params import choice, closest
+from jaxfl.core.params import choice
 from jaxfl.engine import results
 from jaxfl.engine.sweeps.grid import TUNED
 from jaxfl.views import ink
@@ -27,24 +27,24 @@ from jaxfl.views.cells import (
     check_metric,
     claimed,
     deltas,
-    distinct,
     ends,
     final,
+    heading,
     is_sweep,
     over_seeds,
+    relabelled,
 )
 from jaxfl.views.cells import (
     metrics as measured,
 )
 from jaxfl.views.ink import CHARACTER, COLUMN, FULL, GREY, MARKERS, OTHER, SMALL, TEXT, Line, Panel
-from jaxfl.views.plots import curves
-from jaxfl.views.rows import criterion_used, heading
+from jaxfl.views.plots import ALONG, across, curves, lines
+from jaxfl.views.rows import criterion_used
 from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, select
 from jaxfl.views.words import label, name_of, number, prefix, renamed, span
 
 if TYPE_CHECKING:
     import xarray
-    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
@@ -56,13 +56,6 @@ COLUMNS = 4  # of panels
 LINES = 12  # in one panel
 STYLED = 4  # values that line styles tell apart
 SHADED = 24  # values that colours tell apart where there is one algorithm
-# what curves are drawn against: on the axis, and in the notes
-ALONG = {
-    "round": ("round", "communication rounds"),
-    "uplink_bits": ("uplink", "the bits that all clients sent so far"),
-    "gradients": ("gradients", "gradients of single examples"),
-}
-THOUSANDS = {"k": "thousands", "M": "millions", "G": "billions"}
 BANDS = {"error": "standard error", "range": "smallest to largest"}
 SAME = 0.02  # relative difference up to which settings have the same gradients in a round
 CROSS = "A cross: the first of the seeds diverged."
@@ -72,7 +65,7 @@ CELL = (0.36, 0.24)  # inches of a square of a map
 DARK = 0.5  # luminance below which words are white
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 
-Drawing: TypeAlias = tuple[str, Callable[..., "Figure"]]  # its name; draws it under a title
+Drawing: TypeAlias = tuple[str, Callable[[str], "Figure"]]  # its name; draws it under a title
 
 
 def draw(
@@ -90,39 +83,30 @@ def draw(
     require(formats, "No formats are given", f"name at least one of {', '.join(ink.FORMATS)}")
     for name in formats:
         choice("format", name, ink.FORMATS)
-    drawings, left = _drawings(ds, **options)
-    place, files = Path(folder), list[Path]()
-    notes: dict[str, str] = {}
-    for i, (name, drawn) in enumerate(drawings, 1):
-        figure = drawn()
-        name = f"{i}-{name}" if is_sweep(ds) else name
-        files += ink.save(figure, place, name, formats)
-        notes[name] = str(figure.get_label())
+    drawn, place, files = figures(ds, **options), Path(folder), list[Path]()
+    for i, (name, figure) in enumerate(drawn.items(), 1):
+        files += ink.save(figure, place, f"{i}-{name}" if is_sweep(ds) else name, formats)
     for path in place.glob("[0-9]*-*"):
         if OWN.fullmatch(path.name) and path.suffix[1:] in formats and path not in files:
             path.unlink()
-    return [*files, _write_notes(place / NOTES, notes, left)] if is_sweep(ds) else files
+    if is_sweep(ds):
+        notes = {f"{i}-{name}": f.get_label() for i, (name, f) in enumerate(drawn.items(), 1)}
+        text = f"{_text(notes)}\n".encode()
+        files.append(place / NOTES)
+        replace(place / NOTES, lambda file: file.write(text))
+    return files
 
 
-def _write_notes(path: Path, notes: Mapping[str, str], left: Sequence[str]) -> Path:
+def _text(notes: Mapping[str, Any]) -> str:
     """The notes of each picture; those that all share stand once."""
-    lines = {name: text.splitlines() for name, text in notes.items()}
-    common = [
-        line for line in next(iter(lines.values()), []) if all(line in l for l in lines.values())
-    ]
-    parts = [[name, *(line for line in text if line not in common)] for name, text in lines.items()]
-    if common:
-        parts.append(["All pictures", *common])
-    if left:
-        way = "Name metrics with --metric, or keep fewer values of an axis with --where."
-        parts.append([f"Not drawn: {len(left)} more", ", ".join(left), way])
-    wrapped = [
+    lines = {name: str(text).splitlines() for name, text in notes.items()}
+    first = next(iter(lines.values()))
+    shared = [line for line in first if all(line in text for text in lines.values())]
+    parts = {name: [line for line in text if line not in shared] for name, text in lines.items()}
+    return "\n\n".join(
         "\n".join([head, *(textwrap.indent(textwrap.fill(line, 96), "  ") for line in text)])
-        for head, *text in parts
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace(path, lambda file: file.write(("\n\n".join(wrapped) + "\n").encode()))
-    return path
+        for head, text in {**parts, "All pictures": shared}.items()
+    )
 
 
 def figures(
@@ -155,65 +139,34 @@ def figures(
     >>> list(figures(ds, choose_by="loss", metrics=["test_accuracy"]))
     ['front-test_accuracy', 'map-test_accuracy', 'curves-test_accuracy']
     """
-    found = _drawings(ds, choose_by, over, allow_test, metrics, title, labels, band)
-    return {name: drawn() for name, drawn in found[0]}
-
-
-def _drawings(
-    ds: xarray.Dataset,
-    choose_by: str = AUTO,
-    over: Sequence[str] | None = None,
-    allow_test: bool = False,
-    metrics: Sequence[str] | None = None,
-    title: str | None = None,
-    labels: Mapping[str, str] | None = None,
-    band: str = "error",
-) -> tuple[list[Drawing], list[str]]:
-    """What is drawn, the headline first, and the names of what is left out."""
     choice("band", band, BANDS)
     labels = labels or {}
     if not is_sweep(ds):
-        drawn = functools.partial(curves, ds, title=title, metrics=metrics)
-        return [("curves", functools.partial(_labelled, labels, drawn))], []
-    ds = _renamed(ds, labels)
+        with renamed(labels):
+            return {"curves": curves(ds, title=title, metrics=metrics)}
+    ds = relabelled(ds, labels)
     rule = criterion_used(ds)
     if choose_by != "none" and (over is not None or set(TUNED) & set(axes(ds))):
         ds, rule, *_ = select(ds, choose_by, over=over, allow_test=allow_test)
     elif choose_by not in (AUTO, "none"):
         rule = criterion_of(ds, choose_by)
     with renamed(labels):
-        head = heading(ds) if title is None else title
         rules = _rules(ds, rule, metrics)
         kinds = [
             list(kind)
             for r in rules
             for kind in (_fronts(ds, r), _maps(ds, r), _curves(ds, r, band))
         ]
-    pages = itertools.zip_longest(*kinds)  # of each kind the first page, then the second ones
-    every = [pair for page in pages for pair in page if pair is not None]
-    most = KINDS * len(rules)
-    shown: list[Drawing]
-    shown = [(name, functools.partial(_labelled, labels, drawn, head)) for name, drawn in every]
-    return shown[:most], [name for name, _ in every[most:]]
-
-
-def _labelled(labels: Mapping[str, str], drawn: Callable[..., Figure], *title: str) -> Figure:
-    with renamed(labels):
-        return drawn(*title)
-
-
-def _renamed(ds: xarray.Dataset, labels: Mapping[str, str]) -> xarray.Dataset:
-    """The sweep with other names of algorithms, and other texts on axes."""
-    texts = [name for name in axes(ds) if ds[name].dtype.kind not in "iuf"]
-    values = [str(value) for name in texts for value in ds[name].values.tolist()]
-    known = [*values, *axes(ds), *measured(ds)]
-    for old in labels:
-        require(old in known, closest("algorithm, axis or metric in this sweep named", old, known))
-    new = {name: [labels.get(v, v) for v in ds[name].values.tolist()] for name in texts}
-    for name, called in new.items():
-        alike = f"Two values of {name} cannot have one label"
-        require(len({*called}) == len(called), alike, "give each one of its own")
-    return ds.assign_coords(new)
+        pages = itertools.zip_longest(*kinds)  # of each kind the first page, then the second ones
+        every = [pair for page in pages for pair in page if pair is not None]
+        head, most = heading(ds) if title is None else title, KINDS * len(rules)
+        drawn = {name: page(head) for name, page in every[:most]}
+    if left := [name for name, _ in every[most:]]:
+        way = "name metrics with --metric, or keep fewer values of an axis with --where"
+        for figure in drawn.values():
+            more = f"Not drawn: {len(left)} more ({', '.join(left)}); {way}."
+            figure.set_label(f"{figure.get_label()}\n{more}")
+    return drawn
 
 
 def _rules(ds: xarray.Dataset, chosen: Criterion, names: Sequence[str] | None) -> list[Criterion]:
@@ -571,35 +524,30 @@ def _maps(ds: xarray.Dataset, rule: Criterion) -> Iterator[Drawing]:
 
 
 def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) -> Figure:
-    from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
+    """Squares with their values, hatched where one is missing, with the reason.
+
+    Words have no room in squares that are too narrow.
+    """
     from matplotlib.colors import LogNorm, Normalize
 
-    ran = (ds["complete"] > 0).all("seed")
+    names, seeds = ds["algorithm"].values.tolist(), ds.sizes["seed"]
+    values, ran = over_seeds(final(ds, rule.metric))[0], (ds["complete"] > 0).all("seed")
     if "found" in ds:
         ran = ran.where(ds["found"] > 0, ds["candidates"] > 0)
-    values = over_seeds(final(ds, rule.metric))[0]
-    lacks = ~applying(ds, across)  # in one panel with others, its value holds for the whole row
-    held = distinct(ds, axes(ds)) | (lacks if up == "algorithm" else False)
-    squares = ds.drop_vars(list(ds)).assign(value=values, ran=ran, shown=held)
+    squares = ds.drop_vars(list(ds)).assign(value=values, ran=ran)
     known = values.values[np.isfinite(values.values)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     log = _powers(rule.metric) is None and ink.logarithmic(known)
     norm: Any = LogNorm(low, high) if log else Normalize(low, high)
-    colors = ScalarMappable(norm, colormaps["viridis_r" if rule.sign > 0 else "viridis"])
-    names = ds["algorithm"].values.tolist()
     parts = [names] if up == "algorithm" else [[name] for name in names]
-    seeds = ds.sizes["seed"]
     ticks = {
         name: [v if isinstance(v, str) else number(v) for v in ds[name].values.tolist()]
         for name in (across, up)
     }
-    if up == "algorithm":
-        bare = lacks.all([name for name in axes(ds) if name != "algorithm"]).values
-        ticks[up] = [
-            f"{name}\n(no {name_of(across)})" if none else name
-            for name, none in zip(names, bare, strict=True)
-        ]
+    if up == "algorithm":  # the value of one without the axis holds for its whole row
+        lacks = [not applying(ds.sel(algorithm=[name]), across).any() for name in names]
+        bare = f"\n(no {name_of(across)})"
+        ticks[up] = [name + bare * lack for name, lack in zip(names, lacks, strict=True)]
     around = 1.0 + CHARACTER * SMALL * max(map(len, ticks[up]))  # inches of words and colour bar
     each = CELL[0] * ds.sizes[across] + 0.1
     columns = min(len(parts), max(1, int((FULL - around) / each)))
@@ -609,56 +557,47 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) 
     first = f"Means over {seeds} seeds." if seeds > 1 else ""
     tall = CELL[1] * max(3, ds.sizes[up]) + 0.45
     figure = ink.frame(title, rows * tall, {}, _short(ds, first), width)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for i, (ax, part) in enumerate(itertools.zip_longest(grid.flat, parts)):
-        ax.set_visible(part is not None)
-        if part is None:
-            continue
+    axs = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for ax in axs[len(parts) :]:
+        ax.set_visible(False)
+    for i, (ax, part) in enumerate(zip(axs, parts, strict=False)):
         here = squares.sel(algorithm=part)
         here = here.squeeze([name for name in axes(ds) if name not in (across, up)])
-        _squares(ax, here.transpose(up, across, ...), colors, cell)
         for axis, name, named in ((ax.xaxis, across, True), (ax.yaxis, up, i % columns == 0)):
-            has = bool(applying(ds, name).sel(algorithm=part).any())
-            _ticked(axis, name, ticks[name] if has else [], named)
+            if applying(ds, name).sel(algorithm=part).any():
+                _ticked(axis, name, ticks[name] if named else [""] * len(ticks[name]), named)
+            else:
+                here = here.isel({name: [0]})
+                axis.set_ticks([0], [f"no {name_of(name)}"], fontsize=SMALL)
+        here = here.transpose(up, across, ...)
+        edges = [np.arange(here.sizes[name] + 1) - 0.5 for name in (across, up)]
+        look = {"cmap": "viridis_r" if rule.sign > 0 else "viridis", "edgecolors": "white"}
+        mesh = ax.pcolormesh(*edges, here["value"], norm=norm, linewidth=0.8, **look)
+        ax.patch.set(facecolor="#F2F2F2", edgecolor="#BBBBBB", hatch="///")
         ax.tick_params(length=0, pad=2)
         ax.spines[:].set_visible(False)
         ax.set_title(part[0] if up != "algorithm" else "", fontsize=TEXT, pad=3)
-    shown = grid.ravel().tolist()[: len(parts)]
-    bar = figure.colorbar(colors, ax=shown, fraction=0.08, aspect=12, pad=0.02)
+        for (y, x), value in np.ndenumerate(here["value"].values):
+            if missing := math.isnan(value):
+                words = "diverged" if here["ran"].values[y, x] else "not run"
+            else:
+                words = _digits(value)
+            dark = not missing and np.array(mesh.cmap(norm(value))[:3]) @ LUMINANCE < DARK
+            if len(words) * CHARACTER * SMALL <= cell:
+                color = GREY if missing else "white" if dark else "black"
+                text = ax.text(x, y, words, ha="center", va="center", fontsize=SMALL, color=color)
+                if missing:
+                    text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.2})
+    bar = figure.colorbar(mesh, ax=axs[: len(parts)], fraction=0.08, aspect=12, pad=0.02)
     better = {1: "\n(lower is better)", -1: "\n(higher is better)", 0: ""}[rule.sign]
     bar.set_label(f"{name_of(rule.metric).split(' (')[0]}{better}", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL, length=2, pad=2)
     bar.outline.set_visible(False)
     if log:
         ink.powers(bar.ax.yaxis, low, high)
-    what = f"The final {name_of(rule.metric)} of each setting."
-    return _finished(figure, what, first, *_notes(ds))
-
-
-def _squares(ax: Axes, table: xarray.Dataset, colors: Any, cell: float) -> None:
-    """A square for each cell: its value, or hatched with the reason for a missing one.
-
-    Words have no room in squares that are too narrow.
-    """
-    from matplotlib.patches import Rectangle
-
-    shown, ran, values = (table[name].values for name in ("shown", "ran", "value"))
-    ax.set_xlim(-0.5, shown.shape[1] - 0.5)
-    ax.set_ylim(-0.5, shown.shape[0] - 0.5)
-    for y, x in np.argwhere(shown):
-        if math.isnan(value := float(values[y, x])):
-            look: dict[str, Any] = {"facecolor": "#F2F2F2", "edgecolor": "#BBBBBB", "hatch": "///"}
-            box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
-            reason = "diverged" if ran[y, x] else "not run"
-            words: dict[str, Any] = {"s": reason, "fontsize": SMALL - 1, "color": GREY, "bbox": box}
-        else:
-            face = colors.to_rgba(value)
-            look = {"facecolor": face, "edgecolor": "white"}
-            dark = np.array(face[:3]) @ LUMINANCE < DARK
-            words = {"s": _digits(value), "fontsize": SMALL, "color": "white" if dark else "black"}
-        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, linewidth=0.8, **look))
-        if len(words["s"]) * CHARACTER * words["fontsize"] <= cell:
-            ax.text(x, y, ha="center", va="center", **words)
+    return _finished(
+        figure, f"The final {name_of(rule.metric)} of each setting.", first, *_notes(ds)
+    )
 
 
 def _digits(value: float) -> str:
@@ -668,11 +607,7 @@ def _digits(value: float) -> str:
 
 
 def _ticked(axis: Axis, name: str, words: list[str], named: bool) -> None:
-    """Label an axis; one that does not apply has no words, and a single place."""
-    if not words:
-        axis.set_ticks([0], [f"no {name_of(name)}"], fontsize=SMALL)
-        return
-    axis.set_ticks(range(len(words)), words if named else [""] * len(words), fontsize=SMALL)
+    axis.set_ticks(range(len(words)), words, fontsize=SMALL)
     if named and name != "algorithm":
         axis.set_label_text(name_of(name), fontsize=TEXT)
         if axis is axis.axes.yaxis and len(name_of(name)) == 1:  # a letter that lies is another one
@@ -725,32 +660,14 @@ def _curve(
 def _panel(
     page: Page, title: str, part: xarray.Dataset, metric: str, along: str, band: str
 ) -> Panel:
-    scale, unit = (1.0, "") if along == "round" else prefix(page.ds[along].values, "")
-    unit = f"{unit}bit" if along == "uplink_bits" else THOUSANDS.get(unit, unit)
-    flat = cells(part, metric, "uplink_bits", "gradients")
-    ran = flat["uplink_bits"].notnull().all("seed").values
-    values = flat[metric].astype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):
-        mean, error = over_seeds(values)
-        around = (error, error)
-        if band == "range":
-            around = (mean - values.min("seed"), values.max("seed") - mean)
-    x = flat[along].mean("seed") if along != "round" else flat[along].broadcast_like(mean)
-    lines = [
-        Line(
-            x=(x.values / scale)[i, live],
-            y=mean.values[i, live],
-            error=[side.values[i, live] for side in around],
-            **look,
-        )
-        for i, (look, live) in enumerate(zip(page.looks(flat), ran, strict=True))
-    ]
+    flat = cells(part, metric, "uplink_bits", "gradients", "diverged_at")
+    scale, axis = across(page.ds, along)
+    drawn = lines(flat, metric, along, scale, page.looks(flat), band)
     # the planned rounds, also where no run reached them
     until = float(page.ds["round"][-1]) if along == "round" else math.nan
-    across = ALONG[along][0] + f" ({unit})" * bool(unit)
     log = None if along != "round" else False
     powers = _powers(metric)
-    return Panel(title, across, name_of(metric), lines, log, powers, until=until, key=title)
+    return Panel(title, axis, name_of(metric), drawn, log, powers, until=until, key=title)
 
 
 def _powers(metric: str) -> bool | None:

@@ -1,12 +1,15 @@
-"""Figures of single runs, drawn without any global state: no pyplot, no backend chosen."""
+"""Values against rounds, bits and gradients: the lines of a sweep, and the figure of single runs.
+
+A run is a sweep with one cell and one seed, and drawn as such.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +17,8 @@ from jaxfl.algorithms.bounds import Bound
 from jaxfl.core.errors import require
 from jaxfl.core.params import closest
 from jaxfl.engine import results
-from jaxfl.views.ink import CAP, FLAT, GREY, PALETTE, SUFFIXES, Line, Panel, picture, write
+from jaxfl.views.cells import as_sweep, over_seeds, setting
+from jaxfl.views.ink import CAP, FLAT, GREY, SUFFIXES, Line, Panel, picture, write
 from jaxfl.views.words import name_of, prefix
 
 if TYPE_CHECKING:
@@ -22,8 +26,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-__all__ = ["curves"]
+__all__ = ["ALONG", "across", "curves", "lines"]
 
+# what is drawn against: on the axis, and in the notes
+ALONG = {
+    "round": ("round", "communication rounds"),
+    "uplink_bits": ("uplink", "the bits that all clients sent so far"),
+    "gradients": ("gradients", "gradients of single examples"),
+}
+THOUSANDS = {"k": "thousands", "M": "millions", "G": "billions"}
 CROSS = f"A cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
 ROOM = 4.0  # times the span of a curve: the most that a second one may take
 # what is drawn by default; behind it, for a single result, a second metric; and the words for each
@@ -33,18 +44,43 @@ ROWS = {
 }
 
 
-class Result(NamedTuple):
-    """One result, ready to be drawn."""
+def across(ds: xarray.Dataset, along: str) -> tuple[float, str]:
+    """The factor and the label of a horizontal axis."""
+    if along == "round":
+        return 1.0, along
+    scale, unit = prefix(ds[along].values, "")
+    unit = f"{unit}bit" if along == "uplink_bits" else THOUSANDS.get(unit, unit)
+    return scale, ALONG[along][0] + f" ({unit})" * bool(unit)
 
-    label: str
-    ds: xarray.Dataset
-    about: dict[str, Any]
-    color: int
-    style: int
 
-    def line(self, name: str, along: str, by: float, **look: Any) -> Line:
-        x, y = self.ds[along].values / by, self.ds[name].values
-        return Line(self.label, x, y, None, self.color, self.style)._replace(**look)
+def lines(
+    flat: xarray.Dataset,
+    metric: str,
+    along: str,
+    scale: float,
+    looks: Iterable[Mapping[str, Any]],
+    band: str = "error",
+) -> list[Line]:
+    """The means over seeds of each cell, with bands, up to its last round or to where it diverged."""
+    seen = flat["uplink_bits"].notnull() | (flat["round"] == flat["diverged_at"])
+    values = flat[metric].astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean, error = over_seeds(values)
+        below, above = error, error
+        if band == "range":
+            below, above = mean - values.min("seed"), values.max("seed") - mean
+    x = flat["round"] if along == "round" else flat[along].mean("seed")
+    x = (x / scale).broadcast_like(mean)
+    drawn = zip(looks, seen.all("seed").values, strict=True)
+    return [
+        Line(
+            x=x.values[i, live],
+            y=mean.values[i, live],
+            error=[side.values[i, live] for side in (below, above)],
+            **look,
+        )
+        for i, (look, live) in enumerate(drawn)
+    ]
 
 
 def curves(
@@ -64,137 +100,125 @@ def curves(
     ``bounds``, from :func:`jaxfl.views.bounds.bounds`.  A run that diverged ends in a cross.  Returns
     the figure.
     """
+    import xarray
+
     paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
     for p in paths:
         drawable = p.suffix.lower() in SUFFIXES
         require(drawable, f"The name of the picture {str(p)!r} must end in .png, .pdf or .svg")
-    drawn = _ready(data)
+    runs = _by_label(data)
     shown = list(ROWS) if metrics is None else list(dict.fromkeys(metrics))
-    each = [{str(n) for n, v in r.ds.items() if v.dims == ("round",)} for r in drawn]
+    measured = [{str(n) for n, v in ds.items() if v.dims == ("round",)} for ds in runs.values()]
     for name in shown:
-        known = set.intersection(*each)
+        known = set.intersection(*measured)
         require(name in known, closest("metric in these results named", name, known))
-    alone = len(drawn) == 1
-    planned = max(float(result.about["values"]["rounds"]) for result in drawn)
-    bits = max(float(result.ds["uplink_bits"].values[-1]) for result in drawn)
-    scale, unit = prefix([bits], "bit")
-    alongs = (
-        ("round", 1.0, "round", planned),
-        ("uplink_bits", scale, f"uplink ({unit})", bits / scale),
-    )
+    notes = [*_notes(runs, shown), *(bound.note for bound in bounds)]
+    each = [as_sweep(ds, label) for label, ds in runs.items()]
+    flat = xarray.concat(each, "algorithm", join="outer").rename(algorithm="cell")
+    if metrics is None and "eps_spent" in flat:
+        shown.append("eps_spent")
+    planned = max(float(results.config(ds)["values"]["rounds"]) for ds in runs.values())
     rows = []
     for name in shown:
         row = []
-        for along, by, across, end in alongs:
-            lines = [result.line(name, along, by) for result in drawn]
-            if alone:
-                lines = _alone(drawn[0], name, along, by, bounds)
+        for along, end in (("round", planned), ("uplink_bits", float(flat["uplink_bits"].max()))):
+            scale, axis = across(flat, along)
+            drawn = _drawn(flat, name, along, scale, bounds)
             # where one is cut, the axis ends as planned, not where the others do
-            until = end if any(line.cut for line in lines) else math.nan
-            own = alone and along == "round" and len(lines) > 1
-            row.append(Panel("", across, name_of(name), lines, None, until=until, legend=own))
+            until = end / scale if any(line.cut for line in drawn) else math.nan
+            panel = Panel("", axis, name_of(name), drawn, None, until=until)
+            row.append(panel._replace(zero=name == "eps_spent"))
         rows.append(row)
-    if (spent := [result for result in drawn if "eps_spent" in result.ds]) and metrics is None:
-        steps = "steps-pre"  # between two values the later one is proven
-        row = []
-        for along, by, across, _ in alongs:
-            lines = [result.line("eps_spent", along, by, steps=steps) for result in spent]
-            row.append(Panel("", across, "proven ε", lines, None, zero=True))
-        rows.append(row)
-    figure = picture(
-        _title(drawn) if title is None else title,
-        rows,
-        [*_notes(drawn, shown), *(bound.note for bound in bounds)],
-        heights=[1.0] * len(shown) + [0.5] * (len(rows) - len(shown)),
-    )
+    heights = [0.5 if name == "eps_spent" else 1.0 for name in shown]
+    figure = picture(_title(runs) if title is None else title, rows, notes, heights=heights)
     for p in paths:
         write(figure, p)
     return figure
 
 
-# --- data ----------------------------------------------------------------------------------------
+# --- pieces --------------------------------------------------------------------------------------
 
 
-def _ready(data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]]) -> list[Result]:
+def _by_label(
+    data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]],
+) -> dict[str, xarray.Dataset]:
     import xarray
 
     pairs = [("", data)] if isinstance(data, xarray.Dataset) else list(data)
     require(pairs, "There are 0 results to draw", "give at least one")
     for label, count in Counter(label for label, _ in pairs).items():
         require(count < 2, f"Two results are called {label!r}", "give each a label of its own")
-    many = len(PALETTE)
-    return [
-        Result(label, ds, results.config(ds), i % many, i // many)
-        for i, (label, ds) in enumerate(pairs)
-    ]
+    return dict(pairs)
 
 
-def _hidden(ds: xarray.Dataset, name: str, behind: str) -> bool:
-    """Whether a second curve lies so far off that the first would look flat."""
-    first, second = (values[np.isfinite(values)] for values in (ds[name].values, ds[behind].values))
+def _drawn(
+    flat: xarray.Dataset, name: str, along: str, scale: float, bounds: Sequence[Bound]
+) -> list[Line]:
+    """A line for each run; of a single one also the second metric behind it, and its bounds."""
+    steps = "steps-pre" if name == "eps_spent" else "default"  # between two values the later holds
+    labels = flat["cell"].values.tolist()
+    looks = [{"label": label, "color": i, "steps": steps} for i, label in enumerate(labels)]
+    if len(labels) > 1 or name not in ROWS:
+        return lines(flat, name, along, scale, looks)
+    behind, own, other = ROWS[name]
+    place = 2 * list(ROWS).index(name)  # in one legend no two lines have one colour
+    second = {"label": other, "color": place + 1, "style": 1, "width": 1.0}
+    out = [] if _hidden(flat, name) else lines(flat, behind, along, scale, [second])
+    out += lines(flat, name, along, scale, [{"label": own, "color": place}])
+    for bound in bounds:
+        if bound.metric == name and bound.values is not None:
+            x = flat[along].squeeze().sel(round=bound.rounds).values / scale
+            look = {"style": 2} if len(x) > 1 else {"style": "none", "marker": "_"}
+            out.append(Line(bound.label, x, bound.values, color=GREY, **look))
+    return out
+
+
+def _hidden(ds: xarray.Dataset, name: str) -> bool:
+    """Whether the second metric lies so far off that the first would look flat."""
+    first, second = (ds[each].values for each in (name, ROWS[name][0]))
+    first, second = (values[np.isfinite(values)] for values in (first, second))
     if first.size < 2:
         return False
     least = FLAT * np.abs(first).max()  # digits that rounding made are no spread
     return bool(np.ptp(np.append(second, first)) > ROOM * max(np.ptp(first), least))
 
 
-# --- lines ---------------------------------------------------------------------------------------
-
-
-def _alone(result: Result, name: str, along: str, by: float, bounds: Sequence[Bound]) -> list[Line]:
-    """The lines of one result: the second metric, the metric, and its bounds."""
-    lines = [result.line(name, along, by)]
-    if name in ROWS:
-        behind, own, other = ROWS[name]
-        second = result.line(behind, along, by, label=other, color=1, style=1, width=1.0)
-        lines = [] if _hidden(result.ds, name, behind) else [second]
-        lines.append(result.line(name, along, by, label=own))
-    for bound in bounds:
-        if bound.metric == name and bound.values is not None:
-            x = result.ds[along].sel(round=bound.rounds).values / by
-            look = {"style": 2} if len(x) > 1 else {"style": "none", "marker": "_"}
-            lines.append(Line(bound.label, x, bound.values, color=GREY, **look))
-    return lines
-
-
-# --- texts ---------------------------------------------------------------------------------------
-
-
-def _title(drawn: list[Result]) -> str:
+def _title(runs: Mapping[str, xarray.Dataset]) -> str:
     """The common setting of all results, and the noise of a single one."""
-    settings, facts = drawn[0].about["settings"], drawn[0].about["facts"]
-    same = [r for r in drawn if r.about["settings"]["data"] == settings["data"]]
-    where = f"{settings['model']} on {settings['problem']}, n = {facts['n']} clients"
-    if len(drawn) > 1:
-        return where if len(same) == len(drawn) else f"{len(drawn)} results on different data"
-    values, privacy = drawn[0].about["values"], drawn[0].about["privacy"]
-    numbers = []
+    first, *others = runs.values()
+    about = results.config(first)
+    data = about["settings"]["data"]
+    if any(results.config(ds)["settings"]["data"] != data for ds in others):
+        return f"{len(runs)} results on different data"
+    where = setting(as_sweep(first))
+    if others:
+        return ", ".join(where)
+    values, privacy, numbers = about["values"], about["privacy"], []
     if privacy and math.isfinite(float(privacy["proven"])):
         numbers.append(f"ε = {float(privacy['proven']):.3g}")
     if "sigma" in values:
         numbers.append(f"noise σ = {float(values['sigma']):.3g}")
-    return ", ".join([f"{settings['algorithm']}: {where}", *numbers])
+    return ", ".join([f"{about['settings']['algorithm']}: {where[0]}", *where[1:], *numbers])
 
 
-def _notes(drawn: list[Result], shown: Sequence[str]) -> list[str]:
+def _notes(runs: Mapping[str, xarray.Dataset], shown: Sequence[str]) -> list[str]:
     """The privacy of each run, and how it ended unless as planned."""
     notes: dict[str, list[str]] = {}
-    for result in drawn:
-        ds, about = result.ds, result.about
+    for label, ds in runs.items():
+        about = results.config(ds)
         facts = [results.privacy(about).replace("eps =", "ε =").replace("delta =", "δ =")]
         if about["ended"] != "finished":
             facts.append(about["ended"])
         if not all(np.isfinite(ds[name]).all() for name in shown):
             facts.append(CROSS)
-        if len(drawn) == 1 and "loss" in shown and _hidden(ds, "loss", ROWS["loss"][0]):
+        if len(runs) == 1 and "loss" in shown and _hidden(ds, "loss"):
             last = float(ds["worst_client_loss"].values[-1])
             facts.append(
                 f"The worst client's loss, {last:.3g} at the end, is outside of the picture"
             )
         for note in facts:
-            notes.setdefault(note, []).append(result.label)
-    everyone = len(drawn)
+            notes.setdefault(note, []).append(label)
     return [
-        note + ("." if len(who) == everyone else f" ({', '.join(who)}).")
+        note + ("." if len(who) == len(runs) else f" ({', '.join(who)}).")
         for note, who in notes.items()
     ]

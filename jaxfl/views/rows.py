@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -20,21 +19,23 @@ from jaxfl.views.cells import (
     deltas,
     ends,
     groups,
+    heading,
     metrics,
     over_seeds,
 )
 from jaxfl.views.selection import AUTO, Criterion, criterion_of
 from jaxfl.views.tables import Column, Table, Value, eps_words, estimates
-from jaxfl.views.words import SYMBOLS, label, number, prefix
+from jaxfl.views.words import number, prefix, short
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["criterion_used", "heading", "shown_metrics", "table"]
+__all__ = ["criterion_used", "shown_metrics", "table"]
 
-SHOWN = ("utility", "loss", "accuracy", "test_accuracy")  # where a sweep has them
+SHOWN = ("loss", "accuracy", "test_accuracy")  # where a sweep has them
 FLAG = "claim < proven"
 RULE = "the proven eps exceeds that of the paper's formula by more than 1 %"
+WARNED = "! the best value is at an end of its grid, or the loss ends no lower than it began."
 UNPROVEN = "none proven"
 BROKEN = "bound broken"
 # what reaching a target takes: its words, and its unit
@@ -56,51 +57,38 @@ def table(
 ) -> Table:
     """A row for every cell of a sweep, or of its selection, at its last round.
 
-    Axes with one value are in the title; ``metrics`` default to utility, loss and accuracies, and
-    are means over seeds with standard errors.  Then the uplink of all clients, ``claimed | proven``
+    Axes with one value are in the title; ``metrics`` default to loss and accuracies, and are means
+    over seeds with standard errors.  The metric on validation data that a selection chose by is always
+    there.  Then the uplink of all clients, ``claimed | proven``
     eps with a red flag where the proven one is larger, and seeds that diverged.  ``targets`` from
     :func:`to_target` adds what reaching the target took.  Marked is the best row for each problem
     and eps, by the criterion of :func:`~jaxfl.views.select`.
     """
     rule, shown = criterion_used(ds), shown_metrics(ds, metrics)
+    if rule.metric.startswith("validation_"):
+        shown = list(dict.fromkeys([*shown, rule.metric]))
     flat = ends(_joined(ds, targets), *{*shown, rule.metric, "uplink_bits"})
     # rows of one group beside each other; without the axis, after all others
     places = [[*ds[name].values.tolist(), None] for name in groups(ds)]
     labels = [flat[name].values.tolist() for name in groups(ds)]
-    order = sorted(
-        range(flat.sizes["cell"]),
-        key=lambda i: [place.index(label[i]) for place, label in zip(places, labels, strict=True)],
-    )
-    flat = flat.isel(cell=order)
+
+    def order(i: int) -> list[int]:
+        return [place.index(label[i]) for place, label in zip(places, labels, strict=True)]
+
+    flat = flat.isel(cell=sorted(range(flat.sizes["cell"]), key=order))
     columns = [
         *_axes(ds, flat),
         *_choices(ds, flat),
-        *((Column(name, name.replace("_", " ")), estimates(flat[name])) for name in shown),
-        _bits(flat),
+        *_metrics(flat, shown, rule, "selection" in results.config(ds)),
         *_privacy(ds, flat),
         *(_targets(flat, targets.attrs["target"]) if targets is not None else []),
         *_fates(flat),
     ]
-    rows = tuple(zip(*(values for _, values in columns), strict=True))
-    heads = tuple(column for column, _ in columns)
-    return Table(heading(ds), heads, rows, _best(ds, flat, rule), _notes(ds, flat))
-
-
-def heading(ds: xarray.Dataset) -> str:
-    """The problem, and the axes that have one value."""
-    named = results.config(ds)["settings"]
-    words = [named["model"]] if "model" in named and "model" not in axes(ds) else []
-    if isinstance(named.get("problem"), str) and not {"problem", "data"} & set(axes(ds)):
-        words.append(f"on {named['problem']}")
-    out = [" ".join(words)] if words else []
-    n = np.unique(ds["n"].values)
-    if n.size == 1 and "clients" not in axes(ds):
-        out.append(f"{n[0]} clients")
-    for name in axes(ds):
-        if ds.sizes[name] == 1 and name != "algorithm" and applying(ds, name).any():
-            out.append(label(name, ds[name].values.tolist()[0]))
-    seeds = ds.sizes["seed"]
-    return ", ".join([*out, f"{seeds} seed" + "s" * (seeds > 1)])
+    heads, values = zip(*columns, strict=True)
+    warned = frozenset(np.flatnonzero(flat["warned"]).tolist() if "warned" in flat else ())
+    notes = [WARNED] * bool(warned) + _notes(ds, flat)
+    rows = tuple(zip(*values, strict=True))
+    return Table(heading(ds), heads, rows, _best(ds, flat, rule), tuple(notes), warned)
 
 
 def criterion_used(ds: xarray.Dataset) -> Criterion:
@@ -134,17 +122,23 @@ def _axes(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
     first = groups(ds)
     names = sorted(axes(ds), key=lambda name: (name not in first, name != "algorithm"))
     return [
-        (Column(name, SYMBOLS.get(name, name)), flat[name].values.tolist())
+        (Column(name, short(name)), flat[name].values.tolist())
         for name in names
         if (ds.sizes[name] > 1 and applying(ds, name).any()) or name == "algorithm"
     ]
 
 
 def _choices(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
+    """What was chosen, and what is no axis: the step size, and what compressors keep."""
     chosen = [str(name) for name in flat if str(name).startswith("chosen_")]
-    heads = {name: f"best {SYMBOLS.get(name[7:], name[7:])}" for name in chosen}
-    if "used_lr" in flat and "lr" not in axes(ds) and "chosen_lr" not in flat:
-        heads["used_lr"] = "lr"
+    heads = {name: f"best {short(name[7:])}" for name in chosen}
+    swept = {*axes(ds), *(name[7:] for name in chosen)}
+    fixed = {"lr": short("lr")}
+    if not swept & {"k", "omega"}:
+        fixed |= {"k": f"k of {results.config(ds)['facts'].get('d', 'd')}", "omega": short("omega")}
+    for name, head in fixed.items():
+        if name not in swept and f"used_{name}" in flat and flat[f"used_{name}"].notnull().any():
+            heads[f"used_{name}"] = head
     return [(Column(name, head), _known(flat[name])) for name, head in heads.items()]
 
 
@@ -152,12 +146,17 @@ def _known(values: xarray.DataArray) -> list[Value]:
     return [None if v != v or v == "" else v for v in values.values.tolist()]
 
 
-def _bits(flat: xarray.Dataset) -> tuple[Column, Sequence[Value]]:
+def _metrics(flat: xarray.Dataset, shown: Sequence[str], rule: Criterion, chosen: bool) -> Columns:
+    """The metrics, and the uplink of all clients."""
+    heads = {name: short(name) for name in shown}
+    if chosen and rule.metric.startswith("validation_"):
+        heads[rule.metric] += " (chosen by)"
     totals = estimates(flat["uplink_bits"])
-    scale, unit = prefix([value.mean for value in totals], "bit")
+    means = [value.mean for value in totals]
+    scale, unit = prefix(means, "bit")
     differ = any(value.error > 0 for value in totals)
-    column = Column("uplink_bits", f"uplink ({unit})", scale)
-    return column, totals if differ else [value.mean for value in totals]
+    bits = Column("uplink_bits", f"uplink ({unit})", scale), totals if differ else means
+    return [*((Column(name, head), estimates(flat[name])) for name, head in heads.items()), bits]
 
 
 def _privacy(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
@@ -203,27 +202,22 @@ def _targets(flat: xarray.Dataset, words: str) -> Columns:
 
 def _fates(flat: xarray.Dataset) -> Columns:
     """Seeds that diverged and cells that have not run; no column where there are none."""
+    seeds, words = flat.sizes["seed"], []
     lost = flat["diverged_at"].notnull().sum("seed").values.tolist()
-    ran = (flat["complete"] > 0).values
-    seeds = flat.sizes["seed"]
-    chosen = "found" in flat
-    found = flat["found"].values if chosen else np.ones(len(lost))
-    tried = flat["candidates"].values if chosen else np.zeros(len(lost))
-
-    def fate(i: int) -> str:
+    found = (flat["found"] if "found" in flat else flat["noisy"] >= 0).values
+    tried = flat["candidates"].values if "found" in flat else 0 * found
+    for i, ran in enumerate((flat["complete"] > 0).values):
         if not found[i] and tried[i] > 1:
-            if seeds > 1:
-                return f"each of {tried[i]} settings has a seed that diverged"
-            return f"all {tried[i]} settings diverged"
-        if not (found[i] or tried[i]) or not ran[i].any():
-            return "not run yet"
-        if not ran[i].all():
-            return "unfinished"
-        if lost[i] or not found[i]:
-            return f"{lost[i]} of {seeds} seeds diverged" if seeds > 1 else "diverged"
-        return ""
-
-    words = [fate(i) for i in range(len(lost))]
+            each = f"each of {tried[i]} settings has a seed that diverged"
+            words.append(each if seeds > 1 else f"all {tried[i]} settings diverged")
+        elif not (found[i] or tried[i]) or not ran.any():
+            words.append("not run yet")
+        elif not ran.all():
+            words.append("unfinished")
+        elif lost[i] or not found[i]:
+            words.append(f"{lost[i]} of {seeds} seeds diverged" if seeds > 1 else "diverged")
+        else:
+            words.append("")
     return [(Column("state", "state", alarm=True), words)] if any(words) else []
 
 
@@ -232,23 +226,19 @@ def _fates(flat: xarray.Dataset) -> Columns:
 
 def _best(ds: xarray.Dataset, flat: xarray.Dataset, rule: Criterion) -> frozenset[int]:
     """The first best row of each group that has a choice."""
-    judged = (over_seeds(flat[rule.metric])[0] * rule.sign).values
-    members: dict[tuple[Any, ...], list[int]] = {}
-    for i, value in enumerate(judged):
-        if not math.isnan(value):
-            members.setdefault(tuple(flat[name].values[i] for name in groups(ds)), []).append(i)
-    return frozenset(
-        min(rows, key=judged.__getitem__) for rows in members.values() if len(rows) > 1
-    )
+    judged = (over_seeds(flat[rule.metric])[0] * rule.sign).to_series().reset_index(drop=True)
+    keys = [flat[name].to_series().reset_index(drop=True).astype(str) for name in groups(ds)]
+    apart = judged.dropna().groupby(keys or (lambda i: 0))
+    return frozenset(rows.idxmin() for _, rows in apart if len(rows) > 1)
 
 
-def _notes(ds: xarray.Dataset, flat: xarray.Dataset) -> tuple[str, ...]:
+def _notes(ds: xarray.Dataset, flat: xarray.Dataset) -> list[str]:
     chosen = results.config(ds).get("selection")
     notes = [chosen[name] for name in ("warning", "note") if chosen and chosen.get(name)]
     if ds.sizes["seed"] > 1:
         notes.append("± standard error over seeds.")
     if not flat["noisy"].any():
-        return (*notes, "Not private: no noise.")
+        return [*notes, "Not private: no noise."]
     each = deltas(flat).to_series().dropna().unique()
     if len(each) == 1:
         notes.append(f"ε at δ = {number(each[0])}.")
@@ -263,4 +253,4 @@ def _notes(ds: xarray.Dataset, flat: xarray.Dataset) -> tuple[str, ...]:
                 f"{BROKEN}: an example's gradient has norm {float(flat['broken'].max()):.4g} at x0, "
                 "above gradient_bound; the proven eps holds because such gradients are clipped to it."
             )
-    return tuple(notes)
+    return notes

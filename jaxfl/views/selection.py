@@ -174,7 +174,10 @@ def select(
         out[name] = values.drop_vars(over, errors="ignore").transpose(*kept)
         out[name].attrs = {"units": "1", "long_name": words}
     most = int(compared.max())
-    warning = _warning(ds, out, over) if over and most > 1 else ""
+    warning = ""
+    if over and most > 1:
+        warned, warning = _warning(ds, out, over)
+        out["warned"] = warned.transpose(*kept).astype(np.int8)
     note = _note(
         out,
         rule,
@@ -222,27 +225,36 @@ def _chosen(
     return values.astype(object).where(known, "")
 
 
-def _warning(ds: xarray.Dataset, chosen: xarray.Dataset, over: tuple[str, ...]) -> str:
-    """Where the best value of an axis is its smallest or its largest, and where no loss fell."""
+def _warning(
+    ds: xarray.Dataset, chosen: xarray.Dataset, over: tuple[str, ...]
+) -> tuple[xarray.DataArray, str]:
+    """Where the best value of an axis is its smallest or its largest, or no loss fell; and in words."""
     out, each = [], distinct(chosen, axes(chosen))
+    warned = each & False
     for name in over:
-        values, best = ds[name].values, chosen[f"chosen_{name}"].where(each).values
+        values, best = ds[name].values, chosen[f"chosen_{name}"].where(each)
         if values.dtype.kind not in "iuf" or values.size < 2:
             continue
-        low, high = (int((best == end).sum()) for end in (values.min(), values.max()))
-        ways = [f"below {values.min():g}"] * bool(low) + [f"above {values.max():g}"] * bool(high)
+        low, high = best == values.min(), best == values.max()
+        ways = [f"below {values.min():g}"] * bool(low.any())
+        ways += [f"above {values.max():g}"] * bool(high.any())
         if ways:
-            where = _share(low + high, int(np.isfinite(best).sum()))
+            where = _share(int((low | high).sum()), int(best.notnull().sum()))
             out.append(
                 f"The best {name} is at an end of its grid in {where}: try values {' and '.join(ways)}."
             )
-    loss, first = over_seeds(final(chosen, "loss"))[0].where(each), chosen["loss"].isel(round=0)
-    if idle := int((loss >= over_seeds(first)[0]).sum()):
-        where = _share(idle, int(loss.notnull().sum()))
+        warned = warned | low | high
+    loss, first = (
+        over_seeds(final(chosen, "loss"))[0].where(each),
+        chosen["loss"].isel(round=0, drop=True),
+    )
+    idle = loss >= over_seeds(first)[0]
+    if idle.any():
+        where = _share(int(idle.sum()), int(loss.notnull().sum()))
         out.append(
             f"The loss ends no lower than it began in {where}, even with the best {over[0]}."
         )
-    return " ".join(out)
+    return warned | idle, " ".join(out)
 
 
 def _share(some: int, of: int) -> str:

@@ -66,13 +66,14 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows of values; those in ``best`` are marked, and ``notes`` stand below."""
+    """Rows of values; those in ``best`` and ``warned`` are marked, and ``notes`` stand below."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
     best: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
+    warned: frozenset[int] = frozenset()
 
     def text(self) -> str:
         """Plain text without colours, one line per row."""
@@ -88,20 +89,19 @@ class Table(NamedTuple):
         from rich.text import Text
 
         grid = Grid(box=None, pad_edge=False, header_style="bold")
-        if self.best:
+        if marked := bool(self.best or self.warned):
             grid.add_column("", no_wrap=True)
         for column, side in zip(self.columns, self._sides(), strict=True):
-            grid.add_column(
-                Text(printable(column.heading)), justify="left" if side == "l" else "right"
-            )
-        for i, row in enumerate(self.rows):
+            justify: Any = "left" if side == "l" else "right"
+            grid.add_column(Text(printable(column.heading)), justify=justify)
+        for i, words in enumerate(self._words()):
             style = "bold" if i in self.best else ""
-            mark = [Text("*" if i in self.best else "", style)] if self.best else []
+            mark = Text("*" * (i in self.best) + "!" * (i in self.warned), style)
             cells = [
-                Text(in_words(value, column.scale), "red" if column.alarm else "")
-                for value, column in zip(row, self.columns, strict=True)
+                Text(word, "red" if column.alarm else "")
+                for word, column in zip(words, self.columns, strict=True)
             ]
-            grid.add_row(*mark, *cells, style=style)
+            grid.add_row(*[mark] * marked, *cells, style=style)
         if self.title:
             console.print(Text(printable(self.title), "bold"))
         narrow, options = console.width, console.options.update(width=WIDTH)
@@ -114,67 +114,60 @@ class Table(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """``rows`` as dicts with the columns of :meth:`csv`, ``title`` and ``notes``."""
-        out = []
-        for i, row in enumerate(self.rows):
-            one: dict[str, Any] = {}
-            for column, value in zip(self.columns, row, strict=True):
-                mean = value.mean if isinstance(value, Estimate) else value
-                one[column.name] = mean
-                if isinstance(value, Estimate):
-                    one[f"{column.name}_se"] = value.error
-            out.append(one | ({"best": i in self.best} if self.best else {}))
-        return {"title": self.title, "rows": out, "notes": self.notes}
+        columns = self._columns()
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return {"title": self.title, "rows": rows, "notes": self.notes}
 
     def csv(self) -> str:
         """All digits; an estimate takes two columns, the second ending in ``_se``."""
         import pandas
 
-        columns: list[tuple[str, list[Any]]] = []
-        for j, column in enumerate(self.columns):
-            values = [row[j] for row in self.rows]
-            pairs = [value if isinstance(value, Estimate) else (value, None) for value in values]
-            columns.append((column.name, [_raw(mean) for mean, _ in pairs]))
-            if any(isinstance(value, Estimate) for value in values):
-                columns.append((f"{column.name}_se", [_raw(error) for _, error in pairs]))
-        if self.best:
-            columns.append(("best", [int(i in self.best) for i in range(len(self.rows))]))
-        frame = pandas.DataFrame(dict(enumerate(values for _, values in columns)), dtype=object)
-        return str(
-            frame.to_csv(index=False, header=[name for name, _ in columns], lineterminator="\n")
-        )
+        columns = {name: list(map(_raw, values)) for name, values in self._columns().items()}
+        frame = pandas.DataFrame(columns, dtype=object)
+        return str(frame.to_csv(index=False, lineterminator="\n"))
 
     def latex(self) -> str:
         """A ``tabular`` for the package booktabs; names of the best rows are bold, notes are comments."""
         lines = [f"% {printable(note)}" for note in (self.title, *self._notes()) if note]
         lines += [rf"\begin{{tabular}}{{{self._sides()}}}", r"\toprule"]
         lines += [" & ".join(_escaped(c.heading) for c in self.columns) + r" \\", r"\midrule"]
-        for i, row in enumerate(self.rows):
-            cells = [_latex(in_words(v, c.scale)) for v, c in zip(row, self.columns, strict=True)]
+        for i, (words, row) in enumerate(zip(self._words(), self.rows, strict=True)):
+            cells = [_latex(word) for word in words]
             if i in self.best:  # names alone: a bold number would be the best of its column
-                texts = [isinstance(value, str) and value for value in row]
-                cells = [
-                    rf"\textbf{{{c}}}" if text else c for c, text in zip(cells, texts, strict=True)
-                ]
+                for j, value in enumerate(row):
+                    if isinstance(value, str) and value:
+                        cells[j] = rf"\textbf{{{cells[j]}}}"
             lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def markdown(self) -> str:
         """The rows alone."""
-        heads = [printable(column.heading).replace("|", "\\|") for column in self.columns]
-        rows = [
-            [
-                in_words(v, c.scale).replace("|", "\\|")
-                for v, c in zip(row, self.columns, strict=True)
-            ]
-            for row in self.rows
-        ]
-        lines = [heads, ["---"] * len(heads), *rows]
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        heads = [printable(column.heading) for column in self.columns]
+        lines = [heads, ["---"] * len(heads), *self._words()]
+        cells = [[word.replace("|", "\\|") for word in line] for line in lines]
+        return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
     # --- pieces ----------------------------------------------------------------------------------
 
+    def _words(self) -> list[list[str]]:
+        scales = [column.scale for column in self.columns]
+        return [[in_words(*pair) for pair in zip(row, scales, strict=True)] for row in self.rows]
+
     def _notes(self) -> tuple[str, ...]:
-        return (*(["* best of its group."] if self.best else []), *self.notes)
+        return (*["* best of its group."] * bool(self.best), *self.notes)
+
+    def _columns(self) -> dict[str, list[Any]]:
+        columns: dict[str, list[Any]] = {}
+        for j, column in enumerate(self.columns):
+            values = [row[j] for row in self.rows]
+            pairs = [value if isinstance(value, Estimate) else (value, None) for value in values]
+            columns[column.name] = [mean for mean, _ in pairs]
+            if any(isinstance(value, Estimate) for value in values):
+                columns[f"{column.name}_se"] = [error for _, error in pairs]
+        for name, rows in (("best", self.best), ("warned", self.warned)):
+            if rows:
+                columns[name] = [i in rows for i in range(len(self.rows))]
+        return columns
 
     def _sides(self) -> str:
         """The alignment of each column: l for texts, r for numbers."""
@@ -182,49 +175,38 @@ class Table(NamedTuple):
         return "".join("l" if all(isinstance(v, str | None) for v in c) else "r" for c in columns)
 
 
-def _raw(value: Value) -> object:
+def _raw(value: Any) -> object:
     """Whole numbers without a point."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
+    return int(value) if whole else value
 
 
-ESCAPES = {
-    **{sign: "\\" + sign for sign in "&%$#_{}"},
+MATH = {
+    "<": "<", ">": ">", "≤": r"\le", "≥": r"\ge", "±": r"\pm", "−": "-", "‖": r"\|", "²": "^2",
+    "ε": r"\varepsilon", "ω": r"\omega", "δ": r"\delta", "σ": r"\sigma", "γ": r"\gamma",
+    "∇": r"\nabla", "∞": r"\infty",
+}  # fmt: skip
+ESCAPES: dict[str, Any] = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{sign: f"${math}$" for sign, math in MATH.items()},
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    "ε": r"$\varepsilon$",
-    "ω": r"$\omega$",
-    "δ": r"$\delta$",
-    "σ": r"$\sigma$",
-    "γ": r"$\gamma$",
-    "<": "$<$",
-    ">": "$>$",
-    "≤": r"$\le$",
-    "≥": r"$\ge$",
-    "‖": r"$\|$",
-    "∇": r"$\nabla$",
-    "²": r"$^2$",
-    "±": r"$\pm$",
-    "∞": r"$\infty$",
-    "−": r"$-$",
     "–": "--",
 }
 QUANTITY = re.compile(r"(-?[\d.]+)(?:e(-?\d+))?")
 
 
 def _escaped(text: str) -> str:
-    return "".join(ESCAPES.get(sign, sign) for sign in printable(text))
+    return printable(text).translate(str.maketrans(ESCAPES))
 
 
 def _latex(text: str) -> str:
     """Numbers in math mode, exponents as powers of ten."""
-    parts = text.split(" ± ")
-    matches = [QUANTITY.fullmatch(part) for part in parts]
-    if not all(matches):
+    matches = [QUANTITY.fullmatch(part) for part in text.split(" ± ")]
+    known = [match for match in matches if match]
+    if len(known) < len(matches):
         return _escaped(text)
-    numbers = [
-        f"{match[1]}" + (rf" \cdot 10^{{{match[2]}}}" if match[2] else "")
-        for match in matches
-        if match
-    ]
+    powers = (rf" \cdot 10^{{{match[2]}}}" if match[2] else "" for match in known)
+    numbers = (match[1] + power for match, power in zip(known, powers, strict=True))
     return "$" + r" \pm ".join(numbers) + "$"

@@ -20,6 +20,7 @@ __all__ = [
     "number",
     "prefix",
     "renamed",
+    "short",
     "span",
 ]
 
@@ -33,6 +34,7 @@ NAMES = {
     "loss": "training loss",
     "grad_norm_sq": "squared gradient norm",
     "worst_client_loss": "training loss of the worst client",
+    "eps_spent": "proven ε",
     "accuracy": "training accuracy",
     "worst_client_accuracy": "training accuracy of the worst client",
 }
@@ -54,6 +56,11 @@ def renamed(labels: Mapping[str, str]) -> Iterator[None]:
 def name_of(axis: str) -> str:
     """The letter or the words for an axis or a metric."""
     return LABELS.get().get(axis) or SYMBOLS.get(axis) or NAMES.get(axis) or axis.replace("_", " ")
+
+
+def short(axis: str) -> str:
+    """The letter or the plain name of an axis or a metric, for the head of a column."""
+    return LABELS.get().get(axis) or SYMBOLS.get(axis) or axis.replace("_", " ")
 
 
 def label(axis: str, value: Any) -> str:

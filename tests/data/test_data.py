@@ -289,6 +289,9 @@ def test_split_pads_with_zeros():
     x = np.arange(1, 21, dtype=np.float64).reshape(10, 2)
     dataset = data.Dataset("toy", (x, np.ones(10, np.int64)), (x[:3], np.ones(3, int)), 2)
     clients = data.split(dataset, 3, "by_size", law="zipf")
+    assert clients.partition == "by_size(law=zipf)"
+    mixed = data.split(dataset, 1, "dirichlet", labels=np.ones(10))
+    assert mixed.partition == "dirichlet(alpha=0.5)"
     assert clients.count.tolist() == [5, 3, 2]
     features, labels = clients.train
     assert features.dtype == np.float32

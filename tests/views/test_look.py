@@ -101,6 +101,7 @@ def test_show_a_run(single: Path, tmp_path: Path, shell: Shell) -> None:
     text = shell("show", single).out
     assert "soteriafl_sgd on data" in text
     assert "uplink" in text
+    assert "3 of 8 coordinates" in text
     file = tmp_path / "a.csv"
     shell("show", single, "--csv", file, "--target-loss", 100)
     (row,) = read(file)
@@ -108,6 +109,15 @@ def test_show_a_run(single: Path, tmp_path: Path, shell: Shell) -> None:
     assert row["rounds_to_target"] == "0"
     assert float(row["loss"]) == float(jaxfl.load(single / "result.nc")["loss"][-1])
     assert "--where is for sweeps" in shell.refused("show", single, "--where", "eps=1")
+
+
+def test_show_under_other_names(sweep: Path, single: Path, shell: Shell) -> None:
+    words = ("--label", "ldp_sgd=LDP", "eps=budget", "loss=risk")
+    text = shell("show", sweep, *words).out
+    assert all(name in text for name in ("LDP", "budget", "risk"))
+    assert "ldp_sgd" not in text
+    assert "did you mean 'eps'?" in shell.refused("show", sweep, "--label", "epz=a")
+    assert "Soteria" in shell("show", single, "--label", "soteriafl_sgd=Soteria").out
 
 
 def test_on_a_terminal_the_best_rows_are_bold(sweep: Path) -> None:

@@ -67,7 +67,7 @@ def test_files_are_always_the_same_and_not_blank(
 def test_labels_of_one_result(ds: xarray.Dataset) -> None:
     text = words(plots.curves(ds))
     for expected in (
-        "soteriafl_sgd: logistic on data, n = 5 clients, ε = 20, noise σ = ",
+        "soteriafl_sgd: logistic on data, 5 clients, ε = 20, noise σ = ",
         "training loss",
         "squared gradient norm",
         "round",
@@ -103,7 +103,7 @@ def test_several_results(ds: xarray.Dataset) -> None:
     pairs = [("SoteriaFL", ds), ("LDP", other), *((f"run {i}", ds) for i in range(8))]
     figure = plots.curves(pairs)
     text = words(figure)
-    assert "logistic on data, n = 5 clients" in text
+    assert "logistic on data, 5 clients" in text
     assert "soteriafl_sgd" not in text
     (legend,) = figure.legends
     assert [t.get_text() for t in legend.get_texts()] == [label for label, _ in pairs]

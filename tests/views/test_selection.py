@@ -229,6 +229,7 @@ def test_a_choice_at_an_end_of_its_grid_is_a_warning() -> None:
         "The best lr is at an end of its grid in 2 of 2 settings: try values below 0.1 and above 1."
     )
     assert select(both).warning == said
+    assert select(both).ds["warned"].values.tolist() == [[1, 1]]
     copies = grids.grid(algorithms=("ldp_sgd", "soteriafl_sgd"))  # the first has no omega
     assert "of 6 settings" in select(copies).warning
 
@@ -240,6 +241,9 @@ def test_a_loss_that_never_fell_is_a_warning() -> None:
     ds["loss"][:, 0, :, :, 0] = 0.005  # of eps = 1
     said = "The loss ends no lower than it began in 1 of 2 settings, even with the best lr."
     assert select(ds).warning == said
+    lines = table(select(ds).ds).text().splitlines()
+    assert [line.startswith("!  1") for line in lines[2:4]] == [True, False]
+    assert sum(line.startswith("! the best value is at an end") for line in lines) == 1
 
 
 def test_what_has_not_run_was_not_compared() -> None:

@@ -15,8 +15,8 @@ from told import refused
 
 import jaxfl
 from jaxfl.engine import results
-from jaxfl.views.cells import final, restrict
-from jaxfl.views.compare import as_sweep, compare
+from jaxfl.views.cells import as_sweep, final, restrict
+from jaxfl.views.compare import compare
 from jaxfl.views.rows import BROKEN, FLAG, UNPROVEN, table
 from jaxfl.views.selection import select
 from jaxfl.views.tables import Column, Estimate, Table
@@ -80,7 +80,6 @@ def test_values_are_means_with_standard_errors(ds: xarray.Dataset) -> None:
     g = grids.grad_norm_sq(np.arange(0, 41, grids.EVERY), cell, 1, 0, 1, 0.0)
     spread = 0.02 * np.std([-1, 0, 1], ddof=1) / math.sqrt(3)
     for name, value, error in (
-        ("utility", g.mean(), g.mean() * spread),
         ("loss", 0.6 + g[-1], g[-1] * spread),
         ("accuracy", 0.95 - 0.3 * g[-1], 0.3 * g[-1] * spread),
     ):
@@ -168,7 +167,7 @@ def test_what_diverged_has_no_mean(ds: xarray.Dataset) -> None:
     for row in read(table(ds)):
         lost = (row["algorithm"], row["eps"], row["omega"]) == ("soteriafl_sgd", "1", "9")
         assert row["state"] == ("1 of 3 seeds diverged" if lost else "")
-        assert (row["utility"] == "") == lost
+        assert (row["loss"] == "") == lost
     states = [row["state"] for row in read(table(select(ds).ds))]
     assert states.count("each of 3 settings has a seed that diverged") == 1
     alone = grids.grid(diverged={"omega": 9.0, "eps": 1.0}, seeds=1)
@@ -205,10 +204,32 @@ def test_one_value_of_an_axis_is_in_the_title(ds: xarray.Dataset) -> None:
     assert found.title == "logistic on a9a, 10 clients, ε = 5, step size = 0.3, 3 seeds"
     assert "eps" not in read(found)[0]
     one = table(grids.grid({"eps": (1.0,)}, seeds=1))
-    assert {(row["used_lr"], row["utility_se"]) for row in read(one)} == {("0.3", "")}
+    assert {(row["used_lr"], row["loss_se"]) for row in read(one)} == {("0.3", "")}
     assert "±" not in one.text()
     assert "1 seed" in one.title
     assert "used_lr" not in table(grids.grid()).csv() + table(select(grids.grid()).ds).csv()
+
+
+def test_the_metric_that_chose_is_there(ds: xarray.Dataset) -> None:
+    """On validation data, whatever metrics are asked for; utility only where asked for."""
+    held = ds.assign(validation_accuracy=ds["test_accuracy"])
+    shown = table(select(held).ds, metrics=["loss"])
+    assert "validation accuracy (chosen by)" in shown.text()
+    assert "validation_accuracy,validation_accuracy_se" in shown.csv()
+    assert "chosen by" not in table(held).text()
+    assert "utility" not in table(ds).csv()
+    assert "utility" in table(ds, metrics=["utility"]).csv()
+
+
+def test_what_a_compressor_keeps_is_a_column() -> None:
+    """Where it is fixed: no axis, and not for an algorithm without a compressor."""
+    for axes, known in (({"eps": (1.0,)}, {"6", ""}), ({"omega": (1.0, 9.0)}, None)):
+        ds = grids.grid(axes)
+        ds["used_k"] = (ds["used_omega"] * 0 + 6).where(ds["algorithm"] == "soteriafl_sgd")
+        found = table(ds)
+        assert (f"k of {grids.D}" in found.text()) == bool(known)
+        if known:
+            assert {row["used_k"] for row in read(found)} == known
 
 
 def test_metrics_of_ones_own(ds: xarray.Dataset) -> None:
