@@ -9,8 +9,8 @@
   axes, files
 * :mod:`~jaxfl.views.pictures` -- the pictures of a sweep: curves, heat maps, and fronts of
   utility and bits
-* :mod:`~jaxfl.views.plots` -- figures of single runs, drawn without any global state: no pyplot,
-  no backend chosen
+* :mod:`~jaxfl.views.plots` -- values against rounds, bits and gradients: the lines of sweeps, and
+  the figure of single runs
 * :mod:`~jaxfl.views.rows` -- the table of a sweep: one row per cell, with its final metrics and
   its costs
 * :mod:`~jaxfl.views.selection` -- the best step size of every setting, and a note on the privacy

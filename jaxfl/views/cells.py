@@ -18,7 +18,7 @@ import numpy.typing as npt
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import closest
 from jaxfl.engine import results
-from jaxfl.views.words import label
+from jaxfl.views.words import DIGITS, label, number
 
 if TYPE_CHECKING:
     import xarray
@@ -40,6 +40,7 @@ __all__ = [
     "heading",
     "is_sweep",
     "metrics",
+    "one_delta",
     "over_seeds",
     "relabelled",
     "restrict",
@@ -217,6 +218,12 @@ def deltas(ds: xarray.Dataset) -> xarray.DataArray:
     """The delta of the claimed and the proven eps, NaN without noise."""
     name = "delta_of_eps" if "delta_of_eps" in ds else "delta"
     return (ds[name] if name in ds else ds["proven_eps"] * np.nan).where(ds["noisy"] > 0)
+
+
+def one_delta(ds: xarray.Dataset, digits: int = DIGITS) -> str:
+    """The delta of every eps; empty where they differ, or nothing has noise."""
+    each = deltas(ds).to_series().dropna().unique()
+    return number(each[0], digits) if len(each) == 1 else ""
 
 
 def over_seeds(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:

@@ -26,11 +26,11 @@ from jaxfl.views.cells import (
     cells,
     check_metric,
     claimed,
-    deltas,
     ends,
     final,
     heading,
     is_sweep,
+    one_delta,
     over_seeds,
     relabelled,
 )
@@ -363,9 +363,8 @@ def _notes(ds: xarray.Dataset) -> list[str]:
     for words, who in worth.items():
         if words:
             out.append(f"{words}." if len(who) == everyone > 1 else f"{', '.join(who)}: {words}.")
-    each = deltas(ds).to_series().dropna().unique()
-    if len(each) == 1:
-        out.append(f"δ = {number(each[0])}.")
+    if delta := one_delta(ds):
+        out.append(f"δ = {delta}.")
     return out
 
 
@@ -374,11 +373,10 @@ def _short(ds: xarray.Dataset, *first: str) -> list[str]:
     out = [note for note in first if note]
     noisy, dims = ds["noisy"] > 0, [name for name in axes(ds) if name != "algorithm"]
     unproven = ds["algorithm"][(noisy & np.isinf(ds["proven_eps"])).any(dims)].values.tolist()
-    each = deltas(ds).to_series().dropna().unique()
     if unproven:
         out.insert(0, f"No ε is proven of {', '.join(unproven)}.")
-    elif "eps" in axes(ds) and len(each) == 1 and _meets(ds):
-        out.insert(0, f"Each ε is proven, at δ = {number(each[0], 2)}.")
+    elif "eps" in axes(ds) and (delta := one_delta(ds, 2)) and _meets(ds):
+        out.insert(0, f"Each ε is proven, at δ = {delta}.")
     if (chosen := results.config(ds).get("selection")) and chosen["note"]:
         rule, most = Criterion(*chosen["criterion"]), int(ds["candidates"].max())
         where = " on test data" if rule.on_test_data else ""
@@ -468,8 +466,8 @@ def _front(
     scale, unit = prefix(np.concatenate([points["bits"].values for _, points in found]), "bit")
     seeds = page.ds.sizes["seed"]
     mixed = len({noisy for _, points in found for noisy in points["noisy"].values.tolist()}) > 1
-    whose, other = ("private settings", "other of them") if mixed else ("settings", "other")
-    grey = f"Grey: the {whose} that no {other} beats in both bits and value."
+    whose = "private settings" if mixed else "settings"
+    grey = f"Grey: the {whose} that no other of these beats in both bits and value."
     bars = f"Bars: standard error over {seeds} seeds." if seeds > 1 else ""
     across, up = f"uplink ({unit})", f"final {name_of(rule.metric)}"
     powers = _powers(rule.metric)
@@ -578,16 +576,15 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) 
         ax.spines[:].set_visible(False)
         ax.set_title(part[0] if up != "algorithm" else "", fontsize=TEXT, pad=3)
         for (y, x), value in np.ndenumerate(here["value"].values):
-            if missing := math.isnan(value):
+            if math.isnan(value):
                 words = "diverged" if here["ran"].values[y, x] else "not run"
+                color, box = GREY, {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
             else:
-                words = _digits(value)
-            dark = not missing and np.array(mesh.cmap(norm(value))[:3]) @ LUMINANCE < DARK
+                dark = np.array(mesh.cmap(norm(value))[:3]) @ LUMINANCE < DARK
+                words, color, box = _digits(value), "white" if dark else "black", None
             if len(words) * CHARACTER * SMALL <= cell:
-                color = GREY if missing else "white" if dark else "black"
-                text = ax.text(x, y, words, ha="center", va="center", fontsize=SMALL, color=color)
-                if missing:
-                    text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.2})
+                at = {"ha": "center", "va": "center", "fontsize": SMALL}
+                ax.text(x, y, words, color=color, bbox=box, **at)
     bar = figure.colorbar(mesh, ax=axs[: len(parts)], fraction=0.08, aspect=12, pad=0.02)
     better = {1: "\n(lower is better)", -1: "\n(higher is better)", 0: ""}[rule.sign]
     bar.set_label(f"{name_of(rule.metric).split(' (')[0]}{better}", fontsize=SMALL)

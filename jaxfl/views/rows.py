@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -12,6 +11,7 @@ from jaxfl.core.errors import require
 from jaxfl.engine import results
 from jaxfl.privacy.claims import understates
 from jaxfl.views.cells import (
+    Array,
     applying,
     axes,
     check_metric,
@@ -21,11 +21,12 @@ from jaxfl.views.cells import (
     groups,
     heading,
     metrics,
+    one_delta,
     over_seeds,
 )
 from jaxfl.views.selection import AUTO, Criterion, criterion_of
 from jaxfl.views.tables import Column, Table, Value, eps_words, estimates
-from jaxfl.views.words import number, prefix, short
+from jaxfl.views.words import prefix, short
 
 if TYPE_CHECKING:
     import xarray
@@ -169,8 +170,9 @@ def _privacy(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
         (Column("proven_eps", "proven ε"), kept),
     ]
     if flat["flag"].any():
+        alarms = [(name, held.tolist()) for name, (held, _) in _alarms(flat).items()]
         red: list[Value] = [
-            ", ".join(itertools.compress((FLAG, UNPROVEN, BROKEN), each)) for each in _alarms(flat)
+            ", ".join(name for name, held in alarms if held[i]) for i in range(len(noisy))
         ]
         out.append((Column("flag", "flag", alarm=True), red))
     if deltas(flat).to_series().nunique() > 1 and "delta" not in axes(ds):
@@ -178,12 +180,20 @@ def _privacy(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
     return out
 
 
-def _alarms(flat: xarray.Dataset) -> list[tuple[bool, bool, bool]]:
-    """Where the claimed eps is too small, where none is proven beside it, and where a bound is broken."""
+def _alarms(flat: xarray.Dataset) -> dict[str, tuple[Array, str]]:
+    """What a flag may say: where it holds, and the note that explains it."""
     less = understates(claimed(flat), flat["proven_eps"]).values
     none = np.isinf(flat["proven_eps"].values)
-    broken = flat["broken"].notnull().values
-    return list(zip(less & ~none, less & none, broken, strict=True))
+    unproven = "the paper's formula claims an eps, and none is proven"
+    broken = (
+        f"an example's gradient has norm {float(flat['broken'].max()):.4g} at x0, above "
+        "gradient_bound; the proven eps holds because such gradients are clipped to it"
+    )
+    return {
+        FLAG: (less & ~none, f"{FLAG}: {RULE}."),
+        UNPROVEN: (less & none, f"{UNPROVEN}: {unproven}."),
+        BROKEN: (flat["broken"].notnull().values, f"{BROKEN}: {broken}."),
+    }
 
 
 def _targets(flat: xarray.Dataset, words: str) -> Columns:
@@ -239,18 +249,8 @@ def _notes(ds: xarray.Dataset, flat: xarray.Dataset) -> list[str]:
         notes.append("± standard error over seeds.")
     if not flat["noisy"].any():
         return [*notes, "Not private: no noise."]
-    each = deltas(flat).to_series().dropna().unique()
-    if len(each) == 1:
-        notes.append(f"ε at δ = {number(each[0])}.")
+    if delta := one_delta(flat):
+        notes.append(f"ε at δ = {delta}.")
     if flat["flag"].any():
-        less, none, broken = zip(*_alarms(flat), strict=True)
-        if any(less):
-            notes.append(f"{FLAG}: {RULE}.")
-        if any(none):
-            notes.append(f"{UNPROVEN}: the paper's formula claims an eps, and none is proven.")
-        if any(broken):
-            notes.append(
-                f"{BROKEN}: an example's gradient has norm {float(flat['broken'].max()):.4g} at x0, "
-                "above gradient_bound; the proven eps holds because such gradients are clipped to it."
-            )
+        notes += [note for held, note in _alarms(flat).values() if held.any()]
     return notes

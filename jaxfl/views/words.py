@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "DIGITS",
     "NAMES",
     "SYMBOLS",
     "estimate",

@@ -389,7 +389,7 @@ def test_what_adds_no_noise_is_on_no_front(drawn: dict[str, Figure]) -> None:
     (step,) = (line for line in panels(figure)[0].get_lines() if line.get_color() == "#DDDDDD")
     private = ds["loss"].sel(algorithm=list(THREE[:2]), round=20).mean("seed").values
     assert step.get_ydata().min() == pytest.approx(private.min())
-    assert "Grey: the private settings that no other of them beats" in words(figure)
+    assert "Grey: the private settings that no other of these beats" in words(figure)
 
 
 def test_nothing_covers_the_data(drawn: dict[str, Figure]) -> None:
