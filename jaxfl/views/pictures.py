@@ -447,13 +447,10 @@ def _points(part: xarray.Dataset, rule: Criterion) -> xarray.Dataset:
     Settings without noise are on the front only where there are no others.
     """
     flat = ends(part, rule.metric, "uplink_bits")
-    (bits, spread), (value, error) = (
-        over_seeds(flat[name]) for name in ("uplink_bits", rule.metric)
-    )
-    out = flat.drop_vars(list(flat)).assign(
-        bits=bits, spread=spread, value=value, error=error, noisy=flat["noisy"]
-    )
-    out = out.isel(cell=np.isfinite(bits.values + value.values))
+    out = flat.drop_vars(list(flat)).assign(noisy=flat["noisy"])
+    out["bits"], out["spread"] = over_seeds(flat["uplink_bits"])
+    out["value"], out["error"] = over_seeds(flat[rule.metric])
+    out = out.isel(cell=np.isfinite((out["bits"] + out["value"]).values))
     rivals = np.flatnonzero((out["noisy"] > 0) | ~(out["noisy"] > 0).any())
     best = rivals[front(out["bits"].values[rivals], out["value"].values[rivals], rule.sign)]
     return out.assign_attrs(best=best)

@@ -202,9 +202,8 @@ def _targets(flat: xarray.Dataset, words: str) -> Columns:
         if f"{name}_to_target" not in flat:
             continue
         values = flat[f"{name}_to_target"]
-        scale, shown = (1.0, unit) if name == "rounds" else prefix(values.values, unit)
-        if name == "seconds" and scale > 1:  # no kiloseconds
-            scale, shown = 1.0, unit
+        whole = name in ("rounds", "seconds")  # no kiloseconds
+        scale, shown = (1.0, unit) if whole else prefix(values.values, unit)
         head = f"{what} to {words}" + f" ({shown})" * bool(shown)
         out.append((Column(f"{name}_to_target", head, scale), _known(values)))
     return out

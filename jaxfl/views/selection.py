@@ -77,7 +77,8 @@ class Selection(NamedTuple):
 
     ``ds`` also has, for every cell that is left, ``chosen_AXIS``, ``score`` and ``score_error``
     (mean over seeds and its standard error), ``candidates`` (how many settings were compared) and
-    ``found`` (0 where each of them diverged or has not run: all values are NaN there).
+    ``found`` (0 where each of them diverged or has not run: all values are NaN there); with a choice
+    also ``warned`` (1 where the warning is of this cell).
     """
 
     ds: xarray.Dataset
@@ -178,6 +179,7 @@ def select(
     if over and most > 1:
         warned, warning = _warning(ds, out, over)
         out["warned"] = warned.transpose(*kept).astype(np.int8)
+        out["warned"].attrs = {"units": "1", "long_name": "whether the warning is of this setting"}
     note = _note(
         out,
         rule,

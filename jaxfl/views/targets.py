@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -74,7 +75,7 @@ def _seconds(series: xarray.Dataset, clients: xarray.DataArray, links: Links) ->
     """The time of these rounds; between two evaluations all messages are taken to be equal."""
     import xarray
 
-    known: dict[tuple[float, ...], float] = {}  # most rounds of a sweep are equal
+    length = functools.cache(links.round_seconds)  # most rounds of a sweep are equal
 
     def total(rounds: Array, n: Array, messages: Array, *bits: Array) -> float:
         seen = ~np.isnan(messages)
@@ -83,10 +84,7 @@ def _seconds(series: xarray.Dataset, clients: xarray.DataArray, links: Links) ->
         out = 0.0
         steps = (np.diff(values[seen]) for values in (rounds, messages, *bits))
         for step, sent, *each in zip(*steps, strict=True):
-            key = (float(n), sent / step, *(b / sent if sent else 0.0 for b in each))
-            if key not in known:
-                known[key] = links.round_seconds(int(n), *key[1:])
-            out += step * known[key]
+            out += step * length(int(n), sent / step, *(b / sent if sent else 0.0 for b in each))
         return out
 
     along = ["round"]

@@ -59,7 +59,7 @@ REPORTED = frozenset(
     {
         *(name for name in LABELS if name not in ("seed", "delta")),
         *(n for n in results.LABELS if n not in SINGLE_RUN and not n.startswith("client_")),
-        *("score", "score_error", "candidates", "found"),
+        *("score", "score_error", "candidates", "found", "warned"),
     }
 )
 PROOF = ("claimed_eps", "delta", "delta_at_claimed", "tried", "eps_of_choice", "broken")
