@@ -236,8 +236,8 @@ def _fates(flat: xarray.Dataset) -> Columns:
 def _best(ds: xarray.Dataset, flat: xarray.Dataset, rule: Criterion) -> frozenset[int]:
     """The first best row of each group that has a choice."""
     judged = (over_seeds(flat[rule.metric])[0] * rule.sign).to_series().reset_index(drop=True)
-    keys = [flat[name].to_series().reset_index(drop=True).astype(str) for name in groups(ds)]
-    apart = judged.dropna().groupby(keys or (lambda i: 0))
+    keys = [flat[name].to_series().reset_index(drop=True) for name in groups(ds)]
+    apart = judged.dropna().groupby(keys or (lambda i: 0), dropna=False, sort=False)
     return frozenset(rows.idxmin() for _, rows in apart if len(rows) > 1)
 
 
