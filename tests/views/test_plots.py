@@ -74,7 +74,8 @@ def test_labels_of_one_result(ds: xarray.Dataset) -> None:
         "uplink (kbit)",
         "worst client",
         "running average",
-        ", δ = 0.001 proven; the paper's formula says ",
+        ", δ = 0.001 proven",
+        "; the paper's formula says ",
     ):
         assert expected in text
     once = plots.curves(ds.isel(round=[0]), title="a title of mine")
@@ -117,7 +118,7 @@ def test_no_claim_without_a_guarantee(ds: xarray.Dataset) -> None:
     """What is said of a result whose privacy is another; where nothing is proven there is no eps."""
     about = results.config(ds)
     settings, none = about["settings"] | {"per_record": False}, about["privacy"] | {"proven": "inf"}
-    proven, claims = ", δ = 0.001 proven; the paper's formula ", "the paper's formula claims 3"
+    proven, claims = "; the paper's formula ", "the paper's formula claims 3"
     flagged = about["privacy"] | {"proven": 9.0, "claimed": 3.0, "flag": True}
     noted = about["privacy"] | {"note": "a bound does not hold"}
     for history, said, eps in (
