@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxfl.core.errors import printable
 from jaxfl.core.progress import Bar
-from jaxfl.core.types import Origin, Problem, Source
+from jaxfl.core.types import Clients, Origin, Problem, Source
 from jaxfl.engine import results
 from jaxfl.engine.ledger import spread
 from jaxfl.engine.run import Progress
@@ -150,7 +150,7 @@ def _accuracies(final: dict[str, float]) -> str:
 
 def _clients(ds: xarray.Dataset) -> str:
     claimed = ds["client_eps_claimed"].values if "client_eps_claimed" in ds else None
-    return spread(ds["client_rounds"].values, ds["client_eps"].values, claimed)
+    return spread(ds["client_rounds"].values, ds["client_eps"].values, claimed, Clients())
 
 
 def _time(about: dict[str, Any], rounds: int) -> str:

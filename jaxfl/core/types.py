@@ -30,7 +30,6 @@ from jaxfl.core.errors import InputError
 
 __all__ = [
     "LARGEST",
-    "NAMELESS",
     "SCHEMES",
     "Aggregation",
     "Algorithm",
@@ -40,6 +39,7 @@ __all__ = [
     "Capacity",
     "Channel",
     "Client",
+    "Clients",
     "Compressor",
     "Cost",
     "Draw",
@@ -56,7 +56,6 @@ __all__ = [
     "Message",
     "MessageBound",
     "Model",
-    "Names",
     "Noise",
     "Origin",
     "Param",
@@ -312,22 +311,23 @@ class GeneratedSamples:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Names:
-    """Names of clients, none if empty.  All are equal, so that programs are compiled for any of them."""
+class Clients:
+    """What the host knows about the clients of a problem.
 
-    all: tuple[str, ...] = ()
+    All are equal, so that problems which differ in nothing else share their compiled programs.
+    """
 
-    def of(self, client: int) -> str:
-        return self.all[client] if self.all else str(client)
+    names: tuple[str, ...] = ()  # or none
+    partition: str = ""  # how the records were divided among them, in words
+
+    def name(self, client: int) -> str:
+        return self.names[client] if self.names else str(client)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Names)
+        return isinstance(other, Clients)
 
     def __hash__(self) -> int:
         return 0
-
-
-NAMELESS = Names()
 
 
 @jax.tree_util.register_dataclass
@@ -342,9 +342,7 @@ class Problem:
     model: Model = dataclasses.field(metadata={"static": True})
     name: str = dataclasses.field(default="problem", metadata={"static": True})
     validation: PyTree | None = None  # examples that settings may be chosen on, leaves (N, ...)
-    clients: Names = dataclasses.field(default=NAMELESS, metadata={"static": True})
-    # how rows were shared among clients, in words
-    partition: str = dataclasses.field(default="", metadata={"static": True})
+    clients: Clients = dataclasses.field(default=Clients(), metadata={"static": True})
 
     @property
     def n(self) -> int:

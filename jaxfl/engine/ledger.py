@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import InputError
-from jaxfl.core.types import NAMELESS, Names
+from jaxfl.core.types import Clients
 from jaxfl.engine.record import Record, dtype
 from jaxfl.privacy.accountants import STATUS, epsilon
 from jaxfl.privacy.events import plain_events
@@ -41,7 +41,7 @@ class Ledger(NamedTuple):
     delta: float
     method: str  # of the proof for the worst client
     status: str
-    clients: Names = NAMELESS
+    clients: Clients = Clients()
 
     @property
     def worst(self) -> int:
@@ -59,14 +59,14 @@ class Ledger(NamedTuple):
         return f"{self.turns.size} clients, {shares}; delta = {self.delta:.3g}, {how}"
 
 
-def spread(turns: Ints, proven: Floats, claimed: Floats | None, clients: Names = NAMELESS) -> str:
+def spread(turns: Ints, proven: Floats, claimed: Floats | None, clients: Clients) -> str:
     """What clients spent, in words: the range of rounds and of eps, and the worst client."""
     i = int(np.argmax(proven))
     low, middle, high = proven.min(), np.median(proven), proven.max()
     claim = "" if claimed is None else f", claimed {claimed[i]:.4g}"
     return (
         f"in {between(turns)} each: proven eps {low:.4g} to {high:.4g}, median {middle:.4g}; "
-        f"the worst is client {clients.of(i)} with {turns[i]} rounds{claim}"
+        f"the worst is client {clients.name(i)} with {turns[i]} rounds{claim}"
         + (PUBLISH if high > low else "")
     )
 

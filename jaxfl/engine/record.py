@@ -282,7 +282,7 @@ def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]
         "parts": dict(algorithm.parts),
         "per_record": algorithm.per_record,
         "problem": problem.name,
-        "partition": problem.partition,
+        "partition": problem.clients.partition,
         "model": problem.model.name,
         "objective": objective(problem),
         "data": fingerprint(problem),

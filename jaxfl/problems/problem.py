@@ -16,7 +16,7 @@ from jaxfl.core.checks import counts, finite, instance, kind_of, numeric, stacke
 from jaxfl.core.errors import InputError, JaxflWarning, attempt, require
 from jaxfl.core.memory import check_fits
 from jaxfl.core.params import choice, number, numbers
-from jaxfl.core.types import Array, GeneratedSamples, Key, Model, Names, Problem, PyTree
+from jaxfl.core.types import Array, Clients, GeneratedSamples, Key, Model, Problem, PyTree
 from jaxfl.data.records import ClientData, float_type
 from jaxfl.data.samples import DRAWING, few, samples
 from jaxfl.data.samples import numbers as numbers_of
@@ -94,8 +94,8 @@ def make_problem(
     if not generated and (far := _unscaled(sampled, np.atleast_1d(data.count), name)):
         warnings.warn(far, stacklevel=2)
     validation, test = _set_aside(test, validation_share)
-    names, how = Names(getattr(data, "client_names", ())), getattr(data, "partition", "")
-    return Problem(train, jnp.array(count), test, x0, model, name, validation, names, how)
+    clients = Clients(getattr(data, "client_names", ()), getattr(data, "partition", ""))
+    return Problem(train, jnp.array(count), test, x0, model, name, validation, clients)
 
 
 def held_out(problem: Problem, data: str) -> Problem:

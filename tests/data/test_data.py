@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import pandas
 import pytest
@@ -292,6 +293,10 @@ def test_split_pads_with_zeros():
     assert clients.partition == "by_size(law=zipf)"
     mixed = data.split(dataset, 1, "dirichlet", labels=np.ones(10))
     assert mixed.partition == "dirichlet(alpha=0.5)"
+    model = models.logistic(2)
+    words = (clients._replace(partition=one) for one in ("iid", "by_size"))
+    one, two = (make_problem(model, each) for each in words)
+    assert jax.tree.structure(one) == jax.tree.structure(two)  # and they share compiled programs
     assert clients.count.tolist() == [5, 3, 2]
     features, labels = clients.train
     assert features.dtype == np.float32
