@@ -1,19 +1,19 @@
-"""The history of a run: metrics and exact totals."""
+"""The history of a run, or of all runs of a chunk: metrics and exact totals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import jax
 import numpy as np
 
 from jaxfl.core.types import Info
 
-__all__ = ["Entry", "Log"]
+__all__ = ["Counts", "Entry", "Log"]
 
-
-Item: TypeAlias = Info | tuple[int, dict[str, Any]]  # counts, or a round and its metrics
+Counts: TypeAlias = dict[str, Any]  # of one run integers, of a chunk arrays (seeds, cells)
+HALVES = np.array([1 << 16, 1])  # weights of the upper and the lower bits of a count
+WAITING = 64  # newest calls whose results stay on the device, so that it does not wait for the host
 
 
 class Entry(NamedTuple):
@@ -21,18 +21,23 @@ class Entry(NamedTuple):
 
     round: int
     metrics: dict[str, Any]
-    counts: dict[str, int]  # of all rounds up to it
+    counts: Counts  # of all rounds up to it
 
 
-WAITING = 64  # newest items that stay on the device, so that it does not wait for the host
+class Call(NamedTuple):
+    """The results of one call: counts, on the device by their halves, and metrics if it evaluated."""
+
+    round: int
+    counts: Info | Counts
+    metrics: dict[str, Any] | None
 
 
 class Content(NamedTuple):
-    """The content of a log: entries that have been read, and pending items in order."""
+    """The content of a log: entries that have been read, and pending calls in order."""
 
     past: list[Entry]
-    total: dict[str, int]
-    pending: list[Item]
+    total: Counts
+    pending: list[Call]
 
 
 class Log:
@@ -45,75 +50,80 @@ class Log:
         self,
         rounds: Sequence[int] = (),
         metrics: Sequence[dict[str, Any]] = (),
-        counts: Sequence[dict[str, int]] = (),
-        total: Mapping[str, int] | None = None,
+        counts: Sequence[Counts] = (),
+        total: Mapping[str, Any] | None = None,
     ) -> None:
         past = [Entry(*one) for one in zip(rounds, metrics, counts, strict=True)]
         if total is None:
             total = past[-1].counts if past else dict.fromkeys(Info._fields, 0)
         self.content = Content(past, dict(total), [])
 
-    def count(self, info: Info) -> None:
-        self._add(info)
-
-    def record(self, t: int, metrics: dict[str, Any]) -> None:
-        self._add((t, metrics))
-
-    def _add(self, item: Item) -> None:
+    def add(self, t: int, counts: Info, metrics: dict[str, Any] | None = None) -> None:
+        """Take the results of a call up to round ``t``."""
         pending = self.content.pending
-        pending.append(item)
+        pending.append(Call(t, counts, metrics))
         if len(pending) > WAITING:
             pending[-1 - WAITING] = _on_host(pending[-1 - WAITING])
 
     def read(self) -> None:
-        """Bring everything to the host; totals are sums of Python integers."""
+        """Bring everything to the host; totals are sums of integers of at least 64 bits."""
         if not self.content.pending:
             return
         past, total = list(self.content.past), self.content.total
-        for item in map(_on_host, self.content.pending):
-            if isinstance(item, Info):
-                total = {n: total[n] + int(s) for n, s in zip(Info._fields, item, strict=True)}
-            else:
-                past.append(Entry(item[0], item[1], total))
+        for t, counts, metrics in map(_on_host, self.content.pending):
+            assert isinstance(counts, dict)
+            total = {name: total[name] + new for name, new in counts.items()}
+            if metrics is not None:
+                past.append(Entry(t, metrics, total))
         self.content = Content(past, total, [])
 
     def forget_last(self) -> None:
         self.read()
         self.content = self.content._replace(past=self.content.past[:-1])
 
+    def copy(self) -> Log:
+        """Another log of the same content."""
+        return Log(self.rounds, self.metrics, self.counts, self.total)
+
+    @property
+    def entries(self) -> list[Entry]:
+        self.read()
+        return self.content.past
+
     @property
     def rounds(self) -> list[int]:
-        self.read()
-        return [entry.round for entry in self.content.past]
+        return [entry.round for entry in self.entries]
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        self.read()
-        return [entry.metrics for entry in self.content.past]
+        return [entry.metrics for entry in self.entries]
 
     @property
-    def counts(self) -> list[dict[str, int]]:
-        self.read()
-        return [entry.counts for entry in self.content.past]
+    def counts(self) -> list[Counts]:
+        return [entry.counts for entry in self.entries]
 
     @property
-    def total(self) -> dict[str, int]:
+    def total(self) -> Counts:
         self.read()
         return self.content.total
 
     @property
     def last(self) -> Entry:
-        self.read()
-        return self.content.past[-1]
+        return self.entries[-1]
 
     def series(self) -> dict[str, np.ndarray]:
+        """Each metric, with the evaluations as its first axis."""
         every = self.metrics
         return {name: np.stack([m[name] for m in every]) for name in (every[0] if every else ())}
 
 
-def _on_host(item: Any) -> Any:
-    """Sums of counts, or copies of metrics: a view would keep a buffer of the device."""
-    if isinstance(item, Info):
-        return jax.tree.map(lambda a: int(np.sum(np.asarray(a), dtype=np.int64)), item)
-    t, metrics = item
-    return t, {n: a if isinstance(a, np.ndarray) else np.array(a) for n, a in metrics.items()}
+def _on_host(call: Call) -> Call:
+    """Whole counts, and copies of metrics: a view would keep a buffer of the device."""
+    t, counts, metrics = call
+    if isinstance(counts, dict):
+        return call
+    whole = {n: np.asarray(a, np.int64) @ HALVES for n, a in counts._asdict().items()}
+    counts = {name: a if a.ndim else int(a) for name, a in whole.items()}
+    if metrics is not None:
+        metrics = {name: np.array(a) for name, a in metrics.items()}
+    return Call(t, counts, metrics)

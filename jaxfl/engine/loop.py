@@ -1,12 +1,13 @@
-"""Rounds and metrics of one run, to be compiled alone or mapped over the cells of a sweep."""
+"""The loop over rounds of one run or of the runs of a chunk, and what it compiles: rounds, metrics."""
 
 from __future__ import annotations
 
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ import numpy as np
 
 from jaxfl.core.checks import kind_of
 from jaxfl.core.errors import require, shown
+from jaxfl.core.interrupts import interrupts_deferred
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import (
     Algorithm,
@@ -25,18 +27,23 @@ from jaxfl.core.types import (
     ProblemFacts,
     State,
 )
+from jaxfl.engine.log import Log
 from jaxfl.problems.metrics import evaluate_metrics
 
 __all__ = [
     "CALL",
     "LONGEST",
     "MOST",
+    "MOST_OF_CALL",
     "Extra",
+    "Loop",
     "Metric",
+    "Ready",
     "Work",
     "advance",
     "cadence",
     "check_name",
+    "initial",
     "measure",
     "own_metrics",
     "rounds_of_call",
@@ -45,7 +52,10 @@ __all__ = [
 
 Metric = Callable[[Problem, Array], Array]
 Extra = tuple[tuple[str, Metric], ...]  # the user's own metrics, by name
-LONGEST = 1024  # rounds in one call of a compiled program
+LONGEST = 1024  # rounds in one call of a compiled program, by default
+MOST_OF_CALL = 1 << 15  # rounds of which the sums of the lower sixteen bits fit in 32
+SECONDS = 0.2  # between reports of the progress
+OFTEN = 8  # most calls between waits for the device
 CALL = 2e11  # multiplications of one call, about: a second or two of two cores, so that Ctrl-C is heard
 SHARE = 0.2  # of the work that evaluations take by default, or
 SMALL = 1 << 29  # multiplications of all evaluations, some hundredths of a second;
@@ -90,31 +100,142 @@ def cadence(rounds: int, work: Work) -> int:
     return math.ceil(rounds / int(min(MOST, max(FEWEST, evaluations))))
 
 
-def rounds_of_call(work: float, most: int) -> int:
+class Runs(Protocol):
+    """A run, or the runs of a chunk: what rounds change."""
+
+    state: State
+    log: Log
+
+
+class Step(Protocol):
+    """Compute rounds from ``start`` to ``stop``, and the metrics of round ``stop`` if it is ``seen``.
+
+    The ``first`` call initializes the state.  The given state is donated.
+    """
+
+    def __call__(
+        self, state: State, first: bool, start: int, stop: int, seen: bool
+    ) -> tuple[State, Info, dict[str, Array] | None]: ...
+
+
+class Ready(NamedTuple):
+    """A call that the device has finished."""
+
+    round: int
+    loss: Any  # at the last evaluation up to that round, of each run
+    work: float  # since the last such call
+    late: bool  # whether a report of the progress is due
+
+
+class Loop:
+    """The rounds of one run, or of the runs of a chunk together, in calls of bounded work.
+
+    A call ends at the next multiple of one of ``marks``, if its work allows.  Its results are read one
+    call later, while the device is busy.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        runs: Runs,
+        rounds: int,
+        every: int,
+        work: Work,
+        most: int,
+        marks: Sequence[int] = (),
+    ) -> None:
+        self.step, self.runs = step, runs
+        self.rounds, self.every, self.most = rounds, every, most
+        self.work = work  # of a round and of an evaluation, of all runs
+        self.marks = [mark for mark in (every, *marks) if mark]
+        self.t = int(np.ravel(runs.state.t)[0]) if runs.log.rounds else 0
+        self.seen = False  # whether the last call has evaluated
+        self.unread = 0.0  # work of the calls that nobody has waited for
+        self.counts: Any = None  # of the last call
+        self.loss: Any = None  # at the last evaluation
+
+    @property
+    def intact(self) -> bool:
+        """Whether there is a state: an interrupted call may have taken it."""
+        return not any(leaf.is_deleted() for leaf in jax.tree.leaves(self.runs.state))
+
+    def due(self, t: int) -> bool:
+        """Whether metrics are computed at round t."""
+        return t in (0, self.rounds) or bool(self.every and t % self.every == 0)
+
+    def begin(self) -> None:
+        """Call the compiled programs without a round; evaluate a new run, or align a resumed one."""
+        log = self.runs.log
+        if log.rounds:
+            self.loss = log.last.metrics["loss"]
+            if log.last.round == self.t and not self.due(self.t):
+                log.forget_last()  # the end of a run that is extended
+        seen = self.due(self.t) and self.t not in log.rounds[-1:]
+        self._call(self.t, seen, first=not log.rounds)
+
+    def calls(self) -> Iterator[Ready | None]:
+        """Compute the remaining rounds; after each call, yield the one before if it was waited for."""
+        count, reported = 0, time.perf_counter()
+        while self.t < self.rounds:
+            counts, t, loss, work = self.counts, self.t, self.loss, self.unread
+            end = min(self.rounds, t + self.most, *(t - t % mark + mark for mark in self.marks))
+            with interrupts_deferred():  # an interrupt between its lines would lose the state
+                self._call(end, self.due(end))
+            late, count = time.perf_counter() - reported >= SECONDS, count + 1
+            ready = None
+            if late or count >= OFTEN or work >= CALL / 4:
+                jax.block_until_ready(counts)
+                ready, count = Ready(t, loss, work, late), 0
+                self.unread -= work
+                reported = time.perf_counter() if late else reported
+            yield ready
+
+    def _call(self, end: int, seen: bool, first: bool = False) -> None:
+        state, counts, metrics = self.step(self.runs.state, first, self.t, end, seen)
+        self.runs.log.add(end, counts, metrics)
+        self.unread += (end - self.t) * self.work.round + seen * self.work.evaluation
+        self.counts, self.seen = counts, seen
+        self.loss = self.loss if metrics is None else metrics["loss"]
+        self.t = end
+        # Last: until here the old state is donated, and nothing can be saved.
+        self.runs.state = state
+
+
+def rounds_of_call(work: float, most: int = LONGEST) -> int:
     """The rounds in one call, each of so much ``work``."""
-    return max(1, min(most, int(CALL / max(work, 1.0))))
+    return max(1, min(most, MOST_OF_CALL, int(CALL / max(work, 1.0))))
+
+
+def initial(algorithm: Algorithm, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:
+    """The state before the first round, and the counts of computing it, as in :func:`advance`."""
+    state, info = algorithm.init(key, problem, hp)
+    return state, _halves(info)
 
 
 def advance(
-    algorithm: Algorithm,
-    length: int,
-    key: Key,
-    state: State,
-    stop: Array,
-    problem: Problem,
-    hp: Hyper,
+    algorithm: Algorithm, key: Key, state: State, stop: Array, problem: Problem, hp: Hyper
 ) -> tuple[State, Info]:
-    """Rounds from ``state.t`` up to ``stop``, at most ``length``, and the counts of each."""
-    first = state.t
+    """Rounds from ``state.t`` up to ``stop``, at most :data:`MOST_OF_CALL`, and their counts.
+
+    Counts are sums of their upper and of their lower sixteen bits, (2,), which cannot overflow.
+    """
 
     def body(t: Array, carry: tuple[State, Info]) -> tuple[State, Info]:
         state, counts = carry
         state, info = algorithm.round(key, state, problem, hp)
-        return state, jax.tree.map(lambda a, v: a.at[t - first].set(v), counts, info)
+        return state, jax.tree.map(jnp.add, counts, _halves(info))
 
-    counts = Info(*(jnp.zeros(length, jnp.int32) for _ in Info._fields))
-    end: tuple[State, Info] = jax.lax.fori_loop(first, stop, body, (state, counts))
+    counts = Info(*(jnp.zeros(2, jnp.int32) for _ in Info._fields))
+    end: tuple[State, Info] = jax.lax.fori_loop(state.t, stop, body, (state, counts))
     return end
+
+
+def _halves(info: Info) -> Info:
+    def halves(a: Array) -> Array:
+        return jnp.stack([a >> 16, a & 0xFFFF]).astype(jnp.int32)
+
+    halved: Info = jax.tree.map(halves, info)
+    return halved
 
 
 def measure(algorithm: Algorithm, extra: Extra, state: State, problem: Problem) -> dict[str, Array]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import time
 import warnings
@@ -20,10 +19,9 @@ from jaxfl.algorithms.resolution import build, resolve
 from jaxfl.core.checks import one_key, one_path, one_problem
 from jaxfl.core.errors import require
 from jaxfl.core.files import writable
-from jaxfl.core.interrupts import interrupts_deferred
 from jaxfl.core.params import whole
 from jaxfl.core.progress import Bar, watching
-from jaxfl.core.types import Algorithm, Hyper, Info, Key, Problem, State
+from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
 from jaxfl.data import samples
 from jaxfl.engine import checkpoint as checkpoints
 from jaxfl.engine import results, stopping
@@ -31,9 +29,11 @@ from jaxfl.engine.ledger import Ledger, ledger
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import (
     LONGEST,
+    Loop,
     Metric,
     advance,
     cadence,
+    initial,
     measure,
     own_metrics,
     rounds_of_call,
@@ -47,8 +47,6 @@ from jaxfl.problems.problem import held_out
 
 __all__ = ["Metric", "Progress", "Run", "Stop", "begin", "restored", "simulate"]
 
-SHORT = 1e9  # multiplications of calls that the device may collect, a hundredth of a second
-MOST = 1 << 20  # rounds in one call, whose counts it returns
 PROGRAMS = 64  # the most compiled programs, of about 10 MB each, before the cache is cleared
 DONE = "finished"
 
@@ -85,12 +83,8 @@ class Progress(NamedTuple):
 # --- compiled ------------------------------------------------------------------------------------
 
 
-@functools.partial(jax.jit, static_argnames="algorithm")
-def _start(algorithm: Algorithm, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:
-    return algorithm.init(key, problem, hp)
-
-
-_advance = jax.jit(advance, static_argnames=("algorithm", "length"), donate_argnames="state")
+_start = jax.jit(initial, static_argnames="algorithm")
+_advance = jax.jit(advance, static_argnames="algorithm", donate_argnames="state")
 _measure = jax.jit(measure, static_argnames=("algorithm", "extra"))
 
 
@@ -148,7 +142,7 @@ def simulate(
     bar = watching(progress, _show)
     rounds = None if rounds is None else whole("rounds", rounds, 1)
     eval_every = None if eval_every is None else whole("eval_every", eval_every, 0)
-    chunk = whole("chunk", chunk, 1, MOST)
+    chunk = whole("chunk", chunk, 1)
     if checkpoint_every is not None:
         checkpoint_every = whole("checkpoint_every", checkpoint_every, 1)
         missing = "needs checkpoint=, the file to write"
@@ -169,137 +163,84 @@ def simulate(
     run.extra = run.extra if extra is None else extra
     _measure_on(run, metrics_on)
     stopping.check(stop, run.settings.get("metrics_on", PROTECTED))
-    problem, hp = _plan(run, rounds, eval_every, chunk)
+    problem, hp = _plan(run, rounds, eval_every)
     if stop is not None:
         _follow(run, stop)
-    measured = held_out(run.problem, run.settings.get("metrics_on", PROTECTED))
-    loop = _Loop(run, problem, measured, hp, chunk, path, began, run.seconds)
+    loop = _loop(run, problem, hp, chunk, checkpoint_every)
+    first, earlier = loop.t, run.seconds
+
+    def save() -> None:
+        """Bring the history to the host, and write the checkpoint."""
+        run.log.read()
+        run.seconds = earlier + time.perf_counter() - began
+        if path is not None:
+            checkpoints.write(path, run)
+
     with bar as report:
-        loop.enter()
+        loop.begin()
+        run.log.read()
+        jax.block_until_ready(run.state)
+        started, reason = time.perf_counter(), ""
+        run.compile_seconds += started - began
+
+        def show(t: int, loss: Any) -> None:
+            if report is not None:
+                rate = (t - first) / max(time.perf_counter() - started, 1e-9)
+                report(Progress(t, loop.rounds, rate, float(loss)))
+
         try:
-            run.ended = loop.advance(checkpoint_every, stop, report)
-            loop.save()
+            for ready in loop.calls():
+                if stop is not None and loop.seen and loop.t < loop.rounds:
+                    reason = _reason_to_stop(stop, run, began)
+                    if reason:
+                        break
+                if checkpoint_every and loop.t % checkpoint_every == 0:
+                    save()
+                if ready is not None and ready.late:
+                    show(ready.round, ready.loss)
+            run.log.read()
+            show(loop.t, loop.loss)
+            run.ended = _diverged(run.log) or reason or DONE
+            save()
         except KeyboardInterrupt:
             run.ended = "interrupted"
-            if not any(leaf.is_deleted() for leaf in jax.tree.leaves(run.state)):
-                loop.save()
+            if loop.intact:
+                save()
             raise
     for one in run.advice():
         warnings.warn(one, stacklevel=2)
     return run
 
 
-@dataclasses.dataclass
-class _Loop:
-    """The loop of one call of :func:`simulate`."""
+def _loop(run: Run, problem: Problem, hp: Hyper, chunk: int, checkpoint_every: int | None) -> Loop:
+    """The remaining rounds of a run; raise unless its metrics are those of its history."""
+    algorithm, key = run.algorithm, run.key
+    measured = held_out(run.problem, run.settings.get("metrics_on", PROTECTED))
+    each = work(run.problem, run.values, run.facts)
 
-    run: Run
-    problem: Problem  # with |a|^2 beside the samples
-    measured: Problem  # whose data metrics are taken on
-    hp: Hyper
-    chunk: int
-    path: Path | None  # of the checkpoint
-    began: float
-    earlier: float  # seconds of the calls before this one
+    def metrics(state: State) -> dict[str, Array]:
+        found: dict[str, Array] = _measure(algorithm, run.extra, state, measured)
+        return found
 
-    @property
-    def rounds(self) -> int:
-        return int(self.run.settings["until"])
+    def step(
+        state: State, first: bool, start: int, stop: int, seen: bool
+    ) -> tuple[State, Info, dict[str, Array] | None]:
+        begun = None
+        if first:
+            state, begun = _start(algorithm, key, problem, hp)
+        state, counts = _advance(algorithm, key, state, jnp.int32(stop), problem, hp)
+        if begun is not None:
+            counts = jax.tree.map(np.add, begun, counts)
+        return state, counts, metrics(state) if seen else None
 
-    def due(self, t: int) -> bool:
-        """Whether metrics are computed at round t, for t > 0."""
-        every = self.run.settings["eval_every"]
-        return t == self.rounds or bool(every and t % every == 0)
-
-    def measure(self) -> Any:
-        run = self.run
-        return _measure(run.algorithm, run.extra, run.state, self.measured)
-
-    def save(self) -> None:
-        """Bring the history to the host, and write the checkpoint."""
-        self.run.log.read()
-        self.run.seconds = self.earlier + time.perf_counter() - self.began
-        if self.path is not None:
-            checkpoints.write(self.path, self.run)
-
-    def enter(self) -> None:
-        """Compile all programs; make the first state, or align a resumed history with the cadence."""
-        run, log = self.run, self.run.log
-        t = int(run.state.t)
-        if not log.rounds:
-            run.state, info = _start(run.algorithm, run.key, self.problem, self.hp)
-            log.count(info)
-            log.record(0, self.measure())
-        else:  # the earlier end of an extended run may be off the cadence
-            _check_metrics(log, jax.eval_shape(self.measure))
-            if 0 < t == log.rounds[-1] and not self.due(t):
-                log.forget_last()
-            elif t != log.rounds[-1] and self.due(t):  # interrupted before the metrics of round t
-                log.record(t, self.measure())
-        run.state, _ = self.step(t)  # no rounds: what this call takes is compilation
-        log.read()
-        jax.block_until_ready(run.state)
-        run.compile_seconds += time.perf_counter() - self.began
-
-    def step(self, end: int) -> tuple[State, Info]:
-        """Rounds up to ``end``."""
-        run = self.run
-        result: tuple[State, Info] = _advance(
-            run.algorithm, self.chunk, run.key, run.state, jnp.int32(end), self.problem, self.hp
-        )
-        return result
-
-    def advance(
-        self,
-        checkpoint_every: int | None,
-        stop: Stop | None,
-        report: Callable[[Progress], None] | None,
-    ) -> str:
-        """Compute the remaining rounds, or those until ``stop``; return how the run ended."""
-        run, log, T = self.run, self.run.log, self.rounds
-        t = first = int(run.state.t)
-        started, reported, reason = time.perf_counter(), 0.0, ""
-        marks = [m for m in (run.settings["eval_every"], checkpoint_every) if m]
-        each = work(run.problem, run.values, run.facts).round
-        most = rounds_of_call(each, self.chunk)
-        before: Any = None  # the counts of the call before
-
-        def show() -> None:
-            if report:
-                loss = float(log.last.metrics["loss"])
-                jax.block_until_ready(run.state)  # rounds that are only queued have no rate
-                rate = (t - first) / max(time.perf_counter() - started, 1e-9)
-                report(Progress(t, T, rate, loss))
-
-        while t < T and not reason:
-            end = min(T, t + most, *(t - t % m + m for m in marks))
-            with interrupts_deferred():  # an interrupt between these lines would lose the state
-                state, info = self.step(end)
-                log.count(info)
-                # Last: until here the old state is donated, and nothing can be saved.
-                run.state = state
-            if each * (end - t) > SHORT:  # or many calls would queue up, and Ctrl-C wait for them
-                jax.block_until_ready(before)
-            t, before = end, info
-            if self.due(t):
-                log.record(t, self.measure())
-                reason = _reason_to_stop(stop, run, self.began) if stop and t < T else ""
-            if checkpoint_every and t % checkpoint_every == 0 and not reason:
-                self.save()
-            if time.perf_counter() - reported > 0.1:
-                reported = time.perf_counter()
-                show()
-        show()
-        history = zip(log.rounds, log.metrics, strict=True)
-        lost = [r for r, m in history if not np.isfinite(m["loss"])]
-        return (
-            f"diverged: the loss is not finite from round {lost[0]} on" if lost else reason or DONE
-        )
+    if run.log.rounds:
+        _check_metrics(run.log, jax.eval_shape(metrics, run.state))
+    most = rounds_of_call(each.round, chunk)
+    every, until = run.settings["eval_every"], run.settings["until"]
+    return Loop(step, run, until, every, each, most, [checkpoint_every or 0])
 
 
-def _plan(
-    run: Run, rounds: int | None, eval_every: int | None, chunk: int
-) -> tuple[Problem, Hyper]:
+def _plan(run: Run, rounds: int | None, eval_every: int | None) -> tuple[Problem, Hyper]:
     """What rounds read; sets the last round and the cadence.  Raise for a run that cannot be computed."""
     T = int(run.values["rounds"]) if rounds is None else rounds
     t = int(run.state.t) if run.log.rounds else 0
@@ -317,7 +258,7 @@ def _plan(
     check_history(run.problem, (T - t) // every if every else 0)
     if not run.log.rounds:
         check_room(run.algorithm, run.problem, hp)
-    _check_scratch(run, chunk, problem, hp)
+    _check_scratch(run, problem, hp)
     return problem, hp
 
 
@@ -389,8 +330,7 @@ def _prepare(
             f"The run belongs to another {algorithm.name}",
             "make one and use it for both",
         )
-        state = jax.tree.map(jnp.copy, resume.state)
-        log = Log(resume.log.rounds, resume.log.metrics, resume.log.counts, resume.log.total)
+        state, log = jax.tree.map(jnp.copy, resume.state), resume.log.copy()
         return dataclasses.replace(
             resume, state=state, log=log, settings=dict(resume.settings), ended="finished"
         )
@@ -406,7 +346,7 @@ def _show(bar: Bar, now: Progress) -> None:
     bar.update(now.round, now.rounds, f"{now.rounds_per_second:,.0f} rounds/s, loss {now.loss:.5g}")
 
 
-def _check_scratch(run: Run, chunk: int, problem: Problem, hp: Hyper) -> None:
+def _check_scratch(run: Run, problem: Problem, hp: Hyper) -> None:
     """Raise where the compiled programs need too much memory.  JAX reuses what is compiled here.
 
     Data that are bound to devices are not checked: the first call decides where their state lies.
@@ -418,7 +358,7 @@ def _check_scratch(run: Run, chunk: int, problem: Problem, hp: Hyper) -> None:
         programs.append(_start.lower(run.algorithm, run.key, problem, hp).compile())
         state, _ = jax.eval_shape(lambda: run.algorithm.init(run.key, problem, hp))
         nbytes = sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(state))
-    rounds = _advance.lower(run.algorithm, chunk, run.key, state, jnp.int32(0), problem, hp)
+    rounds = _advance.lower(run.algorithm, run.key, state, jnp.int32(0), problem, hp)
     check_scratch(run.algorithm, run.problem, nbytes, [*programs, rounds.compile()])
 
 
@@ -449,6 +389,12 @@ def _reason_to_stop(stop: Stop, run: Run, began: float) -> str:
         if limit is not None and value >= limit:
             return f"stopped: {value:.6g} {name} reached {limit:g}"
     return ""
+
+
+def _diverged(log: Log) -> str:
+    """That the loss was not finite, in words; "" if it always was."""
+    lost = [entry.round for entry in log.entries if not np.isfinite(entry.metrics["loss"])]
+    return f"diverged: the loss is not finite from round {lost[0]} on" if lost else ""
 
 
 def _with_noise(stop: Stop, run: Run) -> float:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.once
 
 NUMBERS = {**QUIET, "k": 3, "batch": 4}
 OPTIONS: dict[str, Any] = {"eval_every": 3, "chunk": 2, "checkpoint_every": 4}
-WHERE = tuple(f"jaxfl/engine/{name}.py" for name in ("run", "log", "record", "checkpoint"))
+WHERE = tuple(f"jaxfl/engine/{name}.py" for name in ("run", "loop", "log", "record", "checkpoint"))
 WHERE += ("jaxfl/core/files.py",)
 POSITIONS = 40
 
@@ -46,7 +46,7 @@ def interrupted(call: Callable[[], Any], position: int) -> tuple[int, int]:
         if not frame.f_code.co_filename.endswith(WHERE):
             return None
         if event == "line":
-            if {"t", "end"} <= frame.f_locals.keys():
+            if {"t", "end"} <= frame.f_locals.keys():  # of Loop.calls
                 loops, done = True, frame.f_locals["t"]
             seen += loops
             free = signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -134,15 +134,31 @@ def test_stopping(reason: str, limit: float, key: jax.Array) -> None:
 
 
 def test_totals_are_exact_beyond_32_bits() -> None:
-    """Ten thousand rounds of 2^30 coordinates each: int32 wraps at the second."""
-    log = Log()
-    step = Info(np.int32(1), np.full(10, 2**30, np.int32), np.int32(3))
-    for t in range(1000):
-        log.count(step)
-        log.record(t, {"loss": np.float32(0)})
-    log.read()
-    assert log.counts[-1]["coordinates"] == 10_000 * 2**30
-    assert log.counts[4]["clients"] == 5
+    """A thousand calls of 2^40 coordinates and 2^31 - 1 messages, of one run and of several."""
+    most = 2**31 - 1
+    for shape in ((), (2, 3)):
+        log = Log()
+        halves = ([most >> 16, most & 0xFFFF], [1 << 24, 0], [0, 3], [0, 0])
+        step = Info(*(np.broadcast_to(np.int32(a), (*shape, 2)) for a in halves))
+        for t in range(1000):
+            log.add(t, step, {"loss": np.float32(0)})
+        assert np.shape(log.total["clients"]) == shape
+        assert np.all(log.total["clients"] == 1000 * most)
+        assert np.all(log.counts[-1]["coordinates"] == 1000 * 2**40)
+        assert np.all(log.counts[4]["gradients"] == 15)
+    assert isinstance(Log().total["clients"], int)
+
+
+def test_a_long_call_cannot_overflow(key: jax.Array) -> None:
+    """Of 2^16 - 1 rounds that count 2^16 - 1 gradients each: their lower bits fit half of them."""
+    most = 2**16 - 1
+
+    def round(key: Any, state: Any, problem: Any, hp: Any) -> Any:
+        return state._replace(t=state.t + 1), Info(jnp.int32(1), jnp.int32(0), jnp.int32(most))
+
+    greedy = jaxfl.algorithm("ldp_gd")._replace(round=round)
+    run = jaxfl.simulate(greedy, a_problem(), key, most, eval_every=0, chunk=2 * most, **QUIET)
+    assert run.log.total == {"clients": most, "coordinates": 0, "gradients": most**2, "clamped": 0}
 
 
 @pytest.mark.once

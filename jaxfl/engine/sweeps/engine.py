@@ -20,7 +20,7 @@ from jaxfl.core.errors import require
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
 from jaxfl.data.samples import plain
-from jaxfl.engine.loop import Extra, advance, measure
+from jaxfl.engine.loop import Extra, advance, initial, measure
 from jaxfl.engine.record import dtype
 from jaxfl.engine.sweeps.placement import Placement, compile_for, placement
 from jaxfl.engine.sweeps.plan import Chunk, Program
@@ -35,7 +35,6 @@ class Compiled(NamedTuple):
     call: Any  # (keys, state, hp, first, start, stop, seen, problem) -> state, counts, metrics
     state: State  # shapes
     shape: tuple[int, int]
-    length: int  # most rounds of one call
     shardings: Any  # of the arguments of call
     bytes: int  # arguments, results and scratch space, all devices together
     seconds: float
@@ -44,7 +43,6 @@ class Compiled(NamedTuple):
 def segment(
     algorithm: Algorithm,
     extra: Extra,
-    length: int,
     once: bool,
     key: Key,
     state: State,
@@ -59,7 +57,6 @@ def segment(
 
     The metrics are those of round ``stop`` if it is to be ``seen``, and else zeros.  With ``once``
     those of round 0 are computed once for all cells whose initial model is the same.
-    Counts are sums of their upper and of their lower sixteen bits, (2,), which cannot overflow.
     """
 
     def look(state: State) -> dict[str, Array]:
@@ -71,19 +68,15 @@ def segment(
             )
         return {name: a for name, a in measured.items() if jnp.ndim(a) == 0}
 
-    def halves(counts: Info) -> Info:
-        return Info(*(jnp.stack([jnp.sum(a >> 16), jnp.sum(a & 0xFFFF)]) for a in counts))
-
     blank = jax.tree.map(jnp.zeros_like, jax.eval_shape(look, state))
 
     def begin() -> tuple[State, Info, dict[str, Array]]:
-        begun, counts = algorithm.init(key, problem, hp)
-        return begun, halves(counts), look(begun) if once else blank
+        begun, counts = initial(algorithm, key, problem, hp)
+        return begun, counts, look(begun) if once else blank
 
     def go() -> tuple[State, Info, dict[str, Array]]:
         now = state._replace(t=start)
-        now, counts = advance(algorithm, length, key, now, stop, problem, hp)
-        return now, halves(counts), blank
+        return *advance(algorithm, key, now, stop, problem, hp), blank
 
     state, counts, measured = jax.lax.cond(first, begin, go)
     missing = seen & ~first if once else seen
@@ -94,7 +87,6 @@ def compiled(
     program: Program,
     shape: tuple[int, int],
     extra: Extra,
-    length: int,
     paired: bool,
     devices: Sequence[jax.Device],
 ) -> Compiled:
@@ -110,7 +102,6 @@ def compiled(
     return _compiled(
         program.algorithm,
         extra,
-        length,
         program.once,
         paired,
         shape,
@@ -139,7 +130,6 @@ class _Shapes:
 def _compiled(
     algorithm: Algorithm,
     extra: Extra,
-    length: int,
     once: bool,
     paired: bool,
     shape: tuple[int, int],
@@ -150,7 +140,7 @@ def _compiled(
     began = time.perf_counter()
     state, hp, problem = shapes.tree
     own = Hyper({name: None if name in shared else 0 for name in hp.values}, hp.capacity)
-    one = functools.partial(segment, algorithm, extra, length, once)
+    one = functools.partial(segment, algorithm, extra, once)
     # Without axis_size=, which would be the size of the whole and not that of one device.
     over_cells = jax.vmap(one, (None if paired else 0, 0, own, *[None] * 5))
     program = jax.vmap(over_cells, (0, 0, *[None] * 6))
@@ -170,7 +160,7 @@ def _compiled(
             - memory.alias_size_in_bytes
         ) * len(place.devices)
     where = call.input_shardings[0]
-    return Compiled(call, state, shape, length, where, total, time.perf_counter() - began)
+    return Compiled(call, state, shape, where, total, time.perf_counter() - began)
 
 
 def blank(run: Compiled) -> State:

@@ -12,7 +12,7 @@ from jaxfl.core.errors import require
 from jaxfl.core.memory import free
 from jaxfl.core.params import whole
 from jaxfl.core.progress import duration
-from jaxfl.engine.loop import CALL, LONGEST, MOST, Extra, cadence
+from jaxfl.engine.loop import CALL, MOST, Extra, cadence
 from jaxfl.engine.sweeps import engine
 from jaxfl.engine.sweeps.grid import Grid
 from jaxfl.engine.sweeps.placement import placement
@@ -76,11 +76,7 @@ class Compiler(NamedTuple):
 
     def compiled(self, program: Program, shape: tuple[int, int]) -> engine.Compiled:
         """The program, compiled for chunks of ``shape``."""
-        length = max(cell.facts.rounds or 1 for cell in program.cells)
-        if self.eval_every:
-            length = min(length, self.eval_every)
-        length = min(length, LONGEST)
-        return engine.compiled(program, shape, self.extra, length, self.paired, self.devices)
+        return engine.compiled(program, shape, self.extra, self.paired, self.devices)
 
     def compiling(self, program: Program, done: Sequence[engine.Compiled | None], n: int) -> None:
         """Say which program is compiled, and how long the rest may take."""

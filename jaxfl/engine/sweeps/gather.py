@@ -14,6 +14,7 @@ import numpy.typing as npt
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Info, Key
 from jaxfl.engine import results
+from jaxfl.engine.log import Log
 from jaxfl.engine.record import ROUNDING, largest_gradient, totals
 from jaxfl.engine.sweeps.grid import TUNED, Cell, Grid, Study
 from jaxfl.engine.sweeps.plan import Chunk, Program
@@ -66,18 +67,16 @@ PROOF = ("claimed_eps", "delta", "delta_at_claimed", "tried", "eps_of_choice", "
 WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n")
 
 
-def finish(
-    program: Program, chunk: Chunk, rounds: list[int], metrics: list[Any], counts: list[Any]
-) -> Arrays:
+def finish(chunk: Chunk, rounds: Sequence[int], log: Log) -> Arrays:
     """The arrays of a chunk: metrics and running totals at its evaluated ``rounds``.
 
-    ``counts`` are sums over the rounds up to each evaluation.  A run is NaN from the first evaluation
-    at which its loss is not finite.  If no run is finite, ``metrics`` and ``counts`` may end early.
+    A run is NaN from the first evaluation at which its loss is not finite.  If no run is finite, the
+    log may end early.
     """
     tall, wide = len(chunk.seeds), len(chunk.cells)
-    missing = len(rounds) - len(metrics)
-    series = {name: [m[name] for m in metrics] for name in metrics[0]}
-    series |= {name: [row[i] for row in counts] for i, name in enumerate(Info._fields)}
+    entries = [{**entry.metrics, **entry.counts} for entry in log.entries]
+    missing = len(rounds) - len(entries)
+    series = {name: [entry[name] for entry in entries] for name in entries[0]}
     out: Arrays = {}
     for name, rows in series.items():
         stacked = np.stack(rows + rows[-1:] * missing, axis=-1)[:tall, :wide]

@@ -8,18 +8,14 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from jaxfl.core.progress import Bar, amount, duration, plural
-from jaxfl.engine.loop import CALL
 from jaxfl.engine.sweeps.plan import Chunk, Program, rounds_of, work_of
 
 __all__ = ["Look", "Plan", "Progress", "show", "words"]
 
-SECONDS = 0.2  # between reports
 PRIOR = 0.05  # share of a program's work at the common speed, beside what is measured of it
-OFTEN = 8  # most calls between reads of their results, each of which waits for the device
 
 
 class Plan(NamedTuple):
@@ -96,9 +92,8 @@ class Look:
         self.chunk, self.chunks = 0, len(todo)
         self.behind = 0  # rounds in finished chunks
         self.end = 0.0  # work that is left after the current chunk
-        self.began = self.reported = self.seen = time.perf_counter()
+        self.began = self.seen = time.perf_counter()
         self.best, self.where = math.inf, ""
-        self.unseen, self.unread = 0, 0.0  # calls since the last look, and their work
         # the work of rounds and of evaluations, by program
         self.parts: dict[int, tuple[float, float]] = {}
         for chunk, every in todo:
@@ -130,39 +125,31 @@ class Look:
         self.chunk += 1
         self.end = self.left[chunk.program] - sum(self.whole(chunk, every))
 
-    def at(self, chunk: Chunk, t: int, work: float, call: Any) -> bool:
-        """Take a call that ends at round t, with its counts and its losses, where it has evaluated.
+    def at(self, chunk: Chunk, t: int, losses: Any, work: float, late: bool) -> bool:
+        """Take what is ready: round t, the last losses, the work since the last look.
 
-        Returns True if no run is finite any more.
+        Returns False if no run is finite any more.
         """
-        self.unseen += 1
-        self.unread += work
-        late = time.perf_counter() - self.reported >= SECONDS
-        if not late and self.unseen < OFTEN and self.unread < CALL / 4:
-            return False
-        counts, loss = call
-        jax.block_until_ready(counts)
-        lost = loss is not None and not self.note(chunk, loss)
-        self.passed(chunk.program)
+        finite = self.note(chunk, losses)
+        self.passed(chunk.program, work)
         if late:
             self.report(self.behind + self.size(chunk) * t)
-        return lost
+        return finite
 
     def finished(self, chunk: Chunk, losses: Any) -> None:
         """Take the losses of a finished chunk at all evaluated rounds."""
         self.note(chunk, losses)
-        self.passed(chunk.program)
         self.left[chunk.program] = self.end  # runs that were all lost have ended early
         self.behind += self.size(chunk) * rounds_of(self.programs[chunk.program], chunk)
         self.report(self.behind)
 
-    def passed(self, program: int) -> None:
-        """Add the calls since the last look to the work of their program."""
+    def passed(self, program: int, work: float) -> None:
+        """Add the work since the last look to that of its program."""
         now = time.perf_counter()
         self.seconds[program] += now - self.seen
-        self.work[program] += self.unread
-        self.left[program] -= self.unread
-        self.seen, self.unseen, self.unread = now, 0, 0.0
+        self.work[program] += work
+        self.left[program] -= work
+        self.seen = now
 
     def note(self, chunk: Chunk, losses: Any) -> bool:
         """Remember the least loss, of axes (seeds, cells[, rounds]); return False if none is finite."""
@@ -189,8 +176,7 @@ class Look:
         return found
 
     def report(self, done: int) -> None:
-        self.reported = time.perf_counter()
-        rate = done / max(self.reported - self.began, 1e-9) if done else math.nan
+        rate = done / max(time.perf_counter() - self.began, 1e-9) if done else math.nan
         left, best = self.seconds_left(), (self.best, self.where)
         self.now = Progress(done, self.total, rate, left, *best, self.chunk, self.chunks)
         if self.callback is not None:

@@ -307,7 +307,7 @@ def _seconds(
     run = compiler.compiled(made[first], shapes[first])
     chunk = next(chunk for chunk, _ in look.todo if chunk.program == first)
     each, size = work_of(made[first], chunk), math.prod(run.shape)
-    most = min(rounds_of_call(each.round * size, run.length), rounds_of(made[first], chunk))
+    most = min(rounds_of_call(each.round * size), rounds_of(made[first], chunk))
     given, hp = engine.inputs(made[first], chunk, run, keys, compiler.paired)
     problem = engine.placed_problem(made[first], run)
     state = engine.blank(run)
