@@ -1,12 +1,13 @@
 """Runs and sweeps: compiled loops, logs, results, checkpoints.
 
-* :mod:`~jaxfl.engine.checkpoint` -- checkpoints: a run in one file, written atomically, read back
-  bit for bit
+* :mod:`~jaxfl.engine.checkpoint` -- checkpoints: state and log of a run, or of the runs of a
+  chunk, in one file
 * :mod:`~jaxfl.engine.ledger` -- the privacy cost of each client of a run: the rounds in which it
   took part, and its eps
-* :mod:`~jaxfl.engine.log` -- the history of a run: metrics and exact totals
-* :mod:`~jaxfl.engine.loop` -- rounds and metrics of one run, to be compiled alone or mapped over
-  the cells of a sweep
+* :mod:`~jaxfl.engine.log` -- the history of a run, or of the runs of a chunk: metrics and exact
+  totals
+* :mod:`~jaxfl.engine.loop` -- the loop over rounds of one run or of the runs of a chunk, and what
+  it compiles: rounds, metrics
 * :mod:`~jaxfl.engine.memory` -- the memory that a run needs and the memory that is free, compared
   before the run starts
 * :mod:`~jaxfl.engine.profiling` -- time a round by phase, and compare it with what the machine

@@ -1,14 +1,14 @@
-"""Checkpoints: a run in one file, written atomically, read back bit for bit.
+"""Checkpoints: state and log of a run, or of the runs of a chunk, in one file.
 
-A state is a handful of arrays.  One ``npz`` file is enough, and an array store would
-write tens of files.
+Files are written atomically and read back bit for bit.  A state is a handful of arrays.  One ``npz``
+file is enough, and an array store would write tens of files.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,10 @@ from jaxfl.core.types import (
 )
 from jaxfl.engine import stopping
 from jaxfl.engine.log import Log
+from jaxfl.engine.loop import Runs
 from jaxfl.engine.record import USUAL, Record, dtype, settings
 
-__all__ = ["given", "read", "same", "write"]
+__all__ = ["given", "log_of", "put", "read", "same", "state_of", "take", "write"]
 
 FORMAT = 1
 SAME = ("algorithm", "problem", "model", "data", "objective", "key", "dtype")
@@ -65,17 +66,62 @@ HEADER = {
 }
 
 
+def put(path: Path, runs: Runs, about: Mapping[str, Any]) -> None:
+    """Write state and log of ``runs``, and what ``about`` says of them."""
+    leaves, log = jax.tree.leaves(runs.state), runs.log
+    content = {f"state{i}": _plain(np.asarray(leaf)) for i, leaf in enumerate(leaves)}
+    content |= {f"metric.{name}": a for name, a in log.series().items()}
+    known = {"rounds": log.rounds, "counts": log.counts, "total": log.total}
+    header = {"format": FORMAT, "leaves": len(leaves), **known, **about}
+    text = np.frombuffer(json.dumps(header, default=_number).encode(), np.uint8)
+    replace(path, lambda file: np.savez(file, allow_pickle=False, about=text, **content))
+
+
+def take(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays of a checkpoint, and its header."""
+    found = arrays(path, path.stat().st_size)  # it is not compressed
+    return found, json.loads(found.pop("about").tobytes())
+
+
+def state_of(
+    found: Mapping[str, np.ndarray], about: Mapping[str, Any], shape: PyTree, where: Any = None
+) -> State:
+    """The state of a checkpoint, placed ``where``; raise unless it has this shape."""
+    import chex
+
+    leaves, tree = jax.tree.flatten(shape)
+    saved = [found[f"state{i}"] for i in range(about["leaves"])]
+    saved = [
+        a.view(leaf.dtype) if leaf.dtype == jnp.bfloat16 and a.dtype == np.uint16 else a
+        for a, leaf in zip(saved, leaves, strict=False)
+    ]
+    state: State = jax.tree.unflatten(tree, saved)
+    chex.assert_trees_all_equal_shapes_and_dtypes(shape, state)
+    return jax.device_put(state, where)  # type: ignore[no-any-return]
+
+
+def log_of(path: Path, found: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> Log:
+    """The log of a checkpoint; raise for an incomplete one, which earlier versions could write."""
+    series = {name[7:]: array for name, array in found.items() if name.startswith("metric.")}
+    lengths = {len(rows) for rows in (about["rounds"], about["counts"], *series.values())}
+    named = [set(counts) for counts in (*about["counts"], about["total"])]
+    require(
+        len(lengths) == 1 and lengths != {0} and all(names == named[-1] for names in named),
+        f"{path} has totals for {len(about['counts'])} of {len(about['rounds'])} evaluations, or "
+        "not all of them",
+        "an interrupt came while it was written, so start a new run",
+    )
+    metrics = [{n: array[i] for n, array in series.items()} for i in range(len(about["rounds"]))]
+    *counts, total = (
+        {name: a if isinstance(a, int) else np.asarray(a, np.int64) for name, a in one.items()}
+        for one in (*about["counts"], about["total"])
+    )
+    return Log(about["rounds"], metrics, counts, total)
+
+
 def write(path: Path, run: Record) -> None:
     """Write the whole run: state, history, hyper-parameters and settings."""
-    leaves = jax.tree.leaves(run.state)
-    arrays = {f"state{i}": _plain(np.asarray(leaf)) for i, leaf in enumerate(leaves)}
-    arrays |= {f"metric.{name}": a for name, a in run.metrics.items()}
     about = {
-        "format": FORMAT,
-        "leaves": len(leaves),
-        "rounds": run.log.rounds,
-        "counts": run.log.counts,
-        "total": run.log.total,
         "values": {name: _written(v, int(run.values["rounds"])) for name, v in run.values.items()},
         "sources": run.sources,
         "facts": run.facts._asdict(),
@@ -84,8 +130,7 @@ def write(path: Path, run: Record) -> None:
         "compile_seconds": run.compile_seconds,
         "ended": run.ended,
     }
-    text = np.frombuffer(json.dumps(about, default=_number).encode(), np.uint8)
-    replace(path, lambda file: np.savez(file, allow_pickle=False, about=text, **arrays))
+    put(path, run, about)
 
 
 def given(path: Path) -> dict[str, Any]:
@@ -126,8 +171,7 @@ def _near(a: str, b: str) -> bool:
 def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record:
     """The run in ``path``; raise unless it is one of this algorithm, problem and key."""
     with reading(path, "checkpoint of a run", "name another, or start over"):
-        found = arrays(path, path.stat().st_size)  # it is not compressed
-        about = json.loads(found.pop("about").tobytes())
+        found, about = take(path)
         conforms("its header", about, {"format": int})
         check_format(path, "checkpoint", about["format"], FORMAT)
         conforms("its header", about, HEADER)
@@ -137,15 +181,15 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record
         _complete(about, algorithm, facts)
         hp = build(algorithm, about["values"], facts, dtype(problem))
         shape = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])
-        saved = [found[f"state{i}"] for i in range(about["leaves"])]
-        state = _state(path, algorithm, shape, saved)
-        series = {name[7:]: array for name, array in found.items() if name.startswith("metric.")}
-        _check_history(path, about, series)
+        try:
+            state = state_of(found, about, shape)
+        except (AssertionError, ValueError) as error:  # names the leaf
+            raise InputError(
+                f"{path} holds a state of another shape than {algorithm.name} has now",
+                "resume it with the version that wrote it, or start a new run",
+            ) from error
+        log = log_of(path, found, about)
         _rules(about)
-        metrics = [
-            {name: array[i] for name, array in series.items()} for i in range(len(about["rounds"]))
-        ]
-    log = Log(about["rounds"], metrics, about["counts"], about["total"])
     return Record(
         algorithm,
         problem,
@@ -170,38 +214,6 @@ def _rules(about: dict[str, Any]) -> None:
         known.setdefault("stop", [stopping.rule(stopping.Stop(loss=limit), 0, until, 0)])
     stopping.planned(known, 0)
     stopping.checks(known, 0)
-
-
-def _state(path: Path, algorithm: Algorithm, shape: PyTree, saved: Sequence[np.ndarray]) -> State:
-    """The arrays as a state of that shape."""
-    import chex
-
-    leaves, tree = jax.tree.flatten(shape)
-    saved = [
-        a.view(leaf.dtype) if leaf.dtype == jnp.bfloat16 and a.dtype == np.uint16 else a
-        for a, leaf in zip(saved, leaves, strict=False)
-    ]
-    try:
-        state: State = jax.tree.unflatten(tree, saved)
-        chex.assert_trees_all_equal_shapes_and_dtypes(shape, state)
-    except (AssertionError, ValueError) as error:  # names the leaf
-        raise InputError(
-            f"{path} holds a state of another shape than {algorithm.name} has now",
-            "resume it with the version that wrote it, or start a new run",
-        ) from error
-    return jax.tree.map(jnp.asarray, state)  # type: ignore[no-any-return]
-
-
-def _check_history(path: Path, about: dict[str, Any], series: Mapping[str, Any]) -> None:
-    """Raise for an incomplete history, which earlier versions could write when interrupted."""
-    lengths = {len(rows) for rows in (about["rounds"], about["counts"], *series.values())}
-    named = [set(counts) for counts in (*about["counts"], about["total"])]
-    require(
-        len(lengths) == 1 and lengths != {0} and all(names == named[-1] for names in named),
-        f"{path} has totals for {len(about['counts'])} of {len(about['rounds'])} evaluations, or "
-        "not all of them",
-        "an interrupt came while it was written, so start a new run",
-    )
 
 
 def _complete(about: dict[str, Any], algorithm: Algorithm, facts: ProblemFacts) -> None:
@@ -229,7 +241,7 @@ def _plain(array: np.ndarray) -> np.ndarray:
 
 
 def _number(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _written(value: Any, rounds: int) -> Any:

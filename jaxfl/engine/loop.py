@@ -39,6 +39,7 @@ __all__ = [
     "Loop",
     "Metric",
     "Ready",
+    "Runs",
     "Work",
     "advance",
     "cadence",

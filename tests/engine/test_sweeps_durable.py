@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import socket
 import zipfile
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
@@ -20,8 +22,12 @@ from scripts import eight, end, start
 from told import refused
 
 import jaxfl
-from jaxfl.engine.sweeps import store
+from jaxfl.core.errors import JaxflWarning
+from jaxfl.engine import loop
+from jaxfl.engine.log import Log
+from jaxfl.engine.sweeps import compute, engine, store
 from jaxfl.engine.sweeps.look import Plan
+from jaxfl.engine.sweeps.plan import Chunk
 from jaxfl.engine.sweeps.sweep import sweep
 
 GRID = {"lr": [0.05, 0.1, 0.2], "sigma": [0.01, 0.02, 0.03]}
@@ -155,6 +161,222 @@ def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         job(folder, progress=hit)
     size = sum(file.stat().st_size for file in (folder / "chunks").iterdir())
     assert 0 < size * CHUNKS < 2 * least
+
+
+# --- checkpoints of chunks -----------------------------------------------------------------------
+
+SLICES = {"lr": [0.05, 0.1, 0.2], "sigma": [0.01]}
+SLICED: dict[str, Any] = dict(grid=SLICES, rounds=60, seeds=2, runs_at_once=4)  # two chunks
+SHIFTS: dict[str, Any] = dict(algorithm="soteriafl_gd", numbers={"clip": 2.0, "k": 3})
+
+
+class Killed(BaseException):
+    """Nothing catches it, as nothing catches SIGKILL."""
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The first and the last round of each call that computes some; a checkpoint after each."""
+    seen: list[int] = []
+    honest = engine.compiled
+
+    def compiled(*args: Any) -> engine.Compiled:
+        made = honest(*args)
+
+        def call(*inputs: Any) -> Any:
+            start, stop = int(inputs[4]), int(inputs[5])
+            seen.extend(range(start, stop))
+            return made.call(*inputs)
+
+        return made._replace(call=call)
+
+    monkeypatch.setattr(engine, "compiled", compiled)
+    monkeypatch.setattr(compute, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(compute, "SHARE", 1e9)
+    return seen
+
+
+def killed(folder: Path, monkeypatch: pytest.MonkeyPatch, saves: int, **options: Any) -> Path:
+    """The checkpoint of a sweep that is killed after so many of them."""
+    honest, files = store.Store.save, []
+
+    def save(self: store.Store, index: int, *args: Any) -> None:
+        honest(self, index, *args)
+        files.append(self.checkpoint(index))
+        if len(files) == saves:
+            raise Killed
+
+    monkeypatch.setattr(store.Store, "save", save)
+    with pytest.raises(Killed):
+        job(folder, **{**SLICED, **options})
+    monkeypatch.setattr(store.Store, "save", honest)
+    (left,) = (folder / "chunks").glob("*.checkpoint.npz")
+    assert left == files[-1]
+    return left
+
+
+@pytest.mark.parametrize(
+    ("options", "saves"),
+    [({}, 3), ({}, 8), ({**SHIFTS, "storage": "bfloat16"}, 2), ({"eval_every": 0}, 1)],
+)
+def test_a_killed_chunk_continues(
+    options: dict[str, Any],
+    saves: int,
+    rounds: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the round of its checkpoint, bit for bit; the checkpoint goes with the end of the chunk."""
+    if "storage" in options:
+        made = jaxfl.algorithm(options["algorithm"], storage=options["storage"])
+        options = {"algorithm": made, "numbers": options["numbers"]}
+    monkeypatch.setattr(compute, "rounds_of_call", lambda work: 7)
+    full = job(**SLICED, **options)
+    assert rounds == [*range(60), *range(60)]
+    folder = tmp_path / "sweep"
+    left = killed(folder, monkeypatch, saves, **options)
+    with np.load(left) as held:
+        t = int(held["state0"].flat[0])
+    assert 0 < t < 60
+    rounds.clear()
+    again = job(folder, resume=True, **SLICED, **options)
+    xarray.testing.assert_equal(again, full)
+    one = [*range(t, 60)]
+    assert rounds == (one if "00001" in left.name else [*one, *range(60)])
+    assert sorted(written(folder)) == ["chunk-00000.npz", "chunk-00001.npz"]
+
+
+KILL = """
+    compute.SAVE_EVERY, compute.SHARE, honest = 0.0, 1e9, store.Store.save
+    def save(self, index, chunk, runs):
+        honest(self, index, chunk, runs)
+        if index == 1 and runs.log.rounds[-1] >= 300:
+            os.kill(os.getpid(), signal.SIGKILL)
+    store.Store.save = save
+    job(Path({out!r}), **KILLED)
+"""
+KILLED: dict[str, Any] = dict(grid=SLICES, seeds=2, runs_at_once=4)
+
+
+@pytest.mark.slow  # a process that imports JAX and compiles; the test above is short
+@pytest.mark.optimized
+def test_sigkill_in_a_chunk(rounds: list[int], tmp_path: Path) -> None:
+    """Of 600 rounds those since the checkpoint are computed again."""
+    process = start(KILL.format(out=str(tmp_path / "sweep")))
+    text, _ = process.communicate(timeout=240)
+    assert process.returncode == -signal.SIGKILL, text
+    engine._compiled.cache_clear()  # programs of other tests, without optimizations
+    full = job(**KILLED)
+    rounds.clear()
+    xarray.testing.assert_equal(job(tmp_path / "sweep", resume=True, **KILLED), full)
+    assert rounds == [*range(300, 600)]
+
+
+def _edited(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
+    with np.load(file) as held:
+        arrays = dict(held)
+    about = json.loads(arrays.pop("about").tobytes())
+    change(arrays, about)
+    np.savez(file, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)
+
+
+UNUSABLE: dict[str, Callable[[Path], object]] = {
+    "cut": lambda file: file.write_bytes(file.read_bytes()[:-100]),
+    "bit": _flip,
+    "empty": lambda file: file.write_bytes(b""),
+    "chunk": lambda file: _edited(
+        file, lambda _, about: about.update(owner=about["owner"].replace("[0, [0,", "[0, [1,"))
+    ),
+    "version": lambda file: _edited(
+        file, lambda _, about: about.update(owner=about["owner"].replace(jax.__version__, "0.1"))
+    ),
+    "shape": lambda file: _edited(
+        file, lambda arrays, _: arrays.update(state1=arrays["state1"][:, :-1])
+    ),
+    "log": lambda file: _edited(file, lambda _, about: about["counts"].pop()),
+    "finished": lambda file: shutil.copy(file, file.with_name("chunk-00001.checkpoint.npz")),
+}
+
+
+@pytest.mark.once
+def test_what_is_no_checkpoint_of_the_chunk_is_not_used(
+    rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Damaged, cut short, of another chunk, version or shape: the chunk is computed again."""
+    full, folder = job(**SLICED), tmp_path / "sweep"
+    left = killed(folder, monkeypatch, 2)
+    for name, change in UNUSABLE.items():
+        other = tmp_path / name
+        shutil.copytree(folder, other)
+        change(other / "chunks" / left.name)
+        rounds.clear()
+        xarray.testing.assert_equal(job(other, resume=True, **SLICED), full)
+        first = 20 if name == "finished" else 0  # that is the same chunk's, and whole
+        assert rounds == [*range(first, 60), *range(60)], name
+        assert len(written(other)) == 2
+
+
+def test_ctrl_c_saves_the_chunk(
+    rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the cadence; a sweep without a folder saves nothing."""
+    monkeypatch.setattr(compute, "SAVE_EVERY", np.inf)
+    monkeypatch.setattr(loop, "SECONDS", 0.0)
+    full = job(**SLICED)
+
+    def hit(now: Any) -> None:
+        if now.done >= 3 * 30:
+            raise KeyboardInterrupt
+
+    for out in (None, tmp_path / "sweep"):
+        with pytest.raises(KeyboardInterrupt):
+            job(out, progress=hit, **SLICED)
+    (left,) = (tmp_path / "sweep" / "chunks").iterdir()
+    assert left.name == "chunk-00000.checkpoint.npz"
+    rounds.clear()
+    seen: list[Any] = []
+    again = job(tmp_path / "sweep", resume=True, progress=seen.append, **SLICED)
+    xarray.testing.assert_equal(again, full)
+    assert rounds == [*range(40, 60), *range(60)]
+    assert next(now.done for now in seen if not now.doing) >= 3 * 40
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("took", "count"), [(0.01, 83), (50.0, 11)])
+def test_checkpoints_take_little_time(
+    took: float, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In 10,000 s on a fast disk one each two minutes, on a slow one 5 % of the time."""
+    now = [0.0]
+
+    def slow(*args: Any) -> None:
+        now[0] += took
+
+    monkeypatch.setattr(compute.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(store.Store, "save", slow)
+    saves, made = compute.Saves(store.Store(tmp_path)), 0
+    while now[0] < 10_000:
+        now[0] += 1.0
+        if saves.due():
+            saves.save(0, Chunk(0, (0,), (0,)), compute.ChunkRuns(jnp.zeros(3), Log()))
+            made += 1
+            assert made == 1 or saves.spent <= 0.051 * now[0]
+    assert abs(made - count) <= 1
+
+
+@pytest.mark.once
+def test_a_checkpoint_that_cannot_be_written_ends_nothing(
+    rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: store.Store, *args: Any) -> None:
+        rounds.append(-1)
+        raise jaxfl.InputError("Cannot write it", "No space left on device")
+
+    monkeypatch.setattr(store.Store, "save", full)
+    with pytest.warns(JaxflWarning, match="No space left on device"):
+        found = job(tmp_path / "sweep", **SLICED)
+    assert rounds.count(-1) == 1
+    xarray.testing.assert_equal(found, job(**SLICED))
 
 
 # --- whose folder it is --------------------------------------------------------------------------

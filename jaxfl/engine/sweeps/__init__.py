@@ -1,6 +1,7 @@
 """Whole grids of runs in few compiled programs; :mod:`jaxfl.views` looks at their results.
 
-* :mod:`~jaxfl.engine.sweeps.compute` -- compute one chunk, from its first round to its last
+* :mod:`~jaxfl.engine.sweeps.compute` -- compute one chunk, from its first round or its checkpoint
+  to its last
 * :mod:`~jaxfl.engine.sweeps.engine` -- one compiled program for many runs: vmap over cells
   inside, over seeds outside
 * :mod:`~jaxfl.engine.sweeps.fit` -- chunks that fit in memory: estimated from shapes, then
@@ -15,8 +16,8 @@
   split over several, or with clients split
 * :mod:`~jaxfl.engine.sweeps.plan` -- divide cells into compiled programs, and programs into
   chunks
-* :mod:`~jaxfl.engine.sweeps.store` -- the folder of a sweep: its manifest, and one file per
-  finished chunk
+* :mod:`~jaxfl.engine.sweeps.store` -- the folder of a sweep: its manifest, one file per finished
+  chunk, checkpoints of unfinished ones
 * :mod:`~jaxfl.engine.sweeps.sweep` -- run a grid: plan it, compile it, compute it chunk by chunk,
   and save each chunk
 """

@@ -1,40 +1,87 @@
-"""Compute one chunk, from its first round to its last."""
+"""Compute one chunk, from its first round or its checkpoint to its last."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
+import warnings
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
+from jaxfl.core.errors import InputError, JaxflWarning
 from jaxfl.core.types import Info, State
 from jaxfl.engine.log import Log
-from jaxfl.engine.loop import Loop, Work, rounds_of_call
+from jaxfl.engine.loop import Loop, Runs, Work, rounds_of_call
 from jaxfl.engine.sweeps import engine
 from jaxfl.engine.sweeps.gather import finish
 from jaxfl.engine.sweeps.look import Look
 from jaxfl.engine.sweeps.plan import Chunk, Program, rounds_of, work_of
-from jaxfl.engine.sweeps.store import Arrays
+from jaxfl.engine.sweeps.store import Arrays, Store
 
-__all__ = ["compute"]
+__all__ = ["Saves", "compute"]
+
+SAVE_EVERY = 120.0  # seconds between checkpoints of a chunk, at least
+SHARE = 0.05  # of the time that they take, at most
 
 
 @dataclasses.dataclass
-class Runs:
+class ChunkRuns:
     """The runs of a chunk."""
 
     state: State
     log: Log
 
 
+class Saves:
+    """The checkpoints of unfinished chunks in the folder of a sweep, at a cadence in time."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.began = self.last = time.perf_counter()
+        self.took = self.spent = 0.0  # seconds of the last one, and of all
+
+    def begin(self, index: int, chunk: Chunk, run: engine.Compiled) -> ChunkRuns:
+        """The runs of a chunk as its checkpoint has them, or before the first round."""
+        self.last = time.perf_counter()
+        saved = self.store.saved(index, chunk, run.state, run.shardings[1])
+        return ChunkRuns(*saved) if saved is not None else ChunkRuns(engine.blank(run), Log())
+
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint, and the next one is likely to keep to its share."""
+        now = time.perf_counter()
+        short = self.spent + self.took <= SHARE * (now - self.began)
+        return self.store.folder is not None and short and now - self.last >= SAVE_EVERY
+
+    def save(self, index: int, chunk: Chunk, runs: Runs) -> None:
+        """Write a checkpoint.  Warn where that fails, and write no more: the sweep needs none."""
+        if self.store.folder is None:
+            return
+        jax.block_until_ready(runs.state)  # rounds that are queued are not part of its time
+        began = time.perf_counter()
+        try:
+            self.store.save(index, chunk, runs)
+        except InputError as error:
+            warnings.warn(f"{error}  The sweep has no checkpoint.", JaxflWarning, stacklevel=2)
+            self.took = math.inf
+            return
+        self.last = time.perf_counter()
+        self.took = self.last - began
+        self.spent += self.took
+
+
 def compute(
     program: Program,
+    index: int,
     chunk: Chunk,
     run: engine.Compiled,
     given: Any,
     problem: Any,
     every: int,
     look: Look,
+    saves: Saves,
 ) -> Arrays:
     """All rounds of a chunk, evaluated at the cadence; ``given`` are its keys and hyper-parameters."""
     keys, hp = given
@@ -48,15 +95,24 @@ def compute(
         return state, counts, metrics if seen else None
 
     work = Work(size * each.round, size * each.evaluation)
-    most = rounds_of_call(each.round * run.shape[0] * run.shape[1])
-    runs = Runs(engine.blank(run), Log())
+    most = rounds_of_call(each.round * math.prod(run.shape))
+    runs = saves.begin(index, chunk, run)
     loop = Loop(step, runs, T, every, work, most)
-    look.begin(chunk, every)
+    marks, first = len(runs.log.rounds), look.looks(chunk, True) * each.evaluation
+    done = first + loop.t * work.round + (marks - 1) * work.evaluation if marks else 0.0
+    look.begin(chunk, every, loop.t, done)
     loop.begin()
-    loop.unread = look.looks(chunk, True) * each.evaluation
-    for ready in loop.calls():
-        if ready is not None and not look.at(chunk, *ready):
-            break  # no run is finite any more
+    loop.unread = 0.0 if marks else first
+    try:
+        for ready in loop.calls():
+            if ready is not None and not look.at(chunk, *ready):
+                break  # no run is finite any more
+            if saves.due():
+                saves.save(index, chunk, runs)
+    except KeyboardInterrupt:
+        if loop.intact:
+            saves.save(index, chunk, runs)
+        raise
     arrays = finish(chunk, [*range(0, T, every or T), T], runs.log)
     look.passed(chunk.program, loop.unread)
     return arrays

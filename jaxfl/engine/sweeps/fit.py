@@ -20,7 +20,7 @@ from jaxfl.engine.sweeps.plan import Chunk, Program, chunks, rounds_of, work_of
 
 __all__ = ["Compiler", "again", "budget", "every", "fit", "guess", "line", "planned", "predicted"]
 
-RUNS_ON_CPU = 256  # of a chunk: more are not faster there, and an interrupt loses a whole chunk
+RUNS_ON_CPU = 256  # of a chunk: more are not faster there, and a chunk is saved when it is finished
 ENOUGH = 8  # runs of a chunk that share their draws, even where to evaluate them takes long
 RUNS = 4096
 FREE_ON_CPU = 0.6  # share of the free memory that a chunk may use

@@ -91,6 +91,7 @@ class Look:
         self.total = sum(self.size(c) * rounds_of(programs[c.program], c) for c, _ in todo)
         self.chunk, self.chunks = 0, len(todo)
         self.behind = 0  # rounds in finished chunks
+        self.earlier = 0  # rounds of earlier calls in unfinished ones
         self.end = 0.0  # work that is left after the current chunk
         self.began = self.seen = time.perf_counter()
         self.best, self.where = math.inf, ""
@@ -121,9 +122,12 @@ class Look:
         looks = self.looks(chunk, True) + size * marks
         return size * T * each.round, looks * each.evaluation
 
-    def begin(self, chunk: Chunk, every: int) -> None:
+    def begin(self, chunk: Chunk, every: int, t: int = 0, work: float = 0.0) -> None:
+        """Take a chunk that begins at round t, after so much work of earlier calls."""
         self.chunk += 1
         self.end = self.left[chunk.program] - sum(self.whole(chunk, every))
+        self.left[chunk.program] -= work
+        self.earlier += self.size(chunk) * t
 
     def at(self, chunk: Chunk, t: int, losses: Any, work: float, late: bool) -> bool:
         """Take what is ready: round t, the last losses, the work since the last look.
@@ -176,7 +180,8 @@ class Look:
         return found
 
     def report(self, done: int) -> None:
-        rate = done / max(time.perf_counter() - self.began, 1e-9) if done else math.nan
+        new = done - self.earlier
+        rate = new / max(time.perf_counter() - self.began, 1e-9) if new else math.nan
         left, best = self.seconds_left(), (self.best, self.where)
         self.now = Progress(done, self.total, rate, left, *best, self.chunk, self.chunks)
         if self.callback is not None:

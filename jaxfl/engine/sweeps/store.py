@@ -1,4 +1,4 @@
-"""The folder of a sweep: its manifest, and one file per finished chunk.
+"""The folder of a sweep: its manifest, one file per finished chunk, checkpoints of unfinished ones.
 
 Files are written atomically, so that a sweep killed at any instant leaves whole files only.  Two
 processes may resume one sweep at once: both compute the same chunks from one manifest, and each file
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import jax
 import numpy as np
 import numpy.typing as npt
 
@@ -27,6 +28,11 @@ from jaxfl.core.files import (
     sealed,
     writable,
 )
+from jaxfl.core.types import State
+from jaxfl.core.version import __version__
+from jaxfl.engine import checkpoint
+from jaxfl.engine.log import Log
+from jaxfl.engine.loop import Runs
 from jaxfl.engine.sweeps.plan import Chunk
 
 __all__ = ["MANIFEST", "RESULT", "Arrays", "Store"]
@@ -111,6 +117,7 @@ class Store:
             return
         content: Any = {OWNER: np.array(json.dumps(chunk)), **found}
         replace(self.chunk(index), lambda file: np.savez_compressed(file, **content))
+        self.forget(index)
 
     def read(self, index: int, chunk: Chunk) -> Arrays | None:
         """A finished chunk; None if it is missing, damaged, or another one."""
@@ -121,6 +128,39 @@ class Store:
             return found if found.pop(OWNER).item() == json.dumps(chunk) else None
         except Exception:
             return None
+
+    # --- checkpoints of chunks -------------------------------------------------------------------
+
+    def checkpoint(self, index: int) -> Path:
+        return self.chunk(index).with_suffix(".checkpoint.npz")
+
+    def save(self, index: int, chunk: Chunk, runs: Runs) -> None:
+        """Write state and log of the runs of an unfinished chunk."""
+        checkpoint.put(self.checkpoint(index), runs, {"owner": _owner(chunk)})
+
+    def saved(self, index: int, chunk: Chunk, shape: State, where: Any) -> tuple[State, Log] | None:
+        """What :meth:`save` wrote; None if it is missing, damaged, of another chunk, shape or version."""
+        if self.folder is None:
+            return None
+        path = self.checkpoint(index)
+        try:
+            found, about = checkpoint.take(path)
+            if about["owner"] != _owner(chunk):
+                return None
+            log = checkpoint.log_of(path, found, about)
+            return checkpoint.state_of(found, about, shape, where), log
+        except Exception:
+            return None
+
+    def forget(self, index: int) -> None:
+        """Remove the checkpoint of a finished chunk."""
+        if self.folder is not None:
+            self.checkpoint(index).unlink(missing_ok=True)
+
+
+def _owner(chunk: Chunk) -> str:
+    """The chunk, and the versions that go on with it bit for bit."""
+    return json.dumps([chunk, __version__, jax.__version__])
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from jaxfl.engine.loop import Extra, Metric, own_metrics, rounds_of_call
 from jaxfl.engine.record import settings
 from jaxfl.engine.results import save
 from jaxfl.engine.sweeps import engine
-from jaxfl.engine.sweeps.compute import compute
+from jaxfl.engine.sweeps.compute import Saves, compute
 from jaxfl.engine.sweeps.fit import (
     Compiler,
     again,
@@ -90,10 +90,10 @@ def sweep(
 
     Chunks of the grid fit in ``memory`` bytes (default: most of what is free on ``devices``, by default
     all local ones, which share the runs; a problem whose clients are split over devices stays so).
-    ``out`` is a folder for each finished chunk and ``result.nc``; ``resume`` computes only what is
-    missing in it, and gives bit for bit the same result.  On several hosts (`jax.distributed`) each
-    computes a share of the chunks, in one folder that all can reach.  A run that diverges is frozen,
-    marked by ``diverged_at``, and does not affect others.
+    ``out`` is a folder for each finished chunk, checkpoints of the one in progress and ``result.nc``;
+    ``resume`` computes only what is missing in it, and gives bit for bit the same result.  On several
+    hosts (`jax.distributed`) each computes a share of the chunks, in one folder that all can reach.  A
+    run that diverges is frozen, marked by ``diverged_at``, and does not affect others.
 
     By default each cell is evaluated as often as its run in :func:`simulate`.  ``announce`` is called
     with the :class:`Plan` before anything is compiled (what it raises ends the sweep; ``plan.time()``
@@ -179,9 +179,12 @@ def sweep(
         mine = [i for i in range(len(todo)) if not done[i] and i % hosts == jax.process_index()]
         look = Look(made, [(todo[i], marks[i]) for i in mine], laid.seeds, report)
         for i, chunk in enumerate(todo):
+            if done[i]:
+                store.forget(i)
             if done[i] and report is not None and (earlier := store.read(i, chunk)) is not None:
                 look.note(chunk, earlier["loss"])
         placed: tuple[int, Any] = (-1, None)
+        saves = Saves(store)
         for i in mine:
             chunk = todo[i]
             program, run = made[chunk.program], compiled[chunk.program]
@@ -189,7 +192,7 @@ def sweep(
             if placed[0] != chunk.program:
                 placed = chunk.program, engine.placed_problem(program, run)
             given = engine.inputs(program, chunk, run, keys, paired)
-            arrays = compute(program, chunk, run, given, placed[1], marks[i], look)
+            arrays = compute(program, i, chunk, run, given, placed[1], marks[i], look, saves)
             store.write(i, chunk, arrays)
             look.finished(chunk, arrays["loss"])
         now = look.now
