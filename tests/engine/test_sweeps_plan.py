@@ -239,7 +239,7 @@ def test_bytes_are_those_of_the_compiler(wide: jaxfl.Problem) -> None:
     grid = laid({"lr": [0.1, 0.2]}, "soteriafl_gd", wide, seeds=3, k=6)
     (program,) = programs(grid)
     place = jax.local_devices()[:1]
-    run = engine.compiled(program, (3, 2), (), 1, True, place)
+    run = engine.compiled(program, (3, 2), (), True, place)
     data = sum(a.nbytes for a in jax.tree.leaves(wide))
     state = 3 * 2 * 4 * 3000 * (6 + 1 + 1)  # six shifts, their mean, and the model
     assert data + state < run.bytes < 4 * (data + state)
@@ -281,7 +281,7 @@ def test_data_are_arguments() -> None:
 
     def run(problem: jaxfl.Problem, **numbers: Any) -> Any:
         (program,) = programs(laid(axes, "ldp_gd", problem, **numbers))
-        return engine.compiled(program, (1, 2), (), 1, True, here).call
+        return engine.compiled(program, (1, 2), (), True, here).call
 
     first = run(a_problem())
     assert run(a_problem(seed=3), sigma=0.5) is first
