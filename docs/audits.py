@@ -85,12 +85,12 @@ HEAD = f"""\
 
 Lower bounds on eps that attacks certify, over the proven eps ({EPS:g} at delta = {DELTA:g}).
 *Certified* is the bound that `jaxfl audit` returns, *curve* uses the event's trade-off curve, and
-*alone* assumes nothing ([privacy](privacy.md)).  Each bound holds with 95 % confidence by itself.
+*plain* assumes nothing ([privacy](privacy.md)).  Each bound holds with 95 % confidence by itself.
 An audit has {RUNS} runs in each of two worlds; *seconds* is their time on one busy core, with
 compilation.  Where *setting* does not say otherwise, a run has 20 rounds with batches of 5 of 50
 records.  `python docs/audits.py > docs/audits.md` writes this page.
 
-| | seen | certified | curve | alone | statistic | seconds | setting | why less than half |
+| | seen | certified | curve | plain | statistic | seconds | setting | why less than half |
 |---|---|---|---|---|---|---|---|---|"""
 
 

@@ -156,14 +156,14 @@ def run_help(words: Sequence[str]) -> None:
 
     run algorithms
       run [ALGORITHM]         run one algorithm; without ALGORITHM a demonstration that takes seconds
-      run --resume FOLDER     continue an earlier run
+      run --resume DIR        continue an earlier run
       sweep ALGORITHM ...     run a grid: every combination of the values of hyper-parameters
-      sweep --resume FOLDER   finish an interrupted sweep
+      sweep --resume DIR      finish an interrupted sweep
 
     look at results
-      show FOLDER             print the table of a sweep, or the summary of a run
-      compare FOLDER FOLDER   print the differences between two sweeps or two runs
-      plot FOLDER             draw the pictures of a sweep or of a run
+      show DIR                print the table of a sweep, or the summary of a run
+      compare DIR DIR         print the differences between two sweeps or two runs
+      plot DIR                draw the pictures of a sweep or of a run
 
     privacy accounting
       account NAME            compute the eps that is proven for a given noise, and the paper's claim
@@ -184,6 +184,7 @@ def run_help(words: Sequence[str]) -> None:
       --config FILE           read options from a TOML file; the command line overrides the file
       --json                  print the result as one JSON object
 
+    examples
       jaxfl run
       jaxfl run soteriafl_sgd --eps 2 --omega 9 --out first
       jaxfl sweep soteriafl_sgd ldp_sgd --eps 1 4 16 --batch 32 --lr 0.1 0.3 1 --seeds 3 --out grid

@@ -76,18 +76,18 @@ class Setup:
         "DIR",
         "folder of data files (default: the variable JAXFL_DATA, else the user's cache)",
     )
-    test_data: str | None = _data(None, "FILE", "LIBSVM file of test examples")
+    test_data: str | None = _data(None, "FILE", "LIBSVM file of test records")
     test_share: float | None = _data(
         None,
         "SHARE",
-        "share of each client's examples held out for testing (default: the data set's own test examples, "
+        "share of each client's records held out for testing (default: the data set's own test records, "
         "if it has any)",
         SHARE,
     )
     validation_share: float | None = _data(
         None,
         "SHARE",
-        "share of the test examples set aside to choose hyper-parameters on (default: none)",
+        "share of the test records set aside to choose hyper-parameters on (default: none)",
         SHARE,
     )
     clients: int = _data(10, "N", "number of clients (default: 10)", whole(1))
@@ -119,7 +119,7 @@ class Setup:
     init: str | None = _model(
         None,
         "HOW",
-        "initial parameters: zeros, normal, or normal/5 for a fifth of it (default: zeros; of mlp, "
+        "initial parameters: zeros, normal: N(0, 1), or normal/5: N(0, 1)/5 (default: zeros; of mlp, "
         "weights from N(0, 1/inputs))",
     )
     regularizer: str | None = _model(
@@ -190,8 +190,8 @@ class Setup:
     eval_every: int | None = _run(
         None,
         "E",
-        "evaluate after every E rounds (default: so often that evaluations take at most a fifth of "
-        "the work, at least 3; 0: only at the start and the end)",
+        "evaluate after every E rounds (default: 3 to 100 evaluations, within a fifth of the work or a "
+        "few hundredths of a second, whichever is more; 0: only at the start and the end)",
         whole(0),
     )
     metrics_on: str = _run(

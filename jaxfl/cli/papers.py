@@ -25,7 +25,7 @@ def run_papers(words: Sequence[str]) -> None:
     List the published figures and tables that jaxfl reproduces, or reproduce some of them.
 
     A run writes the picture in the paper's layout, and a table of the published values beside ours with
-    the eps that are claimed, proven and audited.  NAME is a name of the list, the first words of several
+    the eps that are claimed, proven and audited.  NAME is a name of the list, a prefix shared by several
     (hu), or all.  The same command continues an interrupted run.
 
       jaxfl papers run soteriafl-figure-1 --fast

@@ -55,8 +55,9 @@ TITLES = {
 CONFIG = "read options from a TOML file; the command line overrides the file"
 HELP = "print this help"
 SYMBOLS = (
-    "Defaults are those for a model of d parameters whose smoothness L is known, n clients with m examples "
-    "each, and T rounds; other letters are the paper's."
+    "Defaults are those for a model of d parameters whose smoothness L is known, n clients with m records "
+    "each, and T rounds; other letters are the paper's.  Where L is unknown, batches of private algorithms "
+    "have min(128, m) records, and lr is 1/clip.  docs/algorithms.md has the formulas."
 )
 
 
@@ -209,7 +210,7 @@ def defaults(algorithm: Algorithm) -> dict[str, str]:
 
 def _default(value: Any, source: Source) -> str:
     if source.origin is Origin.ACHIEVED:
-        return "that of the compressor"
+        return "follows from k"
     return f"{value:g}" if source == Origin.DEFAULT.value else source.removeprefix("default: ")
 
 

@@ -38,8 +38,8 @@ NO_OPTIONS = {
     "chunk": "in Python give it to jaxfl.audit.attack.audit",
 }
 FLAGGED = (
-    "none: the proven eps exceeds the paper's by at most 1 %",
-    "the proven eps exceeds the paper's by more than 1 %, or none is proven",
+    "none: the proven eps is not above the paper's by more than 1 %",
+    "the proven eps is above the paper's by more than 1 %, or none is proven",
 )
 
 

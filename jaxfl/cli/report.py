@@ -123,14 +123,14 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> dict[str, str]:
     said = f"{final['loss']:.5g}, from {float(loss[0]):.5g}"
     if np.isfinite(loss).all():
         said += f", best {float(loss.min()):.5g} at round {int(loss.idxmin())}"
-    norm = f"{final['grad_norm_sq']:.4g}, running average {final['utility']:.4g}"
+    norm = f"{final['grad_norm_sq']:.4g}, mean so far (utility) {final['utility']:.4g}"
     rows = {
         "rounds": f"{rounds}" + (f" of {planned}" if rounds < planned else ""),
-        "loss": said,
+        "training loss": said,
         "worst client's loss": f"{final['worst_client_loss']:.5g}",
         "test loss": f"{final['test_loss']:.5g}" if "test_loss" in final else "",
         "squared gradient norm": norm,
-        "accuracy": _accuracies(final),
+        "training accuracy": _accuracies(final),
         "uplink": amount(final["uplink_bits"]),
         "downlink": amount(final["downlink_bits"]),
         "gradients": f"{final['gradients']:,.0f} per-example",
@@ -158,7 +158,7 @@ def _time(about: dict[str, Any], rounds: int) -> str:
     ran = max(total - compiled, 1e-9)
     device = about["settings"]["device"]
     speed = f"{ran:.2f} s running, {rounds / ran:,.0f} rounds/s on {device}"
-    return f"{compiled:.1f} s until the first round, {speed}"
+    return f"{compiled:.1f} s compiling and before the first round, {speed}"
 
 
 def amount(bits: float) -> str:

@@ -17,7 +17,7 @@ __all__ = ["add", "direct", "error_feedback", "learned", "recursion", "shifted"]
 
 SHIFT = Param(
     "shift",
-    "step size gamma of the shifts: s_i <- s_i + gamma C(g_i - s_i), for the noised estimate g_i",
+    "rate gamma of the shifts: s_i <- s_i + gamma C(g_i - s_i), for the noised estimate g_i",
     high=1.0,
     schedule=True,
 )

@@ -65,7 +65,7 @@ RESTART = Param("restart", "probability p of a full gradient that is not compres
 PERIOD = Param("period", "rounds q between estimates that restart", low=1, integer=True)
 EPOCH = Param("epoch", "rounds Q between full gradients", low=1, integer=True)
 ANCHOR_BATCH = Param(
-    "anchor_batch", "rows that a client draws where an estimate restarts", low=1, integer=True
+    "anchor_batch", "records that a client draws where an estimate restarts", low=1, integer=True
 )
 NOISE_RATIO = Param(
     "noise_ratio", "noise of an estimate that restarts over that of a difference", open_low=True

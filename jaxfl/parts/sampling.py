@@ -59,8 +59,8 @@ __all__ = [
     "without_replacement",
 ]
 
-_BATCH = Param("batch", "rows that a client draws per round", low=1, integer=True)
-_MEAN_BATCH = Param("batch", "rows that a client draws per round, on average", open_low=True)
+_BATCH = Param("batch", "records that a client draws per round", low=1, integer=True)
+_MEAN_BATCH = Param("batch", "records that a client draws per round, on average", open_low=True)
 _COHORT = Param("cohort", "clients that take part per round", low=1, integer=True)
 _MEAN_COHORT = Param("cohort", "clients that take part per round, on average", open_low=True)
 _DROPOUT = Param(

@@ -13,7 +13,7 @@ from jaxfl.core.types import LARGEST, Array, Hyper, Key, Param, Project, PyTree,
 __all__ = ["LR", "averaging", "descent", "optimizer"]
 
 
-LR = Param("lr", "server step size eta", high=LARGEST, schedule=True)
+LR = Param("lr", "step size eta of the server", high=LARGEST, schedule=True)
 SERVER_LR = Param("server_lr", "server step size: 1 takes the mean of the models", high=LARGEST)
 
 

@@ -223,4 +223,6 @@ def _padded(bound: Bound, eta: float) -> Bound:
     def eps(delta: float) -> float:
         return bound.eps(delta - eta) if delta > eta else math.inf
 
-    return Bound(eps, delta, f"{bound.method}, padded batches (eta = {eta:.2g})", bound.status)
+    return Bound(
+        eps, delta, f"{bound.method}, padded batches (add {eta:.2g} to delta)", bound.status
+    )

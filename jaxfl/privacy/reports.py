@@ -47,7 +47,11 @@ class Report(NamedTuple):
         lines = [f"proven   {proven} at delta {self.delta:.3g}: {self.method}{status}"]
         lines += [f"protects {words}" for words in [protects(self.event)] if words]
         if self.claimed is not None:
-            at = "" if math.isinf(self.proven) else f", proven at delta {self.delta_at_claimed:.3g}"
+            at = (
+                ""
+                if math.isinf(self.proven)
+                else f", which is proven at delta {self.delta_at_claimed:.3g}"
+            )
             lines.append(
                 f"claimed  eps {self.claimed:.4g}{at}" + f" [{self.source}]" * bool(self.source)
             )

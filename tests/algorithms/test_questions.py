@@ -51,7 +51,7 @@ def test_account_flags_a_claim_that_does_not_hold(capsys: pytest.CaptureFixture[
     text = capsys.readouterr().out
     assert "claimed_eps" in text
     assert "status                established: by published accountants\n" in text
-    assert "flag                  the proven eps exceeds the paper's by more than 1 %" in text
+    assert "flag                  the proven eps is above the paper's by more than 1 %" in text
     assert text.count("\npaper_condition       ") == len(found["paper_conditions"]) == 3
     assert "paper_condition       does not hold: sqrt(2/3) b sigma" in text
     for programming in ("{", "[", "True", "None", "paper_note"):

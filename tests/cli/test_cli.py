@@ -108,7 +108,7 @@ def test_help_lists_every_number_of_the_algorithm(shell: Shell) -> None:
     ("words", "said"),
     [
         ("", "--eps X privacy that sigma is calibrated for (default: 5)"),
-        ("", "--lr X server step size eta (default: Corollary 1)"),
+        ("", "--lr X step size eta of the server (default: Corollary 1)"),
         ("", "--k K coordinates that a message carries (default: d/20)"),
         ("", "estimate (default: calibrated: the least that is proven for eps)"),
         (

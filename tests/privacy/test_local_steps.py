@@ -14,7 +14,7 @@ from rows import a_problem
 import jaxfl
 from jaxfl import privacy
 from jaxfl.audit.attack import audit
-from jaxfl.core.types import Names, ProblemFacts
+from jaxfl.core.types import Clients, ProblemFacts
 from jaxfl.engine.ledger import turns
 from jaxfl.parts.sampling import participation, sampler
 from jaxfl.privacy.events import Event, LocalSteps, Mean, NoClaim
@@ -213,7 +213,7 @@ def test_every_device_has_its_own_eps(key: jax.Array) -> None:
 
 
 def test_a_ledger_names_clients_and_the_eps_to_publish(key: jax.Array) -> None:
-    """Names are no part of a program: others do not compile it again."""
+    """Clients are no part of a program: others do not compile it again."""
     rng = np.random.default_rng(0)
     rows = {name: (rng.normal(size=(8, 4)), rng.integers(0, 2, 8)) for name in ("bern", "oslo")}
     given = {"participation": "uniform", "cohort": 1, "sigma": 1.0, "batch": 4, "lr": 0.1}
@@ -221,7 +221,7 @@ def test_a_ledger_names_clients_and_the_eps_to_publish(key: jax.Array) -> None:
     book = jaxfl.simulate("ldp_sgd", problem, key, 5, **given).ledger()
     assert f"client {('bern', 'oslo')[book.worst]} with {book.turns.max()} rounds" in str(book)
     assert "publish this largest eps, which holds for every client" in str(book)
-    other = dataclasses.replace(problem, clients=Names(("a", "b")))
+    other = dataclasses.replace(problem, clients=Clients(("a", "b")))
     assert jax.tree.structure(other) == jax.tree.structure(problem)
 
 

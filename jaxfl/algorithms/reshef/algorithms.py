@@ -53,7 +53,7 @@ from jaxfl.rounds.federated import Federated
 
 __all__ = ["mu2", "mu2_trusted", "mu2_untrusted", "noisy_mu2", "noisy_sgd"]
 
-PAPER = "Reshef, Levy, 2024"
+PAPER = "Reshef, Levy, ICML 2024"
 RHO = Param("rho", "noise by (alpha, alpha rho^2/2)-Renyi privacy, instead of eps", open_low=True)
 
 

@@ -79,15 +79,15 @@ NOISE = (
     *PRIVACY,
     Param(
         "noise_constant",
-        "c in sigma^2 = c G^2 T ln(1/delta) / (m eps)^2",
+        "c in the formula sigma^2 = c G^2 T ln(1/delta)/(m eps)^2 of --noise paper and of the claimed eps",
         open_low=True,
         high=LARGEST,
     ),
     Param(
         "gradient_bound",
-        "where only the batch's mean is clipped: a bound on every example's gradient that holds "
-        "whatever the data, with which an eps is proven; for example the largest norm that features "
-        "can have in logistic regression (default: none)",
+        "with batch clipping: a bound on the norm of every example's gradient that holds for any data, "
+        "such as the largest norm of the features in logistic regression; needed for a proven eps "
+        "(default: none)",
         open_low=True,
     ),
 )
