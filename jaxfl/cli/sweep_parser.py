@@ -1,5 +1,7 @@
 """Parse `jaxfl sweep`: the options of `jaxfl run`, most of them with several values."""
 
+# ruff: noqa: RUF009 -- option() returns a field
+
 from __future__ import annotations
 
 import argparse
@@ -22,7 +24,7 @@ from jaxfl.cli.parser import (
     read_options,
     with_numbers,
 )
-from jaxfl.cli.readers import real, rounds, text, whole
+from jaxfl.cli.readers import pair, real, rounds, text, whole
 from jaxfl.cli.written import JSON, flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import known
@@ -104,9 +106,22 @@ class Session:
         "memory for the runs that are computed together (default: most of what is free)",
         whole(1),
     )
-    coordinator: str | None = _run(None, "HOST:PORT", "on several hosts: address of the first host")
-    processes: int | None = _run(None, "N", "on several hosts: number of hosts", whole(1))
-    process: int | None = _run(None, "I", "on several hosts: index of this host, from 0", whole(0))
+    on: str | None = _run(
+        None,
+        "WHERE",
+        "what computes the chunks: processes:N of this machine, ray, ray://HOST:PORT, dask://HOST:PORT or "
+        "slurm (default: this process)",
+    )
+    slurm_option: dict[str, str] = _run(
+        dict,
+        "NAME=VALUE",
+        "option of the jobs of --on slurm, such as partition=gpu (repeatable)",
+        pair,
+        "repeat",
+    )
+    chunk_seconds: float | None = _run(
+        None, "SECONDS", "time that a chunk of --on takes, at most (default: 300)", real(above=0)
+    )
     out: str | None = _output(
         None, "DIR", "folder for the result (default: results/sweep-ALGORITHMS-DATA)"
     )
@@ -130,7 +145,9 @@ def parse_sweep(words: Sequence[str]) -> tuple[Spans | None, Session]:
     """The sweep that the command line describes, None with --resume, and the session."""
     raw = parse(_parser(), words, "", nargs="+")
     session = Session(**read_options(options(Session), raw))
-    _check_hosts(session)
+    for name in ("chunk_seconds", "slurm_option"):
+        given = getattr(session, name)
+        require(not given or session.on, "needs --on", **{flag(name): given})
     if session.resume is None:
         return _spans(raw), session
     for name in sorted(raw.keys() - options(Session).keys()):
@@ -173,20 +190,6 @@ def _spans(raw: Mapping[str, Any]) -> Spans:
         "give fewer values, or divide it into several",
     )
     return spans
-
-
-def _check_hosts(session: Session) -> None:
-    """Raise unless all three options of several hosts are given, or none."""
-    hosts = {name: getattr(session, name) for name in ("coordinator", "processes", "process")}
-    missing = " and ".join(flag(name) for name, value in hosts.items() if value is None)
-    for name, value in hosts.items():
-        require(
-            value is None or not missing,
-            f"is for a sweep on several hosts and needs {missing} too",
-            **{flag(name): value},
-        )
-    if session.process is not None and session.processes is not None:
-        real(below=session.processes)("--process", str(session.process))
 
 
 def _run_options() -> dict[str, Option]:

@@ -21,15 +21,15 @@ from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
 from jaxfl.cli.work import absolute, computing
 from jaxfl.cli.written import command
 from jaxfl.core.checks import conforms
-from jaxfl.core.errors import InputError, one_line, printable, require
+from jaxfl.core.errors import InputError, printable, require
 from jaxfl.core.files import reading, writable
 from jaxfl.core.params import known
 from jaxfl.core.progress import Bar, duration, plural
 from jaxfl.core.types import Algorithm, Problem
+from jaxfl.engine.executors import read
 from jaxfl.engine.sweeps import sweep
 from jaxfl.engine.sweeps.look import Plan, Progress, show
 from jaxfl.engine.sweeps.store import MANIFEST, RESULT
-from jaxfl.engine.sweeps.sweep import meet
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
 from jaxfl.views.selection import AUTO, CRITERIA, select
@@ -56,8 +56,6 @@ MANY = 10_000  # runs whose hyper-parameters take seconds to resolve
 
 def run_sweep(spans: Spans | None, session: Session) -> None:
     """Run a grid, or finish one, and write its files."""
-    if session.coordinator is not None:
-        _join(session)
     _check_criterion(session.choose_by, spans)
     with Interrupts() as interrupts:
         if spans is not None:
@@ -81,24 +79,6 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
         _show(ds, folder, session)
 
 
-def _join(session: Session) -> None:
-    """Meet the other hosts."""
-    import jax
-
-    given = {"--coordinator": session.coordinator}
-    try:
-        jax.distributed.initialize(session.coordinator, session.processes, session.process)
-        meet("begun", jax.process_count())
-    except (RuntimeError, ValueError) as error:
-        raise InputError(
-            f"does not bring the hosts together ({one_line(error)})", **given
-        ) from None
-    if jax.default_backend() == "cpu":
-        # Without this service a host that is lost ends no other: those that are left notice when they
-        # meet again, and say so.
-        jax.distributed.shutdown()
-
-
 def _compute(
     spans: Spans, setup: Setup, folder: Path, session: Session, interrupts: Interrupts
 ) -> xarray.Dataset | None:
@@ -115,7 +95,8 @@ def _compute(
         if session.plan_time:
             bar.doing("compiling and timing one program")
             seconds = plan.time()
-            bar.say(f"estimated time: {duration(seconds)}, compilation included")
+            where = ", of one worker" if session.on is not None else ""
+            bar.say(f"estimated time: {duration(seconds)}, compilation included{where}")
         else:
             bar.say("--plan-time compiles and times one of these programs, to estimate the time")
         if session.json:
@@ -138,7 +119,13 @@ def _compute(
     def pose(**chosen: Any) -> Problem:
         return choose_problem(dataclasses.replace(setup, **chosen))
 
-    with bar, _config(folder, spans, session):
+    with contextlib.ExitStack() as stack:
+        executor = None
+        if session.on is not None:
+            bar.say(f"computing on {session.on}")
+            executor = stack.enter_context(read(session.on, session.slurm_option))
+        stack.enter_context(bar)
+        stack.enter_context(_config(folder, spans, session))
         try:
             return sweep(
                 _with_parameters(build, ("algorithm", *OF_ALGORITHM), spans),
@@ -155,6 +142,8 @@ def _compute(
                 # killed before it had a manifest, a sweep begins again
                 resume=session.resume is not None and (folder / MANIFEST).exists(),
                 memory=session.memory,
+                executor=executor,
+                chunk_seconds=session.chunk_seconds,
                 announce=announce,
                 progress=update,
             )
@@ -189,10 +178,6 @@ class _Planned(Exception):
 
 def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
     """Draw the pictures, and print a table on standard output."""
-    import jax
-
-    if jax.process_index() != 0:
-        return
     files = [folder / RESULT]
     if not session.no_plot:
         with Bar(quiet=session.quiet) as bar:
@@ -269,9 +254,7 @@ def _folder(spans: Spans) -> Path:
 @contextlib.contextmanager
 def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
     """Write what --resume reads before the sweep starts; remove it if nothing of the sweep is saved."""
-    import jax
-
-    if session.plan or session.plan_time or session.resume is not None or jax.process_index() != 0:
+    if session.plan or session.plan_time or session.resume is not None:
         yield
         return
     require(

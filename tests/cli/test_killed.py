@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,12 +16,9 @@ from typing import Any
 
 import pytest
 import xarray
-from jax.experimental import multihost_utils
-from told import refused
 
 import jaxfl
 from jaxfl.cli import main
-from jaxfl.engine.sweeps.sweep import meet
 
 pytestmark = pytest.mark.once
 
@@ -161,59 +157,6 @@ def killed(words: list[str], out: Path, seconds: float) -> bool:
     process.send_signal(signal.SIGKILL)
     process.wait()
     return alive
-
-
-HOST = """
-import os, signal, sys
-from jaxfl.cli import main
-from jaxfl.engine.sweeps.store import Store
-if sys.argv[1] == "lost":
-    Store.write = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
-sys.exit(main(sys.argv[2:]))
-"""
-
-
-def test_a_meeting_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(where: str) -> None:
-        raise ValueError("UNKNOWN: Gloo AllGather failed:\nConnection closed by peer")
-
-    monkeypatch.setattr(multihost_utils, "sync_global_devices", lost)
-    refused(lambda: meet("computed", 2), "Another host of this sweep has ended, .* resume=True")
-
-
-@pytest.mark.slow  # two processes that import JAX and compile; the test above is short
-@pytest.mark.parametrize("lost", [0, 1])
-def test_a_host_that_is_lost_ends_the_other_in_one_sentence(lost: int, tmp_path: Path) -> None:
-    """It has computed its own share first; one host alone computes the rest."""
-    out = tmp_path / "sweep"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    hosts = []
-    for i in (0, 1):
-        where = ["--coordinator", f"127.0.0.1:{port}", "--processes", "2", "--process", str(i)]
-        role = "lost" if i == lost else "left"
-        call = [sys.executable, "-c", HOST, role, *TWICE, "--out", str(out), *where]
-        env = {**os.environ, "JAX_PLATFORMS": "cpu"}
-        hosts.append(subprocess.Popen(call, env=env, stderr=subprocess.PIPE, text=True))
-    try:
-        said = hosts[1 - lost].communicate(timeout=240)[1]
-    finally:
-        for host in hosts:
-            host.kill()
-            host.wait()
-            assert host.stderr is not None
-            host.stderr.close()
-    assert hosts[lost].returncode == -signal.SIGKILL
-    assert hosts[1 - lost].returncode == 2, said
-    last = said.splitlines()[-1]
-    assert last.startswith("jaxfl: error: Another host of this sweep has ended")
-    assert "--resume continues on any number of hosts" in last
-    assert "Traceback" not in said
-    assert "stack trace" not in said
-    assert len(list((out / "chunks").iterdir())) == 1
-    assert main(["sweep", "--resume", str(out), "--quiet", "--no-plot"]) == 0
-    assert bool((jaxfl.load(out / "result.nc")["complete"] == 1).all())
 
 
 LONG = ["--rounds", "3000"]

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -600,56 +599,3 @@ def test_eight_devices(names: list[str], shapes: list[str], tmp_path: Path) -> N
 def stop_at_once(now: Any) -> None:
     if now.done:
         raise KeyboardInterrupt
-
-
-HOST = """
-    seen = []
-    def go(folder, **more):
-        seen.clear()
-        # What a host would plan by itself differs, as its free memory may.
-        ds = tiny("ldp_sgd", HOSTS, a_problem(), out=folder, progress=seen.append,
-            seeds=3, runs_at_once=(2, 5)[{index}], **NUMBERS, **more)
-        return ds, seen[-1].total
-    try:
-        go(None)
-    except jaxfl.InputError as error:
-        assert "needs out=" in str(error)
-    else:
-        raise AssertionError("two hosts and no folder")
-    folder = Path({out!r}) / "sweep"
-    ds, total = go(folder)
-    print("computed", total)
-    if {index} == 0:
-        for i in (0, 1, 3):
-            (folder / "chunks" / f"chunk-0000{{i}}.npz").unlink()
-    again, total = go(folder, resume=True)
-    print("again", total)
-    assert ds.equals(again)
-    jaxfl.engine.results.save(ds, Path({out!r}) / "{index}.nc")
-"""
-HOSTS = {"lr": [0.05, 0.1, 0.2, 0.3]}
-
-
-@pytest.mark.once
-def test_two_hosts(tmp_path: Path) -> None:
-    """Each takes its share of the leader's chunks, and both have the whole."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    hosts = []
-    for i in (0, 1):
-        join = f"import jax; jax.distributed.initialize('127.0.0.1:{port}', 2, {i})"
-        hosts.append(start(HOST.format(index=i, out=str(tmp_path)), first=join))
-    try:
-        texts = [end(host) for host in hosts]
-    finally:
-        for host in hosts:
-            host.kill()
-            host.communicate()
-    ds = tiny("ldp_sgd", HOSTS, a_problem(), seeds=3, **NUMBERS)
-    for name in ("0.nc", "1.nc", "sweep/result.nc"):
-        near(jaxfl.load(tmp_path / name), ds)
-    assert len(written(tmp_path / "sweep")) == 6
-    for text, again in zip(texts, (1, 2), strict=True):  # of the chunks that were removed
-        assert f"computed {3 * 2 * 6}\n" in text  # chunks, runs, rounds
-        assert f"again {again * 2 * 6}\n" in text

@@ -1,24 +1,41 @@
-"""Chunks that fit in memory: estimated from shapes, then measured by the compiler."""
+"""Chunks that fit in memory and in time: estimated from shapes, measured by the compiler and a clock."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from jaxfl.core.errors import require
 from jaxfl.core.memory import free
 from jaxfl.core.params import whole
 from jaxfl.core.progress import duration
-from jaxfl.engine.loop import CALL, MOST, Extra, cadence
+from jaxfl.core.types import Key
+from jaxfl.engine.loop import CALL, MOST, Extra, cadence, rounds_of_call
 from jaxfl.engine.sweeps import engine
 from jaxfl.engine.sweeps.grid import Grid
 from jaxfl.engine.sweeps.placement import placement
 from jaxfl.engine.sweeps.plan import Chunk, Program, chunks, rounds_of, work_of
 
-__all__ = ["Compiler", "again", "budget", "every", "fit", "guess", "line", "planned", "predicted"]
+__all__ = [
+    "Compiler",
+    "Pace",
+    "again",
+    "budget",
+    "every",
+    "fit",
+    "fitted",
+    "guess",
+    "halved",
+    "line",
+    "pace",
+    "planned",
+    "predicted",
+]
 
 RUNS_ON_CPU = 256  # of a chunk: more are not faster there, and a chunk is saved when it is finished
 ENOUGH = 8  # runs of a chunk that share their draws, even where to evaluate them takes long
@@ -88,6 +105,14 @@ class Compiler(NamedTuple):
             + f": {line(program, self.grid)}"
         )
 
+    def too_large(self, program: Program, run: engine.Compiled) -> str:
+        """That the smallest chunk of a program does not fit, in words."""
+        parts = placement(program.problem, self.devices).parts
+        return (
+            f"One run of {program.algorithm.name} on {program.problem.name} needs "
+            f"{run.bytes / parts:,.0f} bytes and {self.available / parts:,.0f} are available"
+        )
+
     def most(self, program: Program, at_once: int | None) -> tuple[int, int, int, int]:
         """Parts of the devices, bytes of the data and of a run, and most runs of a chunk."""
         parts = placement(program.problem, self.devices).parts
@@ -100,14 +125,54 @@ class Compiler(NamedTuple):
         return parts, data, max(1, engine.bytes_of_run(program)), at_once or most
 
 
+class Pace(NamedTuple):
+    """The speed of a program: seconds per multiplication of its rounds and of its evaluations."""
+
+    round: float
+    evaluation: float
+    compiling: float  # seconds
+
+
+def pace(
+    program: Program, chunk: Chunk, run: engine.Compiled, keys: Sequence[Key], paired: bool
+) -> Pace:
+    """Time some rounds of a chunk, and one evaluation."""
+    each, size = work_of(program, chunk), math.prod(run.shape)
+    most = min(rounds_of_call(each.round * size), rounds_of(program, chunk))
+    given, hp = engine.inputs(program, chunk, run, keys, paired)
+    problem, state = engine.placed_problem(program, run), engine.blank(run)
+
+    def call(begin: bool, rounds: int, seen: bool) -> float:
+        nonlocal state
+        began = time.perf_counter()
+        flags = jnp.bool_(begin), jnp.int32(0), jnp.int32(rounds), jnp.bool_(seen)
+        state = jax.block_until_ready(run.call(given, state, hp, *flags, problem))[0]
+        return time.perf_counter() - began
+
+    call(True, 0, True)
+    call(False, 1, True)  # memory is touched for the first time
+    spent = call(False, most, False) / (most * size * each.round)
+    return Pace(spent, call(False, 0, True) / (size * each.evaluation), run.seconds)
+
+
 def guess(
-    compiler: Compiler, made: Sequence[Program], at_once: int | None
+    compiler: Compiler,
+    made: Sequence[Program],
+    at_once: int | None,
+    seconds: Callable[[Program, Chunk], float] = lambda program, chunk: 0.0,
+    longest: float = math.inf,
 ) -> tuple[list[Chunk], list[tuple[int, int]], int]:
-    """Chunks, their shapes and the bytes of the largest, estimated without compiling anything."""
+    """Chunks, their shapes and the bytes of the largest, estimated without compiling anything.
+
+    No chunk of several runs takes longer than ``longest``, if a run of it takes so many ``seconds``.
+    """
     todo: list[Chunk] = []
     shapes, largest = [], 0
     for i, program in enumerate(made):
         parts, data, each, most = compiler.most(program, at_once)
+        alike = chunks(i, program.cells, 1, len(program.cells))[1]
+        slowest = max(seconds(program, chunk) for chunk in alike)
+        most = int(min(most, longest / slowest)) if slowest else most
         limit = max(parts, min(most, (compiler.available - data) // each))
         shape, here = chunks(i, program.cells, len(compiler.grid.seeds), limit, parts)
         largest = max(largest, data + each * math.prod(shape))
@@ -142,8 +207,7 @@ def fit(
             guessed = False
             require(
                 runs > parts,
-                f"One run of {program.algorithm.name} on {program.problem.name} needs "
-                f"{found.bytes / parts:,.0f} bytes and {available / parts:,.0f} are available",
+                compiler.too_large(program, found),
                 "give it more {memory}, a smaller batch or k, fewer clients, or a smaller model",
                 suggested=MORE_MEMORY,
             )
@@ -151,6 +215,29 @@ def fit(
         programs.append(found)
         todo += chunks_here
     return programs, todo
+
+
+def halved(shape: tuple[int, int], parts: int) -> tuple[int, int]:
+    """Half as many cells, or seeds if there is but one cell on each device; the least shape stays."""
+    tall, wide = shape
+    t, w = (parts, 1) if tall % parts == 0 else (1, parts)  # one of them is split over devices
+    if wide > w:
+        return tall, math.ceil(wide / w / 2) * w
+    return math.ceil(tall / t / 2) * t, wide
+
+
+def fitted(compiler: Compiler, program: Program, shape: tuple[int, int]) -> engine.Compiled:
+    """The program, compiled for chunks of ``shape`` or the largest part of it that fits, if one does."""
+    tall, wide = shape
+    parts = placement(program.problem, compiler.devices).parts
+    if tall % parts and wide % parts:  # planned for other devices
+        wide = math.ceil(wide / parts) * parts
+    while True:
+        found = compiler.compiled(program, (tall, wide))
+        smaller = halved((tall, wide), parts)
+        if found.bytes <= compiler.available or smaller == (tall, wide):
+            return found
+        tall, wide = smaller
 
 
 def again(

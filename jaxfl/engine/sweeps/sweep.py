@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 
 from jaxfl.algorithms.resolution import NOISES
 from jaxfl.core.checks import one_key, one_path
-from jaxfl.core.errors import InputError, require
-from jaxfl.core.memory import check_fits
-from jaxfl.core.params import choice, whole
+from jaxfl.core.errors import InputError, JaxflWarning, require
+from jaxfl.core.memory import HOST, check_fits
+from jaxfl.core.params import at_most_one, choice, number, whole
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
-from jaxfl.engine.loop import Extra, Metric, own_metrics, rounds_of_call
+from jaxfl.engine.executors import opened
+from jaxfl.engine.loop import Extra, Metric, own_metrics
 from jaxfl.engine.record import settings
 from jaxfl.engine.results import save
 from jaxfl.engine.sweeps import engine
 from jaxfl.engine.sweeps.compute import Saves, compute
+from jaxfl.engine.sweeps.driver import LARGE, TRIES, Driver, Executor
 from jaxfl.engine.sweeps.fit import (
     Compiler,
+    Pace,
     again,
     budget,
     every,
     fit,
     guess,
     line,
+    pace,
     planned,
     predicted,
 )
@@ -39,16 +45,17 @@ from jaxfl.engine.sweeps.grid import Build, Grid, Problems, lay_out, seeds_of
 from jaxfl.engine.sweeps.identity import about, same
 from jaxfl.engine.sweeps.look import Look, Plan, Progress, show
 from jaxfl.engine.sweeps.placement import placement
-from jaxfl.engine.sweeps.plan import Program, programs, rounds_of, work_of
+from jaxfl.engine.sweeps.plan import Chunk, Program, programs
 from jaxfl.engine.sweeps.store import CHUNK, ROOM, Store
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["meet", "sweep"]
+__all__ = ["sweep"]
 
 COPIES = 2  # of the results in memory: of the chunks, and of the whole
 PREFIXES = ("used_", "applies_", "chosen_")  # of a sweep's own variables
+CHUNK_SECONDS = 300.0  # that a chunk of an executor takes, at most
 OWN = ("algorithm", "problem", "messages", "score", "score_error", "candidates", "found")
 
 
@@ -70,6 +77,8 @@ def sweep(
     memory: int | None = None,
     runs_at_once: int | None = None,
     devices: Sequence[jax.Device] | None = None,
+    executor: str | Executor | None = None,
+    chunk_seconds: float | None = None,
     say: Callable[[str], None] | None = None,
     announce: Callable[[Plan], None] | None = None,
     progress: bool | Callable[[Progress], None] | None = None,
@@ -91,9 +100,13 @@ def sweep(
     Chunks of the grid fit in ``memory`` bytes (default: most of what is free on ``devices``, by default
     all local ones, which share the runs; a problem whose clients are split over devices stays so).
     ``out`` is a folder for each finished chunk, checkpoints of the one in progress and ``result.nc``;
-    ``resume`` computes only what is missing in it, and gives bit for bit the same result.  On several
-    hosts (`jax.distributed`) each computes a share of the chunks, in one folder that all can reach.  A
-    run that diverges is frozen, marked by ``diverged_at``, and does not affect others.
+    ``resume`` computes only what is missing in it, and gives bit for bit the same result.  A run that
+    diverges is frozen, marked by ``diverged_at``, and does not affect others.
+
+    With an ``executor`` its workers compute the chunks, in ``memory`` bytes each: one of
+    :mod:`jaxfl.executors`, its text as in ``"processes:4"`` or ``"ray"``, or anything with
+    ``submit(function, *arguments)``.  A chunk is to take ``chunk_seconds`` at most (default: 300).  One
+    whose worker is lost is computed again; one that fails three times is reported at the end.
 
     By default each cell is evaluated as often as its run in :func:`simulate`.  ``announce`` is called
     with the :class:`Plan` before anything is compiled (what it raises ends the sweep; ``plan.time()``
@@ -119,19 +132,29 @@ def sweep(
     _check_names(grid)
     extra = _extra(metrics, grid)
     bar = watching(progress, show)
+    require(
+        jax.process_count() == 1,
+        f"A sweep runs in one process, and jax.distributed has joined {jax.process_count()}",
+        "start it in one, and pass {executor} for the other hosts to take part",
+        suggested={"executor": None},
+    )
+    at_most_one("workers of an executor use their own devices", executor=executor, devices=devices)
+    if chunk_seconds is not None:
+        number("chunk_seconds", chunk_seconds, above=0)
+        require(
+            executor is not None, "is for the workers of an executor", chunk_seconds=chunk_seconds
+        )
     found: Any = jax.local_devices() if devices is None else devices
     chosen = list(found) if isinstance(found, Iterable) else []
     known = chosen and all(isinstance(device, jax.Device) for device in chosen)
     require(known, "names no device", "leave it out for all that there are", devices=chosen)
+    if executor is not None:
+        chosen = [HOST]  # of a worker, before one is asked
     available = budget(memory, chosen)
     seeds = seeds_of(seeds)
     keys = _keys(key, seeds)
-    hosts, leader = jax.process_count(), jax.process_index() == 0
-    reached = hosts == 1 or out is not None
-    require(reached, f"A sweep on {hosts} hosts needs out=, a folder that all can reach")
     store = Store(one_path("out", out) if out is not None else None)
     manifest = store.claim(resume)
-    meet("claimed", hosts)
 
     laid = lay_out(build, grid, problem, rounds, seeds, dict(numbers or {}), noise)
     made = programs(laid)
@@ -155,49 +178,58 @@ def sweep(
     size, way = predicted(compiler, made), "evaluate less often, or divide it into several"
     check_fits("The results of this sweep", COPIES * size, way)
     store.most = ROOM * size + CHUNK
-    if announce is not None:
-        announce(_plan(compiler, made, store, manifest, at_once, size, keys))
-    with bar as report:
+    with contextlib.ExitStack() as stack:
+        driver: Driver | None = None
+        if executor is not None:
+            workers = stack.enter_context(opened(executor))
+            driver = Driver(workers, compiler, made, keys, memory)
+        if announce is not None:
+            announce(_plan(compiler, made, store, manifest, at_once, size, keys, driver))
+        report = stack.enter_context(bar)
         reports.append(report)
         compiled: Sequence[engine.Compiled | None] = ()
-        if manifest is None and leader:
-            compiled, todo = fit(compiler, made, at_once)
+        if manifest is None:
+            if driver is None:
+                compiled, todo = fit(compiler, made, at_once)
+                shapes = [program.shape for program in compiled if program is not None]
+            else:
+                todo, shapes = _divided(
+                    driver, compiler, made, at_once, chunk_seconds or CHUNK_SECONDS
+                )
             marks = [every(made[chunk.program], chunk, eval_every) for chunk in todo]
-            shapes = [program.shape for program in compiled if program is not None]
             plan = {"shapes": shapes, "chunks": [chunk[:] for chunk in todo], "every": marks}
             store.begin({**identity, "plan": plan}, size)
-        meet("begun", hosts)
-        if manifest is None and not leader:  # hosts have different memory, and must have one plan
-            manifest = store.claim(resume=True)
-        if manifest is not None:
+        else:
             same(store.folder, manifest, identity)
             todo, marks = planned(manifest, made, eval_every)
+            shapes = [(tall, wide) for tall, wide in manifest["plan"]["shapes"]]
         done = [store.read(i, chunk) is not None for i, chunk in enumerate(todo)]
-        if manifest is not None:
+        if manifest is not None and driver is None:
             needed = {todo[i].program for i in range(len(todo)) if not done[i]}
-            compiled = again(compiler, made, manifest["plan"]["shapes"], needed)
-        mine = [i for i in range(len(todo)) if not done[i] and i % hosts == jax.process_index()]
-        look = Look(made, [(todo[i], marks[i]) for i in mine], laid.seeds, report)
+            compiled = again(compiler, made, shapes, needed)
+        left = [(i, chunk, marks[i]) for i, chunk in enumerate(todo) if not done[i]]
+        look = Look(made, [(chunk, mark) for _, chunk, mark in left], laid.seeds, report)
         for i, chunk in enumerate(todo):
             if done[i]:
                 store.forget(i)
             if done[i] and report is not None and (earlier := store.read(i, chunk)) is not None:
                 look.note(chunk, earlier["loss"])
-        placed: tuple[int, Any] = (-1, None)
-        saves = Saves(store)
-        for i in mine:
-            chunk = todo[i]
-            program, run = made[chunk.program], compiled[chunk.program]
-            assert run is not None
-            if placed[0] != chunk.program:
-                placed = chunk.program, engine.placed_problem(program, run)
-            given = engine.inputs(program, chunk, run, keys, paired)
-            arrays = compute(program, i, chunk, run, given, placed[1], marks[i], look, saves)
-            store.write(i, chunk, arrays)
-            look.finished(chunk, arrays["loss"])
+        if driver is not None:
+            _collect(driver, left, shapes, store, look)
+        else:
+            placed: tuple[int, Any] = (-1, None)
+            saves = Saves(store)
+            for i, chunk, mark in left:
+                program, run = made[chunk.program], compiled[chunk.program]
+                assert run is not None
+                if placed[0] != chunk.program:
+                    placed = chunk.program, engine.placed_problem(program, run)
+                given = engine.inputs(program, chunk, run, keys, paired)
+                arrays = compute(program, i, chunk, run, given, placed[1], mark, look, saves)
+                store.write(i, chunk, arrays)
+                look.finished(chunk, arrays["loss"])
         now = look.now
         tell("merging the chunks")
-        meet("computed", hosts)
         results = [(chunk, store.read(i, chunk)) for i, chunk in enumerate(todo)]
         finished = all(arrays is not None for _, arrays in results)
         config = {
@@ -216,9 +248,10 @@ def sweep(
             "seconds": time.perf_counter() - began,
         }
         ds = dataset(laid, made, results, keys, config)
-        if store.folder is not None and leader:
+        if store.folder is not None:
             save(ds, store.result)
-        meet("written", hosts)
+        if driver is not None and driver.failures:
+            _report(driver.failures, len(todo), store)
     return ds
 
 
@@ -256,6 +289,74 @@ def _extra(metrics: Mapping[str, Metric] | None, grid: Mapping[str, Any]) -> Ext
     return extra
 
 
+# --- with an executor ----------------------------------------------------------------------------
+
+
+def _divided(
+    driver: Driver,
+    compiler: Compiler,
+    made: Sequence[Program],
+    at_once: int | None,
+    longest: float,
+) -> tuple[list[Chunk], list[tuple[int, int]]]:
+    """Chunks that take so many seconds, and their shapes; a worker times the largest program first."""
+    todo, shapes, _ = guess(compiler, made, at_once)
+    marks = [every(made[chunk.program], chunk, compiler.eval_every) for chunk in todo]
+    look = Look(made, list(zip(todo, marks, strict=True)), compiler.grid.seeds, None)
+    if sum(map(sum, look.parts.values())) < LARGE:
+        return todo, shapes
+    compiler.say("timing a chunk on a worker")
+    platform, parts, available, speed = _pace(driver, look, shapes)
+
+    def seconds(program: Program, chunk: Chunk) -> float:
+        rounds, seen = look.whole(chunk, every(program, chunk, compiler.eval_every))
+        return (rounds * speed.round + seen * speed.evaluation) / look.size(chunk)
+
+    there: Any = [SimpleNamespace(platform=platform)] * parts
+    theirs = compiler._replace(devices=there, available=available)
+    return guess(theirs, made, at_once, seconds, longest)[:2]
+
+
+def _pace(
+    driver: Driver, look: Look, shapes: Sequence[tuple[int, int]]
+) -> tuple[str, int, int, Pace]:
+    """A worker, and its pace in the largest program."""
+    first = max(look.parts, key=lambda i: sum(look.parts[i]))
+    chunk = next(chunk for chunk, _ in look.todo if chunk.program == first)
+    return driver.pace(chunk, shapes[first])
+
+
+def _collect(
+    driver: Driver,
+    left: Sequence[tuple[int, Chunk, int]],
+    shapes: Sequence[tuple[int, int]],
+    store: Store,
+    look: Look,
+) -> None:
+    """Write chunks as they come."""
+    chunks = {i: (chunk, mark) for i, chunk, mark in left}
+    replies = driver.arrays(left, shapes, lambda: look.report(look.behind))
+    with contextlib.closing(replies):
+        for i, reply in replies:
+            chunk, mark = chunks[i]
+            store.write(i, chunk, reply["arrays"])
+            look.begin(chunk, mark)
+            look.passed(chunk.program, sum(look.whole(chunk, mark)))
+            look.finished(chunk, reply["arrays"]["loss"])
+
+
+def _report(failures: Mapping[int, str], chunks: int, store: Store) -> None:
+    """Tell of chunks that have failed, whose runs are not ``complete`` in the result."""
+    first = next(iter(failures.values())).rstrip(".")
+    count = f"{len(failures):,} of {chunks:,} chunks failed {TRIES} times"
+    words = f"{count}, the first because of {first}"
+    if store.folder is None:
+        warnings.warn(f"{words}: their runs are missing in the result.", JaxflWarning, stacklevel=3)
+        return
+    way = "the others are saved, and {resume} computes the rest"
+    raise InputError(words, way, suggested={"resume": True})
+
+
 # --- reports -------------------------------------------------------------------------------------
 
 
@@ -267,6 +368,7 @@ def _plan(
     at_once: int | None,
     disk: int,
     keys: Sequence[Key],
+    driver: Driver | None,
 ) -> Plan:
     """The plan of what is left, with estimated chunks unless a manifest has them."""
     todo, shapes, largest = guess(compiler, made, at_once)
@@ -277,6 +379,21 @@ def _plan(
     missing = [i for i, chunk in enumerate(todo) if store.read(i, chunk) is None]
     left = [(todo[i], marks[i]) for i in missing]
     look = Look(made, left, compiler.grid.seeds, None)
+
+    def time() -> float:
+        """About how long the chunks take: the largest program is compiled and timed."""
+        if not look.parts:
+            return 0.0
+        if driver is not None:
+            speed = _pace(driver, look, shapes)[-1]
+        else:
+            first = max(look.parts, key=lambda i: sum(look.parts[i]))
+            run = compiler.compiled(made[first], shapes[first])
+            chunk = next(chunk for chunk, _ in look.todo if chunk.program == first)
+            speed = pace(made[first], chunk, run, keys, compiler.paired)
+        spent = sum(r * speed.round + e * speed.evaluation for r, e in look.parts.values())
+        return speed.compiling * len(look.parts) + spent
+
     rounds, evaluations = map(sum, zip(*look.parts.values(), strict=True)) if left else (0.0, 0.0)
     return Plan(
         compiler.grid.runs,
@@ -292,42 +409,8 @@ def _plan(
             for i, program in enumerate(made)
             if i in look.parts
         ),
-        lambda: _seconds(compiler, made, shapes, look, keys),
+        time,
     )
-
-
-def _seconds(
-    compiler: Compiler,
-    made: Sequence[Program],
-    shapes: Sequence[tuple[int, int]],
-    look: Look,
-    keys: Sequence[Key],
-) -> float:
-    """About how long the chunks take: the largest program is compiled and timed."""
-    if not look.parts:
-        return 0.0
-    first = max(look.parts, key=lambda i: sum(look.parts[i]))
-    run = compiler.compiled(made[first], shapes[first])
-    chunk = next(chunk for chunk, _ in look.todo if chunk.program == first)
-    each, size = work_of(made[first], chunk), math.prod(run.shape)
-    most = min(rounds_of_call(each.round * size), rounds_of(made[first], chunk))
-    given, hp = engine.inputs(made[first], chunk, run, keys, compiler.paired)
-    problem = engine.placed_problem(made[first], run)
-    state = engine.blank(run)
-
-    def call(begin: bool, rounds: int, seen: bool) -> float:
-        nonlocal state
-        began = time.perf_counter()
-        flags = jnp.bool_(begin), jnp.int32(0), jnp.int32(rounds), jnp.bool_(seen)
-        state = jax.block_until_ready(run.call(given, state, hp, *flags, problem))[0]
-        return time.perf_counter() - began
-
-    call(True, 0, True)
-    call(False, 1, True)  # memory is touched for the first time
-    spent = call(False, most, False) / (most * size * each.round)
-    seen = call(False, 0, True) / (size * each.evaluation)
-    compiling = run.seconds * len(look.parts)
-    return compiling + sum(r * spent + e * seen for r, e in look.parts.values())
 
 
 def _common(records: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, Any]:
@@ -343,18 +426,3 @@ def _settings(grid: Grid, key: Key) -> dict[str, Any]:
     several = len({study.algorithm.name for study in grid.studies}) > 1
     own = ("algorithm", "parts", "per_record") if several else ()
     return _common(records, [name for name in records[0] if name not in own])
-
-
-def meet(where: str, hosts: int) -> None:
-    """Wait for all hosts."""
-    if hosts > 1:
-        from jax.experimental import multihost_utils
-
-        try:
-            multihost_utils.sync_global_devices(f"jaxfl sweep: {where}")
-        except (RuntimeError, ValueError):  # of the transport, which depends on the device
-            raise InputError(
-                "Another host of this sweep has ended, or cannot be reached any more",
-                "finished chunks are kept, and {resume} continues on any number of hosts",
-                suggested={"resume": True},
-            ) from None
