@@ -17,6 +17,7 @@ import pickle
 import queue
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -243,7 +244,9 @@ class dask:
 
     def __init__(self, address: str) -> None:
         distributed = _imported("distributed", "dask")
-        distributed.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"})
+        _imported("dask", "dask").config.set(
+            {"distributed.admin.large-graph-warning-threshold": "1TiB"}
+        )
         try:
             self.client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
@@ -283,7 +286,6 @@ class slurm(Shared):
         submitit = _imported("submitit", "slurm")
         place = Path(folder).absolute()
         writable(place / "job", "job")
-        super().__init__(place)
         known = submitit.SlurmExecutor._valid_parameters()
         given = {name.replace("-", "_"): value for name, value in {**JOB, **options}.items()}
         more = {name: given.pop(name) for name in given.keys() - known}
@@ -293,6 +295,7 @@ class slurm(Shared):
             self.executor.update_parameters(**{f"slurm_{n}": value for n, value in given.items()})
         except Exception as error:
             raise _unreachable("SLURM", error, "run this where `sbatch` is installed") from None
+        super().__init__(place)
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
         return self.executor.submit(function, *arguments)
@@ -308,7 +311,7 @@ class ray:
     """The cluster of Ray at ``address``: one long-lived actor for each GPU or TPU, or for ``cpus`` CPUs.
 
     An actor is added whenever chunks wait and the cluster has room; one that dies is replaced alike, so
-    that new workers are used as lost ones are.
+    that new workers are used as those that return.
     """
 
     def __init__(self, address: str = "auto", cpus: int = 4) -> None:
@@ -316,7 +319,10 @@ class ray:
         self.own = not self.ray.is_initialized()
         try:
             if self.own:
+                _answers(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
                 self.ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+            # what Ray says of lost nodes would be printed on standard output
+            importlib.import_module("ray._private.worker")._worker_logs_enabled = False
             nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         except Exception as error:
             way = "start one with `ray start --head`"
@@ -398,6 +404,12 @@ class ray:
             idle.append(actor)
             if future is not None:
                 future.set_result(found)
+
+
+def _answers(address: str) -> None:
+    """Raise unless something listens there: Ray itself waits for minutes."""
+    if found := re.fullmatch(r"(?:ray://)?\[?([^/\]]+)\]?:(\d+)", address):
+        socket.create_connection((found[1], int(found[2])), PATIENCE).close()
 
 
 class _Actor:
