@@ -15,7 +15,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.schedules import schedule
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.core.version import __version__
-from jaxfl.engine import sweeps
+from jaxfl.engine import executors, sweeps
 from jaxfl.engine.profiling import Profile, profile
 from jaxfl.engine.pure import functions
 from jaxfl.engine.results import load
@@ -59,6 +59,7 @@ __all__ = [
     "data",
     "dropouts",
     "estimators",
+    "executors",
     "functions",
     "graphs",
     "iterates",

@@ -145,9 +145,9 @@ def parse_sweep(words: Sequence[str]) -> tuple[Spans | None, Session]:
     """The sweep that the command line describes, None with --resume, and the session."""
     raw = parse(_parser(), words, "", nargs="+")
     session = Session(**read_options(options(Session), raw))
-    for name in ("chunk_seconds", "slurm_option"):
-        given = getattr(session, name)
-        require(not given or session.on, "needs --on", **{flag(name): given})
+    alone = session.on is None and session.chunk_seconds is not None
+    require(not alone, "needs --on", **{"--chunk-seconds": session.chunk_seconds})
+    require(session.on == "slurm" or not session.slurm_option, "--slurm-option needs --on slurm")
     if session.resume is None:
         return _spans(raw), session
     for name in sorted(raw.keys() - options(Session).keys()):

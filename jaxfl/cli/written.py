@@ -19,6 +19,7 @@ STOP = {"loss": "target-loss", "bound": "loss-bound", "sigma": "loss-sigma"}  # 
 
 def flag(name: str) -> str:
     """How a name is written on the command line; ``stop.NAME`` is a field of :class:`jaxfl.Stop`."""
+    name = "on" if name == "executor" else name
     if name.startswith("stop."):
         name = STOP.get(name[5:], f"max-{name[5:]}")
     return "--" + name.replace("_", "-")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +35,27 @@ def free(device: jax.Device) -> int:
     stats = (device.memory_stats() or {}) if device.platform != "cpu" else {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    return max(0, int(min(_of_group(), _of_machine())))
+
+
+def _of_group(root: Path = Path("/sys/fs/cgroup"), own: str = "/proc/self/cgroup") -> float:
+    """What a scheduler or a container leaves to this process, by its control groups (version 2)."""
+    least = math.inf
+    try:
+        lines = Path(own).read_text("ascii").splitlines()
+        group = root / next(line[3:] for line in lines if line.startswith("0::")).lstrip("/")
+    except (OSError, StopIteration):
+        return least
+    for place in (group, *group.parents):
+        with contextlib.suppress(OSError, ValueError):  # there is no such file, or no limit ("max")
+            limit = int((place / "memory.max").read_text())
+            stat = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
+            used = int((place / "memory.current").read_text()) - int(stat["inactive_file"])
+            least = min(least, limit - used)
+    return least
+
+
+def _of_machine() -> int:
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             for line in file:

@@ -2,6 +2,8 @@
 
 * :mod:`~jaxfl.engine.checkpoint` -- checkpoints: state and log of a run, or of the runs of a
   chunk, in one file
+* :mod:`~jaxfl.engine.executors` -- what computes the chunks of a sweep elsewhere: local
+  processes, Ray, Dask and SLURM
 * :mod:`~jaxfl.engine.ledger` -- the privacy cost of each client of a run: the rounds in which it
   took part, and its eps
 * :mod:`~jaxfl.engine.log` -- the history of a run, or of the runs of a chunk: metrics and exact

@@ -62,11 +62,10 @@ def opened(executor: Any) -> contextlib.AbstractContextManager[Any]:
 def read(
     text: str, options: Mapping[str, Any] | None = None
 ) -> contextlib.AbstractContextManager[Any]:
-    """The executor that a text names, as `--on` takes it; ``options`` are those of :class:`slurm`."""
+    """The executor that a text names, as `--on` takes it; ``options`` are those of jobs of SLURM."""
     kind, colon, rest = text.partition(":")
     require(kind in WRITTEN, closest("executor", kind, WRITTEN))
     form = f"write it as {WRITTEN[kind]}"
-    require(kind == "slurm" or not options, "takes no options of jobs", executor=text)
     if kind == "processes":
         require(rest.isdecimal(), "has no number of processes", form, executor=text)
         return processes(int(rest))
@@ -322,7 +321,8 @@ class ray:
                 _answers(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
                 self.ray.init(address=address, log_to_driver=False, logging_level="ERROR")
             # what Ray says of lost nodes would be printed on standard output
-            importlib.import_module("ray._private.worker")._worker_logs_enabled = False
+            logs: Any = importlib.import_module("ray._private.worker")
+            logs._worker_logs_enabled = False
             nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         except Exception as error:
             way = "start one with `ray start --head`"

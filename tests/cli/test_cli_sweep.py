@@ -137,12 +137,11 @@ def test_one_value_is_no_axis() -> None:
         (["ldp_sgd", "--lr", "-1"], "--lr -1 must be"),
         (["ldp_sgd", "--lr", "cosin:1"], "no schedule 'cosin:1': did you mean cosine:1"),
         (["ldp_sgd", "--eps", "1", "inf"], "for no noise give --sigma 0"),
-        (["ldp_sgd", "--processes", "2"], "needs --coordinator and --process too"),
-        (["--resume", "nowhere", "--coordinator", "a:1"], "needs --processes and --process"),
-        (
-            ["ldp_sgd", "--coordinator", "a:1", "--processes", "2", "--process", "2"],
-            "--process 2 must be below 2",
-        ),
+        (["ldp_sgd", "--chunk-seconds", "2"], "--chunk-seconds 2 needs --on"),
+        (["ldp_sgd", "--slurm-option", "a=1"], "needs --on slurm"),
+        (["ldp_sgd", "--on", "processes:2", "--slurm-option", "a=1"], "needs --on slurm"),
+        (["ldp_sgd", "--sigma", "1", "--on", "procesess:2"], "did you mean 'processes'"),
+        (["ldp_sgd", "--sigma", "1", "--on", "dask://nowhere"], "write it as dask://HOST:PORT"),
         (["ldp_sgd", "--seeds", "99999999"], "at most 10000000"),
         (
             ["ldp_sgd", "--lr", *map(str, range(1, 201)), "--seeds", "100000"],

@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import math
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from rows import a_problem
 
 import jaxfl
+from jaxfl.core.memory import _of_group
 from jaxfl.core.types import ProblemFacts
 from jaxfl.engine.sweeps import engine, fit
 from jaxfl.engine.sweeps.grid import Cell, Grid, lay_out
@@ -286,3 +289,16 @@ def test_data_are_arguments() -> None:
     first = run(a_problem())
     assert run(a_problem(seed=3), sigma=0.5) is first
     assert run(a_problem(n=4)) is not first
+
+
+def test_a_control_group_limits_the_free_memory(tmp_path: Path) -> None:
+    """As of a job of SLURM: the limit is that of a group above, and cached files are not in use."""
+    own, group = tmp_path / "cgroup", tmp_path / "job" / "step"
+    group.mkdir(parents=True)
+    own.write_text("4:memory:/other\n0::/job/step\n")
+    assert _of_group(tmp_path, str(own)) == math.inf
+    for place, limit in ((group, "max"), (group.parent, "1000")):
+        (place / "memory.max").write_text(limit)
+        (place / "memory.current").write_text("500\n")
+        (place / "memory.stat").write_text("anon 300\ninactive_file 200\n")
+    assert _of_group(tmp_path, str(own)) == 700

@@ -2,10 +2,12 @@
 
 * :mod:`~jaxfl.engine.sweeps.compute` -- compute one chunk, from its first round or its checkpoint
   to its last
+* :mod:`~jaxfl.engine.sweeps.driver` -- have an executor compute the chunks: send what they share,
+  submit them, collect arrays
 * :mod:`~jaxfl.engine.sweeps.engine` -- one compiled program for many runs: vmap over cells
   inside, over seeds outside
-* :mod:`~jaxfl.engine.sweeps.fit` -- chunks that fit in memory: estimated from shapes, then
-  measured by the compiler
+* :mod:`~jaxfl.engine.sweeps.fit` -- chunks that fit in memory and in time: estimated from shapes,
+  measured by the compiler and a clock
 * :mod:`~jaxfl.engine.sweeps.gather` -- merge chunks into one labelled dataset
 * :mod:`~jaxfl.engine.sweeps.grid` -- axes and cells: from the values of a grid to the
   hyper-parameters of every run
@@ -20,6 +22,8 @@
   chunk, checkpoints of unfinished ones
 * :mod:`~jaxfl.engine.sweeps.sweep` -- run a grid: plan it, compile it, compute it chunk by chunk,
   and save each chunk
+* :mod:`~jaxfl.engine.sweeps.worker` -- compute one chunk for a driver elsewhere: the function that
+  executors call on workers
 """
 
 from jaxfl.engine.sweeps.look import Plan, Progress

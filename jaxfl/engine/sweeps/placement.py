@@ -14,7 +14,6 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from jaxfl.core.errors import require
 from jaxfl.core.types import Hyper, Problem, State
 
 __all__ = ["Placement", "compile_for", "placement"]
@@ -40,11 +39,6 @@ def placement(problem: Problem, devices: Sequence[jax.Device]) -> Placement:
     if not any(map(_split, homes)):
         return Placement(tuple(devices))
     mesh = next(home.mesh for home in homes if _split(home))
-    require(
-        not any(device.process_index != jax.process_index() for device in mesh.devices.flat),
-        f"The clients of {problem.name} are split over devices of several hosts",
-        "split them over jax.local_devices(), since hosts share the runs of a sweep",
-    )
     kept = (home if _split(home) else NamedSharding(mesh, HERE) for home in homes)
     return Placement(tuple(mesh.devices.flat), tuple(kept))
 
