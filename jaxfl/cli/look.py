@@ -56,8 +56,9 @@ OF_SWEEPS = ("choose_by", "over", "where", "allow_test")
 def run_show(words: Sequence[str]) -> None:
     """usage: jaxfl show DIR [--OPTION VALUE ...]
 
-    Print the result of a sweep as a table, or the summary of a run.  The table has one row per
-    setting, with the best of its step sizes, and means over seeds with their standard errors.
+    Print the result of a sweep as a table, or the summary of a run.  The table has one row for
+    each combination of the other axes, with the best step size there, and means over seeds with their
+    standard errors.
 
       jaxfl show grid
       jaxfl show grid --where eps=1,5 --metric loss utility --csv table.csv
@@ -129,8 +130,8 @@ def run_plot(words: Sequence[str]) -> None:
     """usage: jaxfl plot DIR [--OPTION VALUE ...]
 
     Draw pictures of a sweep, the headline first: values against bits, heat maps, and curves with bands
-    over seeds; by default at most six, with --metric at most three for each metric.  For a single run,
-    draw its curves.  notes.txt beside them says what they show.
+    over seeds; by default at most six, with --metric at most three for each metric.  notes.txt beside
+    them says what they show.  Of a single run, draw the curves, with all notes under them.
 
       jaxfl plot grid --where eps=1,5 --format pdf
       jaxfl plot grid --choose-by validation_accuracy --metric test_accuracy

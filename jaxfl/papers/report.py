@@ -90,14 +90,8 @@ def read(entry: Entry, path: str | Path) -> Report:
         if (about["format"], about["name"]) != (FORMAT, entry.name):
             raise ValueError
         check_digest(Path(path), content, DIGEST, "run it again")
-        return Report(
-            entry,
-            about["numbers"],
-            bool(about["fast"]),
-            int(about["seeds"]),
-            float(about["seconds"]),
-            str(about["jaxfl"]),
-        )
+        facts = about["fast"], about["seeds"], about["seconds"], about["jaxfl"]
+        return Report(entry, about["numbers"], *facts)
 
 
 def write_overview(folder: Path, known: Mapping[str, Entry]) -> Path:
@@ -183,7 +177,9 @@ def epsilon_table(report: Report) -> Table:
 def markdown(report: Report, folder: str = "", depth: int = 1) -> str:
     """The report as a page, or as a section of one."""
     entry, known = report.entry, table(report)
-    lines = [f"{'#' * depth} {entry.name}: {entry.what}", "", f"{entry.paper}.  {_how(report)}", ""]
+    fast = "The fast variant: fewer rounds or cells.  " if report.fast else ""
+    how = f"{fast}{_seeds(report).capitalize()}; jaxfl {report.version}."
+    lines = [f"{'#' * depth} {entry.name}: {entry.what}", "", f"{entry.paper}.  {how}", ""]
     for end in entry.draw(report.numbers):
         lines += [f"![{entry.name}{end}]({folder}{entry.name}{end}.png)", ""]
     tables = [known, epsilon_table(report)] if report.epsilons else [known]
@@ -195,11 +191,6 @@ def markdown(report: Report, folder: str = "", depth: int = 1) -> str:
         if items:
             lines += [f"{title}:", "", *(f"- {item}" for item in items), ""]
     return "\n".join(lines)
-
-
-def _how(report: Report) -> str:
-    fast = "The fast variant: fewer rounds or cells.  " if report.fast else ""
-    return f"{fast}{_seeds(report).capitalize()}; jaxfl {report.version}."
 
 
 def _seeds(report: Report) -> str:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import closest
 from jaxfl.engine import results
-from jaxfl.views.words import DIGITS, label, number
+from jaxfl.views.words import label, number
 
 if TYPE_CHECKING:
     import xarray
@@ -220,10 +220,10 @@ def deltas(ds: xarray.Dataset) -> xarray.DataArray:
     return (ds[name] if name in ds else ds["proven_eps"] * np.nan).where(ds["noisy"] > 0)
 
 
-def one_delta(ds: xarray.Dataset, digits: int = DIGITS) -> str:
+def one_delta(ds: xarray.Dataset) -> str:
     """The delta of every eps; empty where they differ, or nothing has noise."""
     each = deltas(ds).to_series().dropna().unique()
-    return number(each[0], digits) if len(each) == 1 else ""
+    return number(each[0]) if len(each) == 1 else ""
 
 
 def over_seeds(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:

@@ -38,11 +38,11 @@ def compare(
     names: tuple[str, str] = ("A", "B"),
     metrics: Sequence[str] | None = None,
 ) -> Table:
-    """Final values where two sweeps (or two runs) have the same cells, and ``b - a``.
+    """Final values where two sweeps (or two runs) have the same settings, and ``b - a``.
 
     The difference has a standard error: of the differences per seed where both sweeps share their
     draws and have the same seeds, else from the errors of both.  An axis that only one has may
-    hold one value.  Notes below list cells of one side alone, and settings that differ.
+    hold one value.  Notes below list settings of one side alone, and what else differs.
     """
     import xarray
 
@@ -60,7 +60,7 @@ def compare(
     shown = [name for name in first if name in second]
     flats = [_keyed(ends(ds, *shown, "uplink_bits"), common) for ds in both]
     one, two = xarray.align(*flats, join="inner", exclude=["seed"])
-    none = f"{names[0]} and {names[1]} have no cell in common"
+    none = f"{names[0]} and {names[1]} have no setting in common"
     require(one.sizes["cell"], none, f"their values of {', '.join(common)} differ")
     varied = [name for name in common if len(set(one[name].values)) > 1]
     heads = {name: SYMBOLS.get(name, name) for name in varied} | {"metric": "metric"}
@@ -85,7 +85,7 @@ def compare(
         notes.append(f"± standard error over seeds; differences are {how}.")
     title = f"{names[0]} and {names[1]}"
     if not alone:
-        title += f": {(count := one.sizes['cell'])} common cell" + "s" * (count > 1)
+        title += f": {(count := one.sizes['cell'])} common setting" + "s" * (count > 1)
     return Table(title, tuple(map(Column, heads, heads.values())), rows, notes=tuple(notes))
 
 
@@ -181,7 +181,7 @@ def _unlike(
         if name != "last_round":
             words = f"{name.removeprefix('used_')} differs"
         if len(pairs) > 1 or not unlike.all():
-            words += f" in {unlike.sum()} of {unlike.size} cells"
+            words += f" in {unlike.sum()} of {unlike.size} settings"
         if len(pairs) == 1:
             mine, other = map(number, pairs.pop())
             words += f": {mine} in {names[0]}, {other} in {names[1]}"
@@ -195,7 +195,7 @@ def _lost(flat: xarray.Dataset, name: str, alone: bool) -> list[str]:
     first = flat["diverged_at"].min("seed").dropna("cell").values
     if alone:
         return [f"{name} diverged: its loss is not finite from round {v:.0f} on." for v in first]
-    out, of = [], f"of {flat.sizes['cell']} compared cells"
+    out, of = [], f"of {flat.sizes['cell']} compared settings"
     missing = int((flat["complete"] == 0).any("seed").sum())
     for count, fate in ((len(first), "diverged and {} no value"), (missing, "{} not run")):
         if count:

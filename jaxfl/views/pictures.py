@@ -17,6 +17,7 @@ import numpy.typing as npt
 from jaxfl.core.errors import require
 from jaxfl.core.files import replace
 from jaxfl.core.params import choice
+from jaxfl.core.progress import plural
 from jaxfl.engine import results
 from jaxfl.engine.sweeps.grid import TUNED
 from jaxfl.views import ink
@@ -41,7 +42,7 @@ from jaxfl.views.ink import CHARACTER, COLUMN, FULL, GREY, MARKERS, OTHER, SMALL
 from jaxfl.views.plots import ALONG, across, curves, lines
 from jaxfl.views.rows import criterion_used
 from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, select
-from jaxfl.views.words import label, name_of, number, prefix, renamed, span
+from jaxfl.views.words import label, name_of, number, renamed, span
 
 if TYPE_CHECKING:
     import xarray
@@ -262,11 +263,9 @@ class Page(NamedTuple):
             [(self._title(part), part) for part in self._parts(row, self.scene.panel)]
             for row in self._parts(self.ds, self.scene.row)
         ]
-        if self.scene.row is not None or len(found[0]) <= COLUMNS:
-            return found
-        (row,) = found
-        columns = math.ceil(len(row) / math.ceil(len(row) / COLUMNS))
-        return [row[i : i + columns] for i in range(0, len(row), columns)]
+        size = len(found[0])
+        columns = math.ceil(size / math.ceil(size / COLUMNS))
+        return [row[i : i + columns] for row in found for i in range(0, size, columns)]
 
     def _parts(self, ds: xarray.Dataset, name: str | None) -> list[xarray.Dataset]:
         """One for each value; of too many values those that are evenly spread."""
@@ -346,52 +345,43 @@ def _pages(ds: xarray.Dataset, scene: Scene) -> Iterator[Page]:
 # --- notes ---------------------------------------------------------------------------------------
 
 
-def _notes(ds: xarray.Dataset) -> list[str]:
-    """Missing values, the selection, and the privacy of each algorithm."""
-    chosen = results.config(ds).get("selection")
-    said = [chosen.get(name, "") for name in ("warning", "note")] if chosen else []
-    out = [text.replace(" eps ", " ε ") for text in said if text]
-    flat = ends(ds, "uplink_bits")
-    lost = int(flat["uplink_bits"].isnull().any("seed").sum())
+def _notes(ds: xarray.Dataset, spread: str, *more: str) -> list[str]:
+    """What has to stand under a picture: its privacy, what it says of seeds, and what was chosen."""
+    noisy, dims = ds["noisy"] > 0, [name for name in axes(ds) if name != "algorithm"]
+    unproven = ds["algorithm"][(noisy & np.isinf(ds["proven_eps"])).any(dims)].values.tolist()
+    delta, every = one_delta(ds), "eps" in axes(ds) and not unproven and _meets(ds)
+    out = [
+        f"No ε is proven of {', '.join(unproven)}." if unproven else "",
+        f"{'Each ε is proven, at ' * every}δ = {delta}." if delta else "",
+        f"{spread} over {ds.sizes['seed']} seeds." if ds.sizes["seed"] > 1 else "",
+        *more,
+        _chosen(ds, "note").partition(". ")[0].removesuffix(".") + ".",
+    ]
+    return [note for note in out if note.strip(".")]
+
+
+def _finished(figure: Figure, what: str, ds: xarray.Dataset) -> Figure:
+    """The figure with its notes in full, one on each line: those under it, then missing values, the
+    selection, and the privacy of each algorithm."""
+    _, _, more = _chosen(ds, "note").partition(". ")
+    out = [what, str(figure.get_label()), more, _chosen(ds, "warning")]
+    lost = int(ends(ds, "uplink_bits")["uplink_bits"].isnull().any("seed").sum())
     if lost:
-        what = "1 setting that" if lost == 1 else f"{lost} settings that"
-        out.append(f"No final value: {what} diverged or {'has' if lost == 1 else 'have'} not run.")
+        out.append(f"No final value: {plural(lost, 'setting')} diverged or did not run.")
     worth: dict[str, list[str]] = {}
     for name in ds["algorithm"].values.tolist():
         worth.setdefault(_worth(ds.sel(algorithm=name), "eps" in axes(ds)), []).append(name)
-    everyone = ds.sizes["algorithm"]
     for words, who in worth.items():
-        if words:
-            out.append(f"{words}." if len(who) == everyone > 1 else f"{', '.join(who)}: {words}.")
-    if delta := one_delta(ds):
-        out.append(f"δ = {delta}.")
-    return out
-
-
-def _short(ds: xarray.Dataset, *first: str) -> list[str]:
-    """What has to stand under a picture: of the notes those on privacy, and what was chosen."""
-    out = [note for note in first if note]
-    noisy, dims = ds["noisy"] > 0, [name for name in axes(ds) if name != "algorithm"]
-    unproven = ds["algorithm"][(noisy & np.isinf(ds["proven_eps"])).any(dims)].values.tolist()
-    if unproven:
-        out.insert(0, f"No ε is proven of {', '.join(unproven)}.")
-    elif "eps" in axes(ds) and (delta := one_delta(ds, 2)) and _meets(ds):
-        out.insert(0, f"Each ε is proven, at δ = {delta}.")
-    if (chosen := results.config(ds).get("selection")) and chosen["note"]:
-        rule, most = Criterion(*chosen["criterion"]), int(ds["candidates"].max())
-        where = " on test data" if rule.on_test_data else ""
-        if noisy.any():
-            where += "; ε does not cover this choice"
-        over = " and ".join(map(name_of, chosen["over"]))
-        words = name_of(rule.metric).split(" (")[0]
-        out.append(f"{over[:1].upper()}{over[1:]}: best of {most} by {words}{where}.")
-    return out
-
-
-def _finished(figure: Figure, *notes: str) -> Figure:
-    """The figure with its notes in full, one on each line."""
-    figure.set_label("\n".join(note for note in notes if note))
+        whose = "" if len(who) == ds.sizes["algorithm"] > 1 else f"{', '.join(who)}: "
+        out.append(f"{whose}{words}." if words else "")
+    figure.set_label("\n".join(filter(None, out)))
     return figure
+
+
+def _chosen(ds: xarray.Dataset, name: str) -> str:
+    """The note or the warning of a selection."""
+    said: str = results.config(ds).get("selection", {}).get(name, "")
+    return said.replace(" eps ", " ε ")
 
 
 def _meets(ds: xarray.Dataset) -> bool:
@@ -405,15 +395,11 @@ def _worth(ds: xarray.Dataset, by_eps: bool) -> str:
     noisy = ds["noisy"].values.astype(bool)
     if not noisy.any():
         return "not private, no noise"
-    proven, flag = ds["proven_eps"].values[noisy], ds["flag"].values[noisy].astype(bool)
-    stated, known = claimed(ds).values[noisy], proven[np.isfinite(proven)]
+    proven, stated = ds["proven_eps"].values[noisy], claimed(ds).values[noisy]
+    flag, known = ds["flag"].values[noisy] > 0, proven[np.isfinite(proven)]
     if np.isinf(proven).any():
         some = stated[np.isfinite(stated)]
         return "no ε proven" + (f", where its paper claims {span(some)}" if some.size else "")
-    if by_eps and _meets(ds):
-        if not flag.any():
-            return ""
-        return f"for the noise of ε = {span(proven[flag])} its paper claims {span(stated[flag])}"
     if flag.any():
         return f"proven is ε = {span(proven[flag])}, where its paper claims {span(stated[flag])}"
     return "" if by_eps or not known.size else f"ε = {span(known)} proven"
@@ -436,19 +422,21 @@ def front(bits: npt.ArrayLike, values: npt.ArrayLike, sign: int = 1) -> list[int
 def _fronts(ds: xarray.Dataset, rule: Criterion) -> Iterator[Drawing]:
     """Nothing where no setting ended with a value, or nothing says what is good."""
     for page in _pages(ds, scene(ds, shaded=False)):
-        rows = [[(title, _points(part, rule)) for title, part in row] for row in page.rows()]
+        scale, axis = across(page.ds, "uplink_bits")
+        rows = [[(title, _points(part, rule, scale)) for title, part in row] for row in page.rows()]
         if rule.sign and any(points.sizes["cell"] for row in rows for _, points in row):
-            yield f"front-{rule.metric}{page.suffix}", functools.partial(_front, page, rows, rule)
+            drawn = functools.partial(_front, page, rows, axis, rule)
+            yield f"front-{rule.metric}{page.suffix}", drawn
 
 
-def _points(part: xarray.Dataset, rule: Criterion) -> xarray.Dataset:
+def _points(part: xarray.Dataset, rule: Criterion, scale: float) -> xarray.Dataset:
     """The settings of one panel that ended with a value: means with errors, those on the front first.
 
     Settings without noise are on the front only where there are no others.
     """
     flat = ends(part, rule.metric, "uplink_bits")
     out = flat.drop_vars(list(flat)).assign(noisy=flat["noisy"])
-    out["bits"], out["spread"] = over_seeds(flat["uplink_bits"])
+    out["bits"], out["spread"] = over_seeds(flat["uplink_bits"] / scale)
     out["value"], out["error"] = over_seeds(flat[rule.metric])
     out = out.isel(cell=np.isfinite((out["bits"] + out["value"]).values))
     rivals = np.flatnonzero((out["noisy"] > 0) | ~(out["noisy"] > 0).any())
@@ -457,33 +445,24 @@ def _points(part: xarray.Dataset, rule: Criterion) -> xarray.Dataset:
 
 
 def _front(
-    page: Page, rows: list[list[tuple[str, xarray.Dataset]]], rule: Criterion, title: str
+    page: Page, rows: list[list[tuple[str, xarray.Dataset]]], axis: str, rule: Criterion, title: str
 ) -> Figure:
-    found = [pair for row in rows for pair in row]
-    scale, unit = prefix(np.concatenate([points["bits"].values for _, points in found]), "bit")
-    seeds = page.ds.sizes["seed"]
-    mixed = len({noisy for _, points in found for noisy in points["noisy"].values.tolist()}) > 1
+    mixed = len(np.unique(page.ds["noisy"])) > 1
     whose = "private settings" if mixed else "settings"
     grey = f"Grey: the {whose} that no other of these beats in both bits and value."
-    bars = f"Bars: standard error over {seeds} seeds." if seeds > 1 else ""
-    across, up = f"uplink ({unit})", f"final {name_of(rule.metric)}"
-    powers = _powers(rule.metric)
+    up, powers = f"final {name_of(rule.metric)}", _powers(rule.metric)
     panels = [
-        [
-            Panel(t, across, up, _marks(page, points, scale), None, powers, key=t)
-            for t, points in row
-        ]
+        [Panel(t, axis, up, _marks(page, points), None, powers, key=t) for t, points in row]
         for row in rows
     ]
-    notes = _short(page.ds, bars, *page.crowded(points=True))
+    notes = _notes(page.ds, "Bars: standard error", *page.crowded(points=True))
     figure = ink.picture(title, panels, notes, margins=(0.08, 0.1))
     what = "The final value of each setting against the bits that all clients sent."
-    return _finished(figure, what, grey, bars, *_notes(page.ds))
+    return _finished(figure, f"{what}\n{grey}", page.ds)
 
 
-def _marks(page: Page, points: xarray.Dataset, scale: float) -> list[Line]:
+def _marks(page: Page, points: xarray.Dataset) -> list[Line]:
     """The front, a line through the settings of each algorithm, and a point for each setting."""
-    points = points.assign(bits=points["bits"] / scale, spread=points["spread"] / scale)
     best, looks = points.isel(cell=points.attrs["best"]), page.looks(points, points=True)
     names = np.array([look["label"] for look in looks])
     x, y = best["bits"].values, best["value"].values
@@ -511,9 +490,8 @@ def _maps(ds: xarray.Dataset, rule: Criterion) -> Iterator[Drawing]:
     names = _free(ds)
     if not names:
         return
-    across, up = (names[0], names[1]) if len(names) > 1 else (names[0], "algorithm")
-    rest = tuple(_without(names, [across, up]))
-    for page in _pages(ds, Scene(None, None, None, rest)):
+    across, up, *rest = names if len(names) > 1 else [*names, "algorithm"]
+    for page in _pages(ds, Scene(None, None, None, tuple(rest))):
         drawn = functools.partial(_map, page.ds, across, up, rule)
         yield f"map-{rule.metric}{page.suffix}", drawn
 
@@ -525,7 +503,7 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) 
     """
     from matplotlib.colors import LogNorm, Normalize
 
-    names, seeds = ds["algorithm"].values.tolist(), ds.sizes["seed"]
+    names = ds["algorithm"].values.tolist()
     values, ran = over_seeds(final(ds, rule.metric))[0], (ds["complete"] > 0).all("seed")
     if "found" in ds:
         ran = ran.where(ds["found"] > 0, ds["candidates"] > 0)
@@ -549,9 +527,8 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) 
     width = COLUMN if around + columns * each <= COLUMN else FULL
     cell = (width - around) / columns / ds.sizes[across]  # inches
     rows = math.ceil(len(parts) / columns)
-    first = f"Means over {seeds} seeds." if seeds > 1 else ""
     tall = CELL[1] * max(3, ds.sizes[up]) + 0.45
-    figure = ink.frame(title, rows * tall, {}, _short(ds, first), width)
+    figure = ink.frame(title, rows * tall, {}, _notes(ds, "Means"), width)
     axs = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for ax in axs[len(parts) :]:
         ax.set_visible(False)
@@ -589,9 +566,7 @@ def _map(ds: xarray.Dataset, across: str, up: str, rule: Criterion, title: str) 
     bar.outline.set_visible(False)
     if log:
         ink.powers(bar.ax.yaxis, low, high)
-    return _finished(
-        figure, f"The final {name_of(rule.metric)} of each setting.", first, *_notes(ds)
-    )
+    return _finished(figure, f"The final {name_of(rule.metric)} of each setting.", ds)
 
 
 def _digits(value: float) -> str:
@@ -643,12 +618,12 @@ def _curve(
     lines = [line for row in panels for panel in row for line in panel.lines]
     if len(panels[0]) == 1 and len(alongs) > 1:  # its pictures side by side
         panels = [[row[0] for row in panels]]
-    seeds = page.ds.sizes["seed"]
-    bands = f"Bands: {BANDS[band]} over {seeds} seeds." if seeds > 1 else ""
     cross = CROSS * any(line.cut and np.isfinite(line.y[0]) for line in lines)
-    figure = ink.picture(title, panels, _short(page.ds, bands, cross, *page.crowded()))
+    figure = ink.picture(
+        title, panels, _notes(page.ds, f"Bands: {BANDS[band]}", cross, *page.crowded())
+    )
     what = f"{name_of(metric)} against {' and '.join(ALONG[along][1] for along in alongs)}."
-    return _finished(figure, what[:1].upper() + what[1:], bands, cross, *_notes(page.ds))
+    return _finished(figure, what[:1].upper() + what[1:], page.ds)
 
 
 def _panel(

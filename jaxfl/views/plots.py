@@ -106,7 +106,11 @@ def curves(
     for p in paths:
         drawable = p.suffix.lower() in SUFFIXES
         require(drawable, f"The name of the picture {str(p)!r} must end in .png, .pdf or .svg")
-    runs = _by_label(data)
+    pairs = [("", data)] if isinstance(data, xarray.Dataset) else list(data)
+    require(pairs, "There are 0 results to draw", "give at least one")
+    for label, count in Counter(label for label, _ in pairs).items():
+        require(count < 2, f"Two results are called {label!r}", "give each a label of its own")
+    runs = dict(pairs)
     shown = list(ROWS) if metrics is None else list(dict.fromkeys(metrics))
     measured = [{str(n) for n, v in ds.items() if v.dims == ("round",)} for ds in runs.values()]
     for name in shown:
@@ -137,18 +141,6 @@ def curves(
 
 
 # --- pieces --------------------------------------------------------------------------------------
-
-
-def _by_label(
-    data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]],
-) -> dict[str, xarray.Dataset]:
-    import xarray
-
-    pairs = [("", data)] if isinstance(data, xarray.Dataset) else list(data)
-    require(pairs, "There are 0 results to draw", "give at least one")
-    for label, count in Counter(label for label, _ in pairs).items():
-        require(count < 2, f"Two results are called {label!r}", "give each a label of its own")
-    return dict(pairs)
 
 
 def _drawn(

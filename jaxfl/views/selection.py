@@ -47,7 +47,7 @@ CRITERIA = {
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which nothing can be chosen
 AWAY = 1000  # a final loss above this, or above this many times the first, counts as diverged
 SHARED = (
-    ": runs of a seed share their noise, so that nothing is proven for the best of them (sweep with "
+    "Runs of a seed share their noise, so that nothing is proven for the best of them (sweep with "
     "paired=False, or --unpaired, for an eps that covers the choice)"
 )
 
@@ -180,15 +180,7 @@ def select(
         warned, warning = _warning(ds, out, over)
         out["warned"] = warned.transpose(*kept).astype(np.int8)
         out["warned"].attrs = {"units": "1", "long_name": "whether the warning is of this setting"}
-    note = _note(
-        out,
-        rule,
-        over,
-        most,
-        int(lost),
-        whole=bool((ds["complete"] > 0).all()),
-        priced=set(over) == set(TUNED) & set(axes(ds)),
-    )
+    note = _note(ds, out, rule, over, int(lost))
     about = results.config(ds)
     about["axes"] = {name: axis for name, axis in about["axes"].items() if name not in over}
     about["selection"] = {"criterion": list(rule), "over": list(over), "note": note}
@@ -221,10 +213,8 @@ def _chosen(
     ds: xarray.Dataset, values: xarray.DataArray, found: xarray.DataArray, over: Sequence[str]
 ) -> xarray.DataArray:
     """The values on one axis, NaN or "" where nothing was chosen or the axis does not apply."""
-    known = found & applying(ds, str(values.name)).any(over)
-    if values.dtype.kind in "iuf":
-        return values.astype(np.float64).where(known)
-    return values.astype(object).where(known, "")
+    kind, none = (float, np.nan) if values.dtype.kind in "iuf" else (object, "")
+    return values.astype(kind).where(found & applying(ds, str(values.name)).any(over), none)
 
 
 def _warning(
@@ -246,11 +236,8 @@ def _warning(
                 f"The best {name} is at an end of its grid in {where}: try values {' and '.join(ways)}."
             )
         warned = warned | low | high
-    loss, first = (
-        over_seeds(final(chosen, "loss"))[0].where(each),
-        chosen["loss"].isel(round=0, drop=True),
-    )
-    idle = loss >= over_seeds(first)[0]
+    loss = over_seeds(final(chosen, "loss"))[0].where(each)
+    idle = loss >= over_seeds(chosen["loss"].isel(round=0, drop=True))[0]
     if idle.any():
         where = _share(int(idle.sum()), int(loss.notnull().sum()))
         out.append(
@@ -260,52 +247,45 @@ def _warning(
 
 
 def _share(some: int, of: int) -> str:
-    return f"{some} of {of} settings" if of > 1 else "the only setting"
+    return f"{some} of {of} rows" if of > 1 else "the only row"
 
 
 def _note(
-    ds: xarray.Dataset,
-    rule: Criterion,
-    over: tuple[str, ...],
-    most: int,
-    lost: int,
-    *,
-    whole: bool,
-    priced: bool,
+    ds: xarray.Dataset, chosen: xarray.Dataset, rule: Criterion, over: tuple[str, ...], lost: int
 ) -> str:
-    """The choice and the data that it used; its eps does not cover the choice."""
+    """In one sentence the choice and the data that it used; then what was left out, and its privacy."""
+    most, seeds = int(chosen["candidates"].max()), ds.sizes["seed"]
     if not over or most < 2:
         return ""
-    seeds = ds.sizes["seed"]
+    noisy = (chosen["noisy"].values > 0) & (chosen["found"].values > 0)
+    proven = noisy & np.isfinite(chosen["proven_eps"].values)
+    so_far = "" if (ds["complete"] > 0).all() else " so far"
     runs = f" ({most * seeds} runs)" if seeds > 1 else ""
     data = " on test data" if rule.on_test_data else " on the private data"
     data *= not rule.metric.startswith("validation_")
-    note = f"{' and '.join(over)}: the best of {most} settings{runs}, by the {rule.words}{data}"
-    if not whole:
-        note += ", so far"
+    said = [
+        f"{' and '.join(over)}: the best of {most} settings{runs}{so_far}, by the {rule.words}{data}"
+        + "; no proven eps covers this choice" * bool(proven.any())
+    ]
     if lost:
-        why = f"a seed diverged or ended above {AWAY:,} times its first loss"
-        note += f"; left out, because {why}: up to {lost}"
-    note += "."
-    noisy = (ds["noisy"].values > 0) & (ds["found"].values > 0)
-    proven = noisy & np.isfinite(ds["proven_eps"].values)
-    if proven.any():
-        note += " Each proven eps holds for one run and does not cover this choice"
-        # Files from before the option were paired, and some hold an eps as if noise were not shared.
-        shared = results.config(ds).get("paired", True)
-        note += SHARED if shared else _price(ds, proven) if priced else ""
-        note += "."
+        why = f"A seed diverged or ended above {AWAY:,} times its first loss"
+        said.append(f"{why} in up to {lost} of them, which are left out")
+    # Files from before the option were paired, and some hold an eps as if noise were not shared.
+    if proven.any() and results.config(ds).get("paired", True):
+        said.append(SHARED)
+    elif proven.any() and set(over) == set(TUNED) & set(axes(ds)):
+        said += _price(chosen, proven)
     if (noisy & ~proven).any():
         who = "some of the runs" if proven.any() else "any of the runs"
-        note += f" No eps is proven of {who}, nor of this choice among them."
-    return note
+        said.append(f"No eps is proven of {who}, nor of this choice among them")
+    return ". ".join(said) + "."
 
 
-def _price(ds: xarray.Dataset, proven: Array) -> str:
+def _price(ds: xarray.Dataset, proven: Array) -> list[str]:
     """The eps of all runs together, each with noise of its own, where the sweep computed it."""
     runs = ds["candidates"].values * ds.sizes["seed"]
     if not (ds["tried"].values == runs)[proven].all():
-        return ""
+        return []
     eps, counts = ds["eps_of_choice"].values[proven], np.unique(runs[proven])
-    many = f"all {counts[0]} runs" if counts.size == 1 else "all runs that a choice was made among"
-    return f": {many} together prove eps = {span(eps)}"
+    many = f"All {counts[0]} runs" if counts.size == 1 else "All runs that a choice was made among"
+    return [f"{many} together prove eps = {span(eps)}"]

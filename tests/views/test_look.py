@@ -143,7 +143,7 @@ def test_compare_sweeps(sweep: Path, tmp_path: Path, shell: Shell) -> None:
     results.save(grids.grid({"eps": (5.0,), "omega": (1.0, 9.0)}), other / "result.nc")
     file = tmp_path / "a.csv"
     text = shell("compare", sweep, other, "--metric", "loss", "--csv", file).out
-    assert "sweep and other: 3 common cells" in text
+    assert "sweep and other: 3 common settings" in text
     assert "differences are paired by seed" in text
     assert "Only in sweep: soteriafl_sgd, ε = 1" in text
     rows = read(file)
@@ -160,7 +160,7 @@ def test_compare_where_one_sweep_has_more_axes(sweep: Path, tmp_path: Path, shel
     results.save(grids.grid(axes), more / "result.nc")
     told = shell.refused("compare", sweep, more)
     assert "--where batch=8" in told
-    assert "common cell" in shell("compare", sweep, more, "--where", "batch=8", "eps=5").out
+    assert "common setting" in shell("compare", sweep, more, "--where", "batch=8", "eps=5").out
     assert "no" in shell.refused("compare", sweep, more, "--where", "bach=8")
 
 

@@ -153,7 +153,7 @@ def test_divergence_ends_in_a_cross(drawn: dict[str, Figure]) -> None:
             mean = ds["loss"].sel(algorithm="soteriafl_sgd", eps=1.0, omega=9.0, round=5).mean()
             assert np.ravel(crosses[0].get_data()).tolist() == [5, pytest.approx(float(mean))]
     assert "A cross: the first of the seeds diverged." in words(drawn["curves-loss"])
-    assert "1 setting that diverged or has not run" in words(drawn["curves-loss"])
+    assert "1 setting diverged or did not run" in words(drawn["curves-loss"])
 
 
 def test_totals_that_ended_with_a_run_leave_a_cross(drawn: dict[str, Figure]) -> None:
@@ -428,7 +428,7 @@ def test_one_metric_chooses_and_another_is_drawn(drawn: dict[str, Figure]) -> No
         (line,) = panels(drawn["curves-test_accuracy"])[0].get_lines()
         worst = ds["test_accuracy"].isel(algorithm=0, eps=0, seed=0).dropna("round")
         np.testing.assert_allclose(line.get_ydata(), worst.sel(lr=0.1))
-        assert "by validation accuracy; ε does not cover this choice" in words(
+        assert "by the highest final validation accuracy; no proven ε covers this choice" in words(
             drawn["curves-test_accuracy"]
         )
         assert ("curves-loss" in drawn) == (not options)
@@ -446,7 +446,7 @@ def test_titles_and_names_are_the_users(drawn: dict[str, Figure]) -> None:
         assert "variance" in text
         assert ("empirical risk" in text) == ("loss" in name)
     draw(grids.grid({}), ".", title="")
-    assert drawn["front-loss"].texts[0].get_text().startswith("Bars")
+    assert drawn["front-loss"].texts[0].get_text().startswith("δ = 0.001. Bars")
 
 
 def test_only_what_is_asked_for(tmp_path: Path) -> None:

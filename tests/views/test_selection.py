@@ -185,7 +185,7 @@ def test_a_loss_that_ran_away_is_not_chosen() -> None:
         ds["loss"][:, 1, 0, -1] = 1e28  # of one seed
         chosen = select(ds, "utility")
         assert chosen.ds["found"].values.tolist() == expected
-        many = f"diverged or ended above 1,000 times its first loss: up to {2 - expected[0]}."
+        many = f"diverged or ended above 1,000 times its first loss in up to {2 - expected[0]} of"
         assert many in chosen.note
     assert chosen.ds["chosen_lr"].values.tolist() == [0.1]
 
@@ -215,7 +215,7 @@ def test_a_choice_at_an_end_of_its_grid_is_a_warning() -> None:
         (("0.1", "cosine:0.3"), "0.1", ""),
         ((0.1,), 0.1, ""),
     ):
-        end = f"The best lr is at an end of its grid in the only setting: try values {way}."
+        end = f"The best lr is at an end of its grid in the only row: try values {way}."
         said = end if way else ""
         ds = grids.grid({"eps": (1.0,), "lr": lr}, algorithms=("ldp_sgd",))
         ds["loss"][:, :, lr.index(best), :, 1:] = 0.01
@@ -225,13 +225,11 @@ def test_a_choice_at_an_end_of_its_grid_is_a_warning() -> None:
         assert said in table(chosen.ds).text()
     both = grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3, 1.0)}, algorithms=("ldp_sgd",))
     both["loss"][:, 0, 0, :, 1:] = both["loss"][:, 1, 2, :, 1:] = 0.01
-    said = (
-        "The best lr is at an end of its grid in 2 of 2 settings: try values below 0.1 and above 1."
-    )
+    said = "The best lr is at an end of its grid in 2 of 2 rows: try values below 0.1 and above 1."
     assert select(both).warning == said
     assert select(both).ds["warned"].values.tolist() == [[1, 1]]
     copies = grids.grid(algorithms=("ldp_sgd", "soteriafl_sgd"))  # the first has no omega
-    assert "of 6 settings" in select(copies).warning
+    assert "of 6 rows" in select(copies).warning
 
 
 def test_a_loss_that_never_fell_is_a_warning() -> None:
@@ -239,7 +237,7 @@ def test_a_loss_that_never_fell_is_a_warning() -> None:
     ds["loss"][:, :, 1, :, 1:] = 0.01
     assert select(ds).warning == ""
     ds["loss"][:, 0, :, :, 0] = 0.005  # of eps = 1
-    said = "The loss ends no lower than it began in 1 of 2 settings, even with the best lr."
+    said = "The loss ends no lower than it began in 1 of 2 rows, even with the best lr."
     assert select(ds).warning == said
     lines = table(select(ds).ds).text().splitlines()
     assert [line.startswith("!  1") for line in lines[2:4]] == [True, False]
@@ -266,7 +264,7 @@ def test_runs_that_share_their_noise_prove_nothing_together(
         ds = ds.assign_attrs(config=json.dumps(about))
     note = select(ds, over=(over,)).note
     assert "together" not in note
-    assert "runs of a seed share their noise, so that nothing is proven for the best" in note
+    assert "Runs of a seed share their noise, so that nothing is proven for the best" in note
     assert "paired=False, or --unpaired" in note
 
 
@@ -276,9 +274,8 @@ def test_the_price_of_choosing_is_said() -> None:
     chosen = select(ds)
     assert chosen.candidates == 3
     assert chosen.note == (
-        "lr: the best of 3 settings (9 runs), by the lowest final loss on the private data. Each "
-        "proven eps holds for one run and does not cover this choice: all 9 runs together prove "
-        "eps = 9 to 45."
+        "lr: the best of 3 settings (9 runs), by the lowest final loss on the private data; no "
+        "proven eps covers this choice. All 9 runs together prove eps = 9 to 45."
     )
     assert results.config(chosen.ds)["selection"]["note"] == chosen.note
     assert "lr" not in results.config(chosen.ds)["axes"]
@@ -286,18 +283,18 @@ def test_the_price_of_choosing_is_said() -> None:
     assert "eps" not in select(grids.grid({"lr": RATES}, algorithms=("fedsgd",))).note
     assert select(ds, over=()).note == ""
     two = grids.grid({"lr": RATES, "shift": (0.1, 0.5)}, paired=False)
-    assert "all 18 runs together prove eps = 18" in select(two).note
+    assert "All 18 runs together prove eps = 18" in select(two).note
     clips = grids.grid({"lr": RATES, "clip": (1.0, 2.0, 3.0)}, paired=False)
     fewer = restrict(ds, {"lr": [0.1, 0.3]})
     for some, over in ((two, ("lr",)), (clips, ("clip",)), (fewer, None)):
         assert "together" not in select(some, over=over).note
     ds["proven_eps"][0], ds["eps_of_choice"][0] = np.inf, np.inf
-    said = "all 9 runs together prove eps = 9 to 45. No eps is proven of some of the runs"
+    said = "All 9 runs together prove eps = 9 to 45. No eps is proven of some of the runs"
     assert said in select(ds).note
     ds["proven_eps"][:], ds["eps_of_choice"][:] = np.inf, np.inf
     note = select(ds).note
     assert "together" not in note
-    assert "each proven eps" not in note
+    assert "proven eps" not in note
     assert "No eps is proven of any of the runs, nor of this choice among them." in note
 
 

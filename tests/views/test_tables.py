@@ -336,7 +336,7 @@ def test_what_is_on_one_side_only() -> None:
         "Only in b: soteriafl_sgd, ε = 10, ω = 1; soteriafl_sgd, ε = 10, ω = 9; ldp_sgd, ε = 10."
         in text
     )
-    assert "a and b: 3 common cells" in text
+    assert "a and b: 3 common settings" in text
     assert "problem differs: a9a in a, adult in b." in text
 
 
@@ -358,9 +358,9 @@ def test_numbers_that_differ_are_said() -> None:
     b["used_clip"] = xarray.full_like(b["used_sigma"], 0.5)
     text = compare(a, b).text()
     a["used_rounds"], b["used_rounds"] = a["used_sigma"] * 0 + 40, b["used_sigma"] * 0 + 20
-    assert "Their rounds differ in 2 of 4 cells: 40 in A, 20 in B." in text
+    assert "Their rounds differ in 2 of 4 settings: 40 in A, 20 in B." in text
     assert compare(a, b).text().count("rounds") == 1  # they are one of the numbers too
-    assert "sigma differs in 4 of 4 cells." in text
+    assert "sigma differs in 4 of 4 settings." in text
     assert "clip differs: 1 in A, 0.5 in B." in text
     assert "differ" not in compare(a, a).text().replace("difference", "")
     c = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, data="0b5", objective="10869.2793 0 29.9")
@@ -377,10 +377,10 @@ def test_what_diverged_is_said() -> None:
     axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0)}
     lost = grids.grid(axes, diverged={"omega": 9.0})
     text = compare(lost, grids.grid(axes), names=("bad", "good")).text()
-    assert "In bad 2 of 6 compared cells diverged and have no value." in text
+    assert "In bad 2 of 6 compared settings diverged and have no value." in text
     assert "In good" not in text
     text = compare(grids.grid(axes, missing={"omega": 9.0}), lost, names=("new", "bad")).text()
-    assert "In new 2 of 6 compared cells have not run." in text
+    assert "In new 2 of 6 compared settings have not run." in text
     run = single(3)
     whole = run.copy(deep=True)
     run["loss"][3:] = np.nan
@@ -396,7 +396,7 @@ def test_mistakes_in_a_comparison() -> None:
     a, b = grids.grid({"eps": (1.0,), "lr": (0.1, 0.3)}), grids.grid({"eps": (1.0,)})
     compare(select(a).ds, b)
     refused(lambda: compare(a, b), r"Only A has the axis lr, with 2 values.*--where lr=0\.1")
-    refused(lambda: compare(b, grids.grid({"eps": (2.0,)})), "no cell in common")
+    refused(lambda: compare(b, grids.grid({"eps": (2.0,)})), "no setting in common")
     refused(lambda: compare(b, b, metrics=["los"]), "did you mean 'loss'")
     refused(lambda: table(b, metrics=["los"]), "did you mean 'loss'")
     words = "k3 is a single run and grid a sweep"

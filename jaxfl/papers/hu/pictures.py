@@ -71,10 +71,8 @@ def comparison(cells: Sequence[Numbers], metric: str) -> dict[str, Figure]:
         for cell in paper
         if understates(cell["claimed_eps"], cell["proven_eps"])
     ]
-    notes = []
-    if flagged:
-        notes.append(f"Where ε = 10 is claimed, what is proven is {' and '.join(flagged)}.")
-    return {"": picture("Adult: private local SGD beside DP-SGD", [panels], notes)}
+    note = f"Where ε = 10 is claimed, what is proven is {' and '.join(flagged)}."
+    return {"": picture("Adult: private local SGD beside DP-SGD", [panels], [note] * bool(flagged))}
 
 
 def tradeoff(cells: Sequence[Numbers]) -> dict[str, Figure]:
