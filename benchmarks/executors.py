@@ -32,7 +32,7 @@ import numpy as np  # noqa: E402
 from clusters import cluster  # noqa: E402
 
 import jaxfl  # noqa: E402
-from jaxfl.engine.executors import processes  # noqa: E402
+from jaxfl.engine.executors import processes, read  # noqa: E402
 
 EXACT = ("messages", "coordinates", "gradients", "uplink_bits", "downlink_bits")
 
@@ -72,9 +72,9 @@ def nodes(kind: str, count: int) -> Iterator[Any]:
         with cluster(kind, count) as made:
             yield made
         return
-    with Here(count) as made:
-        made.on = made
-        yield made
+    made = Here(count)
+    made.on = made
+    yield made
 
 
 def kills(kind: str, count: int) -> None:
@@ -88,29 +88,27 @@ def kills(kind: str, count: int) -> None:
         killed, over = 0, threading.Event()
         with nodes(kind, 2) as made, tempfile.TemporaryDirectory() as folder:
 
-            def hunt() -> None:
-                nonlocal killed
-                for _ in range(3):
-                    if over.wait(draw.uniform(2, 8)):  # noqa: B023
-                        return
-                    there = made.nodes
-                    if there:
+            def compute() -> None:
+                found.append(job(executor, out=Path(folder) / "sweep"))  # noqa: B023
+                over.set()  # noqa: B023
+
+            found: list[Any] = []
+            began = time.perf_counter()
+            with read(made.on) if isinstance(made.on, str) else made as executor:
+                thread = threading.Thread(target=compute)
+                thread.start()  # nodes of Ray begin in the main thread
+                while killed < 3 and not over.wait(draw.uniform(2, 8)):
+                    if there := made.nodes:
                         made.kill(draw.randrange(len(there)))
                         killed += 1
                         made.add()
-
-            hunter = threading.Thread(target=hunt)
-            hunter.start()
-            began = time.perf_counter()
-            try:
-                found = job(made.on, out=Path(folder) / "sweep")
-            finally:
-                over.set()
-                hunter.join()
-        equal = [name for name in whole if np.array_equal(whole[name], found[name], equal_nan=True)]
+                thread.join()
+        assert found, "the sweep has failed"
+        (ds,) = found
+        equal = [name for name in whole if np.array_equal(whole[name], ds[name], equal_nan=True)]
         assert set(EXACT) <= set(equal)
         for name in whole:
-            np.testing.assert_allclose(found[name], whole[name], 1e-5, err_msg=str(name))
+            np.testing.assert_allclose(ds[name], whole[name], 1e-5, err_msg=str(name))
         print(
             f"{kind} {i}: {killed} killed, {time.perf_counter() - began:.0f} s, bit for bit equal: "
             f"{len(equal)} of {len(whole)} variables",
