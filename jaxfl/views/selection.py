@@ -47,8 +47,8 @@ CRITERIA = {
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which nothing can be chosen
 AWAY = 1000  # a final loss above this, or above this many times the first, counts as diverged
 SHARED = (
-    "Runs of a seed share their noise, so that nothing is proven for the best of them (sweep with "
-    "paired=False, or --unpaired, for an eps that covers the choice)"
+    "Runs of a seed share their noise, so nothing is proven for several of them (sweep with "
+    "paired=False, or --unpaired, for the eps of publishing all)"
 )
 
 
@@ -287,5 +287,5 @@ def _price(ds: xarray.Dataset, proven: Array) -> list[str]:
     if not (ds["tried"].values == runs)[proven].all():
         return []
     eps, counts = ds["eps_of_choice"].values[proven], np.unique(runs[proven])
-    many = f"All {counts[0]} runs" if counts.size == 1 else "All runs that a choice was made among"
-    return [f"{many} together prove eps = {span(eps)}"]
+    many = f"the {counts[0]} runs" if counts.size == 1 else "all runs"
+    return [f"Publishing {many} of one row has a proven eps of {span(eps)}"]

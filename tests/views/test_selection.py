@@ -263,8 +263,8 @@ def test_runs_that_share_their_noise_prove_nothing_together(
         del about["paired"]
         ds = ds.assign_attrs(config=json.dumps(about))
     note = select(ds, over=(over,)).note
-    assert "together" not in note
-    assert "Runs of a seed share their noise, so that nothing is proven for the best" in note
+    assert "Publishing" not in note
+    assert "Runs of a seed share their noise, so nothing is proven for several of them" in note
     assert "paired=False, or --unpaired" in note
 
 
@@ -275,7 +275,7 @@ def test_the_price_of_choosing_is_said() -> None:
     assert chosen.candidates == 3
     assert chosen.note == (
         "lr: the best of 3 settings (9 runs), by the lowest final loss on the private data; no "
-        "proven eps covers this choice. All 9 runs together prove eps = 9 to 45."
+        "proven eps covers this choice. Publishing the 9 runs of one row has a proven eps of 9 to 45."
     )
     assert results.config(chosen.ds)["selection"]["note"] == chosen.note
     assert "lr" not in results.config(chosen.ds)["axes"]
@@ -283,17 +283,17 @@ def test_the_price_of_choosing_is_said() -> None:
     assert "eps" not in select(grids.grid({"lr": RATES}, algorithms=("fedsgd",))).note
     assert select(ds, over=()).note == ""
     two = grids.grid({"lr": RATES, "shift": (0.1, 0.5)}, paired=False)
-    assert "All 18 runs together prove eps = 18" in select(two).note
+    assert "Publishing the 18 runs of one row has a proven eps of 18" in select(two).note
     clips = grids.grid({"lr": RATES, "clip": (1.0, 2.0, 3.0)}, paired=False)
     fewer = restrict(ds, {"lr": [0.1, 0.3]})
     for some, over in ((two, ("lr",)), (clips, ("clip",)), (fewer, None)):
-        assert "together" not in select(some, over=over).note
+        assert "Publishing" not in select(some, over=over).note
     ds["proven_eps"][0], ds["eps_of_choice"][0] = np.inf, np.inf
-    said = "All 9 runs together prove eps = 9 to 45. No eps is proven of some of the runs"
+    said = "Publishing the 9 runs of one row has a proven eps of 9 to 45. No eps is proven of some"
     assert said in select(ds).note
     ds["proven_eps"][:], ds["eps_of_choice"][:] = np.inf, np.inf
     note = select(ds).note
-    assert "together" not in note
+    assert "Publishing" not in note
     assert "proven eps" not in note
     assert "No eps is proven of any of the runs, nor of this choice among them." in note
 
