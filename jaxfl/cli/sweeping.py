@@ -96,8 +96,9 @@ def _compute(
             bar.doing("compiling and timing one program")
             seconds = plan.time()
             where = ", of one worker" if session.on is not None else ""
-            bar.say(f"estimated time: {duration(seconds)}, compilation included{where}")
-        else:
+            what = " for what is left" if plan.done else ""
+            bar.say(f"estimated time{what}: {duration(seconds)}, compilation included{where}")
+        elif plan.left:
             bar.say("--plan-time compiles and times one of these programs, to estimate the time")
         if session.json:
             print_json(plan._asdict() | {"time": seconds})

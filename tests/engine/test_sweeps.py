@@ -498,7 +498,7 @@ def test_progress_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     given: Any = dict(runs_at_once=2, out=tmp_path, announce=plans.append, progress=seen.append)
     ds = quick("fedgd", {"lr": [0.4, 0.1, 0.2]}, **given)
     (plan,) = plans
-    assert (plan.runs, plan.compilations, plan.chunks, plan.done) == (6, 1, 4, 0)
+    assert (plan.runs, plan.compilations, plan.chunks, plan.done, plan.left) == (6, 1, 4, 0, 6)
     assert 0 < plan.bytes <= plan.available
     assert 0 < plan.evaluation < 1 < plan.disk
     assert plan.programs == ("fedgd on data, 3 cells x 2 seeds: 2 runs at once",)

@@ -67,7 +67,7 @@ def test_a_folder_holds_the_sweep(whole: Whole) -> None:
     plans: list[Plan] = []
     before = written(folder)
     xarray.testing.assert_equal(job(folder, resume=True, announce=plans.append), ds)
-    assert (plans[0].done, plans[0].chunks) == (CHUNKS, CHUNKS)
+    assert (plans[0].done, plans[0].chunks, plans[0].left) == (CHUNKS, CHUNKS, 0)
     assert written(folder) == before
 
 

@@ -22,25 +22,34 @@ class Plan(NamedTuple):
     """The plan of a sweep, before anything is compiled; chunks and bytes are estimated from shapes."""
 
     runs: int
-    compilations: int
+    compilations: int  # that are left, as the programs are
     chunks: int
     done: int  # chunks finished by earlier calls
-    bytes: int  # of the largest chunk
+    bytes: int  # of the largest chunk that is left
     available: int
     disk: int  # bytes of the result, before compression
-    evaluation: float  # share of the evaluations in the counted work
+    evaluation: float  # share of the evaluations in the counted work that is left
     programs: tuple[str, ...]  # one line each
-    time: Callable[[], float]  # compile and time the largest program: seconds of the whole, about
+    left: int  # runs of the chunks that are left
+    time: Callable[
+        [], float
+    ]  # compile and time the largest program: seconds of what is left, about
 
     def __repr__(self) -> str:
         """What `jaxfl sweep --plan` prints."""
-        done = f"; finished already: {plural(self.done, 'chunk')}" if self.done else ""
+        result = f"the result takes at most {max(self.disk / 2**20, 0.1):,.1f} MiB"
+        if not self.left:
+            return f"done: all {plural(self.runs, 'run')}; left: nothing\n{result}"
+        chunks = plural(self.chunks - self.done, "chunk")
+        left = (
+            f"{plural(self.left, 'run')} in {plural(self.compilations, 'compilation')}, about "
+            f"{chunks} of {self.bytes / 2**20:,.0f} MiB ({self.available / 2**20:,.0f} are free)"
+        )
+        if self.done:
+            left = f"done: {self.runs - self.left:,} of {plural(self.runs, 'run')}; left: {left}"
         lines = (
-            f"{plural(self.runs, 'run')} in {plural(self.compilations, 'compilation')}, about "
-            f"{plural(self.chunks, 'chunk')} of {self.bytes / 2**20:,.0f} MiB "
-            f"({self.available / 2**20:,.0f} are free){done}",
-            f"evaluations (see eval_every) are about {self.evaluation:.0%} of the work; the "
-            f"result takes at most {max(self.disk / 2**20, 0.1):,.1f} MiB",
+            left,
+            f"evaluations (see eval_every) are about {self.evaluation:.0%} of the work; {result}",
         )
         return "\n".join((*lines, *self.programs))
 

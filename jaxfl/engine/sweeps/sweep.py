@@ -409,6 +409,7 @@ def _plan(
             for i, program in enumerate(made)
             if i in look.parts
         ),
+        sum(look.size(chunk) for chunk, _ in left),
         time,
     )
 
