@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxfl.algorithms.numbers import PRIVACY, Draft, applies
-from jaxfl.algorithms.resolution import noised
+from jaxfl.algorithms.numbers import ASKED_OMEGA, PRIVACY, Draft, achieved, applies
+from jaxfl.algorithms.resolution import GIVEN, noised
 from jaxfl.algorithms.roles import check_parts
 from jaxfl.core.errors import InputError
 from jaxfl.core.params import known
@@ -37,7 +37,6 @@ from jaxfl.rounds.gossip import Gossip
 __all__ = ["by_messages", "by_rules", "compose", "stored"]
 
 ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
-ACHIEVED = Source(Origin.ACHIEVED)
 KEEP = "which keep nothing of a client that may be rounded: leave it out"
 FLOAT_BITS = 32  # every number on the wire is a 32-bit float
 
@@ -80,13 +79,13 @@ def compose(
     def sized(given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """An omega that ``plan`` left alone decides what the compressor makes of it."""
         found = plan(given, facts)
-        if found.sources.get("omega", ACHIEVED).origin is not Origin.GIVEN:
+        if found.sources.get("omega") != GIVEN:
             return found
         made = compressor.resolve(given, facts.d)
         values = {**found.values, **made}
         values["omega"] = compressor.omega(facts.d, values)
-        why = dict.fromkeys(made, Source(Origin.THEOREM, "from omega"))
-        sources = {**found.sources, **why, "omega": ACHIEVED}
+        why = dict.fromkeys(made, Source(Origin.THEOREM, ASKED_OMEGA))
+        sources = {**found.sources, **why, "omega": achieved(compressor)}
         return found._replace(values=values, sources=sources)
 
     def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:

@@ -34,6 +34,7 @@ from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.gossip import Gossip, Rule
 
 __all__ = [
+    "ASKED_OMEGA",
     "EPS",
     "GAP",
     "PRIVACY",
@@ -41,6 +42,7 @@ __all__ = [
     "Draft",
     "Network",
     "Parts",
+    "achieved",
     "applies",
     "body_of",
     "network_of",
@@ -62,6 +64,7 @@ GAP = Param(
     high=LARGEST,
 )
 UNKNOWN = "L of this model is unknown"
+ASKED_OMEGA = "from the given omega"
 EPS = 5.0  # where no way to set the noise is given
 
 
@@ -81,6 +84,12 @@ class Network(Parts, total=False):
     """What a user may exchange in an algorithm without a server."""
 
     graph: graphs.Graph | str
+
+
+def achieved(compressor: Compressor) -> Source:
+    """The source of an omega that the compressor's own hyper-parameters give."""
+    own = [param.name for param in compressor.params if param.name != "omega"]
+    return Source(Origin.THEOREM, f"from {' and '.join(own) or 'the compressor'}")
 
 
 def applies(fits: Any, name: str, why: str, **parts: Any) -> None:
@@ -209,7 +218,7 @@ class Draft:
         self.code(body.compressor, facts)
         if isinstance(body, Federated) or not body.compressor.absolute:
             omega = _omega(body.compressor, facts.d, self.values)
-            self.set("omega", omega, Source(Origin.ACHIEVED))
+            self.set("omega", omega, achieved(body.compressor))
         tenth = max(1, facts.n // 10), "a tenth of the clients"
         self.taking_part(body.participation, *tenth)
 
@@ -236,7 +245,7 @@ class Draft:
                 **{name: self.values.get(name)},
             )
             if "omega" in self:
-                self.theorem(name, value, "from omega")
+                self.theorem(name, value, ASKED_OMEGA)
             self.default(name, value, words.get(name, ""))
 
     def clip(self, private: bool) -> float:

@@ -137,11 +137,11 @@ def noise_for(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, how: str) -
             f"noise = 'paper' takes the formula of a paper, and {algorithm.name} has none that gives "
             f"sigma for {name} = {value:g}: let the noise be calibrated, or give sigma."
         )
-    failed = [c.text for claim in stated for c in claim.conditions if c.needed and c.holds is False]
+    failed = [c for claim in stated for c in claim.conditions if c.needed and c.holds is False]
     if failed and how == "paper":
         raise InputError(
-            f"noise = 'paper' takes the formula of {stated[0].source}, which needs {failed[0]}: change "
-            "batch, local_steps, rounds or who takes part, or let the noise be calibrated."
+            f"noise = 'paper' takes the formula of {stated[0].source}, and a condition {failed[0]}: "
+            "change batch, local_steps, rounds or who takes part, or let the noise be calibrated."
         )
     levels = tuple(float(claim.sigma) for claim in stated)
     return Noise(levels, Source(Origin.FORMULA, stated[0].where), eps, source)

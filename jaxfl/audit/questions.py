@@ -185,7 +185,7 @@ def _beside(claim: Claim, delta: float, proven: float) -> dict[str, Any]:
         "flag": bool(understates(claim.eps, proven)),
         "paper": claim.source,
         "paper_formula": claim.formula,
-        "paper_verified": claim.verified,
+        "formula_checked": claim.verified,
         "paper_conditions": [condition._asdict() for condition in claim.conditions],
         "paper_note": claim.note,
     }

@@ -209,8 +209,6 @@ def defaults(algorithm: Algorithm) -> dict[str, str]:
 
 
 def _default(value: Any, source: Source) -> str:
-    if source.origin is Origin.ACHIEVED:
-        return "follows from k"
     return f"{value:g}" if source == Origin.DEFAULT.value else source.removeprefix("default: ")
 
 

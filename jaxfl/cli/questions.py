@@ -21,6 +21,7 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import reads, whole
 from jaxfl.parts import compressors, sampling
 from jaxfl.privacy.accountants import STATUS
+from jaxfl.privacy.claims import Condition
 
 __all__ = ["parameters", "question_parser", "run_account", "run_audit", "run_calibrate"]
 
@@ -41,6 +42,7 @@ FLAGGED = (
     "none: the proven eps is not above the paper's by more than 1 %",
     "the proven eps is above the paper's by more than 1 %, or none is proven",
 )
+CHECKED = "no: its constant could not be checked", "yes: it reads so in its source"
 
 
 def run_account(words: Sequence[str]) -> None:
@@ -192,7 +194,9 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
     out = []
     for name, value in answer.items():
         if name == "paper_conditions":
-            out += [("paper_condition", _condition(**condition)) for condition in value]
+            out += [("paper_condition", str(Condition(**condition))) for condition in value]
+        elif name == "formula_checked":
+            out.append((name, CHECKED[bool(value)]))
         elif name.startswith("status"):
             out.append((name, STATUS.get(value, "nothing is proven")))
         elif isinstance(value, dict):
@@ -202,11 +206,6 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
         elif value is not None and value != "":
             out.append((name, _shown(value)))
     return out
-
-
-def _condition(text: str, holds: bool | None, needed: bool) -> str:
-    judged = {True: "holds", False: "does not hold", None: "may hold or not"}[holds]
-    return judged + ", and the formula needs it" * (needed and holds is False) + f": {text}"
 
 
 def _audit(

@@ -172,7 +172,6 @@ class Origin(enum.Enum):
     THEOREM = "theorem"  # or what follows from other values
     FORMULA = "formula"  # of a paper, for the noise
     CALIBRATED = "calibrated"  # by an accountant
-    ACHIEVED = "achieved"  # by the compressor, in place of the omega that was asked for
 
 
 class Source(str):

@@ -22,9 +22,18 @@ class Condition(NamedTuple):
     ``needed``: without it the formula does not apply, and ``noise="paper"`` raises.
     """
 
-    text: str
+    text: str  # what the theorem needs
     holds: bool | None
     needed: bool = False
+    here: str = ""  # what there is instead
+
+    def __str__(self) -> str:
+        needs = f"the theorem needs {self.text}"
+        if self.holds is False:
+            return "fails: " + needs + f", and here {self.here}" * bool(self.here)
+        if self.holds is None:
+            return f"may fail: {needs}"
+        return "holds: " + self.text + f" (here {self.here})" * bool(self.here)
 
 
 class Claim(NamedTuple):
@@ -36,7 +45,7 @@ class Claim(NamedTuple):
     eps: float
     delta: float
     conditions: tuple[Condition, ...] = ()
-    verified: bool = True  # False: the source of the constant could not be checked
+    verified: bool = True  # the formula, against its source; whatever its conditions
     note: str = ""
     where: str = "the paper's formula"  # the source of a sigma or an eps, as a text
 

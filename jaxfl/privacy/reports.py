@@ -55,8 +55,8 @@ class Report(NamedTuple):
             lines.append(
                 f"claimed  eps {self.claimed:.4g}{at}" + f" [{self.source}]" * bool(self.source)
             )
-        failed = [condition.text for condition in self.conditions if condition.holds is False]
-        lines += [f"         a condition of the claim fails: {text}" for text in failed]
+        failed = [condition for condition in self.conditions if condition.holds is False]
+        lines += [f"         a condition of the claim {condition}" for condition in failed]
         if self.flag:
             lines.insert(0, f"RED FLAG: {self.note or 'the claim is below the proof'}")
         elif self.note:

@@ -109,8 +109,8 @@ def test_sizes_of_a_users_own_composition_are_checked() -> None:
     for kind in ("random_k", "bernoulli", "stratified_k", "top_k"):
         refused(lambda kind=kind: run(kind, k=9), "k = 9 must be at least 1 and at most 8")
     found = run("random_k", omega=1.2)
-    assert (found.values["k"], found.sources["k"]) == (4, "from omega")
-    assert (found.values["omega"], found.sources["omega"]) == (1.0, "achieved")
+    assert (found.values["k"], found.sources["k"]) == (4, "from the given omega")
+    assert (found.values["omega"], found.sources["omega"]) == (1.0, "from k")
     assert found.totals["uplink_bits"] == run("random_k", k=4).totals["uplink_bits"]
     refused(lambda: run("random_k", k=3, omega=1.0), "are both given")
 

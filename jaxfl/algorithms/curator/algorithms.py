@@ -280,8 +280,9 @@ class PaperRules(NamedTuple):
         first, later = claims.dp_srm(G, m, b, b0, T, gamma, C, delta, **way)
         sigma0 = later.sigma * values["noise_ratio"]
         enough = Condition(
-            f"sigma0 = {sigma0:.4g} >= {first.sigma:.4g}",
+            f"sigma0 >= {first.sigma:.4g}",
             bool(sigma0 >= first.sigma * (1 - 1e-6)),
+            here=f"sigma0 = {sigma0:.4g}",
         )
         return later._replace(conditions=(*later.conditions, enough))
 

@@ -56,10 +56,10 @@ def dp_srm(
     t = max(b, b0) / m
     inside = t * a * (1 + s2)
     most = 2 / 3 * s2 * math.log(1 / inside)
-    text = f"a - 1 = {a - 1:.4g} <= (2/3) s'^2 ln(1/(t a (1 + s'^2))) = {most:.4g}"
+    text = f"a - 1 <= (2/3) s'^2 ln(1/(t a (1 + s'^2))) = {most:.4g}"
     conditions = (
-        Condition(f"s'^2 = {s2:.4g} >= 0.7", s2 >= 0.7),
-        Condition(text, a - 1 <= most),
+        Condition("s'^2 >= 0.7", s2 >= 0.7, here=f"s'^2 = {s2:.4g}"),
+        Condition(text, a - 1 <= most, here=f"a - 1 = {a - 1:.4g}"),
     )
     source, moved = "DP-SRM, UAI 2023", "[(1-gamma) zeta/n0 + gamma G]^2"
     return (

@@ -35,5 +35,5 @@ def sdm(p: float, mu: float, rounds: int, delta: float) -> Claim:
     False: a canary in one coordinate realises more.  ``eps`` is by the usual conversion.
     """
     eps = rdp_eps(lambda a: p * rounds * a * mu * mu / 2, delta)[0]
-    condition = Condition("one coordinate carries no more than a share p of the sensitivity", False)
+    condition = Condition("that one coordinate carries at most a share p of the sensitivity", False)
     return Claim("SDM-DSGD", "RDP(a) = p T a mu^2/2", math.nan, eps, delta, (condition,), False)

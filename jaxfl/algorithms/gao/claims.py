@@ -30,10 +30,13 @@ def gao(
     least = float(least_batch(unit._replace(eps=e), n, rounds))
     conditions = (
         Condition(
-            f"eps = {e:.4g} <= 2 ln(2/delta) = {2 * math.log(2 / delta):.4g}",
+            f"eps <= 2 ln(2/delta) = {2 * math.log(2 / delta):.4g}",
             e <= 2 * math.log(2 / delta),
+            here=f"eps = {e:.4g}",
         ),
-        Condition(f"K = {K:g} >= eps n/(4 sqrt(2 R ln(2/delta))) = {least:.4g}", least <= K),
+        Condition(
+            f"K >= eps n/(4 sqrt(2 R ln(2/delta))) = {least:.4g}", least <= K, here=f"K = {K:g}"
+        ),
     )
     formula = "sigma^2 = 256 L^2 R ln(2.5R/delta) ln(2/delta)/(n^2 eps^2)"
     return Claim("Gao, Lowy, Zhou, Wright", formula, s, e, delta, conditions)
@@ -53,6 +56,6 @@ def one_pass(
     """
     log = math.log(1 / delta)
     s, e = either(math.sqrt(8 * L * L * log) / K, eps, sigma, delta)
-    conditions = (Condition(f"eps = {e:.4g} <= {8 * log:.4g}", e <= 8 * log),)
+    conditions = (Condition(f"eps <= {8 * log:.4g}", e <= 8 * log, here=f"eps = {e:.4g}"),)
     formula = "sigma^2 = 8 L^2 ln(1/delta)/(K^2 eps^2)"
     return Claim("Lowy et al., AISTATS 2023", formula, s, e, delta, conditions)

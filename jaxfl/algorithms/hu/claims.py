@@ -31,17 +31,16 @@ def hu(
     sigma, eps = _zcdp(2 * rounds * tau * G * G / (devices * m * gamma), eps, sigma, delta)
     passes, per_round = rounds * tau * gamma / m, tau * gamma / m
     whole = m % gamma == 0 and (rounds * tau) % (m // gamma) == 0
-    text = "whole passes over the data, gamma dividing m and m/gamma dividing C tau: C tau gamma/m"
-    conditions = [
-        Condition(f"{text} = {passes:.6g} at gamma = {gamma}, m = {m}", whole, needed=True)
-    ]
+    text = "whole passes over the data, gamma dividing m and m/gamma dividing C tau"
+    here = f"C tau gamma/m = {passes:.6g} at gamma = {gamma}, m = {m}"
+    conditions = [Condition(text, whole, needed=True, here=here)]
     note = ""
     if devices > 1 and tau > 1:
         note = "false without convexity for several local steps"
-        text = f"at most one pass per round: tau gamma/m = {per_round:.6g} (not in the paper)"
+        text = "at most one pass per round, tau gamma/m <= 1 (not in the paper)"
         conditions += [
-            Condition("convex, beta-smooth loss and eta <= 2/beta (not in the paper)", convex),
-            Condition(text, per_round <= 1),
+            Condition("a convex, beta-smooth loss and eta <= 2/beta (not in the paper)", convex),
+            Condition(text, per_round <= 1, here=f"it is {per_round:.6g}"),
         ]
     formula, where = (
         "eps = a + 2 sqrt(a ln(1/delta)), a = 2 C tau G^2/(r m gamma sigma^2)",
@@ -63,7 +62,7 @@ def dp_sgd_baseline(
 ) -> Claim:
     """The DP-SGD baseline of Hu et al.: ``a = 2 C G^2/(n gamma^2 sigma^2)``, one step per round."""
     sigma, eps = _zcdp(2 * rounds * G * G / (n * gamma * gamma), eps, sigma, delta)
-    text = "all n devices report in every round (the paper prints n although r of them do)"
+    text = "all n devices to report in every round (the paper prints n although r of them do)"
     formula = "eps = a + 2 sqrt(a ln(1/delta)), a = 2 C G^2/(n gamma^2 sigma^2)"
     return Claim("Hu, Guo, Gong", formula, sigma, eps, delta, (Condition(text, None),))
 

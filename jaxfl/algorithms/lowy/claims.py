@@ -24,8 +24,14 @@ def lowy_svrg(
     R, log = epochs * (m // K), math.log(2 / delta)
     least = eps * m / (4 * math.sqrt(2 * R * log))
     conditions = (
-        Condition(f"eps = {eps:g} <= min(2 ln(2/delta), 15)", eps <= min(2 * log, 15.0)),
-        Condition(f"K = {K} >= eps m/(4 sqrt(2 S R ln(2/delta))) = {least:.4g}", least <= K),
+        Condition(
+            f"eps <= min(2 ln(2/delta), 15) = {min(2 * log, 15.0):.4g}",
+            eps <= min(2 * log, 15.0),
+            here=f"eps = {eps:g}",
+        ),
+        Condition(
+            f"K >= eps m/(4 sqrt(2 S R ln(2/delta))) = {least:.4g}", least <= K, here=f"K = {K}"
+        ),
     )
     first = math.sqrt(256 * epochs * log * math.log(5 * epochs / delta)) * G / (eps * m)
     second = math.sqrt(1024 * R * log * math.log(2.5 * R / delta)) * G / (eps * m)
@@ -47,7 +53,8 @@ def lowy_spider(
     """
     check_delta(delta)
     log = math.log(1 / delta)
-    conditions = (Condition(f"eps = {eps:g} <= 2 ln(1/delta) = {2 * log:.4g}", eps <= 2 * log),)
+    text = f"eps <= 2 ln(1/delta) = {2 * log:.4g}"
+    conditions = (Condition(text, eps <= 2 * log, here=f"eps = {eps:g}"),)
     unit = math.sqrt(log) / (eps * m)
     passes = max(rounds / period, 1.0)
     formulas = (

@@ -40,6 +40,6 @@ def mu2(
     square = "rho^2" if machines == 1 else "(rho^2 M^2)"
     formula = f"sigma^2 = 4 S^2 T/{square}, eps = rho^2/2 + rho sqrt(2 ln(1/delta))"
     noise = float(anytime_sigma(s._replace(rho=rho))) if sigma is None else sigma
-    condition = Condition("every gradient is bounded by G and L-Lipschitz on the domain", None)
+    condition = Condition("that every gradient is bounded by G and L-Lipschitz on the domain", None)
     proven = float(zcdp_eps(rho * rho / 2, delta))
     return Claim("Reshef, Levy", formula, noise, proven, delta, (condition,))

@@ -37,7 +37,7 @@ def compressed_gd(
     s, e = either(float(unit_sigma(constant, G, m, rounds, delta)), eps, sigma, delta)
     q, (G_A, G_B) = b / m, bounds or (G, 0.0)
     conditions: tuple[Condition, ...] = (
-        Condition("q < 1, from the proof's factor 1/(1 - q): not met by full batches", False),
+        Condition("q < 1, for its factor 1/(1 - q)", False, here="batches are full: q = 1"),
     )
     note = "full batches need no such condition: the Gaussian mechanism is accounted exactly"
     if b != m:
@@ -45,14 +45,13 @@ def compressed_gd(
         share = 4 * (1 + 4 * (G_B / G_A) ** 2) if math.isfinite(G_A) else 4.0
         most = share * q * q * rounds * math.log(room) if room > 0 else 0.0
         small, wide = G_A / (16 * b * s), math.sqrt(2 / 3) * b * s
-        text = f"eps < c' b^2 T/m^2, by the proof eps = {e:.4g} <= {most:.4g} (eps/(q^2 T) = {rate:.4g})"
+        text, here = f"eps <= {most:.4g}", f"eps = {e:.4g} = {rate:.4g} q^2 T"
         if most <= 0:  # the logarithm of the proof
-            noise = f"q b sigma = {q * b * s:.4g} is not below G_A = {G_A:.4g}"
-            text = f"eps < c' b^2 T/m^2, which by the proof no eps meets here, since {noise}"
+            text, here = f"q b sigma < G_A = {G_A:.4g}", f"q b sigma = {q * b * s:.4g}"
         conditions = (
-            Condition(text, e <= most),
-            Condition(f"q = {q:.4g} < G_A/(16 b sigma) = {small:.4g}", q < small),
-            Condition(f"sqrt(2/3) b sigma/G_A = {wide / G_A:.4g} >= 1", wide >= G_A),
+            Condition(text, e <= most, here=here),
+            Condition(f"q < G_A/(16 b sigma) = {small:.4g}", q < small, here=f"q = {q:.4g}"),
+            Condition("sqrt(2/3) b sigma/G_A >= 1", wide >= G_A, here=f"it is {wide / G_A:.4g}"),
         )
     formula = f"sigma^2 = {constant:g} G^2 T ln(1/delta)/(m^2 eps^2)"
     return Claim("SoteriaFL, NeurIPS 2022", formula, s, e, delta, conditions, note=note)
