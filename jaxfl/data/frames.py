@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from jaxfl.core.checks import finite
 from jaxfl.core.errors import InputError, listed, require, shown
-from jaxfl.core.params import closest
+from jaxfl.core.params import closest, reads
 
 __all__ = ["Tables", "column_names", "groups", "is_frame", "tables"]
 
@@ -125,10 +125,19 @@ def _features(frame: Any, names: Sequence[Hashable], who: str, kind: npt.DTypeLi
     for j, name in enumerate(names):
         values, categorical = _column(frame, name, who)
         what = "categories" if categorical else _words(values)
+        way = "encode it (pandas.get_dummies, or to_dummies of polars)"
+        if not categorical and values.dtype.kind in "UO":
+            others = [i for i, value in enumerate(values) if not reads(str(value))]
+            if not others:
+                what = "numbers as text"
+            elif len(others) < len(values):
+                what = f"{shown(str(values[others[0]]))} in row {others[0]} among numbers"
+            if len(others) < len(values):
+                way = "convert it (pandas.to_numeric, or cast of polars)"
         require(
             not categorical and values.dtype.kind in "biuf",
             f"{who}: the column {str(name)!r} holds {what}, and features are numbers",
-            "encode it (pandas.get_dummies, or to_dummies of polars), or leave it out with features=[...]",
+            f"{way}, or leave it out with features=[...]",
         )
         with np.errstate(over="ignore"):
             out[:, j] = values

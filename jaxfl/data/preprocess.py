@@ -15,7 +15,7 @@ import numpy as np
 from jaxfl.core.checks import stream
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import fraction, positive, whole
-from jaxfl.data.records import Array, ClientData, Dataset, rows
+from jaxfl.data.records import Array, ClientData, Dataset, refuse_tuple, rows
 from jaxfl.data.sizes import enough
 
 __all__ = [
@@ -149,6 +149,7 @@ def standardise(data: Data, *, per_feature: bool = False) -> tuple[Data, Array, 
 
 
 def _pair(dataset: Dataset | ClientData) -> tuple[Array, ...]:
+    refuse_tuple(dataset)
     known = isinstance(dataset, Dataset | ClientData)
     require(known, "must be a Dataset or ClientData", dataset=dataset)
     train: tuple[Array, ...] = dataset.train

@@ -32,6 +32,7 @@ __all__ = [
     "from_frame",
     "gather",
     "pad",
+    "refuse_tuple",
     "rows",
 ]
 
@@ -208,6 +209,16 @@ def from_frame(
         _alike(test, "The test set", train, "the table has")
     classes = whole("classes", classes, 0) or len(read.class_names)
     return Dataset(name, train, test, classes, "", *read[1:])
+
+
+def refuse_tuple(value: Any) -> None:
+    """Raise for what `standardise` returns: the data, in a tuple with numbers."""
+    wrapped = isinstance(value, tuple) and isinstance(next(iter(value), None), Dataset | ClientData)
+    require(
+        not wrapped,
+        "The data are the first item of a tuple",
+        "unpack it, as in data, mean, deviation = jaxfl.data.standardise(data)",
+    )
 
 
 def gather(dataset: Dataset, parts: Sequence[npt.ArrayLike]) -> ClientData:

@@ -15,7 +15,7 @@ from jaxfl.core.errors import require
 from jaxfl.core.params import fraction, known
 from jaxfl.data.loaders import load
 from jaxfl.data.partition import PARTITIONS, Parts, partition
-from jaxfl.data.records import Array, ClientData, Dataset, each_rows, gather, rows
+from jaxfl.data.records import Array, ClientData, Dataset, each_rows, gather, refuse_tuple, rows
 
 __all__ = ["holdout", "split"]
 
@@ -62,6 +62,7 @@ def split(
     if isinstance(dataset, str):
         dataset = load(dataset)
     example = "give for instance Dataset('mine', (features, labels), classes=2)"
+    refuse_tuple(dataset)
     dataset = instance("dataset", dataset, Dataset, example)
     total = rows(dataset.train)
     if labels is None and isinstance(dataset.train, tuple) and len(dataset.train) == 2:

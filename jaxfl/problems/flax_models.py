@@ -21,6 +21,8 @@ from jaxfl.problems.parameters import Init, Layout, check_init, initializer, lay
 
 __all__ = ["flax_model"]
 
+RANDOM = "dropout or other randomness"
+
 
 class Forward(NamedTuple):
     """A module as a pure function of its parameters."""
@@ -44,13 +46,14 @@ def flax_model(
 ) -> Model:
     """A model from a linen module, an nnx module, or a function ``rngs -> nnx module``.
 
-    ``sample`` is one example's features or a tuple with their shape: no batch axis.  The module is
-    applied to a batch of that one example.  Features are integers, as an embedding takes them, where
-    those of ``sample`` are: ``jax.ShapeDtypeStruct((length,), "int32")``, say.
+    ``sample`` is one example's features or a tuple with their shape, such as ``(8, 8, 1)``: no batch
+    axis.  The module is applied to a batch of that one example.  Features are integers, as an embedding
+    takes them, where those of ``sample`` are: ``jax.ShapeDtypeStruct((length,), "int32")``, say.
 
     ``loss`` is a name ("softmax", "logistic", "least_squares", "hinge", "absolute") or a function of
-    (outputs, label); ``correct`` belongs to such a function.  The initial point is the module's own:
-    drawn from the key, except that an nnx module starts with the weights it holds.
+    (outputs, label); ``correct`` belongs to such a function.  The default, "softmax", is for labels that
+    are classes, with one output for each class.  The initial point is the module's own: drawn from the
+    key, except that an nnx module starts with the weights it holds.
 
     Per-example gradients come from the inputs of dense and convolutional layers (linen's Dense and
     Conv, nnx's Linear and Conv), and from ``vmap(grad)`` where there are none, or where a layer's
@@ -216,14 +219,17 @@ def _shape_of(module: Any, sample: jax.ShapeDtypeStruct, f: Callable[..., Any], 
     from flax import errors
 
     with attempt(
-        f"{_name(module)} cannot be applied to one example, {sample.dtype} of shape "
-        f"{(1, *sample.shape)} with its batch axis",
-        "give a sample of the shape and the dtype that it takes",
+        f"{_name(module)} cannot be applied to one example of shape {sample.shape}, {sample.dtype} of "
+        f"shape {(1, *sample.shape)} with its batch axis",
+        "give as sample the shape of the features that it takes, such as (8, 8, 1) for an image, or an "
+        "example of that shape and dtype"
+        if sample.shape
+        else "sample is one number: for that many features give a tuple, such as (64,)",
     ):
         try:
             return jax.eval_shape(f, *args)
         except errors.InvalidRngError:
-            _refuse(module, ["dropout or other randomness"])
+            _refuse(module, [RANDOM])
 
 
 def _name(module: Any) -> str:
@@ -231,9 +237,15 @@ def _name(module: Any) -> str:
 
 
 def _refuse(module: Any, state: list[str]) -> None:
+    """Raise for state other than parameters, with the way out of each kind."""
+    batch = any("batch" in name.lower() for name in state)
+    random = any(name == RANDOM or name.startswith("Rng") for name in state)
+    ways = ["replace batch norm by group norm or layer norm"] * batch + [
+        "leave out dropout"
+    ] * random
     require(
         not state,
         f"{_name(module)} uses {', '.join(state)} besides its parameters, and its output "
         "must depend on these and one example only",
-        "replace batch norm by group norm, and leave out dropout",
+        " and ".join(ways) or "leave out the layers that keep it",
     )

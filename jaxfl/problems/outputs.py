@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.checks import labels_below
-from jaxfl.core.errors import require
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import known, whole
 from jaxfl.core.types import Array, PyTree
 
@@ -123,8 +124,17 @@ def check_examples(
         pairs = isinstance(examples, tuple | list) and len(examples) >= 2
         require(pairs, "This model takes pairs (features, labels)", "pass a tuple of two arrays")
         a, y = examples[0], np.asarray(examples[1])
+        own = a.shape[y.ndim :]
+        if a.shape[: y.ndim] == y.shape and own != shape:
+            to = f"lambda x: x.reshape(x.shape[:-{len(own)}] + {shape})"
+            fits = own and math.prod(own) == math.prod(shape)
+            change = f"reshape them with jaxfl.data.map_features(data, {to}), or " if fits else ""
+            raise InputError(
+                f"The model takes features of shape {shape}, and those of an example have shape {own}",
+                f"{change}make the model for {own}",
+            )
         require(
-            a.ndim == y.ndim + len(shape) and a.shape[y.ndim :] == shape,
+            a.ndim == y.ndim + len(shape) and own == shape,
             f"The model takes features of shape {shape} and one label for each, and the data "
             f"hold features {a.shape} and labels {y.shape}, the leading axes being rows",
         )

@@ -17,7 +17,7 @@ from jaxfl.core.errors import InputError, JaxflWarning, attempt, require
 from jaxfl.core.memory import check_fits
 from jaxfl.core.params import choice, number, numbers
 from jaxfl.core.types import Array, Clients, GeneratedSamples, Key, Model, Problem, PyTree
-from jaxfl.data.records import ClientData, float_type
+from jaxfl.data.records import ClientData, float_type, refuse_tuple
 from jaxfl.data.samples import DRAWING, few, samples
 from jaxfl.data.samples import numbers as numbers_of
 from jaxfl.problems.parameters import layout
@@ -56,6 +56,7 @@ def make_problem(
     """
     instance("model", model, Model, "give for instance jaxfl.models.logistic(5), and then the data")
     kind = _float_type(dtype)
+    refuse_tuple(data)
     if not hasattr(data, "train"):  # plain arrays: every client has all the rows
         n, m = stacked("Data that are no ClientData", jax.tree.leaves(data))
         data = ClientData(data, np.full(n, m, np.int32))

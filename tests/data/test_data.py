@@ -487,6 +487,8 @@ def test_features_alone_need_no_label(table):
         ({}, {"features": []}, "no column of features"),
         ({}, {"stacked": True}, "no stacked=True"),
         ({"age": ["a"] * 6}, {}, "column 'age' holds text, and features are numbers: encode it"),
+        ({"age": [*"123456"]}, {}, "holds numbers as text, .*: convert it .pandas.to_numeric"),
+        ({"age": [*"12", "n/a", *"456"]}, {}, "holds 'n/a' in row 2 among numbers, .*: convert it"),
         (
             {"age": [1, None, 2, 3, 4, 5]},
             {},
@@ -536,6 +538,10 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     (lambda: data.by_size(LABELS, 3, law="normal"), "law = 'normal' must be one of"),
     (lambda: data.holdout(data.iid(4, 4), 0.5), "all 1 rows of client 0"),
     (lambda: data.split(DIGIT.train, 2), "must be a Dataset"),
+    (
+        lambda: data.split(data.standardise(DIGIT), 2),
+        "first item of a tuple: unpack it, as in data,",
+    ),
     (lambda: data.gather(DIGIT, [[0, 6]]), r"integers in 0\.\.5"),
     (lambda: data.from_clients([]), "0 clients"),
     (lambda: data.from_clients([(NAN[:1],), (NAN,)]), r"Client 1, leaf \[0\],.* in row 1"),
