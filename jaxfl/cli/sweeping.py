@@ -72,7 +72,9 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
             except KeyboardInterrupt:
                 if (folder / MANIFEST).exists():
                     way = command("sweep", "--resume", folder)
-                    kept = f"; finished chunks are kept: continue with {way}."
+                    begun = any((folder / "chunks").glob("*.checkpoint.npz"))
+                    what = "finished chunks" + " and the rounds of the one in progress" * begun
+                    kept = f"; {what} are saved: continue with {way}."
                     raise KeyboardInterrupt(kept) from None
                 raise KeyboardInterrupt(" before anything was saved.") from None
     if ds is not None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import InputError
+from jaxfl.core.progress import plural
 from jaxfl.core.types import Clients
 from jaxfl.engine.record import Record, dtype
 from jaxfl.privacy.accountants import STATUS, epsilon
@@ -25,10 +26,11 @@ __all__ = ["Ledger", "differing", "ledger", "spread", "turns"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 AT_ONCE = 1024  # rounds whose cohorts are drawn together
-PUBLISH = (
-    "; publish this largest eps, which holds for every client (the rounds of a client count as known, so "
-    "that drawing clients at random amplifies nothing)"
+PUBLISH = "; publish this largest eps, which holds for every client"
+KNOWN = (
+    " (the rounds of a client count as known, so that drawing clients at random amplifies nothing)"
 )
+NAMED = 10  # clients with a line of their own
 KINDS = 64  # of clients, by rounds and samples: each needs an accountant
 
 
@@ -56,7 +58,21 @@ class Ledger(NamedTuple):
     def __str__(self) -> str:
         shares = spread(self.turns, self.proven, self.claimed, self.clients)
         how = f"{self.method} ({STATUS[self.status]})" if self.status else self.method
-        return f"{self.turns.size} clients, {shares}; delta = {self.delta:.3g}, {how}"
+        return (
+            f"{self.turns.size} clients, {shares}; delta = {self.delta:.3g}, {how}" + self._named()
+        )
+
+    def _named(self) -> str:
+        """A line for each client that has a name, the largest eps first."""
+        if not self.clients.names or self.alike:
+            return ""
+        order = np.argsort(-self.proven, kind="stable")
+        lines = [
+            f"\n  {self.clients.name(i)}: proven eps {self.proven[i]:.4g} in {between(self.turns[[i]])}"
+            for i in order[:NAMED].tolist()
+        ]
+        more = order.size - NAMED
+        return "".join(lines) + f"\n  and {plural(more, 'client')} with less" * (more > 0)
 
 
 def spread(turns: Ints, proven: Floats, claimed: Floats | None, clients: Clients) -> str:
@@ -67,7 +83,8 @@ def spread(turns: Ints, proven: Floats, claimed: Floats | None, clients: Clients
     return (
         f"in {between(turns)} each: proven eps {low:.4g} to {high:.4g}, median {middle:.4g}; "
         f"the worst is client {clients.name(i)} with {turns[i]} rounds{claim}"
-        + (PUBLISH if high > low else "")
+        + PUBLISH * bool(high > low)
+        + KNOWN * bool(high > low and np.ptp(turns) > 0)
     )
 
 

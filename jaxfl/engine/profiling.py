@@ -19,7 +19,7 @@ from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, PyTree, State
 from jaxfl.engine.loop import measure
 from jaxfl.engine.memory import check_room, remembered
-from jaxfl.engine.record import dtype
+from jaxfl.engine.record import device_name, dtype
 from jaxfl.problems.facts import facts_of
 from jaxfl.rounds.blocks import Block, ClientBlock, stream
 from jaxfl.rounds.estimates import mean_estimate, own_estimate, work_of
@@ -122,7 +122,7 @@ def profile(
     phases["messages and server" if parts else "whole"] = times["round"] - before
     (device, *_) = sorted(problem.count.devices(), key=lambda d: d.id)
     return Profile(
-        device=f"{device.platform}: {device.device_kind}",
+        device=device_name(device),
         trace=traced - began,
         compile=done - traced,
         round=times["round"],

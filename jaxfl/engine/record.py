@@ -45,6 +45,7 @@ __all__ = [
     "ROUNDING",
     "USUAL",
     "Record",
+    "device_name",
     "dtype",
     "fingerprint",
     "honest",
@@ -288,9 +289,15 @@ def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]
         "data": fingerprint(problem),
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "dtype": str(dtype(problem)),
-        "device": f"{device.platform}: {device.device_kind}",
+        "device": device_name(device),
         "versions": {"jaxfl": __version__, "jax": jax.__version__, "numpy": np.__version__},
     }
+
+
+def device_name(device: jax.Device) -> str:
+    """The kind of a device: "CPU", or as in "NVIDIA H200 (GPU)"."""
+    platform, kind = device.platform.upper(), device.device_kind
+    return platform if kind.upper() == platform else f"{kind} ({platform})"
 
 
 def objective(problem: Problem) -> str:

@@ -85,11 +85,12 @@ ACCOUNTED = 25  # rounds for which eps is computed: an accountant may take 50 ms
 def dataset(run: Record) -> xarray.Dataset:
     """Metrics, running totals and the final model of a run.
 
-    Dimensions: ``round`` (those at which metrics were taken), ``client``, ``coordinate``.
-    ``utility`` is what the papers plot, the average of ``grad_norm_sq`` over the evaluated rounds
-    so far; totals count from the start, over all clients.  ``eps_spent`` exists where an eps is proven,
-    and ``client_eps`` where clients spent different eps.  Every variable has ``units`` and ``long_name``;
-    :func:`config` reads the rest: values with their sources, settings, times.
+    Dimensions: ``round`` (those at which metrics were taken), ``client`` (its coordinates are names
+    where clients have some, else numbers), ``coordinate``. ``utility`` is what the papers plot, the
+    average of ``grad_norm_sq`` over the evaluated rounds so far; totals count from the start, over
+    all clients. ``eps_spent`` exists where an eps is proven, and ``client_eps`` where clients spent
+    different eps. Every variable has ``units`` and ``long_name``; :func:`config` reads the rest:
+    values with their sources, settings, times.
     """
     import xarray
 
@@ -109,7 +110,7 @@ def dataset(run: Record) -> xarray.Dataset:
     data["x"] = (("coordinate",), portable("x", run.x))
     coords = {
         "round": ("round", np.asarray(run.log.rounds, np.int32)),
-        "client": ("client", np.arange(run.facts.n, dtype=np.int32)),
+        "client": ("client", _clients(run)),
         "coordinate": ("coordinate", np.arange(run.x.size, dtype=np.int32)),
     }
     out = xarray.Dataset(
@@ -242,6 +243,12 @@ def _eps_spent(run: Record) -> Array:
         some = np.unique(np.rint(last * share).astype(int))
     eps = run.spent(rounds[some])
     return np.asarray(eps[np.searchsorted(some, np.arange(last + 1))], np.float64)
+
+
+def _clients(run: Record) -> Array:
+    """The clients' names, or their numbers."""
+    names = run.problem.clients.names
+    return np.asarray(names) if names else np.arange(run.facts.n, dtype=np.int32)
 
 
 def _ledger(run: Record) -> dict[str, Array]:

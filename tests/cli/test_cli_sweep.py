@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,6 +87,20 @@ def test_resume_completes_what_is_missing_and_only_that(
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
     assert "; left: nothing\n" in shell("sweep --plan --resume", folder).err
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
+
+
+def test_an_interrupt_says_what_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    def stop(bar: Any, now: Any) -> None:
+        if now.done:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("jaxfl.cli.sweeping.show", stop)
+    monkeypatch.setattr("jaxfl.engine.loop.SECONDS", 0.0)  # so that every mark is shown
+    line = "sweep ldp_sgd --batch 3 --sigma 0.05 --lr 0.1 0.3 --rounds 30 --no-plot --out"
+    last = shell(line, tmp_path / "out", DATA, status=130).err.splitlines()[-1]
+    assert "interrupted; finished chunks and the rounds of the one in progress are saved: " in last
 
 
 def test_a_plan_computes_and_writes_nothing(
