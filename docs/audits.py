@@ -22,7 +22,7 @@ EPS, DELTA, RUNS = 4.0, 1e-3, 20_000
 
 
 class Row(NamedTuple):
-    """The setting of an audit; the default is 20 rounds with batches of 5 of 50 records."""
+    """The given values of an audit; the default is 20 rounds with batches of 5 of 50 records."""
 
     numbers: Mapping[str, Any] = MappingProxyType({})
     parts: Mapping[str, Any] = MappingProxyType({})
@@ -87,10 +87,14 @@ Lower bounds on eps that attacks certify, over the proven eps ({EPS:g} at delta 
 *Certified* is the bound that `jaxfl audit` returns, *curve* uses the event's trade-off curve, and
 *plain* assumes nothing ([privacy](privacy.md)).  Each bound holds with 95 % confidence by itself.
 An audit has {RUNS} runs in each of two worlds; *seconds* is their time on one busy core, with
-compilation.  Where *setting* does not say otherwise, a run has 20 rounds with batches of 5 of 50
-records.  `python docs/audits.py > docs/audits.md` writes this page.
+compilation.  Where *given values* does not say otherwise, a run has 20 rounds with batches of 5 of
+50 records.  `python docs/audits.py > docs/audits.md` writes this page.
 
-| | seen | certified | curve | plain | statistic | seconds | setting | why less than half |
+The *statistic* is the one that told the two worlds apart best: the *sum* of the messages along the
+canary's gradient; their *likelihood ratio*; the ratio of their *innovations*, which are what each
+message adds to the earlier ones; or a linear discriminant of all innovations, which is *learned*.
+
+| | seen | certified | curve | plain | statistic | seconds | given values | why less than half |
 |---|---|---|---|---|---|---|---|---|"""
 
 

@@ -35,7 +35,7 @@ __all__ = ["CALCULATORS"]
 def _gaussian(
     mu: float | None = None, eps: float | None = None, delta: float | None = None
 ) -> dict[str, Any]:
-    """Any one of mu, eps and delta of a Gaussian mechanism from the other two."""
+    """One of mu = sensitivity/sigma, eps and delta of Gaussian noise, from the other two."""
     if delta is None and mu is not None and eps is not None:
         delta = float(gdp_delta(mu, eps))
     elif eps is None and mu is not None and delta is not None:
@@ -50,7 +50,7 @@ def _gaussian(
 
 
 def _zcdp(rho: float, delta: float) -> dict[str, Any]:
-    """A Gaussian mechanism of zCDP rho: exact, by all orders, by the simple conversion."""
+    """The eps of a Gaussian mechanism of zCDP rho at delta: exact, and by two conversions."""
     return {
         "eps": float(gdp_eps(math.sqrt(2 * rho), check_delta(delta))),
         "eps_cks": rdp_eps(lambda a: a * rho, delta)[0],
@@ -63,7 +63,7 @@ def _zcdp(rho: float, delta: float) -> dict[str, Any]:
 
 
 def _mask(p: float, mu_per_round: float, rounds: int, delta: float) -> dict[str, Any]:
-    """A public random mask that keeps each coordinate with probability p."""
+    """The eps behind a public mask of a share p of coordinates, beside SDM-DSGD's claim."""
     check_delta(delta)
     return {
         "eps": rdp_eps(mask_rdp(p, mu_per_round, rounds), delta)[0],
@@ -88,7 +88,7 @@ def _batch_clip(
     bound: float | None = None,
     constant: float = 8.0,
 ) -> dict[str, Any]:
-    """What clipping only the batch's mean exposes, at the paper's noise or at sigma."""
+    """A lower bound on eps where only the batch's mean is clipped, at SoteriaFL's noise or sigma."""
     claim = compressed_gd(constant, clip, samples, batch, rounds, delta, eps=eps)
     noise = claim.sigma if sigma is None else sigma
     how = Sampling(sampler, samples, batch)
@@ -117,7 +117,9 @@ def _counterexample(
     expansion: float | None = None,
     eta: float | None = None,
 ) -> dict[str, Any]:
-    """Hu et al. under secure aggregation: the step of one device scales theta by c.
+    """The zCDP of a secure sum of local steps beside Hu et al.'s formula, where it is exceeded.
+
+    The step of one device scales theta by c:
 
     ``mu^2 = (2G/b)^2 c^(2(tau-1)) / (sigma^2 (sum_k c^2k + (r-1) tau))``: the record's shift is
     amplified by its own device's dynamics, the noise of the others is not.  c is the ``expansion``,
@@ -143,8 +145,9 @@ def _counterexample(
 
 
 def _hidden_state(instances: int = 100, seed: int = 0) -> dict[str, Any]:
-    """How far two random rounds with hidden state exceed Theorem K (SVRG, SAGA).
+    """How far simulated rounds exceed Theorem K, jaxfl's bound of SVRG and SAGA (at most 0).
 
+    Two random rounds with hidden state.
     Each world's shift is at most X if the record is drawn and Y if not, and in round 2 depends on
     the first output and on the first coin, which is not shown.  Not above 0 but for rounding.
     """
@@ -184,7 +187,7 @@ def _hidden_state(instances: int = 100, seed: int = 0) -> dict[str, Any]:
 def _audit_cp(
     tp: int, npos: int, fp: int, nneg: int, delta: float, alpha: float = 0.05
 ) -> dict[str, Any]:
-    """Clopper-Pearson lower bound on eps."""
+    """A lower bound on eps from counts of an attack's right and wrong answers."""
     check_delta(delta)
     possible = 0 <= tp <= npos and 0 <= fp <= nneg and npos > 0 and nneg > 0
     require(possible, f"{tp} of {npos} and {fp} of {nneg} are not counts of successes")
@@ -200,7 +203,7 @@ def _audit_cp(
 def _audit_one_run(
     canaries: int, guesses: int, correct: int, delta: float, alpha: float = 0.05
 ) -> dict[str, Any]:
-    """Lower bound on eps from the guesses about one run."""
+    """A lower bound on eps from the number of right guesses about canaries in one run."""
     require(
         0 <= correct <= guesses <= canaries,
         f"{correct} correct of {guesses} guesses about {canaries} canaries is impossible",
@@ -225,7 +228,7 @@ def _audit_canary(
     alpha: float = 0.05,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Lower bound on eps from many simulated runs of one canary under Poisson sampling."""
+    """A lower bound on eps from simulated runs with and without a canary, Poisson batches."""
     Sampling("poisson", samples, batch)  # checks the batch
     bound = reference.audit_poisson(
         samples, batch, rounds, clip, sigma, delta, runs, clip=clip_what, alpha=alpha, seed=seed

@@ -175,7 +175,7 @@ class Setup:
         "exact",
         "TYPE",
         "type in which the clients' state is stored: exact (default), or bfloat16 or float16, which "
-        "take half the memory; means over records stay exact",
+        "take half the memory; averages over records keep full precision",
         Among("exact", "bfloat16", "float16"),
     )
 

@@ -42,14 +42,19 @@ FLAGGED = (
     "none: the proven eps is not above the paper's by more than 1 %",
     "the proven eps is above the paper's by more than 1 %, or none is proven",
 )
+FORMULAS = ("mask", "batch_clip", "hu_counterexample", "theorem_k")
+TITLES = {
+    "NAME is also a calculator (without values it says which it needs):": False,
+    "or a check of a published or new formula:": True,
+}
 CHECKED = "no: its constant could not be checked", "yes: it reads so in its source"
 
 
 def run_account(words: Sequence[str]) -> None:
     r"""usage: jaxfl account NAME (--delta D | --eps E) [--PARAMETER VALUE ...]
 
-    Compute the eps that is proven for a given noise at delta, or the delta at eps, without data, and
-    print what the paper's formula claims for the same noise.
+    Compute the eps that is proven for a given noise at delta, or the delta at eps, and
+    print what the paper's formula claims for the same noise.  No data are read.
 
       jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \
             --sigma 0.01 --delta 1e-3
@@ -65,8 +70,9 @@ def run_account(words: Sequence[str]) -> None:
                                 published, and a trusted party draws the number of runs, K on average
       --as dp-event             also print the event (what a run releases about one record) as a DpEvent
                                 of dp_accounting, and name the accountant there that supports it
-      --method NAME             another proof: chain, reveal or theorem_k (of SVRG and SAGA), or ceil (of
-                                shuffled epochs: a partial pass counts as a whole one)
+      --method NAME             another proof.  For SVRG and SAGA: chain, reveal (default: the better of
+                                them) or theorem_k (new, not reviewed).  For shuffled epochs: ceil,
+                                which counts a partial pass as a whole one
     """
     _answer("account", "NAME", questions.account, words)
 
@@ -74,16 +80,17 @@ def run_account(words: Sequence[str]) -> None:
 def run_calibrate(words: Sequence[str]) -> None:
     r"""usage: jaxfl calibrate NAME --eps E --delta D [--PARAMETER VALUE ...]
 
-    Compute the least noise for which (eps, delta) is proven, without data, and print the noise of the
-    paper's formula beside it.
+    Compute the least noise for which (eps, delta) is proven, and print the noise of the paper's
+    formula beside it.  No data are read.
 
       jaxfl calibrate soteriafl_gd --samples 3256 --rounds 100 --clip 0.5 --eps 5 --delta 1e-3
       jaxfl calibrate ldp_sgd --samples 3256 --batch 51 --clip 1 --sigma 0.01 --eps 5 --delta 1e-3 \
             --find rounds
 
       --find rounds|batch       with --sigma: compute the most rounds, or the smallest batch, instead
-      --method NAME             another proof: chain, reveal or theorem_k (of SVRG and SAGA), or ceil (of
-                                shuffled epochs: a partial pass counts as a whole one)
+      --method NAME             another proof.  For SVRG and SAGA: chain, reveal (default: the better of
+                                them) or theorem_k (new, not reviewed).  For shuffled epochs: ceil,
+                                which counts a partial pass as a whole one
     """
     _answer("calibrate", "NAME", questions.calibrate, words)
 
@@ -92,9 +99,9 @@ def run_audit(words: Sequence[str]) -> None:
     r"""usage: jaxfl audit ALGORITHM [--runs R] [--PARAMETER VALUE ...]
 
     Measure a lower bound on eps by an attack: run the algorithm R times on each of two data sets that
-    differ in one record, and tell the data sets apart by what the server sees.  No smaller eps
-    is true, at the stated confidence: `refutes_claim` says whether the claimed eps is smaller, and
-    `refutes_proof` whether the proven one is.
+    differ in one record, and tell the data sets apart by what the server sees.  At the stated
+    confidence the true eps is at least `lower`.  `refutes_claim` says whether the claimed eps is below
+    that, and `refutes_proof` whether the proven one is.
 
       jaxfl audit ldp_sgd --samples 1000 --rounds 100 --runs 10000 --batch 50 --eps 5
       jaxfl audit ldp_sgd --samples 1000 --rounds 20 --runs 4000 --batch 100 --clip-mode batch \
@@ -130,24 +137,30 @@ def parameters(command: str, words: Sequence[str]) -> str:
       --dimension D             coordinates of the model
       --fresh                   with local steps: clients shuffle their records anew in every round
       --convex                  with local steps: every example's loss is convex
-    parameters of `event`, a mean of clipped gradients that is released once per round (an event is what a
-    run releases about one record):
+
+    parameters of `event`, a noised mean of clipped gradients that is released once per round:
       --samples, --rounds, --clip, --batch, --sampler, --sigma: as of an algorithm
       --adjacency HOW           how neighbouring data sets differ: replace_one (default), add_remove or
                                 zero_out
       --noise-multiplier Z      noise in units of clip/b, instead of --sigma
       --slots K                 most records that a Poisson batch can hold; the rest of a draw is lost
       --record-norm X           norm of a record's share, where it exceeds --clip
+
     Parameters that are not given take the algorithm's defaults; defaults that affect the result are
     listed under `assumed`.  The docstring of jaxfl.privacy.accountants explains the methods.
     """
     names = sorted(set(questions.names()) - {*CALCULATORS, "event"})
     said = ["NAME is an algorithm:", textwrap.indent(textwrap.fill(", ".join(names), 98), "  ")]
-    said += ["or event, a mean of clipped gradients without an algorithm,"]
+    said += ["or event, any mean of clipped gradients (a subsampled Gaussian mechanism)."]
     if command == "account":
-        said += ["or a calculator, which says what it needs:"]
         about = {name: str(make.__doc__).splitlines()[0] for name, make in CALCULATORS.items()}
-        said += [f"  {name:<18}  {what}" for name, what in about.items()]
+        for title, formulas in TITLES.items():
+            said += ["", title]
+            said += [
+                f"  {name:<18}  {what}"
+                for name, what in about.items()
+                if (name in FORMULAS) is formulas
+            ]
     return "\n".join([*said, "", str(inspect.getdoc(parameters))])
 
 

@@ -129,8 +129,9 @@ class Session:
     choose_by: str = _output(
         AUTO,
         "HOW",
-        "criterion for the best step size: auto (default): accuracy, else loss, on validation data; "
-        "without them the training loss; or a metric, min:NAME or max:NAME",
+        "criterion by which the best lr (and shift) is chosen: auto (default) takes validation accuracy, "
+        "or validation loss where there is no accuracy, or training loss where there are no validation "
+        "data; else a metric, min:NAME or max:NAME",
     )
     plan: bool = _output(False, "", "report the plan and stop: runs, chunks, memory, evaluations")
     plan_time: bool = _output(

@@ -20,7 +20,7 @@ ABOVE = real(above=0)
 # option: (its symbol in the paper, the field of Setting, its default, its range, its meaning)
 SYMBOLS = {
     "clients": ("n", "n", 10, whole(1), "number of clients"),
-    "samples": ("m", "m", 3256, whole(1), "samples per client"),
+    "samples": ("m", "m", 3256, whole(1), "records per client"),
     "dimension": ("d", "d", 124, whole(1), "coordinates of the model"),
     "omega": ("omega", "omega", 19.0, real(least=0), "variance of the compressor"),
     "eps": ("eps", "eps", 1.0, ABOVE, "privacy"),

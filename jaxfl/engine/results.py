@@ -157,6 +157,8 @@ def privacy(about: Mapping[str, Any]) -> str:
     if claimed:
         says = "claims only" if understates(float(found["claimed"]), proven) else "says"
         words += f"; the paper's formula {says} {claimed} for this noise"
+        fails = any(condition[1] is False for condition in found.get("conditions", ()))
+        words += ", outside the conditions of its theorem" * fails
     return words + after
 
 
