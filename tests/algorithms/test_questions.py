@@ -6,7 +6,9 @@ import re
 import pytest
 from told import Shell
 
+from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.cli import main
+from jaxfl.cli.questions import FORMULAS
 
 pytestmark = pytest.mark.once
 
@@ -163,3 +165,8 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         text = capsys.readouterr().out
         assert "--rounds" in text
         assert command != "account" or "--seen all|winner" in text
+        checks = text.partition("or a check of a published or new formula:")[2]
+        for name, make in CALCULATORS.items():
+            said = f"\n  {name} " in text, f"\n  {name} " in checks
+            assert said == (command == "account", command == "account" and name in FORMULAS)
+            assert str(make.__doc__).splitlines()[0].endswith(".")
