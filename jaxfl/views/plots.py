@@ -59,16 +59,12 @@ def lines(
     along: str,
     scale: float,
     looks: Iterable[Mapping[str, Any]],
-    band: str = "error",
 ) -> list[Line]:
     """The means over seeds of each cell, with bands, up to its last round or to where it diverged."""
     seen = flat["uplink_bits"].notnull() | (flat["round"] == flat["diverged_at"])
     values = flat[metric].astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         mean, error = over_seeds(values)
-        below, above = error, error
-        if band == "range":
-            below, above = mean - values.min("seed"), values.max("seed") - mean
     x = flat["round"] if along == "round" else flat[along].mean("seed")
     x = (x / scale).broadcast_like(mean)
     drawn = zip(looks, seen.all("seed").values, strict=True)
@@ -76,7 +72,7 @@ def lines(
         Line(
             x=x.values[i, live],
             y=mean.values[i, live],
-            error=[side.values[i, live] for side in (below, above)],
+            error=error.values[i, live],
             **look,
         )
         for i, (look, live) in enumerate(drawn)
