@@ -90,9 +90,16 @@ An audit has {RUNS} runs in each of two worlds; *seconds* is their time on one b
 compilation.  Where *given values* does not say otherwise, a run has 20 rounds with batches of 5 of
 50 records.  `python docs/audits.py > docs/audits.md` writes this page.
 
-The *statistic* is the one that told the two worlds apart best: the *sum* of the messages along the
-canary's gradient; their *likelihood ratio*; the ratio of their *innovations*, which are what each
-message adds to the earlier ones; or a linear discriminant of all innovations, which is *learned*.
+Each *statistic* is a number per run, from its messages and the canary's sign in each round.  A
+threshold turns it into a guess of the world:
+
+- *sum* adds up the messages, each projected on the canary and times its sign.
+- *likelihood ratio* adds up how much likelier the event makes each message with the canary.
+- *extremes* adds the largest and the smallest of these messages.
+- *spread* compares the largest and the smallest message with their mean, where repeated noise cancels.
+- *contrast* is the sum after the mean sign is subtracted, where repeated noise cancels, too.
+- *innovations* is the likelihood ratio after what earlier messages predict is subtracted from each.
+- *learned* is a linear discriminant of all innovations and their ratios, fitted to other runs.
 
 | | seen | certified | curve | plain | statistic | seconds | given values | why less than half |
 |---|---|---|---|---|---|---|---|---|"""

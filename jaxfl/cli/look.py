@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jaxfl.cli.folder import CHECKPOINT, CONFIG, Folder, aside, of_sweep
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import real, text
-from jaxfl.cli.report import console, facts, print_json, summary
+from jaxfl.cli.report import facts, print_json, print_table, summary
 from jaxfl.cli.sweeping import NO_FRONT, PICTURES, has_front
 from jaxfl.cli.written import command, flag
 from jaxfl.core.errors import InputError, one_line, printable, require
@@ -323,10 +323,8 @@ def _print(shown: Table, given: dict[str, Any]) -> None:
     """Print a table, and write it to the files of --csv and --latex."""
     if given.get("json"):
         print_json(shown.facts())
-    elif sys.stdout.isatty():
-        shown.show(console())
     else:
-        print(shown.text(), end="")
+        print_table(shown)
     for name, content in (("csv", shown.csv), ("latex", shown.latex)):
         if name not in given:
             continue

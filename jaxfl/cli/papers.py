@@ -11,7 +11,7 @@ from jaxfl import papers
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import text
-from jaxfl.cli.report import console, print_json
+from jaxfl.cli.report import print_json, print_table
 from jaxfl.core.errors import printable, require
 from jaxfl.papers.report import Report, epsilon_table, table
 
@@ -113,11 +113,9 @@ def _facts(report: Report) -> dict[str, Any]:
 
 
 def _show(report: Report) -> None:
-
-    shown = console()
-    table(report).show(shown)
+    print_table(table(report))
     if report.epsilons:
-        shown.print()
-        epsilon_table(report).show(shown)
+        print()
+        print_table(epsilon_table(report))
     for file in report.files:
-        shown.print(printable(f"file  {file}"), soft_wrap=True)
+        print(printable(f"file  {file}"))

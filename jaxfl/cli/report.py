@@ -10,22 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxfl.core.errors import printable
 from jaxfl.core.progress import Bar
 from jaxfl.core.types import Clients, Origin, Problem, Source
 from jaxfl.engine import results
 from jaxfl.engine.ledger import spread
 from jaxfl.engine.run import Progress
+from jaxfl.views.tables import Table, by_rows
 from jaxfl.views.words import in_units
 
 if TYPE_CHECKING:
     import xarray
-    from rich.console import Console
 
-
-__all__ = ["Display", "amount", "console", "facts", "print_json", "summary"]
-
-WIDTH = 10_000  # of what goes to a file: no line is broken
+__all__ = ["Display", "amount", "facts", "print_json", "print_table", "summary"]
 
 
 class Display(Bar):
@@ -43,13 +39,14 @@ class Display(Bar):
         self.update(now.round, now.rounds, words)
 
 
-def console() -> Console:
-    """Standard output, on which names are printed as they are."""
+def print_table(table: Table) -> None:
+    """With colours and broken lines on a terminal; elsewhere one line per row."""
     from rich.console import Console
 
-    return Console(
-        highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH
-    )
+    if sys.stdout.isatty():
+        table.show(Console(highlight=False, markup=False, emoji=False))
+    else:
+        print(table.text(), end="")
 
 
 def print_json(value: Any) -> None:
@@ -79,24 +76,15 @@ def facts(ds: xarray.Dataset, files: Sequence[Path] = ()) -> dict[str, Any]:
 
 def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:
     """Print hyper-parameters with their sources, and what came out."""
-    from rich.table import Table
-
     about = results.config(ds)
     settings = about["settings"]
-    used = Table("hyper-parameter", "value", "source", box=None, pad_edge=False)
-    for row in _used(about, int(ds["round"].values[-1])):
-        used.add_row(*map(printable, row))
-    out = Table.grid(padding=(0, 2))
-    for name, words in _outcome(ds, about).items():
-        out.add_row(name, printable(words))
-    for file in files:
-        out.add_row("file", printable(str(file)))
-    shown = console()
     head = f"{settings['algorithm']} on {settings['problem']}: {about['ended']}"
-    shown.print(printable(head), style="bold")
-    shown.print(used)
-    shown.print()
-    shown.print(out)
+    names = ("hyper-parameter", "value", "source")
+    used = _used(about, int(ds["round"].values[-1]))
+    out = [*_outcome(ds, about).items(), *(("file", str(file)) for file in files)]
+    print_table(Table(head, by_rows(dict(zip(names, names, strict=True)), used)))
+    print()
+    print_table(Table("", by_rows({"name": "", "words": ""}, out)))
 
 
 def _used(about: dict[str, Any], reached: int) -> list[tuple[str, str, str]]:
@@ -123,6 +111,9 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> dict[str, str]:
     said = f"{final['loss']:.5g}, from {float(loss[0]):.5g}"
     if np.isfinite(loss).all():
         said += f", best {float(loss.min()):.5g} at round {int(loss.idxmin())}"
+    failed = [
+        text for text, holds, _ in (about["privacy"] or {}).get("conditions", ()) if holds is False
+    ]
     norm = f"{final['grad_norm_sq']:.4g}, mean so far (utility) {final['utility']:.4g}"
     rows = {
         "rounds": f"{rounds}" + (f" of {planned}" if rounds < planned else ""),
@@ -135,6 +126,7 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> dict[str, str]:
         "downlink": amount(final["downlink_bits"]),
         "gradients": f"{final['gradients']:,.0f} per-example",
         "privacy": results.privacy(about),
+        "paper's theorem": f"conditions that fail: {'; '.join(failed)}" if failed else "",
         "clients' privacy": _clients(ds) if "client_eps" in ds else "",
         "time": _time(about, rounds),
     }

@@ -16,7 +16,7 @@ from jaxfl.cli.build import choose_algorithm, choose_problem
 from jaxfl.cli.folder import CONFIG, of_sweep, write_config
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Setup, check_options
-from jaxfl.cli.report import console, print_json
+from jaxfl.cli.report import print_json, print_table
 from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
 from jaxfl.cli.work import absolute, computing
 from jaxfl.cli.written import command
@@ -192,13 +192,13 @@ def _show(ds: xarray.Dataset, folder: Path, session: Session) -> None:
         _warn_of_divergence(ds)
     if session.quiet and not session.json:
         return
-    chosen, shown = table(select(ds, session.choose_by).ds), console()
+    chosen = table(select(ds, session.choose_by).ds)
     if session.json:
         print_json({**chosen.facts(), "files": files})
         return
-    chosen.show(shown)
+    print_table(chosen)
     for file in files:
-        shown.print(printable(f"file  {file}"), soft_wrap=True)
+        print(printable(f"file  {file}"))
 
 
 def has_front(files: Sequence[Path]) -> bool:

@@ -116,7 +116,8 @@ def groups(frame: Any, client: Hashable) -> tuple[list[Array], tuple[str, ...]]:
 def _one_of(columns: Sequence[Hashable], name: Any, who: str) -> None:
     """Raise unless ``name`` is one of the columns."""
     if not isinstance(name, Hashable) or name not in columns:
-        raise InputError(f"{who}: {closest('column', name, map(str, columns))}")
+        where = f"{who[:1].lower()}{who[1:]}"
+        raise InputError(closest(f"column in {where} named", name, map(str, columns)))
 
 
 def _features(frame: Any, names: Sequence[Hashable], who: str, kind: npt.DTypeLike) -> Array:

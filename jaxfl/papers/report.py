@@ -14,7 +14,7 @@ from jaxfl.engine.results import plain
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
 from jaxfl.views import ink
 from jaxfl.views.rows import FLAG, RULE
-from jaxfl.views.tables import Column, Table, eps_words, in_words
+from jaxfl.views.tables import Table, by_rows, eps_words, in_words
 
 __all__ = [
     "RECORD",
@@ -127,7 +127,7 @@ def _summary(reports: Sequence[tuple[Path, Report]]) -> list[str]:
             missed.append("")
     total = sum(report.seconds for _, report in reports)
     heads = ("", "what", "published values and statements met", "seconds")
-    grid = Table("", tuple(Column(head, head) for head in heads), tuple(rows))
+    grid = Table("", by_rows({head: head for head in heads}, rows))
     lines = [grid.markdown(), f"All of it took {total / 60:.0f} minutes by the clock.", ""]
     return lines if not missed else [*lines, "Not met:", "", *missed]
 
@@ -144,12 +144,12 @@ def table(report: Report) -> Table:
         "band": "band",
         "agrees": "within band, or ordering holds?",
     }
-    rows = tuple(
+    rows = [
         (row.what, row.published, row.ours, row.band or None, VERDICTS[row.holds])
         for row in report.rows
-    )
+    ]
     title = f"{report.entry.name}: {report.entry.what}; {report.entry.paper}"
-    return Table(title, tuple(map(Column, heads, heads.values())), rows)
+    return Table(title, by_rows(heads, rows))
 
 
 def epsilon_table(report: Report) -> Table:
@@ -157,21 +157,20 @@ def epsilon_table(report: Report) -> Table:
 
     A claim below the proven eps is flagged.
     """
-    columns = (
-        Column("what", "privacy of"),
-        Column("claimed", "claimed ε"),
-        Column("proven", "proven ε"),
-        Column("audited", "audited ε ≥"),
-        Column("delta", "δ"),
-        Column("flag", "flag", alarm=True),
-        Column("note", ""),
-    )
-    rows = tuple(
+    heads = {
+        "what": "privacy of",
+        "claimed": "claimed ε",
+        "proven": "proven ε",
+        "audited": "audited ε ≥",
+        "delta": "δ",
+        "flag": "flag",
+        "note": "",
+    }
+    rows = [
         (e.what, e.claimed, eps_words(True, e.proven), e.audited, e.delta, FLAG * e.flagged, e.note)
         for e in report.epsilons
-    )
-    notes = (FLAGGED,) * any(e.flagged for e in report.epsilons)
-    return Table("", columns, rows, notes=notes)
+    ]
+    return Table("", by_rows(heads, rows), (FLAGGED,) * any(e.flagged for e in report.epsilons))
 
 
 def markdown(report: Report, folder: str = "", depth: int = 1) -> str:

@@ -12,7 +12,7 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.engine import results
 from jaxfl.views.cells import as_sweep, axes, ends, is_sweep
 from jaxfl.views.rows import shown_metrics
-from jaxfl.views.tables import Column, Estimate, Table, Value, eps_words, estimates
+from jaxfl.views.tables import Estimate, Table, Value, by_rows, eps_words, estimates
 from jaxfl.views.words import SYMBOLS, label, number, prefix
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ def compare(
     paired = _paired(*both)
     lines = [*_measured(one, two, [*shown, "uplink_bits"], paired), _proven(one, two)]
     places = zip(*(one[name].values for name in varied), strict=True) if varied else iter([()])
-    rows = tuple(
+    rows = [
         (*place, *line)
         for place, cell in zip(places, zip(*lines, strict=True), strict=True)
         for line in cell
         if line
-    )
+    ]
     for flat, name in zip(flats, names, strict=True):
         if (left := flat.drop_sel(cell=one["cell"])).sizes["cell"]:
             notes.append(f"Only in {name}: {_listed(left, common)}.")
@@ -86,7 +86,7 @@ def compare(
     title = f"{names[0]} and {names[1]}"
     if not alone:
         title += f": {(count := one.sizes['cell'])} common setting" + "s" * (count > 1)
-    return Table(title, tuple(map(Column, heads, heads.values())), rows, notes=tuple(notes))
+    return Table(title, by_rows(heads, rows), tuple(notes))
 
 
 # --- pieces --------------------------------------------------------------------------------------

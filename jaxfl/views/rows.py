@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxfl.core.errors import require
 from jaxfl.engine import results
 from jaxfl.privacy.claims import understates
 from jaxfl.views.cells import (
@@ -25,7 +24,7 @@ from jaxfl.views.cells import (
     over_seeds,
 )
 from jaxfl.views.selection import AUTO, Criterion, criterion_of
-from jaxfl.views.tables import Column, Table, Value, eps_words, estimates
+from jaxfl.views.tables import Column, Mark, Table, Value, eps_words, estimates
 from jaxfl.views.words import prefix, short
 
 if TYPE_CHECKING:
@@ -36,7 +35,10 @@ __all__ = ["criterion_used", "shown_metrics", "table"]
 SHOWN = ("loss", "accuracy", "test_accuracy")  # where a sweep has them
 FLAG = "claim < proven"
 RULE = "the proven eps exceeds that of the paper's formula by more than 1 %"
-WARNED = "! the best value is at an end of its grid, or the loss ends no lower than it began."
+WARNED = {
+    "at_end": ("!", "the best value is at an end of its grid"),
+    "idle": ("~", "the loss ends no lower than it began"),
+}
 UNPROVEN = "none proven"
 BROKEN = "bound broken"
 # what reaching a target takes: its words, and its unit
@@ -46,8 +48,6 @@ TARGETS = {
     "gradients": ("gradients", ""),
     "seconds": ("time", "s"),
 }
-
-Columns: TypeAlias = list[tuple[Column, Sequence[Value]]]
 
 
 def table(
@@ -85,11 +85,7 @@ def table(
         *(_targets(flat, targets.attrs["target"]) if targets is not None else []),
         *_fates(flat),
     ]
-    heads, values = zip(*columns, strict=True)
-    warned = frozenset(np.flatnonzero(flat["warned"]).tolist() if "warned" in flat else ())
-    notes = [WARNED] * bool(warned) + _notes(ds, flat)
-    rows = tuple(zip(*values, strict=True))
-    return Table(heading(ds), heads, rows, _best(ds, flat, rule), tuple(notes), warned)
+    return Table(heading(ds), tuple(columns), tuple(_notes(ds, flat)), _marks(ds, flat, rule))
 
 
 def criterion_used(ds: xarray.Dataset) -> Criterion:
@@ -113,41 +109,44 @@ def _joined(ds: xarray.Dataset, targets: xarray.Dataset | None) -> xarray.Datase
     """The sweep with its targets beside it, each as NAME_to_target."""
     if targets is None:
         return ds
-    require("seed" not in targets.dims, "Targets in a table must be of means", "give by='mean'")
     variables = targets.data_vars.items()
     return ds.assign({f"{str(n).removesuffix('_to_target')}_to_target": v for n, v in variables})
 
 
-def _axes(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
+def _axes(ds: xarray.Dataset, flat: xarray.Dataset) -> list[Column]:
     """Groups first, then the algorithm, then what varies within."""
     first = groups(ds)
     names = sorted(axes(ds), key=lambda name: (name not in first, name != "algorithm"))
     return [
-        (Column(name, short(name)), flat[name].values.tolist())
+        Column(name, short(name), flat[name].values.tolist())
         for name in names
         if (ds.sizes[name] > 1 and applying(ds, name).any()) or name == "algorithm"
     ]
 
 
-def _choices(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
+def _choices(ds: xarray.Dataset, flat: xarray.Dataset) -> list[Column]:
     """What was chosen, and what is no axis: the step size, and what compressors keep."""
     chosen = [str(name) for name in flat if str(name).startswith("chosen_")]
     heads = {name: f"best {short(name[7:])}" for name in chosen}
     swept = {*axes(ds), *(name[7:] for name in chosen)}
+    if "used_omega" in flat:  # 0 is that of no compressor
+        flat = flat.assign(used_omega=flat["used_omega"].where(flat["used_omega"] > 0))
     fixed = {"lr": short("lr")}
     if not swept & {"k", "omega"}:
         fixed |= {"k": f"k of {results.config(ds)['facts'].get('d', 'd')}", "omega": short("omega")}
     for name, head in fixed.items():
         if name not in swept and f"used_{name}" in flat and flat[f"used_{name}"].notnull().any():
             heads[f"used_{name}"] = head
-    return [(Column(name, head), _known(flat[name])) for name, head in heads.items()]
+    return [Column(name, head, _known(flat[name])) for name, head in heads.items()]
 
 
 def _known(values: xarray.DataArray) -> list[Value]:
     return [None if v != v or v == "" else v for v in values.values.tolist()]
 
 
-def _metrics(flat: xarray.Dataset, shown: Sequence[str], rule: Criterion, chosen: bool) -> Columns:
+def _metrics(
+    flat: xarray.Dataset, shown: Sequence[str], rule: Criterion, chosen: bool
+) -> list[Column]:
     """The metrics, and the uplink of all clients."""
     heads = {name: short(name) for name in shown}
     if chosen and rule.metric.startswith("validation_"):
@@ -156,27 +155,25 @@ def _metrics(flat: xarray.Dataset, shown: Sequence[str], rule: Criterion, chosen
     means = [value.mean for value in totals]
     scale, unit = prefix(means, "bit")
     differ = any(value.error > 0 for value in totals)
-    bits = Column("uplink_bits", f"uplink ({unit})", scale), totals if differ else means
-    return [*((Column(name, head), estimates(flat[name])) for name, head in heads.items()), bits]
+    bits = Column("uplink_bits", f"uplink ({unit})", totals if differ else means, scale)
+    return [*(Column(name, head, estimates(flat[name])) for name, head in heads.items()), bits]
 
 
-def _privacy(ds: xarray.Dataset, flat: xarray.Dataset) -> Columns:
+def _privacy(ds: xarray.Dataset, flat: xarray.Dataset) -> list[Column]:
     noisy = flat["noisy"].values.astype(bool)
     if not noisy.any():
         return []
     kept = [eps_words(*pair) for pair in zip(noisy, flat["proven_eps"].values, strict=True)]
-    out: Columns = [
-        (Column("claimed_eps", "claimed ε"), _known(claimed(flat).where(noisy))),
-        (Column("proven_eps", "proven ε"), kept),
+    out = [
+        Column("claimed_eps", "claimed ε", _known(claimed(flat).where(noisy))),
+        Column("proven_eps", "proven ε", kept),
     ]
     if flat["flag"].any():
         alarms = [(name, held.tolist()) for name, (held, _) in _alarms(flat).items()]
-        red: list[Value] = [
-            ", ".join(name for name, held in alarms if held[i]) for i in range(len(noisy))
-        ]
-        out.append((Column("flag", "flag", alarm=True), red))
+        red = [", ".join(name for name, held in alarms if held[i]) for i in range(len(noisy))]
+        out.append(Column("flag", "flag", red, alarm=True))
     if deltas(flat).to_series().nunique() > 1 and "delta" not in axes(ds):
-        out.append((Column("delta", "δ"), deltas(flat).values.tolist()))
+        out.append(Column("delta", "δ", deltas(flat).values.tolist()))
     return out
 
 
@@ -196,8 +193,8 @@ def _alarms(flat: xarray.Dataset) -> dict[str, tuple[Array, str]]:
     }
 
 
-def _targets(flat: xarray.Dataset, words: str) -> Columns:
-    out: Columns = []
+def _targets(flat: xarray.Dataset, words: str) -> list[Column]:
+    out = []
     for name, (what, unit) in TARGETS.items():
         if f"{name}_to_target" not in flat:
             continue
@@ -205,11 +202,11 @@ def _targets(flat: xarray.Dataset, words: str) -> Columns:
         whole = name in ("rounds", "seconds")  # no kiloseconds
         scale, shown = (1.0, unit) if whole else prefix(values.values, unit)
         head = f"{what} to {words}" + f" ({shown})" * bool(shown)
-        out.append((Column(f"{name}_to_target", head, scale), _known(values)))
+        out.append(Column(f"{name}_to_target", head, _known(values), scale))
     return out
 
 
-def _fates(flat: xarray.Dataset) -> Columns:
+def _fates(flat: xarray.Dataset) -> list[Column]:
     """Seeds that diverged and cells that have not run; no column where there are none."""
     seeds, words = flat.sizes["seed"], []
     lost = flat["diverged_at"].notnull().sum("seed").values.tolist()
@@ -227,18 +224,26 @@ def _fates(flat: xarray.Dataset) -> Columns:
             words.append(f"{lost[i]} of {seeds} seeds diverged" if seeds > 1 else "diverged")
         else:
             words.append("")
-    return [(Column("state", "state", alarm=True), words)] if any(words) else []
+    return [Column("state", "state", words, alarm=True)] if any(words) else []
 
 
 # --- marks and notes -----------------------------------------------------------------------------
 
 
-def _best(ds: xarray.Dataset, flat: xarray.Dataset, rule: Criterion) -> frozenset[int]:
-    """The first best row of each group that has a choice."""
+def _marks(ds: xarray.Dataset, flat: xarray.Dataset, rule: Criterion) -> tuple[Mark, ...]:
+    """The first best row of each group that has a choice, and the rows of each warning."""
     judged = (over_seeds(flat[rule.metric])[0] * rule.sign).to_series().reset_index(drop=True)
     keys = [flat[name].to_series().reset_index(drop=True) for name in groups(ds)]
     apart = judged.dropna().groupby(keys or (lambda i: 0), dropna=False, sort=False)
-    return frozenset(rows.idxmin() for _, rows in apart if len(rows) > 1)
+    best = frozenset(rows.idxmin() for _, rows in apart if len(rows) > 1)
+    same = " and ".join(short(name) for name in groups(ds) if len({*flat[name].values}) > 1)
+    marks = [
+        Mark("best", "*", best, f"{rule.words} of the rows" + f" with the same {same}" * bool(same))
+    ]
+    for name, (sign, note) in WARNED.items():
+        warned = np.flatnonzero(flat[name]).tolist() if name in flat else ()
+        marks.append(Mark(name, sign, frozenset(warned), note))
+    return tuple(mark._replace(note=f"{mark.note}.") for mark in marks if mark.rows)
 
 
 def _notes(ds: xarray.Dataset, flat: xarray.Dataset) -> list[str]:

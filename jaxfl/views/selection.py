@@ -78,7 +78,7 @@ class Selection(NamedTuple):
     ``ds`` also has, for every cell that is left, ``chosen_AXIS``, ``score`` and ``score_error``
     (mean over seeds and its standard error), ``candidates`` (how many settings were compared) and
     ``found`` (0 where each of them diverged or has not run: all values are NaN there); with a choice
-    also ``warned`` (1 where the warning is of this cell).
+    also ``at_end`` and ``idle`` (1 where the warning is of this cell).
     """
 
     ds: xarray.Dataset
@@ -144,7 +144,9 @@ def select(
     # Candidates in ascending order, the first axis outermost, so that the first best is the smallest.
     ds = ds.sortby([name for name in over if ds[name].dtype.kind in "iuf"])
     mean, error = over_seeds(final(ds, rule.metric))
-    mean = mean.where(~_ran_away(ds))
+    # a loss may be finite by chance: a gradient may vanish there, too
+    first = abs(ds["loss"].isel(round=0, drop=True)).clip(min=1.0)
+    mean = mean.where(~(final(ds, "loss") > AWAY * first).any("seed"))
     tried = (ds["complete"] > 0).all("seed") & distinct(ds, over)
     losses = (rule.sign * mean).where(tried).fillna(np.inf)
     each = xarray.Dataset({"loss": losses, "tried": tried})
@@ -161,30 +163,32 @@ def select(
     out = out.assign(out[unknown].where(found))
     out["flag"] = out["flag"].where(found, 0).astype(np.int8)
     told = {
-        **{
-            f"chosen_{name}": (_chosen(ds, out[name], found, over), f"{name} with the {rule.words}")
-            for name in over
-        },
+        f"chosen_{name}": (_chosen(ds, out[name], found, over), f"{name} with the {rule.words}")
+        for name in over
+    } | {
         "score": (out["score"], f"{rule.words}, mean over seeds"),
         "score_error": (out["score_error"], "standard error of the score"),
         "candidates": (compared.astype(np.int32), "settings that were compared"),
         "found": (found.astype(np.int8), "whether one of them ran without diverging"),
     }
-    out = out.drop_vars(over)
+    out, warning, most = out.drop_vars(over), "", int(compared.max())
+    if over and most > 1:
+        chosen = out.assign({name: values for name, (values, _) in told.items()})
+        at_end, idle, warning = _warning(ds, chosen, over)
+        told["at_end"] = at_end.astype(np.int8), "whether the best value is at an end of its grid"
+        told["idle"] = idle.astype(np.int8), "whether the loss ends no lower than it began"
     for name, (values, words) in told.items():
         out[name] = values.drop_vars(over, errors="ignore").transpose(*kept)
         out[name].attrs = {"units": "1", "long_name": words}
-    most = int(compared.max())
-    warning = ""
-    if over and most > 1:
-        warned, warning = _warning(ds, out, over)
-        out["warned"] = warned.transpose(*kept).astype(np.int8)
-        out["warned"].attrs = {"units": "1", "long_name": "whether the warning is of this setting"}
     note = _note(ds, out, rule, over, int(lost))
     about = results.config(ds)
     about["axes"] = {name: axis for name, axis in about["axes"].items() if name not in over}
-    about["selection"] = {"criterion": list(rule), "over": list(over), "note": note}
-    about["selection"]["warning"] = warning
+    about["selection"] = {
+        "criterion": list(rule),
+        "over": list(over),
+        "note": note,
+        "warning": warning,
+    }
     out = out.assign_attrs(config=json.dumps(about, ensure_ascii=False))
     return Selection(out, rule, over, most, note, warning)
 
@@ -202,13 +206,6 @@ def _axes(ds: xarray.Dataset, over: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(over))
 
 
-def _ran_away(ds: xarray.Dataset) -> xarray.DataArray:
-    """Settings with a seed whose loss is finite by chance: a gradient may vanish there, too."""
-    first = abs(ds["loss"].isel(round=0, drop=True)).clip(min=1.0)
-    away: xarray.DataArray = (final(ds, "loss") > AWAY * first).any("seed")
-    return away
-
-
 def _chosen(
     ds: xarray.Dataset, values: xarray.DataArray, found: xarray.DataArray, over: Sequence[str]
 ) -> xarray.DataArray:
@@ -219,10 +216,10 @@ def _chosen(
 
 def _warning(
     ds: xarray.Dataset, chosen: xarray.Dataset, over: tuple[str, ...]
-) -> tuple[xarray.DataArray, str]:
-    """Where the best value of an axis is its smallest or its largest, or no loss fell; and in words."""
-    out, each = [], distinct(chosen, axes(chosen))
-    warned = each & False
+) -> tuple[xarray.DataArray, xarray.DataArray, str]:
+    """Where the best value of an axis is its smallest or its largest, and where no loss fell; in words."""
+    each = distinct(chosen, axes(chosen))
+    out, at_end = [], each & False
     for name in over:
         values, best = ds[name].values, chosen[f"chosen_{name}"].where(each)
         if values.dtype.kind not in "iuf" or values.size < 2:
@@ -231,23 +228,24 @@ def _warning(
         ways = [f"below {values.min():g}"] * bool(low.any())
         ways += [f"above {values.max():g}"] * bool(high.any())
         if ways:
-            where = _share(int((low | high).sum()), int(best.notnull().sum()))
+            share = _share(low | high, best)
             out.append(
-                f"The best {name} is at an end of its grid in {where}: try values {' and '.join(ways)}."
+                f"The best {name} is at an end of its grid in {share}: try values {' and '.join(ways)}."
             )
-        warned = warned | low | high
+        at_end = at_end | low | high
     loss = over_seeds(final(chosen, "loss"))[0].where(each)
     idle = loss >= over_seeds(chosen["loss"].isel(round=0, drop=True))[0]
     if idle.any():
-        where = _share(int(idle.sum()), int(loss.notnull().sum()))
+        share = _share(idle, loss)
         out.append(
-            f"The loss ends no lower than it began in {where}, even with the best {over[0]}."
+            f"The loss ends no lower than it began in {share}, even with the best {over[0]}."
         )
-    return warned | idle, " ".join(out)
+    return at_end, idle, " ".join(out)
 
 
-def _share(some: int, of: int) -> str:
-    return f"{some} of {of} rows" if of > 1 else "the only row"
+def _share(some: xarray.DataArray, of: xarray.DataArray) -> str:
+    known = int(of.notnull().sum())
+    return f"{int(some.sum())} of {known} rows" if known > 1 else "the only row"
 
 
 def _note(

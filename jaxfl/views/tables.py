@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from jaxfl.core.errors import printable
@@ -15,7 +16,17 @@ if TYPE_CHECKING:
     import xarray
     from rich.console import Console
 
-__all__ = ["Column", "Estimate", "Table", "Value", "eps_words", "estimates", "in_words"]
+__all__ = [
+    "Column",
+    "Estimate",
+    "Mark",
+    "Table",
+    "Value",
+    "by_rows",
+    "eps_words",
+    "estimates",
+    "in_words",
+]
 
 WIDTH = 10_000  # of a table in a file: no line is broken
 ABSENT = "–"
@@ -61,19 +72,36 @@ class Column(NamedTuple):
 
     name: str
     heading: str
+    values: Sequence[Value]
     scale: float = 1.0  # shown is value / scale, in the unit that the heading names
     alarm: bool = False  # its words are in red
 
+    @property
+    def words(self) -> list[str]:
+        return [in_words(value, self.scale) for value in self.values]
+
+    @property
+    def side(self) -> str:
+        """The alignment: l for texts, r for numbers."""
+        return "l" if all(isinstance(value, str | None) for value in self.values) else "r"
+
+
+class Mark(NamedTuple):
+    """A sign before some rows, explained below; in CSV a column of this name."""
+
+    name: str
+    sign: str
+    rows: frozenset[int]
+    note: str
+
 
 class Table(NamedTuple):
-    """Rows of values; those in ``best`` and ``warned`` are marked, and ``notes`` stand below."""
+    """Columns, with ``notes`` below.  Rows with the first mark are bold."""
 
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Value, ...], ...]
-    best: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
-    warned: frozenset[int] = frozenset()
+    marks: tuple[Mark, ...] = ()
 
     def text(self) -> str:
         """Plain text without colours, one line per row."""
@@ -88,20 +116,18 @@ class Table(NamedTuple):
         from rich.table import Table as Grid
         from rich.text import Text
 
-        grid = Grid(box=None, pad_edge=False, header_style="bold")
-        if marked := bool(self.best or self.warned):
+        named = any(column.heading for column in self.columns)
+        grid = Grid(box=None, pad_edge=False, header_style="bold", show_header=named)
+        if self.marks:
             grid.add_column("", no_wrap=True)
-        for column, side in zip(self.columns, self._sides(), strict=True):
-            justify: Any = "left" if side == "l" else "right"
-            grid.add_column(Text(printable(column.heading)), justify=justify)
-        for i, words in enumerate(self._words()):
-            style = "bold" if i in self.best else ""
-            mark = Text("*" * (i in self.best) + "!" * (i in self.warned), style)
-            cells = [
-                Text(word, "red" if column.alarm else "")
-                for word, column in zip(words, self.columns, strict=True)
-            ]
-            grid.add_row(*[mark] * marked, *cells, style=style)
+        for column in self.columns:
+            justify: Any = "left" if column.side == "l" else "right"
+            style = "red" if column.alarm else ""
+            grid.add_column(Text(printable(column.heading)), justify=justify, style=style)
+        for i, words in enumerate(self._rows()):
+            signs = "".join(mark.sign for mark in self.marks if i in mark.rows)
+            style = "bold" if i in self._best() else ""
+            grid.add_row(*[Text(signs)] * bool(self.marks), *map(Text, words), style=style)
         if self.title:
             console.print(Text(printable(self.title), "bold"))
         narrow, options = console.width, console.options.update(width=WIDTH)
@@ -116,7 +142,7 @@ class Table(NamedTuple):
         """``rows`` as dicts with the columns of :meth:`csv`, ``title`` and ``notes``."""
         columns = self._columns()
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        return {"title": self.title, "rows": rows, "notes": self.notes}
+        return {"title": self.title, "rows": rows, "notes": self._notes()}
 
     def csv(self) -> str:
         """All digits; an estimate takes two columns, the second ending in ``_se``."""
@@ -128,14 +154,15 @@ class Table(NamedTuple):
 
     def latex(self) -> str:
         """A ``tabular`` for the package booktabs; names of the best rows are bold, notes are comments."""
+        sides = "".join(column.side for column in self.columns)
         lines = [f"% {printable(note)}" for note in (self.title, *self._notes()) if note]
-        lines += [rf"\begin{{tabular}}{{{self._sides()}}}", r"\toprule"]
+        lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule"]
         lines += [" & ".join(_escaped(c.heading) for c in self.columns) + r" \\", r"\midrule"]
-        for i, (words, row) in enumerate(zip(self._words(), self.rows, strict=True)):
+        for i, words in enumerate(self._rows()):
             cells = [_latex(word) for word in words]
-            if i in self.best:  # names alone: a bold number would be the best of its column
-                for j, value in enumerate(row):
-                    if isinstance(value, str) and value:
+            if i in self._best():  # names alone: a bold number would be the best of its column
+                for j, column in enumerate(self.columns):
+                    if isinstance(column.values[i], str) and column.values[i]:
                         cells[j] = rf"\textbf{{{cells[j]}}}"
             lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
@@ -143,36 +170,37 @@ class Table(NamedTuple):
     def markdown(self) -> str:
         """The rows alone."""
         heads = [printable(column.heading) for column in self.columns]
-        lines = [heads, ["---"] * len(heads), *self._words()]
+        lines = [heads, ["---"] * len(heads), *self._rows()]
         cells = [[word.replace("|", "\\|") for word in line] for line in lines]
         return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
     # --- pieces ----------------------------------------------------------------------------------
 
-    def _words(self) -> list[list[str]]:
-        scales = [column.scale for column in self.columns]
-        return [[in_words(*pair) for pair in zip(row, scales, strict=True)] for row in self.rows]
+    def _rows(self) -> list[tuple[str, ...]]:
+        return list(zip(*(column.words for column in self.columns), strict=True))
+
+    def _best(self) -> frozenset[int]:
+        return self.marks[0].rows if self.marks else frozenset()
 
     def _notes(self) -> tuple[str, ...]:
-        return (*["* best of its group."] * bool(self.best), *self.notes)
+        return (*(f"{mark.sign} {mark.note}" for mark in self.marks), *self.notes)
 
     def _columns(self) -> dict[str, list[Any]]:
         columns: dict[str, list[Any]] = {}
-        for j, column in enumerate(self.columns):
-            values = [row[j] for row in self.rows]
+        for name, _, values, *_ in self.columns:
             pairs = [value if isinstance(value, Estimate) else (value, None) for value in values]
-            columns[column.name] = [mean for mean, _ in pairs]
+            columns[name] = [mean for mean, _ in pairs]
             if any(isinstance(value, Estimate) for value in values):
-                columns[f"{column.name}_se"] = [error for _, error in pairs]
-        for name, rows in (("best", self.best), ("warned", self.warned)):
-            if rows:
-                columns[name] = [i in rows for i in range(len(self.rows))]
+                columns[f"{name}_se"] = [error for _, error in pairs]
+        for mark in self.marks:
+            columns[mark.name] = [i in mark.rows for i in range(len(self.columns[0].values))]
         return columns
 
-    def _sides(self) -> str:
-        """The alignment of each column: l for texts, r for numbers."""
-        columns = zip(*self.rows, strict=True) if self.rows else ((),) * len(self.columns)
-        return "".join("l" if all(isinstance(v, str | None) for v in c) else "r" for c in columns)
+
+def by_rows(heads: Mapping[str, str], rows: Sequence[Sequence[Value]]) -> tuple[Column, ...]:
+    """Columns with these names and headings from their values row by row."""
+    each = zip(*rows, strict=True) if rows else [()] * len(heads)
+    return tuple(Column(*head, values) for head, values in zip(heads.items(), each, strict=True))
 
 
 def _raw(value: Any) -> object:

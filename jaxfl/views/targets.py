@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.params import choice, nonnegative, number, numbers
+from jaxfl.core.params import nonnegative, number, numbers
 from jaxfl.views.cells import Array, axes
 from jaxfl.views.selection import criterion_of
 
@@ -31,26 +31,22 @@ def to_target(
     metric: str = "loss",
     *,
     target: float,
-    by: str = "mean",
     links: Links | None = None,
 ) -> xarray.Dataset:
     """Rounds, uplink bits, gradients and seconds until ``metric`` first reaches ``target``.
 
-    Looked at are the evaluated rounds of the mean over seeds (``by="mean"``), or of every seed
-    (``by="each"``); NaN where the target is never reached.  ``metric`` is read as in
-    :func:`select`: at most the target where the smallest is best, else at least.  ``seconds`` is
-    there with ``links``: the expected time of the rounds, computation left out.  Where an axis has
-    one of these names, as ``rounds`` may, it is that name with ``_to_target``.
+    Looked at are the evaluated rounds of the mean over seeds; NaN where the target is never
+    reached.  ``metric`` is read as in :func:`select`: at most the target where the smallest is best,
+    else at least.  ``seconds`` is there with ``links``: the expected time of the rounds, computation
+    left out.  Where an axis has one of these names, as ``rounds`` may, it is that name with
+    ``_to_target``.
     """
     import xarray
 
     rule = criterion_of(ds, metric)
-    choice("by", by, ("mean", "each"))
     target = number("target", target, above=-math.inf, below=math.inf)
-    dims = axes(ds) if by == "mean" else (*axes(ds), "seed")
-    series = ds[[rule.metric, *SPENT]].astype(np.float64)
-    if by == "mean":
-        series = series.mean("seed", skipna=False)
+    dims = axes(ds)
+    series = ds[[rule.metric, *SPENT]].astype(np.float64).mean("seed", skipna=False)
     reached = rule.sign * series[rule.metric] <= rule.sign * target  # False for NaN
     ever, first = reached.any("round"), reached.argmax("round")
     spent = series.isel(round=first).where(ever)

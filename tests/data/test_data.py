@@ -478,10 +478,10 @@ def test_features_alone_need_no_label(table):
     [
         ({}, {"client": None}, "has the columns site, age, bmi, smokes, ill: name the one"),
         ({}, {"label": None}, "has the columns .*: name the one to predict, as in label='ill'"),
-        ({}, {"client": "sites"}, "no column 'sites': did you mean 'site'"),
+        ({}, {"client": "sites"}, "no column in the table named 'sites': did you mean 'site'"),
         ({}, {"label": ["ill"]}, "no column"),
         ({}, {"client": "bmi"}, "client = 'bmi' is a column of real numbers"),
-        ({}, {"features": ["agee"]}, "no column 'agee': did you mean 'age'"),
+        ({}, {"features": ["agee"]}, "no column in the table named 'agee': did you mean 'age'"),
         ({}, {"features": ["ill", "age"]}, "is the label too"),
         ({}, {"label": "site"}, "is the column of clients"),
         ({}, {"features": []}, "no column of features"),
@@ -577,10 +577,13 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     (lambda: data.load("digits", directory="nowhere"), "nowhere"),
     (lambda: data.from_clients([TABLE, TABLE], label="a", client="b"), "these are several"),
     (lambda: data.from_clients([TABLE, TABLE]), "Client 0 has the columns a, b: name the one"),
-    (lambda: data.from_clients([TABLE, TABLE[["a"]]], label="a"), "Client 1: There is no column"),
+    (
+        lambda: data.from_clients([TABLE, TABLE[["a"]]], label="a"),
+        "There is no column in client 1 named",
+    ),
     (
         lambda: data.from_clients([TABLE[["a"]], TABLE], label="a", features=["b"]),
-        "Client 0: There",
+        "There is no column in client 0 named",
     ),
     (
         lambda: data.from_clients([TABLE[["a", "b"]], TABLE.assign(c=1)], label="a"),

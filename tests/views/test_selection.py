@@ -227,7 +227,8 @@ def test_a_choice_at_an_end_of_its_grid_is_a_warning() -> None:
     both["loss"][:, 0, 0, :, 1:] = both["loss"][:, 1, 2, :, 1:] = 0.01
     said = "The best lr is at an end of its grid in 2 of 2 rows: try values below 0.1 and above 1."
     assert select(both).warning == said
-    assert select(both).ds["warned"].values.tolist() == [[1, 1]]
+    assert select(both).ds["at_end"].values.tolist() == [[1, 1]]
+    assert not select(both).ds["idle"].any()
     copies = grids.grid(algorithms=("ldp_sgd", "soteriafl_sgd"))  # the first has no omega
     assert "of 6 rows" in select(copies).warning
 
@@ -240,8 +241,9 @@ def test_a_loss_that_never_fell_is_a_warning() -> None:
     said = "The loss ends no lower than it began in 1 of 2 rows, even with the best lr."
     assert select(ds).warning == said
     lines = table(select(ds).ds).text().splitlines()
-    assert [line.startswith("!  1") for line in lines[2:4]] == [True, False]
-    assert sum(line.startswith("! the best value is at an end") for line in lines) == 1
+    assert [line.startswith("~  1") for line in lines[2:4]] == [True, False]
+    assert "~ the loss ends no lower than it began." in lines
+    assert not any(line.startswith("!") for line in lines)  # each reason has a mark of its own
 
 
 def test_what_has_not_run_was_not_compared() -> None:
@@ -347,22 +349,9 @@ def test_to_a_target_where_rounds_are_an_axis() -> None:
     assert [float(row["rounds_to_target"]) for row in rows] == theirs.tolist()
 
 
-def test_to_a_target_by_each_seed(ds: xarray.Dataset) -> None:
-    high = grids.grid(spread=0.3)
-    cell = {"algorithm": "soteriafl_sgd", "omega": 1.0, "lr": 1.0, "eps": 5.0}
-    found = to_target(high, "loss", target=0.85, by="each")["rounds"].sel(cell).values
-    curves = high["loss"].sel(cell)
-    for seed in range(3):
-        first = int(np.argmax(curves.values[seed] <= 0.85))
-        assert found[seed] == high["round"].values[first]
-    assert found[0] < found[2]
-
-
 def test_a_seed_that_diverges_never_reaches_a_target(ds: xarray.Dataset) -> None:
     cell = {"algorithm": "soteriafl_sgd", "omega": 9.0, "lr": 1.0, "eps": 5.0}
     late = float(ds["loss"].sel(cell).isel(seed=0, round=-1)) * 1.01
-    each = to_target(ds, "loss", target=late, by="each")["rounds"].sel(cell)
-    assert np.isnan(each).values.tolist() == [False, False, True]
     assert np.isnan(to_target(ds, "loss", target=late)["rounds"].sel(cell))
 
 
@@ -430,10 +419,6 @@ MISTAKES: list[tuple[Callable[[xarray.Dataset], object], str]] = [
     (lambda ds: select(ds, "min:nothing"), "no metric in this sweep named 'nothing'"),
     (lambda ds: select(ds, over=("lrr",)), "did you mean 'lr'"),
     (lambda ds: select(ds, over=("eps",)), "over = 'eps' is what a sweep compares"),
-    (
-        lambda ds: to_target(ds, "loss", target=0.8, by="median"),
-        "by = 'median' .* one of mean, each",
-    ),
     (lambda ds: to_target(ds, "loss", target=math.nan), "target = nan"),
     (lambda ds: Links(0.0), r"bandwidth = 0\.0 .* above 0"),
     (lambda ds: Links([1.0, -2.0]), r"bandwidth = .*-2\.0"),
