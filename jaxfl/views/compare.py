@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxfl.core.errors import InputError, require
+from jaxfl.core.progress import plural
 from jaxfl.engine import results
 from jaxfl.views.cells import as_sweep, axes, ends, is_sweep
 from jaxfl.views.rows import shown_metrics
@@ -78,14 +79,14 @@ def compare(
     for flat, name in zip(flats, names, strict=True):
         if (left := flat.drop_sel(cell=one["cell"])).sizes["cell"]:
             notes.append(f"Only in {name}: {_listed(left, common)}.")
-    notes += _lost(one, names[0], alone) + _lost(two, names[1], alone)
+    notes += _lost(one, names[0]) + _lost(two, names[1])
     notes += _differing(both[0], both[1], names) + _unlike(one, two, common, names)
     if max(ds.sizes["seed"] for ds in both) > 1:
         how = "paired by seed" if paired else "of unpaired seeds"
         notes.append(f"± standard error over seeds; differences are {how}.")
     title = f"{names[0]} and {names[1]}"
     if not alone:
-        title += f": {(count := one.sizes['cell'])} common setting" + "s" * (count > 1)
+        title += f": {plural(one.sizes['cell'], 'common setting')}"
     return Table(title, by_rows(heads, rows), tuple(notes))
 
 
@@ -190,17 +191,17 @@ def _unlike(
     return notes
 
 
-def _lost(flat: xarray.Dataset, name: str, alone: bool) -> list[str]:
+def _lost(flat: xarray.Dataset, name: str) -> list[str]:
     """The reasons why compared values are missing."""
     first = flat["diverged_at"].min("seed").dropna("cell").values
-    if alone:
-        return [f"{name} diverged: its loss is not finite from round {v:.0f} on." for v in first]
-    out, of = [], f"of {flat.sizes['cell']} compared settings"
     missing = int((flat["complete"] == 0).any("seed").sum())
-    for count, fate in ((len(first), "diverged and {} no value"), (missing, "{} not run")):
-        if count:
-            out.append(f"In {name} {count} {of} {fate.format('has' if count == 1 else 'have')}.")
-    return out
+    of = f"of {plural(flat.sizes['cell'], 'compared setting')}"
+    notes = []
+    if len(first):
+        notes.append(f"In {name} {len(first)} {of} diverged, the first by round {min(first):.0f}.")
+    if missing:
+        notes.append(f"In {name} {missing} {of} did not run.")
+    return notes
 
 
 def _differing(a: xarray.Dataset, b: xarray.Dataset, names: tuple[str, str]) -> list[str]:

@@ -41,7 +41,6 @@ __all__ = [
     "frame",
     "logarithmic",
     "picture",
-    "plain_name",
     "powers",
     "save",
     "shade",
@@ -425,14 +424,10 @@ def powers(axis: Axis, low: float, high: float) -> None:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def plain_name(name: str) -> str:
-    """``name`` as a part of the name of a file, whatever result it comes from."""
-    return re.sub(r"[^A-Za-z0-9._+-]+", "_", name)
-
-
 def save(figure: Figure, folder: Path, name: str, formats: Iterable[str]) -> list[Path]:
-    """One file for each format."""
-    out = [folder / f"{plain_name(name)}.{kind}" for kind in formats]
+    """One file for each format; its name is safe, whatever result it comes from."""
+    safe = re.sub(r"[^A-Za-z0-9._+-]+", "_", name)
+    out = [folder / f"{safe}.{kind}" for kind in formats]
     for path in out:
         write(figure, path)
     return out

@@ -381,10 +381,10 @@ def test_what_diverged_is_said() -> None:
     axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0)}
     lost = grids.grid(axes, diverged={"omega": 9.0})
     text = compare(lost, grids.grid(axes), names=("bad", "good")).text()
-    assert "In bad 2 of 6 compared settings diverged and have no value." in text
+    assert "In bad 2 of 6 compared settings diverged, the first by round 10." in text
     assert "In good" not in text
     text = compare(grids.grid(axes, missing={"omega": 9.0}), lost, names=("new", "bad")).text()
-    assert "In new 2 of 6 compared settings have not run." in text
+    assert "In new 2 of 6 compared settings did not run." in text
     run = single(3)
     whole = run.copy(deep=True)
     run["loss"][3:] = np.nan
@@ -392,8 +392,8 @@ def test_what_diverged_is_said() -> None:
     assert (one["diverged_at"].values, results.config(one)["kind"]) == (3, "sweep")
     assert np.isnan(final(one, "utility")).all()
     text = compare(run, whole, names=("bad", "good")).text()
-    assert "bad diverged: its loss is not finite from round 3 on." in text
-    assert "good diverged" not in text
+    assert "In bad 1 of 1 compared setting diverged, the first by round 3." in text
+    assert "In good" not in text
 
 
 def test_mistakes_in_a_comparison() -> None:
