@@ -237,9 +237,8 @@ def _marks(ds: xarray.Dataset, flat: xarray.Dataset, rule: Criterion) -> tuple[M
     apart = judged.dropna().groupby(keys or (lambda i: 0), dropna=False, sort=False)
     best = frozenset(rows.idxmin() for _, rows in apart if len(rows) > 1)
     same = " and ".join(short(name) for name in groups(ds) if len({*flat[name].values}) > 1)
-    marks = [
-        Mark("best", "*", best, f"{rule.words} of the rows" + f" with the same {same}" * bool(same))
-    ]
+    rivals = f"the rows with the same {same}" if same else "all rows"
+    marks = [Mark("best", "*", best, f"{rule.words} of {rivals}")]
     for name, (sign, note) in WARNED.items():
         warned = np.flatnonzero(flat[name]).tolist() if name in flat else ()
         marks.append(Mark(name, sign, frozenset(warned), note))
