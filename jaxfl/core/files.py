@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import math
 import os
+import platform
 import re
 import secrets
 import zipfile
@@ -28,6 +29,7 @@ __all__ = [
     "arrays",
     "check_digest",
     "check_format",
+    "locked",
     "reading",
     "replace",
     "sealed",
@@ -36,6 +38,7 @@ __all__ = [
 
 NO_DIGEST = "0" * 64  # in the place of a digest while it is computed
 
+LOCK = ".lock"  # in a folder while a process writes there
 END = 22  # bytes of the last record of a zip file, which has the number of the others
 PART = re.compile(r"\..+\.[0-9a-f]{12}\.part")  # what :func:`_beside` returns
 
@@ -134,6 +137,34 @@ def writable(path: Path, what: str) -> None:
         probe.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"Cannot write {path}", str(error.strerror or error)) from None
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold an existing folder against other processes; the end of this one frees it, even a kill.
+
+    Nothing is held where the system has no locks, or the folder cannot be written.
+    """
+    path = folder / LOCK
+    with contextlib.ExitStack() as stack:
+        while fcntl is not None:
+            try:
+                file = stack.enter_context(open(path, "a+", encoding="utf-8"))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                who = file.read() or "another process"
+                raise InputError(f"{folder} is in use by {who}", "wait until it ends") from None
+            except OSError:
+                break
+            with contextlib.suppress(FileNotFoundError):  # removed by its last owner: once more
+                if os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+                    stack.callback(path.unlink, missing_ok=True)
+                    print(
+                        f"process {os.getpid()} on {platform.node()}", file=file, end="", flush=True
+                    )
+                    break
+        yield
 
 
 def replace(path: Path, content: Any, new: bool = False) -> None:

@@ -31,10 +31,10 @@ from jaxfl.core.types import (
     Source,
     State,
 )
-from jaxfl.engine import stopping
+from jaxfl.engine import record, stopping
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import Runs
-from jaxfl.engine.record import USUAL, Record, dtype, settings
+from jaxfl.engine.record import Record, dtype, settings
 
 __all__ = ["given", "log_of", "put", "read", "same", "state_of", "take", "write"]
 
@@ -143,29 +143,9 @@ def given(path: Path) -> dict[str, Any]:
 
 
 def same(whose: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise unless both settings are of one run; a missing part is the usual one."""
-    theirs, ours = ({**USUAL, **dict(settings["parts"])} for settings in (stored, now))
-    require(
-        theirs["storage"] == ours["storage"],
-        f"{whose} keeps what clients remember as storage={theirs['storage']!r}, and this one as "
-        f"{ours['storage']!r}",
-        "a run keeps the storage that it began with",
-    )
-    theirs = {name: stored[name] for name in SAME} | theirs
-    ours = {name: now[name] for name in SAME} | ours
-    for name in (*SAME, *sorted({*theirs, *ours} - {*SAME})):
-        a, b = theirs.get(name), ours.get(name)
-        require(
-            a == b or (name == "objective" and _near(str(a), str(b))),
-            f"{whose} belongs to another run",
-            f"its {name} is {a!r}, this one's is {b!r}",
-        )
-
-
-def _near(a: str, b: str) -> bool:
-    """Whether two objectives are equal up to the last digits, in which devices and compilers differ."""
-    one, two = ([float(number) for number in text.split()] for text in (a, b))
-    return len(one) == len(two) and bool(np.allclose(one, two, 1e-5, 1e-6, equal_nan=True))
+    """Raise unless both settings are of one run."""
+    theirs, ours = ({name: about[name] for name in (*SAME, "parts")} for about in (stored, now))
+    record.same(whose, theirs, ours, "make it as it was, or start a new run")
 
 
 def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record:
@@ -175,7 +155,7 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record
         conforms("its header", about, {"format": int})
         check_format(path, "checkpoint", about["format"], FORMAT)
         conforms("its header", about, HEADER)
-        same(str(path), about["settings"], settings(algorithm, problem, key))
+        same(f"{path} holds another run", about["settings"], settings(algorithm, problem, key))
         about["values"] = {name: _value(value) for name, value in about["values"].items()}
         facts = ProblemFacts(**{**about["facts"], "sizes": tuple(about["facts"]["sizes"])})
         _complete(about, algorithm, facts)

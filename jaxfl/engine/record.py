@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.errors import DivergedWarning, JaxflWarning
+from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning
 from jaxfl.core.schedules import Pieces
 from jaxfl.core.types import (
     Algorithm,
@@ -51,6 +52,7 @@ __all__ = [
     "honest",
     "largest_gradient",
     "objective",
+    "same",
     "settings",
     "totals",
 ]
@@ -298,6 +300,39 @@ def device_name(device: jax.Device) -> str:
     """The kind of a device: "CPU", or as in "NVIDIA H200 (GPU)"."""
     platform, kind = device.platform.upper(), device.device_kind
     return platform if kind.upper() == platform else f"{kind} ({platform})"
+
+
+def same(whose: str, stored: Any, now: Any, way: str) -> None:
+    """Raise, with the first difference, unless both are settings of one run or manifests of one sweep."""
+    different = _difference("", stored, now)
+    if different is not None:
+        name, before, mine = different
+        raise InputError(f"{whose}: its {name} is {_short(before)}, this one's {_short(mine)}", way)
+
+
+def _difference(name: str, stored: Any, now: Any) -> tuple[str, Any, Any] | None:
+    """The first difference, by name.  Devices may differ in the last digits of an objective."""
+    pairs: Iterable[tuple[str, Any, Any]] = ()
+    if name == "objective" and isinstance(stored, str):
+        stored, now = ([float(number) for number in text.split()] for text in (stored, now))
+    if isinstance(stored, Mapping) and isinstance(now, Mapping):
+        usual = USUAL if name == "parts" else {}
+        pairs = (
+            (key, *(x.get(key, usual.get(key)) for x in (stored, now))) for key in {**now, **stored}
+        )
+    elif isinstance(stored, list) and isinstance(now, list) and len(stored) == len(now):
+        pairs = ((name, a, b) for a, b in zip(stored, now, strict=True))
+    elif name == "objective" and isinstance(stored, float):
+        close = np.isclose(stored, now, 1e-5, 1e-6, equal_nan=True)
+        return None if close else (name, stored, now)
+    elif stored != now:
+        return name, stored, now
+    return next(filter(None, (_difference(*pair) for pair in pairs)), None)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def objective(problem: Problem) -> str:

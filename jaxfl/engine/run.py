@@ -324,7 +324,9 @@ def _prepare(
     if isinstance(resume, Run) and not resume.log.rounds:
         return resume
     if isinstance(resume, Run):
-        checkpoints.same("The run", resume.settings, settings(algorithm, problem, key))
+        checkpoints.same(
+            "The run belongs to another", resume.settings, settings(algorithm, problem, key)
+        )
         require(
             algorithm == resume.algorithm,
             f"The run belongs to another {algorithm.name}",

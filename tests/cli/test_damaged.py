@@ -51,7 +51,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _chunk(file: Path) -> Any:
     about = store.read_manifest(file.parents[1])
     held = store.Store(file.parents[1])
-    held.most = 1 << 20
+    held.name, held.most = about["name"], 1 << 20
     (chunk,) = (Chunk(p, tuple(c), tuple(s)) for p, c, s in about["plan"]["chunks"])
     found = held.read(0, chunk)
     return None if found is None else {name: a.tolist() for name, a in found.items()}

@@ -202,7 +202,7 @@ def test_a_run_goes_on_as_it_was(kind: str, tmp_path: Path) -> None:
         changed = jaxfl.algorithm("soteriafl_saga", storage=other)
         for resume in (path, whole):
             again = lambda a=changed, r=resume: jaxfl.simulate(a, problem, key, 20, resume=r)  # noqa: E731
-            refused(again, f"storage='{kind}', and this one as '{other}'")
+            refused(again, f"its storage is .{kind}., this one's .{other}.")
 
 
 @pytest.mark.once

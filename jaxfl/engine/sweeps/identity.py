@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxfl.core.errors import InputError
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Key, Origin
+from jaxfl.core.version import __version__
+from jaxfl.engine import record
 from jaxfl.engine.loop import Extra
-from jaxfl.engine.record import USUAL, settings
+from jaxfl.engine.record import settings
 from jaxfl.engine.sweeps.grid import Cell, Grid
 from jaxfl.engine.sweeps.plan import Program
 
-__all__ = ["about", "same"]
+__all__ = ["about", "drawn", "same"]
 
 USUALLY: dict[str, Any] = {"metrics": [], "eval_every": None, "paired": True, "noise": "calibrated"}
 SAME = ("algorithm", "parts", "problem", "model", "data", "dtype")
@@ -55,9 +56,15 @@ def about(
     }
 
 
+def drawn() -> dict[str, Any]:
+    """What decides the draws beside the keys."""
+    names = ("default_prng_impl", "threefry_partitionable")
+    return {"jaxfl": __version__, **{name: getattr(jax.config, f"jax_{name}") for name in names}}
+
+
 def _numbers(cells: Sequence[Cell]) -> dict[str, Any]:
-    """``numbers``: each hyper-parameter by name, a checksum where cells differ; ``sum``: a checksum of
-    all, as in the first manifests; ``assumed``: the names that take their defaults in every cell.
+    """``numbers``: each hyper-parameter by name, a checksum where cells differ; ``assumed``: the names
+    that take their defaults in every cell.
 
     Given values come first, so that an error names the cause of a difference.
     """
@@ -74,8 +81,7 @@ def _numbers(cells: Sequence[Cell]) -> dict[str, Any]:
     assumed = [
         name for name in found if all(_origin(cell, name) is Origin.DEFAULT for cell in cells)
     ]
-    pairs = [f"{label} {sorted(each.items())}" for label, each in zip(labels, words, strict=True)]
-    return {"numbers": found, "sum": _sum(pairs), "assumed": assumed}
+    return {"numbers": found, "assumed": assumed}
 
 
 def _origin(cell: Cell, name: str) -> Origin | None:
@@ -98,49 +104,11 @@ def _sum(words: Sequence[str]) -> str:
 
 def same(folder: Path | None, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise unless the manifest is that of this sweep; options that are newer have their defaults."""
-    stored = {name: stored.get(name, USUALLY.get(name)) for name in now}
+    theirs = {name: stored.get(name, USUALLY.get(name)) for name in now}
     mine = json.loads(json.dumps(now))
-    if len(stored["studies"] or ()) == len(mine["studies"]):
-        pairs = [_alike(*pair) for pair in zip(stored["studies"], mine["studies"], strict=True)]
-        stored["studies"], mine["studies"] = ([pair[i] for pair in pairs] for i in range(2))
-    difference = _difference("", stored, mine)
-    if difference is not None:
-        name, before, mine = difference
-        raise InputError(
-            f"{folder} holds another sweep: its {name} is {_short(before)}, this one's "
-            f"{_short(mine)}",
-            "name another folder, or make the sweep as it was",
-        )
-
-
-def _alike(stored: dict[str, Any], mine: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two studies for comparison, with defaults where the earlier one has no entry."""
-    stored, mine = ({**study, "parts": {**USUAL, **study["parts"]}} for study in (stored, mine))
-    whole, assumed = mine.pop("sum"), mine.pop("assumed")
-    for name in ("sum", "assumed"):
-        stored.pop(name, None)
-    if isinstance(stored["numbers"], str):
-        return stored, {**mine, "numbers": whole}
-    usual = {name: mine["numbers"][name] for name in assumed}
-    return {**stored, "numbers": {**usual, **stored["numbers"]}}, mine
-
-
-def _difference(name: str, stored: Any, mine: Any) -> tuple[str, Any, Any] | None:
-    """The first difference, by name.  Devices may differ in the last digits of a loss."""
-    pairs: Iterable[tuple[str, Any, Any]] = ()
-    if isinstance(stored, dict) and isinstance(mine, dict):
-        pairs = ((key, stored.get(key), mine.get(key)) for key in (mine | stored))
-    elif isinstance(stored, list) and isinstance(mine, list) and len(stored) == len(mine):
-        pairs = ((name, a, b) for a, b in zip(stored, mine, strict=True))
-    elif name == "objective" and isinstance(stored, float):
-        return (
-            None if np.isclose(stored, mine, 1e-5, 1e-6, equal_nan=True) else (name, stored, mine)
-        )
-    elif stored != mine:
-        return name, stored, mine
-    return next(filter(None, (_difference(*pair) for pair in pairs)), None)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 120 else text[:117] + "..."
+    for before, study in zip(theirs["studies"], mine["studies"], strict=False):
+        usual = {name: study["numbers"][name] for name in study.pop("assumed")}
+        before.pop("assumed", None)
+        before["numbers"] = usual | before["numbers"]
+    way = "name another folder, or make the sweep as it was"
+    record.same(f"{folder} holds another sweep", theirs, mine, way)

@@ -1,12 +1,13 @@
 """The folder of a sweep: its manifest, one file per finished chunk, checkpoints of unfinished ones.
 
-Files are written atomically, so that a sweep killed at any instant leaves whole files only.  Two
-processes may resume one sweep at once: both compute the same chunks from one manifest, and each file
-is whole whoever wrote it last.  Of two that start one at once, the second raises an error.
+Files are written atomically, so that a sweep killed at any instant leaves whole files only.  One process
+at a time writes in a folder; a second one raises an error.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from jaxfl.core.files import (
     arrays,
     check_digest,
     check_format,
+    locked,
     reading,
     replace,
     sealed,
@@ -44,14 +46,18 @@ MANIFEST = "sweep.json"
 RESULT = "result.nc"
 OWNER = "chunk.json"  # names of metrics have no dot
 CHUNK = 1 << 20  # bytes of names and headers, at most
+VERSIONS = (__version__, jax.__version__)  # that continue a checkpoint bit for bit
 ROOM = 2  # times the predicted size: chunks, and the result that they are merged into
 
 
-class Store:
-    """Chunks on disk, or with ``folder`` None in memory."""
+class Store(contextlib.ExitStack):
+    """Chunks on disk, or with ``folder`` None in memory.  As a context it holds the folder once it has
+    a manifest."""
 
     def __init__(self, folder: Path | None) -> None:
+        super().__init__()
         self.folder = folder
+        self.name = ""  # of the sweep, so that chunks of another one are not taken for its own
         self.memory: dict[int, Arrays] = {}
         self.most = 0  # bytes that a chunk may unpack to
 
@@ -79,7 +85,10 @@ class Store:
         is_file = self.folder.exists() and not self.folder.is_dir()
         require(not is_file, "is a file, and a sweep needs a folder", out=str(self.folder))
         if resume:
-            return read_manifest(self.folder)
+            about = read_manifest(self.folder)
+            self.enter_context(locked(self.folder))
+            self.name = about.get("name", "")
+            return about
         require(not self.manifest.exists(), *self._taken())
         for old in (self.result, *self.chunk(0).parent.glob("chunk-*.npz")):
             require(not old.exists(), f"{old} exists already", "name another folder, or remove it")
@@ -98,10 +107,13 @@ class Store:
             f"need {ROOM * nbytes / 2**20:,.0f}",
             "free some space, name another folder, or evaluate less often",
         )
-        whole = {"format": FORMAT, "digest": NO_DIGEST, **about}
-        text = json.dumps(whole, indent=1, default=str).encode()
+        text = json.dumps(about, default=str)
+        self.name = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self.enter_context(locked(self.folder))
+        whole = {"format": FORMAT, "digest": NO_DIGEST, "name": self.name, **about}
+        text = json.dumps(whole, indent=1, default=str)
         try:
-            replace(self.manifest, lambda file: file.write(sealed(text, DIGEST)), new=True)
+            replace(self.manifest, lambda file: file.write(sealed(text.encode(), DIGEST)), new=True)
         except FileExistsError:  # since :meth:`claim`, while programs were compiled
             raise InputError(*self._taken()) from None
 
@@ -115,7 +127,7 @@ class Store:
         if self.folder is None:
             self.memory[index] = found
             return
-        content: Any = {OWNER: np.array(json.dumps(chunk)), **found}
+        content: Any = {OWNER: np.array(self._owner(chunk, _digest(found))), **found}
         replace(self.chunk(index), lambda file: np.savez_compressed(file, **content))
         self.forget(index)
 
@@ -125,7 +137,8 @@ class Store:
             return self.memory.get(index)
         try:
             found = arrays(self.chunk(index), self.most)
-            return found if found.pop(OWNER).item() == json.dumps(chunk) else None
+            owner = found.pop(OWNER).item()
+            return found if owner == self._owner(chunk, _digest(found)) else None
         except Exception:
             return None
 
@@ -136,7 +149,7 @@ class Store:
 
     def save(self, index: int, chunk: Chunk, runs: Runs) -> None:
         """Write state and log of the runs of an unfinished chunk."""
-        checkpoint.put(self.checkpoint(index), runs, {"owner": _owner(chunk)})
+        checkpoint.put(self.checkpoint(index), runs, {"owner": self._owner(chunk, *VERSIONS)})
 
     def saved(self, index: int, chunk: Chunk, shape: State, where: Any) -> tuple[State, Log] | None:
         """What :meth:`save` wrote; None if it is missing, damaged, of another chunk, shape or version."""
@@ -145,7 +158,7 @@ class Store:
         path = self.checkpoint(index)
         try:
             found, about = checkpoint.take(path)
-            if about["owner"] != _owner(chunk):
+            if about["owner"] != self._owner(chunk, *VERSIONS):
                 return None
             log = checkpoint.log_of(path, found, about)
             return checkpoint.state_of(found, about, shape, where), log
@@ -157,10 +170,17 @@ class Store:
         if self.folder is not None:
             self.checkpoint(index).unlink(missing_ok=True)
 
+    def _owner(self, chunk: Chunk, *words: str) -> str:
+        """The chunk and its sweep, and versions or a digest; in the first manifests the chunk alone."""
+        return json.dumps([chunk, *words, self.name] if self.name else chunk)
 
-def _owner(chunk: Chunk) -> str:
-    """The chunk, and the versions that go on with it bit for bit."""
-    return json.dumps([chunk, __version__, jax.__version__])
+
+def _digest(found: Arrays) -> str:
+    out = hashlib.sha256()
+    for name, array in sorted(found.items()):
+        out.update(f"{name} {array.dtype} {array.shape}".encode())
+        out.update(np.ascontiguousarray(array).data)
+    return out.hexdigest()
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from jaxfl.core.memory import HOST, check_fits
 from jaxfl.core.params import at_most_one, choice, number, whole
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
+from jaxfl.engine import record
 from jaxfl.engine.executors import opened
 from jaxfl.engine.loop import Extra, Metric, own_metrics
 from jaxfl.engine.record import settings
@@ -42,7 +43,7 @@ from jaxfl.engine.sweeps.fit import (
 )
 from jaxfl.engine.sweeps.gather import LABELS, REPORTED, dataset
 from jaxfl.engine.sweeps.grid import Build, Grid, Problems, lay_out, seeds_of
-from jaxfl.engine.sweeps.identity import about, same
+from jaxfl.engine.sweeps.identity import about, drawn, same
 from jaxfl.engine.sweeps.look import Look, Plan, Progress, show
 from jaxfl.engine.sweeps.placement import placement
 from jaxfl.engine.sweeps.plan import Chunk, Program, programs
@@ -153,32 +154,33 @@ def sweep(
     available = budget(memory, chosen)
     seeds = seeds_of(seeds)
     keys = _keys(key, seeds)
-    store = Store(one_path("out", out) if out is not None else None)
-    manifest = store.claim(resume)
-
-    laid = lay_out(build, grid, problem, rounds, seeds, dict(numbers or {}), noise)
-    made = programs(laid)
-    require(
-        devices is None or not any(placement(p.problem, chosen).leaves for p in made),
-        "The problem's clients are split over devices already",
-        "leave out devices=",
-    )
-    identity = about(laid, made, keys, extra, eval_every, paired, noise)
-    total = len(seeds) * sum(c.facts.rounds or 1 for study in laid.studies for c in study.cells)
-    now = Progress(0, total, math.nan, math.nan, math.inf, "")
-    reports: list[Callable[[Progress], None] | None] = []
-
-    def tell(words: str) -> None:
-        if say is not None:
-            say(words)
-        if reports and reports[0] is not None:
-            reports[0](now._replace(doing=words))
-
-    compiler = Compiler(laid, extra, eval_every, paired, chosen, available, tell)
-    size, way = predicted(compiler, made), "evaluate less often, or divide it into several"
-    check_fits("The results of this sweep", COPIES * size, way)
-    store.most = ROOM * size + CHUNK
     with contextlib.ExitStack() as stack:
+        folder = one_path("out", out) if out is not None else None
+        store = stack.enter_context(Store(folder))
+        manifest = store.claim(resume)
+
+        laid = lay_out(build, grid, problem, rounds, seeds, dict(numbers or {}), noise)
+        made = programs(laid)
+        require(
+            devices is None or not any(placement(p.problem, chosen).leaves for p in made),
+            "The problem's clients are split over devices already",
+            "leave out devices=",
+        )
+        identity = about(laid, made, keys, extra, eval_every, paired, noise)
+        total = len(seeds) * sum(c.facts.rounds or 1 for study in laid.studies for c in study.cells)
+        now = Progress(0, total, math.nan, math.nan, math.inf, "")
+        reports: list[Callable[[Progress], None] | None] = []
+
+        def tell(words: str) -> None:
+            if say is not None:
+                say(words)
+            if reports and reports[0] is not None:
+                reports[0](now._replace(doing=words))
+
+        compiler = Compiler(laid, extra, eval_every, paired, chosen, available, tell)
+        size, way = predicted(compiler, made), "evaluate less often, or divide it into several"
+        check_fits("The results of this sweep", COPIES * size, way)
+        store.most = ROOM * size + CHUNK
         driver: Driver | None = None
         if executor is not None:
             workers = stack.enter_context(opened(executor))
@@ -198,12 +200,16 @@ def sweep(
                 )
             marks = [every(made[chunk.program], chunk, eval_every) for chunk in todo]
             plan = {"shapes": shapes, "chunks": [chunk[:] for chunk in todo], "every": marks}
-            store.begin({**identity, "plan": plan}, size)
+            store.begin({**identity, "drawn": drawn(), "plan": plan}, size)
         else:
             same(store.folder, manifest, identity)
             todo, marks = planned(manifest, made, eval_every)
             shapes = [(tall, wide) for tall, wide in manifest["plan"]["shapes"]]
         done = [store.read(i, chunk) is not None for i, chunk in enumerate(todo)]
+        if manifest is not None and not all(done):
+            begun = f"{folder} was begun with other draws"
+            way = "finish it as it was begun, or start over in another folder"
+            record.same(begun, manifest.get("drawn", drawn()), drawn(), way)
         if manifest is not None and driver is None:
             needed = {todo[i].program for i in range(len(todo)) if not done[i]}
             compiled = again(compiler, made, shapes, needed)
