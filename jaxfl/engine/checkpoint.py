@@ -7,10 +7,11 @@ file is enough, and an array store would write tens of files.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ from jaxfl.core.files import arrays, check_format, reading, replace
 from jaxfl.core.schedules import Schedule, pieces, schedule
 from jaxfl.core.types import (
     Algorithm,
+    Info,
     Key,
     Origin,
     Problem,
@@ -36,7 +38,18 @@ from jaxfl.engine.log import Log
 from jaxfl.engine.loop import Runs
 from jaxfl.engine.record import Record, dtype, settings
 
-__all__ = ["given", "log_of", "put", "read", "same", "state_of", "take", "write"]
+__all__ = [
+    "Content",
+    "given",
+    "joined",
+    "log_of",
+    "put",
+    "read",
+    "same",
+    "state_of",
+    "take",
+    "write",
+]
 
 FORMAT = 1
 SAME = ("algorithm", "problem", "model", "data", "objective", "key", "dtype")
@@ -77,10 +90,44 @@ def put(path: Path, runs: Runs, about: Mapping[str, Any]) -> None:
     replace(path, lambda file: np.savez(file, allow_pickle=False, about=text, **content))
 
 
-def take(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+Content: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]
+
+
+def take(path: Path) -> Content:
     """The arrays of a checkpoint, and its header."""
     found = arrays(path, path.stat().st_size)  # it is not compressed
     return found, json.loads(found.pop("about").tobytes())
+
+
+def joined(rows: Sequence[Sequence[tuple[Content, tuple[int, int]]]]) -> Content:
+    """One checkpoint of these runs, each a place (seed, cell) in a checkpoint of the same rounds."""
+
+    def runs(arrays: Callable[[Content], Any], first: int = 0) -> Any:
+        """The arrays of the runs, after ``first`` axes that are common."""
+        before = (slice(None),) * first
+        held = {name: np.asarray(arrays(one)) for name, one in contents.items()}
+        found = [[held[id(one)][before + place] for one, place in row] for row in rows]
+        return np.moveaxis(np.asarray(found), (0, 1), (first, first + 1))
+
+    def array(one: Content, name: str) -> Any:
+        return one[0][name]
+
+    def count(one: Content, i: int, name: str) -> Any:
+        return (*one[1]["counts"], one[1]["total"])[i][name]
+
+    contents = {id(one): one for row in rows for one, _ in row}
+    arrays, about = rows[0][0][0]
+    out = {
+        name: runs(functools.partial(array, name=name), int(name.startswith("metric.")))
+        for name in arrays
+    }
+    *each, total = (
+        {name: runs(functools.partial(count, i=i, name=name)) for name in Info._fields}
+        for i in range(len(about["rounds"]) + 1)
+    )
+    alike = all(one[1]["rounds"] == about["rounds"] for one in contents.values())
+    require(alike, "the runs were evaluated at different rounds")
+    return out, {**about, "counts": each, "total": total}
 
 
 def state_of(

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from jaxfl.engine.sweeps import engine
 from jaxfl.engine.sweeps.gather import finish
 from jaxfl.engine.sweeps.look import Look
 from jaxfl.engine.sweeps.plan import Chunk, Program, rounds_of, work_of
-from jaxfl.engine.sweeps.store import Arrays, Store
+from jaxfl.engine.sweeps.store import Arrays, Source, Store
 
 __all__ = ["Saves", "compute"]
 
@@ -38,15 +39,20 @@ class ChunkRuns:
 class Saves:
     """The checkpoints of unfinished chunks in the folder of a sweep, at a cadence in time."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, sources: Mapping[Any, Source] | None = None) -> None:
+        self.store, self.sources = store, sources or {}  # by cells and seeds of programs
         self.began = self.last = time.perf_counter()
         self.took = self.spent = 0.0  # seconds of the last one, and of all
 
-    def begin(self, index: int, chunk: Chunk, run: engine.Compiled) -> ChunkRuns:
-        """The runs of a chunk as its checkpoint has them, or before the first round."""
+    def begin(self, index: int, program: Program, chunk: Chunk, run: engine.Compiled) -> ChunkRuns:
+        """The runs of a chunk as its checkpoint or a shorter sweep has them, or before round 1."""
         self.last = time.perf_counter()
         saved = self.store.saved(index, chunk, run.state, run.shardings[1])
+        if saved is None and program.begun and self.sources:
+            seeds, cells = engine.padded(chunk, run.shape)
+            names = [[(id(program.cells[j]), program.seeds[i]) for j in cells] for i in seeds]
+            at = [[self.sources[name] for name in row] for row in names]
+            saved = self.store.joined(at, program.begun, run.state, run.shardings[1])
         return ChunkRuns(*saved) if saved is not None else ChunkRuns(engine.blank(run), Log())
 
     def due(self) -> bool:
@@ -96,23 +102,26 @@ def compute(
 
     work = Work(size * each.round, size * each.evaluation)
     most = rounds_of_call(each.round * math.prod(run.shape))
-    runs = saves.begin(index, chunk, run)
+    runs = saves.begin(index, program, chunk, run)
     loop = Loop(step, runs, T, every, work, most)
     marks, first = len(runs.log.rounds), look.looks(chunk, True) * each.evaluation
     done = first + loop.t * work.round + (marks - 1) * work.evaluation if marks else 0.0
     look.begin(chunk, every, loop.t, done)
     loop.begin()
-    loop.unread = 0.0 if marks else first
+    loop.unread, saved = 0.0 if marks else first, 0
     try:
         for ready in loop.calls():
             if ready is not None and not look.at(chunk, *ready):
                 break  # no run is finite any more
             if saves.due():
                 saves.save(index, chunk, runs)
+                saved = loop.t
     except KeyboardInterrupt:
         if loop.intact:
             saves.save(index, chunk, runs)
         raise
+    if saves.store.keep and loop.t == T != saved and saves.took < math.inf:
+        saves.save(index, chunk, runs)
     arrays = finish(chunk, [*range(0, T, every or T), T], runs.log)
     look.passed(chunk.program, loop.unread)
     return arrays

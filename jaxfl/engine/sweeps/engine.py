@@ -26,7 +26,16 @@ from jaxfl.engine.sweeps.placement import Placement, compile_for, placement
 from jaxfl.engine.sweeps.plan import Chunk, Program
 from jaxfl.problems.metrics import ROWS
 
-__all__ = ["Compiled", "blank", "bytes_of_run", "compiled", "inputs", "placed_problem"]
+__all__ = [
+    "Compiled",
+    "blank",
+    "bytes_of_run",
+    "bytes_of_state",
+    "compiled",
+    "inputs",
+    "padded",
+    "placed_problem",
+]
 
 
 class Compiled(NamedTuple):
@@ -177,6 +186,12 @@ def placed_problem(program: Program, run: Compiled) -> Problem:
     return problem
 
 
+def padded(chunk: Chunk, shape: tuple[int, int]) -> tuple[list[int], list[int]]:
+    """The seeds and cells of a chunk, the last ones repeated up to this shape."""
+    seeds = [*chunk.seeds, *[chunk.seeds[-1]] * (shape[0] - len(chunk.seeds))]
+    return seeds, [*chunk.cells, *[chunk.cells[-1]] * (shape[1] - len(chunk.cells))]
+
+
 def inputs(
     program: Program, chunk: Chunk, run: Compiled, keys: Sequence[Key], paired: bool
 ) -> tuple[Key, Hyper]:
@@ -184,10 +199,8 @@ def inputs(
 
     ``keys`` are those of the seeds.  Unless ``paired``, each cell has its own keys.
     """
-    tall, wide = run.shape
-    seeds = [*chunk.seeds, *[chunk.seeds[-1]] * (tall - len(chunk.seeds))]
-    cells = [*chunk.cells, *[chunk.cells[-1]] * (wide - len(chunk.cells))]
-    chosen = jnp.stack([keys[i] for i in seeds])
+    seeds, cells = padded(chunk, run.shape)
+    chosen = jnp.stack([keys[program.seeds[i]] for i in seeds])
     if not paired:
         labels = [f"{program.algorithm.name}|{program.cells[j].label}" for j in cells]
         salts = jnp.array([zlib.crc32(label.encode()) for label in labels], jnp.uint32)
@@ -223,15 +236,19 @@ def _over(value: Any, rounds: int, length: int) -> np.ndarray[Any, Any]:
     return np.concatenate([now, np.full(length - rounds, now[-1])])
 
 
+def bytes_of_state(program: Program) -> int:
+    """The bytes of the state of one run."""
+    state = jax.eval_shape(
+        lambda problem, hp: program.algorithm.init(jax.random.key(0), problem, hp)[0],
+        program.problem,
+        _numbers(program, [0], alone=True),
+    )
+    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(state))
+
+
 def bytes_of_run(program: Program) -> int:
     """An estimate of the bytes of one run beside the data, checked after compilation."""
     problem = program.problem
-    state = jax.eval_shape(
-        lambda problem, hp: program.algorithm.init(jax.random.key(0), problem, hp)[0],
-        problem,
-        _numbers(program, [0], alone=True),
-    )
-    state_bytes = sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(state))
     caps = dict(program.caps)
     clients = min(problem.n, caps.get("cohort", problem.n))
     rows = min(clients * caps.get("batch", problem.m_max), 1 << 14)
@@ -240,4 +257,4 @@ def bytes_of_run(program: Program) -> int:
     scratch = 4 * rows * problem.model.kernel.width + 6 * problem.model.dim
     evaluated = min(problem.n * problem.m_max, 2 * ROWS) + min(tests, 2 * ROWS)
     evaluation = 2 * evaluated * problem.model.kernel.width + 4 * problem.n
-    return int(3 * state_bytes + item * (scratch + evaluation))
+    return int(3 * bytes_of_state(program) + item * (scratch + evaluation))

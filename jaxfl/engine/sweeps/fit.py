@@ -18,15 +18,26 @@ from jaxfl.core.types import Key
 from jaxfl.engine.loop import CALL, MOST, Extra, cadence, rounds_of_call
 from jaxfl.engine.sweeps import engine
 from jaxfl.engine.sweeps.grid import Grid
+from jaxfl.engine.sweeps.identity import Part
 from jaxfl.engine.sweeps.placement import placement
-from jaxfl.engine.sweeps.plan import Chunk, Program, chunks, rounds_of, work_of
+from jaxfl.engine.sweeps.plan import (
+    Chunk,
+    Program,
+    chunks,
+    programs,
+    restored,
+    rounds_of,
+    work_of,
+)
 
 __all__ = [
     "Compiler",
     "Pace",
+    "Planned",
     "again",
     "budget",
     "every",
+    "extended",
     "fit",
     "fitted",
     "guess",
@@ -35,6 +46,7 @@ __all__ = [
     "pace",
     "planned",
     "predicted",
+    "states",
 ]
 
 RUNS_ON_CPU = 256  # of a chunk: more are not faster there, and a chunk is saved when it is finished
@@ -60,12 +72,12 @@ def every(program: Program, chunk: Chunk, eval_every: int | None) -> int:
     """Rounds between evaluations: as given, or as in :func:`simulate`."""
     if eval_every is not None:
         return eval_every
-    return cadence(rounds_of(program, chunk), work_of(program, chunk))
+    return cadence(program.paced or rounds_of(program, chunk), work_of(program, chunk))
 
 
 def line(program: Program, grid: Grid) -> str:
     """A program in words."""
-    cells, seeds = len(program.cells), len(grid.seeds)
+    cells, seeds = len(program.cells), len(program.seeds)
     place = grid.studies[program.study].place
     axes = "".join(  # parts and data, which tell programs apart
         f", {axis.name.replace('_', ' ')} {label if isinstance(label, str) else f'{label:g}'}"
@@ -125,6 +137,29 @@ class Compiler(NamedTuple):
         return parts, data, max(1, engine.bytes_of_run(program)), at_once or most
 
 
+class Planned(NamedTuple):
+    """Programs, their shapes, and their chunks with the rounds between evaluations."""
+
+    made: list[Program]
+    shapes: list[tuple[int, int]]  # of the first ones, which have chunks
+    todo: list[Chunk]
+    marks: list[int]
+    past: int = 0  # so many chunks are of shorter runs, which others continue
+    paced: int = 0  # as in a program
+
+    def written(self) -> dict[str, Any]:
+        """What a manifest has of it."""
+        entries = [(p.study, p.places, p.seeds, p.begun) for p in self.made]
+        return {
+            "programs": entries,
+            "paced": self.paced,
+            "past": self.past,
+            "shapes": self.shapes,
+            "chunks": [chunk[:] for chunk in self.todo],
+            "every": self.marks,
+        }
+
+
 class Pace(NamedTuple):
     """The speed of a program: seconds per multiplication of its rounds and of its evaluations."""
 
@@ -161,20 +196,22 @@ def guess(
     at_once: int | None,
     seconds: Callable[[Program, Chunk], float] = lambda program, chunk: 0.0,
     longest: float = math.inf,
+    first: int = 0,
 ) -> tuple[list[Chunk], list[tuple[int, int]], int]:
-    """Chunks, their shapes and the bytes of the largest, estimated without compiling anything.
+    """Chunks of the programs from ``first`` on, their shapes and the bytes of the largest, estimated
+    without compiling anything.
 
     No chunk of several runs takes longer than ``longest``, if a run of it takes so many ``seconds``.
     """
     todo: list[Chunk] = []
     shapes, largest = [], 0
-    for i, program in enumerate(made):
+    for i, program in enumerate(made[first:], first):
         parts, data, each, most = compiler.most(program, at_once)
         alike = chunks(i, program.cells, 1, len(program.cells))[1]
         slowest = max(seconds(program, chunk) for chunk in alike)
         most = int(min(most, longest / slowest)) if slowest else most
         limit = max(parts, min(most, (compiler.available - data) // each))
-        shape, here = chunks(i, program.cells, len(compiler.grid.seeds), limit, parts)
+        shape, here = chunks(i, program.cells, len(program.seeds), limit, parts)
         largest = max(largest, data + each * math.prod(shape))
         shapes.append(shape)
         todo += here
@@ -182,19 +219,22 @@ def guess(
 
 
 def fit(
-    compiler: Compiler, made: Sequence[Program], at_once: int | None
+    compiler: Compiler, made: Sequence[Program], at_once: int | None, first: int = 0
 ) -> tuple[list[engine.Compiled], list[Chunk]]:
-    """Compiled programs and their chunks.  Raise, before anything runs, where one run is too large."""
+    """Compiled programs, from ``first`` on, and their chunks.
+
+    Raise, before anything runs, where one run is too large.
+    """
     available = compiler.available
     programs: list[engine.Compiled] = []
     todo: list[Chunk] = []
-    for i, program in enumerate(made):
+    for i, program in enumerate(made[first:], first):
         parts, data, each, most = compiler.most(program, at_once)
         limit = max(parts, min(most, (available - data) // each))
-        compiler.compiling(program, programs, len(made))
+        compiler.compiling(program, programs, len(made) - first)
         guessed = limit < most  # the limit is an estimate, and no measurement
         while True:
-            shape, chunks_here = chunks(i, program.cells, len(compiler.grid.seeds), limit, parts)
+            shape, chunks_here = chunks(i, program.cells, len(program.seeds), limit, parts)
             found = compiler.compiled(program, shape)
             runs = shape[0] * shape[1]
             share = max(0, available - data) / max(1, found.bytes - data)
@@ -265,15 +305,42 @@ def again(
     return programs
 
 
-def planned(
-    manifest: Mapping[str, Any], made: Sequence[Program], eval_every: int | None
-) -> tuple[list[Chunk], list[int]]:
-    """The chunks of a manifest, and the rounds between their evaluations."""
+def planned(manifest: Mapping[str, Any], grid: Grid, held: Part, eval_every: int | None) -> Planned:
+    """What a manifest has planned, its positions as those of the grid that holds its sweep."""
     plan = manifest["plan"]
+    entries = plan.get("programs")
+    if entries is None:  # of the first manifests
+        own = Grid(grid.static, grid.numbers, tuple(held.seeds), held.studies)
+        entries = [(p.study, p.places, p.seeds, 0) for p in programs(own)]
+    there = [
+        (
+            held.places[i][0],
+            [held.places[i][1][j] for j in cells],
+            [held.seeds[s] for s in seeds],
+            t,
+        )
+        for i, cells, seeds, t in entries
+    ]
+    paced = plan.get("paced", 0)
+    made = restored(grid, there, paced)
     todo = [Chunk(p, tuple(c), tuple(s)) for p, c, s in plan["chunks"]]
+    shapes = [(tall, wide) for tall, wide in plan["shapes"]]
     earlier = (rounds_of(made[chunk.program], chunk) for chunk in todo)  # manifests without
     marks = [math.ceil(T / MOST) if eval_every is None else eval_every for T in earlier]
-    return todo, plan.get("every", marks)
+    return Planned(made, shapes, todo, plan.get("every", marks), plan.get("past", 0), paced)
+
+
+def extended(old: Planned, held: Part) -> Planned:
+    """The plan of a part whose runs become longer: its chunks are past."""
+    if not held.longer:
+        return old
+    T = held.studies[0].cells[0].facts.rounds or 1
+    return old._replace(past=len(old.todo), paced=old.paced or T)
+
+
+def states(made: Sequence[Program]) -> int:
+    """Bytes of the final states of all runs."""
+    return sum(engine.bytes_of_state(p) * len(p.cells) * len(p.seeds) for p in made)
 
 
 def predicted(compiler: Compiler, made: Sequence[Program]) -> int:
@@ -283,6 +350,6 @@ def predicted(compiler: Compiler, made: Sequence[Program]) -> int:
         for chunk in chunks(i, program.cells, 1, len(program.cells))[1]:
             between = every(program, chunk, compiler.eval_every)
             marks = 2 + (rounds_of(program, chunk) // between if between else 0)
-            runs = len(chunk.cells) * len(compiler.grid.seeds)
+            runs = len(chunk.cells) * len(program.seeds)
             total += 8 * runs * marks * (SERIES + len(compiler.extra))
     return total

@@ -124,7 +124,7 @@ def dataset(
         study = grid.studies[program.study]
         for j, cell in enumerate(program.cells[j] for j in chunk.cells):
             where = _where(study, cell)
-            for i, seed in enumerate(chunk.seeds):
+            for i, seed in enumerate(program.seeds[s] for s in chunk.seeds):
                 variable("last_round", per_run, runs, -1)[(*where, seed)] = cell.facts.rounds
                 variable("complete", per_run, runs, 0)[(*where, seed)] = arrays is not None
                 lost = variable("diverged_at", per_run, runs, np.nan)
@@ -136,6 +136,7 @@ def dataset(
                     full = np.full(len(ticks), np.nan)
                     full[at] = row
                     variable(name, every, (*runs, len(ticks)), np.nan)[(*where, seed)] = full
+    longer = {id(cell): p.paced for p in programs if p.begun for cell in p.cells}
     steepest = {study.place: _steepest(study, keys) for study in grid.studies}
     for study in grid.studies:
         for cell in study.cells:
@@ -144,7 +145,8 @@ def dataset(
             shared = about["paired"] and tried > len(grid.seeds)
             clamped = np.nan_to_num(data["clamped"][1][where]).max() if "clamped" in data else 0.0
             seen = cell._replace(values={**cell.values, "clamped": float(clamped)})
-            facts = _facts(study.algorithm, seen, tried, shared, steepest[study.place])
+            begun = longer.get(id(cell), 0)
+            facts = _facts(study.algorithm, seen, tried, shared, steepest[study.place], begun)
             for name, number in facts.items():
                 name = "delta_of_eps" if name == "delta" and name in names else name
                 variable(name, names, cells, np.nan)[where] = number
@@ -215,11 +217,12 @@ def _steepest(study: Study, keys: Sequence[Key]) -> float:
 
 
 def _facts(
-    algorithm: Algorithm, cell: Cell, tried: int, shared: bool, steepest: float
+    algorithm: Algorithm, cell: Cell, tried: int, shared: bool, steepest: float, begun: int
 ) -> dict[str, float]:
     """The hyper-parameters of a cell, and the privacy of one run and of all runs tried.
 
-    Nothing is proven for several runs with ``shared`` noise, which cancels in their difference.
+    The slots of a batch are those of ``begun`` rounds, if its runs were to end there.  Nothing is
+    proven for several runs with ``shared`` noise, which cancels in their difference.
     """
     out = {
         f"used_{name}": float(value)
@@ -231,7 +234,8 @@ def _facts(
     out |= {"noisy": float(noisy), "n": float(cell.facts.n)}
     if not noisy:
         return {**out, "proven_eps": math.inf, "flag": 0.0}
-    event = released(algorithm, cell.values, cell.facts)
+    facts = cell.facts._replace(rounds=begun) if begun else cell.facts
+    event = released(algorithm, cell.values, facts)
     claim = algorithm.claim(cell.values, cell.facts)
     report = _report(event, claim, float(cell.values.get("delta", 1e-5)))
     given = {

@@ -8,7 +8,7 @@ import itertools
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from jaxfl.algorithms.registry import PARTS, one_algorithm
@@ -20,7 +20,20 @@ from jaxfl.core.schedules import Schedule, schedule
 from jaxfl.core.types import Algorithm, Problem, ProblemFacts, Source
 from jaxfl.problems.facts import facts_of
 
-__all__ = ["TUNED", "Axis", "Build", "Cell", "Grid", "Problems", "Study", "lay_out", "seeds_of"]
+__all__ = [
+    "TUNED",
+    "Axis",
+    "Build",
+    "Cell",
+    "Grid",
+    "Problems",
+    "Study",
+    "lay_out",
+    "seeds_of",
+    "with_rounds",
+    "within",
+    "word",
+]
 
 MOST = 100_000  # cells of a sweep, and seeds: the host resolves and reports each of them
 
@@ -46,6 +59,7 @@ class Cell(NamedTuple):
     values: dict[str, Any]
     sources: dict[str, Source]
     facts: ProblemFacts
+    given: Mapping[str, Any] = {}  # what is resolved, ``rounds`` left out
 
 
 class Study(NamedTuple):
@@ -147,7 +161,7 @@ def _cells(
         given = {**fixed, **{axis.name: axis.values[i] for axis, i in here}}
         named = {**chosen, **given}
         label = "|".join(
-            f"{name}={_word(named[name])}" for name in sorted(named.keys() - {"algorithm"})
+            f"{name}={word(named[name])}" for name in sorted(named.keys() - {"algorithm"})
         )
         T = given.pop("rounds", rounds)
         try:
@@ -156,7 +170,41 @@ def _cells(
             words = label.replace("|", ", ") or "its defaults"
             raise error.within(f"{algorithm.name} with {words}") from None
         there = facts._replace(rounds=int(values["rounds"]))
-        yield Cell(place, label, values, sources, there)
+        yield Cell(place, label, values, sources, there, given)
+
+
+def with_rounds(study: Study, cell: Cell, rounds: int, noise: str) -> Cell:
+    """The cell with another number of rounds."""
+    facts = cell.facts._replace(rounds=rounds)
+    values, sources = resolve(study.algorithm, cell.given, facts, noise)
+    return cell._replace(values=values, sources=sources, facts=facts)
+
+
+def within(grid: Grid, labels: Mapping[str, Sequence[Any]]) -> list[tuple[int, list[int]]]:
+    """Positions of studies and of their cells at these labels of all axes, in the order of ``labels``."""
+    studies = {study.place: i for i, study in enumerate(grid.studies)}
+    found = []
+    for place in _places(grid.static, labels, [True] * len(grid.static)):
+        cells = grid.studies[studies[place]].cells
+        places = {cell.place: j for j, cell in enumerate(cells)}
+        applies = [i is not None for i in cells[0].place]
+        mine = [places[here] for here in _places(grid.numbers, labels, applies)]
+        found.append((studies[place], mine))
+    return found
+
+
+def _places(
+    axes: Sequence[Axis], labels: Mapping[str, Sequence[Any]], applies: Sequence[bool]
+) -> Iterator[Any]:
+    order = [name for name in labels if any(axis.name == name for axis in axes)]
+    spans = []
+    for axis, applied in zip(axes, applies, strict=True):
+        words = [word(label) for label in axis.labels]
+        spans.append([words.index(word(w)) for w in labels[axis.name]] if applied else [None])
+    ranks = [order.index(axis.name) for axis in axes]
+    by_order = [span for _, span in sorted(zip(ranks, spans, strict=True), key=lambda p: p[0])]
+    for place in itertools.product(*by_order):
+        yield tuple(place[rank] for rank in ranks)
 
 
 # --- static axes --------------------------------------------------------------------------------
@@ -232,7 +280,7 @@ def _once(f: Callable[..., Any], takes: set[str]) -> Callable[[dict[str, Any]], 
 
     def call(chosen: dict[str, Any]) -> Any:
         mine = {name: value for name, value in chosen.items() if name in takes}
-        key = tuple(map(_word, mine.values()))
+        key = tuple(map(word, mine.values()))
         if key not in made:
             made[key] = f(**mine)
         return made[key]
@@ -247,7 +295,7 @@ def _takes(f: Callable[..., Any], given: Mapping[str, tuple[Any, ...]]) -> set[s
     for name, p in parameters.items():
         optional = p.default is not p.empty or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
         if name not in given and not optional:
-            raise InputError(f"{_word(f)} asks for {name}", "give the grid an axis of that name")
+            raise InputError(f"{word(f)} asks for {name}", "give the grid an axis of that name")
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         out |= {name for name in given if not all(map(_is_number, given[name]))}
     return out
@@ -272,9 +320,9 @@ def _values(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
     out = tuple(v.item() if getattr(v, "ndim", None) == 0 else v for v in some)
     require(len(out) <= MOST, f"The axis {name} has more than {MOST:,} values", "give fewer")
     require(out, f"The axis {name} has no values", "give at least one, or leave it out")
-    for word, times in Counter(map(_word, out)).items():
+    for text, times in Counter(map(word, out)).items():
         own = "give it once, or a name of its own, as with jaxfl.schedule(f, 'name')"
-        require(times == 1, f"The axis {name} has {word} twice", own)
+        require(times == 1, f"The axis {name} has {text} twice", own)
     return out
 
 
@@ -284,7 +332,7 @@ def _is_number(value: Any) -> bool:
     )
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
     """One value in words; parts are given by their names."""
     if isinstance(value, int | float):
         return f"{float(value):.12g}"
@@ -295,7 +343,7 @@ def _word(value: Any) -> str:
 
 def _static(name: str, values: tuple[Any, ...], posed: bool) -> Axis:
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-    labels = tuple(map(float, values)) if numeric else tuple(map(_word, values))
+    labels = tuple(map(float, values)) if numeric else tuple(map(word, values))
     return Axis(name, values, labels, True, posed)
 
 
@@ -303,7 +351,7 @@ def _numbers(name: str, values: tuple[Any, ...]) -> Axis:
     read: list[Any] = []
     for value in values:
         if (isinstance(value, str) and not reads(value)) or callable(value):
-            read.append(schedule(value, _word(value)))
+            read.append(schedule(value, word(value)))
         elif name == "rounds":
             read.append(whole(name, value, 1))
         elif isinstance(value, Schedule):
@@ -312,7 +360,7 @@ def _numbers(name: str, values: tuple[Any, ...]) -> Axis:
             number(name, value)
             read.append(value)
     plain = not any(isinstance(value, Schedule) for value in read)
-    labels = tuple(map(float, read)) if plain else tuple(map(_word, read))
+    labels = tuple(map(float, read)) if plain else tuple(map(word, read))
     return Axis(name, tuple(read), labels, False)
 
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Key, Origin
 from jaxfl.core.version import __version__
 from jaxfl.engine import record
 from jaxfl.engine.loop import Extra
 from jaxfl.engine.record import settings
-from jaxfl.engine.sweeps.grid import Cell, Grid
-from jaxfl.engine.sweeps.plan import Program
+from jaxfl.engine.sweeps.grid import Cell, Grid, Study, with_rounds, within, word
 
-__all__ = ["about", "drawn", "same"]
+__all__ = ["Part", "about", "drawn", "entire", "part", "same"]
 
 USUALLY: dict[str, Any] = {"metrics": [], "eval_every": None, "paired": True, "noise": "calibrated"}
 SAME = ("algorithm", "parts", "problem", "model", "data", "dtype")
@@ -28,7 +29,6 @@ SAME = ("algorithm", "parts", "problem", "model", "data", "dtype")
 
 def about(
     grid: Grid,
-    made: Sequence[Program],
     keys: Sequence[Key],
     extra: Extra,
     eval_every: int | None,
@@ -52,7 +52,6 @@ def about(
         "paired": paired,
         "noise": noise,
         "studies": studies,
-        "programs": [[program.study, len(program.cells)] for program in made],
     }
 
 
@@ -110,5 +109,98 @@ def same(folder: Path | None, stored: Mapping[str, Any], now: Mapping[str, Any])
         usual = {name: study["numbers"][name] for name in study.pop("assumed")}
         before.pop("assumed", None)
         before["numbers"] = usual | before["numbers"]
-    way = "name another folder, or make the sweep as it was"
+    way = "name another folder, or make the sweep as it was, or a larger one with {extend}"
     record.same(f"{folder} holds another sweep", theirs, mine, way)
+
+
+# --- a sweep that is part of a larger one --------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """What the folder of a smaller sweep has of a grid."""
+
+    places: list[tuple[int, list[int]]]  # positions of its studies and of their cells
+    studies: tuple[Study, ...]  # its own, whose cells may have fewer rounds
+    seeds: list[int]  # positions
+    longer: bool = False  # whether the runs of the grid have more rounds
+
+
+def entire(grid: Grid) -> Part:
+    """The whole grid."""
+    places = [(i, [*range(len(study.cells))]) for i, study in enumerate(grid.studies)]
+    return Part(places, grid.studies, [*range(len(grid.seeds))])
+
+
+def part(
+    folder: Path | None,
+    stored: Mapping[str, Any],
+    grid: Grid,
+    keys: Sequence[Key],
+    extra: Extra,
+    eval_every: int | None,
+    paired: bool,
+    noise: str,
+) -> Part:
+    """The part of the grid that the manifest describes; raise unless it is the same sweep there.
+
+    Of an axis that the folder does not have, it has one value, which is searched for.
+    """
+    axes = {axis.name: axis for axis in (*grid.static, *grid.numbers)}
+    here = {**{name: axis.labels for name, axis in axes.items()}, "seeds": grid.seeds}
+    way = "give a grid that holds all of it, or name another folder"
+    for name, labels in (*stored["axes"].items(), ("seeds", stored["seeds"])):
+        missing = {word(w): w for w in labels}.keys() - set(map(word, here.get(name, ())))
+        require(
+            not missing, f"{folder} has {name} {', '.join(sorted(missing))}, not this grid", way
+        )
+    seeds = [grid.seeds.index(seed) for seed in stored["seeds"]]
+    absent = [axis for name, axis in axes.items() if name not in stored["axes"]]
+    unnamed = {axis.name for axis in absent if axis.static or axis.name == "rounds"}
+    require(
+        paired or not unnamed,
+        f"{folder} has no axis {' or '.join(sorted(unnamed))}, by which unpaired runs get their draws",
+        "name another folder",
+    )
+    mistake: InputError | None = None
+    for chosen in itertools.product(*(axis.labels for axis in absent)):
+        more = {axis.name: [label] for axis, label in zip(absent, chosen, strict=True)}
+        places = within(grid, {**stored["axes"], **more})
+        studies, longer = _as_they_were(folder, stored, grid, places, unnamed, noise)
+        held = {name: axes[name]._replace(labels=tuple(w)) for name, w in stored["axes"].items()}
+        mine = Grid(tuple(held.values()), (), tuple(stored["seeds"]), studies)
+        now = about(mine, [keys[i] for i in seeds], extra, eval_every, paired, noise)
+        try:
+            same(folder, stored, now)
+            return Part(places, studies, seeds, longer)
+        except InputError as error:
+            mistake = mistake or error
+    assert mistake is not None
+    raise mistake
+
+
+def _as_they_were(
+    folder: Path | None,
+    stored: Mapping[str, Any],
+    grid: Grid,
+    places: Sequence[tuple[int, list[int]]],
+    unnamed: Collection[str],
+    noise: str,
+) -> tuple[tuple[Study, ...], bool]:
+    """The studies of the folder, with its rounds and labels; whether the grid has more rounds."""
+    counts = {study["numbers"].get("rounds", "") for study in stored["studies"]}
+    rounds = counts.pop() if len(counts) == 1 else ""
+    T = int(rounds) if rounds.isdigit() and "rounds" not in {a.name for a in grid.numbers} else 0
+    studies, longer = [], False
+    for i, positions in places:
+        study, cells = grid.studies[i], []
+        for cell in (study.cells[j] for j in positions):
+            now = cell.facts.rounds or 0
+            if T and now != T and _origin(cell, "rounds") is Origin.GIVEN:
+                longer = True
+                done = f"lies before round {T}, which {folder} has reached already"
+                require(now > T, done, "give at least as many", rounds=now)
+                cell = with_rounds(study, cell, T, noise)
+            words = (w for w in cell.label.split("|") if w.split("=")[0] not in unnamed)
+            cells.append(cell._replace(label="|".join(words)))
+        studies.append(study._replace(cells=tuple(cells)))
+    return tuple(studies), longer

@@ -13,9 +13,29 @@ import numpy as np
 from jaxfl.core.progress import Bar, amount, duration, plural
 from jaxfl.engine.sweeps.plan import Chunk, Program, rounds_of, work_of
 
-__all__ = ["Look", "Plan", "Progress", "show", "words"]
+__all__ = ["Look", "Plan", "Progress", "Runs", "counted", "show", "words"]
 
 PRIOR = 0.05  # share of a program's work at the common speed, beside what is measured of it
+
+
+class Runs(NamedTuple):
+    """The numbers of runs of a sweep that are done, continue shorter ones, and are new."""
+
+    done: int
+    continued: int
+    new: int
+
+    def __str__(self) -> str:
+        return f"{plural(self.done, 'run')} done, {self.continued:,} to continue, {self.new:,} new"
+
+
+def counted(programs: Sequence[Program], todo: Sequence[Chunk], done: Sequence[bool]) -> Runs:
+    """The runs of these chunks, of which some are done."""
+    found = [0, 0, 0]
+    for chunk, ready in zip(todo, done, strict=True):
+        kind = 0 if ready else 1 if programs[chunk.program].begun else 2
+        found[kind] += len(chunk.cells) * len(chunk.seeds)
+    return Runs(*found)
 
 
 class Plan(NamedTuple):
@@ -27,13 +47,12 @@ class Plan(NamedTuple):
     done: int  # chunks finished by earlier calls
     bytes: int  # of the largest chunk that is left
     available: int
-    disk: int  # bytes of the result, before compression
+    disk: int  # bytes of the result, before compression, and of states that are kept
+    parts: Runs
     evaluation: float  # share of the evaluations in the counted work that is left
     programs: tuple[str, ...]  # one line each
     left: int  # runs of the chunks that are left
-    time: Callable[
-        [], float
-    ]  # compile and time the largest program: seconds of what is left, about
+    time: Callable[[], float]  # compile and time the largest program: seconds that are left, about
 
     def __repr__(self) -> str:
         """What `jaxfl sweep --plan` prints."""
@@ -41,8 +60,10 @@ class Plan(NamedTuple):
         if not self.left:
             return f"done: all {plural(self.runs, 'run')}; left: nothing\n{result}"
         chunks = plural(self.chunks - self.done, "chunk")
+        continued = f" ({self.parts.continued:,} to continue)" if self.parts.continued else ""
         left = (
-            f"{plural(self.left, 'run')} in {plural(self.compilations, 'compilation')}, about "
+            f"{plural(self.left, 'run')}{continued} in "
+            f"{plural(self.compilations, 'compilation')}, about "
             f"{chunks} of {self.bytes / 2**20:,.0f} MiB ({self.available / 2**20:,.0f} are free)"
         )
         if self.done:
@@ -175,7 +196,7 @@ class Look:
             program = self.programs[chunk.program]
             cell = program.cells[chunk.cells[int(least[1])]]
             self.best = float(values[least])
-            seed = self.seeds[chunk.seeds[int(least[0])]]
+            seed = self.seeds[program.seeds[chunk.seeds[int(least[0])]]]
             self.where = f"{program.algorithm.name} {cell.label.replace('|', ' ')} seed={seed}"
         return True
 

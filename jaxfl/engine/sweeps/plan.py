@@ -8,8 +8,9 @@ number of rounds, so that their draws are made once.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,18 @@ from jaxfl.data.samples import measured
 from jaxfl.engine.loop import CALL, Work, work
 from jaxfl.engine.sweeps.grid import Cell, Grid, Study
 
-__all__ = ["Chunk", "Program", "chunks", "programs", "rounds_of", "work_of"]
+__all__ = [
+    "Block",
+    "Chunk",
+    "Program",
+    "chunks",
+    "continues",
+    "programs",
+    "restored",
+    "rounds_of",
+    "sources",
+    "work_of",
+]
 
 PADDING = 2.0  # most work of the smaller cells with padding, relative to that without
 # equal in a chunk: otherwise each cell gathers its own rows, or waits for the longest run
@@ -42,40 +54,93 @@ class Program(NamedTuple):
     names: tuple[str, ...]  # hyper-parameters that rounds may read
     shared: frozenset[str]  # those with a single value in each chunk
     once: bool  # metrics of round 0 are computed once for all cells of a seed
+    places: tuple[int, ...]  # of the cells in the study
+    seeds: tuple[int, ...]  # positions in the seeds of the grid
+    begun: int = 0  # rounds that the runs of an extended sweep have behind them
+    paced: int = 0  # rounds that set the default cadence, if not those of the runs
+
+
+class Block(NamedTuple):
+    """Cells by study, in positions, each with these seeds; ``begun`` as in :class:`Program`."""
+
+    cells: Mapping[int, Sequence[int]]
+    seeds: tuple[int, ...]
+    begun: int = 0
 
 
 class Chunk(NamedTuple):
-    """Positions of cells in a program, and of seeds; computed in one call and saved in one file."""
+    """Positions of cells and seeds in those of a program; computed in one call, saved in one file."""
 
     program: int
     cells: tuple[int, ...]
     seeds: tuple[int, ...]
 
 
-def programs(grid: Grid) -> list[Program]:
-    """The programs of a grid, as few as padding allows."""
+def programs(grid: Grid, blocks: Sequence[Block] | None = None, paced: int = 0) -> list[Program]:
+    """The programs of a grid, or of some of its runs, as few as padding allows."""
+    if blocks is None:
+        whole = {i: range(len(study.cells)) for i, study in enumerate(grid.studies)}
+        blocks = [Block(whole, tuple(range(len(grid.seeds))))]
+    entries = []
+    for block in blocks:
+        for i, places in block.cells.items():
+            study = grid.studies[i]
+            known = {id(study.cells[j]): j for j in places}
+            for cells in _buckets(study, [study.cells[j] for j in places]):
+                entries.append((i, [known[id(cell)] for cell in cells], block.seeds, block.begun))
+    return restored(grid, entries, paced)
+
+
+def restored(grid: Grid, entries: Iterable[Sequence[Any]], paced: int) -> list[Program]:
+    """Programs of these studies, positions of cells and of seeds, and rounds behind them."""
+    problems = functools.cache(lambda i: measured(grid.studies[i].problem))
     out = []
-    for i, study in enumerate(grid.studies):
-        problem = measured(study.problem)
-        for cells in _buckets(study, list(study.cells)):
-            names = sorted(
-                name
-                for name in set.intersection(*(set(cell.values) for cell in cells))
-                if any(read(study.algorithm, name, cell.values[name]) for cell in cells)
-            )
-            groups = list(_groups(cells))
-            shared = frozenset(
-                name
-                for name in names
-                if all(len({_same(cells[j].values[name]) for j in group}) == 1 for group in groups)
-            )
-            caps = tuple(sorted(_capacity(study, cells).items()))
-            seen = work(problem, cells[0].values, cells[0].facts).evaluation
-            once = (len(cells) - 1) * seen > CALL  # or it would save less than it takes to compile
-            out.append(
-                Program(i, study.algorithm, problem, tuple(cells), caps, tuple(names), shared, once)
-            )
+    for i, places, seeds, begun in entries:
+        study, problem = grid.studies[i], problems(i)
+        cells = [study.cells[j] for j in places]
+        names = sorted(
+            name
+            for name in set.intersection(*(set(cell.values) for cell in cells))
+            if any(read(study.algorithm, name, cell.values[name]) for cell in cells)
+        )
+        groups = list(_groups(cells))
+        shared = frozenset(
+            name
+            for name in names
+            if all(len({_same(cells[j].values[name]) for j in group}) == 1 for group in groups)
+        )
+        caps = tuple(sorted(_capacity(study, cells).items()))
+        seen = work(problem, cells[0].values, cells[0].facts).evaluation
+        once = (len(cells) - 1) * seen > CALL  # or it would save less than it takes to compile
+        found = (tuple(cells), caps, tuple(names), shared, once, tuple(places), tuple(seeds))
+        out.append(Program(i, study.algorithm, problem, *found, begun, paced))
     return out
+
+
+def continues(study: Study, before: Cell, now: Cell) -> bool:
+    """Whether the rounds of ``before`` are the first rounds of ``now``: they read the same values."""
+    T = before.facts.rounds or 1
+
+    def values(cell: Cell, name: str) -> Any:
+        value = cell.values[name]
+        return value.over(cell.facts.rounds or 1)[:T] if isinstance(value, Schedule) else value
+
+    return before.values.keys() == now.values.keys() and all(
+        np.all(np.equal(values(before, name), values(now, name)))
+        for name in now.values
+        if any(read(study.algorithm, name, cell.values[name]) for cell in (before, now))
+    )
+
+
+def sources(made: Sequence[Program], todo: Sequence[Chunk]) -> dict[Any, Any]:
+    """The number, the chunk and the place in it of each run, by its cell and seed."""
+    found = {}
+    for n, chunk in enumerate(todo):
+        program = made[chunk.program]
+        for a, i in enumerate(chunk.seeds):
+            for b, j in enumerate(chunk.cells):
+                found[id(program.cells[j]), program.seeds[i]] = n, chunk, (a, b)
+    return found
 
 
 def chunks(

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,13 +34,15 @@ from jaxfl.core.files import (
 from jaxfl.core.types import State
 from jaxfl.core.version import __version__
 from jaxfl.engine import checkpoint
+from jaxfl.engine.checkpoint import Content
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import Runs
 from jaxfl.engine.sweeps.plan import Chunk
 
-__all__ = ["MANIFEST", "RESULT", "Arrays", "Store"]
+__all__ = ["MANIFEST", "RESULT", "ROOM", "Arrays", "Source", "Store"]
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+Source: TypeAlias = tuple[int, Chunk, tuple[int, int]]  # a chunk, and a run's seed and cell in it
 FORMAT = 1
 DIGEST = b'"digest": "'
 MANIFEST = "sweep.json"
@@ -47,6 +50,7 @@ RESULT = "result.nc"
 OWNER = "chunk.json"  # names of metrics have no dot
 CHUNK = 1 << 20  # bytes of names and headers, at most
 VERSIONS = (__version__, jax.__version__)  # that continue a checkpoint bit for bit
+KEPT = 1 << 30  # bytes of states of finished chunks, at most: of a sweep with more none is kept
 ROOM = 2  # times the predicted size: chunks, and the result that they are merged into
 
 
@@ -60,6 +64,7 @@ class Store(contextlib.ExitStack):
         self.name = ""  # of the sweep, so that chunks of another one are not taken for its own
         self.memory: dict[int, Arrays] = {}
         self.most = 0  # bytes that a chunk may unpack to
+        self.keep = False  # whether the states of finished chunks are kept
 
     @property
     def manifest(self) -> Path:
@@ -94,13 +99,31 @@ class Store(contextlib.ExitStack):
             require(not old.exists(), f"{old} exists already", "name another folder, or remove it")
         return None
 
-    def begin(self, about: Mapping[str, Any], nbytes: int) -> None:
-        """Write the manifest; raise if the disk has no room for results of ``nbytes``."""
+    def room(self) -> int:
+        """The free bytes of the disk."""
+        assert self.folder is not None
+        there = next(place for place in (self.folder, *self.folder.parents) if place.exists())
+        return shutil.disk_usage(there).free
+
+    def keeps(self, size: int, states: int) -> int:
+        """The bytes of final states and logs; 0 where they are too many, or the disk has no room.
+
+        With them the runs of a finished sweep can continue.
+        """
+        kept = size + states
+        self.keep = self.folder is not None and kept <= KEPT and ROOM * size + kept <= self.room()
+        return kept if self.keep else 0
+
+    def begin(self, about: Mapping[str, Any], nbytes: int, new: bool = True) -> None:
+        """Write the manifest; raise if the disk has no room for results of ``nbytes``.
+
+        With ``new=False`` it replaces that of a smaller sweep, whose chunks are part of this one.
+        """
         if self.folder is None:
             return
         writable(self.manifest, "manifest")
         writable(self.chunk(0), "chunk")
-        free = shutil.disk_usage(self.folder).free
+        free = self.room()
         require(
             ROOM * nbytes <= free,
             f"{self.folder} has {free / 2**20:,.0f} MiB free, and the results of this sweep "
@@ -108,12 +131,13 @@ class Store(contextlib.ExitStack):
             "free some space, name another folder, or evaluate less often",
         )
         text = json.dumps(about, default=str)
-        self.name = hashlib.sha256(text.encode()).hexdigest()[:16]
-        self.enter_context(locked(self.folder))
+        if new:
+            self.name = hashlib.sha256(text.encode()).hexdigest()[:16]
+            self.enter_context(locked(self.folder))
         whole = {"format": FORMAT, "digest": NO_DIGEST, "name": self.name, **about}
         text = json.dumps(whole, indent=1, default=str)
         try:
-            replace(self.manifest, lambda file: file.write(sealed(text.encode(), DIGEST)), new=True)
+            replace(self.manifest, lambda file: file.write(sealed(text.encode(), DIGEST)), new)
         except FileExistsError:  # since :meth:`claim`, while programs were compiled
             raise InputError(*self._taken()) from None
 
@@ -147,27 +171,63 @@ class Store(contextlib.ExitStack):
     def checkpoint(self, index: int) -> Path:
         return self.chunk(index).with_suffix(".checkpoint.npz")
 
+    def state(self, index: int) -> Path:
+        """The last checkpoint of a finished chunk."""
+        return self.chunk(index).with_name(f"state-{index:05d}.npz")
+
     def save(self, index: int, chunk: Chunk, runs: Runs) -> None:
-        """Write state and log of the runs of an unfinished chunk."""
-        checkpoint.put(self.checkpoint(index), runs, {"owner": self._owner(chunk, *VERSIONS)})
+        """Write state and log of the runs of a chunk."""
+        t = int(np.ravel(runs.state.t)[0])
+        owner = self._owner(chunk, *VERSIONS)
+        checkpoint.put(self.checkpoint(index), runs, {"owner": owner, "at": t})
 
     def saved(self, index: int, chunk: Chunk, shape: State, where: Any) -> tuple[State, Log] | None:
         """What :meth:`save` wrote; None if it is missing, damaged, of another chunk, shape or version."""
         if self.folder is None:
             return None
-        path = self.checkpoint(index)
-        try:
-            found, about = checkpoint.take(path)
-            if about["owner"] != self._owner(chunk, *VERSIONS):
-                return None
-            log = checkpoint.log_of(path, found, about)
-            return checkpoint.state_of(found, about, shape, where), log
-        except Exception:
+        found = self._held(chunk, self.checkpoint(index))
+        return self._read(found, shape, where) if found is not None else None
+
+    def reached(self, index: int, chunk: Chunk) -> int:
+        """The round of the last checkpoint of a chunk, finished or not; 0 if there is none."""
+        found = self._held(chunk, self.state(index), self.checkpoint(index))
+        return int(found[1]["at"]) if found is not None else 0
+
+    def joined(
+        self, at: Sequence[Sequence[Source]], t: int, shape: State, where: Any
+    ) -> tuple[State, Log] | None:
+        """State and log of runs that other chunks have brought to round t; None unless all have."""
+        files = {
+            index: self._held(chunk, self.state(index), self.checkpoint(index))
+            for index, chunk in {index: chunk for row in at for index, chunk, _ in row}.items()
+        }
+        if any(found is None or found[1]["at"] != t for found in files.values()):
             return None
+        rows: Any = [[(files[index], place) for index, _, place in row] for row in at]
+        return self._read(checkpoint.joined(rows), shape, where)
+
+    def _held(self, chunk: Chunk, *paths: Path) -> Content | None:
+        """The first of these files that :meth:`save` wrote for the chunk."""
+        for path in paths:
+            with contextlib.suppress(Exception):
+                found, about = checkpoint.take(path)
+                if about["owner"] == self._owner(chunk, *VERSIONS):
+                    return found, about
+        return None
+
+    def _read(self, content: Content, shape: State, where: Any) -> tuple[State, Log] | None:
+        with contextlib.suppress(Exception):
+            log = checkpoint.log_of(self.manifest, *content)
+            return checkpoint.state_of(*content, shape, where), log
+        return None
 
     def forget(self, index: int) -> None:
-        """Remove the checkpoint of a finished chunk."""
-        if self.folder is not None:
+        """Remove the checkpoint of a finished chunk, or keep it as its state."""
+        if self.folder is None or not self.checkpoint(index).exists():
+            return
+        if self.keep:
+            os.replace(self.checkpoint(index), self.state(index))
+        else:
             self.checkpoint(index).unlink(missing_ok=True)
 
     def _owner(self, chunk: Chunk, *words: str) -> str:

@@ -31,22 +31,25 @@ from jaxfl.engine.sweeps.driver import LARGE, TRIES, Driver, Executor
 from jaxfl.engine.sweeps.fit import (
     Compiler,
     Pace,
+    Planned,
     again,
     budget,
     every,
+    extended,
     fit,
     guess,
     line,
     pace,
     planned,
     predicted,
+    states,
 )
 from jaxfl.engine.sweeps.gather import LABELS, REPORTED, dataset
 from jaxfl.engine.sweeps.grid import Build, Grid, Problems, lay_out, seeds_of
-from jaxfl.engine.sweeps.identity import about, drawn, same
-from jaxfl.engine.sweeps.look import Look, Plan, Progress, show
+from jaxfl.engine.sweeps.identity import Part, about, drawn, entire, part, same
+from jaxfl.engine.sweeps.look import Look, Plan, Progress, counted, show
 from jaxfl.engine.sweeps.placement import placement
-from jaxfl.engine.sweeps.plan import Chunk, Program, programs
+from jaxfl.engine.sweeps.plan import Block, Chunk, Program, continues, programs, sources
 from jaxfl.engine.sweeps.store import CHUNK, ROOM, Store
 
 if TYPE_CHECKING:
@@ -75,6 +78,7 @@ def sweep(
     paired: bool = True,
     out: str | Path | None = None,
     resume: bool = False,
+    extend: bool = False,
     memory: int | None = None,
     runs_at_once: int | None = None,
     devices: Sequence[jax.Device] | None = None,
@@ -101,7 +105,9 @@ def sweep(
     Chunks of the grid fit in ``memory`` bytes (default: most of what is free on ``devices``, by default
     all local ones, which share the runs; a problem whose clients are split over devices stays so).
     ``out`` is a folder for each finished chunk, checkpoints of the one in progress and ``result.nc``;
-    ``resume`` computes only what is missing in it, and gives bit for bit the same result.  A run that
+    ``resume`` computes only what is missing in it, and gives bit for bit the same result.  ``extend``
+    does so for a larger grid, which holds that of the folder: more values, axes, seeds or algorithms,
+    or more ``rounds``, for which a run continues unless they change its hyper-parameters.  A run that
     diverges is frozen, marked by ``diverged_at``, and does not affect others.
 
     With an ``executor`` its workers compute the chunks, in ``memory`` bytes each: one of
@@ -157,16 +163,31 @@ def sweep(
     with contextlib.ExitStack() as stack:
         folder = one_path("out", out) if out is not None else None
         store = stack.enter_context(Store(folder))
-        manifest = store.claim(resume)
+        manifest = store.claim(resume or extend)
 
         laid = lay_out(build, grid, problem, rounds, seeds, dict(numbers or {}), noise)
-        made = programs(laid)
+        asked: Any = (extra, eval_every, paired, noise)
+        identity = about(laid, keys, *asked)
+        old, first, made = Planned([], [], [], []), 0, []
+        if manifest is not None:
+            if extend:
+                held = part(folder, manifest, laid, keys, *asked)
+            else:
+                same(folder, manifest, identity)
+                held = entire(laid)
+            old = planned(manifest, laid, held, eval_every)
+            made, first = old.made, len(old.made)
+            if extend:
+                blocks = _missing(laid, held, old, store, executor is None)
+                old = extended(old, held)
+                made = [*made, *programs(laid, blocks, old.paced)]
+        else:
+            made = programs(laid)
         require(
             devices is None or not any(placement(p.problem, chosen).leaves for p in made),
             "The problem's clients are split over devices already",
             "leave out devices=",
         )
-        identity = about(laid, made, keys, extra, eval_every, paired, noise)
         total = len(seeds) * sum(c.facts.rounds or 1 for study in laid.studies for c in study.cells)
         now = Progress(0, total, math.nan, math.nan, math.inf, "")
         reports: list[Callable[[Progress], None] | None] = []
@@ -178,53 +199,59 @@ def sweep(
                 reports[0](now._replace(doing=words))
 
         compiler = Compiler(laid, extra, eval_every, paired, chosen, available, tell)
-        size, way = predicted(compiler, made), "evaluate less often, or divide it into several"
+        live = [*dict.fromkeys(c.program for c in old.todo[old.past :]), *range(first, len(made))]
+        size = predicted(compiler, [made[i] for i in live])
+        way = "evaluate less often, or divide it into several"
         check_fits("The results of this sweep", COPIES * size, way)
         store.most = ROOM * size + CHUNK
+        kept = 0 if executor is not None else store.keeps(size, states([made[i] for i in live]))
         driver: Driver | None = None
         if executor is not None:
             workers = stack.enter_context(opened(executor))
             driver = Driver(workers, compiler, made, keys, memory)
         if announce is not None:
-            announce(_plan(compiler, made, store, manifest, at_once, size, keys, driver))
+            announce(_plan(compiler, made, store, old, at_once, size + kept, keys, driver))
         report = stack.enter_context(bar)
         reports.append(report)
-        compiled: Sequence[engine.Compiled | None] = ()
-        if manifest is None:
-            if driver is None:
-                compiled, todo = fit(compiler, made, at_once)
-                shapes = [program.shape for program in compiled if program is not None]
-            else:
-                todo, shapes = _divided(
-                    driver, compiler, made, at_once, chunk_seconds or CHUNK_SECONDS
-                )
-            marks = [every(made[chunk.program], chunk, eval_every) for chunk in todo]
-            plan = {"shapes": shapes, "chunks": [chunk[:] for chunk in todo], "every": marks}
-            store.begin({**identity, "drawn": drawn(), "plan": plan}, size)
-        else:
-            same(store.folder, manifest, identity)
-            todo, marks = planned(manifest, made, eval_every)
-            shapes = [(tall, wide) for tall, wide in manifest["plan"]["shapes"]]
-        done = [store.read(i, chunk) is not None for i, chunk in enumerate(todo)]
-        if manifest is not None and not all(done):
+        done = [i < old.past or store.read(i, c) is not None for i, c in enumerate(old.todo)]
+        if manifest is not None and (first < len(made) or not all(done)):
             begun = f"{folder} was begun with other draws"
             way = "finish it as it was begun, or start over in another folder"
             record.same(begun, manifest.get("drawn", drawn()), drawn(), way)
-        if manifest is not None and driver is None:
-            needed = {todo[i].program for i in range(len(todo)) if not done[i]}
-            compiled = again(compiler, made, shapes, needed)
+        compiled: list[engine.Compiled | None] = []
+        if driver is None:
+            needed = {
+                chunk.program for chunk, ready in zip(old.todo, done, strict=True) if not ready
+            }
+            compiled = again(compiler, made[:first], old.shapes, needed)
+            fresh, more = fit(compiler, made, at_once, first)
+            compiled += fresh
+            wanted = [program.shape for program in fresh]
+        else:
+            longest = chunk_seconds or CHUNK_SECONDS
+            more, wanted = _divided(driver, compiler, made, at_once, longest, first)
+        todo, shapes = [*old.todo, *more], [*old.shapes, *wanted]
+        marks = [*old.marks, *(every(made[chunk.program], chunk, eval_every) for chunk in more)]
+        if manifest is None or extend:
+            plan = old._replace(made=made, shapes=shapes, todo=todo, marks=marks).written()
+            store.begin({**identity, "drawn": drawn(), "plan": plan}, size, manifest is None)
+        done += [False] * len(more)
         left = [(i, chunk, marks[i]) for i, chunk in enumerate(todo) if not done[i]]
         look = Look(made, [(chunk, mark) for _, chunk, mark in left], laid.seeds, report)
+        if extend:
+            tell(str(counted(made, todo[old.past :], done[old.past :])))
         for i, chunk in enumerate(todo):
             if done[i]:
                 store.forget(i)
-            if done[i] and report is not None and (earlier := store.read(i, chunk)) is not None:
+            if i < old.past or not done[i] or report is None:
+                continue
+            if (earlier := store.read(i, chunk)) is not None:
                 look.note(chunk, earlier["loss"])
         if driver is not None:
             _collect(driver, left, shapes, store, look)
         else:
             placed: tuple[int, Any] = (-1, None)
-            saves = Saves(store)
+            saves = Saves(store, sources(made, todo[: old.past]))
             for i, chunk, mark in left:
                 program, run = made[chunk.program], compiled[chunk.program]
                 assert run is not None
@@ -236,7 +263,7 @@ def sweep(
                 look.finished(chunk, arrays["loss"])
         now = look.now
         tell("merging the chunks")
-        results = [(chunk, store.read(i, chunk)) for i, chunk in enumerate(todo)]
+        results = [(c, store.read(i, c)) for i, c in enumerate(todo) if i >= old.past]
         finished = all(arrays is not None for _, arrays in results)
         config = {
             "ended": "finished" if finished else "unfinished",
@@ -248,8 +275,8 @@ def sweep(
             "facts": _common(
                 [study.cells[0].facts._asdict() for study in laid.studies], ("n", "m", "m_max", "d")
             ),
-            "compilations": len(made),
-            "chunks": len(todo),
+            "compilations": len(live),
+            "chunks": len(results),
             "compile_seconds": sum(c.seconds for c in compiled if c is not None),
             "seconds": time.perf_counter() - began,
         }
@@ -257,8 +284,41 @@ def sweep(
         if store.folder is not None:
             save(ds, store.result)
         if driver is not None and driver.failures:
-            _report(driver.failures, len(todo), store)
+            _report(driver.failures, len(results), store)
     return ds
+
+
+# --- a larger grid -------------------------------------------------------------------------------
+
+
+def _missing(grid: Grid, held: Part, old: Planned, store: Store, continued: bool) -> list[Block]:
+    """The runs of a grid that its part lacks; first those that continue shorter runs, if they may."""
+    behind: dict[int, dict[int, list[int]]] = {}  # seeds by rounds behind them, by cell
+    for (i, positions), study in zip(held.places, held.studies, strict=True):
+        for j, before in zip(positions, study.cells, strict=True):
+            cell = grid.studies[i].cells[j]
+            if not held.longer:
+                behind[id(cell)] = {-1: held.seeds}
+            elif continued and continues(study, before, cell):
+                behind[id(cell)] = {}
+    for n, chunk in enumerate(old.todo) if held.longer and continued else ():
+        reached = store.reached(n, chunk) if n >= old.past else 0
+        program = old.made[chunk.program]
+        for cell in (program.cells[j] for j in chunk.cells if reached):
+            if id(cell) in behind:
+                seeds = behind[id(cell)].setdefault(reached, [])
+                seeds += [program.seeds[i] for i in chunk.seeds]
+    groups: dict[tuple[int, tuple[int, ...]], dict[int, list[int]]] = {}
+    for i, study in enumerate(grid.studies):
+        for j, cell in enumerate(study.cells):
+            mine = behind.get(id(cell), {})
+            rest = sorted(set(range(len(grid.seeds))).difference(*mine.values()))
+            for reached, seeds in (*mine.items(), (0, rest)):
+                if seeds and reached >= 0:
+                    group = groups.setdefault((reached, tuple(sorted(seeds))), {})
+                    group.setdefault(i, []).append(j)
+    ordered = sorted(groups.items(), key=lambda item: -item[0][0])
+    return [Block(cells, seeds, reached) for (reached, seeds), cells in ordered]
 
 
 # --- arguments -----------------------------------------------------------------------------------
@@ -304,15 +364,19 @@ def _divided(
     made: Sequence[Program],
     at_once: int | None,
     longest: float,
+    first: int,
 ) -> tuple[list[Chunk], list[tuple[int, int]]]:
-    """Chunks that take so many seconds, and their shapes; a worker times the largest program first."""
-    todo, shapes, _ = guess(compiler, made, at_once)
+    """Chunks that take so many seconds, and their shapes; a worker times the largest program first.
+
+    They are those of the programs from ``first`` on.
+    """
+    todo, shapes, _ = guess(compiler, made, at_once, first=first)
     marks = [every(made[chunk.program], chunk, compiler.eval_every) for chunk in todo]
     look = Look(made, list(zip(todo, marks, strict=True)), compiler.grid.seeds, None)
     if sum(map(sum, look.parts.values())) < LARGE:
         return todo, shapes
     compiler.say("timing a chunk on a worker")
-    platform, parts, available, speed = _pace(driver, look, shapes)
+    platform, parts, available, speed = _pace(driver, look, [(0, 0)] * first + shapes)
 
     def seconds(program: Program, chunk: Chunk) -> float:
         rounds, seen = look.whole(chunk, every(program, chunk, compiler.eval_every))
@@ -320,7 +384,7 @@ def _divided(
 
     there: Any = [SimpleNamespace(platform=platform)] * parts
     theirs = compiler._replace(devices=there, available=available)
-    return guess(theirs, made, at_once, seconds, longest)[:2]
+    return guess(theirs, made, at_once, seconds, longest, first)[:2]
 
 
 def _pace(
@@ -370,20 +434,31 @@ def _plan(
     compiler: Compiler,
     made: Sequence[Program],
     store: Store,
-    manifest: Mapping[str, Any] | None,
+    old: Planned,
     at_once: int | None,
     disk: int,
     keys: Sequence[Key],
     driver: Driver | None,
 ) -> Plan:
-    """The plan of what is left, with estimated chunks unless a manifest has them."""
-    todo, shapes, largest = guess(compiler, made, at_once)
-    marks = [every(made[chunk.program], chunk, compiler.eval_every) for chunk in todo]
-    if manifest is not None:
-        todo, marks = planned(manifest, made, compiler.eval_every)
-        shapes = [(tall, wide) for tall, wide in manifest["plan"]["shapes"]]
-    missing = [i for i, chunk in enumerate(todo) if store.read(i, chunk) is None]
-    left = [(todo[i], marks[i]) for i in missing]
+    """The plan of what is left, with estimated chunks unless ``old`` has them."""
+    more, wanted, largest = guess(compiler, made, at_once, first=len(old.made))
+    shapes = [*old.shapes, *wanted]
+    if not more:
+        largest = guess(compiler, made, at_once)[2]
+    todo = [*old.todo[old.past :], *more]
+    marks = [
+        *old.marks,
+        *(every(made[chunk.program], chunk, compiler.eval_every) for chunk in more),
+    ]
+    done = [
+        i < len(old.todo) and store.read(i, chunk) is not None
+        for i, chunk in enumerate(todo, old.past)
+    ]
+    left = [
+        (chunk, mark)
+        for chunk, mark, ready in zip(todo, marks[old.past :], done, strict=True)
+        if not ready
+    ]
     look = Look(made, left, compiler.grid.seeds, None)
 
     def time() -> float:
@@ -409,6 +484,7 @@ def _plan(
         largest if left else 0,
         compiler.available,
         disk,
+        counted(made, todo, done),
         evaluations / max(rounds + evaluations, 1.0),
         tuple(
             f"{line(program, compiler.grid)}: {math.prod(shapes[i])} runs at once"
