@@ -159,6 +159,7 @@ def run_help(words: Sequence[str]) -> None:
       run --resume DIR        continue an earlier run
       sweep ALGORITHM ...     run a grid: every combination of the values of hyper-parameters
       sweep --resume DIR      finish an interrupted sweep
+      sweep --extend DIR ...  add values, algorithms, seeds or rounds to a sweep
 
     look at results
       show DIR                print the table of a sweep, or the summary of a run
@@ -229,6 +230,7 @@ def run_grid(words: Sequence[str]) -> None:
       jaxfl sweep soteriafl_sgd ldp_sgd --eps 1 4 --omega 4 19 --batch 32 --lr 0.1 0.3 1 --seeds 3
       jaxfl sweep soteriafl_sgd --config grid.toml --plan
       jaxfl sweep --resume grid
+      jaxfl sweep --extend grid --eps 16 --seeds 5
       jaxfl show grid
     """
     run_sweep(*parse_sweep(words))

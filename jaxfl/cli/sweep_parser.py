@@ -27,7 +27,7 @@ from jaxfl.cli.parser import (
 from jaxfl.cli.readers import pair, real, rounds, text, whole
 from jaxfl.cli.written import JSON, flag
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.params import known
+from jaxfl.core.params import at_most_one, known
 from jaxfl.views.selection import AUTO
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "OF_PROBLEM",
     "Session",
     "Spans",
+    "larger",
     "parse_sweep",
     "sweep_options",
     "sweep_parser",
@@ -126,6 +127,12 @@ class Session:
         None, "DIR", "folder for the result (default: results/sweep-ALGORITHMS-DATA)"
     )
     resume: str | None = _output(None, "DIR", "finish the sweep in this folder")
+    extend: str | None = _output(
+        None,
+        "DIR",
+        "add these values, ALGORITHMs and seeds to the sweep in this folder, or more rounds; what is "
+        "there is not computed again",
+    )
     choose_by: str = _output(
         AUTO,
         "HOW",
@@ -143,14 +150,18 @@ class Session:
 
 
 def parse_sweep(words: Sequence[str]) -> tuple[Spans | None, Session]:
-    """The sweep that the command line describes, None with --resume, and the session."""
+    """The sweep that the command line describes, and the session.
+
+    With --extend it has what is added, with --resume it is None.
+    """
     raw = parse(_parser(), words, "", nargs="+")
     session = Session(**read_options(options(Session), raw))
     alone = session.on is None and session.chunk_seconds is not None
     require(not alone, "needs --on", **{"--chunk-seconds": session.chunk_seconds})
     require(session.on == "slurm" or not session.slurm_option, "--slurm-option needs --on slurm")
+    at_most_one("each names the folder of a sweep", resume=session.resume, extend=session.extend)
     if session.resume is None:
-        return _spans(raw), session
+        return _spans(raw, session.extend is not None), session
     for name in sorted(raw.keys() - options(Session).keys()):
         typed = "ALGORITHM" if name == "algorithms" else flag(name.removeprefix("number "))
         resumed = (
@@ -160,9 +171,45 @@ def parse_sweep(words: Sequence[str]) -> tuple[Spans | None, Session]:
     return None, session
 
 
-def _spans(raw: Mapping[str, Any]) -> Spans:
+def larger(old: Spans, more: Spans, folder: str) -> Spans:
+    """A sweep with what is added to it; raise for an option that cannot be."""
+
+    numbers, begun = dict(old.numbers), {**dataclasses.asdict(Setup()), **old.setup}
+    others = {name: (begun[name], v) for name, v in more.setup.items() if name not in AXES}
+    for name, (before, now) in {**others, "unpaired": (not old.paired, not more.paired)}.items():
+        way = "leave it out: values, algorithms, seeds and rounds can be added"
+        fixed = f"{flag(name)} does not go with --extend {folder}"
+        require(now == before or now is False, fixed, way)
+    lists = {name: [value] for name, value in old.setup.items() if name in AXES} | old.static
+    added = {name: [value] for name, value in more.setup.items() if name in AXES} | more.static
+    for name, values in added.items():
+        before = lists.get(name, [begun[name]])
+        default = f"{folder} left {flag(name)} to its default, which other values cannot join"
+        require(before != [None], default, "name another folder with --out")
+        lists[name] = [*dict.fromkeys([*before, *values])]
+    for name, values in more.numbers.items():
+        before = numbers.get(name, [])
+        longer = name == "rounds" and len(before) < 2 and len(values) == 1
+        numbers[name] = values if longer else [*dict.fromkeys([*before, *values])]
+    setup = {name: value for name, value in old.setup.items() if name not in AXES}
+    whole = Spans(
+        [*dict.fromkeys([*old.algorithms, *more.algorithms])],
+        setup | {name: values[0] for name, values in lists.items() if len(values) == 1},
+        {name: values for name, values in lists.items() if len(values) > 1},
+        numbers,
+        [*dict.fromkeys([*old.seeds, *more.seeds])],
+        old.paired,
+    )
+    return checked(whole)
+
+
+def _spans(raw: Mapping[str, Any], added: bool = False) -> Spans:
     algorithms = [text("ALGORITHM", word) for word in raw.get("algorithms", [])]
-    require(algorithms, "`jaxfl sweep` needs an ALGORITHM", "`jaxfl list algorithms` names them")
+    require(
+        added or algorithms,
+        "`jaxfl sweep` needs an ALGORITHM",
+        "`jaxfl list algorithms` names them",
+    )
     setup = read_options(_run_options(), raw)
     static = {name: setup.pop(name) for name in AXES if name in setup}
     numbers = {
@@ -177,7 +224,7 @@ def _spans(raw: Mapping[str, Any]) -> Spans:
         require(alone, "--rounds auto goes with no other number of rounds")
     both = "seeds" in runs and "seed" in runs
     require(not both, "--seeds and --seed are both given", "the first is how many, the other which")
-    seeds = runs.get("seed", list(range(runs.get("seeds", 1))))
+    seeds = runs.get("seed", list(range(runs.get("seeds", 0 if added else 1))))
     given = {flag(name): values for name, values in {**static, **numbers}.items()}
     for name, values in {"ALGORITHM": algorithms, **given, "--seed": runs.get("seed", [])}.items():
         for value in values:
@@ -185,6 +232,11 @@ def _spans(raw: Mapping[str, Any]) -> Spans:
     setup |= {name: values[0] for name, values in static.items() if len(values) == 1}
     static = {name: values for name, values in static.items() if len(values) > 1}
     spans = Spans(algorithms, setup, static, numbers, seeds, "unpaired" not in runs)
+    return spans if added else checked(spans)
+
+
+def checked(spans: Spans) -> Spans:
+    """The sweep; raise for one of too many runs."""
     require(
         spans.runs <= RUNS,
         f"This sweep has {spans.runs:,} runs, more than the {RUNS:,} that one can have",

@@ -17,12 +17,12 @@ from jaxfl.cli.folder import CONFIG, of_sweep, write_config
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Setup, check_options
 from jaxfl.cli.report import print_json, print_table
-from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans
+from jaxfl.cli.sweep_parser import OF_ALGORITHM, OF_PROBLEM, Session, Spans, larger
 from jaxfl.cli.work import absolute, computing
 from jaxfl.cli.written import command
 from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, printable, require
-from jaxfl.core.files import reading, writable
+from jaxfl.core.files import reading, replace, writable
 from jaxfl.core.params import known
 from jaxfl.core.progress import Bar, duration, plural
 from jaxfl.core.types import Algorithm, Problem
@@ -56,15 +56,19 @@ MANY = 10_000  # runs whose hyper-parameters take seconds to resolve
 
 def run_sweep(spans: Spans | None, session: Session) -> None:
     """Run a grid, or finish one, and write its files."""
-    _check_criterion(session.choose_by, spans)
+    _check_criterion(session.choose_by, spans if session.extend is None else None)
     with Interrupts() as interrupts:
         if spans is not None:
             spans = dataclasses.replace(spans, setup=absolute(spans.setup))
-            folder = Path(session.out) if session.out is not None else _folder(spans)
-        else:
-            folder = Path(session.resume or "")
+        begun = session.resume or session.extend
+        if begun is not None:
+            folder, more = Path(begun), spans
             spans = _read(folder)
+            spans = spans if more is None else larger(spans, more, begun)
             _check_criterion(session.choose_by, spans)
+        else:
+            assert spans is not None
+            folder = Path(session.out) if session.out is not None else _folder(spans)
         setup = Setup(**{**spans.setup, "rounds": None})
         with computing(setup, session.quiet):
             try:
@@ -86,12 +90,15 @@ def _compute(
 ) -> xarray.Dataset | None:
     """The result; None for a plan."""
     bar, planned = Bar(quiet=session.quiet), session.plan or session.plan_time
+    begun = session.resume is not None or session.extend is not None
 
     def announce(plan: Plan) -> None:
         lines = str(plan).split("\n")
         for line in lines if planned else lines[:2]:
             bar.say(line)
         if not planned:
+            if session.extend is not None:  # from here on --resume finishes the larger one
+                write_config(folder / CONFIG, {"sweep": dataclasses.asdict(spans)})
             return
         seconds = None
         if session.plan_time:
@@ -141,9 +148,9 @@ def _compute(
                 eval_every=setup.eval_every,
                 noise=setup.noise,
                 paired=spans.paired,
-                out=None if planned and session.resume is None else folder,
-                # killed before it had a manifest, a sweep begins again
-                resume=session.resume is not None and (folder / MANIFEST).exists(),
+                out=None if planned and not begun else folder,
+                # killed before it had a manifest, a sweep begins again; before it was extended, it is
+                extend=begun and (folder / MANIFEST).exists(),
                 memory=session.memory,
                 executor=executor,
                 chunk_seconds=session.chunk_seconds,
@@ -257,6 +264,15 @@ def _folder(spans: Spans) -> Path:
 @contextlib.contextmanager
 def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
     """Write what --resume reads before the sweep starts; remove it if nothing of the sweep is saved."""
+    if session.extend is not None and (folder / MANIFEST).exists():
+        before, manifest = ((folder / name).read_bytes() for name in (CONFIG, MANIFEST))
+        try:
+            yield
+        except BaseException:
+            if (folder / MANIFEST).read_bytes() == manifest:
+                replace(folder / CONFIG, lambda file: file.write(before))
+            raise
+        return
     if session.plan or session.plan_time or session.resume is not None:
         yield
         return

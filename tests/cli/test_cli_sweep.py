@@ -72,7 +72,7 @@ def test_resume_completes_what_is_missing_and_only_that(
     folder = tmp_path / "part"
     shutil.copytree(finished, folder)
     (folder / "result.nc").unlink()
-    lost, *kept = sorted((folder / "chunks").iterdir())
+    lost, *kept = sorted((folder / "chunks").iterdir())  # its state is kept beside it
     lost.unlink()
     before = {file: file.stat().st_mtime_ns for file in kept}
     told = shell("sweep --no-plot --resume", folder)

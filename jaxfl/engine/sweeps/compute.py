@@ -108,7 +108,7 @@ def compute(
     done = first + loop.t * work.round + (marks - 1) * work.evaluation if marks else 0.0
     look.begin(chunk, every, loop.t, done)
     loop.begin()
-    loop.unread, saved = 0.0 if marks else first, 0
+    loop.unread, saved = 0.0 if marks else first, loop.t
     try:
         for ready in loop.calls():
             if ready is not None and not look.at(chunk, *ready):

@@ -150,9 +150,8 @@ def part(
     way = "give a grid that holds all of it, or name another folder"
     for name, labels in (*stored["axes"].items(), ("seeds", stored["seeds"])):
         missing = {word(w): w for w in labels}.keys() - set(map(word, here.get(name, ())))
-        require(
-            not missing, f"{folder} has {name} {', '.join(sorted(missing))}, not this grid", way
-        )
+        lost = f"its {name} has {', '.join(sorted(missing))}, and this one's has not"
+        require(not missing, f"{folder} holds another sweep: {lost}", way)
     seeds = [grid.seeds.index(seed) for seed in stored["seeds"]]
     absent = [axis for name, axis in axes.items() if name not in stored["axes"]]
     unnamed = {axis.name for axis in absent if axis.static or axis.name == "rounds"}

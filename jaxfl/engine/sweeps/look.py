@@ -13,29 +13,26 @@ import numpy as np
 from jaxfl.core.progress import Bar, amount, duration, plural
 from jaxfl.engine.sweeps.plan import Chunk, Program, rounds_of, work_of
 
-__all__ = ["Look", "Plan", "Progress", "Runs", "counted", "show", "words"]
+__all__ = ["Look", "Plan", "Progress", "counted", "parts", "show", "words"]
 
 PRIOR = 0.05  # share of a program's work at the common speed, beside what is measured of it
 
 
-class Runs(NamedTuple):
-    """The numbers of runs of a sweep that are done, continue shorter ones, and are new."""
-
-    done: int
-    continued: int
-    new: int
-
-    def __str__(self) -> str:
-        return f"{plural(self.done, 'run')} done, {self.continued:,} to continue, {self.new:,} new"
-
-
-def counted(programs: Sequence[Program], todo: Sequence[Chunk], done: Sequence[bool]) -> Runs:
-    """The runs of these chunks, of which some are done."""
-    found = [0, 0, 0]
+def counted(
+    programs: Sequence[Program], todo: Sequence[Chunk], done: Sequence[bool]
+) -> tuple[int, int]:
+    """How many runs of these chunks are done, and how many are to continue shorter ones."""
+    found = [0, 0]
     for chunk, ready in zip(todo, done, strict=True):
-        kind = 0 if ready else 1 if programs[chunk.program].begun else 2
-        found[kind] += len(chunk.cells) * len(chunk.seeds)
-    return Runs(*found)
+        if ready or programs[chunk.program].begun:
+            found[not ready] += len(chunk.cells) * len(chunk.seeds)
+    return found[0], found[1]
+
+
+def parts(runs: int, finished: int, continued: int) -> str:
+    """The runs that an extended sweep has, continues and adds, in words."""
+    new = runs - finished - continued
+    return f"{plural(finished, 'run')} done, {continued:,} to continue, {new:,} new"
 
 
 class Plan(NamedTuple):
@@ -48,10 +45,11 @@ class Plan(NamedTuple):
     bytes: int  # of the largest chunk that is left
     available: int
     disk: int  # bytes of the result, before compression, and of states that are kept
-    parts: Runs
+    finished: int  # runs of chunks that are done
+    continued: int  # runs that begin where shorter ones of the folder end
+    left: int  # runs, those to continue included
     evaluation: float  # share of the evaluations in the counted work that is left
     programs: tuple[str, ...]  # one line each
-    left: int  # runs of the chunks that are left
     time: Callable[[], float]  # compile and time the largest program: seconds that are left, about
 
     def __repr__(self) -> str:
@@ -60,14 +58,14 @@ class Plan(NamedTuple):
         if not self.left:
             return f"done: all {plural(self.runs, 'run')}; left: nothing\n{result}"
         chunks = plural(self.chunks - self.done, "chunk")
-        continued = f" ({self.parts.continued:,} to continue)" if self.parts.continued else ""
+        continued = f" ({self.continued:,} to continue)" if self.continued else ""
         left = (
             f"{plural(self.left, 'run')}{continued} in "
             f"{plural(self.compilations, 'compilation')}, about "
             f"{chunks} of {self.bytes / 2**20:,.0f} MiB ({self.available / 2**20:,.0f} are free)"
         )
         if self.done:
-            left = f"done: {self.runs - self.left:,} of {plural(self.runs, 'run')}; left: {left}"
+            left = f"done: {self.finished:,} of {plural(self.runs, 'run')}; left: {left}"
         lines = (
             left,
             f"evaluations (see eval_every) are about {self.evaluation:.0%} of the work; {result}",

@@ -185,7 +185,7 @@ class Store(contextlib.ExitStack):
         """What :meth:`save` wrote; None if it is missing, damaged, of another chunk, shape or version."""
         if self.folder is None:
             return None
-        found = self._held(chunk, self.checkpoint(index))
+        found = self._held(chunk, self.checkpoint(index), self.state(index))
         return self._read(found, shape, where) if found is not None else None
 
     def reached(self, index: int, chunk: Chunk) -> int:

@@ -47,7 +47,7 @@ from jaxfl.engine.sweeps.fit import (
 from jaxfl.engine.sweeps.gather import LABELS, REPORTED, dataset
 from jaxfl.engine.sweeps.grid import Build, Grid, Problems, lay_out, seeds_of
 from jaxfl.engine.sweeps.identity import Part, about, drawn, entire, part, same
-from jaxfl.engine.sweeps.look import Look, Plan, Progress, counted, show
+from jaxfl.engine.sweeps.look import Look, Plan, Progress, counted, parts, show
 from jaxfl.engine.sweeps.placement import placement
 from jaxfl.engine.sweeps.plan import Block, Chunk, Program, continues, programs, sources
 from jaxfl.engine.sweeps.store import CHUNK, ROOM, Store
@@ -232,14 +232,15 @@ def sweep(
             more, wanted = _divided(driver, compiler, made, at_once, longest, first)
         todo, shapes = [*old.todo, *more], [*old.shapes, *wanted]
         marks = [*old.marks, *(every(made[chunk.program], chunk, eval_every) for chunk in more)]
-        if manifest is None or extend:
+        alike = manifest and all(manifest[name] == identity[name] for name in ("axes", "seeds"))
+        if more or not alike:
             plan = old._replace(made=made, shapes=shapes, todo=todo, marks=marks).written()
             store.begin({**identity, "drawn": drawn(), "plan": plan}, size, manifest is None)
         done += [False] * len(more)
         left = [(i, chunk, marks[i]) for i, chunk in enumerate(todo) if not done[i]]
         look = Look(made, [(chunk, mark) for _, chunk, mark in left], laid.seeds, report)
         if extend:
-            tell(str(counted(made, todo[old.past :], done[old.past :])))
+            tell(parts(laid.runs, *counted(made, todo[old.past :], done[old.past :])))
         for i, chunk in enumerate(todo):
             if done[i]:
                 store.forget(i)
@@ -484,14 +485,14 @@ def _plan(
         largest if left else 0,
         compiler.available,
         disk,
-        counted(made, todo, done),
+        *counted(made, todo, done),
+        sum(look.size(chunk) for chunk, _ in left),
         evaluations / max(rounds + evaluations, 1.0),
         tuple(
             f"{line(program, compiler.grid)}: {math.prod(shapes[i])} runs at once"
             for i, program in enumerate(made)
             if i in look.parts
         ),
-        sum(look.size(chunk) for chunk, _ in left),
         time,
     )
 
