@@ -178,7 +178,8 @@ def larger(old: Spans, more: Spans, folder: str) -> Spans:
     others = {name: (begun[name], v) for name, v in more.setup.items() if name not in AXES}
     for name, (before, now) in {**others, "unpaired": (not old.paired, not more.paired)}.items():
         way = "leave it out: values, algorithms, seeds and rounds can be added"
-        fixed = f"{flag(name)} does not go with --extend {folder}"
+        value = "" if name == "unpaired" else f" {now}"
+        fixed = f"{flag(name)}{value} does not go with --extend {folder}"
         require(now == before or now is False, fixed, way)
     lists = {name: [value] for name, value in old.setup.items() if name in AXES} | old.static
     added = {name: [value] for name, value in more.setup.items() if name in AXES} | more.static

@@ -302,12 +302,13 @@ def device_name(device: jax.Device) -> str:
     return platform if kind.upper() == platform else f"{kind} ({platform})"
 
 
-def same(whose: str, stored: Any, now: Any, way: str) -> None:
+def same(whose: str, stored: Any, now: Any, way: str, **how: Any) -> None:
     """Raise, with the first difference, unless both are settings of one run or manifests of one sweep."""
     different = _difference("", stored, now)
     if different is not None:
         name, before, mine = different
-        raise InputError(f"{whose}: its {name} is {_short(before)}, this one's {_short(mine)}", way)
+        words = f"{whose}: its {name} is {_short(before)}, this one's {_short(mine)}"
+        raise InputError(words, way, **how)
 
 
 def _difference(name: str, stored: Any, now: Any) -> tuple[str, Any, Any] | None:

@@ -12,10 +12,10 @@ import xarray
 from told import Shell
 
 import jaxfl
-from jaxfl.cli import main
+from jaxfl.cli import main, sweeping
 from jaxfl.cli.sweep_parser import parse_sweep
 from jaxfl.engine.results import config
-from jaxfl.engine.sweeps import engine
+from jaxfl.engine.sweeps import engine, store
 
 pytestmark = pytest.mark.once
 
@@ -103,6 +103,51 @@ def test_an_interrupt_says_what_is_saved(
     assert "interrupted; finished chunks and the rounds of the one in progress are saved: " in last
 
 
+def test_extend_adds_to_what_is_there(finished: Path, tmp_path: Path, shell: Shell) -> None:
+    """Values, an algorithm, seeds, rounds; `show`, `plot` and `compare` read the larger sweep."""
+    folder, whole = tmp_path / "grid", tmp_path / "whole"
+    shutil.copytree(finished, folder)
+    before = {file.name: file.read_bytes() for file in (folder / "chunks").iterdir()}
+    added = "cdp_sgd --lr 0.5 0.1 --seeds 3 --clip 0.01 --extend"
+    assert "its clip is" in shell("sweep", added, folder, status=2).err
+    added = added.replace("--clip 0.01", "")
+    assert "done: 12 of 45 runs; left: 33 runs in" in shell("sweep", added, folder, "--plan").err
+    shell("sweep", added, folder, QUIET)
+    shell("sweep --rounds 9 --extend", folder, QUIET)
+    assert "(45 to continue)" not in shell("sweep --plan --resume", folder).err
+    now = {file.name: file.read_bytes() for file in (folder / "chunks").iterdir()}
+    assert before.items() <= now.items()
+    grid = SPAN.replace("0.1 0.3", "0.1 0.3 0.5").replace("--rounds 6", "--rounds 9")
+    shell("sweep soteriafl_sgd ldp_sgd cdp_sgd", grid, "--seeds 3", QUIET, DATA, "--out", whole)
+    a, b = jaxfl.load(folder / "result.nc"), jaxfl.load(whole / "result.nc")
+    np.testing.assert_array_equal(a["uplink_bits"], b["uplink_bits"])
+    np.testing.assert_allclose(a["loss"], b["loss"], 1e-5)
+    for words in ("show", "plot", "compare"):
+        told = shell(words, folder, *([whole] if words == "compare" else [])).out
+        assert "cdp_sgd" in told or "png" in told
+
+
+def test_a_killed_extension_is_finished_by_resume(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    """Between config.json and the manifest; after a mistake there both are as they were."""
+    folder, begun = tmp_path / "grid", "sweep --no-plot --lr 0.5 --extend"
+    shutil.copytree(finished, folder)
+    config = (folder / "config.json").read_bytes()
+
+    def full(*args: object) -> None:
+        raise jaxfl.InputError("Cannot write it", "No space left on device")
+
+    monkeypatch.setattr(store.Store, "begin", full)
+    shell(begun, folder, status=2)
+    assert (folder / "config.json").read_bytes() == config
+    monkeypatch.setattr(sweeping, "replace", lambda *args: None)
+    shell(begun, folder, status=2)
+    monkeypatch.undo()
+    assert "6 new" in shell("sweep --no-plot --resume", folder).err
+    assert jaxfl.load(folder / "result.nc")["lr"].values.tolist() == [0.1, 0.3, 0.5]
+
+
 def test_a_plan_computes_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
@@ -170,6 +215,7 @@ def test_one_value_is_no_axis() -> None:
         (["ldp_sgd", "--sigma", "1", "--memory", "1000"], "give it more --memory, a"),
         (["--resume", "nowhere"], "nowhere/config.json does not exist"),
         (["ldp_sgd", "--resume", "nowhere"], "ALGORITHM does not go with --resume"),
+        (["--resume", "here", "--extend", "there"], "are both given"),
         (["ldp_sgd", "--sigma", "1", "--choose-by", "min:nothing"], "nothing"),
         (["ldp_sgd", "--sigma", "1", "--choose-by", "least:loss"], "min:NAME or max:NAME"),
         (["ldp_sgd", "--sigma", "1", "--choose-by", "max:test_accuracy"], "test nothing"),
@@ -192,6 +238,13 @@ def test_what_the_folder_says_is_checked(finished: Path, tmp_path: Path, shell: 
     """Nothing, other numbers than the chunks were computed with, an option of a later version."""
     folder = tmp_path / "edited"
     shutil.copytree(finished, folder)
+    for words, says in (
+        ("--eval-every 3", "--eval-every 3 does not go with --extend"),
+        ("--unpaired", "--unpaired does not go with"),
+        ("--compressor random_k", "left --compressor to its default"),
+        ("--rounds 3", "--rounds 3 lies before round 6"),
+    ):
+        assert says in shell("sweep", words, "--extend", folder, status=2).err
     about = json.loads((folder / "config.json").read_text())
     sweep = about["sweep"]
     numbers = {**sweep["numbers"], "lr": [0.1, 0.4]}

@@ -23,6 +23,7 @@ from jaxfl.engine.sweeps.grid import Cell, Grid, Study, with_rounds, within, wor
 
 __all__ = ["Part", "about", "drawn", "entire", "part", "same"]
 
+RESUMED = "name another folder, or make the sweep as it was, or a larger one with {extend}"
 USUALLY: dict[str, Any] = {"metrics": [], "eval_every": None, "paired": True, "noise": "calibrated"}
 SAME = ("algorithm", "parts", "problem", "model", "data", "dtype")
 
@@ -101,7 +102,9 @@ def _sum(words: Sequence[str]) -> str:
     return f"{zlib.crc32(chr(10).join(words).encode()):08x} of {len(words)}"
 
 
-def same(folder: Path | None, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def same(
+    folder: Path | None, stored: Mapping[str, Any], now: Mapping[str, Any], way: str = RESUMED
+) -> None:
     """Raise unless the manifest is that of this sweep; options that are newer have their defaults."""
     theirs = {name: stored.get(name, USUALLY.get(name)) for name in now}
     mine = json.loads(json.dumps(now))
@@ -109,8 +112,8 @@ def same(folder: Path | None, stored: Mapping[str, Any], now: Mapping[str, Any])
         usual = {name: study["numbers"][name] for name in study.pop("assumed")}
         before.pop("assumed", None)
         before["numbers"] = usual | before["numbers"]
-    way = "name another folder, or make the sweep as it was, or a larger one with {extend}"
-    record.same(f"{folder} holds another sweep", theirs, mine, way)
+    extend = {"extend": True}
+    record.same(f"{folder} holds another sweep", theirs, mine, way, suggested=extend)
 
 
 # --- a sweep that is part of a larger one --------------------------------------------------------
@@ -169,7 +172,7 @@ def part(
         mine = Grid(tuple(held.values()), (), tuple(stored["seeds"]), studies)
         now = about(mine, [keys[i] for i in seeds], extra, eval_every, paired, noise)
         try:
-            same(folder, stored, now)
+            same(folder, stored, now, way)
             return Part(places, studies, seeds, longer)
         except InputError as error:
             mistake = mistake or error

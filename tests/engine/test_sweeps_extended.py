@@ -1,0 +1,306 @@
+"""Sweeps that grow: more values, seeds, algorithms and rounds, without what is there."""
+
+import concurrent.futures
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import xarray
+from rows import a_problem
+from told import refused
+
+import jaxfl
+from jaxfl.engine.sweeps import engine, store
+from jaxfl.engine.sweeps.look import Plan
+from jaxfl.engine.sweeps.sweep import sweep
+
+ROUNDING = 1e-5  # relative, where shapes differ
+SIGMA = {"sigma": [0.02, 0.05, 0.1], "omega": [0, 1, 3]}
+EPS = {"eps": [1.0, 2.0, 5.0], "omega": [0, 1, 3]}
+FIXED = {"clip": 2.0, "batch": 4, "lr": 0.1}
+T, LONGER = 20, 30
+
+
+def more(grid: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """One more value on each axis, not at its end."""
+    (a, first), (b, second) = grid.items()
+    return {b: [7, *second], a: [*first[:2], 8.0, *first[2:]]}
+
+
+def job(out: Path | None, grid: Mapping[str, Any] = SIGMA, rounds: int = T, **options: Any) -> Any:
+    key, options = options.pop("key", jax.random.key(0)), {"seeds": 3, "eval_every": 8, **options}
+    options = {"numbers": FIXED, "problem": a_problem(), **options}
+    build = options.pop("build", "soteriafl_sgd")
+    return sweep(build, grid, options.pop("problem"), key, rounds, out=out, **options)
+
+
+@pytest.fixture
+def spent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rounds of each call, of all its runs together."""
+    seen: list[int] = []
+    honest = engine.compiled
+
+    def compiled(*args: Any) -> engine.Compiled:
+        made = honest(*args)
+
+        def call(*inputs: Any) -> Any:
+            seen.append((int(inputs[5]) - int(inputs[4])) * int(np.prod(made.shape)))
+            return made.call(*inputs)
+
+        return made._replace(call=call)
+
+    monkeypatch.setattr(engine, "compiled", compiled)
+    return seen
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in (folder / "chunks").iterdir()}
+
+
+def agree(found: xarray.Dataset, whole: xarray.Dataset) -> None:
+    """In all that is counted, given or proven exactly, and in metrics to rounding."""
+    assert set(found.variables) == set(whole.variables)
+    for name in whole.variables:
+        a, b = found[name], whole[name]
+        if "round" in b.dims and name not in (
+            "messages",
+            "coordinates",
+            "gradients",
+            "uplink_bits",
+        ):
+            np.testing.assert_allclose(a, b, ROUNDING, 1e-7, err_msg=str(name))
+        elif name in ("proven_eps", "delta_at_claimed"):  # slots of fewer rounds
+            np.testing.assert_allclose(a, b, 1e-6, err_msg=str(name))
+        else:
+            np.testing.assert_array_equal(a, b, err_msg=str(name))
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_larger_grid_is_the_grid_at_once(paired: bool, spent: list[int], tmp_path: Path) -> None:
+    """3 x 3 cells and 3 seeds become 4 x 4 and 5; the chunks that were there cost nothing."""
+    job(tmp_path, EPS, paired=paired)
+    before = files(tmp_path)
+    spent.clear()
+    plans: list[Plan] = []
+    larger: dict[str, Any] = dict(seeds=[4, 0, 1, 2, 3], paired=paired)
+    found = job(tmp_path, more(EPS), **larger, extend=True, announce=plans.append)
+    assert sum(spent) == (16 * 5 - 9 * 3) * T
+    assert before.items() <= files(tmp_path).items()
+    assert plans[0].finished == 27
+    assert "27 runs done, 0 to continue, 53 new" in str(plans[0])
+    agree(found, job(None, more(EPS), **larger))
+    spent.clear()
+    xarray.testing.assert_equal(job(tmp_path, more(EPS), **larger, resume=True), found)
+    xarray.testing.assert_equal(job(tmp_path, more(EPS), **larger, extend=True), found)
+    assert spent == []
+    agree(jaxfl.load(tmp_path / "result.nc"), found)
+
+
+def test_longer_runs_continue(spent: list[int], tmp_path: Path) -> None:
+    """Where their noise is given; evaluated at the cadence of the folder, of which T is no multiple."""
+    job(tmp_path)
+    before = files(tmp_path)
+    spent.clear()
+    lines: list[str] = []
+    found = job(tmp_path, rounds=LONGER, extend=True, say=lines.append)
+    assert sum(spent) == 27 * (LONGER - T)
+    assert "0 runs done, 27 to continue, 0 new" in lines
+    assert before.items() <= files(tmp_path).items()
+    whole = job(None, rounds=LONGER)
+    for name in ("loss", "grad_norm_sq", "test_accuracy", "uplink_bits", "utility"):  # one shape
+        np.testing.assert_array_equal(found[name], whole[name])
+    agree(found, whole)
+    again = {"rounds": LONGER + 9, "seeds": 5, "extend": True}
+    spent.clear()
+    found = job(tmp_path, more(SIGMA), **again)
+    assert sum(spent) == 27 * 9 + 53 * (LONGER + 9)
+    agree(found, job(None, more(SIGMA), LONGER + 9, seeds=5))
+
+
+def test_the_default_cadence_is_that_of_the_folder(tmp_path: Path) -> None:
+    """Also of runs that are new: 40 rounds would be evaluated otherwise."""
+    first = job(tmp_path, rounds=120, eval_every=None, seeds=1)
+    found = job(tmp_path, rounds=240, eval_every=None, seeds=2, extend=True)
+    np.testing.assert_array_equal(found["round"][: first["round"].size], first["round"])
+    assert len(set(np.diff(found["round"]))) == 1
+    assert np.isfinite(found["loss"]).all()
+
+
+def test_runs_whose_noise_follows_from_the_rounds_begin_again(
+    spent: list[int], tmp_path: Path
+) -> None:
+    """So do those with a schedule over all rounds; steps that are given for each round go on."""
+    job(tmp_path / "eps", EPS)
+    grid = {"lr": [0.1, "cosine:0.1", "step:0.1,0.05,10"], "sigma": [0.05]}
+    numbers = {"clip": 2.0, "batch": 4, "omega": 1}
+    job(tmp_path / "lr", grid, numbers=numbers)
+    spent.clear()
+    found = job(tmp_path / "eps", EPS, LONGER, extend=True)
+    assert sum(spent) == 27 * LONGER
+    agree(found, job(None, EPS, LONGER))
+    spent.clear()
+    plans: list[Plan] = []
+    found = job(tmp_path / "lr", grid, LONGER, numbers=numbers, extend=True, announce=plans.append)
+    assert plans[0].continued == 6
+    assert sum(spent) == 6 * (LONGER - T) + 3 * LONGER
+    agree(found, job(None, grid, LONGER, numbers=numbers))
+
+
+@pytest.mark.once
+def test_privacy_of_continued_runs_is_that_of_an_extended_run(tmp_path: Path) -> None:
+    """Batches of the first rounds have slots for T rounds, which add to delta."""
+    numbers = {"clip": 2.0, "batch": 4, "lr": 0.1, "sigma": 0.05}
+    options: dict[str, Any] = dict(build="ldp_sgd", numbers={}, seeds=1)
+    grid = {name: [value] for name, value in numbers.items()}
+    job(tmp_path, grid, **options)
+    found = job(tmp_path, grid, LONGER, extend=True, **options)
+    run = jaxfl.simulate("ldp_sgd", a_problem(), jax.random.key(1), T, **numbers)
+    proven = run.extend(LONGER).privacy().proven
+    np.testing.assert_allclose(found["proven_eps"].values.item(), proven, 1e-14)
+
+
+class Killed(BaseException):
+    """Nothing catches it."""
+
+
+def killed(
+    monkeypatch: pytest.MonkeyPatch, chunks: int, out: Path, *args: Any, **options: Any
+) -> None:
+    """A sweep that is killed after so many chunks."""
+    honest, written = store.Store.write, []
+
+    def write(self: store.Store, *some: Any) -> None:
+        if len(written) == chunks:
+            raise Killed
+        honest(self, *some)
+        written.append(some[0])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.Store, "write", write)
+        with pytest.raises(Killed):
+            job(out, *args, **options)
+
+
+def test_unfinished_sweeps_grow_and_extensions_are_killed(
+    spent: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that has a chunk or a checkpoint of its last round is computed twice."""
+    cut: dict[str, Any] = dict(runs_at_once=9)
+    killed(monkeypatch, 1, tmp_path, **cut)  # the second chunk has its last checkpoint
+    assert sum(spent) == 2 * 9 * T
+    killed(monkeypatch, 2, tmp_path, more(SIGMA), extend=True, **cut)
+    before = files(tmp_path)
+    larger = dict(grid=more(SIGMA), **cut)
+    for how in ("resume", "extend"):
+        other = tmp_path.with_name(how)
+        shutil.copytree(tmp_path, other)
+        agree(job(other, **larger, **{how: True}), job(None, **larger))
+        assert {
+            n: b for n, b in before.items() if n.startswith("chunk") and "check" not in n
+        }.items() <= files(other).items()
+    spent.clear()
+    killed(monkeypatch, 1, tmp_path, rounds=LONGER, extend=True, **larger)
+    found = job(tmp_path, rounds=LONGER, resume=True, **larger)
+    agree(found, job(None, rounds=LONGER, **larger))
+
+
+@pytest.mark.once
+def test_runs_without_states_begin_again(
+    spent: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a sweep with large states; damaged after the plan; with an executor."""
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "KEPT", 0)
+        job(tmp_path / "large")
+    assert sorted(files(tmp_path / "large")) == ["chunk-00000.npz"]
+    job(tmp_path / "whole")
+    whole = job(None, rounds=LONGER)
+    state = tmp_path / "damaged" / "chunks" / "state-00000.npz"
+    for name in ("damaged", "workers"):
+        shutil.copytree(tmp_path / "whole", tmp_path / name)
+    plans: list[Plan] = []
+    options: dict[str, Any] = dict(rounds=LONGER, extend=True)
+    agree(job(tmp_path / "large", announce=plans.append, **options), whole)
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        workers = dict(executor=executor, announce=plans.append)
+        agree(job(tmp_path / "workers", **workers, **options), whole)
+        job(tmp_path / "more", executor=executor)
+        agree(job(tmp_path / "more", more(SIGMA), **workers, extend=True), job(None, more(SIGMA)))
+    assert [(plan.finished, plan.continued) for plan in plans] == [(0, 0), (0, 0), (27, 0)]
+    spent.clear()
+    damage = lambda _: state.write_bytes(state.read_bytes()[:-100])  # noqa: E731
+    agree(job(tmp_path / "damaged", announce=damage, **options), whole)
+    assert sum(spent) == 27 * LONGER
+
+
+@pytest.mark.once
+def test_what_was_fixed_becomes_an_axis(tmp_path: Path) -> None:
+    """A number, an algorithm, a part of it, the number of rounds, numbers beside a schedule."""
+    small: dict[str, Any] = dict(build=["soteriafl_sgd"], grid={"sigma": [0.05, 0.1]})
+    job(tmp_path, **small)
+    plans: list[Plan] = []
+    larger: dict[str, Any] = dict(
+        build=["ldp_sgd", "soteriafl_sgd"],
+        grid={"lr": ["cosine:0.2", 0.1], "sigma": [0.1, 0.05], "rounds": [10, T]},
+        numbers={"clip": 2.0, "batch": 4},
+        rounds=None,
+    )
+    found = job(tmp_path, **larger, extend=True, announce=plans.append)
+    assert (plans[0].finished, plans[0].continued, plans[0].runs) == (6, 0, 48)
+    agree(found, job(None, **larger))
+    parts: dict[str, Any] = dict(grid={"sigma": [0.05], "compressor": ["natural"]})
+    unpaired = dict(parts, paired=False)
+    both = {"sigma": [0.05], "compressor": ["random_k", "natural"], "participation": ["everyone"]}
+    job(tmp_path / "parts", **parts)
+    agree(job(tmp_path / "parts", both, extend=True), job(None, both))
+    job(tmp_path / "unpaired", **unpaired)
+    unpaired["grid"] = both
+    refused(
+        lambda: job(tmp_path / "unpaired", **unpaired, extend=True),
+        "no axis participation, by which",
+    )
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"grid": {"sigma": [0.02, 0.1, 0.3], "omega": [0, 1, 3]}}, "its sigma has 0.05, and this"),
+    ({"grid": {"sigma": [0.02, 0.05, 0.1, 1.0]}}, "its omega has 0, 1, 3"),
+    ({"seeds": 2}, "its seeds has 2"),
+    ({"build": "cdp_sgd"}, "its algorithm has soteriafl_sgd"),
+    ({"rounds": 10}, "rounds = 10 lies before round 20"),
+    ({"numbers": {**FIXED, "clip": 3.0}, "rounds": LONGER}, 'its clip is "2"'),
+    ({"key": jax.random.key(1)}, "its keys is"),
+    ({"problem": a_problem(seed=1)}, "its data is"),
+    ({"eval_every": 4}, "its eval_every is 8, this one's 4"),
+    ({"paired": False}, "its paired is true"),
+    ({"noise": "paper"}, "its noise is"),
+    ({"metrics": {"first": lambda problem, x: x[0]}}, "its metrics is"),
+]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small")
+    job(folder)
+    return folder
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("change", "words"), REFUSED, ids=[words for _, words in REFUSED])
+def test_another_sweep_is_not_extended(change: dict[str, Any], words: str, small: Path) -> None:
+    before = files(small), (small / "sweep.json").read_bytes()
+    larger = {"grid": more(SIGMA), "seeds": 4, "extend": True}
+    refused(lambda: job(small, **{**larger, **change}), words)
+    assert (files(small), (small / "sweep.json").read_bytes()) == before
+
+
+@pytest.mark.once
+def test_a_larger_grid_does_not_resume(small: Path, tmp_path: Path) -> None:
+    refused(lambda: job(small, more(SIGMA), resume=True), r"or a larger one with extend=True")
+    refused(lambda: job(tmp_path, extend=True), "there is no manifest of a sweep")
+    held = json.loads((small / "sweep.json").read_text())
+    assert held["plan"]["past"] == 0
