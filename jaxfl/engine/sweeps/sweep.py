@@ -242,11 +242,10 @@ def sweep(
         if extend:
             tell(parts(laid.runs, *counted(made, todo[old.past :], done[old.past :])))
         for i, chunk in enumerate(todo):
-            if done[i]:
-                store.forget(i)
-            if i < old.past or not done[i] or report is None:
+            if i < old.past or not done[i]:
                 continue
-            if (earlier := store.read(i, chunk)) is not None:
+            store.forget(i)
+            if report is not None and (earlier := store.read(i, chunk)) is not None:
                 look.note(chunk, earlier["loss"])
         if driver is not None:
             _collect(driver, left, shapes, store, look)
