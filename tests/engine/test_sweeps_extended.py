@@ -22,7 +22,7 @@ from jaxfl.engine.sweeps.sweep import sweep
 ROUNDING = 1e-5  # relative, where shapes differ
 SIGMA = {"sigma": [0.02, 0.05, 0.1], "omega": [0, 1, 3]}
 EPS = {"eps": [1.0, 2.0, 5.0], "omega": [0, 1, 3]}
-FIXED = {"clip": 2.0, "batch": 4, "lr": 0.1}
+FIXED = {"clip": 2.0, "lr": 0.1}
 T, LONGER = 20, 30
 
 
@@ -35,7 +35,7 @@ def more(grid: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
 def job(out: Path | None, grid: Mapping[str, Any] = SIGMA, rounds: int = T, **options: Any) -> Any:
     key, options = options.pop("key", jax.random.key(0)), {"seeds": 3, "eval_every": 8, **options}
     options = {"numbers": FIXED, "problem": a_problem(), **options}
-    build = options.pop("build", "soteriafl_sgd")
+    build = options.pop("build", "soteriafl_gd")
     return sweep(build, grid, options.pop("problem"), key, rounds, out=out, **options)
 
 
@@ -80,7 +80,8 @@ def agree(found: xarray.Dataset, whole: xarray.Dataset) -> None:
             np.testing.assert_array_equal(a, b, err_msg=str(name))
 
 
-@pytest.mark.parametrize("paired", [True, False])
+# Slow: the same programs are compiled again; other draws are in the tests of a grid's cells.
+@pytest.mark.parametrize("paired", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_larger_grid_is_the_grid_at_once(paired: bool, spent: list[int], tmp_path: Path) -> None:
     """3 x 3 cells and 3 seeds become 4 x 4 and 5; the chunks that were there cost nothing."""
     job(tmp_path, EPS, paired=paired)
@@ -137,7 +138,7 @@ def test_runs_whose_noise_follows_from_the_rounds_begin_again(
     """So do those with a schedule over all rounds; steps that are given for each round go on."""
     job(tmp_path / "eps", EPS)
     grid = {"lr": [0.1, "cosine:0.1", "step:0.1,0.05,10"], "sigma": [0.05]}
-    numbers = {"clip": 2.0, "batch": 4, "omega": 1}
+    numbers = {"clip": 2.0, "omega": 1}
     job(tmp_path / "lr", grid, numbers=numbers)
     spent.clear()
     found = job(tmp_path / "eps", EPS, LONGER, extend=True)
@@ -154,14 +155,18 @@ def test_runs_whose_noise_follows_from_the_rounds_begin_again(
 @pytest.mark.once
 def test_privacy_of_continued_runs_is_that_of_an_extended_run(tmp_path: Path) -> None:
     """Batches of the first rounds have slots for T rounds, which add to delta."""
-    numbers = {"clip": 2.0, "batch": 4, "lr": 0.1, "sigma": 0.05}
-    options: dict[str, Any] = dict(build="ldp_sgd", numbers={}, seeds=1)
+    numbers, problem = {"clip": 2.0, "batch": 20, "lr": 0.1, "sigma": 0.5}, a_problem(m=200)
+    options: dict[str, Any] = dict(build="ldp_sgd", numbers={}, seeds=1, problem=problem)
     grid = {name: [value] for name, value in numbers.items()}
-    job(tmp_path, grid, **options)
-    found = job(tmp_path, grid, LONGER, extend=True, **options)
-    run = jaxfl.simulate("ldp_sgd", a_problem(), jax.random.key(1), T, **numbers)
-    proven = run.extend(LONGER).privacy().proven
-    np.testing.assert_allclose(found["proven_eps"].values.item(), proven, 1e-14)
+    job(tmp_path, grid, 2, **options)
+    found = job(tmp_path, grid, 200, extend=True, **options)
+    run = jaxfl.simulate("ldp_sgd", problem, jax.random.key(1), 2, **numbers)
+    proven = run.extend(200).privacy().proven
+    np.testing.assert_allclose(found["proven_eps"].values.item(), proven, 1e-12)
+    slots = {T: run.facts._replace(rounds=T) for T in (2, 200)}
+    assert (
+        len({run.algorithm.capacity(run.values, facts)["batch"] for facts in slots.values()}) == 2
+    )
 
 
 class Killed(BaseException):
@@ -241,13 +246,13 @@ def test_runs_without_states_begin_again(
 @pytest.mark.once
 def test_what_was_fixed_becomes_an_axis(tmp_path: Path) -> None:
     """A number, an algorithm, a part of it, the number of rounds, numbers beside a schedule."""
-    small: dict[str, Any] = dict(build=["soteriafl_sgd"], grid={"sigma": [0.05, 0.1]})
+    small: dict[str, Any] = dict(build=["soteriafl_gd"], grid={"sigma": [0.05, 0.1]})
     job(tmp_path, **small)
     plans: list[Plan] = []
     larger: dict[str, Any] = dict(
-        build=["ldp_sgd", "soteriafl_sgd"],
+        build=["ldp_gd", "soteriafl_gd"],
         grid={"lr": ["cosine:0.2", 0.1], "sigma": [0.1, 0.05], "rounds": [10, T]},
-        numbers={"clip": 2.0, "batch": 4},
+        numbers={"clip": 2.0},
         rounds=None,
     )
     found = job(tmp_path, **larger, extend=True, announce=plans.append)
@@ -270,7 +275,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"grid": {"sigma": [0.02, 0.1, 0.3], "omega": [0, 1, 3]}}, "its sigma has 0.05, and this"),
     ({"grid": {"sigma": [0.02, 0.05, 0.1, 1.0]}}, "its omega has 0, 1, 3"),
     ({"seeds": 2}, "its seeds has 2"),
-    ({"build": "cdp_sgd"}, "its algorithm has soteriafl_sgd"),
+    ({"build": "cdp_gd"}, "its algorithm has soteriafl_gd"),
     ({"rounds": 10}, "rounds = 10 lies before round 20"),
     ({"numbers": {**FIXED, "clip": 3.0}, "rounds": LONGER}, 'its clip is "2"'),
     ({"key": jax.random.key(1)}, "its keys is"),

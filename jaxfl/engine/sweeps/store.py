@@ -1,4 +1,4 @@
-"""The folder of a sweep: its manifest, one file per finished chunk, checkpoints of unfinished ones.
+"""The folder of a sweep: its manifest, one file per chunk, checkpoints of chunks and final states.
 
 Files are written atomically, so that a sweep killed at any instant leaves whole files only.  One process
 at a time writes in a folder; a second one raises an error.
