@@ -12,14 +12,14 @@
 * :mod:`~jaxfl.engine.sweeps.grid` -- axes and cells: from the values of a grid to the
   hyper-parameters of every run
 * :mod:`~jaxfl.engine.sweeps.identity` -- what identifies a sweep: the content of its manifest,
-  compared when it is resumed
+  compared when it is resumed or extended
 * :mod:`~jaxfl.engine.sweeps.look` -- the plan and the progress of a sweep
 * :mod:`~jaxfl.engine.sweeps.placement` -- place the arrays of a program: on one device, with runs
   split over several, or with clients split
 * :mod:`~jaxfl.engine.sweeps.plan` -- divide cells into compiled programs, and programs into
   chunks
-* :mod:`~jaxfl.engine.sweeps.store` -- the folder of a sweep: its manifest, one file per finished
-  chunk, checkpoints of unfinished ones
+* :mod:`~jaxfl.engine.sweeps.store` -- the folder of a sweep: its manifest, one file per
+  chunk, checkpoints of chunks and final states
 * :mod:`~jaxfl.engine.sweeps.sweep` -- run a grid: plan it, compile it, compute it chunk by chunk,
   and save each chunk
 * :mod:`~jaxfl.engine.sweeps.worker` -- compute one chunk for a driver elsewhere: the function that

@@ -1,4 +1,4 @@
-"""What identifies a sweep: the content of its manifest, compared when it is resumed."""
+"""What identifies a sweep: the content of its manifest, compared when it is resumed or extended."""
 
 from __future__ import annotations
 
