@@ -16,6 +16,7 @@ from jaxfl.core.schedules import schedule
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.core.version import __version__
 from jaxfl.engine import executors, sweeps
+from jaxfl.engine.callbacks import Evaluation
 from jaxfl.engine.profiling import Profile, profile
 from jaxfl.engine.pure import functions
 from jaxfl.engine.results import load
@@ -42,6 +43,7 @@ from jaxfl.views import plots
 __all__ = [
     "ALGORITHMS",
     "Algorithm",
+    "Evaluation",
     "InputError",
     "Problem",
     "Profile",

@@ -1,5 +1,7 @@
 """Runs and sweeps: compiled loops, logs, results, checkpoints.
 
+* :mod:`~jaxfl.engine.callbacks` -- callbacks: what they receive of each evaluation, of runs and
+  of the runs of a sweep
 * :mod:`~jaxfl.engine.checkpoint` -- checkpoints: state and log of a run, or of the runs of a
   chunk, in one file
 * :mod:`~jaxfl.engine.executors` -- what computes the chunks of a sweep elsewhere: local

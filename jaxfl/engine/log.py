@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -65,17 +66,22 @@ class Log:
         if len(pending) > WAITING:
             pending[-1 - WAITING] = _on_host(pending[-1 - WAITING])
 
-    def read(self) -> None:
-        """Bring everything to the host; totals are sums of integers of at least 64 bits."""
-        if not self.content.pending:
-            return
+    def read(self, until: float = math.inf) -> list[Entry]:
+        """Bring all up to round ``until`` to the host; totals are sums of integers of at least 64 bits.
+
+        Returns the evaluations that are on the host.
+        """
+        ready = [call for call in self.content.pending if call.round <= until]
+        if not ready:
+            return self.content.past
         past, total = list(self.content.past), self.content.total
-        for t, counts, metrics in map(_on_host, self.content.pending):
+        for t, counts, metrics in map(_on_host, ready):
             assert isinstance(counts, dict)
             total = {name: total[name] + new for name, new in counts.items()}
             if metrics is not None:
                 past.append(Entry(t, metrics, total))
-        self.content = Content(past, total, [])
+        self.content = Content(past, total, self.content.pending[len(ready) :])
+        return past
 
     def forget_last(self) -> None:
         self.read()
@@ -87,8 +93,7 @@ class Log:
 
     @property
     def entries(self) -> list[Entry]:
-        self.read()
-        return self.content.past
+        return self.read()
 
     @property
     def rounds(self) -> list[int]:

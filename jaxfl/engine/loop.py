@@ -164,6 +164,12 @@ class Loop:
         """Whether metrics are computed at round t."""
         return t in (0, self.rounds) or bool(self.every and t % self.every == 0)
 
+    def evaluations(self) -> list[int]:
+        """The rounds after this one at which metrics are computed."""
+        every = self.every or self.rounds
+        later = range(self.t - self.t % every + every, self.rounds, every)
+        return [*later, *([self.rounds] if self.t < self.rounds else [])]
+
     def begin(self) -> None:
         """Call the compiled programs without a round; evaluate a new run, or align a resumed one."""
         log = self.runs.log

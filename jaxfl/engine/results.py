@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import xarray
 
 
-__all__ = ["config", "dataset", "load", "privacy", "save"]
+__all__ = ["accounted", "config", "dataset", "labelled", "load", "privacy", "save"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -100,7 +100,7 @@ def dataset(run: Record) -> xarray.Dataset:
         data[name] = (_dims(name, values.shape, run.facts.n), portable(name, values))
     total = np.cumsum(run.metrics["grad_norm_sq"], dtype=np.float64)
     data["utility"] = (("round",), total / np.arange(1, len(total) + 1))
-    spent = [_totals(run, counts) for counts in run.log.counts]
+    spent = [labelled(totals(run.cost, counts)) for counts in run.log.counts]
     for name in spent[0]:
         data[name] = (("round",), _exact(name, [row[name] for row in spent]))
     report = run.privacy() if noisy(run.algorithm, run.values) else None
@@ -229,22 +229,25 @@ def _exact(name: str, values: Any) -> Array:
     return np.asarray(values, np.float64)
 
 
-def _totals(run: Record, counts: Mapping[str, int]) -> dict[str, float]:
+def labelled(spent: Mapping[str, Any]) -> dict[str, Any]:
+    """Totals by the names that they have in results."""
+    return {"messages" if name == "clients" else name: value for name, value in spent.items()}
 
-    spent = dict(totals(run.cost, counts))
-    return {"messages": spent.pop("clients"), **spent}
+
+def accounted(evaluations: int) -> npt.NDArray[np.int64]:
+    """Positions of the evaluations for which eps is computed: of many some, between which it is even."""
+    last = evaluations - 1
+    if last < ACCOUNTED:
+        return np.arange(evaluations)
+    return np.unique(np.rint(last * np.linspace(0, 1, ACCOUNTED) ** 2).astype(int))
 
 
 def _eps_spent(run: Record) -> Array:
     """eps at the evaluated rounds; of many, computed at some between which it rises about evenly."""
     rounds = np.asarray(run.log.rounds)
-    last = len(rounds) - 1
-    share = np.linspace(0, 1, ACCOUNTED) ** 2
-    some = np.arange(last + 1)
-    if last >= ACCOUNTED:
-        some = np.unique(np.rint(last * share).astype(int))
+    some = accounted(len(rounds))
     eps = run.spent(rounds[some])
-    return np.asarray(eps[np.searchsorted(some, np.arange(last + 1))], np.float64)
+    return np.asarray(eps[np.searchsorted(some, np.arange(len(rounds)))], np.float64)
 
 
 def _clients(run: Record) -> Array:

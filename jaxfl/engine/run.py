@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
 from jaxfl.data import samples
 from jaxfl.engine import checkpoint as checkpoints
 from jaxfl.engine import results, stopping
+from jaxfl.engine.callbacks import DONE, LOST, Callback, Callbacks, Follower
 from jaxfl.engine.ledger import Ledger, ledger
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import (
@@ -48,7 +49,6 @@ from jaxfl.problems.problem import held_out
 __all__ = ["Metric", "Progress", "Run", "Stop", "begin", "restored", "simulate"]
 
 PROGRAMS = 64  # the most compiled programs, of about 10 MB each, before the cache is cleared
-DONE = "finished"
 
 
 class Run(Record):
@@ -106,6 +106,7 @@ def simulate(
     checkpoint_every: int | None = None,
     resume: Run | str | Path | None = None,
     progress: bool | Callable[[Progress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     noise: str | None = None,
     **numbers: Any,
 ) -> Run:
@@ -123,7 +124,10 @@ def simulate(
     end.  ``resume`` continues such a file, or a :class:`Run`, at its cadence unless another is given;
     the result is exactly that of an uninterrupted run.  ``chunk`` bounds the rounds in one call of the
     compiled program
-    and changes no result.  ``progress`` is called with a :class:`Progress`; True draws a bar.
+    and changes no result.  A run is silent: ``progress=True`` draws a bar, and a function is called with
+    a :class:`Progress`.  ``callbacks`` are called with every :class:`Evaluation`, as the loop reads it
+    from the device; a resumed run hands over the earlier ones first.  What a callback raises ends the run
+    like Ctrl-C, with a checkpoint.
 
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -139,7 +143,7 @@ def simulate(
     began = time.perf_counter()
     algorithm, problem = one_algorithm(algorithm, numbers), one_problem(problem)
     key = one_key(key, "a run", "not an array of them")
-    bar = watching(progress, _show)
+    bar, listed = watching(progress, _show), Callbacks(callbacks)
     rounds = None if rounds is None else whole("rounds", rounds, 1)
     eval_every = None if eval_every is None else whole("eval_every", eval_every, 0)
     chunk = whole("chunk", chunk, 1)
@@ -176,12 +180,13 @@ def simulate(
         if path is not None:
             checkpoints.write(path, run)
 
-    with bar as report:
+    with bar as report, listed:
         loop.begin()
         run.log.read()
         jax.block_until_ready(run.state)
         started, reason = time.perf_counter(), ""
         run.compile_seconds += started - began
+        follower = Follower(listed, run, loop.evaluations()) if listed else None
 
         def show(t: int, loss: Any) -> None:
             if report is not None:
@@ -190,6 +195,8 @@ def simulate(
 
         try:
             for ready in loop.calls():
+                if follower is not None and ready is not None:
+                    follower.read(ready.round)
                 if stop is not None and loop.seen and loop.t < loop.rounds:
                     reason = _reason_to_stop(stop, run, began)
                     if reason:
@@ -200,13 +207,17 @@ def simulate(
                     show(ready.round, ready.loss)
             run.log.read()
             show(loop.t, loop.loss)
+            if follower is not None:
+                follower.read()
             run.ended = _diverged(run.log) or reason or DONE
             save()
-        except KeyboardInterrupt:
+        except BaseException:
             run.ended = "interrupted"
             if loop.intact:
                 save()
             raise
+        if follower is not None:
+            listed.end(follower.run, run.ended)
     for one in run.advice():
         warnings.warn(one, stacklevel=2)
     return run
@@ -396,7 +407,7 @@ def _reason_to_stop(stop: Stop, run: Run, began: float) -> str:
 def _diverged(log: Log) -> str:
     """That the loss was not finite, in words; "" if it always was."""
     lost = [entry.round for entry in log.entries if not np.isfinite(entry.metrics["loss"])]
-    return f"diverged: the loss is not finite from round {lost[0]} on" if lost else ""
+    return LOST.format(lost[0]) if lost else ""
 
 
 def _with_noise(stop: Stop, run: Run) -> float:

@@ -22,6 +22,7 @@
   chunk, checkpoints of chunks and final states
 * :mod:`~jaxfl.engine.sweeps.sweep` -- run a grid: plan it, compile it, compute it chunk by chunk,
   and save each chunk
+* :mod:`~jaxfl.engine.sweeps.watch` -- hand the evaluations of the runs of a sweep to callbacks
 * :mod:`~jaxfl.engine.sweeps.worker` -- compute one chunk for a driver elsewhere: the function that
   executors call on workers
 """

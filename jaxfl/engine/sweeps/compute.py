@@ -21,6 +21,7 @@ from jaxfl.engine.sweeps.gather import finish
 from jaxfl.engine.sweeps.look import Look
 from jaxfl.engine.sweeps.plan import Chunk, Program, rounds_of, work_of
 from jaxfl.engine.sweeps.store import Arrays, Source, Store
+from jaxfl.engine.sweeps.watch import Watch
 
 __all__ = ["Saves", "compute"]
 
@@ -88,6 +89,7 @@ def compute(
     every: int,
     look: Look,
     saves: Saves,
+    watch: Watch | None = None,
 ) -> Arrays:
     """All rounds of a chunk, evaluated at the cadence; ``given`` are its keys and hyper-parameters."""
     keys, hp = given
@@ -109,19 +111,22 @@ def compute(
     look.begin(chunk, every, loop.t, done)
     loop.begin()
     loop.unread, saved = 0.0 if marks else first, loop.t
+    rounds = [*range(0, T, every or T), T]
     try:
         for ready in loop.calls():
+            if ready is not None and watch is not None:
+                watch.read(chunk, rounds, runs.log.read(ready.round))
             if ready is not None and not look.at(chunk, *ready):
                 break  # no run is finite any more
             if saves.due():
                 saves.save(index, chunk, runs)
                 saved = loop.t
-    except KeyboardInterrupt:
+    except BaseException:
         if loop.intact:
             saves.save(index, chunk, runs)
         raise
     if saves.store.keep and loop.t == T != saved and saves.took < math.inf:
         saves.save(index, chunk, runs)
-    arrays = finish(chunk, [*range(0, T, every or T), T], runs.log)
+    arrays = finish(chunk, rounds, runs.log)
     look.passed(chunk.program, loop.unread)
     return arrays

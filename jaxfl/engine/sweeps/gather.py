@@ -194,8 +194,8 @@ def _series(
     yield "utility", np.cumsum(square) / np.arange(1, len(square) + 1)
     counts = {name: arrays[name][i, j] for name in Info._fields}
     spent = totals(algorithm.cost(cell.values, cell.facts), counts)
-    for name, row in spent.items():
-        yield "messages" if name == "clients" else name, np.asarray(row)
+    for name, row in results.labelled(spent).items():
+        yield name, np.asarray(row)
 
 
 def _tried(grid: Grid, cell: Cell) -> int:

@@ -21,6 +21,7 @@ from jaxfl.core.params import at_most_one, choice, number, whole
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
 from jaxfl.engine import record
+from jaxfl.engine.callbacks import Callback, Callbacks
 from jaxfl.engine.executors import opened
 from jaxfl.engine.loop import Extra, Metric, own_metrics
 from jaxfl.engine.record import settings
@@ -51,6 +52,7 @@ from jaxfl.engine.sweeps.look import Look, Plan, Progress, counted, parts, show
 from jaxfl.engine.sweeps.placement import placement
 from jaxfl.engine.sweeps.plan import Block, Chunk, Program, continues, programs, sources
 from jaxfl.engine.sweeps.store import CHUNK, ROOM, Store
+from jaxfl.engine.sweeps.watch import Watch
 
 if TYPE_CHECKING:
     import xarray
@@ -87,6 +89,7 @@ def sweep(
     say: Callable[[str], None] | None = None,
     announce: Callable[[Plan], None] | None = None,
     progress: bool | Callable[[Progress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> xarray.Dataset:
     """Every run of a grid, as one labelled dataset.
 
@@ -115,10 +118,13 @@ def sweep(
     ``submit(function, *arguments)``.  A chunk is to take ``chunk_seconds`` at most (default: 300).  One
     whose worker is lost is computed again; one that fails three times is reported at the end.
 
-    By default each cell is evaluated as often as its run in :func:`simulate`.  ``announce`` is called
-    with the :class:`Plan` before anything is compiled (what it raises ends the sweep; ``plan.time()``
-    times one program for an estimate of the seconds), ``say`` with a line before each compilation,
-    ``progress`` with a :class:`Progress`; True draws a bar.
+    By default each cell is evaluated as often as its run in :func:`simulate`, and nothing is printed:
+    ``progress=True`` draws a bar, and a function is called with a :class:`Progress`.  ``announce`` is
+    called with the :class:`Plan` before anything is compiled (what it raises ends the sweep;
+    ``plan.time()`` times one program for an estimate of the seconds), ``say`` with a line before each
+    compilation.  ``callbacks`` are called with every :class:`jaxfl.Evaluation` of every run: while its
+    chunk is computed here, or when an ``executor`` returns it; ``resume`` hands over earlier ones too.
+    What a callback raises ends the sweep like Ctrl-C, with what is finished and a checkpoint.
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -138,7 +144,7 @@ def sweep(
     require(by_name, "must hold hyper-parameters by name", numbers=numbers)
     _check_names(grid)
     extra = _extra(metrics, grid)
-    bar = watching(progress, show)
+    bar, listed = watching(progress, show), Callbacks(callbacks)
     require(
         jax.process_count() == 1,
         f"A sweep runs in one process, and jax.distributed has joined {jax.process_count()}",
@@ -241,14 +247,18 @@ def sweep(
         look = Look(made, [(chunk, mark) for _, chunk, mark in left], laid.seeds, report)
         if extend:
             tell(parts(laid.runs, *counted(made, todo[old.past :], done[old.past :])))
+        watch = Watch(stack.enter_context(listed), laid, made, keys) if listed else None
         for i, chunk in enumerate(todo):
             if i < old.past or not done[i]:
                 continue
             store.forget(i)
-            if report is not None and (earlier := store.read(i, chunk)) is not None:
+            earlier = store.read(i, chunk) if report or watch else None
+            if earlier is not None:
                 look.note(chunk, earlier["loss"])
+                if watch is not None:
+                    watch.finished(chunk, earlier)
         if driver is not None:
-            _collect(driver, left, shapes, store, look)
+            _collect(driver, left, shapes, store, look, watch)
         else:
             placed: tuple[int, Any] = (-1, None)
             saves = Saves(store, sources(made, todo[: old.past]))
@@ -258,9 +268,11 @@ def sweep(
                 if placed[0] != chunk.program:
                     placed = chunk.program, engine.placed_problem(program, run)
                 given = engine.inputs(program, chunk, run, keys, paired)
-                arrays = compute(program, i, chunk, run, given, placed[1], mark, look, saves)
+                arrays = compute(program, i, chunk, run, given, placed[1], mark, look, saves, watch)
                 store.write(i, chunk, arrays)
                 look.finished(chunk, arrays["loss"])
+                if watch is not None:
+                    watch.finished(chunk, arrays)
         now = look.now
         tell("merging the chunks")
         results = [(c, store.read(i, c)) for i, c in enumerate(todo) if i >= old.past]
@@ -402,6 +414,7 @@ def _collect(
     shapes: Sequence[tuple[int, int]],
     store: Store,
     look: Look,
+    watch: Watch | None,
 ) -> None:
     """Write chunks as they come."""
     chunks = {i: (chunk, mark) for i, chunk, mark in left}
@@ -413,6 +426,8 @@ def _collect(
             look.begin(chunk, mark)
             look.passed(chunk.program, sum(look.whole(chunk, mark)))
             look.finished(chunk, reply["arrays"]["loss"])
+            if watch is not None:
+                watch.finished(chunk, reply["arrays"])
 
 
 def _report(failures: Mapping[int, str], chunks: int, store: Store) -> None:
