@@ -15,7 +15,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.schedules import schedule
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.core.version import __version__
-from jaxfl.engine import executors, sweeps
+from jaxfl.engine import executors, sweeps, trackers
 from jaxfl.engine.callbacks import Evaluation
 from jaxfl.engine.profiling import Profile, profile
 from jaxfl.engine.pure import functions
@@ -83,6 +83,7 @@ __all__ = [
     "sweep",
     "sweeps",
     "theory",
+    "trackers",
     "types",
     "views",
 ]

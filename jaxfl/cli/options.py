@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxfl.cli.readers import Among, Read, pair, real, rounds, text, whole
-from jaxfl.cli.written import JSON, flag
+from jaxfl.cli.written import JSON, TRACK, flag
 from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
 
@@ -286,6 +286,7 @@ class Session:
         real(least=0.0),
         bare="0",
     )
+    track: str | None = _output(None, "WHERE", TRACK)
     no_plot: bool = _output(False, "", "draw no picture")
     quiet: bool = _output(False, "", "print nothing, unless the run diverges")
     json: bool = _output(False, "", JSON)

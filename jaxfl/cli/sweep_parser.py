@@ -25,7 +25,7 @@ from jaxfl.cli.parser import (
     with_numbers,
 )
 from jaxfl.cli.readers import pair, real, rounds, text, whole
-from jaxfl.cli.written import JSON, flag
+from jaxfl.cli.written import JSON, TRACK, flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, known
 from jaxfl.views.selection import AUTO
@@ -133,6 +133,7 @@ class Session:
         "add these values, ALGORITHMs and seeds to the sweep in this folder, or more rounds; what is "
         "there is not computed again",
     )
+    track: str | None = _output(None, "WHERE", TRACK)
     choose_by: str = _output(
         AUTO,
         "HOW",

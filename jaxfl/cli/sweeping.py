@@ -26,6 +26,7 @@ from jaxfl.core.files import reading, replace, writable
 from jaxfl.core.params import known
 from jaxfl.core.progress import Bar, duration, plural
 from jaxfl.core.types import Algorithm, Problem
+from jaxfl.engine import trackers
 from jaxfl.engine.executors import read
 from jaxfl.engine.sweeps import sweep
 from jaxfl.engine.sweeps.look import Plan, Progress, show
@@ -130,6 +131,7 @@ def _compute(
         return choose_problem(dataclasses.replace(setup, **chosen))
 
     with contextlib.ExitStack() as stack:
+        tracker = [] if session.track is None or planned else [trackers.read(session.track)]
         executor = None
         if session.on is not None:
             bar.say(f"computing on {session.on}")
@@ -156,6 +158,7 @@ def _compute(
                 chunk_seconds=session.chunk_seconds,
                 announce=announce,
                 progress=update,
+                callbacks=tracker,
             )
         except _Planned:
             return None

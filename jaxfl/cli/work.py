@@ -29,7 +29,7 @@ from jaxfl.core.params import number, varies
 from jaxfl.core.schedules import schedule
 from jaxfl.core.types import Algorithm, Key, Problem, Source
 from jaxfl.data.loaders import LOADERS
-from jaxfl.engine import checkpoint, results, stopping
+from jaxfl.engine import checkpoint, results, stopping, trackers
 from jaxfl.engine.loop import cadence, work
 from jaxfl.engine.run import Progress, Run, Stop, begin, restored, simulate
 from jaxfl.views import plots
@@ -75,6 +75,7 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
     import jax
 
     setup = folder.setup
+    tracker = [] if session.track is None else [trackers.read(session.track)]
     limits = Stop(
         setup.target_loss,
         setup.max_seconds,
@@ -115,6 +116,7 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
                 checkpoint_every=setup.checkpoint_every,
                 resume=start,
                 progress=update,
+                callbacks=tracker,
             )
     except Exception as error:
         if folder.fresh or isinstance(error, InputError):

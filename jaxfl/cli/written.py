@@ -9,9 +9,10 @@ from typing import Any
 
 from jaxfl.core.errors import assigned, printable
 
-__all__ = ["JSON", "as_typed", "command", "flag", "suggested"]
+__all__ = ["JSON", "TRACK", "as_typed", "command", "flag", "suggested"]
 
 JSON = "print the result as one JSON object"  # the help of --json
+TRACK = "also write metrics to tensorboard:DIR, wandb:PROJECT or mlflow:URI"  # and of --track
 MANY = ("--data-option", "--partition-option")  # whose values are NAME=VALUE
 
 STOP = {"loss": "target-loss", "bound": "loss-bound", "sigma": "loss-sigma"}  # others: max-NAME

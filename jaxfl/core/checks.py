@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import zlib
@@ -25,6 +26,7 @@ __all__ = [
     "conforms",
     "counts",
     "finite",
+    "imported",
     "instance",
     "kind_of",
     "labels_below",
@@ -80,6 +82,15 @@ def one_key(key: Any, taker: str, several: str) -> Key:
     require(typed, "must be a typed key", "make it with jax.random.key(seed)", key=key)
     require(key.shape == (), f"key has shape {key.shape}", f"{taker} takes one key, {several}")
     return key  # type: ignore[no-any-return]
+
+
+def imported(package: str, extra: str, taker: str) -> Any:
+    """A package that only ``taker`` needs."""
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        problem = f"{taker} needs the package {package.split('.')[0]}"
+        raise InputError(problem, f'pip install "jaxfl[{extra}]"') from None
 
 
 def one_path(name: str, value: Any) -> Path:

@@ -24,4 +24,6 @@
   checkpoints, resuming
 * :mod:`~jaxfl.engine.stopping` -- stopping rules: what ends a run before its last round, and what
   that reveals of the data
+* :mod:`~jaxfl.engine.trackers` -- trackers of experiments, as callbacks: TensorBoard, Weights &
+  Biases, MLflow
 """

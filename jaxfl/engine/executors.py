@@ -31,6 +31,7 @@ from typing import Any, NoReturn
 import cloudpickle
 import jax
 
+from jaxfl.core.checks import imported
 from jaxfl.core.errors import InputError, one_line, require
 from jaxfl.core.files import writable
 from jaxfl.core.params import closest, whole
@@ -79,11 +80,7 @@ def read(
 
 def _imported(name: str, extra: str) -> Any:
     """A package that only this executor needs."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        problem = f"The executor {extra} needs the package {name}"
-        raise InputError(problem, f"pip install 'jaxfl[{extra}]'") from None
+    return imported(name, extra, f"The executor {extra}")
 
 
 def _unreachable(what: str, error: Exception, remedy: str) -> InputError:

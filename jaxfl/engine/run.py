@@ -127,7 +127,7 @@ def simulate(
     and changes no result.  A run is silent: ``progress=True`` draws a bar, and a function is called with
     a :class:`Progress`.  ``callbacks`` are called with every :class:`Evaluation`, as the loop reads it
     from the device; a resumed run hands over the earlier ones first.  What a callback raises ends the run
-    like Ctrl-C, with a checkpoint.
+    like Ctrl-C, with a checkpoint.  :mod:`jaxfl.trackers` has callbacks for TensorBoard and others.
 
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
