@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -78,6 +79,7 @@ class Spent:
         self.record = dataclasses.replace(record, state=state, log=Log())
         self.rounds = np.asarray(rounds)[accounted(len(rounds))]
         self.known: dict[tuple[int, bool], float] = {}
+        self.claimed = functools.cache(self._claimed)
 
     def proven(self, t: int, spent: Mapping[str, float]) -> float:
         at = int(self.rounds[np.searchsorted(self.rounds, t)])
@@ -88,7 +90,7 @@ class Spent:
             self.known[at, clamped] = float(record.spent([at])[0])
         return self.known[at, clamped]
 
-    def claimed(self, t: int) -> float | None:
+    def _claimed(self, t: int) -> float | None:
         counted = self.record.counted if t == self.rounds[-1] else t
         if t == 0:
             return 0.0

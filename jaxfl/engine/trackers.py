@@ -16,6 +16,7 @@ import os
 import socket
 import struct
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -37,6 +38,7 @@ WRITTEN = {
 }
 SHARE = 0.1  # of the time that a tracker takes while runs go on, at most
 BATCH = 1000  # numbers that MLflow takes at once
+NAME = 150  # characters of a folder, before a checksum takes the place of the rest
 LONGEST = 6000  # characters of a parameter of MLflow
 
 
@@ -232,5 +234,6 @@ def _title(run: RunInfo) -> str:
 
 
 def _file_name(name: str) -> str:
-    """The name of a run as a folder: values may have a slash."""
-    return name.replace("/", "_").replace(os.sep, "_") or "."
+    """The name of a run as a folder: values may have a slash, or be long."""
+    short = name if len(name) <= NAME else f"{name[:NAME]}-{zlib.crc32(name.encode()):08x}"
+    return short.replace("/", "_") or "."

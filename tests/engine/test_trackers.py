@@ -205,6 +205,14 @@ def test_a_tracker_that_is_slow_writes_less_often(tmp_path: Path) -> None:
     assert list(series["loss"]) == list(range(31))
 
 
+def test_names_of_folders() -> None:
+    """A schedule as a value may have slashes and hundreds of characters; runs keep apart."""
+    names = [f"lr={'1/2' * 100}{i}" for i in range(2)]
+    short = [trackers._file_name(name) for name in names]
+    assert len({*short}) == 2
+    assert all("/" not in name and len(name) < 200 for name in short)
+
+
 @needs("tensorboardX")
 def test_on_the_command_line(shell: Shell, tmp_path: Path) -> None:
     """`run` and `sweep`, also of what has finished, which is written whole."""
