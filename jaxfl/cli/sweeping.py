@@ -77,8 +77,8 @@ def run_sweep(spans: Spans | None, session: Session) -> None:
             except KeyboardInterrupt:
                 if (folder / MANIFEST).exists():
                     way = command("sweep", "--resume", folder)
-                    begun = any((folder / "chunks").glob("*.checkpoint.npz"))
-                    what = "finished chunks" + " and the rounds of the one in progress" * begun
+                    saved = any((folder / "chunks").glob("*.checkpoint.npz"))
+                    what = "finished chunks" + " and the rounds of the one in progress" * saved
                     kept = f"; {what} are saved: continue with {way}."
                     raise KeyboardInterrupt(kept) from None
                 raise KeyboardInterrupt(" before anything was saved.") from None
