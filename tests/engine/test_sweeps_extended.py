@@ -93,7 +93,7 @@ def test_a_larger_grid_is_the_grid_at_once(paired: bool, spent: list[int], tmp_p
     assert sum(spent) == (16 * 5 - 9 * 3) * T
     assert before.items() <= files(tmp_path).items()
     assert plans[0].finished == 27
-    assert "27 runs done, 0 to continue, 53 new" in str(plans[0])
+    assert "done: 27 of 80 runs; left: 53 runs in 2 compilations" in str(plans[0])
     agree(found, job(None, more(EPS), **larger))
     spent.clear()
     xarray.testing.assert_equal(job(tmp_path, more(EPS), **larger, resume=True), found)
