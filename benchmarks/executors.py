@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Sweeps by executors: kills at random instants, overhead, many chunks.
 
-    python benchmarks/executors.py kills dask 5       # also: ray, processes
+    python benchmarks/executors.py kills dask 30             # also: ray, processes
+    python benchmarks/executors.py kills dask 30 checkpoint  # in the middle of chunks that have one
     python benchmarks/executors.py overhead
     python benchmarks/executors.py chunks 10000
 
@@ -15,9 +16,9 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -32,7 +33,8 @@ import numpy as np  # noqa: E402
 from clusters import cluster  # noqa: E402
 
 import jaxfl  # noqa: E402
-from jaxfl.engine.executors import processes, read  # noqa: E402
+from jaxfl.engine.executors import processes  # noqa: E402
+from jaxfl.engine.sweeps import driver  # noqa: E402
 
 EXACT = ("messages", "coordinates", "gradients", "uplink_bits", "downlink_bits")
 
@@ -52,18 +54,29 @@ def job(executor: Any = None, rounds: int = 6_000, **options: Any) -> Any:
     )
 
 
-class Here(processes):
-    """Local processes, to be killed like the nodes of a cluster."""
+class Here:
+    """Local processes of a driver, to be killed like the nodes of a cluster."""
 
-    on: Any
-    add = staticmethod(lambda: None)
+    def __init__(self, count: int) -> None:
+        self.on, self.driver = f"processes:{count}", 0
+
+    def add(self) -> None:
+        """Another takes its place by itself."""
 
     @property
-    def nodes(self) -> list[Any]:
-        return [process for process in self.running.values() if process.poll() is None]
+    def nodes(self) -> list[int]:
+        with contextlib.suppress(OSError):
+            tasks = Path(f"/proc/{self.driver}/task").glob("*/children")
+            return [int(word) for task in tasks for word in task.read_text().split()]
+        return []
 
     def kill(self, i: int) -> None:
-        os.kill(self.nodes[i].pid, signal.SIGKILL)
+        _kill(self.nodes[i])
+
+
+def _kill(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -72,46 +85,54 @@ def nodes(kind: str, count: int) -> Iterator[Any]:
         with cluster(kind, count) as made:
             yield made
         return
-    made = Here(count)
-    made.on = made
-    yield made
+    yield Here(count)
 
 
-def kills(kind: str, count: int) -> None:
-    """Sweeps on two workers; three times in each a worker is killed, and another takes its place."""
+def drive(on: str, folder: str, checkpoint: str) -> None:
+    """Begin a sweep, or resume it: the driver, in a process of its own."""
+    if checkpoint:
+        driver.SAVE_EVERY, driver.SHARE = 0.5, 1e9
+    job(on, out=folder, eval_every=100, resume=(Path(folder) / "sweep.json").exists())
+
+
+def kills(kind: str, count: int, checkpoint: str = "") -> None:
+    """Sweeps on two workers; in each three workers and once the driver are killed at random instants.
+
+    With `checkpoint` workers return after half a second, so that kills hit checkpoints of chunks.
+    """
     began = time.perf_counter()
-    whole = job()
-    alone = time.perf_counter() - began
-    print(f"one machine: {alone:.0f} s", flush=True)
+    whole = job(eval_every=100)
+    print(f"one machine: {time.perf_counter() - began:.0f} s", flush=True)
     draw = random.Random(22)
     for i in range(count):
-        killed, over = 0, threading.Event()
-        with nodes(kind, 2) as made, tempfile.TemporaryDirectory() as folder:
-
-            def compute() -> None:
-                found.append(job(executor, out=Path(folder) / "sweep"))  # noqa: B023
-                over.set()  # noqa: B023
-
-            found: list[Any] = []
-            began = time.perf_counter()
-            with read(made.on) if isinstance(made.on, str) else made as executor:
-                thread = threading.Thread(target=compute)
-                thread.start()  # nodes of Ray begin in the main thread
-                while killed < 3 and not over.wait(draw.uniform(2, 8)):
-                    if there := made.nodes:
+        victims = draw.sample(["worker"] * 3 + ["driver"], 4)
+        killed, continued, began = 0, 0, time.perf_counter()
+        with nodes(kind, 2) as made, tempfile.TemporaryDirectory() as place:
+            folder = Path(place) / "sweep"
+            command = [sys.executable, __file__, "drive", made.on, str(folder), checkpoint]
+            while not (folder / "result.nc").exists():
+                process = subprocess.Popen(command)
+                made.driver = process.pid
+                while victims and process.poll() is None:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(draw.uniform(3, 8))
+                        break
+                    if victims.pop() == "driver":
+                        process.kill()
+                        continued = len([*folder.glob("chunks/*.checkpoint.npz")])
+                    elif there := made.nodes:
                         made.kill(draw.randrange(len(there)))
-                        killed += 1
                         made.add()
-                thread.join()
-        assert found, "the sweep has failed"
-        (ds,) = found
+                    killed += 1
+                assert process.wait() in (0, -signal.SIGKILL), "the sweep has failed"
+            ds = jaxfl.load(folder / "result.nc")
         equal = [name for name in whole if np.array_equal(whole[name], ds[name], equal_nan=True)]
         assert set(EXACT) <= set(equal)
         for name in whole:
             np.testing.assert_allclose(ds[name], whole[name], 1e-5, err_msg=str(name))
         print(
-            f"{kind} {i}: {killed} killed, {time.perf_counter() - began:.0f} s, bit for bit equal: "
-            f"{len(equal)} of {len(whole)} variables",
+            f"{kind} {i}: {killed} killed, {time.perf_counter() - began:.0f} s, {continued} checkpoints "
+            f"when the driver died, bit for bit equal: {len(equal)} of {len(whole)} variables",
             flush=True,
         )
 
@@ -173,5 +194,7 @@ def _memory() -> float:
 
 
 if __name__ == "__main__":
-    call: Any = {"kills": kills, "overhead": overhead, "chunks": chunks}[sys.argv[1]]
+    call: Any = {"kills": kills, "drive": drive, "overhead": overhead, "chunks": chunks}[
+        sys.argv[1]
+    ]
     call(*(int(word) if word.isdecimal() else word for word in sys.argv[2:]))

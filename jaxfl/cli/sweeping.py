@@ -134,8 +134,8 @@ def _compute(
         tracker = [] if session.track is None or planned else [trackers.read(session.track)]
         executor = None
         if session.on is not None:
-            bar.say(f"computing on {session.on}")
             executor = stack.enter_context(read(session.on, session.slurm_option))
+            bar.say(f"computing on {session.on}")
         stack.enter_context(bar)
         stack.enter_context(_config(folder, spans, session))
         try:

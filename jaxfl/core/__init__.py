@@ -5,6 +5,7 @@
 * :mod:`~jaxfl.core.errors` -- the error that tells a user about a mistake in the input
 * :mod:`~jaxfl.core.files` -- reading files with readable errors, and replacing them atomically
 * :mod:`~jaxfl.core.fusion` -- barriers against fusion by the compiler
+* :mod:`~jaxfl.core.hosts` -- processes of `jax.distributed`: what they agree on, and losses
 * :mod:`~jaxfl.core.interrupts` -- a context manager that delays signals
 * :mod:`~jaxfl.core.keys` -- threefry keys with unrolled rounds: the bits of JAX's own, in fewer
   and larger programs

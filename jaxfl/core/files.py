@@ -70,13 +70,13 @@ def check_format(path: Path, what: str, found: Any, read: int) -> None:
     )
 
 
-def arrays(path: Path, most: int) -> dict[str, npt.NDArray[Any]]:
+def arrays(path: Path | BinaryIO, most: int) -> dict[str, npt.NDArray[Any]]:
     """The arrays of an npz file; nothing is unpacked if they declare more than ``most`` bytes."""
     out = {}
     with zipfile.ZipFile(path) as file:
-        with open(path, "rb") as content:
-            content.seek(-END, os.SEEK_END)
-            end = content.read()
+        assert file.fp is not None
+        file.fp.seek(-END, os.SEEK_END)
+        end = file.fp.read()
         if end[:4] != b"PK\5\6" or int.from_bytes(end[10:12], "little") != len(file.infolist()):
             raise ValueError("its list of arrays is incomplete")
         size = sum(part.file_size for part in file.infolist())

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import io
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.algorithms.resolution import build
+from jaxfl.core import hosts
 from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import arrays, check_format, reading, replace
@@ -40,6 +43,7 @@ from jaxfl.engine.record import Record, dtype, settings
 
 __all__ = [
     "Content",
+    "content",
     "given",
     "joined",
     "log_of",
@@ -79,23 +83,27 @@ HEADER = {
 }
 
 
-def put(path: Path, runs: Runs, about: Mapping[str, Any]) -> None:
-    """Write state and log of ``runs``, and what ``about`` says of them."""
+def content(runs: Runs, about: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """State and log of ``runs``, and what ``about`` says of them, as arrays of this host."""
     leaves, log = jax.tree.leaves(runs.state), runs.log
-    content = {f"state{i}": _plain(np.asarray(leaf)) for i, leaf in enumerate(leaves)}
-    content |= {f"metric.{name}": a for name, a in log.series().items()}
+    found = {f"state{i}": _plain(hosts.on_host(leaf)) for i, leaf in enumerate(leaves)}
+    found |= {f"metric.{name}": a for name, a in log.series().items()}
     known = {"rounds": log.rounds, "counts": log.counts, "total": log.total}
     header = {"format": FORMAT, "leaves": len(leaves), **known, **about}
     text = np.frombuffer(json.dumps(header, default=_number).encode(), np.uint8)
-    replace(path, lambda file: np.savez(file, allow_pickle=False, about=text, **content))
+    return {"about": text, **found}
+
+
+def put(file: BinaryIO, content: Mapping[str, np.ndarray]) -> None:
+    np.savez(file, allow_pickle=False, **content)
 
 
 Content: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
-def take(path: Path) -> Content:
+def take(file: BinaryIO) -> Content:
     """The arrays of a checkpoint, and its header."""
-    found = arrays(path, path.stat().st_size)  # it is not compressed
+    found = arrays(file, file.seek(0, os.SEEK_END))  # it is not compressed
     return found, json.loads(found.pop("about").tobytes())
 
 
@@ -144,10 +152,11 @@ def state_of(
     ]
     state: State = jax.tree.unflatten(tree, saved)
     chex.assert_trees_all_equal_shapes_and_dtypes(shape, state)
-    return jax.device_put(state, where)  # type: ignore[no-any-return]
+    placed: State = hosts.placed(state, where)
+    return placed
 
 
-def log_of(path: Path, found: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> Log:
+def log_of(path: Any, found: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> Log:
     """The log of a checkpoint; raise for an incomplete one, which earlier versions could write."""
     series = {name[7:]: array for name, array in found.items() if name.startswith("metric.")}
     lengths = {len(rows) for rows in (about["rounds"], about["counts"], *series.values())}
@@ -177,7 +186,9 @@ def write(path: Path, run: Record) -> None:
         "compile_seconds": run.compile_seconds,
         "ended": run.ended,
     }
-    put(path, run, about)
+    found = content(run, about)
+    if hosts.is_first():
+        replace(path, lambda file: put(file, found))
 
 
 def given(path: Path) -> dict[str, Any]:
@@ -198,7 +209,12 @@ def same(whose: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record:
     """The run in ``path``; raise unless it is one of this algorithm, problem and key."""
     with reading(path, "checkpoint of a run", "name another, or start over"):
-        found, about = take(path)
+        if hosts.several():
+            file: BinaryIO = io.BytesIO(hosts.first(path.read_bytes))
+        else:
+            file = open(path, "rb")  # noqa: SIM115 -- closed below
+        with file:
+            found, about = take(file)
         conforms("its header", about, {"format": int})
         check_format(path, "checkpoint", about["format"], FORMAT)
         conforms("its header", about, HEADER)

@@ -45,6 +45,7 @@ WRITTEN = {
     "dask": "dask://HOST:PORT",
     "slurm": "slurm",
 }
+MANY = 1024  # processes of one machine
 PATIENCE = 20  # seconds that a scheduler has to answer
 SECONDS = 0.2  # between looks at what a cluster does
 
@@ -68,7 +69,8 @@ def read(
     require(kind in WRITTEN, closest("executor", kind, WRITTEN))
     form = f"write it as {WRITTEN[kind]}"
     if kind == "processes":
-        require(rest.isdecimal(), "has no number of processes", form, executor=text)
+        number = re.fullmatch(r"[+-]?[0-9]{1,99}", rest)
+        require(number, "has no number of processes", form, executor=text)
         return processes(int(rest))
     if kind == "slurm":
         require(not colon, "is more than a name", form, executor=text)
@@ -122,9 +124,9 @@ class processes(Shared):
     """``count`` processes of this machine.  One that dies loses its own chunk, and is replaced."""
 
     def __init__(self, count: int) -> None:
-        count = whole("processes", count, 1)
+        count = whole("processes", count, 1, MANY)
         super().__init__()
-        self.waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.waiting = queue.LifoQueue[Any]()  # chunks that have begun end before others begin
         self.running: dict[threading.Thread, subprocess.Popen[bytes]] = {}
         settings = {name: jax.config.values[name] for name in LOCAL}
         self.start = [sys.path, (settings, 1 / count)]
@@ -243,6 +245,7 @@ class dask:
         _imported("dask", "dask").config.set(
             {"distributed.admin.large-graph-warning-threshold": "1TiB"}
         )
+        self.calls = 0
         try:
             self.client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
@@ -252,7 +255,10 @@ class dask:
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
         if self.client.status != "running":
             raise ConnectionError("the scheduler of Dask has ended")
-        return self.client.submit(function, *arguments, pure=False)
+        self.calls += (
+            1  # the last one first, so that chunks that have begun end before others begin
+        )
+        return self.client.submit(function, *arguments, pure=False, priority=self.calls)
 
     def share(self, data: bytes) -> Any:
         """The result of a task: the scheduler keeps the task, and makes what a lost worker had again."""
@@ -275,6 +281,7 @@ class slurm(Shared):
     """
 
     most = 100  # jobs in the queue
+    pauses = False  # since each job waits in it
 
     def __init__(
         self, folder: str | Path = "jaxfl-slurm", cluster: str = "slurm", **options: Any
@@ -330,7 +337,7 @@ class ray:
         needs = {"num_gpus": 1} if "GPU" in kinds else needs
         self.kind = self.ray.remote(max_restarts=0, **needs)(_Actor)
         self.cpus = None if kinds else cpus
-        self.waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.waiting = queue.LifoQueue[Any]()  # chunks that have begun end before others begin
         self.ended: Exception | None = None
         self.closed = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)

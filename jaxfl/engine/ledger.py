@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import InputError
+from jaxfl.core.hosts import on_host
 from jaxfl.core.progress import plural
 from jaxfl.core.types import Clients
 from jaxfl.engine.record import Record, dtype
@@ -124,7 +125,7 @@ def turns(run: Record, rounds: int | None = None) -> Ints:
 def ledger(run: Record, delta: float | None = None, method: str | None = None) -> Ledger:
     """eps_i of each client for its C_i and its number of samples, for the rounds that count."""
     delta = check_delta(run.values.get("delta", 1e-5) if delta is None else delta)
-    sizes, C = np.asarray(run.problem.count), turns(run, run.counted)
+    sizes, C = on_host(run.problem.count), turns(run, run.counted)
     proven, claimed = np.zeros(C.size), np.zeros(C.size)
     found: dict[tuple[int, int], tuple[float, str, str, float]] = {}
     for i, key in enumerate(zip(C.tolist(), sizes.tolist(), strict=True)):
@@ -154,7 +155,7 @@ def differing(run: Record) -> Ledger | None:
     if getattr(event, "unit", "record") == "client":
         return None
     kinds = set(
-        zip(turns(run, run.counted).tolist(), np.asarray(run.problem.count).tolist(), strict=True)
+        zip(turns(run, run.counted).tolist(), on_host(run.problem.count).tolist(), strict=True)
     )
     if len(kinds) > KINDS:
         return None

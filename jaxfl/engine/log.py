@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from jaxfl.core.hosts import on_host
 from jaxfl.core.types import Info
 
 __all__ = ["Counts", "Entry", "Log"]
@@ -130,5 +131,5 @@ def _on_host(call: Call) -> Call:
     whole = {n: np.asarray(a, np.int64) @ HALVES for n, a in counts._asdict().items()}
     counts = {name: a if a.ndim else int(a) for name, a in whole.items()}
     if metrics is not None:
-        metrics = {name: np.array(a) for name, a in metrics.items()}
+        metrics = {name: np.array(on_host(a)) for name, a in metrics.items()}
     return Call(t, counts, metrics)

@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxfl.core.checks import kind_of
 from jaxfl.core.errors import require, shown
+from jaxfl.core.hosts import on_host, several
 from jaxfl.core.interrupts import interrupts_deferred
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import (
@@ -83,7 +84,7 @@ def work(problem: Problem, values: Mapping[str, Any], facts: ProblemFacts) -> Wo
         found = values.get(name, default)
         return float(np.mean(found.over(1)) if isinstance(found, Schedule) else found)
 
-    total = float(np.sum(np.asarray(problem.count), dtype=np.int64))
+    total = float(np.sum(on_host(problem.count), dtype=np.int64))
     held = (problem.test, problem.validation)
     tests = [jax.tree.leaves(e)[0].shape[0] for e in held if e is not None]
     rows = value("batch", total / facts.n) * value("local_steps", 1.0)
@@ -199,6 +200,8 @@ class Loop:
 
     def _call(self, end: int, seen: bool, first: bool = False) -> None:
         state, counts, metrics = self.step(self.runs.state, first, self.t, end, seen)
+        if several():  # or processes might exchange the results of programs in different orders
+            jax.block_until_ready((state, counts, metrics))
         self.runs.log.add(end, counts, metrics)
         self.unread += (end - self.t) * self.work.round + seen * self.work.evaluation
         self.counts, self.seen = counts, seen

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning
+from jaxfl.core.hosts import on_host
 from jaxfl.core.schedules import Pieces
 from jaxfl.core.types import (
     Algorithm,
@@ -384,6 +385,6 @@ def fingerprint(problem: Problem) -> str:
         train = samples.samples(train, ends, jnp.arange(samples.few(train, SUMMED)))
     parts = (train, problem.count, problem.test, problem.x0, problem.validation)
     for leaf in jax.tree.leaves(parts):
-        array = np.ascontiguousarray(leaf)
+        array = np.ascontiguousarray(on_host(leaf))
         crc = zlib.crc32(array.tobytes(), zlib.crc32(repr(array.shape).encode(), crc))
     return f"{crc:08x}"

@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import build, resolve
+from jaxfl.core import hosts
 from jaxfl.core.checks import one_key, one_path, one_problem
 from jaxfl.core.errors import require
 from jaxfl.core.files import writable
@@ -143,7 +144,9 @@ def simulate(
     began = time.perf_counter()
     algorithm, problem = one_algorithm(algorithm, numbers), one_problem(problem)
     key = one_key(key, "a run", "not an array of them")
-    bar, listed = watching(progress, _show), Callbacks(callbacks)
+    first_of_all = hosts.is_first()
+    bar = watching(progress if first_of_all else None, _show)
+    listed = Callbacks(callbacks if first_of_all else ())
     rounds = None if rounds is None else whole("rounds", rounds, 1)
     eval_every = None if eval_every is None else whole("eval_every", eval_every, 0)
     chunk = whole("chunk", chunk, 1)
@@ -152,7 +155,7 @@ def simulate(
         missing = "needs checkpoint=, the file to write"
         require(checkpoint is not None, missing, checkpoint_every=checkpoint_every)
     path = None if checkpoint is None else one_path("checkpoint", checkpoint)
-    if path is not None:
+    if path is not None and hosts.is_first():
         writable(path, "checkpoint")
     if resume is not None and not isinstance(resume, Run):
         resume = one_path("resume", resume)
@@ -178,9 +181,9 @@ def simulate(
         run.log.read()
         run.seconds = earlier + time.perf_counter() - began
         if path is not None:
-            checkpoints.write(path, run)
+            checkpoints.write(path, run)  # process 0 writes, of arrays that all have a part of
 
-    with bar as report, listed:
+    with hosts.together(None if path is None else str(path)), bar as report, listed:
         loop.begin()
         run.log.read()
         jax.block_until_ready(run.state)
@@ -198,7 +201,7 @@ def simulate(
                 if follower is not None and ready is not None:
                     follower.read(ready.round)
                 if stop is not None and loop.seen and loop.t < loop.rounds:
-                    reason = _reason_to_stop(stop, run, began)
+                    reason = hosts.first(lambda: _reason_to_stop(stop, run, began))
                     if reason:
                         break
                 if checkpoint_every and loop.t % checkpoint_every == 0:
@@ -213,7 +216,7 @@ def simulate(
             save()
         except BaseException:
             run.ended = "interrupted"
-            if loop.intact:
+            if loop.intact and not hosts.several():  # others may be elsewhere
                 save()
             raise
         if follower is not None:

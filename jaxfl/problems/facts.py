@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from jaxfl.core.hosts import on_host
 from jaxfl.core.types import GeneratedSamples, Problem, ProblemFacts
 
 __all__ = ["facts_of"]
@@ -11,7 +12,7 @@ __all__ = ["facts_of"]
 
 def facts_of(problem: Problem, rounds: int | None) -> ProblemFacts:
     """The facts of a problem that resolution may use."""
-    count, model = np.asarray(problem.count), problem.model
+    count, model = on_host(problem.count), problem.model
     smoothness = None
     if model.smoothness and not isinstance(problem.train, GeneratedSamples):
         smoothness = model.smoothness(problem.train, count)

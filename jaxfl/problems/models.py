@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxfl.core.checks import bind
 from jaxfl.core.errors import require
+from jaxfl.core.hosts import gathered, on_host
 from jaxfl.core.params import known, whole
 from jaxfl.core.types import Array, Key, Model, PyTree
 from jaxfl.problems import outputs, public
@@ -253,11 +254,14 @@ def _build(
 
 def largest_square(a: Any, count: Any) -> float:
     """``max ||a_ij||^2`` over the examples that clients really have."""
-    largest = 0.0
-    for a_i, m_i in zip(a, np.asarray(count), strict=True):
-        rows = np.asarray(a_i)[:m_i]
-        largest = max(largest, float(np.einsum("jk,jk->j", rows, rows, dtype=np.float64).max()))
-    return largest
+    largest, count = 0.0, on_host(count)
+    split = isinstance(a, jax.Array) and not a.is_fully_addressable
+    parts = [(part.data, count[part.index[0]]) for part in a.addressable_shards] if split else []
+    for clients, owned in parts or [(a, count)]:
+        for a_i, m_i in zip(clients, owned, strict=True):
+            rows = np.asarray(a_i)[:m_i]
+            largest = max(largest, float(np.einsum("jk,jk->j", rows, rows, dtype=np.float64).max()))
+    return float(gathered(largest).max()) if split else largest
 
 
 # --- by name -------------------------------------------------------------------------------------

@@ -11,26 +11,29 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import pytest
 import xarray
 from rows import a_problem
-from test_sweeps_durable import near, written
+from test_sweeps_durable import Killed, computed, near, written
 from told import mistakes, refused
 
 import jaxfl
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.engine.executors import processes
 from jaxfl.engine.loop import work
-from jaxfl.engine.sweeps import fit, worker
+from jaxfl.engine.sweeps import driver, fit, store, worker
+from jaxfl.engine.sweeps.plan import Chunk
 from jaxfl.engine.sweeps.sweep import sweep
 from jaxfl.problems.facts import facts_of
 
 GRID = {"lr": [0.05, 0.1, 0.2]}
 NUMBERS = {"batch": 4, "clip": 2.0, "sigma": 0.05}
 CHUNKS = 4
+CHUNK = Chunk(0, (0,), (0,))
 
 
 def job(executor: Any = None, **options: Any) -> xarray.Dataset:
@@ -80,6 +83,7 @@ class Here:
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Later:
         number, given = self.calls, list(arguments)
         self.calls += 1
+        assert self.calls < 100, "chunks that never end"
 
         def call() -> Any:
             reply = self.act(number, given) if self.act is not None else None
@@ -132,6 +136,18 @@ def test_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         children = list(executor.running.values())
     assert all(child.poll() is not None for child in children)
     assert not Path(executor.folder.name).exists()
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes that each chunk of a worker needs."""
+    needs: list[int] = []
+
+    def noted(*arguments: Any) -> Any:
+        needs.append(fit.fitted(*arguments).bytes)
+        return fit.fitted(*arguments)
+
+    monkeypatch.setattr(worker, "fitted", noted)
+    return needs
 
 
 def two(problem: Any, x: Any) -> Any:
@@ -224,6 +240,128 @@ def test_an_interrupt_cancels_what_is_queued(tmp_path: Path) -> None:
     assert len(written(tmp_path / "sweep")) == 1
 
 
+# --- long chunks ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rounds that are computed, in this process; workers return after each two of the six."""
+    monkeypatch.setattr(driver, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(driver, "SHARE", 1e9)
+    return computed(monkeypatch)
+
+
+TURNS = 4 * CHUNKS  # two rounds, two, two, and the end
+
+
+def test_a_lost_worker_costs_a_turn(turns: list[int], tmp_path: Path) -> None:
+    """Each turn is lost twice once it is computed: its rounds are computed again, and no others."""
+
+    def lost(number: int, arguments: list[Any]) -> None:
+        if arguments[1] < 2:
+            worker.chunk(*arguments)
+            raise ConnectionError("the worker was lost")
+
+    expected = job()
+    turns.clear()
+    executor = Here(lost)
+    xarray.testing.assert_equal(job(executor, out=tmp_path / "sweep"), expected)
+    assert executor.calls == 3 * TURNS
+    assert sorted(turns) == sorted(3 * CHUNKS * [*range(6)])
+    assert sorted(written(tmp_path / "sweep")) == [f"chunk-{i:05d}.npz" for i in range(CHUNKS)]
+
+
+def test_an_unfinished_chunk_continues_anywhere(
+    turns: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Begun here or by workers, and ended there or here."""
+
+    def stop(number: int, arguments: list[Any]) -> None:
+        if number == 6:
+            raise KeyboardInterrupt
+
+    def save(self: store.Store, *given: Any) -> None:
+        honest(self, *given)
+        raise Killed
+
+    expected, honest = job(), store.Store.save
+    for begun, ended in ((Here(stop), None), (None, Here()), (Here(stop), Here())):
+        folder = tmp_path / f"{begun is None}-{ended is None}"
+        turns.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(store.Store, "save", save)
+            with pytest.raises((KeyboardInterrupt, Killed)):
+                job(begun, out=folder)
+        assert list((folder / "chunks").glob("*.checkpoint.npz"))
+        xarray.testing.assert_equal(job(ended, out=folder, resume=True), expected)
+        assert sorted(turns) == sorted(CHUNKS * [*range(6)])
+        assert sorted(path.name for path in (folder / "chunks").iterdir()) == sorted(
+            written(folder)
+        )
+
+
+def test_pieces_of_a_chunk_that_has_begun(
+    turns: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes its runs from the checkpoint, on a worker with less memory, and has none itself."""
+    needs = watched(monkeypatch)
+
+    def stop(number: int, arguments: list[Any]) -> None:
+        if number == 2:
+            raise KeyboardInterrupt
+
+    def less(number: int, arguments: list[Any]) -> None:
+        arguments[2] = {**arguments[2], "memory": needs[0] - 1}
+
+    one: dict[str, Any] = {"build": "ldp_sgd", "runs_at_once": 6}
+    expected = job(**one)
+    turns.clear()
+    with pytest.raises(KeyboardInterrupt):
+        job(Here(stop), out=tmp_path / "sweep", **one)
+    executor = Here(less)
+    near(job(executor, out=tmp_path / "sweep", resume=True, **one), expected)
+    assert [reply["shape"] for reply in executor.replies] == [(2, 2)]
+    assert turns == [*range(4), 4, 5, 4, 5]
+
+
+@pytest.mark.once
+def test_a_full_disk_ends_no_long_chunk(
+    turns: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: store.Store, *given: Any) -> None:
+        raise jaxfl.InputError("Cannot write it", "No space left on device")
+
+    monkeypatch.setattr(store.Store, "keep", full)
+    monkeypatch.setattr(Here, "most", 1, raising=False)
+    expected, executor = job(), Here()
+    turns.clear()
+    with pytest.warns(JaxflWarning, match="No space left on device"):
+        xarray.testing.assert_equal(job(executor, out=tmp_path / "sweep"), expected)
+    assert executor.calls == CHUNKS + 1
+    assert turns == CHUNKS * [*range(6)]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("began", "size", "after"), [(1.0, 1, 120.0), (30.0, 1, 600.0), (2.0, 10**9, 440.0)]
+)
+def test_turns_take_little_time(
+    began: float, size: int, after: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two minutes, or twenty times what it takes to begin and to send the state twice."""
+    now = [began]
+    monkeypatch.setattr(worker.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(worker.engine, "blank", lambda run: None)
+    task = {"owner": "", "checkpoint": None, "pause": (driver.SAVE_EVERY, driver.SHARE)}
+    turn, state = worker.Turn(CHUNK, task, 0.0), jax.ShapeDtypeStruct((size,), "int8")
+    turn.begin(0, CHUNK, SimpleNamespace(shardings=(None, None), state=state))
+    now[0] = began + after - 1
+    assert not turn.due()
+    now[0] += 2
+    with pytest.raises(worker.Paused):
+        turn.due()
+
+
 # --- memory, time and settings -------------------------------------------------------------------
 
 
@@ -231,13 +369,7 @@ def test_a_worker_with_less_memory_computes_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every second call has a byte too little for its chunk, or a byte for everything."""
-    needs: list[int] = []
-
-    def noted(*arguments: Any) -> Any:
-        needs.append(fit.fitted(*arguments).bytes)
-        return fit.fitted(*arguments)
-
-    monkeypatch.setattr(worker, "fitted", noted)
+    needs = watched(monkeypatch)
     job(Here())
 
     def less(number: int, arguments: list[Any]) -> None:
@@ -344,7 +476,10 @@ LOCK = threading.Lock()
     (lambda: job("proceses:2"), "There is no executor 'proceses': did you mean 'processes'"),
     (lambda: job("processes"), "processes:4"),
     (lambda: job("processes:no"), "processes:4"),
-    (lambda: job("processes:0"), "processes = 0 must be"),
+    (lambda: job("processes:0"), "processes = 0 must be at least 1 and at most 1024"),
+    (lambda: job("processes:-1"), "processes = -1 must be at least 1"),
+    (lambda: job("processes:1000000"), "processes = 1000000 must be .* at most 1024"),
+    (lambda: job("processes:" + "9" * 5000), "has no number of processes"),
     (lambda: job(chunk_seconds=5), "chunk_seconds = 5 is for the workers of an executor"),
     (lambda: job(Here(), chunk_seconds=0), "chunk_seconds = 0 must be above 0"),
     (lambda: job(Here(), devices=jax.devices()), "executor = .* and devices = .* are both given"),
@@ -353,9 +488,3 @@ LOCK = threading.Lock()
 )
 def test_mistakes(call: Callable[[], Any], words: str) -> None:
     refused(call, words)
-
-
-@pytest.mark.once
-def test_several_processes_of_jax_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    refused(job, "A sweep runs in one process, and jax.distributed has joined 2: .* pass executor")

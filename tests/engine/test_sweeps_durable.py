@@ -232,8 +232,7 @@ class Killed(BaseException):
     """Nothing catches it, as nothing catches SIGKILL."""
 
 
-@pytest.fixture
-def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The first and the last round of each call that computes some; a checkpoint after each."""
     seen: list[int] = []
     honest = engine.compiled
@@ -252,6 +251,11 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(compute, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(compute, "SHARE", 1e9)
     return seen
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    return computed(monkeypatch)
 
 
 def killed(folder: Path, monkeypatch: pytest.MonkeyPatch, saves: int, **options: Any) -> Path:

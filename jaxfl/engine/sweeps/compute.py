@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
+from jaxfl.core import hosts
 from jaxfl.core.errors import InputError, JaxflWarning
 from jaxfl.core.types import Info, State
 from jaxfl.engine.log import Log
@@ -23,7 +24,7 @@ from jaxfl.engine.sweeps.plan import Chunk, Program, rounds_of, work_of
 from jaxfl.engine.sweeps.store import Arrays, Source, Store
 from jaxfl.engine.sweeps.watch import Watch
 
-__all__ = ["Saves", "compute"]
+__all__ = ["SAVE_EVERY", "SHARE", "ChunkRuns", "Saves", "compute"]
 
 SAVE_EVERY = 120.0  # seconds between checkpoints of a chunk, at least
 SHARE = 0.05  # of the time that they take, at most
@@ -64,7 +65,7 @@ class Saves:
 
     def save(self, index: int, chunk: Chunk, runs: Runs) -> None:
         """Write a checkpoint.  Warn where that fails, and write no more: the sweep needs none."""
-        if self.store.folder is None:
+        if self.store.folder is None and hosts.is_first():
             return
         jax.block_until_ready(runs.state)  # rounds that are queued are not part of its time
         began = time.perf_counter()
@@ -98,7 +99,7 @@ def compute(
     def step(
         state: State, first: bool, start: int, stop: int, seen: bool
     ) -> tuple[State, Info, Any]:
-        flags = jnp.bool_(first), jnp.int32(start), jnp.int32(stop), jnp.bool_(seen)
+        flags = np.bool_(first), np.int32(start), np.int32(stop), np.bool_(seen)
         state, counts, metrics = run.call(keys, state, hp, *flags, problem)
         return state, counts, metrics if seen else None
 
@@ -116,13 +117,15 @@ def compute(
         for ready in loop.calls():
             if ready is not None and watch is not None:
                 watch.read(chunk, rounds, runs.log.read(ready.round))
-            if ready is not None and not look.at(chunk, *ready):
+            lost = ready is not None and not look.at(chunk, *ready)
+            lost, due = hosts.first(lambda lost=lost: (lost, saves.due()))  # type: ignore[misc]
+            if lost:
                 break  # no run is finite any more
-            if saves.due():
+            if due:
                 saves.save(index, chunk, runs)
                 saved = loop.t
     except BaseException:
-        if loop.intact:
+        if loop.intact and not hosts.several():  # others may be elsewhere
             saves.save(index, chunk, runs)
         raise
     if saves.store.keep and loop.t == T != saved and saves.took < math.inf:

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import hashlib
 import queue
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -20,14 +21,16 @@ import cloudpickle
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core.errors import InputError, one_line, require
+from jaxfl.core.errors import InputError, JaxflWarning, one_line, require
 from jaxfl.core.types import Key
 from jaxfl.data.samples import plain
 from jaxfl.engine.loop import CALL
 from jaxfl.engine.sweeps import worker
+from jaxfl.engine.sweeps.compute import SAVE_EVERY, SHARE
 from jaxfl.engine.sweeps.fit import Compiler, Pace
 from jaxfl.engine.sweeps.placement import placement
 from jaxfl.engine.sweeps.plan import Chunk, Program
+from jaxfl.engine.sweeps.store import Store
 
 __all__ = ["LARGE", "Driver", "Executor", "Future"]
 
@@ -97,10 +100,16 @@ class Driver:
         self,
         todo: Sequence[tuple[int, Chunk, int]],  # numbers, chunks, and rounds between evaluations
         shapes: Sequence[tuple[int, int]],
+        store: Store,
         pulse: Callable[[], None],
     ) -> Generator[tuple[int, Mapping[str, Any]], None, None]:
         """Numbers and replies of chunks, as they come; ``failures`` has those that do not."""
-        tasks = ((i, self._task(chunk, every, shapes[chunk.program])) for i, chunk, every in todo)
+        self.store = store
+        self.pauses = store.folder is not None and getattr(self.executor, "pauses", True)
+        tasks = (
+            (i, {**self._task(chunk, every, shapes[chunk.program]), "owner": store.owner(chunk)})
+            for i, chunk, every in todo
+        )
         return self._replies(tasks, pulse)
 
     def _task(self, chunk: Chunk, every: int, shape: tuple[int, int]) -> dict[str, Any]:
@@ -122,14 +131,16 @@ class Driver:
             while waiting or flying:
                 while waiting and len(flying) < getattr(self.executor, "most", IN_FLIGHT):
                     number, task, tries = waiting.popleft()
-                    future = self._submit(task, tries)
+                    future = self._submit(number, task, tries)
                     flying[id(future)] = future, number, task, tries + 1
                     if hasattr(future, "add_done_callback"):
                         future.add_done_callback(ended.put)
                 for future in _next(ended, [future for future, *_ in flying.values()]):
                     future, number, task, tries = flying.pop(id(future))
                     reply = self._reply(future)
-                    if "reason" not in reply:
+                    if "checkpoint" in reply:
+                        waiting.appendleft((number, self._continued(number, task, reply), 0))
+                    elif "reason" not in reply:
                         yield number, reply
                     elif tries < TRIES:
                         waiting.append((number, task, tries))
@@ -141,11 +152,24 @@ class Driver:
                 with contextlib.suppress(Exception):
                     future.cancel()
 
-    def _submit(self, task: Mapping[str, Any], attempt: int) -> Any:
+    def _continued(self, number: int, task: Mapping[str, Any], reply: Any) -> Mapping[str, Any]:
+        """The rest of a chunk: its checkpoint is written, or goes with the task if it cannot be."""
+        try:
+            self.store.keep_bytes(number, reply["checkpoint"])
+        except InputError as error:
+            warnings.warn(f"{error}  The sweep has no checkpoint.", JaxflWarning, stacklevel=2)
+            self.pauses = False
+            return {**task, **reply}
+        return task
+
+    def _submit(self, number: int, task: Mapping[str, Any], attempt: int) -> Any:
         content = self._sent("content", lambda: self.content)
         leaves = self.data[task["program"]]
         data = self._sent(tuple(map(id, leaves)), lambda: leaves)
         digests, sources = zip(content, data, strict=True)
+        if "owner" in task:
+            task = {"checkpoint": self.store.kept(number), **task}
+            task["pause"] = (SAVE_EVERY, SHARE) if self.pauses else None
         try:
             return self.executor.submit(
                 worker.chunk, worker.release(), attempt, task, digests, *sources

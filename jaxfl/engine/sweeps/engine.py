@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core import hosts
 from jaxfl.core.errors import require
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
@@ -182,7 +183,7 @@ def blank(run: Compiled) -> State:
 
 def placed_problem(program: Program, run: Compiled) -> Problem:
     """The data on the devices of the program."""
-    problem: Problem = jax.device_put(program.problem, run.shardings[7])
+    problem: Problem = hosts.placed(program.problem, run.shardings[7])
     return problem
 
 
@@ -205,7 +206,7 @@ def inputs(
         labels = [f"{program.algorithm.name}|{program.cells[j].label}" for j in cells]
         salts = jnp.array([zlib.crc32(label.encode()) for label in labels], jnp.uint32)
         chosen = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(chosen, salts)
-    placed: tuple[Key, Hyper] = jax.device_put(
+    placed: tuple[Key, Hyper] = hosts.placed(
         (chosen, _numbers(program, cells)), (run.shardings[0], run.shardings[2])
     )
     return placed

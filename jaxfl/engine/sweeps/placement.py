@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from jaxfl.core.hosts import several
 from jaxfl.core.types import Hyper, Problem, State
 
 __all__ = ["Placement", "compile_for", "placement"]
@@ -60,7 +61,8 @@ def compile_for(
     out = None
     if place.leaves:
         where = _with_clients(place, arguments)
-        out = (where[1], None, None)
+        # of several processes, each reads all results
+        out = (where[1], *(where[0] if several() else None,) * 2)
     elif place.parts > 1:
         mesh = Mesh(np.array(place.devices), ("runs",))
         specs = _by_runs(shape, place.parts, shared, paired, arguments[2])

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +20,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from jaxfl.core import hosts
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import (
     NO_DIGEST,
@@ -37,9 +39,10 @@ from jaxfl.engine import checkpoint
 from jaxfl.engine.checkpoint import Content
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import Runs
+from jaxfl.engine.sweeps.engine import padded
 from jaxfl.engine.sweeps.plan import Chunk
 
-__all__ = ["MANIFEST", "RESULT", "ROOM", "Arrays", "Source", "Store"]
+__all__ = ["MANIFEST", "RESULT", "ROOM", "Arrays", "Source", "Store", "pack", "unpack"]
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Source: TypeAlias = tuple[int, Chunk, tuple[int, int]]  # a chunk, and a run's seed and cell in it
@@ -176,21 +179,30 @@ class Store(contextlib.ExitStack):
         return self.chunk(index).with_name(f"state-{index:05d}.npz")
 
     def save(self, index: int, chunk: Chunk, runs: Runs) -> None:
-        """Write state and log of the runs of a chunk."""
-        t = int(np.ravel(runs.state.t)[0])
-        owner = self._owner(chunk, *VERSIONS)
-        checkpoint.put(self.checkpoint(index), runs, {"owner": owner, "at": t})
+        """Write state and log of the runs of a chunk, of which all processes have a part."""
+        content = packed(runs, self.owner(chunk))
+        if self.folder is not None:
+            replace(self.checkpoint(index), lambda file: checkpoint.put(file, content))
 
     def saved(self, index: int, chunk: Chunk, shape: State, where: Any) -> tuple[State, Log] | None:
         """What :meth:`save` wrote; None if it is missing, damaged, of another chunk, shape or version."""
-        if self.folder is None:
+        found = hosts.first(lambda: self._held(index, chunk, self.checkpoint, self.state))
+        return restored(found, shape, where) if found is not None else None
+
+    def keep_bytes(self, index: int, content: bytes) -> None:
+        """Write a checkpoint that a worker has packed."""
+        replace(self.checkpoint(index), lambda file: file.write(content))
+
+    def kept(self, index: int) -> bytes | None:
+        """The checkpoint of a chunk, for a worker."""
+        try:
+            return None if self.folder is None else self.checkpoint(index).read_bytes()
+        except OSError:
             return None
-        found = self._held(chunk, self.checkpoint(index), self.state(index))
-        return self._read(found, shape, where) if found is not None else None
 
     def reached(self, index: int, chunk: Chunk) -> int:
         """The round of the last checkpoint of a chunk, finished or not; 0 if there is none."""
-        found = self._held(chunk, self.state(index), self.checkpoint(index))
+        found = self._held(index, chunk, self.state, self.checkpoint)
         return int(found[1]["at"]) if found is not None else 0
 
     def joined(
@@ -198,27 +210,21 @@ class Store(contextlib.ExitStack):
     ) -> tuple[State, Log] | None:
         """State and log of runs that other chunks have brought to round t; None unless all have."""
         files = {
-            index: self._held(chunk, self.state(index), self.checkpoint(index))
+            index: self._held(index, chunk, self.state, self.checkpoint)
             for index, chunk in {index: chunk for row in at for index, chunk, _ in row}.items()
         }
         if any(found is None or found[1]["at"] != t for found in files.values()):
             return None
         rows: Any = [[(files[index], place) for index, _, place in row] for row in at]
-        return self._read(checkpoint.joined(rows), shape, where)
+        return restored(checkpoint.joined(rows), shape, where)
 
-    def _held(self, chunk: Chunk, *paths: Path) -> Content | None:
+    def _held(self, index: int, chunk: Chunk, *kinds: Callable[[int], Path]) -> Content | None:
         """The first of these files that :meth:`save` wrote for the chunk."""
-        for path in paths:
-            with contextlib.suppress(Exception):
-                found, about = checkpoint.take(path)
-                if about["owner"] == self._owner(chunk, *VERSIONS):
+        for kind in kinds if self.folder is not None else ():
+            with contextlib.suppress(Exception), open(kind(index), "rb") as file:
+                found, about = checkpoint.take(file)
+                if about["owner"] == self.owner(chunk):
                     return found, about
-        return None
-
-    def _read(self, content: Content, shape: State, where: Any) -> tuple[State, Log] | None:
-        with contextlib.suppress(Exception):
-            log = checkpoint.log_of(self.manifest, *content)
-            return checkpoint.state_of(*content, shape, where), log
         return None
 
     def forget(self, index: int) -> None:
@@ -229,6 +235,10 @@ class Store(contextlib.ExitStack):
             os.replace(self.checkpoint(index), self.state(index))
         else:
             self.checkpoint(index).unlink(missing_ok=True)
+
+    def owner(self, chunk: Chunk) -> str:
+        """The chunk and its sweep, and the versions that go on with it bit for bit."""
+        return self._owner(chunk, *VERSIONS)
 
     def _owner(self, chunk: Chunk, *words: str) -> str:
         """The chunk and its sweep, and versions or a digest; in the first manifests the chunk alone."""
@@ -241,6 +251,43 @@ def _digest(found: Arrays) -> str:
         out.update(f"{name} {array.dtype} {array.shape}".encode())
         out.update(np.ascontiguousarray(array).data)
     return out.hexdigest()
+
+
+def packed(runs: Runs, owner: str) -> dict[str, npt.NDArray[Any]]:
+    """The content of a checkpoint of the runs of a chunk."""
+    t = int(np.ravel(hosts.on_host(runs.state.t))[0])
+    return checkpoint.content(runs, {"owner": owner, "at": t})
+
+
+def pack(runs: Runs, owner: str) -> bytes:
+    """A checkpoint of the runs of a chunk, as :meth:`Store.save` writes it."""
+    file = io.BytesIO()
+    checkpoint.put(file, packed(runs, owner))
+    return file.getvalue()
+
+
+def unpack(
+    content: bytes, owner: str, whole: Chunk, part: Chunk, shape: State, where: Any
+) -> tuple[State, Log] | None:
+    """State and log of a ``part`` of a ``whole`` chunk; None if the content is damaged or another's."""
+    with contextlib.suppress(Exception):
+        found = checkpoint.take(io.BytesIO(content))
+        if found[1]["owner"] == owner:
+            tall, wide = shape.t.shape
+            seeds, cells = padded(part, (tall, wide))
+            rows = [whole.seeds.index(s) for s in seeds]
+            columns = [whole.cells.index(c) for c in cells]
+            at = [[(found, (row, column)) for column in columns] for row in rows]
+            return restored(checkpoint.joined(at), shape, where)
+    return None
+
+
+def restored(content: Content, shape: State, where: Any) -> tuple[State, Log] | None:
+    """State and log of a checkpoint; None if it has another shape, or is incomplete."""
+    with contextlib.suppress(Exception):
+        log = checkpoint.log_of("The checkpoint", *content)
+        return checkpoint.state_of(*content, shape, where), log
+    return None
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

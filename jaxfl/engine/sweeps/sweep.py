@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 import warnings
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from jaxfl.algorithms.resolution import NOISES
+from jaxfl.core import hosts
 from jaxfl.core.checks import one_key, one_path
 from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.core.memory import HOST, check_fits
@@ -116,7 +118,8 @@ def sweep(
     With an ``executor`` its workers compute the chunks, in ``memory`` bytes each: one of
     :mod:`jaxfl.executors`, its text as in ``"processes:4"`` or ``"ray"``, or anything with
     ``submit(function, *arguments)``.  A chunk is to take ``chunk_seconds`` at most (default: 300).  One
-    whose worker is lost is computed again; one that fails three times is reported at the end.
+    whose worker is lost is computed again, from its checkpoint if it has one; one that fails three
+    times is reported at the end.
 
     By default each cell is evaluated as often as its run in :func:`simulate`, and nothing is printed:
     ``progress=True`` draws a bar, and a function is called with a :class:`Progress`.  ``announce`` is
@@ -145,12 +148,8 @@ def sweep(
     _check_names(grid)
     extra = _extra(metrics, grid)
     bar, listed = watching(progress, show), Callbacks(callbacks)
-    require(
-        jax.process_count() == 1,
-        f"A sweep runs in one process, and jax.distributed has joined {jax.process_count()}",
-        "start it in one, and pass {executor} for the other hosts to take part",
-        suggested={"executor": None},
-    )
+    if not hosts.is_first():  # which alone reports
+        say, bar, listed = None, watching(None, show), Callbacks(())
     at_most_one("workers of an executor use their own devices", executor=executor, devices=devices)
     if chunk_seconds is not None:
         number("chunk_seconds", chunk_seconds, above=0)
@@ -163,13 +162,15 @@ def sweep(
     require(known, "names no device", "leave it out for all that there are", devices=chosen)
     if executor is not None:
         chosen = [HOST]  # of a worker, before one is asked
-    available = budget(memory, chosen)
+    # of all processes together, by the one that has least
+    available = int(hosts.gathered(budget(memory, chosen)).min()) * jax.process_count()
     seeds = seeds_of(seeds)
     keys = _keys(key, seeds)
     with contextlib.ExitStack() as stack:
         folder = one_path("out", out) if out is not None else None
-        store = stack.enter_context(Store(folder))
-        manifest = store.claim(resume or extend)
+        stack.enter_context(hosts.together(None if folder is None else True))
+        store = stack.enter_context(Store(folder if hosts.is_first() else None))
+        manifest = hosts.first(lambda: store.claim(resume or extend))
 
         laid = lay_out(build, grid, problem, rounds, seeds, dict(numbers or {}), noise)
         asked: Any = (extra, eval_every, paired, noise)
@@ -189,6 +190,19 @@ def sweep(
                 made = [*made, *programs(laid, blocks, old.paced)]
         else:
             made = programs(laid)
+        require(
+            not hosts.several() or not (extend or old.past),
+            "A sweep is extended by one process",
+            "start it in one",
+        )
+        require(
+            not hosts.several()
+            or (executor is None and all(placement(p.problem, chosen).leaves for p in made)),
+            f"jax.distributed has joined {jax.process_count()} processes, and the clients of this "
+            "sweep are not split over them",
+            "start it in one process, and pass {executor} for the other hosts to take part",
+            suggested={"executor": None},
+        )
         require(
             devices is None or not any(placement(p.problem, chosen).leaves for p in made),
             "The problem's clients are split over devices already",
@@ -210,16 +224,26 @@ def sweep(
         way = "evaluate less often, or divide it into several"
         check_fits("The results of this sweep", COPIES * size, way)
         store.most = ROOM * size + CHUNK
-        kept = 0 if executor is not None else store.keeps(size, states([made[i] for i in live]))
+        alone = executor is None and not hosts.several()
+        kept = 0 if not alone else store.keeps(size, states([made[i] for i in live]))
         driver: Driver | None = None
         if executor is not None:
             workers = stack.enter_context(opened(executor))
             driver = Driver(workers, compiler, made, keys, memory)
         if announce is not None:
-            announce(_plan(compiler, made, store, old, at_once, size + kept, keys, driver))
+            # all count the work of a plan together
+            found = _plan(compiler, made, store, old, at_once, size + kept, keys, driver)
+            hosts.first(lambda: announce(found))
         report = stack.enter_context(bar)
         reports.append(report)
-        done = [i < old.past or store.read(i, c) is not None for i, c in enumerate(old.todo)]
+        done = hosts.first(
+            lambda: [i < old.past or store.read(i, c) is not None for i, c in enumerate(old.todo)]
+        )
+        if hosts.several():
+            for i, chunk in [(i, chunk) for i, chunk in enumerate(old.todo) if done[i]]:
+                earlier = hosts.first(functools.partial(store.read, i, chunk))
+                if not hosts.is_first() and earlier is not None:
+                    store.write(i, chunk, earlier)
         if manifest is not None and (first < len(made) or not all(done)):
             begun = f"{folder} was begun with other draws"
             way = "finish it as it was begun, or start over in another folder"
@@ -241,7 +265,8 @@ def sweep(
         alike = manifest and all(manifest[name] == identity[name] for name in ("axes", "seeds"))
         if more or not alike:
             plan = old._replace(made=made, shapes=shapes, todo=todo, marks=marks).written()
-            store.begin({**identity, "drawn": drawn(), "plan": plan}, size, manifest is None)
+            about_it = {**identity, "drawn": drawn(), "plan": plan}
+            hosts.first(lambda: store.begin(about_it, size, manifest is None))
         done += [False] * len(more)
         left = [(i, chunk, marks[i]) for i, chunk in enumerate(todo) if not done[i]]
         look = Look(made, [(chunk, mark) for _, chunk, mark in left], laid.seeds, report)
@@ -269,7 +294,9 @@ def sweep(
                     placed = chunk.program, engine.placed_problem(program, run)
                 given = engine.inputs(program, chunk, run, keys, paired)
                 arrays = compute(program, i, chunk, run, given, placed[1], mark, look, saves, watch)
-                store.write(i, chunk, arrays)
+                hosts.first(functools.partial(store.write, i, chunk, arrays))
+                if not hosts.is_first():
+                    store.write(i, chunk, arrays)
                 look.finished(chunk, arrays["loss"])
                 if watch is not None:
                     watch.finished(chunk, arrays)
@@ -418,7 +445,7 @@ def _collect(
 ) -> None:
     """Write chunks as they come."""
     chunks = {i: (chunk, mark) for i, chunk, mark in left}
-    replies = driver.arrays(left, shapes, lambda: look.report(look.behind))
+    replies = driver.arrays(left, shapes, store, lambda: look.report(look.behind))
     with contextlib.closing(replies):
         for i, reply in replies:
             chunk, mark = chunks[i]
@@ -480,6 +507,7 @@ def _plan(
         """About how long the chunks take: the largest program is compiled and timed."""
         if not look.parts:
             return 0.0
+        require(not hosts.several(), "Only a sweep of one process is timed")
         if driver is not None:
             speed = _pace(driver, look, shapes)[-1]
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import pickle
 import platform
@@ -23,15 +24,16 @@ from jaxfl.core.errors import InputError, one_line
 from jaxfl.core.types import Problem
 from jaxfl.core.version import __version__
 from jaxfl.data.samples import measured
+from jaxfl.engine.log import Log
 from jaxfl.engine.loop import Extra
 from jaxfl.engine.sweeps import engine
-from jaxfl.engine.sweeps.compute import Saves, compute
+from jaxfl.engine.sweeps.compute import ChunkRuns, Saves, compute
 from jaxfl.engine.sweeps.fit import Compiler, budget, fitted, halved, pace
 from jaxfl.engine.sweeps.grid import Grid
 from jaxfl.engine.sweeps.look import Look
 from jaxfl.engine.sweeps.placement import placement
 from jaxfl.engine.sweeps.plan import Chunk, Program
-from jaxfl.engine.sweeps.store import Arrays, Store
+from jaxfl.engine.sweeps.store import Arrays, Store, pack, unpack
 
 __all__ = ["SETTINGS", "Content", "chunk", "release", "use_share"]
 
@@ -44,6 +46,8 @@ SETTINGS = (
     "numpy_dtype_promotion",
 )
 FULL = "RESOURCE_EXHAUSTED"  # of a device's memory, while rounds run
+START = 10.0  # seconds that a new worker has taken to start, about
+SPEED = 1e8  # bytes per second of a slow network
 
 Source = Callable[[], bytes]  # of what tasks share
 
@@ -95,11 +99,11 @@ def chunk(
     content: Source,
     data: Source,
 ) -> dict[str, Any]:
-    """Compute the arrays of a chunk, or only time it.
+    """Compute the arrays of a chunk, or only time it.  A long chunk ends early, with a checkpoint.
 
     ``expected`` is the driver's release, and ``attempt`` tells apart calls that an engine might take
     for equal.  The reply has the worker's ``release`` if that is another, a ``mistake`` of the user,
-    the ``reason`` why it has failed here, or the ``arrays``.
+    the ``reason`` why it has failed here, the ``arrays``, or a ``checkpoint`` to go on from.
     """
     if release() != expected:
         return {"release": release()}
@@ -145,8 +149,51 @@ def _chunk(
             parts = placement(program.problem, devices).parts
             found = (devices[0].platform, parts, available, *timed)
             return {**reply, "pace": found}
-        arrays, shape = _computed(compiler, shared, program, here, run, task["every"])
-    return {**reply, "arrays": arrays, "shape": shape, "seconds": time.perf_counter() - began}
+        turn = Turn(here, task, began - (_held.placed[0] is None) * START)
+        try:
+            done = _computed(compiler, shared, program, here, run, task["every"], turn)
+        except Paused:
+            return {**reply, "checkpoint": turn.packed()}
+    return {**reply, **done, "seconds": time.perf_counter() - began}
+
+
+class Paused(Exception):
+    """It is time for a checkpoint."""
+
+
+class Turn(Saves):
+    """One of the calls that a long chunk takes: from a checkpoint, until the next one is due.
+
+    What comes with each call takes at most a share of its time: to begin, and to send the state twice.
+    """
+
+    def __init__(self, whole: Chunk, task: Mapping[str, Any], began: float) -> None:
+        super().__init__(Store(None))
+        self.whole, self.owner, self.began = whole, task["owner"], began
+        self.before: bytes | None = task["checkpoint"]
+        self.pause, self.until = task["pause"], math.inf
+
+    def begin(self, index: int, program: Program, chunk: Chunk, run: engine.Compiled) -> ChunkRuns:
+        where, saved = run.shardings[1], None
+        if self.before is not None:
+            saved = unpack(self.before, self.owner, self.whole, chunk, run.state, where)
+        self.runs = ChunkRuns(*saved) if saved else ChunkRuns(engine.blank(run), Log())
+        self.until = math.inf
+        if self.pause is not None and chunk == self.whole:  # pieces have no common round
+            seconds, share = self.pause
+            now = time.perf_counter()
+            nbytes = sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(run.state))
+            spent = now - self.began + 2 * nbytes / SPEED
+            self.until = now + max(seconds, spent / share)
+        return self.runs
+
+    def due(self) -> bool:
+        if time.perf_counter() >= self.until:
+            raise Paused
+        return False
+
+    def packed(self) -> bytes:
+        return pack(self.runs, self.owner)
 
 
 def _computed(
@@ -156,11 +203,11 @@ def _computed(
     whole: Chunk,
     run: engine.Compiled,
     every: int,
-) -> tuple[Arrays, tuple[int, int]]:
+    turn: Turn,
+) -> dict[str, Any]:
     """The chunk's arrays, computed in pieces that fit; the shape of the pieces."""
     programs = [*shared.programs]
     programs[whole.program] = program
-    none = Saves(Store(None))  # only the driver writes files
     while True:
         if _held.placed[0] != (id(program), run.shardings[7]):
             _held.placed = (id(program), run.shardings[7]), engine.placed_problem(program, run)
@@ -172,12 +219,10 @@ def _computed(
                     piece = Chunk(whole.program, cells, seeds)
                     look = Look(programs, [(piece, every)], shared.seeds, None)
                     given = engine.inputs(program, piece, run, shared.keys, shared.paired)
-                    arrays = compute(
-                        program, 0, piece, run, given, _held.placed[1], every, look, none
-                    )
-                    row.append(arrays)
+                    placed = _held.placed[1]
+                    row.append(compute(program, 0, piece, run, given, placed, every, look, turn))
                 rows.append(_joined(row, axis=1))
-            return _joined(rows, axis=0), run.shape
+            return {"arrays": _joined(rows, axis=0), "shape": run.shape}
         except jax.errors.JaxRuntimeError as error:
             smaller = halved(run.shape, placement(program.problem, compiler.devices).parts)
             if FULL not in str(error) or smaller == run.shape:
