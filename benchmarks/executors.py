@@ -39,6 +39,9 @@ from jaxfl.engine.sweeps import driver  # noqa: E402
 EXACT = ("messages", "coordinates", "gradients", "uplink_bits", "downlink_bits")
 
 
+LONG: dict[str, Any] = {"rounds": 30_000, "seeds": 1, "eval_every": 100}  # of half as many chunks
+
+
 def job(executor: Any = None, rounds: int = 6_000, **options: Any) -> Any:
     """Twelve chunks of two programs, each of some seconds."""
     data = jaxfl.data.split("digits", clients=5)
@@ -48,9 +51,8 @@ def job(executor: Any = None, rounds: int = 6_000, **options: Any) -> Any:
         {"lr": [0.05, 0.1, 0.2]},
         problem,
         rounds=rounds,
-        seeds=2,
         numbers={"clip": 2.0, "sigma": 0.05, "batch": 16},
-        **{"runs_at_once": 1, "eval_every": 1000, "executor": executor, **options},
+        **{"seeds": 2, "runs_at_once": 1, "eval_every": 1000, "executor": executor, **options},
     )
 
 
@@ -92,7 +94,8 @@ def drive(on: str, folder: str, checkpoint: str) -> None:
     """Begin a sweep, or resume it: the driver, in a process of its own."""
     if checkpoint:
         driver.SAVE_EVERY, driver.SHARE = 0.5, 1e9
-    job(on, out=folder, eval_every=100, resume=(Path(folder) / "sweep.json").exists())
+    resume = (Path(folder) / "sweep.json").exists()
+    job(on, out=folder, resume=resume, **(LONG if checkpoint else {}))
 
 
 def kills(kind: str, count: int, checkpoint: str = "") -> None:
@@ -101,7 +104,7 @@ def kills(kind: str, count: int, checkpoint: str = "") -> None:
     With `checkpoint` workers return after half a second, so that kills hit checkpoints of chunks.
     """
     began = time.perf_counter()
-    whole = job(eval_every=100)
+    whole = job(**(LONG if checkpoint else {}))
     print(f"one machine: {time.perf_counter() - began:.0f} s", flush=True)
     draw = random.Random(22)
     for i in range(count):
