@@ -332,7 +332,7 @@ def test_a_full_disk_ends_no_long_chunk(
     def full(self: store.Store, *given: Any) -> None:
         raise jaxfl.InputError("Cannot write it", "No space left on device")
 
-    monkeypatch.setattr(store.Store, "keep", full)
+    monkeypatch.setattr(store.Store, "keep_bytes", full)
     monkeypatch.setattr(Here, "most", 1, raising=False)
     expected, executor = job(), Here()
     turns.clear()
@@ -355,7 +355,7 @@ def test_turns_take_little_time(
     monkeypatch.setattr(worker.engine, "blank", lambda run: None)
     task = {"owner": "", "checkpoint": None, "pause": (driver.SAVE_EVERY, driver.SHARE)}
     turn, state = worker.Turn(CHUNK, task, 0.0), jax.ShapeDtypeStruct((size,), "int8")
-    turn.begin(0, CHUNK, SimpleNamespace(shardings=(None, None), state=state))
+    turn.begin(0, Any, CHUNK, SimpleNamespace(shardings=(None, None), state=state))
     now[0] = began + after - 1
     assert not turn.due()
     now[0] += 2
