@@ -1,22 +1,32 @@
-"""Barriers against fusion by the compiler.
+"""What the compiler fuses, and what it computes on CPUs only.
 
 XLA fuses the computation of an array with the computations that read it.  On CPUs the fused loop can
-compute the same entry many times, or stop being vectorized.  Both functions prevent this: they rely
-on ``min(t, 0)`` being 0 in every round t, which the compiler cannot know.
+compute the same entry many times, or stop being vectorized.  :func:`materialized` and
+:func:`in_own_loop` prevent this: they rely on ``min(t, 0)`` being 0 in every round t, which the
+compiler cannot know.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxfl.core.types import Array
 
-__all__ = ["in_own_loop", "materialized"]
+__all__ = ["in_own_loop", "materialized", "on_cpus"]
 
 LEAST = 1 << 10  # entries of the smallest array that repays a loop of its own
+
+
+def on_cpus(here: Callable[..., Any], elsewhere: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that CPUs compute as ``here``, and accelerators as ``elsewhere``.
+
+    The compiler of one platform sees one of them, so that an exported program suits all.
+    """
+    return lambda *args: jax.lax.platform_dependent(*args, cpu=here, default=elsewhere)
 
 
 def materialized(a: Array, t: Array) -> Array:
@@ -37,10 +47,11 @@ def materialized(a: Array, t: Array) -> Array:
 
 
 def in_own_loop(f: Callable[[], Array], t: Array) -> Array:
-    """Return ``f()``, computed in a loop of one iteration if it has at least :data:`LEAST` entries."""
+    """Return ``f()``.  CPUs compute it in a loop of one iteration if it has :data:`LEAST` entries."""
     shape = jax.eval_shape(f)
     if shape.size < LEAST:
         return f()
     zero = jnp.zeros(shape.shape, shape.dtype)
-    result: Array = jax.lax.fori_loop(0, jnp.minimum(t, 0) + 1, lambda *_: f(), zero)
+    once = jnp.minimum(t, 0) + 1
+    result: Array = on_cpus(lambda: jax.lax.fori_loop(0, once, lambda *_: f(), zero), f)()
     return result

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core.fusion import on_cpus
 from jaxfl.core.types import Array
 
 __all__ = ["EXACT", "crossed", "outputs", "totals"]
@@ -23,11 +24,6 @@ WIDE = 32  # columns from which a copy of the samples saves time, for any number
 Product = Callable[[Array, Array], Array]
 
 barrier: Callable[[Array], Array] = jax.lax.optimization_barrier
-
-
-def on_cpus(quick: Product, plain: Product) -> Product:
-    """A product that CPUs compute as ``quick`` and other devices as ``plain``."""
-    return lambda v, a: jax.lax.platform_dependent(v, a, cpu=quick, default=plain)
 
 
 def of_many(one: Product, many: Product) -> Product:
@@ -76,4 +72,5 @@ def crossed(v: Array, a: Array) -> Array:
 
     if a.shape[0] < TALL and v.shape[1] < WIDE:
         return plain(v, a)
-    return on_cpus(copied if a.shape[0] < TALL else by_rows, plain)(v, a)
+    product: Product = on_cpus(copied if a.shape[0] < TALL else by_rows, plain)
+    return product(v, a)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxfl.core.fusion import materialized
+from jaxfl.core.fusion import materialized, on_cpus
 from jaxfl.core.types import Array, Key
 
 __all__ = ["coin_slots", "coin_tail", "coins", "permuted", "subset", "uniform"]
@@ -74,31 +74,38 @@ def uniform(key: Key, size: Array | int, slots: int) -> Array:
     return (high + (total < low)).astype(jnp.int32)
 
 
-def subset(key: Key, size: Array | int, slots: int, start: Array | int = 0) -> Array:
+def subset(
+    key: Key, size: Array | int, slots: int, start: Array | int = 0, most: int | None = None
+) -> Array:
     """``slots`` distinct positions of ``range(size)``, uniform over ordered choices.
 
     They are the values at ``start, start + 1, ...`` of one permutation of ``range(size)`` that the
     key fixes: ranges that do not overlap give disjoint subsets.  Past the end of the permutation a
     slot holds ``size``.  ``size`` and ``start`` may be traced; ``size``, ``start + slots`` < 2^31.
+    A bound on a traced size, ``most``, spares accelerators loops of unknown length.
     """
     places = jnp.asarray(start, jnp.uint32) + jnp.arange(slots, dtype=jnp.uint32)
-    past = _past(int(size)) if isinstance(size, int | np.integer) else slots
-    if not 0 < past < slots:
-        return permuted(key, size, places)
-    # Only the few pairs past the end walk; their preimages are the slots that led to them.
-    network = _network(key, jnp.uint32(size))
-    outside = network.n + jnp.arange(past, dtype=jnp.uint32)
-    slot, ends = network.preimage(outside) - places[0], network.walk(outside)
-    x = network.image(places).at[slot].set(ends, mode="drop", unique_indices=True)
+    if not isinstance(size, int | np.integer) or not 0 < _past(int(size)) < slots:
+        return permuted(key, size, places, most)
+    network = _network(key, size)
+
+    def few_walk(places: Array) -> Array:
+        # Only the pairs past the end walk; their preimages are the slots that led to them.
+        outside = network.outside()
+        slot, ends = network.preimage(outside) - places[0], network.walk(outside)
+        return network.image(places).at[slot].set(ends, mode="drop", unique_indices=True)
+
+    x = on_cpus(few_walk, network.jump)(places)
     return jnp.where(places < network.n, x, network.n).astype(jnp.int32)
 
 
-def permuted(key: Key, size: Array | int, places: Array) -> Array:
+def permuted(key: Key, size: Array | int, places: Array, most: int | None = None) -> Array:
     """The values of :func:`subset`'s permutation at these places; ``size`` past its end."""
+    network = _network(key, size, most)
     size, places = jnp.asarray(size, jnp.uint32), jnp.asarray(places, jnp.uint32)
-    live = places < size
-    x = _network(key, size).walk(jnp.where(live, places, 0))
-    return jnp.where(live, x, size).astype(jnp.int32)
+    live, walk = places < size, network.walk
+    walk = walk if network.past is None else on_cpus(walk, network.jump)
+    return jnp.where(live, walk(jnp.where(live, places, 0)), size).astype(jnp.int32)
 
 
 def _past(n: int) -> int:
@@ -113,7 +120,8 @@ class _Network(NamedTuple):
     a: Array
     b: Array
     keys: Array
-    rounds: Array
+    rounds: Array | int
+    past: int | None  # a bound on a b - n, where one is known
 
     def image(self, x: Array) -> Array:
         def double_round(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -137,8 +145,45 @@ class _Network(NamedTuple):
         return _scale(_mix(other ^ _mix(self.keys[half] + turn)), (self.a, self.b)[half])
 
     def over(self, x: Array, double_round: Any) -> Array:
-        left, right = lax.fori_loop(0, self.rounds, double_round, (x // self.b, x % self.b))
+        def looped(left: Array, right: Array) -> tuple[Array, Array]:
+            ends: tuple[Array, Array] = lax.fori_loop(0, self.rounds, double_round, (left, right))
+            return ends
+
+        def unrolled(left: Array, right: Array) -> tuple[Array, Array]:
+            for i in range(self.rounds if isinstance(self.rounds, int) else _ROUNDS_SMALL):
+                new = double_round(i, (left, right))
+                left, right = (
+                    jnp.where(i < self.rounds, *pair)
+                    for pair in zip(new, (left, right), strict=True)
+                )
+            return left, right
+
+        known = isinstance(self.rounds, int)
+        compute = unrolled if known else on_cpus(looped, unrolled)
+        left, right = compute(x // self.b, x % self.b)
         return jnp.asarray(left * self.b + right)
+
+    def outside(self) -> Array:
+        """The pairs past the end, and more if ``past`` is more."""
+        assert self.past is not None
+        return self.n + jnp.arange(self.past, dtype=jnp.uint32)
+
+    def jump(self, start: Array) -> Array:
+        """:meth:`walk` from inside, without a loop of unknown length.
+
+        All chains of pairs past the end are followed at once, by 1, 2, 4, ... images.
+        """
+        x = self.image(start)
+        if not self.past:
+            return x
+
+        def followed(x: Array, ends: Array) -> Array:
+            return jnp.where(x < self.n, x, ends.at[x - self.n].get(mode="clip"))
+
+        ends = self.image(self.outside())
+        for _ in range((self.past - 1).bit_length()):
+            ends = followed(ends, ends)
+        return followed(x, ends)
 
     def walk(self, start: Array) -> Array:
         """The first image, of one or more, that lies inside; an orbit without one ends at its start."""
@@ -155,15 +200,25 @@ class _Network(NamedTuple):
         return jnp.asarray(end)
 
 
-def _network(key: Key, size: Array) -> _Network:
-    n = jnp.maximum(size, 1)
+def _network(key: Key, size: Array | int, most: int | None = None) -> _Network:
+    """The network of a size; of one that is known, everything but the keys is known."""
+    keys = jax.random.bits(key, (2,), jnp.uint32)
+    if isinstance(size, int | np.integer):
+        known = max(int(size), 1)
+        side = math.isqrt(known - 1) + 1
+        times = _ROUNDS if known <= _LARGE else _ROUNDS_LARGE
+        times = _ROUNDS_SMALL if known <= _SMALL else times
+        sides = jnp.uint32(-(-known // side)), jnp.uint32(side)
+        return _Network(jnp.uint32(known), *sides, keys, times, _past(known))
+    n = jnp.maximum(jnp.asarray(size, jnp.uint32), 1)
     b = jnp.sqrt(n.astype(jnp.float32)).astype(jnp.uint32)
     b -= (b * b > n).astype(jnp.uint32)  # the float may be off by one either way
     b += (b * b < n).astype(jnp.uint32)
     a = (n + b - 1) // b
     rounds = jnp.where(n <= _LARGE, _ROUNDS, _ROUNDS_LARGE)
     rounds = jnp.where(n <= _SMALL, _ROUNDS_SMALL, rounds)
-    return _Network(n, a, b, jax.random.bits(key, (2,), jnp.uint32), rounds)
+    past = None if most is None else math.isqrt(max(most, 1) - 1)  # less than b
+    return _Network(n, a, b, keys, rounds, past)
 
 
 def coins(

@@ -230,14 +230,14 @@ def advance(
     Counts are sums of their upper and of their lower sixteen bits, (2,), which cannot overflow.
     """
 
-    def body(t: Array, carry: tuple[State, Info]) -> tuple[State, Info]:
+    def body(t: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
         state, counts = carry
         state, info = algorithm.round(key, state, problem, hp)
-        return state, jax.tree.map(jnp.add, counts, _halves(info))
+        return state, counts + jnp.stack(_halves(info))
 
-    counts = Info(*(jnp.zeros(2, jnp.int32) for _ in Info._fields))
-    end: tuple[State, Info] = jax.lax.fori_loop(state.t, stop, body, (state, counts))
-    return end
+    counts = jnp.zeros((len(Info._fields), 2), jnp.int32)
+    state, counts = jax.lax.fori_loop(state.t, stop, body, (state, counts))
+    return state, Info(*counts)
 
 
 def _halves(info: Info) -> Info:

@@ -40,7 +40,8 @@ def made(algorithm: Algorithm, problem: Problem, hp: Hyper) -> tuple[int, int]:
     body, clients = algorithm.body, problem.n
     rows = clients * hp.caps.get("batch", problem.m_max)
     if isinstance(body, Federated):
-        clients = min(hp.caps.get("cohort", clients), body.block_size(problem, hp))
+        size = body.block_sizes(problem, hp)[not _on_host(problem)]
+        clients = min(hp.caps.get("cohort", clients), size)
         rows = clients * hp.caps.get("batch", problem.m_max)
         if body.packs and "mean_batch" in hp.caps:
             rows = strip(clients * hp.caps["mean_batch"], rows)
@@ -85,7 +86,7 @@ def predicted(problem: Problem, nbytes: int, programs: Iterable[Compiled]) -> in
     known = [taken for taken in (p.memory_analysis() for p in programs) if taken is not None]
     scratch = max((taken.temp_size_in_bytes for taken in known), default=0)
     devices = problem.count.devices()
-    compiler = COMPILER if all(device.platform == "cpu" for device in devices) else 0
+    compiler = COMPILER if _on_host(problem) else 0
     return nbytes + scratch * len(devices) + compiler
 
 
@@ -106,8 +107,11 @@ def check_scratch(
 def _room(problem: Problem) -> int:
     """Bytes that are free where the data are."""
     devices = problem.count.devices()
-    on_host = all(device.platform == "cpu" for device in devices)
-    return free(next(iter(devices))) if on_host else sum(map(free, devices))
+    return free(next(iter(devices))) if _on_host(problem) else sum(map(free, devices))
+
+
+def _on_host(problem: Problem) -> bool:
+    return all(device.platform == "cpu" for device in problem.count.devices())
 
 
 def _halved(algorithm: Algorithm, problem: Problem, hp: Hyper, there: int) -> str:

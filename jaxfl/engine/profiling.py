@@ -165,7 +165,7 @@ def begin(body: Federated, end: str, key: Key, state: State, problem: Problem, h
         return touched(needed(who)), (), who.link, none
 
     who = body.members(turn.cohort, problem, state)
-    total: Array = stream(block, who, body.block_size(problem, turn.hp))[0]
+    total: Array = stream(block, who, body.block_sizes(problem, turn.hp))[0]
     return total
 
 

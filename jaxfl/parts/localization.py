@@ -216,7 +216,8 @@ def phased(base: Sampler) -> Sampler:
             jnp.where(slot < size, 1.0 / jnp.maximum(size, 1), 0.0),
             drawn.weight,
         )
-        index = permuted(order, count, start + jnp.minimum(place, jnp.maximum(size - 1, 0)))
+        place = start + jnp.minimum(place, jnp.maximum(size - 1, 0))
+        index = permuted(order, count, place, m_max)
         return Draw(jnp.where(weight > 0, index, m_max), weight)
 
     return planned(base)._replace(draw=draw)

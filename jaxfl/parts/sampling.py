@@ -88,7 +88,9 @@ def full() -> Sampler:
 def with_replacement() -> Sampler:
     """b independent rows; one may come twice."""
 
-    def choose(key: Key, t: Array, count: Array, b: Array, slots: int) -> tuple[Array, Array]:
+    def choose(
+        key: Key, t: Array, count: Array, m: int, b: Array, slots: int
+    ) -> tuple[Array, Array]:
         rows = independent(at(key, t), jnp.maximum(count, 1), slots)
         return rows, (jnp.arange(slots) < b) & (count > 0)
 
@@ -99,8 +101,10 @@ def with_replacement() -> Sampler:
 def without_replacement() -> Sampler:
     """b distinct rows, every set of them equally likely, independently in each round."""
 
-    def choose(key: Key, t: Array, count: Array, b: Array, slots: int) -> tuple[Array, Array]:
-        return subset(at(key, t), count, slots), jnp.arange(slots) < jnp.minimum(b, count)
+    def choose(
+        key: Key, t: Array, count: Array, m: int, b: Array, slots: int
+    ) -> tuple[Array, Array]:
+        return subset(at(key, t), count, slots, most=m), jnp.arange(slots) < jnp.minimum(b, count)
 
     return _sampler("without_replacement", choose, _fixed("batch", "m"))
 
@@ -113,7 +117,9 @@ def poisson() -> Sampler:
     and the event of the run adds that chance to its delta.
     """
 
-    def choose(key: Key, t: Array, count: Array, b: Array, slots: int) -> tuple[Array, Array]:
+    def choose(
+        key: Key, t: Array, count: Array, m: int, b: Array, slots: int
+    ) -> tuple[Array, Array]:
         rows = coins(at(key, t), count, b, slots, t)
         return rows, rows < count
 
@@ -128,11 +134,13 @@ def shuffled() -> Sampler:
     An epoch has floor(m/b) rounds: the m mod b rows at the end of a permutation are not used.
     """
 
-    def choose(key: Key, t: Array, count: Array, b: Array, slots: int) -> tuple[Array, Array]:
+    def choose(
+        key: Key, t: Array, count: Array, m: int, b: Array, slots: int
+    ) -> tuple[Array, Array]:
         b, count = jnp.asarray(b).astype(jnp.int32), jnp.asarray(count, jnp.int32)
         rounds = jnp.maximum(count // b, 1)
         epoch, step = t // rounds, t % rounds
-        rows = subset(jax.random.fold_in(key, epoch), count, slots, start=step * b)
+        rows = subset(jax.random.fold_in(key, epoch), count, slots, step * b, m)
         return rows, jnp.arange(slots) < jnp.minimum(b, count)
 
     return _sampler("shuffled", choose, _fixed("batch", "m"))
@@ -145,10 +153,12 @@ def single_pass() -> Sampler:
     Raises where the rounds ask for more rows than the smallest client has.
     """
 
-    def choose(key: Key, t: Array, count: Array, b: Array, slots: int) -> tuple[Array, Array]:
+    def choose(
+        key: Key, t: Array, count: Array, m: int, b: Array, slots: int
+    ) -> tuple[Array, Array]:
         b, count = jnp.asarray(b).astype(jnp.int32), jnp.asarray(count, jnp.int32)
         rounds = count // jnp.maximum(b, 1)
-        rows = subset(key, count, slots, start=jnp.minimum(t, rounds) * b)
+        rows = subset(key, count, slots, jnp.minimum(t, rounds) * b, m)
         return rows, (jnp.arange(slots) < b) & (t < rounds)
 
     return _sampler("single_pass", choose, _once)
@@ -158,7 +168,9 @@ def single_pass() -> Sampler:
 def in_order() -> Sampler:
     """:func:`single_pass` in the order of the data."""
 
-    def choose(key: Key, t: Array, count: Array, b: Array, slots: int) -> tuple[Array, Array]:
+    def choose(
+        key: Key, t: Array, count: Array, m: int, b: Array, slots: int
+    ) -> tuple[Array, Array]:
         slot, b = jnp.arange(slots), jnp.asarray(b).astype(jnp.int32)
         rows = t * b + slot
         return rows, (slot < b) & (rows < count)
@@ -168,14 +180,14 @@ def in_order() -> Sampler:
 
 def _sampler(
     scheme: Scheme,
-    choose: Callable[[Key, Array, Array, Array, int], tuple[Array, Array]],
+    choose: Callable[[Key, Array, Array, int, Array, int], tuple[Array, Array]],
     capacity: Capacity,
 ) -> Sampler:
-    """Rows of weight 1/b: ``choose(key, t, count, b, slots)`` returns rows, and which are live."""
+    """Rows of weight 1/b: ``choose(key, t, count, m, b, slots)`` returns rows, and which are live."""
 
     def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
         b = hp["batch"]
-        rows, live = choose(key, t, count, b, hp.caps["batch"])
+        rows, live = choose(key, t, count, m_max, b, hp.caps["batch"])
         return _weighted(rows, live, 1.0 / b, m_max)
 
     return Sampler(scheme, draw, distinct=True, params=(_BATCH,), capacity=capacity, scheme=scheme)

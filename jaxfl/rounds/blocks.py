@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core.fusion import materialized
+from jaxfl.core.fusion import materialized, on_cpus
 from jaxfl.core.keys import at, straight
 from jaxfl.core.types import Array, Draw, Hyper, Info, Kernel, Key, Problem, PyTree, Term
 from jaxfl.data.samples import samples
@@ -125,15 +126,30 @@ def put(cohort: Draw, old: PyTree, new: PyTree) -> PyTree:
     return jax.tree.map(lambda a, v: a.at[cohort.index].set(v, mode="drop"), old, new)
 
 
-def stream(block: Callable[[ClientBlock], Block], who: ClientBlock, size: int) -> Block:
-    """``block`` over clients, at most ``size`` at a time: sums of totals and counts, all memories.
+def stream(
+    block: Callable[[ClientBlock], Block], who: ClientBlock, sizes: tuple[int, int]
+) -> Block:
+    """``block`` over clients, so many at a time: sums of totals and counts, and all memories.
 
+    ``sizes`` are the most clients of a block on CPUs, and elsewhere.
     Links are updated in place.
     """
     r = who.index.shape[0]
-    if r <= size:
+    small, large = (even(r, min(r, size)) for size in sizes)
+    if small == large:
+        return in_blocks(block, who, small)
+    result: Block = on_cpus(
+        functools.partial(in_blocks, block, size=small),
+        functools.partial(in_blocks, block, size=large),
+    )(who)
+    return result
+
+
+def in_blocks(block: Callable[[ClientBlock], Block], who: ClientBlock, size: int) -> Block:
+    """:func:`stream` with blocks of one size; a smaller last one would be a program of its own."""
+    r = who.index.shape[0]
+    if r == size:
         return block(who)
-    size = even(r, size)  # a smaller last block is a program of its own
     whole = r // size
     head = jax.tree.map(
         lambda a: a[: whole * size].reshape(whole, size, *a.shape[1:]), who._replace(link=None)

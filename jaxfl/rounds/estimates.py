@@ -1,8 +1,9 @@
 """Clients' estimates: one evaluation per block where only the mean matters, else one per client.
 
 Packing: a client's Poisson batch needs about twice as many slots as rows, so that it hardly ever
-overflows.  The total over all clients varies less.  A round therefore reads the rows of all clients one
-after the other, in strips of about the mean total: nearly always one strip, and more if it is too short.
+overflows.  The total over all clients varies less.  On CPUs a round therefore reads the rows of all
+clients one after the other, in strips of about the mean total: nearly always one strip, and more if it is
+too short.  Accelerators multiply empty slots in less time than a loop of unknown length takes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core.fusion import materialized
+from jaxfl.core.fusion import materialized, on_cpus
 from jaxfl.core.types import Array, Draw, Hyper, Key, PyTree, Sampler
 from jaxfl.data.samples import samples
 from jaxfl.parts.storage import recalled, unpacked
@@ -74,8 +75,17 @@ def mean_estimate(
     body: Body, context: RoundContext, who: ClientBlock, work: Work
 ) -> tuple[Array, PyTree]:
     """sum_i weight_i g_i in one evaluation over the samples of all clients of the block."""
-    if body.packs and work.stored is None:
-        return packed_estimate(context, who, work), None
+    if not body.packs or work.stored is not None:
+        return whole_estimate(context, who, work)
+    total: Array = on_cpus(
+        lambda who, work: packed_estimate(context, who, work),
+        lambda who, work: whole_estimate(context, who, work)[0],
+    )(who, work)
+    return total, None
+
+
+def whole_estimate(context: RoundContext, who: ClientBlock, work: Work) -> tuple[Array, PyTree]:
+    """:func:`mean_estimate` over all slots, of which some may be empty."""
     weight, terms = who.weight[:, None] * work.rows.weight, context.terms
     batch, stored = flat((work.batch, work.stored))
     if work.offset is not None:

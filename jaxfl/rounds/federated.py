@@ -30,8 +30,10 @@ from jaxfl.rounds.body import Body
 
 __all__ = ["Federated"]
 
-ROWS_AT_ONCE = 1 << 11  # the most samples evaluated at once; more clients go in blocks
-NUMBERS_AT_ONCE = 1 << 20  # the most entries of a block
+
+# The most samples evaluated at once, and the most entries of an array; more clients go in blocks.
+ON_CPUS = 1 << 11, 1 << 20  # what caches hold
+ELSEWHERE = 1 << 17, 1 << 28  # every block costs launches of kernels; 1 GiB of float32
 
 
 class Federated(Body):
@@ -106,7 +108,7 @@ class Federated(Body):
         (total, moved, step), (local, bases), links, info = blocks.stream(
             lambda who: block(context, who),
             self.members(cohort, problem, state),
-            self.block_size(problem, hp),
+            self.block_sizes(problem, hp),
         )
         total = self.decoded(context, total)
         if self.mechanism.central:
@@ -234,16 +236,20 @@ class Federated(Body):
         here = jax.tree.map(lambda a: a.at[cohort.index].get(mode="clip"), leaves)
         return ClientBlock(cohort.index, cohort.weight, *here)
 
-    def block_size(self, problem: Problem, hp: Hyper) -> int:
-        """The number of clients evaluated together; it bounds a block's memory whatever n is."""
-        rows = hp.caps.get("batch", problem.m_max)
-        rows = hp.caps.get("mean_batch", rows) if self.packs else rows
+    def block_sizes(self, problem: Problem, hp: Hyper) -> tuple[int, int]:
+        """The clients evaluated together on CPUs, and elsewhere: a block's memory has a bound for any n."""
+        slots = hp.caps.get("batch", problem.m_max)
+        read = hp.caps.get("mean_batch", slots) if self.packs else slots
         points = 1 if self.estimator.jitter is None else problem.model.dim
         generated = numbers(problem.train) if isinstance(problem.train, GeneratedSamples) else 1
-        each = rows * max(points, problem.model.kernel.width, generated)
-        if not self.fused or self.noise == "per_client":
-            each = max(each, problem.model.dim)
-        return max(1, min(ROWS_AT_ONCE // rows, NUMBERS_AT_ONCE // each))
+        each = max(points, problem.model.kernel.width, generated)
+        vectors = not self.fused or self.noise == "per_client"
+
+        def most(rows: int, samples: int, entries: int) -> int:
+            largest = max(rows * each, problem.model.dim if vectors else 0)
+            return max(1, min(samples // rows, entries // largest))
+
+        return most(read, *ON_CPUS), most(slots, *ELSEWHERE)
 
 
 def share(cohort: Draw, n: int) -> Array:

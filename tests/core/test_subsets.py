@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxfl.core.subsets import coin_slots, coin_tail, coins, subset, uniform
+from jaxfl.core.subsets import _network, coin_slots, coin_tail, coins, subset, uniform
 
 TINY = 1e-5  # p-value below which a fixed-seed draw is called non-uniform
 
@@ -117,6 +117,18 @@ def test_a_known_size_draws_the_same(key, size):
     traced = jax.jit(jax.vmap(lambda k, n, start: subset(k, n, slots, start), (0, None, None)))
     for start in (0, 2, size - 1):
         np.testing.assert_array_equal(known(keys, start), traced(keys, size, start))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 13, 124, 200, 257, 3256, 16385, 50890])
+def test_accelerators_draw_the_same_without_a_walk(key, size):
+    """Of a known size, of a traced one with a bound, and with a bound far above it."""
+    traced, places = jnp.int32(size), jnp.arange(size, dtype=jnp.uint32)
+    for network in (
+        _network(key, size),
+        _network(key, traced, size),
+        _network(key, traced, 9 * size),
+    ):
+        np.testing.assert_array_equal(jax.jit(network.jump)(places), jax.jit(network.walk)(places))
 
 
 def test_double_precision_changes_nothing(key, x64):

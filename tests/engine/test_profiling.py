@@ -43,7 +43,7 @@ def test_rounds_in_blocks_of_clients_begin_too(monkeypatch: pytest.MonkeyPatch) 
     problem = a_problem()
     parts, key, state, hp = begun("soteriafl_sgd", problem, sigma=0.1, lr=0.1, batch=4, k=3)
     whole = {name: part(key, state, problem, hp) for name, part in parts.items()}
-    monkeypatch.setattr(Federated, "block_size", lambda self, problem, hp: 2)
+    monkeypatch.setattr(Federated, "block_sizes", lambda self, problem, hp: (2, 2))
     for name, part in parts.items():
         np.testing.assert_allclose(part(key, state, problem, hp), whole[name], 1e-4)
 

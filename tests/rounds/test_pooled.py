@@ -92,7 +92,7 @@ def test_blocks_chunks_and_resuming_change_nothing(
     pooled, each = both(name)
     key, problem, given = jax.random.key(1), double(name), numbers_of(name)
     whole = jaxfl.simulate(each, problem, key, 12, eval_every=4, **given)
-    monkeypatch.setattr(Federated, "block_size", lambda self, problem, hp: 2)
+    monkeypatch.setattr(Federated, "block_sizes", lambda self, problem, hp: (2, 2))
     path, now = tmp_path / "run.npz", next(FRESH)
     jaxfl.simulate(pooled, problem, key, 5, eval_every=4, checkpoint=path, chunk=now, **given)
     run = jaxfl.simulate(pooled, problem, key, 12, eval_every=4, resume=path, chunk=3)

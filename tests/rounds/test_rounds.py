@@ -1,5 +1,7 @@
 """The round body: every way through it computes the same, and its noise has the stated law."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,15 +37,47 @@ def test_blocks_of_clients_change_no_draw(
     problem = a_network(n=5)
     ends = []
     for rows in (1000, 2):
-        monkeypatch.setattr(rounds, "ROWS_AT_ONCE", rows * 10)
+        monkeypatch.setattr(rounds, "ON_CPUS", (rows * 10, 1 << 20))
         algorithm = jaxfl.algorithm(name, participation=participation(clients))
         numbers = {**NUMBERS, "sigma": 0.02, "batch": 4}
         if clients == "uniform":
             numbers["cohort"] = 5
-        fresh = 500 + rows  # another chunk is another program: nothing compiled is found again
-        run = jaxfl.simulate(algorithm, problem, key, 6, chunk=fresh, **numbers)
+        jax.clear_caches()
+        run = jaxfl.simulate(algorithm, problem, key, 6, **numbers)
         ends.append((run.x, run.totals))
     np.testing.assert_allclose(ends[0][0], ends[1][0], rtol=1e-4, atol=1e-6)
+    assert ends[0][1] == ends[1][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "numbers"),
+    [
+        ("ldp_sgd", {"sampler": "poisson"}, {}),
+        ("cdp_sgd", {"sampler": "shuffled"}, {"k": 9}),
+        ("soteriafl_saga", {"participation": "uniform"}, {"k": 9, "cohort": 5}),
+        ("private_local_sgd", {"participation": "poisson"}, {"local_steps": 2, "cohort": 3}),
+    ],
+)
+def test_accelerators_draw_the_same(
+    name: str,
+    parts: dict[str, str],
+    numbers: dict[str, Any],
+    key: jax.Array,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What they compute in place of CPUs: all clients at once, no packed rows, no walks, no loops."""
+    problem, ends = a_network(n=7), []
+    given = {**NUMBERS, "sigma": 0.02, "batch": 4, **numbers}
+    monkeypatch.setattr(rounds, "ON_CPUS", (8, 1 << 20))
+    for platform in ("cpu", "default"):
+        monkeypatch.setattr(
+            jax.lax, "platform_dependent", lambda *args, use=platform, **ways: ways[use](*args)
+        )
+        algorithm = jaxfl.algorithm(name, **parts)
+        jax.clear_caches()
+        run = jaxfl.simulate(algorithm, problem, key, 6, **given)
+        ends.append((run.x, run.totals))
+    np.testing.assert_allclose(*(x for x, _ in ends), rtol=1e-4, atol=1e-6)
     assert ends[0][1] == ends[1][1]
 
 
