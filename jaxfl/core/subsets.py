@@ -158,9 +158,7 @@ class _Network(NamedTuple):
                 )
             return left, right
 
-        known = isinstance(self.rounds, int)
-        compute = unrolled if known else on_cpus(looped, unrolled)
-        left, right = compute(x // self.b, x % self.b)
+        left, right = on_cpus(looped, unrolled)(x // self.b, x % self.b)
         return jnp.asarray(left * self.b + right)
 
     def outside(self) -> Array:
