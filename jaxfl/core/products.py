@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxfl.core.fusion import on_cpus
 from jaxfl.core.types import Array
 
-__all__ = ["EXACT", "crossed", "outputs", "totals"]
+__all__ = ["EXACT", "crossed", "exact", "outputs", "totals"]
 
 # Accelerators may round the inputs of a product to three digits; a clipped norm would exceed G.
 EXACT = jax.lax.Precision.HIGHEST
@@ -56,6 +56,11 @@ totals = of_many(
     total,
     on_cpus(lambda W, a: barrier(jnp.matmul(a.T, barrier(W.T), precision=EXACT)).T, total),
 )
+
+
+def exact(a: Array, b: Array) -> Array:
+    """``a b`` of what rounds iterate, where rounded inputs would add up, as in means and in gossip."""
+    return jnp.matmul(a, b, precision=EXACT)
 
 
 def crossed(v: Array, a: Array) -> Array:

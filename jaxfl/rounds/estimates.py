@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.core.fusion import materialized, on_cpus
+from jaxfl.core.products import exact
 from jaxfl.core.types import Array, Draw, Hyper, Key, PyTree, Sampler
 from jaxfl.data.samples import samples
 from jaxfl.parts.storage import recalled, unpacked
@@ -92,7 +93,7 @@ def whole_estimate(context: RoundContext, who: ClientBlock, work: Work) -> tuple
         terms = blocks.displaced(terms, flat(work.offset))
     total, factors = evaluate(context.kernel, terms, weight.reshape(-1), batch, stored)
     if work.base is not None:
-        total = total + who.weight @ work.base
+        total = total + exact(who.weight, work.base)
     return total, jax.tree.map(lambda a: a.reshape(*weight.shape, *a.shape[1:]), factors)
 
 
@@ -107,7 +108,7 @@ def packed_estimate(context: RoundContext, who: ClientBlock, work: Work) -> Arra
     clients, slots = work.rows.weight.shape
     length = strip(clients * context.hp.caps.get("mean_batch", slots), clients * slots)
     total = strips(work.rows, length, part, context.terms[0].points[0])
-    return total if work.base is None else total + who.weight @ work.base
+    return total if work.base is None else total + exact(who.weight, work.base)
 
 
 def own_estimate(body: Body, context: RoundContext) -> Estimate:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core.products import exact
 from jaxfl.core.types import (
     Array,
     Compressor,
@@ -80,7 +81,7 @@ def averaging() -> Rule:
 
     def step(x: Array, g: Array, W: Array, send: Send, hp: Hyper) -> tuple[Array, Array]:
         z, sent = send(x - hp["lr"] * g)
-        return W @ z, sent
+        return exact(W, z), sent
 
     return Rule("averaging", step, (LR,))
 
@@ -92,7 +93,7 @@ def quantized() -> Rule:
     def step(x: Array, g: Array, W: Array, send: Send, hp: Hyper) -> tuple[Array, Array]:
         z, sent = send(x)
         k, own = hp["consensus"], jnp.diag(W)[:, None]
-        others = W @ z - own * z
+        others = exact(W, z) - own * z
         return (1 - k + k * own) * x + k * others - hp["lr"] * k * g, sent
 
     return Rule("quantized", step, (LR, CONSENSUS))
@@ -106,7 +107,7 @@ def differences() -> Rule:
     """
 
     def step(x: Array, g: Array, W: Array, send: Send, hp: Hyper) -> tuple[Array, Array]:
-        moved = hp["theta"] * (W @ x - x - hp["lr"] * g)
+        moved = hp["theta"] * (exact(W, x) - x - hp["lr"] * g)
         arrived, sent = send(moved)
         return x + arrived, sent
 

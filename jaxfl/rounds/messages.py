@@ -12,6 +12,7 @@ from jaxfl.core.checks import kind_of
 from jaxfl.core.errors import require
 from jaxfl.core.fusion import in_own_loop, materialized
 from jaxfl.core.keys import at
+from jaxfl.core.products import exact
 from jaxfl.core.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
 from jaxfl.parts.channels import add
 from jaxfl.parts.compressors import dense
@@ -61,7 +62,7 @@ def seen(
     live = (who.weight > 0)[:, None]
     whole = jax.vmap(lambda message: dense(message, context.x.size))(sent.message)
     words = None if body.aggregation is None else protect(body, context, who, sent.message)[0]
-    total = who.weight @ whole
+    total = exact(who.weight, whole)
     if words is not None:
         total = jnp.sum(jnp.where(live, words, 0), axis=0, dtype=words.dtype)
     return Seen(who.index, who.weight, sent.estimate, whole, words, decoded(context, total))
@@ -117,7 +118,7 @@ def collect(
     x, moved = context.x, None
     if body.storage != "exact":
         links = rounded(links, body.storage)
-        moved = jax.tree.map(lambda new, old: who.weight @ (new - old), links, before)
+        moved = jax.tree.map(lambda new, old: exact(who.weight, new - old), links, before)
         links = packed(links, body.storage)
     live = who.weight > 0
     counts = Info(jnp.sum(live), jnp.sum(jnp.where(live, sent, 0)), jnp.int32(0), jnp.int32(0))
@@ -126,7 +127,7 @@ def collect(
         total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
         counts = counts._replace(clamped=jnp.sum(jnp.where(live, clamped, 0)))
     elif message.index is None:
-        total = who.weight @ message.value
+        total = exact(who.weight, message.value)
     else:
         value = (who.weight[:, None] * message.value).reshape(-1)
         flat = Message(value, message.index.reshape(-1))
@@ -193,7 +194,7 @@ def noise_of_each(
 ) -> Array:
     """sum_i weight_i xi_i, each from its client's own stream."""
     (keys,) = client_keys([context.keys.noise], who.index, context.t)
-    return who.weight @ jax.vmap(lambda key: normal(key, mechanism, like, context.hp))(keys)
+    return exact(who.weight, jax.vmap(lambda key: normal(key, mechanism, like, context.hp))(keys))
 
 
 def noise_of_mean(mechanism: Mechanism, context: RoundContext, like: Array) -> Array:

@@ -4,13 +4,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 from jax import export
-from rows import ROWS, Row
+from rows import ROWS, Row, a_problem
 
 import jaxfl
 from jaxfl.algorithms.resolution import build
@@ -66,3 +68,51 @@ def test_accelerators_can_compile_all_of_a_run(row: Row) -> None:
     )
     text = lowered.mlir_module()
     assert not re.findall(r"custom_call @(?!Sharding|shape_assertion)\w+|\bf64\b|callback", text)
+
+
+def products(jaxpr: Any) -> Iterator[Any]:
+    """All matrix products of a program."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "dot_general":
+            yield eqn
+        for inner in jax.tree.leaves(list(eqn.params.values()), is_leaf=is_program):
+            if is_program(inner):
+                yield from products(getattr(inner, "jaxpr", inner))
+
+
+def is_program(value: Any) -> bool:
+    return hasattr(getattr(value, "jaxpr", value), "eqns")
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "numbers"),
+    [
+        ("cdp_sgd", {"compressor": "qsgd"}, {"levels": 4}),
+        ("ldp_sgd", {"noise": "per_client"}, {}),
+        ("soteriafl_svrg", {"storage": "bfloat16"}, {"k": 6, "refresh": 0.2}),
+        ("dp_dsgd", {}, {}),
+        ("q_dpsgd_1", {}, {}),
+        ("sdm_dsgd", {}, {"k": 6}),
+        ("porter_gc", {}, {"k": 6}),
+    ],
+)
+def test_what_rounds_iterate_is_multiplied_exactly(
+    name: str, parts: dict[str, str], numbers: dict[str, Any]
+) -> None:
+    """Accelerators round the inputs of other products: means over clients, and gossip, would drift."""
+    n, algorithm = 7, jaxfl.algorithm(name, **parts)
+    problem = a_problem(n=n)
+    given = {"lr": 0.1, "clip": 1.0, "sigma": 0.1, "batch": 4, **numbers}
+    given = {key: value for key, value in given.items() if key in algorithm.names}
+    facts = facts_of(problem, 5)
+    values = jaxfl.algorithms.resolve(algorithm, given, facts).values
+    hp = build(algorithm, values, facts, dtype(problem))
+    state, _ = jax.eval_shape(algorithm.init, jax.random.key(0), problem, hp)
+    traced = jax.make_jaxpr(algorithm.round)(jax.random.key(0), state, problem, hp)
+    over_clients = [
+        eqn.params["precision"]
+        for eqn in products(traced.jaxpr)
+        if eqn.invars[0].aval.shape in ((n,), (n, n))
+    ]
+    assert over_clients
+    assert all(found is not None and jax.lax.Precision.HIGHEST in found for found in over_clients)

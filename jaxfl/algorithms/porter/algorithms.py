@@ -28,6 +28,7 @@ from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Network, network_of, only
 from jaxfl.algorithms.roles import cached
 from jaxfl.core.errors import require
+from jaxfl.core.products import exact
 from jaxfl.core.types import (
     Algorithm,
     Array,
@@ -121,9 +122,9 @@ def _tracking() -> gossip.Rule:
         before: Array,
     ) -> tuple[Array, ...]:
         k = hp["consensus"]
-        v = v + k * (W @ q - q) + g - before
+        v = v + k * (exact(W, q) - q) + g - before
         of_v, sent = send(v - q)
-        x = x + k * (W @ p - p) - hp["lr"] * v
+        x = x + k * (exact(W, p) - p) - hp["lr"] * v
         of_x, more = send(x - p, 1)
         return x, sent + more, v, q + of_v, p + of_x, g
 
