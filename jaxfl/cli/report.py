@@ -15,6 +15,7 @@ from jaxfl.core.types import Clients, Origin, Problem, Source
 from jaxfl.engine import results
 from jaxfl.engine.ledger import spread
 from jaxfl.engine.run import Progress
+from jaxfl.privacy.claims import Condition
 from jaxfl.views.tables import Table, by_rows
 from jaxfl.views.words import in_units
 
@@ -111,9 +112,8 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> dict[str, str]:
     said = f"{final['loss']:.5g}, from {float(loss[0]):.5g}"
     if np.isfinite(loss).all():
         said += f", best {float(loss.min()):.5g} at round {int(loss.idxmin())}"
-    failed = [
-        text for text, holds, _ in (about["privacy"] or {}).get("conditions", ()) if holds is False
-    ]
+    conditions = [Condition(*one) for one in (about["privacy"] or {}).get("conditions", ())]
+    failed = [str(condition) for condition in conditions if condition.holds is False]
     norm = f"{final['grad_norm_sq']:.4g}, mean so far (utility) {final['utility']:.4g}"
     rows = {
         "rounds": f"{rounds}" + (f" of {planned}" if rounds < planned else ""),
@@ -126,7 +126,7 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> dict[str, str]:
         "downlink": amount(final["downlink_bits"]),
         "gradients": f"{final['gradients']:,.0f} per-example",
         "privacy": results.privacy(about),
-        "paper's theorem": f"conditions that fail: {'; '.join(failed)}" if failed else "",
+        "paper's theorem": "; ".join(failed),
         "clients' privacy": _clients(ds) if "client_eps" in ds else "",
         "time": _time(about, rounds),
     }
@@ -142,7 +142,9 @@ def _accuracies(final: dict[str, float]) -> str:
 
 def _clients(ds: xarray.Dataset) -> str:
     claimed = ds["client_eps_claimed"].values if "client_eps_claimed" in ds else None
-    return spread(ds["client_rounds"].values, ds["client_eps"].values, claimed, Clients())
+    named = ds["client"].dtype.kind not in "iu"
+    clients = Clients(tuple(map(str, ds["client"].values))) if named else Clients()
+    return spread(ds["client_rounds"].values, ds["client_eps"].values, claimed, clients)
 
 
 def _time(about: dict[str, Any], rounds: int) -> str:

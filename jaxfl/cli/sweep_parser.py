@@ -160,7 +160,8 @@ def parse_sweep(words: Sequence[str]) -> tuple[Spans | None, Session]:
     alone = session.on is None and session.chunk_seconds is not None
     require(not alone, "needs --on", **{"--chunk-seconds": session.chunk_seconds})
     require(session.on == "slurm" or not session.slurm_option, "--slurm-option needs --on slurm")
-    at_most_one("each names the folder of a sweep", resume=session.resume, extend=session.extend)
+    folders = {"resume": session.resume, "extend": session.extend, "out": session.out}
+    at_most_one("each names the folder of a sweep", **folders)
     if session.resume is None:
         return _spans(raw, session.extend is not None), session
     for name in sorted(raw.keys() - options(Session).keys()):

@@ -217,6 +217,7 @@ def test_one_value_is_no_axis() -> None:
         (["--resume", "nowhere"], "nowhere/config.json does not exist"),
         (["ldp_sgd", "--resume", "nowhere"], "ALGORITHM does not go with --resume"),
         (["--resume", "here", "--extend", "there"], "are both given"),
+        (["--extend", "here", "--out", "there"], "are both given"),
         (["ldp_sgd", "--sigma", "1", "--choose-by", "min:nothing"], "nothing"),
         (["ldp_sgd", "--sigma", "1", "--choose-by", "least:loss"], "min:NAME or max:NAME"),
         (["ldp_sgd", "--sigma", "1", "--choose-by", "max:test_accuracy"], "test nothing"),
