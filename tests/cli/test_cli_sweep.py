@@ -203,7 +203,7 @@ def test_one_value_is_no_axis() -> None:
         (["ldp_sgd", "--slurm-option", "a=1"], "needs --on slurm"),
         (["ldp_sgd", "--on", "processes:2", "--slurm-option", "a=1"], "needs --on slurm"),
         (["ldp_sgd", "--sigma", "1", "--on", "procesess:2"], "did you mean 'processes'"),
-        (["ldp_sgd", "--sigma", "1", "--on", "processes:0"], "--processes"),
+        (["ldp_sgd", "--sigma", "1", "--on", "processes:0"], "processes = 0 must be at least 1"),
         (["ldp_sgd", "--sigma", "1", "--on", "dask://nowhere"], "write it as dask://HOST:PORT"),
         (["ldp_sgd", "--seeds", "99999999"], "at most 10000000"),
         (
