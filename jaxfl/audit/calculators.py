@@ -88,7 +88,7 @@ def _batch_clip(
     bound: float | None = None,
     constant: float = 8.0,
 ) -> dict[str, Any]:
-    """A lower bound on eps where only the batch's mean is clipped, at SoteriaFL's noise or sigma."""
+    """A lower bound on eps where only the batch's mean is clipped, at a paper's noise or sigma."""
     claim = compressed_gd(constant, clip, samples, batch, rounds, delta, eps=eps)
     noise = claim.sigma if sigma is None else sigma
     how = Sampling(sampler, samples, batch)
@@ -117,7 +117,7 @@ def _counterexample(
     expansion: float | None = None,
     eta: float | None = None,
 ) -> dict[str, Any]:
-    """The zCDP of a secure sum of local steps beside Hu et al.'s formula, where it is exceeded.
+    """The zCDP of a secure sum of local steps, which exceeds Hu et al.'s formula.
 
     The step of one device scales theta by c:
 
