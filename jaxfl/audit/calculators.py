@@ -88,7 +88,7 @@ def _batch_clip(
     bound: float | None = None,
     constant: float = 8.0,
 ) -> dict[str, Any]:
-    """A lower bound on eps where only the batch's mean is clipped, at a paper's noise or sigma."""
+    """A lower bound on eps where only the batch's mean is clipped, at a given noise."""
     claim = compressed_gd(constant, clip, samples, batch, rounds, delta, eps=eps)
     noise = claim.sigma if sigma is None else sigma
     how = Sampling(sampler, samples, batch)
