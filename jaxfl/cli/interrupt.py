@@ -61,13 +61,14 @@ class Interrupts:
                 continue
             if not first:
                 first = time.monotonic()
-                if not self.ended.wait(PATIENCE):
+                stopped = self.ended.wait(PATIENCE)
+                if select.select([pipe], [], [], 0)[0]:
+                    os.read(pipe, 64)  # before the words: what follows them is a second signal
+                if not stopped:
                     told = (
                         "interrupted: stopping after the computation in progress (again: at once)"
                     )
                     print(told, file=sys.stderr, flush=True)
-                if select.select([pipe], [], [], 0)[0]:
-                    os.read(pipe, 64)
             elif time.monotonic() - first > PATIENCE and not self.ended.is_set():
                 if sys.stderr.isatty():
                     os.write(2, b"\x1b[?25h\n")  # the cursor, which a bar hides
