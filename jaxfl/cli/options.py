@@ -215,6 +215,13 @@ class Setup:
         Among("cpu", "gpu", "tpu"),
         later=True,
     )
+    matmul_precision: str | None = _run(
+        None,
+        "HOW",
+        "precision of products in forward and backward passes: default lets GPUs round their inputs "
+        "to TF32 and TPUs to bfloat16, highest does not (default: that of JAX's configuration)",
+        Among("default", "highest"),
+    )
     target_loss: float | None = _run(
         None,
         "LOSS",

@@ -159,6 +159,7 @@ def _compute(
                 announce=announce,
                 progress=update,
                 callbacks=tracker,
+                matmul_precision=setup.matmul_precision,
             )
         except _Planned:
             return None

@@ -111,6 +111,7 @@ def _simulate(folder: Folder, session: Session, interrupts: Interrupts) -> Run:
                 setup.rounds,
                 eval_every=setup.eval_every,
                 metrics_on=setup.metrics_on,
+                matmul_precision=setup.matmul_precision,
                 stop=limits if any(limit is not None for limit in limits) else None,
                 checkpoint=folder.checkpoint,
                 checkpoint_every=setup.checkpoint_every,

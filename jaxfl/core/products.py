@@ -7,23 +7,35 @@ orders give the same sum; the barriers keep the compiler from replacing one by a
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxfl.core.fusion import on_cpus
+from jaxfl.core.params import choice
 from jaxfl.core.types import Array
 
-__all__ = ["EXACT", "crossed", "exact", "outputs", "totals"]
+__all__ = ["EXACT", "crossed", "exact", "outputs", "precision", "totals"]
 
 # Accelerators may round the inputs of a product to three digits; a clipped norm would exceed G.
 EXACT = jax.lax.Precision.HIGHEST
+PRECISIONS = ("default", "highest")
 TALL = 512  # rows from which the other factor is faster on the left
 WIDE = 32  # columns from which a copy of the samples saves time, for any number of rows
 
 Product = Callable[[Array, Array], Array]
 
 barrier: Callable[[Array], Array] = jax.lax.optimization_barrier
+
+
+def precision(given: str | None = None) -> str:
+    """The precision of forward and backward products: the given one, or that of JAX's configuration."""
+    if given is None:
+        config: Any = jax.config
+        return str(config.jax_default_matmul_precision or "default")
+    choice("matmul_precision", given, PRECISIONS)
+    return given
 
 
 def of_many(one: Product, many: Product) -> Product:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
 import warnings
@@ -21,6 +22,7 @@ from jaxfl.core.checks import one_key, one_path, one_problem
 from jaxfl.core.errors import require
 from jaxfl.core.files import writable
 from jaxfl.core.params import whole
+from jaxfl.core.products import precision
 from jaxfl.core.progress import Bar, watching
 from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
 from jaxfl.data import samples
@@ -109,6 +111,7 @@ def simulate(
     progress: bool | Callable[[Progress], None] | None = None,
     callbacks: Sequence[Callback] = (),
     noise: str | None = None,
+    matmul_precision: str | None = None,
     **numbers: Any,
 ) -> Run:
     """Run ``algorithm`` on ``problem`` for ``rounds`` rounds.
@@ -129,6 +132,9 @@ def simulate(
     a :class:`Progress`.  ``callbacks`` are called with every :class:`Evaluation`, as the loop reads it
     from the device; a resumed run hands over the earlier ones first.  What a callback raises ends the run
     like Ctrl-C, with a checkpoint.  :mod:`jaxfl.trackers` has callbacks for TensorBoard and others.
+    With ``matmul_precision="default"`` accelerators may round what enters the products of forward and
+    backward passes (GPUs to TF32, TPUs to bfloat16), with ``"highest"`` they do not; by default JAX's
+    configuration decides.  Norms, clipped sums and what rounds iterate are never rounded.
 
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -168,12 +174,16 @@ def simulate(
 
     run = _prepare(algorithm, problem, key, rounds, resume, numbers, noise)
     run.extra = run.extra if extra is None else extra
+    _multiply_at(run, matmul_precision)
+    multiplied = functools.partial(jax.default_matmul_precision, run.settings["matmul_precision"])
     _measure_on(run, metrics_on)
     stopping.check(stop, run.settings.get("metrics_on", PROTECTED))
-    problem, hp = _plan(run, rounds, eval_every)
+    with multiplied():
+        problem, hp = _plan(run, rounds, eval_every)
     if stop is not None:
         _follow(run, stop)
-    loop = _loop(run, problem, hp, chunk, checkpoint_every)
+    with multiplied():
+        loop = _loop(run, problem, hp, chunk, checkpoint_every)
     first, earlier = loop.t, run.seconds
 
     def save() -> None:
@@ -183,7 +193,8 @@ def simulate(
         if path is not None:
             checkpoints.write(path, run)  # process 0 writes, of arrays that all have a part of
 
-    with hosts.together(None if path is None else str(path)), bar as report, listed:
+    together = hosts.together(None if path is None else str(path))
+    with multiplied(), together, bar as report, listed:
         loop.begin()
         run.log.read()
         jax.block_until_ready(run.state)
@@ -274,6 +285,18 @@ def _plan(run: Run, rounds: int | None, eval_every: int | None) -> tuple[Problem
         check_room(run.algorithm, run.problem, hp)
     _check_scratch(run, problem, hp)
     return problem, hp
+
+
+def _multiply_at(run: Run, given: str | None) -> None:
+    """Keep in the settings at which precision products are computed; raise if a history has another."""
+    known = run.settings.get("matmul_precision", "default") if run.log.rounds else precision(given)
+    require(
+        given in (None, known),
+        f"differs from that of the run, whose products have {known} precision",
+        "leave it out",
+        matmul_precision=given,
+    )
+    run.settings["matmul_precision"] = known
 
 
 def _measure_on(run: Run, data: str | None) -> None:

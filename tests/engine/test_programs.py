@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
 from rows import ROWS, Row, a_problem
+from told import refused
 
 import jaxfl
 from jaxfl.algorithms.resolution import build
 from jaxfl.data.samples import measured
 from jaxfl.engine.loop import advance, initial, measure
 from jaxfl.engine.record import dtype
+from jaxfl.engine.results import config
 from jaxfl.problems.facts import facts_of
 
 WORDS = "run ldp_sgd --batch 8 --sigma 0.1 --lr 0.1 --rounds 3 --no-plot --quiet --out"
@@ -116,3 +119,32 @@ def test_what_rounds_iterate_is_multiplied_exactly(
     ]
     assert over_clients
     assert all(found is not None and jax.lax.Precision.HIGHEST in found for found in over_clients)
+
+
+def test_the_precision_of_products_is_chosen_and_recorded(tmp_path: Path) -> None:
+    """JAX's own setting decides where none is given; a run keeps its precision, and so does a sweep."""
+    seen = []
+
+    def mine(problem: Any, x: Any) -> Any:
+        seen.append(jax.config.jax_default_matmul_precision)
+        return jnp.sum(x)
+
+    def swept(precision: str | None, resume: bool = False) -> Any:
+        options: Any = {"out": tmp_path, "resume": resume, "matmul_precision": precision}
+        numbers = {"clip": 1.0, "sigma": 0.1}
+        return jaxfl.sweep("ldp_gd", {"lr": [0.1]}, problem, rounds=2, numbers=numbers, **options)
+
+    problem, key = a_problem(), jax.random.key(0)
+    given: Any = {"lr": 0.1, "clip": 1.0, "sigma": 0.1, "metrics": {"mine": mine}}
+    run = jaxfl.simulate("ldp_gd", problem, key, 2, matmul_precision="highest", **given)
+    assert config(run.dataset())["settings"]["matmul_precision"] == "highest"
+    assert run.extend(3).settings["matmul_precision"] == "highest"
+    assert set(seen) == {"highest"}
+    refused(lambda: run.extend(3, matmul_precision="default"), "have highest precision")
+    refused(lambda: swept("tf32"), "one of default, highest")
+    with jax.default_matmul_precision("tensorfloat32"):
+        run = jaxfl.simulate("ldp_gd", problem, key, 2, **given)
+    assert run.settings["matmul_precision"] == "tensorfloat32"
+
+    assert config(swept("highest"))["matmul_precision"] == "highest"
+    refused(lambda: swept(None, resume=True), 'precision is "highest", this one\'s "default"')

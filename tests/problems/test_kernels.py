@@ -1,6 +1,6 @@
 """Structural per-example gradients against `vmap(grad)`, and what clipping promises."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import primitives
 from zoo import FEATURES, ZOO, Entry, close, examples, point, sums
 
 from jaxfl.core.types import Array, Model, Term
@@ -101,6 +102,43 @@ def test_clipping(entry: Entry) -> None:
         assert np.any(np.isnan(clipped(x, G, weight, (a.at[1].set(np.nan), y))[0]))
         if entry.name not in ("hinge", "absolute"):  # whose slope takes a sign only
             assert np.all(np.isnan(clipped(x * np.nan, G, weight, (a, y))[0]))
+
+
+@pytest.fixture(scope="module", params=[10, 7], ids=["TF32", "bfloat16"])
+def rounded(request: Any) -> Iterator[int]:
+    """Products round their inputs to so many bits, as on accelerators, unless at highest precision."""
+    bits, exact = request.param, jax.lax.Precision.HIGHEST
+
+    def rounds(bind: Any) -> Any:
+        def product(a: Array, b: Array, *, precision: Any, **options: Any) -> Array:
+            if precision is None or exact not in precision:
+                a, b = (jax.lax.reduce_precision(v, 8, bits) for v in (a, b))
+            return bind(a, b, precision=precision, **options)
+
+        return product
+
+    with pytest.MonkeyPatch.context() as patch:
+        for primitive in (primitives.dot_general_p, primitives.conv_general_dilated_p):
+            patch.setattr(primitive, "bind", rounds(primitive.bind))
+        compiled.cache_clear()
+        jax.clear_caches()
+        yield bits
+    compiled.cache_clear()
+    jax.clear_caches()
+
+
+@table()
+def test_clipping_holds_at_any_precision(entry: Entry, rounded: int) -> None:
+    """Rounded gradients are clipped all the same: their norms and sums are of highest precision."""
+    _, x, _, batch, _ = setup(entry)
+    a = jax.random.normal(jax.random.key(0), (16, 16))
+    off = jnp.abs(a @ a - jnp.matmul(a, a, precision=jax.lax.Precision.HIGHEST)).max()
+    assert off > 2.0 ** -(rounded + 2)
+    size = lengths(entry, x, np.inf, batch)
+    bound = float(np.median(size))
+    short = lengths(entry, x, bound, batch)
+    assert short.max() <= bound * (1 + 1e-5)
+    np.testing.assert_allclose(short, np.minimum(size, bound), rtol=1e-4)
 
 
 @table("logistic", "mlp_sigmoid", "custom")

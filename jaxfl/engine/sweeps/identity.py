@@ -24,7 +24,13 @@ from jaxfl.engine.sweeps.grid import Cell, Grid, Study, with_rounds, within, wor
 __all__ = ["Part", "about", "drawn", "entire", "part", "same"]
 
 RESUMED = "name another folder, or make the sweep as it was, or a larger one with {extend}"
-USUALLY: dict[str, Any] = {"metrics": [], "eval_every": None, "paired": True, "noise": "calibrated"}
+USUALLY: dict[str, Any] = {
+    "metrics": [],
+    "eval_every": None,
+    "paired": True,
+    "noise": "calibrated",
+    "matmul_precision": "default",
+}
 SAME = ("algorithm", "parts", "problem", "model", "data", "dtype")
 
 
@@ -35,6 +41,7 @@ def about(
     eval_every: int | None,
     paired: bool,
     noise: str,
+    matmul_precision: str,
 ) -> dict[str, Any]:
     """What determines the result of a sweep, for its manifest."""
     studies = []
@@ -52,6 +59,7 @@ def about(
         "eval_every": eval_every,
         "paired": paired,
         "noise": noise,
+        "matmul_precision": matmul_precision,
         "studies": studies,
     }
 
@@ -143,6 +151,7 @@ def part(
     eval_every: int | None,
     paired: bool,
     noise: str,
+    matmul_precision: str,
 ) -> Part:
     """The part of the grid that the manifest describes; raise unless it is the same sweep there.
 
@@ -170,7 +179,8 @@ def part(
         studies, longer = _as_they_were(folder, stored, grid, places, unnamed, noise)
         held = {name: axes[name]._replace(labels=tuple(w)) for name, w in stored["axes"].items()}
         mine = Grid(tuple(held.values()), (), tuple(stored["seeds"]), studies)
-        now = about(mine, [keys[i] for i in seeds], extra, eval_every, paired, noise)
+        mine_keys = [keys[i] for i in seeds]
+        now = about(mine, mine_keys, extra, eval_every, paired, noise, matmul_precision)
         try:
             same(folder, stored, now, way)
             return Part(places, studies, seeds, longer)

@@ -20,6 +20,7 @@ from jaxfl.core.checks import one_key, one_path
 from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.core.memory import HOST, check_fits
 from jaxfl.core.params import at_most_one, choice, number, whole
+from jaxfl.core.products import precision
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
 from jaxfl.engine import record
@@ -92,6 +93,7 @@ def sweep(
     announce: Callable[[Plan], None] | None = None,
     progress: bool | Callable[[Progress], None] | None = None,
     callbacks: Sequence[Callback] = (),
+    matmul_precision: str | None = None,
 ) -> xarray.Dataset:
     """Every run of a grid, as one labelled dataset.
 
@@ -128,6 +130,7 @@ def sweep(
     compilation.  ``callbacks`` are called with every :class:`jaxfl.Evaluation` of every run: while its
     chunk is computed here, or when an ``executor`` returns it; ``resume`` hands over earlier ones too.
     What a callback raises ends the sweep like Ctrl-C, with what is finished and a checkpoint.
+    ``matmul_precision`` is that of :func:`simulate`.
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -141,6 +144,7 @@ def sweep(
     eval_every = None if eval_every is None else whole("eval_every", eval_every, 0)
     at_once = None if runs_at_once is None else whole("runs_at_once", runs_at_once, 1)
     choice("noise", noise, NOISES)
+    multiplied = precision(matmul_precision)
     lists = "must hold lists of values by name, as in {'lr': [0.1, 0.3]}"
     require(isinstance(grid, Mapping), lists, grid=grid)
     by_name = isinstance(numbers, Mapping | None)
@@ -167,13 +171,14 @@ def sweep(
     seeds = seeds_of(seeds)
     keys = _keys(key, seeds)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(jax.default_matmul_precision(multiplied))
         folder = one_path("out", out) if out is not None else None
         stack.enter_context(hosts.together(None if folder is None else True))
         store = stack.enter_context(Store(folder if hosts.is_first() else None))
         manifest = hosts.first(lambda: store.claim(resume or extend))
 
         laid = lay_out(build, grid, problem, rounds, seeds, dict(numbers or {}), noise)
-        asked: Any = (extra, eval_every, paired, noise)
+        asked: Any = (extra, eval_every, paired, noise, multiplied)
         identity = about(laid, keys, *asked)
         old, first, made = Planned([], [], [], []), 0, []
         if manifest is not None:
@@ -308,6 +313,7 @@ def sweep(
             "ended": "finished" if finished else "unfinished",
             "paired": paired,
             "noise": noise,
+            "matmul_precision": multiplied,
             "rounds": rounds,
             "numbers": {name: str(value) for name, value in (numbers or {}).items()},
             "settings": _settings(laid, keys[0]),
