@@ -40,7 +40,7 @@ def problem(w: Workload) -> jaxfl.Problem:
         clients = jaxfl.data.generated(make, w.n, w.m, source=jnp.uint32(0), classes=classes)
     else:
         clients = jaxfl.data.from_clients(data(w), classes=classes, stacked=True)
-    return jaxfl.make_problem(model, clients, name=w.name)
+    return jaxfl.make_problem(model, clients, name=w.name, eval_records="all")
 
 
 def make(source: jax.Array, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:

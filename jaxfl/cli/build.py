@@ -101,7 +101,11 @@ def choose_problem(setup: Setup) -> Problem:
     else:
         model = models.model(setup.model, features, found.classes, **options)
     return make_problem(
-        model, found, dtype=setup.dtype, validation_share=setup.validation_share or 0.0
+        model,
+        found,
+        dtype=setup.dtype,
+        validation_share=setup.validation_share or 0.0,
+        eval_records=setup.eval_records,
     )
 
 

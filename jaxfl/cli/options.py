@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxfl.cli.readers import Among, Read, pair, real, rounds, text, whole
+from jaxfl.cli.readers import Among, Read, pair, real, records, rounds, text, whole
 from jaxfl.cli.written import JSON, TRACK, flag
 from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
@@ -190,9 +190,16 @@ class Setup:
     eval_every: int | None = _run(
         None,
         "E",
-        "evaluate after every E rounds (default: 3 to 100 evaluations, within a fifth of the work or a "
+        "evaluate after every E rounds (default: 3 to 100 evaluations, within a tenth of the work or a "
         "few hundredths of a second, whichever is more; 0: only at the start and the end)",
         whole(0),
+    )
+    eval_records: int | str | None = _model(
+        None,
+        "N",
+        "records of each client on which metrics are computed, evenly spaced, or all (default: all, or "
+        "as many as an evaluation of some hundredths of a second allows, at least 512)",
+        records,
     )
     metrics_on: str = _run(
         "train",

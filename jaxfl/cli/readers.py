@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from jaxfl.core.errors import require
 from jaxfl.core.params import MOST, choice, number, reads
 
-__all__ = ["MOST", "Among", "Read", "pair", "real", "rounds", "text", "whole"]
+__all__ = ["MOST", "Among", "Read", "pair", "real", "records", "rounds", "text", "whole"]
 
 
 Read: TypeAlias = Callable[[str, str], Any]  # (option as written, its text) -> value
@@ -66,6 +66,14 @@ def pair(flag: str, value: str) -> tuple[str, Any]:
 def rounds(flag: str, value: str) -> int | None:
     """A number of rounds, or None for the algorithm's own."""
     return None if value == "auto" else int(whole(1, MOST)(flag, value))
+
+
+def records(flag: str, value: str) -> int | str:
+    """A number of records, or "all"."""
+    if value == "all":
+        return value
+    require(reads(value), 'is neither a number nor "all"', **{flag: value})
+    return int(whole(1)(flag, value))
 
 
 def _float(flag: str, value: str) -> float:

@@ -117,6 +117,7 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> dict[str, str]:
     norm = f"{final['grad_norm_sq']:.4g}, mean so far (utility) {final['utility']:.4g}"
     rows = {
         "rounds": f"{rounds}" + (f" of {planned}" if rounds < planned else ""),
+        "training metrics": ds["loss"].attrs.get("comment", ""),
         "training loss": said,
         "worst client's loss": f"{final['worst_client_loss']:.5g}",
         "test loss": f"{final['test_loss']:.5g}" if "test_loss" in final else "",

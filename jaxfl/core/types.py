@@ -342,6 +342,8 @@ class Problem:
     name: str = dataclasses.field(default="problem", metadata={"static": True})
     validation: PyTree | None = None  # examples that settings may be chosen on, leaves (N, ...)
     clients: Clients = dataclasses.field(default=Clients(), metadata={"static": True})
+    # samples of each client that metrics read, evenly spaced; None: all
+    evaluated: int | None = dataclasses.field(default=None, metadata={"static": True})
 
     @property
     def n(self) -> int:

@@ -74,6 +74,7 @@ HEADER = {
     "settings": {
         **dict.fromkeys(SAME, str),
         **dict.fromkeys(("eval_every?", "until?"), int),
+        "eval_records?": str,
         "key": list,
         "parts": dict,
     },
@@ -202,7 +203,9 @@ def given(path: Path) -> dict[str, Any]:
 
 def same(whose: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise unless both settings are of one run."""
-    theirs, ours = ({name: about[name] for name in (*SAME, "parts")} for about in (stored, now))
+    stored = {"eval_records": "all", **stored}  # older files have none
+    names = (*SAME, "eval_records", "parts")
+    theirs, ours = ({name: about[name] for name in names} for about in (stored, now))
     record.same(whose, theirs, ours, "make it as it was, or start a new run")
 
 

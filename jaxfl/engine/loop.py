@@ -59,7 +59,7 @@ MOST_OF_CALL = 1 << 15  # rounds of which the sums of the lower sixteen bits fit
 SECONDS = 0.2  # between reports of the progress
 OFTEN = 8  # most calls between waits for the device
 CALL = 2e11  # multiplications of one call, about: a second or two of two cores, so that Ctrl-C is heard
-SHARE = 0.2  # of the work that evaluations take by default, or
+SHARE = 0.1  # of the work that evaluations take by default, or
 SMALL = 1 << 29  # multiplications of all evaluations, some hundredths of a second;
 FEWEST, MOST = 3, 100  # evaluations by default
 EXAMPLE = 6  # multiplications per parameter: gradient, norm and clipping of one drawn example
@@ -84,16 +84,18 @@ def work(problem: Problem, values: Mapping[str, Any], facts: ProblemFacts) -> Wo
         found = values.get(name, default)
         return float(np.mean(found.over(1)) if isinstance(found, Schedule) else found)
 
-    total = float(np.sum(on_host(problem.count), dtype=np.int64))
+    count = on_host(problem.count)
+    total = float(np.sum(count, dtype=np.int64))
+    seen = float(np.sum(np.minimum(count, problem.evaluated or problem.m_max), dtype=np.int64))
     held = (problem.test, problem.validation)
     tests = [jax.tree.leaves(e)[0].shape[0] for e in held if e is not None]
     rows = value("batch", total / facts.n) * value("local_steps", 1.0)
     drawn = EXAMPLE * value("cohort", facts.n) * rows
-    return Work(facts.d * (drawn + STEP), facts.d * (3.0 * total + sum(tests)))
+    return Work(facts.d * (drawn + STEP), facts.d * (3.0 * seen + sum(tests)))
 
 
 def cadence(rounds: int, work: Work) -> int:
-    """Rounds between evaluations, unless given: these take at most a fifth of the work.
+    """Rounds between evaluations, unless given: these take at most a tenth of the work.
 
     There are at least 3 evaluations all the same, and at most 100, which all of a small problem are.
     """

@@ -290,6 +290,7 @@ def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]
         "model": problem.model.name,
         "objective": objective(problem),
         "data": fingerprint(problem),
+        "eval_records": str(problem.evaluated or "all"),
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "dtype": str(dtype(problem)),
         "device": device_name(device),

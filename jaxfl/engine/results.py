@@ -120,6 +120,8 @@ def dataset(run: Record) -> xarray.Dataset:
         units, words = LABELS.get(str(key), ("1", str(key).replace("_", " ")))
         words = words.replace("training", run.settings.get("metrics_on", "training"))
         out[key].attrs.update(units=units, long_name=words)
+    if (k := run.problem.evaluated) is not None and "metrics_on" not in run.settings:
+        out["loss"].attrs["comment"] = f"on {k:,} records of each client, evenly spaced"
     out["utility"].attrs["comment"] = "average over the evaluated rounds so far, round 0 included"
     if report is not None and "eps_spent" in out:
         out["eps_spent"].attrs["comment"] = (

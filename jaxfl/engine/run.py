@@ -121,7 +121,7 @@ def simulate(
     ``participation="uniform"``.  Noise for a given ``eps`` is calibrated by an
     accountant (``noise="calibrated"``, the default) or follows the paper's formula (``noise="paper"``).
     Metrics are computed at round 0, every ``eval_every`` rounds (0: only at both ends) and at the last;
-    by default at most a fifth of the work is spent on them, in 3 to 100 evaluations.  ``metrics`` adds
+    by default at most a tenth of the work is spent on them, in 3 to 100 evaluations.  ``metrics`` adds
     functions of (problem, x).  Metrics are exact functions of the training data, which no proof covers,
     unless ``metrics_on="test"`` or ``"validation"`` takes them on data that are not protected.
     ``checkpoint`` names a file for the whole run, written every ``checkpoint_every`` rounds and at the

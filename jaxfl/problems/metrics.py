@@ -34,6 +34,7 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
     ``test_accuracy``         share of the test examples that is right
     ========================  =====================================================================
 
+    Sums over j are over the records that ``problem.evaluated`` chooses, if not all.
     Accuracies need a model with ``correct``, ``test_*`` need test data, and ``validation_*`` a
     validation share of them.  Beyond 16,384 clients there are no metrics of each client.
     """
@@ -41,8 +42,10 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
     if rows is None:
         rows = FEW_ROWS if model.kernel.width == 1 else ROWS
         rows = max(1, min(rows, NUMBERS // samples.numbers(problem.train)))
-    count = problem.count.astype(x.dtype)
-    losses, right, grad = sums(model, x, problem.train, problem.count, problem.m_max, rows)
+    train, most = _evaluated(problem)
+    held = jnp.minimum(problem.count, most)
+    count = held.astype(x.dtype)
+    losses, right, grad = sums(model, x, train, held, most, rows)
     r, grad_r = jax.value_and_grad(model.regularizer)(x)
     client_loss = losses / count + r
     metrics = {
@@ -69,6 +72,21 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
         if right is not None:
             metrics[f"{name}_accuracy"] = right[0] / N[0].astype(x.dtype)
     return metrics
+
+
+def _evaluated(problem: Problem) -> tuple[PyTree, int]:
+    """The samples that metrics read, and how many each client has at most."""
+    k = problem.evaluated
+    if k is None:
+        return problem.train, problem.m_max
+
+    def chosen(a: Array, count: Array) -> Array:
+        mine = jnp.minimum(count, k)
+        i = jnp.arange(k, dtype=jnp.uint32)  # i count / mine, whose numerator may overflow
+        part = i * (count % mine).astype(jnp.uint32) // mine.astype(jnp.uint32)
+        return a[i.astype(jnp.int32) * (count // mine) + part.astype(jnp.int32)]
+
+    return jax.tree.map(lambda a: jax.vmap(chosen)(a, problem.count), problem.train), k
 
 
 def sums(

@@ -15,7 +15,7 @@ import numpy as np
 from jaxfl.core.checks import counts, finite, instance, kind_of, numeric, stacked
 from jaxfl.core.errors import InputError, JaxflWarning, attempt, require
 from jaxfl.core.memory import check_fits
-from jaxfl.core.params import choice, number, numbers
+from jaxfl.core.params import choice, number, numbers, whole
 from jaxfl.core.types import Array, Clients, GeneratedSamples, Key, Model, Problem, PyTree
 from jaxfl.data.records import ClientData, float_type, refuse_tuple
 from jaxfl.data.samples import DRAWING, few, samples
@@ -26,6 +26,8 @@ __all__ = ["held_out", "make_problem"]
 
 CHECKED = 1 << 24  # numbers whose sizes are checked together
 SCALED = 2.0  # root mean square of a feature: 1 if it is standardised, less within [-1, 1]
+EVALUATION = 1 << 31  # multiplications of an evaluation, some hundredths of a second of two cores
+LEAST, MOST = 512, (1 << 16) - 1  # records of a client that are evaluated, if not all
 TRIED = 1 << 24  # numbers in the samples of one client that are tried
 
 
@@ -37,6 +39,7 @@ def make_problem(
     name: str | None = None,
     dtype: str = "float32",
     validation_share: float = 0.0,
+    eval_records: int | str | None = None,
 ) -> Problem:
     """A problem from a model and `jaxfl.data.ClientData`, or a pytree of arrays (n, m, ...).
 
@@ -47,6 +50,10 @@ def make_problem(
     own from the model.  Real numbers become ``dtype``, integers int32.  ``validation_share`` of the
     test examples, drawn once and for all, are set aside for choosing settings and test no more.
     Warns where features are unscaled, their root mean square above 2.
+
+    Metrics on training data read ``eval_records`` records of each client, evenly spaced, or ``"all"``.
+    By default they read all if an evaluation takes about 2e9 multiplications at most, and else as many
+    as that allows, but at least 512.
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -96,7 +103,9 @@ def make_problem(
         warnings.warn(far, stacklevel=2)
     validation, test = _set_aside(test, validation_share)
     clients = Clients(getattr(data, "client_names", ()), getattr(data, "partition", ""))
-    return Problem(train, jnp.array(count), test, x0, model, name, validation, clients)
+    held = [jax.tree.leaves(e)[0].shape[0] for e in (test, validation) if e is not None]
+    seen = _evaluated(eval_records, generated, n, m, model.dim, sum(held))
+    return Problem(train, jnp.array(count), test, x0, model, name, validation, clients, seen)
 
 
 def held_out(problem: Problem, data: str) -> Problem:
@@ -117,7 +126,23 @@ def held_out(problem: Problem, data: str) -> Problem:
     )
     size = jax.tree.leaves(examples)[0].shape[0]
     train = jax.tree.map(lambda a: a[None], examples)
-    return dataclasses.replace(problem, train=train, count=jnp.full(1, size, jnp.int32))
+    count = jnp.full(1, size, jnp.int32)
+    return dataclasses.replace(problem, train=train, count=count, evaluated=None)
+
+
+def _evaluated(
+    asked: int | str | None, generated: bool, n: int, m: int, d: int, held: int
+) -> int | None:
+    """The records of each client that metrics read beside ``held`` others; None: all."""
+    if asked == "all" or (generated and asked is None):
+        return None
+    chosen = "cannot be chosen for generated samples"
+    require(not generated, chosen, "leave it out", eval_records=asked)
+    if asked is None:
+        k = min(MOST, max(LEAST, (EVALUATION // d - held) // (3 * n)))
+    else:
+        k = whole("eval_records", asked, 1, MOST)
+    return k if k < m else None
 
 
 def _set_aside(test: PyTree | None, share: float) -> tuple[PyTree | None, PyTree | None]:

@@ -101,6 +101,7 @@ def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
         ("data", "ldp_sgd", a_problem(seed=1), key),
         ("objective", "ldp_sgd", a_problem(0.3), key),
         ("sampler", with_replacement, problem, key),
+        ("eval_records", "ldp_sgd", dataclasses.replace(problem, evaluated=3), key),
     ):
         for begun, words in ((run, "belongs to another"), (file, f"its {what} is")):
             refused(lambda o=others, b=begun: jaxfl.simulate(*o, 8, resume=b), words)

@@ -595,15 +595,15 @@ def test_calls_are_short_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 COSTS = [  # work of a round and of an evaluation, rounds, and rounds between evaluations
     (1e3, 1e3, 250, 3),  # a small problem: a hundred evaluations
-    (1e9, 5e10, 1000, 200),  # a fifth of the work allows five
+    (1e9, 2e10, 1000, 200),  # a tenth of the work allows five
     (1e9, 5e10, 100, 34),  # it allows none, and there are three
-    (1e9, 1e10, 1000, 40),  # 25 x 1e10 = a quarter of 1000 x 1e9
+    (9e9, 1e10, 1000, 10),  # 100 x 1e10 = a ninth of 1000 x 9e9
     (1e12, 1e9, 3, 1),
 ]
 
 
 @pytest.mark.parametrize(("round", "evaluation", "rounds", "every"), COSTS)
-def test_evaluations_take_a_fifth_of_the_work(
+def test_evaluations_take_a_tenth_of_the_work(
     round: float, evaluation: float, rounds: int, every: int
 ) -> None:
     assert cadence(rounds, Work(round, evaluation)) == every

@@ -456,6 +456,8 @@ OTHERS: list[tuple[str, Callable[[], dict[str, Any]]]] = [
     ("noise", lambda: {"noise": "paper"}),
     ("data", lambda: {"problem": a_problem(seed=1)}),
     ("objective", lambda: {"problem": a_problem(0.3)}),
+    ("eval_records", lambda: {"problem": dataclasses.replace(a_problem(), evaluated=3)}),
+    ("matmul_precision", lambda: {"matmul_precision": "highest"}),
     ("clip", lambda: {"numbers": {"clip": 3.0}}),
     ("rounds", lambda: {"rounds": 60}),
 ]

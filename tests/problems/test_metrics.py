@@ -159,3 +159,47 @@ def test_validation_examples_are_set_aside_from_the_test() -> None:
         (bare, 0.3, "there are none"),
     ):
         refused(lambda d=of, s=share: make_problem(model, d, validation_share=s), words)
+
+
+@ENTRY
+def test_metrics_on_some_records_are_those_of_a_problem_of_them(entry: Entry) -> None:
+    """Evenly spaced: 4 of 7 records are 0, 1, 3, 5; a client with fewer records has all of them."""
+    a, y = examples(entry, 21)
+    rows = a.reshape(3, 7, -1), y.reshape(3, 7)
+    test, model = examples(entry, 11, seed=4), entry.build()
+    some = make_problem(model, ClientData(rows, COUNT, test), eval_records=4)
+    assert (some.evaluated, make_problem(model, ClientData(rows, COUNT, test)).evaluated) == (
+        4,
+        None,
+    )
+    chosen = [[0, 1, 3, 5], [0, 1, 2, 2], [0, 1, 2, 3]]
+    few = tuple(np.stack([leaf[i, j] for i, j in enumerate(chosen)]) for leaf in rows)
+    alone = make_problem(model, ClientData(few, np.minimum(COUNT, 4), test))
+    x = point(model, 1)
+    found, expected = evaluate_metrics(some, x), evaluate_metrics(alone, x)
+    assert found.keys() == expected.keys()
+    for name in found:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, err_msg=name)
+
+
+def test_the_number_of_evaluated_records_follows_from_the_work() -> None:
+    """All where an evaluation is short, else as many as two billion multiplications allow, or 512."""
+
+    def evaluated(width: int, m: int = 2000, tests: int = 0, **given: Any) -> int | None:
+        rows = np.zeros((2, m, 30), np.float32), np.zeros((2, m), np.int32)
+        test = (rows[0][0, :tests], rows[1][0, :tests]) if tests else None
+        data = ClientData(rows, np.full(2, m, np.int32), test)
+        return make_problem(models.mlp(30, width, 2), data, **given).evaluated
+
+    d = models.mlp(30, 8000, 2).dim
+    assert evaluated(100) is None
+    assert evaluated(8000) == 2**31 // d // 6
+    assert evaluated(8000, tests=1000) == (2**31 // d - 1000) // 6
+    assert evaluated(50_000) == 512
+    assert evaluated(50_000, m=500) is None
+    assert evaluated(50_000, eval_records="all") is None
+    assert evaluated(100, eval_records=7) == 7
+    refused(lambda: evaluated(100, eval_records=0), "eval_records = 0 must be at least 1")
+    source = jaxfl.data.generated(lambda s, i, j: (jnp.zeros(3), j % 2), 2, 5, source=jnp.uint32(0))
+    wrong = lambda: make_problem(models.logistic(3), source, eval_records=2)  # noqa: E731
+    refused(wrong, "cannot be chosen for generated samples")

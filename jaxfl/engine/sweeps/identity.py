@@ -31,7 +31,7 @@ USUALLY: dict[str, Any] = {
     "noise": "calibrated",
     "matmul_precision": "default",
 }
-SAME = ("algorithm", "parts", "problem", "model", "data", "dtype")
+SAME = ("algorithm", "parts", "problem", "model", "data", "eval_records", "dtype")
 
 
 def about(
@@ -119,6 +119,7 @@ def same(
     for before, study in zip(theirs["studies"], mine["studies"], strict=False):
         usual = {name: study["numbers"][name] for name in study.pop("assumed")}
         before.pop("assumed", None)
+        before.setdefault("eval_records", "all")
         before["numbers"] = usual | before["numbers"]
     extend = {"extend": True}
     record.same(f"{folder} holds another sweep", theirs, mine, way, suggested=extend)

@@ -48,7 +48,8 @@ def mnist(directory: str | None = None) -> Problem:
     first, second = np.split(start, [785 * (UNITS + 1)])
     first = first.reshape(785, UNITS + 1)[:, :UNITS]
     x0 = np.concatenate([first.ravel(), second])
-    return make_problem(models.mlp(784, UNITS, 10), split(rows, CLIENTS, "by_label"), x0=x0)
+    model, clients = models.mlp(784, UNITS, 10), split(rows, CLIENTS, "by_label")
+    return make_problem(model, clients, x0=x0, eval_records="all")
 
 
 def kept(d: int) -> int:
