@@ -93,7 +93,7 @@ def _entry(name: str, make: Callable[..., Algorithm]) -> list[str]:
         unsure = "" if claim.verified else " (constant not verified)"
         lines += [f"- Claimed: `{claim.formula}` [{claim.source}]{unsure}."]
     lines += [f"- Command: `{command}`", ""]
-    lines += ["| number | meaning | default | from |", "|---|---|---|---|"]
+    lines += ["| hyper-parameter | meaning | default | from |", "|---|---|---|---|"]
     for param in algorithm.params:
         value = values.get(param.name)
         shown = "" if value is None else _number(value)

@@ -1,4 +1,4 @@
-"""Write docs/audits.md: the eps that attacks certify for each algorithm, over the proven eps.
+"""Write docs/audits.md: the eps that attacks certify for each algorithm, divided by the proven eps.
 
 ``python docs/audits.py > docs/audits.md`` takes a quarter of an hour; with names of algorithms it
 prints only their rows.
@@ -83,9 +83,10 @@ SPECIAL = ("m", "rounds", "runs", "turning", "clients")  # of an audit, beside h
 HEAD = f"""\
 # Audits
 
-Lower bounds on eps that attacks certify, over the proven eps ({EPS:g} at delta = {DELTA:g}).
-*Certified* is the bound that `jaxfl audit` returns, *curve* uses the event's trade-off curve, and
-*plain* assumes nothing ([privacy](privacy.md)).  Each bound holds with 95 % confidence by itself.
+Each bound on eps that an attack certifies is divided by the proven eps, {EPS:g} at delta = {DELTA:g}:
+0.62 stands for a certified eps of 2.48.  *Certified* is the bound that `jaxfl audit` returns, *curve*
+uses the event's trade-off curve, and *plain* assumes nothing ([privacy](privacy.md)).  Each holds with
+95 % confidence by itself.
 An audit has {RUNS} runs in each of two worlds; *seconds* is their time on one busy core, with
 compilation.  Where *given values* does not say otherwise, a run has 20 rounds with batches of 5 of
 50 records.  `python docs/audits.py > docs/audits.md` writes this page.

@@ -85,7 +85,7 @@ def compose(
         values = {**found.values, **made}
         values["omega"] = compressor.omega(facts.d, values)
         why = dict.fromkeys(made, Source(Origin.THEOREM, ASKED_OMEGA))
-        sources = {**found.sources, **why, "omega": achieved(compressor)}
+        sources = {**found.sources, **why, "omega": achieved(compressor, asked=True)}
         return found._replace(values=values, sources=sources)
 
     def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:

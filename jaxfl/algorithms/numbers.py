@@ -86,10 +86,11 @@ class Network(Parts, total=False):
     graph: graphs.Graph | str
 
 
-def achieved(compressor: Compressor) -> Source:
-    """The source of an omega that the compressor's own hyper-parameters give."""
+def achieved(compressor: Compressor, asked: bool) -> Source:
+    """The source of an omega that the compressor's own hyper-parameters give, for an ``asked`` one."""
     own = [param.name for param in compressor.params if param.name != "omega"]
-    return Source(Origin.THEOREM, f"from {' and '.join(own) or 'the compressor'}")
+    which = " and ".join(own) or "the compressor"
+    return Source(Origin.THEOREM, f"given, as near as {which} allows" if asked else f"from {which}")
 
 
 def applies(fits: Any, name: str, why: str, **parts: Any) -> None:
@@ -139,7 +140,7 @@ def _right_in_the_mean(chosen: Compressor | None, receiver: Channel | Rule) -> N
     require(
         chosen is None or chosen.unbiased or receiver.corrects,
         f"is biased, and {receiver.name!r} messages do not correct that",
-        "take one that is right in the mean, such as random_k, or ef21, ef_sgd or porter_dp",
+        "take an unbiased one, such as random_k, or an algorithm for biased ones: ef21, ef_sgd, porter_dp",
         **{"compressor": getattr(chosen, "name", "")},
     )
 
@@ -215,10 +216,11 @@ class Draft:
 
     def parts(self, body: Federated | Gossip, facts: ProblemFacts) -> None:
         """What compressor and participation need; of a network's absolute errors there is no omega."""
+        asked = "omega" in self
         self.code(body.compressor, facts)
         if isinstance(body, Federated) or not body.compressor.absolute:
             omega = _omega(body.compressor, facts.d, self.values)
-            self.set("omega", omega, achieved(body.compressor))
+            self.set("omega", omega, achieved(body.compressor, asked))
         tenth = max(1, facts.n // 10), "a tenth of the clients"
         self.taking_part(body.participation, *tenth)
 

@@ -113,6 +113,9 @@ def _once(make: Callable[..., Algorithm], parts: tuple[tuple[str, Any], ...]) ->
 def one_algorithm(value: Algorithm | str, given: dict[str, Any] | None = None) -> Algorithm:
     """``value`` itself, or the algorithm of that name with the parts in ``given``, which it loses."""
     parts = {name: given.pop(name) for name in [*given] if name in PARTS} if given else {}
+    mode = (given or {}).get("clip")
+    way = f"choose what is clipped by jaxfl.algorithm({value!r}, clip={mode!r})"
+    require(not isinstance(mode, str), "must be a number, the bound G", way, clip=mode)
     if isinstance(value, Algorithm):
         way = f"make the algorithm with it, as in jaxfl.algorithm({value.name!r}, ...)"
         require(not parts, "comes too late for an algorithm that is made", way, **parts)

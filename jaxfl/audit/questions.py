@@ -68,8 +68,8 @@ def account(
     """The eps at ``delta``, or the delta at ``eps``, that noise ``sigma`` proves, and the paper's claim.
 
     ``runs`` adds the eps of the best of that many runs (:func:`jaxfl.privacy.best_of`; ``seen="winner"``
-    if the others stay secret).  ``as`` = ``"dp-event"`` adds the event as text of a
-    ``dp_accounting.DpEvent``, and the accountant for it.  A calculator answers its one question.
+    if the others stay secret).  ``**{"as": "dp-event"}`` adds the event as text of
+    a ``dp_accounting.DpEvent``, and the accountant for it.  A calculator answers its one question.
 
     >>> numbers = {"samples": 3256, "rounds": 25, "clip": 0.5, "sigma": 0.00570, "delta": 1e-3}
     >>> found = account("cdp_sgd", batch=10, **numbers)
@@ -99,7 +99,8 @@ def account(
         require(
             sigma is not None, "There is no noise to account for", way, suggested={"sigma": None}
         )
-    exactly_one(eps=eps, delta=delta)
+    way = "give delta, at which eps is computed, or eps, at which delta is"
+    exactly_one(way, eps=eps, delta=delta)
     event = question.event(1.0 if sigma is None else sigma)
     if sigma is None and isinstance(event, Event):
         sigma = event.sigma
@@ -126,7 +127,7 @@ def account(
 def calibrate(
     name: str, /, *, method: str | None = None, find: str = "sigma", **params: Any
 ) -> dict[str, Any]:
-    """The least noise for (eps, delta), the eps that it proves, and the paper's noise.
+    """The least noise ``sigma`` that proves ``eps`` at ``delta``, the eps that it proves, and the paper's.
 
     Each of several disjoint phases is calibrated by itself: ``sigma`` is that of the first, ``sigmas`` has
     all.  ``find="rounds"`` and ``find="batch"`` take ``sigma``, and find the most rounds, up to 2^31, or
@@ -140,7 +141,11 @@ def calibrate(
     if rho is not None and eps is None and delta is not None:
         eps = float(gdp_eps(rho, delta))  # Reshef and Levy's rho is the mu of GDP
     if eps is None or delta is None:
-        raise InputError("must both be given to calibrate", eps=eps, delta=delta)
+        raise InputError(
+            "The noise is calibrated for an eps and a delta",
+            "give both {eps} and {delta}",
+            suggested={"eps": None, "delta": None},
+        )
     choice("find", find, ("sigma", "rounds", "batch"))
     if find != "sigma":
         return _find(find, key, numbers, asked.get("sigma"), eps, delta, method)

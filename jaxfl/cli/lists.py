@@ -61,7 +61,8 @@ def run_list(words: Sequence[str]) -> None:
 
     List the available algorithms, models, data sets and parts, one per line.  KIND is one of algorithms,
     models, data, partitions, regularizers, constraints, graphs, compressors, samplers, participations,
-    aggregations; without KIND all are listed.
+    aggregations; without KIND all are listed.  Of an algorithm, the words in parentheses are its
+    estimator, compressor, channel and mechanism (the noise).
 
       jaxfl list compressors
       jaxfl list algorithms --json

@@ -57,7 +57,9 @@ def run_profile(words: Sequence[str]) -> None:
     print(f"round        {_time(found.round)}, {1 / found.round:,.0f} rounds/s")
     for name, seconds in found.phases.items():
         print(f"  {name:<20}{_time(seconds):>10}  {seconds / found.round:6.1%}")
-    print(f"evaluation   {_time(found.evaluation)}, {found.evaluation / found.round:,.1f} rounds")
+    print(
+        f"evaluation   {_time(found.evaluation)}, as long as {found.evaluation / found.round:,.1f} rounds"
+    )
     print(
         f"arithmetic   {in_units(found.flops, 'FLOP')} a round, "
         f"{in_units(found.flops / found.round, 'FLOP/s')}: {found.of_matmul:.1%} of a large matrix "
@@ -65,7 +67,7 @@ def run_profile(words: Sequence[str]) -> None:
     )
     print(
         f"traffic      {in_units(found.bytes, 'B')} a round, {in_units(found.bytes / found.round, 'B/s')}: "
-        f"{found.of_copy:.1%} of a copy ({in_units(found.copy, 'B/s')})"
+        f"{found.of_copy:.2g} times the speed of a copy ({in_units(found.copy, 'B/s')})"
         + ", much of it in caches"
         * (found.of_copy > 1)
     )

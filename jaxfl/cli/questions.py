@@ -38,16 +38,14 @@ NO_OPTIONS = {
     "event": "in Python give it to jaxfl.audit.attack.audit",
     "chunk": "in Python give it to jaxfl.audit.attack.audit",
 }
-FLAGGED = (
-    "none: the proven eps is not above the paper's by more than 1 %",
-    "the proven eps is above the paper's by more than 1 %, or none is proven",
-)
+UNFLAGGED = "none: the proven eps is not above the paper's by more than 1 %"
+FLAGGED = "the proven eps is above the paper's by more than 1 %", "no eps is proven"
 FORMULAS = ("mask", "batch_clip", "hu_counterexample", "theorem_k")
 TITLES = {
     "NAME is also a calculator (without values it says which it needs):": False,
     "or a check of a published or new formula:": True,
 }
-CHECKED = "no: its constant could not be checked", "yes: it reads so in its source"
+CHECKED = "no: its constant could not be checked", "yes: compared with the text of the paper"
 
 
 def run_account(words: Sequence[str]) -> None:
@@ -215,7 +213,8 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
         elif isinstance(value, dict):
             out.append((name, ", ".join(f"{each} = {_shown(v)}" for each, v in value.items())))
         elif name == "flag":
-            out.append((name, FLAGGED[bool(value)]))
+            unproven = answer.get("eps") in (None, math.inf)
+            out.append((name, FLAGGED[unproven] if value else UNFLAGGED))
         elif value is not None and value != "":
             out.append((name, _shown(value)))
     return out

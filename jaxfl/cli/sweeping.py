@@ -173,7 +173,7 @@ def _check_criterion(text: str, spans: Spans | None) -> None:
     known("criterion named", name, {AUTO: "", **CRITERIA})
     require(
         not name.startswith("test_"),
-        "would select on the test data, which then test nothing",
+        "would select on the test data, which then no longer measure how well the choice generalises",
         "use a training metric, or --validation-share and --choose-by validation_accuracy",
         choose_by=text,
     )

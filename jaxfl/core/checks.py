@@ -207,7 +207,7 @@ def finite(where: str, array: Array, given: Any = None, *, axes: int = 1) -> Non
 
 def stacked(where: str, leaves: Sequence[Any]) -> tuple[int, int]:
     """The leading axes (n, m) of all leaves: m rows of each of n clients."""
-    require(not any(map(is_table, leaves)), f"{where} hold a table", TABLE)
+    require(not any(map(is_table, leaves)), "The data are a DataFrame", TABLE)
     shapes = [np.shape(leaf) for leaf in leaves]
     alike = bool(shapes) and all(len(s) >= 2 and s[:2] == shapes[0][:2] for s in shapes)
     require(

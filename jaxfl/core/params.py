@@ -54,7 +54,7 @@ def near(name: Any, names: Iterable[str]) -> str:
 def closest(kind: str, name: Any, names: Iterable[str]) -> str:
     """The sentence of an error about an unknown name."""
     names = sorted(names)
-    close, every = near(name, names), f"known are {', '.join(names)}."
+    close, every = near(name, names), f"known: {', '.join(names)}."
     hint = f"did you mean {close!r}? " if close else ""
     return f"There is no {kind} {shown(name)}: {hint}{'' if close and len(names) > FEW else every}".strip()
 
@@ -81,10 +81,11 @@ def at_most_one(remedy: str = "give one of them", **values: Any) -> None:
     require(len(given) < 2, f"are {'both' if len(given) == 2 else 'all'} given", remedy, **given)
 
 
-def exactly_one(**values: Any) -> None:
-    """Raise unless exactly one of the values is given."""
-    given = [name for name, value in values.items() if value is not None]
-    require(len(given) == 1, "are alternatives", "give exactly one of them", **values)
+def exactly_one(remedy: str = "give exactly one of them", **values: Any) -> None:
+    """Raise unless exactly one of the values is given; ``remedy`` is for none."""
+    given = {name: value for name, value in values.items() if value is not None}
+    require(given, f"There is no {' and no '.join(values)}", remedy)
+    require(len(given) == 1, "are alternatives", "give exactly one of them", **given)
 
 
 # --- numbers -------------------------------------------------------------------------------------

@@ -292,7 +292,7 @@ def _adult(read: Read, pool: bool = False) -> Dataset:
 
 
 def _synthetic(read: Read, **options: Any) -> Dataset:
-    """The clients of `synthetic`, pooled in order: equal ones are "contiguous" pieces of it."""
+    """The clients of `synthetic`, one after the other; the partition "contiguous" restores equal ones."""
     data = bind("Data set", "synthetic", synthetic, **options)
     owned = np.arange(data.train[0].shape[1]) < data.count[:, None]
     train = (data.train[0][owned], data.train[1][owned])

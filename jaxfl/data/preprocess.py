@@ -123,7 +123,10 @@ def moments(features: Array, *, per_feature: bool = False) -> tuple[Array, Array
 
 
 def standardise(data: Data, *, per_feature: bool = False) -> tuple[Data, Array, Array]:
-    """Subtract the training set's mean and divide by its deviation; returns both, see `moments`.
+    """Subtract the training set's mean and divide by its standard deviation, see `moments`.
+
+    Returns the data, the mean and the deviation: one number of each, or with ``per_feature`` one for
+    each feature.
 
     >>> from jaxfl.data import from_clients
     >>> clients = [(np.array([[0.0], [2.0], [0.0]]), np.ones(3)), (np.array([[2.0]]), np.ones(1))]

@@ -50,8 +50,8 @@ def split(
 ) -> ClientData:
     """Share the training rows of a data set, or of the one of that name, among clients.
 
-    ``how`` names the partition (`PARTITIONS`), whose options follow.  ``labels`` replaces the data
-    set's own in the choice of rows (digits to share out, parity to learn).  ``test_share`` holds
+    ``how`` names the partition (`PARTITIONS`), and ``options`` are its options.  ``labels`` are other
+    labels to share rows by, as digits where a model learns their parity.  ``test_share`` holds
     out that part of every client's rows; pooled in client order, they replace the test set.
 
     >>> split("digits", clients=3).count.tolist()

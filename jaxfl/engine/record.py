@@ -161,7 +161,7 @@ class Record:
         """``claimed | proven | delta at the claimed eps`` for the rounds that ran.
 
         A :class:`jaxfl.privacy.Report`.  eps is infinite for an algorithm without an event, and for a
-        run that a function of its records without noise may have ended, whose note says so.
+        run that an exact value of its training data may have stopped, whose note says so.
         """
         rounds, notes = self.counted, []
         values = {**self.values, "rounds": rounds}
@@ -176,7 +176,7 @@ class Record:
         )
         known = self.sources.get("smoothness")
         if known is not None and known.origin is not Origin.GIVEN:
-            words += ", for an L of these data that is taken to be public"
+            words += ", with the smoothness L computed from the data and treated as public"
         times = sum(stopping.checks(self.settings, rounds).values())
         if times:
             words += f", with {times} noisy losses that the stopping rule may read"

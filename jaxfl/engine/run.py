@@ -116,22 +116,28 @@ def simulate(
 ) -> Run:
     """Run ``algorithm`` on ``problem`` for ``rounds`` rounds.
 
-    ``numbers`` are the algorithm's hyper-parameters; those that are not given follow from its theory,
-    and ``Run.sources`` lists the source of each.  Of an algorithm by name they may also be parts, as in
-    ``participation="uniform"``.  Noise for a given ``eps`` is calibrated by an
-    accountant (``noise="calibrated"``, the default) or follows the paper's formula (``noise="paper"``).
+    Without ``rounds`` their number is the one that the algorithm's theory gives.  ``numbers`` are the
+    algorithm's hyper-parameters; those that are not given follow from its theory, and ``Run.sources``
+    lists the source of each.  Of an algorithm by name they may also be parts, as in
+    ``participation="uniform"``.  Noise for a given ``eps`` is calibrated by an accountant
+    (``noise="calibrated"``, the default) or follows the paper's formula (``noise="paper"``).
+
     Metrics are computed at round 0, every ``eval_every`` rounds (0: only at both ends) and at the last;
-    by default at most a tenth of the work is spent on them, in 3 to 100 evaluations.  ``metrics`` adds
-    functions of (problem, x).  Metrics are exact functions of the training data, which no proof covers,
-    unless ``metrics_on="test"`` or ``"validation"`` takes them on data that are not protected.
+    by default 3 to 100 times, as often as a tenth of the work or some hundredths of a second allow.
+    ``metrics`` adds functions of (problem, x).  Metrics are exact functions of the training data, which
+    no proof covers, unless ``metrics_on="test"`` or ``"validation"`` takes them on data that are not
+    protected.
+
     ``checkpoint`` names a file for the whole run, written every ``checkpoint_every`` rounds and at the
-    end.  ``resume`` continues such a file, or a :class:`Run`, at its cadence unless another is given;
-    the result is exactly that of an uninterrupted run.  ``chunk`` bounds the rounds in one call of the
-    compiled program
-    and changes no result.  A run is silent: ``progress=True`` draws a bar, and a function is called with
-    a :class:`Progress`.  ``callbacks`` are called with every :class:`Evaluation`, as the loop reads it
-    from the device; a resumed run hands over the earlier ones first.  What a callback raises ends the run
-    like Ctrl-C, with a checkpoint.  :mod:`jaxfl.trackers` has callbacks for TensorBoard and others.
+    end.  ``resume`` continues such a file, or a :class:`Run`, and evaluates it as often as before unless
+    ``eval_every`` is given; the result is exactly that of an uninterrupted run.  ``chunk`` bounds the
+    rounds in one call of the compiled program and changes no result.
+
+    A run is silent: ``progress=True`` draws a bar, and a function is called with a :class:`Progress`.
+    ``callbacks`` are called with every :class:`Evaluation`, as the loop reads it from the device; a
+    resumed run hands over the earlier ones first.  If a callback raises an exception, the run ends as
+    after Ctrl-C, with a checkpoint.  :mod:`jaxfl.trackers` has callbacks for TensorBoard and others.
+
     With ``matmul_precision="default"`` accelerators may round what enters the products of forward and
     backward passes (GPUs to TF32, TPUs to bfloat16), with ``"highest"`` they do not; by default JAX's
     configuration decides.  Norms, clipped sums and what rounds iterate are never rounded.

@@ -111,7 +111,7 @@ def plain_sum() -> Aggregation:
 
 @functools.cache
 def secure_sum(masks: bool = False) -> Aggregation:
-    """Secure aggregation: the server learns the exact sum on the ring and no message.
+    """Secure aggregation: the server learns only the exact sum, of integers modulo 2^32.
 
     With ``masks``, rounds draw and add the masks of every pair.
     """

@@ -130,7 +130,7 @@ def stratified_k(indices: bool = True) -> Compressor:
 
 @functools.cache
 def bernoulli(indices: bool = True) -> Compressor:
-    """C(v)_j = v_j / p with probability p = k/d, each coordinate by its own coin; else 0.
+    """C(v)_j = v_j / p with probability p = k/d, each coordinate independently; else 0.
 
     omega = 1/p - 1 = d/k - 1, attained by every v.  A message carries k coordinates on average; the
     slots are chosen so that one is lost in the whole run with chance below 1e-12.
@@ -264,7 +264,7 @@ def natural() -> Compressor:
 def natural_dithering() -> Compressor:
     """C(v)_j = sign(v_j) |v| times one of the levels 0, 2^(1-s), ..., 1/2, 1 next to |v_j|/|v|.
 
-    Which of the two is random, so that it is right in the mean; s is ``levels``.
+    Which of the two is random, so that C is unbiased; s is ``levels``.
     ``omega = 1/8 + u min(1, u)``, ``u = sqrt(d) 2^(1-s)``.  Horvath et al., Natural compression (2019),
     Theorem 7; the formula as FL_PyTorch has it.
     """
@@ -366,7 +366,7 @@ def _quantizer(
 
 @functools.cache
 def fixed_step() -> Compressor:
-    """C(v)_j = one of the two multiples of q next to v_j, right in the mean; q is ``quantum``.
+    """C(v)_j = one of the two multiples of q next to v_j, unbiased; q is ``quantum``.
 
     ``E |C(v) - v|^2 <= d q^2/4`` whatever v: an absolute error, so that no omega exists.  16 bits a
     coordinate, which end at +- 2^15 q.  What Q-DPSGD-1 asks of its quantizer.

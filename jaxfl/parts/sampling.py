@@ -111,7 +111,7 @@ def without_replacement() -> Sampler:
 
 @functools.cache
 def poisson() -> Sampler:
-    """Each row by its own coin of probability q = b/m; weight 1/b whatever their number.
+    """Each row independently with probability q = b/m; weight 1/b whatever their number.
 
     A draw overflows its slots with negligible chance in the whole run.  It then drops its last rows,
     and the event of the run adds that chance to its delta.
@@ -241,7 +241,7 @@ def uniform() -> Participation:
 
 @functools.cache
 def poisson_clients() -> Participation:
-    """Each client by its own coin of probability r/n; weight 1/r whatever their number."""
+    """Each client independently with probability r/n; weight 1/r whatever their number."""
 
     def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         slots, r = hp.caps["cohort"], hp["cohort"]

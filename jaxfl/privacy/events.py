@@ -53,7 +53,7 @@ ADJACENCIES: tuple[Adjacency, ...] = ("replace_one", "add_remove", "zero_out")
 # what the adversary sees, by the trust of an event
 OBSERVED = {
     "local_transcript": "every message of every client",
-    "secure_sum": "the sum of the clients' messages, and no message",
+    "secure_sum": "only the sum of the clients' messages",
     "trusted_server": "the models that a trusted server shows",
     "single_node": "the models of the node that holds the data",
 }

@@ -48,7 +48,7 @@ def make_problem(
 
     ``x0`` is a flat vector or the model's own pytree of parameters; without it every run draws its
     own from the model.  Real numbers become ``dtype``, integers int32.  ``validation_share`` of the
-    test examples, drawn once and for all, are set aside for choosing settings and test no more.
+    test examples, drawn once and for all, become validation data and leave the test set.
     Warns where features are unscaled, their root mean square above 2.
 
     Metrics on training data read ``eval_records`` records of each client, evenly spaced, or ``"all"``.

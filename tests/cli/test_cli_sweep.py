@@ -220,7 +220,10 @@ def test_one_value_is_no_axis() -> None:
         (["--extend", "here", "--out", "there"], "are both given"),
         (["ldp_sgd", "--sigma", "1", "--choose-by", "min:nothing"], "nothing"),
         (["ldp_sgd", "--sigma", "1", "--choose-by", "least:loss"], "min:NAME or max:NAME"),
-        (["ldp_sgd", "--sigma", "1", "--choose-by", "max:test_accuracy"], "test nothing"),
+        (
+            ["ldp_sgd", "--sigma", "1", "--choose-by", "max:test_accuracy"],
+            "would select on the test data",
+        ),
         (["ldp_sgd", "--sigma", "1", "--choose-by", "validation_loss"], "--validation-share"),
     ],
 )

@@ -597,7 +597,10 @@ NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
     (lambda: data.from_clients(TABLE[:0], client="a", label="b"), "has no rows"),
     (lambda: data.from_clients(user(2), label="a"), "label = 'a' needs a DataFrame"),
     (lambda: data.from_frame(user(2)), "must be a DataFrame"),
-    (lambda: make_problem(models.logistic(1), TABLE), "hold a table: read a table with"),
+    (
+        lambda: make_problem(models.logistic(1), TABLE),
+        "The data are a DataFrame: read a table with",
+    ),
     (
         lambda: data.split(TABLE, 2),
         r"^dataset = DataFrame of shape \(\d+, \d+\) must .*from_clients\(",

@@ -501,11 +501,11 @@ def test_progress_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (plan.runs, plan.compilations, plan.chunks, plan.done, plan.left) == (6, 1, 4, 0, 6)
     assert 0 < plan.bytes <= plan.available
     assert 0 < plan.evaluation < 1 < plan.disk
-    assert plan.programs == ("fedgd on data, 3 cells x 2 seeds: 2 runs at once",)
+    assert plan.programs == ("fedgd on data, 3 settings x 2 seeds: 2 runs at once",)
     assert 0 < plan.time() < 60
     compiling, *busy, merging = seen
     assert (compiling.doing, compiling.total) == (
-        "compiling 1 of 1: fedgd on data, 3 cells x 2 seeds",
+        "compiling 1 of 1: fedgd on data, 3 settings x 2 seeds",
         36,
     )
     assert {p.doing for p in busy} == {""} != {merging.doing}
@@ -636,7 +636,7 @@ def test_totals_beyond_32_bits() -> None:
 # --- mistakes ------------------------------------------------------------------------------------
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    (dict(grid={"learning_rate": [0.1]}), "'learning_rate': known are"),
+    (dict(grid={"learning_rate": [0.1]}), "'learning_rate': known:"),
     (dict(grid={"lr": []}), "axis lr has no values"),
     (dict(grid={"lr": [0.1, 0.2, 0.1]}), "lr has 0.1 twice"),
     (dict(grid={"lr": 0.1}), "lr = 0.1 must be a list"),

@@ -270,7 +270,7 @@ def test_names():
     for name in sampling.PARTICIPATIONS:
         assert sampling.participation(name).name == name
     refused(lambda: sampling.sampler("poison"), "did you mean 'poisson'")
-    refused(lambda: sampling.participation("zzz"), "known are balanced, everyone, poisson, uniform")
+    refused(lambda: sampling.participation("zzz"), "known: balanced, everyone, poisson, uniform")
 
 
 # --- rows read one client after the other: every live row once, whatever the strips ---

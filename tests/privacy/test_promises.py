@@ -49,7 +49,10 @@ def even(regularizer: str | None = None, kind: str = "logistic") -> jaxfl.Proble
             "ldp_sgd",
             "one record of one client, replaced by another, .* every message of every client$",
         ),
-        ("private_local_sgd", "one record of one client, .* sees the sum of the clients' messages"),
+        (
+            "private_local_sgd",
+            "one record of one client, .* sees only the sum of the clients' messages",
+        ),
         ("mu2_trusted", "one record of one client, .* the models that a trusted server shows$"),
         ("dp_fedavg", "^all records of one client, its update replaced by zero, from an adversary"),
         ("fedsgd", "^$"),
@@ -125,7 +128,9 @@ def test_neighbours_are_named() -> None:
 def test_an_L_of_the_data_is_said_to_be_public() -> None:
     problem, given = even(), {"sigma": 0.5, "diameter": 2.0}
     run = jaxfl.simulate("mu2_untrusted", problem, jax.random.key(0), 4, **given)
-    assert run.privacy().method.endswith("for an L of these data that is taken to be public")
+    assert run.privacy().method.endswith(
+        "with the smoothness L computed from the data and treated as public"
+    )
     run = jaxfl.simulate("mu2_untrusted", problem, jax.random.key(0), 4, smoothness=3.0, **given)
     assert "public" not in run.privacy().method
 

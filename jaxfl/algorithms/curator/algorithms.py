@@ -264,7 +264,7 @@ class PaperRules(NamedTuple):
             "difference_clip", min(2 * s.G, s.L * N["step_limit"]), "L times the longest step"
         )
         ratio = s.G / N["anchor_batch"] / (_moved(N.values) / N["batch"])
-        N.theorem("noise_ratio", ratio, "of what a record moves")
+        N.theorem("noise_ratio", ratio, "the ratio of their sensitivities")
 
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
         """The paper's noise, with m the records of all clients."""

@@ -90,7 +90,7 @@ def private_local_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def local_dp_sgd(**parts: Unpack[Parts]) -> Algorithm:
-    """The paper's DP-SGD baseline: one noisy step per round, and every model is seen::
+    """The DP-SGD baseline of Hu et al.: one noisy step per round, and every model is seen::
 
         theta_i = x - eta (mean_{j in B} clip grad f_ij(x) + b),  b ~ N(0, sigma^2 I)
         x <- (1/r) sum_{i in S} theta_i
@@ -106,10 +106,10 @@ def dp_fedavg(**parts: Unpack[Parts]) -> Algorithm:
 
         g_i = clip_S(x - theta_i) after tau local steps;   x <- x - eta_g (sum_S g_i / r + xi)
 
-    xi ~ N(0, sigma^2 I) is the server's.  What is protected is all of a client's data; clients drawn
-    by Poisson participation are hidden among the others, since only the model is seen.  So are those
-    of uniform participation where a client's turn does not depend on its earlier turns (``fresh=True``,
-    or batches drawn anew); epochs that continue from turn to turn count as taking part in every round.
+    The server adds xi ~ N(0, sigma^2 I).  All data of a client are protected.  Since only the model is
+    seen, drawing clients at random amplifies privacy: by Poisson participation, and by uniform
+    participation where a client's turn does not depend on its earlier turns (``fresh=True``, or batches
+    drawn anew).  Epochs that continue from turn to turn count as taking part in every round.
     """
     kind = Variant("McMahan et al., ICLR 2018", mechanism=mechanisms.central, bounded=True)
     return _algorithm("dp_fedavg", kind, **parts)

@@ -45,7 +45,7 @@ from jaxfl.rounds import gossip
 __all__ = ["porter_dp", "porter_gc"]
 
 TAU = Param("clip", "bound tau on the norm of a minibatch's gradient", open_low=True)
-OURS = "ours: the paper's holds up to constants"
+OURS = "chosen by jaxfl, since the paper gives no constants"
 
 
 def porter_dp(**parts: Unpack[Network]) -> Algorithm:

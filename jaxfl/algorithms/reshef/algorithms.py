@@ -140,7 +140,7 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     own = () if body.mechanism.std is None else (RHO, *PRIVACY)
     return by_rules(
         globals()[name],
-        PAPER if kind.corrected else "baseline of its kind",
+        PAPER if kind.corrected else "baseline of Reshef and Levy",
         PaperRules(body, kind),
         (*own, momentum.DIAMETER),
         cited=kind.corrected,

@@ -45,13 +45,19 @@ def compressed_gd(
         share = 4 * (1 + 4 * (G_B / G_A) ** 2) if math.isfinite(G_A) else 4.0
         most = share * q * q * rounds * math.log(room) if room > 0 else 0.0
         small, wide = G_A / (16 * b * s), math.sqrt(2 / 3) * b * s
-        text, here = f"eps <= {most:.4g}", f"eps = {e:.4g} = {rate:.4g} q^2 T"
+        text, here = f"eps <= {most:.4g}", f"eps = {e:.4g} = {rate:.4g} q^2 T, q = b/m"
         if most <= 0:  # the logarithm of the proof
             text, here = f"q b sigma < G_A = {G_A:.4g}", f"q b sigma = {q * b * s:.4g}"
         conditions = (
             Condition(text, e <= most, here=here),
-            Condition(f"q < G_A/(16 b sigma) = {small:.4g}", q < small, here=f"q = {q:.4g}"),
-            Condition("sqrt(2/3) b sigma/G_A >= 1", wide >= G_A, here=f"it is {wide / G_A:.4g}"),
+            Condition(
+                f"q < G_A/(16 b sigma) = {small:.4g}, with G_A = {G_A:.4g}",
+                q < small,
+                here=f"q = b/m = {q:.4g}",
+            ),
+            Condition(
+                f"sqrt(2/3) b sigma >= G_A = {G_A:.4g}", wide >= G_A, here=f"it is {wide:.4g}"
+            ),
         )
     formula = f"sigma^2 = {constant:g} G^2 T ln(1/delta)/(m^2 eps^2)"
     return Claim("SoteriaFL, NeurIPS 2022", formula, s, e, delta, conditions, note=note)

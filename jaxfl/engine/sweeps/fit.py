@@ -87,7 +87,7 @@ def line(program: Program, grid: Grid) -> str:
         if axis.name != "algorithm" and len(axis.values) > 1
     )
     return (
-        f"{program.algorithm.name} on {program.problem.name}{axes}, {cells} cell{'s' * (cells != 1)} x "
+        f"{program.algorithm.name} on {program.problem.name}{axes}, {cells} setting{'s' * (cells != 1)} x "
         f"{seeds} seed{'s' * (seeds != 1)}"
     )
 

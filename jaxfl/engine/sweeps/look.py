@@ -62,7 +62,7 @@ class Plan(NamedTuple):
         left = (
             f"{plural(self.left, 'run')}{continued} in "
             f"{plural(self.compilations, 'compilation')}, about "
-            f"{chunks} of {self.bytes / 2**20:,.0f} MiB ({self.available / 2**20:,.0f} are free)"
+            f"{chunks} of {self.bytes / 2**20:,.0f} MiB ({self.available / 2**20:,.0f} MiB are free)"
         )
         if self.done:
             left = f"done: {self.finished:,} of {plural(self.runs, 'run')}; left: {left}"

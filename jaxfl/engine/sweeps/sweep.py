@@ -103,19 +103,21 @@ def sweep(
     other axes are hyper-parameters (also ``rounds``, and schedules such as ``"cosine:0.3"``), whose
     cells run in one program.  An algorithm without a hyper-parameter runs once along its axis.
     ``numbers`` are hyper-parameters of all cells; the rest follows from each cell's theory.
+    ``metrics``, ``eval_every`` and ``noise`` are those of :func:`simulate`.  A *cell* is a setting: the
+    values of all axes.
 
     Seed s is the run that :func:`simulate` makes with ``fold_in(key, s)``, or without ``key`` with
     ``jax.random.key(s)``: all cells of a seed share their draws, so that they differ by the axes and
     not by chance.  With ``paired=False`` each cell has its own draws.  Draws and counts do not depend
     on other cells, chunks or devices; all else is equal up to rounding.
 
-    Chunks of the grid fit in ``memory`` bytes (default: most of what is free on ``devices``, by default
-    all local ones, which share the runs; a problem whose clients are split over devices stays so).
-    ``out`` is a folder for each finished chunk, checkpoints of the one in progress and ``result.nc``;
-    ``resume`` computes only what is missing in it, and gives bit for bit the same result.  ``extend``
-    does so for a larger grid, which holds that of the folder: more values, axes, seeds or algorithms,
-    or more ``rounds``, for which a run continues unless they change its hyper-parameters.  A run that
-    diverges is frozen, marked by ``diverged_at``, and does not affect others.
+    Chunks of the grid have at most ``runs_at_once`` runs and fit in ``memory`` bytes (default: most of
+    what is free on ``devices``, by default all local ones, which share the runs; a problem whose clients
+    are split over devices stays so).  ``out`` is a folder for each finished chunk, checkpoints of the one
+    in progress and ``result.nc``; ``resume`` computes only what is missing in it, and gives bit for bit
+    the same result.  ``extend`` does so for a larger grid, which holds that of the folder: more values,
+    axes, seeds or algorithms, or more ``rounds``, for which a run continues unless they change its
+    hyper-parameters.  A run that diverges is frozen, marked by ``diverged_at``, and does not affect others.
 
     With an ``executor`` its workers compute the chunks, in ``memory`` bytes each: one of
     :mod:`jaxfl.executors`, its text as in ``"processes:4"`` or ``"ray"``, or anything with
@@ -129,7 +131,8 @@ def sweep(
     ``plan.time()`` times one program for an estimate of the seconds), ``say`` with a line before each
     compilation.  ``callbacks`` are called with every :class:`jaxfl.Evaluation` of every run: while its
     chunk is computed here, or when an ``executor`` returns it; ``resume`` hands over earlier ones too.
-    What a callback raises ends the sweep like Ctrl-C, with what is finished and a checkpoint.
+    If a callback raises an exception, the sweep ends as after Ctrl-C, with what is finished and a
+    checkpoint.
     ``matmul_precision`` is that of :func:`simulate`.
 
     >>> import jaxfl
