@@ -56,8 +56,8 @@ OF_SWEEPS = ("choose_by", "over", "where", "allow_test")
 def run_show(words: Sequence[str]) -> None:
     """usage: jaxfl show DIR [--OPTION VALUE ...]
 
-    Print the result of a sweep as a table, or the summary of a run.  The table has one row for each
-    setting, the best one along the axes of --over, with means over seeds and their standard errors.
+    Print the result of a sweep as a table, or the summary of a run.  A row of the table is the best
+    setting along the axes of --over, with means over seeds and their standard errors.
 
       jaxfl show grid
       jaxfl show grid --where eps=1,5 --metric loss utility --csv table.csv

@@ -514,12 +514,12 @@ def _map(ds: xarray.Dataset, rule: Criterion, title: str) -> Figure | None:
             )
             ax.set_ylabel(name_of(up), fontsize=TEXT, **upright)
     look = {"cmap": "viridis_r" if rule.sign > 0 else "viridis", "edgecolors": "white"}
+    # a row, or a panel, for each algorithm
     for i, (name, head) in enumerate(zip(names, heads, strict=True)):
-        ax = axs[0 if single else i]
+        ax, here = axs[0 if single else i], squares.sel(algorithm=[name] if single else name)
         if not single:
             room = int(square * wide / (CHARACTER * TEXT))
             ax.set_title(textwrap.fill(head, room), fontsize=TEXT, pad=3)
-        here = squares.sel(algorithm=[name] if single else name)
         edges = {n: np.arange(ds.sizes[n] + 1) - 0.5 for n in (along, up)}
         for n in lacks[name]:
             here, edges[n] = here.isel({n: [0]}), edges[n][[0, -1]]

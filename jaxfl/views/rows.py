@@ -59,19 +59,15 @@ def table(
     :func:`to_target` adds what reaching the target took.  Marked is the best row for each problem
     and eps, by the criterion of :func:`~jaxfl.views.select`.
     """
+    ds = ds.transpose(*groups(ds), ...)
     rule, shown = criterion_used(ds), shown_metrics(ds, metrics)
     if rule.metric.startswith("validation_"):
         shown = list(dict.fromkeys([*shown, rule.metric]))
     joined = ds if targets is None else ds.assign(targets.data_vars)
     flat = ends(joined, *{*shown, rule.metric, "uplink_bits"})
-    # rows of one group beside each other; without the axis, after all others
-    places = [[*ds[name].values.tolist(), None] for name in groups(ds)]
-    labels = [flat[name].values.tolist() for name in groups(ds)]
-
-    def order(i: int) -> list[int]:
-        return [place.index(label[i]) for place, label in zip(places, labels, strict=True)]
-
-    flat = flat.isel(cell=sorted(range(flat.sizes["cell"]), key=order))
+    # rows of one group are beside each other; without the axis, after all others
+    without = [flat[name].isnull().values for name in groups(ds)]
+    flat = flat.isel(cell=np.lexsort(without[::-1]) if without else slice(None))
     columns = [
         *_axes(ds, flat),
         *_choices(ds, flat),
@@ -101,29 +97,24 @@ def shown_metrics(ds: xarray.Dataset, names: Sequence[str] | None) -> list[str]:
 
 
 def _axes(ds: xarray.Dataset, flat: xarray.Dataset) -> list[Column]:
-    """Groups first, then the algorithm, then what varies within."""
-    first = groups(ds)
-    names = sorted(axes(ds), key=lambda name: (name not in first, name != "algorithm"))
     return [
         Column(name, short(name), flat[name].values.tolist())
-        for name in names
+        for name in axes(ds)
         if (ds.sizes[name] > 1 and applying(ds, name).any()) or name == "algorithm"
     ]
 
 
 def _choices(ds: xarray.Dataset, flat: xarray.Dataset) -> list[Column]:
     """What was chosen, and what is no axis: the step size, and what compressors keep."""
-    chosen = [str(name) for name in flat if str(name).startswith("chosen_")]
-    heads = {name: f"best {short(name[7:])}" for name in chosen}
-    swept = {*axes(ds), *(name[7:] for name in chosen)}
+    chosen = [str(name).removeprefix("chosen_") for name in flat if str(name).startswith("chosen_")]
+    heads = {f"chosen_{name}": f"best {short(name)}" for name in chosen}
     if "used_omega" in flat:  # 0 is that of no compressor
         flat = flat.assign(used_omega=flat["used_omega"].where(flat["used_omega"] > 0))
-    fixed = {"lr": short("lr")}
-    if not swept & {"k", "omega"}:
-        fixed |= {"k": f"k of {results.config(ds)['facts'].get('d', 'd')}", "omega": short("omega")}
-    for name, head in fixed.items():
+    swept = {*axes(ds), *chosen}
+    for name in ("lr", *(() if swept & {"k", "omega"} else ("k", "omega"))):
         if name not in swept and f"used_{name}" in flat and flat[f"used_{name}"].notnull().any():
-            heads[f"used_{name}"] = head
+            of = f" of {results.config(ds)['facts'].get('d', 'd')}" * (name == "k")
+            heads[f"used_{name}"] = short(name) + of
     return [Column(name, head, _known(flat[name])) for name, head in heads.items()]
 
 
