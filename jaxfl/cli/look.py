@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.cli.folder import CHECKPOINT, CONFIG, Folder, aside, of_sweep
+from jaxfl.cli.folder import CHECKPOINT, CONFIG, aside, of_sweep
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import real, text
 from jaxfl.cli.report import facts, print_json, print_table, summary
@@ -43,10 +43,10 @@ OWN = {
 METAVARS = {"where": "AXIS=VALUE", "label": "OLD=NEW", "csv": "FILE", "latex": "FILE", "out": "DIR"}
 # the help of what all three take
 COMMON = """\
-  --choose-by CRITERION     how the best step size is chosen: auto (default): accuracy, else loss, on
-                            validation data; without them the training loss; a metric, min:NAME or
-                            max:NAME; none: choose nothing, and keep every step size
-  --over AXIS ...           choose the best along these axes (default: lr, shift)
+  --choose-by CRITERION     the metric after the last round by which the best setting is chosen: auto
+                            (default: accuracy, else loss, on validation data; without them the
+                            training loss), a metric, min:NAME or max:NAME; none: keep all settings
+  --over AXIS ...           choose the best setting along these axes (default: lr, shift)
   --where AXIS=V,V ...      show only these values of these axes
   --allow-test              allow --choose-by to choose on test data, and say so in the notes
   --unchecked               read a result although it is damaged or has no digest (a checksum)"""
@@ -56,9 +56,8 @@ OF_SWEEPS = ("choose_by", "over", "where", "allow_test")
 def run_show(words: Sequence[str]) -> None:
     """usage: jaxfl show DIR [--OPTION VALUE ...]
 
-    Print the result of a sweep as a table, or the summary of a run.  The table has one row for
-    each combination of the other axes, with the best step size there, and means over seeds with their
-    standard errors.
+    Print the result of a sweep as a table, or the summary of a run.  A row of the table is the best
+    setting along the axes of --over, with means over seeds and their standard errors.
 
       jaxfl show grid
       jaxfl show grid --where eps=1,5 --metric loss utility --csv table.csv
@@ -77,24 +76,23 @@ def run_show(words: Sequence[str]) -> None:
     given, folder = _given(words, run_show, "show")
     with _shown(folder):
         ds, links = _load(folder, given), _links(given)
-        if not is_sweep(ds):
+        if is_sweep(ds):
+            ds = _selected(ds, given)
+        else:
             alone = not {"csv", "latex", "target_loss", "metric", "label"} & set(given)
-            if given.get("json") and alone:
-                print_json(facts(ds, [folder / RESULT if folder.is_dir() else folder]))
-                return
             if not given.get("json"):
                 summary(ds, [])
-            ds = as_sweep(ds, config(ds)["settings"]["algorithm"])
+                print("\n" * (not alone), end="")
+            elif alone:
+                print_json(facts(ds, [folder / RESULT if folder.is_dir() else folder]))
             if alone:
                 return
-            if not given.get("json"):
-                print()
-        ds = _selected(ds, given)
+            ds = as_sweep(ds, config(ds)["settings"]["algorithm"])
         targets = None
         if "target_loss" in given:
             value = real()("--target-loss", given["target_loss"])
             targets = to_target(ds, "loss", target=value, links=links)
-        labels = _labels(given)
+        labels = dict(_pairs("label", given))
         with renamed(labels):
             ds = relabelled(ds, labels)
             _print(table(ds, metrics=given.get("metric"), targets=targets), given)
@@ -131,15 +129,16 @@ def run_plot(words: Sequence[str]) -> None:
 
     Draw pictures of a sweep, the headline first: values against bits, heat maps, and curves with bands
     over seeds; by default at most six, with --metric at most three for each metric.  notes.txt beside
-    them says what they show.  Of a single run, draw the curves, with all notes under them.
+    them says of each picture what it shows, how its settings were chosen, which have no value, and
+    which eps is proven.  Of a single run, draw the curves, with all notes under them.
 
       jaxfl plot grid --where eps=1,5 --format pdf
       jaxfl plot grid --choose-by validation_accuracy --metric test_accuracy
       jaxfl plot grid --title "Adult" --label soteriafl_sgd=SoteriaFL loss="training loss"
 
       --metric NAME ...         draw these metrics, at most three pictures each (default: that of
-                                --choose-by, on test data if validation data chose, and an accuracy
-                                or the loss)
+                                --choose-by, on test data if it is one on validation data, and an
+                                accuracy or the loss)
       --title TEXT              title of the pictures
       --label OLD=NEW ...       write NEW for algorithms, axes and metrics named OLD
       --out DIR                 folder for the pictures (default: DIR/pictures)
@@ -159,7 +158,7 @@ def run_plot(words: Sequence[str]) -> None:
             choose_by="none",
             metrics=given.get("metric"),
             title=given.get("title"),
-            labels=_labels(given),
+            labels=dict(_pairs("label", given)),
         )
         if is_sweep(ds) and not has_front(files):
             print(NO_FRONT, file=sys.stderr)
@@ -223,19 +222,15 @@ def _shown(*folders: Path) -> Iterator[None]:
         raise InputError(why, "write it again") from error
 
 
-def _pairs(name: str, shape: str, given: dict[str, Any]) -> list[tuple[str, str]]:
+def _pairs(name: str, given: dict[str, Any]) -> list[tuple[str, str]]:
     """The words of an option that read NAME=TEXT, in two."""
     pairs = []
     for word in given.get(name, []):
         left, equals, right = word.partition("=")
-        must = f"--{name} {word} must read {shape}; the folder comes before the options"
+        must = f"--{name} {word} must read {METAVARS[name]}; the folder comes before the options"
         require(left and equals, must)
         pairs.append((left, right))
     return pairs
-
-
-def _labels(given: dict[str, Any]) -> dict[str, str]:
-    return dict(_pairs("label", "OLD=NEW", given))
 
 
 def _links(given: dict[str, Any]) -> Links | None:
@@ -256,47 +251,27 @@ def _links(given: dict[str, Any]) -> Links | None:
 
 def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
     """The result in a folder or a file."""
-    file = path / RESULT if path.is_dir() else path
     require(path.exists(), f"There is no folder {path}")
+    folder, file = (path, path / RESULT) if path.is_dir() else (path.parent, path)
+    way = command("sweep" if of_sweep(folder) else "run", "--resume", folder)
     if not file.exists():
-        raise InputError(*_missing(path))
+        begun = of_sweep(folder) or (folder / CONFIG).exists() or aside(file).exists()
+        require(
+            not begun, f"{folder} is unfinished, or has lost its {RESULT}", f"continue with {way}"
+        )
+        raise InputError(f"{folder} holds no {RESULT}, so it is no result of jaxfl")
     try:
         ds = load(file, unchecked=given.get("unchecked", False))
     except InputError as error:
-        folder, way = file.parent, ""
-        if of_sweep(folder):
-            way = f"{command('sweep', '--resume', folder)} writes it again"
-        elif _ended(folder):
-            way = f"remove it, and {command('run', '--resume', folder)} writes it again"
-        if not way:
+        if not (of_sweep(folder) or (folder / CHECKPOINT).exists()):
             raise
-        way += ", or read it as it is with --unchecked" * bool(error.suggested)
-        raise InputError(error.problem, way) from None
+        again = "remove it, and " * (not of_sweep(folder)) + f"{way} writes it again"
+        again += ", or read it as it is with --unchecked" * bool(error.suggested)
+        raise InputError(error.problem, again) from None
     for name in set(OF_SWEEPS) & set(given):
         single = f"{flag(name)} is for sweeps, and {path} holds a single run"
         require(is_sweep(ds), single, "leave it out")
     return ds
-
-
-def _missing(folder: Path) -> tuple[str, str]:
-    """Why a folder has no result, and what to do."""
-    way = command("sweep" if of_sweep(folder) else "run", "--resume", folder)
-    if of_sweep(folder):
-        return f"{folder} is unfinished", f"continue with {way}"
-    if _ended(folder):
-        return f"{folder} has lost its {RESULT}", f"{way} writes it again"
-    if (folder / CONFIG).exists():
-        return f"{folder} is unfinished", f"continue with {way}"
-    if aside(folder / RESULT).exists():
-        return f"{folder} was about to be replaced", f"{way} restores it"
-    return f"{folder} holds no {RESULT}, so it is no result of jaxfl", ""
-
-
-def _ended(folder: Path) -> bool:
-    """Whether a run has ended there, and its result can be written again."""
-    if not ((folder / CONFIG).exists() and (folder / CHECKPOINT).exists()):
-        return False
-    return Folder.read(folder).reached is not None
 
 
 def _selected(
@@ -304,7 +279,7 @@ def _selected(
 ) -> xarray.Dataset:
     """The cells that the options select; options for axes ``elsewhere`` are ignored."""
     where: dict[str, list[str]] = {}  # several of one axis add up
-    for name, values in _pairs("where", "AXIS=VALUE,VALUE", given):
+    for name, values in _pairs("where", given):
         if name not in elsewhere:
             where.setdefault(name, []).extend(filter(None, values.split(",")))
     ds = restrict(ds, where)
@@ -329,8 +304,5 @@ def _print(shown: Table, given: dict[str, Any]) -> None:
         if name not in given:
             continue
         path = Path(given[name])
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"Cannot write {path}", str(error.strerror or error)) from None
+        path.parent.mkdir(parents=True, exist_ok=True)
         replace(path, lambda file, content=content: file.write(content().encode()))

@@ -137,9 +137,9 @@ class Session:
     choose_by: str = _output(
         AUTO,
         "HOW",
-        "criterion by which the best lr (and shift) is chosen: auto (default) takes validation accuracy, "
-        "or validation loss where there is no accuracy, or training loss where there are no validation "
-        "data; else a metric, min:NAME or max:NAME",
+        "the metric after the last round by which the best setting along lr and shift is chosen: auto "
+        "(default: accuracy, else loss, on validation data; without them the training loss), a metric, "
+        "min:NAME or max:NAME",
     )
     plan: bool = _output(False, "", "report the plan and stop: runs, chunks, memory, evaluations")
     plan_time: bool = _output(

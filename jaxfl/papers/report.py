@@ -96,13 +96,11 @@ def read(entry: Entry, path: str | Path) -> Report:
 
 def write_overview(folder: Path, known: Mapping[str, Entry]) -> Path:
     """``papers.md``: the reports of all records in the folder, in the order of the papers."""
-    places = [
-        (place, entry)
-        for name, entry in known.items()
-        for place in (folder / name, folder / f"{name}-fast")
-        if (place / RECORD).exists()
-    ]
-    reports = [(place, read(entry, place / RECORD)) for place, entry in places]
+    reports = []
+    for name, entry in known.items():
+        for place in (folder / name, folder / f"{name}-fast"):
+            if (place / RECORD).exists():
+                reports.append((place, read(entry, place / RECORD)))
     parts = ["# The papers, run again", "", *_summary(reports), ""]
     parts += [markdown(report, f"{place.name}/", depth=2) for place, report in reports]
     path = folder / "papers.md"
@@ -120,11 +118,8 @@ def _summary(reports: Sequence[tuple[Path, Report]]) -> list[str]:
         rows.append((place.name, report.entry.what, met, f"{report.seconds:.0f}"))
         if failed:
             said = " ".join(report.entry.why) or "The reason is not known."
-            missed += [f"- {place.name}: {said}", ""]
-            missed += [
-                f"  - {row.what}: {row.published}; here {in_words(row.ours)}" for row in failed
-            ]
-            missed.append("")
+            each = [f"  - {row.what}: {row.published}; here {in_words(row.ours)}" for row in failed]
+            missed += [f"- {place.name}: {said}", "", *each, ""]
     total = sum(report.seconds for _, report in reports)
     heads = ("", "what", "published values and statements met", "seconds")
     grid = Table("", by_rows({head: head for head in heads}, rows))
@@ -137,13 +132,9 @@ def _summary(reports: Sequence[tuple[Path, Report]]) -> list[str]:
 
 def table(report: Report) -> Table:
     """``published | ours | band | agrees``, one row each."""
-    heads = {
-        "what": "what",
-        "published": "published",
-        "ours": f"ours ({_seeds(report)})",
-        "band": "band",
-        "agrees": "within band, or ordering holds?",
-    }
+    heads = {name: name for name in ("what", "published", "ours", "band", "agrees")}
+    heads["ours"] += f" ({_seeds(report)})"
+    heads["agrees"] = "within band, or ordering holds?"
     rows = [
         (row.what, row.published, row.ours, row.band or None, VERDICTS[row.holds])
         for row in report.rows

@@ -47,14 +47,12 @@ class Report(NamedTuple):
         lines = [f"proven   {proven} at delta {self.delta:.3g}: {self.method}{status}"]
         lines += [f"protects {words}" for words in [protects(self.event)] if words]
         if self.claimed is not None:
-            at = (
-                ""
-                if math.isinf(self.proven)
-                else f", which is proven at delta {self.delta_at_claimed:.3g}"
-            )
-            lines.append(
-                f"claimed  eps {self.claimed:.4g}{at}" + f" [{self.source}]" * bool(self.source)
-            )
+            source = f" [{self.source}]" * bool(self.source)
+            lines.append(f"claimed  eps {self.claimed:.4g}{source}")
+            if not math.isinf(self.proven):
+                lines[-1] += (
+                    f". The accountant proves this eps at delta {self.delta_at_claimed:.3g}."
+                )
         failed = [condition for condition in self.conditions if condition.holds is False]
         lines += [f"         a condition of the claim {condition}" for condition in failed]
         if self.flag:

@@ -191,7 +191,7 @@ def relabelled(ds: xarray.Dataset, labels: Mapping[str, str]) -> xarray.Dataset:
 def check_metric(ds: xarray.Dataset, name: str) -> None:
     """Raise unless the sweep has measured it."""
     if name not in (known := metrics(ds)):
-        raise InputError(closest("metric in this sweep named", name, known))
+        raise InputError(closest("metric in this result named", name, known))
 
 
 def check_axis(ds: xarray.Dataset, name: str, *more: str) -> None:

@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compare"]
 
-SETTINGS = ("problem", "model", "data", "objective", "dtype")  # that make numbers comparable
-# results keep fingerprints of these, which mean nothing to a reader
-PRINTS = {
-    "data": "They learn from different data.",
-    "objective": "Their objectives differ (loss, regularizer or constraint).",
-}
+SETTINGS = ("algorithm", "problem", "model", "data", "objective", "dtype")
+PRINTS = ("data", "objective")  # of which results keep fingerprints, which mean nothing to a reader
 SAME_BY_EPS = {"used_eps", "used_delta", "used_noise_constant"}  # the proven eps follows from them
 DIGITS = 9  # of a number that names a place on an axis
 LISTED = 4  # cells of one side alone that a note names
@@ -80,7 +76,9 @@ def compare(
         if (left := flat.drop_sel(cell=one["cell"])).sizes["cell"]:
             notes.append(f"Only in {name}: {_listed(left, common)}.")
     notes += _lost(one, names[0]) + _lost(two, names[1])
-    notes += _differing(both[0], both[1], names) + _unlike(one, two, common, names)
+    for what, differ in {**_settings(*both), **_values(one, two, common)}.items():
+        sides = f": {differ[0]} in {names[0]}, {differ[1]} in {names[1]}" if differ else ""
+        notes.append(f"Different {what}{sides}.")
     if max(ds.sizes["seed"] for ds in both) > 1:
         how = "paired by seed" if paired else "of unpaired seeds"
         notes.append(f"± standard error over seeds; differences are {how}.")
@@ -129,24 +127,25 @@ def _measured(
             by, unit = prefix([ds[name].max() for ds in (a, b)], "bit")
             words = f"uplink ({unit})"
         one, two = (estimates(ds[name] / by) for ds in (a, b))
-        differ = [
-            Estimate(y.mean - x.mean, math.hypot(x.error, y.error))
-            for x, y in zip(one, two, strict=True)
-        ]
-        if paired:
-            differ = estimates((b[name] - a[name].values) / by)
+        differ = (
+            estimates((b[name] - a[name].values) / by) if paired else map(_difference, one, two)
+        )
         out.append([(words, *line) for line in zip(one, two, differ, strict=True)])
     return out
 
 
+def _difference(a: Estimate, b: Estimate) -> Estimate:
+    return Estimate(b.mean - a.mean, math.hypot(a.error, b.error))
+
+
 def _proven(a: xarray.Dataset, b: xarray.Dataset) -> list[tuple[Value, ...]]:
     """The proven eps of every cell; nothing where neither side has noise."""
-    noisy = zip(*((ds["noisy"].values > 0).tolist() for ds in (a, b)), strict=True)
     sides = [list(map(eps_words, ds["noisy"].values > 0, ds["proven_eps"].values)) for ds in (a, b)]
     out: list[tuple[Value, ...]] = []
-    for some, x, y in zip(noisy, *sides, strict=True):
+    for x, y in zip(*sides, strict=True):
         known = isinstance(x, float) and isinstance(y, float)
-        out.append(("proven ε", x, y, y - x if known else None) if any(some) else ())
+        noise = (x, y) != ("no noise", "no noise")
+        out.append(("proven ε", x, y, y - x if known else None) if noise else ())
     return out
 
 
@@ -166,11 +165,20 @@ def _listed(left: xarray.Dataset, common: list[str]) -> str:
     return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
 
 
-def _unlike(
-    a: xarray.Dataset, b: xarray.Dataset, common: list[str], names: tuple[str, str]
-) -> list[str]:
-    """Notes on hyper-parameters of the common cells that differ between the sides."""
-    notes = []
+def _settings(a: xarray.Dataset, b: xarray.Dataset) -> dict[str, tuple[str, ...]]:
+    """The settings that differ, on both sides where a reader knows them."""
+    whole = [results.config(ds) for ds in (a, b)]
+    one, two = ({**about["settings"], "noise": about.get("noise")} for about in whole)
+    return {
+        name: () if name in PRINTS else (one[name], two[name])
+        for name in (*SETTINGS, "noise")
+        if one.get(name) and two.get(name) and one[name] != two[name]
+    }
+
+
+def _values(a: xarray.Dataset, b: xarray.Dataset, common: list[str]) -> dict[str, tuple[str, ...]]:
+    """The hyper-parameters of the common cells that differ, on both sides where all differ alike."""
+    out = {}
     # last_round holds the rounds, also where they are no hyper-parameter
     skip = {f"used_{name}" for name in common} | SAME_BY_EPS | {"used_rounds"}
     used = [str(name) for name in a if str(name).startswith("used_") and name in b]
@@ -178,17 +186,11 @@ def _unlike(
         x, y = (np.asarray(ds.isel(seed=0)[name].values, np.float64) for ds in (a, b))
         unlike = ~np.isclose(x, y, 1e-6, 0, equal_nan=True)
         pairs = {*zip(x[unlike].tolist(), y[unlike].tolist(), strict=True)}
-        words = "Their rounds differ"
-        if name != "last_round":
-            words = f"{name.removeprefix('used_')} differs"
-        if len(pairs) > 1 or not unlike.all():
-            words += f" in {unlike.sum()} of {unlike.size} settings"
-        if len(pairs) == 1:
-            mine, other = map(number, pairs.pop())
-            words += f": {mine} in {names[0]}, {other} in {names[1]}"
-        if unlike.any():
-            notes.append(f"{words}.")
-    return notes
+        what = "rounds" if name == "last_round" else name.removeprefix("used_")
+        if pairs:
+            differ = tuple(map(number, pairs.pop())) if len(pairs) == 1 else ()
+            out[f"{what} in {unlike.sum()} of {unlike.size} settings"] = differ
+    return out
 
 
 def _lost(flat: xarray.Dataset, name: str) -> list[str]:
@@ -196,20 +198,9 @@ def _lost(flat: xarray.Dataset, name: str) -> list[str]:
     first = flat["diverged_at"].min("seed").dropna("cell").values
     missing = int((flat["complete"] == 0).any("seed").sum())
     of = f"of {plural(flat.sizes['cell'], 'compared setting')}"
-    notes = []
-    if len(first):
-        notes.append(f"In {name} {len(first)} {of} diverged, the first by round {min(first):.0f}.")
-    if missing:
-        notes.append(f"In {name} {missing} {of} did not run.")
-    return notes
-
-
-def _differing(a: xarray.Dataset, b: xarray.Dataset, names: tuple[str, str]) -> list[str]:
-    """Notes on settings that differ."""
-    whole = [results.config(ds) for ds in (a, b)]
-    one, two = ({**about["settings"], "noise": about.get("noise")} for about in whole)
-    return [
-        PRINTS.get(key, f"{key} differs: {one[key]} in {names[0]}, {two[key]} in {names[1]}.")
-        for key in ("algorithm", *SETTINGS, "noise")
-        if one.get(key) and two.get(key) and one[key] != two[key]
-    ]
+    diverged = (
+        f"In {name} {len(first)} {of} diverged, the first by round {min(first, default=0):.0f}."
+    )
+    return [diverged] * bool(len(first)) + [f"In {name} {missing} {of} did not run."] * bool(
+        missing
+    )

@@ -44,7 +44,6 @@ __all__ = [
     "powers",
     "save",
     "shade",
-    "tidy",
     "write",
 ]
 
@@ -73,9 +72,10 @@ GREY = "#555555"
 SUFFIXES = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 FORMATS = tuple(suffix[1:] for suffix in SUFFIXES)
 
+MARGIN = 0.06  # of a vertical axis, beyond its values
 MORE = 1 + 1e-9  # tolerance for rounding
 DECADE = 10.0  # an axis whose values span more is logarithmic
-CAP = 1e3  # times the largest first value: where a diverging line ends
+CAP = 1e3  # times its first value: where a diverging line ends
 FLAT = 1e-5  # relative spread that is taken for rounding
 LARGE = 1e5  # numbers from here on are powers of ten
 FEW = 8  # values on a logarithmic axis up to which each has a label
@@ -116,14 +116,16 @@ class Line(NamedTuple):
             look |= {"markeredgecolor": "white", "markeredgewidth": 0.5}
         return look | {"markersize": self.size}
 
-    def upto(self, top: float) -> Line:
-        """Its part before the first value that is not finite, or beyond ``top``."""
-        live = int(np.argmin(np.append(np.abs(self.y) <= top, False))) if self.cut else len(self.y)
-        x, y = (np.asarray(values, np.float64)[:live] for values in (self.x, self.y))
+    def live(self) -> Line:
+        """Its part before the first value that is not finite; there also before those beyond ``CAP``."""
+        x, y = np.asarray(self.x, np.float64), np.asarray(self.y, np.float64)
+        live = len(y)
+        if self.cut:
+            live = int(np.argmin(np.append(np.abs(y) <= CAP * abs(y[0]), False)))
         error = self.error
         if error is not None:
             error = np.broadcast_to(np.asarray(error, np.float64)[..., :live], (2, live))
-        return self._replace(x=x, y=y, error=error, ends=self.cut)
+        return self._replace(x=x[:live], y=y[:live], error=error, ends=self.cut)
 
     def shown(self) -> Array:
         """The values that the vertical axis has to show."""
@@ -142,8 +144,6 @@ class Panel(NamedTuple):
     logarithmic: bool | None = False  # across; None: if the lines end a decade apart
     powers: bool | None = None  # logarithmic upwards; None: if the values span a decade
     until: float = math.nan  # where a linear horizontal axis ends
-    zero: bool = False  # the vertical axis begins there
-    key: str = ""  # panels with one key share their vertical axis, others unless it flattens lines
 
 
 # --- pictures of lines ---------------------------------------------------------------------------
@@ -155,109 +155,113 @@ def picture(
     notes: Sequence[str] = (),
     *,
     heights: Sequence[float] | None = None,
-    margins: tuple[float, float] = (0.05, 0.05),
 ) -> Figure:
-    """Panels of equal width, with one legend and one horizontal axis for each of its labels.
+    """Panels of equal width, with one legend.
 
-    Those with one label above share their vertical axis, by keys where one axis would flatten
-    lines.  ``heights`` are those of the rows, relative to each other, ``margins`` parts of the data's
-    span on both axes.
+    Those with one label share that axis.  Where one vertical axis would flatten lines, panels share it
+    only if they have one title, too.  ``heights`` are those of the rows, relative to each other.
     """
     columns, shares = max(map(len, rows)), heights or (1.0,) * len(rows)
     height = SIZES.get(columns, LOW)
-    panels = _live({(i, j): p for i, row in enumerate(rows) for j, p in enumerate(row)})
-    scales = _scales(panels)
-    covered = {place: _covered(panel.lines, *scales[place]) for place, panel in panels.items()}
-    shown = {(panel.up, id(scales[place][1])) for place, panel in panels.items()}
-    apart = len(shown) > len({panel.up for panel in panels.values()})
-    said = [*notes, *[APART] * apart, *[UNDER] * any(map(any, covered.values()))]
+    panels = {
+        (i, j): panel._replace(lines=[line.live() for line in panel.lines])
+        for i, row in enumerate(rows)
+        for j, panel in enumerate(row)
+    }
+    uprights = _uprights(panels)
+    covered = {place: _covered(panel.lines, uprights[place]) for place, panel in panels.items()}
+    apart = len({*uprights.values()}) > len({panel.up for panel in panels.values()})
     figure = frame(
         title,
         sum(shares) * height + 0.24 * len(rows),
         _key(line for panel in panels.values() for line in panel.lines),
-        said,
+        [*notes, *[APART] * apart, *[UNDER] * any(map(any, covered.values()))],
         COLUMN if columns == 1 else FULL,
     )
     grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=shares)
+    first: dict[Any, Axes] = {}  # of those that share an axis
     for (i, j), ax in np.ndenumerate(grid):
         if (i, j) not in panels:
             ax.set_visible(False)
             continue
-        place, left, above, below = (i, j), (i, j - 1), (i - 1, j), (i + 1, j)
-        panel = panels[place]
-        ax.margins(*margins)
-        for line, count in zip(panel.lines, covered[place], strict=True):
+        panel, upright = panels[i, j], uprights[i, j]
+        left, above, below = (panels.get(p) for p in ((i, j - 1), (i - 1, j), (i + 1, j)))
+        if first.setdefault(panel.across, ax) is not ax:
+            ax.sharex(first[panel.across])
+        if first.setdefault(upright, ax) is not ax:
+            ax.sharey(first[upright])
+        for line, count in zip(panel.lines, covered[i, j], strict=True):
             _draw(ax, line, count)
-        tidy(ax, scales[place][1], scales[place][0], margins[1])
-        if panel.zero:
-            ax.set_ylim(bottom=0)
-        _across(ax, panel, [p for p in panels.values() if p.across == panel.across])
-        words = textwrap.fill(panel.up, int(height * shares[i] / (CHARACTER * TEXT)))
-        if left in panels and panels[left].up == panel.up:
-            words = ""
-            ax.tick_params(labelleft=scales[left][1] is not scales[place][1])
-        ax.set_ylabel(words, fontsize=TEXT)
-        lowest = below not in panels or panels[below].across != panel.across
-        ax.tick_params(labelbottom=lowest)
-        ax.set_xlabel(panel.across if lowest else "", fontsize=TEXT)
-        room = int(figure.get_figwidth() / columns / (CHARACTER * TEXT))
-        if above not in panels or panels[above].title != panel.title:
+        if left is None or left.up != panel.up:
+            room = int(height * shares[i] / (CHARACTER * TEXT))
+            ax.set_ylabel(textwrap.fill(panel.up, room), fontsize=TEXT)
+        else:
+            ax.tick_params(labelleft=uprights[i, j - 1] != upright)
+        if below is None or below.across != panel.across:
+            ax.set_xlabel(panel.across, fontsize=TEXT)
+        else:
+            ax.tick_params(labelbottom=False)
+        if above is None or above.title != panel.title:
+            room = int(figure.get_figwidth() / columns / (CHARACTER * TEXT))
             ax.set_title(textwrap.fill(panel.title, room), fontsize=TEXT, pad=3)
         if not ax.has_data():
-            ax.set(xticks=[], yticks=[])
             at = {"transform": ax.transAxes, "ha": "center", "color": GREY, "fontsize": SMALL}
             ax.text(0.5, 0.5, "diverged, or not run", **at)
-    for across in {panel.across for panel in panels.values()}:  # the same costs in every panel
-        alike = [grid[place] for place, panel in panels.items() if panel.across == across]
-        alike = [ax for ax in alike if ax.has_data()]
-        limits = np.array([ax.get_xlim() for ax in alike]).reshape(-1, 2)
-        for ax in alike:
-            ax.set_xlim(limits[:, 0].min(), limits[:, 1].max())
+        ax.tick_params(labelsize=SMALL, length=2.5, pad=2)
+        ax.grid(True, which="major", color="#DDDDDD", linewidth=0.5)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
+    for upright in {*uprights.values()}:
+        _up(first[upright], upright)
+    for across in {panel.across for panel in panels.values()}:
+        _across(first[across], [p for p in panels.values() if p.across == across])
     return figure
 
 
-def _live(panels: dict[tuple[int, int], Panel]) -> dict[tuple[int, int], Panel]:
-    """The panels with their lines up to where they diverge."""
-    first: dict[str, list[float]] = {}
-    for panel in panels.values():
-        known = [abs(float(line.y[0])) for line in panel.lines if len(line.y)]
-        first.setdefault(panel.up, []).extend(value for value in known if math.isfinite(value))
-    tops = {up: CAP * max(values, default=math.inf) for up, values in first.items()}
-    return {
-        place: panel._replace(lines=[line.upto(tops[panel.up]) for line in panel.lines])
-        for place, panel in panels.items()
-    }
+class Upright(NamedTuple):
+    """A vertical axis: what it shows, and its scale."""
+
+    up: str
+    title: str  # of its panels; "" where all panels with one label share it
+    low: float
+    high: float
+    log: bool
+
+    def length(self, log: bool) -> float:
+        return math.log10(self.high / self.low) if log else self.high - self.low
 
 
-def _scales(panels: dict[tuple[int, int], Panel]) -> dict[tuple[int, int], tuple[bool, Array]]:
-    """Whether the vertical axis of each panel is logarithmic, and the values that it shows."""
-    out = {}
+def _uprights(panels: dict[tuple[int, int], Panel]) -> dict[tuple[int, int], Upright]:
+    """The vertical axis of each panel."""
+
+    def upright(up: str, title: str = "") -> Upright:
+        group = [p for p in panels.values() if p.up == up and title in (p.title, "")]
+        shown = [np.zeros(0), *(line.shown() for panel in group for line in panel.lines)]
+        values = np.concatenate(shown)
+        ends = (float(values.min()), float(values.max())) if values.size else (math.nan, math.nan)
+        log = group[0].powers
+        return Upright(up, title, *ends, logarithmic(values) if log is None else log)
+
+    out: dict[tuple[int, int], Upright] = {}
     for up in {panel.up for panel in panels.values()}:
-        group = {place: panel for place, panel in panels.items() if panel.up == up}
-        values = {panel.key: np.zeros(0) for panel in group.values()}
-        for panel in group.values():
-            each = [values[panel.key], *(line.shown() for line in panel.lines)]
-            values[panel.key] = np.concatenate(each)
-        whole = np.concatenate([*values.values()])
-        log = logarithmic(whole) and all(panel.powers is not False for panel in group.values())
-        spans = [np.ptp(np.log10(v) if log else v) for v in (whole, *values.values()) if v.size]
-        apart = spans and spans[0] > FLATTENED * min(spans)
-        for place, panel in group.items():
-            shown = values[panel.key] if apart else whole
-            given = False if panel.zero else panel.powers
-            out[place] = logarithmic(shown) if given is None else given, shown
+        whole = upright(up)
+        own = {p: upright(up, panel.title) for p, panel in panels.items() if panel.up == up}
+        # a length is NaN where nothing is shown
+        lengths = [each.length(whole.log) for each in own.values()]
+        apart = any(whole.length(whole.log) > FLATTENED * length for length in lengths)
+        out |= {place: each if apart else whole for place, each in own.items()}
     return out
 
 
-def _covered(lines: Sequence[Line], log: bool, values: Array) -> list[int]:
+def _covered(lines: Sequence[Line], upright: Upright) -> list[int]:
     """How many of the lines after each one lie on it."""
-    scale = np.log10 if log else np.asarray
-    least = ALIKE * float(np.ptp(scale(values))) if values.size else 0.0
+    scale = np.log10 if upright.log else np.asarray
 
     def alike(a: Line, b: Line) -> bool:
         if not a.label or len(a.y) != len(b.y) or len(a.y) < 2 or not np.allclose(a.x, b.x, 0.01):
             return False
-        return bool(np.abs(scale(np.asarray(a.y)) - scale(np.asarray(b.y))).max() <= least)
+        most = np.abs(scale(np.asarray(a.y)) - scale(np.asarray(b.y))).max()
+        return bool(most <= ALIKE * upright.length(upright.log))
 
     return [sum(alike(line, other) for other in lines[i + 1 :]) for i, line in enumerate(lines)]
 
@@ -300,29 +304,52 @@ def _draw(ax: Axes, line: Line, under: int) -> None:
         ax.plot(x[-1], y[-1], "X", color=look["color"], markersize=6, clip_on=False, zorder=4)
 
 
-def _across(ax: Axes, panel: Panel, alike: Sequence[Panel]) -> None:
-    """The horizontal axis; panels with one label make it logarithmic together."""
+def _up(ax: Axes, upright: Upright) -> None:
+    """The vertical axis."""
+    from matplotlib.ticker import ScalarFormatter
+
+    low, high = upright.low, upright.high
+    formatter = ax.yaxis.get_major_formatter()
+    if isinstance(formatter, ScalarFormatter):
+        formatter.set_useOffset(False)  # it would be written over words
+    if math.isnan(low):
+        ax.set_yticks([])
+    elif upright.log:
+        ax.set_yscale("log", nonpositive="clip")
+        powers(ax.yaxis, low, high)
+        room = max(1.15, (high / low) ** MARGIN)
+        ax.set_ylim(low / room, high * room)
+    else:
+        room = MARGIN * (high - low)
+        if high - low <= FLAT * max(abs(low), abs(high)):
+            room = MARGIN * abs(high) or 1.0  # digits that rounding made are no axis
+        ax.set_ylim(low - room, high + room)
+
+
+def _across(ax: Axes, panels: Sequence[Panel]) -> None:
+    """The horizontal axis of these panels."""
     from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullFormatter
 
-    every = [np.asarray(line.x, np.float64) for p in alike for line in p.lines]
+    every = [np.asarray(line.x, np.float64) for panel in panels for line in panel.lines]
     every = [x for x in every if x.size]
     last = [float(x[-1]) for x in every]
-    if panel.logarithmic:
-        values = np.unique(np.concatenate([np.asarray(line.x, float) for line in panel.lines]))
+    how, until = panels[0].logarithmic, panels[0].until
+    if how and every:
+        values = np.unique(np.concatenate(every))
         ax.set_xscale("log")
         if len(values) <= FEW:  # named are the values themselves
             ax.set_xticks(values)
         ax.xaxis.set_major_formatter("{x:g}" if values[-1] < LARGE else LogFormatterSciNotation())
         ax.xaxis.set_minor_formatter(NullFormatter())
-    elif panel.logarithmic is None and last and max(last) > MORE * DECADE * min(last) > 0:
+    elif how is None and last and max(last) > MORE * DECADE * min(last) > 0:
         ax.set_xscale("log", nonpositive="mask")
         ax.autoscale(axis="x")
         powers(ax.xaxis, min(float(x[x > 0][0]) for x in every), max(last))
     else:
         if all((x == np.round(x)).all() for x in every):
             ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        if math.isfinite(panel.until):
-            ax.set_xlim(-0.05 * panel.until or -1.0, 1.05 * panel.until or 1.0)
+        if math.isfinite(until):
+            ax.set_xlim(-0.05 * until or -1.0, 1.05 * until or 1.0)
 
 
 # --- frames --------------------------------------------------------------------------------------
@@ -383,32 +410,6 @@ def logarithmic(values: Array) -> bool:
     """Whether these numbers suit a logarithmic axis."""
     known = values[np.isfinite(values)]
     return bool(known.size and known.min() > 0 and known.max() > DECADE * known.min())
-
-
-def tidy(ax: Axes, values: Array, log: bool | None = None, margin: float = 0.05) -> None:
-    """Scale the vertical axis to these values (``log``: logarithmic, None: if they span a decade)."""
-    from matplotlib.ticker import ScalarFormatter
-
-    known = values[np.isfinite(values)]
-    formatter = ax.yaxis.get_major_formatter()
-    if isinstance(formatter, ScalarFormatter):
-        formatter.set_useOffset(False)  # it would be written over words
-    if logarithmic(known) if log is None else log:
-        low, high = float(known.min()), float(known.max())
-        ax.set_yscale("log", nonpositive="clip")
-        powers(ax.yaxis, low, high)
-        room = max(1.15, (high / low) ** margin)
-        ax.set_ylim(low / room, high * room)
-    elif known.size and np.ptp(known) <= FLAT * np.abs(known).max():
-        middle = float(known.mean())  # digits that rounding made are no axis
-        ax.set_ylim(middle - (room := 0.05 * abs(middle) or 1.0), middle + room)
-    elif known.size:
-        room = margin * float(np.ptp(known))
-        ax.set_ylim(known.min() - room, known.max() + room)
-    ax.tick_params(labelsize=SMALL, length=2.5, pad=2)
-    ax.grid(True, which="major", color="#DDDDDD", linewidth=0.5)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
 
 
 def powers(axis: Axis, low: float, high: float) -> None:

@@ -35,7 +35,7 @@ from jaxfl.views.cells import (
     relabelled,
 )
 from jaxfl.views.ink import CHARACTER, COLUMN, FULL, GREY, MARKERS, OTHER, SMALL, TEXT, Line, Panel
-from jaxfl.views.plots import ALONG, across, curves, lines
+from jaxfl.views.plots import ALONG, across, curves, lines, scaled
 from jaxfl.views.rows import criterion_used
 from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, select
 from jaxfl.views.words import label, name_of, number, renamed, span
@@ -48,7 +48,7 @@ __all__ = ["NOTES", "Scene", "draw", "figures", "front", "scene"]
 
 PANELS = 12  # in one picture
 COLUMNS = 4  # of panels
-LINES = 12  # in one panel
+LINES = 15  # in one panel
 STYLED = 4  # values that line styles tell apart
 SHADED = 24  # values that colours tell apart where there is one algorithm
 SAME = 0.02  # relative difference up to which settings have the same gradients in a round
@@ -84,20 +84,16 @@ def draw(
         if OWN.fullmatch(path.name) and path.suffix[1:] in formats and path not in files:
             path.unlink()
     if is_sweep(ds):
-        text = _text({name: str(figure.get_label()).splitlines() for name, figure in drawn.items()})
+        text = "\n\n".join(_paragraph(name, figure) for name, figure in drawn.items())
         files.append(place / NOTES)
         replace(place / NOTES, lambda file: file.write(f"{text}\n".encode()))
     return files
 
 
-def _text(notes: Mapping[str, Sequence[str]]) -> str:
-    """The notes of each picture; those that all share stand once."""
-    shared = [line for line in next(iter(notes.values())) if all(line in n for n in notes.values())]
-    parts = {name: [line for line in text if line not in shared] for name, text in notes.items()}
-    return "\n\n".join(
-        "\n".join([head, *(textwrap.indent(textwrap.fill(line, 96), "  ") for line in text)])
-        for head, text in {**parts, "All pictures": shared}.items()
-    )
+def _paragraph(name: str, figure: Figure) -> str:
+    """The notes of a picture in full."""
+    lines = [textwrap.fill(line, 98) for line in str(figure.get_label()).splitlines()]
+    return "\n".join([name, textwrap.indent("\n".join(lines), "  ")])
 
 
 def figures(
@@ -218,22 +214,22 @@ class Scene(NamedTuple):
 
         every, line = self.whole["algorithm"].values.tolist(), str(self.line)
         known = [] if self.line is None else self.ds[line].values.tolist()
+        alone = self.ds.sizes["algorithm"] == 1 or self.row == "algorithm"
         shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(known)))  # from dark to light
-        names = flat["algorithm"].values.tolist()
-        values = flat[line].values.tolist() if known else [None] * len(names)
         out = []
-        for name, value in zip(names, values, strict=True):
+        for i, name in enumerate(flat["algorithm"].values.tolist()):
             noisy = bool(self.ds["noisy"].sel(algorithm=name).any())
             look = {"label": name + " (no noise)" * (not noisy), "color": every.index(name)}
-            place = -1 if value is None else known.index(value)
-            kind = label(line, value) if place >= 0 else f"no {name_of(line)}"
+            value = flat[line].values.tolist()[i] if known else None
+            kind = f"no {name_of(line)}" if value is None else label(line, value)
+            place = known.index(value) if value is not None else -1
             if points and known and place < 0:  # the legend has the star with the algorithm
                 look |= {"marker": "*", "size": 8.0}
             elif points:
                 look |= {"marker": "o", "size": 5.0}
                 if 0 < len(known) <= len(MARKERS):
                     look |= {"marker": MARKERS[place], "kind": kind}
-            elif known and (self.ds.sizes["algorithm"] == 1 or self.row == "algorithm"):
+            elif known and alone:
                 look = {"label": kind, "color": shades[place] if place >= 0 else "black"}
             elif known:
                 look["color"] = ink.shade(look["color"], max(place, 0))
@@ -256,21 +252,17 @@ def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
     panel = "eps" if "eps" in rest else rest[1] if len(rest) > 1 else None
     line = next(iter(_without(rest, [panel])), None)
     others = [*apart, *_without(rest, [panel, line])]
-    if line is not None and shaded and ds.sizes["algorithm"] > 1:
-        flat = cells(ds)
-        drawn = len({*zip(flat["algorithm"].values, flat[line].values, strict=True)})
-        if ds.sizes[line] > STYLED or drawn > LINES:
-            others = ["algorithm", *others]
+    algorithms = ds.sizes["algorithm"]
+    values = 0 if line is None else ds.sizes[line]
+    if shaded and algorithms > 1 and (values > STYLED or values * algorithms > LINES):
+        others = ["algorithm", *others]
     if panel is None and others and ds.sizes[others[0]] <= PANELS:
         panel = others.pop(0)
     columns = 1 if panel is None else ds.sizes[panel]
     room = PANELS // columns if 1 < columns <= COLUMNS else 0
     row = next((name for name in others if ds.sizes[name] <= room), None)
-    part = _thinned(ds, panel, PANELS)
-    part = _thinned(part, line, SHADED) if shaded else part
-    for name in _without(others, [row]):
-        part = _thinned(part, name, 1)
-    return Scene(panel, line, row, ds, part)
+    most = {panel: PANELS, row: PANELS, line: SHADED if shaded else values}
+    return Scene(panel, line, row, ds, _thinned(ds, {name: most.get(name, 1) for name in free}))
 
 
 def _free(ds: xarray.Dataset) -> list[str]:
@@ -290,11 +282,15 @@ def _numeric(ds: xarray.Dataset, name: str | None) -> bool:
     return name is not None and ds[name].dtype.kind in "iuf"
 
 
-def _thinned(ds: xarray.Dataset, name: str | None, most: int) -> xarray.Dataset:
-    """At most so many values of an axis, evenly spread."""
-    if name is None or ds.sizes[name] <= most:
-        return ds
-    return ds.isel({name: np.linspace(0, ds.sizes[name] - 1, most).round().astype(int)})
+def _thinned(ds: xarray.Dataset, most: Mapping[str, int]) -> xarray.Dataset:
+    """At most so many values of each axis, evenly spread."""
+    return ds.isel(
+        {
+            name: np.linspace(0, ds.sizes[name] - 1, count).round().astype(int)
+            for name, count in most.items()
+            if ds.sizes[name] > count
+        }
+    )
 
 
 def _held(whole: xarray.Dataset, ds: xarray.Dataset) -> list[str]:
@@ -403,13 +399,13 @@ def _front(ds: xarray.Dataset, rule: Criterion, title: str) -> Figure | None:
     rows = [[(name, _points(part, rule, scale)) for name, part in row] for row in found.rows()]
     if not (rule.sign and any(points.sizes["cell"] for row in rows for _, points in row)):
         return None
-    up, powers = f"final {name_of(rule.metric)}", _powers(rule.metric)
+    up, powers = f"final {name_of(rule.metric)}", scaled(rule.metric)
     panels = [
-        [Panel(t, axis, up, _marks(found, points), None, powers, key=t) for t, points in row]
+        [Panel(t, axis, up, _marks(found, points), None, powers) for t, points in row]
         for row in rows
     ]
     notes = _notes(found.ds, "Bars: standard error", *found.notes(points=True))
-    figure = ink.picture(title, panels, notes, margins=(0.08, 0.1))
+    figure = ink.picture(title, panels, notes)
     whose = "private settings" if len(np.unique(found.ds["noisy"])) > 1 else "settings"
     what = (
         "The final value of each setting against the bits that all clients sent.\n"
@@ -469,9 +465,7 @@ def _map(ds: xarray.Dataset, rule: Criterion, title: str) -> Figure | None:
     if not (free := _free(ds)):
         return None
     along, up, *rest = free if len(free) > 1 else [*free, "algorithm"]
-    part = ds
-    for name in rest:
-        part = _thinned(part, name, 1)
+    part = _thinned(ds, dict.fromkeys(rest, 1))
     values, ran = over_seeds(final(part, rule.metric))[0], (part["complete"] > 0).all("seed")
     if "found" in part:
         ran = ran.where(part["found"] > 0, part["candidates"] > 0)
@@ -479,7 +473,7 @@ def _map(ds: xarray.Dataset, rule: Criterion, title: str) -> Figure | None:
     squares = squares.squeeze([n for n in axes(ds) if n not in (along, up, "algorithm")])
     known = values.values[np.isfinite(values.values)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    log = _powers(rule.metric) is None and ink.logarithmic(known)
+    log = scaled(rule.metric) is None and ink.logarithmic(known)
     norm: Any = LogNorm(low, high) if log else Normalize(low, high)
     names = ds["algorithm"].values.tolist()
     lacks = {
@@ -520,12 +514,12 @@ def _map(ds: xarray.Dataset, rule: Criterion, title: str) -> Figure | None:
             )
             ax.set_ylabel(name_of(up), fontsize=TEXT, **upright)
     look = {"cmap": "viridis_r" if rule.sign > 0 else "viridis", "edgecolors": "white"}
+    # a row, or a panel, for each algorithm
     for i, (name, head) in enumerate(zip(names, heads, strict=True)):
-        ax = axs[0 if single else i]
+        ax, here = axs[0 if single else i], squares.sel(algorithm=[name] if single else name)
         if not single:
             room = int(square * wide / (CHARACTER * TEXT))
             ax.set_title(textwrap.fill(head, room), fontsize=TEXT, pad=3)
-        here = squares.sel(algorithm=[name] if single else name)
         edges = {n: np.arange(ds.sizes[n] + 1) - 0.5 for n in (along, up)}
         for n in lacks[name]:
             here, edges[n] = here.isel({n: [0]}), edges[n][[0, -1]]
@@ -597,10 +591,4 @@ def _panel(found: Scene, title: str, part: xarray.Dataset, metric: str, along: s
     # the planned rounds, also where no run reached them
     until = float(found.ds["round"][-1]) if along == "round" else math.nan
     log = None if along != "round" else False
-    powers = _powers(metric)
-    return Panel(title, axis, name_of(metric), drawn, log, powers, until=until, key=title)
-
-
-def _powers(metric: str) -> bool | None:
-    """Shares have linear axes; the values of other metrics decide."""
-    return False if metric.endswith("accuracy") else None
+    return Panel(title, axis, name_of(metric), drawn, log, scaled(metric), until)

@@ -5,8 +5,8 @@ A run is a sweep with one cell and one seed, and drawn as such.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,8 @@ import numpy as np
 
 from jaxfl.algorithms.bounds import Bound
 from jaxfl.core.errors import require
-from jaxfl.core.params import closest
 from jaxfl.engine import results
-from jaxfl.views.cells import as_sweep, over_seeds, setting
+from jaxfl.views.cells import as_sweep, check_metric, over_seeds, setting
 from jaxfl.views.ink import CAP, FLAT, GREY, SUFFIXES, Line, Panel, picture, write
 from jaxfl.views.words import name_of, prefix
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-__all__ = ["ALONG", "across", "curves", "lines"]
+__all__ = ["ALONG", "across", "curves", "lines", "scaled"]
 
 # what is drawn against: on the axis, and in the notes
 ALONG = {
@@ -53,6 +52,11 @@ def across(ds: xarray.Dataset, along: str) -> tuple[float, str]:
     return scale, ALONG[along][0] + f" ({unit})" * bool(unit)
 
 
+def scaled(metric: str) -> bool | None:
+    """Whether the vertical axis is logarithmic; None: the values decide."""
+    return False if metric == "eps_spent" or metric.endswith("accuracy") else None
+
+
 def lines(
     flat: xarray.Dataset,
     metric: str,
@@ -69,12 +73,7 @@ def lines(
     x = (x / scale).broadcast_like(mean)
     drawn = zip(looks, seen.all("seed").values, strict=True)
     return [
-        Line(
-            x=x.values[i, live],
-            y=mean.values[i, live],
-            error=error.values[i, live],
-            **look,
-        )
+        Line(x=x.values[i, live], y=mean.values[i, live], error=error.values[i, live], **look)
         for i, (look, live) in enumerate(drawn)
     ]
 
@@ -104,33 +103,37 @@ def curves(
         require(drawable, f"The name of the picture {str(p)!r} must end in .png, .pdf or .svg")
     pairs = [("", data)] if isinstance(data, xarray.Dataset) else list(data)
     require(pairs, "There are 0 results to draw", "give at least one")
-    for label, count in Counter(label for label, _ in pairs).items():
-        require(count < 2, f"Two results are called {label!r}", "give each a label of its own")
+    labels = [label for label, _ in pairs]
+    for label in labels:
+        alike = f"Two results are called {label!r}"
+        require(labels.count(label) == 1, alike, "give each a label of its own")
     runs = dict(pairs)
+    each = [as_sweep(ds, label) for label, ds in pairs]
     shown = list(ROWS) if metrics is None else list(dict.fromkeys(metrics))
-    measured = [{str(n) for n, v in ds.items() if v.dims == ("round",)} for ds in runs.values()]
-    for name in shown:
-        known = set.intersection(*measured)
-        require(name in known, closest("metric in these results named", name, known))
+    for ds, name in itertools.product(each, shown):
+        check_metric(ds, name)
     notes = [*_notes(runs, shown), *(bound.note for bound in bounds)]
-    each = [as_sweep(ds, label) for label, ds in runs.items()]
     flat = xarray.concat(each, "algorithm", join="outer").rename(algorithm="cell")
     if metrics is None and "eps_spent" in flat:
         shown.append("eps_spent")
     planned = max(float(results.config(ds)["values"]["rounds"]) for ds in runs.values())
+    ends = {
+        "round": max(planned, float(flat["round"][-1])),
+        "uplink_bits": float(flat["uplink_bits"].max()),
+    }
     rows = []
     for name in shown:
         row = []
-        for along, end in (("round", planned), ("uplink_bits", float(flat["uplink_bits"].max()))):
+        for along, end in ends.items():
             scale, axis = across(flat, along)
             drawn = _drawn(flat, name, along, scale, bounds)
-            # where one is cut, the axis ends as planned, not where the others do
-            until = end / scale if any(line.cut for line in drawn) else math.nan
-            panel = Panel("", axis, name_of(name), drawn, None, until=until)
-            row.append(panel._replace(zero=name == "eps_spent"))
+            log = False if along == "round" else None
+            row.append(Panel("", axis, name_of(name), drawn, log, scaled(name), end / scale))
         rows.append(row)
     heights = [0.5 if name == "eps_spent" else 1.0 for name in shown]
     figure = picture(_title(runs) if title is None else title, rows, notes, heights=heights)
+    if "eps_spent" in shown:
+        figure.axes[-1].set_ylim(bottom=0)
     for p in paths:
         write(figure, p)
     return figure
@@ -173,20 +176,16 @@ def _hidden(ds: xarray.Dataset, name: str) -> bool:
 
 def _title(runs: Mapping[str, xarray.Dataset]) -> str:
     """The common setting of all results, and the noise of a single one."""
-    first, *others = runs.values()
-    about = results.config(first)
-    data = about["settings"]["data"]
-    if any(results.config(ds)["settings"]["data"] != data for ds in others):
-        return f"{len(runs)} results on different data"
-    where = setting(as_sweep(first))
+    first, *others = (setting(as_sweep(ds)) for ds in runs.values())
     if others:
-        return ", ".join(where)
-    values, privacy, numbers = about["values"], about["privacy"], []
-    if privacy and math.isfinite(float(privacy["proven"])):
-        numbers.append(f"ε = {float(privacy['proven']):.3g}")
-    if "sigma" in values:
-        numbers.append(f"noise σ = {float(values['sigma']):.3g}")
-    return ", ".join([f"{about['settings']['algorithm']}: {where[0]}", *where[1:], *numbers])
+        return ", ".join(words for words in first if all(words in other for other in others))
+    (ds,) = runs.values()
+    about, noise = results.config(ds), []
+    if about["privacy"] and math.isfinite(eps := float(about["privacy"]["proven"])):
+        noise.append(f"ε = {eps:.3g}")
+    if "sigma" in about["values"]:
+        noise.append(f"noise σ = {float(about['values']['sigma']):.3g}")
+    return f"{about['settings']['algorithm']}: {', '.join([*first, *noise])}"
 
 
 def _notes(runs: Mapping[str, xarray.Dataset], shown: Sequence[str]) -> list[str]:

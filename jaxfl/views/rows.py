@@ -39,15 +39,9 @@ WARNED = {
     "at_end": ("!", "the best value is at an end of its grid"),
     "idle": ("~", "the loss ends no lower than it began"),
 }
+UNITS = {"bit": "bit", "s": "s"}  # that heads of columns name
 UNPROVEN = "none proven"
 BROKEN = "bound broken"
-# what reaching a target takes: its words, and its unit
-TARGETS = {
-    "rounds": ("rounds", ""),
-    "uplink_bits": ("uplink", "bit"),
-    "gradients": ("gradients", ""),
-    "seconds": ("time", "s"),
-}
 
 
 def table(
@@ -65,24 +59,21 @@ def table(
     :func:`to_target` adds what reaching the target took.  Marked is the best row for each problem
     and eps, by the criterion of :func:`~jaxfl.views.select`.
     """
+    ds = ds.transpose(*groups(ds), ...)
     rule, shown = criterion_used(ds), shown_metrics(ds, metrics)
     if rule.metric.startswith("validation_"):
         shown = list(dict.fromkeys([*shown, rule.metric]))
-    flat = ends(_joined(ds, targets), *{*shown, rule.metric, "uplink_bits"})
-    # rows of one group beside each other; without the axis, after all others
-    places = [[*ds[name].values.tolist(), None] for name in groups(ds)]
-    labels = [flat[name].values.tolist() for name in groups(ds)]
-
-    def order(i: int) -> list[int]:
-        return [place.index(label[i]) for place, label in zip(places, labels, strict=True)]
-
-    flat = flat.isel(cell=sorted(range(flat.sizes["cell"]), key=order))
+    joined = ds if targets is None else ds.assign(targets.data_vars)
+    flat = ends(joined, *{*shown, rule.metric, "uplink_bits"})
+    # rows of one group are beside each other; without the axis, after all others
+    without = [flat[name].isnull().values for name in groups(ds)]
+    flat = flat.isel(cell=np.lexsort(without[::-1]) if without else slice(None))
     columns = [
         *_axes(ds, flat),
         *_choices(ds, flat),
         *_metrics(flat, shown, rule, "selection" in results.config(ds)),
         *_privacy(ds, flat),
-        *(_targets(flat, targets.attrs["target"]) if targets is not None else []),
+        *([] if targets is None else _targets(flat[list(targets)])),
         *_fates(flat),
     ]
     return Table(heading(ds), tuple(columns), tuple(_notes(ds, flat)), _marks(ds, flat, rule))
@@ -105,38 +96,25 @@ def shown_metrics(ds: xarray.Dataset, names: Sequence[str] | None) -> list[str]:
 # --- columns -------------------------------------------------------------------------------------
 
 
-def _joined(ds: xarray.Dataset, targets: xarray.Dataset | None) -> xarray.Dataset:
-    """The sweep with its targets beside it, each as NAME_to_target."""
-    if targets is None:
-        return ds
-    variables = targets.data_vars.items()
-    return ds.assign({f"{str(n).removesuffix('_to_target')}_to_target": v for n, v in variables})
-
-
 def _axes(ds: xarray.Dataset, flat: xarray.Dataset) -> list[Column]:
-    """Groups first, then the algorithm, then what varies within."""
-    first = groups(ds)
-    names = sorted(axes(ds), key=lambda name: (name not in first, name != "algorithm"))
     return [
         Column(name, short(name), flat[name].values.tolist())
-        for name in names
+        for name in axes(ds)
         if (ds.sizes[name] > 1 and applying(ds, name).any()) or name == "algorithm"
     ]
 
 
 def _choices(ds: xarray.Dataset, flat: xarray.Dataset) -> list[Column]:
     """What was chosen, and what is no axis: the step size, and what compressors keep."""
-    chosen = [str(name) for name in flat if str(name).startswith("chosen_")]
-    heads = {name: f"best {short(name[7:])}" for name in chosen}
-    swept = {*axes(ds), *(name[7:] for name in chosen)}
+    chosen = [str(name).removeprefix("chosen_") for name in flat if str(name).startswith("chosen_")]
+    heads = {f"chosen_{name}": f"best {short(name)}" for name in chosen}
     if "used_omega" in flat:  # 0 is that of no compressor
         flat = flat.assign(used_omega=flat["used_omega"].where(flat["used_omega"] > 0))
-    fixed = {"lr": short("lr")}
-    if not swept & {"k", "omega"}:
-        fixed |= {"k": f"k of {results.config(ds)['facts'].get('d', 'd')}", "omega": short("omega")}
-    for name, head in fixed.items():
+    swept = {*axes(ds), *chosen}
+    for name in ("lr", *(() if swept & {"k", "omega"} else ("k", "omega"))):
         if name not in swept and f"used_{name}" in flat and flat[f"used_{name}"].notnull().any():
-            heads[f"used_{name}"] = head
+            of = f" of {results.config(ds)['facts'].get('d', 'd')}" * (name == "k")
+            heads[f"used_{name}"] = short(name) + of
     return [Column(name, head, _known(flat[name])) for name, head in heads.items()]
 
 
@@ -193,16 +171,13 @@ def _alarms(flat: xarray.Dataset) -> dict[str, tuple[Array, str]]:
     }
 
 
-def _targets(flat: xarray.Dataset, words: str) -> list[Column]:
+def _targets(flat: xarray.Dataset) -> list[Column]:
     out = []
-    for name, (what, unit) in TARGETS.items():
-        if f"{name}_to_target" not in flat:
-            continue
-        values = flat[f"{name}_to_target"]
-        whole = name in ("rounds", "seconds")  # no kiloseconds
-        scale, shown = (1.0, unit) if whole else prefix(values.values, unit)
-        head = f"{what} to {words}" + f" ({shown})" * bool(shown)
-        out.append(Column(f"{name}_to_target", head, _known(values), scale))
+    for name, values in flat.items():
+        head, unit = values.attrs["long_name"], UNITS.get(values.attrs["units"], "")
+        whole = name in ("rounds_to_target", "seconds_to_target")  # no kiloseconds
+        scale, unit = (1.0, unit) if whole else prefix(values.values, unit)
+        out.append(Column(str(name), head + f" ({unit})" * bool(unit), _known(values), scale))
     return out
 
 
@@ -210,20 +185,19 @@ def _fates(flat: xarray.Dataset) -> list[Column]:
     """Seeds that diverged and cells that have not run; no column where there are none."""
     seeds, words = flat.sizes["seed"], []
     lost = flat["diverged_at"].notnull().sum("seed").values.tolist()
-    found = (flat["found"] if "found" in flat else flat["noisy"] >= 0).values
-    tried = flat["candidates"].values if "found" in flat else 0 * found
-    for i, ran in enumerate((flat["complete"] > 0).values):
-        if not found[i] and tried[i] > 1:
-            each = f"each of {tried[i]} settings has a seed that diverged"
-            words.append(each if seeds > 1 else f"all {tried[i]} settings diverged")
-        elif not (found[i] or tried[i]) or not ran.any():
+    ran = flat["complete"].sum("seed").fillna(0).values.tolist()
+    found = flat["found"].values.tolist() if "found" in flat else [1] * len(lost)
+    tried = flat["candidates"].values.tolist() if "found" in flat else lost
+    for i in range(len(lost)):
+        if not found[i] and tried[i]:
+            words.append(f"all {tried[i]} settings diverged" if tried[i] > 1 else "diverged")
+        elif not (found[i] and ran[i]):
             words.append("not run yet")
-        elif not ran.all():
+        elif ran[i] < seeds:
             words.append("unfinished")
-        elif lost[i] or not found[i]:
-            words.append(f"{lost[i]} of {seeds} seeds diverged" if seeds > 1 else "diverged")
         else:
-            words.append("")
+            some = f"{lost[i]} of {seeds} seeds diverged" if seeds > 1 else "diverged"
+            words.append(some * (lost[i] > 0))
     return [Column("state", "state", words, alarm=True)] if any(words) else []
 
 

@@ -45,6 +45,13 @@ CRITERIA = {
     "validation_accuracy": "max",
 }
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which nothing can be chosen
+MEANINGS = {
+    "score_error": "standard error of the score",
+    "candidates": "settings that were compared",
+    "found": "whether one of them ran without diverging",
+    "at_end": "whether the best value is at an end of its grid",
+    "idle": "whether the loss ends no lower than it began",
+}
 AWAY = 1000  # a final loss above this, or above this many times the first, counts as diverged
 SHARED = (
     "Runs of a seed share their noise, so nothing is proven for several of them (sweep with "
@@ -156,39 +163,32 @@ def select(
     lost = (each["tried"] & (each["loss"] == np.inf)).sum("candidate").max()
     out = ds.assign(score=mean, score_error=error)
     out = out.sel({name: each[name].isel(candidate=best) for name in over})
-    out = out.transpose(*kept, "seed", "round", missing_dims="ignore")
     # of a cell without a choice only diverged_at remains
     unknown = [n for n, v in out.items() if v.dtype.kind == "f" and {*kept} <= {*v.dims}]
     unknown.remove("diverged_at")
     out = out.assign(out[unknown].where(found))
     out["flag"] = out["flag"].where(found, 0).astype(np.int8)
-    told = {
-        f"chosen_{name}": (_chosen(ds, out[name], found, over), f"{name} with the {rule.words}")
-        for name in over
-    } | {
-        "score": (out["score"], f"{rule.words}, mean over seeds"),
-        "score_error": (out["score_error"], "standard error of the score"),
-        "candidates": (compared.astype(np.int32), "settings that were compared"),
-        "found": (found.astype(np.int8), "whether one of them ran without diverging"),
-    }
-    out, warning, most = out.drop_vars(over), "", int(compared.max())
+    for name in over:
+        out[f"chosen_{name}"] = _chosen(ds, out[name], found, over)
+    out = out.drop_vars(over).assign(
+        candidates=compared.astype(np.int32).drop_vars(over, errors="ignore"),
+        found=found.astype(np.int8).drop_vars(over, errors="ignore"),
+    )
+    warning, most = "", int(compared.max())
     if over and most > 1:
-        chosen = out.assign({name: values for name, (values, _) in told.items()})
-        at_end, idle, warning = _warning(ds, chosen, over)
-        told["at_end"] = at_end.astype(np.int8), "whether the best value is at an end of its grid"
-        told["idle"] = idle.astype(np.int8), "whether the loss ends no lower than it began"
-    for name, (values, words) in told.items():
-        out[name] = values.drop_vars(over, errors="ignore").transpose(*kept)
-        out[name].attrs = {"units": "1", "long_name": words}
+        at_end, idle, warning = _warning(ds, out, over)
+        out = out.assign(at_end=at_end.astype(np.int8), idle=idle.astype(np.int8))
+    out = out.transpose(*kept, "seed", "round", missing_dims="ignore")
+    meanings = {f"chosen_{name}": f"{name} with the {rule.words}" for name in over}
+    meanings["score"] = f"{rule.words}, mean over seeds"
+    for name, words in {**meanings, **MEANINGS}.items():
+        if name in out:
+            out[name].attrs = {"units": "1", "long_name": words}
     note = _note(ds, out, rule, over, int(lost))
     about = results.config(ds)
     about["axes"] = {name: axis for name, axis in about["axes"].items() if name not in over}
-    about["selection"] = {
-        "criterion": list(rule),
-        "over": list(over),
-        "note": note,
-        "warning": warning,
-    }
+    texts = {"note": note, "warning": warning}
+    about["selection"] = {"criterion": list(rule), "over": list(over), **texts}
     out = out.assign_attrs(config=json.dumps(about, ensure_ascii=False))
     return Selection(out, rule, over, most, note, warning)
 
@@ -228,18 +228,14 @@ def _warning(
         ways = [f"below {values.min():g}"] * bool(low.any())
         ways += [f"above {values.max():g}"] * bool(high.any())
         if ways:
-            share = _share(low | high, best)
-            out.append(
-                f"The best {name} is at an end of its grid in {share}: try values {' and '.join(ways)}."
-            )
+            where = f"at an end of its grid in {_share(low | high, best)}"
+            out.append(f"The best {name} is {where}: try values {' and '.join(ways)}.")
         at_end = at_end | low | high
     loss = over_seeds(final(chosen, "loss"))[0].where(each)
     idle = loss >= over_seeds(chosen["loss"].isel(round=0, drop=True))[0]
     if idle.any():
-        share = _share(idle, loss)
-        out.append(
-            f"The loss ends no lower than it began in {share}, even with the best {over[0]}."
-        )
+        where = f"no lower than it began in {_share(idle, loss)}"
+        out.append(f"The loss ends {where}, even with the best {over[0]}.")
     return at_end, idle, " ".join(out)
 
 
@@ -257,13 +253,16 @@ def _note(
         return ""
     noisy = (chosen["noisy"].values > 0) & (chosen["found"].values > 0)
     proven = noisy & np.isfinite(chosen["proven_eps"].values)
+    names = " and ".join(f"{name} (step size)" if name == "lr" else name for name in over)
+    runs = f", of {most * seeds} runs in all" if seeds > 1 else ""
     so_far = "" if (ds["complete"] > 0).all() else " so far"
-    runs = f" ({most * seeds} runs)" if seeds > 1 else ""
     data = " on test data" if rule.on_test_data else " on the private data"
     data *= not rule.metric.startswith("validation_")
     said = [
-        f"{' and '.join(over)}: the best of {most} settings{runs}{so_far}, by the {rule.words}{data}"
-        + "; no proven eps covers this choice" * bool(proven.any())
+        f"Shown is the best of {most} {'values' if len(over) == 1 else 'combinations'} of {names}"
+        f"{runs}{so_far}, by the {rule.words}{data}"
+        + "; no proven eps covers this choice"
+        * bool(proven.any())
     ]
     if lost:
         why = f"A seed diverged or ended above {AWAY:,} times its first loss"

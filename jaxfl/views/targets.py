@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["Links", "expected_slowest", "to_target"]
 
 SPENT = ("messages", "uplink_bits", "downlink_bits", "gradients")
-UNITS = {"rounds": "round", "uplink_bits": "bit", "gradients": "gradient", "seconds": "s"}
 
 Speed: TypeAlias = float | Sequence[float] | str
 
@@ -33,13 +32,13 @@ def to_target(
     target: float,
     links: Links | None = None,
 ) -> xarray.Dataset:
-    """Rounds, uplink bits, gradients and seconds until ``metric`` first reaches ``target``.
+    """Rounds, uplink bits, gradients and seconds until ``metric`` first reaches ``target``, as
+    ``rounds_to_target`` and so on.
 
     Looked at are the evaluated rounds of the mean over seeds; NaN where the target is never
     reached.  ``metric`` is read as in :func:`select`: at most the target where the smallest is best,
-    else at least.  ``seconds`` is there with ``links``: the expected time of the rounds, computation
-    left out.  Where an axis has one of these names, as ``rounds`` may, it is that name with
-    ``_to_target``.
+    else at least.  Seconds are there with ``links``: the expected time of the rounds, computation
+    left out.
     """
     import xarray
 
@@ -50,20 +49,21 @@ def to_target(
     reached = rule.sign * series[rule.metric] <= rule.sign * target  # False for NaN
     ever, first = reached.any("round"), reached.argmax("round")
     spent = series.isel(round=first).where(ever)
-    costs = {
-        "rounds": spent["round"].where(ever),
-        "uplink_bits": spent["uplink_bits"],
-        "gradients": spent["gradients"],
+    rounds = spent["round"].where(ever)
+    costs = {  # with their names in words, and their units
+        "rounds": (rounds, "rounds", "round"),
+        "uplink_bits": (spent["uplink_bits"], "uplink", "bit"),
+        "gradients": (spent["gradients"], "gradients", "gradient"),
     }
     if links is not None:
-        costs["seconds"] = _seconds(series.where(ds["round"] <= costs["rounds"]), ds["n"], links)
+        seconds = _seconds(series.where(ds["round"] <= rounds), ds["n"], links)
+        costs["seconds"] = (seconds, "time", "s")
     words = f"{rule.metric.replace('_', ' ')} {'≤' if rule.sign > 0 else '≥'} {target:.4g}"
-    out = xarray.Dataset(coords={dim: ds[dim] for dim in dims}, attrs={"target": words})
-    for name, values in costs.items():
-        what = "expected seconds" if name == "seconds" else name.replace("_", " ")
-        about = {"units": UNITS[name], "long_name": f"{what} to {words}"}
-        free = f"{name}_to_target" if name in dims else name
-        out[free] = values.drop_vars("round", errors="ignore").transpose(*dims).assign_attrs(about)
+    out = xarray.Dataset(coords={dim: ds[dim] for dim in dims})
+    for name, (values, what, unit) in costs.items():
+        about = {"units": unit, "long_name": f"{what} to {words}"}
+        values = values.drop_vars("round", errors="ignore").transpose(*dims)
+        out[f"{name}_to_target"] = values.assign_attrs(about)
     return out
 
 
@@ -113,7 +113,9 @@ class Links:
             if isinstance(speed, str):
                 _lognormal(name, speed)
             elif speed is not None:
-                _check(name, speed)
+                values = numbers(name, speed)
+                above = values.ndim < 2 and bool((values > 0).all())
+                require(above, "must be above 0 (bits per second)", **{name: speed})
 
     def round_seconds(self, clients: int, cohort: float, uplink: float, downlink: float) -> float:
         """Expected length of a round in which a uniformly drawn ``cohort`` of ``clients`` takes part.
@@ -159,14 +161,6 @@ def expected_slowest(times: Array, cohort: int) -> float:
     j = np.arange(n, 1, -1)
     below = np.concatenate([[1.0], np.cumprod(np.maximum(j - cohort, 0) / j), [0.0]])
     return float(np.sum((below[:-1] - below[1:]) * ordered[::-1]))
-
-
-def _check(name: str, speed: float | Sequence[float]) -> None:
-    values = numbers(name, speed)
-    wrong = (
-        speed if values.ndim > 1 else next((v for v in values.ravel().tolist() if not v > 0), None)
-    )
-    require(wrong is None, "must be above 0 (bits per second)", **{name: wrong})
 
 
 def _lognormal(name: str, text: str) -> tuple[float, float]:

@@ -248,7 +248,7 @@ def test_a_report_raises_its_flag() -> None:
     assert line.delta_at_claimed > 0.05
     assert line.flag
     assert str(line).startswith("RED FLAG: the claim is below the proof\nproven   eps 68.7")
-    assert "\nclaimed  eps 1, which is proven at delta" in str(line)
+    assert "]. The accountant proves this eps at delta 0.074" in str(line)
     assert "a condition of the claim fails" in str(line)
     assert report(e, line.proven * 0.9905, 1e-3).flag is False  # 1 % is rounding: batches, grids,
     assert report(e, line.proven * 0.9895, 1e-3).flag is True  # and the tolerance of calibration

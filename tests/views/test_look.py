@@ -52,7 +52,7 @@ def read(file: Path) -> list[dict[str, str]]:
 def test_show_a_sweep(sweep: Path, shell: Shell) -> None:
     text = shell("show", sweep).out
     assert text.startswith("logistic on a9a, 10 clients, 3 seeds\n")
-    assert "lr: the best of 3 settings" in text
+    assert "the best of 3 values of lr (step size)" in text
     assert (text.count("soteriafl_sgd"), text.count("ldp_sgd")) == (4, 2)
     assert text == shell("show", sweep / "result.nc").out
     every = shell("show", sweep, "--choose-by", "none").out
@@ -76,7 +76,7 @@ def test_show_a_part(sweep: Path, tmp_path: Path, shell: Shell) -> None:
 
 def test_show_chooses_by_what_is_asked(sweep: Path, tmp_path: Path, shell: Shell) -> None:
     text = shell("show", sweep, "--choose-by", "max:utility", "--over", "lr", "omega").out
-    assert "lr and omega: the best of 6" in text
+    assert "the best of 6 combinations of lr (step size) and omega" in text
     assert "by the highest final utility" in text
     said = shell.refused("show", sweep, "--choose-by", "test_loss")
     assert "--choose-by test_loss would choose on the test data" in said
@@ -209,7 +209,8 @@ def test_folders_without_a_result(tmp_path: Path, shell: Shell) -> None:
     (place / "config.json").write_text(json.dumps(about))
     assert f"continue with `jaxfl run --resume {place}`" in shell.refused("show", place)
     (place / "sweep.json").write_text("{}")
-    said = f"{place} is unfinished: continue with `jaxfl sweep --resume {place}`."
+    again = f"continue with `jaxfl sweep --resume {place}`."
+    said = f"{place} is unfinished, or has lost its result.nc: {again}"
     for words in (("show", place), ("compare", place, place), ("plot", place)):
         assert said in shell.refused(*words)
     (place / "result.nc").write_bytes(b"CDF\x02 cut short")

@@ -137,6 +137,17 @@ def test_nothing_finite_makes_no_front(drawn: dict[str, Figure]) -> None:
     assert panels(drawn["curves-loss"])[0].get_xlim() == pytest.approx((-1.0, 21.0))
 
 
+def test_a_panel_without_runs_takes_the_axes_of_the_others(drawn: dict[str, Figure]) -> None:
+    """An empty logarithmic axis could not be drawn."""
+    axes = {"eps": (1.0, 5.0, 10.0), "omega": (1.0, 9.0)}
+    draw(grids.grid(axes, missing={"eps": 10.0}), ".")
+    drawn["curves-loss"].draw_without_rendering()
+    *_, full, empty = panels(drawn["curves-loss"])
+    assert empty.get_xscale() == "log"
+    assert empty.get_xlim() == full.get_xlim()
+    assert [text.get_text() for text in empty.texts] == ["diverged, or not run"]
+
+
 def test_divergence_ends_in_a_cross(drawn: dict[str, Figure]) -> None:
     axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0)}
     ds = grids.grid(axes, diverged={"omega": 9.0, "eps": 1.0})
@@ -175,7 +186,7 @@ def test_what_is_chosen_is_drawn(drawn: dict[str, Figure]) -> None:
     (line,) = panels(drawn["curves-loss"])[0].get_lines()
     best = ds["loss"].sel(lr=1.0).mean("seed").dropna("round").values[0, 0]
     np.testing.assert_allclose(line.get_ydata(), best)
-    assert "the best of 2 settings" in words(drawn["curves-loss"])
+    assert "the best of 2 values of lr (step size)" in words(drawn["curves-loss"])
     draw(select(ds, "loss").ds, ".")  # an earlier selection keeps its words
     assert "by the lowest final loss" in words(drawn["curves-loss"]).replace("\n", " ")
     drawn.clear()

@@ -276,8 +276,9 @@ def test_the_price_of_choosing_is_said() -> None:
     chosen = select(ds)
     assert chosen.candidates == 3
     assert chosen.note == (
-        "lr: the best of 3 settings (9 runs), by the lowest final loss on the private data; no "
-        "proven eps covers this choice. Publishing the 9 runs of one row has a proven eps of 9 to 45."
+        "Shown is the best of 3 values of lr (step size), of 9 runs in all, by the lowest final "
+        "loss on the private data; no proven eps covers this choice. Publishing the 9 runs of "
+        "one row has a proven eps of 9 to 45."
     )
     assert results.config(chosen.ds)["selection"]["note"] == chosen.note
     assert "lr" not in results.config(chosen.ds)["axes"]
@@ -323,15 +324,17 @@ def test_to_a_target(ds: xarray.Dataset) -> None:
     target = float(loss[3] + loss[4]) / 2
     found = to_target(ds, "loss", target=target)
     here = found.sel({**cell, "eps": 5.0})
-    assert float(here["rounds"]) == t[4]
-    assert float(here["uplink_bits"]) == t[4] * grids.N * 60 * grids.BITS
-    assert float(here["gradients"]) == t[4] * grids.N * 32
-    assert found["rounds"].dims == ("algorithm", "eps", "omega", "lr")
-    assert "seconds" not in found
-    assert (to_target(ds, "accuracy", target=0.8)["rounds"] > 0).any()  # reached from below
-    assert (to_target(ds, "loss", target=9.0)["rounds"] == 0).all()
-    assert np.isnan(found["rounds"].sel({**cell, "eps": 1.0, "lr": 0.1}))
-    assert found["rounds"].attrs == {
+    assert float(here["rounds_to_target"]) == t[4]
+    assert float(here["uplink_bits_to_target"]) == t[4] * grids.N * 60 * grids.BITS
+    assert float(here["gradients_to_target"]) == t[4] * grids.N * 32
+    assert found["rounds_to_target"].dims == ("algorithm", "eps", "omega", "lr")
+    assert "seconds_to_target" not in found
+    assert (
+        to_target(ds, "accuracy", target=0.8)["rounds_to_target"] > 0
+    ).any()  # reached from below
+    assert (to_target(ds, "loss", target=9.0)["rounds_to_target"] == 0).all()
+    assert np.isnan(found["rounds_to_target"].sel({**cell, "eps": 1.0, "lr": 0.1}))
+    assert found["rounds_to_target"].attrs == {
         "units": "round",
         "long_name": f"rounds to loss ≤ {target:.4g}",
     }
@@ -352,7 +355,7 @@ def test_to_a_target_where_rounds_are_an_axis() -> None:
 def test_a_seed_that_diverges_never_reaches_a_target(ds: xarray.Dataset) -> None:
     cell = {"algorithm": "soteriafl_sgd", "omega": 9.0, "lr": 1.0, "eps": 5.0}
     late = float(ds["loss"].sel(cell).isel(seed=0, round=-1)) * 1.01
-    assert np.isnan(to_target(ds, "loss", target=late)["rounds"].sel(cell))
+    assert np.isnan(to_target(ds, "loss", target=late)["rounds_to_target"].sel(cell))
 
 
 def test_seconds_follow_the_clients_axis() -> None:
@@ -360,8 +363,8 @@ def test_seconds_follow_the_clients_axis() -> None:
     for name in grids.TOTALS:
         ds[name].values[:, 1] *= 0.5  # 5 of 20
     rates = Links("lognormal:1e4,1.0", seed=3)
-    seconds = to_target(ds, "loss", target=1.2, links=rates)["seconds"].values[0]
-    rounds = to_target(ds, "loss", target=1.2)["rounds"].values[0]
+    seconds = to_target(ds, "loss", target=1.2, links=rates)["seconds_to_target"].values[0]
+    rounds = to_target(ds, "loss", target=1.2)["rounds_to_target"].values[0]
     bits = grids.D * grids.BITS
     assert seconds[0] == pytest.approx(rounds[0] * rates.round_seconds(10, 10, bits, bits))
     assert seconds[1] == pytest.approx(rounds[1] * rates.round_seconds(20, 5, bits, bits))
@@ -416,7 +419,7 @@ def test_drawn_links() -> None:
 MISTAKES: list[tuple[Callable[[xarray.Dataset], object], str]] = [
     (lambda ds: select(ds, "utilty"), "did you mean 'utility'"),
     (lambda ds: select(ds, "mean:loss"), "write 'min:loss' or 'max:loss'"),
-    (lambda ds: select(ds, "min:nothing"), "no metric in this sweep named 'nothing'"),
+    (lambda ds: select(ds, "min:nothing"), "no metric in this result named 'nothing'"),
     (lambda ds: select(ds, over=("lrr",)), "did you mean 'lr'"),
     (lambda ds: select(ds, over=("eps",)), "over = 'eps' is what a sweep compares"),
     (lambda ds: to_target(ds, "loss", target=math.nan), "target = nan"),

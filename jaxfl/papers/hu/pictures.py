@@ -25,52 +25,35 @@ SUMS = {"secure_sum": ("secure aggregation", "o"), "plain_sum": ("no secure aggr
 def convergence(cells: Sequence[Numbers], metric: str, unit: float) -> dict[str, Figure]:
     """One column per noise: test accuracy above, loss or gradient norm below; a line per tau."""
     taus, sigmas = (sorted({c[name] for c in cells}) for name in ("local_steps", "sigma"))
-    rows = [
-        [
-            Panel(
-                f"σ = {sigma:g} ({sigma / unit:g} published)",
-                ROUND,
-                name_of(shown),
-                [
-                    _line(find(cells, sigma=sigma, local_steps=tau), shown, f"τ = {tau:g}", i)
-                    for i, tau in enumerate(taus)
-                ],
-            )
-            for sigma in sigmas
-        ]
-        for shown in ("test_accuracy", metric)
-    ]
+    rows = []
+    for shown in ("test_accuracy", metric):
+        row = []
+        for sigma in sigmas:
+            lines = [
+                _line(find(cells, sigma=sigma, local_steps=tau), shown, f"τ = {tau:g}", i)
+                for i, tau in enumerate(taus)
+            ]
+            title = f"σ = {sigma:g} ({sigma / unit:g} published)"
+            row.append(Panel(title, ROUND, name_of(shown), lines))
+        rows.append(row)
     return {"": picture("Adult: noise and local steps of private local SGD", rows)}
 
 
 def comparison(cells: Sequence[Numbers], metric: str) -> dict[str, Figure]:
     """Test accuracy on the left, loss or gradient norm on the right."""
-    panels = [
-        Panel(
-            "",
-            ROUND,
-            name_of(shown),
-            [
-                _line(
-                    find(cells, algorithm=name, noise=noise),
-                    shown,
-                    METHODS[name],
-                    color,
-                    style=style,
-                    kind=f"{STYLES[noise]} ε = 10",
-                )
-                for color, name in enumerate(METHODS)
-                for style, noise in enumerate(STYLES)
-            ],
-        )
-        for shown in ("test_accuracy", metric)
-    ]
-    paper = [find(cells, algorithm=name, noise="paper") for name in METHODS]
-    flagged = [
-        f"{cell['proven_eps']:.3g} for {METHODS[cell['algorithm']]}"
-        for cell in paper
-        if understates(cell["claimed_eps"], cell["proven_eps"])
-    ]
+    panels, flagged = [], []
+    for shown in ("test_accuracy", metric):
+        lines = []
+        for color, (name, words) in enumerate(METHODS.items()):
+            for style, (noise, stated) in enumerate(STYLES.items()):
+                cell = find(cells, algorithm=name, noise=noise)
+                look = {"style": style, "kind": f"{stated} ε = 10"}
+                lines.append(_line(cell, shown, words, color, **look))
+        panels.append(Panel("", ROUND, name_of(shown), lines))
+    for name, words in METHODS.items():
+        cell = find(cells, algorithm=name, noise="paper")
+        if understates(cell["claimed_eps"], cell["proven_eps"]):
+            flagged.append(f"{cell['proven_eps']:.3g} for {words}")
     note = f"Where ε = 10 is claimed, what is proven is {' and '.join(flagged)}."
     return {"": picture("Adult: private local SGD beside DP-SGD", [panels], [note] * bool(flagged))}
 
