@@ -34,7 +34,7 @@ CLOSE = 1 + 1e-6  # float32 numbers meet a condition with equality
 
 
 class Bound(NamedTuple):
-    """``values`` bound the running average of ``metric`` after ``rounds``, or ``metric`` itself where
+    """``values`` bound the running mean of ``metric`` after ``rounds``, or ``metric`` itself where
     they are one; None: the theorem is silent, or an order."""
 
     metric: str

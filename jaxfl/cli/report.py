@@ -114,7 +114,7 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> dict[str, str]:
         said += f", best {float(loss.min()):.5g} at round {int(loss.idxmin())}"
     conditions = [Condition(*one) for one in (about["privacy"] or {}).get("conditions", ())]
     failed = [str(condition) for condition in conditions if condition.holds is False]
-    norm = f"{final['grad_norm_sq']:.4g}, mean so far (utility) {final['utility']:.4g}"
+    norm = f"{final['grad_norm_sq']:.4g}, running mean (utility) {final['utility']:.4g}"
     rows = {
         "rounds": f"{rounds}" + (f" of {planned}" if rounds < planned else ""),
         "training metrics": ds["loss"].attrs.get("comment", ""),

@@ -66,7 +66,7 @@ LABELS = {
     "test_accuracy": ("1", "test accuracy"),
     "validation_loss": ("1", "validation loss"),
     "validation_accuracy": ("1", "validation accuracy"),
-    "utility": ("1", "running average of the squared norm of the full gradient"),
+    "utility": ("1", "running mean of the squared norm of the full gradient"),
     "messages": ("message", "messages sent by all clients so far"),
     "coordinates": ("1", "coordinates in these messages so far"),
     "gradients": ("gradient", "per-example gradients evaluated so far"),

@@ -224,5 +224,8 @@ def _padded(bound: Bound, eta: float) -> Bound:
         return bound.eps(delta - eta) if delta > eta else math.inf
 
     return Bound(
-        eps, delta, f"{bound.method}, batches of bounded size (which adds {eta:.2g} to delta)", bound.status
+        eps,
+        delta,
+        f"{bound.method}, batches of bounded size (which adds {eta:.2g} to delta)",
+        bound.status,
     )

@@ -39,7 +39,7 @@ ROOM = 4.0  # times the span of a curve: the most that a second one may take
 # what is drawn by default; behind it, for a single result, a second metric; and the words for each
 ROWS = {
     "loss": ("worst_client_loss", "mean over clients", "worst client"),
-    "grad_norm_sq": ("utility", "at this round", "running average"),
+    "grad_norm_sq": ("utility", "at this round", "running mean"),
 }
 
 
@@ -91,7 +91,7 @@ def curves(
 
     ``data`` is one result, or several as pairs (label, result); ``path`` ends in .png, .pdf or
     .svg, and may be several paths, or none.  ``metrics`` replaces both metrics.  A single
-    result also shows its worst client and its running average of the squared gradient norm, and its
+    result also shows its worst client and its running mean of the squared gradient norm, and its
     ``bounds``, from :func:`jaxfl.views.bounds.bounds`.  A run that diverged ends in a cross.  Returns
     the figure.
     """

@@ -54,8 +54,8 @@ MEANINGS = {
 }
 AWAY = 1000  # a final loss above this, or above this many times the first, counts as diverged
 SHARED = (
-    "Runs of a seed share their noise, so nothing is proven for several of them (sweep with "
-    "paired=False, or --unpaired, for the eps of publishing all)"
+    "Runs with the same seed share their noise, so no eps is proven for publishing several of them "
+    "(--unpaired, in Python paired=False, gives each its own noise and states the eps of publishing all)"
 )
 
 

@@ -39,7 +39,7 @@ def result(**numbers: float):
 
 
 def test_theorem_2_for_the_numbers_of_a_run() -> None:
-    """By hand, at each evaluated round; above the running average, and not by luck of the constants."""
+    """By hand, at each evaluated round; above the running mean, and not by luck of the constants."""
     run, ds = result()
     (found,) = bounds(ds)
     L, d, f0 = run.facts.smoothness, 8, float(ds["loss"][0])
@@ -200,7 +200,7 @@ def unit(n: int = 8, m: int = 40, d: int = 6) -> jaxfl.Problem:
 
 
 def measured(name: str, seeds: int = 1, **numbers: float):
-    """A result, and the running average of the squared gradients in the mean over seeds."""
+    """A result, and the running mean of the squared gradients in the mean over seeds."""
     given = {"clip": 1.0, "sigma": 0.05, **numbers}
     runs = [
         jaxfl.simulate(name, unit(), jax.random.key(s), T, eval_every=1, **given).dataset()

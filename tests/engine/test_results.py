@@ -45,7 +45,7 @@ def run() -> jaxfl.Run:
 
 
 def test_what_a_dataset_holds(run: jaxfl.Run) -> None:
-    """Labels and dimensions, the run's numbers and totals, and the running average."""
+    """Labels and dimensions, the run's numbers and totals, and the running mean."""
     ds = run.dataset()
     assert ds["round"].values.tolist() == [0, 4, 8, 11]
     assert ds["loss"].dims == ds["uplink_bits"].dims == ds["active"].dims == ("round",)

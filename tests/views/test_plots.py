@@ -73,7 +73,7 @@ def test_labels_of_one_result(ds: xarray.Dataset) -> None:
         "round",
         "uplink (kbit)",
         "worst client",
-        "running average",
+        "running mean",
         ", δ = 0.001 proven",
         "; the paper's formula says ",
     ):

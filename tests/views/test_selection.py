@@ -266,8 +266,8 @@ def test_runs_that_share_their_noise_prove_nothing_together(
         ds = ds.assign_attrs(config=json.dumps(about))
     note = select(ds, over=(over,)).note
     assert "Publishing" not in note
-    assert "Runs of a seed share their noise, so nothing is proven for several of them" in note
-    assert "paired=False, or --unpaired" in note
+    assert "Runs with the same seed share their noise, so no eps is proven for publishing" in note
+    assert "--unpaired, in Python paired=False" in note
 
 
 def test_the_price_of_choosing_is_said() -> None:
