@@ -26,6 +26,7 @@ FREE = {
     *("opt-barrier", "add-dependency", "partition-id", "replica-id", "domain"),
 }
 BUFFERS = ("AllocateBuffer", "AssumeGatherIndicesInBound", "Sharding")  # calls that launch nothing
+LAUNCHED = ("fusion", "custom-call", "copy")  # even for a scalar
 VIEWS = ("bitcast", "reshape", "copy")
 SLICES = ("dynamic-slice", "gather", "slice")
 
@@ -62,11 +63,15 @@ class Cost(NamedTuple):
 
 
 class Program:
-    """An optimized module.  ``trips`` stands for what no one knows before a loop runs."""
+    """An optimized module.
 
-    def __init__(self, text: str, trips: int = 1) -> None:
+    ``trips`` stands for the length of a loop that is known at run time only.  With ``scalars``,
+    arithmetic on single numbers launches kernels; a TPU has a unit for it.
+    """
+
+    def __init__(self, text: str, trips: int = 1, scalars: bool = True) -> None:
         self.computations: dict[str, list[Instruction]] = {}
-        self.trips = trips
+        self.trips, self.scalars = trips, scalars
         inside: list[Instruction] = []
         for line in text.splitlines():
             if head := HEAD.match(line):
@@ -121,7 +126,8 @@ class Program:
         if each.opcode in ("call", "async-start"):
             return self.cost(_called(each)[0])
         nothing = each.opcode == "custom-call" and each.attribute("custom_call_target") in BUFFERS
-        if nothing or each.opcode in FREE or each.opcode.endswith(("-done", "-update")):
+        alone = not self.scalars and "[]" in each.type and not each.opcode.startswith(LAUNCHED)
+        if nothing or alone or each.opcode in FREE or each.opcode.endswith("-done"):
             return Cost(Counter(), 0.0, 0.0, 0.0, [])
         return Cost(Counter([where]), self._moved(computation, each), 0.0, 1.0, [])
 
