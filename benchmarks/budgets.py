@@ -197,14 +197,14 @@ def exceeded(name: str, case: str, row: dict[str, Any], budget: Sequence[float])
 
 
 def commit() -> str:
-    """The commit of this checkout, with a plus if files differ from it; empty without git."""
+    """The last commit that changed the package, with a plus if it differs now; empty without git."""
 
     def git(*words: str) -> str:
-        command = ["git", "-C", str(HERE), *words]
+        command = ["git", "-C", str(HERE.parent), *words, "--", "jaxfl"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.stdout.strip()
 
-    return git("rev-parse", "--short=12", "HEAD") + "+" * bool(git("status", "--porcelain", "-uno"))
+    return git("log", "-1", "--format=%h") + "+" * bool(git("status", "--porcelain"))
 
 
 def _short(where: str) -> str:

@@ -21,7 +21,7 @@ from jaxfl.engine.loop import LONGEST, advance
 from jaxfl.engine.memory import check_room, remembered
 from jaxfl.problems.facts import facts_of
 
-__all__ = ["CEILING", "algorithms", "contenders", "posed_for", "problem", "rounds_of"]
+__all__ = ["CEILING", "Rounds", "algorithms", "contenders", "posed_for", "problem", "rounds_of"]
 
 SIDE = 2048
 CEILING = f"matrix product {SIDE}^3"
@@ -63,37 +63,53 @@ def posed_for(
     return chosen, measured(posed), build(chosen, values, facts, jnp.float32)
 
 
-def rounds_of(
-    w: Workload, posed: jaxfl.Problem, name: str, numbers: dict[str, Any], parts: dict[str, Any]
-) -> tuple[Callable[[int], float], dict[str, Any]]:
+class Rounds:
     """``rounds -> some number of the model``, by the compiled rounds of ``simulate``."""
-    chosen, posed, hp = posed_for(w, posed, name, numbers, parts)
-    check_room(chosen, posed, hp)
-    key = jax.random.key(0)
-    state, _ = jax.jit(chosen.init)(key, posed, hp)
-    began = time.perf_counter()
-    program = jax.jit(advance, static_argnums=0, donate_argnums=2)
-    lowered = program.lower(chosen, key, state, state.t, posed, hp)
-    traced = time.perf_counter()
-    compiled = lowered.compile()
-    done = time.perf_counter()
-    taken = compiled.memory_analysis()
-    held = {"state": state}
 
-    def run(rounds: int) -> float:
+    def __init__(
+        self,
+        w: Workload,
+        posed: jaxfl.Problem,
+        name: str,
+        numbers: dict[str, Any],
+        parts: dict[str, Any],
+    ) -> None:
+        self.chosen, self.problem, self.hp = posed_for(w, posed, name, numbers, parts)
+        check_room(self.chosen, self.problem, self.hp)
+        self.key = jax.random.key(0)
+        self.state, _ = jax.jit(self.chosen.init)(self.key, self.problem, self.hp)
+        began = time.perf_counter()
+        program = jax.jit(advance, static_argnums=0, donate_argnums=2)
+        lowered = program.lower(
+            self.chosen, self.key, self.state, self.state.t, self.problem, self.hp
+        )
+        traced = time.perf_counter()
+        self.program = lowered.compile()
+        done = time.perf_counter()
+        taken = self.program.memory_analysis()
+        state = remembered(self.chosen, self.problem, self.hp)
+        self.told = {
+            "trace_s": traced - began,
+            "compile_s": done - traced,
+            "scratch_mib": taken.temp_size_in_bytes / 2**20 if taken is not None else None,
+            "state_mib": sum(state.values()) / 2**20,
+        }
+
+    def __call__(self, rounds: int) -> float:
         while rounds:
             k = min(rounds, LONGEST)
-            held["state"], _ = compiled(key, held["state"], held["state"].t + k, posed, hp)
+            stop = self.state.t + k
+            self.state, _ = self.program(self.key, self.state, stop, self.problem, self.hp)
             rounds -= k
-        return float(chosen.output(held["state"]).sum())
+        return float(self.chosen.output(self.state).sum())
 
-    told = {
-        "trace_s": traced - began,
-        "compile_s": done - traced,
-        "scratch_mib": taken.temp_size_in_bytes / 2**20 if taken is not None else None,
-        "state_mib": sum(remembered(chosen, posed, hp).values()) / 2**20,
-    }
-    return run, told
+
+def rounds_of(
+    w: Workload, posed: jaxfl.Problem, name: str, numbers: dict[str, Any], parts: dict[str, Any]
+) -> tuple[Rounds, dict[str, Any]]:
+    """The rounds, and what their compilation took."""
+    rounds = Rounds(w, posed, name, numbers, parts)
+    return rounds, rounds.told
 
 
 def ceiling() -> Callable[[int], float]:
