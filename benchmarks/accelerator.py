@@ -136,7 +136,13 @@ def tests(quick: bool) -> dict[str, Any]:
     command += ["tests/engine/test_accelerators.py"] if quick else ["tests"]
     beside = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # this process has memory too
     done = subprocess.run(
-        command, cwd=ROOT, env=beside, capture_output=True, text=True, timeout=LIMIT / 2, check=False
+        command,
+        cwd=ROOT,
+        env=beside,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT / 2,
+        check=False,
     )
     return {"passed": done.returncode == 0, "told": (done.stdout.splitlines() or [""])[-1]}
 

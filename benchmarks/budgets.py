@@ -1,6 +1,6 @@
 """Kernels, waits and bytes of a round on accelerators, held against budgets.  No device is needed.
 
-    python benchmarks/budgets.py [WORD ...] [--devices h200 v5e] [--out benchmarks/results/accelerators.json]
+    python benchmarks/budgets.py [WORD ...] [--devices h200 v5e] [--out FILE]
 
 Compiles the cases of `budgets.toml` (with WORDs, those with all of them in their names) for the
 description of a device, and reads the programs (`hlo.py`).  Ends with status 1 and a line for each
@@ -37,7 +37,17 @@ from jaxfl.engine.loop import advance
 from jaxfl.engine.sweeps import engine
 from jaxfl.engine.sweeps.plan import Program, programs
 
-__all__ = ["DEVICES", "Device", "commit", "exceeded", "flops", "least", "main", "missing", "seconds"]
+__all__ = [
+    "DEVICES",
+    "Device",
+    "commit",
+    "exceeded",
+    "flops",
+    "least",
+    "main",
+    "missing",
+    "seconds",
+]
 
 HERE = Path(__file__).resolve().parent
 TABLE = tomllib.loads((HERE / "budgets.toml").read_text())

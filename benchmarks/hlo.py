@@ -95,11 +95,22 @@ class Program:
 
     def _outermost(self, computation: str) -> Iterator[Instruction]:
         for each in self.computations[computation]:
-            if each.opcode == "while" and _known(each) is None:
+            if each.opcode == "while" and self._known(each) is None:
                 yield each
             elif each.opcode in ("call", "conditional"):
                 for inner in _called(each):
                     yield from self._outermost(inner)
+
+    def _known(self, loop: Instruction) -> int | None:
+        """The trips that the compiler states, or compares with; a TPU's counts up from 0."""
+        if found := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
+            return int(found[1])
+        inside = self.computations[loop.attribute("condition")]
+        numbers = {each.name: each.operands[0] for each in inside if each.opcode == "constant"}
+        (root,) = (each for each in inside if each.root)
+        bounds = [numbers[name] for name in root.operands if name in numbers]
+        counted = root.opcode == "compare" and root.attribute("direction") == "LT"
+        return int(bounds[0]) if counted and bounds else None
 
     def cost(self, computation: str) -> Cost:
         """What one run of a computation takes."""
@@ -111,7 +122,7 @@ class Program:
     def _cost(self, computation: str, each: Instruction) -> Cost:
         where = each.attribute("op_name") or each.name
         if each.opcode == "while":
-            known = _known(each)
+            known = self._known(each)
             loop = Cost(Counter(), 0.0, 0.0, 0.0, [(where, known)])
             body = self.cost(each.attribute("body"))
             if known is not None:
@@ -215,8 +226,3 @@ def _closing(text: str, opening: int) -> int:
 
 def _called(each: Instruction) -> list[str]:
     return [name for pair in CALLED.findall(each.rest) for name in NAME.findall("".join(pair))]
-
-
-def _known(loop: Instruction) -> int | None:
-    found = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest)
-    return int(found[1]) if found else None

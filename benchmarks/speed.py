@@ -1,6 +1,6 @@
 """Write README's section on speed, and the table of accelerators in README.md here, from the records.
 
-    python benchmarks/speed.py
+python benchmarks/speed.py
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ Medians on two CPU cores; [the method](benchmarks/README.md).  The hand-written 
 NumPy, PyTorch and JAX, and draw noise as jaxfl does: once for the mean of all clients (jaxfl's default,
 with the same law), or for each client.  The other simulators are the fastest of pfl-research, FedJAX and
 Flower.  Timings vary on shared machines: within two days the sweep's {swept} was between 18x and 25x.
+On GPUs and TPUs nothing is measured yet: [a model](docs/scale.md#gpus) follows from compiled programs.
 """
 
 

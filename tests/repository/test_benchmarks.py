@@ -132,19 +132,26 @@ HLO = """HloModule jit_advance, is_scheduled=true
   ROOT %update.1 = f32[1000,4]{1,0} dynamic-update-slice(%p.2, %p.3, %p.4, %p.4)
 }
 
-%inner (t.1: (s32[], f32[8,4])) -> (s32[], f32[8,4]) {
+%turn (t.1: (s32[], f32[8,4])) -> (s32[], f32[8,4]) {
   %t.1 = (s32[], f32[8,4]{1,0}) parameter(0)
   %n.1 = s32[] get-tuple-element(%t.1), index=0
   %v.1 = f32[8,4]{1,0} get-tuple-element(%t.1), index=1
-  %next.1 = s32[] add(%n.1, %n.1), metadata={op_name="jit(advance)/while/body/while/body/add"}
+  %next.1 = s32[] add(%n.1, %n.1), metadata={op_name="f/while/body/while/body/add"}
   %half.1 = f32[8,4]{1,0:T(8,128)S(1)} copy(%v.1)
   ROOT %o.1 = (s32[], f32[8,4]{1,0}) tuple(%next.1, %half.1)
 }
 
-%before (t.2: (s32[], f32[8,4])) -> pred[] {
+%less (t.2: (s32[], f32[8,4])) -> pred[] {
   %t.2 = (s32[], f32[8,4]{1,0}) parameter(0)
   %n.2 = s32[] get-tuple-element(%t.2), index=0
   ROOT %less.2 = pred[] compare(%n.2, %n.2), direction=LT
+}
+
+%few (t.8: (s32[], f32[8,4])) -> pred[] {
+  %t.8 = (s32[], f32[8,4]{1,0}) parameter(0)
+  %n.8 = s32[]{:T(128)} get-tuple-element(%t.8), index=0
+  %c.8 = s32[]{:T(128)} constant(4)
+  ROOT %less.8 = pred[]{:T(512)} compare(%n.8, %c.8), direction=LT
 }
 
 %rare (t.3: f32[1000,4]) -> f32[1000,4] {
@@ -162,10 +169,11 @@ HLO = """HloModule jit_advance, is_scheduled=true
   %n.5 = s32[] get-tuple-element(%t.5), index=0
   %x.5 = f32[1000,4]{1,0} get-tuple-element(%t.5), index=1
   %i.5 = s32[8]{0} get-tuple-element(%t.5), index=2
-  %f.5 = f32[8,4]{1,0} fusion(%x.5, %i.5), kind=kLoop, calls=%gathered, metadata={op_name="jit(advance)/while/body/gather"}
+  %f.5 = f32[8,4]{1,0} fusion(%x.5, %i.5), kind=kLoop, calls=%gathered, metadata={op_name="f/gather"}
   %c.5 = (s32[], f32[8,4]{1,0}) tuple(%n.5, %f.5)
-  %w.5 = (s32[], f32[8,4]{1,0}) while(%c.5), condition=%before, body=%inner, backend_config={"known_trip_count":{"n":"3"}}
-  %u.5 = (s32[], f32[8,4]{1,0}) while(%w.5), condition=%before, body=%inner, metadata={op_name="jit(advance)/while/body/while"}
+  %k.5 = (s32[], f32[8,4]{1,0}) while(%c.5), condition=%less, body=%turn, c={"known_trip_count":{"n":"3"}}
+  %w.5 = (s32[], f32[8,4]{1,0}) while(%k.5), condition=%few, body=%turn
+  %u.5 = (s32[], f32[8,4]{1,0}) while(%w.5), condition=%less, body=%turn, metadata={op_name="f/while"}
   %v.5 = f32[8,4]{1,0} get-tuple-element(%u.5), index=1
   %g.5 = f32[1000,4]{1,0} fusion(%x.5, %v.5, %n.5), kind=kLoop, calls=%updated
   %b.5 = pred[] get-tuple-element(%t.5), index=3
@@ -187,20 +195,20 @@ ENTRY %main (t.7: (s32[], f32[1000,4], s32[8], pred[])) -> (s32[], f32[1000,4], 
 
 
 def test_what_a_round_launches_is_read_from_its_program(load: Any) -> None:
-    """Two fusions, 3 known and 5 assumed turns of two kernels, the conditions of loops of unknown length."""
+    """Two fusions, 3 + 4 known and 5 assumed turns of two kernels, and conditions."""
     module = load("hlo")
     round = module.Program(HLO, trips=5).round()
-    assert sum(round.kernels.values()) == 2 + 2 * 3 + 2 * 5 + (5 + 1) + 1
+    assert sum(round.kernels.values()) == 2 + 2 * (3 + 4 + 5) + (5 + 1) + 1
     assert round.most - sum(round.kernels.values()) == 2  # the rare branch
     assert round.waits == 1 + (5 + 1) + 1  # rounds, the inner loop, the branch
-    assert [known for _, known in round.loops] == [3, None]
-    assert round.kernels["jit(advance)/while/body/while/body/add"] == 8
-    assert round.kernels["jit(advance)/while/body/gather"] == 1
+    assert [known for _, known in round.loops] == [3, 4, None]
+    assert round.kernels["f/while/body/while/body/add"] == 12
+    assert round.kernels["f/gather"] == 1
     part, turn, head = 8 * 4 * 4, 3 * 4 + 8 * 4 * 4, 2 * 4 + 1  # S(1) is on the chip
     gathered, updated = 2 * part + 8 * 4, 2 * part + 4
-    assert round.bytes == gathered + updated + 8 * turn + (5 + 1) * head + head
+    assert round.bytes == gathered + updated + 12 * turn + (5 + 1) * head + head
     few = module.Program(HLO, trips=5, scalars=False).round()
-    assert sum(few.kernels.values()) == 2 + 3 + 5
+    assert sum(few.kernels.values()) == 2 + 3 + 4 + 5
 
 
 def test_budgets(
@@ -219,7 +227,10 @@ def test_budgets(
     monkeypatch.setitem(budgets.TABLE, "jax", budgets.jax.__version__)
     assert budgets.main(["--devices", "v5e"]) == 0
     told = capsys.readouterr().out
-    assert told == "v5e is skipped: the compiler for TPU v5e is not installed: pip install 'jax[tpu]'\n"
+    assert (
+        told
+        == "v5e is skipped: the compiler for TPU v5e is not installed: pip install 'jax[tpu]'\n"
+    )
     monkeypatch.setitem(budgets.TABLE, "jax", "0.0")
     assert "budgets are those of JAX 0.0" in budgets.missing("h200")
 
@@ -245,3 +256,29 @@ def test_what_is_said_of_accelerators(load: Any) -> None:
         for case, row in rows.items():
             assert budgets.exceeded(device, case, row, budgets.TABLE[device][case]) == []
             assert row["jax"] == budgets.TABLE["jax"]
+
+
+def test_a_cpu_is_no_accelerator(load: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        load("accelerator").main([])
+    assert (
+        "JAX sees no GPU or TPU here: --quick tries the script on a CPU" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.slow  # compiles the rounds of three workloads, and starts pytest
+def test_the_script_for_accelerators_runs(
+    load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAXFL_TEST_PROGRAMS", raising=False)  # pytest inside would remove them
+    out = tmp_path / "cpu.json"
+    assert load("accelerator").main(["--quick", "--out", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found["skipped"] == {}
+    assert found["device"] == "CPU"
+    assert found["constants"]["measured"]["bandwidth"] > 1e8
+    assert len(found["rounds"]) == 6
+    for row in (*found["rounds"].values(), *found["sweeps"].values()):
+        assert row["us"] > row["roofline_us"] > 0
+        assert row["kernels"] > row["waits"] > 0
+    assert "skipped" in found["tests"]["gpu"]["told"]  # without a GPU
