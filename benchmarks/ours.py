@@ -21,7 +21,7 @@ from jaxfl.engine.loop import LONGEST, advance
 from jaxfl.engine.memory import check_room, remembered
 from jaxfl.problems.facts import facts_of
 
-__all__ = ["CEILING", "contenders", "problem", "rounds_of"]
+__all__ = ["CEILING", "Rounds", "algorithms", "contenders", "posed_for", "problem", "rounds_of"]
 
 SIDE = 2048
 CEILING = f"matrix product {SIDE}^3"
@@ -48,10 +48,10 @@ def make(source: jax.Array, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.
     return a, y
 
 
-def rounds_of(
+def posed_for(
     w: Workload, posed: jaxfl.Problem, name: str, numbers: dict[str, Any], parts: dict[str, Any]
-) -> tuple[Callable[[int], float], dict[str, Any]]:
-    """``rounds -> some number of the model``, by the compiled rounds of ``simulate``."""
+) -> tuple[jaxfl.Algorithm, jaxfl.Problem, Any]:
+    """The algorithm, the problem as rounds read it, and the hyper-parameters of a workload."""
     if w.cohort is not None:
         parts = {"participation": jaxfl.sampling.participation("uniform"), **parts}
         numbers = {"cohort": w.cohort, **numbers}
@@ -60,33 +60,56 @@ def rounds_of(
     given = {"lr": w.eta, "clip": w.G, "sigma": w.sigma, "batch": w.b, **numbers}
     facts = facts_of(posed, 1000)
     values = jaxfl.algorithms.resolve(chosen, given, facts).values
-    hp = build(chosen, values, facts, jnp.float32)
-    check_room(chosen, posed, hp)
-    key, posed = jax.random.key(0), measured(posed)
-    state, _ = jax.jit(chosen.init)(key, posed, hp)
-    began = time.perf_counter()
-    program = jax.jit(advance, static_argnums=0, donate_argnums=2)
-    lowered = program.lower(chosen, key, state, state.t, posed, hp)
-    traced = time.perf_counter()
-    compiled = lowered.compile()
-    done = time.perf_counter()
-    taken = compiled.memory_analysis()
-    held = {"state": state}
+    return chosen, measured(posed), build(chosen, values, facts, jnp.float32)
 
-    def run(rounds: int) -> float:
+
+class Rounds:
+    """``rounds -> some number of the model``, by the compiled rounds of ``simulate``."""
+
+    def __init__(
+        self,
+        w: Workload,
+        posed: jaxfl.Problem,
+        name: str,
+        numbers: dict[str, Any],
+        parts: dict[str, Any],
+    ) -> None:
+        self.chosen, self.problem, self.hp = posed_for(w, posed, name, numbers, parts)
+        check_room(self.chosen, self.problem, self.hp)
+        self.key = jax.random.key(0)
+        self.state, _ = jax.jit(self.chosen.init)(self.key, self.problem, self.hp)
+        began = time.perf_counter()
+        program = jax.jit(advance, static_argnums=0, donate_argnums=2)
+        lowered = program.lower(
+            self.chosen, self.key, self.state, self.state.t, self.problem, self.hp
+        )
+        traced = time.perf_counter()
+        self.program = lowered.compile()
+        done = time.perf_counter()
+        taken = self.program.memory_analysis()
+        state = remembered(self.chosen, self.problem, self.hp)
+        self.told = {
+            "trace_s": traced - began,
+            "compile_s": done - traced,
+            "scratch_mib": taken.temp_size_in_bytes / 2**20 if taken is not None else None,
+            "state_mib": sum(state.values()) / 2**20,
+        }
+
+    def __call__(self, rounds: int) -> float:
         while rounds:
             k = min(rounds, LONGEST)
-            held["state"], _ = compiled(key, held["state"], held["state"].t + k, posed, hp)
+            stop = self.state.t + k
+            self.state, _ = self.program(self.key, self.state, stop, self.problem, self.hp)
             rounds -= k
-        return float(chosen.output(held["state"]).sum())
+        return float(self.chosen.output(self.state).sum())
 
-    told = {
-        "trace_s": traced - began,
-        "compile_s": done - traced,
-        "scratch_mib": taken.temp_size_in_bytes / 2**20 if taken is not None else None,
-        "state_mib": sum(remembered(chosen, posed, hp).values()) / 2**20,
-    }
-    return run, told
+
+def rounds_of(
+    w: Workload, posed: jaxfl.Problem, name: str, numbers: dict[str, Any], parts: dict[str, Any]
+) -> tuple[Rounds, dict[str, Any]]:
+    """The rounds, and what their compilation took."""
+    rounds = Rounds(w, posed, name, numbers, parts)
+    return rounds, rounds.told
 
 
 def ceiling() -> Callable[[int], float]:
@@ -133,6 +156,32 @@ def simulated(
     return run, {"rounds_per_call": rounds}
 
 
+def algorithms(w: Workload) -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
+    """The algorithm of each contender, its hyper-parameters and its parts."""
+    random_k = {"k": max(1, w.d // 20)}
+    qsgd = {"compressor": jaxfl.compressors.compressor("qsgd")}
+    levels = {"levels": 16}
+    plain = {"compressor": jaxfl.compressors.compressor("identity")}
+    each = {"noise": "per_client"}
+    fixed = {"smoothness": 1.0}  # asked for by theory that is not used here
+    return {
+        "SGD": ("ldp_sgd", {}, {}),
+        "SGD, Poisson batches": ("ldp_sgd", {}, {"sampler": jaxfl.sampling.poisson()}),
+        "SGD, noise per client": ("ldp_sgd", {}, each),
+        "SGD, random-k": ("cdp_sgd", random_k, {}),
+        "SGD, random-k, shifted": ("soteriafl_sgd", {**random_k, **fixed}, {}),
+        "SGD, QSGD": ("cdp_sgd", levels, qsgd),
+        "SVRG": ("ldp_svrg", fixed, {}),
+        "SVRG, noise per client": ("ldp_svrg", fixed, each),
+        "SVRG, random-k, shifted": ("soteriafl_svrg", {**random_k, **fixed}, {}),
+        "SVRG, QSGD, shifted": ("soteriafl_svrg", {**levels, **fixed}, qsgd),
+        "SAGA, shifted": ("soteriafl_saga", fixed, plain),
+        "SAGA, noise per client, shifted": ("soteriafl_saga", fixed, {**plain, **each}),
+        "SAGA, random-k, shifted": ("soteriafl_saga", {**random_k, **fixed}, {}),
+        "SAGA, QSGD, shifted": ("soteriafl_saga", {**levels, **fixed}, qsgd),
+    }
+
+
 def contenders(w: Workload) -> dict[str, Callable[[], Any]]:
     held: dict[str, jaxfl.Problem] = {}
 
@@ -141,33 +190,11 @@ def contenders(w: Workload) -> dict[str, Callable[[], Any]]:
             held["problem"] = problem(w)
         return held["problem"]
 
-    def entry(algorithm: str, given: dict[str, Any], **parts: Any) -> Callable[[], Any]:
-        return lambda: rounds_of(w, posed(), algorithm, given, parts)
+    def entry(what: tuple[str, dict[str, Any], dict[str, Any]]) -> Callable[[], Any]:
+        return lambda: rounds_of(w, posed(), *what)
 
-    random_k = {"k": max(1, w.d // 20)}
-    qsgd = jaxfl.compressors.compressor("qsgd")
-    levels = {"levels": 16}
-    plain = {"compressor": jaxfl.compressors.compressor("identity")}
-    fixed = {"smoothness": 1.0}  # asked for by theory that is not used here
-    found = {
-        "jaxfl, SGD": entry("ldp_sgd", {}),
-        "jaxfl, SGD, Poisson batches": entry("ldp_sgd", {}, sampler=jaxfl.sampling.poisson()),
-        "jaxfl, SGD, noise per client": entry("ldp_sgd", {}, noise="per_client"),
-        "jaxfl, SGD, random-k": entry("cdp_sgd", random_k),
-        "jaxfl, SGD, random-k, shifted": entry("soteriafl_sgd", {**random_k, **fixed}),
-        "jaxfl, SGD, QSGD": entry("cdp_sgd", levels, compressor=qsgd),
-        "jaxfl, SVRG": entry("ldp_svrg", fixed),
-        "jaxfl, SVRG, noise per client": entry("ldp_svrg", fixed, noise="per_client"),
-        "jaxfl, SVRG, random-k, shifted": entry("soteriafl_svrg", {**random_k, **fixed}),
-        "jaxfl, SVRG, QSGD, shifted": entry("soteriafl_svrg", {**levels, **fixed}, compressor=qsgd),
-        "jaxfl, SAGA, shifted": entry("soteriafl_saga", fixed, **plain),
-        "jaxfl, SAGA, noise per client, shifted": entry(
-            "soteriafl_saga", fixed, **plain, noise="per_client"
-        ),
-        "jaxfl, SAGA, random-k, shifted": entry("soteriafl_saga", {**random_k, **fixed}),
-        "jaxfl, SAGA, QSGD, shifted": entry("soteriafl_saga", {**levels, **fixed}, compressor=qsgd),
-        CEILING: ceiling,
-    }
+    found = {f"jaxfl, {who}": entry(what) for who, what in algorithms(w).items()}
+    found[CEILING] = ceiling
     if w.generated:  # rounds of seconds: one of each kind
         for who in list(found):
             if not who.startswith(tables.OURS) and ("per client" in who or "QSGD" in who):

@@ -1,18 +1,22 @@
-"""Write README's section on speed from the recorded results: `python benchmarks/speed.py`."""
+"""Write README's section on speed, and the table of accelerators in README.md here, from the records.
+
+python benchmarks/speed.py
+"""
 
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from tables import EVALUATED, OURS, PER_CLIENT, SWEEP, UNSEEN
 
-__all__ = ["evaluation", "placed", "section"]
+__all__ = ["accelerators", "evaluation", "placed", "section"]
 
 HERE = Path(__file__).resolve().parent
 RECORD, README = HERE / "results" / "rounds.json", HERE.parent / "README.md"
-BEGIN, END = "<!-- speed -->", "<!-- /speed -->"
+BUDGETS, TABLE = HERE / "results" / "accelerators.json", HERE / "README.md"
 EVALUATIONS = 100  # of a run that is evaluated every hundredth of its rounds
 EACH, ONE, PACKAGED = (
     f"best of {group}"
@@ -27,14 +31,17 @@ HEADS = (
     "workload",
     "jaxfl, rounds/s",
     "speed-up over hand-written loops",
-    "the same, noise for each client",
+    "the same, with noise for each client",
     "speed-up over other simulators",
 )
 WORDS = """\
 Medians on two CPU cores; [the method](benchmarks/README.md).  The hand-written loops are the fastest of
-NumPy, PyTorch and JAX, and draw noise as jaxfl does: once for the mean of all clients (jaxfl's default,
-with the same law), or for each client.  The other simulators are the fastest of pfl-research, FedJAX and
+NumPy, PyTorch and JAX.  Where the server needs only the mean of the messages, jaxfl draws one noise vector
+for it, with the same distribution as the mean of n vectors, and so do the loops of the third column; in
+the fourth column both draw one for each client.  The other simulators are \
+the fastest of pfl-research, FedJAX and
 Flower.  Timings vary on shared machines: within two days the sweep's {swept} was between 18x and 25x.
+On GPUs and TPUs nothing is measured yet: [a model](docs/scale.md#gpus) follows from compiled programs.
 """
 
 
@@ -69,11 +76,40 @@ def evaluation(found: dict[str, Any], name: str) -> float:
     return float((1 / share - 1) * rounds / EVALUATIONS)
 
 
-def placed(readme: str, found: dict[str, Any]) -> str:
-    """README with the section in its place."""
-    before, rest = readme.split(f"{BEGIN}\n", 1)
-    _, after = rest.split(END, 1)
-    return f"{before}{BEGIN}\n{section(found)}\n{END}{after}"
+def accelerators(found: dict[str, Any], budgets: dict[str, Any]) -> str:
+    """The table of rounds that were compiled for accelerators, with their budgets."""
+    names = {device: found["constants"][device]["name"] for device in found["devices"]}
+    heads = ["case"]
+    for name in names.values():
+        heads += [f"{name}: kernels", "waits", "MB", "of the least", "model, us"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for case in dict.fromkeys(case for rows in found["devices"].values() for case in rows):
+        cells = [case]
+        for device in names:
+            row, most = found["devices"][device].get(case), budgets[device].get(case)
+            if row is None or most is None:
+                cells += [""] * 5
+                continue
+            rarely = f" + {row['rare_kernels']:g} rarely" if row["rare_kernels"] else ""
+            cells += [
+                f"{row['kernels']:g}{rarely} ({most[0]:g})",
+                f"{row['waits']:g} ({most[1]:g})",
+                f"{row['bytes'] / 1e6:,.1f}",
+                f"{row['bytes_over_least']:.1f} ({most[2]:g})",
+                f"{row['model_us']:,.0f}",
+            ]
+        lines.append(f"| {' | '.join(cells)} |")
+    skipped = [f"{device}: {why}." for device, why in found["skipped"].items()]
+    rows = [row for rows in found["devices"].values() for row in rows.values()]
+    stamps = {f"commit {row['commit']}, JAX {row['jax']}, {row['date']}" for row in rows}
+    return "\n".join(["", *lines, "", *skipped, f"Recorded at {'; '.join(sorted(stamps))}.", ""])
+
+
+def placed(text: str, mark: str, section: str) -> str:
+    """A page with a section between its marks."""
+    before, rest = text.split(f"<!-- {mark} -->\n", 1)
+    _, after = rest.split(f"<!-- /{mark} -->", 1)
+    return f"{before}<!-- {mark} -->\n{section}\n<!-- /{mark} -->{after}"
 
 
 def _million(found: dict[str, Any], batch: int) -> tuple[float, float]:
@@ -91,5 +127,8 @@ def _times(value: float) -> str:
 
 
 if __name__ == "__main__":
-    workloads = json.loads(RECORD.read_text("utf-8"))["workloads"]
-    README.write_text(placed(README.read_text("utf-8"), workloads), "utf-8")
+    measured = section(json.loads(RECORD.read_text("utf-8"))["workloads"])
+    README.write_text(placed(README.read_text("utf-8"), "speed", measured), "utf-8")
+    budgets = tomllib.loads((HERE / "budgets.toml").read_text("utf-8"))
+    compiled = accelerators(json.loads(BUDGETS.read_text("utf-8")), budgets)
+    TABLE.write_text(placed(TABLE.read_text("utf-8"), "accelerators", compiled), "utf-8")

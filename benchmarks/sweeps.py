@@ -28,7 +28,7 @@ from workloads import WORKLOADS, data
 import jaxfl
 from jaxfl.engine.sweeps import engine
 from jaxfl.engine.sweeps.fit import Compiler, budget, fit
-from jaxfl.engine.sweeps.grid import lay_out
+from jaxfl.engine.sweeps.grid import Grid, lay_out
 from jaxfl.engine.sweeps.plan import programs
 from jaxfl.problems.public import nonconvex
 
@@ -47,6 +47,20 @@ def problem() -> jaxfl.Problem:
     )
 
 
+def laid_out(
+    posed: jaxfl.Problem,
+    algorithm: str,
+    sampler: str,
+    axes: dict[str, list[float]],
+    seeds: int = 1,
+    **numbers: float,
+) -> Grid:
+    """The cells of a sweep."""
+    made = jaxfl.algorithm(algorithm, sampler=jaxfl.sampling.sampler(sampler))
+    fixed = {"clip": W.G, "batch": W.b, **numbers}
+    return lay_out(made, axes, posed, 10 * T, seeds, fixed, "calibrated")
+
+
 class Program:
     """One compiled chunk of a grid: ``seconds(rounds)`` of a call from round 0."""
 
@@ -59,10 +73,7 @@ class Program:
         seeds: int = 1,
         **numbers: float,
     ) -> None:
-        made = jaxfl.algorithm(algorithm, sampler=jaxfl.sampling.sampler(sampler))
-        fixed = {"clip": W.G, "batch": W.b, **numbers}
-        self.T = 10 * T
-        grid = lay_out(made, axes, posed, self.T, seeds, fixed, "calibrated")
+        grid = laid_out(posed, algorithm, sampler, axes, seeds=seeds, **numbers)
         self.program = programs(grid)[0]
         here = [jax.local_devices()[0]]
         compiler = Compiler(grid, (), 0, True, here, budget(None, here), lambda line: None)
