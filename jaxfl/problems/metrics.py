@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core.fusion import on_cpus
 from jaxfl.core.types import Array, Model, Problem, PyTree, Term
 from jaxfl.data import samples
 from jaxfl.problems.clipping import evaluate
@@ -17,6 +19,7 @@ CLIENTS = 1 << 14  # the most clients whose metrics are reported one by one
 ROWS = 2048  # examples of a block; the activations of two blocks are in memory together
 FEW_ROWS = 512  # the same of linear models, whose products are as fast as the cache that holds them
 NUMBERS = 1 << 22  # the most numbers in a block of samples and per-example factors
+ELSEWHERE = 1 << 28  # the same of the clients that accelerators evaluate together
 
 
 def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dict[str, Array]:
@@ -155,8 +158,8 @@ def sums(
 def full_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBERS) -> Array:
     """``h_i = mean_j clip(grad f_ij(x), bound)`` for every client, (n, d); no regularizer.
 
-    Clients go one after the other (products that are batched over clients are several times slower
-    on CPUs), large ones in blocks of rows that hold about ``numbers`` numbers.
+    On CPUs clients go one after the other (products that are batched over clients are several times
+    slower there), large ones in blocks of rows that hold about ``numbers`` numbers.
     """
     kernel, m = problem.model.kernel, problem.m_max
     each = kernel.width + samples.numbers(problem.train)
@@ -176,7 +179,10 @@ def full_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBE
         h: Array = jax.lax.fori_loop(0, -(-m // size), step, jnp.zeros_like(x))
         return h
 
-    h: Array = jax.lax.map(client, jnp.arange(problem.n))
+    clients, largest = jnp.arange(problem.n), max(size * each, x.size)
+    together = max(1, ELSEWHERE // largest)
+    one_by_one = functools.partial(jax.lax.map, client)
+    h: Array = on_cpus(one_by_one, functools.partial(one_by_one, batch_size=together))(clients)
     return h
 
 

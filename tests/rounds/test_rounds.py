@@ -55,6 +55,7 @@ def test_blocks_of_clients_change_no_draw(
         ("ldp_sgd", {"sampler": "poisson"}, {}),
         ("cdp_sgd", {"sampler": "shuffled"}, {"k": 9}),
         ("soteriafl_saga", {"participation": "uniform"}, {"k": 9, "cohort": 5}),
+        ("soteriafl_svrg", {}, {"k": 9, "refresh": 0.5}),
         ("private_local_sgd", {"participation": "poisson"}, {"local_steps": 2, "cohort": 3}),
     ],
 )
