@@ -335,7 +335,7 @@ def test_lost_records_of_padded_batches_are_added_to_delta() -> None:
     assert at <= epsilon(loose, 1e-3).eps <= epsilon(tight, 1e-3).eps
     assert epsilon(tight, 1e-3).eps > at
     assert epsilon(never, 1e-3).eps == math.inf  # eta is 1 and more
-    assert "padded" in epsilon(tight, 1e-3).method
+    assert "batches of bounded size" in epsilon(tight, 1e-3).method
 
 
 ADJACENCY = ("replace_one", "add_remove")
