@@ -214,6 +214,7 @@ def test_unfinished_sweeps_grow_and_extensions_are_killed(
     agree(found, job(None, rounds=LONGER, **larger))
 
 
+@pytest.mark.slow  # six sweeps; the tests above extend others
 @pytest.mark.once
 def test_runs_without_states_begin_again(
     spent: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -243,6 +244,7 @@ def test_runs_without_states_begin_again(
     assert sum(spent) == 27 * LONGER
 
 
+@pytest.mark.slow  # several sweeps; the tests above extend others
 @pytest.mark.once
 def test_what_was_fixed_becomes_an_axis(tmp_path: Path) -> None:
     """A number, an algorithm, a part of it, the number of rounds, numbers beside a schedule."""
