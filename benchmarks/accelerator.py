@@ -3,8 +3,8 @@
     python benchmarks/accelerator.py [--out FILE] [--quick]
 
 Launches and waits, rounds of W1 to W5 beside their roofline, sweeps of 64, 1,024 and 4,096 cells,
-memory, and the tests of the results against those of a CPU (`pytest -m gpu`).  What does not fit into
-the time is skipped, and said.  `--quick` tries the script on tiny workloads, on any machine.
+memory, and the tests of the results against those of a CPU (`pytest -m gpu`).  The result names what
+was skipped for lack of time.  `--quick` tries the script on tiny workloads, on any machine.
 """
 
 from __future__ import annotations
@@ -114,9 +114,8 @@ def sweep(cells: int, now: dict[str, float]) -> dict[str, Any]:
     side = round(cells**0.5)
     sigma, lr = (np.geomspace(0.01, most, side).tolist() for most in (0.3, 1.0))
     began = time.perf_counter()
-    grid = sweeps.Program(
-        sweeps.problem(), "ldp_sgd", "with_replacement", {"sigma": sigma, "lr": lr}
-    )
+    axes = {"sigma": sigma, "lr": lr}
+    grid = sweeps.Program(sweeps.laid_out(sweeps.problem(), "ldp_sgd", "with_replacement", axes))
     planned, rate = time.perf_counter() - began, grid.rate()
     needed = budgets.least(sweeps.W, grid.state, None)
     operations = grid.cells * budgets.flops(sweeps.W, None)
@@ -166,7 +165,7 @@ def main(argv: list[str] | None = None) -> int:
     }
 
     def measure(part: str, what: str, work: Callable[[], Any]) -> None:
-        """Measure one thing while there is time; what fails is said, and the rest goes on."""
+        """Record what ``work`` measures, or why it failed or came too late."""
         try:
             if time.perf_counter() - began > LIMIT:
                 raise TimeoutError(f"{LIMIT:.0f} s are over")

@@ -161,7 +161,7 @@ def least(w: Workload, state: Any, k: int | None, steps: int = 1) -> float:
 
 
 def flops(w: Workload, chosen: jaxfl.Algorithm | None) -> float:
-    """Operations that a round cannot avoid: an estimate evaluates its samples at so many points."""
+    """The least operations of a round: those of one gradient, at each point that the estimator needs."""
     return w.flops * (chosen.body.estimator.points if chosen else 1)
 
 

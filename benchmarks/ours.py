@@ -129,7 +129,7 @@ def sweep() -> tuple[Callable[[int], float], dict[str, Any]]:
     import sweeps
 
     axes = {"sigma": sweeps.SIGMA[::2], "lr": sweeps.LR[::2]}
-    grid = sweeps.Program(sweeps.problem(), "ldp_sgd", "with_replacement", axes)
+    grid = sweeps.Program(sweeps.laid_out(sweeps.problem(), "ldp_sgd", "with_replacement", axes))
 
     def run(calls: int) -> float:
         return sum(grid.seconds(SWEPT) for _ in range(calls))

@@ -38,9 +38,9 @@ WORDS = """\
 Medians on two CPU cores; [the method](benchmarks/README.md).  The hand-written loops are the fastest of
 NumPy, PyTorch and JAX.  Where the server needs only the mean of the messages, jaxfl draws one noise vector
 for it, with the same distribution as the mean of n vectors, and so do the loops of the third column; in
-the fourth column both draw one for each client.  The other simulators are \
-the fastest of pfl-research, FedJAX and
-Flower.  Timings vary on shared machines: within two days the sweep's {swept} was between 18x and 25x.
+the fourth column both draw one for each client.  The last column has the fastest of pfl-research,
+FedJAX and Flower.  Timings vary on shared machines: within two days the sweep's {swept} was between 18x
+and 25x.
 On GPUs and TPUs nothing is measured yet: [a model](docs/scale.md#gpus) follows from compiled programs.
 """
 

@@ -64,21 +64,12 @@ def laid_out(
 class Program:
     """One compiled chunk of a grid: ``seconds(rounds)`` of a call from round 0."""
 
-    def __init__(
-        self,
-        posed: jaxfl.Problem,
-        algorithm: str,
-        sampler: str,
-        axes: dict[str, list[float]],
-        seeds: int = 1,
-        **numbers: float,
-    ) -> None:
-        grid = laid_out(posed, algorithm, sampler, axes, seeds=seeds, **numbers)
+    def __init__(self, grid: Grid) -> None:
         self.program = programs(grid)[0]
         here = [jax.local_devices()[0]]
         compiler = Compiler(grid, (), 0, True, here, budget(None, here), lambda line: None)
         (self.run,), (chunk, *_) = fit(compiler, [self.program], None)
-        keys = [jax.random.key(seed) for seed in range(seeds)]
+        keys = [jax.random.key(seed) for seed in grid.seeds]
         self.keys, self.hp = engine.inputs(self.program, chunk, self.run, keys, True)
         self.problem = engine.placed_problem(self.program, self.run)
         self.cells = len(chunk.cells) * len(chunk.seeds)
@@ -158,13 +149,13 @@ def main() -> None:
     posed = problem()
     fixed = "with_replacement"
     recompiled = [anew(posed) for _ in range(3)]
-    wide = Program(posed, "ldp_sgd", fixed, {"sigma": SIGMA, "lr": LR})
-    padded = Program(posed, "ldp_sgd", "poisson", {"sigma": SIGMA, "lr": LR})
-    sparse = Program(posed, "soteriafl_sgd", fixed, {"sigma": SIGMA, "lr": LR}, k=6)
-    single = Program(posed, "ldp_sgd", fixed, {"lr": [0.1]}, sigma=0.05)
+    wide = Program(laid_out(posed, "ldp_sgd", fixed, {"sigma": SIGMA, "lr": LR}))
+    padded = Program(laid_out(posed, "ldp_sgd", "poisson", {"sigma": SIGMA, "lr": LR}))
+    sparse = Program(laid_out(posed, "soteriafl_sgd", fixed, {"sigma": SIGMA, "lr": LR}, k=6))
+    single = Program(laid_out(posed, "ldp_sgd", fixed, {"lr": [0.1]}, sigma=0.05))
     svrg = {"sigma": 0.05, "refresh": W.b / W.m}
-    alone = [Program(posed, "ldp_svrg", fixed, {"lr": [0.1]}, **svrg)]
-    seeds = Program(posed, "ldp_svrg", fixed, {"lr": [0.1]}, 5, **svrg)
+    alone = [Program(laid_out(posed, "ldp_svrg", fixed, {"lr": [0.1]}, **svrg))]
+    seeds = Program(laid_out(posed, "ldp_svrg", fixed, {"lr": [0.1]}, 5, **svrg))
     peak = product(wide.cells)
 
     per_round = 4.0 * W.n * W.b * W.features  # one product forth, one back

@@ -114,7 +114,8 @@ def one_algorithm(value: Algorithm | str, given: dict[str, Any] | None = None) -
     """``value`` itself, or the algorithm of that name with the parts in ``given``, which it loses."""
     parts = {name: given.pop(name) for name in [*given] if name in PARTS} if given else {}
     mode = (given or {}).get("clip")
-    way = f"choose what is clipped by jaxfl.algorithm({value!r}, clip={mode!r})"
+    name = value.name if isinstance(value, Algorithm) else value
+    way = f"choose what is clipped by jaxfl.algorithm({name!r}, clip={mode!r})"
     require(not isinstance(mode, str), "must be a number, the bound G", way, clip=mode)
     if isinstance(value, Algorithm):
         way = f"make the algorithm with it, as in jaxfl.algorithm({value.name!r}, ...)"

@@ -138,7 +138,7 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
         "leave the method out",
         method=method,
     )
-    return [_padded(bound, eta) for bound in bounds] if eta > 0 else bounds
+    return [_bounded_batches(bound, eta) for bound in bounds] if eta > 0 else bounds
 
 
 def _flat(event: AnyEvent) -> list[Event | NoClaim]:
@@ -214,7 +214,7 @@ def _chained(event: Event, method: str | None) -> list[Bound]:
     return out
 
 
-def _padded(bound: Bound, eta: float) -> Bound:
+def _bounded_batches(bound: Bound, eta: float) -> Bound:
     """``delta + eta``: draws beyond the padded capacity lose records [:meth:`Sampling.overflow`]."""
 
     def delta(eps: float) -> float:

@@ -1,4 +1,4 @@
-"""Exact loss, gradient and accuracy of a problem, in bounded memory."""
+"""Loss, gradient and accuracy of a problem, in bounded memory, without noise or clipping."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core.fusion import on_cpus
+from jaxfl.core.fusion import LARGEST, on_cpus
 from jaxfl.core.types import Array, Model, Problem, PyTree, Term
 from jaxfl.data import samples
 from jaxfl.problems.clipping import evaluate
@@ -19,7 +19,6 @@ CLIENTS = 1 << 14  # the most clients whose metrics are reported one by one
 ROWS = 2048  # examples of a block; the activations of two blocks are in memory together
 FEW_ROWS = 512  # the same of linear models, whose products are as fast as the cache that holds them
 NUMBERS = 1 << 22  # the most numbers in a block of samples and per-example factors
-ELSEWHERE = 1 << 28  # the same of the clients that accelerators evaluate together
 
 
 def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dict[str, Array]:
@@ -45,7 +44,7 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
     if rows is None:
         rows = FEW_ROWS if model.kernel.width == 1 else ROWS
         rows = max(1, min(rows, NUMBERS // samples.numbers(problem.train)))
-    train, most = _evaluated(problem)
+    train, most = _read(problem)
     held = jnp.minimum(problem.count, most)
     count = held.astype(x.dtype)
     losses, right, grad = sums(model, x, train, held, most, rows)
@@ -77,7 +76,7 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
     return metrics
 
 
-def _evaluated(problem: Problem) -> tuple[PyTree, int]:
+def _read(problem: Problem) -> tuple[PyTree, int]:
     """The samples that metrics read, and how many each client has at most."""
     k = problem.evaluated
     if k is None:
@@ -180,7 +179,7 @@ def full_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBE
         return h
 
     clients, largest = jnp.arange(problem.n), max(size * each, x.size)
-    together = max(1, ELSEWHERE // largest)
+    together = max(1, LARGEST // largest)
     one_by_one = functools.partial(jax.lax.map, client)
     h: Array = on_cpus(one_by_one, functools.partial(one_by_one, batch_size=together))(clients)
     return h

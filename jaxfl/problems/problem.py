@@ -104,7 +104,7 @@ def make_problem(
     validation, test = _set_aside(test, validation_share)
     clients = Clients(getattr(data, "client_names", ()), getattr(data, "partition", ""))
     held = [jax.tree.leaves(e)[0].shape[0] for e in (test, validation) if e is not None]
-    seen = _evaluated(eval_records, generated, n, m, model.dim, sum(held))
+    seen = _records(eval_records, generated, n, m, model.dim, sum(held))
     return Problem(train, jnp.array(count), test, x0, model, name, validation, clients, seen)
 
 
@@ -130,7 +130,7 @@ def held_out(problem: Problem, data: str) -> Problem:
     return dataclasses.replace(problem, train=train, count=count, evaluated=None)
 
 
-def _evaluated(
+def _records(
     asked: int | str | None, generated: bool, n: int, m: int, d: int, held: int
 ) -> int | None:
     """The records of each client that metrics read beside ``held`` others; None: all."""

@@ -7,6 +7,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core.fusion import LARGEST
 from jaxfl.core.keys import at
 from jaxfl.core.types import (
     Array,
@@ -33,7 +34,7 @@ __all__ = ["Federated"]
 
 # The most samples evaluated at once, and the most entries of an array; more clients go in blocks.
 ON_CPUS = 1 << 11, 1 << 20  # what caches hold
-ELSEWHERE = 1 << 17, 1 << 28  # every block costs launches of kernels; 1 GiB of float32
+ELSEWHERE = 1 << 17, LARGEST  # every block costs launches of kernels
 
 
 class Federated(Body):

@@ -198,9 +198,9 @@ def _lost(flat: xarray.Dataset, name: str) -> list[str]:
     first = flat["diverged_at"].min("seed").dropna("cell").values
     missing = int((flat["complete"] == 0).any("seed").sum())
     of = f"of {plural(flat.sizes['cell'], 'compared setting')}"
-    diverged = (
-        f"In {name} {len(first)} {of} diverged, the first by round {min(first, default=0):.0f}."
-    )
-    return [diverged] * bool(len(first)) + [f"In {name} {missing} {of} did not run."] * bool(
-        missing
-    )
+    out = []
+    if len(first):
+        out += [f"In {name} {len(first)} {of} diverged, the first by round {min(first):.0f}."]
+    if missing:
+        out += [f"In {name} {missing} {of} did not run."]
+    return out

@@ -283,7 +283,7 @@ def _numeric(ds: xarray.Dataset, name: str | None) -> bool:
 
 
 def _thinned(ds: xarray.Dataset, most: Mapping[str, int]) -> xarray.Dataset:
-    """At most so many values of each axis, evenly spread."""
+    """At most ``most[axis]`` values of each axis, evenly spaced."""
     return ds.isel(
         {
             name: np.linspace(0, ds.sizes[name] - 1, count).round().astype(int)

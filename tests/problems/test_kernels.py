@@ -106,7 +106,7 @@ def test_clipping(entry: Entry) -> None:
 
 @pytest.fixture(scope="module", params=[10, 7], ids=["TF32", "bfloat16"])
 def rounded(request: Any) -> Iterator[int]:
-    """Products round their inputs to so many bits, as on accelerators, unless at highest precision."""
+    """Round the inputs of products to ``bits`` bits, as accelerators do below the highest precision."""
     bits, exact = request.param, jax.lax.Precision.HIGHEST
 
     def rounds(bind: Any) -> Any:
