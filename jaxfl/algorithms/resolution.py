@@ -28,6 +28,7 @@ from jaxfl.core.types import (
     Source,
 )
 from jaxfl.privacy.calibration import sigma_for
+from jaxfl.rounds.body import Body
 
 __all__ = [
     "ASKED",
@@ -82,6 +83,11 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
         one = "must be one number: a run has no axes, and sweep() has"
         require(np.ndim(value) == 0, one, **{name: value})
     require(fixed.get("lr", 1) != 0, "leaves the model where it is", "take a step", lr=0)
+    require(
+        not facts.groups or isinstance(algorithm.body, Body),
+        f"{algorithm.name} has no server that weighs its clients",
+        "make the problem with weights='equal'",
+    )
     plan = algorithm.plan(given, facts)._replace(given=given)
     for name, value in varying.items():
         numbers = _over(name, value, int(plan.values["rounds"]))

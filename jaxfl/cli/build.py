@@ -106,6 +106,7 @@ def choose_problem(setup: Setup) -> Problem:
         dtype=setup.dtype,
         validation_share=setup.validation_share or 0.0,
         eval_records=setup.eval_records,
+        weights=setup.weights,
     )
 
 

@@ -103,6 +103,13 @@ class Setup:
     partition_option: dict[str, Any] = _data(
         dict, "NAME=VALUE", "option of the partition, such as spread=2 (repeatable)", pair, "repeat"
     )
+    weights: str = _data(
+        "equal",
+        "HOW",
+        "weights of the clients in the objective: equal (default), or samples, in proportion to their "
+        "numbers of records",
+        Among("equal", "samples"),
+    )
     data_seed: int = _data(0, "S", "seed of the partition (default: 0)", SEED)
 
     model: str | None = _model(

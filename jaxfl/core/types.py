@@ -162,6 +162,22 @@ class ProblemFacts(NamedTuple):
     convex: bool | None = None  # every example's loss
     contracts: bool | None = None  # whether small steps along clipped gradients bring points closer
     constrained: bool | None = None  # whether the model is projected onto a set, bounded or not
+    groups: tuple[tuple[int, float, int], ...] = ()
+    # (records, weight, number) of equal clients, weights of mean 1; (): all weigh the same
+
+    def weight(self, m: int | None = None) -> float:
+        """The largest weight of a client, or of one with m records."""
+        return max((w for size, w, _ in self.groups if m in (None, size)), default=1.0)
+
+    def noises(self, r: int, m: int) -> float:
+        """The least ``sum_S w_j^2 / w_i^2`` over sets S of r clients with i, which has m records."""
+        if not self.groups:
+            return r
+        mine, left, total = self.weight(m), r - 1, 0.0
+        for size, w, number in sorted(self.groups, key=lambda group: group[1]):
+            others = min(left, number - (size == m and w == mine))
+            total, left = total + others * w**2, left - others
+        return 1 + total / mine**2
 
 
 class Origin(enum.Enum):
@@ -344,6 +360,7 @@ class Problem:
     clients: Clients = dataclasses.field(default=Clients(), metadata={"static": True})
     # samples of each client that metrics read, evenly spaced; None: all
     evaluated: int | None = dataclasses.field(default=None, metadata={"static": True})
+    weights: Array | None = None  # (n,) of the clients in the objective, with mean 1; None: equal
 
     @property
     def n(self) -> int:

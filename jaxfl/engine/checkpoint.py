@@ -70,6 +70,7 @@ HEADER = {
         "rounds": int | None,
         **dict.fromkeys(("convex?", "contracts?", "constrained?"), bool | None),
         "sizes": [int],
+        "groups?": list,
     },
     "settings": {
         **dict.fromkeys(SAME, str),
@@ -223,7 +224,9 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record
         conforms("its header", about, HEADER)
         same(f"{path} holds another run", about["settings"], settings(algorithm, problem, key))
         about["values"] = {name: _value(value) for name, value in about["values"].items()}
-        facts = ProblemFacts(**{**about["facts"], "sizes": tuple(about["facts"]["sizes"])})
+        known = about["facts"]
+        groups = tuple((int(m), float(w), int(k)) for m, w, k in known.get("groups", ()))
+        facts = ProblemFacts(**{**known, "sizes": tuple(known["sizes"]), "groups": groups})
         _complete(about, algorithm, facts)
         hp = build(algorithm, about["values"], facts, dtype(problem))
         shape = jax.eval_shape(lambda: algorithm.init(key, problem, hp)[0])

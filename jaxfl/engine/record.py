@@ -177,6 +177,8 @@ class Record:
         known = self.sources.get("smoothness")
         if known is not None and known.origin is not Origin.GIVEN:
             words += ", with the smoothness L computed from the data and treated as public"
+        if self.facts.groups:
+            words += ", with the clients' weights treated as public"
         times = sum(stopping.checks(self.settings, rounds).values())
         if times:
             words += f", with {times} noisy losses that the stopping rule may read"
@@ -291,6 +293,7 @@ def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]
         "objective": objective(problem),
         "data": fingerprint(problem),
         "eval_records": str(problem.evaluated or "all"),
+        "weights": "equal" if problem.weights is None else "given",
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "dtype": str(dtype(problem)),
         "device": device_name(device),
@@ -384,7 +387,7 @@ def fingerprint(problem: Problem) -> str:
     if isinstance(train, GeneratedSamples):  # the samples of the first and the last client
         ends = jnp.array([[0], [problem.n - 1]])
         train = samples.samples(train, ends, jnp.arange(samples.few(train, SUMMED)))
-    parts = (train, problem.count, problem.test, problem.x0, problem.validation)
+    parts = (train, problem.count, problem.test, problem.x0, problem.validation, problem.weights)
     for leaf in jax.tree.leaves(parts):
         array = np.ascontiguousarray(on_host(leaf))
         crc = zlib.crc32(array.tobytes(), zlib.crc32(repr(array.shape).encode(), crc))

@@ -18,14 +18,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxfl.core.checks import instance
 from jaxfl.core.errors import require
+from jaxfl.core.hosts import on_host
 from jaxfl.core.params import number
 from jaxfl.core.types import Algorithm, Array, Key, Problem, ProblemFacts, PyTree
 from jaxfl.data import samples
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling, plain_events, together
-from jaxfl.problems.metrics import NUMBERS, ROWS, sums
+from jaxfl.problems.metrics import NUMBERS, ROWS, mean, sums
 from jaxfl.rounds.blocks import Keys
 
 __all__ = [
@@ -154,7 +156,7 @@ def checked(
     """``event`` and :func:`checks`: releases of means over all records, which move by B/m at most.
 
     Clients show their losses, each with its own noise, also where the server sees only sums of their
-    messages.  A trusted server divides the sum over clients by n.
+    messages.  A trusted server computes the mean over clients.
     """
     first = next(iter(plain_events(event)), None)
     if first is None:
@@ -165,6 +167,7 @@ def checked(
     for (bound, sigma), count in times.items():
         # in [0, B]: replaced it moves by B, twice the radius; left out by B as well
         radius = bound / 2 if first.adjacency == "replace_one" else bound
+        radius *= facts.weight() if _central(first) else 1.0
         loss = Event(
             Sampling("full", m, m),
             Mean(radius),
@@ -189,7 +192,8 @@ def _central(event: Event) -> bool:
 def noisy_loss(key: Key, problem: Problem, x: Array, t: int, stop: Stop, event: AnyEvent) -> float:
     """The loss of clipped examples at x with the noise of round t, and the public regularizer."""
     central = any(map(_central, plain_events(event)))
-    scale = 1.0 if central else 1 / math.sqrt(problem.n)  # of the mean of all clients' noises
+    w = np.ones(problem.n) if problem.weights is None else on_host(problem.weights)
+    scale = 1.0 if central else math.sqrt(np.sum(w**2)) / problem.n  # of all clients' noises
     assert stop.bound is not None
     assert stop.sigma is not None
     return float(_noisy(key, problem, x, t, stop.bound, stop.sigma * scale))
@@ -208,4 +212,4 @@ def _noisy(key: Key, problem: Problem, x: Array, t: Array, bound: Array, std: Ar
     losses, _, _ = sums(kind, x, problem.train, problem.count, problem.m_max, rows, gradient=False)
     own = jax.random.fold_in(jax.random.fold_in(key, STREAM), t)
     noise = std * jax.random.normal(own, (), x.dtype)
-    return jnp.mean(losses / problem.count.astype(x.dtype)) + noise + model.regularizer(x)
+    return mean(problem, losses / problem.count.astype(x.dtype)) + noise + model.regularizer(x)

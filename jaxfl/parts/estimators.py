@@ -126,7 +126,7 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """
 
     def init(problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str) -> Memory:
-        kernel, n, m = problem.model.kernel, problem.n, problem.m_max
+        kernel, m = problem.model.kernel, problem.m_max
         G = bound(hp, clip_examples)
         live = jnp.arange(m)[None] < problem.count[:, None]
         weight = live / problem.count[:, None].astype(x.dtype)
@@ -141,7 +141,7 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
             kept = recalled(kernel, G, rounded(c_i, storage), batch)
             return kernel.contract(weight[i], kept, batch), packed(c_i, storage)
 
-        h, table = over_clients(client, n, x, pooled)
+        h, table = over_clients(client, problem, x, pooled)
         return Memory(local=table, base=h, gradients=jnp.sum(problem.count))
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:

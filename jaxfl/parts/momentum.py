@@ -267,7 +267,7 @@ def anchored(sampler: Sampler) -> Estimator:
             def draw(i: Array) -> tuple[Array, None]:
                 return jax.random.normal(jax.random.fold_in(key, i), x.shape, x.dtype), None
 
-            xi, _ = over_clients(draw, problem.n, x, pooled)
+            xi, _ = over_clients(draw, problem, x, pooled)
             return x, gradient(problem, x, G) + sigma * xi
 
         w, h = cond_any(restarts, move, (w, h), key, x, problem, hp["clip"], sigma)

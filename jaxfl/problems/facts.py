@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from jaxfl.core.hosts import on_host
-from jaxfl.core.types import GeneratedSamples, Problem, ProblemFacts
+from jaxfl.core.types import Array, GeneratedSamples, Problem, ProblemFacts
 
 __all__ = ["facts_of"]
 
@@ -30,4 +32,13 @@ def facts_of(problem: Problem, rounds: int | None) -> ProblemFacts:
         convex=model.convex,
         contracts=None if model.convex is None else model.convex and linear,
         constrained=model.project is not None,
+        groups=_groups(count, problem.weights),
     )
+
+
+def _groups(count: Any, weights: Array | None) -> tuple[tuple[int, float, int], ...]:
+    if weights is None:
+        return ()
+    pairs = np.stack([count, np.asarray(on_host(weights), np.float64)], axis=1)
+    found, number = np.unique(pairs, axis=0, return_counts=True)
+    return tuple((int(m), float(w), int(k)) for (m, w), k in zip(found, number, strict=True))

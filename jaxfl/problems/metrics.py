@@ -25,11 +25,11 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
     """The state of a run at x, with ``r`` the regularizer and ``f_i(x) = mean_j f_ij(x) + r(x)``.
 
     ========================  =====================================================================
-    ``loss``                  ``f(x) = mean_i f_i(x)``, clients weighted equally
+    ``loss``                  ``f(x) = mean_i w_i f_i(x)``, with the weights of the problem
     ``grad_norm_sq``          ``||grad f(x)||^2``, no clipping
     ``client_loss``           (n,), ``f_i(x)``
     ``worst_client_loss``     ``max_i f_i(x)``
-    ``accuracy``              mean over clients of the share of their examples that is right
+    ``accuracy``              ``mean_i w_i a_i``, with a_i the share of client i's examples that is right
     ``client_accuracy``       (n,)
     ``worst_client_accuracy`` the least of them
     ``test_loss``             mean of the loss over test examples, without r
@@ -47,11 +47,11 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
     train, most = _read(problem)
     held = jnp.minimum(problem.count, most)
     count = held.astype(x.dtype)
-    losses, right, grad = sums(model, x, train, held, most, rows)
+    losses, right, grad = sums(model, x, train, held, most, rows, weights=problem.weights)
     r, grad_r = jax.value_and_grad(model.regularizer)(x)
     client_loss = losses / count + r
     metrics = {
-        "loss": jnp.mean(client_loss),
+        "loss": mean(problem, client_loss),
         "grad_norm_sq": jnp.sum((grad / n + grad_r) ** 2),
         "worst_client_loss": jnp.max(client_loss),
     }
@@ -59,7 +59,7 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
         metrics["client_loss"] = client_loss
     if right is not None:
         client_accuracy = right / count
-        metrics["accuracy"] = jnp.mean(client_accuracy)
+        metrics["accuracy"] = mean(problem, client_accuracy)
         if n <= CLIENTS:
             metrics["client_accuracy"] = client_accuracy
         metrics["worst_client_accuracy"] = jnp.min(client_accuracy)
@@ -74,6 +74,11 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
         if right is not None:
             metrics[f"{name}_accuracy"] = right[0] / N[0].astype(x.dtype)
     return metrics
+
+
+def mean(problem: Problem, values: Array) -> Array:
+    """``mean_i w_i values_i``."""
+    return jnp.mean(values if problem.weights is None else problem.weights * values)
 
 
 def _read(problem: Problem) -> tuple[PyTree, int]:
@@ -99,15 +104,16 @@ def sums(
     longest: int,
     rows: int,
     gradient: bool = True,
+    weights: Array | None = None,
 ) -> tuple[Array, Array | None, Array]:
-    """Each client's sum of losses and number of correct examples, and ``sum_i grad mean_j f_ij(x)``.
+    """Each client's sum of losses and number of correct examples, and ``sum_i w_i grad mean_j f_ij(x)``.
 
     ``longest`` is the number of rows of each.  The sums are one number per client, so that no array
     over all examples exists.
     """
     n = count.shape[0]
     wide, tall, steps, place = tiles(n, longest, rows)
-    share = 1 / count.astype(x.dtype)
+    share = (1 if weights is None else weights) / count.astype(x.dtype)
 
     def block(x: Array, batch: PyTree, live: Array, w: Array) -> tuple[Array, PyTree]:
         losses = jax.vmap(model.loss, (None, 0))(x, batch)
@@ -186,11 +192,14 @@ def full_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBE
 
 
 def mean_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBERS) -> Array:
-    """``mean_i h_i``, the mean of :func:`full_gradient`, (d,): no array holds one vector per client."""
+    """``mean_i w_i h_i`` of :func:`full_gradient`, (d,): no array holds one vector per client."""
     kernel, n = problem.model.kernel, problem.n
     size = max(1, numbers // (kernel.width + samples.numbers(problem.train)))
     wide, tall, steps, place = tiles(n, problem.m_max, size)
     term = Term(1.0, (x,), (1.0,), bound)
+    share = (1 if problem.weights is None else problem.weights) / (
+        n * problem.count.astype(x.dtype)
+    )
 
     def step(k: Array, h: Array) -> Array:
         i, j, i0, j0 = place(k)
@@ -198,7 +207,7 @@ def mean_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBE
         count = jax.lax.dynamic_slice_in_dim(problem.count, i0, wide)[:, None]
         client, row = (i0 + jnp.arange(wide))[:, None], (j0 + jnp.arange(tall))[None]
         live = (client >= i) & (row >= j) & (row < count)
-        weight = jnp.where(live, 1 / (n * count.astype(x.dtype)), 0)
+        weight = jnp.where(live, jax.lax.dynamic_slice_in_dim(share, i0, wide)[:, None], 0)
         return h + evaluate(kernel, (term,), weight.reshape(-1), batch)[0]
 
     h: Array = jax.lax.fori_loop(0, steps, step, jnp.zeros_like(x))
@@ -206,13 +215,14 @@ def mean_gradient(problem: Problem, x: Array, bound: Array, numbers: int = NUMBE
 
 
 def over_clients(
-    each: Callable[[Array], tuple[Array, PyTree]], n: int, like: Array, pooled: bool
+    each: Callable[[Array], tuple[Array, PyTree]], problem: Problem, like: Array, pooled: bool
 ) -> tuple[Array, PyTree]:
-    """``each(i) = (h_i, more_i)`` of every client in turn; with ``pooled`` the mean of the h_i."""
+    """``each(i) = (h_i, more_i)`` of every client in turn; with ``pooled`` the mean of ``w_i h_i``."""
+    n, weights = problem.n, problem.weights
 
     def step(h: Array, i: Array) -> tuple[Array, PyTree]:
         h_i, more = each(i)
-        return h + h_i / n, more
+        return h + (h_i if weights is None else weights[i] * h_i) / n, more
 
     clients = jnp.arange(n)
     result: tuple[Array, PyTree] = (

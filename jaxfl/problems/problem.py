@@ -40,6 +40,7 @@ def make_problem(
     dtype: str = "float32",
     validation_share: float = 0.0,
     eval_records: int | str | None = None,
+    weights: str | Any = "equal",
 ) -> Problem:
     """A problem from a model and `jaxfl.data.ClientData`, or a pytree of arrays (n, m, ...).
 
@@ -50,6 +51,11 @@ def make_problem(
     own from the model.  Real numbers become ``dtype``, integers int32.  ``validation_share`` of the
     test examples, drawn once and for all, become validation data and leave the test set.
     Warns where features are unscaled, their root mean square above 2.
+
+    The objective is ``f(x) = mean_i w_i f_i(x)``, f_i the mean loss of client i: with ``weights`` equal to
+    1 by default, in proportion to the numbers of records for ``"samples"``, or to the positive numbers
+    given, one for each client.  Weights scale the clients' messages and every metric.  They are public,
+    as the numbers of records are: no guarantee covers them.
 
     Metrics on training data read ``eval_records`` records of each client, evenly spaced, or ``"all"``.
     By default they read all if an evaluation takes about 2e9 multiplications at most, and else as many
@@ -105,7 +111,8 @@ def make_problem(
     clients = Clients(getattr(data, "client_names", ()), getattr(data, "partition", ""))
     held = [jax.tree.leaves(e)[0].shape[0] for e in (test, validation) if e is not None]
     seen = _records(eval_records, generated, n, m, model.dim, sum(held))
-    return Problem(train, jnp.array(count), test, x0, model, name, validation, clients, seen)
+    w = _weights(weights, count)
+    return Problem(train, jnp.array(count), test, x0, model, name, validation, clients, seen, w)
 
 
 def held_out(problem: Problem, data: str) -> Problem:
@@ -127,7 +134,7 @@ def held_out(problem: Problem, data: str) -> Problem:
     size = jax.tree.leaves(examples)[0].shape[0]
     train = jax.tree.map(lambda a: a[None], examples)
     count = jnp.full(1, size, jnp.int32)
-    return dataclasses.replace(problem, train=train, count=count, evaluated=None)
+    return dataclasses.replace(problem, train=train, count=count, evaluated=None, weights=None)
 
 
 def _records(
@@ -143,6 +150,19 @@ def _records(
     else:
         k = whole("eval_records", asked, 1, MOST)
     return k if k < m else None
+
+
+def _weights(given: Any, count: np.ndarray[Any, Any]) -> jax.Array | None:
+    """The clients' weights with mean 1; None if all are equal."""
+    if isinstance(given, str):
+        choice("weights", given, ("equal", "samples"))
+        given = count if given == "samples" else np.ones(1)
+    w = numbers("weights", given)
+    one = f"must be one positive number for each of the {len(count)} clients"
+    way = "leave out clients that shall not count" if np.any(w == 0) else ""
+    require(w.shape in ((1,), (len(count),)), one, weights=given)
+    require(np.all(np.isfinite(w) & (w > 0)), one, way, weights=given)
+    return None if np.all(w == w[0]) else jnp.asarray(w / w.mean(), jnp.float32)
 
 
 def _set_aside(test: PyTree | None, share: float) -> tuple[PyTree | None, PyTree | None]:

@@ -65,6 +65,7 @@ class RoundContext(NamedTuple):
     public: Array  # the regularizer's gradient, which depends on no samples
     problem: Problem
     hp: Hyper
+    rate: Array  # r/n
 
 
 class ClientBlock(NamedTuple):

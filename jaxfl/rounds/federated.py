@@ -46,6 +46,7 @@ class Federated(Body):
         message_i = C(before(link_i, g_i) + xi_i),   xi_i ~ N(0, sigma^2 I)
         v = receive(link, sum_i weight_i message_i),  x = step(x, v)
 
+    with ``weight_i = w_i/r`` for the weights w_i of the problem, whose mean is 1, and r clients.
     Where only the mean matters (``fused``: no compression, and a channel whose memory the server
     holds) the round is one evaluation over all drawn samples and one fused draw of noise with the
     variance of the mean, sigma^2 sum_i weight_i^2: the law of the trajectory is the same, and no (n, d)
@@ -98,7 +99,14 @@ class Federated(Body):
         grad_r = slope(x) if public is None else public(state.shared, slope, x, hp)
         cohort = self.cohort(key, t, problem.n, hp)
         cohort = cohort._replace(weight=cohort.weight.astype(x.dtype))
-        context = RoundContext(keys, t, cohort, x, state.shared, kernel, terms, grad_r, problem, hp)
+        rate = share(cohort, problem.n)
+        if problem.weights is not None:
+            who = slice(None) if cohort.index is None else cohort.index
+            w = problem.weights.at[who].get(mode="clip")
+            cohort = cohort._replace(weight=w * cohort.weight)
+        context = RoundContext(
+            keys, t, cohort, x, state.shared, kernel, terms, grad_r, problem, hp, rate
+        )
         return context, state, gradients
 
     def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
@@ -120,8 +128,7 @@ class Federated(Body):
             if self.noise == "fused":
                 total = total + messages.noise_of_mean(self.own, context, total)
             total = self.channel.before(state.link, total)
-        rate = share(cohort, problem.n)
-        v, link = self.channel.receive(state.link, total, rate, hp, moved)
+        v, link = self.channel.receive(state.link, total, context.rate, hp, moved)
         server = self.server.step(at(keys.server, t), state.server, v, problem.model.project, hp)
         local, links = (
             blocks.put(cohort, old, new)
@@ -133,7 +140,7 @@ class Federated(Body):
         if bases is not None:
             base = blocks.put(cohort, base, bases)
         if self.local is not None and self.local.close is not None:
-            shared = self.local.close(shared, v, rate, jnp.sum(cohort.weight), hp)
+            shared = self.local.close(shared, v, context.rate, jnp.sum(cohort.weight), hp)
         if self.estimator.refresh is not None:
             coin = at(keys.refresh, t)
             shared, base, more = self.estimator.refresh(coin, shared, base, x, problem, hp)

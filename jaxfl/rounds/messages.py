@@ -23,6 +23,8 @@ from jaxfl.rounds.body import Body
 
 __all__ = ["Seen", "collect", "noise_of_each", "noise_of_mean", "release", "seen"]
 
+TINY = 1e-30  # keeps 0/0 away where nobody takes part
+
 
 class Seen(NamedTuple):
     """The messages of one round, and what they are made of; a slot for each client of the cohort.
@@ -100,9 +102,14 @@ def protect(
     assert body.aggregation is not None
     protect_one = body.aggregation.protect
     pairs, t, cohort, x, hp = context.keys.pairs, context.t, context.cohort, context.x, context.hp
-    words: tuple[Array, Array] = jax.vmap(
-        lambda me, message: protect_one(pairs, t, me, cohort, dense(message, x.size), hp)
-    )(who.index, message)
+
+    def one(me: Array, weight: Array, message: Message) -> tuple[Array, Array]:
+        whole = dense(message, x.size)
+        if context.problem.weights is not None:  # in a sum all words weigh the same
+            whole = whole * (weight / jnp.maximum(jnp.max(cohort.weight), TINY))
+        return protect_one(pairs, t, me, cohort, whole, hp)
+
+    words: tuple[Array, Array] = jax.vmap(one)(who.index, who.weight, message)
     return words
 
 

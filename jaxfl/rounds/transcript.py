@@ -19,15 +19,18 @@ from jaxfl.rounds.body import Body
 
 __all__ = ["drawn", "event", "message_bound", "noises", "rounding", "turns"]
 
+BOUNDS = ("clip", "gradient_bound")
+
 
 def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
     """What all rounds release about one record of one client.
 
     An observer sees each message, or, under an aggregation and where :func:`noises` says so, sums of
-    r messages whose noise is sqrt(r) times as large.  Compression, shifts and the server's steps act
-    on noised values.  Who takes part is public, so client sampling amplifies nothing, but a client
-    releases only in its turns.  Clients' data are disjoint, and the worst client size counts, which
-    may be neither the smallest nor the largest.
+    r messages whose noise is sqrt(r) times as large, with :meth:`ProblemFacts.noises` in place of r
+    where clients differ in weight.  Compression, shifts and the server's steps act on noised values.
+    Who takes part is public, so client sampling amplifies nothing, but a client releases only in its
+    turns.  Clients' data are disjoint, and the worst client size counts, which may be neither the
+    smallest nor the largest.
     """
     sampler, sensitivity = body.estimator.sampler, body.estimator.sensitivity
     if body.mechanism.std is None:
@@ -37,10 +40,7 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
     if sensitivity is None:
         return events.NoClaim(f"the sensitivity of {body.estimator.name} is not declared")
     hidden = body.aggregation is not None and body.aggregation.hides
-    r = noises(body, values, facts)
-    if r > 1:  # the ratio of clip to noise in a sum of r messages, at one client's sigma
-        bounds = ("clip", "gradient_bound")
-        values = {**values, **{name: values[name] / r**0.5 for name in bounds if name in values}}
+    senders = noises(body, values, facts)
     moves = sensitivity(values)
     if isinstance(moves, events.Mean) and math.isfinite(moves.clip):
         if math.isfinite(moves.whole) and body.clip != "batch":
@@ -49,9 +49,11 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
             return events.NoClaim("clip='batch' needs an estimator that leaves clipping to it")
 
     def client(m: int) -> Any:
+        r = facts.noises(senders, m)  # the ratio of clip to noise in a sum, at one client's sigma
+        bounds = {name: values[name] / r**0.5 for name in BOUNDS if name in values}
         return events.Event(
             drawn(sampler, values, facts, m),
-            moves,
+            moves if r == 1 else sensitivity({**values, **bounds}),
             float(values["sigma"]),
             turns(body, values, facts),
             trust="secure_sum" if hidden else "local_transcript",

@@ -157,6 +157,8 @@ def setting(ds: xarray.Dataset) -> list[str]:
         out.append(f"{min(each)} client" + "s" * (min(each) > 1))
     if named.get("partition") and not {"problem", "partition", "alpha"} & spans:
         out.append(named["partition"])
+    if named.get("weights", "equal") != "equal":
+        out.append("weighted clients")
     for name in axes(ds):
         if ds.sizes[name] == 1 and name != "algorithm" and applying(ds, name).any():
             out.append(label(name, ds[name].values.tolist()[0]))

@@ -268,14 +268,15 @@ class PaperRules(NamedTuple):
 
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
         """The paper's noise, with m the records of all clients."""
-        G, delta, T = float(values["clip"]), values["delta"], int(values["rounds"])
+        w = facts.weight()  # the largest share of a record in the mean is w/m
+        G, delta, T = w * float(values["clip"]), values["delta"], int(values["rounds"])
         r, way = reporting(self.body, values, facts.n), asked._asdict()
         m, b = round(facts.m * r), round(values.get("batch", facts.m) * r)
         if self.kind.once:
             return claims.rrpsgd(G, m, delta, **way)
         if not self.kind.recursive:
             return compressed_gd(CDP_CONSTANT, G, m, b, T, delta, **way)
-        gamma, C = float(values["momentum"]), float(values["difference_clip"])
+        gamma, C = float(values["momentum"]), w * float(values["difference_clip"])
         b0 = round(values["anchor_batch"] * r)
         first, later = claims.dp_srm(G, m, b, b0, T, gamma, C, delta, **way)
         sigma0 = later.sigma * values["noise_ratio"]
@@ -302,7 +303,8 @@ class PaperRules(NamedTuple):
         def client(m: int) -> Any:
             def plain(batch: str, moved: float, sigma: float, times: int) -> Any:
                 rows = drawn(sampler, values, facts, m, batch)
-                mean = events.Mean((moved + rows.b * rounded) / r)
+                shares = facts.weight(m) * moved + facts.weight() * rows.b * rounded
+                mean = events.Mean(shares / r)
                 return events.Event(rows, mean, sigma, times, trust=trust)
 
             if not self.kind.recursive:

@@ -277,11 +277,13 @@ class PaperRules(NamedTuple):
             each = values if tau == 1 else {**values, "turns": turns * tau}
             return transcript.event(body, each, facts)
         convex = self.convex and self.plain and self._contracts(values, facts)
-        # where messages are seen, other devices hide nothing
-        steps = events.LocalSteps(values["clip"], tau, r, convex=convex, fresh=self.fresh)
+        convex = convex and not facts.groups  # proved for equal weights
         sigma, b = float(values["sigma"]), float(values["batch"])
 
         def client(m: int) -> Any:
+            # where messages are seen, other devices hide nothing
+            devices = facts.noises(r, m)
+            steps = events.LocalSteps(values["clip"], tau, devices, convex=convex, fresh=self.fresh)
             rows = events.Sampling("shuffled", m, b)
             trust: Any = "secure_sum" if hidden else "local_transcript"
             return events.Event(rows, steps, sigma, turns, trust=trust)
@@ -296,10 +298,11 @@ class PaperRules(NamedTuple):
         return L is not None and L * local.largest(values["lr"], values["rounds"]) <= 2
 
     def _of_a_client(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
-        """One client's update has norm at most S, and is divided by r."""
+        """One client's update has norm at most S, and enters the mean with weight w/r."""
         body, n = self.body, facts.n
         clients = body.participation
         S = float(values["update_clip"]) + transcript.rounding(body, values, facts)
+        S *= facts.weight()
         r = reporting(body, values, n)
         rows, bound = events.Sampling("full", n, float(n)), S * n / r
         # divided by a number of clients: one that is left out sends zero
@@ -333,14 +336,16 @@ class PaperRules(NamedTuple):
         body, T, delta, way = self.body, values["rounds"], values["delta"], asked._asdict()
         if body.mechanism.central:
             r = reporting(body, values, facts.n)
-            return claims.trusted_server(float(values["update_clip"]), r, T, delta, **way)
+            S = float(values["update_clip"]) * facts.weight()
+            return claims.trusted_server(S, r, T, delta, **way)
         if not self.plain or not body.estimator.sampler.epochs:
             return None
         G, b, turns = values["clip"], int(values["batch"]), transcript.turns(body, values, facts)
         if self.once and body.aggregation is None:
             return claims.dp_sgd_baseline(G, facts.n, b, turns, delta, **way)
         tau = int(values.get("local_steps", 1))
-        devices = transcript.noises(body, {**values, "colluding": 0}, facts)
+        senders = transcript.noises(body, {**values, "colluding": 0}, facts)
+        devices = min(facts.noises(senders, m) for m in facts.sizes or (facts.m,))
         convex = self._contracts(values, facts) if self.convex else None
         claim = claims.hu(G, facts.m, b, tau, turns, delta, devices=devices, convex=convex, **way)
         return claim._replace(where="the paper's formula") if self.once else claim

@@ -18,7 +18,7 @@ def hu(
     rounds: int,
     delta: float,
     *,
-    devices: int = 1,
+    devices: float = 1,
     convex: bool | None = None,
     eps: float | None = None,
     sigma: float | None = None,
