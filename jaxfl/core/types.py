@@ -344,6 +344,7 @@ class Problem:
     clients: Clients = dataclasses.field(default=Clients(), metadata={"static": True})
     # samples of each client that metrics read, evenly spaced; None: all
     evaluated: int | None = dataclasses.field(default=None, metadata={"static": True})
+    test_owner: Array | None = None  # (N,) the client of each test example, -1: of none
 
     @property
     def n(self) -> int:
