@@ -1,14 +1,22 @@
 """Data that know whose they are: test parts of clients, LEAF's files, images, examples of any source."""
 
+import json
+import math
+import re
+import sys
+import zlib
+from pathlib import Path
 from typing import Any
 
 import jax
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas
 import pytest
 from told import mistakes, refused
 
 from jaxfl import data, make_problem, models
+from jaxfl.data.leaf import LETTERS
 from jaxfl.problems.problem import held_out
 
 pytestmark = pytest.mark.once
@@ -72,3 +80,154 @@ CLIENTS: Any = [(np.ones((2, 3)), np.ones(2, int))] * 2
 )
 def test_mistakes_in_owners(call, words):
     refused(call, words)
+
+
+# --- LEAF ----------------------------------------------------------------------------------------
+
+RNG = np.random.default_rng(0)
+LINE = "Friends, Romans, countrymen, lend me your ears; I come to bury Caesar, not to..."
+
+
+def written(folder: Path, part: str, name: str, of: dict[str, Any], **changed: Any) -> Path:
+    """A file as LEAF's split_data.py writes it; users without examples are in its data alone."""
+    data = {user: {"x": x, "y": y} for user, (x, y) in of.items()}
+    told = {user: len(y) for user, (_, y) in of.items() if y}
+    file = folder / part / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    head = {"users": [*told], "num_samples": [*told.values()], "user_data": data}
+    file.write_text(json.dumps({**head, **changed}))
+    return file
+
+
+def pixels(*labels: int) -> tuple[list[Any], list[int]]:
+    return RNG.random((len(labels), 784)).round(3).tolist(), [*labels]
+
+
+def test_femnist(tmp_path):
+    """Several files; a user without examples, one without test examples, one with these alone."""
+    a, b, c, held = pixels(3, 61), pixels(0), pixels(5, 5, 9), pixels(7, 8)
+    written(tmp_path, "train", "all_data_10_train_9.json", {"f03": c})
+    written(tmp_path, "train", "all_data_0_train_9.json", {"f01": a, "f00": ([], []), "f02": b})
+    written(tmp_path, "test", "all_data_0_test_9.json", {"f09": pixels(1), "f03": held})
+    made = data.leaf(tmp_path)
+    assert made.client_names == ("f01", "f02", "f03")
+    assert made.count.tolist() == [2, 1, 3]
+    assert (made.train[0].shape, made.train[0].dtype) == ((3, 3, 28, 28, 1), np.float32)
+    assert (made.classes, made.name, made.partition) == (62, "femnist", "natural")
+    np.testing.assert_array_equal(made.train[0][0, 1].ravel(), np.float32(a[0][1]))
+    assert made.train[1].tolist() == [[3, 61, 0], [0, 0, 0], [5, 5, 9]]
+    assert made.test[1].tolist() == [1, 7, 8]
+    assert made.test_owner.tolist() == [-1, 2, 2]
+    first = data.leaf(tmp_path, clients=2, flat=True, classes=70)
+    assert first.client_names == ("f01", "f02")
+    assert (first.test, first.test_owner, first.classes) == (None, None, 70)
+    assert first.train[0].shape == (2, 2, 784)
+
+
+def test_shakespeare(tmp_path):
+    lines, following = [LINE, LINE[1:] + " "], [" ", "~"]
+    written(tmp_path, "train", "a.json", {"THE_TRAGEDY_CASSIUS": (lines, following)})
+    made = data.leaf(tmp_path)
+    assert (made.train[0].shape, made.train[0].dtype) == ((1, 2, 80), np.int32)
+    assert "".join(LETTERS[code] for code in made.train[0][0, 0]) == LINE
+    assert made.train[1].tolist() == [[1, 79]]
+    assert (made.classes, made.test) == (80, None)
+    hot = data.leaf(tmp_path, flat=True).train[0].reshape(2, 80, 80)
+    np.testing.assert_array_equal(hot.argmax(axis=2), made.train[0][0])
+    assert (hot.sum(axis=2) == 1).all()
+
+
+def test_sent140(tmp_path):
+    texts = ["Happy, happy day", "", " ".join(f"w{i}" for i in range(30))]
+    posts = [[str(i), "Mon", "NO_QUERY", "me", text, "training"] for i, text in enumerate(texts)]
+    written(tmp_path, "train", "a.json", {"me": (posts, [1, 0, 0])})
+    (codes,) = data.leaf(tmp_path).train[0]
+    happy, comma, again, day = codes[0, :4].tolist()
+    assert happy == again == 1 + zlib.crc32(b"happy") % 4095
+    assert len({happy, comma, day, 0}) == 4
+    assert (codes[0, 4:] == 0).all()
+    assert (codes[1] == 0).all()
+    assert (codes[2] > 0).all()
+    (bags,) = data.leaf(tmp_path, flat=True).train[0]
+    assert bags.sum(axis=1).tolist() == [4, 0, 30]
+    assert bags[0, happy] == 2
+
+
+def test_celeba(tmp_path):
+    users = {"17": (["1.png", "2.png"], [1.0, 0.0])}
+    written(tmp_path, "train", "a.json", users)
+    refused(lambda: data.leaf(tmp_path), "lie in .*img_align_celeba, which is no folder: put")
+    (images := tmp_path / "raw" / "img_align_celeba").mkdir(parents=True)
+    for file, red in (("1.png", 255), ("2.png", 51)):
+        pixels = np.zeros((218, 178, 3), np.uint8)
+        pixels[..., 0] = red
+        plt.imsave(images / file, pixels)
+    made = data.leaf(tmp_path)
+    assert made.train[0].shape == (1, 2, 84, 84, 3)
+    mean = [[[1, 0, 0], [0.2, 0, 0]]]
+    np.testing.assert_allclose(made.train[0].mean(axis=(2, 3)), mean, rtol=1e-4)
+    assert (made.train[1].tolist(), made.classes) == ([[1, 0]], 2)
+    assert data.leaf(tmp_path, flat=True, images=images).train[0].shape == (1, 2, 84 * 84 * 3)
+    (images / "2.png").write_bytes(b"GIF")
+    refused(lambda: data.leaf(tmp_path), "Cannot read .*2.png: cannot identify")
+
+
+def test_other_numbers_in_the_layout_stay_vectors(tmp_path):
+    written(tmp_path, "train", "a.json", {"0": ([[0.5, 1.0]], [0]), "1": ([[2, 3]], [4])})
+    made = data.leaf(tmp_path)
+    assert made.train[0].tolist() == [[[0.5, 1]], [[2, 3]]]
+    assert (made.classes, made.name) == (5, tmp_path.name)
+
+
+BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"a": pixels(1), "b": pixels(2)}, {"num_samples": [1, 2]}, "says 2 of user 'b', who has 1"),
+    ({"a": pixels(1)}, {"num_samples": [1, 2]}, "damaged, or not a JSON file of LEAF .ValueError"),
+    ({"a": pixels(1)}, {"users": ["a", "b"], "num_samples": [1, 0]}, "user 'b' has no examples"),
+    ({"a": pixels(1)}, {"users": [], "num_samples": []}, "users lacks .'a'., who has examples"),
+    ({"a": pixels(1)}, {"user_data": {"a": {"x": [[1]]}}}, "user 'a' has no y"),
+    ({"a": (pixels(1)[0], [1, 2])}, {}, "user 'a' has 1 examples and 2 labels"),
+    ({"a": pixels(62)}, {}, r"user 'a', labels hold 62, and must be whole numbers in 0\.\.61"),
+    ({"a": ([[1, 2]], [-1])}, {}, "labels hold -1"),
+    ({"a": ([[1, 2]], ["b"])}, {}, r"has labels \['b'\]: number the classes"),
+    ({"a": ([[1, 2], [1]], [0, 1])}, {}, "examples that are no lists of numbers of one length"),
+    (
+        {"a": ([[1, 2]], [0]), "b": ([[1]], [0])},
+        {},
+        r"'b', has examples of shape \(1,\), and users",
+    ),
+    ({"a": (["abc", "ab"], ["a", "b"])}, {}, r"strings of \[2, 3\] characters: make all of one"),
+    ({"a": (["abc"], ["ab"])}, {}, "labels of several characters"),
+    ({"a": ([["1", "2"]], [0])}, {}, "a post without text"),
+    ({"a": ([[math.nan]], [0])}, {}, "user 'a', is not finite in row 0"),
+]
+
+
+@pytest.mark.parametrize(("users", "changed", "words"), BAD, ids=[words for *_, words in BAD])
+def test_bad_file_of_leaf(tmp_path, users, changed, words):
+    file = written(tmp_path, "train", "bad.json", users, **changed)
+    refused(lambda: data.leaf(tmp_path), f"{re.escape(str(file))}.*{words}")
+
+
+@pytest.mark.parametrize("kept", [0, 10, 4000, -1])
+def test_a_file_of_leaf_that_is_cut(tmp_path, kept):
+    file = written(tmp_path, "train", "cut.json", {"a": pixels(1, 2), "b": pixels(2)})
+    file.write_text(file.read_text()[:kept])
+    words = "cut.json is damaged, or not a JSON file of LEAF .JSONDecodeError: .*preprocess.sh"
+    refused(lambda: data.leaf(tmp_path), words)
+
+
+def test_folders_that_are_not_of_leaf(tmp_path, monkeypatch):
+    refused(lambda: data.leaf(tmp_path), "no JSON files in a folder train: run LEAF's")
+    written(tmp_path, "train", "a.json", {"a": pixels(1)})
+    refused(lambda: data.leaf(tmp_path, flat=1), "flat = 1 must be True or False")
+    written(tmp_path, "train", "b.json", {"a": pixels(1)})
+    refused(lambda: data.leaf(tmp_path), "User 'a' is in .*a.json and in .*b.json")
+    monkeypatch.setattr(sys.modules["jaxfl.data.leaf"], "free", lambda device: 6000)
+    refused(lambda: data.leaf(tmp_path), "take over 6,000 bytes, as much as is free: read fewer")
+
+
+def test_files_are_decoded_one_user_at_a_time(tmp_path, monkeypatch):
+    """With the first client alone, the second is not read; nor is the next file."""
+    written(tmp_path, "train", "a.json", {"a": pixels(1), "b": ([["x"]], [0])})
+    (tmp_path / "train" / "b.json").write_text("{")
+    assert data.leaf(tmp_path, clients=1).client_names == ("a",)
