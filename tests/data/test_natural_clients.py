@@ -1,9 +1,12 @@
 """Data that know whose they are: test parts of clients, LEAF's files, images, examples of any source."""
 
+import hashlib
+import io
 import json
 import math
 import re
 import sys
+import tarfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import pytest
 from told import mistakes, refused
 
 from jaxfl import data, make_problem, models
+from jaxfl.data import sources
 from jaxfl.data.leaf import LETTERS
 from jaxfl.problems.problem import held_out
 
@@ -231,3 +235,77 @@ def test_files_are_decoded_one_user_at_a_time(tmp_path, monkeypatch):
     written(tmp_path, "train", "a.json", {"a": pixels(1), "b": ([["x"]], [0])})
     (tmp_path / "train" / "b.json").write_text("{")
     assert data.leaf(tmp_path, clients=1).client_names == ("a",)
+
+
+# --- images of archives --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    """A maker of archives in the layout of CIFAR's, with their checksum in the place of the true one."""
+    monkeypatch.setenv("JAXFL_DATA", str(tmp_path))
+
+    def make(number: int, files: dict[str, bytes]) -> Path:
+        folder = f"cifar-{number}-b{'atches-bin' if number == 10 else 'inary'}"
+        file = tmp_path / f"cifar-{number}-binary.tar.gz"
+        with tarfile.open(file, "w:gz") as packed:
+            for name, content in files.items():
+                (info := tarfile.TarInfo(f"{folder}/{name}")).size = len(content)
+                packed.addfile(info, io.BytesIO(content))
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        source = sources.FILES[file.name]._replace(sha256=digest)
+        monkeypatch.setitem(sources.FILES, file.name, source)
+        return file
+
+    return make
+
+
+def record(
+    *labels: int, colours: tuple[int, int, int] = (0, 0, 0), first: int | None = None
+) -> bytes:
+    """Labels, and planes of red, green and blue; ``first`` is the second pixel of the first row."""
+    planes = np.repeat(np.uint8(colours), 1024)
+    if first is not None:
+        planes[1] = first
+    return bytes(labels) + planes.tobytes()
+
+
+def test_cifar10(archive):
+    """Colours, rows and columns, the order of the batches, and the normalization."""
+    files = {f"data_batch_{k}.bin": record(k) + record(9 - k) for k in range(1, 6)}
+    files["test_batch.bin"] = record(7, colours=(255, 51, 0), first=102)
+    archive(10, {**files, "batches.meta.txt": b"airplane\nautomobile\n" + b"c\n" * 8 + b"\n"})
+    made = data.load("cifar10")
+    assert made.train[1].tolist() == [1, 8, 2, 7, 3, 6, 4, 5, 5, 4]
+    assert (made.train[0].shape, made.train[0].dtype) == ((10, 32, 32, 3), np.float32)
+    assert (made.classes, made.class_names[:2]) == (10, ("airplane", "automobile"))
+    (image,) = made.test[0] * [0.2470, 0.2435, 0.2616] + [0.4914, 0.4822, 0.4465]
+    np.testing.assert_allclose(image[0, 0], [1, 0.2, 0], atol=1e-6)
+    np.testing.assert_allclose(image[0, 1], [0.4, 0.2, 0], atol=1e-6)
+    np.testing.assert_allclose(image[1, 0], [1, 0.2, 0], atol=1e-6)
+    flat = data.load("cifar10", flat=True).test[0]
+    assert flat.tolist() == made.test[0].reshape(1, 3072).tolist()
+
+
+def test_cifar100(archive):
+    names = {"fine_label_names.txt": b"f\n" * 100, "coarse_label_names.txt": b"c\n" * 20}
+    file = archive(100, {**names, "train.bin": record(19, 99), "test.bin": record(3, 50) * 2})
+    for coarse, labels, classes in ((False, [99, 50, 50], 100), (True, [19, 3, 3], 20)):
+        made = data.load("cifar100", coarse=coarse)
+        assert [*made.train[1], *made.test[1]] == labels
+        assert made.classes == classes
+    refused(lambda: data.load("cifar100", flat=2), "flat = 2 must be True or False")
+    file.write_bytes(file.read_bytes()[:-1])
+    words = "cifar-100-binary.tar.gz is not the published one: its sha256 is .*replace or delete it"
+    refused(lambda: data.load("cifar100"), words)
+    file.unlink()
+    words = (
+        "fetch https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz, put it into a directory"
+    )
+    refused(lambda: data.load("cifar100", download=False), words)
+
+
+def test_images_of_mnist(data_dir):
+    flat, images = (data.load("mnist", directory=data_dir, flat=each) for each in (True, False))
+    assert images.test[0].shape == (10000, 28, 28, 1)
+    np.testing.assert_array_equal(images.test[0].reshape(-1, 784), flat.test[0])
