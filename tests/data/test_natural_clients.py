@@ -16,9 +16,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas
 import pytest
-from told import mistakes, refused
+from told import Shell, mistakes, refused
 
+import jaxfl
 from jaxfl import data, make_problem, models
+from jaxfl.cli.build import choose_problem
+from jaxfl.cli.lists import tables
+from jaxfl.cli.options import Setup
+from jaxfl.cli.work import absolute
 from jaxfl.data import sources
 from jaxfl.data.leaf import LETTERS
 from jaxfl.problems.problem import held_out
@@ -309,3 +314,40 @@ def test_images_of_mnist(data_dir):
     flat, images = (data.load("mnist", directory=data_dir, flat=each) for each in (True, False))
     assert images.test[0].shape == (10000, 28, 28, 1)
     np.testing.assert_array_equal(images.test[0].reshape(-1, 784), flat.test[0])
+
+
+# --- on the command line -------------------------------------------------------------------------
+
+
+def test_a_sweep_of_the_clients_of_leaf(tmp_path, monkeypatch, capsys):
+    """A folder beside the working folder; all clients, or the first few; vectors for softmax."""
+    for part, m in (("train", 4), ("test", 1)):
+        written(tmp_path / "fem", part, "a.json", {f"f{i}": pixels(*[i] * m) for i in range(12)})
+    monkeypatch.chdir(tmp_path)
+    shell = Shell(capsys)
+    given = "ldp_sgd --data leaf:fem --batch 2 --sigma 0.1 --quiet --no-plot"
+    shell("sweep", given, "--lr 0.1 --rounds 1 --clients 3 --out grid")
+    assert json.loads(jaxfl.load("grid/result.nc").attrs["config"])["facts"]["n"] == 3
+    assert tables()["data"]["leaf:FOLDER"]["summary"].startswith("Natural clients")
+    found = Setup(**absolute({"data": "leaf:fem"}))
+    assert found.data == f"leaf:{tmp_path / 'fem'}"
+    problem = choose_problem(found)
+    assert (problem.n, problem.model.dim, len(problem.test_owner)) == (12, 785 * 62, 12)
+    words = "--partition iid does not apply to LEAF's data, which have clients"
+    assert words in shell.refused("run", given, "--partition iid")
+    assert "no data set or file 'leaf:'" in shell.refused("run ldp_sgd --data leaf:")
+
+
+def test_images_for_models_that_take_their_shape(monkeypatch):
+    """A model without ``features`` gets images and their shape, a linear one vectors."""
+
+    def pictures(shape: tuple[int, ...], classes: int) -> Any:
+        def loss(w: Any, example: Any) -> Any:
+            return ((w * example[0]).sum() - example[1]) ** 2
+
+        return models.custom(np.zeros(shape), loss)
+
+    monkeypatch.setitem(models.MODELS, "pictures", pictures)
+    for model, shape in (("pictures", (28, 28, 1)), ("softmax", (784,)), (None, (784,))):
+        problem = choose_problem(Setup(data="mnist", model=model))
+        assert problem.train[0].shape == (10, 6000, *shape)
