@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.algorithms.roles import BY_NAME, names_of, part
-from jaxfl.cli.options import Setup
+from jaxfl.cli.options import DEFAULTS, Setup
 from jaxfl.cli.written import flag
 from jaxfl.core.checks import bind
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import known
 from jaxfl.core.types import Algorithm, Problem
+from jaxfl.data.leaf import leaf
 from jaxfl.data.loaders import LOADERS, load, load_libsvm
 from jaxfl.data.partition import PARTITIONS
 from jaxfl.data.records import ClientData
@@ -19,9 +24,21 @@ from jaxfl.data.splits import split
 from jaxfl.problems import models, public
 from jaxfl.problems.problem import make_problem
 
-__all__ = ["DEMO", "algorithm_of", "choose_algorithm", "choose_data", "choose_problem", "is_file"]
+__all__ = [
+    "DATA",
+    "DEMO",
+    "LEAF",
+    "algorithm_of",
+    "choose_algorithm",
+    "choose_data",
+    "choose_problem",
+    "is_file",
+    "of_leaf",
+]
 
 DEMO = "soteriafl_sgd"  # what `jaxfl run` runs without ALGORITHM
+LEAF = "leaf:"
+DATA: dict[str, Callable[..., Any]] = {**LOADERS, f"{LEAF}FOLDER": leaf}
 
 
 def choose_algorithm(setup: Setup) -> Algorithm:
@@ -48,30 +65,50 @@ def choose_algorithm(setup: Setup) -> Algorithm:
 
 
 def choose_data(setup: Setup) -> ClientData:
-    """The clients' data."""
-    options = dict(setup.partition_option)
+    """The clients' data: images as vectors, for a model that takes these."""
+    flat: dict[str, Any] = {"flat": _takes_vectors(setup)}
+    if (folder := of_leaf(setup.data)) is not None:
+        for name in ("partition", "alpha", "partition_option", "test_share", "test_data"):
+            given, why = getattr(setup, name), "which have clients and test records of their own"
+            other = f"does not apply to LEAF's data, {why}"
+            require(not given, other, "leave it out", **{flag(name): given})
+        read = {**flat, "clients": setup.clients, **setup.data_option}
+        return bind("Data set", "leaf", leaf, folder, **read)
+    options, how = dict(setup.partition_option), setup.partition or DEFAULTS["partition"]
     if setup.alpha is not None:
         options["alpha"] = setup.alpha
-    known("partition", setup.partition, PARTITIONS)
+    known("partition", how, PARTITIONS)
     for name in options.keys() & {"clients", "seed", "labels", "rows"}:
-        raise InputError(f"Partition {setup.partition!r} has no option {name!r}")
+        raise InputError(f"Partition {how!r} has no option {name!r}")
     if setup.data in LOADERS:
         alone = f"goes with a LIBSVM file, not with {setup.data}"
         require(setup.test_data is None, alone, "leave it out", test_data=setup.test_data)
-        found = load(setup.data, **{"directory": setup.data_dir, **setup.data_option})
+        read = flat if "flat" in inspect.signature(LOADERS[setup.data]).parameters else {}
+        found = load(setup.data, **{"directory": setup.data_dir, **read, **setup.data_option})
     elif is_file(setup.data):
         read = {"test": setup.test_data, **setup.data_option}
         found = bind("A LIBSVM file", setup.data, load_libsvm, setup.data, **read)
     else:
-        known("data set or file", setup.data, LOADERS)
+        known("data set or file", setup.data, DATA)
     return split(
         found,
-        setup.clients,
-        setup.partition,
+        setup.clients or DEFAULTS["clients"],
+        how,
         setup.data_seed,
         test_share=setup.test_share,
         **options,
     )
+
+
+def of_leaf(name: str) -> str | None:
+    """The folder of LEAF's data, if that is what the name of a data set says."""
+    return name.removeprefix(LEAF) if name.startswith(LEAF) and name != LEAF else None
+
+
+def _takes_vectors(setup: Setup) -> bool:
+    """Whether the model takes a number of features, and not the shape of an image."""
+    make = models.MODELS.get(setup.model or "", models.default_model)
+    return "features" in inspect.signature(make).parameters
 
 
 def choose_problem(setup: Setup) -> Problem:
@@ -95,7 +132,8 @@ def choose_problem(setup: Setup) -> Problem:
         except InputError as error:
             raise error.within(f"{flag(name)} {options[name]}") from None
     found = choose_data(setup)
-    features = int(found.train[0].shape[-1])
+    shape = found.train[0].shape[2:]
+    features = math.prod(shape) if _takes_vectors(setup) else shape
     if setup.model is None:
         model = models.default_model(found.classes, features, **options)
     else:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS
+from jaxfl.cli.build import DATA
 from jaxfl.cli.parser import Parser
 from jaxfl.cli.report import print_json
 from jaxfl.cli.written import flag
 from jaxfl.core.params import known
 from jaxfl.core.types import Algorithm, Param
-from jaxfl.data.loaders import LOADERS
 from jaxfl.data.partition import PARTITIONS
 from jaxfl.parts.aggregations import AGGREGATIONS
 from jaxfl.parts.compressors import COMPRESSORS
@@ -33,7 +33,7 @@ PARTS: dict[str, Mapping[str, Callable[..., Any]]] = {
 }
 OTHERS: dict[str, Mapping[str, Callable[..., Any]]] = {
     "models": MODELS,
-    "data": LOADERS,
+    "data": DATA,
     "partitions": PARTITIONS,
     "regularizers": REGULARIZERS,
     "constraints": CONSTRAINTS,

@@ -15,7 +15,7 @@ from jaxfl.cli.written import JSON, TRACK, flag
 from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
 
-__all__ = ["LIMITS", "Option", "Session", "Setup", "check_options", "option", "options"]
+__all__ = ["DEFAULTS", "LIMITS", "Option", "Session", "Setup", "check_options", "option", "options"]
 
 
 class Option(NamedTuple):
@@ -52,6 +52,8 @@ _data, _model, _part, _run, _output = (
 )
 SEED = whole(0, 2**32 - 1)
 SHARE = real(above=0, below=1)
+# without clients of the data's own
+DEFAULTS: dict[str, Any] = {"clients": 10, "partition": "iid"}
 # what may end a run before its last round
 LIMITS = ("target_loss", "loss_bound", "loss_sigma", "max_seconds", "max_bits")
 
@@ -66,7 +68,8 @@ class Setup:
     data: str = _data(
         "digits",
         "NAME|FILE",
-        "data set: a name of `jaxfl list data`, or a LIBSVM file (default: digits)",
+        "data set: a name of `jaxfl list data`, a LIBSVM file, or leaf:FOLDER with JSON files of LEAF "
+        "(default: digits)",
     )
     data_option: dict[str, Any] = _data(
         dict, "NAME=VALUE", "option of the data set, such as d=60 (repeatable)", pair, "repeat"
@@ -90,9 +93,14 @@ class Setup:
         "share of the test records set aside to choose hyper-parameters on (default: none)",
         SHARE,
     )
-    clients: int = _data(10, "N", "number of clients (default: 10)", whole(1))
-    partition: str = _data(
-        "iid", "HOW", "how clients share the data: a name of `jaxfl list partitions` (default: iid)"
+    clients: int | None = _data(
+        None, "N", "number of clients (default: 10; of LEAF's data all)", whole(1)
+    )
+    partition: str | None = _data(
+        None,
+        "HOW",
+        "how clients share the data: a name of `jaxfl list partitions` (default: iid; LEAF's data have "
+        "clients of their own)",
     )
     alpha: float | None = _data(
         None,

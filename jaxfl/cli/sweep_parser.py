@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.cli.build import DEMO
-from jaxfl.cli.options import LIMITS, Option, Setup, option, options
+from jaxfl.cli.options import DEFAULTS, LIMITS, Option, Setup, option, options
 from jaxfl.cli.parser import (
     Parser,
     hyper_parameters,
@@ -176,7 +176,7 @@ def parse_sweep(words: Sequence[str]) -> tuple[Spans | None, Session]:
 def larger(old: Spans, more: Spans, folder: str) -> Spans:
     """A sweep with what is added to it; raise for an option that cannot be."""
 
-    numbers, begun = dict(old.numbers), {**dataclasses.asdict(Setup()), **old.setup}
+    numbers, begun = dict(old.numbers), {**dataclasses.asdict(Setup()), **DEFAULTS, **old.setup}
     others = {name: (begun[name], v) for name, v in more.setup.items() if name not in AXES}
     for name, (before, now) in {**others, "unpaired": (not old.paired, not more.paired)}.items():
         way = "leave it out: values, algorithms, seeds and rounds can be added"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxfl.cli.build import DEMO, algorithm_of, choose_problem, is_file
+from jaxfl.cli.build import DEMO, LEAF, algorithm_of, choose_problem, is_file, of_leaf
 from jaxfl.cli.folder import CONFIG, Folder
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup
@@ -278,7 +278,10 @@ def absolute(given: dict[str, Any]) -> dict[str, Any]:
     out = dict(given)
     for name in ("data", "test_data", "data_dir"):
         value = given.get(name)
-        if value is not None and (name != "data" or (value not in LOADERS and is_file(value))):
+        folder = of_leaf(value) if name == "data" and value is not None else None
+        if folder is not None:
+            out[name] = f"{LEAF}{Path(folder).expanduser().resolve()}"
+        elif value is not None and (name != "data" or (value not in LOADERS and is_file(value))):
             out[name] = str(Path(value).expanduser().resolve())
     return out
 

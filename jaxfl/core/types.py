@@ -361,6 +361,7 @@ class Problem:
     # samples of each client that metrics read, evenly spaced; None: all
     evaluated: int | None = dataclasses.field(default=None, metadata={"static": True})
     weights: Array | None = None  # (n,) of the clients in the objective, with mean 1; None: equal
+    test_owner: Array | None = None  # (N,) the client of each test example, -1: of none
 
     @property
     def n(self) -> int:

@@ -1,6 +1,7 @@
 """Clients' data on the host: loading, partitions, preparation.
 
 * :mod:`~jaxfl.data.frames` -- tables of pandas and polars
+* :mod:`~jaxfl.data.leaf` -- natural clients of LEAF's data sets
 * :mod:`~jaxfl.data.loaders` -- data sets by name, and LIBSVM files of the user's own
 * :mod:`~jaxfl.data.partition` -- partitions of rows among clients: functions of labels (or a
   number of rows) and a seed
@@ -24,6 +25,7 @@
 Everything is NumPy, except for functions that compute samples where a round needs them.
 """
 
+from jaxfl.data.leaf import leaf
 from jaxfl.data.loaders import LOADERS, load, load_libsvm
 from jaxfl.data.partition import (
     PARTITIONS,
@@ -74,6 +76,7 @@ __all__ = [
     "generated",
     "holdout",
     "iid",
+    "leaf",
     "load",
     "load_libsvm",
     "map_features",

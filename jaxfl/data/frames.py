@@ -95,10 +95,12 @@ def tables(
     return Tables(list(zip(rows, labels, strict=True)), names, str(label), classes)
 
 
-def groups(frame: Any, client: Hashable) -> tuple[list[Array], tuple[str, ...]]:
+def groups(
+    frame: Any, client: Hashable, who: str = "The table"
+) -> tuple[list[Array], tuple[str, ...]]:
     """The rows of each client and its name, in the order of the values in column ``client``."""
-    _one_of(column_names(frame), client, "The table")
-    values, _ = _column(frame, client, "The table")
+    _one_of(column_names(frame), client, who)
+    values, _ = _column(frame, client, who)
     if values.dtype.kind == "f":
         require(
             (values == np.rint(values)).all(),

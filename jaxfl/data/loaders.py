@@ -5,7 +5,9 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import math
 import os
+import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -244,16 +246,92 @@ def _mushrooms(read: Read, test_share: float | None = None, seed: int = 0) -> Da
     return data if test_share is None else carve_test(data, test_share, seed)
 
 
-def _mnist(read: Read) -> Dataset:
-    """MNIST: 60,000 and 10,000 rows of 784 pixels / 255."""
+def _mnist(read: Read, flat: bool = True) -> Dataset:
+    """MNIST: 60,000 and 10,000 rows of 784 pixels / 255; with ``flat=False`` images (28, 28, 1)."""
+    shape = _shape(flat, 28, 28, 1)
 
     def pair(stem: str) -> tuple[Array, Array]:
         images = np.frombuffer(read(f"{stem}-images-idx3-ubyte.gz"), np.uint8, offset=16)
         labels = np.frombuffer(read(f"{stem}-labels-idx1-ubyte.gz"), np.uint8, offset=8)
-        pixels = np.divide(images.reshape(-1, 784), 255, dtype=np.float32)
+        pixels = np.divide(images.reshape(-1, *shape), 255, dtype=np.float32)
         return pixels, labels.astype(np.int32)
 
     return Dataset("mnist", pair("train"), pair("t10k"), 10, "MNIST (LeCun, Cortes, Burges)")
+
+
+PIXELS = 3 * 32 * 32
+# mean and deviation of red, green and blue over the training images, in [0, 1]
+CIFAR10 = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+CIFAR100 = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
+
+
+def _cifar10(read: Read, flat: bool = False) -> Dataset:
+    """CIFAR-10: 50,000 and 10,000 colour images (32, 32, 3) of 10 classes, or vectors (``flat=True``).
+
+    Of pixels / 255 the published mean of each colour, (0.4914, 0.4822, 0.4465), is subtracted, and the
+    result divided by its deviation, (0.2470, 0.2435, 0.2616).
+    """
+    batches = [f"data_batch_{k}.bin" for k in range(1, 6)]
+    files = batches, "test_batch.bin", "batches.meta.txt"
+    return _cifar("10", read, flat, "cifar-10-batches-bin", files, (1, 0), CIFAR10)
+
+
+def _cifar100(read: Read, flat: bool = False, coarse: bool = False) -> Dataset:
+    """CIFAR-100: 50,000 and 10,000 colour images (32, 32, 3) of 100 classes, or vectors (``flat=True``).
+
+    ``coarse=True`` takes the 20 superclasses.  Of pixels / 255 the published mean of each colour,
+    (0.5071, 0.4865, 0.4409), is subtracted, and the result divided by its deviation,
+    (0.2673, 0.2564, 0.2762).
+    """
+    require(isinstance(coarse, bool), "must be True or False", coarse=coarse)
+    files = ["train.bin"], "test.bin", f"{'coarse' if coarse else 'fine'}_label_names.txt"
+    labels = 2, 0 if coarse else 1
+    return _cifar("100", read, flat, "cifar-100-binary", files, labels, CIFAR100)
+
+
+def _cifar(
+    number: str,
+    read: Read,
+    flat: bool,
+    folder: str,
+    files: tuple[list[str], str, str],
+    labels: tuple[int, int],
+    colours: tuple[tuple[float, ...], tuple[float, ...]],
+) -> Dataset:
+    """The published binary files: ``labels`` are their number in a record, and which is read."""
+    shape = _shape(flat, 32, 32, 3)
+    train, test, names = files
+    mean, deviation = np.array(colours, np.float32)
+
+    def pair(packed: tarfile.TarFile, files: list[str]) -> tuple[Array, Array]:
+        records = np.frombuffer(
+            b"".join(_member(packed, f"{folder}/{file}") for file in files), np.uint8
+        )
+        records = records.reshape(-1, labels[0] + PIXELS)
+        planes = records[:, labels[0] :].reshape(-1, 3, 32, 32)
+        images = np.divide(planes.transpose(0, 2, 3, 1), 255, dtype=np.float32, order="C")
+        images -= mean
+        images /= deviation
+        return images.reshape(-1, *shape), records[:, labels[1]].astype(np.int32)
+
+    content = io.BytesIO(read(f"cifar-{number}-binary.tar.gz"))
+    with tarfile.open(fileobj=content, mode="r:gz") as packed:
+        words = tuple(_member(packed, f"{folder}/{names}").decode("ascii").split())
+        parts = pair(packed, train), pair(packed, [test])
+    note = f"CIFAR-{number} (Krizhevsky, 2009), normalized by the mean and deviation of each colour"
+    return Dataset(f"cifar{number}", *parts, len(words), note, class_names=words)
+
+
+def _member(packed: tarfile.TarFile, name: str) -> bytes:
+    file = packed.extractfile(name)
+    assert file is not None
+    return file.read()
+
+
+def _shape(flat: bool, *shape: int) -> tuple[int, ...]:
+    """The shape of an image, or of a vector."""
+    require(isinstance(flat, bool), "must be True or False", flat=flat)
+    return (math.prod(shape),) if flat else shape
 
 
 ADULT_NUMERIC = (0, 2, 4, 10, 11, 12)
@@ -305,6 +383,8 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
     "a9a": _a9a,
     "mushrooms": _mushrooms,
     "mnist": _mnist,
+    "cifar10": _cifar10,
+    "cifar100": _cifar100,
     "adult": _adult,
     "synthetic": _synthetic,
 }

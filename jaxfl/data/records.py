@@ -66,7 +66,8 @@ class ClientData(NamedTuple):
     """Examples of n clients, stacked.
 
     Leaves of ``train`` have shape ``(n, m_max, ...)``; client i owns the first ``count[i]`` rows
-    and the others are zero.  ``test`` is pooled over clients.
+    and the others are zero.  ``test`` is pooled over clients; ``test_owner`` holds the number of the
+    client that each test example belongs to, where that is known, and -1 for those of no client.
     """
 
     train: PyTree
@@ -79,6 +80,7 @@ class ClientData(NamedTuple):
     class_names: tuple[str, ...] = ()
     client_names: tuple[str, ...] = ()
     partition: str = ""  # how the rows were shared among clients, in words
+    test_owner: npt.NDArray[np.int32] | None = None
 
     def __repr__(self) -> str:
         least, most = np.min(self.count), np.max(self.count)
@@ -91,6 +93,7 @@ def from_clients(
     arrays: Any,
     test: PyTree | None = None,
     *,
+    test_owner: npt.ArrayLike | None = None,
     client: Hashable | None = None,
     label: Hashable | None = None,
     features: Any = None,
@@ -115,10 +118,12 @@ def from_clients(
     - with ``stacked=True`` one pytree of leaves ``(n, m, ...)``, where ``count`` may say how many of
       the m rows each client owns.
 
-    ``test`` is a DataFrame with the same columns, or one pytree of arrays, pooled over clients.  Text,
-    categories and booleans in ``label`` are names of classes, numbered in sorted order; whole numbers
-    must already be class numbers 0, 1, ... if the model classifies.  Missing values and columns of
-    features that are not numbers raise an error.  The result shows what was understood:
+    ``test`` is a DataFrame with the same columns, or one pytree of arrays, pooled over clients.
+    ``test_owner`` says which client each test example belongs to, as its number, or -1; a table with
+    the column ``client`` says so itself.  Text, categories and booleans in ``label`` are names of
+    classes, numbered in sorted order; whole numbers must already be class numbers 0, 1, ... if the
+    model classifies.  Missing values and columns of features that are not numbers raise an error.  The
+    result shows what was understood:
 
     >>> import pandas
     >>> frame = pandas.DataFrame({
@@ -156,6 +161,8 @@ def from_clients(
             "with jaxfl.data.split(jaxfl.data.from_frame(frame, label=...), clients=10)",
         )
         parts, clients = groups(arrays, client)
+        if test_owner is None and is_frame(test) and client in column_names(test):
+            test_owner = _owners(groups(test, client, "The test set"), clients)
         read, test = _read([arrays], test, ["The table"], kind, **columns)
         each = [jax.tree.map(lambda leaf, own=own: leaf[own], read.rows[0]) for own in parts]
     elif not stacked:
@@ -180,7 +187,8 @@ def from_clients(
         if isinstance(labels, np.ndarray) and labels.ndim == 2:
             none = ", or give {classes} if they are no class numbers"
             labels_below(f"The labels of {name!r}", labels, classes, none)
-    return ClientData(train, owned, test, classes, name, *read[1:], clients)
+    owner = owners(test_owner, test, len(owned))
+    return ClientData(train, owned, test, classes, name, *read[1:], clients, test_owner=owner)
 
 
 def from_frame(
@@ -274,6 +282,23 @@ def rows(tree: PyTree) -> int:
 # --- checks --------------------------------------------------------------------------------------
 
 
+def owners(given: Any, test: PyTree | None, n: int) -> npt.NDArray[np.int32] | None:
+    """The client of each test example; raise unless there is one of the n for each, or -1."""
+    if given is None:
+        return None
+    require(test is not None, "needs test examples, and there are none", test_owner=given)
+    owner = numeric("The array of owners of test examples", given)
+    total = rows(test)
+    require(
+        owner.shape == (total,) and owner.dtype.kind in "iu",
+        f"must hold one client number for each of the {total:,} test examples",
+        test_owner=given,
+    )
+    known = owner.min() >= -1 and owner.max() < n
+    require(known, f"must lie in 0..{n - 1}, or be -1 for examples of no client", test_owner=given)
+    return owner.astype(np.int32)
+
+
 def _flatten(tree: PyTree) -> tuple[list[Any], Any]:
     leaves, treedef = jax.tree.flatten(tree)
     require(leaves, "A pytree without arrays holds no data", "pass at least one array")
@@ -347,6 +372,17 @@ def _some(clients: Sequence[Any]) -> None:
 # --- what the user gives -------------------------------------------------------------------------
 
 
+def _owners(
+    groups: tuple[Sequence[Array], Sequence[str]], clients: Sequence[str]
+) -> npt.NDArray[np.int32]:
+    """The number of the client of each row of a test table, -1 for those without training rows."""
+    number = {name: i for i, name in enumerate(clients)}
+    owner = np.empty(sum(map(len, groups[0])), np.int32)
+    for own, name in zip(*groups, strict=True):
+        owner[own] = number.get(name, -1)
+    return owner
+
+
 def _read(
     frames: Sequence[Any],
     test: PyTree | None,
@@ -389,9 +425,7 @@ def _each(arrays: Any) -> tuple[list[PyTree], tuple[str, ...]]:
 
 def _described(head: str, data: Dataset | ClientData) -> str:
     """What there is, in a few lines."""
-    lines = [
-        f"{head}, " + ("no test set" if data.test is None else f"{rows(data.test):,} for testing")
-    ]
+    lines = [f"{head}, {_tested(data)}"]
     for path, leaf in jax.tree_util.tree_leaves_with_path(data.train):
         lines.append(f"train{jax.tree_util.keystr(path)}: {leaf.dtype} {np.shape(leaf)}")
     label = (data.label_name,) if data.label_name else ()
@@ -400,6 +434,14 @@ def _described(head: str, data: Dataset | ClientData) -> str:
     names["clients"] = getattr(data, "client_names", ())
     lines += [f"{what}: {listed(some)}" for what, some in names.items() if some]
     return "\n  ".join(lines)
+
+
+def _tested(data: Dataset | ClientData) -> str:
+    if data.test is None:
+        return "no test set"
+    owner = data.test_owner if isinstance(data, ClientData) else None
+    whose = "" if owner is None else f" of {len(np.unique(owner[owner >= 0])):,} clients"
+    return f"{rows(data.test):,} for testing{whose}"
 
 
 # --- stacking ------------------------------------------------------------------------------------

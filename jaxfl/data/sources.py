@@ -42,14 +42,23 @@ _UCI_FILES = {
     "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
     "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
 }
+_CIFAR = "https://www.cs.toronto.edu/~kriz/"
+_CIFAR_FILES = {
+    "cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    "cifar-100-binary.tar.gz": "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+}
 
 
 class Source(NamedTuple):
-    """A public file; ``sha256`` is that of its uncompressed content."""
+    """A public file; ``sha256`` is that of its uncompressed content, of an archive that of the file."""
 
     name: str
     sha256: str
     hosts: tuple[str, ...]
+
+    @property
+    def archive(self) -> bool:
+        return self.name.endswith(".tar.gz")
 
 
 FILES: dict[str, Source] = {
@@ -58,6 +67,7 @@ FILES: dict[str, Source] = {
         ((_LIBSVM,), _LIBSVM_FILES),
         (_MNIST, _MNIST_FILES),
         ((_UCI,), _UCI_FILES),
+        ((_CIFAR,), _CIFAR_FILES),
     )
     for name, sha256 in files.items()
 }
@@ -66,7 +76,7 @@ FILES: dict[str, Source] = {
 def read(
     name: str, directory: str | os.PathLike[str] | None = None, *, download: bool = True
 ) -> bytes:
-    """The uncompressed, checked content of one of `FILES`.
+    """The uncompressed, checked content of one of `FILES`, of archives the content as it is.
 
     Looked for in ``directory`` (default: the environment variable ``JAXFL_DATA``), then in the
     per-user cache, then at its public address, from which it goes to the cache.  Gzipped files may
@@ -75,7 +85,7 @@ def read(
     source = FILES[name]
     own, cache = find_directory(directory), _cache()
     for place in (own, cache):
-        for file in (name, name.removesuffix(".gz")):
+        for file in (name,) if source.archive else (name, name.removesuffix(".gz")):
             if place is not None and (path := place / file).is_file():
                 fix = "delete it and load again" if place == cache else "replace or delete it"
                 return _checked(source, path, fix)
@@ -125,16 +135,17 @@ def _checked(source: Source, path: Path, fix: str) -> bytes:
 def _verify(source: Source, content: bytes) -> tuple[str, bytes]:
     """What is wrong with the content, if anything, and the content uncompressed."""
     try:
-        if content[:2] == b"\x1f\x8b":
+        if content[:2] == b"\x1f\x8b" and not source.archive:
             with gzip.open(io.BytesIO(content)) as packed:
                 content = packed.read(MOST + 1)
     except (OSError, EOFError, zlib.error):
         return f"it is a damaged gzip file, where sha256 {source.sha256} was expected", b""
-    if len(content) > MOST:
+    if len(content) > MOST and not source.archive:
         return f"it has more than {MOST:,} bytes (uncompressed)", b""
     actual = hashlib.sha256(content).hexdigest()
     if actual != source.sha256:
-        return f"its (uncompressed) sha256 is {actual}, not {source.sha256}", b""
+        which = "" if source.archive else "(uncompressed) "
+        return f"its {which}sha256 is {actual}, not {source.sha256}", b""
     return "", content
 
 

@@ -52,7 +52,8 @@ def split(
 
     ``how`` names the partition (`PARTITIONS`), and ``options`` are its options.  ``labels`` are other
     labels to share rows by, as digits where a model learns their parity.  ``test_share`` holds
-    out that part of every client's rows; pooled in client order, they replace the test set.
+    out that part of every client's rows; pooled in client order, they replace the test set, and
+    ``test_owner`` says whose they are.
 
     >>> split("digits", clients=3).count.tolist()
     [480, 480, 480]
@@ -76,7 +77,9 @@ def split(
     parts, held = holdout(parts, fraction("test_share", test_share), seed)
     index = np.concatenate(held)
     test = jax.tree.map(lambda leaf: np.asarray(leaf)[index], dataset.train)
-    return gather(dataset._replace(test=test), parts)._replace(partition=words)
+    owner = np.repeat(np.arange(len(held), dtype=np.int32), [len(own) for own in held])
+    made = gather(dataset._replace(test=test), parts)
+    return made._replace(partition=words, test_owner=owner)
 
 
 def _words(how: str, options: Mapping[str, Any]) -> str:

@@ -104,7 +104,9 @@ def synthetic(
         ends = np.cumsum(count)[:-1]
         train = (pad(np.split(x, ends), count, x), pad(np.split(y, ends), count, y))
     held = draw(np.full(n, test), "synthetic test rows") if test else None
-    return ClientData(train, count.astype(np.int32), held, classes, "synthetic")
+    owner = np.repeat(np.arange(n, dtype=np.int32), test) if test else None
+    count = count.astype(np.int32)
+    return ClientData(train, count, held, classes, "synthetic", test_owner=owner)
 
 
 def _normal(rng: np.random.Generator, *shape: int) -> Array:

@@ -387,7 +387,8 @@ def fingerprint(problem: Problem) -> str:
     if isinstance(train, GeneratedSamples):  # the samples of the first and the last client
         ends = jnp.array([[0], [problem.n - 1]])
         train = samples.samples(train, ends, jnp.arange(samples.few(train, SUMMED)))
-    parts = (train, problem.count, problem.test, problem.x0, problem.validation, problem.weights)
+    held = problem.test, problem.x0, problem.validation, problem.test_owner
+    parts = (train, problem.count, *held, problem.weights)
     for leaf in jax.tree.leaves(parts):
         array = np.ascontiguousarray(on_host(leaf))
         crc = zlib.crc32(array.tobytes(), zlib.crc32(repr(array.shape).encode(), crc))

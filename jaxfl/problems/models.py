@@ -5,6 +5,7 @@ Equal calls return the same object, by which compiled programs are found again.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -276,10 +277,13 @@ MODELS: dict[str, Callable[..., Model]] = {
 }
 
 
-def model(name: str, features: int, classes: int, **options: Any) -> Model:
-    """The model of that name for data with so many features and classes (0: real labels)."""
+def model(name: str, features: int | tuple[int, ...], classes: int, **options: Any) -> Model:
+    """The model of that name for data with so many features and classes (0: real labels).
+
+    A model of images takes their shape in place of the number of features.
+    """
     make = known("model", name, MODELS)
-    if make in (softmax_regression, mlp):
+    if "classes" in inspect.signature(make).parameters:
         options["classes"] = classes
     else:
         OUTPUTS[name].classes(classes)

@@ -17,7 +17,7 @@ from jaxfl.core.errors import InputError, JaxflWarning, attempt, require
 from jaxfl.core.memory import check_fits
 from jaxfl.core.params import choice, number, numbers, whole
 from jaxfl.core.types import Array, Clients, GeneratedSamples, Key, Model, Problem, PyTree
-from jaxfl.data.records import ClientData, float_type, refuse_tuple
+from jaxfl.data.records import ClientData, float_type, owners, refuse_tuple
 from jaxfl.data.samples import DRAWING, few, samples
 from jaxfl.data.samples import numbers as numbers_of
 from jaxfl.problems.parameters import layout
@@ -103,16 +103,20 @@ def make_problem(
         train = data.train
         if kind != np.float32:
             train = dataclasses.replace(train, make=_make_in_dtype(train.make, kind))
-    train, test = jax.tree.map(jnp.asarray, (train, test))  # copies by now, so nothing is shared
+    owner = owners(getattr(data, "test_owner", None), test, n)
+    # copies by now, so nothing is shared
+    train, test, owner = jax.tree.map(jnp.asarray, (train, test, owner))
     name = getattr(data, "name", model.name) if name is None else instance("name", name, str, "")
     if not generated and (far := _unscaled(sampled, np.atleast_1d(data.count), name)):
         warnings.warn(far, stacklevel=2)
-    validation, test = _set_aside(test, validation_share)
+    (validation, _), (test, owner) = _set_aside(test, owner, validation_share)
     clients = Clients(getattr(data, "client_names", ()), getattr(data, "partition", ""))
     held = [jax.tree.leaves(e)[0].shape[0] for e in (test, validation) if e is not None]
     seen = _records(eval_records, generated, n, m, model.dim, sum(held))
-    w = _weights(weights, count)
-    return Problem(train, jnp.array(count), test, x0, model, name, validation, clients, seen, w)
+    w = _weights(weights, count, kind)
+    return Problem(
+        train, jnp.array(count), test, x0, model, name, validation, clients, seen, w, owner
+    )
 
 
 def held_out(problem: Problem, data: str) -> Problem:
@@ -134,7 +138,9 @@ def held_out(problem: Problem, data: str) -> Problem:
     size = jax.tree.leaves(examples)[0].shape[0]
     train = jax.tree.map(lambda a: a[None], examples)
     count = jnp.full(1, size, jnp.int32)
-    return dataclasses.replace(problem, train=train, count=count, evaluated=None, weights=None)
+    return dataclasses.replace(
+        problem, train=train, count=count, evaluated=None, weights=None, test_owner=None
+    )
 
 
 def _records(
@@ -152,7 +158,7 @@ def _records(
     return k if k < m else None
 
 
-def _weights(given: Any, count: np.ndarray[Any, Any]) -> jax.Array | None:
+def _weights(given: Any, count: np.ndarray[Any, Any], kind: Any) -> jax.Array | None:
     """The clients' weights with mean 1; None if all are equal."""
     if isinstance(given, str):
         choice("weights", given, ("equal", "samples"))
@@ -162,14 +168,14 @@ def _weights(given: Any, count: np.ndarray[Any, Any]) -> jax.Array | None:
     way = "leave out clients that shall not count" if np.any(w == 0) else ""
     require(w.shape in ((1,), (len(count),)), one, weights=given)
     require(np.all(np.isfinite(w) & (w > 0)), one, way, weights=given)
-    return None if np.all(w == w[0]) else jnp.asarray(w / w.mean(), jnp.float32)
+    return None if np.all(w == w[0]) else jnp.asarray(w / w.mean(), kind)
 
 
-def _set_aside(test: PyTree | None, share: float) -> tuple[PyTree | None, PyTree | None]:
-    """Validation and test examples."""
+def _set_aside(test: PyTree | None, owner: PyTree | None, share: float) -> tuple[PyTree, PyTree]:
+    """Validation and test examples, each with their owners."""
     number("validation_share", share, least=0, below=1)
     if share == 0:
-        return None, test
+        return (None, None), (test, owner)
     require(test is not None, "needs test examples, and there are none", validation_share=share)
     N = jax.tree.leaves(test)[0].shape[0]
     chosen = round(share * N) if 0 < share < 1 else 0
@@ -181,7 +187,7 @@ def _set_aside(test: PyTree | None, share: float) -> tuple[PyTree | None, PyTree
     )
     order = np.random.default_rng(0).permutation(N)
     parts = np.sort(order[:chosen]), np.sort(order[chosen:])
-    validation, rest = (jax.tree.map(lambda a, rows=rows: a[rows], test) for rows in parts)
+    validation, rest = (jax.tree.map(lambda a, rows=rows: a[rows], (test, owner)) for rows in parts)
     return validation, rest
 
 

@@ -431,7 +431,7 @@ def test_a_table_with_a_column_of_clients(table):
     assert [leaf.tolist() for leaf in data.client(made, 0)][1] == [0, 0]
     assert made.test[1].tolist() == [1, 0]
     assert repr(made).splitlines() == [
-        "ClientData 'data': 3 clients, 6 samples, 1 to 3 each, 2 for testing",
+        "ClientData 'data': 3 clients, 6 samples, 1 to 3 each, 2 for testing of 2 clients",
         "  train[0]: float32 (3, 3, 3)",
         "  train[1]: int32 (3, 3)",
         "  features: age, bmi, smokes",

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -105,6 +106,9 @@ def test_examples_of_pages(page: str, tmp_path: Path, monkeypatch: pytest.Monkey
     )
     assert blocks
     monkeypatch.chdir(tmp_path)
+    (writers := tmp_path / "leaf/data/femnist/data/train").mkdir(parents=True)
+    one = {"users": ["f"], "num_samples": [1], "user_data": {"f": {"x": [[0.5] * 784], "y": [3]}}}
+    (writers / "a.json").write_text(json.dumps(one))
     for block in blocks:
         exec(compile(block, page, "exec"), scope)
 

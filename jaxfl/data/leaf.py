@@ -1,0 +1,301 @@
+"""LEAF's data sets, read from the JSON files that its scripts write."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.core.checks import conforms, finite, labels_below, one_path
+from jaxfl.core.errors import require, shown
+from jaxfl.core.files import reading
+from jaxfl.core.memory import HOST, free
+from jaxfl.core.params import whole
+from jaxfl.data.records import Array, ClientData, from_clients
+
+__all__ = ["leaf"]
+
+LETTERS = (
+    "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's
+)
+WORD = re.compile(r"[\w']+|[.,!?;]")  # LEAF's as well
+WORDS, CODES = 25, 4096  # of a text, in its beginning; different codes of words
+TEXT = 4  # the column of a post of Sent140 that holds its text
+SIDE = 84  # pixels, to which LEAF's model of CelebA resizes images
+SPACE = re.compile(r"\s*")
+AGAIN = "write it again with LEAF's preprocess.sh"
+
+
+def leaf(
+    folder: str | os.PathLike[str],
+    *,
+    flat: bool = False,
+    clients: int | None = None,
+    classes: int | None = None,
+    images: str | os.PathLike[str] | None = None,
+) -> ClientData:
+    """Natural clients in LEAF's layout: JSON files in the folders ``train`` and ``test`` of ``folder``.
+
+    The examples say which data set they are of:
+
+    - FEMNIST, 784 numbers each: images (28, 28, 1), of 62 ``classes`` unless others are given; with
+      ``flat=True`` vectors of 784.  Other lengths remain vectors;
+    - Shakespeare, strings and the next character: codes in LEAF's alphabet of 80 characters, int32;
+      with ``flat=True`` one-hot.  Characters beyond the alphabet get its last code, as in LEAF;
+    - Sent140, rows whose text is the fifth column: codes 1, ..., 4095 of the first 25 words, hashed
+      by CRC-32 in lower case, and 0 for none; with ``flat=True`` the number of words with each code;
+    - CelebA, names of image files in ``images`` (default: ``raw/img_align_celeba`` in ``folder``): RGB
+      images (84, 84, 3) in [0, 1]; with ``flat=True`` vectors.
+
+    Clients have the names of the users, in the order of the files; ``clients`` takes the first so many.
+    The test examples of a user stay theirs (``test_owner``); those of users without training examples
+    belong to no client.  Files are read one after another, and one user at a time is decoded.
+
+    Caldas et al., LEAF: A Benchmark for Federated Settings, 2018.
+    """
+    root = one_path("folder", folder).expanduser()
+    require(isinstance(flat, bool), "must be True or False", flat=flat)
+    most = None if clients is None else whole("clients", clients, 1)
+    some = None if classes is None else whole("classes", classes, 2)
+    pictures = root / "raw" / "img_align_celeba" if images is None else one_path("images", images)
+    reader = _Examples(flat, some, pictures.expanduser())
+    train = list(reader.users(_files(root, "train"), most))
+    number = {user: i for i, (user, _) in enumerate(train)}
+    held, owner = [], []
+    for user, rows in reader.users(_files(root, "test"), None, number if most else None):
+        held.append(rows)
+        owner.append(np.full(len(rows[1]), number.get(user, -1), np.int32))
+    made = from_clients(
+        [rows for _, rows in train],
+        tuple(map(np.concatenate, zip(*held, strict=True))) if held else None,
+        test_owner=np.concatenate(owner) if held else None,
+        classes=reader.classes,
+        name=reader.name or root.resolve().name,
+    )
+    return made._replace(client_names=tuple(number), partition="natural")
+
+
+def _files(root: Path, part: str) -> list[Path]:
+    """The JSON files of a part, by name; raise where there are none to train on."""
+    files = sorted((root / part).glob("*.json"))
+    require(
+        files or part != "train",
+        f"{root} has no JSON files in a folder train",
+        "run LEAF's preprocess.sh -t sample, and name the folder data that it fills",
+    )
+    return files
+
+
+class _Examples:
+    """Users' examples as arrays, all of one shape, and what they have in common."""
+
+    def __init__(self, flat: bool, classes: int | None, images: Path) -> None:
+        self.flat, self.given, self.images = flat, classes, images
+        self.shape: tuple[int, ...] | None = None
+        self.classes, self.name = classes or 0, ""
+
+    def users(
+        self, files: Sequence[Path], most: int | None, only: Any = None
+    ) -> Iterator[tuple[str, tuple[Array, Array]]]:
+        """The name and the examples of each user that has any, or of the first ``most``."""
+        seen: dict[str, Path] = {}
+        room, taken, longest = free(HOST), 0, 0
+        for file in files:
+            for user, x, y in _users(file, may_lack=file.parent.name == "test"):
+                if only is not None and user not in only:
+                    continue
+                twice = f"User {user!r} is in {seen.get(user)} and in {file}"
+                require(user not in seen, twice, "name a folder that holds each user once")
+                seen[user] = file
+                rows = self._rows(x, y, f"{file}, user {user!r},")
+                each, longest = rows[0].nbytes // len(y), max(longest, len(y))
+                taken += rows[0].nbytes
+                require(
+                    taken + len(seen) * longest * each <= room,
+                    f"The examples of {file.parent} take over {room:,} bytes, as much as is free",
+                    "read fewer users with clients=",
+                )
+                yield user, rows
+                if len(seen) == most:
+                    return
+
+    def _rows(self, x: list[Any], y: list[Any], who: str) -> tuple[Array, Array]:
+        kinds, letters = ({type(value) for value in values} for values in (x, y))
+        if kinds == letters == {str}:
+            name, classes, features = "shakespeare", len(LETTERS), self._strings(x, who)
+            codes = _codes(y, who)
+            require(codes.shape[1] == 1, f"{who} has labels of several characters", AGAIN)
+            y, letters = codes[:, 0].tolist(), {int}
+        elif kinds == {str}:
+            name, classes, features = "celeba", 2, np.stack([self._image(file) for file in x])
+        elif kinds == {list} and any(isinstance(value, str) for value in x[0]):
+            name, classes, features = "sent140", 2, self._posts(x, who)
+        else:
+            features = _numbers(x, who)
+            image = features.shape[1:] == (784,)
+            name, classes = ("femnist", 62) if image else ("", 0)
+            if image and not self.flat:
+                features = features.reshape(-1, 28, 28, 1)
+        require(letters <= {int, float, bool}, f"{who} has labels {shown(y)}", "number the classes")
+        labels = np.asarray(y)
+        most = self.given or classes or max(2, int(labels.max()) + 1)
+        labels_below(f"{who} labels", labels, most)
+        if self.shape is None:
+            self.shape, self.name = features.shape[1:], name
+        require(
+            (features.shape[1:], name) == (self.shape, self.name),
+            f"{who} has examples of shape {features.shape[1:]}, and users before {self.shape}",
+            "name a folder of one data set",
+        )
+        self.classes = max(self.classes, most)
+        return features, labels.astype(np.int32)
+
+    def _strings(self, x: list[str], who: str) -> Array:
+        codes = _codes(x, who)
+        return (
+            np.eye(len(LETTERS), dtype=np.float32)[codes].reshape(len(x), -1)
+            if self.flat
+            else codes
+        )
+
+    def _posts(self, x: list[Any], who: str) -> Array:
+        out = (
+            np.zeros((len(x), CODES), np.float32)
+            if self.flat
+            else np.zeros((len(x), WORDS), np.int32)
+        )
+        for row, post in zip(out, x, strict=True):
+            told = isinstance(post, list) and len(post) > TEXT and isinstance(post[TEXT], str)
+            require(told, f"{who} has a post without text: {shown(post)}", AGAIN)
+            words = WORD.findall(post[TEXT].lower())
+            codes = [1 + zlib.crc32(word.encode()) % (CODES - 1) for word in words]
+            if self.flat:
+                np.add.at(row, codes, 1)
+            else:
+                row[: len(codes)] = codes[:WORDS]
+        return out
+
+    def _image(self, file: str) -> Array:
+        from PIL import Image
+
+        place = "put CelebA's aligned images there, or name their folder with images="
+        require(self.images.is_dir(), f"The images lie in {self.images}, which is no folder", place)
+        path = self.images / file
+        with reading(path, "image", place), Image.open(path) as opened:
+            pixels = np.asarray(opened.resize((SIDE, SIDE)).convert("RGB"))
+        image: Array = np.divide(pixels, 255, dtype=np.float32)
+        return image.reshape(-1) if self.flat else image
+
+
+def _codes(strings: Sequence[str], who: str) -> npt.NDArray[np.int32]:
+    """Codes (N, length) of strings of one length."""
+    lengths = {len(text) for text in strings}
+    require(
+        len(lengths) == 1 and 0 not in lengths,
+        f"{who} has strings of {sorted(lengths)[:3]} characters",
+        "make all of one length",
+    )
+    points, alphabet = (
+        np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        for text in ("".join(strings), LETTERS)
+    )
+    last = len(alphabet) - 1
+    code = np.minimum(np.searchsorted(alphabet, points), last)  # LEAF's alphabet is sorted
+    known = alphabet[code] == points
+    return np.where(known, code, last).astype(np.int32).reshape(len(strings), -1)
+
+
+def _numbers(x: list[Any], who: str) -> Array:
+    try:
+        array = np.array(x, np.float32)
+    except (TypeError, ValueError):
+        array = np.zeros(0, np.float32)
+    vectors = array.ndim == 2 and array.size
+    require(vectors, f"{who} has examples that are no lists of numbers of one length", AGAIN)
+    finite(who, array)
+    return array
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+def _users(path: Path, may_lack: bool) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """The users of a file that have examples, as they are decoded; its lists are checked at the end."""
+    head: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
+    with reading(path, "JSON file of LEAF", AGAIN):
+        text = _Text(path.read_text("utf-8"))
+        for key in text.members():
+            if key != "user_data":
+                head[key] = text.value()
+                continue
+            for user in text.members():
+                conforms(f"user {user!r}", own := text.value(), {"x": list, "y": list})
+                sizes[user] = len(own["y"])
+                require(
+                    len(own["x"]) == len(own["y"]),
+                    f"{path}: user {user!r} has {len(own['x'])} examples and {len(own['y'])} labels",
+                    AGAIN,
+                )
+                if own["y"]:
+                    yield user, own["x"], own["y"]
+        text.end()
+        conforms("it", head, {"users": [str], "num_samples": [int]})
+        listed = dict(zip(head["users"], head["num_samples"], strict=True))
+    for user, number in listed.items():
+        told = f"{path}: num_samples says {number} of user {user!r}, who has {sizes.get(user, 0)}"
+        require(number == sizes.get(user, 0), told, AGAIN)
+        require(number or may_lack, f"{path}: user {user!r} has no examples", "remove that user")
+    others = [user for user, size in sizes.items() if size and user not in listed]
+    require(not others, f"{path}: users lacks {others[:1]}, who has examples", AGAIN)
+
+
+class _Text:
+    """JSON that is decoded piece by piece."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at, self.decoder = text, 0, json.JSONDecoder()
+
+    def members(self) -> Iterator[str]:
+        """The keys of the object that begins here; the caller reads the value of each."""
+        self._mark("{")
+        self._skip()
+        if self.text.startswith("}", self.at):
+            self.at += 1
+            return
+        while True:
+            key = self.value()
+            self._mark(":")
+            yield key
+            if self._mark(",}") == "}":
+                return
+
+    def value(self) -> Any:
+        self._skip()
+        value, self.at = self.decoder.raw_decode(self.text, self.at)
+        return value
+
+    def end(self) -> None:
+        self._skip()
+        if self.at < len(self.text):
+            raise json.JSONDecodeError("Extra data", self.text, self.at)
+
+    def _mark(self, wanted: str) -> str:
+        self._skip()
+        found = self.text[self.at : self.at + 1]
+        if not found or found not in wanted:
+            raise json.JSONDecodeError(f"Expecting {' or '.join(wanted)}", self.text, self.at)
+        self.at += 1
+        return found
+
+    def _skip(self) -> None:
+        found = SPACE.match(self.text, self.at)
+        assert found is not None
+        self.at = found.end()

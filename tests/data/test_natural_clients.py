@@ -1,0 +1,353 @@
+"""Data that know whose they are: test parts of clients, LEAF's files, images, examples of any source."""
+
+import hashlib
+import io
+import json
+import math
+import re
+import sys
+import tarfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas
+import pytest
+from told import Shell, mistakes, refused
+
+import jaxfl
+from jaxfl import data, make_problem, models
+from jaxfl.cli.build import choose_problem
+from jaxfl.cli.lists import tables
+from jaxfl.cli.options import Setup
+from jaxfl.cli.work import absolute
+from jaxfl.data import sources
+from jaxfl.data.leaf import LETTERS
+from jaxfl.problems.problem import held_out
+
+pytestmark = pytest.mark.once
+
+# --- test parts of clients -----------------------------------------------------------------------
+
+
+def test_rows_held_out_of_each_client_stay_with_it():
+    """The features of client i are i; an owner that is shifted, or sorted otherwise, is seen."""
+    x, y = np.arange(12.0)[:, None] // 4, np.arange(12) % 2
+    made = data.split(data.Dataset("d", (x, y), None, 2), 3, "contiguous", test_share=0.25)
+    assert made.test_owner.tolist() == made.test[0][:, 0].tolist() == [0, 1, 2]
+    assert "3 for testing of 3 clients" in repr(made)
+    assert data.synthetic(4, 5, 3, test=2).test_owner.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert data.split("digits", 3).test_owner is None
+
+
+def test_a_test_table_says_whose_its_rows_are():
+    frame = pandas.DataFrame({"site": ["b", "a", "b"], "x": [1.0, 2, 3], "y": [0, 1, 1]})
+    test = frame.assign(site=["c", "b", "a"])
+    made = data.from_clients(frame, test, client="site", label="y")
+    assert made.test_owner.tolist() == [-1, 1, 0]
+    given = data.from_clients(frame, test, client="site", label="y", test_owner=[1, 1, -1])
+    assert given.test_owner.tolist() == [1, 1, -1]
+
+
+def test_a_problem_holds_the_owners_of_its_test_examples():
+    """They follow the examples where some are set aside, and change no number."""
+    made = data.synthetic(4, 20, 3, test=5, seed=1)
+    made.test[0][:, 0] = made.test_owner
+    model = models.softmax_regression(3, 10)
+    problem = make_problem(model, made)
+    assert problem.test_owner.tolist() == made.test_owner.tolist()
+    assert problem.test_owner.dtype == np.int32
+    part = make_problem(model, made, validation_share=0.4)
+    assert part.test_owner.tolist() == part.test[0][:, 0].tolist()
+    assert len(part.test_owner) == 12
+    assert held_out(problem, "test").test_owner is None
+    without = make_problem(model, made._replace(test_owner=None))
+    assert len(jax.tree.leaves(without)) == len(jax.tree.leaves(problem)) - 1
+
+
+CLIENTS: Any = [(np.ones((2, 3)), np.ones(2, int))] * 2
+
+
+@mistakes(
+    (lambda: data.from_clients(CLIENTS, test_owner=[0]), "test_owner = .0. needs test examples"),
+    (
+        lambda: data.from_clients(CLIENTS, CLIENTS[0], test_owner=[0]),
+        "one client number for each of",
+    ),
+    (lambda: data.from_clients(CLIENTS, CLIENTS[0], test_owner=[0.0, 1]), "one client number for"),
+    (lambda: data.from_clients(CLIENTS, CLIENTS[0], test_owner=[0, 2]), r"must lie in 0\.\.1, or"),
+    (
+        lambda: make_problem(
+            models.logistic(3),
+            data.from_clients(CLIENTS, CLIENTS[0], classes=2)._replace(test_owner=[0, -2]),
+        ),
+        r"test_owner = \[0, -2\] must lie in 0\.\.1",
+    ),
+)
+def test_mistakes_in_owners(call, words):
+    refused(call, words)
+
+
+# --- LEAF ----------------------------------------------------------------------------------------
+
+RNG = np.random.default_rng(0)
+LINE = "Friends, Romans, countrymen, lend me your ears; I come to bury Caesar, not to..."
+
+
+def written(folder: Path, part: str, name: str, of: dict[str, Any], **changed: Any) -> Path:
+    """A file as LEAF's split_data.py writes it; users without examples are in its data alone."""
+    data = {user: {"x": x, "y": y} for user, (x, y) in of.items()}
+    told = {user: len(y) for user, (_, y) in of.items() if y}
+    file = folder / part / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    head = {"users": [*told], "num_samples": [*told.values()], "user_data": data}
+    file.write_text(json.dumps({**head, **changed}))
+    return file
+
+
+def pixels(*labels: int) -> tuple[list[Any], list[int]]:
+    return RNG.random((len(labels), 784)).round(3).tolist(), [*labels]
+
+
+def test_femnist(tmp_path):
+    """Several files; a user without examples, one without test examples, one with these alone."""
+    a, b, c, held = pixels(3, 61), pixels(0), pixels(5, 5, 9), pixels(7, 8)
+    written(tmp_path, "train", "all_data_10_train_9.json", {"f03": c})
+    written(tmp_path, "train", "all_data_0_train_9.json", {"f01": a, "f00": ([], []), "f02": b})
+    written(tmp_path, "test", "all_data_0_test_9.json", {"f09": pixels(1), "f03": held})
+    made = data.leaf(tmp_path)
+    assert made.client_names == ("f01", "f02", "f03")
+    assert made.count.tolist() == [2, 1, 3]
+    assert (made.train[0].shape, made.train[0].dtype) == ((3, 3, 28, 28, 1), np.float32)
+    assert (made.classes, made.name, made.partition) == (62, "femnist", "natural")
+    np.testing.assert_array_equal(made.train[0][0, 1].ravel(), np.float32(a[0][1]))
+    assert made.train[1].tolist() == [[3, 61, 0], [0, 0, 0], [5, 5, 9]]
+    assert made.test[1].tolist() == [1, 7, 8]
+    assert made.test_owner.tolist() == [-1, 2, 2]
+    first = data.leaf(tmp_path, clients=2, flat=True, classes=70)
+    assert first.client_names == ("f01", "f02")
+    assert (first.test, first.test_owner, first.classes) == (None, None, 70)
+    assert first.train[0].shape == (2, 2, 784)
+
+
+def test_shakespeare(tmp_path):
+    lines, following = [LINE, LINE[1:] + " "], [" ", "~"]
+    written(tmp_path, "train", "a.json", {"THE_TRAGEDY_CASSIUS": (lines, following)})
+    made = data.leaf(tmp_path)
+    assert (made.train[0].shape, made.train[0].dtype) == ((1, 2, 80), np.int32)
+    assert "".join(LETTERS[code] for code in made.train[0][0, 0]) == LINE
+    assert made.train[1].tolist() == [[1, 79]]
+    assert (made.classes, made.test) == (80, None)
+    hot = data.leaf(tmp_path, flat=True).train[0].reshape(2, 80, 80)
+    np.testing.assert_array_equal(hot.argmax(axis=2), made.train[0][0])
+    assert (hot.sum(axis=2) == 1).all()
+
+
+def test_sent140(tmp_path):
+    texts = ["Happy, happy day", "", " ".join(f"w{i}" for i in range(30))]
+    posts = [[str(i), "Mon", "NO_QUERY", "me", text, "training"] for i, text in enumerate(texts)]
+    written(tmp_path, "train", "a.json", {"me": (posts, [1, 0, 0])})
+    (codes,) = data.leaf(tmp_path).train[0]
+    happy, comma, again, day = codes[0, :4].tolist()
+    assert happy == again == 1 + zlib.crc32(b"happy") % 4095
+    assert len({happy, comma, day, 0}) == 4
+    assert (codes[0, 4:] == 0).all()
+    assert (codes[1] == 0).all()
+    assert (codes[2] > 0).all()
+    (bags,) = data.leaf(tmp_path, flat=True).train[0]
+    assert bags.sum(axis=1).tolist() == [4, 0, 30]
+    assert bags[0, happy] == 2
+
+
+def test_celeba(tmp_path):
+    users = {"17": (["1.png", "2.png"], [1.0, 0.0])}
+    written(tmp_path, "train", "a.json", users)
+    refused(lambda: data.leaf(tmp_path), "lie in .*img_align_celeba, which is no folder: put")
+    (images := tmp_path / "raw" / "img_align_celeba").mkdir(parents=True)
+    for file, red in (("1.png", 255), ("2.png", 51)):
+        pixels = np.zeros((218, 178, 3), np.uint8)
+        pixels[..., 0] = red
+        plt.imsave(images / file, pixels)
+    made = data.leaf(tmp_path)
+    assert made.train[0].shape == (1, 2, 84, 84, 3)
+    mean = [[[1, 0, 0], [0.2, 0, 0]]]
+    np.testing.assert_allclose(made.train[0].mean(axis=(2, 3)), mean, rtol=1e-4)
+    assert (made.train[1].tolist(), made.classes) == ([[1, 0]], 2)
+    assert data.leaf(tmp_path, flat=True, images=images).train[0].shape == (1, 2, 84 * 84 * 3)
+    (images / "2.png").write_bytes(b"GIF")
+    refused(lambda: data.leaf(tmp_path), "Cannot read .*2.png: cannot identify")
+
+
+def test_other_numbers_in_the_layout_stay_vectors(tmp_path):
+    written(tmp_path, "train", "a.json", {"0": ([[0.5, 1.0]], [0]), "1": ([[2, 3]], [4])})
+    made = data.leaf(tmp_path)
+    assert made.train[0].tolist() == [[[0.5, 1]], [[2, 3]]]
+    assert (made.classes, made.name) == (5, tmp_path.name)
+
+
+BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"a": pixels(1), "b": pixels(2)}, {"num_samples": [1, 2]}, "says 2 of user 'b', who has 1"),
+    ({"a": pixels(1)}, {"num_samples": [1, 2]}, "damaged, or not a JSON file of LEAF .ValueError"),
+    ({"a": pixels(1)}, {"users": ["a", "b"], "num_samples": [1, 0]}, "user 'b' has no examples"),
+    ({"a": pixels(1)}, {"users": [], "num_samples": []}, "users lacks .'a'., who has examples"),
+    ({"a": pixels(1)}, {"user_data": {"a": {"x": [[1]]}}}, "user 'a' has no y"),
+    ({"a": (pixels(1)[0], [1, 2])}, {}, "user 'a' has 1 examples and 2 labels"),
+    ({"a": pixels(62)}, {}, r"user 'a', labels hold 62, and must be whole numbers in 0\.\.61"),
+    ({"a": ([[1, 2]], [-1])}, {}, "labels hold -1"),
+    ({"a": ([[1, 2]], ["b"])}, {}, r"has labels \['b'\]: number the classes"),
+    ({"a": ([[1, 2], [1]], [0, 1])}, {}, "examples that are no lists of numbers of one length"),
+    (
+        {"a": ([[1, 2]], [0]), "b": ([[1]], [0])},
+        {},
+        r"'b', has examples of shape \(1,\), and users",
+    ),
+    ({"a": (["abc", "ab"], ["a", "b"])}, {}, r"strings of \[2, 3\] characters: make all of one"),
+    ({"a": (["abc"], ["ab"])}, {}, "labels of several characters"),
+    ({"a": ([["1", "2"]], [0])}, {}, "a post without text"),
+    ({"a": ([[math.nan]], [0])}, {}, "user 'a', is not finite in row 0"),
+]
+
+
+@pytest.mark.parametrize(("users", "changed", "words"), BAD, ids=[words for *_, words in BAD])
+def test_bad_file_of_leaf(tmp_path, users, changed, words):
+    file = written(tmp_path, "train", "bad.json", users, **changed)
+    refused(lambda: data.leaf(tmp_path), f"{re.escape(str(file))}.*{words}")
+
+
+@pytest.mark.parametrize("kept", [0, 10, 4000, -1])
+def test_a_file_of_leaf_that_is_cut(tmp_path, kept):
+    file = written(tmp_path, "train", "cut.json", {"a": pixels(1, 2), "b": pixels(2)})
+    file.write_text(file.read_text()[:kept])
+    words = "cut.json is damaged, or not a JSON file of LEAF .JSONDecodeError: .*preprocess.sh"
+    refused(lambda: data.leaf(tmp_path), words)
+
+
+def test_folders_that_are_not_of_leaf(tmp_path, monkeypatch):
+    refused(lambda: data.leaf(tmp_path), "no JSON files in a folder train: run LEAF's")
+    written(tmp_path, "train", "a.json", {"a": pixels(1)})
+    refused(lambda: data.leaf(tmp_path, flat=1), "flat = 1 must be True or False")
+    written(tmp_path, "train", "b.json", {"a": pixels(1)})
+    refused(lambda: data.leaf(tmp_path), "User 'a' is in .*a.json and in .*b.json")
+    monkeypatch.setattr(sys.modules["jaxfl.data.leaf"], "free", lambda device: 6000)
+    refused(lambda: data.leaf(tmp_path), "take over 6,000 bytes, as much as is free: read fewer")
+
+
+def test_files_are_decoded_one_user_at_a_time(tmp_path, monkeypatch):
+    """With the first client alone, the second is not read; nor is the next file."""
+    written(tmp_path, "train", "a.json", {"a": pixels(1), "b": ([["x"]], [0])})
+    (tmp_path / "train" / "b.json").write_text("{")
+    assert data.leaf(tmp_path, clients=1).client_names == ("a",)
+
+
+# --- images of archives --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    """A maker of archives in the layout of CIFAR's, with their checksum in the place of the true one."""
+    monkeypatch.setenv("JAXFL_DATA", str(tmp_path))
+
+    def make(number: int, files: dict[str, bytes]) -> Path:
+        folder = f"cifar-{number}-b{'atches-bin' if number == 10 else 'inary'}"
+        file = tmp_path / f"cifar-{number}-binary.tar.gz"
+        with tarfile.open(file, "w:gz") as packed:
+            for name, content in files.items():
+                (info := tarfile.TarInfo(f"{folder}/{name}")).size = len(content)
+                packed.addfile(info, io.BytesIO(content))
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        source = sources.FILES[file.name]._replace(sha256=digest)
+        monkeypatch.setitem(sources.FILES, file.name, source)
+        return file
+
+    return make
+
+
+def record(
+    *labels: int, colours: tuple[int, int, int] = (0, 0, 0), first: int | None = None
+) -> bytes:
+    """Labels, and planes of red, green and blue; ``first`` is the second pixel of the first row."""
+    planes = np.repeat(np.uint8(colours), 1024)
+    if first is not None:
+        planes[1] = first
+    return bytes(labels) + planes.tobytes()
+
+
+def test_cifar10(archive):
+    """Colours, rows and columns, the order of the batches, and the normalization."""
+    files = {f"data_batch_{k}.bin": record(k) + record(9 - k) for k in range(1, 6)}
+    files["test_batch.bin"] = record(7, colours=(255, 51, 0), first=102)
+    archive(10, {**files, "batches.meta.txt": b"airplane\nautomobile\n" + b"c\n" * 8 + b"\n"})
+    made = data.load("cifar10")
+    assert made.train[1].tolist() == [1, 8, 2, 7, 3, 6, 4, 5, 5, 4]
+    assert (made.train[0].shape, made.train[0].dtype) == ((10, 32, 32, 3), np.float32)
+    assert (made.classes, made.class_names[:2]) == (10, ("airplane", "automobile"))
+    (image,) = made.test[0] * [0.2470, 0.2435, 0.2616] + [0.4914, 0.4822, 0.4465]
+    np.testing.assert_allclose(image[0, 0], [1, 0.2, 0], atol=1e-6)
+    np.testing.assert_allclose(image[0, 1], [0.4, 0.2, 0], atol=1e-6)
+    np.testing.assert_allclose(image[1, 0], [1, 0.2, 0], atol=1e-6)
+    flat = data.load("cifar10", flat=True).test[0]
+    assert flat.tolist() == made.test[0].reshape(1, 3072).tolist()
+
+
+def test_cifar100(archive):
+    names = {"fine_label_names.txt": b"f\n" * 100, "coarse_label_names.txt": b"c\n" * 20}
+    file = archive(100, {**names, "train.bin": record(19, 99), "test.bin": record(3, 50) * 2})
+    for coarse, labels, classes in ((False, [99, 50, 50], 100), (True, [19, 3, 3], 20)):
+        made = data.load("cifar100", coarse=coarse)
+        assert [*made.train[1], *made.test[1]] == labels
+        assert made.classes == classes
+    refused(lambda: data.load("cifar100", flat=2), "flat = 2 must be True or False")
+    file.write_bytes(file.read_bytes()[:-1])
+    words = "cifar-100-binary.tar.gz is not the published one: its sha256 is .*replace or delete it"
+    refused(lambda: data.load("cifar100"), words)
+    file.unlink()
+    words = (
+        "fetch https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz, put it into a directory"
+    )
+    refused(lambda: data.load("cifar100", download=False), words)
+
+
+def test_images_of_mnist(data_dir):
+    flat, images = (data.load("mnist", directory=data_dir, flat=each) for each in (True, False))
+    assert images.test[0].shape == (10000, 28, 28, 1)
+    np.testing.assert_array_equal(images.test[0].reshape(-1, 784), flat.test[0])
+
+
+# --- on the command line -------------------------------------------------------------------------
+
+
+def test_a_sweep_of_the_clients_of_leaf(tmp_path, monkeypatch, capsys):
+    """A folder beside the working folder; all clients, or the first few; vectors for softmax."""
+    for part, m in (("train", 4), ("test", 1)):
+        written(tmp_path / "fem", part, "a.json", {f"f{i}": pixels(*[i] * m) for i in range(12)})
+    monkeypatch.chdir(tmp_path)
+    shell = Shell(capsys)
+    given = "ldp_sgd --data leaf:fem --batch 2 --sigma 0.1 --quiet --no-plot"
+    shell("sweep", given, "--lr 0.1 --rounds 1 --clients 3 --out grid")
+    assert json.loads(jaxfl.load("grid/result.nc").attrs["config"])["facts"]["n"] == 3
+    assert tables()["data"]["leaf:FOLDER"]["summary"].startswith("Natural clients")
+    found = Setup(**absolute({"data": "leaf:fem"}))
+    assert found.data == f"leaf:{tmp_path / 'fem'}"
+    problem = choose_problem(found)
+    assert (problem.n, problem.model.dim, len(problem.test_owner)) == (12, 785 * 62, 12)
+    words = "--partition iid does not apply to LEAF's data, which have clients"
+    assert words in shell.refused("run", given, "--partition iid")
+    assert "no data set or file 'leaf:'" in shell.refused("run ldp_sgd --data leaf:")
+
+
+def test_images_for_models_that_take_their_shape(monkeypatch):
+    """A model without ``features`` gets images and their shape, a linear one vectors."""
+
+    def pictures(shape: tuple[int, ...], classes: int) -> Any:
+        def loss(w: Any, example: Any) -> Any:
+            return ((w * example[0]).sum() - example[1]) ** 2
+
+        return models.custom(np.zeros(shape), loss)
+
+    monkeypatch.setitem(models.MODELS, "pictures", pictures)
+    for model, shape in (("pictures", (28, 28, 1)), ("softmax", (784,)), (None, (784,))):
+        problem = choose_problem(Setup(data="mnist", model=model))
+        assert problem.train[0].shape == (10, 6000, *shape)
