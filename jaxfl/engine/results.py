@@ -29,7 +29,7 @@ from jaxfl.core.files import (
     sealed,
     writable,
 )
-from jaxfl.core.types import Algorithm
+from jaxfl.core.types import Algorithm, Problem
 from jaxfl.engine.ledger import differing
 from jaxfl.engine.loop import check_name
 from jaxfl.engine.record import Record, totals
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import xarray
 
 
-__all__ = ["accounted", "config", "dataset", "labelled", "load", "privacy", "save"]
+__all__ = ["accounted", "clients_of", "config", "dataset", "labelled", "load", "privacy", "save"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -60,6 +60,16 @@ LABELS = {
     "client_loss": ("1", "training loss of each client"),
     "worst_client_loss": ("1", "training loss of the worst client"),
     "accuracy": ("1", "training accuracy, mean over clients"),
+    "accuracy_deviation": ("1", "standard deviation over clients of the training accuracy"),
+    "worst_tenth_loss": ("1", "training loss, mean over the worst tenth of the clients"),
+    "worst_tenth_accuracy": ("1", "training accuracy, mean over the worst tenth of the clients"),
+    "client_test_loss": ("1", "test loss of each client"),
+    "worst_client_test_loss": ("1", "test loss of the worst client"),
+    "worst_tenth_test_loss": ("1", "test loss, mean over the worst tenth of the clients"),
+    "client_test_accuracy": ("1", "test accuracy of each client"),
+    "worst_client_test_accuracy": ("1", "test accuracy of the worst client"),
+    "worst_tenth_test_accuracy": ("1", "test accuracy, mean over the worst tenth of the clients"),
+    "test_accuracy_deviation": ("1", "standard deviation over clients of the test accuracy"),
     "client_accuracy": ("1", "training accuracy of each client"),
     "worst_client_accuracy": ("1", "training accuracy of the worst client"),
     "test_loss": ("1", "test loss"),
@@ -110,7 +120,7 @@ def dataset(run: Record) -> xarray.Dataset:
     data["x"] = (("coordinate",), portable("x", run.x))
     coords = {
         "round": ("round", np.asarray(run.log.rounds, np.int32)),
-        "client": ("client", _clients(run)),
+        "client": ("client", clients_of(run.problem)),
         "coordinate": ("coordinate", np.arange(run.x.size, dtype=np.int32)),
     }
     out = xarray.Dataset(
@@ -252,10 +262,10 @@ def _eps_spent(run: Record) -> Array:
     return np.asarray(eps[np.searchsorted(some, np.arange(len(rounds)))], np.float64)
 
 
-def _clients(run: Record) -> Array:
+def clients_of(problem: Problem) -> Array:
     """The clients' names, or their numbers."""
-    names = run.problem.clients.names
-    return np.asarray(names) if names else np.arange(run.facts.n, dtype=np.int32)
+    names = problem.clients.names
+    return np.asarray(names) if names else np.arange(problem.n, dtype=np.int32)
 
 
 def _ledger(run: Record) -> dict[str, Array]:

@@ -69,6 +69,23 @@ class Run(Record):
         """How many rounds each client took part in so far, and its eps, proven and claimed."""
         return ledger(self, delta)
 
+    def clients(self) -> Any:
+        """A pandas table with a row for each client: its records, weight, eps and last metrics."""
+        import pandas
+
+        ds, problem = self.dataset(), self.problem
+        n = problem.n
+        weight = np.ones(n) if problem.weights is None else hosts.on_host(problem.weights)
+        table: dict[str, Any] = {"records": hosts.on_host(problem.count), "weight": weight}
+        if problem.test_owner is not None:
+            owner = hosts.on_host(problem.test_owner)
+            table["test_records"] = np.bincount(owner[owner >= 0], minlength=n)
+        for name, values in ds.data_vars.items():
+            if "client" in values.dims:
+                last = values.isel(round=-1) if "round" in values.dims else values
+                table[str(name).removeprefix("client_")] = last.values
+        return pandas.DataFrame(table, index=ds["client"].to_index())
+
     def extend(self, rounds: int, **options: Any) -> Run:
         """Continue until round ``rounds``, with the same hyper-parameters and streams of draws."""
         return simulate(self.algorithm, self.problem, self.key, rounds, resume=self, **options)

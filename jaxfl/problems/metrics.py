@@ -16,6 +16,7 @@ from jaxfl.problems.clipping import evaluate
 __all__ = ["evaluate_metrics", "full_gradient", "mean_gradient", "over_clients"]
 
 CLIENTS = 1 << 14  # the most clients whose metrics are reported one by one
+TENTH = 10  # the worst of ten clients count in the metrics of the worst tenth
 ROWS = 2048  # examples of a block; the activations of two blocks are in memory together
 FEW_ROWS = 512  # the same of linear models, whose products are as fast as the cache that holds them
 NUMBERS = 1 << 22  # the most numbers in a block of samples and per-example factors
@@ -29,16 +30,22 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
     ``grad_norm_sq``          ``||grad f(x)||^2``, no clipping
     ``client_loss``           (n,), ``f_i(x)``
     ``worst_client_loss``     ``max_i f_i(x)``
+    ``worst_tenth_loss``      mean of the tenth of the f_i(x) that is largest, of 20 clients or more
     ``accuracy``              ``mean_i w_i a_i``, with a_i the share of client i's examples that is right
     ``client_accuracy``       (n,)
     ``worst_client_accuracy`` the least of them
+    ``worst_tenth_accuracy``  mean of the tenth of them that is least
+    ``accuracy_deviation``    their standard deviation, 0 where all clients fare alike
     ``test_loss``             mean of the loss over test examples, without r
     ``test_accuracy``         share of the test examples that is right
+    ``client_test_loss``      (n,), the same over each client's own, NaN for a client without any
+    ``client_test_accuracy``  (n,)
     ========================  =====================================================================
 
     Sums over j are over the records that ``problem.evaluated`` chooses, if not all.
-    Accuracies need a model with ``correct``, ``test_*`` need test data, and ``validation_*`` a
-    validation share of them.  Beyond 16,384 clients there are no metrics of each client.
+    Accuracies need a model with ``correct``, ``test_*`` need test data, ``validation_*`` a validation
+    share of them, and ``client_test_*``, whose worst and deviation are named alike, a ``test_owner``.
+    Beyond 16,384 clients there are no metrics of each client.
     """
     model, n = problem.model, problem.n
     if rows is None:
@@ -53,27 +60,43 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
     metrics = {
         "loss": mean(problem, client_loss),
         "grad_norm_sq": jnp.sum((grad / n + grad_r) ** 2),
-        "worst_client_loss": jnp.max(client_loss),
+        **_over_clients("loss", client_loss),
     }
-    if n <= CLIENTS:
-        metrics["client_loss"] = client_loss
     if right is not None:
         client_accuracy = right / count
         metrics["accuracy"] = mean(problem, client_accuracy)
-        if n <= CLIENTS:
-            metrics["client_accuracy"] = client_accuracy
-        metrics["worst_client_accuracy"] = jnp.min(client_accuracy)
+        metrics |= _over_clients("accuracy", client_accuracy)
     for name, examples in (("test", problem.test), ("validation", problem.validation)):
         if examples is None:
             continue
         examples = jax.tree.map(lambda a: a[None], examples)
         size = jax.tree.leaves(examples)[0].shape[1]
-        N = jnp.full(1, size)
-        losses, right, _ = sums(model, x, examples, N, size, rows, gradient=False)
-        metrics[f"{name}_loss"] = losses[0] / N[0].astype(x.dtype)
-        if right is not None:
-            metrics[f"{name}_accuracy"] = right[0] / N[0].astype(x.dtype)
+        N, owner = jnp.full(1, size), problem.test_owner if name == "test" else None
+        if owner is not None:
+            owner = jnp.where(owner < 0, n, owner)
+            own = jnp.zeros(n + 1, x.dtype).at[owner].add(1)[:n]
+        losses, right, _ = sums(model, x, examples, N, size, rows, gradient=False, owner=owner, n=n)
+        for what, total in (("loss", losses), ("accuracy", right)):
+            if total is not None:
+                metrics[f"{name}_{what}"] = jnp.sum(total) / N[0].astype(x.dtype)
+                if owner is not None:
+                    metrics |= _over_clients(f"{name}_{what}", total[:n] / own)
     return metrics
+
+
+def _over_clients(name: str, values: Array) -> dict[str, Array]:
+    """One metric of each client, and what summarizes it; clients without a value are NaN."""
+    high = not name.endswith("accuracy")
+    order = jnp.sort(-values if high else values)  # the worst first, NaN last
+    out = {f"worst_client_{name}": order[0]}
+    if values.size >= 2 * TENTH:
+        held = jnp.sum(~jnp.isnan(values))
+        worst = jnp.arange(values.size) < jnp.maximum(held // TENTH, 1)
+        out[f"worst_tenth_{name}"] = jnp.sum(jnp.where(worst, order, 0)) / jnp.sum(worst)
+    out = {key: -value if high else value for key, value in out.items()}
+    if not high:
+        out[f"{name}_deviation"] = jnp.nanstd(values)
+    return out if values.size > CLIENTS else {**out, f"client_{name}": values}
 
 
 def mean(problem: Problem, values: Array) -> Array:
@@ -105,23 +128,28 @@ def sums(
     rows: int,
     gradient: bool = True,
     weights: Array | None = None,
+    owner: Array | None = None,
+    n: int = 0,
 ) -> tuple[Array, Array | None, Array]:
     """Each client's sum of losses and number of correct examples, and ``sum_i w_i grad mean_j f_ij(x)``.
 
     ``longest`` is the number of rows of each.  The sums are one number per client, so that no array
-    over all examples exists.
+    over all examples exists.  With ``owner``, in 0..n, the rows of the one client belong to n + 1 owners,
+    and the sums are theirs.
     """
-    n = count.shape[0]
-    wide, tall, steps, place = tiles(n, longest, rows)
+    held = count.shape[0]
+    wide, tall, steps, place = tiles(held, longest, rows)
     share = (1 if weights is None else weights) / count.astype(x.dtype)
 
     def block(x: Array, batch: PyTree, live: Array, w: Array) -> tuple[Array, PyTree]:
         losses = jax.vmap(model.loss, (None, 0))(x, batch)
-        added = jnp.where(live, losses.reshape(live.shape), 0).sum(axis=1)
+        added = jnp.where(live, losses.reshape(live.shape), 0)
+        added = added.sum(axis=1) if owner is None else added[0]
         right = None
         if model.correct is not None:
             right = jax.vmap(model.correct, (None, 0))(x, batch).reshape(live.shape)
-            right = jnp.sum(live & (right != 0), axis=1).astype(x.dtype)
+            right = live & (right != 0)
+            right = (jnp.sum(right, axis=1) if owner is None else right[0]).astype(x.dtype)
         return jnp.sum(w * added), (added, right)
 
     def step(k: Array, carry: PyTree) -> PyTree:
@@ -145,12 +173,14 @@ def sums(
             _, (l, c) = block(x, batch, live, w)
 
         def put(total: Array, part: Array) -> Array:
+            if owner is not None:
+                return total.at[jax.lax.dynamic_slice_in_dim(owner, j0, tall)].add(part)
             there = jax.lax.dynamic_slice_in_dim(total, i0, wide)
             return jax.lax.dynamic_update_slice_in_dim(total, there + part, i0, 0)
 
         return put(losses, l), None if c is None else put(right, c), grad
 
-    zeros = jnp.zeros(n, x.dtype)
+    zeros = jnp.zeros(held if owner is None else n + 1, x.dtype)
     start = zeros, None if model.correct is None else zeros, jnp.zeros_like(x)
     # two blocks of a network per iteration: one is read while the other is multiplied
     unroll = 1 if model.kernel.width == 1 else min(2, steps)

@@ -42,6 +42,7 @@ __all__ = [
     "metrics",
     "one_delta",
     "over_seeds",
+    "per_client",
     "relabelled",
     "restrict",
     "setting",
@@ -50,6 +51,7 @@ __all__ = [
 Array: TypeAlias = npt.NDArray[Any]
 
 CLOSE = 1e-9  # relative difference up to which two numbers name the same place on an axis
+PER_CLIENT = ("client", "quantile")  # dimensions of metrics of each client, or of their deciles
 TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
 
 
@@ -62,7 +64,8 @@ def as_sweep(ds: xarray.Dataset, called: str = "run") -> xarray.Dataset:
     """A single run as a sweep with one cell of this name and one seed."""
     about = results.config(ds)
     report = about["privacy"] or {"proven": "inf", "claimed": None, "delta": "nan", "flag": False}
-    series = [str(name) for name, v in ds.data_vars.items() if v.dims == ("round",)]
+    series = [str(name) for name, v in ds.data_vars.items() if v.dims[:1] == ("round",)]
+    series = [name for name in series if {*ds[name].dims} <= {"round", "client"}]
     used = {}
     for name, value in about["values"].items():  # schedules left out
         with contextlib.suppress(TypeError, ValueError):
@@ -136,7 +139,7 @@ def cells(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
     held = ds[list(names)] if names else ds.drop_dims("round")
     flat = held.stack(cell=dims, create_index=False).drop_vars(dims).assign_coords(labels)
     return flat.isel(cell=distinct(ds, dims).values.ravel()).transpose(
-        "cell", "seed", "round", missing_dims="ignore"
+        "cell", "seed", "round", ..., missing_dims="ignore"
     )
 
 
@@ -172,8 +175,14 @@ def heading(ds: xarray.Dataset) -> str:
 
 
 def metrics(ds: xarray.Dataset) -> list[str]:
-    """The measured metrics, without totals of messages and bits."""
-    return [str(n) for n, v in ds.data_vars.items() if "round" in v.dims and n not in TOTALS]
+    """The measured metrics of all clients together, without totals of messages and bits."""
+    series = [name for name, v in ds.data_vars.items() if "round" in v.dims]
+    return [str(name) for name in series if name not in TOTALS and not per_client(ds, str(name))]
+
+
+def per_client(ds: xarray.Dataset, name: str) -> bool:
+    """Whether the metric has a value for each client."""
+    return name in ds and not {*PER_CLIENT}.isdisjoint(ds[name].dims)
 
 
 def relabelled(ds: xarray.Dataset, labels: Mapping[str, str]) -> xarray.Dataset:

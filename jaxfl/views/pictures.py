@@ -32,10 +32,11 @@ from jaxfl.views.cells import (
     is_sweep,
     one_delta,
     over_seeds,
+    per_client,
     relabelled,
 )
 from jaxfl.views.ink import CHARACTER, COLUMN, FULL, GREY, MARKERS, OTHER, SMALL, TEXT, Line, Panel
-from jaxfl.views.plots import ALONG, across, curves, lines, scaled
+from jaxfl.views.plots import ALONG, OF_CLIENTS, across, curves, lines, scaled
 from jaxfl.views.rows import criterion_used
 from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, select
 from jaxfl.views.words import label, name_of, number, renamed, span
@@ -141,6 +142,7 @@ def figures(
             f"{kind}-{shown.metric}": answer(ds, shown, head)
             for shown in _rules(ds, rule, metrics)
             for kind, answer in kinds.items()
+            if kind == "curves" or not per_client(ds, shown.metric)
         }
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
@@ -157,7 +159,8 @@ def _rules(ds: xarray.Dataset, chosen: Criterion, names: Sequence[str] | None) -
             return chosen
         if ":" in name or name in CRITERIA:
             return criterion_of(ds, name)
-        check_metric(ds, name)
+        if not per_client(ds, name):
+            check_metric(ds, name)
         return Criterion(name, 0)
 
     return list(dict.fromkeys(map(rule, names)))
@@ -326,7 +329,7 @@ def _notes(ds: xarray.Dataset, spread: str, *more: str) -> list[str]:
     out = [
         f"No ε is proven of {', '.join(unproven)}." if unproven else "",
         f"{stated}δ = {delta}." if delta else "",
-        f"{spread} over {ds.sizes['seed']} seeds." if ds.sizes["seed"] > 1 else "",
+        f"{spread} over {ds.sizes['seed']} seeds." if spread and ds.sizes["seed"] > 1 else "",
         *more,
         _chosen(ds, "note").partition(". ")[0].removesuffix(".") + ".",
     ]
@@ -578,7 +581,8 @@ def _curves(ds: xarray.Dataset, rule: Criterion, title: str) -> Figure:
         panels = [[row[0] for row in panels]]
     lines = [line for row in panels for panel in row for line in panel.lines]
     cross = CROSS * any(line.cut and np.isfinite(line.y[0]) for line in lines)
-    notes = _notes(found.ds, "Bands: standard error", cross, *notes)
+    spread = "" if per_client(found.ds, rule.metric) else "Bands: standard error"
+    notes = _notes(found.ds, spread, cross, *notes, OF_CLIENTS * (not spread))
     figure = ink.picture(title, panels, notes)
     what = f"{name_of(rule.metric)} against {' and '.join(ALONG[along][1] for along in alongs)}."
     return _finished(figure, what[:1].upper() + what[1:], found.ds)

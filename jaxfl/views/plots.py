@@ -16,7 +16,7 @@ import numpy as np
 from jaxfl.algorithms.bounds import Bound
 from jaxfl.core.errors import require
 from jaxfl.engine import results
-from jaxfl.views.cells import as_sweep, check_metric, over_seeds, setting
+from jaxfl.views.cells import as_sweep, check_metric, over_seeds, per_client, setting
 from jaxfl.views.ink import CAP, FLAT, GREY, SUFFIXES, Line, Panel, picture, write
 from jaxfl.views.words import name_of, prefix
 
@@ -35,6 +35,7 @@ ALONG = {
 }
 THOUSANDS = {"k": "thousands", "M": "millions", "G": "billions"}
 CROSS = f"A cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
+OF_CLIENTS = "Line: median over clients; band: from the first to the ninth decile."
 ROOM = 4.0  # times the span of a curve: the most that a second one may take
 # what is drawn by default; behind it, for a single result, a second metric; and the words for each
 ROWS = {
@@ -64,18 +65,32 @@ def lines(
     scale: float,
     looks: Iterable[Mapping[str, Any]],
 ) -> list[Line]:
-    """The means over seeds of each cell, with bands, up to its last round or to where it diverged."""
+    """The means over seeds of each cell, with bands, up to its last round or to where it diverged.
+
+    Of a metric of each client, the median, with a band from the first decile to the ninth.
+    """
     seen = flat["uplink_bits"].notnull() | (flat["round"] == flat["diverged_at"])
     values = flat[metric].astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
-        mean, error = over_seeds(values)
+        mean, error = (_clients if per_client(flat, metric) else over_seeds)(values)
     x = flat["round"] if along == "round" else flat[along].mean("seed")
     x = (x / scale).broadcast_like(mean)
     drawn = zip(looks, seen.all("seed").values, strict=True)
     return [
-        Line(x=x.values[i, live], y=mean.values[i, live], error=error.values[i, live], **look)
+        Line(x=x.values[i, live], y=mean.values[i, live], error=error.values[..., i, live], **look)
         for i, (look, live) in enumerate(drawn)
     ]
+
+
+def _clients(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:
+    """The median over clients, and how far the first and the ninth decile are from it."""
+    import xarray
+
+    values, shares = values.mean("seed"), [0.1, 0.5, 0.9]
+    if "client" in values.dims:
+        values = values.quantile(shares, "client")
+    low, median, high = (values.sel(quantile=q, method="nearest", drop=True) for q in shares)
+    return median, xarray.concat([median - low, high - median], "side")
 
 
 def curves(
@@ -111,8 +126,10 @@ def curves(
     each = [as_sweep(ds, label) for label, ds in pairs]
     shown = list(ROWS) if metrics is None else list(dict.fromkeys(metrics))
     for ds, name in itertools.product(each, shown):
-        check_metric(ds, name)
+        if not per_client(ds, name):
+            check_metric(ds, name)
     notes = [*_notes(runs, shown), *(bound.note for bound in bounds)]
+    notes += [OF_CLIENTS] * any(per_client(ds, name) for ds in each for name in shown)
     flat = xarray.concat(each, "algorithm", join="outer").rename(algorithm="cell")
     if metrics is None and "eps_spent" in flat:
         shown.append("eps_spent")

@@ -39,6 +39,14 @@ CRITERIA = {
     "worst_client_loss": "min",
     "accuracy": "max",
     "worst_client_accuracy": "max",
+    "worst_client_test_loss": "min",
+    "worst_client_test_accuracy": "max",
+    "worst_tenth_loss": "min",
+    "worst_tenth_accuracy": "max",
+    "worst_tenth_test_loss": "min",
+    "worst_tenth_test_accuracy": "max",
+    "accuracy_deviation": "min",
+    "test_accuracy_deviation": "min",
     "test_loss": "min",
     "test_accuracy": "max",
     "validation_loss": "min",
@@ -71,7 +79,11 @@ class Criterion(NamedTuple):
 
     @property
     def on_test_data(self) -> bool:
-        return self.metric.startswith("test_")
+        return (
+            self.metric.removeprefix("worst_client_")
+            .removeprefix("worst_tenth_")
+            .startswith("test_")
+        )
 
     def drawn(self, ds: xarray.Dataset) -> str:
         """The metric that shows what was chosen: on test data, if validation data chose."""
@@ -178,7 +190,7 @@ def select(
     if over and most > 1:
         at_end, idle, warning = _warning(ds, out, over)
         out = out.assign(at_end=at_end.astype(np.int8), idle=idle.astype(np.int8))
-    out = out.transpose(*kept, "seed", "round", missing_dims="ignore")
+    out = out.transpose(*kept, "seed", "round", ..., missing_dims="ignore")
     meanings = {f"chosen_{name}": f"{name} with the {rule.words}" for name in over}
     meanings["score"] = f"{rule.words}, mean over seeds"
     for name, words in {**meanings, **MEANINGS}.items():

@@ -38,6 +38,12 @@ NAMES = {
     "eps_spent": "proven ε",
     "accuracy": "training accuracy",
     "worst_client_accuracy": "training accuracy of the worst client",
+    "client_loss": "training loss of the clients",
+    "client_accuracy": "training accuracy of the clients",
+    "client_test_accuracy": "test accuracy of the clients",
+    "client_test_loss": "test loss of the clients",
+    "worst_tenth_loss": "training loss of the worst tenth of clients",
+    "worst_tenth_accuracy": "training accuracy of the worst tenth of clients",
 }
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 DIGITS = 4

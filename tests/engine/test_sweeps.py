@@ -105,10 +105,26 @@ def agree(run: jaxfl.Run, cell: xarray.Dataset, rtol: float = WHOLE) -> None:
     cell = cell.sel(round=own["round"])
     for name in COUNTS:
         np.testing.assert_array_equal(cell[name], own[name], err_msg=name)
-    for name in ("loss", "grad_norm_sq", "direction", "worst_client_loss", "test_accuracy"):
+    for name in ("loss", "grad_norm_sq", "direction", "client_loss", "test_accuracy"):
         a, b = cell[name].values, own[name].values
         np.testing.assert_allclose(a[:2], b[:2], ONCE, 1e-7, err_msg=name)
         np.testing.assert_allclose(a, b, rtol, 1e-6, err_msg=name)
+
+
+def test_of_many_clients_a_sweep_keeps_deciles() -> None:
+    """And of few, too, where their numbers differ within the sweep."""
+    few, many = a_problem(n=6), a_problem(n=20)
+    ds = quick("fedgd", {"lr": [0.1, 0.2]}, problem=many, clip=2.0)
+    run = alone("fedgd", 0, problem=many, clip=2.0, lr=0.2)
+    deciles = np.quantile(run.metrics["client_loss"], ds["quantile"], axis=1).T
+    np.testing.assert_allclose(ds["client_loss"].sel(lr=0.2, seed=0)[0], deciles, rtol=1e-5)
+    problems = {"few": few, "many": many}
+    ds = quick("fedgd", {"lr": [0.2]}, problem=problems, clip=2.0)
+    assert "client" not in ds.dims
+    run = alone("fedgd", 0, problem=few, clip=2.0, lr=0.2)
+    deciles = np.quantile(run.metrics["client_loss"], ds["quantile"], axis=1).T
+    found = ds["client_loss"].sel(problem="few", seed=0).squeeze()
+    np.testing.assert_allclose(found, deciles, rtol=1e-5)
 
 
 # --- every cell is a run -------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from zoo import FEATURES, ZOO, Entry, examples, point
 import jaxfl
 from jaxfl import make_problem
 from jaxfl.core.types import Problem
-from jaxfl.data.records import ClientData
+from jaxfl.data.records import ClientData, from_clients
 from jaxfl.problems import models
 from jaxfl.problems.metrics import evaluate_metrics, even, full_gradient, mean_gradient
 
@@ -68,6 +68,7 @@ def test_metrics_are_means_over_clients_of_their_real_examples(entry: Entry) -> 
             "accuracy": client.mean(),
             "client_accuracy": client,
             "worst_client_accuracy": client.min(),
+            "accuracy_deviation": client.std(),
             "test_accuracy": np.mean(right[21:]),
         }
     # Blocks of 4 rows overlap at the end of 21 and of 11.
@@ -75,6 +76,29 @@ def test_metrics_are_means_over_clients_of_their_real_examples(entry: Entry) -> 
     assert got.keys() == expected.keys()
     for name, number in expected.items():
         np.testing.assert_allclose(got[name], number, rtol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("rows", [4, 100])
+def test_metrics_of_each_client_on_its_own_test_records(rows: int) -> None:
+    """Two records of client 0, one of nobody, none of client 1, the others of clients 2 to 24."""
+    rng = np.random.default_rng(0)
+    owner = np.array([0, 0, -1, *rng.integers(2, 25, 60)])
+    clients = [(rng.normal(size=(2, 3)), rng.integers(0, 2, 2)) for _ in range(25)]
+    test = rng.normal(size=(63, 3)), rng.integers(0, 2, 63)
+    data = from_clients(clients, test=test, test_owner=owner, classes=2)
+    problem, x = make_problem(models.logistic(3), data), np.array([1.0, -2.0, 0.5])
+    got = jax.jit(evaluate_metrics, static_argnums=2)(problem, jnp.asarray(x, jnp.float32), rows)
+    z = (2 * test[1] - 1) * (test[0] @ x)
+    for name, each in (("test_loss", np.log1p(np.exp(-z))), ("test_accuracy", z > 0)):
+        mine = [each[owner == i].mean() if i in owner else np.nan for i in range(25)]
+        np.testing.assert_allclose(got[f"client_{name}"], mine, rtol=1e-4)
+        np.testing.assert_allclose(got[name], each.mean(), rtol=1e-4)
+        sign = -1 if name == "test_loss" else 1
+        worst = np.sort(sign * np.array(mine)[~np.isnan(mine)])
+        tenth = sign * worst[: len(worst) // 10].mean()
+        np.testing.assert_allclose(got[f"worst_client_{name}"], sign * worst[0], rtol=1e-4)
+        np.testing.assert_allclose(got[f"worst_tenth_{name}"], tenth, rtol=1e-4)
+    np.testing.assert_allclose(got["test_accuracy_deviation"], np.nanstd(mine), rtol=1e-4)
 
 
 @pytest.mark.parametrize("y", [0, 1])

@@ -20,6 +20,7 @@ from told import refused
 import jaxfl
 from jaxfl.engine import results
 from jaxfl.views import plots
+from jaxfl.views.cells import as_sweep, cells
 from jaxfl.views.ink import PALETTE
 from jaxfl.views.words import prefix
 
@@ -164,6 +165,20 @@ def test_eps_is_drawn_where_it_is_proven(ds: xarray.Dataset) -> None:
     assert figure.axes[4].get_ylabel() == "proven ε"
     assert figure.axes[4].get_xlabel() == "round"
     assert not figure.axes[2].get_xlabel()
+
+
+def test_a_metric_of_each_client_is_a_median_with_deciles(ds: xarray.Dataset) -> None:
+    (line,) = plots.lines(
+        cells(as_sweep(ds), "client_loss", "uplink_bits", "diverged_at"),
+        "client_loss",
+        "round",
+        1.0,
+        [{"label": ""}],
+    )
+    low, median, high = np.quantile(ds["client_loss"], [0.1, 0.5, 0.9], axis=1)
+    np.testing.assert_allclose(line.y, median)
+    np.testing.assert_allclose(line.error, [median - low, high - median])
+    assert plots.OF_CLIENTS in words(plots.curves(ds, metrics=["client_loss"]))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -27,6 +27,9 @@ from jaxfl.engine.sweeps.placement import Placement, compile_for, placement
 from jaxfl.engine.sweeps.plan import Chunk, Program
 from jaxfl.problems.metrics import ROWS
 
+FEW = 16  # clients whose metrics a sweep keeps one by one
+DECILES = tuple(i / 10 for i in range(11))  # from the least to the largest
+
 __all__ = [
     "Compiled",
     "blank",
@@ -76,7 +79,7 @@ def segment(
             require(
                 not shape, f"The metric {name!r} has shape {shape}", "a sweep keeps numbers only"
             )
-        return {name: a for name, a in measured.items() if jnp.ndim(a) == 0}
+        return {name: kept(a) for name, a in measured.items()}
 
     blank = jax.tree.map(jnp.zeros_like, jax.eval_shape(look, state))
 
@@ -91,6 +94,13 @@ def segment(
     state, counts, measured = jax.lax.cond(first, begin, go)
     missing = seen & ~first if once else seen
     return state, counts, jax.lax.cond(missing, look, lambda _: measured, state)
+
+
+def kept(values: Array) -> Array:
+    """A metric as sweeps keep it: of more than :data:`FEW` clients the deciles."""
+    if values.ndim == 0 or values.size <= FEW:
+        return values
+    return jnp.nanquantile(values, jnp.array(DECILES, values.dtype))
 
 
 def compiled(

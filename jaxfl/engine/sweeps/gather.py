@@ -16,6 +16,7 @@ from jaxfl.core.types import Algorithm, Info, Key
 from jaxfl.engine import results
 from jaxfl.engine.log import Log
 from jaxfl.engine.record import ROUNDING, largest_gradient, totals
+from jaxfl.engine.sweeps.engine import DECILES, FEW
 from jaxfl.engine.sweeps.grid import TUNED, Cell, Grid, Study
 from jaxfl.engine.sweeps.plan import Chunk, Program
 from jaxfl.engine.sweeps.store import Arrays
@@ -79,14 +80,15 @@ def finish(chunk: Chunk, rounds: Sequence[int], log: Log) -> Arrays:
     series = {name: [entry[name] for entry in entries] for name in entries[0]}
     out: Arrays = {}
     for name, rows in series.items():
-        stacked = np.stack(rows + rows[-1:] * missing, axis=-1)[:tall, :wide]
+        stacked = np.stack(rows + rows[-1:] * missing, axis=2)[:tall, :wide]
         out[name] = results.portable(name, stacked)
     lost = ~np.isfinite(out["loss"])
     first = np.where(lost.any(-1), lost.argmax(-1), len(rounds))
     gone = np.arange(len(rounds)) >= first[..., None]
     for name, values in out.items():
         kind = np.result_type(values.dtype, np.float32)
-        out[name] = np.where(gone, np.nan, values.astype(kind)).astype(kind)
+        lost = gone.reshape(*gone.shape, *[1] * (values.ndim - gone.ndim))
+        out[name] = np.where(lost, np.nan, values.astype(kind)).astype(kind)
     at = np.asarray([*rounds, -1], np.float64)[first]
     out["rounds"] = np.asarray(rounds, np.int32)
     return {**out, "diverged_at": np.where(at < 0, np.nan, at)}
@@ -119,6 +121,7 @@ def dataset(
         return data[name][1]
 
     every, per_run = (*names, "seed", "round"), (*names, "seed")
+    alike = len({study.problem.n for study in grid.studies}) == 1
     for chunk, arrays in pairs:
         program = programs[chunk.program]
         study = grid.studies[program.study]
@@ -133,9 +136,13 @@ def dataset(
                 lost[(*where, seed)] = arrays["diverged_at"][i, j]
                 at = np.searchsorted(ticks, arrays["rounds"])
                 for name, row in _series(study.algorithm, cell, arrays, i, j):
-                    full = np.full(len(ticks), np.nan)
+                    more: tuple[str, ...] = ()
+                    if row.ndim > 1:
+                        row, more = _of_clients(row, study.problem.n, alike)
+                    full = np.full((len(ticks), *row.shape[1:]), np.nan)
                     full[at] = row
-                    variable(name, every, (*runs, len(ticks)), np.nan)[(*where, seed)] = full
+                    shape = (*runs, *full.shape)
+                    variable(name, (*every, *more), shape, np.nan)[(*where, seed)] = full
     longer = {id(cell): p.paced for p in programs if p.begun for cell in p.cells}
     steepest = {study.place: _steepest(study, keys) for study in grid.studies}
     for study in grid.studies:
@@ -158,9 +165,16 @@ def dataset(
             for study, does in zip(grid.studies, applies, strict=True):
                 data[f"applies_{axis.name}"][1][study.place] = does
 
-    coords = {axis.name: (axis.name, list(axis.labels)) for axis in axes}
+    coords: dict[str, Any] = {axis.name: (axis.name, list(axis.labels)) for axis in axes}
     coords["seed"] = ("seed", list(grid.seeds))
-    out = xarray.Dataset(data, {**coords, "round": ("round", np.asarray(ticks, np.int32))})
+    coords["round"] = ("round", np.asarray(ticks, np.int32))
+    dims = {dim for of, _ in data.values() for dim in of}
+    if "client" in dims:
+        problem = grid.studies[0].problem
+        coords["client"] = ("client", results.clients_of(problem))
+    if "quantile" in dims:
+        coords["quantile"] = ("quantile", np.asarray(DECILES))
+    out = xarray.Dataset(data, coords)
     for key in list(out.variables):
         out[key] = _compact(str(key), out[key])
         units, words = _label(str(key), grid)
@@ -176,6 +190,16 @@ def dataset(
     text = {"format": results.FORMAT, "kind": "sweep", "axes": spans, **about}
     out.attrs["config"] = json.dumps(results.plain(text), ensure_ascii=False, default=str)
     return out
+
+
+def _of_clients(rows: Array, n: int, alike: bool) -> tuple[Array, tuple[str]]:
+    """A metric of n clients by :func:`~jaxfl.engine.sweeps.engine.kept`, and its dimension.
+
+    Where problems are not ``alike`` in their number of clients, deciles can be compared.
+    """
+    if n > FEW or alike:
+        return rows, ("client" if n <= FEW else "quantile",)
+    return np.nanquantile(rows, DECILES, axis=1).T, ("quantile",)
 
 
 def _where(study: Study, cell: Cell) -> tuple[Any, ...]:
