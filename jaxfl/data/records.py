@@ -31,6 +31,8 @@ __all__ = [
     "from_clients",
     "from_frame",
     "gather",
+    "owners",
+    "owners_of",
     "pad",
     "refuse_tuple",
     "rows",
@@ -162,7 +164,7 @@ def from_clients(
         )
         parts, clients = groups(arrays, client)
         if test_owner is None and is_frame(test) and client in column_names(test):
-            test_owner = _owners(groups(test, client, "The test set"), clients)
+            test_owner = owners_of(groups(test, client, "The test set"), clients)
         read, test = _read([arrays], test, ["The table"], kind, **columns)
         each = [jax.tree.map(lambda leaf, own=own: leaf[own], read.rows[0]) for own in parts]
     elif not stacked:
@@ -372,7 +374,7 @@ def _some(clients: Sequence[Any]) -> None:
 # --- what the user gives -------------------------------------------------------------------------
 
 
-def _owners(
+def owners_of(
     groups: tuple[Sequence[Array], Sequence[str]], clients: Sequence[str]
 ) -> npt.NDArray[np.int32]:
     """The number of the client of each row of a test table, -1 for those without training rows."""
