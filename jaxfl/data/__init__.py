@@ -50,7 +50,15 @@ from jaxfl.data.preprocess import (
     spectral_scale,
     standardise,
 )
-from jaxfl.data.records import ClientData, Dataset, client, from_clients, from_frame, gather
+from jaxfl.data.records import (
+    ClientData,
+    Dataset,
+    client,
+    from_clients,
+    from_frame,
+    gather,
+    heterogeneity,
+)
 from jaxfl.data.sizes import sizes
 from jaxfl.data.splits import from_examples, holdout, split
 from jaxfl.data.streams import generated, mapped
@@ -75,6 +83,7 @@ __all__ = [
     "from_frame",
     "gather",
     "generated",
+    "heterogeneity",
     "holdout",
     "iid",
     "leaf",

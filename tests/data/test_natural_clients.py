@@ -421,7 +421,7 @@ def test_examples_of_a_frame():
     given = {"features": ["age"], "label": "ill", "name": "mine"}
     made = data.from_examples(frame, frame[1:], client="site", **given)
     wanted = data.from_clients(frame, frame[1:], client="site", **given)
-    assert repr(made) == repr(wanted)
+    assert repr(made) == repr(wanted._replace(partition="natural"))
     assert made.test_owner.tolist() == wanted.test_owner.tolist() == [0, 1]
     assert data.from_examples(frame, clients=3, **given).count.tolist() == [1, 1, 1]
 
@@ -463,3 +463,36 @@ def examples(rows: Any = ROWS, **given: Any) -> Any:
 )
 def test_mistakes_in_examples(call, words):
     refused(call, words)
+
+
+# --- heterogeneity -------------------------------------------------------------------------------
+
+
+def test_heterogeneity_by_hand():
+    """Unequal clients: a mean over clients where one over records is meant, or padding, is seen."""
+    x = [np.array([[0.0], [2.0], [4.0]]), np.array([[6.0]])]
+    y = [np.array([0, 0, 1]), np.array([5])]
+    found = data.heterogeneity(data.from_clients(list(zip(x, y, strict=True))))
+    p = np.array([1 / 2, 1 / 4, 1 / 4])
+    own = np.array([[2 / 3, 1 / 3, 0], [0, 0, 1]])
+    assert found.labels == pytest.approx(np.abs(own - p).sum(axis=1).mean() / 2)
+    assert found.features == pytest.approx((3 * (2 - 3) ** 2 + (6 - 3) ** 2) / (9 + 1 + 1 + 9))
+
+
+def test_heterogeneity_follows_the_dial():
+    made = [data.split("digits", 10, "dirichlet", alpha=alpha) for alpha in (0.05, 0.5, 100.0)]
+    found = [data.heterogeneity(each) for each in made]
+    assert found[0].labels > 1.5 * found[1].labels > 3 * found[2].labels > 0
+    assert found[0].features > 2 * found[1].features > 4 * found[2].features > 0
+    assert re.fullmatch(r"label divergence 0\.\d+, feature divergence 0\.\d+", str(found[0]))
+    told = f"  partition: dirichlet(alpha=0.05)\n  heterogeneity: {found[0]}"
+    assert repr(made[0]).endswith(told)
+    whole = data.from_clients([(np.ones((2, 1), int), np.ones(2))] * 2)
+    assert data.heterogeneity(whole) == (None, None)
+    assert "heterogeneity" not in repr(whole)
+    alike = data.split(data.Dataset("a", (np.ones((4, 1)), np.zeros(4, int))), 2)
+    assert data.heterogeneity(alike) == (0, 0)
+    blocks = data.map_features(made[1], lambda a: np.repeat(a, 2, axis=-1))
+    assert data.heterogeneity(blocks).features == pytest.approx(found[1].features)
+    refused(lambda: data.heterogeneity(whole._replace(train=3)), "no arrays .features, labels.")
+    refused(lambda: data.heterogeneity(whole.train), "must be a ClientData")
