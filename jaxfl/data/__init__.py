@@ -1,6 +1,6 @@
 """Clients' data on the host: loading, partitions, preparation.
 
-* :mod:`~jaxfl.data.frames` -- tables of pandas and polars
+* :mod:`~jaxfl.data.frames` -- tables of pandas and polars, and rows of other data sets
 * :mod:`~jaxfl.data.leaf` -- natural clients of LEAF's data sets
 * :mod:`~jaxfl.data.loaders` -- data sets by name, and LIBSVM files of the user's own
 * :mod:`~jaxfl.data.partition` -- partitions of rows among clients: functions of labels (or a
@@ -50,9 +50,17 @@ from jaxfl.data.preprocess import (
     spectral_scale,
     standardise,
 )
-from jaxfl.data.records import ClientData, Dataset, client, from_clients, from_frame, gather
+from jaxfl.data.records import (
+    ClientData,
+    Dataset,
+    client,
+    from_clients,
+    from_frame,
+    gather,
+    heterogeneity,
+)
 from jaxfl.data.sizes import sizes
-from jaxfl.data.splits import holdout, split
+from jaxfl.data.splits import from_examples, holdout, split
 from jaxfl.data.streams import generated, mapped
 from jaxfl.data.synthetic import synthetic
 
@@ -71,9 +79,11 @@ __all__ = [
     "dirichlet",
     "drop_trailing",
     "from_clients",
+    "from_examples",
     "from_frame",
     "gather",
     "generated",
+    "heterogeneity",
     "holdout",
     "iid",
     "leaf",

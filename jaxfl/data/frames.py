@@ -1,9 +1,9 @@
-"""Tables of pandas and polars, read column by column; neither library is imported."""
+"""Tables of pandas and polars, and rows of data sets, as columns; no library of these is imported."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple
@@ -12,10 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxfl.core.checks import finite
-from jaxfl.core.errors import InputError, listed, require, shown
+from jaxfl.core.errors import InputError, attempt, listed, require, shown
 from jaxfl.core.params import closest, reads
 
-__all__ = ["Tables", "column_names", "groups", "is_frame", "tables"]
+__all__ = [
+    "Tables",
+    "column_names",
+    "grouped",
+    "groups",
+    "is_frame",
+    "labels_of",
+    "pixels",
+    "rows_of",
+    "tables",
+]
 
 Array = npt.NDArray[Any]
 LABELS = ("label", "labels", "target", "outcome", "class", "y")  # names to suggest, no more
@@ -91,7 +101,7 @@ def tables(
     if label is None:
         return Tables(rows, names, "", ())
     each = [_column(frame, label, name) for frame, name in zip(frames, who, strict=True)]
-    labels, classes = _labels(each, f"The label {label!r}")
+    labels, classes = labels_of(each, f"The label {label!r}")
     return Tables(list(zip(rows, labels, strict=True)), names, str(label), classes)
 
 
@@ -100,7 +110,11 @@ def groups(
 ) -> tuple[list[Array], tuple[str, ...]]:
     """The rows of each client and its name, in the order of the values in column ``client``."""
     _one_of(column_names(frame), client, who)
-    values, _ = _column(frame, client, who)
+    return grouped(_column(frame, client, who)[0], client)
+
+
+def grouped(values: Array, client: Hashable) -> tuple[list[Array], tuple[str, ...]]:
+    """The rows of each client and its name, from the values of the column ``client``."""
     if values.dtype.kind == "f":
         require(
             (values == np.rint(values)).all(),
@@ -113,6 +127,77 @@ def groups(
     order = np.argsort(owner, kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(owner))[:-1])
     return rows, tuple(map(str, clients))
+
+
+def rows_of(
+    dataset: Any, columns: Sequence[str], who: str, optional: str | None = None
+) -> dict[str, Array]:
+    """Columns of a data set whose rows are dicts; the optional one where the first row has it."""
+    keyed = isinstance(dataset, Mapping)
+    several = f"{who} is a dict with the keys {listed([*dataset])}" if keyed else ""
+    require(
+        not keyed, several, "pass one of its data sets, as in from_examples(d['train'], d['test'])"
+    )
+    named = list(getattr(dataset, "column_names", None) or ())
+    for name in columns if named else ():
+        _one_of(named, name, who)
+    if hasattr(dataset, "with_format"):  # of Hugging Face, with arrays in place of lists
+        dataset = dataset.select_columns(
+            [c for c in named if c in (*columns, optional)] or [*columns]
+        )
+        dataset = dataset.with_format("numpy")
+    elif hasattr(dataset, "as_numpy_iterator"):  # of TensorFlow
+        dataset = dataset.as_numpy_iterator()
+    many = isinstance(dataset, Iterable) and not isinstance(dataset, str)
+    require(many, f"{who} is {shown(dataset)}, and must be rows, each a dict", "pass those")
+    out: dict[str, list[Array]] = {name: [] for name in columns}
+    with attempt(f"{who} cannot be read"):
+        for j, row in enumerate(dataset):
+            if not isinstance(row, Mapping):
+                raise InputError(f"{who}, row {j}, is {shown(row)}", "make it a dict")
+            if j == 0 and optional is not None and optional in row:
+                out.setdefault(optional, [])
+            for name, values in out.items():
+                if name not in row:
+                    _one_of([*row], name, f"{who}, row {j},")
+                value = np.asarray(row[name])
+                values.append(value)
+                if value.dtype.kind == "O":
+                    none = f"{who}, row {j}, has {shown(row[name])} as {name!r}"
+                    raise InputError(none, "fill it in, or leave that row out")
+                if value.shape != values[0].shape or _text(value) != _text(values[0]):
+                    raise InputError(
+                        f"{who}, row {j}, has {name!r} of shape {value.shape} and type {value.dtype}, and "
+                        f"row 0 {values[0].shape} and {values[0].dtype}",
+                        "make them alike",
+                    )
+    require(out[columns[0]], f"{who} has no rows", "check it")
+    stacked = {name: np.stack(values) for name, values in out.items()}
+    return {
+        name: np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+        for name, values in stacked.items()
+    }
+
+
+def _text(value: Array) -> bool:
+    return value.dtype.kind in "SU"
+
+
+def pixels(columns: Mapping[str, Array], names: Sequence[str], who: str) -> Array:
+    """One column as features, or several side by side; images of bytes in [0, 1], with a last axis."""
+    for name in names:
+        what = _words(columns[name].ravel()) if _text(columns[name]) else ""
+        require(
+            not what, f"{who}: {name!r} holds {what}, and features are numbers", "encode it first"
+        )
+    if len(names) > 1:
+        parts = [columns[name].reshape(len(columns[name]), -1) for name in names]
+        return np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
+    values = columns[names[0]]
+    if values.dtype != np.uint8 or values.ndim < 3:
+        return values.reshape(len(values), -1) if values.ndim == 1 else values
+    images: Array = np.divide(values, 255, dtype=np.float32)
+    return images[..., None] if images.ndim == 3 else images
 
 
 def _one_of(columns: Sequence[Hashable], name: Any, who: str) -> None:
@@ -148,7 +233,9 @@ def _features(frame: Any, names: Sequence[Hashable], who: str, kind: npt.DTypeLi
     return out
 
 
-def _labels(columns: Sequence[tuple[Array, bool]], who: str) -> tuple[list[Array], tuple[str, ...]]:
+def labels_of(
+    columns: Sequence[tuple[Array, bool]], who: str
+) -> tuple[list[Array], tuple[str, ...]]:
     """Labels as numbers, and the names of their classes where they are none."""
     values, categorical = [array for array, _ in columns], any(named for _, named in columns)
     kinds = {"n" if array.dtype.kind in "iuf" else array.dtype.kind for array in values}

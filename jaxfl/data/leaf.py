@@ -171,9 +171,9 @@ class _Examples:
             if self.flat
             else np.zeros((len(x), WORDS), np.int32)
         )
+        others = [post for post in x if len(post) <= TEXT or not isinstance(post[TEXT], str)]
+        require(not others, f"{who} has a post without text: {shown(others[:1])}", AGAIN)
         for row, post in zip(out, x, strict=True):
-            told = isinstance(post, list) and len(post) > TEXT and isinstance(post[TEXT], str)
-            require(told, f"{who} has a post without text: {shown(post)}", AGAIN)
             words = WORD.findall(post[TEXT].lower())
             codes = [1 + zlib.crc32(word.encode()) % (CODES - 1) for word in words]
             if self.flat:

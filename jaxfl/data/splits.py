@@ -10,14 +10,25 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.checks import instance, numeric, stream
+from jaxfl.core.checks import instance, labels_below, numeric, stream
 from jaxfl.core.errors import require
-from jaxfl.core.params import fraction, known
+from jaxfl.core.params import exactly_one, fraction, known, whole
+from jaxfl.data.frames import column_names, grouped, groups, is_frame, labels_of, pixels, rows_of
 from jaxfl.data.loaders import load
 from jaxfl.data.partition import PARTITIONS, Parts, partition
-from jaxfl.data.records import Array, ClientData, Dataset, each_rows, gather, refuse_tuple, rows
+from jaxfl.data.records import (
+    Array,
+    ClientData,
+    Dataset,
+    each_rows,
+    from_frame,
+    gather,
+    owners_of,
+    refuse_tuple,
+    rows,
+)
 
-__all__ = ["holdout", "split"]
+__all__ = ["from_examples", "holdout", "split"]
 
 
 def holdout(parts: Sequence[Array], share: float, seed: int = 0) -> tuple[Parts, Parts]:
@@ -72,14 +83,106 @@ def split(
     require(given == total, f"There are {given} labels for {total} training rows", "give each one")
     words = _words(how, options)
     parts = partition(how, total if labels is None else labels, clients, seed, **options)
+    return _gather(dataset, parts, test_share, seed)._replace(partition=words)
+
+
+def from_examples(
+    dataset: Any,
+    test: Any = None,
+    *,
+    features: str | Sequence[str] = "image",
+    label: str = "label",
+    client: str | None = None,
+    clients: int | None = None,
+    how: str | None = None,
+    seed: int = 0,
+    test_share: float | None = None,
+    classes: int = 0,
+    name: str = "examples",
+    **options: Any,
+) -> ClientData:
+    """The clients of a data set of Hugging Face, of TensorFlow, or of any rows that are dicts.
+
+    The column ``client`` says whose a row is, in ``test`` too where that has it; or ``clients`` share
+    the rows by the partition ``how`` (default: "iid") with its ``options``, see `split`.  ``test_share``
+    holds out that part of every client's rows, in place of ``test``.
+
+    ``features`` is one column, or several that are put side by side.  Images of bytes are divided by
+    255, and get a last axis where they have no colours.  Text and booleans in ``label`` are names of
+    classes, as are those of a `datasets.ClassLabel`.  A DataFrame is read as by `from_clients`.
+
+    >>> rows = [{"image": np.zeros((8, 8), np.uint8), "label": j % 2, "writer": j // 3} for j in range(9)]
+    >>> from_examples(rows, client="writer").train[0].shape
+    (3, 3, 8, 8, 1)
+    """
+    exactly_one(
+        "name the column client=, or give clients= to share the rows",
+        client=client,
+        clients=clients,
+    )
+    several = options | ({} if how is None else {"how": how})
+    require(client is None or not several, "goes with clients=", "leave it out", **several)
+    whole("classes", classes, 0)
+    if is_frame(dataset):
+        made = from_frame(dataset, test, label=label, features=features, classes=classes, name=name)
+        tables = [table for table in (dataset, test) if is_frame(table)]
+        owners = [groups(table, client) for table in tables if client in column_names(table)]
+    else:
+        made, owners = _examples(dataset, test, features, label, client, classes, name)
+    if client is None:
+        assert clients is not None
+        return split(made, clients, how or "iid", seed, test_share=test_share, **options)
+    parts, names = owners[0]
+    natural = _gather(made, parts, test_share, seed)
+    if test_share is None and len(owners) == 2:
+        natural = natural._replace(test_owner=owners_of(owners[1], names))
+    return natural._replace(partition="natural", client_names=names)
+
+
+def _examples(
+    dataset: Any,
+    test: Any,
+    features: str | Sequence[str],
+    label: str,
+    client: str | None,
+    classes: int,
+    name: str,
+) -> tuple[Dataset, list[tuple[list[Array], tuple[str, ...]]]]:
+    """The examples of rows that are dicts, and the rows of each client, in the training and test set."""
+    chosen = [features] if isinstance(features, str) else list(features)
+    require(chosen and label not in chosen, "and the label are the same", features=features)
+    used = [*chosen, label]
+    known_as = getattr(getattr(dataset, "features", None) or {}, "get", lambda name: None)(label)
+    read = [rows_of(dataset, [*used, client] if client else used, "The data set")]
+    if test is not None:
+        read.append(rows_of(test, used, "The test set", client))
+    labels, named = labels_of([(columns[label], False) for columns in read], f"The label {label!r}")
+    named = named or tuple(getattr(known_as, "names", None) or ())
+    classes = classes or len(named)
+    for values in labels if classes else ():
+        labels_below(f"The labels of {name!r}", values, classes)
+    sets = [
+        (pixels(columns, chosen, who), values)
+        for columns, values, who in zip(
+            read, labels, ("The data set", "The test set"), strict=False
+        )
+    ]
+    held = sets[1] if test is not None else None
+    made = Dataset(name, sets[0], held, classes, label_name=label, class_names=named)
+    return made, [grouped(columns[client], client) for columns in read if client in columns]
+
+
+def _gather(
+    dataset: Dataset, parts: Sequence[Array], test_share: float | None, seed: int
+) -> ClientData:
+    """Clients with these rows, or with what is left of them where a share is held out."""
     if test_share is None:
-        return gather(dataset, parts)._replace(partition=words)
+        return gather(dataset, parts)
     parts, held = holdout(parts, fraction("test_share", test_share), seed)
     index = np.concatenate(held)
     test = jax.tree.map(lambda leaf: np.asarray(leaf)[index], dataset.train)
     owner = np.repeat(np.arange(len(held), dtype=np.int32), [len(own) for own in held])
-    made = gather(dataset._replace(test=test), parts)
-    return made._replace(partition=words, test_owner=owner)
+    return gather(dataset._replace(test=test), parts)._replace(test_owner=owner)
 
 
 def _words(how: str, options: Mapping[str, Any]) -> str:

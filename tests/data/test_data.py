@@ -438,6 +438,7 @@ def test_a_table_with_a_column_of_clients(table):
         "  label: ill",
         "  classes: 0 = no, 1 = yes",
         "  clients: bern, oslo, rome",
+        "  heterogeneity: label divergence 0.389, feature divergence 0.571",
     ]
 
 

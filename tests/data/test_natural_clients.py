@@ -9,6 +9,7 @@ import sys
 import tarfile
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -351,3 +352,147 @@ def test_images_for_models_that_take_their_shape(monkeypatch):
     for model, shape in (("pictures", (28, 28, 1)), ("softmax", (784,)), (None, (784,))):
         problem = choose_problem(Setup(data="mnist", model=model))
         assert problem.train[0].shape == (10, 6000, *shape)
+
+
+# --- rows of other data sets ---------------------------------------------------------------------
+
+IMAGES = RNG.integers(0, 256, (7, 4, 4), dtype=np.uint8)
+ROWS = [
+    {"image": IMAGES[j], "label": j % 3, "writer": "ba"[j % 2], "age": j, "name": "x"}
+    for j in range(7)
+]
+
+
+class Table:
+    """What a `datasets.Dataset` offers of itself: names, formats, features, rows."""
+
+    def __init__(self, rows: list[Any], names: Any = None, used: Any = ()) -> None:
+        self.rows, self.used = rows, used
+        self.column_names, self.features = [*rows[0]], {"label": SimpleNamespace(names=names)}
+
+    def select_columns(self, names: list[str]) -> "Table":
+        return Table([{name: row[name] for name in names} for row in self.rows], used=names)
+
+    def with_format(self, kind: str) -> "Table":
+        assert kind == "numpy"
+        return self
+
+    def __iter__(self) -> Any:
+        assert self.used, "all columns are decoded"
+        return iter(self.rows)
+
+
+class Tensors:
+    """A `tf.data.Dataset`, whose text is bytes."""
+
+    def as_numpy_iterator(self) -> Any:
+        return ({**row, "writer": row["writer"].encode()} for row in ROWS)
+
+
+@pytest.mark.parametrize("make", [list, iter, Table, lambda rows: Tensors()])
+def test_examples_with_a_column_of_clients(make):
+    made = data.from_examples(make(ROWS), ROWS[5:], client="writer", name="mine")
+    assert made.client_names == ("a", "b")
+    assert made.count.tolist() == [3, 4]
+    own = data.client(made, 0)
+    assert own[0].shape == (3, 4, 4, 1)
+    np.testing.assert_array_equal(own[0][..., 0], IMAGES[1::2] / np.float32(255))
+    assert own[1].tolist() == [1, 0, 2]
+    assert (made.test_owner.tolist(), made.partition, made.name) == ([0, 1], "natural", "mine")
+
+
+def test_examples_shared_among_clients():
+    rows = [{**row, "label": ["no", "yes"][row["label"] % 2]} for row in ROWS]
+    options = {"how": "shards", "per_client": 1, "seed": 3}
+    made = data.from_examples(rows, features=["age", "image"], clients=3, **options)
+    assert made.train[0].shape == (3, 2, 17)
+    assert made.class_names == ("no", "yes")
+    ages, pixels = np.split(made.train[0], [1], axis=2)
+    np.testing.assert_array_equal(pixels, IMAGES.reshape(7, 16)[ages[..., 0].astype(int)])
+    held = data.from_examples(ROWS, features="age", client="writer", test_share=0.3)
+    assert held.count.tolist() == [2, 2]
+    assert held.test_owner.tolist() == [0, 1, 1]
+    assert (held.test[0][:, 0] % 2).tolist() == [1, 0, 0]
+    assert data.from_examples(Table(ROWS, ["x", "y", "z"]), clients=2).classes == 3
+
+
+def test_examples_of_a_frame():
+    frame = pandas.DataFrame({"age": [1.0, 2, 3], "site": ["b", "a", "b"], "ill": [0, 1, 1]})
+    given = {"features": ["age"], "label": "ill", "name": "mine"}
+    made = data.from_examples(frame, frame[1:], client="site", **given)
+    wanted = data.from_clients(frame, frame[1:], client="site", **given)
+    assert repr(made) == repr(wanted._replace(partition="natural"))
+    assert made.test_owner.tolist() == wanted.test_owner.tolist() == [0, 1]
+    assert data.from_examples(frame, clients=3, **given).count.tolist() == [1, 1, 1]
+
+
+def examples(rows: Any = ROWS, **given: Any) -> Any:
+    return lambda: data.from_examples(rows, **{"clients": 2, **given})
+
+
+@mistakes(
+    (examples({"train": ROWS}), "a dict with the keys train: pass one of its data sets"),
+    (examples(3), "The data set is 3, and must be rows, each a dict"),
+    (examples([1]), "row 0, is 1: make it a dict"),
+    (examples([]), "The data set has no rows"),
+    (examples(features="images"), "no column in the data set, row 0, named 'images': did you mean"),
+    (examples(Table(ROWS), features="images"), "no column in the data set named 'images': did you"),
+    (examples(label="y"), "no column in the data set, row 0, named 'y'"),
+    (examples(client="who", clients=None), "no column in the data set, row 0, named 'who'"),
+    (examples(client="age"), "client = 'age' and clients = 2 are alternatives"),
+    (examples(clients=None), "no client and no clients: name the column"),
+    (examples(client="age", clients=None, how="iid"), "how = 'iid' goes with clients="),
+    (examples(features="name"), "'name' holds text, and features are numbers"),
+    (examples(features="label"), "features = 'label' and the label are the same"),
+    (examples(features=[]), "features"),
+    (examples(classes=2), "labels of 'examples' hold 2, and must be whole numbers in 0..1"),
+    (
+        examples([*ROWS[:1], {**ROWS[1], "image": IMAGES[0, :2]}]),
+        r"row 1, has 'image' of shape \(2, 4\)",
+    ),
+    (examples([*ROWS[:1], {**ROWS[1], "label": None}]), "row 1, has None as 'label': fill it in"),
+    (
+        examples([*ROWS[:1], {"image": IMAGES[0]}]),
+        "no column in the data set, row 1, named 'label'",
+    ),
+    (
+        examples(test=[{"image": IMAGES[0, :2], "label": 0}]),
+        "test set, leaf .0., has rows of shape",
+    ),
+    (examples(size=3), "Partition 'iid' has no option 'size'"),
+)
+def test_mistakes_in_examples(call, words):
+    refused(call, words)
+
+
+# --- heterogeneity -------------------------------------------------------------------------------
+
+
+def test_heterogeneity_by_hand():
+    """Unequal clients: a mean over clients where one over records is meant, or padding, is seen."""
+    x = [np.array([[0.0], [2.0], [4.0]]), np.array([[6.0]])]
+    y = [np.array([0, 0, 1]), np.array([5])]
+    found = data.heterogeneity(data.from_clients(list(zip(x, y, strict=True))))
+    p = np.array([1 / 2, 1 / 4, 1 / 4])
+    own = np.array([[2 / 3, 1 / 3, 0], [0, 0, 1]])
+    assert found.labels == pytest.approx(np.abs(own - p).sum(axis=1).mean() / 2)
+    assert found.features == pytest.approx((3 * (2 - 3) ** 2 + (6 - 3) ** 2) / (9 + 1 + 1 + 9))
+
+
+def test_heterogeneity_follows_the_dial():
+    made = [data.split("digits", 10, "dirichlet", alpha=alpha) for alpha in (0.05, 0.5, 100.0)]
+    found = [data.heterogeneity(each) for each in made]
+    assert found[0].labels > 1.5 * found[1].labels > 3 * found[2].labels > 0
+    assert found[0].features > 2 * found[1].features > 4 * found[2].features > 0
+    assert re.fullmatch(r"label divergence 0\.\d+, feature divergence 0\.\d+", str(found[0]))
+    told = f"  partition: dirichlet(alpha=0.05)\n  heterogeneity: {found[0]}"
+    assert repr(made[0]).endswith(told)
+    whole = data.from_clients([(np.ones((2, 1), int), np.ones(2))] * 2)
+    assert data.heterogeneity(whole) == (None, None)
+    assert "heterogeneity" not in repr(whole)
+    alike = data.split(data.Dataset("a", (np.ones((4, 1)), np.zeros(4, int))), 2)
+    assert data.heterogeneity(alike) == (0, 0)
+    blocks = data.map_features(made[1], lambda a: np.repeat(a, 2, axis=-1))
+    assert data.heterogeneity(blocks).features == pytest.approx(found[1].features)
+    refused(lambda: data.heterogeneity(whole._replace(train=3)), "no arrays .features, labels.")
+    refused(lambda: data.heterogeneity(whole.train), "must be a ClientData")
