@@ -95,7 +95,8 @@ def choose_problem(setup: Setup) -> Problem:
         except InputError as error:
             raise error.within(f"{flag(name)} {options[name]}") from None
     found = choose_data(setup)
-    features = int(found.train[0].shape[-1])
+    shape = tuple(found.train[0].shape[2:])
+    features = shape[0] if len(shape) == 1 else shape
     if setup.model is None:
         model = models.default_model(found.classes, features, **options)
     else:

@@ -323,7 +323,7 @@ def _products(module: Module, layers: Sequence[Layer]) -> bool:
         return pairs
 
     rng, keys = np.random.default_rng(0), jax.random.split(jax.random.key(0), TRIED)
-    x = jnp.asarray(rng.normal(size=(TRIED, params.dim)) / 3, jnp.float32)
+    x = jnp.stack([_point(rng, params) for _ in range(TRIED)])
     pairs = jax.jit(jax.vmap(outputs))(x, _examples(rng, module.sample), keys)
     return all(_close(out.reshape(z.shape), z) for z, out in pairs)
 
@@ -341,11 +341,21 @@ def _agrees(module: Module, kernel: Kernel) -> bool:
         return mine, (w @ g, jnp.sum(g * g, axis=1))
 
     for _ in range(TRIED):  # at one point some units, or all, may pass nothing
-        x = jnp.asarray(rng.normal(size=module.params.dim) / 3, jnp.float32)
+        x = _point(rng, module.params)
         batch = _examples(rng, module.sample), jnp.zeros(TRIED, jnp.int32)
         if not all(map(_close, *both(x, batch))):
             return False
     return True
+
+
+def _point(rng: np.random.Generator, params: Layout) -> Array:
+    """Random parameters, at which signals neither vanish nor grow from layer to layer or in time."""
+    fans = [math.prod(shape[:-1]) for shape in params.shapes]
+    leaves = [
+        rng.normal(size=math.prod(shape)) / max(3, math.sqrt(fan))
+        for shape, fan in zip(params.shapes, fans, strict=True)
+    ]
+    return jnp.asarray(np.concatenate(leaves), jnp.float32)
 
 
 def _examples(rng: np.random.Generator, sample: jax.ShapeDtypeStruct) -> Array:
