@@ -210,15 +210,14 @@ class LocalSteps:
     """Hu, Guo and Gong: tau noisy local steps per release, over shuffled epochs.
 
     The server sees the mean of ``devices`` models, ``colluding`` of which it knows (1: no secure
-    aggregation); where they differ in weight, of as many as :meth:`ProblemFacts.noises` says.
-    ``convex``: the loss is convex and beta-smooth and eta <= 2/beta; otherwise the sum counts as a
-    function of private messages.  ``fresh``: every round shuffles again, so that a partial pass is a
-    random subset.
+    aggregation).  ``convex``: the loss is convex and beta-smooth and eta <= 2/beta; otherwise the
+    sum counts as a function of private messages.  ``fresh``: every round shuffles again, so that a
+    partial pass is a random subset.
     """
 
     clip: float
     tau: int
-    devices: float = 1
+    devices: int = 1
     colluding: int = 0
     convex: bool = False
     fresh: bool = False
@@ -226,7 +225,7 @@ class LocalSteps:
     def __post_init__(self) -> None:
         number("clip", self.clip, above=0)
         whole("local_steps", self.tau, 1, math.inf)
-        number("devices", self.devices, least=1)
+        whole("devices", self.devices, 1, math.inf)
         require(
             0 <= self.colluding < self.devices,
             f"must be less than the {self.devices} devices",
@@ -246,12 +245,12 @@ class Increments:
     clip: float
     smoothness: float = 0.0
     diameter: float = 0.0
-    machines: float = 1
+    machines: int = 1
     exact: bool = True
 
     def __post_init__(self) -> None:
         number("clip", self.clip, above=0)
-        number("machines", self.machines, least=1)
+        whole("machines", self.machines, 1, math.inf)
         for name in ("smoothness", "diameter"):
             nonnegative(name, getattr(self, name))
 

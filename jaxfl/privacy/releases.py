@@ -224,11 +224,11 @@ def _local_steps(event: Event, steps: LocalSteps, method: str | None) -> Release
     times, length = (rounds, tau) if steps.fresh else (1, rounds * tau)
     if r > 1 and tau == 1:
         release = _epochs(m, b, length, times, g / math.sqrt(r), method)
-        return release._replace(method=f"secure sum of {r:.4g} noises, {release.method}")
+        return release._replace(method=f"secure sum of {r} noises, {release.method}")
     once = tau <= m // b and (steps.fresh or (m // b) % tau == 0)
     if r > 1 and steps.convex and once:
         release = _epochs(m, b, length, times, g / math.sqrt(r), "ceil")
-        name = f"secure sum of {r:.4g}, amplification by iteration, {release.method}"
+        name = f"secure sum of {r}, amplification by iteration, {release.method}"
         return release._replace(method=name, status="D")
     release = _epochs(m, b, length, times, g, method)
     why = "" if r == 1 else "secure sum unproved here, messages by themselves, "

@@ -3,8 +3,8 @@
 * :mod:`~jaxfl.problems.clipping` -- weighted sums of clipped per-example gradients
 * :mod:`~jaxfl.problems.custom` -- models from a user's loss
 * :mod:`~jaxfl.problems.facts` -- what the host knows of a problem before the first round
-* :mod:`~jaxfl.problems.flax_layers` -- the inputs and the outputs of dense and convolutional
-  layers of flax modules
+* :mod:`~jaxfl.problems.flax_layers` -- the inputs and the outputs of layers
+  of flax modules
 * :mod:`~jaxfl.problems.flax_models` -- flax modules, linen and nnx, as models
 * :mod:`~jaxfl.problems.kernels` -- per-example gradients as factors, so that clipped sums need no
   (b, d) array

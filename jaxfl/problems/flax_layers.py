@@ -1,43 +1,78 @@
-"""The inputs and the outputs of dense and convolutional layers of flax modules."""
+"""The inputs and the outputs of layers of flax modules whose gradients are products."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxfl.core.products import EXACT
 from jaxfl.core.types import Array, PyTree
-from jaxfl.problems.layers import Call, Moves, Tapped
+from jaxfl.problems.layers import Block, Call, Move, Tapped
 from jaxfl.problems.parameters import Layout
 
 __all__ = ["linen_tapped", "nnx_tapped"]
 
+Rows = Callable[[Array], Array]
+Path = tuple[str, ...]
+
 
 def linen_tapped(module: Any, params: Layout) -> Tapped:
-    """A linen module that records its layers' inputs and replaces their outputs."""
+    """A linen module that notes what enters its layers, and replaces what comes out."""
     from flax import linen
 
+    kinds = {
+        (linen.Dense, "__call__"): _dense,
+        (linen.Conv, "__call__"): _convolution,
+        (linen.Embed, "__call__"): _embedding,
+        (linen.Embed, "attend"): _attention,
+    }
     where = _places(params)
 
     def apply(
-        tree: PyTree, a: Array, moves: Moves, calls: list[Call]
-    ) -> tuple[Any, dict[Any, Array]]:
-        taps = Taps(params, where, moves, {}, calls)
+        tree: PyTree, a: Array, taps: Mapping[str, Array], move: Move, calls: list[Call]
+    ) -> tuple[Any, dict[str, Any]]:
+        record = Recorder(params, where, taps, move, calls)
 
-        def tap(f: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
-            out = f(*args, **kwargs)
+        def intercept(f: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
             layer, kind = context.module, type(context.module)
-            if context.method_name != "__call__" or kind not in (linen.Dense, linen.Conv) or kwargs:
+            if kind is linen.RNN and context.method_name == "__call__":
+                fixed = not layer.variable_axes and layer.variable_broadcast == "params"
+                if not fixed:
+                    return record.without(f, args, kwargs)
+                return record.recurrent(layer, f, args, kwargs, start, *through(layer.cell))
+            out = f(*args, **kwargs)
+            describe = kinds.get((kind, context.method_name))
+            if describe is None or len(args) != 1 or kwargs:
                 return out
-            return tapped(layer, tuple(layer.path), args, out, kind is linen.Conv, taps)
+            return record.call(describe, layer, tuple(map(str, layer.path)), args[0], out)
 
-        with linen.intercept_methods(tap):
+        def start(cell: Any, shape: tuple[int, ...], rngs: Any) -> Any:
+            return cell.initialize_carry(jax.random.key(0), shape)
+
+        def through(cell: Any) -> tuple[Path, Callable[..., Any]]:
+            path = tuple(map(str, cell.path))
+            alone, variables = cell.unbind()
+
+            def step(carry: Any, a: Array) -> Any:
+                own = record.root
+                record.root = path
+                try:
+                    if type(alone) in (linen.LSTMCell, linen.OptimizedLSTMCell) and not alone.dtype:
+                        return _lstm(alone, variables["params"], record, carry, a)
+                    return alone.apply(variables, carry, a)
+                finally:
+                    record.root = own
+
+            return path, step
+
+        with linen.intercept_methods(intercept):
             z = module.apply({"params": tree}, a)
-        return z, taps.inputs
+        return z, record.notes
 
     return apply
 
@@ -46,28 +81,50 @@ def nnx_tapped(graph: Any, rest: Any, params: Layout) -> Tapped:
     """An nnx module likewise: each call copies it, with layers of a class that records."""
     from flax import nnx
 
+    kinds: dict[Any, dict[str, Describe]] = {
+        nnx.Linear: {"__call__": _dense},
+        nnx.Conv: {"__call__": _convolution},
+        nnx.Embed: {"__call__": _embedding, "attend": _attention},
+    }
     where = _places(params)
 
     def apply(
-        tree: PyTree, a: Array, moves: Moves, calls: list[Call]
-    ) -> tuple[Any, dict[Any, Array]]:
-        taps = Taps(params, where, moves, {}, calls)
-        model = nnx.merge(graph, tree, rest)
+        tree: PyTree, a: Array, taps: Mapping[str, Array], move: Move, calls: list[Call]
+    ) -> tuple[Any, dict[str, Any]]:
+        record = Recorder(params, where, taps, move, calls)
+        model = nnx.merge(graph, tree, rest, copy=True)
         for path, layer in nnx.iter_graph(model):
-            if type(layer) in (nnx.Linear, nnx.Conv):
-                record(layer, tuple(path), taps)
-        return model(a), taps.inputs
+            kind, names = type(layer), tuple(map(str, path))
+            methods: dict[str, Any] = {
+                name: recorded(record, getattr(kind, name), describe, names)
+                for name, describe in kinds.get(kind, {}).items()
+            }
+            if kind is nnx.RNN:
+                methods = {"__call__": recurrent(record, names)}
+            if methods:
+                layer.__class__ = type(kind.__name__, (kind,), methods)
+        return model(a), record.notes
 
-    def record(layer: Any, path: Any, taps: Taps) -> None:
-        kind = type(layer)
+    def recorded(record: Recorder, f: Any, describe: Any, path: Path) -> Callable[..., Any]:
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            out = f(self, *args, **kwargs)
+            if len(args) != 1 or kwargs:
+                return out
+            return record.call(describe, self, path, args[0], out)
+
+        return call
+
+    def recurrent(record: Recorder, path: Path) -> Callable[..., Any]:
+        def start(cell: Any, shape: tuple[int, ...], rngs: Any) -> Any:
+            return cell.initialize_carry(shape, rngs)
 
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            out = kind.__call__(self, *args, **kwargs)
-            if kwargs:
-                return out
-            return tapped(self, path, args, out, kind is nnx.Conv, taps)
+            def f(*args: Any, **kwargs: Any) -> Any:
+                return nnx.RNN.__call__(self, *args, **kwargs)
 
-        layer.__class__ = type(kind.__name__, (kind,), {"__call__": call})
+            return record.recurrent(self, f, args, kwargs, start, path, self.cell)
+
+        return call
 
     return apply
 
@@ -75,43 +132,185 @@ def nnx_tapped(graph: Any, rest: Any, params: Layout) -> Tapped:
 # --- both kinds of modules -----------------------------------------------------------------------
 
 
-class Taps(NamedTuple):
-    """One application of a module: what it replaces, and what it records."""
+class Recorder:
+    """One application of a module: what it replaces, and what it notes."""
 
-    params: Layout
-    where: dict[tuple[str, ...], int]  # the position of every leaf of the parameters
-    moves: Moves
-    inputs: dict[Any, Array]  # of the layers moved
-    calls: list[Call]
+    def __init__(
+        self,
+        params: Layout,
+        where: dict[Path, int],  # the position of every leaf of the parameters
+        taps: Mapping[str, Array],
+        move: Move,
+        calls: list[Call],
+    ) -> None:
+        self.params, self.where, self.move = params, where, move
+        self.taps, self.calls = taps, calls
+        self.notes: dict[str, Any] = {}
+        self.times: Counter[str] = Counter()
+        self.prefix = ""  # of the slots in a loop
+        self.root: Path = ()  # of the module applied, in the whole one
+        self.idle = False
 
+    def slot(self, path: Path) -> str:
+        """A name for this call of the layer at the path."""
+        name = f"{self.prefix}{'/'.join(path)}"
+        self.times[name] += 1
+        return f"{name}#{self.times[name]}"
 
-def tapped(
-    layer: Any,
-    path: tuple[Any, ...],
-    args: tuple[Any, ...],
-    out: Array,
-    convolution: bool,
-    taps: Taps,
-) -> Array:
-    """The output of a call, replaced by its move; records the call if its gradient is a product."""
-    a, names, params = args[0], tuple(map(str, path)), taps.params
-    if path in taps.moves:
-        taps.inputs[path] = a
-        return taps.moves[path](out)
-    kernel, bias = taps.where.get((*names, "kernel")), taps.where.get((*names, "bias"))
-    if kernel is None or len(args) != 1 or out.shape[0] != 1 or a.shape[0] != 1:
+    def leaf(self, path: Path, name: str) -> tuple[int, tuple[int, ...]] | None:
+        """Position and shape of a layer's parameter."""
+        i = self.where.get((*self.root, *path, name))
+        return None if i is None else (i, self.params.shapes[i])
+
+    def call(self, describe: Describe, layer: Any, path: Path, a: Array, out: Array) -> Array:
+        """What comes out of a layer, or replaces it; records the call if it is a product."""
+        if self.idle:
+            return out
+        kernel = self.leaf(path, "embedding" if describe in (_embedding, _attention) else "kernel")
+        bias = self.leaf(path, "bias")
+        product = describe(layer, a, out, kernel[1]) if kernel else None
+        if not kernel or not product or (bias and bias[1] != out.shape[-1:]):
+            return self.moved(path, None, a, out)
+        K, C = math.prod(kernel[1][:-1]), kernel[1][-1]
+        blocks = [Block(kernel[0], slice(0, K), slice(0, C))]
+        rows = product.rows
+        if bias:
+            blocks.append(Block(bias[0], slice(K, K + 1), slice(0, C)))
+            rows = _with_ones(rows)
+        return self.moved(path, product._replace(rows=rows, blocks=tuple(blocks)), a, out)
+
+    def moved(self, path: Path, call: Call | None, a: Array, out: Array) -> Array:
+        slot = self.slot((*self.root, *path))
+        if slot in self.taps:
+            out, self.notes[slot] = self.move(a, out, self.taps[slot])
+        elif call is not None and out.shape[0] == 1 and a.shape[0] == 1:
+            self.calls.append(call._replace(slot=slot, out=tuple(out.shape)))
         return out
-    shape = params.shapes[kernel]
-    if convolution:
-        unfold = _patches(layer, a.ndim)
-        fits = unfold is not None and shape == (*_size(layer), a.shape[-1], out.shape[-1])
-    else:
-        unfold = _rows
-        fits = shape == (a.shape[-1], out.shape[-1])
-    if fits and (bias is None or params.shapes[bias] == out.shape[-1:]):
-        assert unfold is not None
-        taps.calls.append(Call(path, kernel, bias, unfold, tuple(out.shape)))
-    return out
+
+    def without(self, f: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """``f(*args, **kwargs)``, where nothing is recorded."""
+        before, self.idle = self.idle, True
+        try:
+            return f(*args, **kwargs)
+        finally:
+            self.idle = before
+
+    def recurrent(
+        self,
+        layer: Any,
+        f: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        start: Callable[..., Any],
+        path: Path,
+        step: Callable[[Any, Array], Any],
+    ) -> Any:
+        """A call of flax's RNN, its steps recorded; ``f`` is its own, for options not known here."""
+        given = {name: value for name, value in kwargs.items() if value is not None}
+        carry, rngs = (
+            given.pop("initial_carry", None),
+            given.pop("rngs", getattr(layer, "rngs", None)),
+        )
+        names = "return_carry", "reverse", "keep_order", "time_major"
+        with_carry, reverse, keep, first = (given.pop(n, getattr(layer, n)) for n in names)
+        if given or first or len(args) != 1 or self.idle:
+            return self.without(f, args, kwargs)
+        a, axis = args[0], args[0].ndim - layer.cell.num_feature_axes - 1
+        if carry is None:
+            carry = start(layer.cell, a.shape[:axis] + a.shape[axis + 1 :], rngs)
+        a = jnp.moveaxis(a, axis, 0)
+        carry, ys = self.loop(path, step, carry, a[::-1] if reverse else a)
+        ys = jnp.moveaxis(ys[::-1] if reverse and keep else ys, 0, axis)
+        return (carry, ys) if with_carry else ys
+
+    def loop(self, path: Path, step: Callable[[Any, Array], Any], carry: Any, a: Array) -> Any:
+        """``jax.lax.scan(step, carry, a)`` with a tap for each call and step."""
+        prefix = f"{self.slot(path)}:"
+        found: list[Call] = []
+        mine = {slot: tap for slot, tap in self.taps.items() if slot.startswith(prefix)}
+
+        def body(carry: Any, now: Any) -> Any:
+            outer = self.prefix, self.taps, self.notes, self.times, self.calls
+            notes: dict[str, Any] = {}
+            found.clear()
+            self.prefix, self.notes, self.times, self.calls = prefix, notes, Counter(), found
+            try:
+                now, self.taps = now
+                carry, y = step(carry, now)
+            finally:
+                self.prefix, self.taps, self.notes, self.times, self.calls = outer
+            return carry, (y, notes)
+
+        carry, (ys, notes) = jax.lax.scan(body, carry, (a, mine))
+        # the steps are rows of one batch
+        self.notes |= jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), notes)
+        self.calls.extend(call._replace(out=(len(a), *call.out)) for call in found)
+        return carry, ys
+
+
+Describe = Callable[[Any, Array, Array, tuple[int, ...]], "Call | None"]
+"""(a layer, what enters, what comes out, the shape of its kernel) -> its product, if it is one."""
+
+
+def _product(rows: Rows, **kind: bool) -> Call:
+    return Call("", (), rows, (), **kind)
+
+
+def _dense(layer: Any, a: Array, out: Array, shape: tuple[int, ...]) -> Call | None:
+    return _product(_rows) if shape == (a.shape[-1], out.shape[-1]) else None
+
+
+def _convolution(layer: Any, a: Array, out: Array, shape: tuple[int, ...]) -> Call | None:
+    unfold = _patches(layer, a.ndim)
+    fits = shape == (*_size(layer), a.shape[-1], out.shape[-1])
+    return _product(unfold) if unfold is not None and fits else None
+
+
+def _embedding(layer: Any, a: Array, out: Array, shape: tuple[int, ...]) -> Call | None:
+    V = shape[0]
+    known = V > 1 and shape[-1] == out.shape[-1]  # one row serves all tokens
+
+    def tokens(a: Array) -> Array:
+        return jnp.where(a < 0, a + V, a).reshape(-1)
+
+    return _product(tokens, tokens=True) if known else None
+
+
+def _attention(layer: Any, a: Array, out: Array, shape: tuple[int, ...]) -> Call | None:
+    fits = shape == (out.shape[-1], a.shape[-1])
+    return _product(_rows, transposed=True) if fits else None
+
+
+def _lstm(cell: Any, tree: PyTree, record: Recorder, carry: Any, a: Array) -> Any:
+    """A step of linen's LSTM cells, all gates and both inputs in one product."""
+    c, h = carry
+    C, H, gates = a.shape[-1], h.shape[-1], "ifgo"
+    bias = jnp.concatenate([tree[f"h{gate}"]["bias"] for gate in gates])
+    W, U = (jnp.concatenate([tree[k + gate]["kernel"] for gate in gates], 1) for k in "ih")
+    u = jnp.concatenate([a, h], axis=-1)
+    z = u @ jnp.concatenate([W, U]) + bias[None]
+    blocks = []
+    for gate, start in zip(gates, range(0, 4 * H, H), strict=True):
+        leaves = ("i", "kernel", 0, C), ("h", "kernel", C, C + H), ("h", "bias", C + H, C + H + 1)
+        for k, name, first, end in leaves:
+            leaf = record.where[(*record.root, k + gate, name)]
+            blocks.append(Block(leaf, slice(first, end), slice(start, start + H)))
+    call = Call("", tuple(blocks), _with_ones(_rows), ())
+    z = record.moved((), call, u, z)
+    i, f, g, o = jnp.split(z, 4, axis=-1)
+    c = cell.gate_fn(f) * c + cell.gate_fn(i) * cell.activation_fn(g)
+    h = cell.gate_fn(o) * cell.activation_fn(c)
+    return (c, h), h
+
+
+def _with_ones(rows: Rows) -> Rows:
+    """``rows`` with a last column for the bias."""
+
+    def biased(a: Array) -> Array:
+        u = rows(a)
+        return jnp.concatenate([u, jnp.ones_like(u[:, :1])], axis=1)
+
+    return biased
 
 
 def _rows(a: Array) -> Array:
@@ -123,7 +322,7 @@ def _size(layer: Any) -> tuple[int, ...]:
     return (size,) if isinstance(size, int) else tuple(size)
 
 
-def _patches(layer: Any, ndim: int) -> Callable[[Array], Array] | None:
+def _patches(layer: Any, ndim: int) -> Rows | None:
     """The patches of a convolution, in the order of its kernel; None: another kind of layer."""
     size = _size(layer)
     n = len(size)

@@ -55,9 +55,11 @@ def flax_model(
     are classes, with one output for each class.  The initial point is the module's own: drawn from the
     key, except that an nnx module starts with the weights it holds.
 
-    Per-example gradients come from the inputs of dense and convolutional layers (linen's Dense and
-    Conv, nnx's Linear and Conv), and from ``vmap(grad)`` where there are none, or where a layer's
-    weights are used outside of it.
+    Per-example gradients come from what enters dense, convolutional, embedding and recurrent layers
+    (linen's Dense, Conv, Embed and RNN, nnx's Linear, Conv, Embed and RNN), also where one is called
+    several times; those in the parameters of other layers are kept whole.  Where there are none of
+    these layers, or where the weights of one are used outside of it, all come from ``vmap(grad)``,
+    with a notice.
 
     State other than parameters raises, and so does randomness: a batch norm lets one example change
     the gradients of others, and a bound on single gradients would not protect it.
@@ -190,14 +192,15 @@ def _nnx(module: Any, sample: jax.ShapeDtypeStruct) -> Forward:
     given = isinstance(module, nnx.Module)
     parts: Any = nnx.split(module if given else _called(module), nnx.Param, ...)
     graph, params, rest = parts
-    kinds = {type(leaf).__name__ for _, leaf in nnx.to_flat_state(rest)}
+    leaves = (leaf for _, leaf in nnx.to_flat_state(rest))  # the keys of nnx.RNN start its carry
+    kinds = {type(leaf).__name__ for leaf in leaves if getattr(leaf, "tag", None) != "carry"}
     _refuse(module, sorted(kinds))
 
     def init(key: Key) -> PyTree:
         return params if given else nnx.split(module(nnx.Rngs(key)), nnx.Param, ...)[1]
 
     def apply(params: PyTree, a: Array) -> Any:
-        return nnx.merge(graph, params, rest)(a)
+        return nnx.merge(graph, params, rest, copy=True)(a)
 
     _shape_of(module, sample, apply, params, _batch(sample))
     return Forward(layout(params), init, apply, nnx_tapped(graph, rest, layout(params)))

@@ -1,10 +1,11 @@
 """Per-example gradients of flax modules, layer by layer.
 
-Where a dense or a convolutional layer is called once, the gradient of one example in its weights is
-``sum_r u_r v_r'``: the input at position r (of a convolution, the unfolded patch) times the loss
-derivative at the output there [Goodfellow, 2015, arXiv:1510.01799; Rochette et al., 2019,
-arXiv:1912.06015].  A layer keeps the pairs (u, v), or the sum where that is smaller; parameters of all
-other layers keep their gradients.
+The gradient of one example in the weights of a dense or a convolutional layer is ``sum_r u_r v_r'``: the
+input at position r (of a convolution, the unfolded patch) times the loss derivative at the output
+there [Goodfellow, 2015, arXiv:1510.01799; Rochette et al., 2019, arXiv:1912.06015].  The positions of
+a recurrent layer are the steps of time, those of weights that are used several times the positions of
+all calls, and the u_r of an embedding are unit vectors, kept as tokens.  A layer keeps the pairs
+(u, v), or the sum where that is smaller; parameters of all other layers keep their gradients.
 
 This is the whole gradient if the layer's output is that product and its weights enter the loss only
 through it.  The traced program of the loss shows whether they do: with the outputs of these layers
@@ -16,7 +17,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -28,44 +28,65 @@ from jaxfl.core.types import Array, Kernel, Key, PyTree
 from jaxfl.problems.kernels import dot, generic_kernel, rowwise
 from jaxfl.problems.parameters import Layout
 
-__all__ = ["Call", "Factors", "Module", "Moves", "Tapped", "layered_kernel"]
+__all__ = ["Block", "Call", "Factors", "Module", "Move", "Tapped", "layered_kernel"]
 
-Moves = Mapping[Any, Callable[[Array], Array]]
-"""Functions that replace a layer's output, by the layer's path."""
-Tapped = Callable[[PyTree, Array, Moves, "list[Call]"], tuple[Any, dict[Any, Array]]]
-"""(parameters, a batch, moves, list to note calls in) -> outputs, inputs of the layers moved."""
+Move = Callable[[Array, Array, Array], tuple[Array, Any]]
+"""(what enters a layer, what comes out, a tap) -> what comes out instead, and a note."""
+Tapped = Callable[
+    [PyTree, Array, Mapping[str, Array], Move, "list[Call]"], tuple[Any, dict[str, Any]]
+]
+"""(parameters, a batch, taps of calls, move, list of calls to extend) -> outputs, notes of calls."""
 ALIKE = 1e-3  # relative: float32 gradients by two ways
 TRIED = 4  # points at which gradients are compared, and examples at each
 log = logging.getLogger("jaxfl")
 
 
-class Call(NamedTuple):
-    """One call of a layer whose gradients are products."""
+class Block(NamedTuple):
+    """The place of a leaf of the parameters in the matrix of a layer."""
 
-    path: tuple[Any, ...]
-    kernel: Any  # positions among the leaves of the parameters
-    bias: Any
-    unfold: Callable[[Array], Array]  # what enters (1, ...) -> (R, K)
-    out: tuple[int, ...]  # shape of the output, (1, ..., C)
+    leaf: int
+    rows: slice
+    columns: slice
+
+
+class Call(NamedTuple):
+    """One call of a layer whose output is ``u M``, M the matrix of its weights."""
+
+    slot: str
+    blocks: tuple[Block, ...]  # of M; a bias is its last row
+    rows: Callable[[Array], Array]  # what enters (R', ...) -> u (R, K), or the tokens (R,)
+    out: tuple[int, ...]  # shape of the output, (..., C)
+    tokens: bool = False  # an embedding: u are unit vectors
+    transposed: bool = False  # the output is u M'
 
 
 class Layer(NamedTuple):
-    """A call, and the sizes of its gradient."""
+    """The calls with the same weights, and the sizes of their gradient."""
 
-    call: Call
-    inputs: int  # K, and 1 for a bias
+    calls: tuple[Call, ...]
+    inputs: int  # K, a bias included
     outputs: int
     positions: int
 
     @property
+    def tokens(self) -> bool:
+        """Whether only the tokens of u are kept."""
+        return all(call.tokens for call in self.calls)
+
+    @property
+    def factored(self) -> int:
+        """Numbers in the factors."""
+        return self.positions * ((1 if self.tokens else self.inputs) + self.outputs)
+
+    @property
     def whole(self) -> bool:
         """Whether the sum over positions is smaller than its factors."""
-        return self.inputs * self.outputs <= self.positions * (self.inputs + self.outputs)
+        return self.inputs * self.outputs <= self.factored
 
     @property
     def width(self) -> int:
         """Numbers that one example's gradient takes."""
-        return min(self.inputs * self.outputs, self.positions * (self.inputs + self.outputs))
+        return min(self.inputs * self.outputs, self.factored)
 
 
 class Module(NamedTuple):
@@ -80,7 +101,10 @@ class Module(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """Gradients of b examples: pairs (b, R, K) and (b, R, C) of some layers, (b, p) of the others."""
+    """Gradients of b examples: pairs (b, R, K) and (b, R, C) of some layers, (b, p) of the others.
+
+    An embedding has tokens (b, R) in place of (b, R, K).
+    """
 
     pairs: tuple[tuple[Array, Array], ...]
     whole: tuple[Array, ...]
@@ -92,9 +116,11 @@ def layered_kernel(module: Module) -> Kernel:
     params, sample = module.params, module.sample
     tree = params.unravel(jnp.zeros(params.dim))
     batch = jnp.zeros((1, *sample.shape), sample.dtype)
-    jax.eval_shape(lambda p, a: module.tapped(p, a, {}, calls)[0], tree, batch)
-    paths = [call.path for call in calls]
-    layers = [_layer(call, params) for call in calls if paths.count(call.path) == 1]
+    jax.eval_shape(lambda p, a: module.tapped(p, a, {}, _add, calls)[0], tree, batch)
+    shared: dict[Any, list[Call]] = {}
+    for call in calls:
+        shared.setdefault(tuple(block.leaf for block in call.blocks), []).append(call)
+    layers = [_layer(group) for group in shared.values()]
     kernel = _kernel(module, layers)
     try:
         usable = bool(layers) and _alone(module, layers) and _products(module, layers)
@@ -107,43 +133,57 @@ def layered_kernel(module: Module) -> Kernel:
     return kernel
 
 
-def _layer(call: Call, params: Layout) -> Layer:
-    outputs = call.out[-1]
-    K = math.prod(params.shapes[call.kernel]) // outputs
-    return Layer(call, K + (call.bias is not None), outputs, math.prod(call.out[:-1]))
+def _layer(calls: Sequence[Call]) -> Layer:
+    blocks = calls[0].blocks
+    K, C = max(block.rows.stop for block in blocks), max(block.columns.stop for block in blocks)
+    return Layer(tuple(calls), K, C, sum(math.prod(call.out[:-1]) for call in calls))
+
+
+def _add(a: Array, out: Array, tap: Array) -> tuple[Array, Array]:
+    return out + tap, a
 
 
 def _kernel(module: Module, layers: Sequence[Layer]) -> Kernel:
     params = module.params
     pairs = [layer for layer in layers if not layer.whole]
     sums = [layer for layer in layers if layer.whole]
-    taken = {i for layer in layers for i in (layer.call.kernel, layer.call.bias)}
+    calls = [call for layer in layers for call in layer.calls]
+    taken = {block.leaf for call in calls for block in call.blocks}
     rest = [i for i in range(len(params.shapes)) if i not in taken]
 
     def single(x: Array, example: PyTree) -> Factors:
         leaves = jax.tree.leaves(params.unravel(x))
 
-        def value(taps: dict[Any, Array], free: list[Array]) -> tuple[Array, dict[Any, Array]]:
+        def value(taps: dict[str, Array], free: list[Array]) -> tuple[Array, dict[str, Any]]:
             mine = list(leaves)
             for i, leaf in zip(rest, free, strict=True):
                 mine[i] = leaf
             tree = jax.tree.unflatten(params.treedef, mine)
-            moves = {path: partial(jnp.add, tap) for path, tap in taps.items()}
-            z, inputs = module.tapped(tree, example[0][None], moves, [])
+            z, inputs = module.tapped(tree, example[0][None], taps, _add, [])
             return module.loss(z, example), inputs
 
-        taps = {layer.call.path: jnp.zeros(layer.call.out, x.dtype) for layer in layers}
+        taps = {call.slot: jnp.zeros(call.out, x.dtype) for call in calls}
         slopes, inputs = jax.grad(value, (0, 1), has_aux=True)(taps, [leaves[i] for i in rest])
 
         def pair(layer: Layer) -> tuple[Array, Array]:
-            # Norms of inputs in bfloat16 would be in it too, and a clipped one exceed G.
-            u = layer.call.unfold(inputs[layer.call.path]).astype(x.dtype)
-            if layer.call.bias is not None:
-                u = jnp.concatenate([u, jnp.ones_like(u[:, :1])], axis=1)
-            return u, slopes[0][layer.call.path].reshape(-1, layer.outputs)
+            us, vs = [], []
+            for call in layer.calls:
+                u, v = call.rows(inputs[call.slot]), slopes[0][call.slot].reshape(-1, call.out[-1])
+                if call.tokens and not layer.tokens:
+                    u = jax.nn.one_hot(u, layer.inputs)
+                # Norms of inputs in bfloat16 would be in it too, and a clipped one exceed G.
+                u = u if layer.tokens else u.astype(x.dtype)
+                us.append(v if call.transposed else u)
+                vs.append(u if call.transposed else v)
+            return (us[0], vs[0]) if len(us) == 1 else (jnp.concatenate(us), jnp.concatenate(vs))
 
-        added = [jnp.matmul(u.T, v, precision=EXACT).reshape(-1) for u, v in map(pair, sums)]
-        return Factors(tuple(map(pair, pairs)), (*added, *(g.reshape(-1) for g in slopes[1])))
+        def added(layer: Layer) -> Array:
+            u, v = pair(layer)
+            M = _spread(layer, u, v) if layer.tokens else jnp.matmul(u.T, v, precision=EXACT)
+            return M.reshape(-1)
+
+        whole = *map(added, sums), *(g.reshape(-1) for g in slopes[1])
+        return Factors(tuple(map(pair, pairs)), whole)
 
     def factors(x: Array, batch: PyTree) -> Factors:
         F: Factors = jax.vmap(single, (None, 0))(x, batch)
@@ -152,7 +192,10 @@ def _kernel(module: Module, layers: Sequence[Layer]) -> Kernel:
     def inner(F: Factors, H: Factors, batch: PyTree) -> Array:
         total = sum((dot(g, h) for g, h in zip(F.whole, H.whole, strict=True)), jnp.float32(0))
         for (u, v), (s, t) in zip(F.pairs, H.pairs, strict=True):
-            across = jnp.einsum("brk,bqk->brq", u, s, precision=EXACT)
+            if u.ndim == 2:  # unit vectors: 1 where tokens are equal
+                across = (u[:, :, None] == s[:, None]).astype(v.dtype)
+            else:
+                across = jnp.einsum("brk,bqk->brq", u, s, precision=EXACT)
             total = total + jnp.sum(
                 across * jnp.einsum("brk,bqk->brq", v, t, precision=EXACT), axis=(1, 2)
             )
@@ -174,6 +217,12 @@ def _kernel(module: Module, layers: Sequence[Layer]) -> Kernel:
             n = u.shape[1]
             if any(u_p.shape[1] != n for u_p, _ in more):  # already sums themselves
                 us, vs = [u, *(u_p for u_p, _ in more)], [v, *(v_p for _, v_p in more)]
+            elif u.ndim == 2:  # what has the same token is added, and leaves zeros
+                same = [(u_p == u)[..., None] for u_p, _ in more]
+                us = [u, *(u_p for u_p, _ in more)]
+                vs = [jnp.where(e, 0, v_p) for e, (_, v_p) in zip(same, more, strict=True)]
+                equal = [jnp.where(e, v_p, 0) for e, (_, v_p) in zip(same, more, strict=True)]
+                vs.insert(0, sum(equal, v))
             else:
                 us = [u, *(u_p - u for u_p, _ in more)]
                 vs = [sum((v_p for _, v_p in more), v), *(v_p for _, v_p in more)]
@@ -186,15 +235,13 @@ def _kernel(module: Module, layers: Sequence[Layer]) -> Kernel:
 
         def put(layer: Layer, M: Array) -> None:
             M = M.reshape(layer.inputs, layer.outputs)
-            call = layer.call
-            if call.bias is not None:
-                leaves[call.bias] = M[-1]
-                M = M[:-1]
-            leaves[call.kernel] = M
+            for leaf, rows, columns in layer.calls[0].blocks:
+                leaves[leaf] = M[rows, columns]
 
         for layer, (u, v) in zip(pairs, F.pairs, strict=True):
             v = rowwise(w, v).reshape(-1, v.shape[-1])
-            put(layer, crossed(v, u.reshape(-1, u.shape[-1])))
+            u = u.reshape(v.shape[0], *u.shape[2:])
+            put(layer, _spread(layer, u, v) if layer.tokens else crossed(v, u))
         added = [jnp.matmul(w, g, precision=EXACT) for g in F.whole]
         for layer, M in zip(sums, added, strict=False):
             put(layer, M)
@@ -206,32 +253,44 @@ def _kernel(module: Module, layers: Sequence[Layer]) -> Kernel:
     return Kernel(factors, inner, scale, combine, contract, width)
 
 
+def _spread(layer: Layer, tokens: Array, v: Array) -> Array:
+    """The matrix in whose row t the rows of v with token t are added."""
+    return jnp.zeros((layer.inputs, layer.outputs), v.dtype).at[tokens].add(v)
+
+
 def _alone(module: Module, layers: Sequence[Layer]) -> bool:
     """Whether weights of layers enter their own outputs, once, and nothing else."""
-    moved: list[Any] = []
     params = module.params
+    calls = [call for layer in layers for call in layer.calls]
 
     def cut(leaves: list[Array], example: PyTree) -> Any:
-        def move(call: Call, out: Array) -> Array:
-            moved.append(call.path)
-            return jnp.zeros(call.out, leaves[0].dtype)
-
-        moves = {layer.call.path: partial(move, layer.call) for layer in layers}
+        taps = {call.slot: jnp.zeros(call.out, leaves[0].dtype) for call in calls}
         tree = jax.tree.unflatten(params.treedef, leaves)
-        z, inputs = module.tapped(tree, example[0][None], moves, [])
-        return module.loss(z, example), list(
-            inputs.values()
-        )  # a layer's input may hold others' weights
+        z, inputs = module.tapped(tree, example[0][None], taps, lambda a, out, tap: (tap, a), [])
+        return module.loss(z, example), inputs  # a layer's input may hold others' weights
 
     leaves = [jnp.zeros(shape) for shape in params.shapes]
     program = jax.make_jaxpr(cut)(leaves, (module.sample, jnp.int32(0))).jaxpr
+    needed, weights = _needed(program), {block.leaf for call in calls for block in call.blocks}
+    moved = len(program.outvars) == 1 + len(calls)
+    return moved and not any(id(program.invars[i]) in needed for i in weights)
+
+
+def _needed(program: Any) -> set[int]:
+    """What the results of a traced program depend on, or more."""
     needed = set(map(id, program.outvars))
     for step in reversed(program.eqns):
-        if any(id(v) in needed for v in step.outvars):
-            needed.update(map(id, step.invars))  # of an inner program all inputs: at worst too many
-    calls = [layer.call for layer in layers]
-    weights = [i for call in calls for i in (call.kernel, call.bias) if i is not None]
-    return len(moved) == len(layers) and not any(id(program.invars[i]) in needed for i in weights)
+        if not any(id(v) in needed for v in step.outvars):
+            continue
+        inner = step.params.get("jaxpr")  # of a loop of known length, or of a function compiled
+        inner = getattr(inner, "jaxpr", inner)
+        if inner is not None and len(inner.invars) == len(step.invars):
+            read = _needed(inner)
+            pairs = zip(step.invars, inner.invars, strict=True)
+            needed.update(id(v) for v, own in pairs if id(own) in read)
+        else:
+            needed.update(map(id, step.invars))
+    return needed
 
 
 def _products(module: Module, layers: Sequence[Layer]) -> bool:
@@ -239,23 +298,32 @@ def _products(module: Module, layers: Sequence[Layer]) -> bool:
     params = module.params
 
     def outputs(x: Array, a: Array, key: Key) -> list[tuple[Array, Array]]:
-        outs: dict[Any, Array] = {}
-
-        def move(call: Call, out: Array) -> Array:
-            outs[call.path] = out
-            return jax.random.normal(jax.random.fold_in(key, len(outs)), call.out)
-
-        moves = {layer.call.path: partial(move, layer.call) for layer in layers}
-        _, inputs = module.tapped(params.unravel(x), a[None], moves, [])
+        taps = {
+            call.slot: jax.random.normal(jax.random.fold_in(key, i), call.out)
+            for i, call in enumerate(call for layer in layers for call in layer.calls)
+        }
+        _, notes = module.tapped(
+            params.unravel(x), a[None], taps, lambda a, out, tap: (tap, (a, out)), []
+        )
         leaves, pairs = jax.tree.leaves(params.unravel(x)), []
-        for call, _, C, _ in layers:
-            u = call.unfold(inputs[call.path]).astype(x.dtype)
-            z = jnp.matmul(u, leaves[call.kernel].reshape(-1, C), precision=EXACT)
-            pairs.append((z if call.bias is None else z + leaves[call.bias][None], outs[call.path]))
+        for layer in layers:
+            M = jnp.zeros((layer.inputs, layer.outputs), x.dtype)
+            for leaf, rows, columns in layer.calls[0].blocks:
+                part = M[rows, columns]
+                M = M.at[rows, columns].set(leaves[leaf].reshape(part.shape))
+            for call in layer.calls:
+                entered, out = notes[call.slot]
+                u = call.rows(entered)
+                if call.tokens:
+                    z = M[u]
+                else:
+                    W = M.T if call.transposed else M
+                    z = jnp.matmul(u.astype(x.dtype), W, precision=EXACT)
+                pairs.append((z, out))
         return pairs
 
     rng, keys = np.random.default_rng(0), jax.random.split(jax.random.key(0), TRIED)
-    x = jnp.asarray(rng.normal(size=(TRIED, params.dim)) / 3, jnp.float32)
+    x = jnp.stack([_point(rng, params) for _ in range(TRIED)])
     pairs = jax.jit(jax.vmap(outputs))(x, _examples(rng, module.sample), keys)
     return all(_close(out.reshape(z.shape), z) for z, out in pairs)
 
@@ -273,11 +341,21 @@ def _agrees(module: Module, kernel: Kernel) -> bool:
         return mine, (w @ g, jnp.sum(g * g, axis=1))
 
     for _ in range(TRIED):  # at one point some units, or all, may pass nothing
-        x = jnp.asarray(rng.normal(size=module.params.dim) / 3, jnp.float32)
+        x = _point(rng, module.params)
         batch = _examples(rng, module.sample), jnp.zeros(TRIED, jnp.int32)
         if not all(map(_close, *both(x, batch))):
             return False
     return True
+
+
+def _point(rng: np.random.Generator, params: Layout) -> Array:
+    """Random parameters, at which signals neither vanish nor grow from layer to layer or in time."""
+    fans = [math.prod(shape[:-1]) for shape in params.shapes]
+    leaves = [
+        rng.normal(size=math.prod(shape)) / max(3, math.sqrt(fan))
+        for shape, fan in zip(params.shapes, fans, strict=True)
+    ]
+    return jnp.asarray(np.concatenate(leaves), jnp.float32)
 
 
 def _examples(rng: np.random.Generator, sample: jax.ShapeDtypeStruct) -> Array:

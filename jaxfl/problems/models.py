@@ -35,6 +35,8 @@ __all__ = [
     "absolute",
     "ball",
     "box",
+    "char_lstm",
+    "cnn",
     "custom",
     "default_model",
     "flax_model",
@@ -45,6 +47,7 @@ __all__ = [
     "mlp",
     "model",
     "nonconvex",
+    "resnet_gn",
     "softmax_regression",
 ]
 
@@ -153,17 +156,23 @@ def mlp(
     ``classes=0``; "logistic" and "hinge" take one output for two classes.  Weights start as
     N(0, 1/in) and biases at 0; ``init="normal/5"`` draws all of them from N(0, 1/25).
     """
-    widths: Any = [hidden] if isinstance(hidden, int | np.integer) else hidden
-    listed = isinstance(widths, Iterable) and not isinstance(widths, str | bytes)
-    require(listed, "must be the width of a layer, or a list of them", hidden=hidden)
+    widths = _widths("hidden", hidden)
     out = outputs.output(loss, whole("classes", classes, 0))
     classes = out.classes(classes)
     if not callable(activation):
         activation = known("activation", activation, ACTIVATIONS)
-    sizes = (features, *widths, classes if out.labels == "classes" else 1)
-    sizes = tuple(whole("width of a layer", size, 1) for size in sizes)
+    last = classes if out.labels == "classes" else 1
+    sizes = whole("width of a layer", features, 1), *widths, last
     name = "mlp-" + "-".join(map(str, sizes))
     return _dense(name, sizes, out, classes, activation, bias, regularizer, constraint, init)
+
+
+def _widths(name: str, given: Any) -> tuple[int, ...]:
+    """The widths of layers; raises unless ``given`` is one, or a list of them."""
+    widths: Any = [given] if isinstance(given, int | np.integer) else given
+    listed = isinstance(widths, Iterable) and not isinstance(widths, str | bytes)
+    require(listed, "must be the width of a layer, or a list of them", **{name: given})
+    return tuple(whole("width of a layer", width, 1) for width in widths)
 
 
 def _dense(
@@ -265,6 +274,199 @@ def largest_square(a: Any, count: Any) -> float:
     return float(gathered(largest).max()) if split else largest
 
 
+# --- deep networks -------------------------------------------------------------------------------
+
+Widths = int | Sequence[int]
+Shape = int | tuple[int, ...]
+NETWORKS: dict[str, tuple[tuple[int, ...], int, tuple[int, ...]]] = {
+    "femnist": ((32, 64), 2, (2048,)),
+    "cifar": ((64, 64), 3, (384, 192)),
+}
+
+
+def cnn(
+    shape: Shape,
+    classes: int,
+    *,
+    network: str | None = None,
+    channels: Widths | None = None,
+    hidden: Widths | None = None,
+    regularizer: Reg = None,
+    constraint: Set = None,
+    init: Init = None,
+) -> Model:
+    """Convolutions of 5x5, each with ReLU and max pooling by 2, then dense layers with ReLU.
+
+    ``network="femnist"``, for images of one channel, is that of LEAF [Caldas et al., 2018]: 32 and 64
+    channels, pools of 2x2, 2048 hidden units.  ``"cifar"``, for others, is that of McMahan et al. [2017]
+    without its local response normalization: 64 and 64 channels, overlapping pools of 3x3, 384 and 192
+    units.  ``channels`` and ``hidden`` replace these widths.
+
+    ``shape`` is that of an image, or its number of pixels where images are flat squares of one
+    or three channels: 784 for 28x28x1.
+
+    >>> cnn(784, 62, channels=(4, 8), hidden=32).dim
+    15534
+    """
+    image = _image(shape)
+    usual = NETWORKS["femnist" if image[-1] == 1 else "cifar"]
+    filters, window, units = usual if network is None else known("network", network, NETWORKS)
+    filters = filters if channels is None else _widths("channels", channels)
+    units = units if hidden is None else _widths("hidden", hidden)
+
+    def layers(nn: Any, a: Array) -> Array:
+        for width in filters:
+            a = nn.relu(nn.Conv(width, (5, 5))(a))
+            a = nn.max_pool(a, (window, window), strides=(2, 2), padding="SAME")
+        a = a.reshape(len(a), -1)
+        for width in units:
+            a = nn.relu(nn.Dense(width)(a))
+        return a
+
+    name = _named("cnn", *filters, f"pool{window}", *units)
+    return _deep(name, shape, image, classes, layers, regularizer, constraint, init)
+
+
+def resnet_gn(
+    shape: Shape,
+    classes: int,
+    *,
+    channels: Widths = (16, 32, 64),
+    blocks: int = 1,
+    groups: int = 8,
+    regularizer: Reg = None,
+    constraint: Set = None,
+    init: Init = None,
+) -> Model:
+    """A small residual network [He et al., 2016] with group norm, whose output is of one example only.
+
+    A convolution of 3x3, then for each width of ``channels`` so many ``blocks`` of two convolutions
+    around which the input is added, the first block of each later width with stride 2; the mean over
+    pixels, and a dense layer.  ``shape`` is that of an image, as in `cnn`.
+    """
+    image, filters = _image(shape), _widths("channels", channels)
+    blocks, groups = whole("blocks", blocks, 1), whole("groups", groups, 1)
+    fits = all(width % groups == 0 for width in filters)
+    require(fits, f"does not divide the channels {filters}", "take a common divisor", groups=groups)
+
+    def layers(nn: Any, a: Array) -> Array:
+        def conv(a: Array, width: int, size: int, stride: int = 1) -> Array:
+            out = nn.Conv(width, (size, size), strides=stride, use_bias=False)(a)
+            normed: Array = nn.GroupNorm(groups)(out)
+            return normed
+
+        a = nn.relu(conv(a, filters[0], 3))
+        for i, width in enumerate(filters):
+            for block in range(blocks):
+                stride = 2 if i > 0 and block == 0 else 1
+                b = conv(nn.relu(conv(a, width, 3, stride)), width, 3)
+                same = a.shape == b.shape
+                a = nn.relu(b + (a if same else conv(a, width, 1, stride)))
+        return a.mean(axis=(1, 2))
+
+    name = _named("resnet_gn", *filters, f"blocks{blocks}", f"groups{groups}")
+    return _deep(name, shape, image, classes, layers, regularizer, constraint, init)
+
+
+def char_lstm(
+    features: Shape,
+    classes: int,
+    *,
+    embedding: int = 8,
+    hidden: Widths = (256, 256),
+    regularizer: Reg = None,
+    constraint: Set = None,
+    init: Init = None,
+) -> Model:
+    """The next character after ``features`` characters, by LSTM layers: LEAF's model of Shakespeare.
+
+    Characters are integers below ``classes``; each has ``embedding`` numbers.  A dense layer of the
+    last step's output gives one output for each character [Caldas et al., 2018].
+    """
+    one: Any = features[0] if isinstance(features, tuple) and len(features) == 1 else features
+    length = whole("features", one, 1)
+    size, widths = whole("embedding", embedding, 1), _widths("hidden", hidden)
+
+    def layers(nn: Any, tokens: Array) -> Array:
+        a: Array = nn.Embed(classes, size)(tokens)
+        for width in widths:
+            a = nn.RNN(nn.OptimizedLSTMCell(width))(a)
+        return a[:, -1]
+
+    name = _named("char_lstm", size, *widths)
+    return _deep(name, length, None, classes, layers, regularizer, constraint, init)
+
+
+def _image(features: Shape) -> tuple[int, ...]:
+    """Height, width and channels of an image, given so, without channels, or as one number of pixels."""
+    way = "give height, width and channels, such as (28, 28, 1)"
+    if isinstance(features, tuple | list):
+        shape = tuple(whole("axis of an image", axis, 1) for axis in features)
+        require(len(shape) in (2, 3), "is no shape of an image", way, features=shape)
+        return shape if len(shape) == 3 else (*shape, 1)
+    pixels = whole("features", features, 1)
+    sides = {c: math.isqrt(pixels // c) for c in (1, 3)}
+    shapes = [(s, s, c) for c, s in sides.items() if s * s * c == pixels]
+    require(shapes, "is not the size of a square image of 1 or 3 channels", way, features=pixels)
+    return shapes[0]
+
+
+def _named(*settings: int | str) -> str:
+    return "-".join(map(str, settings))
+
+
+def _deep(
+    name: str,
+    features: Shape,
+    shape: tuple[int, ...] | None,
+    classes: int,
+    layers: Callable[[Any, Array], Array],
+    reg: Reg,
+    within: Set,
+    init: Init,
+) -> Model:
+    classes = OUTPUTS["softmax"].classes(classes)
+    given = tuple(features) if isinstance(features, tuple | list) else (features,)
+    options = public.regularizer(reg), public.constraint(within), check_init(init)
+    return _network(Layers(name, layers), given, shape, classes, *options)
+
+
+class Layers:
+    """The layers of a network but the last; equal where their names are."""
+
+    def __init__(self, name: str, apply: Callable[[Any, Array], Array]):
+        self.name, self.apply = name, apply
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layers) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@lru_cache(maxsize=64)
+def _network(
+    layers: Layers,
+    features: tuple[int, ...],
+    shape: tuple[int, ...] | None,
+    classes: int,
+    reg: Regularizer,
+    within: Constraint,
+    init: Init,
+) -> Model:
+    from flax import linen as nn
+
+    class Network(nn.Module):
+        @nn.compact
+        def __call__(self, a: Array) -> Any:
+            u = layers.apply(nn, a if shape is None else a.reshape(-1, *shape))
+            return nn.Dense(classes)(u)
+
+    sample = jax.ShapeDtypeStruct(features, jnp.int32 if shape is None else jnp.float32)
+    options: Any = {"regularizer": reg, "constraint": within, "init": init}
+    return flax_model(Network(), sample, **options, name=_named(layers.name, classes))
+
+
 # --- by name -------------------------------------------------------------------------------------
 
 MODELS: dict[str, Callable[..., Model]] = {
@@ -274,23 +476,33 @@ MODELS: dict[str, Callable[..., Model]] = {
     "hinge": hinge,
     "absolute": absolute,
     "mlp": mlp,
+    "cnn": cnn,
+    "resnet_gn": resnet_gn,
+    "char_lstm": char_lstm,
 }
 
 
-def model(name: str, features: int | tuple[int, ...], classes: int, **options: Any) -> Model:
+def model(name: str, features: Shape, classes: int, **options: Any) -> Model:
     """The model of that name for data with so many features and classes (0: real labels).
 
     A model of images takes their shape in place of the number of features.
     """
     make = known("model", name, MODELS)
-    if "classes" in inspect.signature(make).parameters:
+    takes = inspect.signature(make).parameters
+    require(
+        np.ndim(features) == 0 or "features" not in takes,
+        f"is a shape, and the model {name!r} takes flat features",
+        "take 'cnn' or 'resnet_gn' for images, or flatten them with jaxfl.data.map_features",
+        features=features,
+    )
+    if "classes" in takes:
         options["classes"] = classes
     else:
         OUTPUTS[name].classes(classes)
     return bind("Model", name, make, features, **options)
 
 
-def default_model(classes: int, features: int, **options: Any) -> Model:
+def default_model(classes: int, features: Shape, **options: Any) -> Model:
     """Logistic regression for two classes, softmax for more, least squares for 0 (real labels)."""
     classes = whole("classes", classes, 0)
     require(classes != 1, "leaves nothing to learn", "take data with several", classes=classes)

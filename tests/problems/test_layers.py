@@ -194,6 +194,162 @@ def test_layers_give_the_gradients(name: str, caplog: pytest.LogCaptureFixture) 
         close(left, right, 2e-5)
 
 
+class Net(linen.Module):
+    """A module of a function that makes its layers."""
+
+    build: Callable[..., Any]
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        return self.build(a)
+
+
+class NnxNet(nnx.Module):
+    def __init__(self, build: Callable[..., Any], **layers: Any):
+        self.build = nnx.static(build)
+        for name, make in layers.items():
+            setattr(self, name, make(rngs=nnx.Rngs(0)))
+
+    def __call__(self, a: Any) -> Any:
+        return self.build(self, a)
+
+
+def pooled(pool: Any) -> Any:
+    return lambda a: linen.Dense(3)(
+        pool(linen.Conv(4, (3, 3))(a), (4, 4), strides=(4, 4)).reshape(1, -1)
+    )
+
+
+def residual(a: Any) -> Any:
+    b = linen.Conv(2, (3, 3), use_bias=False)(linen.tanh(linen.GroupNorm(1)(a)))
+    return linen.Dense(3)((a + b).mean(axis=(1, 2)))
+
+
+def tied(tokens: Any) -> Any:
+    """Logits of the tokens, by the embedding itself."""
+    embed = linen.Embed(V, 20)
+    return embed.attend(linen.tanh(embed(tokens)).mean(axis=1)) + embed.attend(embed(tokens)[:, 0])
+
+
+def twice(a: Any) -> Any:
+    layer = linen.Dense(30)
+    return linen.Dense(3)(layer(linen.tanh(layer(a.reshape(1, -1)[:, :30]))))
+
+
+def linen_rnn(cell: Any, **options: Any) -> Any:
+    return lambda a: linen.Dense(3)(linen.RNN(cell(20), **options)(a)[:, -1])
+
+
+def nnx_rnn(cell: Any, **options: Any) -> Any:
+    return NnxNet(
+        lambda self, a: self.last(self.rnn(a)[:, -1]),
+        rnn=lambda rngs: nnx.RNN(cell(4, 20, rngs=rngs), **options),
+        last=lambda rngs: nnx.Linear(20, 3, rngs=rngs),
+    )
+
+
+def both_ways(a: Any) -> Any:
+    z = linen.Bidirectional(linen.RNN(linen.LSTMCell(20)), linen.RNN(linen.GRUCell(20)))(a)
+    return linen.Dense(3)(z[:, 2])
+
+
+def stacked(tokens: Any) -> Any:
+    a = linen.RNN(linen.OptimizedLSTMCell(20))(linen.Embed(V, 4)(tokens))
+    return linen.Dense(V)(linen.RNN(linen.OptimizedLSTMCell(20))(a)[:, -1])
+
+
+V, T = 61, 5
+IMAGE, SERIES, TOKENS = SHAPE, (T, 4), jax.ShapeDtypeStruct((T,), "int32")
+LSTM, GRU = T * (25 + 80), 3 * 5 * 20 + T * (2 * (20 + 20) + 21 + 20)
+DENSE = 21 + 3  # after 20 units
+# what one example's gradient takes: the factors of products, and all of other parameters
+LAYERS: dict[str, tuple[Any, Any, int]] = {
+    "dense": (Net(lambda a: linen.Dense(3)(linen.Dense(20)(a.reshape(1, -1)))), IMAGE, 149 + DENSE),
+    "dense without bias": (
+        Net(lambda a: linen.Dense(3, use_bias=False)(linen.tanh(a.reshape(1, -1)))),
+        IMAGE,
+        128 + 3,
+    ),
+    "convolution": (
+        Net(lambda a: linen.Conv(9, (8, 6), 2, padding="VALID")(a).reshape(1, -1)[:, :3]),
+        IMAGE,
+        2 * (97 + 9),
+    ),
+    "group norm": (
+        Net(lambda a: linen.Dense(3)(linen.GroupNorm(4)(linen.Dense(20)(a.reshape(1, -1))))),
+        IMAGE,
+        149 + 40 + DENSE,
+    ),
+    "layer norm": (
+        Net(lambda a: linen.Dense(3)(linen.LayerNorm()(linen.Dense(20)(a.reshape(1, -1))))),
+        IMAGE,
+        149 + 40 + DENSE,
+    ),
+    "average pool": (Net(pooled(linen.avg_pool)), IMAGE, 19 * 4 + 17 + 3),
+    "max pool": (Net(pooled(linen.max_pool)), IMAGE, 19 * 4 + 17 + 3),
+    "residual": (Net(residual), IMAGE, 18 * 2 + 4 + 6),
+    "embedding": (
+        Net(lambda a: linen.Dense(3)(linen.tanh(linen.Embed(V, 20)(a)).mean(axis=1))),
+        TOKENS,
+        T * (1 + 20) + DENSE,
+    ),
+    "small embedding": (
+        Net(lambda a: linen.Dense(3)(linen.tanh(linen.Embed(4, 20)(a)).mean(axis=1))),
+        TOKENS,
+        4 * 20 + DENSE,
+    ),
+    "nnx embedding": (
+        NnxNet(
+            lambda self, a: self.e.attend(nnx.tanh(self.e(a)).mean(axis=1)),
+            e=lambda rngs: nnx.Embed(V, 20, rngs=rngs),
+        ),
+        TOKENS,
+        (T + 1) * (V + 20),
+    ),
+    "tied": (Net(tied), TOKENS, (2 * T + 2) * (V + 20)),
+    "twice": (Net(twice), IMAGE, 2 * (31 + 30) + 31 + 3),
+    "LSTM": (Net(linen_rnn(linen.LSTMCell)), SERIES, LSTM + DENSE),
+    "LSTM, both ways": (Net(both_ways), SERIES, LSTM + GRU + 41 + 3),
+    "characters": (
+        Net(stacked),
+        TOKENS,
+        T * (1 + 4) + LSTM + T * (41 + 80) + 21 + V,
+    ),
+    "GRU": (Net(linen_rnn(linen.GRUCell)), SERIES, GRU + DENSE),
+    "nnx LSTM": (nnx_rnn(nnx.OptimizedLSTMCell), SERIES, 4 * 80 + T * (21 + 80) + DENSE),
+    "nnx GRU": (nnx_rnn(nnx.GRUCell, reverse=True), SERIES, 5 * 60 + T * (20 + 60) + DENSE),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_of_each_layer(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Factors, norms and clipped sums are those of `jax.grad`, and the layer is not the fallback's."""
+    module, sample, width = LAYERS[name]
+    with caplog.at_level(logging.WARNING, "jaxfl"):
+        model = flax_model(module, sample, name=name)
+    assert not caplog.records
+    assert model.kernel.width == width
+    rng, tokens = np.random.default_rng(1), sample is TOKENS
+    a = rng.integers(0, 4, (B, T)) if tokens else rng.normal(size=(B, *sample))
+    examples = jnp.asarray(a, "int32" if tokens else "float32"), jnp.asarray(rng.integers(0, 3, B))
+    x, w = (jnp.asarray(rng.normal(size=model.dim) / 3, jnp.float32) for _ in range(2))
+    weight = jnp.asarray(rng.uniform(size=B), jnp.float32)
+
+    @jax.jit
+    def both() -> Any:
+        g = 3 * jax.vmap(jax.grad(model.loss), (None, 0))(x, examples)
+        g = g - 2 * jax.vmap(jax.grad(model.loss), (None, 0))(w, examples)
+        norms = jnp.linalg.norm(g, axis=1)
+        G = jnp.median(norms)
+        F = model.kernel.combine((3, -2), [model.kernel.factors(p, examples) for p in (x, w)])
+        square = model.kernel.inner(F, F, examples)
+        total = evaluate(model.kernel, (Term(1.0, (x, w), (3, -2), G),), weight, examples)[0]
+        return (square, norms**2), (total, (weight * jnp.minimum(1, G / norms)) @ g)
+
+    for left, right in both():
+        close(left, right, 2e-5)
+
+
 OTHER_USES: dict[str, Callable[[], Any]] = {
     **{f"linen {width}": lambda width=width: Decoder(width) for width in (1, 16, 64)},
     **{f"nnx {width}": lambda width=width: NnxDecoder(width, nnx.Rngs(0)) for width in (1, 64)},

@@ -17,7 +17,7 @@ import jaxfl
 from jaxfl import make_problem
 from jaxfl.core.types import Model
 from jaxfl.data.records import ClientData
-from jaxfl.problems import models
+from jaxfl.problems import flax_models, models
 from jaxfl.problems.custom import custom
 from jaxfl.problems.flax_models import flax_model
 from jaxfl.problems.metrics import evaluate_metrics
@@ -289,6 +289,67 @@ def test_flax_takes_functions_of_one_example(module: Any, sample: Any, words: st
     refused(lambda: flax_model(module, sample), words)
 
 
+DEEP: dict[str, tuple[Callable[[], Model], Any]] = {
+    "cnn": (lambda: models.cnn(64, 3, channels=[2, 3], hidden=4), (64,)),
+    "cnn, colors": (lambda: models.cnn((6, 5, 3), 3, channels=2, hidden=(5, 4)), (6, 5, 3)),
+    "resnet_gn": (lambda: models.resnet_gn((8, 8), 3, channels=(2, 4), groups=2), (8, 8)),
+    "char_lstm": (lambda: models.char_lstm(6, 20, embedding=4, hidden=(10, 11)), (6,)),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_deep_networks(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Structural gradients without a notice, data of the shape given, and descent."""
+    make, shape = DEEP[name]
+    model = make()
+    assert model is make()
+    assert not caplog.records
+    rng, text = np.random.default_rng(0), name == "char_lstm"
+    parts = []
+    for _ in range(2):
+        y = rng.integers(0, 3, 30)
+        a = np.ones((30, *shape), int) + y.reshape(-1, *(1,) * len(shape))
+        parts.append((a if text else 0.3 * a + rng.normal(size=a.shape) / 9, y))
+    problem = make_problem(model, jaxfl.data.from_clients(parts, classes=20 if text else 3))
+    run = jaxfl.simulate("fedsgd", problem, jax.random.key(0), 60, lr=0.3, batch=10, clip=1.0)
+    assert run.metrics["loss"][-1] < 0.9 * run.metrics["loss"][0]
+
+
+def test_sizes_of_published_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of LEAF's FEMNIST and Shakespeare, and about a million on CIFAR images cropped to 24x24."""
+    monkeypatch.setattr(flax_models, "layered_kernel", lambda module: None)
+    alone = {"regularizer": "l2:0.123"}  # models that no other test finds again
+    assert models.cnn(28 * 28, 62, **alone).dim == 6_603_710
+    assert models.cnn((24, 24, 3), 10, **alone).dim == 1_068_298
+    assert models.char_lstm(80, 90, **alone).dim == 820_522
+    flat = models.cnn(3072, 10, **alone), models.cnn((32, 32, 3), 10, **alone)
+    assert flat[0].dim == flat[1].dim
+
+
+def test_cnn_is_the_one_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions and overlapping pools written out in NumPy."""
+    monkeypatch.setattr(flax_models, "layered_kernel", lambda module: None)
+    model = models.cnn((5, 4, 2), 3, channels=2, hidden=3, regularizer="l2:0.123")
+    x = model.init(jax.random.key(0))
+    p, a = (
+        jax.tree.map(np.asarray, model.unravel(x)),
+        np.random.default_rng(0).normal(size=(5, 4, 2)),
+    )
+    wide = np.pad(a, ((2, 2), (2, 2), (0, 0)))
+    K = p["Conv_0"]["kernel"]
+    z = [[np.tensordot(wide[i : i + 5, j : j + 5], K, 3) for j in range(4)] for i in range(5)]
+    z = np.maximum(np.asarray(z) + p["Conv_0"]["bias"], 0)
+    # windows of 3x3 every 2 pixels, with one row of padding above and below, and a column at the right
+    z = np.pad(z, ((1, 1), (0, 1), (0, 0)))
+    u = np.asarray(
+        [[z[i : i + 3, j : j + 3].max((0, 1)) for j in (0, 2)] for i in (0, 2, 4)]
+    ).ravel()
+    u = np.maximum(u @ p["Dense_0"]["kernel"] + p["Dense_0"]["bias"], 0)
+    z = u @ p["Dense_1"]["kernel"] + p["Dense_1"]["bias"]
+    expected = np.log(np.sum(np.exp(z))) - z[1]
+    np.testing.assert_allclose(model.loss(x, (jnp.asarray(a, "float32"), 1)), expected, rtol=1e-5)
+
+
 THREE = {"w": np.zeros(3)}
 
 
@@ -298,6 +359,13 @@ THREE = {"w": np.zeros(3)}
     (lambda: models.model("logistic", 5, 3), "does not serve 3 classes"),
     (lambda: models.model("logistic", 5, 2, hidden=3), "no option 'hidden'"),
     (lambda: models.default_model(1, 5), "classes = 1 leaves nothing"),
+    (lambda: models.cnn(54, 3), r"features = 54 .* such as \(28, 28, 1\)"),
+    (lambda: models.cnn((1, 2, 3, 4), 3), "is no shape of an image"),
+    (lambda: models.cnn(64, 3, network="cifr"), "did you mean 'cifar'"),
+    (lambda: models.resnet_gn(64, 3, groups=5), "groups = 5 does not divide"),
+    (lambda: models.char_lstm((2, 3), 3), "features = .* must be one number"),
+    (lambda: models.char_lstm(5, 1), "does not serve 1 classes"),
+    (lambda: models.default_model(3, (8, 8, 1)), "softmax' takes flat features: take 'cnn'"),
     (lambda: models.logistic(0), "features = 0 must be at least 1"),
     (lambda: models.mlp(5, (0,), 3), "width"),
     (lambda: models.mlp(5, 4, 3, activation="sigmiod"), "did you mean 'sigmoid'"),

@@ -282,8 +282,9 @@ class PaperRules(NamedTuple):
 
         def client(m: int) -> Any:
             # where messages are seen, other devices hide nothing
-            devices = facts.noises(r, m)
-            steps = events.LocalSteps(values["clip"], tau, devices, convex=convex, fresh=self.fresh)
+            heavier = max(1.0, (r / facts.noises(r, m)) ** 0.5)
+            clip = values["clip"] * heavier
+            steps = events.LocalSteps(clip, tau, r, convex=convex, fresh=self.fresh)
             rows = events.Sampling("shuffled", m, b)
             trust: Any = "secure_sum" if hidden else "local_transcript"
             return events.Event(rows, steps, sigma, turns, trust=trust)

@@ -217,17 +217,14 @@ class PaperRules(NamedTuple):
             return transcript.event(self.body, values, facts)
         central, b, T = self.body.mechanism.central, int(values["batch"]), int(values["rounds"])
         G, L, D = (float(values[name]) for name in ("clip", "smoothness", "diameter"))
+        w = facts.weight() if central else 1.0
         return events.Event(
             events.Sampling("single_pass", T * b, b),
-            events.Increments(G, L, D, self._machines(facts) * b, exact=True),
+            events.Increments(w * G, w * L, D, (facts.n if central else 1) * b, exact=True),
             float(values["sigma"]),
             T,
             trust="trusted_server" if central else "local_transcript",
         )
-
-    def _machines(self, facts: ProblemFacts) -> float:
-        """The machines of equal weight over which the mean is that a server noises."""
-        return facts.n / facts.weight() if self.body.mechanism.central else 1
 
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
         """Theorem 5.1 or 6.1; of the baseline the same with S = G and each sample released once."""
@@ -236,6 +233,7 @@ class PaperRules(NamedTuple):
         if self.kind.corrected:
             S = self._setting(values, facts)._replace(G=S).S
             where = "Theorem 6.1" if central else "Theorem 5.1"
-        machines, T = self._machines(facts) * b, T if self.kind.corrected else 1
+        S *= facts.weight() if central else 1.0
+        machines, T = (facts.n if central else 1) * b, T if self.kind.corrected else 1
         claim = claims.mu2(S, T, values["delta"], machines=machines, **asked._asdict())
         return claim._replace(where=where)

@@ -17,7 +17,7 @@ def mu2(
     rounds: int,
     delta: float,
     *,
-    machines: float = 1,
+    machines: int = 1,
     rho: float | None = None,
     eps: float | None = None,
     sigma: float | None = None,
