@@ -294,6 +294,8 @@ def test_cifar10(archive):
     np.testing.assert_allclose(image[1, 0], [1, 0.2, 0], atol=1e-6)
     flat = data.load("cifar10", flat=True).test[0]
     assert flat.tolist() == made.test[0].reshape(1, 3072).tolist()
+    posed = choose_problem(Setup(data="cifar10", clients=5))
+    assert (posed.train[0].shape, posed.model.dim) == ((5, 2, 3072), 30730)
 
 
 def test_cifar100(archive):
