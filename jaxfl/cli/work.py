@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import sys
 import time
 import warnings
@@ -280,9 +281,9 @@ def absolute(given: dict[str, Any]) -> dict[str, Any]:
         value = given.get(name)
         folder = of_leaf(value) if name == "data" and value is not None else None
         if folder is not None:
-            out[name] = f"{LEAF}{Path(folder).expanduser().resolve()}"
+            out[name] = f"{LEAF}{Path(os.path.expanduser(folder)).resolve()}"
         elif value is not None and (name != "data" or (value not in LOADERS and is_file(value))):
-            out[name] = str(Path(value).expanduser().resolve())
+            out[name] = str(Path(os.path.expanduser(value)).resolve())
     return out
 
 

@@ -60,12 +60,12 @@ def leaf(
 
     Caldas et al., LEAF: A Benchmark for Federated Settings, 2018.
     """
-    root = one_path("folder", folder).expanduser()
+    root = Path(os.path.expanduser(one_path("folder", folder)))
     require(isinstance(flat, bool), "must be True or False", flat=flat)
     most = None if clients is None else whole("clients", clients, 1)
     some = None if classes is None else whole("classes", classes, 2)
     pictures = root / "raw" / "img_align_celeba" if images is None else one_path("images", images)
-    reader = _Examples(flat, some, pictures.expanduser())
+    reader = _Examples(flat, some, Path(os.path.expanduser(pictures)))
     train = list(reader.users(_files(root, "train"), most))
     number = {user: i for i, (user, _) in enumerate(train)}
     held, owner = [], []

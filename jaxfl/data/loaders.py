@@ -73,7 +73,7 @@ def load_libsvm(
     """
     files = []
     for name in (path,) if test is None else (path, test):
-        file = one_path("path", name).expanduser()
+        file = Path(os.path.expanduser(one_path("path", name)))
         way = "name the LIBSVM file in it" if file.is_dir() else "check the path"
         why = "is a folder" if file.is_dir() else "is not a file"
         problem = f"{str(name)!r} {why if file.exists() else 'does not exist'}"

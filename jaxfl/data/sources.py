@@ -104,7 +104,7 @@ def find_directory(directory: str | os.PathLike[str] | None = None) -> Path | No
     given = os.environ.get("JAXFL_DATA") if directory is None else directory
     if not given:
         return None
-    path = Path(given).expanduser()
+    path = Path(os.path.expanduser(given))
     origin = "JAXFL_DATA" if directory is None else "The data directory"
     require(
         path.is_dir(),

@@ -131,7 +131,9 @@ def from_examples(
         made, owners = _examples(dataset, test, features, label, client, classes, name)
     if client is None:
         assert clients is not None
-        return split(made, clients, how or "iid", seed, test_share=test_share, **options)
+        return split(
+            made, clients, "iid" if how is None else how, seed, test_share=test_share, **options
+        )
     parts, names = owners[0]
     natural = _gather(made, parts, test_share, seed)
     if test_share is None and len(owners) == 2:
@@ -149,8 +151,16 @@ def _examples(
     name: str,
 ) -> tuple[Dataset, list[tuple[list[Array], tuple[str, ...]]]]:
     """The examples of rows that are dicts, and the rows of each client, in the training and test set."""
-    chosen = [features] if isinstance(features, str) else list(features)
-    require(chosen and label not in chosen, "and the label are the same", features=features)
+    many = isinstance(features, list | tuple) and len(features)
+    chosen: list[Any] = list(features) if many else [features]
+    for role, column in (
+        *(("features", one) for one in chosen),
+        ("label", label),
+        ("client", client),
+    ):
+        text = isinstance(column, str) or (role == "client" and column is None)
+        require(text, "must be the name of a column", **{role: column})
+    require(label not in chosen, "and the label are the same", features=features)
     used = [*chosen, label]
     known_as = getattr(getattr(dataset, "features", None) or {}, "get", lambda name: None)(label)
     read = [rows_of(dataset, [*used, client] if client else used, "The data set")]

@@ -135,7 +135,7 @@ def test_femnist(tmp_path):
 
 
 def test_shakespeare(tmp_path):
-    lines, following = [LINE, LINE[1:] + " "], [" ", "~"]
+    lines, following = [LINE, LINE[1:] + " "], [" ", "*"]
     written(tmp_path, "train", "a.json", {"THE_TRAGEDY_CASSIUS": (lines, following)})
     made = data.leaf(tmp_path)
     assert (made.train[0].shape, made.train[0].dtype) == ((1, 2, 80), np.int32)
@@ -157,7 +157,7 @@ def test_sent140(tmp_path):
     assert len({happy, comma, day, 0}) == 4
     assert (codes[0, 4:] == 0).all()
     assert (codes[1] == 0).all()
-    assert (codes[2] > 0).all()
+    assert codes[2, [0, 24]].tolist() == [1 + zlib.crc32(word) % 4095 for word in (b"w0", b"w24")]
     (bags,) = data.leaf(tmp_path, flat=True).train[0]
     assert bags.sum(axis=1).tolist() == [4, 0, 30]
     assert bags[0, happy] == 2
@@ -229,6 +229,9 @@ def test_a_file_of_leaf_that_is_cut(tmp_path, kept):
 def test_folders_that_are_not_of_leaf(tmp_path, monkeypatch):
     refused(lambda: data.leaf(tmp_path), "no JSON files in a folder train: run LEAF's")
     written(tmp_path, "train", "a.json", {"a": pixels(1)})
+    twice = written(tmp_path, "train", "b.json", {"b": pixels(1)})
+    twice.write_text(2 * twice.read_text())
+    refused(lambda: data.leaf(tmp_path), "b.json is damaged, .*Extra data")
     refused(lambda: data.leaf(tmp_path, flat=1), "flat = 1 must be True or False")
     written(tmp_path, "train", "b.json", {"a": pixels(1)})
     refused(lambda: data.leaf(tmp_path), "User 'a' is in .*a.json and in .*b.json")
@@ -291,6 +294,8 @@ def test_cifar10(archive):
     np.testing.assert_allclose(image[1, 0], [1, 0.2, 0], atol=1e-6)
     flat = data.load("cifar10", flat=True).test[0]
     assert flat.tolist() == made.test[0].reshape(1, 3072).tolist()
+    posed = choose_problem(Setup(data="cifar10", clients=5))
+    assert (posed.train[0].shape, posed.model.dim) == ((5, 2, 3072), 30730)
 
 
 def test_cifar100(archive):
@@ -336,6 +341,10 @@ def test_a_sweep_of_the_clients_of_leaf(tmp_path, monkeypatch, capsys):
     assert (problem.n, problem.model.dim, len(problem.test_owner)) == (12, 785 * 62, 12)
     words = "--partition iid does not apply to LEAF's data, which have clients"
     assert words in shell.refused("run", given, "--partition iid")
+    assert "~no-such-user/x' does not exist" in shell.refused("run ldp_sgd --data ~no-such-user/x")
+    assert "~no-such-user/x has no JSON files" in shell.refused(
+        "run ldp_sgd --data leaf:~no-such-user/x"
+    )
     assert "no data set or file 'leaf:'" in shell.refused("run ldp_sgd --data leaf:")
 
 

@@ -67,8 +67,18 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "from_clients": (
         jaxfl.data.from_clients,
         {"arrays": [ROWS], "test": None, "count": None, "classes": 2, "name": "n", "dtype": None,
-         "stacked": False},
+         "stacked": False, "test_owner": None},
     ),
+    "from_examples": (
+        jaxfl.data.from_examples,
+        {"dataset": [{"a": 1.0, "y": 0}] * 6, "test": None, "features": "a", "label": "y", "clients": 2,
+         "client": None, "how": "iid", "seed": 0, "test_share": 0.5, "classes": 2, "name": "n"},
+    ),
+    "leaf": (
+        jaxfl.data.leaf,
+        {"folder": "/nope", "flat": False, "clients": None, "classes": None, "images": None},
+    ),
+    "heterogeneity": (jaxfl.data.heterogeneity, {"data": DATA}),
     "from_frame": (
         jaxfl.data.from_clients,
         {"arrays": FRAME, "client": "c", "label": "y", "features": ["a"], "test": FRAME},
