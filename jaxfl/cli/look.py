@@ -20,7 +20,7 @@ from jaxfl.core.files import replace
 from jaxfl.engine.results import config, load
 from jaxfl.engine.sweeps.grid import TUNED
 from jaxfl.engine.sweeps.store import RESULT
-from jaxfl.views.cells import as_sweep, axes, is_sweep, relabelled, restrict
+from jaxfl.views.cells import as_sweep, axes, is_sweep, per_client, relabelled, restrict
 from jaxfl.views.compare import compare
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
@@ -160,7 +160,8 @@ def run_plot(words: Sequence[str]) -> None:
             title=given.get("title"),
             labels=dict(_pairs("label", given)),
         )
-        if is_sweep(ds) and not has_front(files):
+        metrics = given.get("metric") or [""]
+        if is_sweep(ds) and not (has_front(files) or all(per_client(ds, m) for m in metrics)):
             print(NO_FRONT, file=sys.stderr)
         if given.get("json"):
             print_json({"files": files})

@@ -37,7 +37,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_dimensions_are_the_axes_that_were_asked_for(finished: Path) -> None:
     ds = jaxfl.load(finished / "result.nc")
-    assert dict(ds.sizes) == {"algorithm": 2, "lr": 2, "omega": 2, "seed": 2, "round": 7}
+    axes = {"algorithm": 2, "lr": 2, "omega": 2, "seed": 2, "round": 7}
+    assert dict(ds.sizes) == {**axes, "client": 3}
     assert np.isfinite(ds["loss"].values).all()
     assert ds["applies_omega"].values.tolist() == [1, 0]
 

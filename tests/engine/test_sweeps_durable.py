@@ -203,9 +203,9 @@ def test_other_draws_finish_no_sweep(what: str, whole: Whole, tmp_path: Path) ->
 
 @pytest.mark.once
 def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what the results will take: 9 runs of 61 evaluations of some 16 numbers."""
+    """By what the results will take: 9 runs of 61 evaluations of some 20 numbers, and 4 of 5 clients."""
     usage = shutil.disk_usage(tmp_path)
-    folder, least = tmp_path / "sweep", 9 * 61 * 8 * 16
+    folder, least = tmp_path / "sweep", 9 * 61 * 8 * (20 + 4 * 5)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=least))
     refused(lambda: job(folder), "evaluate less often")
     assert not (folder / "sweep.json").exists()

@@ -55,7 +55,7 @@ RUNS = 4096
 FREE_ON_CPU = 0.6  # share of the free memory that a chunk may use
 FREE = 0.85
 GROW = 2  # compile again for at least this many times the runs
-SERIES = 16  # values kept per run and evaluation, about
+SERIES, OF_CLIENTS = 20, 4  # values kept per run and evaluation, and of each client, about
 MORE_MEMORY = {"memory": None}
 
 
@@ -351,5 +351,6 @@ def predicted(compiler: Compiler, made: Sequence[Program]) -> int:
             between = every(program, chunk, compiler.eval_every)
             marks = 2 + (rounds_of(program, chunk) // between if between else 0)
             runs = len(chunk.cells) * len(program.seeds)
-            total += 8 * runs * marks * (SERIES + len(compiler.extra))
+            each = SERIES + len(compiler.extra) + OF_CLIENTS * min(program.problem.n, engine.FEW)
+            total += 8 * runs * marks * each
     return total
