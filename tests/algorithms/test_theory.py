@@ -15,6 +15,7 @@ from jaxfl.algorithms.lowy.theory import spider_rounds
 from jaxfl.algorithms.reshef import theory as reshef
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
+from jaxfl.core.types import Sigma
 from jaxfl.problems.facts import facts_of
 
 pytestmark = pytest.mark.once
@@ -70,6 +71,24 @@ def test_the_papers_noise_is_that_of_theorem_2() -> None:
     assert worst <= theory.cdp_utility(many) < 3 * worst
 
 
+@pytest.mark.parametrize("tau", [1, 4])
+def test_theorem_2_of_hu_averages_its_lemmas(tau: int) -> None:
+    """Its noise is half of Lemma 7's, as printed, and the mean of Lemma 8's over a round's steps."""
+    s = LOCAL[0]._replace(tau=tau)
+    drift = np.mean([hu.network_error(s, step) for step in range(tau)])
+    noise = s.eta * s.L / 2 * hu.averaged_variance(s) + s.L**2 * drift
+    assert hu.local_bound(s) - 2 * s.gap / (s.eta * s.K) == pytest.approx(noise, rel=1e-9)
+
+
+def test_gradients_of_multi_pass_sgd_are_above_their_lower_bound() -> None:
+    """Without smoothness they are it [Reshef and Levy, Appendix F]."""
+    for s in GAO:
+        least = s.eps * (s.n * s.silos) ** 1.5 * min(1.0, s.eps * np.sqrt(s.n / s.d))
+        least /= 4 * np.sqrt(2 * np.log(2 / s.delta))
+        assert gao.multi_pass_gradients(s._replace(beta=0.0)) == pytest.approx(least)
+        assert gao.multi_pass_gradients(s) > least
+
+
 def test_the_proof_of_theorem_5_2_gives_its_bound() -> None:
     """At the theorem's own step and noise; a tenth of the step gives more."""
     for trusted in (False, True):
@@ -98,6 +117,35 @@ def test_defaults_come_from_the_theorems() -> None:
     assert values["sigma"] == pytest.approx(theory.paper_sigma(96, s, values["rounds"]))
     assert sources["lr"] == "Corollary 2"
     assert sources["eps"] == "given"
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "square"),
+    [
+        ("mu2_untrusted", 1, "rho^2,"),
+        ("mu2_untrusted", 4, "(rho^2 b^2),"),
+        ("mu2_trusted", 1, "(rho^2 M^2),"),
+        ("mu2_trusted", 4, "(rho^2 M^2 b^2),"),
+    ],
+)
+def test_only_a_trusted_server_divides_by_machines(name: str, batch: int, square: str) -> None:
+    plan = planned(name, a_problem(), 5, eps=1.0, batch=batch, smoothness=1.0, diameter=1.0)
+    claim = plan.algorithm.formula(plan.values, plan.facts, Sigma(1.0))
+    assert claim is not None
+    assert f"T/{square}" in claim.formula
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("localized_accelerated_mbsgd", "Appendix B"),
+        ("accelerated_mbsgd", "Appendix B, with v of Ghadimi and Lan, 2012"),
+    ],
+)
+def test_steps_of_algorithm_2_are_those_of_appendix_b(name: str, where: str) -> None:
+    facts = facts_of(a_problem(), None)._replace(convex=True)
+    sources = planned(name, facts, eps=1.0, diameter=1.0, smoothness=1.0).sources
+    assert {str(sources[x]) for x in ("alpha_t", "h_t")} == {where}
 
 
 # SoteriaFL on a9a: n = 10, m = 3256, d = 124, k = 6, G = 0.5, delta = 1e-3, L = 1 in b.
@@ -158,6 +206,7 @@ VALUES: list[tuple[Callable[..., Any], Any, tuple[float, ...]]] = [
     ),
     (theory.shift, (0.0, 19.0), (0.7071067812, 0.04937104415)),
     (lambda s: theory.paper_sigma(12, s, 50), SOTERIA, (2.145966026e-05, 2.145966026e-05)),
+    (lambda s: theory.paper_sigma(8, s, 50), SOTERIA, (1.7521739233e-05, 1.7521739233e-05)),
     (lambda s: theory.cdp_bound(s, 0.01, 50, 0.3, 0.7), SOTERIA, (8.000000054, 18.9104)),
     (theory.shifted_step, SHIFTED, (0.1828768727, 2.465654381e-05)),
     (lambda *a: theory.shifted_bound(*a, 0.01, 50, 0.3), SHIFTED, (9.355, 8.011743257)),
@@ -172,6 +221,8 @@ VALUES: list[tuple[Callable[..., Any], Any, tuple[float, ...]]] = [
     (hu.local_condition, LOCAL, (0.1108, 6.88)),
     (hu.local_bound, LOCAL, (5.014891667, 3.841035714)),
     (lambda s: hu.local_bound_convex(s, 0.5), LOCAL, (4.989891667, 3.830321429)),
+    (lambda s: hu.averaged_variance(s, 10, 2.0), LOCAL, (3.9175, 3.9175)),
+    (lambda s: hu.network_error(s, 2, 10, 6.0), LOCAL, (0.010966, 1.0966)),
     (hu.local_step, ((2.0, 1), (0.3, 40)), (0.09023021086, 0.04640772439)),
     (gao.excess_risk, GAO, (0.001354516583, 2.892531955)),
     (gao.smooth_rounds, GAO, (163.8072518, 3.536076915)),
@@ -195,6 +246,9 @@ VALUES: list[tuple[Callable[..., Any], Any, tuple[float, ...]]] = [
     (lambda s: gao.variance(s._replace(M=8), s.n, 40, 2.0), GAO, (1.365789474, 5000000.366)),
     (lambda s: gao.subgradient_rounds(s, 100), GAO, (2001.0, 2.0)),
     (lambda s: gao.isrl_sigma(s, s.n, 40), GAO, (0.005677469492, 0.5677469492)),
+    (gao.multi_pass_rounds, GAO, (20026832.81573, 92.42640687)),
+    (gao.multi_pass_gradients, GAO, (2264347994.3976, 48644.648615561)),
+    (lambda s: reshef.anytime_error(s, 7, 2.0, 3.0), RESHEF, (21952.0, 175.0)),
     (reshef.anytime_sigma, RESHEF, (5.486857024, 2449.489743)),
     (lambda s: reshef.anytime_rho(s, 5.0), RESHEF, (54.86857024, 48.98979486)),
     (lambda s: reshef.anytime_rdp(s, 8.0), RESHEF, (10000.0, 0.04)),

@@ -127,6 +127,14 @@ class PaperRules(NamedTuple):
         where = {"": "Theorem C.1", "moreau": "Theorem E.2", "convolution": "Theorem D.5"}
         return where[self.kind.smoothing]
 
+    @property
+    def steps(self) -> str:
+        """Where alpha_r and h_r come from, or the step sizes of the other solvers."""
+        if self.kind.solver == "multistage":
+            return "Appendix B"
+        alone = "Appendix B, with v of Ghadimi and Lan, 2012"
+        return alone if self.kind.solver == "acsa" else self.where
+
     def smooth(self, N: Draft, facts: ProblemFacts) -> None:
         """The smoothness that the solver meets, of the loss or by smoothing it."""
         kind, s = self.kind, self.setting(N.values, facts, N.eps)
@@ -300,7 +308,7 @@ class PaperRules(NamedTuple):
                 del v[name], N.sources[name]
         for name in series[0]:
             each = np.concatenate([stage[name] for stage in series]).astype(np.float64)
-            N.set(name, pieces(each.tolist()), Source(Origin.THEOREM, self.where))
+            N.set(name, pieces(each.tolist()), Source(Origin.THEOREM, self.steps))
 
     def _stages(
         self, s: theory.IsrlSetting, phase: Phase, mu: float, V2: float

@@ -29,6 +29,8 @@ __all__ = [
     "localization_lam",
     "localization_power",
     "matched_gradients",
+    "multi_pass_gradients",
+    "multi_pass_rounds",
     "nesterov_rounds",
     "nesterov_smoothness",
     "rounds_lower_bound",
@@ -293,6 +295,25 @@ def subgradient_gradients(s: IsrlSetting) -> Number:
     M, e, n = s.silos, s.eps, s.n
     few = np.minimum(n, (e * n) ** 2 / s.d)
     return M + M**2 * few + e * M * n + M**1.5 * np.minimum(e * n**1.5, (e * n) ** 2 / np.sqrt(s.d))
+
+
+def multi_pass_rounds(s: IsrlSetting) -> Number:
+    """``R = beta D sqrt(M)/L min(sqrt(n), eps n/sqrt(d)) + min(n M, eps^2 n^2 M/d)`` of multi-pass MB-SGD.
+
+    [Lowy and Razaviyayn, 2023, Theorem D.2, as Reshef and Levy print it in Appendix F.]
+    """
+    drawn = np.minimum(s.n, (s.eps * s.n) ** 2 / s.d)
+    return s.beta * s.D * np.sqrt(s.silos) / s.L * np.sqrt(drawn) + s.silos * drawn
+
+
+def multi_pass_gradients(s: IsrlSetting) -> Number:
+    """``R K M`` with :func:`multi_pass_rounds` and the :func:`least_batch` of all records.
+
+    At least ``eps (n M)^{3/2} min(1, eps sqrt(n/d)) / (4 sqrt(2 ln(2/delta)))``.  [Reshef and Levy,
+    Appendix F]
+    """
+    rounds = multi_pass_rounds(s)
+    return rounds * least_batch(s, s.n, rounds) * s.silos
 
 
 def rounds_lower_bound(s: IsrlSetting, heterogeneity: Number) -> Number:

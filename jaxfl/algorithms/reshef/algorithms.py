@@ -234,6 +234,6 @@ class PaperRules(NamedTuple):
             S = self._setting(values, facts)._replace(G=S).S
             where = "Theorem 6.1" if central else "Theorem 5.1"
         S *= facts.weight() if central else 1.0
-        machines, T = (facts.n if central else 1) * b, T if self.kind.corrected else 1
-        claim = claims.mu2(S, T, values["delta"], machines=machines, **asked._asdict())
+        machines, T = facts.n if central else 1, T if self.kind.corrected else 1
+        claim = claims.mu2(S, T, values["delta"], machines=machines, batch=b, **asked._asdict())
         return claim._replace(where=where)

@@ -13,6 +13,8 @@ import numpy as np
 __all__ = [
     "AnytimeSetting",
     "anytime_bound",
+    "anytime_deviation",
+    "anytime_error",
     "anytime_rdp",
     "anytime_regret",
     "anytime_rho",
@@ -63,6 +65,16 @@ def anytime_step(s: AnytimeSetting) -> Number:
     return np.minimum(s.rho * s.D * machines / (2 * s.S * s.T * np.sqrt(s.d)), 1 / (4 * s.L * s.T))
 
 
+def anytime_deviation(s: AnytimeSetting, sigma_grad: Number, sigma_L: Number) -> Number:
+    """s~ = sigma_grad + 2 sigma_L D, of one example's gradient and of its change per distance."""
+    return sigma_grad + 2 * sigma_L * s.D
+
+
+def anytime_error(s: AnytimeSetting, t: Number, sigma_grad: Number, sigma_L: Number) -> Number:
+    """Bound on E|q_t,i - t grad f_i(x_t)|^2 before the noise: s~^2 t  [Lemma 4.3]."""
+    return anytime_deviation(s, sigma_grad, sigma_L) ** 2 * t
+
+
 def anytime_bound(
     s: AnytimeSetting, at_optimum: Number, sigma_grad: Number, sigma_L: Number
 ) -> Number:
@@ -70,13 +82,14 @@ def anytime_bound(
 
         4 D ((G* + 2 L D)/T + 2 S sqrt(d)/(rho T sqrt(M)) + s~/sqrt(T M))
 
-    ``at_optimum`` is ``G* = |grad f(x*)|``, ``s~ = sigma_grad + 2 sigma_L D`` with the deviations of one
-    example's gradient and of its change per distance; trusted has M for the first sqrt(M).
+    ``at_optimum`` is ``G* = |grad f(x*)|``, and s~ is :func:`anytime_deviation`; trusted has M for the
+    first sqrt(M).
     """
     machines = s.M if s.trusted else np.sqrt(s.M)
     drift = (at_optimum + 2 * s.L * s.D) / s.T
     noise = 2 * s.S * np.sqrt(s.d) / (s.rho * s.T * machines)
-    return 4 * s.D * (drift + noise + (sigma_grad + 2 * sigma_L * s.D) / np.sqrt(s.T * s.M))
+    spread = anytime_deviation(s, sigma_grad, sigma_L)
+    return 4 * s.D * (drift + noise + spread / np.sqrt(s.T * s.M))
 
 
 def anytime_regret(
@@ -94,7 +107,7 @@ def anytime_regret(
     s is the deviation of the noise on the mean: sigma/sqrt(M), with a trusted server sigma.
     """
     on_mean = sigma**2 / (1 if s.trusted else s.M)
-    spread = sigma_grad + 2 * sigma_L * s.D
+    spread = anytime_deviation(s, sigma_grad, sigma_L)
     drift = 2 * s.D * (s.T * at_optimum + spread * s.T**1.5 / np.sqrt(s.M))
     return 2 / s.T**2 * (s.D**2 / eta + eta * s.T * s.d * on_mean + drift)
 

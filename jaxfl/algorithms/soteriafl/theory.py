@@ -105,7 +105,7 @@ def tau(s: Setting) -> Number:
 
 
 def unit_sigma(constant: Number, G: Number, m: Number, rounds: Number, delta: Number) -> Number:
-    """sigma eps = sqrt(c G^2 T ln(1/delta)) / m  [Theorems 1 and 2].
+    """sigma eps = sqrt(c G^2 T ln(1/delta)) / m  [Theorems 1, 2 and 4].
 
     The papers print only "c"; 8 follows from the proof of CDP-SGD, 12 of SoteriaFL-SGD, 96 of
     SoteriaFL-SVRG and -SAGA.  The theorem's condition eps < c' b^2 T / m^2 is looked at by

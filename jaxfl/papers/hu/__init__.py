@@ -25,6 +25,12 @@ BOTH = (
     "The claimed eps counts a sum of ten messages as ten times as private as one; no proof of that is "
     "known for several local steps, so that the proven eps is that of a single message."
 )
+SECURE = (
+    "Secure aggregation encodes x - theta_i where the paper encodes theta_i: the server learns the same "
+    "mean. The seeds of the masks come from the key of the run; in a protocol each pair of devices agrees "
+    "on them."
+)
+SQUARE = "The paper shows the norm of the gradient, these records show its square."
 BASELINE = (
     "The paper's formula for DP-SGD has n = 16, although the server sees every device's messages."
 )
@@ -71,8 +77,10 @@ FIGURE_8 = Tradeoff("network", 50, 5, 0.5, (0.05, 0.1, 0.2, 0.5, 1.0))
 def _entry(name: str, what: str, study: Convergence | Comparison | Tradeoff, *more: str) -> Entry:
     network, notes = study.model == "network", [RULE]
     why = (UNSETTLED, DROPS) if isinstance(study, Convergence) and network else ()
+    if network and not isinstance(study, Tradeoff):
+        notes += [SQUARE]
     if not isinstance(study, Convergence):
-        notes += [BOTH]
+        notes += [BOTH, SECURE]
     if isinstance(study, Comparison):
         notes += [BASELINE]
     return Entry(
