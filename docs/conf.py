@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
+
 import jaxfl
 from jaxfl.cli import COMMANDS, main
 
@@ -20,11 +22,12 @@ HERE = Path(__file__).parent
 PAGES = {"overview": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
 BAR = "\u2223"  # for |v|, which reStructuredText takes for a substitution
 LINK = re.compile(r"\[([^\]]*)\]\(([^)]+)\)")
+OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./benchmarks/[^)]*\)")  # of the site
 # Notebooks lie beside the package, and Sphinx reads what lies below this folder.
 shutil.rmtree(HERE / "notebooks", ignore_errors=True)
 shutil.copytree(HERE.parent / "notebooks", HERE / "notebooks")
 
-project, author, release = "jaxfl", "the jaxfl authors", jaxfl.__version__
+project, author, release = "jaxfl", "jaxfl developers", jaxfl.__version__
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "myst_nb"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
@@ -69,8 +72,8 @@ def field(node: ast.AnnAssign, source: list[str]) -> Iterator[str]:
 
 
 def members(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out the fields of named tuples, which :func:`fields` lists."""
-    return True if type(obj).__name__ == "_tuplegetter" else None
+    """Leave out the fields of named tuples, which :func:`fields` lists, and names of JAX's own."""
+    return True if type(obj).__name__ == "_tuplegetter" or obj is jax.Array else None
 
 
 def pages(app: Any, name: str, source: list[str]) -> None:
@@ -88,7 +91,8 @@ def pages(app: Any, name: str, source: list[str]) -> None:
         source[0] = source[0].replace("](#", "](overview.md#")
     if name == "reference/command-line":
         source[0] += "".join(map(manual, [command for command in COMMANDS if command[0] != "-"]))
-    source[0] = source[0].replace("](../notebooks/", "](notebooks/")
+    source[0] = source[0].replace("](../notebooks/", "](notebooks/").replace("](../docs/", "](../")
+    source[0] = OUTSIDE.sub(r"\1", source[0])
 
 
 def manual(command: str) -> str:

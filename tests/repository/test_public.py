@@ -1,0 +1,91 @@
+"""What a public project needs: metadata, workflows whose scripts exist, links, versions that agree."""
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts import ROOT, load
+
+import jaxfl
+from jaxfl.core.version import deprecated
+
+pytestmark = pytest.mark.once
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+NEEDED = {"tests", "docs", "wheels", "publish", "slow", "accelerators", "vulnerabilities"}
+
+
+def jobs() -> dict[str, Any]:
+    yaml = pytest.importorskip("yaml", reason="needs pyyaml: pip install '.[test]'")
+    return {
+        name: job
+        for file in WORKFLOWS
+        for name, job in yaml.safe_load(file.read_text("utf-8"))["jobs"].items()
+    }
+
+
+def test_every_command_of_a_workflow_is_a_script_of_the_repository() -> None:
+    """So that all of them can be run here; the jobs that the project promises are there."""
+    found = jobs()
+    assert found.keys() >= NEEDED
+    for name, job in found.items():
+        assert job.get("permissions", {}).keys() <= {"id-token"}, name
+        for step in job["steps"]:
+            assert ("run" in step) != ("uses" in step)
+            if "run" in step:
+                shell, script, *arguments = step["run"].split()
+                assert (shell, Path(script).parent.name) == ("bash", ".ci")
+                assert subprocess.run(["bash", "-n", ROOT / script], check=False).returncode == 0
+                if arguments and not arguments[0].startswith(("$", '"$')):
+                    assert f"\n  {arguments[0]})" in (ROOT / script).read_text("utf-8")
+            else:
+                assert re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|release/v1)", step["uses"])
+
+
+def test_the_address_of_the_project_stands_in_one_place(tmp_path: Path) -> None:
+    tool = load(".ci/address")
+    old = tool.address()
+    text = f"[a](https://github.com/{old}/blob/main/x), {old}, https://github.com/{old}-other"
+    assert tool.moved(text, old, "me/mine") == text.replace(f"com/{old}/", "com/me/mine/")
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
+    tool = load(".ci/links")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/index.html").write_text('<p id="here"><a href="#here"><a href="../b.html#no">')
+    (tmp_path / "b.html").write_text('<a href="a/#here"><a href="c.html"><a href="https://x.org">')
+    assert tool.broken(tmp_path) == ["a/index.html: ../b.html#no", "b.html: c.html"]
+
+
+def test_all_say_one_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["version"] == jaxfl.__version__
+    cited = ROOT / "CITATION.cff"
+    assert f"version: {jaxfl.__version__}\n" in cited.read_text("utf-8")
+    assert f"## [{jaxfl.__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_a_deprecated_function_works_and_says_what_to_use() -> None:
+    @deprecated("0.2.0", "use new()")
+    def old(x: int) -> int:
+        return x + 1
+
+    with pytest.warns(DeprecationWarning, match="since jaxfl 0.2.0: use new") as w:
+        assert old(2) == 3
+    assert os.path.samefile(w[0].filename, __file__)
+
+
+def test_the_conda_recipe_asks_for_what_the_package_does() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    recipe = (ROOT / ".ci/conda/meta.yaml").read_text("utf-8")
+    run = re.search(r"\n  run:\n(.*?)\n\n", recipe, re.DOTALL)
+    assert run is not None
+    asked = {line.strip("- ").replace("-base", "").replace(" ", "") for line in run[1].split("\n")}
+    assert asked == {*project["project"]["dependencies"], "python>=3.11"}
+    built = {line.replace(" ", "") for line in re.findall(r"- (hatch.*)", recipe)}
+    assert built == {*project["build-system"]["requires"]}
+    assert f'version = "{jaxfl.__version__}"' in recipe
