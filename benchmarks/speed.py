@@ -39,9 +39,9 @@ Medians on two CPU cores; [the method](benchmarks/README.md).  The hand-written 
 NumPy, PyTorch and JAX.  Where the server needs only the mean of the messages, jaxfl draws one noise vector
 for it, with the same distribution as the mean of n vectors, and so do the loops of the third column; in
 the fourth column both draw one for each client.  The last column has the fastest of pfl-research,
-FedJAX and Flower.  Timings vary on shared machines: within two days the sweep's {swept} was between 18x
-and 25x.
-On GPUs and TPUs nothing is measured yet: [a model](docs/scale.md#gpus) follows from compiled programs.
+FedJAX and Flower.  Timings vary on shared machines: repeated over two days, the sweep's speed-up was 18x
+to 25x.  On GPUs and TPUs nothing is measured yet: [estimates](docs/scale.md#gpus) are derived from
+compiled programs.
 """
 
 
@@ -65,7 +65,7 @@ def section(found: dict[str, Any]) -> str:
         f"A round of a million clients takes {one:.2f} s with batches of 1 and {four:.2f} s with "
         f"batches of 4\n({each:.2f} s and {each_four:.2f} s with noise for each client)."
     )
-    return "\n".join(["", *lines, "", WORDS.format(swept=many) + huge, ""])
+    return "\n".join(["", *lines, "", WORDS + huge, ""])
 
 
 def evaluation(found: dict[str, Any], name: str) -> float:

@@ -15,6 +15,7 @@ import shorter
 from jax._src import compiler
 from told import Shell
 
+from jaxfl.algorithms.registry import TABLES
 from jaxfl.engine.sweeps import engine
 
 # Pictures are drawn to files; set before any test imports matplotlib.
@@ -120,6 +121,16 @@ def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
     with _compiled_with(shorter.known() if plain and jax.default_backend() == "cpu" else {}):
         yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    """What a test registers goes with it."""
+    held = {kind: dict(table) for kind, table in TABLES.items()}
+    yield
+    for kind, table in TABLES.items():
+        table.clear()
+        table.update(held[kind])
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 PRIVACY = (
-    Param("eps", "privacy that sigma is calibrated for", open_low=True, high=LARGEST),
+    Param("eps", "eps that the noise is calibrated to", open_low=True, high=LARGEST),
     Param("delta", "privacy failure probability, below 1", low=1e-300, high=1.0, open_high=True),
 )
 GAP = Param(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from jaxfl.algorithms import (
     clip21,
@@ -22,10 +22,17 @@ from jaxfl.algorithms.composition import stored
 from jaxfl.algorithms.paper import Paper
 from jaxfl.algorithms.roles import ROLES, check_parts, named, names_of
 from jaxfl.core.errors import InputError, require, shown
-from jaxfl.core.params import closest
+from jaxfl.core.params import closest, known
 from jaxfl.core.types import Algorithm
+from jaxfl.data.loaders import LOADERS, loader
+from jaxfl.parts.aggregations import AGGREGATIONS
+from jaxfl.parts.compressors import COMPRESSORS
+from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
+from jaxfl.problems.models import MODELS
 
 __all__ = ["ALGORITHMS", "PAPERS", "PARTS", "algorithm", "one_algorithm", "register"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 PAPERS: tuple[Paper, ...] = tuple(
     folder.PAPER
@@ -44,22 +51,50 @@ PAPERS: tuple[Paper, ...] = tuple(
 )
 PARTS = frozenset({*ROLES, "storage"})  # exchanged by name beside hyper-parameters
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {}
+TABLES: dict[str, dict[str, Callable[..., Any]]] = {  # of what has a name, by its kind
+    "algorithm": ALGORITHMS,
+    "model": MODELS,
+    "data": LOADERS,
+    "compressor": COMPRESSORS,
+    "sampler": SAMPLERS,
+    "participation": PARTICIPATIONS,
+    "aggregation": AGGREGATIONS,
+}
+OWN_PARTS = {kind: frozenset(table) for kind, table in TABLES.items() if kind != "algorithm"}
 OWN: frozenset[str] = frozenset()  # those that are not the user's
 
 
-def register(constructor: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
-    """Make an algorithm known by its function's name, to ``simulate`` and to the command line."""
-    name = getattr(constructor, "__name__", "")
+@overload
+def register(constructor: str) -> Callable[[F], F]: ...
+@overload
+def register(constructor: F) -> F: ...
+def register(constructor: Any) -> Any:
+    """Make an algorithm known by its function's name, to ``simulate`` and to the command line.
+
+    ``@register("model")`` does so for a function of (features, classes), or of (shape, classes) for
+    examples that are no vectors, that returns a :class:`Model`, and ``@register("data")`` for one of a
+    data set's options that returns a :class:`Dataset` to share among clients, or :class:`ClientData`.
+    Other kinds are ``"compressor"``, ``"sampler"``, ``"participation"`` and ``"aggregation"``.
+    """
+    if isinstance(constructor, str):
+        known("kind to register", constructor, TABLES)
+        return functools.partial(_register, constructor)
+    return _register("algorithm", constructor)
+
+
+def _register(kind: str, constructor: F) -> F:
+    name, what = getattr(constructor, "__name__", ""), kind.replace("data", "data set")
+    article = "an" if kind.startswith("a") else "a"
     if not callable(constructor) or not name.isidentifier():
         raise InputError(
-            f"register takes the function that makes an algorithm, under its name, not "
+            f"register takes the function that makes {article} {what}, under its name, not "
             f"{shown(constructor)}: write one with def."
         )
-    if name in OWN:
+    if name in OWN_PARTS.get(kind, OWN):
         raise InputError(
-            f"There is an algorithm {name!r} already, one of jaxfl's: give your function another name."
+            f"There is {article} {what} {name!r} already, one of jaxfl's: give your function another name."
         )
-    ALGORITHMS[name] = constructor
+    TABLES[kind][name] = loader(constructor) if kind == "data" else constructor
     return constructor
 
 
@@ -92,10 +127,10 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
     if name not in ALGORITHMS:
         raise InputError(closest("algorithm", name, ALGORITHMS))
     make = ALGORITHMS[name]
-    known = names_of(make)
+    roles = names_of(make)
     for role in parts:
-        if known is not None and role not in known:
-            raise InputError(closest(f"part of {name} named", role, {*known, "storage"}))
+        if roles is not None and role not in roles:
+            raise InputError(closest(f"part of {name} named", role, {*roles, "storage"}))
     parts = named(parts)
     check_parts(name, parts)
     made = make(**parts) if name in OWN else _once(make, tuple(sorted(parts.items())))
@@ -106,8 +141,12 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
 
 @functools.lru_cache(maxsize=1024)
 def _once(make: Callable[..., Algorithm], parts: tuple[tuple[str, Any], ...]) -> Algorithm:
-    """Equal calls give one algorithm, as jaxfl's own do, so that compiled programs are found again."""
-    return make(**dict(parts))
+    """Equal calls give one algorithm, as jaxfl's own do, so that compiled programs are found again.
+
+    It has the name of the function, also where that only changes a part of another algorithm.
+    """
+    made = make(**dict(parts))
+    return made._replace(name=make.__name__) if isinstance(made, Algorithm) else made
 
 
 def one_algorithm(value: Algorithm | str, given: dict[str, Any] | None = None) -> Algorithm:

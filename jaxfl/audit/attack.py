@@ -27,6 +27,7 @@ from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.audit.canary import EventLike, Setup, prepare, takes, trajectory
 from jaxfl.audit.decisions import certify, family
 from jaxfl.audit.ranges import checked
+from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
 from jaxfl.privacy.accountants import epsilon
@@ -129,6 +130,11 @@ def audit(
     asked = {"confidence": confidence, "canary": canary, "chunk": chunk, "claimed": claimed}
     chunk = checked({**asked, "delta": delta}).get("chunk")
     algorithm = one_algorithm(algorithm, numbers)
+    require(
+        takes(algorithm, "sigma") or event is not None,
+        f"{algorithm.name} adds no noise, so that no eps holds for it",
+        "audit a private algorithm",
+    )
     if delta is not None and takes(algorithm, "delta"):
         numbers["delta"] = delta
     setup = prepare(algorithm, m, dim, rounds, turning, event, numbers, noise, clients)

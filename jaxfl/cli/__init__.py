@@ -5,6 +5,8 @@
 * :mod:`~jaxfl.cli.config` -- `--config FILE`: options of a command from a TOML file
 * :mod:`~jaxfl.cli.folder` -- the folder of a run: its files, its configuration, and when it may
   be written to
+* :mod:`~jaxfl.cli.imports` -- `--import FILE`: code of the user's own, which registers algorithms,
+  models, data sets and parts
 * :mod:`~jaxfl.cli.interrupt` -- Ctrl-C, and a scheduler's request to end, always arrive
 * :mod:`~jaxfl.cli.lists` -- `jaxfl list`: algorithms, models, data and parts, one line each or as
   JSON
@@ -43,16 +45,18 @@ import inspect
 import os
 import platform
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jaxfl.cli.completion import SHELLS, script
 from jaxfl.cli.config import Config, with_config
+from jaxfl.cli.imports import IMPORTING, imported
 from jaxfl.cli.interrupt import Terminated
 from jaxfl.cli.lists import list_parser, run_list
 from jaxfl.cli.look import look_options, look_parser, run_compare, run_plot, run_show
 from jaxfl.cli.papers import papers_parser, run_papers
-from jaxfl.cli.parser import CONFIG, HELP, Parser, parse_run, run_options, run_parser
+from jaxfl.cli.parser import CONFIG, HELP, IMPORT, Parser, parse_run, run_options, run_parser
 from jaxfl.cli.profiling import run_profile
 from jaxfl.cli.questions import (
     parameters,
@@ -83,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if argv is None:
             keep_programs()
+        if words and words[0] in IMPORTING:
+            words[1:] = imported(words[1:])
         if words and words[0] in PARSERS:
             words[1:], config = with_config(words[1:], PARSERS[words[0]])
         _dispatch(words)
@@ -222,10 +228,11 @@ def run_grid(words: Sequence[str]) -> None:
     Run a grid, every combination of the values for every seed, and write its result and pictures.
 
     A setting is one combination of values; its runs differ in the seed alone.  A program is what JAX
-    compiles: one computes all values of the hyper-parameters and of --rounds, and another algorithm,
-    data set or part needs another.  A chunk holds the settings that a program computes together, as many
-    as fit in memory.  Runs with the same seed share their random draws, which makes their differences
-    precise (--unpaired: separate draws).  A value may be a schedule, as in --lr 0.1 cosine:0.3.
+    compiles: one computes all settings of an algorithm whose arrays have similar shapes, and each
+    further algorithm, data set or part needs its own, as does a --batch that is much larger.  A chunk
+    holds the settings that a program computes together, as many as fit in memory.  Runs with the same
+    seed share their random draws, which makes their differences precise (--unpaired: separate draws).
+    A value may be a schedule, as in --lr 0.1 cosine:0.3.
 
       jaxfl sweep soteriafl_sgd ldp_sgd --eps 1 4 --omega 4 19 --batch 32 --lr 0.1 0.3 1 --seeds 3
       jaxfl sweep soteriafl_sgd --config grid.toml --plan
@@ -314,6 +321,9 @@ COMMON = f"""\
   --config FILE             {CONFIG}
   --json                    {JSON}
   -h, --help                {HELP}"""
+ALSO = textwrap.fill(
+    IMPORT, 100, initial_indent="  --import FILE             ", subsequent_indent=" " * 28
+)
 WITH_OPTIONS = ("run", "sweep", "completion")
 # without words: their help
 ALONE = ("show", "compare", "plot", "account", "calibrate", "audit", "completion")
@@ -327,7 +337,8 @@ def _dispatch(words: list[str]) -> None:
             answer(rest)
             return
         more = [MORE[command](rest)] if command in MORE else []
-        more += [COMMON] if command in PARSERS and command not in WITH_OPTIONS else []
+        if command in PARSERS and command not in WITH_OPTIONS:
+            more += ["\n".join([ALSO] * (command in IMPORTING) + [COMMON])]
         print("\n\n".join([str(inspect.getdoc(answer)), *more]))
         return
     kind = "option" if command.startswith("-") else "command"

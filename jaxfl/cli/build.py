@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections import ChainMap
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ __all__ = [
 
 DEMO = "soteriafl_sgd"  # what `jaxfl run` runs without ALGORITHM
 LEAF = "leaf:"
-DATA: dict[str, Callable[..., Any]] = {**LOADERS, f"{LEAF}FOLDER": leaf}
+# what --data may name; registered data sets join it
+DATA: Mapping[str, Callable[..., Any]] = ChainMap({f"{LEAF}FOLDER": leaf}, LOADERS)
 
 
 def choose_algorithm(setup: Setup) -> Algorithm:
@@ -68,16 +70,14 @@ def choose_data(setup: Setup) -> ClientData:
     """The clients' data: images as vectors, for a model that takes these."""
     flat: dict[str, Any] = {"flat": _takes_vectors(setup)}
     if (folder := of_leaf(setup.data)) is not None:
-        for name in ("partition", "alpha", "partition_option", "test_share", "test_data"):
-            given, why = getattr(setup, name), "which have clients and test records of their own"
-            other = f"does not apply to LEAF's data, {why}"
-            require(not given, other, "leave it out", **{flag(name): given})
+        _natural(setup, "LEAF's data")
         read = {**flat, "clients": setup.clients, **setup.data_option}
         return bind("Data set", "leaf", leaf, folder, **read)
     options, how = dict(setup.partition_option), setup.partition or DEFAULTS["partition"]
+    known("partition", how, PARTITIONS)
     if setup.alpha is not None:
         options["alpha"] = setup.alpha
-    known("partition", how, PARTITIONS)
+        _applies("alpha", setup.alpha, "partition", how, PARTITIONS)
     for name in options.keys() & {"clients", "seed", "labels", "rows"}:
         raise InputError(f"Partition {how!r} has no option {name!r}")
     if setup.data in LOADERS:
@@ -85,6 +85,9 @@ def choose_data(setup: Setup) -> ClientData:
         require(setup.test_data is None, alone, "leave it out", test_data=setup.test_data)
         read = flat if "flat" in inspect.signature(LOADERS[setup.data]).parameters else {}
         found = load(setup.data, **{"directory": setup.data_dir, **read, **setup.data_option})
+        if isinstance(found, ClientData):
+            _natural(setup, f"the data set {setup.data}", "clients")
+            return found._replace(name=setup.data)
     elif is_file(setup.data):
         read = {"test": setup.test_data, **setup.data_option}
         found = bind("A LIBSVM file", setup.data, load_libsvm, setup.data, **read)
@@ -100,9 +103,28 @@ def choose_data(setup: Setup) -> ClientData:
     )
 
 
+def _natural(setup: Setup, whose: str, *more: str) -> None:
+    """Raise for options that make clients of data that have them."""
+    for name in ("partition", "alpha", "partition_option", "test_share", "test_data", *more):
+        given, why = getattr(setup, name), "where clients and test records are given"
+        require(
+            not given, f"does not apply to {whose}, {why}", "leave it out", **{flag(name): given}
+        )
+
+
 def of_leaf(name: str) -> str | None:
     """The folder of LEAF's data, if that is what the name of a data set says."""
     return name.removeprefix(LEAF) if name.startswith(LEAF) and name != LEAF else None
+
+
+def _applies(
+    name: str, value: Any, role: str, chosen: str | None, table: Mapping[str, Callable[..., Any]]
+) -> None:
+    """Raise unless the chosen entry of a table takes this option."""
+    takers = [each for each, make in table.items() if name in inspect.signature(make).parameters]
+    other = f"does not apply to the {role} {chosen or 'that is taken by default'}"
+    way = " or ".join(f"{flag(role)} {each}" for each in takers)
+    require(chosen in takers, other, f"give it with {way}", **{flag(name): value})
 
 
 def _takes_vectors(setup: Setup) -> bool:
@@ -117,6 +139,10 @@ def choose_problem(setup: Setup) -> Problem:
         known("model", setup.model, models.MODELS)
     names = ("hidden", "activation", "init", "regularizer", "constraint")
     options = {name: getattr(setup, name) for name in names if getattr(setup, name) is not None}
+    for name in {"hidden", "activation"} & options.keys():
+        value = options[name]
+        shown = " ".join(map(str, value)) if isinstance(value, list) else value
+        _applies(name, shown, "model", setup.model, models.MODELS)
     if setup.strength is not None:
         require(
             setup.regularizer is not None and ":" not in setup.regularizer,

@@ -9,13 +9,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+from jaxfl.cli.imports import record
 from jaxfl.cli.options import LIMITS, Session, Setup, options
 from jaxfl.cli.written import command, flag
 from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import reading, replace, writable
 from jaxfl.core.version import __version__
-from jaxfl.engine.sweeps.store import MANIFEST, RESULT
+from jaxfl.engine.results import RESULT
+from jaxfl.engine.sweeps.store import MANIFEST
 
 __all__ = ["CHECKPOINT", "CONFIG", "Folder", "aside", "of_sweep", "write_config"]
 
@@ -226,7 +228,8 @@ class Folder:
 
 def write_config(path: Path, about: dict[str, Any], new: bool = False) -> None:
     """Write config.json; with ``new`` raise ``FileExistsError`` if it exists."""
-    text = json.dumps({"jaxfl": __version__, **about}, indent=2, ensure_ascii=False) + "\n"
+    whole = {"jaxfl": __version__, **record(), **about}
+    text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
     replace(path, lambda file: file.write(text.encode()), new=new)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.cli.build import DATA
+from jaxfl.cli.imports import file_of
 from jaxfl.cli.parser import Parser
 from jaxfl.cli.report import print_json
 from jaxfl.cli.written import flag
@@ -45,7 +46,7 @@ KINDS = ("algorithms", *OTHERS, *PARTS)
 
 def tables() -> dict[str, dict[str, dict[str, Any]]]:
     """Entries by kind and name."""
-    out = {"algorithms": {name: _algorithm(make()) for name, make in ALGORITHMS.items()}}
+    out = {"algorithms": {name: _algorithm(make) for name, make in ALGORITHMS.items()}}
     for kind, table in OTHERS.items():
         out[kind] = {name: {"summary": _summary(make)} for name, make in table.items()}
     for kind, table in PARTS.items():
@@ -96,9 +97,10 @@ def list_parser() -> Parser:
 # --- pieces --------------------------------------------------------------------------------------
 
 
-def _algorithm(algorithm: Algorithm) -> dict[str, Any]:
+def _algorithm(make: Callable[..., Algorithm]) -> dict[str, Any]:
+    algorithm = make()
     return {
-        "summary": algorithm.summary,
+        "summary": algorithm.summary + _file(make),
         "paper": algorithm.paper,
         "parts": dict(algorithm.parts),
         "parameters": _parameters(algorithm.params),
@@ -132,4 +134,10 @@ def _parameters(params: Sequence[Param]) -> list[dict[str, Any]]:
 def _summary(make: Callable[..., Any]) -> str:
     """The first sentence of a docstring, on one line."""
     paragraph = (inspect.getdoc(make) or "").split("\n\n")[0]
-    return " ".join(paragraph.split()).replace("``", "")
+    return " ".join(paragraph.split()).replace("``", "") + _file(make)
+
+
+def _file(make: Callable[..., Any]) -> str:
+    """Where an entry that is not jaxfl's own comes from."""
+    name = file_of(make)
+    return f" [{name}]" * bool(name)

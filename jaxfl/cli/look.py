@@ -17,9 +17,8 @@ from jaxfl.cli.sweeping import NO_FRONT, PICTURES, has_front
 from jaxfl.cli.written import command, flag
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
-from jaxfl.engine.results import config, load
+from jaxfl.engine.results import RESULT, config, load
 from jaxfl.engine.sweeps.grid import TUNED
-from jaxfl.engine.sweeps.store import RESULT
 from jaxfl.views.cells import as_sweep, axes, is_sweep, per_client, relabelled, restrict
 from jaxfl.views.compare import compare
 from jaxfl.views.pictures import draw
@@ -68,7 +67,8 @@ def run_show(words: Sequence[str]) -> None:
       --label OLD=NEW ...       write NEW for algorithms, axes and metrics named OLD
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write the table to FILE in LaTeX, for the package booktabs
-      --target-loss X           also show the rounds, bits and gradients until the training loss is X
+      --target-loss X           also show the first evaluated round at which the mean training loss over
+                                seeds is X or less, and its bits and gradients
       --bandwidth B             with --target-loss: the clients' bandwidth in bit/s, from which the time
                                 follows: B, B1,B2,... or lognormal:MEDIAN,SIGMA
       --latency S               with --bandwidth: seconds of latency per round (default: 0)
@@ -127,18 +127,18 @@ def run_compare(words: Sequence[str]) -> None:
 def run_plot(words: Sequence[str]) -> None:
     """usage: jaxfl plot DIR [--OPTION VALUE ...]
 
-    Draw pictures of a sweep, the headline first: values against bits, heat maps, and curves with bands
-    over seeds; by default at most six, with --metric at most three for each metric.  notes.txt beside
-    them says of each picture what it shows, how its settings were chosen, which have no value, and
-    which eps is proven.  Of a single run, draw the curves, with all notes under them.
+    Draw pictures of a sweep, the most important first: values against bits, heat maps, and curves with
+    bands over seeds; by default at most six, with --metric at most three for each metric.  notes.txt
+    beside them says of each picture what it shows, how its settings were chosen, which have no value,
+    and which eps is proven.  Of a single run, draw the curves, with all notes under them.
 
       jaxfl plot grid --where eps=1,5 --format pdf
       jaxfl plot grid --choose-by validation_accuracy --metric test_accuracy
       jaxfl plot grid --title "Adult" --label soteriafl_sgd=SoteriaFL loss="training loss"
 
-      --metric NAME ...         draw these metrics, at most three pictures each (default: that of
-                                --choose-by, on test data if it is one on validation data, and an
-                                accuracy or the loss)
+      --metric NAME ...         draw these metrics, at most three pictures each (default: two, that of
+                                --choose-by, on test data if it chose on validation data, and beside
+                                it an accuracy, or beside an accuracy the loss)
       --title TEXT              title of the pictures
       --label OLD=NEW ...       write NEW for algorithms, axes and metrics named OLD
       --out DIR                 folder for the pictures (default: DIR/pictures)

@@ -134,8 +134,8 @@ class Setup:
     init: str | None = _model(
         None,
         "HOW",
-        "initial parameters: zeros, normal: N(0, 1), or normal/5: N(0, 1)/5 (default: zeros; of mlp, "
-        "weights from N(0, 1/inputs))",
+        "initial parameters: zeros, normal (standard deviation 1) or normal/5 (standard deviation 0.2) "
+        "(default: zeros; of mlp, weights from N(0, 1/inputs))",
     )
     regularizer: str | None = _model(
         None, "NAME", "nonconvex or l2, with --strength, or as nonconvex:0.2"
@@ -205,8 +205,8 @@ class Setup:
     eval_every: int | None = _run(
         None,
         "E",
-        "evaluate after every E rounds (default: 3 to 100 evaluations, within a tenth of the work or a "
-        "few hundredths of a second, whichever is more; 0: only at the start and the end)",
+        "evaluate after every E rounds (default: at least 3 evaluations, at most 100, and as many as take "
+        "a tenth of the work; 0: only at the start and the end)",
         whole(0),
     )
     eval_records: int | str | None = _model(

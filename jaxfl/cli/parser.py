@@ -27,6 +27,7 @@ from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
 __all__ = [
     "CONFIG",
     "HELP",
+    "IMPORT",
     "Once",
     "Parser",
     "defaults",
@@ -52,12 +53,14 @@ TITLES = {
 }
 
 
+IMPORT = "run this Python file first, which registers algorithms, models, data sets or parts (repeatable)"
 CONFIG = "read options from a TOML file; the command line overrides the file"
 HELP = "print this help"
 SYMBOLS = (
-    "Defaults are those for a model of d parameters whose smoothness L is known, n clients with m records "
-    "each, and T rounds; other letters are the paper's.  Where L is unknown, batches of private algorithms "
-    "have min(128, m) records, and lr is 1/clip.  docs/algorithms.md has the formulas."
+    "Below, d is the number of parameters, L the smoothness of the loss, n the number of clients with m "
+    "records each, and T the number of rounds; other letters are the paper's.  Defaults that come from a "
+    "theorem or a corollary need L.  Where L is unknown, batches of private algorithms have min(128, m) "
+    "records, and lr is 1/clip.  docs/algorithms.md has the formulas."
 )
 
 
@@ -106,7 +109,8 @@ def _shown(values: Any) -> str:
 
 def parse_run(words: Sequence[str]) -> tuple[dict[str, Any], Session]:
     """The fields of :class:`Setup` that the command line gives, and the session."""
-    raw = parse(_run_parser(), words, "`jaxfl run` takes one ALGORITHM")
+    takes = "`jaxfl run` takes one ALGORITHM, and one value for most options (`jaxfl sweep` takes several)"
+    raw = parse(_run_parser(), words, takes)
     given = read_options(options(Setup), raw)
     if "algorithm" in raw:
         given["algorithm"] = text("ALGORITHM", raw["algorithm"])
@@ -155,6 +159,9 @@ def make_parser(table: Mapping[str, Option], titles: Mapping[str, str]) -> Parse
         elif option.bare is not None:
             how |= {"nargs": "?", "const": option.bare}
         groups[option.group].add_argument(flag(name), help=option.doc, **how)
+    # it is run before, and never parsed here
+    files: dict[str, Any] = {"dest": "files", "action": "append", "metavar": "FILE"}
+    groups["output"].add_argument("--import", help=IMPORT, **files)
     groups["output"].add_argument("--config", metavar="FILE", help=CONFIG)
     groups["output"].add_argument("-h", "--help", action="store_true", help=HELP)
     return parser
@@ -253,6 +260,10 @@ def number(name: str, word: str, integer: bool) -> Any:
     concerned = {flag(name): word}
     shape = "write it as in cosine:0.3"
     require(kind not in RULES, "is a schedule without its numbers", shape, **concerned)
+    parts = word.split(",")
+    several = len(parts) > 1 and all(map(reads, parts))
+    separate = f"`jaxfl sweep` takes several, separated by spaces: {' '.join(parts)}"
+    require(not several, "is not one number", separate, **concerned)
     infinite = name == "eps" and word.lower().lstrip("+") in ("inf", "infinity")
     require(not infinite, "must be finite", "for no noise give --sigma 0", **concerned)
     reader: Read = whole(-MOST, MOST) if integer else real(infinite=name == "clip")

@@ -21,9 +21,9 @@ REFUSED = ("--out", "--resume", "--force", "--no-plot", "--checkpoint-every", "-
 def run_profile(words: Sequence[str]) -> None:
     """usage: jaxfl profile [ALGORITHM] [--OPTION VALUE ...]
 
-    Measure the time of one round by phase (draws, samples, gradients, messages), of its compilation and
-    of an evaluation, and compare its arithmetic and memory traffic with a large matrix product and a
-    copy on the same machine.  The options are those of `jaxfl run`; no file is written.
+    Measure the time of one round by phase (random draws, reading samples, gradients, messages), of its
+    compilation and of an evaluation, and compare its arithmetic and memory traffic with a large matrix
+    product and a copy on the same machine.  The options are those of `jaxfl run`; no file is written.
 
       jaxfl profile soteriafl_sgd --data mnist --model mlp --clients 100 --batch 32
     """

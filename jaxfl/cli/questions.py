@@ -115,7 +115,8 @@ def run_audit(words: Sequence[str]) -> None:
       --sampler NAME            replace the algorithm's sampler
       --compressor NAME         replace the algorithm's compressor
       --clip-mode HOW           example (default) or batch
-      --turning E               flip the sign of the record's gradient in every E-th round
+      --turning E               let the adversary flip the sign of the record's gradient in every E-th
+                                round, as SVRG and SPIDER need, whose differences otherwise cancel it
       --confidence P            confidence of the bound (default: 0.95)
       --delta D                 delta of the bound (default: that of the algorithm)
       --seed S                  seed of all random draws (default: 0)
@@ -142,10 +143,11 @@ def parameters(command: str, words: Sequence[str]) -> str:
                                 zero_out
       --noise-multiplier Z      noise in units of clip/b, instead of --sigma
       --slots K                 most records that a Poisson batch can hold; the rest of a draw is lost
-      --record-norm X           norm of a record's share, where it exceeds --clip
+      --record-norm X           norm of what one record adds to the sum, where it exceeds --clip
 
-    Parameters that are not given take the algorithm's defaults; defaults that affect the result are
-    listed under `assumed`.  The docstring of jaxfl.privacy.accountants explains the methods.
+    Give samples, rounds and batch.  Other parameters that are not given take the algorithm's defaults;
+    those that affect the result are listed under `assumed`.  The docstring of jaxfl.privacy.accountants
+    explains the methods.
     """
     names = sorted(set(questions.names()) - {*CALCULATORS, "event"})
     said = ["NAME is an algorithm:", textwrap.indent(textwrap.fill(", ".join(names), 98), "  ")]

@@ -28,9 +28,10 @@ from jaxfl.core.progress import Bar, duration, plural
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.engine import trackers
 from jaxfl.engine.executors import read
+from jaxfl.engine.results import RESULT
 from jaxfl.engine.sweeps import sweep
 from jaxfl.engine.sweeps.look import Plan, Progress, show
-from jaxfl.engine.sweeps.store import MANIFEST, RESULT
+from jaxfl.engine.sweeps.store import MANIFEST
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
 from jaxfl.views.selection import AUTO, CRITERIA, select
@@ -96,7 +97,7 @@ def _compute(
     def announce(plan: Plan) -> None:
         lines = str(plan).split("\n")
         for line in lines if planned else lines[:2]:
-            bar.say(line)
+            bar.say(line.replace("eval_every", "--eval-every"))
         if not planned:
             if session.extend is not None:  # from here on --resume finishes the larger one
                 write_config(folder / CONFIG, {"sweep": dataclasses.asdict(spans)})

@@ -128,7 +128,7 @@ def attempt(problem: str, remedy: str = "", **values: Any) -> Iterator[None]:
         raise InputError(f"{problem} ({one_line(error)})", remedy, **values) from error
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """An exception in one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.schedules import Floats, Schedule
-from jaxfl.core.types import Param
+from jaxfl.core.types import LARGEST, Param
 
 __all__ = [
     "LEAST",
@@ -36,6 +36,14 @@ __all__ = [
 MOST = 2**31 - 1  # of rounds and other whole numbers, which a run holds as int32
 LEAST = 1e-37  # noise below it is 0, or rounds to 0, in a float32
 CLOSE = 0.8  # least likeness of a name with another first letter: more than of "steps" and "eps"
+# what others call a hyper-parameter or an option
+SYNONYMS = {
+    "learning_rate": "lr",
+    "step_size": "lr",
+    "eta": "lr",
+    "epsilon": "eps",
+    "batch_size": "batch",
+}
 FEW = 20  # most names that are listed beside a suggestion
 
 T = TypeVar("T")
@@ -47,6 +55,8 @@ T = TypeVar("T")
 def near(name: Any, names: Iterable[str]) -> str:
     """The one of ``names`` that this is probably meant to be, or nothing."""
     name, names = str(name), [*names]
+    if (other := SYNONYMS.get(name.replace("-", "_"))) in names:
+        return str(other)
     alike = difflib.get_close_matches(name, [n for n in names if n[:1] == name[:1]], 1)
     return next(iter(alike or difflib.get_close_matches(name, names, 1, CLOSE)), "")
 
@@ -142,6 +152,8 @@ def _within(param: Param, value: Any, remedy: str = "") -> None:
     below = low < param.low or (param.open_low and low == param.low)
     if below or high > param.high or (param.open_high and high == param.high):
         what = f" ({param.doc})" if param.doc else ""
+        if param.high in (LARGEST, MOST) and high <= param.high:  # a limit of the machine
+            param = param._replace(high=math.inf)
         raise InputError(f"must be {_range(param)}{what}", remedy, **concerned)
 
 

@@ -53,6 +53,28 @@ def _add(x: Array, y: Array, end: Array) -> Array:
     return jnp.where(x >= end, x - end, x)
 
 
+def _word(i: Array | int, other: Array, key: Array, end: Array) -> Array:
+    """A word of the i-th double round, uniform on Z_end."""
+    return _scale(_mix(other ^ _mix(key + jnp.asarray(i, jnp.uint32) * _WEYL)), end)
+
+
+@jax.jit  # traced once for all rounds
+def _double_round(
+    i: Array | int, left: Array, right: Array, keys: Array, a: Array, b: Array
+) -> tuple[Array, Array]:
+    left = _add(left, _word(i, right, keys[0], a), a)
+    return left, _add(right, _word(i, left, keys[1], b), b)
+
+
+@jax.jit
+def _undone(
+    i: Array | int, left: Array, right: Array, keys: Array, a: Array, b: Array
+) -> tuple[Array, Array]:
+    """What :func:`_double_round` made these halves of."""
+    right = _add(right, b - _word(i, left, keys[1], b), b)
+    return _add(left, a - _word(i, right, keys[0], a), a), right
+
+
 def _product(x: Array, a: Array) -> tuple[Array, Array]:
     """The high and the low word of ``x a``."""
     x1, x0, a1, a0 = x >> 16, x & np.uint32(0xFFFF), a >> 16, a & np.uint32(0xFFFF)
@@ -124,34 +146,32 @@ class _Network(NamedTuple):
     past: int | None  # a bound on a b - n, where one is known
 
     def image(self, x: Array) -> Array:
-        def double_round(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
-            left, right = halves
-            left = _add(left, self.word(0, i, right), self.a)
-            return left, _add(right, self.word(1, i, left), self.b)
-
-        return self.over(x, double_round)
+        return self.over(x, _double_round)
 
     def preimage(self, x: Array) -> Array:
-        def double_round(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
-            left, right = halves
-            i = self.rounds - 1 - i
-            right = _add(right, self.b - self.word(1, i, left), self.b)
-            return _add(left, self.a - self.word(0, i, right), self.a), right
+        def undo(i: Array | int, *rest: Any) -> tuple[Array, Array]:
+            halves: tuple[Array, Array] = _undone(self.rounds - 1 - i, *rest)
+            return halves
 
-        return self.over(x, double_round)
-
-    def word(self, half: int, i: Array | int, other: Array) -> Array:
-        turn = jnp.asarray(i, jnp.uint32) * _WEYL
-        return _scale(_mix(other ^ _mix(self.keys[half] + turn)), (self.a, self.b)[half])
+        return self.over(x, undo)
 
     def over(self, x: Array, double_round: Any) -> Array:
-        def looped(left: Array, right: Array) -> tuple[Array, Array]:
-            ends: tuple[Array, Array] = lax.fori_loop(0, self.rounds, double_round, (left, right))
+        def turn(i: Array | int, halves: tuple[Array, Array]) -> tuple[Array, Array]:
+            new: tuple[Array, Array] = double_round(i, *halves, self.keys, self.a, self.b)
+            return new
+
+        def looped(*halves: Array) -> tuple[Array, Array]:
+            ends: tuple[Array, Array] = lax.fori_loop(0, self.rounds, turn, halves)
             return ends
 
-        def unrolled(left: Array, right: Array) -> tuple[Array, Array]:
-            for i in range(self.rounds if isinstance(self.rounds, int) else _ROUNDS_SMALL):
-                new = double_round(i, (left, right))
+        def unrolled(*halves: Array) -> tuple[Array, Array]:
+            left, right = halves
+            if isinstance(self.rounds, int):
+                for i in range(self.rounds):
+                    left, right = turn(i, (left, right))
+                return left, right
+            for i in range(_ROUNDS_SMALL):
+                new = turn(i, (left, right))
                 left, right = (
                     jnp.where(i < self.rounds, *pair)
                     for pair in zip(new, (left, right), strict=True)

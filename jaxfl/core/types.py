@@ -289,6 +289,7 @@ class Kernel(NamedTuple):
     clip: Callable[[PyTree, Array, PyTree], PyTree] | None = None  # (F, G, batch): without norms
     link: Callable[[Array, PyTree], Array] | None = None  # phi, where f_j(x) = phi(a_j . x)
     squares: bool = False  # of examples (a_j, y_j) it needs |a_j|^2, see samples.measured
+    convolves: bool = False  # XLA is slow at gradients of convolutions in loops on CPUs
 
 
 class Model(NamedTuple):
@@ -375,8 +376,13 @@ class Problem:
 
     def __repr__(self) -> str:
         try:
-            sizes = f"n={self.n}, m={self.m_max}"
-        except (AttributeError, IndexError):  # other leaves in place of arrays, as in in_axes
+            least, most = int(np.min(self.count)), self.m_max
+            sizes = f"n={self.n}, m={most if least == most else f'{least} to {most}'}"
+        except (
+            AttributeError,
+            IndexError,
+            TypeError,
+        ):  # other leaves in place of arrays, as in in_axes
             sizes = "no data"
         return f"Problem({self.name!r}, {sizes}, d={self.model.dim}, model={self.model.name!r})"
 

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import inspect
 import io
 import math
 import os
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxfl.core.checks import bind, one_path
+from jaxfl.core.checks import bind, kind_of, one_path
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.memory import HOST, free
 from jaxfl.core.params import known, whole
 from jaxfl.data import sources
 from jaxfl.data.preprocess import carve_test, moments, standardise
-from jaxfl.data.records import Array, Dataset
+from jaxfl.data.records import Array, ClientData, Dataset
 from jaxfl.data.synthetic import synthetic
 
 __all__ = ["LOADERS", "load", "load_libsvm"]
@@ -53,6 +54,23 @@ def load(
         sources.find_directory(directory)
     read = partial(sources.read, directory=directory, download=download)
     return bind("Data set", name, loader, read, **options)
+
+
+def loader(make: Callable[..., Dataset | ClientData]) -> Callable[..., Dataset | ClientData]:
+    """A function of a data set's options alone as an entry of :data:`LOADERS`, which read files."""
+
+    @wraps(make)
+    def call(read: Read, *args: Any, **options: Any) -> Dataset | ClientData:
+        found = make(*args, **options)
+        wrong = f"The data set {make.__name__} returned {kind_of(found)}"
+        way = "make it return a jaxfl.data.Dataset, or what jaxfl.data.from_clients returns"
+        require(isinstance(found, Dataset | ClientData), wrong, way)
+        return found
+
+    own = inspect.signature(make)
+    first = inspect.Parameter("read", inspect.Parameter.POSITIONAL_ONLY)
+    call.__signature__ = own.replace(parameters=[first, *own.parameters.values()])  # type: ignore[attr-defined]
+    return call
 
 
 def load_libsvm(
@@ -370,7 +388,7 @@ def _adult(read: Read, pool: bool = False) -> Dataset:
 
 
 def _synthetic(read: Read, **options: Any) -> Dataset:
-    """The clients of `synthetic`, one after the other; the partition "contiguous" restores equal ones."""
+    """Generated data, different for each client; the partition contiguous gives each client its own."""
     data = bind("Data set", "synthetic", synthetic, **options)
     owned = np.arange(data.train[0].shape[1]) < data.count[:, None]
     train = (data.train[0][owned], data.train[1][owned])

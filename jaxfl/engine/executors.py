@@ -48,6 +48,7 @@ WRITTEN = {
 MANY = 1024  # processes of one machine
 PATIENCE = 20  # seconds that a scheduler has to answer
 SECONDS = 0.2  # between looks at what a cluster does
+STARTS = 5  # actors in a row that do not start, for which a chunk counts as tried
 
 
 def opened(executor: Any) -> contextlib.AbstractContextManager[Any]:
@@ -339,6 +340,7 @@ class ray:
         self.cpus = None if kinds else cpus
         self.waiting = queue.LifoQueue[Any]()  # chunks that have begun end before others begin
         self.ended: Exception | None = None
+        self.lost = 0  # actors in a row that did not start
         self.closed = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
         self.thread.start()
@@ -399,13 +401,18 @@ class ray:
         except Exception as error:
             with contextlib.suppress(Exception):
                 self.ray.kill(actor)
-            if future is None and not self.waiting.empty():  # or it would try for ever
+            if future is None:  # it did not start: a node may be leaving
+                self.lost += 1
+                time.sleep(SECONDS)
+            if future is None and self.lost % STARTS == 0 and not self.waiting.empty():
+                # or it would try for ever
                 future = self.waiting.get()[0]
                 future = future if future.set_running_or_notify_cancel() else None
             if future is not None:
                 future.set_exception(error)
         else:
             idle.append(actor)
+            self.lost = 0
             if future is not None:
                 future.set_result(found)
 

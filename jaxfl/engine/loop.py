@@ -29,6 +29,7 @@ from jaxfl.core.types import (
     State,
 )
 from jaxfl.engine.log import Log
+from jaxfl.problems.facts import example_of, multiplications
 from jaxfl.problems.metrics import evaluate_metrics
 
 __all__ = [
@@ -62,8 +63,8 @@ CALL = 2e11  # multiplications of one call, about: a second or two of two cores,
 SHARE = 0.1  # of the work that evaluations take by default, or
 SMALL = 1 << 29  # multiplications of all evaluations, some hundredths of a second;
 FEWEST, MOST = 3, 100  # evaluations by default
-EXAMPLE = 6  # multiplications per parameter: gradient, norm and clipping of one drawn example
-STEP = 200  # and of one round: noise, compression, the step
+EXAMPLE = 6  # times the multiplications of a loss: gradient, norm and clipping of one drawn example
+STEP = 200  # multiplications per parameter of one round: noise, compression, the step
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWN = ("round", "client", "coordinate", "utility", "messages", "coordinates", "gradients",
        "clamped", "eps_spent", "client_rounds", "client_eps", "client_eps_claimed", "uplink_bits",
@@ -90,8 +91,9 @@ def work(problem: Problem, values: Mapping[str, Any], facts: ProblemFacts) -> Wo
     held = (problem.test, problem.validation)
     tests = [jax.tree.leaves(e)[0].shape[0] for e in held if e is not None]
     rows = value("batch", total / facts.n) * value("local_steps", 1.0)
+    each = multiplications(problem.model, example_of(problem.train))
     drawn = EXAMPLE * value("cohort", facts.n) * rows
-    return Work(facts.d * (drawn + STEP), facts.d * (3.0 * seen + sum(tests)))
+    return Work(each * drawn + facts.d * STEP, each * (3.0 * seen + sum(tests)))
 
 
 def cadence(rounds: int, work: Work) -> int:

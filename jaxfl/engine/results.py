@@ -40,11 +40,22 @@ if TYPE_CHECKING:
     import xarray
 
 
-__all__ = ["accounted", "clients_of", "config", "dataset", "labelled", "load", "privacy", "save"]
+__all__ = [
+    "RESULT",
+    "accounted",
+    "clients_of",
+    "config",
+    "dataset",
+    "labelled",
+    "load",
+    "privacy",
+    "save",
+]
 
 Array: TypeAlias = npt.NDArray[Any]
 
 FORMAT = 1
+RESULT = "result.nc"  # the file in the folder of a run or a sweep
 DIGEST = (
     b"\0\0\0\6digest\0\0\0\0\0\2\0\0\0\x40"  # name, kind and length of the attribute, in netCDF3
 )
@@ -188,7 +199,7 @@ def save(ds: xarray.Dataset, path: str | Path) -> Path:
 
 
 def load(path: str | Path, *, unchecked: bool = False) -> xarray.Dataset:
-    """Read a result that :meth:`Run.save` or a sweep wrote.
+    """Read a result that :meth:`Run.save`, the command line or a sweep wrote: a file, or its folder.
 
     Raise if the contents do not match their digest (the file is damaged) or have none (an earlier
     version wrote it).  ``unchecked=True`` reads as much of such a file as possible; its values may be
@@ -197,6 +208,7 @@ def load(path: str | Path, *, unchecked: bool = False) -> xarray.Dataset:
     import xarray
 
     path = one_path("path", path)
+    path = path / RESULT if path.is_dir() else path
     with reading(path, "result file of jaxfl", "name another, or write it again"):
         content = path.read_bytes()
         require(content[:3] == b"CDF", f"{path} is not a result file of jaxfl (netCDF3)")

@@ -39,6 +39,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts.mechanisms import normal
 from jaxfl.problems.clipping import clip, evaluate
+from jaxfl.problems.parameters import raveled
 
 __all__ = ["LOCAL_LR", "LOCAL_STEPS", "Pull", "control", "free", "largest", "proximal", "steps"]
 
@@ -115,6 +116,7 @@ def steps(
 ) -> Local:
     """tau steps of ``optimizer(hp)`` (None: SGD) with the gradients of a memoryless estimator.
 
+    The optimizer sees the model's pytree of parameters.
     Step s of a client's C-th turn draws batch ``C tau + s`` of its sampler's stream.  With shuffled
     samples, an epoch that a round leaves unfinished continues in the client's next turn, so that a
     client uses a record once per epoch whatever its rounds are.  ``fresh`` starts a new epoch in every
@@ -135,6 +137,9 @@ def steps(
         stream = jax.random.fold_in(client.rows, turns) if fresh else client.rows
         first = 0 if fresh else turns * tau
 
+        def seen(a: Array) -> PyTree:
+            return a if sgd else model.unravel(a)
+
         def step(s: Array, carry: tuple[Array, PyTree, Array]) -> tuple[Array, PyTree, Array]:
             theta, memory, gradients = carry
             rows = estimator.sampler.draw(stream, first + s, client.count, problem.m_max, hp)
@@ -144,11 +149,11 @@ def steps(
             g = g + jax.grad(model.regularizer)(theta) + pull.at(x, theta, shared, own, hp)
             if not mechanism.central:
                 g = g + normal(jax.random.fold_in(client.noise, s), mechanism, g, hp)
-            update, memory = make(hp).update(g, memory, theta)
-            theta = jnp.asarray(optax.apply_updates(theta, update))
+            update, memory = make(hp).update(seen(g), memory, seen(theta))
+            theta = jnp.asarray(optax.apply_updates(theta, update if sgd else raveled(update)))
             return theta, memory, gradients + jnp.sum(rows.weight > 0, dtype=jnp.int32)
 
-        start = x, make(hp).init(x), jnp.int32(0)
+        start = x, make(hp).init(seen(x)), jnp.int32(0)
         theta, _, gradients = jax.lax.fori_loop(0, tau, step, start)
         g = x - theta
         own = pull.after(g, shared, own, hp)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import optax
 
-from jaxfl.core.types import LARGEST, Array, Hyper, Key, Param, Project, PyTree, Server
+from jaxfl.core.types import LARGEST, Array, Hyper, Key, Model, Param, Project, PyTree, Server
+from jaxfl.problems.parameters import raveled
 
 __all__ = ["LR", "averaging", "descent", "optimizer"]
 
@@ -22,26 +23,32 @@ def optimizer(
     make: Callable[[Hyper], optax.GradientTransformation],
     params: tuple[Param, ...] = (LR,),
     name: str = "optax",
+    model: Model | None = None,
 ) -> Server:
     """An optax transform of v, then the projection onto the problem's constraint set, if any.
 
-    ``make`` builds the transform from traced values, as ``lambda hp: optax.adam(hp["lr"])``.
+    ``make`` builds the transform from traced values, as ``lambda hp: optax.adam(hp["lr"])``.  It sees
+    flat vectors, or with the problem's ``model`` its pytree of parameters: layers may have rates,
+    transforms and masks of their own, as with `optax.multi_transform`.
     """
 
+    def seen(a: Array) -> PyTree:
+        return a if model is None else model.unravel(a)
+
     def init(x: Array, hp: Hyper) -> PyTree:
-        return x, make(hp).init(x)
+        return x, make(hp).init(seen(x))
 
     def step(key: Key, state: PyTree, v: Array, project: Project, hp: Hyper) -> PyTree:
         x, memory = state
-        update, memory = make(hp).update(v, memory, x)
-        x = jnp.asarray(optax.apply_updates(x, update))
+        update, memory = make(hp).update(seen(v), memory, seen(x))
+        x = jnp.asarray(optax.apply_updates(x, update if model is None else raveled(update)))
         return (x if project is None else project(x)), memory
 
-    def model(state: PyTree) -> Array:
+    def point(state: PyTree) -> Array:
         x: Array = state[0]
         return x
 
-    return Server(name, init, view=model, step=step, output=model, params=params)
+    return Server(name, init, view=point, step=step, output=point, params=params)
 
 
 @functools.cache

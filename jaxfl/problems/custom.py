@@ -41,7 +41,9 @@ def custom(
         smoothness = nonnegative("smoothness", smoothness)
     reg, within = public.regularizer(regularizer), public.constraint(constraint)
     options = loss, correct, reg, within, smoothness, name
-    if not callable(init):
+    if not (
+        callable(init) and jax.tree_util.all_leaves([init])
+    ):  # a module is a pytree, and callable
         start = jax.tree.map(np.array, init)
         layout(start)  # raises unless leaves are real numbers
         for leaf in jax.tree.leaves(start):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.hosts import on_host
-from jaxfl.core.types import Array, GeneratedSamples, Problem, ProblemFacts
+from jaxfl.core.types import Array, GeneratedSamples, Model, Problem, ProblemFacts, PyTree
 
-__all__ = ["facts_of"]
+__all__ = ["example_of", "facts_of", "multiplications"]
+
+SLOWER = 4.0  # times as long as one of a product takes a multiplication of a convolution on CPUs
 
 
 def facts_of(problem: Problem, rounds: int | None) -> ProblemFacts:
@@ -34,6 +40,50 @@ def facts_of(problem: Problem, rounds: int | None) -> ProblemFacts:
         constrained=model.project is not None,
         groups=_groups(count, problem.weights),
     )
+
+
+def example_of(train: PyTree) -> PyTree:
+    """The shapes and types of one example of the training data."""
+    if isinstance(train, GeneratedSamples):
+        place = jax.ShapeDtypeStruct((1,), jnp.int32)
+        made = jax.eval_shape(train.make, train.source, place, place)
+        return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), made)
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[2:], a.dtype), train)
+
+
+def multiplications(model: Model, example: PyTree) -> float:
+    """Those of the loss of one example in products, at least one per parameter, and in convolutions.
+
+    One in a convolution counts as :data:`SLOWER`.
+    """
+    leaves, treedef = jax.tree.flatten(example)
+    return _multiplications(model, treedef, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+
+
+@functools.lru_cache(maxsize=64)
+def _multiplications(model: Model, treedef: Any, leaves: tuple[Any, ...]) -> float:
+    example = jax.tree.unflatten(treedef, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
+    x = jax.ShapeDtypeStruct((model.dim,), jnp.float32)
+    return max(float(model.dim), _counted(jax.make_jaxpr(model.loss)(x, example).jaxpr))
+
+
+def _counted(program: Any) -> float:
+    """The multiplications of a traced program; of a branch, those of all together."""
+    total = 0.0
+    for step in program.eqns:
+        name, given = step.primitive.name, step.params
+        if name == "dot_general":
+            (left, _), _ = given["dimension_numbers"]
+            of = math.prod(step.invars[0].aval.shape[axis] for axis in left)
+            total += step.outvars[0].aval.size * of
+        elif name == "conv_general_dilated":
+            kernel, out = step.invars[1].aval.shape, given["dimension_numbers"].rhs_spec[0]
+            total += SLOWER * step.outvars[0].aval.size * math.prod(kernel) / kernel[out]
+        for inner in jax.tree.leaves(list(given.values()), is_leaf=lambda v: hasattr(v, "jaxpr")):
+            inner = getattr(inner, "jaxpr", inner)
+            if hasattr(inner, "eqns"):
+                total += given.get("length", 1) * _counted(inner)
+    return total
 
 
 def _groups(count: Any, weights: Array | None) -> tuple[tuple[int, float, int], ...]:

@@ -340,14 +340,19 @@ def _patches(layer: Any, ndim: int) -> Rows | None:
     def every(value: Any) -> tuple[int, ...]:
         return (value or 1,) * n if value is None or isinstance(value, int) else tuple(value)
 
+    # read here: a layer in the closure would keep its traced parameters, and could not go to workers
+    strides, spread, apart = map(
+        every, (layer.strides, layer.input_dilation, layer.kernel_dilation)
+    )
+
     def unfold(a: Array) -> Array:
         patches = jax.lax.conv_general_dilated_patches(
             a,
             size,
-            every(layer.strides),
+            strides,
             padding,
-            lhs_dilation=every(layer.input_dilation),
-            rhs_dilation=every(layer.kernel_dilation),
+            lhs_dilation=spread,
+            rhs_dilation=apart,
             dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
             precision=EXACT,
         )

@@ -116,12 +116,12 @@ def layered_kernel(module: Module) -> Kernel:
     params, sample = module.params, module.sample
     tree = params.unravel(jnp.zeros(params.dim))
     batch = jnp.zeros((1, *sample.shape), sample.dtype)
-    jax.eval_shape(lambda p, a: module.tapped(p, a, {}, _add, calls)[0], tree, batch)
+    program = jax.make_jaxpr(lambda p, a: module.tapped(p, a, {}, _add, calls)[0])(tree, batch)
     shared: dict[Any, list[Call]] = {}
     for call in calls:
         shared.setdefault(tuple(block.leaf for block in call.blocks), []).append(call)
     layers = [_layer(group) for group in shared.values()]
-    kernel = _kernel(module, layers)
+    kernel = _kernel(module, layers)._replace(convolves="conv_general_dilated" in str(program))
     try:
         usable = bool(layers) and _alone(module, layers) and _products(module, layers)
         usable = usable and _agrees(module, kernel)

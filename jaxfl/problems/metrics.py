@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +55,8 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
     train, most = _read(problem)
     held = jnp.minimum(problem.count, most)
     count = held.astype(x.dtype)
-    losses, right, grad = sums(model, x, train, held, most, rows, weights=problem.weights)
+    few = min(rows, max(1, NUMBERS // model.kernel.width)) if model.kernel.convolves else rows
+    losses, right, grad = sums(model, x, train, held, most, few, weights=problem.weights)
     r, grad_r = jax.value_and_grad(model.regularizer)(x)
     client_loss = losses / count + r
     metrics = {
@@ -152,6 +154,15 @@ def sums(
             right = (jnp.sum(right, axis=1) if owner is None else right[0]).astype(x.dtype)
         return jnp.sum(w * added), (added, right)
 
+    def derived(x: Array, batch: PyTree, live: Array, w: Array) -> tuple[Array, Any, Array]:
+        (_, (l, c)), g = jax.value_and_grad(block, has_aux=True)(x, batch, live, w)
+        return l, c, g
+
+    def factored(x: Array, batch: PyTree, live: Array, w: Array) -> tuple[Array, Any, Array]:
+        _, (l, c) = block(x, batch, live, w)
+        each, kernel = (w[:, None] * live).reshape(-1), model.kernel
+        return l, c, kernel.contract(each, kernel.factors(x, batch), batch)
+
     def step(k: Array, carry: PyTree) -> PyTree:
         if tall == longest:
             return filled(k, carry)
@@ -167,7 +178,8 @@ def sums(
         w = jax.lax.dynamic_slice_in_dim(share, i0, wide)
         losses, right, grad = carry
         if gradient:
-            (_, (l, c)), g = jax.value_and_grad(block, has_aux=True)(x, batch, live, w)
+            by = on_cpus(factored, derived) if model.kernel.convolves else derived
+            l, c, g = by(x, batch, live, w)
             grad = grad + g
         else:
             _, (l, c) = block(x, batch, live, w)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.checks import bind
+from jaxfl.core.checks import bind, instance
 from jaxfl.core.errors import require
 from jaxfl.core.hosts import gathered, on_host
 from jaxfl.core.params import known, whole
@@ -497,9 +497,9 @@ def model(name: str, features: Shape, classes: int, **options: Any) -> Model:
     )
     if "classes" in takes:
         options["classes"] = classes
-    else:
+    elif name in OUTPUTS:
         OUTPUTS[name].classes(classes)
-    return bind("Model", name, make, features, **options)
+    return instance(name, bind("Model", name, make, features, **options), Model, "return one")
 
 
 def default_model(classes: int, features: Shape, **options: Any) -> Model:

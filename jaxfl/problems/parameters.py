@@ -15,7 +15,7 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.memory import check_fits
 from jaxfl.core.types import Array, Key, PyTree
 
-__all__ = ["Init", "Layout", "check_init", "initializer", "layout"]
+__all__ = ["Init", "Layout", "check_init", "initializer", "layout", "raveled"]
 
 COPIES = 3  # of the parameters, at least: the point, a gradient and a message
 
@@ -41,9 +41,6 @@ class Layout(NamedTuple):
             start = stop
         return jax.tree.unflatten(self.treedef, leaves)
 
-    def ravel(self, tree: PyTree) -> Array:
-        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
-
     def flat(self, value: PyTree, what: str) -> Array:
         """A flat vector unchanged, or the user's own pytree as one; raises for anything else."""
         shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(value))
@@ -55,7 +52,12 @@ class Layout(NamedTuple):
             f"{what} has arrays of shapes {list(shapes)[:4]}, and the model takes one vector "
             f"of {self.dim} numbers or its own pytree of parameters",
         )
-        return self.ravel(value)
+        return raveled(value)
+
+
+def raveled(tree: PyTree) -> Array:
+    """The flat vector of a pytree of parameters."""
+    return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
 def layout(tree: PyTree) -> Layout:

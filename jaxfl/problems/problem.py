@@ -20,6 +20,7 @@ from jaxfl.core.types import Array, Clients, GeneratedSamples, Key, Model, Probl
 from jaxfl.data.records import ClientData, float_type, owners, refuse_tuple
 from jaxfl.data.samples import DRAWING, few, samples
 from jaxfl.data.samples import numbers as numbers_of
+from jaxfl.problems.facts import example_of, multiplications
 from jaxfl.problems.parameters import layout
 
 __all__ = ["held_out", "make_problem"]
@@ -67,7 +68,10 @@ def make_problem(
     >>> problem.n, problem.m_max, problem.model.dim
     (5, 288, 650)
     """
-    instance("model", model, Model, "give for instance jaxfl.models.logistic(5), and then the data")
+    swapped = "the model comes first, as in make_problem(model, data)"
+    require(not isinstance(data, Model), "is a model, in the place of the data", swapped, data=data)
+    by_name = "make one, such as jaxfl.models.softmax_regression(64, 10)"
+    instance("model", model, Model, by_name)
     kind = _float_type(dtype)
     refuse_tuple(data)
     if not hasattr(data, "train"):  # plain arrays: every client has all the rows
@@ -112,7 +116,8 @@ def make_problem(
     (validation, _), (test, owner) = _set_aside(test, owner, validation_share)
     clients = Clients(getattr(data, "client_names", ()), getattr(data, "partition", ""))
     held = [jax.tree.leaves(e)[0].shape[0] for e in (test, validation) if e is not None]
-    seen = _records(eval_records, generated, n, m, model.dim, sum(held))
+    each = multiplications(model, example_of(train))
+    seen = _records(eval_records, generated, n, m, each, sum(held))
     w = _weights(weights, count, kind)
     return Problem(
         train, jnp.array(count), test, x0, model, name, validation, clients, seen, w, owner
@@ -144,15 +149,18 @@ def held_out(problem: Problem, data: str) -> Problem:
 
 
 def _records(
-    asked: int | str | None, generated: bool, n: int, m: int, d: int, held: int
+    asked: int | str | None, generated: bool, n: int, m: int, each: float, held: int
 ) -> int | None:
-    """The records of each client that metrics read beside ``held`` others; None: all."""
+    """The records of each client that metrics read beside ``held`` others; None: all.
+
+    One takes ``each`` so many multiplications.
+    """
     if asked == "all" or (generated and asked is None):
         return None
     chosen = "cannot be chosen for generated samples"
     require(not generated, chosen, "leave it out", eval_records=asked)
     if asked is None:
-        k = min(MOST, max(LEAST, (EVALUATION // d - held) // (3 * n)))
+        k = min(MOST, max(LEAST, (EVALUATION // int(each) - held) // (3 * n)))
     else:
         k = whole("eval_records", asked, 1, MOST)
     return k if k < m else None

@@ -257,7 +257,9 @@ class Federated(Body):
             largest = max(rows * each, problem.model.dim if vectors else 0)
             return max(1, min(samples // rows, entries // largest))
 
-        return most(read, *ON_CPUS), most(slots, *ELSEWHERE)
+        samples, entries = ON_CPUS
+        entries = max(entries, problem.model.dim)  # which every block reads and writes
+        return most(read, samples, entries), most(slots, *ELSEWHERE)
 
 
 def share(cohort: Draw, n: int) -> Array:

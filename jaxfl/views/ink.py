@@ -78,11 +78,12 @@ DECADE = 10.0  # an axis whose values span more is logarithmic
 CAP = 1e3  # times its first value: where a diverging line ends
 FLAT = 1e-5  # relative spread that is taken for rounding
 LARGE = 1e5  # numbers from here on are powers of ten
+SPARSE = 15  # points of a line up to which each is marked
 FEW = 8  # values on a logarithmic axis up to which each has a label
 ALIKE = 0.01  # of an axis: lines that lie closer than this cover each other
 WIDER = 2.0  # points, of a line for each other that covers it
 PALE = 0.5
-FLATTENED = 2.5  # times the span of one panel: where panels stop sharing their vertical axis
+FLATTENED = 4.0  # times the span of one panel: where panels stop sharing their vertical axis
 UNDER = "A wide, pale line lies under another that coincides with it."
 APART = "Panels have vertical axes of their own."
 
@@ -290,8 +291,8 @@ def _draw(ax: Axes, line: Line, under: int) -> None:
         look |= {"linewidth": line.width + WIDER * min(under, 2), "alpha": PALE}
     if not len(y):
         return
-    if len(y) == 1 and not line.marker:
-        look["marker"] = "o"
+    if not line.marker and line.steps == "default" and len(y) <= SPARSE:
+        look["marker"] = "o" if len(y) == 1 else "."
     ax.plot(x, y, label=line.label, **look)
     if line.error is not None and np.isfinite(line.error[1]).any():
         below, above = line.error

@@ -38,7 +38,7 @@ from jaxfl.views.cells import (
 from jaxfl.views.ink import CHARACTER, COLUMN, FULL, GREY, MARKERS, OTHER, SMALL, TEXT, Line, Panel
 from jaxfl.views.plots import ALONG, OF_CLIENTS, across, curves, lines, scaled
 from jaxfl.views.rows import criterion_used
-from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, select
+from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, publishing, select
 from jaxfl.views.words import label, name_of, number, renamed, span
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ STYLED = 4  # values that line styles tell apart
 SHADED = 24  # values that colours tell apart where there is one algorithm
 SAME = 0.02  # relative difference up to which settings have the same gradients in a round
 CROSS = "A cross: the first of the seeds diverged."
+FEWER = "Points: evaluated rounds, of which a smaller --eval-every makes more."
 NOTES = "notes.txt"
+NOISE = ("eps", "delta", "sigma", "noise_constant")  # of which other notes tell
 OWN = re.compile(r"\d+-(front|map|curves)-.*")  # the names of pictures, in their folder
 CELL = (0.36, 0.24)  # inches of a square of a map
 DARK = 0.5  # luminance below which words are white
@@ -323,9 +325,10 @@ def _notes(ds: xarray.Dataset, spread: str, *more: str) -> list[str]:
     proven = ds["proven_eps"].where(noisy)
     unproven = ds["algorithm"][(proven == np.inf).any(dims)].values.tolist()
     delta, known = one_delta(ds), proven.values[np.isfinite(proven.values)]
-    stated = "Each ε is proven, at " * (not unproven and "eps" in axes(ds) and _meets(ds))
+    alone = f" {publishing(ds)[0]}".rstrip()
+    stated = f"Each ε is proven{alone}, at " * (not unproven and "eps" in axes(ds) and _meets(ds))
     if known.size and "eps" not in axes(ds):
-        stated = f"ε = {span(known)} is proven, at "
+        stated = f"ε = {span(known)} is proven{alone}, at "
     out = [
         f"No ε is proven of {', '.join(unproven)}." if unproven else "",
         f"{stated}δ = {delta}." if delta else "",
@@ -337,10 +340,10 @@ def _notes(ds: xarray.Dataset, spread: str, *more: str) -> list[str]:
 
 
 def _finished(figure: Figure, what: str, ds: xarray.Dataset) -> Figure:
-    """The figure with its notes in full, one on each line: those under it, then missing values, the
-    selection, and the privacy of each algorithm."""
+    """The figure with its notes in full, one on each line: those under it, then what all settings share,
+    missing values, the selection, and the privacy of each algorithm."""
     _, _, more = _chosen(ds, "note").partition(". ")
-    out = [what, str(figure.get_label()), more, _chosen(ds, "warning")]
+    out = [what, str(figure.get_label()), _common(ds), more, _chosen(ds, "warning")]
     lost = int(ends(ds, "uplink_bits")["uplink_bits"].isnull().any("seed").sum())
     if lost:
         out.append(f"No final value: {plural(lost, 'setting')} diverged or did not run.")
@@ -350,8 +353,26 @@ def _finished(figure: Figure, what: str, ds: xarray.Dataset) -> Figure:
     for words, who in worth.items():
         whose = "" if len(who) == ds.sizes["algorithm"] > 1 else f"{', '.join(who)}: "
         out.append(f"{whose}{words}." if words else "")
+    if (several := publishing(ds)[1].replace(" eps ", " ε ")) not in more:
+        out.append(several)
     figure.set_label("\n".join(filter(None, out)))
     return figure
+
+
+def _common(ds: xarray.Dataset) -> str:
+    """The hyper-parameters that are no axes and have one value in all settings that have them."""
+    held = {"rounds": ds["last_round"]}
+    held |= {
+        str(name).removeprefix("used_"): v for name, v in ds.items() if str(name)[:5] == "used_"
+    }
+    left_out = {*axes(ds), *results.config(ds).get("selection", {}).get("over", ()), *NOISE}
+    each = {name: np.unique(v.values[np.isfinite(v.values)]) for name, v in held.items()}
+    said = [
+        label(name, values[0])
+        for name, values in each.items()
+        if len(values) == 1 and name not in left_out
+    ]
+    return f"In all settings: {', '.join(said)}." if said else ""
 
 
 def _chosen(ds: xarray.Dataset, name: str) -> str:
@@ -546,6 +567,8 @@ def _map(ds: xarray.Dataset, rule: Criterion, title: str) -> Figure | None:
     bar.set_label(f"{name_of(rule.metric).split(' (')[0]}{better}", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL, length=2, pad=2)
     bar.outline.set_visible(False)
+    if single:  # the first algorithm on top, as in legends
+        axs[0].invert_yaxis()
     if log:
         ink.powers(bar.ax.yaxis, low, high)
     return _finished(figure, f"The final {name_of(rule.metric)} of each setting.", part)
@@ -565,6 +588,7 @@ def _curves(ds: xarray.Dataset, rule: Criterion, title: str) -> Figure:
     found = scene(ds)
     rows, alongs = found.rows(), list(ALONG)
     notes = found.notes()
+    notes += [FEWER] * (1 < found.ds.sizes["round"] <= ink.SPARSE)
     if len(rows) > 1:
         alongs = alongs[:1]
         notes.append("Fewer values (--where) leave room for bits and gradients.")

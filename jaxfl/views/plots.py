@@ -36,6 +36,7 @@ ALONG = {
 THOUSANDS = {"k": "thousands", "M": "millions", "G": "billions"}
 CROSS = f"A cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
 OF_CLIENTS = "Line: median over clients; band: from the first to the ninth decile."
+STEPS = "Proven ε: of all that was released up to the next evaluated round."
 ROOM = 4.0  # times the span of a curve: the most that a second one may take
 # what is drawn by default; behind it, for a single result, a second metric; and the words for each
 ROWS = {
@@ -133,6 +134,7 @@ def curves(
     flat = xarray.concat(each, "algorithm", join="outer").rename(algorithm="cell")
     if metrics is None and "eps_spent" in flat:
         shown.append("eps_spent")
+        notes.append(STEPS)
     planned = max(float(results.config(ds)["values"]["rounds"]) for ds in runs.values())
     ends = {
         "round": max(planned, float(flat["round"][-1])),

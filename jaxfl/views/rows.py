@@ -23,7 +23,7 @@ from jaxfl.views.cells import (
     one_delta,
     over_seeds,
 )
-from jaxfl.views.selection import AUTO, Criterion, criterion_of
+from jaxfl.views.selection import AUTO, Criterion, criterion_of, publishing
 from jaxfl.views.tables import Column, Mark, Table, Value, eps_words, estimates
 from jaxfl.views.words import prefix, short
 
@@ -226,8 +226,11 @@ def _notes(ds: xarray.Dataset, flat: xarray.Dataset) -> list[str]:
         notes.append("± standard error over seeds.")
     if not flat["noisy"].any():
         return [*notes, "Not private: no noise."]
+    alone, several = publishing(ds)
     if delta := one_delta(flat):
-        notes.append(f"ε at δ = {delta}.")
+        notes.append(f"ε at δ = {delta}{f', {alone}' if alone else ''}.")
+    if several not in " ".join(notes):
+        notes.append(several)
     if flat["flag"].any():
         notes += [note for held, note in _alarms(flat).values() if held.any()]
     return notes

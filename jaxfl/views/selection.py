@@ -26,7 +26,7 @@ from jaxfl.views.words import span
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["AUTO", "CRITERIA", "Criterion", "Selection", "criterion_of", "select"]
+__all__ = ["AUTO", "CRITERIA", "Criterion", "Selection", "criterion_of", "publishing", "select"]
 
 AUTO = "auto"  # the first of these metrics that the sweep has
 PREFERRED = ("validation_accuracy", "validation_loss", "loss")
@@ -65,6 +65,7 @@ SHARED = (
     "Runs with the same seed share their noise, so no eps is proven for publishing several of them "
     "(--unpaired, in Python paired=False, gives each its own noise and states the eps of publishing all)"
 )
+ALONE = "for one run published alone"
 
 
 class Criterion(NamedTuple):
@@ -205,6 +206,18 @@ def select(
     return Selection(out, rule, over, most, note, warning)
 
 
+def publishing(ds: xarray.Dataset) -> tuple[str, str]:
+    """What the proven eps of each run covers, and what is said of publishing several runs.
+
+    Both are empty where the sweep has a single private run.
+    """
+    proven = (ds["noisy"] > 0) & np.isfinite(ds["proven_eps"])
+    if int((distinct(ds, axes(ds)) & proven).sum()) * ds.sizes["seed"] <= 1:
+        return "", ""
+    # Files from before the option were paired, and some hold an eps as if noise were not shared.
+    return ALONE, f"{SHARED}." * bool(results.config(ds).get("paired", True))
+
+
 # --- pieces --------------------------------------------------------------------------------------
 
 
@@ -266,7 +279,7 @@ def _note(
     noisy = (chosen["noisy"].values > 0) & (chosen["found"].values > 0)
     proven = noisy & np.isfinite(chosen["proven_eps"].values)
     names = " and ".join(f"{name} (step size)" if name == "lr" else name for name in over)
-    runs = f", of {most * seeds} runs in all" if seeds > 1 else ""
+    runs = f" with {seeds} seeds each" if seeds > 1 else ""
     so_far = "" if (ds["complete"] > 0).all() else " so far"
     data = " on test data" if rule.on_test_data else " on the private data"
     data *= not rule.metric.startswith("validation_")
@@ -279,8 +292,7 @@ def _note(
     if lost:
         why = f"A seed diverged or ended above {AWAY:,} times its first loss"
         said.append(f"{why} in up to {lost} of them, which are left out")
-    # Files from before the option were paired, and some hold an eps as if noise were not shared.
-    if proven.any() and results.config(ds).get("paired", True):
+    if proven.any() and publishing(ds)[1]:
         said.append(SHARED)
     elif proven.any() and set(over) == set(TUNED) & set(axes(ds)):
         said += _price(chosen, proven)

@@ -107,7 +107,7 @@ def test_help_lists_every_number_of_the_algorithm(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "--eps X privacy that sigma is calibrated for (default: 5)"),
+        ("", "--eps X eps that the noise is calibrated to (default: 5)"),
         ("", "--lr X step size eta of the server (default: Corollary 1)"),
         ("", "--k K coordinates that a message carries (default: d/20)"),
         ("", "estimate (default: calibrated: the least that is proven for eps)"),
@@ -500,6 +500,12 @@ MISTAKES = {
     "run --rond 5": "--rond: did you mean --rounds",
     "run --noise_constant 5": "--noise-constant",
     "run -x": "-x",
+    "run --learning-rate 0.1": "--learning-rate: did you mean --lr?",
+    "run ldp_sgd --eps 1 4": "'4' is one word too many: `jaxfl run` takes one ALGORITHM, and one value",
+    "run --lr 0.1,0.3": "separated by spaces: 0.1 0.3",
+    "run --hidden 5 3": "--hidden 5 3 does not apply to the model that is taken by default: give it",
+    "run --alpha 1": "does not apply to the partition iid: give it with --partition dirichlet",
+    "audit fedsgd": "fedsgd adds no noise",
     "run --lr -1e-3": "-0.001",
     "run --rounds": "--rounds",
     "run --rounds 0": "--rounds 0",

@@ -193,7 +193,17 @@ ANSWERS = {
     f"run ldp_gd {SMALL} --no-plot --out far --lr 1e30 --max-bits 1": RUN,
     f"sweep ldp_gd {SMALL} --lr 0.2 0.4 --no-plot --quiet --out grid": {*TABLE, "files"},
     f"sweep ldp_gd {SMALL} --lr 0.2 0.4 --plan": {"runs", "compilations", "chunks", "done", "bytes"}
-    | {"available", "disk", "finished", "continued", "left", "evaluation", "programs", "time"},
+    | {
+        "available",
+        "disk",
+        "states",
+        "finished",
+        "continued",
+        "left",
+        "evaluation",
+        "programs",
+        "time",
+    },
     "show RUN": RUN,
     "show RUN --metric loss": TABLE,
     "show SWEEP": TABLE,

@@ -339,7 +339,7 @@ def test_a_sweep_of_the_clients_of_leaf(tmp_path, monkeypatch, capsys):
     assert found.data == f"leaf:{tmp_path / 'fem'}"
     problem = choose_problem(found)
     assert (problem.n, problem.model.dim, len(problem.test_owner)) == (12, 785 * 62, 12)
-    words = "--partition iid does not apply to LEAF's data, which have clients"
+    words = "--partition iid does not apply to LEAF's data, where clients"
     assert words in shell.refused("run", given, "--partition iid")
     assert "~no-such-user/x' does not exist" in shell.refused("run ldp_sgd --data ~no-such-user/x")
     assert "~no-such-user/x has no JSON files" in shell.refused(

@@ -209,7 +209,7 @@ def test_a_run_in_one_line(key: jax.Array) -> None:
         "calibrated eps=2 at delta=0.001, finished)"
     )
     assert "eps" not in repr(run.extend(5))
-    assert repr(run.problem) == "Problem('data', n=5, m=12, d=8, model='logistic')"
+    assert repr(run.problem) == "Problem('data', n=5, m=10 to 12, d=8, model='logistic')"
     assert len(repr(run.algorithm)) < 250
     assert "no data" in repr(jax.tree.map(lambda leaf: None, run.problem))
 
@@ -262,7 +262,7 @@ MISTAKES = [
     (dict(algorithm=jaxfl.algorithms.soteriafl.algorithms.cdp_sgd), "the name of one: call it"),
     (dict(problem=3), "problem = 3 must be a Problem: make one with jaxfl.make_problem"),
     (dict(problem=jaxfl.models.logistic(8)), "problem = Model('logistic', d=8) must be"),
-    (dict(algorithm=a_problem(), problem="cdp_sgd"), "algorithm = Problem('data', n=5, m=12"),
+    (dict(algorithm=a_problem(), problem="cdp_sgd"), "algorithm = Problem('data', n=5, m=10 to 12"),
     (dict(metrics=[lambda problem, x: x[0]]), "by name"),
     (dict(metrics={1: lambda problem, x: x[0]}), "cannot be called 1"),
     (dict(metrics={"q": lambda x: x[0]}), "'q' must be a function of (problem, x)"),

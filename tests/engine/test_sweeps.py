@@ -275,7 +275,7 @@ def test_delta_is_an_axis_as_any_number(tmp_path: Path) -> None:
     assert [column.heading for column in table.columns].count("δ") == 1
     assert jaxfl.views.figures(ds)
     one = jaxfl.views.table(ds.isel(delta=[1]))
-    assert "ε at δ = 0.001." in one.text()
+    assert "ε at δ = 0.001, for one run published alone." in one.text()
 
 
 # --- paired --------------------------------------------------------------------------------------
@@ -517,7 +517,8 @@ def test_progress_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (plan,) = plans
     assert (plan.runs, plan.compilations, plan.chunks, plan.done, plan.left) == (6, 1, 4, 0, 6)
     assert 0 < plan.bytes <= plan.available
-    assert 0 < plan.evaluation < 1 < plan.disk
+    assert 0 < plan.evaluation < 1 < plan.states < plan.disk
+    assert "MiB, 0.0 of them states from which runs continue" in str(plan)
     assert plan.programs == ("fedgd on data, 3 settings x 2 seeds: 2 runs at once",)
     assert 0 < plan.time() < 60
     compiling, *busy, merging = seen
@@ -653,7 +654,8 @@ def test_totals_beyond_32_bits() -> None:
 # --- mistakes ------------------------------------------------------------------------------------
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    (dict(grid={"learning_rate": [0.1]}), "'learning_rate': known:"),
+    (dict(grid={"learning_rate": [0.1]}), "'learning_rate': did you mean 'lr'? known:"),
+    (dict(lr=0.1), "no argument of sweep: if it is a hyper-parameter"),
     (dict(grid={"lr": []}), "axis lr has no values"),
     (dict(grid={"lr": [0.1, 0.2, 0.1]}), "lr has 0.1 twice"),
     (dict(grid={"lr": 0.1}), "lr = 0.1 must be a list"),

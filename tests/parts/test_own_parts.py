@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from planned import federated, planned
 from rows import a_problem
@@ -15,7 +16,7 @@ import jaxfl
 from jaxfl.algorithms import compose
 from jaxfl.algorithms.resolution import build
 from jaxfl.audit.checks import sensitivity
-from jaxfl.core.types import Channel, Param, Sampler
+from jaxfl.core.types import Channel, Model, Param, Sampler, Server
 from jaxfl.parts import (
     aggregations,
     channels,
@@ -183,3 +184,69 @@ def test_what_is_not_declared_is_not_claimed(key: jax.Array) -> None:
 def test_parts_have_a_hash() -> None:
     server = servers.descent()._replace(params=[servers.LR])
     refused(lambda: own(federated(server=server)), "has no hash")
+
+
+# --- optimizers see the model's pytree -----------------------------------------------------------
+
+
+def small() -> jaxfl.Problem:
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(3, 6, 3)).astype(np.float32), rng.integers(0, 2, (3, 6))
+    return jaxfl.make_problem(jaxfl.models.mlp(3, (4,), 2), data)
+
+
+def by_leaf(rate: float, model: Model) -> Server:
+    """Momentum; matrices step with lr, vectors with ``rate`` times lr."""
+
+    def make(hp: Any) -> optax.GradientTransformation:
+        labels = lambda tree: jax.tree.map(lambda a: "wb"[a.ndim == 1], tree)  # noqa: E731
+        steps = {"w": optax.sgd(hp["lr"], 0.9), "b": optax.sgd(rate * hp["lr"], 0.9)}
+        return optax.multi_transform(steps, labels)
+
+    return servers.optimizer(make, name="by leaf", model=model)
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.0])
+def test_a_server_steps_leaf_by_leaf(key: jax.Array, rate: float) -> None:
+    """As a loop in NumPy does; resumed equals uninterrupted, and a sweep equals its runs."""
+    problem = small()
+    algorithm = jaxfl.algorithm("fedgd", server=by_leaf(rate, problem.model))
+    run = jaxfl.simulate(algorithm, problem, key, 4, lr=0.5)
+    leaves = jax.tree.leaves(run.params)
+    scale = np.concatenate([np.full(a.size, 1.0 if a.ndim == 2 else rate) for a in leaves])
+
+    def f(x: Any) -> Any:
+        each = jax.vmap(jax.vmap(problem.model.loss, (None, 0)), (None, 0))
+        return each(x, problem.train).mean()
+
+    x = start = np.asarray(jaxfl.simulate(algorithm, problem, key, 1, lr=1e-30).x)
+    m = np.zeros_like(x)
+    for _ in range(4):
+        m = 0.9 * m + np.asarray(jax.grad(f)(x))
+        x = x - 0.5 * scale * m
+    np.testing.assert_allclose(run.x, x, rtol=2e-5, atol=1e-6)
+    assert ((np.asarray(run.x) == start) == (scale == 0)).all()
+    half = jaxfl.simulate(algorithm, problem, key, 2, lr=0.5).extend(4)
+    assert (half.x == run.x).all()
+    found = jaxfl.sweep(algorithm, {"lr": [0.25, 0.5]}, problem, key, 4)
+    own = jaxfl.simulate(algorithm, problem, jax.random.fold_in(key, 0), 4, lr=0.25)
+    last = float(found["loss"].sel(lr=0.25)[..., -1].item())
+    assert last == pytest.approx(own.metrics["loss"][-1], rel=1e-5)
+
+
+def test_clients_step_leaf_by_leaf(key: jax.Array) -> None:
+    """A mask leaves vectors as they were; matrices step as by SGD."""
+
+    def make(hp: Any) -> optax.GradientTransformation:
+        vectors = lambda tree: jax.tree.map(lambda a: a.ndim == 1, tree)  # noqa: E731
+        return optax.chain(optax.sgd(hp["lr"]), optax.masked(optax.set_to_zero(), vectors))
+
+    problem, given = small(), dict[str, Any](rounds=1, local_steps=1, batch=6)
+    masked = jaxfl.algorithm("fedavg", optimizer=make)
+    start, mine, plain = (
+        jax.tree.leaves(jaxfl.simulate(algorithm, problem, key, **given, lr=lr).params)
+        for algorithm, lr in ((masked, 1e-30), (masked, 0.3), ("fedavg", 0.3))
+    )
+    for before, now, sgd in zip(start, mine, plain, strict=True):
+        np.testing.assert_allclose(now, before if now.ndim == 1 else sgd, rtol=1e-5, atol=1e-7)
+        assert (now == sgd).all() == (now.ndim == 2)

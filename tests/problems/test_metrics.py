@@ -13,7 +13,8 @@ import jaxfl
 from jaxfl import make_problem
 from jaxfl.core.types import Problem
 from jaxfl.data.records import ClientData, from_clients
-from jaxfl.problems import models
+from jaxfl.problems import metrics, models
+from jaxfl.problems.facts import multiplications
 from jaxfl.problems.metrics import evaluate_metrics, even, full_gradient, mean_gradient
 
 COUNT = np.asarray([7, 3, 5], np.int32)
@@ -227,3 +228,38 @@ def test_the_number_of_evaluated_records_follows_from_the_work() -> None:
     source = jaxfl.data.generated(lambda s, i, j: (jnp.zeros(3), j % 2), 2, 5, source=jnp.uint32(0))
     wrong = lambda: make_problem(models.logistic(3), source, eval_records=2)  # noqa: E731
     refused(wrong, "cannot be chosen for generated samples")
+
+
+@pytest.mark.parametrize("numbers", [64, 1 << 20])
+def test_gradients_of_convolutions(monkeypatch: pytest.MonkeyPatch, numbers: int) -> None:
+    """Made of factors, in blocks of any size, where XLA is slow; equal to the gradient of the mean."""
+    monkeypatch.setattr(metrics, "NUMBERS", numbers)
+    model = models.cnn((4, 4, 1), 3, channels=2, hidden=4)
+    assert model.kernel.convolves
+    assert not models.mlp(4, (3,), 2).kernel.convolves
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(3, 7, 4, 4, 1)), rng.integers(0, 3, (3, 7))
+    problem, x = make_problem(model, ClientData(data, COUNT)), point(model, 1)
+
+    def f(x: Any) -> Any:
+        each = jax.vmap(jax.vmap(model.loss, (None, 0)), (None, 0))(x, problem.train)
+        live = np.arange(7) < COUNT[:, None]
+        return jnp.mean(jnp.sum(each * live, axis=1) / COUNT)
+
+    value, gradient = jax.value_and_grad(f)(x)
+    found = jax.jit(evaluate_metrics)(problem, x)
+    np.testing.assert_allclose(found["loss"], value, 1e-5)
+    np.testing.assert_allclose(found["grad_norm_sq"], jnp.sum(gradient**2), 1e-4)
+
+
+def test_the_multiplications_of_a_loss() -> None:
+    """Of a convolution's 4 x 4 places, 25 weights and 2 filters, and of each step of a recurrent layer."""
+    image = jax.ShapeDtypeStruct((4, 4, 1), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
+    cnn = models.cnn((4, 4, 1), 3, channels=2, hidden=4)
+    assert multiplications(cnn, image) == 4 * 16 * 25 * 2 + 8 * 4 + 4 * 3
+    vector = jax.ShapeDtypeStruct((5,), jnp.float32), image[1]
+    for dense in (models.mlp(5, (3,), 2), models.logistic(5)):
+        assert multiplications(dense, vector) == dense.dim
+    tokens = jax.ShapeDtypeStruct((7,), jnp.int32), image[1]
+    lstm = models.char_lstm(7, 5, embedding=2, hidden=3)
+    assert multiplications(lstm, tokens) == 7 * (2 + 3) * 4 * 3 + 3 * 5

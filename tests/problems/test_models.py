@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import chex
+import cloudpickle
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -354,7 +355,10 @@ THREE = {"w": np.zeros(3)}
 
 
 @mistakes(
-    (lambda: flax_model(linen.Dense(3), (5,), loss="logistic"), "loss takes one"),
+    (
+        lambda: flax_model(linen.Dense(3), (5,), loss="logistic"),
+        "loss takes one: give its last layer as many",
+    ),
     (lambda: models.model("logitsic", 5, 2), "did you mean 'logistic'"),
     (lambda: models.model("logistic", 5, 3), "does not serve 3 classes"),
     (lambda: models.model("logistic", 5, 2, hidden=3), "no option 'hidden'"),
@@ -505,6 +509,7 @@ def posed(*x0: Any, **more: Any) -> jaxfl.Problem:
     (lambda: posed(dtype="float64"), "JAX_ENABLE_X64"),
     (lambda: posed(validation_share="a"), "validation_share = 'a' is not a number"),
     (lambda: make_problem(None, client_data()), "model = None must be a Model"),  # type: ignore[arg-type]
+    (lambda: make_problem(client_data(), models.logistic(4)), "the model comes first"),  # type: ignore[arg-type]
     (lambda: make_problem(client_data(), client_data()), "^model = .{,150} must be a Model"),  # type: ignore[arg-type]
 )
 def test_bad_problems_get_one_sentence(call: Any, words: str) -> None:
@@ -566,3 +571,18 @@ def test_losses_of_many_cells_and_seeds_are_those_of_one() -> None:
     together = jax.jit(jax.vmap(jax.vmap(loss)))(x)
     each = jax.lax.map(loss, x.reshape(72, -1)).reshape(2, 36)
     np.testing.assert_allclose(together, each, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: models.cnn((4, 4, 1), 3, channels=2, hidden=4),
+        lambda: models.resnet_gn((4, 4, 3), 3, channels=(2,), blocks=1, groups=1),
+        lambda: models.char_lstm(5, 4, embedding=2, hidden=3),
+    ],
+    ids=["cnn", "resnet_gn", "char_lstm"],
+)
+def test_deep_models_go_to_workers(make: Any) -> None:
+    """No layer, with parameters that are being traced, hides in a closure."""
+    model = make()
+    assert cloudpickle.loads(cloudpickle.dumps(model.kernel)).width == model.kernel.width

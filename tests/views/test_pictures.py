@@ -449,7 +449,7 @@ def test_titles_and_names_are_the_users(drawn: dict[str, Figure]) -> None:
         assert "variance" in text
         assert ("empirical risk" in text) == ("loss" in name)
     draw(grids.grid({}), ".", title="")
-    assert drawn["front-loss"].texts[0].get_text().startswith("ε = 1 is proven, at δ = 0.001. Bars")
+    assert drawn["front-loss"].texts[0].get_text().startswith("ε = 1 is proven for one run")
 
 
 def test_only_what_is_asked_for(tmp_path: Path) -> None:

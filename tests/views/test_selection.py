@@ -276,7 +276,7 @@ def test_the_price_of_choosing_is_said() -> None:
     chosen = select(ds)
     assert chosen.candidates == 3
     assert chosen.note == (
-        "Shown is the best of 3 values of lr (step size), of 9 runs in all, by the lowest final "
+        "Shown is the best of 3 values of lr (step size) with 3 seeds each, by the lowest final "
         "loss on the private data; no proven eps covers this choice. Publishing the 9 runs of "
         "one row has a proven eps of 9 to 45."
     )

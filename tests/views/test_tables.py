@@ -100,8 +100,20 @@ def test_a_selection_shows_its_choice_and_its_price(ds: xarray.Dataset) -> None:
             assert float(row["chosen_lr"]) == float(chosen.ds["chosen_lr"].sel(at))
     text = shown.text()
     assert chosen.note in text
-    assert "ε at δ = 0.001." in text
+    assert "ε at δ = 0.001, for one run published alone." in text
     assert "best lr" in text
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+@pytest.mark.parametrize("paired", [True, False])
+def test_what_eps_covers_is_said_once(chosen: bool, paired: bool) -> None:
+    """Also where nothing was chosen; a single run is not compared with others."""
+    ds = grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3)}, paired=paired)
+    notes = " ".join(table(select(ds).ds if chosen else ds).notes)
+    assert notes.count("share their noise, so no eps is proven for publishing several") == paired
+    assert notes.count("for one run published alone") == 1
+    one = restrict(ds.isel(seed=[0]), {"eps": 1.0, "lr": 0.1, "algorithm": "ldp_sgd"})
+    assert "published alone" not in " ".join(table(one).notes)
 
 
 def test_the_best_row_of_each_group(ds: xarray.Dataset) -> None:

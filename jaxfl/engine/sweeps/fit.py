@@ -86,6 +86,13 @@ def line(program: Program, grid: Grid) -> str:
         )
         if axis.name != "algorithm" and len(axis.values) > 1
     )
+    for name, _ in program.caps:  # and those that have other shapes
+        own, whole = (
+            {float(cell.values[name]) for cell in some if name in cell.values}
+            for some in (program.cells, grid.studies[program.study].cells)
+        )
+        if own != whole and own:
+            axes += f", {name} " + " to ".join(f"{v:g}" for v in sorted({min(own), max(own)}))
     return (
         f"{program.algorithm.name} on {program.problem.name}{axes}, {cells} setting{'s' * (cells != 1)} x "
         f"{seeds} seed{'s' * (seeds != 1)}"

@@ -44,7 +44,8 @@ class Plan(NamedTuple):
     done: int  # chunks finished by earlier calls
     bytes: int  # of the largest chunk that is left
     available: int
-    disk: int  # bytes of the result, before compression, and of states that are kept
+    disk: int  # bytes of the result in a folder, before compression, and of states that are kept
+    states: int  # of them, from which runs continue when the sweep is extended by rounds
     finished: int  # runs of chunks that are done
     continued: int  # runs that begin where shorter ones of the folder end
     left: int  # runs, those to continue included
@@ -54,7 +55,9 @@ class Plan(NamedTuple):
 
     def __repr__(self) -> str:
         """What `jaxfl sweep --plan` prints."""
+        states = f", {self.states / 2**20:,.1f} of them states from which runs continue"
         result = f"the result takes at most {max(self.disk / 2**20, 0.1):,.1f} MiB"
+        result += states * (self.states > 0)
         if not self.left:
             return f"done: all {plural(self.runs, 'run')}; left: nothing\n{result}"
         chunks = plural(self.chunks - self.done, "chunk")

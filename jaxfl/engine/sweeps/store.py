@@ -39,17 +39,17 @@ from jaxfl.engine import checkpoint
 from jaxfl.engine.checkpoint import Content
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import Runs
+from jaxfl.engine.results import RESULT
 from jaxfl.engine.sweeps.engine import padded
 from jaxfl.engine.sweeps.plan import Chunk
 
-__all__ = ["MANIFEST", "RESULT", "ROOM", "Arrays", "Source", "Store", "pack", "unpack"]
+__all__ = ["MANIFEST", "ROOM", "Arrays", "Source", "Store", "pack", "unpack"]
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Source: TypeAlias = tuple[int, Chunk, tuple[int, int]]  # a chunk, and a run's seed and cell in it
 FORMAT = 1
 DIGEST = b'"digest": "'
 MANIFEST = "sweep.json"
-RESULT = "result.nc"
 OWNER = "chunk.json"  # names of metrics have no dot
 CHUNK = 1 << 20  # bytes of names and headers, at most
 VERSIONS = (__version__, jax.__version__)  # that continue a checkpoint bit for bit
@@ -109,13 +109,14 @@ class Store(contextlib.ExitStack):
         return shutil.disk_usage(there).free
 
     def keeps(self, size: int, states: int) -> int:
-        """The bytes of final states and logs; 0 where they are too many, or the disk has no room.
+        """The bytes of final states and logs in a folder; 0 where they are too many, or it has no room.
 
         With them the runs of a finished sweep can continue.
         """
         kept = size + states
-        self.keep = self.folder is not None and kept <= KEPT and ROOM * size + kept <= self.room()
-        return kept if self.keep else 0
+        room = KEPT if self.folder is None else min(KEPT, self.room() - ROOM * size)
+        self.keep = self.folder is not None and kept <= room
+        return kept if kept <= room else 0
 
     def begin(self, about: Mapping[str, Any], nbytes: int, new: bool = True) -> None:
         """Write the manifest; raise if the disk has no room for results of ``nbytes``.

@@ -94,6 +94,7 @@ def sweep(
     progress: bool | Callable[[Progress], None] | None = None,
     callbacks: Sequence[Callback] = (),
     matmul_precision: str | None = None,
+    **unknown: Any,
 ) -> xarray.Dataset:
     """Every run of a grid, as one labelled dataset.
 
@@ -143,6 +144,11 @@ def sweep(
     {'algorithm': 2, 'eps': 2, 'lr': 2, 'seed': 2, 'round': 6}
     """
     began = time.perf_counter()
+    for name, value in unknown.items():
+        ways = f"write {{{name!r}: [...]}} in grid, or numbers={{{name!r}: ...}} for all runs"
+        raise InputError(
+            "is no argument of sweep", f"if it is a hyper-parameter, {ways}", **{name: value}
+        )
     rounds = None if rounds is None else whole("rounds", rounds, 1)
     eval_every = None if eval_every is None else whole("eval_every", eval_every, 0)
     at_once = None if runs_at_once is None else whole("runs_at_once", runs_at_once, 1)
@@ -240,7 +246,8 @@ def sweep(
             driver = Driver(workers, compiler, made, keys, memory)
         if announce is not None:
             # all count the work of a plan together
-            found = _plan(compiler, made, store, old, at_once, size + kept, keys, driver)
+            disk = size + kept, kept
+            found = _plan(compiler, made, store, old, at_once, disk, keys, driver)
             hosts.first(lambda: announce(found))
         report = stack.enter_context(bar)
         reports.append(report)
@@ -487,7 +494,7 @@ def _plan(
     store: Store,
     old: Planned,
     at_once: int | None,
-    disk: int,
+    disk: tuple[int, int],
     keys: Sequence[Key],
     driver: Driver | None,
 ) -> Plan:
@@ -535,7 +542,7 @@ def _plan(
         len(todo) - len(left),
         largest if left else 0,
         compiler.available,
-        disk,
+        *disk,
         *counted(made, todo, done),
         sum(look.size(chunk) for chunk, _ in left),
         evaluations / max(rounds + evaluations, 1.0),

@@ -1,0 +1,141 @@
+"""`--import FILE`: Python code of the user's own, which registers algorithms, models, data sets and parts.
+
+It runs before the command line is parsed, since what it registers has names and options.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import sys
+import tomllib
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from jaxfl.algorithms.registry import TABLES
+from jaxfl.cli.parser import Parser
+from jaxfl.core.checks import kind_of
+from jaxfl.core.errors import InputError, one_line, require
+from jaxfl.core.files import reading
+from jaxfl.core.types import Aggregation, Algorithm, Compressor, Participation, Sampler
+
+__all__ = ["IMPORTING", "file_of", "imported", "record"]
+
+MADE: dict[str, type] = {
+    "algorithm": Algorithm,
+    "compressor": Compressor,
+    "sampler": Sampler,
+    "participation": Participation,
+    "aggregation": Aggregation,
+}
+IMPORTING = ("run", "sweep", "profile", "audit", "account", "calibrate", "list")  # commands
+CONFIG = "config.json"
+LOADED: dict[str, str] = {}  # the digest of each imported file
+
+
+def imported(words: Sequence[str]) -> list[str]:
+    """The words of a command without ``--import``; runs the files that they and ``--config`` name, and
+    those with which a resumed folder was begun."""
+    own = Parser()
+    own.add_argument("--import", dest="files", action="append", default=[])
+    found, rest = own.parse_known_args(list(words))
+    for name in ("--config", "--resume", "--extend"):
+        own.add_argument(name)
+    named = own.parse_known_args(list(words))[0]
+    for folder in filter(None, (named.resume, named.extend)):
+        _again(Path(folder))
+    for name in (*_configured(named.config), *found.files):
+        _run(Path(name).resolve())
+    return rest
+
+
+def record() -> dict[str, Any]:
+    """What ``config.json`` keeps of the imported files."""
+    files = [{"file": file, "digest": digest} for file, digest in LOADED.items()]
+    return {"imports": files} if files else {}
+
+
+def file_of(make: Callable[..., Any]) -> str:
+    """The name of the imported file that a function is from, or nothing."""
+    module = sys.modules.get(getattr(make, "__module__", ""))
+    file = str(getattr(module, "__file__", ""))
+    return Path(file).name if file in LOADED else ""
+
+
+def _configured(file: str | None) -> Iterator[str]:
+    """The files that a TOML file names; what else is wrong with it, its own reader says."""
+    try:
+        names = tomllib.loads(Path(str(file)).read_text("utf-8")).get("import", [])
+    except (OSError, ValueError):
+        return
+    yield from map(str, names if isinstance(names, list) else [names])
+
+
+def _again(folder: Path) -> None:
+    """Run the files with which a run or a sweep was begun."""
+    try:
+        entries = json.loads((folder / CONFIG).read_text("utf-8"))["imports"]
+        pairs = [(Path(entry["file"]), entry["digest"]) for entry in entries]
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        RecursionError,
+    ):  # none, or a file that others refuse
+        return
+    for file, digest in pairs:
+        way = "restore it, or start over in another folder"
+        require(file.is_file(), f"{folder} was begun with {file}, which does not exist", way)
+        changed = hashlib.sha256(file.read_bytes()).hexdigest() != digest
+        require(not changed, f"{file} has changed since {folder} was begun with it", way)
+        _run(file)
+
+
+def _run(file: Path) -> None:
+    """Import a file, once in a process; its functions go to workers by value."""
+    with reading(file, "Python file", "name another file with --import"):
+        content = file.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    if str(file) in LOADED:
+        changed = f"{file} has changed since it was imported"
+        require(LOADED[str(file)] == digest, changed, "start another process")
+        return
+    name = file.stem if file.stem not in sys.modules else f"imported_{file.stem}"
+    spec = importlib.util.spec_from_loader(name, None, origin=str(file))
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = str(file)
+    sys.modules[name] = module
+    LOADED[str(file)] = digest  # while it runs, registered functions are from it
+    try:
+        exec(compile(content, str(file), "exec"), module.__dict__)
+        _check(file)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name], LOADED[str(file)]
+        if isinstance(error, InputError):
+            raise error.within(str(file)) from None
+        raise InputError(f"{file}, line {_line(file, error)}: {one_line(error)}") from error
+    cloudpickle.register_pickle_by_value(module)
+
+
+def _check(file: Path) -> None:
+    """Raise unless what the file registers is of its kind; models and data wait for their arguments."""
+    for kind, made in MADE.items():
+        for name, make in TABLES[kind].items():
+            if file_of(make) == file.name:
+                found, way = make(), f"make it return {made.__name__}(...)"
+                require(isinstance(found, made), f"The {kind} {name} is {kind_of(found)}", way)
+
+
+def _line(file: Path, error: BaseException) -> int:
+    """The line of the file in which an error arose."""
+    if isinstance(error, SyntaxError) and error.lineno is not None:
+        return error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f.lineno or 0 for f in reversed(frames) if f.filename == str(file)), 0)

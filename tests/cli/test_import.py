@@ -1,0 +1,148 @@
+"""`--import FILE`: what a file registers is known to every command, and to folders that are resumed."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from told import Shell
+
+import jaxfl
+from jaxfl.algorithms.registry import TABLES
+from jaxfl.cli import imports
+
+pytestmark = pytest.mark.once
+
+MINE = '''
+import numpy as np
+import optax
+
+import jaxfl
+
+
+@jaxfl.register("data")
+def mine(side=4):
+    """Bright left or right halves, of three clients."""
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(3, 20, side, side, 1)).astype("float32")
+    labels = rng.integers(0, 2, (3, 20))
+    return jaxfl.data.from_clients(list(zip(images, labels)), classes=2)
+
+
+@jaxfl.register
+def heavy_ball(**parts):
+    """LDP-SGD with momentum at the server."""
+    step = jaxfl.servers.optimizer(lambda hp: optax.sgd(hp["lr"], 0.9), name="heavy_ball")
+    return jaxfl.algorithm("ldp_sgd", server=step, **parts)
+
+
+@jaxfl.register("model")
+def flat(shape, classes):
+    """Softmax regression of an image."""
+    return jaxfl.models.flax_model(Flat(), shape)
+
+
+from flax import linen
+
+
+class Flat(linen.Module):
+    @linen.compact
+    def __call__(self, a):
+        return linen.Dense(2)(a.reshape(len(a), -1))
+'''
+GIVEN = "--eps 8 --lr 0.05 --batch 5 --no-plot --quiet"
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Shell]:
+    """An empty folder with one file."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MINE)
+    modules = set(sys.modules)
+    monkeypatch.setattr(imports, "LOADED", {})
+    yield Shell(capsys)
+    for name in set(sys.modules) - modules:
+        if not str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            continue
+        del sys.modules[name]
+
+
+def test_a_study_of_ones_own(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From an empty folder: a sweep, and then, as in another process, more of it."""
+    shell(
+        "sweep heavy_ball ldp_sgd --import mine.py --data mine --model flat --rounds 4 --out a",
+        GIVEN,
+    )
+    found = jaxfl.load("a")
+    assert found["algorithm"].values.tolist() == ["heavy_ball", "ldp_sgd"]
+    assert (found["loss"][0].values != found["loss"][1].values).any()
+    for table in TABLES.values():
+        for name in ("mine", "heavy_ball", "flat"):
+            table.pop(name, None)
+    monkeypatch.setattr(imports, "LOADED", {})
+    shell("sweep --extend a --eps 16 --no-plot --quiet")
+    assert jaxfl.load("a")["eps"].values.tolist() == [8, 16]
+    Path("mine.py").write_text(MINE + "#")
+    assert "mine.py has changed since it was imported" in shell.refused("list --import mine.py")
+    assert "mine.py has changed since a was begun with it" in shell.refused("sweep --resume a")
+    Path("mine.py").unlink()
+    assert "mine.py, which does not exist: restore it" in shell.refused("sweep --extend a --eps 3")
+
+
+def test_every_command_knows_what_is_imported(shell: Shell) -> None:
+    listed = shell("list --import mine.py").out
+    assert "Bright left or right halves, of three clients. [mine.py]" in listed
+    assert re.search(r"heavy_ball +LDP-SGD \[mine.py\]", listed)
+    assert "step size eta" in shell("run heavy_ball --help --import mine.py").out
+    Path("c.toml").write_text(
+        'import = "mine.py"\nalgorithm = "heavy_ball"\ndata = "mine"\nmodel = "flat"'
+    )
+    shell("run --config c.toml --rounds 2 --out c", GIVEN)
+    assert "heavy_ball" in shell("show c").out
+    shell(
+        "account heavy_ball --import mine.py --samples 20 --rounds 4 --batch 5 --sigma 1 --delta 1e-4"
+    )
+    refused = shell.refused("run heavy_ball --import mine.py --data mine --partition iid")
+    assert "--partition iid does not apply to the data set mine, where clients" in refused
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "says"),
+    [
+        ("def f(:", "list", "line 1: SyntaxError"),
+        ("x = 1\n\nx / 0", "list", "line 3: ZeroDivisionError: division by zero"),
+        ("raise SystemExit(3)", "list", "line 1: SystemExit"),
+        ("import jaxfl\njaxfl.register('modle')", "list", "did you mean 'model'"),
+        (
+            "import jaxfl\n@jaxfl.register\ndef a(): return 4",
+            "list",
+            "The algorithm a is 4: make it",
+        ),
+        (
+            "import jaxfl\n@jaxfl.register('model')\ndef cnn(features, classes): pass",
+            "list",
+            "There is a model 'cnn' already",
+        ),
+        (
+            "import jaxfl\n@jaxfl.register('model')\ndef b(features, classes): return 3",
+            "run --model b",
+            "b = 3 must be a Model",
+        ),
+        (
+            "import jaxfl\n@jaxfl.register('data')\ndef c(): return 4",
+            "run --data c",
+            "The data set c returned 4: make it return",
+        ),
+    ],
+)
+def test_mistakes_in_a_file(shell: Shell, code: str, words: str, says: str) -> None:
+    Path("bad.py").write_text(code)
+    assert says in shell.refused(f"{words} --import bad.py")
+
+
+def test_a_file_that_is_not_there(shell: Shell) -> None:
+    assert "no.py does not exist" in shell.refused("run --import no.py")
+    assert "--import needs a value" in shell.refused("run --import")
