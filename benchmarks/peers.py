@@ -35,6 +35,7 @@ class Peer(NamedTuple):
 
 
 SMALL = ("W1", "W2", "W3")
+DEEP = (*SMALL, "W6")
 PEERS = {
     "numpy": Peer("numpy_loop.py", (*SMALL, "W4", "W5")),
     "naive_jax": Peer("naive_jax.py", (*SMALL, "W4")),
@@ -45,10 +46,10 @@ PEERS = {
         ("jax_privacy==2.0.0 jax==0.10.2 jaxlib==0.10.2 optax==0.2.8",),
         "3.11",
     ),
-    "pfl": Peer("pfl_sim.py", SMALL, ("torch==2.13.0", "pfl==0.6.0"), "3.11"),
+    "pfl": Peer("pfl_sim.py", DEEP, ("torch==2.13.0", "pfl==0.6.0"), "3.11"),
     "fedjax": Peer(
         "fedjax_sim.py",
-        SMALL,
+        DEEP,
         ("fedjax==0.0.17 jax==0.5.3 jaxlib==0.5.3 dm-haiku==0.0.17",),
         "3.10",  # newer JAX breaks it, and newer Pythons have no older JAX
     ),

@@ -6,14 +6,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["GROUPS", "TINY", "WORKLOADS", "Workload", "data", "sample"]
+__all__ = ["CLASSES", "GROUPS", "TINY", "WORKLOADS", "Workload", "data", "sample"]
 
 
 class Workload(NamedTuple):
     """n clients of m samples; each round draws b per client, clips at G, adds noise, steps by eta."""
 
     name: str
-    kind: str  # "logistic" (nonconvex regularizer, strength 0.2) or "network" (784-64-10, sigmoid)
+    # "logistic" (nonconvex regularizer, strength 0.2), "network" (784-64-10, sigmoid) or "images"
+    # (two convolutions of 3 x 3 with 32 and 64 channels, max pooling, dense layers of 128 and 62)
+    kind: str
     n: int
     m: int
     b: int
@@ -35,9 +37,13 @@ class Workload(NamedTuple):
         rows = self.r * self.b
         if self.kind == "logistic":
             return 4.0 * rows * self.features
+        if self.kind == "images":
+            last = 12 * 12 * 64 * 128 + 128 * 62
+            return rows * (4.0 * 26 * 26 * 9 * 32 + 6.0 * (24 * 24 * 9 * 32 * 64 + last))
         return rows * (4.0 * self.features * 64 + 6.0 * 64 * 10)
 
 
+CLASSES = {"logistic": 2, "network": 10, "images": 62}
 HUGE = ("logistic", 1_000_000, 8)
 WORKLOADS = {
     w.name: w
@@ -50,9 +56,10 @@ WORKLOADS = {
         Workload("W5 b=4 all", *HUGE, 4, 124, 124, 0.5, 0.05, 0.1, None, True),
         Workload("W5 b=1 r=100", *HUGE, 1, 124, 124, 0.5, 0.05, 0.1, 100, True),
         Workload("W5 b=4 r=100", *HUGE, 4, 124, 124, 0.5, 0.05, 0.1, 100, True),
+        Workload("W6", "images", 100, 100, 20, 784, 1_206_590, 1.0, 0.001, 0.1),
     )
 }
-GROUPS = {f"W{k}": [name for name in WORKLOADS if name.startswith(f"W{k}")] for k in range(1, 6)}
+GROUPS = {f"W{k}": [name for name in WORKLOADS if name.startswith(f"W{k}")] for k in range(1, 7)}
 
 # For tests of the benchmarks themselves.
 TINY = {
@@ -60,6 +67,7 @@ TINY = {
     for w in (
         Workload("tiny", "logistic", 3, 20, 4, 6, 6, 0.5, 0.05, 0.1),
         Workload("tiny-network", "network", 3, 20, 4, 784, 50_890, 1.0, 0.01, 0.3),
+        Workload("tiny-images", "images", 3, 20, 4, 784, 1_206_590, 1.0, 0.001, 0.1),
         Workload("tiny-crowd", "logistic", 50, 8, 2, 124, 124, 0.5, 0.05, 0.1, 10, True),
     )
 }
@@ -67,12 +75,13 @@ WORKLOADS.update(TINY)
 
 
 def data(w: Workload, seed: int = 0) -> tuple[Any, Any]:
-    """Features (n, m, p) float32 and labels (n, m)."""
+    """Features (n, m, p), of images (n, m, 28, 28, 1), float32, and labels (n, m)."""
     assert not w.generated, "its samples are made one by one, by `sample`"
     rng = np.random.default_rng(seed)
-    if w.kind == "network" or w.features > 10_000:
-        a = rng.random((w.n, w.m, w.features), dtype=np.float32)
-        classes = 10 if w.kind == "network" else 2
+    if w.kind != "logistic" or w.features > 10_000:
+        shape = (28, 28, 1) if w.kind == "images" else (w.features,)
+        a = rng.random((w.n, w.m, *shape), dtype=np.float32)
+        classes = CLASSES[w.kind]
         return a, rng.integers(0, classes, (w.n, w.m)).astype(np.int32)
     a = (rng.random((w.n, w.m, w.features), dtype=np.float32) < 0.11).astype(np.float32)
     a[..., -1] = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,8 @@ def pieces(w: Workload) -> tuple[Any, Callable[..., Any]]:
             return jax.nn.softplus(z) - y * z + 0.2 * (p["w"] ** 2 / (1 + p["w"] ** 2)).sum()
 
         return {"w": jnp.zeros(w.d)}, loss
+    if w.kind == "images":
+        return convolutions()
     one, two = jax.random.split(jax.random.PRNGKey(5))
     start = {
         "w1": jax.random.normal(one, (w.features, 64)) / w.features**0.5,
@@ -37,6 +40,29 @@ def pieces(w: Workload) -> tuple[Any, Callable[..., Any]]:
 
     def entropy(p: Any, a: Any, y: Any) -> Any:
         z = jax.nn.sigmoid(a @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"]
+        return -jax.nn.log_softmax(z)[y]
+
+    return start, entropy
+
+
+def convolutions() -> tuple[Any, Callable[..., Any]]:
+    shapes = {"k1": (3, 3, 1, 32), "k2": (3, 3, 32, 64), "w1": (9216, 128), "w2": (128, 62)}
+    keys = jax.random.split(jax.random.PRNGKey(5), len(shapes))
+    start = {}
+    for key, (name, shape) in zip(keys, shapes.items(), strict=True):
+        start[name] = jax.random.normal(key, shape) / math.prod(shape[:-1]) ** 0.5
+        start[f"b{name}"] = jnp.zeros(shape[-1])
+
+    def convolved(p: Any, name: str, a: Any) -> Any:
+        z = jax.lax.conv_general_dilated(
+            a, p[name], (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        return jax.nn.relu(z + p[f"b{name}"])
+
+    def entropy(p: Any, a: Any, y: Any) -> Any:
+        z = convolved(p, "k2", convolved(p, "k1", a[None]))
+        z = jax.lax.reduce_window(z, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        z = jax.nn.relu(z.reshape(-1) @ p["w1"] + p["bw1"]) @ p["w2"] + p["bw2"]
         return -jax.nn.log_softmax(z)[y]
 
     return start, entropy

@@ -34,13 +34,28 @@ class Net(torch.nn.Module):
     def __init__(self, w: Workload) -> None:
         super().__init__()
         self.logistic = w.kind == "logistic"
+        self.images = w.kind == "images"
         if self.logistic:
             self.w = torch.nn.Parameter(torch.zeros(w.d))
+        elif self.images:
+            self.net = torch.nn.Sequential(
+                torch.nn.Conv2d(1, 32, 3),
+                torch.nn.ReLU(),
+                torch.nn.Conv2d(32, 64, 3),
+                torch.nn.ReLU(),
+                torch.nn.MaxPool2d(2),
+                torch.nn.Flatten(),
+                torch.nn.Linear(9216, 128),
+                torch.nn.ReLU(),
+                torch.nn.Linear(128, 62),
+            )
         else:
             first, last = torch.nn.Linear(w.features, 64), torch.nn.Linear(64, 10)
             self.net = torch.nn.Sequential(first, torch.nn.Sigmoid(), last)
 
     def loss(self, a: torch.Tensor, y: torch.Tensor, eval: bool = False) -> torch.Tensor:
+        if self.images:
+            a = a.movedim(-1, 1)
         if not self.logistic:
             return F.cross_entropy(self.net(a), y)
         z = a @ self.w

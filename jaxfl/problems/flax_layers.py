@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -9,10 +10,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxfl.core.products import EXACT
 from jaxfl.core.types import Array, PyTree
-from jaxfl.problems.layers import Block, Call, Move, Tapped
+from jaxfl.problems.layers import Back, Block, Call, Move, Tapped
 from jaxfl.problems.parameters import Layout
 
 __all__ = ["linen_tapped", "nnx_tapped"]
@@ -36,7 +37,7 @@ def linen_tapped(module: Any, params: Layout) -> Tapped:
     def apply(
         tree: PyTree, a: Array, taps: Mapping[str, Array], move: Move, calls: list[Call]
     ) -> tuple[Any, dict[str, Any]]:
-        record = Recorder(params, where, taps, move, calls)
+        record = Recorder(params, where, jax.tree.leaves(tree), taps, move, calls)
 
         def intercept(f: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
             layer, kind = context.module, type(context.module)
@@ -91,7 +92,7 @@ def nnx_tapped(graph: Any, rest: Any, params: Layout) -> Tapped:
     def apply(
         tree: PyTree, a: Array, taps: Mapping[str, Array], move: Move, calls: list[Call]
     ) -> tuple[Any, dict[str, Any]]:
-        record = Recorder(params, where, taps, move, calls)
+        record = Recorder(params, where, jax.tree.leaves(tree), taps, move, calls)
         model = nnx.merge(graph, tree, rest, copy=True)
         for path, layer in nnx.iter_graph(model):
             kind, names = type(layer), tuple(map(str, path))
@@ -139,11 +140,12 @@ class Recorder:
         self,
         params: Layout,
         where: dict[Path, int],  # the position of every leaf of the parameters
+        leaves: list[Array],
         taps: Mapping[str, Array],
         move: Move,
         calls: list[Call],
     ) -> None:
-        self.params, self.where, self.move = params, where, move
+        self.params, self.where, self.leaves, self.move = params, where, leaves, move
         self.taps, self.calls = taps, calls
         self.notes: dict[str, Any] = {}
         self.times: Counter[str] = Counter()
@@ -177,6 +179,9 @@ class Recorder:
         if bias:
             blocks.append(Block(bias[0], slice(K, K + 1), slice(0, C)))
             rows = _with_ones(rows)
+        if product.back is not None:
+            weight = jax.lax.stop_gradient(self.leaves[kernel[0]])
+            out = _carried(product.back, a, weight, jax.lax.stop_gradient(out))
         return self.moved(path, product._replace(rows=rows, blocks=tuple(blocks)), a, out)
 
     def moved(self, path: Path, call: Call | None, a: Array, out: Array) -> Array:
@@ -252,7 +257,26 @@ Describe = Callable[[Any, Array, Array, tuple[int, ...]], "Call | None"]
 """(a layer, what enters, what comes out, the shape of its kernel) -> its product, if it is one."""
 
 
-def _product(rows: Rows, **kind: bool) -> Call:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _carried(back: Back, a: Array, weight: Array, out: Array) -> Array:
+    """``out``, whose derivative in a is ``back``."""
+    return out
+
+
+def _carry(back: Back, a: Array, weight: Array, out: Array) -> tuple[Array, Any]:
+    return out, (weight, jnp.zeros((), a.dtype))
+
+
+def _return(back: Back, kept: Any, slope: Array) -> tuple[Array, Array, Array]:
+    weight, one = kept
+    entered = back(slope, weight.astype(slope.dtype)).astype(one.dtype)
+    return entered, jnp.zeros_like(weight), jnp.zeros_like(slope)
+
+
+_carried.defvjp(_carry, _return)
+
+
+def _product(rows: Rows, **kind: Any) -> Call:
     return Call("", (), rows, (), **kind)
 
 
@@ -261,9 +285,9 @@ def _dense(layer: Any, a: Array, out: Array, shape: tuple[int, ...]) -> Call | N
 
 
 def _convolution(layer: Any, a: Array, out: Array, shape: tuple[int, ...]) -> Call | None:
-    unfold = _patches(layer, a.ndim)
+    found = _unfolded(layer, a.shape)
     fits = shape == (*_size(layer), a.shape[-1], out.shape[-1])
-    return _product(unfold) if unfold is not None and fits else None
+    return _product(found[0], back=found[1]) if found is not None and fits else None
 
 
 def _embedding(layer: Any, a: Array, out: Array, shape: tuple[int, ...]) -> Call | None:
@@ -322,19 +346,15 @@ def _size(layer: Any) -> tuple[int, ...]:
     return (size,) if isinstance(size, int) else tuple(size)
 
 
-def _patches(layer: Any, ndim: int) -> Rows | None:
-    """The patches of a convolution, in the order of its kernel; None: another kind of layer."""
+def _unfolded(layer: Any, entered: tuple[int, ...]) -> tuple[Rows, Back] | None:
+    """The patches of a convolution, in the order of its kernel, and the derivative in what enters; None:
+    another kind of layer."""
     size = _size(layer)
     n = len(size)
     padding = layer.padding
     known = padding in ("SAME", "VALID") if isinstance(padding, str) else True
-    if ndim != n + 2 or not known or layer.feature_group_count != 1 or layer.mask is not None:
-        return None
-    if not isinstance(padding, str):
-        each = [padding] * n if isinstance(padding, int) else list(padding)
-        padding = [(p, p) if isinstance(p, int) else tuple(p) for p in each]
-    letters = "DHW"[-n:] if n <= 3 else ""
-    if not letters:
+    plain = layer.feature_group_count == 1 and layer.mask is None
+    if n > 3 or len(entered) != n + 2 or not known or not plain:
         return None
 
     def every(value: Any) -> tuple[int, ...]:
@@ -344,22 +364,46 @@ def _patches(layer: Any, ndim: int) -> Rows | None:
     strides, spread, apart = map(
         every, (layer.strides, layer.input_dilation, layer.kernel_dilation)
     )
+    reach = [(k - 1) * d for k, d in zip(size, apart, strict=True)]
+    wide = [(m - 1) * d + 1 for m, d in zip(entered[1:-1], spread, strict=True)]
+    if isinstance(padding, str):
+        whole = [r + 1 for r in reach]
+        pads = jax.lax.padtype_to_pads(wide, whole, strides, padding)
+    else:
+        each = [padding] * n if isinstance(padding, int) else list(padding)
+        pads = [(p, p) if isinstance(p, int) else tuple(p) for p in each]
+    ends = [m + sum(p) - r for m, p, r in zip(wide, pads, reach, strict=True)]
+    letters = "DHW"[-n:]
+    order = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
 
     def unfold(a: Array) -> Array:
-        patches = jax.lax.conv_general_dilated_patches(
-            a,
-            size,
-            strides,
-            padding,
-            lhs_dilation=spread,
-            rhs_dilation=apart,
-            dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
-            precision=EXACT,
-        )
-        columns = patches.reshape(-1, a.shape[-1], math.prod(size))  # channels first
-        return jnp.swapaxes(columns, 1, 2).reshape(columns.shape[0], -1)
+        borders = [(*p, d - 1) for p, d in zip(pads, spread, strict=True)]
+        a = jax.lax.pad(a, jnp.zeros((), a.dtype), [(0, 0, 0), *borders, (0, 0, 0)])
+        columns = []
+        for offset in np.ndindex(*size):
+            starts = [k * d for k, d in zip(offset, apart, strict=True)]
+            cuts = [slice(s, s + e, t) for s, e, t in zip(starts, ends, strides, strict=True)]
+            columns.append(a[:, *cuts])
+        patches = jnp.concatenate(columns, -1)
+        return patches.reshape(-1, patches.shape[-1])
 
-    return unfold
+    def back(slope: Array, weight: Array) -> Array:
+        """As a convolution in the usual order: XLA is slow at others in loops on CPUs."""
+        before = [r - p[0] for r, p in zip(reach, pads, strict=True)]
+        steps = [(m - 1) * t + 1 for m, t in zip(slope.shape[1:-1], strides, strict=True)]
+        after = [m + r - s - b for m, r, s, b in zip(wide, reach, steps, before, strict=True)]
+        flipped = jnp.flip(weight, range(n)).swapaxes(n, n + 1)
+        return jax.lax.conv_general_dilated(
+            slope,
+            flipped,
+            spread,
+            list(zip(before, after, strict=True)),
+            lhs_dilation=strides,
+            rhs_dilation=apart,
+            dimension_numbers=order,
+        )
+
+    return unfold, back
 
 
 def _places(params: Layout) -> dict[tuple[str, ...], int]:

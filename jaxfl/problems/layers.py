@@ -28,7 +28,7 @@ from jaxfl.core.types import Array, Kernel, Key, PyTree
 from jaxfl.problems.kernels import dot, generic_kernel, rowwise
 from jaxfl.problems.parameters import Layout
 
-__all__ = ["Block", "Call", "Factors", "Module", "Move", "Tapped", "layered_kernel"]
+__all__ = ["Back", "Block", "Call", "Factors", "Module", "Move", "Tapped", "layered_kernel"]
 
 Move = Callable[[Array, Array, Array], tuple[Array, Any]]
 """(what enters a layer, what comes out, a tap) -> what comes out instead, and a note."""
@@ -36,6 +36,8 @@ Tapped = Callable[
     [PyTree, Array, Mapping[str, Array], Move, "list[Call]"], tuple[Any, dict[str, Any]]
 ]
 """(parameters, a batch, taps of calls, move, list of calls to extend) -> outputs, notes of calls."""
+Back = Callable[[Array, Array], Array]
+"""(derivatives in what comes out, weights) -> derivatives in what enters."""
 ALIKE = 1e-3  # relative: float32 gradients by two ways
 TRIED = 4  # points at which gradients are compared, and examples at each
 log = logging.getLogger("jaxfl")
@@ -58,6 +60,7 @@ class Call(NamedTuple):
     out: tuple[int, ...]  # shape of the output, (..., C)
     tokens: bool = False  # an embedding: u are unit vectors
     transposed: bool = False  # the output is u M'
+    back: Back | None = None  # the derivative in what enters, where it has a faster form
 
 
 class Layer(NamedTuple):
