@@ -72,8 +72,8 @@ def section(found: dict[str, Any]) -> str:
     )
     images = (
         "With 100 clients, batches of 20 images and the convolutional network of FedJAX's EMNIST\n"
-        f"study, jaxfl is {example} as fast as FedJAX where both clip per example, and {update} as fast as\n"
-        "pfl-research, which clips updates."
+        f"study, jaxfl is {example} as fast as FedJAX where both clip per example, and {update} as fast\n"
+        "as pfl-research, which clips updates."
     )
     return "\n".join(["", *lines, "", f"{WORDS}{huge}\n{images}", ""])
 

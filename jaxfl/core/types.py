@@ -308,6 +308,9 @@ class Model(NamedTuple):
     diameter: float | None = None  # of the constraint set
     check: Callable[[PyTree], None] | None = None  # host: raises for data that the loss cannot take
     convex: bool | None = None  # every example's loss, regularizer included; None: not known
+    trained: Callable[[Array], PyTree] | None = (
+        None  # the pytree with None for frozen leaves, if any
+    )
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, d={self.dim})"

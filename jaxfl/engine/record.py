@@ -381,14 +381,15 @@ def dtype(problem: Problem) -> Any:
 
 
 def fingerprint(problem: Problem) -> str:
-    """A checksum of the data of a problem."""
+    """A checksum of the data of a problem, and of its model's frozen parameters."""
     crc = 0
     train = problem.train
     if isinstance(train, GeneratedSamples):  # the samples of the first and the last client
         ends = jnp.array([[0], [problem.n - 1]])
         train = samples.samples(train, ends, jnp.arange(samples.few(train, SUMMED)))
-    held = problem.test, problem.x0, problem.validation, problem.test_owner
-    parts = (train, problem.count, *held, problem.weights)
+    model, held = problem.model, (problem.test, problem.x0, problem.validation, problem.test_owner)
+    frozen = None if model.trained is None else model.unravel(jnp.zeros(model.dim))
+    parts = (train, problem.count, *held, problem.weights, frozen)
     for leaf in jax.tree.leaves(parts):
         array = np.ascontiguousarray(on_host(leaf))
         crc = zlib.crc32(array.tobytes(), zlib.crc32(repr(array.shape).encode(), crc))

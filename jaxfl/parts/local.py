@@ -39,7 +39,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts.mechanisms import normal
 from jaxfl.problems.clipping import clip, evaluate
-from jaxfl.problems.parameters import raveled
+from jaxfl.problems.parameters import by_leaf, raveled
 
 __all__ = ["LOCAL_LR", "LOCAL_STEPS", "Pull", "control", "free", "largest", "proximal", "steps"]
 
@@ -138,7 +138,7 @@ def steps(
         first = 0 if fresh else turns * tau
 
         def seen(a: Array) -> PyTree:
-            return a if sgd else model.unravel(a)
+            return a if sgd else by_leaf(model, a)
 
         def step(s: Array, carry: tuple[Array, PyTree, Array]) -> tuple[Array, PyTree, Array]:
             theta, memory, gradients = carry

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxfl.core.types import LARGEST, Array, Hyper, Key, Model, Param, Project, PyTree, Server
-from jaxfl.problems.parameters import raveled
+from jaxfl.problems.parameters import by_leaf, raveled
 
 __all__ = ["LR", "averaging", "descent", "optimizer"]
 
@@ -33,7 +33,7 @@ def optimizer(
     """
 
     def seen(a: Array) -> PyTree:
-        return a if model is None else model.unravel(a)
+        return a if model is None else by_leaf(model, a)
 
     def init(x: Array, hp: Hyper) -> PyTree:
         return x, make(hp).init(seen(x))

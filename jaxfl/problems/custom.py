@@ -14,7 +14,7 @@ from jaxfl.core.params import nonnegative
 from jaxfl.core.types import Array, Key, Model, PyTree
 from jaxfl.problems import public
 from jaxfl.problems.kernels import generic_kernel
-from jaxfl.problems.parameters import initializer, layout
+from jaxfl.problems.parameters import Trainable, frozen, initializer, layout
 from jaxfl.problems.public import Constraint, Regularizer
 
 __all__ = ["custom"]
@@ -28,19 +28,23 @@ def custom(
     regularizer: str | Regularizer | None = None,
     constraint: str | Constraint | None = None,
     smoothness: float | None = None,
+    trainable: Trainable = None,
     name: str = "custom",
 ) -> Model:
     """A model with any ``loss(params, example)`` over a pytree of arrays, clipped by ``vmap(grad)``.
 
     ``init`` is the initial pytree, or a function of a key that draws it; ``smoothness`` is L of every
     example's loss without the regularizer, if you know it.
+
+    ``trainable`` says by their paths which leaves are learned, as ``lambda path: path != "embedding"``.
+    The others keep the values of ``init``, drawn with ``jax.random.key(0)`` if it is a function.
     """
     for what, f in {"loss": loss, "correct": correct or loss}.items():
         require(callable(f), "must be a function of (params, example)", **{what: f})
     if smoothness is not None:
         smoothness = nonnegative("smoothness", smoothness)
     reg, within = public.regularizer(regularizer), public.constraint(constraint)
-    options = loss, correct, reg, within, smoothness, name
+    options = loss, correct, reg, within, smoothness, trainable, name
     if not (
         callable(init) and jax.tree_util.all_leaves([init])
     ):  # a module is a pytree, and callable
@@ -50,7 +54,7 @@ def custom(
             finite("init", np.atleast_1d(leaf))
         return _custom.__wrapped__(lambda key: start, *options)
     try:
-        hash((init, loss, correct))
+        hash((init, loss, correct, trainable))
     except TypeError:  # no hash to find it again by
         return _custom.__wrapped__(init, *options)
     return _custom(init, *options)
@@ -64,9 +68,11 @@ def _custom(
     reg: Regularizer,
     within: Constraint,
     smoothness: float | None,
+    trainable: Trainable,
     name: str,
 ) -> Model:
     params = layout(jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0))))
+    params = frozen(params, trainable, None, init)
 
     def flat_loss(x: Array, example: PyTree) -> Array:
         return loss(params.unravel(x), example)
@@ -83,4 +89,5 @@ def _custom(
         project=within.project,
         smoothness=None if smoothness is None else lambda train, count: smoothness + reg.smoothness,
         diameter=within.diameter(params.dim),
+        trained=None if trainable is None else params.partial,
     )

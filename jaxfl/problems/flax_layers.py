@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxfl.core.types import Array, PyTree
 from jaxfl.problems.layers import Back, Block, Call, Move, Tapped
-from jaxfl.problems.parameters import Layout
+from jaxfl.problems.parameters import Layout, paths
 
 __all__ = ["linen_tapped", "nnx_tapped"]
 
@@ -32,7 +32,7 @@ def linen_tapped(module: Any, params: Layout) -> Tapped:
         (linen.Embed, "__call__"): _embedding,
         (linen.Embed, "attend"): _attention,
     }
-    where = _places(params)
+    where = {path: i for i, path in enumerate(paths(params))}
 
     def apply(
         tree: PyTree, a: Array, taps: Mapping[str, Array], move: Move, calls: list[Call]
@@ -63,7 +63,8 @@ def linen_tapped(module: Any, params: Layout) -> Tapped:
                 own = record.root
                 record.root = path
                 try:
-                    if type(alone) in (linen.LSTMCell, linen.OptimizedLSTMCell) and not alone.dtype:
+                    lstm = type(alone) in (linen.LSTMCell, linen.OptimizedLSTMCell)
+                    if lstm and not alone.dtype and record.learned(path):
                         return _lstm(alone, variables["params"], record, carry, a)
                     return alone.apply(variables, carry, a)
                 finally:
@@ -87,7 +88,7 @@ def nnx_tapped(graph: Any, rest: Any, params: Layout) -> Tapped:
         nnx.Conv: {"__call__": _convolution},
         nnx.Embed: {"__call__": _embedding, "attend": _attention},
     }
-    where = _places(params)
+    where = {path: i for i, path in enumerate(paths(params))}
 
     def apply(
         tree: PyTree, a: Array, taps: Mapping[str, Array], move: Move, calls: list[Call]
@@ -160,9 +161,16 @@ class Recorder:
         return f"{name}#{self.times[name]}"
 
     def leaf(self, path: Path, name: str) -> tuple[int, tuple[int, ...]] | None:
-        """Position and shape of a layer's parameter."""
+        """Position and shape of a layer's parameter, if it is trained."""
         i = self.where.get((*self.root, *path, name))
-        return None if i is None else (i, self.params.shapes[i])
+        return (
+            None if i is None or self.params.frozen[i] is not None else (i, self.params.shapes[i])
+        )
+
+    def learned(self, path: Path) -> bool:
+        """Whether all parameters of a module are trained."""
+        inside = (i for names, i in self.where.items() if names[: len(path)] == path)
+        return all(self.params.frozen[i] is None for i in inside)
 
     def call(self, describe: Describe, layer: Any, path: Path, a: Array, out: Array) -> Array:
         """What comes out of a layer, or replaces it; records the call if it is a product."""
@@ -404,13 +412,3 @@ def _unfolded(layer: Any, entered: tuple[int, ...]) -> tuple[Rows, Back] | None:
         )
 
     return unfold, back
-
-
-def _places(params: Layout) -> dict[tuple[str, ...], int]:
-    """The position of every leaf by its names."""
-    tree = jax.tree.unflatten(params.treedef, range(len(params.shapes)))
-    out = {}
-    for path, i in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        names = [str(getattr(key, "key", getattr(key, "name", key))) for key in path]
-        out[tuple(name for name in names if name != "value")] = i
-    return out

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,15 @@ from jaxfl.problems import public
 from jaxfl.problems.flax_layers import linen_tapped, nnx_tapped
 from jaxfl.problems.layers import Module, Tapped, layered_kernel
 from jaxfl.problems.outputs import Output, check_examples, output
-from jaxfl.problems.parameters import Init, Layout, check_init, initializer, layout
+from jaxfl.problems.parameters import (
+    Init,
+    Layout,
+    Trainable,
+    check_init,
+    frozen,
+    initializer,
+    layout,
+)
 
 __all__ = ["flax_model"]
 
@@ -30,7 +38,7 @@ class Forward(NamedTuple):
     params: Layout
     init: Callable[[Key], PyTree]
     apply: Callable[[PyTree, Array], Any]  # (parameters, inputs with a batch axis)
-    tapped: Tapped
+    tapped: Callable[[Layout], Tapped]
 
 
 def flax_model(
@@ -42,6 +50,7 @@ def flax_model(
     regularizer: str | public.Regularizer | None = None,
     constraint: str | public.Constraint | None = None,
     init: Init = None,
+    trainable: Trainable = None,
     name: str | None = None,
 ) -> Model:
     """A model from a linen module, an nnx module, or a function ``rngs -> nnx module``.
@@ -54,6 +63,11 @@ def flax_model(
     (outputs, label); ``correct`` belongs to such a function.  The default, "softmax", is for labels that
     are classes, with one output for each class.  The initial point is the module's own: drawn from the
     key, except that an nnx module starts with the weights it holds.
+
+    ``trainable`` says by their paths which parameters are learned, as ``lambda path: "lora" in path``
+    where there is ``Dense_0/lora_a``.  The others are frozen at the values of ``init``, or of the module,
+    drawn with ``jax.random.key(0)``, and d counts them no more.  For weights of an earlier training let
+    ``init`` return them: ``init=lambda key: trained``.
 
     Per-example gradients come from what enters dense, convolutional, embedding and recurrent layers
     (linen's Dense, Conv, Embed and RNN, nnx's Linear, Conv, Embed and RNN), also where one is called
@@ -73,11 +87,11 @@ def flax_model(
     out = output(loss, 2, correct)
     if isinstance(module, linen.Module):
         try:
-            return _linen_model(module, given, out, reg, within, init, name)
+            return _linen_model(module, given, out, reg, within, init, trainable, name)
         except TypeError as error:  # a field that cannot be hashed
             if "unhashable" not in str(error):
                 raise
-            return _model(_linen(module, given), given, out, reg, within, init, name)
+            return _model(_linen(module, given), given, out, reg, within, init, trainable, name)
     a_class = isinstance(module, type) and issubclass(module, linen.Module)
     require(
         not a_class and (isinstance(module, nnx.Module) or callable(module)),
@@ -86,10 +100,10 @@ def flax_model(
         f"pass {_name(module)}(...)" if a_class else "",
         module=module,
     )
-    return _model(_nnx(module, given), given, out, reg, within, init, name)
+    return _model(_nnx(module, given), given, out, reg, within, init, trainable, name)
 
 
-@lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=64)
 def _linen_model(module: Any, sample: jax.ShapeDtypeStruct, *options: Any) -> Model:
     return _model(_linen(module, sample), sample, *options)
 
@@ -101,9 +115,11 @@ def _model(
     reg: public.Regularizer,
     within: public.Constraint,
     init: Init,
+    trainable: Trainable,
     name: str,
 ) -> Model:
-    params = forward.params
+    params = frozen(forward.params, trainable, init, forward.init)
+    tapped = forward.tapped(params)
     flat = jax.ShapeDtypeStruct((params.dim,), jnp.float32)
     z = jax.eval_shape(lambda x, a: forward.apply(params.unravel(x), a), flat, _batch(sample))
     require(
@@ -137,7 +153,7 @@ def _model(
         unravel=params.unravel,
         loss=flat_loss,
         regularizer=reg.value,
-        kernel=layered_kernel(Module(forward.tapped, batch_loss, params, sample, flat_loss, name)),
+        kernel=layered_kernel(Module(tapped, batch_loss, params, sample, flat_loss, name)),
         correct=None if correct is None else lambda x, e: correct(outputs(x, e[0]), e[1]),
         project=within.project,
         diameter=within.diameter(params.dim),
@@ -147,6 +163,7 @@ def _model(
             2 if out.labels == "binary" else size,
             whole=jnp.issubdtype(sample.dtype, jnp.integer),
         ),
+        trained=None if trainable is None else params.partial,
     )
 
 
@@ -183,8 +200,7 @@ def _linen(module: Any, sample: jax.ShapeDtypeStruct) -> Forward:
     _refuse(module, sorted(set(variables) - {"params"}))
     shapes = variables.get("params", {})
     _shape_of(module, sample, apply, shapes, inputs)
-    params = layout(shapes)
-    return Forward(params, init, apply, linen_tapped(module, params))
+    return Forward(layout(shapes), init, apply, functools.partial(linen_tapped, module))
 
 
 def _nnx(module: Any, sample: jax.ShapeDtypeStruct) -> Forward:
@@ -204,7 +220,7 @@ def _nnx(module: Any, sample: jax.ShapeDtypeStruct) -> Forward:
         return nnx.merge(graph, params, rest, copy=True)(a)
 
     _shape_of(module, sample, apply, params, _batch(sample))
-    return Forward(layout(params), init, apply, nnx_tapped(graph, rest, layout(params)))
+    return Forward(layout(params), init, apply, functools.partial(nnx_tapped, graph, rest))
 
 
 def _called(make: Callable[..., Any]) -> Any:

@@ -26,7 +26,7 @@ import numpy as np
 from jaxfl.core.products import EXACT, crossed
 from jaxfl.core.types import Array, Kernel, Key, PyTree
 from jaxfl.problems.kernels import dot, generic_kernel, rowwise
-from jaxfl.problems.parameters import Layout
+from jaxfl.problems.parameters import Layout, raveled
 
 __all__ = ["Back", "Block", "Call", "Factors", "Module", "Move", "Tapped", "layered_kernel"]
 
@@ -152,7 +152,7 @@ def _kernel(module: Module, layers: Sequence[Layer]) -> Kernel:
     sums = [layer for layer in layers if layer.whole]
     calls = [call for layer in layers for call in layer.calls]
     taken = {block.leaf for call in calls for block in call.blocks}
-    rest = [i for i in range(len(params.shapes)) if i not in taken]
+    rest = [i for i in params.trained if i not in taken]
 
     def single(x: Array, example: PyTree) -> Factors:
         leaves = jax.tree.leaves(params.unravel(x))
@@ -234,7 +234,7 @@ def _kernel(module: Module, layers: Sequence[Layer]) -> Kernel:
         return Factors(tuple(out), tuple(whole))
 
     def contract(w: Array, F: Factors, batch: PyTree) -> Array:
-        leaves: list[Array] = [w] * len(params.shapes)
+        leaves = dict.fromkeys(params.trained, w)
 
         def put(layer: Layer, M: Array) -> None:
             M = M.reshape(layer.inputs, layer.outputs)
@@ -250,7 +250,7 @@ def _kernel(module: Module, layers: Sequence[Layer]) -> Kernel:
             put(layer, M)
         for i, g in zip(rest, added[len(sums) :], strict=True):
             leaves[i] = g
-        return jnp.concatenate([leaf.reshape(-1) for leaf in leaves])
+        return raveled([leaves[i] for i in params.trained])
 
     width = sum(layer.width for layer in layers) + sum(math.prod(params.shapes[i]) for i in rest)
     return Kernel(factors, inner, scale, combine, contract, width)
@@ -272,7 +272,7 @@ def _alone(module: Module, layers: Sequence[Layer]) -> bool:
         z, inputs = module.tapped(tree, example[0][None], taps, lambda a, out, tap: (tap, a), [])
         return module.loss(z, example), inputs  # a layer's input may hold others' weights
 
-    leaves = [jnp.zeros(shape) for shape in params.shapes]
+    leaves = jax.tree.leaves(params.unravel(jnp.zeros(params.dim)))
     program = jax.make_jaxpr(cut)(leaves, (module.sample, jnp.int32(0))).jaxpr
     needed, weights = _needed(program), {block.leaf for call in calls for block in call.blocks}
     moved = len(program.outvars) == 1 + len(calls)
@@ -353,10 +353,11 @@ def _agrees(module: Module, kernel: Kernel) -> bool:
 
 def _point(rng: np.random.Generator, params: Layout) -> Array:
     """Random parameters, at which signals neither vanish nor grow from layer to layer or in time."""
-    fans = [math.prod(shape[:-1]) for shape in params.shapes]
+    shapes = [params.shapes[i] for i in params.trained]
+    fans = [math.prod(shape[:-1]) for shape in shapes]
     leaves = [
         rng.normal(size=math.prod(shape)) / max(3, math.sqrt(fan))
-        for shape, fan in zip(params.shapes, fans, strict=True)
+        for shape, fan in zip(shapes, fans, strict=True)
     ]
     return jnp.asarray(np.concatenate(leaves), jnp.float32)
 

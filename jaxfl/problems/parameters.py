@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -13,36 +13,64 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.memory import check_fits
-from jaxfl.core.types import Array, Key, PyTree
+from jaxfl.core.types import Array, Key, Model, PyTree
 
-__all__ = ["Init", "Layout", "check_init", "initializer", "layout", "raveled"]
+__all__ = [
+    "Init",
+    "Layout",
+    "Trainable",
+    "by_leaf",
+    "check_init",
+    "frozen",
+    "initializer",
+    "layout",
+    "paths",
+    "raveled",
+]
 
 COPIES = 3  # of the parameters, at least: the point, a gradient and a message
 
 Init: TypeAlias = str | Callable[[Key], PyTree] | None
+Trainable: TypeAlias = Callable[[str], bool] | None
 
 
 class Layout(NamedTuple):
     """The order of a parameter pytree's numbers in the flat vector, leaf by leaf and row by row.
 
-    Unlike `jax.flatten_util.ravel_pytree` it does not fix the dtype: a float64 vector has float64
-    leaves.
+    Frozen leaves have values of their own, and no place in the vector.  Unlike
+    `jax.flatten_util.ravel_pytree` it does not fix the dtype: a float64 vector has float64 leaves.
     """
 
     dim: int
     treedef: Any
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[int, ...], ...]  # of all leaves
+    frozen: tuple[Any, ...]  # values of frozen leaves, None for those that are trained
+
+    @property
+    def trained(self) -> list[int]:
+        return [i for i, value in enumerate(self.frozen) if value is None]
 
     def unravel(self, x: Array) -> PyTree:
-        leaves, start = [], 0
-        for shape in self.shapes:
-            stop = start + math.prod(shape)
-            leaves.append(x[start:stop].reshape(shape))
+        frozen = (v if v is None else jnp.asarray(v, x.dtype) for v in self.frozen)
+        return self._filled(x, frozen)
+
+    def partial(self, x: Array) -> PyTree:
+        """The trained leaves, with None in the place of the others."""
+        return self._filled(x, [None] * len(self.shapes))
+
+    def _filled(self, x: Array, others: Iterable[Any]) -> PyTree:
+        leaves, start = list(others), 0
+        for i in self.trained:
+            stop = start + math.prod(self.shapes[i])
+            leaves[i] = x[start:stop].reshape(self.shapes[i])
             start = stop
         return jax.tree.unflatten(self.treedef, leaves)
 
     def flat(self, value: PyTree, what: str) -> Array:
-        """A flat vector unchanged, or the user's own pytree as one; raises for anything else."""
+        """A flat vector unchanged, or the user's own pytree as one; raises for anything else.
+
+        Of a pytree with frozen leaves, the others are taken.
+        """
         shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(value))
         require(not any(map(jnp.iscomplexobj, jax.tree.leaves(value))), f"{what} is complex")
         if shapes == ((self.dim,),):
@@ -52,7 +80,58 @@ class Layout(NamedTuple):
             f"{what} has arrays of shapes {list(shapes)[:4]}, and the model takes one vector "
             f"of {self.dim} numbers or its own pytree of parameters",
         )
-        return raveled(value)
+        leaves = jax.tree.leaves(value)
+        return raveled([leaves[i] for i in self.trained])
+
+
+def by_leaf(model: Model, x: Array) -> PyTree:
+    """The pytree of a model's trained parameters, as optimizers see it."""
+    return (model.trained or model.unravel)(x)
+
+
+def paths(params: Layout) -> list[tuple[str, ...]]:
+    """The names that lead to every leaf."""
+    tree = jax.tree.unflatten(params.treedef, range(len(params.shapes)))
+    out = []
+    for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        keys = (
+            next(getattr(key, a) for a in ("key", "name", "idx") if hasattr(key, a)) for key in path
+        )
+        out.append(tuple(str(key) for key in keys if key != "value"))
+    return out
+
+
+def frozen(
+    params: Layout, trainable: Trainable, init: Init, draw: Callable[[Key], PyTree]
+) -> Layout:
+    """The layout without the leaves that ``trainable`` leaves out, which keep their values at key 0."""
+    if trainable is None:
+        return params
+    way = "give a function of a leaf's path, such as lambda path: 'kernel' in path"
+    require(callable(trainable), "is no function", way, trainable=trainable)
+    leaves = ["/".join(path) for path in paths(params)]
+    kept = [trainable(path) for path in leaves]
+    for path, one in zip(leaves, kept, strict=True):
+        yes = isinstance(one, bool | np.bool_)
+        require(yes, f"returns {one!r} for {path!r}", "return True or False", trainable=trainable)
+    seen = f"{', '.join(map(repr, leaves[:4]))}{', ...' if len(leaves) > 4 else ''}"
+    require(
+        any(kept), "leaves nothing to learn", f"return True for one of {seen}", trainable=trainable
+    )
+    key = jax.random.key(0)
+    whole = init(key) if callable(init) else draw(key)
+    given = tuple(np.shape(leaf) for leaf in jax.tree.leaves(whole))
+    require(
+        given == params.shapes,
+        f"The initial point has arrays of shapes {list(given)[:4]}, and the "
+        f"model with frozen parameters takes all of them: {list(params.shapes)[:4]}",
+    )
+    held = [
+        None if keep else np.asarray(leaf)
+        for keep, leaf in zip(kept, jax.tree.leaves(whole), strict=True)
+    ]
+    dim = sum(math.prod(shape) for shape, keep in zip(params.shapes, kept, strict=True) if keep)
+    return params._replace(dim=dim, frozen=tuple(held))
 
 
 def raveled(tree: PyTree) -> Array:
@@ -71,7 +150,7 @@ def layout(tree: PyTree) -> Layout:
     dim = sum(math.prod(shape) for shape in shapes)
     require(dim != 0, "The model has no parameters", "give it at least one array to learn")
     check_fits(f"A model of {dim:,} parameters", COPIES * 4 * dim, "take a smaller one")
-    return Layout(dim, treedef, shapes)
+    return Layout(dim, treedef, shapes, (None,) * len(shapes))
 
 
 def check_init(spec: Init) -> Init:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from jaxfl.data.records import ClientData, float_type, owners, refuse_tuple
 from jaxfl.data.samples import DRAWING, few, samples
 from jaxfl.data.samples import numbers as numbers_of
 from jaxfl.problems.facts import example_of, multiplications
-from jaxfl.problems.parameters import layout
+from jaxfl.problems.parameters import by_leaf, layout
 
 __all__ = ["held_out", "make_problem"]
 
@@ -48,9 +48,10 @@ def make_problem(
     Samples that are computed where they are needed (`jaxfl.data.generated`) are checked on three
     clients; large samples on the first few of each.
 
-    ``x0`` is a flat vector or the model's own pytree of parameters; without it every run draws its
-    own from the model.  Real numbers become ``dtype``, integers int32.  ``validation_share`` of the
-    test examples, drawn once and for all, become validation data and leave the test set.
+    ``x0`` is a flat vector or the model's own pytree of parameters, with None for frozen ones; without
+    it every run draws its own from the model.  Real numbers become ``dtype``, integers int32.
+    ``validation_share`` of the test examples, drawn once and for all, become validation data and leave
+    the test set.
     Warns where features are unscaled, their root mean square above 2.
 
     The objective is ``f(x) = mean_i w_i f_i(x)``, f_i the mean loss of client i: with ``weights`` equal to
@@ -97,7 +98,7 @@ def make_problem(
             model.check(examples)
     _try_loss(model, train, kind)
     if x0 is not None:
-        shapes = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.dim,), kind))
+        shapes = jax.eval_shape(partial(by_leaf, model), jax.ShapeDtypeStruct((model.dim,), kind))
         x0 = layout(shapes).flat(jax.tree.map(lambda leaf: numbers("x0", leaf), x0), "x0")
         require(jnp.all(jnp.isfinite(x0)), "has an entry that is not finite", x0=x0)
         x0 = x0.astype(kind)

@@ -1,6 +1,7 @@
 """Gradients of flax modules, layer by layer, against `jax.grad` of each example."""
 
 import logging
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +9,10 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import linen, nnx
+from told import refused
 from zoo import close, sums
 
 import jaxfl
@@ -18,6 +21,7 @@ from jaxfl.core.types import Term
 from jaxfl.problems import layers
 from jaxfl.problems.clipping import evaluate
 from jaxfl.problems.flax_models import flax_model
+from jaxfl.problems.parameters import by_leaf, raveled
 
 B, SHAPE = 7, (8, 8, 2)
 
@@ -192,6 +196,117 @@ def test_layers_give_the_gradients(name: str, caplog: pytest.LogCaptureFixture) 
     weight = jnp.asarray(rng.uniform(size=B), jnp.float32)
     for left, right in sums(model, x, w, weight, data):
         close(left, right, 2e-5)
+
+
+PARTS: dict[str, Callable[[str], bool]] = {
+    "kernels": lambda path: "kernel" in path or "embedding" in path,
+    "biases": lambda path: "bias" in path,
+    "some": lambda path: zlib.crc32(path.encode()) % 3 > 0,
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", [*CASES, "lstm"])
+def test_frozen_parameters(
+    name: str, part: str, key: jax.Array, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Gradients are those of the whole model in the trained leaves; the others keep their values."""
+    lstm = lambda a: linen.RNN(linen.OptimizedLSTMCell(5))(a[:, :, 0])[:, -1]  # noqa: E731
+    make = CASES[name][0] if name in CASES else lambda: Net(lstm)
+    trainable = PARTS[part] if name != "bare" else lambda path: path == "w"
+    whole = flax_model(make(), SHAPE)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "jaxfl"):
+        model = flax_model(make(), SHAPE, trainable=trainable)
+    if part == "kernels" and name in CASES and CASES[name][1]:
+        assert not caplog.records
+    rng, data = np.random.default_rng(1), batch()
+    x, w = (jnp.asarray(rng.normal(size=model.dim) / 3, jnp.float32) for _ in range(2))
+    weight = jnp.asarray(rng.uniform(size=B), jnp.float32)
+    for left, right in sums(model, x, w, weight, data):
+        close(left, right, 2e-5)
+    start = whole.unravel(whole.init(jax.random.key(0)))
+    leaves, treedef = jax.tree.flatten(model.unravel(x))
+    held = jax.tree.leaves(by_leaf(model, x), is_leaf=lambda a: a is None)
+    for mine, before, one in zip(leaves, jax.tree.leaves(start), held, strict=True):
+        assert (mine == (before if one is None else one)).all()
+    g = jax.grad(lambda tree: whole.loss(raveled(tree), jax.tree.map(lambda a: a[0], data)))
+    g = jax.tree.leaves(g(jax.tree.unflatten(treedef, leaves)))
+    mine = jax.grad(model.loss)(x, jax.tree.map(lambda a: a[0], data))
+    close(mine, raveled([a for a, one in zip(g, held, strict=True) if one is not None]), 2e-5)
+
+
+class Adapted(linen.Module):
+    """A dense layer with a low-rank adapter [Hu et al., 2022], and a frozen last layer."""
+
+    @linen.compact
+    def __call__(self, a: Any) -> Any:
+        a = a.reshape(len(a), -1)
+        low = linen.Dense(2, use_bias=False, name="lora_a")(a)
+        up = linen.Dense(16, use_bias=False, name="lora_b", kernel_init=linen.initializers.zeros)
+        return linen.Dense(3)(linen.relu(linen.Dense(16)(a) + up(low)))
+
+
+def test_low_rank_adapters(key: jax.Array, caplog: pytest.LogCaptureFixture) -> None:
+    """Runs learn the adapters alone, clipped by structure; optimizers by leaf see no other leaf."""
+    module = Adapted()
+    held = module.init(jax.random.key(5), jnp.zeros((1, *SHAPE)))["params"]
+    with caplog.at_level(logging.WARNING, "jaxfl"):
+        model = flax_model(
+            module, SHAPE, init=lambda key: held, trainable=lambda path: "lora" in path
+        )
+    assert not caplog.records
+    assert model.dim == 2 * (128 + 16)
+    rng = np.random.default_rng(0)
+    a, y = rng.normal(size=(3, 20, *SHAPE)).astype("float32"), rng.integers(0, 3, (3, 20))
+    problem = jaxfl.make_problem(model, (a, y))
+    rates = {"lora_a": 0.0, "lora_b": 1.0}
+
+    def label(tree: Any) -> Any:
+        assert len(jax.tree.leaves(tree)) == 2
+        return {name: name if name in rates else "lora_a" for name in tree}
+
+    server = jaxfl.servers.optimizer(
+        lambda hp: optax.multi_transform(
+            {name: optax.sgd(rate * hp["lr"]) for name, rate in rates.items()}, label
+        ),
+        model=model,
+    )
+    run = jaxfl.simulate(
+        jaxfl.algorithm("ldp_sgd", server=server),
+        problem,
+        key,
+        5,
+        clip=1.0,
+        sigma=0.01,
+        batch=5,
+        lr=0.5,
+    )
+    for name in ("Dense_0", "Dense_1", "lora_a"):
+        chex.assert_trees_all_equal(run.params[name], held[name])
+    assert run.metrics["loss"][-1] < run.metrics["loss"][0]
+    again = jaxfl.make_problem(model, (a, y), by_leaf(model, jnp.asarray(run.x)))
+    assert (again.x0 == run.x).all()
+
+
+def test_what_cannot_be_frozen() -> None:
+    refused(
+        lambda: flax_model(Adapted(), SHAPE, trainable=lambda path: False),
+        "leaves nothing to learn",
+    )
+    refused(lambda: flax_model(Adapted(), SHAPE, trainable="lora"), "'lora' is no function")
+    refused(
+        lambda: flax_model(Adapted(), SHAPE, trainable=lambda path: None),
+        "returns None for 'Dense_0/bias'",
+    )
+    few = {"w": np.zeros(3), "b": np.zeros(2)}
+    loss = lambda p, e: ((p["w"] - e) ** 2).sum() + p["b"].sum()  # noqa: E731
+    model = jaxfl.models.custom(few, loss, trainable=lambda path: path == "w")
+    assert model.dim == 3
+    refused(
+        lambda: jaxfl.models.custom(few, loss, trainable=lambda path: path == "v"),
+        "True for one of 'b', 'w'",
+    )
 
 
 class Net(linen.Module):
