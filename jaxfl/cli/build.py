@@ -164,6 +164,10 @@ def choose_problem(setup: Setup) -> Problem:
         model = models.default_model(found.classes, features, **options)
     else:
         model = models.model(setup.model, features, found.classes, **options)
+    if setup.clip_by == "layer":
+        one = "needs clipping of examples, and batch clipping clips one estimate"
+        require(setup.clip_mode == "example", one, "drop --clip-mode batch", clip_by="layer")
+        model = models.by_layer(model)
     return make_problem(
         model,
         found,

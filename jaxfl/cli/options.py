@@ -172,6 +172,13 @@ class Setup:
         "per-record privacy unless --gradient-bound is given",
         Among("example", "batch"),
     )
+    clip_by: str = _part(
+        "whole",
+        "WHAT",
+        "whole (default) clips an example's gradient as a whole; layer clips each of K layers to the bound "
+        "over sqrt(K), which keeps the whole within the bound",
+        Among("whole", "layer"),
+    )
     noise: str = _part(
         "calibrated",
         "HOW",

@@ -51,7 +51,16 @@ OF_ALGORITHM = (
     "noise_draw",
     "storage",
 )
-OF_PROBLEM = ("data", "clients", "partition", "alpha", "model", "regularizer", "strength")
+OF_PROBLEM = (
+    "data",
+    "clients",
+    "partition",
+    "alpha",
+    "model",
+    "regularizer",
+    "strength",
+    "clip_by",
+)
 AXES = (*OF_ALGORITHM, *OF_PROBLEM)  # options that take several values
 WITHOUT = ("seed", "checkpoint_every", "metrics_on", *LIMITS, "rounds")
 RUNS = 10**7  # of one sweep: the hyper-parameters of more do not fit in memory

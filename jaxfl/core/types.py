@@ -278,6 +278,9 @@ class Kernel(NamedTuple):
     With ``g_j`` the gradient of example j: ``inner(F, H, batch)_j = <g_j(F), g_j(H)>``,
     ``scale(c, F)`` are the factors of ``c_j g_j``, ``combine((c, ...), (F, ...))`` those of
     ``sum_p c_pj g_j(F_p)`` (c_p of shape () or (b,)) and ``contract(w, F, batch) = sum_j w_j g_j``.
+
+    A kernel of several ``layers`` is clipped layer by layer: inner products and the c of ``scale`` and
+    ``combine`` have shape (b, layers).
     """
 
     factors: Callable[[Array, PyTree], PyTree]  # (x, batch) -> F, leaves (b, ...)
@@ -290,6 +293,8 @@ class Kernel(NamedTuple):
     link: Callable[[Array, PyTree], Array] | None = None  # phi, where f_j(x) = phi(a_j . x)
     squares: bool = False  # of examples (a_j, y_j) it needs |a_j|^2, see samples.measured
     convolves: bool = False  # XLA is slow at gradients of convolutions in loops on CPUs
+    layers: int = 1
+    split: Callable[[], Kernel] | None = None  # the kernel of several layers; None: there is one
 
 
 class Model(NamedTuple):

@@ -39,6 +39,7 @@ from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import AnyEvent, NoClaim, plain_events, released, until
 from jaxfl.privacy.releases import releases
 from jaxfl.privacy.reports import Report
+from jaxfl.problems.clipping import squared_norm
 from jaxfl.problems.metrics import NUMBERS, even
 from jaxfl.rounds.blocks import start
 from jaxfl.rounds.transcript import noises
@@ -363,7 +364,7 @@ def largest_gradient(problem: Problem, x: Array) -> Array:
             start = jnp.minimum(k * size, m - size)
             batch = samples.block(problem.train, i, start, 1, size)
             F = kernel.factors(x, batch)
-            norm = jnp.sqrt(jnp.maximum(kernel.inner(F, F, batch), 0))
+            norm = jnp.sqrt(jnp.maximum(squared_norm(kernel, F, batch), 0))
             live = start + jnp.arange(size) < problem.count[i]
             return jnp.maximum(most, jnp.max(jnp.where(live, norm, 0)))
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core.errors import require
 from jaxfl.core.types import Array, Estimator, Hyper, Kernel, Key, Model, Param, PyTree
 from jaxfl.problems.kernels import generic_kernel, linear_kernel, square
 
@@ -51,6 +52,9 @@ def moreau_kernel(model: Model, beta: Array) -> Kernel:
     ``b = beta/|a|^2``: in closed form for the hinge and the absolute loss, by bisection for other
     convex phi.  Otherwise the prox is solved for (:func:`prox`).
     """
+    way = "take the model itself"
+    whole = "Gradients of the envelope are clipped as a whole, not by layer"
+    require(model.kernel.layers == 1, whole, way)
     link = model.kernel.link
     if link is None:
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.types import Array, Kernel, PyTree
-from jaxfl.problems.clipping import clip_factor
+from jaxfl.problems.clipping import clip_factor, share
 
 __all__ = ["STORAGES", "Bits", "packed", "recalled", "rounded", "unpacked"]
 
@@ -105,4 +105,4 @@ def recalled(kernel: Kernel, G: Array, F: PyTree, batch: PyTree) -> PyTree:
     """Rows of a table as rounds use them: ``clip(g_j(F), G)`` of the rounded factors F."""
     if kernel.clip is not None:
         return kernel.clip(F, G, batch)
-    return kernel.scale(clip_factor(kernel.inner(F, F, batch), G), F)
+    return kernel.scale(clip_factor(kernel.inner(F, F, batch), share(kernel, G)), F)

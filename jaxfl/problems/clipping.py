@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
 from jaxfl.core.types import Array, Kernel, PyTree, Term
 
-__all__ = ["clip", "clip_factor", "evaluate"]
+__all__ = ["clip", "clip_factor", "evaluate", "share", "squared_norm"]
 
 
 def clip_factor(square: Array, bound: Array) -> Array:
     """``min(1, G / ||g||)`` from ``||g||^2``: 1 for g = 0 and for G = inf, NaN for a NaN."""
     norm = jnp.sqrt(jnp.maximum(square, 0))
     return jnp.where(norm <= bound, 1, bound / norm)
+
+
+def share(kernel: Kernel, bound: Array) -> Array:
+    """``G / sqrt(K)``, the bound of each of K layers, whose gradients together are then within G."""
+    return bound if kernel.layers == 1 else bound / math.sqrt(kernel.layers)
+
+
+def squared_norm(kernel: Kernel, F: PyTree, batch: PyTree) -> Array:
+    """``||g_j||^2`` of each example."""
+    square = kernel.inner(F, F, batch)
+    return square if kernel.layers == 1 else square.sum(axis=-1)
 
 
 def clip(g: Array, bound: Array) -> Array:
@@ -53,7 +66,7 @@ def evaluate(
         square = kernel.inner(g, g, batch)
         if len(F) == 1:
             square = coefs_p[0] ** 2 * square
-        c = clip_factor(square, bound)
+        c = clip_factor(square, share(kernel, bound))
         coefs += [scale * coef * c for coef in coefs_p]
         factors += F
         if first is None:

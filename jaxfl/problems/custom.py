@@ -84,7 +84,7 @@ def _custom(
         unravel=params.unravel,
         loss=flat_loss,
         regularizer=reg.value,
-        kernel=generic_kernel(flat_loss, params.dim),
+        kernel=generic_kernel(flat_loss, params.dim, params.sizes),
         correct=None if correct is None else lambda x, e: correct(params.unravel(x), e),
         project=within.project,
         smoothness=None if smoothness is None else lambda train, count: smoothness + reg.smoothness,

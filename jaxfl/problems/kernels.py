@@ -11,17 +11,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxfl.core.products import EXACT, crossed, outputs, totals
 from jaxfl.core.types import Array, Kernel, PyTree
 from jaxfl.data.samples import Measured
 
-__all__ = ["DenseFactors", "dense_kernel", "generic_kernel", "layer_shapes", "linear_kernel"]
+__all__ = [
+    "DenseFactors",
+    "dense_kernel",
+    "generic_kernel",
+    "layer_shapes",
+    "linear_kernel",
+    "of_layer",
+]
 
 OutputLoss = Callable[[Array, PyTree], Array]  # (output of one example, the example) -> scalar
 
@@ -75,13 +84,15 @@ def dense_kernel(
     output_loss: OutputLoss,
     activation: Callable[[Array], Array] | None = None,
     bias: bool = True,
+    apart: bool = False,
 ) -> Kernel:
     """Dense layers in a chain: ``z_l = u_l W_l``, ``u_{l+1} = (act(z_l), 1)``, ``f = phi(z_L)``.
 
     With ``v_l = d f / d z_l`` the gradient in W_l is ``u_l v_l'``, so that
     ``<g, h> = sum_l (u_l(g) . u_l(h)) (v_l(g) . v_l(h))``.  ``widths`` are the features, the hidden
     widths and the outputs; a single output enters ``output_loss`` as a scalar.  The coordinates of
-    x are W_1, W_2, ... row by row, the bias being the last row of each.
+    x are W_1, W_2, ... row by row, the bias being the last row of each.  ``apart`` makes the kernel of
+    several layers.
     """
     shapes = layer_shapes(widths, bias)
     ends = [sum(math.prod(s) for s in shapes[:l]) for l in range(len(shapes) + 1)]
@@ -115,15 +126,18 @@ def dense_kernel(
         )
 
     def inner(F: DenseFactors, H: DenseFactors, batch: PyTree) -> Array:
-        total = (square(batch) + one) * dot(F.v[0], H.v[0])
+        totals = [(square(batch) + one) * dot(F.v[0], H.v[0])]
         for u, v, s, t in zip(F.u, F.v[1:], H.u, H.v[1:], strict=True):
+            if apart:
+                totals.append(jnp.zeros_like(totals[0]))
             for r in range(u.shape[1]):
                 for q in range(s.shape[1]):
-                    total = total + dot(u[:, r], s[:, q]) * dot(v[:, r], t[:, q])
-        return total
+                    more = dot(u[:, r], s[:, q]) * dot(v[:, r], t[:, q])
+                    totals[-1] = totals[-1] + more
+        return jnp.stack(totals, axis=-1) if apart else totals[0]
 
     def scale(c: Array | float, F: DenseFactors) -> DenseFactors:
-        return F._replace(v=tuple(rowwise(c, v) for v in F.v))
+        return F._replace(v=tuple(rowwise(of_layer(c, l), v) for l, v in enumerate(F.v)))
 
     def combine(coefs: Sequence[Array | float], points: Sequence[DenseFactors]) -> DenseFactors:
         # sum_p u_p v_p' = u_1 (sum_p v_p)' + sum_{p>1} (u_p - u_1) v_p': where points are close,
@@ -151,27 +165,49 @@ def dense_kernel(
         return jnp.concatenate(parts)
 
     width = sum(widths[1:]) + sum(h + one for h in widths[1:-1])
-    return Kernel(factors, inner, scale, combine, contract, width, squares=True)
+    found = Kernel(factors, inner, scale, combine, contract, width, squares=True)
+    if apart or len(shapes) == 1:
+        return found._replace(layers=len(shapes) if apart else 1)
+    return found._replace(split=partial(dense_kernel, widths, output_loss, activation, bias, True))
 
 
-def generic_kernel(loss: Callable[[Array, PyTree], Array], dim: int) -> Kernel:
-    """The kernel of any loss, by ``vmap(grad)``: the factors are the (b, d) gradients."""
+def generic_kernel(
+    loss: Callable[[Array, PyTree], Array],
+    dim: int,
+    sizes: Sequence[int] = (),
+    apart: bool = False,
+) -> Kernel:
+    """The kernel of any loss, by ``vmap(grad)``: the factors are the (b, d) gradients.
+
+    ``sizes`` are those of the leaves of the parameters, which count as layers where they are ``apart``.
+    """
 
     def factors(x: Array, batch: PyTree) -> Array:
         g: Array = jax.vmap(jax.grad(loss), (None, 0))(x, batch)
         return g
 
     def inner(g: Array, h: Array, batch: PyTree) -> Array:
-        return dot(g, h)
+        if not apart:
+            return dot(g, h)
+        ends = np.cumsum(sizes)[:-1]
+        return jnp.stack([a.sum(axis=-1) for a in jnp.split(g * h, ends, axis=-1)], axis=-1)
+
+    def scale(c: Array | float, g: Array) -> Array:
+        if jnp.ndim(c) < 2:
+            return rowwise(c, g)
+        return jnp.repeat(jnp.asarray(c), np.array(sizes), axis=1, total_repeat_length=dim) * g
 
     def combine(coefs: Sequence[Array | float], g: Sequence[Array]) -> Array:
-        terms = [rowwise(c, g_p) for c, g_p in zip(coefs, g, strict=True)]
+        terms = [scale(c, g_p) for c, g_p in zip(coefs, g, strict=True)]
         return sum(terms[1:], terms[0])
 
     def contract(w: Array, g: Array, batch: PyTree) -> Array:
         return jnp.matmul(w, g, precision=EXACT)
 
-    return Kernel(factors, inner, rowwise, combine, contract, dim)
+    found = Kernel(factors, inner, scale, combine, contract, dim)
+    if apart or len(sizes) < 2:
+        return found._replace(layers=len(sizes) if apart else 1)
+    return found._replace(split=partial(generic_kernel, loss, dim, sizes, True))
 
 
 def square(batch: PyTree) -> Array:
@@ -183,6 +219,11 @@ def square(batch: PyTree) -> Array:
 
 def dot(a: Array, b: Array) -> Array:
     return jnp.sum(a * b, axis=-1)
+
+
+def of_layer(c: Array | float, l: int) -> Array | float:
+    """What scales layer l: its column of (b, layers), or all of () and of (b,)."""
+    return c if jnp.ndim(c) < 2 else jnp.asarray(c)[:, l]
 
 
 def rowwise(c: Array | float, a: Array) -> Array:

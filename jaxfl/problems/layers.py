@@ -14,6 +14,7 @@ replaced, the loss uses none of their weights.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ import numpy as np
 
 from jaxfl.core.products import EXACT, crossed
 from jaxfl.core.types import Array, Kernel, Key, PyTree
-from jaxfl.problems.kernels import dot, generic_kernel, rowwise
+from jaxfl.problems.kernels import dot, generic_kernel, of_layer, rowwise
 from jaxfl.problems.parameters import Layout, raveled
 
 __all__ = ["Back", "Block", "Call", "Factors", "Module", "Move", "Tapped", "layered_kernel"]
@@ -132,7 +133,7 @@ def layered_kernel(module: Module) -> Kernel:
         usable = False
     if not usable:
         log.warning("%s: per-example gradients use the slow vmap(grad).", module.name)
-        return generic_kernel(module.flat_loss, params.dim)
+        return generic_kernel(module.flat_loss, params.dim, params.sizes)
     return kernel
 
 
@@ -146,7 +147,7 @@ def _add(a: Array, out: Array, tap: Array) -> tuple[Array, Array]:
     return out + tap, a
 
 
-def _kernel(module: Module, layers: Sequence[Layer]) -> Kernel:
+def _kernel(module: Module, layers: Sequence[Layer], apart: bool = False) -> Kernel:
     params = module.params
     pairs = [layer for layer in layers if not layer.whole]
     sums = [layer for layer in layers if layer.whole]
@@ -193,21 +194,20 @@ def _kernel(module: Module, layers: Sequence[Layer]) -> Kernel:
         return F
 
     def inner(F: Factors, H: Factors, batch: PyTree) -> Array:
-        total = sum((dot(g, h) for g, h in zip(F.whole, H.whole, strict=True)), jnp.float32(0))
+        totals = [dot(g, h) for g, h in zip(F.whole, H.whole, strict=True)]
         for (u, v), (s, t) in zip(F.pairs, H.pairs, strict=True):
             if u.ndim == 2:  # unit vectors: 1 where tokens are equal
                 across = (u[:, :, None] == s[:, None]).astype(v.dtype)
             else:
                 across = jnp.einsum("brk,bqk->brq", u, s, precision=EXACT)
-            total = total + jnp.sum(
-                across * jnp.einsum("brk,bqk->brq", v, t, precision=EXACT), axis=(1, 2)
-            )
-        return total
+            along = jnp.einsum("brk,bqk->brq", v, t, precision=EXACT)
+            totals.append(jnp.sum(across * along, axis=(1, 2)))
+        return jnp.stack(totals, axis=-1) if apart else sum(totals, jnp.float32(0))
 
     def scale(c: Array | float, F: Factors) -> Factors:
-        return Factors(
-            tuple((u, rowwise(c, v)) for u, v in F.pairs), tuple(rowwise(c, g) for g in F.whole)
-        )
+        whole = tuple(rowwise(of_layer(c, l), g) for l, g in enumerate(F.whole))
+        last = enumerate(F.pairs, len(whole))
+        return Factors(tuple((u, rowwise(of_layer(c, l), v)) for l, (u, v) in last), whole)
 
     def combine(coefs: Sequence[Array | float], points: Sequence[Factors]) -> Factors:
         # As in dense layers: sum_p u_p v_p' = u_1 (sum_p v_p)' + sum_{p>1} (u_p - u_1) v_p'
@@ -253,7 +253,10 @@ def _kernel(module: Module, layers: Sequence[Layer]) -> Kernel:
         return raveled([leaves[i] for i in params.trained])
 
     width = sum(layer.width for layer in layers) + sum(math.prod(params.shapes[i]) for i in rest)
-    return Kernel(factors, inner, scale, combine, contract, width)
+    found = Kernel(factors, inner, scale, combine, contract, width)
+    if apart:
+        return found._replace(layers=len(layers) + len(rest))
+    return found._replace(split=functools.partial(_kernel, module, layers, True))
 
 
 def _spread(layer: Layer, tokens: Array, v: Array) -> Array:

@@ -35,6 +35,7 @@ __all__ = [
     "absolute",
     "ball",
     "box",
+    "by_layer",
     "char_lstm",
     "cnn",
     "custom",
@@ -465,6 +466,30 @@ def _network(
     sample = jax.ShapeDtypeStruct(features, jnp.int32 if shape is None else jnp.float32)
     options: Any = {"regularizer": reg, "constraint": within, "init": init}
     return flax_model(Network(), sample, **options, name=_named(layers.name, classes))
+
+
+def by_layer(model: Model) -> Model:
+    """The model with gradients that are clipped layer by layer::
+
+        clip(g_l, G / sqrt(K))   for each of K layers l
+
+    The gradient of an example is then within G as before, so that noise, events and claims are those of
+    clipping it as a whole [McMahan et al., 2018, arXiv:1710.06963].  A dense, convolutional or recurrent
+    layer has its bias with it; every other leaf of the parameters counts as a layer.
+
+    >>> by_layer(mlp(64, 32, 10)).kernel.layers
+    2
+    """
+    instance("model", model, Model, "make one, such as jaxfl.models.mlp(64, 32, 10)")
+    one = f"{model.name} has one layer"
+    require(model.kernel.split is not None, one, "clip its gradients as a whole")
+    return _by_layer(model)
+
+
+@lru_cache(maxsize=64)
+def _by_layer(model: Model) -> Model:
+    assert model.kernel.split is not None
+    return model._replace(name=f"{model.name}-by_layer", kernel=model.kernel.split())
 
 
 # --- by name -------------------------------------------------------------------------------------

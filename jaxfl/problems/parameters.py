@@ -50,6 +50,11 @@ class Layout(NamedTuple):
     def trained(self) -> list[int]:
         return [i for i, value in enumerate(self.frozen) if value is None]
 
+    @property
+    def sizes(self) -> list[int]:
+        """Of the trained leaves."""
+        return [math.prod(self.shapes[i]) for i in self.trained]
+
     def unravel(self, x: Array) -> PyTree:
         frozen = (v if v is None else jnp.asarray(v, x.dtype) for v in self.frozen)
         return self._filled(x, frozen)

@@ -9,10 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.core import primitives
+from told import refused
 from zoo import FEATURES, ZOO, Entry, close, examples, point, sums
 
+import jaxfl
 from jaxfl.core.types import Array, Model, Term
+from jaxfl.parts.storage import recalled
+from jaxfl.problems import models
 from jaxfl.problems.clipping import clip, evaluate
+from jaxfl.problems.kernels import generic_kernel
 
 B = 12
 
@@ -47,6 +52,71 @@ def lengths(entry: Entry, x: Array, bound: float, batch: Any) -> np.ndarray:
     """Norms of the clipped gradients, summed with one weight at a time: no formula for norms."""
     each = [compiled(entry)(x, bound, w, batch)[0] for w in jnp.eye(B)]
     return np.linalg.norm(np.stack(each), axis=1)
+
+
+@table()
+def test_layers_are_clipped_one_by_one(entry: Entry) -> None:
+    """As NumPy does on each `jax.grad`; the whole stays within the bound, and reaches it."""
+    model, x, w, batch, weight = setup(entry)
+    if model.kernel.split is None:
+        refused(lambda: models.by_layer(model), "has one layer")
+        return
+    kernel = models.by_layer(model).kernel
+    tree = model.unravel(x)
+    scales = lambda node: isinstance(node, dict) and "scale" in node  # noqa: E731
+    parts = jax.tree.leaves(tree, is_leaf=lambda node: node is not tree and not scales(node))
+    ends = np.cumsum([sum(leaf.size for leaf in jax.tree.leaves(part)) for part in parts])
+    assert kernel.layers == len(ends) > 1
+    assert ends[-1] == model.dim
+    each = jax.vmap(jax.grad(model.loss), (None, 0))
+    g, h = (np.asarray(each(p, batch), np.float64) for p in (x, w))
+    bound, u = float(np.median(np.linalg.norm(g, axis=1))), np.asarray(weight, np.float64)
+
+    def short(g: np.ndarray, bound: float = bound) -> np.ndarray:
+        layers = np.split(g, ends[:-1], axis=1)
+        norms = [np.linalg.norm(part, axis=1, keepdims=True) for part in layers]
+        most = bound / np.sqrt(len(layers))
+        return np.hstack(
+            [p * most / np.maximum(most, n) for p, n in zip(layers, norms, strict=True)]
+        )
+
+    G = jnp.asarray(bound, x.dtype)
+    pair = Term(-0.5, (x, w), (3.0, -2.0), G)
+    stored = model.kernel.factors(w, batch)
+    found = jax.jit(
+        lambda: (
+            evaluate(kernel, (at(x, bound),), weight, batch)[0],
+            evaluate(kernel, (pair,), weight, batch)[0],
+            evaluate(kernel, (at(x, bound), at(w, bound, -1.0)), weight, batch, stored)[0],
+            recalled(kernel, G, stored, batch),
+        )
+    )()
+    close(found[0], u @ short(g), 2e-5)
+    close(found[1], -0.5 * u @ short(3 * g - 2 * h), 2e-5)
+    close(found[2], u @ (short(g) - short(h) - h), 2e-5)
+    close(kernel.contract(weight, found[3], batch), u @ short(h), 2e-5)
+    tiny = 1e-3 * bound
+    one = lambda e: evaluate(kernel, (at(x, tiny),), e, batch)[0]  # noqa: E731
+    lengths = np.linalg.norm(jax.jit(jax.vmap(one))(jnp.eye(B, dtype=x.dtype)), axis=1)
+    np.testing.assert_allclose(lengths, np.linalg.norm(short(g, tiny), axis=1), rtol=2e-4)
+    assert np.max(lengths) == pytest.approx(tiny, rel=2e-4)
+
+
+@pytest.mark.parametrize("name", ["soteriafl_saga", "soteriafl_svrg"])
+def test_rounds_clip_layers(name: str, key: jax.Array) -> None:
+    """Factors give the run that whole gradients give."""
+    model = models.mlp(FEATURES, 4, 3)
+    sizes = [4 * (FEATURES + 1), 3 * 5]
+    whole = model._replace(kernel=generic_kernel(model.loss, model.dim, sizes))
+    rng = np.random.default_rng(0)
+    a, y = rng.normal(size=(3, 20, FEATURES)).astype("float32"), rng.integers(0, 3, (3, 20))
+    given = dict[str, Any](lr=0.1, clip=0.3, sigma=0.01, batch=5, k=model.dim // 2, smoothness=1.0)
+    ends = [
+        jaxfl.simulate(name, jaxfl.make_problem(one, (a, y)), key, 6, **given).x
+        for one in (models.by_layer(model), models.by_layer(whole), model)
+    ]
+    close(ends[0], ends[1], 1e-5)
+    assert np.abs(ends[0] - ends[2]).max() > 1e-4
 
 
 DOUBLE = [(entry, True) for entry in ZOO if entry.name not in ("linen", "nnx")]
