@@ -10,8 +10,7 @@
 * :mod:`~jaxfl.papers.report` -- from an entry's numbers to its files: record, picture, table, and
   one page over all of them
 * :mod:`~jaxfl.papers.reshef` -- tables 1 and 2 of Reshef and Levy: DP-mu^2-FL on MNIST
-* :mod:`~jaxfl.papers.soteriafl` -- figures 1 to 8 of SoteriaFL: logistic regression on a9a, a
-  network on MNIST
+* :mod:`~jaxfl.papers.soteriafl` -- figures 1 to 8 of SoteriaFL, and when its shifts pay off
 * :mod:`~jaxfl.papers.systems` -- every system of the four papers, and the command that runs it:
   the page ``systems.md``
 
@@ -82,7 +81,7 @@ def run(
     made = entry(name)
     folder = Path(out) / (f"{name}-fast" if fast else name)
     say = say or (lambda line: None)
-    job = Job(folder, fast, None if data is None else str(data), say, made.few)
+    job = Job(folder, fast, None if data is None else str(data), say, made.few, made.seeds)
     report = write(made, job)
     write_overview(Path(out), entries())
     return report

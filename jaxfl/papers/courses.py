@@ -14,7 +14,17 @@ from jaxfl.views.cells import Array, axes, cells, over_seeds
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Window", "chain", "courses", "epsilons", "find", "ordered", "ordering"]
+__all__ = [
+    "ERRORS",
+    "Window",
+    "ahead",
+    "chain",
+    "courses",
+    "epsilons",
+    "find",
+    "ordered",
+    "ordering",
+]
 
 Window = Callable[[Array], Array]  # the rounds whose mean is judged
 DIGITS = 5
@@ -84,6 +94,22 @@ def chain(values: Sequence[Sequence[float]]) -> str:
 def ordering(what: str, published: str, values: Sequence[Sequence[float]], sign: int) -> Row:
     """A statement that these values rise (+1) or fall (-1) in the given order."""
     return Row(what, published, chain(values), ordered(values, sign))
+
+
+def ahead(what: str, published: str, margins: Mapping[str, Sequence[float]]) -> Row:
+    """A statement that one side is ahead: margins by pair, one value per seed, positive where it is.
+
+    It holds if every mean exceeds :data:`ERRORS` of its standard errors, it does not if one lies below
+    minus that, and is undecided otherwise.  The row shows the pair that speaks most against it.
+    """
+    found = {pair: estimate(values) for pair, values in margins.items()}
+    pair = min(found, key=lambda pair: found[pair].mean / (found[pair].error or 1e-300))
+    mean, room = found[pair].mean, ERRORS * (found[pair].error or 0.0)
+    holds = True if mean > room else False if mean < -room else None
+    words = {True: "holds", False: "does not", None: "undecided"}[holds]
+    return Row(
+        f"{what}: {pair}", published, found[pair], holds, f"{ERRORS:g} standard errors", words
+    )
 
 
 def epsilons(cell: Numbers, what: str, note: str = "") -> Epsilons:

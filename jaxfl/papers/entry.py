@@ -51,6 +51,7 @@ class Row(NamedTuple):
     ours: Estimate | str
     holds: bool | None  # within the band, or the ordering holds; None: nothing to agree with
     band: str = ""
+    verdict: str = ""  # in words, where there are more than yes and no
 
 
 class Epsilons(NamedTuple):
@@ -77,10 +78,11 @@ class Job(NamedTuple):
     data: str | None = None  # folder of the data files; None: JAXFL_DATA, or the user's cache
     say: Callable[[str], None] = lambda line: None
     few: int = FEW  # seeds of the fast variant
+    full: int = SEEDS  # seeds of the whole
 
     @property
     def seeds(self) -> int:
-        return self.few if self.fast else SEEDS
+        return self.few if self.fast else self.full
 
     @property
     def attacks(self) -> int:
@@ -117,6 +119,7 @@ class Entry(NamedTuple):
     notes: tuple[str, ...] = ()  # where ours differs from the published
     why: tuple[str, ...] = ()  # some published values are not met
     few: int = FEW  # seeds of the fast variant
+    seeds: int = SEEDS
 
 
 def most(runs: int, delta: float) -> float:

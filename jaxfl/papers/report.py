@@ -136,7 +136,7 @@ def table(report: Report) -> Table:
     heads["ours"] += f" ({_seeds(report)})"
     heads["agrees"] = "within band, or ordering holds?"
     rows = [
-        (row.what, row.published, row.ours, row.band or None, VERDICTS[row.holds])
+        (row.what, row.published, row.ours, row.band or None, row.verdict or VERDICTS[row.holds])
         for row in report.rows
     ]
     title = f"{report.entry.name}: {report.entry.what}; {report.entry.paper}"

@@ -16,11 +16,23 @@ from jaxfl.problems import models
 from jaxfl.problems.problem import make_problem
 from jaxfl.problems.public import nonconvex
 
-__all__ = ["CLIENTS", "CONSTANT", "DELTA", "METHODS", "a9a", "kept", "mnist", "numbers", "sent"]
+__all__ = [
+    "CLIENTS",
+    "CONSTANT",
+    "DELTA",
+    "METHODS",
+    "STEPS",
+    "a9a",
+    "kept",
+    "mnist",
+    "numbers",
+    "sent",
+]
 
 CLIENTS, DELTA = 10, 1e-3
 METHODS = ("ldp_sgd", "ldp_svrg", "cdp_sgd", "soteriafl_sgd", "soteriafl_svrg")
 CONSTANT = dict(zip(METHODS, (8.0, 96.0, 8.0, 12.0, 96.0), strict=True))  # c of the noise formula
+STEPS = 0.01, 0.03, 0.06, 0.1, 0.3, 0.6, 1.0  # among which the paper chooses each method's
 PIXELS = 0.1306604763, 0.3081078039  # mean and deviation over all training images
 UNITS = 64
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from jaxfl.algorithms import registry as algorithms
 from jaxfl.core.types import Problem
-from jaxfl.papers.courses import courses, epsilons, find, ordering
+from jaxfl.papers.courses import ahead, courses, epsilons, find, ordering
 from jaxfl.papers.entry import ATTACKS, Epsilons, Job, Numbers, Row, estimate, most
-from jaxfl.papers.soteriafl.setting import CONSTANT, DELTA, METHODS, numbers, sent
+from jaxfl.papers.soteriafl.setting import CONSTANT, DELTA, METHODS, STEPS, numbers, sent
 from jaxfl.parts import sampling
 from jaxfl.views.ink import Line, Panel, picture
 from jaxfl.views.words import name_of
@@ -18,119 +21,200 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-__all__ = ["BITS", "LOSS_BAND", "Study"]
+__all__ = ["BITS", "TUNING", "Remark", "Study"]
 
+Span: TypeAlias = tuple[float, float]
 NAMES = dict(
     zip(METHODS, ("LDP-SGD", "LDP-SVRG", "CDP-SGD", "SoteriaFL-SGD", "SoteriaFL-SVRG"), strict=True)
 )
 WAYS = {"batch": "as published", "example": "private as stated"}
-LOSS_BAND = 0.015
 BITS = 64  # of a coordinate, as the authors count them
 FEW = ("ldp_sgd", "soteriafl_svrg")  # of the fast variant: the first and the last
+TUNING = 1000  # the first seed of those that choose steps, none of which is shown
+
+
+class Remark(NamedTuple):
+    """What Section 6.1 or 6.2 says of the curves: each of some methods is ahead of each of others."""
+
+    says: str
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    metrics: tuple[str, ...]
+    bits: bool = False  # of those that the first send in all rounds, not of rounds
 
 
 class Study(NamedTuple):
-    """``ends`` and ``losses`` are read off the published curves, method by method."""
+    """``published`` are read off the curves: lowest and highest value at the end, method by method."""
 
     what: str
     problem: Callable[[str | None], Problem]
     d: int  # of its model
-    metric: str
+    metrics: tuple[str, str]  # of the upper and of the lower row
     eps: float
     rounds: int
     steps: tuple[float, ...]
-    ends: tuple[float, ...]
-    band: float  # of the metric, whatever the seeds
+    published: Mapping[str, tuple[Span, ...]]
+    bands: Mapping[str, float]  # of each published metric, whatever the seeds
+    remarks: tuple[Remark, ...]
     clip: float
     batch: int | None
-    losses: tuple[tuple[float, float], ...] = ()
+    tuning: int  # seeds for each step
     every: int = 1  # rounds between evaluations
+    evaluated: int | None = None  # records of each client that metrics read; None: all
     quick: int = 0  # rounds of the fast variant; 0: all of them
 
     def measure(self, job: Job) -> Numbers:
-
-        problem, cells = self.problem(job.data), []
-        m, d = problem.m_max, problem.model.dim
-        rounds = self.quick if job.fast and self.quick else self.rounds
-        every = self.every if rounds == self.rounds else rounds
-        for way in WAYS:
-            for method in self.methods(way, job.fast):
-                given = numbers(method, m, d, self.clip, self.eps, self.batch)
-                parts = {"sampler": sampling.with_replacement()} if way == "batch" else {}
-                algorithm = algorithms.algorithm(method, clip=way, **parts)
-                if way == "batch":
-                    given["noise_constant"] = CONSTANT[method]
-                ds = job.sweep(
-                    f"{method}-{way}",
-                    algorithm,
-                    {"lr": [self.steps[METHODS.index(method)]]},
-                    problem,
-                    rounds=rounds,
-                    eval_every=every,
-                    noise="paper" if way == "batch" else "calibrated",
-                    numbers=given,
-                )
-                end = {"end": lambda rounds: rounds == rounds[-1]}
-                (cell,) = courses(ds, (self.metric, "loss", "uplink_bits"), end)
-                if method == "ldp_sgd":
-                    cell["audited_eps"] = job.audit(
-                        algorithm,
-                        rounds=rounds,
-                        m=m,
-                        delta=DELTA,
-                        clip=self.clip,
-                        batch=given["batch"],
-                        sigma=cell["used_sigma"],
-                    )
-                cells.append({**cell, "method": method, "way": way, "used_eps": self.eps})
-        return {"cells": cells, "attacks": job.attacks}
+        problem = dataclasses.replace(self.problem(job.data), evaluated=self.evaluated)
+        cells = [
+            self.cell(job, problem, method, way)
+            for way in WAYS
+            for method in self.methods(way, job.fast)
+        ]
+        out: Numbers = {"cells": cells, "attacks": job.attacks}
+        if self.batch is None:  # of LDP-SGD, by the omega of the others
+            other = self.given(problem, "cdp_sgd")["batch"]
+            out["other"] = self.cell(job, problem, "ldp_sgd", "batch", other)
+        return out
 
     def methods(self, way: str, fast: bool) -> tuple[str, ...]:
         """The methods that run; the fast variant runs all only where they are quick, and as published."""
         whole = not fast or (way == "batch" and not self.quick)
         return METHODS if whole else FEW
 
+    def given(self, problem: Problem, method: str) -> dict[str, Any]:
+        m, d = problem.m_max, problem.model.dim
+        return numbers(method, m, d, self.clip, self.eps, self.batch)
+
+    def cell(
+        self, job: Job, problem: Problem, method: str, way: str, batch: int | None = None
+    ) -> Numbers:
+        """One method: its curves, and what an attack shows of LDP-SGD."""
+        rounds = self.quick if job.fast and self.quick else self.rounds
+        given = self.given(problem, method) | ({} if batch is None else {"batch": batch})
+        parts = {"sampler": sampling.with_replacement()} if way == "batch" else {}
+        algorithm = algorithms.algorithm(method, clip=way, **parts)
+        if way == "batch":
+            given["noise_constant"] = CONSTANT[method]
+        lr, name = self.steps[METHODS.index(method)], f"{method}-{way}"
+        noise = {"noise": "paper" if way == "batch" else "calibrated", "numbers": given}
+        if way == "example" and not job.fast:
+            place, near = STEPS.index(lr), 1 if self.quick else len(STEPS)
+            tried = STEPS[max(0, place - near) : place + near + 1]
+            seeds = range(TUNING, TUNING + self.tuning)
+            ds = job.sweep(
+                f"{name}-steps",
+                algorithm,
+                {"lr": tried},
+                problem,
+                rounds=rounds,
+                eval_every=rounds // 12,
+                seeds=seeds,
+                **noise,
+            )
+            ends = ds["utility"].isel(round=-1).mean("seed", skipna=False).fillna(np.inf)
+            lr = tried[int(ends.values.argmin())]
+        ds = job.sweep(
+            f"{name}{'' if batch is None else f'-{batch}'}",
+            algorithm,
+            {"lr": [lr]},
+            problem,
+            rounds=rounds,
+            eval_every=self.every if rounds == self.rounds else rounds,
+            **noise,
+        )
+        budget = rounds * sent("cdp_sgd", self.d) / sent("ldp_sgd", self.d)
+        windows = {
+            "end": lambda ticks: ticks == ticks[-1],
+            # of uncompressed methods, when they have sent what the others send in all rounds
+            "budget": lambda ticks: ticks == ticks[ticks >= budget][0],
+        }
+        (found,) = courses(ds, (*dict.fromkeys((*self.metrics, "loss")), "uplink_bits"), windows)
+        if method == "ldp_sgd" and batch is None:
+            found["audited_eps"] = job.audit(algorithm, rounds=rounds, m=problem.m_max, delta=DELTA,
+                                             clip=self.clip, batch=given["batch"],
+                                             sigma=found["used_sigma"])  # fmt: skip
+        about = {"method": method, "way": way, "used_eps": self.eps, "batch": given["batch"]}
+        return {**found, **about}
+
     def judge(self, numbers: Numbers) -> list[Row]:
         if any(cell["round"][-1] < self.rounds for cell in numbers["cells"]):
             return self.shortened(numbers)
-        rows = []
-        for way, name in WAYS.items():
-            judged = way == "batch"
-            for cell in [c for c in numbers["cells"] if c["way"] == way]:
-                i = METHODS.index(cell["method"])
-                what, published = f"{NAMES[cell['method']]}, {name}", self.ends[i]
-                rows.append(_near(f"{name_of(self.metric)} at the end, {what}", (published, published),
-                                  cell[f"{self.metric}@end"], self.band, judged))  # fmt: skip
-                if self.losses:
-                    rows.append(_near(f"training loss at the end, {what}", self.losses[i],
-                                      cell["loss@end"], LOSS_BAND, judged))  # fmt: skip
+        rows, of_ways = [], {way: [c for c in numbers["cells"] if c["way"] == way] for way in WAYS}
+        for way, cells in of_ways.items():
+            for cell in cells:
+                rows += self.ends(cell, WAYS[way], way == "batch")
+        if "other" in numbers:
+            words = f"{WAYS['batch']}, batch of the compressed methods, {numbers['other']['batch']}"
+            rows += self.ends(numbers["other"], words, True)
+        for way, cells in of_ways.items():
+            if len(cells) == len(METHODS):
+                rows += [
+                    self.remark(remark, metric, cells, way)
+                    for remark in self.remarks
+                    for metric in remark.metrics
+                ]
         return rows
+
+    def ends(self, cell: Numbers, words: str, judged: bool) -> list[Row]:
+        """The means of our seeds, within the band around what was published, which no spread widens."""
+        rows = []
+        for metric in self.metrics:
+            what = f"{name_of(metric)} at the end, {NAMES[cell['method']]}, {words}"
+            if not judged:
+                what += f", η = {cell['lr']:g}"
+            ours = estimate(cell[f"{metric}@end"])
+            if metric not in self.published:
+                rows.append(Row(what, "–", ours, None))
+                continue
+            low, high = self.published[metric][METHODS.index(cell["method"])]
+            published = f"~{low:g}" if low == high else f"{low:g} to {high:g}"
+            band = self.bands[metric]
+            inside = bool(low - band <= ours.mean <= high + band)
+            rows.append(
+                Row(what, published, ours, inside if judged else None, f"± {band:g}" * judged)
+            )
+        return rows
+
+    def remark(self, remark: Remark, metric: str, cells: list[Numbers], way: str) -> Row:
+        """Whether it holds at the end of all rounds, or of the bits that compressed methods send."""
+        sign = 1 if metric == "test_accuracy" else -1
+        margins = {
+            f"{NAMES[a]} before {NAMES[b]}": [
+                sign * (x - y)
+                for x, y in zip(
+                    find(cells, method=a)[f"{metric}@end"],
+                    find(cells, method=b)[f"{metric}@{'budget' if remark.bits else 'end'}"],
+                    strict=True,
+                )
+            ]
+            for a in remark.first
+            for b in remark.second
+        }
+        what = f"{remark.says}, {name_of(metric)}, {WAYS[way]}"
+        return ahead(what, "ahead" if way == "batch" else "–", margins)
 
     def shortened(self, numbers: Numbers) -> list[Row]:
         """The order of the methods in the fast variant, whose ends are not those of the figure."""
         names = [NAMES[method] for method in reversed(FEW)]
-        rows = []
+        rows, metric = [], self.metrics[-1]
         for way, words in WAYS.items():
             ends = [
-                find(numbers["cells"], method=method, way=way)[f"{self.metric}@end"]
+                find(numbers["cells"], method=method, way=way)[f"{metric}@end"]
                 for method in reversed(FEW)
             ]
-            what = f"{name_of(self.metric)}, {words}, for {' and '.join(names)}"
+            what = f"{name_of(metric)}, {words}, for {' and '.join(names)}"
             rows.append(ordering(what, f"{names[-1]} is ahead", ends, 1))
         return rows
 
     def draw(self, numbers: Numbers) -> dict[str, Figure]:
-        rows = []
-        for metric in (self.metric, "loss"):
-            powers = None if metric != "loss" else not self.losses  # the network's spans more
-            up = name_of(metric)
-            rounds, bits = self.lines(numbers, metric, False), self.lines(numbers, metric, True)
-            rows.append(
-                [
-                    Panel("", "communication round", up, rounds, powers=powers),
-                    Panel("", f"bits sent, {BITS} for a coordinate", up, bits, True, powers),
-                ]
-            )
+        across = "communication round", f"bits sent, {BITS} for a coordinate"
+        rows = [
+            [
+                Panel("", across[bits], name_of(metric), self.lines(numbers, metric, bits), bits)
+                for bits in (False, True)
+            ]
+            for metric in self.metrics
+        ]
         title = f"SoteriaFL, {self.what}, ε = {self.eps:g}"
         notes = [
             f"As published: ε = {self.eps:g} is claimed, and nothing is proven.  Private as stated: "
@@ -164,14 +248,3 @@ class Study(NamedTuple):
                 note += f"; twice {runs:,} runs show {most(runs, cell['delta']):.4g} at most"
             found.append(epsilons(cell, f"{NAMES[cell['method']]}, {WAYS[cell['way']]}", note))
         return found
-
-
-def _near(
-    what: str, published: tuple[float, float], values: list[float], band: float, judged: bool
-) -> Row:
-    """Our mean within the band around what was published, which no spread of ours widens."""
-    low, high = published
-    ours = estimate(values)
-    words = f"~{low:g}" if low == high else f"{low:g} to {high:g}"
-    inside = bool(low - band <= ours.mean <= high + band)
-    return Row(what, words, ours, inside if judged else None, f"± {band:g}" * judged)
