@@ -19,7 +19,7 @@ from jaxfl.core.checks import (
     stacked,
 )
 from jaxfl.core.errors import listed, require
-from jaxfl.core.params import whole
+from jaxfl.core.params import known, whole
 from jaxfl.data.frames import Tables, column_names, groups, is_frame, tables
 
 __all__ = [
@@ -124,12 +124,14 @@ def from_clients(
     - with ``stacked=True`` one pytree of leaves ``(n, m, ...)``, where ``count`` may say how many of
       the m rows each client owns.
 
-    ``test`` is a DataFrame with the same columns, or one pytree of arrays, pooled over clients.
-    ``test_owner`` says which client each test example belongs to, as its number, or -1; a table with
-    the column ``client`` says so itself.  Text, categories and booleans in ``label`` are names of
-    classes, numbered in sorted order; whole numbers must already be class numbers 0, 1, ... if the
-    model classifies.  Missing values and columns of features that are not numbers raise an error.  The
-    result shows what was understood:
+    ``test`` is a DataFrame with the same columns, one pytree of arrays, pooled over clients, or a list
+    with one such pytree per client, or None for a client without test data (beside a dict, a dict).
+    ``test_owner`` says which client each example of a pooled pytree belongs to, as its number, or -1; a
+    table with the column ``client`` says so itself.
+
+    Text, categories and booleans in ``label`` are names of classes, numbered in sorted order; whole
+    numbers must already be class numbers 0, 1, ... if the model classifies.  Missing values and columns
+    of features that are not numbers raise an error.  The result shows what was understood:
 
     >>> import pandas
     >>> frame = pandas.DataFrame({
@@ -180,6 +182,8 @@ def from_clients(
             who = [f"Client {own}" for own in clients or range(len(each))]
             read, test = _read(each, test, who, kind, **columns)
             each = read.rows
+        elif each and test_owner is None:
+            test, test_owner = _pooled(test, each, clients, kind)
     if not read.rows:
         named = {role: column for role, column in columns.items() if column is not None}
         alone = "needs a DataFrame, or one for each client, and no stacked=True"
@@ -469,6 +473,37 @@ def _read(
     who = [*who, "The test set"][: len(frames) + len(held)]
     read = tables([*frames, *held], who, label, features, client, kind or np.float32)
     return read, read.rows.pop() if held else test
+
+
+def _pooled(
+    test: PyTree | None, each: Sequence[PyTree], clients: Sequence[str], kind: np.dtype[Any] | None
+) -> tuple[PyTree | None, npt.NDArray[np.int32] | None]:
+    """A test set with one part per client as one, and the client of each example; any other as it is."""
+    like: Any = jax.tree.structure(each[0])
+    if not isinstance(test, Mapping | list | tuple) or like == jax.tree.structure(test):
+        return test, None
+    named = isinstance(test, Mapping)
+    parts = test.items() if isinstance(test, Mapping) else enumerate(test)
+    held = {i: part for i, part in parts if part is not None}
+    if not held or any(like != jax.tree.structure(part) for part in held.values()):
+        return test, None
+    who = "The test set"
+    require(
+        named == bool(clients),
+        f"{who} must be a {'dict' if clients else 'list'}, as the clients are",
+    )
+    many = f"{who} has {len(test)} parts, and there are {len(each)} clients"
+    require(named or len(test) == len(each), many, "give one for each, or None")
+    number = {str(name): i for i, name in enumerate(clients or range(len(each)))}
+    own = [known("client", str(i), number) if named else i for i in held]
+    trees = [_convert(part, f"{who} of client {i}", kind) for i, part in held.items()]
+    columns = [
+        _alike(tree, f"{who} of client {i}", trees[0], "another has")
+        for i, tree in zip(held, trees, strict=True)
+    ]
+    leaves = [np.concatenate(column) for column in zip(*columns, strict=True)]
+    owner = np.repeat(own, [len(column[0]) for column in columns])
+    return jax.tree.unflatten(like, leaves), owner.astype(np.int32)
 
 
 def _each(arrays: Any) -> tuple[list[PyTree], tuple[str, ...]]:

@@ -53,6 +53,17 @@ def test_a_test_table_says_whose_its_rows_are():
     assert given.test_owner.tolist() == [1, 1, -1]
 
 
+def test_a_list_holds_the_test_set_of_each_client():
+    parts = [(np.full((m, 3), i), np.arange(m)) for i, m in enumerate((2, 3, 1))]
+    made = data.from_clients(parts, [parts[0], None, parts[2]])
+    assert made.test_owner.tolist() == made.test[0][:, 0].tolist() == [0, 0, 2]
+    assert made.test[1].tolist() == [0, 1, 0]
+    named = data.from_clients(dict(zip("bac", parts, strict=True)), {"c": parts[2], "a": parts[1]})
+    assert named.test_owner.tolist() == named.test[0][:, 0].tolist() == [2, 1, 1, 1]
+    pooled = data.from_clients(parts[:2], parts[0])  # two arrays of all, not of two clients
+    assert pooled.test_owner is None
+
+
 def test_a_problem_holds_the_owners_of_its_test_examples():
     """They follow the examples where some are set aside, and change no number."""
     made = data.synthetic(4, 20, 3, test=5, seed=1)
@@ -74,6 +85,15 @@ CLIENTS: Any = [(np.ones((2, 3)), np.ones(2, int))] * 2
 
 @mistakes(
     (lambda: data.from_clients(CLIENTS, test_owner=[0]), "test_owner = .0. needs test examples"),
+    (
+        lambda: data.from_clients(CLIENTS, CLIENTS[:1]),
+        "has 1 parts, and there are 2 clients: give one",
+    ),
+    (lambda: data.from_clients(CLIENTS, {"a": CLIENTS[0]}), "must be a list, as the clients are"),
+    (
+        lambda: data.from_clients({"a": CLIENTS[0], "b": CLIENTS[1]}, {"c": CLIENTS[0]}),
+        "There is no client 'c'",
+    ),
     (
         lambda: data.from_clients(CLIENTS, CLIENTS[0], test_owner=[0]),
         "one client number for each of",
@@ -348,7 +368,7 @@ def test_a_sweep_of_the_clients_of_leaf(tmp_path, monkeypatch, capsys):
     assert "no data set or file 'leaf:'" in shell.refused("run ldp_sgd --data leaf:")
 
 
-def test_images_for_models_that_take_their_shape(monkeypatch):
+def test_images_for_models_that_take_their_shape(monkeypatch, data_dir):
     """A model without ``features`` gets images and their shape, a linear one vectors."""
 
     def pictures(shape: tuple[int, ...], classes: int) -> Any:
@@ -359,7 +379,7 @@ def test_images_for_models_that_take_their_shape(monkeypatch):
 
     monkeypatch.setitem(models.MODELS, "pictures", pictures)
     for model, shape in (("pictures", (28, 28, 1)), ("softmax", (784,)), (None, (784,))):
-        problem = choose_problem(Setup(data="mnist", model=model))
+        problem = choose_problem(Setup(data="mnist", model=model, data_dir=str(data_dir)))
         assert problem.train[0].shape == (10, 6000, *shape)
 
 

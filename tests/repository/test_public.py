@@ -43,7 +43,9 @@ def test_every_command_of_a_workflow_is_a_script_of_the_repository() -> None:
                 if arguments and not arguments[0].startswith(("$", '"$')):
                     assert f"\n  {arguments[0]})" in (ROOT / script).read_text("utf-8")
             else:
-                assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"])  # tags can be moved
+                assert re.fullmatch(
+                    r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"]
+                )  # tags can be moved
 
 
 def test_the_address_of_the_project_stands_in_one_place(tmp_path: Path) -> None:
