@@ -31,17 +31,16 @@ HEADS = (
     "workload",
     "jaxfl, rounds/s",
     "speed-up over hand-written loops",
-    "the same, with noise for each client",
+    "speed-up where both draw noise for each client",
     "speed-up over other simulators",
 )
 WORDS = """\
 Medians on two CPU cores; [the method](benchmarks/README.md).  The hand-written loops are the fastest of
 NumPy, PyTorch and JAX.  Where the server needs only the mean of the messages, jaxfl draws one noise vector
-for it, with the same distribution as the mean of n vectors, and so do the loops of the third column; in
-the fourth column both draw one for each client.  The last column has the fastest of pfl-research,
-FedJAX and Flower.  Timings vary on shared machines: repeated over two days, the sweep's speed-up was 18x
-to 25x.  On GPUs and TPUs nothing is measured yet: [estimates](docs/scale.md#gpus) are derived from
-compiled programs.
+for it, with the same distribution as the mean of n vectors, and so do the loops of the third column.  The
+last column has the fastest of pfl-research, FedJAX and Flower.  Timings vary on shared machines: repeated
+over two days, the sweep's speed-up was 18x to 25x.  On GPUs and TPUs nothing is measured yet:
+[estimates](docs/scale.md#gpus) are derived from compiled programs.
 """
 
 
@@ -62,8 +61,8 @@ def section(found: dict[str, Any]) -> str:
     ]
     (one, each), (four, each_four) = (_million(found, b) for b in (1, 4))
     huge = (
-        f"A round of a million clients takes {one:.2f} s with batches of 1 and {four:.2f} s with "
-        f"batches of 4\n({each:.2f} s and {each_four:.2f} s with noise for each client)."
+        f"A round of logistic regression with a million clients takes {one:.2f} s with batches of 1 and\n"
+        f"{four:.2f} s with batches of 4 ({each:.2f} s and {each_four:.2f} s with noise for each client)."
     )
     deep = found["W6"]["ratios"]
     example, update = (

@@ -43,9 +43,7 @@ def _gaussian(
     elif mu is None and eps is not None and delta is not None:
         mu = gdp_mu(eps, delta)
     else:
-        raise InputError(
-            "follow from each other", "give exactly two of them", mu=mu, eps=eps, delta=delta
-        )
+        raise InputError("Give exactly two of mu, eps and delta")
     return {"mu": mu, "eps": eps, "delta": delta, "method": "GDP, closed form", "status": "E"}
 
 

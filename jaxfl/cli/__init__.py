@@ -227,12 +227,12 @@ def run_grid(words: Sequence[str]) -> None:
 
     Run a grid, every combination of the values for every seed, and write its result and pictures.
 
-    A setting is one combination of values; its runs differ in the seed alone.  A program is what JAX
-    compiles: one computes all settings of an algorithm whose arrays have similar shapes, and each
-    further algorithm, data set or part needs its own, as does a --batch that is much larger.  A chunk
-    holds the settings that a program computes together, as many as fit in memory.  Runs with the same
-    seed share their random draws, which makes their differences precise (--unpaired: separate draws).
-    A value may be a schedule, as in --lr 0.1 cosine:0.3.
+    A setting is one combination of values; its runs differ in the seed alone.  A program is what
+    JAX compiles: settings of one algorithm with arrays of similar shapes share one, and another
+    algorithm, data set or part, or a much larger --batch, needs another.  A chunk holds the
+    settings that a program computes together, as many as fit in memory.  Runs with the same seed
+    share their random draws, which makes their differences precise (--unpaired: separate draws).  A
+    value may be a schedule, as in --lr 0.1 cosine:0.3.
 
       jaxfl sweep soteriafl_sgd ldp_sgd --eps 1 4 --omega 4 19 --batch 32 --lr 0.1 0.3 1 --seeds 3
       jaxfl sweep soteriafl_sgd --config grid.toml --plan

@@ -59,7 +59,7 @@ def run_show(words: Sequence[str]) -> None:
     setting along the axes of --over, with means over seeds and their standard errors.
 
       jaxfl show grid
-      jaxfl show grid --where eps=1,5 --metric loss utility --csv table.csv
+      jaxfl show grid --where eps=1,4 --metric loss utility --csv table.csv
       jaxfl show grid --target-loss 0.65 --bandwidth lognormal:1e6,0.8 --latency 0.05
 
       --metric NAME ...         show these metrics (default: loss and accuracies; utility is the
@@ -132,7 +132,7 @@ def run_plot(words: Sequence[str]) -> None:
     beside them says of each picture what it shows, how its settings were chosen, which have no value,
     and which eps is proven.  Of a single run, draw the curves, with all notes under them.
 
-      jaxfl plot grid --where eps=1,5 --format pdf
+      jaxfl plot grid --where eps=1,4 --format pdf
       jaxfl plot grid --choose-by validation_accuracy --metric test_accuracy
       jaxfl plot grid --title "Adult" --label soteriafl_sgd=SoteriaFL loss="training loss"
 

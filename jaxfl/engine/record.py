@@ -15,7 +15,6 @@ import numpy as np
 
 from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning
 from jaxfl.core.hosts import on_host
-from jaxfl.core.params import known
 from jaxfl.core.schedules import Pieces
 from jaxfl.core.types import (
     Algorithm,
@@ -66,13 +65,6 @@ EXACT = {"loss": "exact loss", "gradients": "number of gradients", "bits": "numb
 # Parts that are newer than some files, and their values in files without them.
 USUAL = {"local": "none", "aggregation": "plain_sum", "clip": "example", "storage": "exact"}
 SUMMED = 1 << 24  # the most entries of one client that are generated for a checksum
-
-
-class Series(dict[str, np.ndarray]):
-    """A run's metrics; an unknown name is an :class:`InputError` that suggests one."""
-
-    def __missing__(self, name: str) -> np.ndarray:
-        return known("metric", name, self)
 
 
 @dataclasses.dataclass
@@ -137,7 +129,7 @@ class Record:
     @property
     def metrics(self) -> dict[str, np.ndarray]:
         """Each metric against :attr:`rounds`."""
-        return Series(self.log.series())
+        return self.log.series()
 
     @property
     def x(self) -> np.ndarray:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.checks import one_path
+from jaxfl.core.checks import kind_of, one_path
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import (
     NO_DIGEST,
@@ -157,7 +157,10 @@ def config(ds: xarray.Dataset) -> dict[str, Any]:
 
     Values that are not finite are the strings "inf", "-inf" and "nan"; ``float`` reads them.
     """
-    out: dict[str, Any] = json.loads(ds.attrs["config"])
+    about = getattr(ds, "attrs", {})
+    way = "pass run.dataset(), what jaxfl.sweep or jaxfl.load returns, or the .ds of a selection"
+    require("config" in about, f"{kind_of(ds)} is no result of jaxfl", way)
+    out: dict[str, Any] = json.loads(about["config"])
     return out
 
 

@@ -131,7 +131,7 @@ def _model(
     require(
         size == 1 if scalar else out.labels != "classes" or (len(z.shape) == 2 and size >= 2),
         f"The module returns {size} numbers for an example, and the {out.name} loss takes {one}",
-        "give its last layer as many outputs, or name another loss, such as 'logistic'",
+        "give its last layer as many outputs, or name another loss",
     )
 
     def outputs(x: Array, a: Array) -> Array:

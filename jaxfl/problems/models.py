@@ -481,6 +481,7 @@ def by_layer(model: Model) -> Model:
     2
     """
     instance("model", model, Model, "make one, such as jaxfl.models.mlp(64, 32, 10)")
+    require(model.kernel.layers == 1, f"{model.name} is clipped by layer already")
     one = f"{model.name} has one layer"
     require(model.kernel.split is not None, one, "clip its gradients as a whole")
     return _by_layer(model)

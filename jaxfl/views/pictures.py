@@ -396,9 +396,11 @@ def _worth(ds: xarray.Dataset, by_eps: bool) -> str:
     flag, known = ds["flag"].values[noisy] > 0, proven[np.isfinite(proven)]
     if np.isinf(proven).any():
         some = stated[np.isfinite(stated)]
-        return "no ε proven" + (f", where its paper claims {span(some)}" if some.size else "")
+        return "no ε proven" + (
+            f", where its paper's formula gives {span(some)}" if some.size else ""
+        )
     if flag.any():
-        return f"proven is ε = {span(proven[flag])}, where its paper claims {span(stated[flag])}"
+        return f"proven is ε = {span(proven[flag])}, where its paper's formula gives {span(stated[flag])}"
     return "" if by_eps or not known.size else f"ε = {span(known)} proven"
 
 

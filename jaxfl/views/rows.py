@@ -34,7 +34,9 @@ __all__ = ["criterion_used", "shown_metrics", "table"]
 
 SHOWN = ("loss", "accuracy", "test_accuracy")  # where a sweep has them
 FLAG = "claim < proven"
-RULE = "the proven eps exceeds that of the paper's formula by more than 1 %"
+RULE = (
+    "the proven eps exceeds that of the paper's formula by more than 1 %, within its theorem or not"
+)
 WARNED = {
     "at_end": ("!", "the best value is at an end of its grid"),
     "idle": ("~", "the loss ends no lower than it began"),
@@ -59,7 +61,8 @@ def table(
     :func:`to_target` adds what reaching the target took.  Marked is the best row for each problem
     and eps, by the criterion of :func:`~jaxfl.views.select`.
     """
-    ds = ds.transpose(*groups(ds), ...)
+    first = groups(ds)
+    ds = ds.transpose(*first, ...)
     rule, shown = criterion_used(ds), shown_metrics(ds, metrics)
     if rule.metric.startswith("validation_"):
         shown = list(dict.fromkeys([*shown, rule.metric]))

@@ -224,7 +224,7 @@ def publishing(ds: xarray.Dataset) -> tuple[str, str]:
 def _axes(ds: xarray.Dataset, over: Sequence[str] | None) -> tuple[str, ...]:
     if over is None:
         return tuple(name for name in TUNED if name in axes(ds))
-    for name in over:
+    for name in over if not isinstance(over, str) else (over := (over,)):
         way = "choose over a step size"
         require(name not in STUDIED, "is what a sweep compares", way, over=name)
         check_axis(ds, name)
@@ -290,8 +290,8 @@ def _note(
         * bool(proven.any())
     ]
     if lost:
-        why = f"A seed diverged or ended above {AWAY:,} times its first loss"
-        said.append(f"{why} in up to {lost} of them, which are left out")
+        why = f"a seed diverged, or ended above {AWAY:,} times its first loss"
+        said.append(f"Up to {lost} of them {'is' if lost == 1 else 'are'} left out: {why}")
     if proven.any() and publishing(ds)[1]:
         said.append(SHARED)
     elif proven.any() and set(over) == set(TUNED) & set(axes(ds)):

@@ -266,10 +266,12 @@ def test_an_eps_that_is_not_proven_is_only_claimed(drawn: dict[str, Figure]) -> 
     draw(ds, ".")
     titles = [ax.get_title() for ax in panels(drawn["curves-loss"])[:2]]
     assert titles == ["ε = 1 (claimed)", "ε = 5"]
-    assert "soteriafl_sgd: no ε proven, where its paper claims 1 to 5." in words(drawn["map-loss"])
+    assert "soteriafl_sgd: no ε proven, where its paper's formula gives 1 to 5." in words(
+        drawn["map-loss"]
+    )
     flagged = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
     draw(flagged, ".")
-    said = "soteriafl_sgd: proven is ε = 1.05 to 5.25, where its paper claims 1 to 5."
+    said = "soteriafl_sgd: proven is ε = 1.05 to 5.25, where its paper's formula gives 1 to 5."
     assert said in words(drawn["front-loss"])
     draw(grids.grid({"omega": (1.0, 3.0)}), ".")
     assert "ε = 1 proven." in words(drawn["curves-loss"])
