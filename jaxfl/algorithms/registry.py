@@ -71,10 +71,11 @@ def register(constructor: F) -> F: ...
 def register(constructor: Any) -> Any:
     """Make an algorithm known by its function's name, to ``simulate`` and to the command line.
 
-    ``@register("model")`` does so for a function of (features, classes), or of (shape, classes) for
-    examples that are no vectors, that returns a :class:`Model`, and ``@register("data")`` for one of a
-    data set's options that returns a :class:`Dataset` to share among clients, or :class:`ClientData`.
-    Other kinds are ``"compressor"``, ``"sampler"``, ``"participation"`` and ``"aggregation"``.
+    ``@register("model")`` does so for a function that returns a :class:`Model`.  It takes (features,
+    classes), two whole numbers, or (shape, classes) for examples that are no vectors: ``shape`` is a
+    tuple.  ``@register("data")`` is for a function of a data set's options that returns a
+    :class:`Dataset` to share among clients, or :class:`ClientData`.  Other kinds are ``"compressor"``,
+    ``"sampler"``, ``"participation"`` and ``"aggregation"``.
     """
     if isinstance(constructor, str):
         known("kind to register", constructor, TABLES)

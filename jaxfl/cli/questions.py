@@ -52,7 +52,8 @@ def run_account(words: Sequence[str]) -> None:
     r"""usage: jaxfl account NAME (--delta D | --eps E) [--PARAMETER VALUE ...]
 
     Compute the eps that is proven for a given noise at delta, or the delta at eps, and
-    print what the paper's formula claims for the same noise.  No data are read.
+    print what the paper's formula claims for the same noise.  `eps` is the proven one, and the lines
+    on the paper say how far its formula applies.  No data are read.
 
       jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \
             --sigma 0.01 --delta 1e-3
@@ -79,7 +80,8 @@ def run_calibrate(words: Sequence[str]) -> None:
     r"""usage: jaxfl calibrate NAME --eps E --delta D [--PARAMETER VALUE ...]
 
     Compute the least noise for which (eps, delta) is proven, and print the noise of the paper's
-    formula beside it.  No data are read.
+    formula beside it.  `eps` is the proven one, and the lines on the paper say how far its formula
+    applies.  No data are read.
 
       jaxfl calibrate soteriafl_gd --samples 3256 --rounds 100 --clip 0.5 --eps 5 --delta 1e-3
       jaxfl calibrate ldp_sgd --samples 3256 --batch 51 --clip 1 --sigma 0.01 --eps 5 --delta 1e-3 \
@@ -99,7 +101,9 @@ def run_audit(words: Sequence[str]) -> None:
     Measure a lower bound on eps by an attack: run the algorithm R times on each of two data sets that
     differ in one record, and tell the data sets apart by what the server sees.  At the stated
     confidence the true eps is at least `lower`.  `refutes_claim` says whether the claimed eps is below
-    that, and `refutes_proof` whether the proven one is.
+    that, and `refutes_proof` whether the proven one is.  Of the two bounds, `plain` assumes nothing, and
+    `curve` that the noise has the shape which the accountant assumes; `lower` is the one that promised
+    more on half of the runs.  `statistic` is the number by which a run is told apart.
 
       jaxfl audit ldp_sgd --samples 1000 --rounds 100 --runs 10000 --batch 50 --eps 5
       jaxfl audit ldp_sgd --samples 1000 --rounds 20 --runs 4000 --batch 100 --clip-mode batch \
@@ -271,6 +275,12 @@ def _pairs(words: Sequence[str]) -> dict[str, Any]:
         if not given:
             value = left.pop(0) if left and not left[0].startswith("--") else "true"
         name = flag.replace("-", "_")
+        unread = "give what the proof needs of them, such as --samples, the records of a client"
+        require(
+            name not in ("data", "model"),
+            f"--{flag} does not apply, since no data are read",
+            unread,
+        )
         require(name not in out, f"Option --{flag} is given twice, the second time as {value}")
         out[name] = _value(value)
         is_number = not isinstance(out[name], str)

@@ -55,6 +55,8 @@ T = TypeVar("T")
 def near(name: Any, names: Iterable[str]) -> str:
     """The one of ``names`` that this is probably meant to be, or nothing."""
     name, names = str(name), [*names]
+    if (lower := str(name).lower()) in names:
+        return lower
     if (other := SYNONYMS.get(name.replace("-", "_"))) in names:
         return str(other)
     alike = difflib.get_close_matches(name, [n for n in names if n[:1] == name[:1]], 1)

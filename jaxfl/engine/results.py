@@ -191,6 +191,8 @@ def privacy(about: Mapping[str, Any]) -> str:
 def save(ds: xarray.Dataset, path: str | Path) -> Path:
     """Write a result to one file, whole or not at all."""
     path = one_path("path", path)
+    table = "for a table write run.dataset().to_dataframe().to_csv(...)"
+    require(path.suffix != ".csv", "names a table, and results are netCDF files", table, path=path)
     writable(path, "result")
     plain = ds.copy()
     for variable in plain.variables.values():

@@ -178,6 +178,8 @@ def _sample(sample: Any) -> jax.ShapeDtypeStruct:
         "must be one example's features or a tuple with their shape",
         sample=sample,
     )
+    way = "for that many features give a tuple, such as (64,)"
+    require(not isinstance(sample, int), "sample is one number", way)
     kind = jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
     return jax.ShapeDtypeStruct(np.shape(sample), kind)
 
@@ -242,9 +244,7 @@ def _shape_of(module: Any, sample: jax.ShapeDtypeStruct, f: Callable[..., Any], 
         f"{_name(module)} cannot be applied to one example of shape {sample.shape}, {sample.dtype} of "
         f"shape {(1, *sample.shape)} with its batch axis",
         "give as sample the shape of the features that it takes, such as (8, 8, 1) for an image, or an "
-        "example of that shape and dtype"
-        if sample.shape
-        else "sample is one number: for that many features give a tuple, such as (64,)",
+        "example of that shape and dtype",
     ):
         try:
             return jax.eval_shape(f, *args)

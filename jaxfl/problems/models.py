@@ -521,6 +521,9 @@ def model(name: str, features: Shape, classes: int, **options: Any) -> Model:
         "take 'cnn' or 'resnet_gn' for images, or flatten them with jaxfl.data.map_features",
         features=features,
     )
+    vectors = "shape" in takes and np.shape(features) == (1,)
+    one = f"The model {name!r} takes images, and these data are vectors of {np.ravel(features)[0]} features"
+    require(not vectors, one, "take 'mlp', or give images")
     if "classes" in takes:
         options["classes"] = classes
     elif name in OUTPUTS:

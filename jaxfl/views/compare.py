@@ -82,6 +82,7 @@ def compare(
     if max(ds.sizes["seed"] for ds in both) > 1:
         how = "paired by seed" if paired else "of unpaired seeds"
         notes.append(f"± standard error over seeds; differences are {how}.")
+    notes.append(f"A difference is {names[1]} minus {names[0]}.")
     title = f"{names[0]} and {names[1]}"
     if not alone:
         title += f": {plural(one.sizes['cell'], 'common setting')}"

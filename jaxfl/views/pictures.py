@@ -87,16 +87,26 @@ def draw(
         if OWN.fullmatch(path.name) and path.suffix[1:] in formats and path not in files:
             path.unlink()
     if is_sweep(ds):
-        text = "\n\n".join(_paragraph(name, figure) for name, figure in drawn.items())
+        text = _written({name: str(figure.get_label()) for name, figure in drawn.items()})
         files.append(place / NOTES)
-        replace(place / NOTES, lambda file: file.write(f"{text}\n".encode()))
+        replace(place / NOTES, lambda file: file.write(text.encode()))
     return files
 
 
-def _paragraph(name: str, figure: Figure) -> str:
-    """The notes of a picture in full."""
-    lines = [textwrap.fill(line, 98) for line in str(figure.get_label()).splitlines()]
-    return "\n".join([name, textwrap.indent("\n".join(lines), "  ")])
+def _written(notes: Mapping[str, str]) -> str:
+    """The notes of all pictures in full: each picture's own, then once those that all share."""
+    each = {name: text.splitlines() for name, text in notes.items()}
+    shared = [
+        line for line in next(iter(each.values()), []) if all(line in o for o in each.values())
+    ]
+    if len(each) > 1:
+        each = {name: [line for line in own if line not in shared] for name, own in each.items()}
+        each["all pictures"] = shared
+    parts = (
+        "\n".join([name, *(textwrap.indent(textwrap.fill(line, 98), "  ") for line in lines)])
+        for name, lines in each.items()
+    )
+    return "\n\n".join(parts) + "\n"
 
 
 def figures(

@@ -29,6 +29,7 @@ SYMBOLS = {"eps": "ε", "omega": "ω", "delta": "δ", "sigma": "σ", "shift": "�
 NAMES = {
     "lr": "step size",
     "clip": "clip bound",
+    "clip_by": "clip by",
     "rounds": "rounds",
     "batch": "batch size",
     "utility": "utility (running mean of ‖∇f‖²)",

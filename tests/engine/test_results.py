@@ -202,6 +202,7 @@ def test_a_failed_write_leaves_the_old_file(
 ) -> None:
     for place in (".", tmp_path):
         refused(lambda at=place: run.save(at), "it is a folder, and a result is a file")
+    refused(lambda: run.save(tmp_path / "run.csv"), "names a table, and results are netCDF files")
     path = run.save(tmp_path / "run.nc")
     before = path.read_bytes()
 

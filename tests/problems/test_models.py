@@ -365,6 +365,7 @@ THREE = {"w": np.zeros(3)}
     (lambda: models.default_model(1, 5), "classes = 1 leaves nothing"),
     (lambda: models.cnn(54, 3), r"features = 54 .* such as \(28, 28, 1\)"),
     (lambda: models.cnn((1, 2, 3, 4), 3), "is no shape of an image"),
+    (lambda: models.model("cnn", (123,), 2), "vectors of 123 features: take 'mlp'"),
     (lambda: models.cnn(64, 3, network="cifr"), "did you mean 'cifar'"),
     (lambda: models.resnet_gn(64, 3, groups=5), "groups = 5 does not divide"),
     (lambda: models.char_lstm((2, 3), 3), "features = .* must be one number"),

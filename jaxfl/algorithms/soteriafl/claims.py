@@ -51,7 +51,7 @@ def compressed_gd(
         conditions = (
             Condition(text, e <= most, here=here),
             Condition(
-                f"q < G_A/(16 b sigma) = {small:.4g}, with G_A = {G_A:.4g}",
+                f"q < G_A/(16 b sigma) = {small:.4g}, with the bound G_A = {G_A:.4g} on clipped gradients",
                 q < small,
                 here=f"q = b/m = {q:.4g}",
             ),
