@@ -28,7 +28,7 @@ __all__ = [
 
 Window = Callable[[Array], Array]  # the rounds whose mean is judged
 DIGITS = 5
-FACTS = ("claimed_eps", "proven_eps", "delta", "used_sigma", "used_eps")
+FACTS = ("claimed_eps", "proven_eps", "delta", "used_sigma", "used_eps", "lr")
 ERRORS = 2.0  # standard errors that a difference must exceed
 
 
@@ -38,9 +38,9 @@ def courses(
     """One dictionary per cell: its labels, ``METRIC`` and ``METRIC_error`` against ``round``.
 
     ``METRIC@WINDOW`` is one value per seed: the mean over the rounds of the window.  A cell also has
-    its eps, claimed and proven.
+    its eps, claimed and proven, and the step size that was chosen for it.
     """
-    facts = [name for name in FACTS if name in ds]
+    facts = [name for name in FACTS if name in ds and name not in axes(ds)]
     flat = cells(ds, "loss", "last_round", *metrics, *facts)
     out: list[Numbers] = []
     for i in range(flat.sizes["cell"]):

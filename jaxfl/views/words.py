@@ -34,6 +34,7 @@ NAMES = {
     "batch": "batch size",
     "utility": "utility (running mean of ‖∇f‖²)",
     "loss": "training loss",
+    "grad_norm": "gradient norm",
     "grad_norm_sq": "squared gradient norm",
     "worst_client_loss": "training loss of the worst client",
     "eps_spent": "proven ε",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from jaxfl.parts import aggregations, sampling
 from jaxfl.problems import models
 from jaxfl.problems.problem import make_problem
 
+if TYPE_CHECKING:
+    import xarray
+
 __all__ = [
     "COHORT",
     "DELTA",
@@ -28,6 +32,7 @@ __all__ = [
     "adult",
     "algorithm",
     "attacked",
+    "best",
 ]
 
 DEVICES, COHORT, DELTA = 16, 10, 1e-4
@@ -44,14 +49,23 @@ def adult(model: str, directory: str | None = None) -> Problem:
     every = load("adult", directory=directory, pool=True)
     parts = partition("iid", len(every.train[1]), DEVICES, 0, drop_remainder=True)
     parts, test = holdout(parts, 0.1, 0)
-    parts, _validation = holdout(parts, 1 / 9, 1)
-    held = np.concatenate(test)
+    parts, validation = holdout(parts, 1 / 9, 1)
+    held = np.concatenate([*test, *validation])
     rows = jax.tree.map(lambda leaf: leaf[held], every.train)
     clients = gather(every._replace(test=rows), parts)
     features = int(clients.train[0].shape[-1])
     if model == "logistic":
-        return make_problem(models.softmax_regression(features, 2), clients)
-    return make_problem(models.mlp(features, WIDTHS, 2, activation="relu"), clients)
+        found = models.softmax_regression(features, 2)
+    else:
+        found = models.mlp(features, WIDTHS, 2, activation="relu")
+    return make_problem(found, clients, validation_share=0.5)
+
+
+def best(ds: xarray.Dataset, each: Collection[str] = ()) -> xarray.DataArray:
+    """Which step size is best on validation data, for each value of some axes."""
+    ends = ds["validation_accuracy"].isel(round=-1, drop=True)
+    others = [dim for dim in ends.dims if dim not in (*each, "lr")]
+    return ends.mean(others, skipna=False).fillna(-1).argmax("lr")
 
 
 @functools.cache

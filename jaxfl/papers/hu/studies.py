@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from jaxfl.papers.courses import chain, courses, epsilons, find, ordered, ordering
 from jaxfl.papers.entry import Epsilons, Job, Numbers, Row
 from jaxfl.papers.hu import pictures
-from jaxfl.papers.hu.setting import COHORT, DELTA, TRAIN, UNIT, adult, algorithm, attacked
+from jaxfl.papers.hu.setting import COHORT, DELTA, TRAIN, UNIT, adult, algorithm, attacked, best
 from jaxfl.views.words import name_of
 
 if TYPE_CHECKING:
+    import xarray
     from matplotlib.figure import Figure
 
 __all__ = ["Comparison", "Convergence", "Tradeoff"]
@@ -36,7 +37,7 @@ class Convergence(NamedTuple):
     model: str
     metric: str  # whose final level the paper describes
     taus: tuple[int, ...]
-    lr: float
+    steps: tuple[float, ...]  # the step sizes to choose from
     opening: str  # the metric that compares speeds, over the first ``rounds`` rounds
     rounds: int
     sign: int  # of its change with tau
@@ -49,15 +50,23 @@ class Convergence(NamedTuple):
         taus, sigmas = self.taus, self.sigmas
         if job.fast:
             taus, sigmas = (taus[0], taus[2]), (sigmas[0], sigmas[-1])
-        ds = job.sweep(
-            "sweep",
-            algorithm(),
-            {"local_steps": list(taus), "sigma": list(sigmas)},
-            adult(self.model, job.data),
-            rounds=100,
-            eval_every=1,
-            numbers={"clip": 1.0, "batch": 61, "cohort": COHORT, "lr": self.lr, "delta": DELTA},
-        )
+        grid = {"local_steps": list(taus), "sigma": list(sigmas)}
+
+        def runs(name: str, steps: Sequence[float], every: int, seeds: int) -> xarray.Dataset:
+            return job.sweep(
+                name,
+                algorithm(),
+                {**grid, "lr": steps},
+                adult(self.model, job.data),
+                rounds=100,
+                eval_every=every,
+                numbers={"clip": 1.0, "batch": 61, "cohort": COHORT, "delta": DELTA},
+                seeds=seeds,
+            )
+
+        lr = self.steps[int(best(runs("steps", self.steps, 0, job.few)))]
+        ds = runs("sweep", [lr], 1, job.seeds)
+        ds["grad_norm"] = ds["grad_norm_sq"] ** 0.5
         windows = {
             "start": lambda rounds: (rounds >= 1) & (rounds <= self.rounds),
             "turn": lambda rounds: (rounds >= 1) & (rounds <= TURN),
@@ -132,7 +141,7 @@ class Comparison(NamedTuple):
     metric: str
     rounds: int
     tau: int
-    lr: float
+    steps: tuple[float, ...]
 
     @property
     def batch(self) -> int:
@@ -148,14 +157,17 @@ class Comparison(NamedTuple):
             ds = job.sweep(
                 noise,
                 algorithm,
-                {"algorithm": ["private_local_sgd", "local_dp_sgd"], "local_steps": [self.tau]},
+                {"algorithm": ["private_local_sgd", "local_dp_sgd"], "local_steps": [self.tau],
+                 "lr": list(self.steps)},
                 adult(self.model, job.data),
                 rounds=self.rounds,
                 eval_every=1,
                 noise=noise,
-                numbers={"clip": 1.0, "batch": self.batch, "cohort": COHORT, "lr": self.lr,
-                         "eps": 10.0, "delta": DELTA},
+                numbers={"clip": 1.0, "batch": self.batch, "cohort": COHORT, "eps": 10.0,
+                         "delta": DELTA},
             )  # fmt: skip
+            ds["grad_norm"] = ds["grad_norm_sq"] ** 0.5
+            ds = ds.isel(lr=best(ds, ["algorithm"]))
             for cell in courses(ds, (self.metric, "test_accuracy"), windows):
                 local = cell["algorithm"] == "private_local_sgd"
                 tau, hidden = (self.tau, COHORT) if local else (1, 1)
@@ -200,7 +212,7 @@ class Tradeoff(NamedTuple):
     model: str
     rounds: int
     tau: int
-    lr: float
+    steps: tuple[float, ...]
     eps: tuple[float, ...]
 
     def measure(self, job: Job) -> Numbers:
@@ -210,15 +222,16 @@ class Tradeoff(NamedTuple):
             ds = job.sweep(
                 noise,
                 lambda aggregation: algorithm(aggregation=aggregation),
-                {"aggregation": ["secure_sum", "plain_sum"], "eps": list(eps)},
+                {"aggregation": ["secure_sum", "plain_sum"], "eps": list(eps), "lr": list(self.steps)},
                 adult(self.model, job.data),
                 rounds=self.rounds,
                 eval_every=0,
                 noise=noise,
-                numbers={"clip": 1.0, "batch": batch, "cohort": COHORT, "lr": self.lr,
-                         "local_steps": self.tau, "delta": DELTA},
+                numbers={"clip": 1.0, "batch": batch, "cohort": COHORT, "local_steps": self.tau,
+                         "delta": DELTA},
             )  # fmt: skip
             end = {"end": lambda rounds: rounds == rounds[-1]}
+            ds = ds.isel(lr=best(ds, ["aggregation", "eps"]))
             for cell in courses(ds, ("loss", "test_accuracy"), end):
                 if cell["eps"] == eps[-1]:
                     hidden = COHORT if cell["aggregation"] == "secure_sum" else 1
