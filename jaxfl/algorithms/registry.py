@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
@@ -95,6 +96,16 @@ def _register(kind: str, constructor: F) -> F:
         raise InputError(
             f"There is {article} {what} {name!r} already, one of jaxfl's: give your function another name."
         )
+    needed = [
+        each.name
+        for each in inspect.signature(constructor).parameters.values()
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    require(
+        kind != "algorithm" or not needed,
+        f"{name} needs {' and '.join(needed)}, and an algorithm is made by its name alone",
+        "give defaults",
+    )
     TABLES[kind][name] = loader(constructor) if kind == "data" else constructor
     return constructor
 

@@ -10,6 +10,7 @@ from jaxfl.cli.parser import parse_run
 from jaxfl.cli.report import print_json
 from jaxfl.cli.work import absolute, computing
 from jaxfl.core.errors import printable, require
+from jaxfl.core.progress import plural
 from jaxfl.engine.profiling import profile
 from jaxfl.views.words import in_units
 
@@ -52,7 +53,7 @@ def run_profile(words: Sequence[str]) -> None:
         return
     d = problem.model.dim
     name = printable(problem.name)
-    print(f"{algorithm.name} on {name}: {problem.n:,} clients, d = {d:,}; {found.device}")
+    print(f"{algorithm.name} on {name}: {plural(problem.n, 'client')}, d = {d:,}; {found.device}")
     print(f"compilation  {found.trace:.2f} s tracing, {found.compile:.2f} s compiling one round")
     print(f"round        {_time(found.round)}, {1 / found.round:,.0f} rounds/s")
     for name, seconds in found.phases.items():

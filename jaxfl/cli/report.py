@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxfl.core.progress import Bar
+from jaxfl.core.progress import Bar, plural
 from jaxfl.core.types import Clients, Origin, Problem, Source
 from jaxfl.engine import results
 from jaxfl.engine.ledger import spread
@@ -30,7 +30,7 @@ class Display(Bar):
 
     def __init__(self, name: str, problem: Problem, rounds: int, *, quiet: bool) -> None:
         super().__init__(
-            f"{name} on {problem.name}: {problem.n} clients, {problem.model.name} with "
+            f"{name} on {problem.name}: {plural(problem.n, 'client')}, {problem.model.name} with "
             f"{problem.model.dim} parameters, {rounds} rounds",
             quiet=quiet,
         )

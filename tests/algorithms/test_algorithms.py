@@ -345,6 +345,10 @@ def test_noise_that_cannot_be_calibrated_is_told(
     refused(lambda: jaxfl.simulate(algorithm, a_problem(), key, 5, **given), words)
 
 
+def needs_rate(rate: float) -> Algorithm:
+    raise NotImplementedError
+
+
 def cdp_sgd(**parts: Any) -> Algorithm:
     return jaxfl.algorithm("cdp_sgd", **parts)
 
@@ -368,6 +372,10 @@ def cdp_sgd(**parts: Any) -> Algorithm:
     ),
     (lambda: jaxfl.register(3), "register takes the function"),
     (lambda: jaxfl.register(lambda: None), "write one with def"),
+    (
+        lambda: jaxfl.register(needs_rate),
+        "needs_rate needs rate, and an algorithm is made by its name",
+    ),
     (lambda: jaxfl.register(cdp_sgd), "There is an algorithm 'cdp_sgd' already"),
 )
 def test_parts_and_algorithms_that_cannot_be(call: Any, words: str) -> None:
