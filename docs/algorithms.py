@@ -147,6 +147,8 @@ def _weight(event: Event) -> str:
     if isinstance(s, Increments):
         return "a record is used once and shifts every release from then on"
     assert isinstance(s, Mean)
+    if math.isfinite(s.whole) and event.unit == "record":
+        return f"a record moves a message by up to {2 * s.whole:.3g}, be it drawn or not"
     if math.isfinite(s.whole):
         return "a message without its noise has norm at most clip, and so moves by at most 2 clip"
     if event.unit == "client":

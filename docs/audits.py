@@ -54,6 +54,7 @@ ROWS: dict[str, Row] = {
     "local_dp_sgd": Row(OF_TWO),
     "dp_fedavg": Row({**OF_TWO, "clients": 3}),
     "clip21_sgd2m": Row(OF_TWO),
+    "dice_sgd": Row(OF_TWO),
     "dp_srm": Row(RECURSION),
     "distributed_dp_srm": Row({**RECURSION, "clients": 3}),
     "ldp_spider": Row({"turning": 2, "period": 5, "smoothness": 1e6}),

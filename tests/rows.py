@@ -140,6 +140,7 @@ ROWS += (
     Row(
         "clip21_sgd2m", {**QUIET, "batch": 4, "momentum": 0.5, "shift": 0.5}, per_round(1, 4), False
     ),
+    Row("dice_sgd", {**QUIET, "batch": 4, "error_clip": 0.5}, per_round(1, 4), False),
     Row("isrl_svrg", {**QUIET, "batch": 4, "epoch": 3}, None, False),
 )
 ONE_SHOT = tuple(row.name for row in ROWS[:11])  # one estimate per round, no local steps

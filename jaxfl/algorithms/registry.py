@@ -12,6 +12,7 @@ from jaxfl.algorithms import (
     compressed,
     curator,
     decentralized,
+    dicesgd,
     gao,
     hu,
     lowy,
@@ -48,6 +49,7 @@ PAPERS: tuple[Paper, ...] = tuple(
         decentralized,
         porter,
         clip21,
+        dicesgd,
     )
 )
 PARTS = frozenset({*ROLES, "storage"})  # exchanged by name beside hyper-parameters

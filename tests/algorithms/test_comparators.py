@@ -45,6 +45,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "ef21": {"lr": 0.2, "clip": G, "k": 3},
     "ef_sgd": {"lr": 0.2, "clip": G, "k": 3, "batch": 5},
     "clip21_sgd2m": {**COMMON, "clip": 0.15, "batch": 5, "momentum": 0.6, "shift": 0.4},
+    "dice_sgd": {**COMMON, "clip": 0.15, "batch": 5, "error_clip": 0.3},
 }  # fmt: skip
 NUMBERS["distributed_dp_srm"] = NUMBERS["dp_srm"]
 
@@ -208,6 +209,23 @@ def clip21(L: Draws) -> np.ndarray:
     return x
 
 
+def dice(L: Draws) -> np.ndarray:
+    """DiceSGD: each client keeps what clipping cut off, and adds a clipped share of it."""
+    x, v, shortened, e = L.x0, L.v, 0, np.zeros((L.n, L.d))
+    for t in range(ROUNDS):
+        total = 0
+        for i in range(L.n):
+            rows, b = L.rows(t, i), v["batch"]
+            added = shrunk(e[i], v["error_clip"])
+            shortened += (added != e[i]).any()
+            sent = mean(lambda j, i=i, x=x: clipped(L.p, i, j, x, v["clip"]), rows, b) + added
+            e[i] += mean(lambda j, i=i, x=x: gradient(L.p, i, j, x), rows, b) - sent
+            total = total + (sent + v["sigma"] * L.noise(t, i)) / L.n
+        x = x - v["lr"] * (total + regularizer(x))
+    assert 0 < shortened < ROUNDS * L.n  # some errors were clipped, and some were not
+    return x
+
+
 LOOPS: dict[str, Callable[[Draws], np.ndarray]] = {
     **dict.fromkeys(("dp_gd", "dp_sgd", "rrpsgd"), plain),
     **dict.fromkeys(("dp_srm", "distributed_dp_srm"), srm),
@@ -218,6 +236,7 @@ LOOPS: dict[str, Callable[[Draws], np.ndarray]] = {
     "ef21": ef21,
     "ef_sgd": ef_sgd,
     "clip21_sgd2m": clip21,
+    "dice_sgd": dice,
 }
 
 
@@ -389,6 +408,33 @@ def test_a_client_moves_what_clip21_sends_by_two_tau_at_most_and_does() -> None:
         event = planned("clip21_sgd2m", a_problem(), 25, **given).event
         found = epsilon(dataclasses.replace(event, adjacency=rule), 1e-4).eps
         assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_record_moves_what_dice_sgd_sends_by_its_share_and_the_error() -> None:
+    """One record turned around: 2 C1/b in the first round, and 2 C2 more in every later one."""
+    algorithm = jaxfl.algorithm("dice_sgd", sampler=jaxfl.sampling.full())
+    numbers = {"clip": 0.5, "error_clip": 0.2, "sigma": 0.0, "lr": 1.0}
+    worlds = [steep(np.array([[sign], [1.0]])) for sign in (1.0, -1.0)]
+    a, b = sent(algorithm, worlds, np.zeros((4, 3), np.float32), **numbers)
+    moved = np.linalg.norm(a - b, axis=1) * 2  # of the mean over two clients
+    np.testing.assert_allclose(moved, [1.0, 1.4, 1.4, 1.4], rtol=1e-5)
+    for batch, rule in itertools.product((2, 5), ("replace_one", "add_remove")):
+        given = {"clip": 0.5, "error_clip": 0.2, "sigma": 4.0, "batch": batch}
+        event = planned("dice_sgd", a_problem(), 25, **given).event
+        found = epsilon(dataclasses.replace(event, adjacency=rule), 1e-4).eps
+        reach = 2 * (0.5 / batch + 0.2)
+        assert found == pytest.approx(float(gdp_eps(reach * 25**0.5 / 4.0, 1e-4)), rel=1e-6)
+
+
+def test_the_authors_of_dice_sgd_claim_the_noise_of_dp_sgd_made_longer() -> None:
+    """With no error to add, the claim is the eps of DP-SGD; with C2 = C1/b, sigma is sqrt(3) times it."""
+    problem, given = a_problem(n=1, m=40), {"clip": 0.5, "batch": 4, "delta": 1e-4}
+    plain = planned("ldp_sgd", problem, 25, **given, sigma=0.3).event
+    event = dataclasses.replace(plain, adjacency="add_remove")
+    for bound, longer in ((1e-9, 1.0), (0.5 / 4, 3**0.5)):
+        claim = planned("dice_sgd", problem, 25, **given, sigma=0.3 * longer, error_clip=bound).claim
+        assert claim.eps == pytest.approx(epsilon(event, 1e-4).eps, rel=1e-3)
+        assert not claim.holds
 
 
 def test_events_are_those_of_the_named_mechanisms() -> None:

@@ -1,0 +1,154 @@
+"""DiceSGD: what clipping cuts off is kept, and added to later rounds.
+
+X. Zhang, Z. Bu, Z. S. Wu, M. Hong: Differentially Private SGD Without Clipping Bias: An Error-Feedback
+Approach.  ICLR 2024.  Written from the update that the paper prints; its authors' code, from which the
+noise is taken, keeps the share ``min(s, 1 - s)`` of an error that is added with the share s, the paper
+``1 - s``.  Each client runs it on its own records, and the server takes the mean of the messages; with
+one client it is the paper's algorithm.
+
+The error e_i is never shown, and no noise protects it: it is made of gradients that nothing clips, of
+all rounds before.  A record moves a message by up to 2 C1/b if it is drawn.  Whether it is drawn or not,
+it may have moved e_i as far as it likes, and the message by up to 2 C2.  That is what the accountant
+counts in every round, given all messages before, and no sampling amplifies it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Unpack
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.algorithms.composition import by_rules
+from jaxfl.algorithms.dicesgd import claims
+from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, body_of, only
+from jaxfl.algorithms.roles import cached
+from jaxfl.core.types import (
+    Algorithm,
+    Array,
+    Asked,
+    Client,
+    Estimator,
+    Hyper,
+    Local,
+    Mechanism,
+    Noise,
+    Param,
+    Plan,
+    Problem,
+    ProblemFacts,
+    PyTree,
+)
+from jaxfl.parts import estimators, mechanisms, momentum, sampling
+from jaxfl.parts.mechanisms import normal
+from jaxfl.privacy import events
+from jaxfl.privacy.claims import Claim
+from jaxfl.problems.clipping import clip, evaluate
+from jaxfl.rounds import transcript
+from jaxfl.rounds.federated import Federated
+
+__all__ = ["dice_sgd"]
+
+C2 = Param("error_clip", "bound C2 on the norm of the error that is added", open_low=True)
+OURS = "chosen by jaxfl, since the paper gives no constants"
+
+
+def dice_sgd(**parts: Unpack[Parts]) -> Algorithm:
+    """DiceSGD: clipped gradients, and what clipping cut off before::
+
+        v_i = mean_{j in I_b} clip_C1 grad f_ij(x) + clip_C2 e_i,  send v_i + xi_i
+        e_i <- e_i + mean_{j in I_b} grad f_ij(x) - v_i
+        x <- x - (eta/n) sum_i (v_i + xi_i)
+
+    ``clip`` is C1 and ``error_clip`` is C2.  Two data sets of which one record differs move a message by
+    up to 2 (C1/b + C2), which is what the accountant counts in every round.
+    """
+    return _algorithm(**parts)
+
+
+@cached
+def _algorithm(**parts: Any) -> Algorithm:
+    given = only("dice_sgd", parts, "sampler", "participation", "server")
+    sampler = given.pop("sampler", sampling.poisson())
+    estimator, mechanism = estimators.minibatch(sampler), mechanisms.gaussian()
+    body = body_of(
+        given,
+        estimator=estimator,
+        mechanism=mechanism,
+        noise="per_client",
+        local=_error_feedback(estimator, mechanism),
+    )
+    params = (momentum.SMOOTHNESS, GAP, *PRIVACY)
+    return by_rules(dice_sgd, "Zhang et al., 2024", PaperRules(body), params, follows=("lr",))
+
+
+@functools.cache
+def _error_feedback(estimator: Estimator, mechanism: Mechanism) -> Local:
+    """v_i + xi_i, where the client alone knows e_i."""
+    whole = estimators.minibatch(estimator.sampler, clip_examples=False)
+
+    def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
+        return (), (jnp.zeros(problem.n, jnp.int32), jnp.zeros((problem.n, x.size), x.dtype))
+
+    def run(
+        client: Client, x: Array, shared: PyTree, memory: PyTree, problem: Problem, hp: Hyper
+    ) -> tuple[Array, PyTree, Array]:
+        rounds, e = memory
+        model = problem.model
+        rows = estimator.sampler.draw(client.rows, rounds, client.count, problem.m_max, hp)
+        weight, examples = rows.weight.astype(x.dtype), client.take(rows)
+        clipped, _ = evaluate(model.kernel, estimator.terms((), x, hp), weight, examples)
+        slope, _ = evaluate(model.kernel, whole.terms((), x, hp), weight, examples)
+        v = clipped + clip(e, hp["error_clip"])
+        sent = v + jax.grad(model.regularizer)(x) + normal(client.noise, mechanism, v, hp)
+        return sent, (rounds + 1, e + slope - v), jnp.sum(weight > 0, dtype=jnp.int32)
+
+    return Local("error feedback", init, run, lambda values: None, params=(C2,))
+
+
+class PaperRules(NamedTuple):
+    """The hyper-parameters of a run, the authors' noise, and what the rounds release."""
+
+    body: Federated
+
+    def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """The user's values, then our choices."""
+        N = Draft.of(given, facts)
+        N.clip(True)
+        N.parts(self.body, facts)
+        N.smoothness(facts)
+        N.target(facts)
+        N.default("gap", 1.0)
+        N.batch(self.body, facts)
+        b = float(N.values.get("batch", facts.m))
+        N.default("error_clip", float(N["clip"]) / b, "C1/b, as in the authors' code")
+        return N.plan()
+
+    def finish(self, N: Draft, noise: Noise, facts: ProblemFacts) -> None:
+        """The step size: 1/(2L), less where noise adds up."""
+        L, T, sigma = float(N["smoothness"]), N["rounds"], float(N.values.get("sigma", 0.0))
+        eta = 1 / (2 * L)
+        if sigma > 0:
+            eta = min(eta, math.sqrt(2 * facts.n * N["gap"] / (L * T * facts.d)) / sigma)
+        N.theorem("lr", eta, f"min(1/(2L), sqrt(2 n gap/(L T d))/sigma), {OURS}")
+
+    def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
+        """The noise of the authors' code, of the client with the fewest records."""
+        rows = transcript.drawn(self.body.estimator.sampler, values, facts, facts.m)
+        times, way = transcript.turns(self.body, values, facts), asked._asdict()
+        bounds = float(values["clip"]), float(values["error_clip"])
+        return claims.dice(*bounds, rows, times, values["delta"], **way)
+
+    def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> events.Event:
+        """T releases that a record moves by at most 2 (C1/b + C2) each, whatever was drawn."""
+        b = float(values.get("batch", facts.m))
+        reach = float(values["clip"]) / b + float(values["error_clip"])
+        return events.Event(
+            events.Sampling("full", 1, 1),
+            events.Mean(reach, over_b=2.0, mean=2.0, whole=reach),
+            float(values["sigma"]),
+            transcript.turns(self.body, values, facts),
+        )
