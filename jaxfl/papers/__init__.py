@@ -1,12 +1,18 @@
 """Published figures and tables, reproduced: one entry each, over the public API.
 
+* :mod:`~jaxfl.papers.clip21` -- Clip21 beside clipped gradient descent: error feedback removes
+  the bias of clipping
 * :mod:`~jaxfl.papers.courses` -- what a record keeps of a sweep: mean curves, and the values of
   each seed that are judged
+* :mod:`~jaxfl.papers.dicesgd` -- DiceSGD beside DP-SGD: what error feedback gains over clipping,
+  and what its noise proves
 * :mod:`~jaxfl.papers.entry` -- the parts of a published figure or table: values that are
   measured once, then judged and drawn
 * :mod:`~jaxfl.papers.gao` -- figures 2 and 3, Tables 1 and 2 of Gao, Lowy, Zhou and Wright:
   localized against one-pass
 * :mod:`~jaxfl.papers.hu` -- figures 3 to 8 of Hu, Guo and Gong: private local SGD on Adult
+* :mod:`~jaxfl.papers.porter` -- PORTER beside decentralized SGD: what privacy, compression and
+  connectivity cost a network
 * :mod:`~jaxfl.papers.report` -- from an entry's numbers to its files: record, picture, table, and
   one page over all of them
 * :mod:`~jaxfl.papers.reshef` -- tables 1 and 2 of Reshef and Levy: DP-mu^2-FL on MNIST
@@ -47,7 +53,7 @@ __all__ = [
     "run",
 ]
 
-MODULES = ("soteriafl", "hu", "gao", "reshef")
+MODULES = ("soteriafl", "hu", "gao", "reshef", "clip21", "dicesgd", "porter")
 
 
 @functools.cache

@@ -18,6 +18,7 @@ __all__ = [
     "ERRORS",
     "Window",
     "ahead",
+    "best_of",
     "chain",
     "courses",
     "epsilons",
@@ -110,6 +111,11 @@ def ahead(what: str, published: str, margins: Mapping[str, Sequence[float]]) -> 
     return Row(
         f"{what}: {pair}", published, found[pair], holds, f"{ERRORS:g} standard errors", words
     )
+
+
+def best_of(steps: Sequence[float], by: str) -> str:
+    """How steps were chosen, in words."""
+    return f"Each step is the best of {', '.join(f'{step:g}' for step in steps)} by {by}."
 
 
 def epsilons(cell: Numbers, what: str, note: str = "") -> Epsilons:

@@ -80,6 +80,7 @@ FLAT = 1e-5  # relative spread that is taken for rounding
 LARGE = 1e5  # numbers from here on are powers of ten
 SPARSE = 15  # points of a line up to which each is marked
 FEW = 8  # values on a logarithmic axis up to which each has a label
+BETWEEN = 1.2  # how many times the one before a value is, where each has a label
 ALIKE = 0.01  # of an axis: lines that lie closer than this cover each other
 WIDER = 2.0  # points, of a line for each other that covers it
 PALE = 0.5
@@ -338,7 +339,8 @@ def _across(ax: Axes, panels: Sequence[Panel]) -> None:
     if how and every:
         values = np.unique(np.concatenate(every))
         ax.set_xscale("log")
-        if len(values) <= FEW:  # named are the values themselves
+        apart = bool((values[1:] > BETWEEN * values[:-1]).all())
+        if len(values) <= FEW and apart:  # named are the values themselves
             ax.set_xticks(values)
         ax.xaxis.set_major_formatter("{x:g}" if values[-1] < LARGE else LogFormatterSciNotation())
         ax.xaxis.set_minor_formatter(NullFormatter())

@@ -432,7 +432,9 @@ def test_the_authors_of_dice_sgd_claim_the_noise_of_dp_sgd_made_longer() -> None
     plain = planned("ldp_sgd", problem, 25, **given, sigma=0.3).event
     event = dataclasses.replace(plain, adjacency="add_remove")
     for bound, longer in ((1e-9, 1.0), (0.5 / 4, 3**0.5)):
-        claim = planned("dice_sgd", problem, 25, **given, sigma=0.3 * longer, error_clip=bound).claim
+        claim = planned(
+            "dice_sgd", problem, 25, **given, sigma=0.3 * longer, error_clip=bound
+        ).claim
         assert claim.eps == pytest.approx(epsilon(event, 1e-4).eps, rel=1e-3)
         assert not claim.holds
 

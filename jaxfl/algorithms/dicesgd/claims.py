@@ -43,4 +43,3 @@ def dice(
     hidden = Condition("that the error, which all earlier records move, is amplified", False)
     note = "of a record that is added or removed"
     return Claim("DiceSGD, authors' code", formula, s, e, delta, (hidden,), note=note)
-

@@ -12,7 +12,7 @@ from jaxfl.core.types import Problem
 from jaxfl.data.loaders import load
 from jaxfl.data.preprocess import append_ones, drop_trailing, map_features
 from jaxfl.data.splits import split
-from jaxfl.papers.courses import ERRORS, ahead, chain
+from jaxfl.papers.courses import ERRORS, ahead, best_of, chain
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
 from jaxfl.papers.soteriafl.setting import CLIENTS, DELTA
 from jaxfl.problems import models
@@ -143,8 +143,7 @@ WHEN = Entry(
         "The paper has no such figure.  Logistic regression without a regularizer, features as in the "
         "file with a constant 1, from 0; 10 clients; every example clipped to 1, Poisson batches of 32, "
         "δ = 0.001, and the least noise that an accountant proves ε for.",
-        f"Each step is the best of {', '.join(map(str, STEPS))} by the mean of the final loss over the "
-        "seeds, for each method and setting.",
+        best_of(STEPS, "the mean final loss, for each method and setting"),
     ),
     privacy=privacy,
     notes=(
