@@ -12,9 +12,12 @@ from jaxfl.core.types import Array, Hyper, Key, Param, Project, PyTree, Server
 from jaxfl.parts.servers import LR, descent
 from jaxfl.problems.clipping import clip
 
-__all__ = ["anytime", "averaged", "limited", "sampled"]
+__all__ = ["WEIGHT_POWER", "anytime", "averaged", "limited", "sampled"]
 
 STEP_LIMIT = Param("step_limit", "length that no step exceeds", open_low=True)
+WEIGHT_POWER = Param(
+    "weight_power", "power p of the weights alpha_t, which grow as t^p, in the average", high=4.0
+)
 
 
 def within(project: Project, start: Array, hp: Hyper) -> Callable[[Array], Array]:
@@ -26,12 +29,13 @@ def within(project: Project, start: Array, hp: Hyper) -> Callable[[Array], Array
 
 @functools.cache
 def anytime() -> Server:
-    """Anytime averaging with alpha_t = t [Cutkosky, 2019; Reshef, Levy, Algorithms 1 and 2]::
+    """Anytime averaging [Cutkosky, 2019; Reshef, Levy, Section 3.1]::
 
         w <- Pi_K(w - eta q)
         x_{t+1} = (1 - alpha_{t+1}/alpha_{1:t+1}) x_t + alpha_{t+1}/alpha_{1:t+1} w,   output x_T
 
-    ``alpha_{t+1}/alpha_{1:t+1} = 2/(t+2)``.  Clients evaluate at the average x_t.
+    With alpha_t = Gamma(t+p)/(Gamma(t) Gamma(1+p)), which is t for p = 1 [Algorithms 1 and 2] and grows
+    as t^p, ``alpha_{t+1}/alpha_{1:t+1} = (p+1)/(t+1+p)``.  Clients evaluate at the average x_t.
     """
 
     def init(x: Array, hp: Hyper) -> PyTree:
@@ -40,10 +44,11 @@ def anytime() -> Server:
     def step(key: Key, state: PyTree, v: Array, project: Project, hp: Hyper) -> PyTree:
         t, start, w, x, _ = state
         w = within(project, start, hp)(w - hp["lr"] * v)
-        weight = 2 / (t.astype(x.dtype) + 2)
+        p = hp["weight_power"]
+        weight = (p + 1) / (t.astype(x.dtype) + 1 + p)
         return t + 1, start, w, (1 - weight) * x + weight * w, x
 
-    return Server("anytime", init, lambda s: s[3], step, lambda s: s[4], (LR,))
+    return Server("anytime", init, lambda s: s[3], step, lambda s: s[4], (LR, WEIGHT_POWER))
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 Four recursions, each a weighting of gradients at the point x of this round and the one before, x':
 
 ==============  ===================================================================================
-``corrected``   each client remembers its own: q <- q + t grad f(x; z) - (t-1) grad f(x'; z)
+``corrected``   each client remembers its own: d <- grad f(x; z) + (1-beta) (d - grad f(x'; z))
 ``recursive``   the server remembers it (:func:`jaxfl.parts.channels.recursion`); clients send differences
 ``marina``      the same with compressed differences; a coin restarts it
 ``anchored``    a full gradient with noise of its own, taken at the start of every epoch
@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import gammaln
 
 from jaxfl.core.batching import cond_any
 from jaxfl.core.errors import require
@@ -38,6 +38,7 @@ from jaxfl.core.types import (
     Values,
 )
 from jaxfl.parts.estimators import CLIP
+from jaxfl.parts.iterates import WEIGHT_POWER
 from jaxfl.problems.metrics import full_gradient, mean_gradient, over_clients
 
 __all__ = [
@@ -57,6 +58,9 @@ SMOOTHNESS = Param(
     high=LARGEST,
 )
 DIAMETER = Param("diameter", "diameter D of the set that the model stays in", open_low=True)
+MOMENTUM_POWER = Param(
+    "momentum_power", "power r of the corrected momentum's weights beta_t = t^-r", high=4.0
+)
 MOMENTUM = Param("momentum", "weight gamma of the new gradient in the recursion", high=1.0)
 DIFFERENCE_CLIP = Param(
     "difference_clip", "bound C on the difference of one example's two gradients", open_low=True
@@ -73,13 +77,28 @@ NOISE_RATIO = Param(
 POINTS = 3  # gradients that an estimate adds up, at most
 
 
-def step_bound(t: Any, G: Any, L: Any, D: Any) -> Any:
-    """``S_t = G + 2 L D (t-1)/(t+1)``: a bound on the norm of s_t = q_t - q_{t-1}, t = 1, 2, ...
+def importance(t: Array, p: Array) -> Array:
+    """``alpha_t = Gamma(t+p)/(Gamma(t) Gamma(1+p))``: exactly t for p = 1."""
+    log = gammaln(t + p) - gammaln(t) - gammaln(1 + p)
+    return jnp.where(p == 1, t, jnp.exp(log))
 
-    ``|t g - (t-1) g~| <= |g| + (t-1) L |x_t - x_{t-1}|``, and anytime averaging moves x by at most
-    ``2 D/(t+1)``; at most ``S = G + 2 L D``.
+
+def correction(t: Array, r: Array) -> Array:
+    """``beta_t = t^-r``."""
+    return jnp.where(r == 1, 1 / t, t**-r)
+
+
+def step_bound(t: Array, hp: Hyper) -> Array:
+    """``S_t = alpha_t (beta_t G + (1-beta_t) L D (p+1)/(t+p))``: a bound on the norm of s_t, t = 1, 2, ...
+
+    ``|g - (1-beta) g~| <= beta |g| + (1-beta) L |x_t - x_{t-1}|``, and anytime averaging moves x by at
+    most ``D alpha_t/alpha_{1:t} = D (p+1)/(t+p)``.  For p = r = 1 it is ``G + 2 L D (t-1)/(t+1)``.
     """
-    return G + 2 * L * D * (t - 1) / (t + 1)
+    p, r, LD = hp["weight_power"], hp["momentum_power"], hp["smoothness"] * hp["diameter"]
+    beta = correction(t, r)
+    length = beta * hp["clip"] + (1 - beta) * LD * (p + 1) / (t + p)
+    plain = hp["clip"] + 2 * hp["smoothness"] * hp["diameter"] * (t - 1) / (t + 1)
+    return jnp.where((p == 1) & (r == 1), plain, importance(t, p) * length)
 
 
 def _first(problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str) -> Memory:
@@ -108,32 +127,50 @@ def _difference(shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: H
 
 @functools.cache
 def corrected(sampler: Sampler) -> Estimator:
-    """Corrected momentum of mu^2-SGD with alpha_t = t, beta_t = 1/t [Reshef, Levy, Algorithms 1, 2]::
+    """Corrected momentum of mu^2-SGD [Reshef, Levy, Section 3.1]::
 
         d_i <- g + (1 - beta_t)(d_i - g~),  g = grad f(x_t; z), g~ = grad f(x_{t-1}; z), z fresh
-        q_i = alpha_t d_i = q_i + s_t,      s_t = t g - (t-1) g~
+        q_i = alpha_t d_i <- kappa_t q_i + s_t,  s_t = alpha_t (g - (1 - beta_t) g~)
+
+    with ``kappa_t = (1 - beta_t) alpha_t/alpha_{t-1}``, alpha_t of :func:`importance` and beta_t = t^-r.
+    In Algorithms 1 and 2 alpha_t = t and beta_t = 1/t, that is p = r = 1, and kappa_t = 1.
 
     The memory is q_i, and every s_t is clipped to :func:`step_bound`.  Where G bounds the gradients,
     L their change and D the set, clipping changes nothing; where one of them fails, a record still
     changes q_i by at most 2 S_t.
     """
 
+    def begin(
+        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[PyTree, Array | None, Array, Hyper]:
+        t, p, r = shared[0].astype(x.dtype), hp["weight_power"], hp["momentum_power"]
+        one = jnp.maximum(t - 1, 1)  # the first round has no memory
+        kept = (1 - correction(t, r)) * (t - 1 + p) / one
+        kappa = jnp.where((p == 1) & (r == 1), 1, kept).astype(x.dtype)
+        assert base is not None
+        return shared, kappa * base, jnp.int32(0), hp
+
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         t, before = shared[0].astype(x.dtype), shared[1]
-        S_t = step_bound(t, hp["clip"], hp["smoothness"], hp["diameter"])
-        return (Term(1.0, (x, before), (t, 1 - t), S_t),)
+        p, r = hp["weight_power"], hp["momentum_power"]
+        alpha = importance(t, p)
+        old = jnp.where((p == 1) & (r == 1), 1 - t, -alpha * (1 - correction(t, r)))
+        return (Term(1.0, (x, before), (alpha, old), step_bound(t, hp)),)
 
     return Estimator(
         "corrected",
         sampler,
         init=functools.partial(_zero, 1),
         terms=terms,
-        params=(CLIP, SMOOTHNESS, DIAMETER),
+        params=(CLIP, SMOOTHNESS, DIAMETER, WEIGHT_POWER, MOMENTUM_POWER),
         points=POINTS,
+        begin=begin,
         follow=lambda rows, count: rows.weight,
         refresh=_next_round,
         # the same recursion telescopes
-        public=lambda shared, slope, x, hp: shared[0].astype(x.dtype) * slope(x),
+        public=lambda shared, slope, x, hp: (
+            importance(shared[0].astype(x.dtype), hp["weight_power"]) * slope(x)
+        ),
     )
 
 

@@ -239,7 +239,9 @@ class Increments:
 
     With S = G + 2LD a record of step t moves the later releases by at most 2 S each, more exactly
     by ``2 (G + 2LD (t-1)/(t+1))``; ``exact`` uses the latter, which needs G and L proven for the
-    loss.  ``machines``: the noise is on the mean over that many.
+    loss.  ``machines``: the noise is on the mean over that many.  That is with alpha_t = t and
+    beta_t = 1/t; ``weight_power`` and ``momentum_power`` are p and r of others, with which a shift
+    changes from release to release [:func:`jaxfl.parts.momentum.corrected`].
     """
 
     clip: float
@@ -247,11 +249,13 @@ class Increments:
     diameter: float = 0.0
     machines: int = 1
     exact: bool = True
+    weight_power: float = 1.0
+    momentum_power: float = 1.0
 
     def __post_init__(self) -> None:
         number("clip", self.clip, above=0)
         whole("machines", self.machines, 1, math.inf)
-        for name in ("smoothness", "diameter"):
+        for name in ("smoothness", "diameter", "weight_power", "momentum_power"):
             nonnegative(name, getattr(self, name))
 
     @property

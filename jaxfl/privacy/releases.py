@@ -179,6 +179,8 @@ def increments_shift(estimator: Increments, steps: int) -> float:
     The logarithm is concave in t, so that bisection finds the largest: a search for rounds asks for
     millions of steps.
     """
+    if (estimator.weight_power, estimator.momentum_power) != (1.0, 1.0):
+        return _weighted_shift(estimator, steps)
     G, LD = estimator.clip, estimator.smoothness * estimator.diameter
     if not estimator.exact:
         return 2 * estimator.S * math.sqrt(steps) / estimator.machines
@@ -194,6 +196,27 @@ def increments_shift(estimator: Increments, steps: int) -> float:
         else:
             high = middle
     return 2 * math.sqrt(squared(low)) / estimator.machines
+
+
+def _weighted_shift(estimator: Increments, steps: int) -> float:
+    """``max_t 2 alpha_t (beta_t G + (1-beta_t) L D (p+1)/(t+p)) sqrt(E_t)``, over ``machines``.
+
+    A record of step t moves release u by ``kappa_{t+1} ... kappa_u`` times what it moves release t:
+    ``E_t = 1 + kappa_{t+1}^2 E_{t+1}``, E_T = 1, ``kappa_t = (1-beta_t) alpha_t/alpha_{t-1}``.
+    """
+    from scipy.special import binom
+
+    p, r = estimator.weight_power, estimator.momentum_power
+    alphas = binom(np.arange(steps) + p, p)
+    LD = estimator.smoothness * estimator.diameter
+    squared, later = 0.0, 0.0  # later: kappa_{t+1}^2 E_{t+1}
+    for t in range(steps, 0, -1):
+        alpha, beta = float(alphas[t - 1]), float(t) ** -r
+        moved = alpha * (beta * estimator.clip + (1 - beta) * LD * (p + 1) / (t + p))
+        squared = max(squared, moved**2 * (1 + later))
+        if t > 1:
+            later = ((1 - beta) * (t - 1 + p) / (t - 1)) ** 2 * (1 + later)
+    return 2 * math.sqrt(squared) / estimator.machines
 
 
 def _increments(event: Event, estimator: Increments) -> Release:

@@ -53,6 +53,32 @@ def transcribed(run: jaxfl.Run) -> np.ndarray:
     return output
 
 
+def weighted(run: jaxfl.Run) -> np.ndarray:
+    """Section 3.1 with alpha_t and beta_t of powers, of d_i and weighted averages as they are written."""
+    draws, p, v, n = Draws(run), run.problem, run.values, run.problem.n
+    power, r = v["weight_power"], v["momentum_power"]
+    alphas = [
+        math.gamma(t + power) / math.gamma(t) / math.gamma(1 + power) for t in range(1, T + 2)
+    ]
+    x = before = w = start = np.asarray(p.x0, float)
+    points, d, cut = [start], [0 * x] * n, 0
+    for t in range(1, T + 1):
+        q, alpha, beta = 0, alphas[t - 1], t**-r
+        for i in range(n):
+            g, old = gradient(p, i, t - 1, x), gradient(p, i, t - 1, before)
+            most = beta * v["clip"] + (1 - beta) * L * D * alpha / sum(alphas[:t])
+            c = shrunk(g - (1 - beta) * old, most)
+            cut += (c != g - (1 - beta) * old).any()
+            d[i] = (1 - beta) * d[i] + c
+            q = q + alpha * (d[i] + regularizer(x)) / n
+        w = start + shrunk(w - v["lr"] * (q + noise(draws, t - 1)) - start, D / 2)
+        points.append(w)
+        output, before = x, x
+        x = np.average(points, axis=0, weights=alphas[: t + 1])
+    assert 0 < cut < T * n
+    return output
+
+
 def plain(run: jaxfl.Run) -> np.ndarray:
     """Projected one-pass SGD, and the mean of the points it was at."""
     draws, p, v = Draws(run), run.problem, run.values
@@ -76,6 +102,48 @@ def test_transcription(name: str, key: jax.Array) -> None:
     expected = (plain if name == "noisy_sgd" else transcribed)(run)
     assert np.linalg.norm(expected - np.asarray(p.x0)) > 0.05
     np.testing.assert_allclose(run.x, expected, rtol=2e-5, atol=2e-6)
+
+
+POWERS = ((1.0, 1.0), (0.0, 1.0), (2.0, 1.0), (1.0, 0.0), (1.5, 0.5))
+
+
+@pytest.mark.parametrize(("p", "r"), POWERS)
+def test_transcription_with_other_weights(p: float, r: float, key: jax.Array) -> None:
+    """With both 1 the loops of the algorithms and of Section 3.1 agree."""
+    algorithm = jaxfl.algorithm("mu2_untrusted", noise="per_client")
+    numbers = {**NUMBERS, "clip": 1.5, "weight_power": p, "momentum_power": r, "lr": 0.02}
+    run = jaxfl.simulate(algorithm, a_problem(LAM, n=4, m=T + 2), key, T, eval_every=0, **numbers)
+    np.testing.assert_allclose(run.x, weighted(run), rtol=5e-5, atol=5e-6)
+
+
+@pytest.mark.parametrize(("p", "r"), POWERS[1:])
+def test_one_record_moves_what_is_sent_by_the_shift_of_its_weights(p: float, r: float) -> None:
+    """As below, where the change of q_t is another in every round."""
+    weights = {"weight_power": p, "momentum_power": r}
+    algorithm, numbers = jaxfl.algorithm("mu2_untrusted"), {**NUMBERS, "sigma": 0.0, **weights}
+    path = np.abs(100 * np.random.default_rng(0).normal(size=(T, 3))).astype(np.float32)
+    signs = np.ones((T + 1, 1, T))
+    for j in range(T):
+        signs[1 + j, 0, j] = -1
+    base, *others = sent(algorithm, [steep(each) for each in signs], path, **numbers)
+    moved = [np.sqrt((np.linalg.norm(other - base, axis=1) ** 2).sum()) for other in others]
+    bound = increments_shift(Increments(G, L, D, **weights), T)
+    assert max(moved) == pytest.approx(bound, rel=1e-4)
+    event = planned("mu2_untrusted", a_problem(m=T + 2), T, **NUMBERS, **weights).event
+    assert increments_shift(event.sensitivity, T) == pytest.approx(bound)
+
+
+def test_weights_that_the_theorems_do_not_have() -> None:
+    """The shift of p = r = 1 is that of near powers; with others nothing is claimed by a theorem."""
+    near = increments_shift(Increments(G, L, D, weight_power=1 + 1e-9), T)
+    assert near == pytest.approx(increments_shift(Increments(G, L, D), T), rel=1e-6)
+    given = {"clip": G, "smoothness": L, "diameter": D, "delta": 1e-5, "weight_power": 2.0}
+    plan = planned("mu2_untrusted", a_problem(m=T + 2), T, eps=2.0, **given)
+    assert plan.eps(1e-5) == pytest.approx(2.0, rel=1e-3)
+    assert not plan.claim.holds
+    assert "times T/alpha_T" in str(plan.sources["lr"])
+    paper = lambda: planned("mu2_untrusted", a_problem(m=T + 2), T, "paper", eps=2.0, **given)  # noqa: E731
+    refused(paper, "alpha_t = t and beta_t = 1/t")
 
 
 def test_one_record_moves_what_is_sent_by_the_stated_shift() -> None:

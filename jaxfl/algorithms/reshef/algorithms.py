@@ -14,7 +14,10 @@ noisy_sgd       gradient               average          Gaussian, at each machin
 ==============  =====================  ===============  ==========================================
 
 All of them use a sample once: round t takes row t of every machine, in the order of its data, and
-more rounds than samples raise an error.  The model stays in the problem's constraint set; where there is
+more rounds than samples raise an error.  ``weight_power`` and ``momentum_power`` are p and r of the
+general weights of Section 3.1, alpha_t = Gamma(t+p)/(Gamma(t) Gamma(1+p)) and beta_t = t^-r.  Algorithms
+1 and 2 and their theorems have p = r = 1; with others the accountant proves what it can, and no theorem
+claims anything.  The model stays in the problem's constraint set; where there is
 none, in the ball of diameter D around the start.  ``noisy_sgd`` is not in the paper, which reports no
 baseline: its noise and step follow from the same reasoning.
 """
@@ -46,7 +49,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts import estimators, iterates, mechanisms, momentum, sampling
 from jaxfl.privacy import events
-from jaxfl.privacy.claims import Claim
+from jaxfl.privacy.claims import Claim, Condition
 from jaxfl.privacy.gaussian import zcdp_rho
 from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
@@ -170,6 +173,8 @@ class PaperRules(NamedTuple):
         N.parts(body, facts)
         if kind.corrected:
             N.smoothness(facts)
+            N.default("weight_power", 1.0, "alpha_t = t")
+            N.default("momentum_power", 1.0, "beta_t = 1/t")
         if facts.diameter:
             N.theorem("diameter", facts.diameter, "the constraint set's")
         N.default("diameter", 1.0, "there is no constraint set")
@@ -197,8 +202,11 @@ class PaperRules(NamedTuple):
             return float(step), "regret bound of projected SGD"
         where = "Theorem 6.2" if self.body.mechanism.central else "Theorem 5.2"
         # b samples of a machine shrink what one of them moves, as a rho b times as large would
-        step = theory.anytime_step(s._replace(rho=s.rho * b))
-        return float(step), where if b == 1 else f"{where}, for batch times rho"
+        step = float(theory.anytime_step(s._replace(rho=s.rho * b)))
+        if not _of_theorems(v):
+            last = float(theory.importance(s.T, v["weight_power"]))
+            return step * s.T / last, f"{where} times T/alpha_T, chosen by jaxfl"
+        return step, where if b == 1 else f"{where}, for batch times rho"
 
     def _setting(self, v: Mapping[str, Any], facts: ProblemFacts) -> theory.AnytimeSetting:
         G = v["clip"] if math.isfinite(v["clip"]) else 1.0  # only steps of non-private runs read it
@@ -220,7 +228,14 @@ class PaperRules(NamedTuple):
         w = facts.weight() if central else 1.0
         return events.Event(
             events.Sampling("single_pass", T * b, b),
-            events.Increments(w * G, w * L, D, (facts.n if central else 1) * b, exact=True),
+            events.Increments(
+                w * G,
+                w * L,
+                D,
+                (facts.n if central else 1) * b,
+                weight_power=float(values["weight_power"]),
+                momentum_power=float(values["momentum_power"]),
+            ),
             float(values["sigma"]),
             T,
             trust="trusted_server" if central else "local_transcript",
@@ -236,4 +251,13 @@ class PaperRules(NamedTuple):
         S *= facts.weight() if central else 1.0
         machines, T = facts.n if central else 1, T if self.kind.corrected else 1
         claim = claims.mu2(S, T, values["delta"], machines=machines, batch=b, **asked._asdict())
+        if self.kind.corrected and not _of_theorems(values):
+            here = f"p = {values['weight_power']:g} and r = {values['momentum_power']:g}"
+            weights = Condition("alpha_t = t and beta_t = 1/t, p = r = 1", False, True, here)
+            claim = claim._replace(conditions=(*claim.conditions, weights))
         return claim._replace(where=where)
+
+
+def _of_theorems(values: Mapping[str, Any]) -> bool:
+    """Whether the weights are those of the theorems."""
+    return bool(values["weight_power"] == values["momentum_power"] == 1)

@@ -17,7 +17,7 @@ from jaxfl.algorithms.bounds import (
     parts,
 )
 from jaxfl.algorithms.reshef.theory import AnytimeSetting, anytime_regret
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
 
 __all__ = ["ANYTIME"]
 
@@ -25,6 +25,14 @@ __all__ = ["ANYTIME"]
 def _check_anytime(case: Case) -> None:
     parts(case, "Theorem 5.2", compressor=("identity",))
     numbers(case)
+    for name in ("weight_power", "momentum_power"):
+        power = case.values.get(name, 1.0)  # older files have none
+        require(
+            power == 1,
+            "is not 1, as in Theorem 5.2",
+            "leave it, or the bound, out",
+            **{name: power},
+        )
     if case.values["batch"] != 1:
         raise InputError(
             f"Theorem 5.2 speaks of one sample a round, and batch = {case.values['batch']:g}: leave it, or "

@@ -20,6 +20,7 @@ __all__ = [
     "anytime_rho",
     "anytime_sigma",
     "anytime_step",
+    "importance",
     "minibatch_step",
 ]
 
@@ -42,6 +43,13 @@ class AnytimeSetting(NamedTuple):
     def S(self) -> Number:
         """S = G + 2 L D, which bounds every weighted increment."""
         return self.G + 2 * self.L * self.D
+
+
+def importance(t: Number, p: Number) -> Number:
+    """alpha_t = Gamma(t+p)/(Gamma(t) Gamma(1+p)): 1 for p = 0, t for p = 1, t (t+1)/2 for p = 2."""
+    from scipy.special import binom
+
+    return binom(t + p - 1, p)
 
 
 def anytime_sigma(s: AnytimeSetting) -> Number:
