@@ -40,6 +40,6 @@ def dice(
 
     s, e = solved(eps, sigma, delta, sigma_of, eps_of)
     formula = "sigma = z (G/b) sqrt(1 + 2 b C2/G), z the noise multiplier of DP-SGD"
-    hidden = Condition("that the error, which all earlier records move, is amplified", False)
+    hidden = Condition("that sampling amplifies what the error reveals", False)
     note = "of a record that is added or removed"
     return Claim("DiceSGD, authors' code", formula, s, e, delta, (hidden,), note=note)
