@@ -51,13 +51,14 @@ SHIFTS_AT_1 = (
     "privacy noise by 0.0033 ± 0.0025, whereas with batches of 200 it is ahead by 0.0023 ± 0.0023, and "
     "with both by 0.0043 ± 0.0023.  SoteriaFL-SVRG has batches of 54, but 2.8 times the noise (c = 96 in "
     "place of 12), which puts it behind SoteriaFL-SGD: without privacy noise it is ahead of it by 0.0244 "
-    "± 0.0044.  Private as stated, SoteriaFL-SGD is behind CDP-SGD in utility and ahead in loss: their "
-    "steps of least utility are 0.3 and 0.6.  `soteriafl-when` shows where shifts pay off."
+    "± 0.0044.  Private as stated, SoteriaFL-SGD is behind CDP-SGD in utility and ahead in loss: the "
+    "steps of least utility are 0.3 for SoteriaFL-SGD and 0.6 for CDP-SGD.  `soteriafl-when` shows where "
+    "shifts pay off."
 )
 PER_BIT = (
-    "Compressed methods are not ahead per bit in loss where uncompressed ones have converged within a "
-    "twentieth of the rounds, while the error of compression still holds the loss of {whose} up.  They "
-    "are ahead at fewer bits, and in utility at all."
+    "Compressed methods are not ahead per bit in loss at the end: uncompressed ones have converged "
+    "within a twentieth of the rounds by then, and the error of compression still holds the loss of "
+    "{whose} up.  Compressed methods are ahead in loss at fewer bits, and in utility at the end too."
 )
 SVRG_NEAR_SGD = (
     "SoteriaFL-SVRG and SoteriaFL-SGD differ by less than 0.003 in utility: the batch of SoteriaFL-SGD "
@@ -65,16 +66,16 @@ SVRG_NEAR_SGD = (
     "compression."
 )
 SLOW = (
-    "As published, CDP-SGD is far behind for its step of 0.1 too.  With steps tuned for each, private as "
-    "stated, it is behind SoteriaFL-SGD by 0.008 in utility, not by 0.094."
+    "As published, CDP-SGD is far behind, in part because its step is 0.1.  With steps tuned for each, "
+    "private as stated, it is behind SoteriaFL-SGD by 0.008 in utility, not by 0.094."
 )
 SVRG_AT_2 = (
     "SoteriaFL-SVRG: one run deviates from the next by 0.012 in accuracy, so that the published run lies "
     "two deviations above our mean."
 )
 LATE = (
-    "Private as stated, CDP-SGD and SoteriaFL-SGD take the same step, 1, where the published steps are 0.6 "
-    "and 1.  SoteriaFL-SGD is ahead in loss and accuracy for the first {rounds} rounds, and behind at the "
+    "Private as stated, CDP-SGD and SoteriaFL-SGD both take the step 1; the published steps are 0.6 and "
+    "1.  SoteriaFL-SGD is ahead in loss and accuracy for the first {rounds} rounds, and behind at the "
     "end: records are split at random, where shifts pay off early at most (see `soteriafl-when`).  Utility "
     "counts all rounds, and in it SoteriaFL-SGD stays ahead."
 )
