@@ -1,5 +1,7 @@
 """Published figures and tables, reproduced: one entry each, over the public API.
 
+* :mod:`~jaxfl.papers.census` -- logistic regression on a9a, the problem of those entries that no
+  paper prints
 * :mod:`~jaxfl.papers.clip21` -- Clip21 beside clipped gradient descent: error feedback removes
   the bias of clipping
 * :mod:`~jaxfl.papers.courses` -- what a record keeps of a sweep: mean curves, and the values of

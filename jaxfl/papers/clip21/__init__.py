@@ -13,9 +13,9 @@ import numpy as np
 
 from jaxfl.algorithms.registry import algorithm
 from jaxfl.core.types import Algorithm
+from jaxfl.papers.census import census
 from jaxfl.papers.courses import ahead, best_of, courses, epsilons, find, ordering
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
-from jaxfl.papers.soteriafl.when import census
 from jaxfl.parts import sampling
 from jaxfl.views.ink import Line, Panel, picture
 from jaxfl.views.words import name_of

@@ -6,19 +6,13 @@ Approach.  ICLR 2024.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxfl.core.types import Problem
-from jaxfl.data.loaders import load
-from jaxfl.data.preprocess import append_ones, map_features
-from jaxfl.data.splits import split
-from jaxfl.papers.courses import ahead, best_of, courses, epsilons, find, ordering
+from jaxfl.papers.census import census
+from jaxfl.papers.courses import ahead, best, best_of, courses, epsilons, find, ordering
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
-from jaxfl.problems import models
-from jaxfl.problems.problem import make_problem
 from jaxfl.views.ink import Line, Panel, picture
 from jaxfl.views.words import name_of
 
@@ -27,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ENTRIES"]
 
-DIMENSION, RECORDS = 124, 32_561
+RECORDS = 32_561
 BATCH, ROUNDS, EPS, DELTA = 256, 200, 4.0, 1e-3
 BOUNDS = (0.01, 0.03, 0.1, 0.3, 1.0)  # C1
 ADDED = (0, 1, 16, BATCH)  # b C2 / C1; 0: DP-SGD
@@ -35,13 +29,6 @@ STEPS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 SHARES = {1: "C1/b", 16: "16 C1/b", BATCH: "C1"}
 NOISES = {"none": "no noise", "paper": f"claimed ε = {EPS:g}", "calibrated": f"proven ε = {EPS:g}"}
 END = "loss@end"
-
-
-@functools.cache
-def census(directory: str | None = None) -> Problem:
-    """Logistic regression on a9a, features as they are, from 0, at one node."""
-    rows = map_features(load("a9a", directory=directory), append_ones)
-    return make_problem(models.logistic(DIMENSION), split(rows, 1, "iid"))
 
 
 def measure(job: Job) -> Numbers:
@@ -55,16 +42,15 @@ def measure(job: Job) -> Numbers:
                     f"{noise}-{added}-{bound:g}",
                     "dice_sgd" if added else "dp_sgd",
                     {"lr": STEPS},
-                    census(job.data),
+                    census("iid", job.data, clients=1),
                     rounds=ROUNDS,
                     eval_every=0,
                     noise=noise if added and noise == "paper" else "calibrated",
                     numbers={"clip": bound, "batch": BATCH, "delta": DELTA, **sigma, **more},
                 )
-                last = ds["loss"].isel(round=-1, drop=True).mean("seed", skipna=False)
-                best = int(last.squeeze().fillna(np.inf).argmin("lr"))
+                chosen = ds.isel(lr=[int(best(ds["loss"].isel(round=-1, drop=True)).squeeze())])
                 end = {"end": lambda rounds: rounds == rounds[-1]}
-                (cell,) = courses(ds.isel(lr=[best]), ("loss", "test_accuracy"), end)
+                (cell,) = courses(chosen, ("loss", "test_accuracy"), end)
                 place = {"noise": noise, "added": added, "clip": bound, "delta": DELTA}
                 cells.append({**cell, **place, **_attacked(job, place, more)})
     return {"cells": cells}

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxfl.algorithms.registry import algorithm
-from jaxfl.papers.courses import ahead, best_of, courses, epsilons, find, ordering
+from jaxfl.papers.census import DIMENSION, SPLITS, census
+from jaxfl.papers.courses import ahead, best, best_of, courses, epsilons, find, ordering
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
-from jaxfl.papers.soteriafl.when import DIMENSION, SPLITS, census
 from jaxfl.views.ink import Line, Panel, picture
 from jaxfl.views.words import name_of
 
@@ -48,10 +48,9 @@ def measure(job: Job) -> Numbers:
                         eval_every=0,
                         numbers={"clip": 1.0, "batch": BATCH, "delta": DELTA, **kept},
                     )
-                    last = ds["loss"].isel(round=-1, drop=True).mean("seed", skipna=False)
-                    best = ds.isel(lr=last.fillna(np.inf).argmin("lr"))
+                    chosen = ds.isel(lr=best(ds["loss"].isel(round=-1, drop=True)))
                     place = {"how": how, "graph": graph, "amount": amount, "delta": DELTA}
-                    cells += [{**c, **place} for c in courses(best, ("loss", "uplink_bits"), end)]
+                    cells += [{**c, **place} for c in courses(chosen, ("loss", "uplink_bits"), end)]
     attacked = job.audit(
         algorithm("porter_dp", graph="ring"), clients=4, m=RECORDS, rounds=ROUNDS, batch=BATCH,
         eps=EPS[-1], delta=DELTA, k=1,

@@ -6,11 +6,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from jaxfl.algorithms import registry as algorithms
 from jaxfl.core.types import Problem
-from jaxfl.papers.courses import ahead, courses, epsilons, find, ordering
+from jaxfl.papers.courses import ahead, best, courses, epsilons, find, ordering
 from jaxfl.papers.entry import ATTACKS, Epsilons, Job, Numbers, Row, estimate, most
 from jaxfl.papers.soteriafl.setting import CONSTANT, DELTA, METHODS, STEPS, numbers, sent
 from jaxfl.parts import sampling
@@ -111,8 +109,7 @@ class Study(NamedTuple):
                 seeds=seeds,
                 **noise,
             )
-            ends = ds["utility"].isel(round=-1).mean("seed", skipna=False).fillna(np.inf)
-            lr = tried[int(ends.values.argmin())]
+            lr = tried[int(best(ds["utility"].isel(round=-1, drop=True)).squeeze())]
         ds = job.sweep(
             f"{name}{'' if batch is None else f'-{batch}'}",
             algorithm,

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxfl.core.types import Problem
-from jaxfl.data.loaders import load
-from jaxfl.data.preprocess import append_ones, drop_trailing, map_features
-from jaxfl.data.splits import split
-from jaxfl.papers.courses import ERRORS, ahead, best_of, chain
+from jaxfl.papers.census import DIMENSION, SPLITS, census
+from jaxfl.papers.courses import ERRORS, ahead, best, best_of, chain
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
-from jaxfl.papers.soteriafl.setting import CLIENTS, DELTA
-from jaxfl.problems import models
-from jaxfl.problems.problem import make_problem
+from jaxfl.papers.soteriafl.setting import DELTA
 from jaxfl.views.ink import Line, Panel, picture
 
 if TYPE_CHECKING:
@@ -24,19 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["WHEN"]
 
-DIMENSION = 124
 METHODS = {"cdp_sgd": "direct", "soteriafl_sgd": "shifted"}
-SPLITS = {"by_label": "split by label", "iid": "split at random"}
 KEPT, ROUNDS, EPS = (25, 6, 2), (25, 150, 1000), (1.0, 4.0, 16.0)
 AXES = ("how", "k", "rounds", "eps")
 STEPS = (0.06, 0.1, 0.2, 0.4, 0.8, 1.6)
-
-
-@functools.cache
-def census(how: str, directory: str | None = None) -> Problem:
-    """Logistic regression on a9a, features as they are, from 0."""
-    rows = drop_trailing(map_features(load("a9a", directory=directory), append_ones), CLIENTS)
-    return make_problem(models.logistic(DIMENSION), split(rows, CLIENTS, how))
 
 
 def measure(job: Job) -> Numbers:
@@ -52,16 +37,16 @@ def measure(job: Job) -> Numbers:
     )
     ticks = ds["rounds"].astype(int)
     last = ds["loss"].sel(rounds=ticks, round=ticks, drop=True)
-    order = last.mean("seed", skipna=False).fillna(np.inf).argmin("lr")
-    best = last.isel(lr=order)
+    chosen = best(last)
+    ends = last.isel(lr=chosen)
     cells = []
     for how, k, T, eps in product(*(ds[name].values.tolist() for name in AXES)):
         place = dict(zip(AXES, (how, k, T, eps), strict=True))
         cell: Numbers = {"how": how, "k": k, "rounds": T, "used_eps": eps}
         for name, word in METHODS.items():
             here = {"algorithm": name, **place}
-            cell[word] = best.sel(here).values.tolist()
-            cell[f"{word}_lr"] = STEPS[int(order.sel(here))]
+            cell[word] = ends.sel(here).values.tolist()
+            cell[f"{word}_lr"] = STEPS[int(chosen.sel(here))]
             for of in ("claimed", "proven"):
                 cell[f"{word}_{of}"] = float(ds[f"{of}_eps"].sel(here).isel(lr=0))
         cells.append(cell)

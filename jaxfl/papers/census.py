@@ -1,0 +1,24 @@
+"""Logistic regression on a9a, the problem of those entries that no paper prints."""
+
+from __future__ import annotations
+
+import functools
+
+from jaxfl.core.types import Problem
+from jaxfl.data.loaders import load
+from jaxfl.data.preprocess import append_ones, drop_trailing, map_features
+from jaxfl.data.splits import split
+from jaxfl.problems import models
+from jaxfl.problems.problem import make_problem
+
+__all__ = ["DIMENSION", "SPLITS", "census"]
+
+DIMENSION = 124
+SPLITS = {"by_label": "split by label", "iid": "split at random"}
+
+
+@functools.cache
+def census(how: str, directory: str | None = None, *, clients: int = 10) -> Problem:
+    """Features as they are in the file, with a constant 1; no regularizer; from 0."""
+    rows = drop_trailing(map_features(load("a9a", directory=directory), append_ones), clients)
+    return make_problem(models.logistic(DIMENSION), split(rows, clients, how))
