@@ -33,7 +33,7 @@ def run_papers(words: Sequence[str]) -> None:
 
       --out DIR                 folder of the results, with a folder for each NAME
                                 (default: results/papers)
-      --fast                    take fewer seeds and rounds, and write to NAME-fast
+      --fast                    take fewer seeds, rounds and settings, and write to NAME-fast
       --data-dir DIR            folder of data files (default: the variable JAXFL_DATA, else the user's
                                 cache)
       --quiet                   print nothing

@@ -84,7 +84,7 @@ def run(
 
     Its sweeps resume where an earlier call stopped.  It writes the picture as PNG and PDF, the measured
     values (``record.json``), the table (``report.md``, ``table.csv``), and ``out/papers.md`` over all
-    entries in ``out``.  ``fast`` takes fewer seeds and rounds.
+    entries in ``out``.  ``fast`` takes fewer seeds, rounds and settings.
     """
     made = entry(name)
     folder = Path(out) / (f"{name}-fast" if fast else name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,7 @@ __all__ = [
     "most",
 ]
 
+T = TypeVar("T")
 Numbers: TypeAlias = dict[str, Any]  # as strict JSON holds them
 SEEDS, FEW = 5, 3
 ATTACKS, FEW_ATTACKS = 1000, 200  # runs of an audit in each of its two worlds
@@ -74,7 +75,7 @@ class Job(NamedTuple):
     """The folder and the options of a run of an entry."""
 
     folder: Path
-    fast: bool = False  # fewer seeds and rounds
+    fast: bool = False  # fewer seeds, rounds and settings
     data: str | None = None  # folder of the data files; None: JAXFL_DATA, or the user's cache
     say: Callable[[str], None] = lambda line: None
     few: int = FEW  # seeds of the fast variant
@@ -83,6 +84,14 @@ class Job(NamedTuple):
     @property
     def seeds(self) -> int:
         return self.few if self.fast else self.full
+
+    def some(self, values: Sequence[T]) -> Sequence[T]:
+        """All of these values, or every second one in the fast variant."""
+        return values[::2] if self.fast else values
+
+    def rounds(self, whole: int) -> int:
+        """This many rounds, or half of them in the fast variant."""
+        return whole // 2 if self.fast else whole
 
     @property
     def attacks(self) -> int:

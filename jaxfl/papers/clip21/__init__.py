@@ -43,8 +43,9 @@ def _method(name: str) -> Algorithm:
 
 def measure(job: Job) -> Numbers:
     cells = []
-    for noise, rounds in ROUNDS.items():
-        for bound in BOUNDS[::2] if job.fast else BOUNDS:
+    for noise in ROUNDS:
+        rounds = job.rounds(ROUNDS[noise])
+        for bound in job.some(BOUNDS):
             sigma = 0.0
             for name in reversed(METHODS):  # the noise of Clip21 is that of both
                 fed = name == "clip21_sgd2m"
@@ -58,7 +59,7 @@ def measure(job: Job) -> Numbers:
                 ds = job.sweep(
                     f"{noise}-{bound:g}-{name}",
                     _method(name),
-                    {"lr": STEPS, **({"shift": shifts} if fed else {})},
+                    {"lr": job.some(STEPS), **({"shift": shifts} if fed else {})},
                     census("by_label", job.data),
                     rounds=rounds,
                     eval_every=rounds // 50,

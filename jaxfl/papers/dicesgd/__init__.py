@@ -36,12 +36,12 @@ def measure(job: Job) -> Numbers:
     for noise in NOISES:
         sigma: dict[str, Any] = {"sigma": 0.0} if noise == "none" else {"eps": EPS}
         for added in ADDED[::3] if job.fast else ADDED:
-            for bound in BOUNDS[::2] if job.fast else BOUNDS:
+            for bound in job.some(BOUNDS):
                 more = {"error_clip": added * bound / BATCH} if added else {}
                 ds = job.sweep(
                     f"{noise}-{added}-{bound:g}",
                     "dice_sgd" if added else "dp_sgd",
-                    {"lr": STEPS},
+                    {"lr": job.some(STEPS)},
                     census("iid", job.data, clients=1),
                     rounds=ROUNDS,
                     eval_every=0,

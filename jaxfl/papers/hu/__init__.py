@@ -6,7 +6,7 @@ Learning.  2020.  The paper states orderings and prints no numbers.
 
 from __future__ import annotations
 
-from jaxfl.papers.entry import Entry
+from jaxfl.papers.entry import FEW, SEEDS, Entry
 from jaxfl.papers.hu.setting import COHORT, DEVICES, UNIT, WIDTHS
 from jaxfl.papers.hu.studies import Comparison, Convergence, Tradeoff
 
@@ -136,6 +136,7 @@ def _entry(name: str, what: str, study: Convergence | Comparison | Tradeoff, *mo
         privacy=study.privacy,
         notes=tuple(notes),
         why=WHY.get(name, ()),
+        few=SEEDS if isinstance(study, Comparison) else FEW,  # methods that are close to each other
     )
 
 

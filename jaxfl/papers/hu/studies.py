@@ -149,6 +149,7 @@ class Comparison(NamedTuple):
 
     def measure(self, job: Job) -> Numbers:
         out: Numbers = {"cells": []}
+        steps = self.steps[1::2] if job.fast else self.steps
         windows = {
             "early": lambda rounds: (rounds >= 1) & (rounds <= self.rounds // 4),
             "end": lambda rounds: rounds == rounds[-1],
@@ -158,7 +159,7 @@ class Comparison(NamedTuple):
                 noise,
                 algorithm,
                 {"algorithm": ["private_local_sgd", "local_dp_sgd"], "local_steps": [self.tau],
-                 "lr": list(self.steps)},
+                 "lr": list(steps)},
                 adult(self.model, job.data),
                 rounds=self.rounds,
                 eval_every=1,
@@ -217,14 +218,14 @@ class Tradeoff(NamedTuple):
 
     def measure(self, job: Job) -> Numbers:
         eps = self.eps[1:4:2] if job.fast else self.eps
-        batch, out = TRAIN // self.tau, []
+        batch, total, out = TRAIN // self.tau, job.rounds(self.rounds), []
         for noise in ("paper", "calibrated"):
             ds = job.sweep(
                 noise,
                 lambda aggregation: algorithm(aggregation=aggregation),
-                {"aggregation": ["secure_sum", "plain_sum"], "eps": list(eps), "lr": list(self.steps)},
+                {"aggregation": ["secure_sum", "plain_sum"], "eps": list(eps), "lr": job.some(self.steps)},
                 adult(self.model, job.data),
-                rounds=self.rounds,
+                rounds=total,
                 eval_every=0,
                 noise=noise,
                 numbers={"clip": 1.0, "batch": batch, "cohort": COHORT, "local_steps": self.tau,
@@ -235,7 +236,7 @@ class Tradeoff(NamedTuple):
             for cell in courses(ds, ("loss", "test_accuracy"), end):
                 if cell["eps"] == eps[-1]:
                     hidden = COHORT if cell["aggregation"] == "secure_sum" else 1
-                    cell["audited_eps"] = attacked(job, cell, self.tau, batch, self.rounds, hidden)
+                    cell["audited_eps"] = attacked(job, cell, self.tau, batch, total, hidden)
                 out.append({**cell, "noise": noise})
         return {"cells": out}
 

@@ -36,13 +36,13 @@ def measure(job: Job) -> Numbers:
         for graph in GRAPHS:
             for name in METHODS:
                 few = KEPT if name == "porter_dp" else SHORTER
-                for amount in few[::2] if job.fast else few:
+                for amount in job.some(few):
                     rounds = amount if name == "dp_dsgd" else ROUNDS
                     kept = {"k": amount} if name == "porter_dp" else {}
                     ds = job.sweep(
                         f"{how}-{graph}-{name}-{amount}",
                         algorithm(name, graph=graph),
-                        {"eps": EPS[::2] if job.fast else EPS, "lr": STEPS},
+                        {"eps": job.some(EPS), "lr": STEPS},
                         census(how, job.data),
                         rounds=rounds,
                         eval_every=0,

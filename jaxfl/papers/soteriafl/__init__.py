@@ -187,7 +187,7 @@ def _entry(
         privacy=study.privacy,
         notes=(*NOTES, rule, JUDGED, _bits(study.d), *notes),
         why=tuple(why),
-        few=FEW if study.quick else SEEDS,  # where the ends are judged too, by the same seeds
+        few=FEW if study.quick else seeds,  # where the ends are judged too, by the same seeds
         seeds=seeds,
     )
 

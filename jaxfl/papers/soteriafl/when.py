@@ -25,12 +25,17 @@ STEPS = (0.06, 0.1, 0.2, 0.4, 0.8, 1.6)
 
 
 def measure(job: Job) -> Numbers:
-    end = slice(None, None, 2) if job.fast else slice(None)
-    rounds = ROUNDS[:2] if job.fast else ROUNDS
+    rounds, steps = ROUNDS[:2] if job.fast else ROUNDS, job.some(STEPS)
     ds = job.sweep(
         "sweep",
         [*METHODS],
-        {"how": [*SPLITS], "k": KEPT[end], "rounds": rounds, "eps": EPS[end], "lr": STEPS},
+        {
+            "how": [*SPLITS],
+            "k": job.some(KEPT),
+            "rounds": rounds,
+            "eps": job.some(EPS),
+            "lr": steps,
+        },
         lambda how: census(how, job.data),
         eval_every=0,
         numbers={"clip": 1.0, "batch": 32, "delta": DELTA},
@@ -46,7 +51,7 @@ def measure(job: Job) -> Numbers:
         for name, word in METHODS.items():
             here = {"algorithm": name, **place}
             cell[word] = ends.sel(here).values.tolist()
-            cell[f"{word}_lr"] = STEPS[int(chosen.sel(here))]
+            cell[f"{word}_lr"] = steps[int(chosen.sel(here))]
             for of in ("claimed", "proven"):
                 cell[f"{word}_{of}"] = float(ds[f"{of}_eps"].sel(here).isel(lr=0))
         cells.append(cell)
