@@ -9,11 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxfl.algorithms.numbers import ASKED_OMEGA, PRIVACY, Draft, achieved, applies
+from jaxfl.algorithms.numbers import ASKED_OMEGA, PRIVACY, WAYS, Draft, achieved, applies
 from jaxfl.algorithms.resolution import GIVEN, noised
 from jaxfl.algorithms.roles import check_parts
-from jaxfl.core.errors import InputError
-from jaxfl.core.params import known
+from jaxfl.algorithms.standing import derived, ours, own_rounds
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import choice, known
 from jaxfl.core.types import (
     Algorithm,
     AnyBody,
@@ -67,6 +68,8 @@ def compose(
     """
     if isinstance(body, Federated):
         check_parts(name, {role: getattr(body, role) for role in (*ROLES, "local", "aggregation")})
+    for role, ways in WAYS.items():
+        choice(role, getattr(body, role), ways)
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
     covered = compressor.exact or body.mechanism.std is None or not body.mechanism.central
     why = (
@@ -89,8 +92,12 @@ def compose(
         return found._replace(values=values, sources=sources)
 
     def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
-        parts = (sampler, participation, compressor)
-        return {k: v for part in parts for k, v in part.capacity(values, facts).items()}
+        slots = {**sampler.capacity(values, facts), **participation.capacity(values, facts)}
+        more = compressor.capacity(values, facts)
+        both = ", ".join(sorted(slots.keys() & more.keys()))
+        why = f"sets the slots of {both}, which are those of the sampler or of the participation"
+        require(not both, why, "let its capacity leave them alone", compressor=compressor.name)
+        return {**slots, **more}
 
     def cost(values: Mapping[str, Any], facts: ProblemFacts) -> Cost:
         down, dense = FLOAT_BITS * facts.d * body.broadcasts, 0
@@ -123,17 +130,17 @@ def compose(
         local,
         aggregation,
     )
-    table = {param.name: param for owner in owners if owner is not None for param in owner.params}
+    table = _table(name, (param for owner in owners if owner is not None for param in owner.params))
     read = (*table, *reads)
     # omega is another way to say k, and an aggregation settles its own values once the noise is known
     later = () if aggregation is None else tuple(param.name for param in aggregation.params)
     needs = tuple(name for name in table if name not in ("omega", *later, *follows))
-    table |= {param.name: param for param in params}
+    table = _table(name, (*table.values(), *params))
     if aggregation is not None and aggregation.hides and not body.mechanism.central:
         table |= {COLLUDING.name: COLLUDING}
     if "sigma" in table and "eps" not in table:  # any noise can be calibrated
         table |= {param.name: param for param in PRIVACY if param.name not in table}
-    return Algorithm(
+    made = Algorithm(
         name=name,
         summary=summary,
         paper=paper,
@@ -164,6 +171,22 @@ def compose(
         cohort=body.cohort,
         body=body,
     )
+    return ours(made, paper=False) if event is None else own_rounds(made)
+
+
+def _table(name: str, params: Iterable[Param]) -> dict[str, Param]:
+    """Hyper-parameters by name, the last of each; raise where two read one as different kinds."""
+    table: dict[str, Param] = {}
+    for param in params:
+        known = table.setdefault(param.name, param)
+        require(
+            (known.integer, known.schedule) == (param.integer, param.schedule),
+            f"{param.name} of {name} is declared twice, and not both times as a whole number, or not "
+            "both times as a schedule",
+            "give one of the two another name",
+        )
+        table[param.name] = param
+    return table
 
 
 def by_rules(
@@ -214,7 +237,8 @@ def stored(algorithm: Algorithm, storage: str) -> Algorithm:
     body = body._replace(storage=storage)
     others = (part for part in algorithm.parts if part[0] != "storage")
     parts = (*others, *_storage(algorithm.name, body))
-    return algorithm._replace(init=body.init, round=body.round, parts=parts, body=body)
+    made = algorithm._replace(init=body.init, round=body.round, parts=parts, body=body)
+    return derived(made, algorithm)
 
 
 def by_messages(algorithm: Algorithm) -> Algorithm:
@@ -223,7 +247,8 @@ def by_messages(algorithm: Algorithm) -> Algorithm:
     if not isinstance(body, Federated):
         raise InputError(f"messages = True does not apply to {algorithm.name}: leave it out.")
     body = body._replace(messages=True)
-    return algorithm._replace(init=body.init, round=body.round, body=body)
+    made = algorithm._replace(init=body.init, round=body.round, body=body)
+    return derived(made, algorithm)
 
 
 def _storage(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]:

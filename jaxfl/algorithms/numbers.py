@@ -39,6 +39,7 @@ __all__ = [
     "GAP",
     "PRIVACY",
     "UNKNOWN",
+    "WAYS",
     "Draft",
     "Network",
     "Parts",
@@ -63,6 +64,7 @@ GAP = Param(
     open_low=True,
     high=LARGEST,
 )
+WAYS = {"clip": ("example", "batch"), "noise": ("fused", "per_client")}
 UNKNOWN = "L of this model is unknown"
 ASKED_OMEGA = "from the given omega"
 EPS = 5.0  # where no way to set the noise is given
@@ -103,7 +105,7 @@ def only(name: str, parts: Mapping[str, Any], *allowed: str) -> dict[str, Any]:
     """Return the parts that are given; raise unless the algorithm lets users exchange them."""
     for role, one in parts.items():
         applies(role in allowed, name, f"which takes {', '.join(allowed)}", **{role: one})
-    for role, ways in {"clip": ("example", "batch"), "noise": ("fused", "per_client")}.items():
+    for role, ways in WAYS.items():
         choice(role, parts.get(role, ways[0]), ways)
     return {role: one for role, one in parts.items() if one is not None}
 

@@ -24,6 +24,7 @@ from jaxfl.algorithms.composition import stored
 from jaxfl.algorithms.paper import Paper
 from jaxfl.algorithms.roles import ROLES, check_parts, named, names_of
 from jaxfl.core.errors import InputError, require, shown
+from jaxfl.core.identity import by_identity
 from jaxfl.core.params import closest, known
 from jaxfl.core.types import Algorithm
 from jaxfl.data.loaders import LOADERS, loader
@@ -153,14 +154,16 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
     return stored(made, storage)
 
 
-@functools.lru_cache(maxsize=1024)
-def _once(make: Callable[..., Algorithm], parts: tuple[tuple[str, Any], ...]) -> Algorithm:
+def _made(make: Callable[..., Algorithm], parts: tuple[tuple[str, Any], ...]) -> Algorithm:
     """Equal calls give one algorithm, as jaxfl's own do, so that compiled programs are found again.
 
     It has the name of the function, also where that only changes a part of another algorithm.
     """
     made = make(**dict(parts))
     return made._replace(name=make.__name__) if isinstance(made, Algorithm) else made
+
+
+_once = by_identity(_made, most=1024)
 
 
 def one_algorithm(value: Algorithm | str, given: dict[str, Any] | None = None) -> Algorithm:

@@ -8,7 +8,9 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jaxfl.algorithms.standing import ours
 from jaxfl.core.errors import InputError, shown
+from jaxfl.core.identity import by_identity
 from jaxfl.core.types import (
     Aggregation,
     Algorithm,
@@ -67,8 +69,13 @@ def named(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cached(make: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
-    """``make`` with its parts made of names first, and equal calls returning one algorithm."""
-    once = functools.cache(make)
+    """``make``, of one of jaxfl's papers: with its parts made of names first, and called once for each."""
+
+    @functools.wraps(make)
+    def own(*args: Any, **parts: Any) -> Algorithm:
+        return ours(make(*args, **parts), paper=True)
+
+    once = by_identity(own)
 
     @functools.wraps(make)
     def call(*args: Any, **parts: Any) -> Algorithm:

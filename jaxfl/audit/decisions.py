@@ -11,7 +11,16 @@ import numpy as np
 
 from jaxfl.audit.limits import limits, plain_eps, separation
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import AnyEvent, Event, NoClaim, Phases, Sequence, scaled
+from jaxfl.privacy.events import (
+    AnyEvent,
+    Event,
+    NoClaim,
+    Phases,
+    Sequence,
+    Stated,
+    Unproven,
+    scaled,
+)
 from jaxfl.privacy.gaussian import Floats, gdp_delta, gdp_eps
 from jaxfl.privacy.pld import Part, compose
 from jaxfl.privacy.profiles import Gaussian
@@ -203,6 +212,8 @@ def _parts(event: AnyEvent) -> tuple[tuple[Part, ...], ...] | None:
         return (releases(event).parts,) if bounded and event.sigma > 0 else None
     if isinstance(event, NoClaim):
         return None
+    if isinstance(event, Unproven | Stated):
+        return _parts(event.event)
     every = [_parts(part) for part in event.events]
     known = [parts for parts in every if parts is not None]
     if len(known) < len(every):

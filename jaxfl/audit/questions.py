@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.algorithms.resolution import completed, planned
 from jaxfl.algorithms.roles import BY_NAME
+from jaxfl.algorithms.standing import standing
 from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.ranges import ATTACKS, checked
 from jaxfl.core.errors import InputError, require
@@ -49,7 +50,16 @@ from jaxfl.engine.record import honest
 from jaxfl.privacy import accountants, calibration
 from jaxfl.privacy import dp_event as exports
 from jaxfl.privacy.claims import Claim, understates
-from jaxfl.privacy.events import AnyEvent, Event, Mean, Phases, Sampling, released
+from jaxfl.privacy.events import (
+    AnyEvent,
+    Event,
+    Mean,
+    Phases,
+    Sampling,
+    Stated,
+    Unproven,
+    described,
+)
 from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.privacy.selection import best_of
 
@@ -157,7 +167,8 @@ def calibrate(
                 **{given: params[given]},
             )
     question = _question(key, numbers, delta)
-    event = question.event(1.0)
+    whole = question.event(1.0)
+    event = described(whole)
     separate = isinstance(event, Phases) and not event.together
     calibrations = [
         calibration.sigma_for(part, eps, delta, method)
@@ -167,7 +178,9 @@ def calibrate(
         "kind": key,
         "sigma": calibrations[0].sigma,
         **({"sigmas": [each.sigma for each in calibrations]} if len(calibrations) > 1 else {}),
-        **question.proven(max((each.proven for each in calibrations), key=lambda one: one.eps)),
+        **question.proven(
+            _as(whole, max((each.proven for each in calibrations), key=lambda one: one.eps))
+        ),
         "asked_eps": eps,
         **question.assumed,
     }
@@ -209,7 +222,8 @@ def _find(
     if sigma is None:
         raise InputError(f"must be the noise for which to find {what}", sigma=sigma)
     question = _question(name, {**numbers, what: 1}, delta)
-    event = question.event(sigma)
+    whole = question.event(sigma)
+    event = described(whole)
     if not isinstance(event, Event):
         raise InputError(f"needs one event, and {name} has several", "find sigma", find=what)
     sampling = dataclasses.replace(event.sampling, slots=None)
@@ -224,7 +238,7 @@ def _find(
         if what == "batch":
             changed = dataclasses.replace(event, sampling=dataclasses.replace(sampling, b=value))
         if sampling.scheme == "poisson":  # with its padding
-            changed = _question(name, {**numbers, what: value}, delta).event(sigma)
+            changed = described(_question(name, {**numbers, what: value}, delta).event(sigma))
         return accountants.epsilon(changed, delta, method)
 
     search = calibration.rounds_for if what == "rounds" else calibration.batch_for
@@ -237,9 +251,16 @@ def _find(
         "kind": name,
         "sigma": sigma,
         what: value,
-        **question.proven(proven),
+        **question.proven(_as(whole, proven)),
         **question.assumed,
     }
+
+
+def _as(event: AnyEvent, found: accountants.Guarantee) -> accountants.Guarantee:
+    """What an accountant says of the description of an event, as far as it may be said of the event."""
+    if isinstance(event, Unproven):
+        return found._replace(eps=math.inf, method=event.why, status="")
+    return found._replace(status="U") if isinstance(event, Stated) else found
 
 
 # --- events by name ------------------------------------------------------------------------------
@@ -307,12 +328,14 @@ def _question(name: str, numbers: Mapping[str, Any], delta: float | None) -> Que
         given["delta"] = delta
     given, assumed = _completed(algo, given, facts, numbers)
     values, _ = _released(algo, {**given, "sigma": 1.0}, facts)
+    assert algo.event is not None
+    described_by, stands = algo.event, standing(algo)
     reached = facts._replace(rounds=int(values["rounds"]))
     return Question(
-        lambda sigma: _released(algo, {**given, "sigma": sigma}, facts)[1],
+        lambda sigma: stands.of(_released(algo, {**given, "sigma": sigma}, facts)[1]),
         lambda asked: _paper(algo, {**given, **asked}, facts),
         {"assumed": assumed} if assumed else {},
-        honest(algo, values, reached, lambda more: released(algo, {**values, **more}, reached)),
+        honest(algo, values, reached, lambda more: described_by({**values, **more}, reached)),
     )
 
 

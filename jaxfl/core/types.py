@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.errors import InputError
+from jaxfl.core.identity import identity
 
 __all__ = [
     "LARGEST",
@@ -316,6 +317,16 @@ class Model(NamedTuple):
     trained: Callable[[Array], PyTree] | None = (
         None  # the pytree with None for frozen leaves, if any
     )
+
+    def __eq__(self, other: object) -> bool:
+        """By :func:`jaxfl.core.identity.identity`: compiled programs are found by it."""
+        return self is other or identity(self) == identity(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, d={self.dim})"
@@ -840,6 +851,16 @@ class Algorithm(NamedTuple):
         if not self.cited or self.formula is None or not values.get("sigma"):
             return None
         return self.formula(values, facts, Sigma(float(values["sigma"])))
+
+    def __eq__(self, other: object) -> bool:
+        """By :func:`jaxfl.core.identity.identity`: compiled programs are found by it."""
+        return self is other or identity(self) == identity(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
 
     def __repr__(self) -> str:
         parts = "".join(f", {role}={name!r}" for role, name in self.parts if role in SHOWN_ROLES)

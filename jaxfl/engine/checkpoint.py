@@ -39,7 +39,7 @@ from jaxfl.core.types import (
 from jaxfl.engine import record, stopping
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import Runs
-from jaxfl.engine.record import Record, dtype, settings
+from jaxfl.engine.record import Record, dtype, joined_proof, settings
 
 __all__ = [
     "Content",
@@ -78,6 +78,7 @@ HEADER = {
         "eval_records?": str,
         "key": list,
         "parts": dict,
+        "proof?": [str],
     },
     "seconds": int | float,
     "compile_seconds": int | float,
@@ -222,7 +223,9 @@ def read(path: Path, algorithm: Algorithm, problem: Problem, key: Key) -> Record
         conforms("its header", about, {"format": int})
         check_format(path, "checkpoint", about["format"], FORMAT)
         conforms("its header", about, HEADER)
-        same(f"{path} holds another run", about["settings"], settings(algorithm, problem, key))
+        now = settings(algorithm, problem, key)
+        same(f"{path} holds another run", about["settings"], now)
+        about["settings"]["proof"] = joined_proof(about["settings"].get("proof"), now["proof"])
         about["values"] = {name: _value(value) for name, value in about["values"].items()}
         known = about["facts"]
         groups = tuple((int(m), float(w), int(k)) for m, w, k in known.get("groups", ()))

@@ -20,7 +20,7 @@ from jaxfl.core.progress import plural
 from jaxfl.core.types import Clients
 from jaxfl.engine.record import Record, dtype
 from jaxfl.privacy.accountants import STATUS, epsilon
-from jaxfl.privacy.events import plain_events
+from jaxfl.privacy.events import Stated, Unproven, plain_events
 from jaxfl.privacy.gaussian import Floats, check_delta
 
 __all__ = ["Ledger", "differing", "ledger", "spread", "turns"]
@@ -54,7 +54,8 @@ class Ledger(NamedTuple):
     @property
     def alike(self) -> bool:
         """Whether all clients spent the same."""
-        return bool(np.ptp(self.proven) <= 1e-9 * self.proven.max())
+        low, high = self.proven.min(), self.proven.max()
+        return bool(low == high or high - low <= 1e-9 * high)
 
     def __str__(self) -> str:
         shares = spread(self.turns, self.proven, self.claimed, self.clients)
@@ -170,9 +171,10 @@ def _of_one(
     values = {**run.values, "rounds": run.counted, "turns": C, "delta": delta}
     event = run.event(run.counted, facts, turns=C, delta=delta)
     hidden = any(one.unit == "client" for one in plain_events(event))
-    if C == 0 and not hidden and not run.settings.get("stop"):
+    counts = isinstance(event, Unproven) or hidden or run.settings.get("stop")
+    if C == 0 and not counts:
         # Where whole clients are protected, participation is too: these are counted below.
-        return 0.0, "never took part", "E", 0.0
+        return 0.0, "never took part", "U" if isinstance(event, Stated) else "E", 0.0
     proof = epsilon(event, delta, method)
     claim = run.algorithm.claim(values, facts)
     return proof.eps, proof.method, proof.status, math.nan if claim is None else float(claim.eps)

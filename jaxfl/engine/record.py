@@ -6,13 +6,14 @@ import dataclasses
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.algorithms.standing import standing, weaker
 from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning
 from jaxfl.core.hosts import on_host
 from jaxfl.core.schedules import Pieces
@@ -36,7 +37,8 @@ from jaxfl.engine.log import Log
 from jaxfl.parts.aggregations import COLLUDING
 from jaxfl.privacy import reports
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import AnyEvent, NoClaim, plain_events, released, until
+from jaxfl.privacy.claims import understates
+from jaxfl.privacy.events import AnyEvent, NoClaim, Standing, plain_events, released, until
 from jaxfl.privacy.releases import releases
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.clipping import squared_norm
@@ -50,8 +52,10 @@ __all__ = [
     "Record",
     "device_name",
     "dtype",
+    "exceeds",
     "fingerprint",
     "honest",
+    "joined_proof",
     "largest_gradient",
     "objective",
     "same",
@@ -64,6 +68,11 @@ ROUNDING = 1e-5  # of a norm in float32
 EXACT = {"loss": "exact loss", "gradients": "number of gradients", "bits": "number of bits"}
 # Parts that are newer than some files, and their values in files without them.
 USUAL = {"local": "none", "aggregation": "plain_sum", "clip": "example", "storage": "exact"}
+EARLIER = Standing(
+    "none",
+    "no claim: an earlier version of jaxfl began this, and did not record whose parts it ran, so start "
+    "over for a proof",
+)
 SUMMED = 1 << 24  # the most entries of one client that are generated for a checksum
 
 
@@ -95,6 +104,9 @@ class Record:
             words.append(f"loss {float(self.log.metrics[-1]['loss']):.5g}")
         if {"eps", "delta"} <= values.keys() and t <= planned and not self._exposed():
             kind = "calibrated" if self.sources["sigma"].origin is Origin.CALIBRATED else "claimed"
+            kind = {"none": "nothing proven,", "stated": "user's event,"}.get(
+                self.standing.kind, ""
+            ) + kind
             words.append(f"{kind} eps={values['eps']:.4g} at delta={values['delta']:.3g}")
         return f"Run({', '.join([*words, self.ended.split(':')[0]])})"
 
@@ -140,6 +152,11 @@ class Record:
     def params(self) -> PyTree:
         """The model as its own parameter pytree."""
         return self.problem.model.unravel(self.algorithm.output(self.state))
+
+    @property
+    def standing(self) -> Standing:
+        """What may be said of the privacy of all rounds, whatever code ran them."""
+        return Standing(*self.settings["proof"])
 
     @property
     def cost(self) -> Cost:
@@ -191,7 +208,7 @@ class Record:
                 if math.isfinite(alone)
                 else why
             )
-        notes += filter(None, [self._broken()])
+        notes += filter(None, [self._broken(), self._exceeds(report.proven, delta, method)])
         return report._replace(flag=True, note="; ".join(notes)) if notes else report
 
     def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:
@@ -233,7 +250,16 @@ class Record:
         # The facts of the plan determine the slots of a batch.
         clamped = self.log.counts[-1]["clamped"] if self.log.counts else 0
         values = {**self.values, "rounds": int(rounds), "clamped": clamped, **values}
-        return released(self.algorithm, values, facts)
+        return released(self.algorithm, values, facts, self.standing)
+
+    def _exceeds(self, proven: float, delta: float, method: str | None) -> str:
+        """That the planned rounds prove more than the eps that was asked for; "" where they do not."""
+        source, eps = self.sources.get("eps"), self.values.get("eps", math.inf)
+        asked = source is not None and source.origin in (Origin.GIVEN, Origin.DEFAULT)
+        if not asked or delta != self.values.get("delta") or not eps < proven < math.inf:
+            return ""
+        event = self._released(int(self.values["rounds"]), {}, self.facts)
+        return exceeds(eps, epsilon(event, delta, method).eps)
 
     def _broken(self) -> str:
         """Where the data violate a stated ``gradient_bound``, at the first model or the last; else ""."""
@@ -248,6 +274,19 @@ class Record:
                     f"has norm {most:.4g} at round {t}, and eps holds because such are clipped to it"
                 )
         return ""
+
+
+def joined_proof(earlier: Sequence[str] | None, now: Sequence[str]) -> list[str]:
+    """What may be said of rounds of which a file holds some, and which go on now."""
+    known = EARLIER if earlier is None else Standing(*earlier)  # type: ignore[arg-type]
+    return list(weaker(known, Standing(*now)))  # type: ignore[arg-type]
+
+
+def exceeds(asked: float, proven: float) -> str:
+    """That more is proven than the eps that was asked for, in words; "" where it is not."""
+    if math.isinf(proven) or not understates(asked, proven):
+        return ""
+    return f"eps = {asked:.4g} was asked for, and {proven:.4g} is what this noise proves"
 
 
 def honest(
@@ -296,6 +335,7 @@ def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]
         "eval_records": str(problem.evaluated or "all"),
         "weights": "equal" if problem.weights is None else "given",
         "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "proof": list(standing(algorithm, problem)),
         "dtype": str(dtype(problem)),
         "device": device_name(device),
         "versions": {"jaxfl": __version__, "jax": jax.__version__, "numpy": np.__version__},

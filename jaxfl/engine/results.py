@@ -35,6 +35,7 @@ from jaxfl.engine.loop import check_name
 from jaxfl.engine.record import Record, totals
 from jaxfl.privacy.claims import understates
 from jaxfl.privacy.events import protects
+from jaxfl.privacy.reports import PUBLIC
 
 if TYPE_CHECKING:
     import xarray
@@ -140,6 +141,8 @@ def dataset(run: Record) -> xarray.Dataset:
     for key in out.variables:
         units, words = LABELS.get(str(key), ("1", str(key).replace("_", " ")))
         words = words.replace("training", run.settings.get("metrics_on", "training"))
+        if report is not None and report.status == "U":
+            words = words.replace("eps proven", "eps by the user's event, not checked,")
         out[key].attrs.update(units=units, long_name=words)
     if (k := run.problem.evaluated) is not None and "metrics_on" not in run.settings:
         out["loss"].attrs["comment"] = f"on {k:,} records of each client, evenly spaced"
@@ -177,8 +180,11 @@ def privacy(about: Mapping[str, Any]) -> str:
     after = f"; {note}" if note else ""
     if math.isinf(proven):
         finite = claimed not in ("", "inf")
-        return "no eps proven" + (f", where the paper's formula claims {claimed}" * finite) + after
-    words = f"eps = {proven:.4g}, delta = {delta:.3g} proven"
+        why = found["method"] if found["method"].startswith("no claim: ") else ""
+        words = why.replace("no claim", "no eps proven") or "no eps proven"
+        return words + (f", where the paper's formula claims {claimed}" * finite) + after
+    how = "stated by the user, not checked," if found.get("status") == "U" else "proven"
+    words = f"eps = {proven:.4g}, delta = {delta:.3g} {how}"
     words += f" for {found['protects']}" if found.get("protects") else ""  # older files have none
     if claimed:
         says = "claims only" if understates(float(found["claimed"]), proven) else "says"
@@ -307,7 +313,7 @@ def _config(run: Record, report: Any) -> dict[str, Any]:
         "ended": run.ended,
         "privacy": report
         and {k: v for k, v in report._asdict().items() if k != "event"}
-        | {"protects": protects(report.event)},
+        | {"protects": protects(report.event), "assumes": PUBLIC},
     }
     out: dict[str, Any] = plain(about)
     return out

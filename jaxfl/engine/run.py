@@ -44,7 +44,7 @@ from jaxfl.engine.loop import (
     work,
 )
 from jaxfl.engine.memory import check_history, check_room, check_scratch
-from jaxfl.engine.record import Record, dtype, settings, totals
+from jaxfl.engine.record import Record, dtype, joined_proof, settings, totals
 from jaxfl.engine.stopping import PROTECTED, Stop
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.problem import held_out
@@ -384,18 +384,17 @@ def _prepare(
     if isinstance(resume, Run) and not resume.log.rounds:
         return resume
     if isinstance(resume, Run):
-        checkpoints.same(
-            "The run belongs to another", resume.settings, settings(algorithm, problem, key)
-        )
+        now = settings(algorithm, problem, key)
+        checkpoints.same("The run belongs to another", resume.settings, now)
         require(
             algorithm == resume.algorithm,
             f"The run belongs to another {algorithm.name}",
             "make one and use it for both",
         )
         state, log = jax.tree.map(jnp.copy, resume.state), resume.log.copy()
-        return dataclasses.replace(
-            resume, state=state, log=log, settings=dict(resume.settings), ended="finished"
-        )
+        proof = joined_proof(resume.settings["proof"], now["proof"])
+        about = {**resume.settings, "proof": proof}
+        return dataclasses.replace(resume, state=state, log=log, settings=about, ended="finished")
     return restored(Path(resume), algorithm, problem, key)
 
 

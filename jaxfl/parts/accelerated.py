@@ -7,16 +7,15 @@ change from round to round into schedules (names that end in ``_t``), see
 
 from __future__ import annotations
 
-import functools
-
 import jax.numpy as jnp
 
+from jaxfl.core.provenance import made
 from jaxfl.core.types import Array, Hyper, Key, Project, PyTree, Server
 
 __all__ = ["acsa", "averaged"]
 
 
-@functools.cache
+@made
 def acsa() -> Server:
     """AC-SA [Ghadimi and Lan, 2012; Gao et al., Algorithm 2]::
 
@@ -43,7 +42,7 @@ def acsa() -> Server:
     return Server("acsa", init, lambda state: state[2], step, lambda state: state[1])
 
 
-@functools.cache
+@made
 def averaged() -> Server:
     """``w <- Pi_W(w - gamma_r v)``, output the weighted average of all w [Gao et al., Algorithm 3].
 

@@ -32,6 +32,7 @@ import jax.numpy as jnp
 
 from jaxfl.core.checks import named_part
 from jaxfl.core.errors import require
+from jaxfl.core.provenance import made
 from jaxfl.core.types import Aggregation, Array, Draw, Hyper, Key, MessageBound, Param, Values
 
 __all__ = [
@@ -95,7 +96,7 @@ def pair_masks(key: Key, t: Array, me: Array, cohort: Draw, d: int) -> Array:
     return mask
 
 
-@functools.cache
+@made
 def plain_sum() -> Aggregation:
     """The server sees every message and adds them up."""
     return Aggregation(
@@ -109,7 +110,7 @@ def plain_sum() -> Aggregation:
     )
 
 
-@functools.cache
+@made
 def secure_sum(masks: bool = False) -> Aggregation:
     """Secure aggregation: the server learns only the exact sum, of integers modulo 2^32.
 

@@ -7,10 +7,9 @@ channel that is the same.
 
 from __future__ import annotations
 
-import functools
-
 import jax.numpy as jnp
 
+from jaxfl.core.provenance import made
 from jaxfl.core.types import Array, Channel, Hyper, Message, Param, PyTree, unbounded
 
 __all__ = ["add", "direct", "error_feedback", "learned", "recursion", "shifted"]
@@ -30,7 +29,7 @@ def add(v: Array, message: Message, scale: Array) -> Array:
     return v.at[message.index].add(scale * message.value, mode="drop")
 
 
-@functools.cache
+@made
 def direct() -> Channel:
     """v_i = C(g_i + xi_i); the server takes their mean [SoteriaFL, Algorithm 1]."""
 
@@ -49,7 +48,7 @@ def direct() -> Channel:
     )
 
 
-@functools.cache
+@made
 def shifted() -> Channel:
     """Shifted compression [SoteriaFL, Algorithm 2, lines 5-10]::
 
@@ -92,7 +91,7 @@ def shifted() -> Channel:
     )
 
 
-@functools.cache
+@made
 def learned() -> Channel:
     """Compressed differences from gradients g_i that both ends remember  [EF21]::
 
@@ -112,7 +111,7 @@ def learned() -> Channel:
     return plain._replace(name="learned", receive=receive, growth=unbounded, corrects=True)
 
 
-@functools.cache
+@made
 def recursion() -> Channel:
     """v <- (1-gamma) v + mean_i u_i, kept by the server; ``carry`` is 1-gamma, or 0 to restart.
 
@@ -131,7 +130,7 @@ def recursion() -> Channel:
     return direct()._replace(name="recursion", init=init, receive=receive, remembers=True)
 
 
-@functools.cache
+@made
 def error_feedback() -> Channel:
     """A later message carries what compression left out  [Seide et al., 2014; Stich et al., 2018]::
 

@@ -25,6 +25,7 @@ from jax import lax
 from jaxfl.core.checks import instance, named_part
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, check, known
+from jaxfl.core.provenance import made
 from jaxfl.core.subsets import coin_slots, coins, subset
 from jaxfl.core.types import (
     Array,
@@ -88,7 +89,7 @@ def dense(message: Message, d: int) -> Array:
 # --- sparsifiers --------------------------------------------------------------------------------
 
 
-@functools.cache
+@made
 def random_k(indices: bool = True) -> Compressor:
     """C(v) = (d/k) v on k of d coordinates, every set of them equally likely.
 
@@ -103,7 +104,7 @@ def random_k(indices: bool = True) -> Compressor:
     return _sparsifier("random_k", select, slots_for_k("a sparsifier"), indices)
 
 
-@functools.cache
+@made
 def stratified_k(indices: bool = True) -> Compressor:
     """C(v) = (d/k) v on one coordinate from each of k strata.
 
@@ -128,7 +129,7 @@ def stratified_k(indices: bool = True) -> Compressor:
     return _sparsifier("stratified_k", select, slots_for_k("a sparsifier"), indices)
 
 
-@functools.cache
+@made
 def bernoulli(indices: bool = True) -> Compressor:
     """C(v)_j = v_j / p with probability p = k/d, each coordinate independently; else 0.
 
@@ -149,7 +150,7 @@ def bernoulli(indices: bool = True) -> Compressor:
     return _sparsifier("bernoulli", select, capacity, indices, fixed_size=False)
 
 
-@functools.cache
+@made
 def lazy() -> Compressor:
     """C(v) = v/p with probability p, else nothing; p is ``keep``, or 1/(1 + omega).
 
@@ -209,13 +210,13 @@ def _sparsifier(
 # --- codes of the chosen coordinates -------------------------------------------------------------
 
 
-@functools.cache
+@made
 def identity() -> Compressor:
     """C(v) = v."""
     return _code("identity", None, lambda d: 0.0, (0.0, FLOAT))
 
 
-@functools.cache
+@made
 def qsgd() -> Compressor:
     """C(v)_j = sign(v_j) |v|/s (l + 1 with probability y - l, else l), where y = s |v_j|/|v|.
 
@@ -239,7 +240,7 @@ def qsgd() -> Compressor:
     return _quantizer("qsgd", code, omega, LEVELS, 16, refused=("omega",))
 
 
-@functools.cache
+@made
 def natural() -> Compressor:
     """C(v)_j = sign(v_j) (2^(a+1) with probability |v_j|/2^a - 1, else 2^a).
 
@@ -260,7 +261,7 @@ def natural() -> Compressor:
     return _code("natural", code, lambda d: 1 / 8, (0.0, 9.0))._replace(scalars=False)
 
 
-@functools.cache
+@made
 def natural_dithering() -> Compressor:
     """C(v)_j = sign(v_j) |v| times one of the levels 0, 2^(1-s), ..., 1/2, 1 next to |v_j|/|v|.
 
@@ -288,7 +289,7 @@ def natural_dithering() -> Compressor:
     return _quantizer("natural_dithering", code, omega, LEVELS._replace(high=64), 8)
 
 
-@functools.cache
+@made
 def terngrad() -> Compressor:
     """C(v)_j = |v|_inf sign(v_j) with probability |v_j|/|v|_inf, else 0.
 
@@ -304,7 +305,7 @@ def terngrad() -> Compressor:
     return _code("terngrad", code, lambda d: (d**0.5 - 1) / 2, (FLOAT, 2.0))
 
 
-@functools.cache
+@made
 def sto_sign() -> Compressor:
     """C(v)_j = |v| or -|v|, the first with probability 1/2 + v_j/(2 |v|).
 
@@ -364,7 +365,7 @@ def _quantizer(
 # --- codes of the whole vector -------------------------------------------------------------------
 
 
-@functools.cache
+@made
 def fixed_step() -> Compressor:
     """C(v)_j = one of the two multiples of q next to v_j, unbiased; q is ``quantum``.
 
@@ -403,7 +404,7 @@ def fixed_step() -> Compressor:
     )
 
 
-@functools.cache
+@made
 def top_k() -> Compressor:
     """C(v) = v on the k coordinates of largest |v_j|, else 0.
 
@@ -430,7 +431,7 @@ def top_k() -> Compressor:
     )
 
 
-@functools.cache
+@made
 def count_sketch() -> Compressor:
     """C(v)_j = mean over r rows of s_l(j) S_l[h_l(j)], ``S_l[c] = sum_{j: h_l(j) = c} s_l(j) v_j``.
 
@@ -475,7 +476,7 @@ def count_sketch() -> Compressor:
 # --- composition ---------------------------------------------------------------------------------
 
 
-@functools.cache
+@made
 def compose(outer: Compressor, inner: Compressor) -> Compressor:
     """``outer`` after ``inner``, independent: omega = (1 + w_outer)(1 + w_inner) - 1.
 

@@ -7,7 +7,6 @@ to ``gradient_bound`` where it is given, so that a proof may rest on it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.core.batching import cond_any
+from jaxfl.core.provenance import made
 from jaxfl.core.types import (
     Array,
     Draw,
@@ -52,7 +52,7 @@ def bound(hp: Hyper, clip_examples: bool) -> Array:
     return G
 
 
-@functools.cache
+@made
 def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """g_i = sum_j weight_j clip grad f_ij(x): full gradient or minibatch, as the sampler says."""
 
@@ -70,7 +70,7 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     )
 
 
-@functools.cache
+@made
 def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """Loopless SVRG [SoteriaFL, Algorithm 3, option II]::
 
@@ -113,7 +113,7 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     )
 
 
-@functools.cache
+@made
 def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     """SAGA [SoteriaFL, Algorithm 3, option III; Defazio et al., 2014]::
 

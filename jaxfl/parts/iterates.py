@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core.provenance import made
 from jaxfl.core.types import Array, Hyper, Key, Param, Project, PyTree, Server
 from jaxfl.parts.servers import LR, descent
 from jaxfl.problems.clipping import clip
@@ -27,7 +27,7 @@ def within(project: Project, start: Array, hp: Hyper) -> Callable[[Array], Array
     return lambda w: start + clip(w - start, hp["diameter"] / 2)
 
 
-@functools.cache
+@made
 def anytime() -> Server:
     """Anytime averaging [Cutkosky, 2019; Reshef, Levy, Section 3.1]::
 
@@ -51,7 +51,7 @@ def anytime() -> Server:
     return Server("anytime", init, lambda s: s[3], step, lambda s: s[4], (LR, WEIGHT_POWER))
 
 
-@functools.cache
+@made
 def averaged() -> Server:
     """x <- Pi_K(x - eta v); the output is the mean of the points x_1 ... x_T that clients saw."""
 
@@ -66,7 +66,7 @@ def averaged() -> Server:
     return Server("averaged", init, lambda s: s[2], step, lambda s: s[3], (LR,))
 
 
-@functools.cache
+@made
 def limited() -> Server:
     """x <- Pi(x - min(eta, l/|v|) v): no step is longer than l.
 
@@ -82,7 +82,7 @@ def limited() -> Server:
     return plain._replace(name="limited", step=step, params=(LR, STEP_LIMIT))
 
 
-@functools.cache
+@made
 def sampled(
     server: Server, weight: Callable[[Hyper], Array] | None = None, first: bool = True
 ) -> Server:

@@ -12,8 +12,7 @@ in each round.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jaxfl.core.provenance import made, made_of
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import (
     LARGEST,
@@ -61,13 +61,13 @@ class Pull(NamedTuple):
     broadcasts: int = 1
 
 
-@functools.cache
+@made
 def free() -> Pull:
     """No term."""
     return Pull("free", _no_memory, lambda x, theta, *_: jnp.zeros_like(x), lambda *_: ())
 
 
-@functools.cache
+@made
 def proximal() -> Pull:
     """mu (theta - x): clients minimise ``f_i + mu/2 |theta - x|^2``  [FedProx, Li et al., 2020]."""
 
@@ -78,7 +78,7 @@ def proximal() -> Pull:
     return Pull("proximal", _no_memory, at, lambda *_: (), params=(PROX,))
 
 
-@functools.cache
+@made
 def control() -> Pull:
     """c - c_i  [SCAFFOLD, option II; Karimireddy et al., 2020]::
 
@@ -104,7 +104,12 @@ def control() -> Pull:
     return Pull("control", init, lambda x, theta, c, c_i, hp: c - c_i, after, close, broadcasts=2)
 
 
-@functools.cache
+def _noised(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The optimizer of clients that add noise sees noised gradients alone."""
+    return () if given["mechanism"].central else ("optimizer",)
+
+
+@made_of(free=_noised)
 def steps(
     estimator: Estimator,
     mechanism: Mechanism,

@@ -12,7 +12,6 @@ made of the schedules that rounds read, so that sampling and accounting cannot d
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.errors import InputError, require
+from jaxfl.core.provenance import made, made_of
 from jaxfl.core.schedules import Pieces, Schedule, pieces
 from jaxfl.core.subsets import permuted
 from jaxfl.core.types import (
@@ -104,7 +104,7 @@ def phases_of(values: Values) -> list[Phase]:
     return phases
 
 
-@functools.cache
+@made
 def planned(base: Sampler) -> Sampler:
     """``base``, for no more rounds than the phases have.
 
@@ -180,13 +180,13 @@ def shorter(phases: Iterable[Phase], rounds: int) -> list[Phase]:
 # --- traced --------------------------------------------------------------------------------------
 
 
-@functools.cache
+@made_of(alone=False)
 def noised() -> Mechanism:
     """N(0, sigma_i^2 I) in phase i; sigma is that of the first phase."""
     return gaussian()._replace(std=lambda hp: hp["sigma"] * hp["noise_t"])
 
 
-@functools.cache
+@made_of(alone=False)
 def phased(base: Sampler) -> Sampler:
     """``base`` on the records of the phase, a slice of one permutation for each client.
 
@@ -258,7 +258,7 @@ def _shorten(v: Array, radius: Array) -> Array:
     return jnp.where(norm > radius, radius / jnp.maximum(norm, 1e-30), 1.0) * v
 
 
-@functools.cache
+@made
 def localized(inner: Server) -> Server:
     """``inner`` with the phase's regularizer, ball and restarts::
 

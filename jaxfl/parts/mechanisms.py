@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 
+from jaxfl.core.provenance import made
 from jaxfl.core.types import LARGEST, Array, Hyper, Key, Mechanism, Param
 
 __all__ = ["central", "gaussian", "noiseless", "normal"]
@@ -16,19 +15,19 @@ SIGMA = Param(
 MEAN_SIGMA = SIGMA._replace(doc="standard deviation of the noise on a coordinate of the mean")
 
 
-@functools.cache
+@made
 def gaussian() -> Mechanism:
     """xi ~ N(0, sigma^2 I) added to the estimate, ``sigma`` on the scale of the released mean."""
     return Mechanism("gaussian", lambda hp: hp["sigma"], params=(SIGMA,))
 
 
-@functools.cache
+@made
 def central() -> Mechanism:
     """xi ~ N(0, sigma^2 I) added to the mean of the messages by a server that clients trust."""
     return Mechanism("central", lambda hp: hp["sigma"], params=(MEAN_SIGMA,), central=True)
 
 
-@functools.cache
+@made
 def noiseless() -> Mechanism:
     """No noise: a non-private reference."""
     return Mechanism("none", std=None)

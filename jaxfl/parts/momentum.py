@@ -22,6 +22,7 @@ from jax.scipy.special import gammaln
 
 from jaxfl.core.batching import cond_any
 from jaxfl.core.errors import require
+from jaxfl.core.provenance import made
 from jaxfl.core.types import (
     LARGEST,
     Array,
@@ -125,7 +126,7 @@ def _difference(shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: H
     return slope(x) - carry * slope(shared[1])
 
 
-@functools.cache
+@made
 def corrected(sampler: Sampler) -> Estimator:
     """Corrected momentum of mu^2-SGD [Reshef, Levy, Section 3.1]::
 
@@ -174,7 +175,7 @@ def corrected(sampler: Sampler) -> Estimator:
     )
 
 
-@functools.cache
+@made
 def with_anchors(base: Sampler) -> Sampler:
     """``base`` with slots for ``anchor_batch`` too, which rounds that restart draw."""
     require(
@@ -191,7 +192,7 @@ def with_anchors(base: Sampler) -> Sampler:
     return base._replace(capacity=capacity)
 
 
-@functools.cache
+@made
 def recursive(sampler: Sampler, moving: bool) -> Estimator:
     """Differences u_i for a server that keeps v <- (1-gamma) v + mean_i u_i [DP-SRM; SPIDER]::
 
@@ -246,7 +247,7 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
     )
 
 
-@functools.cache
+@made
 def marina(sampler: Sampler) -> Estimator:
     """MARINA's differences: with probability p all of the gradient, uncompressed, else its change::
 
@@ -281,7 +282,7 @@ def marina(sampler: Sampler) -> Estimator:
     )
 
 
-@functools.cache
+@made
 def anchored(sampler: Sampler) -> Estimator:
     """SVRG with epochs of Q rounds and a noised full gradient [FedProx-SVRG of Lowy et al., 2023]::
 

@@ -12,7 +12,6 @@ equal calls return one part and compiled programs are found again.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +23,7 @@ import numpy as np
 from jaxfl.core.checks import named_part
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.keys import at
+from jaxfl.core.provenance import made
 from jaxfl.core.subsets import coin_slots, coins, subset
 from jaxfl.core.subsets import uniform as independent
 from jaxfl.core.types import (
@@ -73,7 +73,7 @@ _COINS = 2**32 - 1  # no round has this number
 # --- rows of one client --------------------------------------------------------------------------
 
 
-@functools.cache
+@made
 def full() -> Sampler:
     """Every row, weighted 1/m."""
 
@@ -84,7 +84,7 @@ def full() -> Sampler:
     return Sampler("full", draw, distinct=True, scheme="full")
 
 
-@functools.cache
+@made
 def with_replacement() -> Sampler:
     """b independent rows; one may come twice."""
 
@@ -97,7 +97,7 @@ def with_replacement() -> Sampler:
     return _sampler("with_replacement", choose, _fixed("batch", None))._replace(distinct=False)
 
 
-@functools.cache
+@made
 def without_replacement() -> Sampler:
     """b distinct rows, every set of them equally likely, independently in each round."""
 
@@ -109,7 +109,7 @@ def without_replacement() -> Sampler:
     return _sampler("without_replacement", choose, _fixed("batch", "m"))
 
 
-@functools.cache
+@made
 def poisson() -> Sampler:
     """Each row independently with probability q = b/m; weight 1/b whatever their number.
 
@@ -127,7 +127,7 @@ def poisson() -> Sampler:
     return sampler._replace(params=(_MEAN_BATCH,), strips=True)
 
 
-@functools.cache
+@made
 def shuffled() -> Sampler:
     """Random reshuffling: one permutation per epoch, b of its rows per round.
 
@@ -146,7 +146,7 @@ def shuffled() -> Sampler:
     return _sampler("shuffled", choose, _fixed("batch", "m"))
 
 
-@functools.cache
+@made
 def single_pass() -> Sampler:
     """Disjoint batches: b rows per round of one permutation, each row at most once in the run.
 
@@ -164,7 +164,7 @@ def single_pass() -> Sampler:
     return _sampler("single_pass", choose, _once)
 
 
-@functools.cache
+@made
 def in_order() -> Sampler:
     """:func:`single_pass` in the order of the data."""
 
@@ -210,7 +210,7 @@ def _once(values: Values, facts: ProblemFacts) -> dict[str, int]:
 # --- clients -------------------------------------------------------------------------------------
 
 
-@functools.cache
+@made
 def everyone() -> Participation:
     """All clients, weighted 1/n."""
 
@@ -220,7 +220,7 @@ def everyone() -> Participation:
     return Participation("everyone", draw, everyone=True, fixed_size=True)
 
 
-@functools.cache
+@made
 def uniform() -> Participation:
     """r distinct clients, every set of them equally likely."""
 
@@ -239,7 +239,7 @@ def uniform() -> Participation:
     )
 
 
-@functools.cache
+@made
 def poisson_clients() -> Participation:
     """Each client independently with probability r/n; weight 1/r whatever their number."""
 
@@ -257,7 +257,7 @@ def poisson_clients() -> Participation:
     )
 
 
-@functools.cache
+@made
 def balanced() -> Participation:
     """r distinct clients, in an order that calls all equally often: no client more than ceil(T r/n).
 
@@ -293,7 +293,7 @@ def balanced() -> Participation:
     )
 
 
-@functools.cache
+@made
 def unreliable(base: Participation) -> Participation:
     """``base``, some of whose clients do not answer.
 

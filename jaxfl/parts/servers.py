@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import jax.numpy as jnp
 import optax
 
+from jaxfl.core.provenance import made
 from jaxfl.core.types import LARGEST, Array, Hyper, Key, Model, Param, Project, PyTree, Server
 from jaxfl.problems.parameters import by_leaf, raveled
 
@@ -18,7 +18,7 @@ LR = Param("lr", "step size eta of the server", high=LARGEST, schedule=True)
 SERVER_LR = Param("server_lr", "server step size: 1 takes the mean of the models", high=LARGEST)
 
 
-@functools.cache
+@made
 def optimizer(
     make: Callable[[Hyper], optax.GradientTransformation],
     params: tuple[Param, ...] = (LR,),
@@ -51,13 +51,13 @@ def optimizer(
     return Server(name, init, view=point, step=step, output=point, params=params)
 
 
-@functools.cache
+@made
 def descent() -> Server:
     """x <- Pi(x - eta v)."""
     return optimizer(lambda hp: optax.sgd(hp["lr"]), name="descent")
 
 
-@functools.cache
+@made
 def averaging() -> Server:
     """x <- Pi(x - eta_g v): for v = mean_i (x - theta_i) and eta_g = 1 the mean of the models."""
     return optimizer(lambda hp: optax.sgd(hp["server_lr"]), (SERVER_LR,), "averaging")

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.core.errors import require
+from jaxfl.core.provenance import made
 from jaxfl.core.types import Array, Estimator, Hyper, Kernel, Key, Model, Param, PyTree
 from jaxfl.problems.kernels import generic_kernel, linear_kernel, square
 
@@ -120,7 +121,7 @@ def uniform_in_ball(key: Key, shape: tuple[int, ...], radius: Array, dtype: jnp.
 # --- transforms of an estimator --------------------------------------------------------------------
 
 
-@functools.cache
+@made
 def moreau(estimator: Estimator) -> Estimator:
     """The estimator on the Moreau envelope of every example's loss."""
 
@@ -130,7 +131,7 @@ def moreau(estimator: Estimator) -> Estimator:
     return _smoothed(estimator, BETA)._replace(kernel=kernel)
 
 
-@functools.cache
+@made
 def convolution(estimator: Estimator) -> Estimator:
     """``grad f(x + v_ij, .)``, v_ij uniform in the ball of radius s, fresh for every row and round.
 

@@ -6,6 +6,7 @@ Each answer states its method, and the status of the proof:
 E     established: published accountants
 D     an elementary derivation, given in the docstrings
 N     new, proof sketched and checked numerically, not reviewed: only where asked for by name
+U     stated by the user: right if the user's event is, which nobody checked
 ====  ==========================================================================================
 
 Methods for SVRG and SAGA are ``"chain"`` and ``"reveal"`` (the default is the better of the two),
@@ -25,7 +26,18 @@ from typing import NamedTuple
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import choice
-from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
+from jaxfl.privacy.events import (
+    AnyEvent,
+    Described,
+    Event,
+    Mean,
+    NoClaim,
+    Phases,
+    Sequence,
+    Unproven,
+    described,
+    wrappers,
+)
 from jaxfl.privacy.gaussian import check_delta, check_eps, gdp_delta, gdp_eps
 from jaxfl.privacy.mixtures import Chain, coins_delta, coins_eps
 from jaxfl.privacy.pld import Part, compose
@@ -40,11 +52,12 @@ STATUS = {
     "E": "established: by published accountants",
     "D": "derived: by an elementary derivation of ours",
     "N": "new: its proof is sketched and checked numerically, not reviewed",
+    "U": "stated by the user: not checked",
 }
 
 
 class Guarantee(NamedTuple):
-    """(eps, delta)-differential privacy, how it was proven, and its status E, D or N."""
+    """(eps, delta)-differential privacy, how it was proven, and its status: a key of :data:`STATUS`."""
 
     eps: float
     delta: float
@@ -83,6 +96,7 @@ def check_event(event: AnyEvent, method: str | None = None) -> None:
 
 def closed_form(event: AnyEvent, method: str | None = None) -> bool:
     """Whether one mu, inversely proportional to the noise, describes the event."""
+    event = described(event)
     bounds = [] if isinstance(event, Phases) else _bounds(event, method)
     return len(bounds) == 1 and bounds[0].method.endswith(_GDP)
 
@@ -93,6 +107,14 @@ def _guarantee(
 ) -> Guarantee:
     """The least bound at this delta or this eps; for phases, that of the worst phase."""
     size = operator.attrgetter("eps" if eps is None else "delta")
+    unchecked = tuple(wrappers(event))
+    for one in unchecked:
+        if isinstance(one, Unproven):
+            nothing = (eps, 1.0) if delta is None else (math.inf, delta)
+            return Guarantee(*nothing, one.why, "")  # type: ignore[arg-type]
+    if unchecked:
+        found = _guarantee(described(event), method, eps=eps, delta=delta)
+        return found._replace(status="U") if found.status else found
     if isinstance(event, Phases):
         parts = (_guarantee(part, method, eps=eps, delta=delta) for part in event.events)
         worst: Guarantee = max(parts, key=size)
@@ -112,7 +134,7 @@ def _guarantee(
 
 def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
     """All bounds that the method allows; the least answer counts."""
-    events = _flat(event)
+    events = _flat(described(event))
     for part in events:
         if isinstance(part, NoClaim):
             return [_nothing(f"no privacy claim: {part.reason}")]
@@ -141,14 +163,14 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
     return [_bounded_batches(bound, eta) for bound in bounds] if eta > 0 else bounds
 
 
-def _flat(event: AnyEvent) -> list[Event | NoClaim]:
+def _flat(event: Described) -> list[Event | NoClaim]:
     if isinstance(event, Phases):
         raise InputError(
             "Phases inside a Sequence have no accountant",
             "give each phase the whole sequence instead",
         )
     if isinstance(event, Sequence):
-        return [flat for part in event.events for flat in _flat(part)]
+        return [flat for part in event.events for flat in _flat(described(part))]
     return [event]
 
 

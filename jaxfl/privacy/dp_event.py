@@ -22,18 +22,30 @@ sampling with replacement                   no accountant of dp_accounting yet
 Under REPLACE_ONE the accountants of dp_accounting read a Gaussian's multiplier differently, and the
 export follows each: ``PLDAccountant`` relates it to the norm of one record (two records are twice as far
 apart), ``RdpAccountant`` to the distance of two.  Disjoint phases export the worst phase at this delta, and
-an event of which nothing is proven a ``NonPrivateDpEvent``.
+an event of which nothing is proven a ``NonPrivateDpEvent``.  Where parts are the user's own, or the event
+is, the export warns: another tool then proves what they describe, and not what they do.
 """
 
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
+from jaxfl.privacy.events import (
+    AnyEvent,
+    Event,
+    Mean,
+    NoClaim,
+    Phases,
+    Sequence,
+    Stated,
+    Unproven,
+    described,
+)
 from jaxfl.privacy.pld import Part
 from jaxfl.privacy.profiles import (
     Gaussian,
@@ -54,6 +66,14 @@ def dp_event(event: AnyEvent, delta: float) -> Any:
     SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=7)
     """
     dp = _dp()
+    if isinstance(event, Unproven | Stated):
+        why = (
+            event.why
+            if isinstance(event, Unproven)
+            else "the user states it, and nobody checked it"
+        )
+        warnings.warn(JaxflWarning(f"This DpEvent is a description: {why}"), stacklevel=2)
+    event = described(event)
     if epsilon(event, delta).status == "":
         return dp.NonPrivateDpEvent()
     parts = _parts(event, delta)
@@ -101,6 +121,7 @@ def _dp() -> Any:
 
 def _parts(event: AnyEvent, delta: float) -> list[tuple[Part, int]]:
     """The releases, each with the number of records that are drawn from."""
+    event = described(event)
     if isinstance(event, Phases):
         return _parts(max(event.events, key=lambda part: epsilon(part, delta).eps), delta)
     if isinstance(event, Sequence):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from jaxfl.core.errors import require
 from jaxfl.core.params import choice, nonnegative, number, whole
@@ -25,6 +25,7 @@ __all__ = [
     "OBSERVED",
     "SCHEMES",
     "AnyEvent",
+    "Described",
     "Event",
     "Increments",
     "LocalSteps",
@@ -34,8 +35,12 @@ __all__ = [
     "Sampling",
     "Scheme",
     "Sequence",
+    "Standing",
+    "Stated",
+    "Unproven",
     "batch_clipped",
     "changed",
+    "described",
     "plain_events",
     "protects",
     "released",
@@ -46,6 +51,7 @@ __all__ = [
     "together",
     "until",
     "worst",
+    "wrappers",
 ]
 
 Adjacency: TypeAlias = Literal["replace_one", "add_remove", "zero_out"]
@@ -311,15 +317,71 @@ class NoClaim:
     reason: str
 
 
-AnyEvent: TypeAlias = Event | Sequence | Phases | NoClaim
+Described: TypeAlias = Event | Sequence | Phases | NoClaim
 
 
-def released(algorithm: Algorithm, values: Mapping[str, Any], facts: ProblemFacts) -> AnyEvent:
-    """Return what a run with these values releases."""
+@dataclasses.dataclass(frozen=True)
+class Unproven:
+    """What parts that nobody checked say of themselves: noise and audits go by it, and no proof does."""
+
+    event: AnyEvent
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Stated:
+    """An event that the user states: accountants answer for it, and nobody checked that it is true."""
+
+    event: AnyEvent
+
+
+AnyEvent: TypeAlias = Described | Unproven | Stated
+
+
+class Standing(NamedTuple):
+    """What may be said of the event of an algorithm.
+
+    ``kind`` is "proven" where jaxfl made all that a proof rests on, "stated" where the event is the
+    user's own, and "none" otherwise; ``why`` is a sentence, empty where the kind is "proven".
+    """
+
+    kind: Literal["proven", "stated", "none"] = "proven"
+    why: str = ""
+
+    def of(self, event: AnyEvent) -> AnyEvent:
+        """The event as accountants may read it."""
+        if self.kind == "none" and not isinstance(event, NoClaim):
+            return Unproven(event, self.why)
+        return Stated(event) if self.kind == "stated" else event
+
+
+def released(
+    algorithm: Algorithm, values: Mapping[str, Any], facts: ProblemFacts, standing: Standing
+) -> AnyEvent:
+    """Return what a run with these values releases, as accountants may read it."""
     event: AnyEvent = NoClaim("the algorithm does not describe what it releases")
     if algorithm.event is not None:
         event = algorithm.event(values, facts)
+    return standing.of(event)
+
+
+def described(event: AnyEvent) -> Described:
+    """The event that parts or users describe, whoever checked it."""
+    if isinstance(event, Unproven | Stated):
+        return described(event.event)
+    if isinstance(event, Sequence | Phases) and any(wrappers(event)):
+        return dataclasses.replace(event, events=tuple(map(described, event.events)))
     return event
+
+
+def wrappers(event: AnyEvent) -> Iterator[Unproven | Stated]:
+    """What nobody checked in an event, the outermost first."""
+    if isinstance(event, Unproven | Stated):
+        yield event
+        yield from wrappers(event.event)
+    elif isinstance(event, Sequence | Phases):
+        for part in event.events:
+            yield from wrappers(part)
 
 
 def plain_events(event: AnyEvent | None) -> Iterator[Event]:
@@ -329,6 +391,8 @@ def plain_events(event: AnyEvent | None) -> Iterator[Event]:
     elif isinstance(event, (Sequence, Phases)):
         for part in event.events:
             yield from plain_events(part)
+    elif isinstance(event, Unproven | Stated):
+        yield from plain_events(event.event)
 
 
 def protects(event: AnyEvent) -> str:
@@ -351,6 +415,8 @@ def changed(event: AnyEvent, change: Callable[[Event], Event]) -> AnyEvent:
         return change(event)
     if isinstance(event, NoClaim):
         return event
+    if isinstance(event, Unproven | Stated):
+        return dataclasses.replace(event, event=changed(event.event, change))
     return dataclasses.replace(event, events=tuple(changed(part, change) for part in event.events))
 
 
@@ -369,6 +435,8 @@ def until(event: AnyEvent, releases: int) -> AnyEvent:
         return dataclasses.replace(event, releases=releases)
     if isinstance(event, NoClaim):
         return event
+    if isinstance(event, Unproven | Stated):
+        return dataclasses.replace(event, event=until(event.event, releases))
     lengths = [sum(part.releases for part in plain_events(each)) for each in event.events]
     total = max(1, sum(lengths))
     parts: list[Any] = []
@@ -387,6 +455,8 @@ def together(event: AnyEvent, other: Event) -> AnyEvent:
     """``event`` and ``other`` on all of its records; each phase composes with all of ``other``."""
     if isinstance(event, NoClaim):
         return event
+    if isinstance(event, Unproven | Stated):
+        return dataclasses.replace(event, event=together(event.event, other))
     if isinstance(event, Phases):
         return dataclasses.replace(
             event, events=tuple(together(part, other) for part in event.events)

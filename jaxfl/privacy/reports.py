@@ -15,7 +15,13 @@ from jaxfl.privacy.claims import Claim, Condition, understates
 from jaxfl.privacy.events import AnyEvent, NoClaim, protects, until
 from jaxfl.privacy.gaussian import Floats
 
-__all__ = ["Report", "report", "spent"]
+__all__ = ["PUBLIC", "Report", "report", "spent"]
+
+# what every statement takes for granted
+PUBLIC = (
+    "that losses, regularizers, initial points, schedules and statistics of the data, such as those of "
+    "standardise, are public"
+)
 
 
 class Report(NamedTuple):
@@ -26,7 +32,7 @@ class Report(NamedTuple):
     delta: float
     delta_at_claimed: float | None  # proven delta at the claimed eps
     method: str
-    status: str  # E, D, N; empty where nothing is proven
+    status: str  # E, D, N, U; empty where nothing is proven
     flag: bool  # proven exceeds the claim by more than 1 %, or there is a note
     source: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -43,20 +49,24 @@ class Report(NamedTuple):
 
     def __str__(self) -> str:
         status = f" ({STATUS[self.status]})" if self.status else ""
-        proven = "nothing" if math.isinf(self.proven) else f"eps {self.proven:.4g}"
-        lines = [f"proven   {proven} at delta {self.delta:.3g}: {self.method}{status}"]
-        lines += [f"protects {words}" for words in [protects(self.event)] if words]
+        nothing = math.isinf(self.proven)
+        proven = "nothing" if nothing else f"eps {self.proven:.4g}"
+        how = "stated  " if self.status == "U" else "proven  "
+        lines = [f"{how} {proven} at delta {self.delta:.3g}: {self.method}{status}"]
+        if words := "" if nothing else protects(self.event):
+            lines += [f"protects {words}", f"assumes  {PUBLIC}"]
         if self.claimed is not None:
             source = f" [{self.source}]" * bool(self.source)
             lines.append(f"claimed  eps {self.claimed:.4g}{source}")
-            if not math.isinf(self.proven):
+            if not nothing:
                 lines[-1] += (
                     f". The accountant proves this eps at delta {self.delta_at_claimed:.3g}."
                 )
         failed = [condition for condition in self.conditions if condition.holds is False]
         lines += [f"         a condition of the claim {condition}" for condition in failed]
         if self.flag:
-            lines.insert(0, f"RED FLAG: {self.note or 'the claim is below the proof'}")
+            usual = "nothing proves the claim" if nothing else "the claim is below the proof"
+            lines.insert(0, f"RED FLAG: {self.note or usual}")
         elif self.note:
             lines.append(self.note)
         return "\n".join(lines)

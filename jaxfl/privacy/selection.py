@@ -11,7 +11,16 @@ from typing import Literal, NamedTuple
 
 from jaxfl.core.params import choice, number
 from jaxfl.privacy import accountants
-from jaxfl.privacy.events import AnyEvent, Event, Mean, NoClaim, Phases, Sequence
+from jaxfl.privacy.events import (
+    AnyEvent,
+    Event,
+    Mean,
+    NoClaim,
+    Phases,
+    Sequence,
+    Stated,
+    Unproven,
+)
 from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["Selected", "best_of", "selection_note"]
@@ -93,7 +102,9 @@ def best_of(
         return Selected(*one._replace(delta=delta), float(runs), seen, note)
     eps = one.eps + 2 * _log_ratio(event, float(runs), method)
     name = f"private selection, {one.method}"
-    return Selected(eps, delta, name, "N" if one.status == "N" else "D", float(runs), seen, note)
+    return Selected(
+        eps, delta, name, one.status if one.status in "NU" else "D", float(runs), seen, note
+    )
 
 
 def selection_note(event: AnyEvent, runs: int, delta: float) -> str:
@@ -115,6 +126,8 @@ def _repeated(event: AnyEvent, times: int) -> AnyEvent:
     """The event, ``times`` times on the same data."""
     if isinstance(event, NoClaim):
         return event
+    if isinstance(event, Unproven | Stated):
+        return dataclasses.replace(event, event=_repeated(event.event, times))
     if isinstance(event, Phases):
         parts = tuple(_repeated(part, times) for part in event.events)
         return dataclasses.replace(event, events=parts)

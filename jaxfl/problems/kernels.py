@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core import provenance
 from jaxfl.core.products import EXACT, crossed, outputs, totals
 from jaxfl.core.types import Array, Kernel, PyTree
 from jaxfl.data.samples import Measured
@@ -69,8 +70,8 @@ def linear_kernel(output_loss: OutputLoss) -> Kernel:
         most = G / jnp.sqrt(square(batch))
         return jnp.clip(e, -most, most)
 
-    return Kernel(
-        factors, inner, jnp.multiply, combine, contract, 1, clip, output_loss, squares=True
+    return provenance.kernel(
+        Kernel(factors, inner, jnp.multiply, combine, contract, 1, clip, output_loss, squares=True)
     )
 
 
@@ -102,6 +103,12 @@ def dense_kernel(
     def matrices(x: Array) -> list[Array]:
         return [x[i:j].reshape(s) for (i, j), s in zip(pairwise(ends), shapes, strict=True)]
 
+    def bent(z: Array) -> tuple[Array, Array]:
+        """The activations of one example, which may be a user's function, and their slopes."""
+        assert activation is not None
+        h, slope = jax.jvp(activation, (z,), (jnp.ones_like(z),))
+        return h, slope
+
     def factors(x: Array, batch: PyTree) -> DenseFactors:
         a, W = batch[0], matrices(x)
         z = a @ W[0][: widths[0]]
@@ -109,8 +116,7 @@ def dense_kernel(
             z = z + W[0][None, -1]
         u, slopes = [], []
         for W_l in W[1:]:
-            assert activation is not None
-            h, slope = jax.jvp(activation, (z,), (jnp.ones_like(z),))
+            h, slope = jax.vmap(bent)(z)
             if bias:
                 h = jnp.concatenate([h, jnp.ones_like(h[:, :1])], axis=1)
             u.append(h)
@@ -165,9 +171,11 @@ def dense_kernel(
         return jnp.concatenate(parts)
 
     width = sum(widths[1:]) + sum(h + one for h in widths[1:-1])
-    found = Kernel(factors, inner, scale, combine, contract, width, squares=True)
+    layers = len(shapes) if apart else 1
+    found = Kernel(factors, inner, scale, combine, contract, width, squares=True, layers=layers)
+    found = provenance.kernel(found)
     if apart or len(shapes) == 1:
-        return found._replace(layers=len(shapes) if apart else 1)
+        return found
     return found._replace(split=partial(dense_kernel, widths, output_loss, activation, bias, True))
 
 
@@ -204,9 +212,10 @@ def generic_kernel(
     def contract(w: Array, g: Array, batch: PyTree) -> Array:
         return jnp.matmul(w, g, precision=EXACT)
 
-    found = Kernel(factors, inner, scale, combine, contract, dim)
+    layers = len(sizes) if apart else 1
+    found = provenance.kernel(Kernel(factors, inner, scale, combine, contract, dim, layers=layers))
     if apart or len(sizes) < 2:
-        return found._replace(layers=len(sizes) if apart else 1)
+        return found
     return found._replace(split=partial(generic_kernel, loss, dim, sizes, True))
 
 

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core import provenance
 from jaxfl.core.products import EXACT, crossed
 from jaxfl.core.types import Array, Kernel, Key, PyTree
 from jaxfl.problems.kernels import dot, generic_kernel, of_layer, rowwise
@@ -253,9 +254,11 @@ def _kernel(module: Module, layers: Sequence[Layer], apart: bool = False) -> Ker
         return raveled([leaves[i] for i in params.trained])
 
     width = sum(layer.width for layer in layers) + sum(math.prod(params.shapes[i]) for i in rest)
-    found = Kernel(factors, inner, scale, combine, contract, width)
+    count = len(layers) + len(rest) if apart else 1
+    found = Kernel(factors, inner, scale, combine, contract, width, layers=count)
+    found = provenance.kernel(found)
     if apart:
-        return found._replace(layers=len(layers) + len(rest))
+        return found
     return found._replace(split=functools.partial(_kernel, module, layers, True))
 
 

@@ -11,7 +11,6 @@ estimator has no memory, and everyone takes part.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.core.products import exact
+from jaxfl.core.provenance import made
 from jaxfl.core.types import (
     Array,
     Compressor,
@@ -72,7 +72,7 @@ class Rule(NamedTuple):
     corrects: bool = False  # whether later messages make up for the bias of a compressor
 
 
-@functools.cache
+@made
 def averaging() -> Rule:
     """x_i <- sum_j W_ij C(x_j - eta g_j): a step, then the mean over neighbours.
 
@@ -86,7 +86,7 @@ def averaging() -> Rule:
     return Rule("averaging", step, (LR,))
 
 
-@functools.cache
+@made
 def quantized() -> Rule:
     """z_i = C(x_i);  x_i <- (1 - k + k W_ii) x_i + k sum_{j != i} W_ij z_j - eta k g_i  [Q-DPSGD-1]."""
 
@@ -99,7 +99,7 @@ def quantized() -> Rule:
     return Rule("quantized", step, (LR, CONSENSUS))
 
 
-@functools.cache
+@made
 def differences() -> Rule:
     """y_i = (1-theta) x_i + theta (sum_j W_ij x_j - eta g_i);  x_i <- x_i + C(y_i - x_i)  [SDM-DSGD].
 

@@ -43,9 +43,11 @@ __all__ = [
     "one_delta",
     "over_seeds",
     "per_client",
+    "proofs",
     "relabelled",
     "restrict",
     "setting",
+    "stated",
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -76,6 +78,7 @@ def as_sweep(ds: xarray.Dataset, called: str = "run") -> xarray.Dataset:
         "delta": float(report["delta"]),
         "flag": np.int8(report["flag"]),
         "noisy": np.int8(about["privacy"] is not None),
+        "stated": np.int8(report.get("status") == "U"),
         "n": np.int32(about["facts"]["n"]),
         "broken": math.nan,
         **used,
@@ -83,7 +86,9 @@ def as_sweep(ds: xarray.Dataset, called: str = "run") -> xarray.Dataset:
     lost = ds["round"].where(~np.isfinite(ds["loss"])).min().item()  # NaN where it never is
     each = {"last_round": ds["round"].values[-1], "diverged_at": lost, "complete": np.int8(1)}
     out = ds[series].assign(each).expand_dims(algorithm=[called], seed=np.zeros(1, np.int32))
+    kind, why = about["settings"].get("proof", ("proven", ""))
     config = {
+        "proofs": [{"place": [0], "kind": kind, "why": why}] if why else [],
         **{name: about[name] for name in ("format", "settings", "facts", "values", "ended")},
         "kind": "sweep",
         "axes": {"algorithm": {"values": [called], "static": True}},
@@ -91,6 +96,17 @@ def as_sweep(ds: xarray.Dataset, called: str = "run") -> xarray.Dataset:
     }
     given = {name: ("algorithm", [value]) for name, value in facts.items()}
     return out.assign(given).assign_attrs(config=json.dumps(config))
+
+
+def stated(ds: xarray.Dataset) -> xarray.DataArray:
+    """Which cells have an eps that is the user's word; older files hold none."""
+    return ds["stated"] > 0 if "stated" in ds else ds["noisy"] < 0
+
+
+def proofs(ds: xarray.Dataset) -> list[str]:
+    """Why nothing is proven of some runs, and whose word an eps is, a sentence for each reason."""
+    found = results.config(ds).get("proofs", ())
+    return list(dict.fromkeys(f"{one['why'][:1].upper()}{one['why'][1:]}." for one in found))
 
 
 def axes(ds: xarray.Dataset) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.progress import plural
 from jaxfl.engine import results
-from jaxfl.views.cells import as_sweep, axes, ends, is_sweep
+from jaxfl.views.cells import as_sweep, axes, ends, is_sweep, stated
 from jaxfl.views.rows import shown_metrics
 from jaxfl.views.tables import Estimate, Table, Value, by_rows, eps_words, estimates
 from jaxfl.views.words import SYMBOLS, label, number, prefix
@@ -141,7 +141,10 @@ def _difference(a: Estimate, b: Estimate) -> Estimate:
 
 def _proven(a: xarray.Dataset, b: xarray.Dataset) -> list[tuple[Value, ...]]:
     """The proven eps of every cell; nothing where neither side has noise."""
-    sides = [list(map(eps_words, ds["noisy"].values > 0, ds["proven_eps"].values)) for ds in (a, b)]
+    sides = [
+        list(map(eps_words, ds["noisy"].values > 0, ds["proven_eps"].values, stated(ds).values))
+        for ds in (a, b)
+    ]
     out: list[tuple[Value, ...]] = []
     for x, y in zip(*sides, strict=True):
         known = isinstance(x, float) and isinstance(y, float)

@@ -33,8 +33,10 @@ from jaxfl.views.cells import (
     one_delta,
     over_seeds,
     per_client,
+    proofs,
     relabelled,
 )
+from jaxfl.views.cells import stated as said_only
 from jaxfl.views.ink import CHARACTER, COLUMN, FULL, GREY, MARKERS, OTHER, SMALL, TEXT, Line, Panel
 from jaxfl.views.plots import ALONG, OF_CLIENTS, across, curves, lines, scaled
 from jaxfl.views.rows import criterion_used
@@ -332,15 +334,18 @@ def _parts(ds: xarray.Dataset, name: str | None) -> list[xarray.Dataset]:
 def _notes(ds: xarray.Dataset, spread: str, *more: str) -> list[str]:
     """What has to stand under a picture: its privacy, what it says of seeds, and what was chosen."""
     noisy, dims = ds["noisy"] > 0, [name for name in axes(ds) if name != "algorithm"]
-    proven = ds["proven_eps"].where(noisy)
+    proven = ds["proven_eps"].where(noisy & ~said_only(ds))
+    user = ds["algorithm"][(noisy & said_only(ds)).any(dims)].values.tolist()
     unproven = ds["algorithm"][(proven == np.inf).any(dims)].values.tolist()
     delta, known = one_delta(ds), proven.values[np.isfinite(proven.values)]
     alone = f" {publishing(ds)[0]}".rstrip()
-    stated = f"Each ε is proven{alone}, at " * (not unproven and "eps" in axes(ds) and _meets(ds))
+    sure = not unproven and not user and "eps" in axes(ds) and _meets(ds)
+    stated = f"Each ε is proven{alone}, at " * sure
     if known.size and "eps" not in axes(ds):
         stated = f"ε = {span(known)} is proven{alone}, at "
     out = [
         f"No ε is proven of {', '.join(unproven)}." if unproven else "",
+        f"The ε of {', '.join(user)} is stated by the user, not checked." if user else "",
         f"{stated}δ = {delta}." if delta else "",
         f"{spread} over {ds.sizes['seed']} seeds." if spread and ds.sizes["seed"] > 1 else "",
         *more,
@@ -363,6 +368,7 @@ def _finished(figure: Figure, what: str, ds: xarray.Dataset) -> Figure:
     for words, who in worth.items():
         whose = "" if len(who) == ds.sizes["algorithm"] > 1 else f"{', '.join(who)}: "
         out.append(f"{whose}{words}." if words else "")
+    out += proofs(ds)
     if (several := publishing(ds)[1].replace(" eps ", " ε ")) not in more:
         out.append(several)
     figure.set_label("\n".join(filter(None, out)))
@@ -411,7 +417,8 @@ def _worth(ds: xarray.Dataset, by_eps: bool) -> str:
         )
     if flag.any():
         return f"proven is ε = {span(proven[flag])}, where its paper's formula gives {span(stated[flag])}"
-    return "" if by_eps or not known.size else f"ε = {span(known)} proven"
+    how = "stated by the user" if said_only(ds).any() else "proven"
+    return "" if by_eps or not known.size else f"ε = {span(known)} {how}"
 
 
 # --- fronts: a metric against bits, and the settings that no other dominates ---------------------

@@ -16,7 +16,7 @@ import numpy as np
 from jaxfl.algorithms.bounds import Bound
 from jaxfl.core.errors import require
 from jaxfl.engine import results
-from jaxfl.views.cells import as_sweep, check_metric, over_seeds, per_client, setting
+from jaxfl.views.cells import as_sweep, check_metric, over_seeds, per_client, setting, stated
 from jaxfl.views.ink import CAP, FLAT, GREY, SUFFIXES, Line, Panel, picture, write
 from jaxfl.views.words import name_of, prefix
 
@@ -36,7 +36,7 @@ ALONG = {
 THOUSANDS = {"k": "thousands", "M": "millions", "G": "billions"}
 CROSS = f"A cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
 OF_CLIENTS = "Line: median over clients; band: from the first to the ninth decile."
-STEPS = "Proven ε: of all that was released up to the next evaluated round."
+STEPS = "{} ε: of all that was released up to the next evaluated round."
 ROOM = 4.0  # times the span of a curve: the most that a second one may take
 # what is drawn by default; behind it, for a single result, a second metric; and the words for each
 ROWS = {
@@ -134,12 +134,15 @@ def curves(
     flat = xarray.concat(each, "algorithm", join="outer").rename(algorithm="cell")
     if metrics is None and "eps_spent" in flat:
         shown.append("eps_spent")
-        notes.append(STEPS)
+        notes.append(STEPS.format("Stated" if stated(flat).any() else "Proven"))
     planned = max(float(results.config(ds)["values"]["rounds"]) for ds in runs.values())
     ends = {
         "round": max(planned, float(flat["round"][-1])),
         "uplink_bits": float(flat["uplink_bits"].max()),
     }
+    words = {name: name_of(name) for name in shown}
+    if stated(flat).any():  # of some runs it is the word of a user
+        words["eps_spent"] = "stated ε"
     rows = []
     for name in shown:
         row = []
@@ -147,7 +150,7 @@ def curves(
             scale, axis = across(flat, along)
             drawn = _drawn(flat, name, along, scale, bounds)
             log = False if along == "round" else None
-            row.append(Panel("", axis, name_of(name), drawn, log, scaled(name), end / scale))
+            row.append(Panel("", axis, words[name], drawn, log, scaled(name), end / scale))
         rows.append(row)
     heights = [0.5 if name == "eps_spent" else 1.0 for name in shown]
     figure = picture(_title(runs) if title is None else title, rows, notes, heights=heights)

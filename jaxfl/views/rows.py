@@ -22,6 +22,8 @@ from jaxfl.views.cells import (
     metrics,
     one_delta,
     over_seeds,
+    proofs,
+    stated,
 )
 from jaxfl.views.selection import AUTO, Criterion, criterion_of, publishing
 from jaxfl.views.tables import Column, Mark, Table, Value, eps_words, estimates
@@ -44,6 +46,7 @@ WARNED = {
 UNITS = {"bit": "bit", "s": "s"}  # that heads of columns name
 UNPROVEN = "none proven"
 BROKEN = "bound broken"
+ABOVE = "proven > asked"
 
 
 def table(
@@ -144,7 +147,8 @@ def _privacy(ds: xarray.Dataset, flat: xarray.Dataset) -> list[Column]:
     noisy = flat["noisy"].values.astype(bool)
     if not noisy.any():
         return []
-    kept = [eps_words(*pair) for pair in zip(noisy, flat["proven_eps"].values, strict=True)]
+    sides = noisy, flat["proven_eps"].values, stated(flat).values
+    kept = [eps_words(*each) for each in zip(*sides, strict=True)]
     out = [
         Column("claimed_eps", "claimed ε", _known(claimed(flat).where(noisy))),
         Column("proven_eps", "proven ε", kept),
@@ -162,6 +166,7 @@ def _alarms(flat: xarray.Dataset) -> dict[str, tuple[Array, str]]:
     """What a flag may say: where it holds, and the note that explains it."""
     less = understates(claimed(flat), flat["proven_eps"]).values
     none = np.isinf(flat["proven_eps"].values)
+    above = flat["flag"].values.astype(bool) & ~less & flat["broken"].isnull().values
     unproven = "the paper's formula claims an eps, and none is proven"
     broken = (
         f"an example's gradient has norm {float(flat['broken'].max()):.4g} at x0, above "
@@ -170,6 +175,7 @@ def _alarms(flat: xarray.Dataset) -> dict[str, tuple[Array, str]]:
     return {
         FLAG: (less & ~none, f"{FLAG}: {RULE}."),
         UNPROVEN: (less & none, f"{UNPROVEN}: {unproven}."),
+        ABOVE: (above, f"{ABOVE}: the proven eps exceeds the one that was asked for."),
         BROKEN: (flat["broken"].notnull().values, f"{BROKEN}: {broken}."),
     }
 
@@ -234,6 +240,7 @@ def _notes(ds: xarray.Dataset, flat: xarray.Dataset) -> list[str]:
         notes.append(f"ε at δ = {delta}{f', {alone}' if alone else ''}.")
     if several not in " ".join(notes):
         notes.append(several)
+    notes += proofs(ds)
     if flat["flag"].any():
         notes += [note for held, note in _alarms(flat).values() if held.any()]
     return notes

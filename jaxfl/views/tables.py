@@ -50,9 +50,11 @@ def estimates(values: xarray.DataArray) -> list[Estimate]:
     ]
 
 
-def eps_words(noisy: bool, eps: float) -> Value:
-    """A proven eps, or the reason why there is none."""
-    return "no noise" if not noisy else "none" if math.isinf(eps) else float(eps)
+def eps_words(noisy: bool, eps: float, stated: bool = False) -> Value:
+    """A proven eps, or that it is the user's word, or the reason why there is none."""
+    if not noisy or math.isinf(eps):
+        return "none" if noisy else "no noise"
+    return f"{number(eps)} (stated)" if stated else float(eps)
 
 
 def in_words(value: Value, scale: float = 1.0) -> str:

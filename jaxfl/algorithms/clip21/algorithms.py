@@ -14,7 +14,6 @@ a client at once, and no sampling amplifies it.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
@@ -25,6 +24,7 @@ import jax.numpy as jnp
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, body_of, only
 from jaxfl.algorithms.roles import cached
+from jaxfl.core.provenance import made
 from jaxfl.core.types import (
     Algorithm,
     Array,
@@ -91,7 +91,7 @@ def _algorithm(**parts: Any) -> Algorithm:
     return by_rules(clip21_sgd2m, "Islamov et al., 2025", rules, params, follows=("lr",))
 
 
-@functools.cache
+@made
 def _clipped_change(estimator: Estimator, mechanism: Mechanism) -> Local:
     """c_i + xi_i, where v_i and g_i, which the client alone knows, are moved without the noise."""
 
@@ -118,7 +118,7 @@ def _clipped_change(estimator: Estimator, mechanism: Mechanism) -> Local:
     return Local("clipped change", init, run, message_bound, params=(TAU, BETA, GAMMA))
 
 
-@functools.cache
+@made
 def _learned() -> Channel:
     """The server's end of g: ``g <- g + gamma (1/n) sum_S message_i``."""
 

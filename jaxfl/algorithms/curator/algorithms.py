@@ -41,6 +41,7 @@ from jaxfl.algorithms.roles import cached
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.algorithms.soteriafl.theory import CDP_CONSTANT, Setting, cdp_step
 from jaxfl.core.errors import require
+from jaxfl.core.provenance import own_function
 from jaxfl.core.types import (
     Aggregation,
     Algorithm,
@@ -132,6 +133,7 @@ def distributed_dp_srm(**parts: Unpack[Parts]) -> Algorithm:
 # --- what they share -----------------------------------------------------------------------------
 
 
+@own_function
 def _weight(hp: Hyper) -> Array:
     """2 eta - L eta^2, kept positive: with a constant eta only that all are alike matters."""
     weight = 2 * hp["lr"] - hp["smoothness"] * hp["lr"] ** 2

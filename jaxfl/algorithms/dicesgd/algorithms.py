@@ -14,7 +14,6 @@ counts in every round, given all messages before, and no sampling amplifies it.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
@@ -26,6 +25,7 @@ from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.dicesgd import claims
 from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, body_of, only
 from jaxfl.algorithms.roles import cached
+from jaxfl.core.provenance import made
 from jaxfl.core.types import (
     Algorithm,
     Array,
@@ -85,7 +85,7 @@ def _algorithm(**parts: Any) -> Algorithm:
     return by_rules(dice_sgd, "Zhang et al., 2024", PaperRules(body), params, follows=("lr",))
 
 
-@functools.cache
+@made
 def _error_feedback(estimator: Estimator, mechanism: Mechanism) -> Local:
     """v_i + xi_i, where the client alone knows e_i."""
     whole = estimators.minibatch(estimator.sampler, clip_examples=False)

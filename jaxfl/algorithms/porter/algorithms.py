@@ -17,7 +17,6 @@ largest norm; p_i = x_0 at first; and the step sizes, since the paper's hold up 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
@@ -29,6 +28,7 @@ from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Network, network_of, o
 from jaxfl.algorithms.roles import cached
 from jaxfl.core.errors import require
 from jaxfl.core.products import exact
+from jaxfl.core.provenance import made
 from jaxfl.core.types import (
     Algorithm,
     Array,
@@ -94,7 +94,7 @@ def _algorithm(name: str, private: bool, **parts: Any) -> Algorithm:
     return by_rules(globals()[name], "Li, Chi, 2023", rules, params, follows=("lr",))
 
 
-@functools.cache
+@made
 def _tracking() -> gossip.Rule:
     """Gradient tracking with error feedback  [BEER; PORTER, Algorithm 1]::
 

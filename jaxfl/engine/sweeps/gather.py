@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxfl.core.schedules import Schedule
-from jaxfl.core.types import Algorithm, Info, Key
+from jaxfl.core.types import Algorithm, Info, Key, Origin
 from jaxfl.engine import results
 from jaxfl.engine.log import Log
-from jaxfl.engine.record import ROUNDING, largest_gradient, totals
+from jaxfl.engine.record import ROUNDING, exceeds, largest_gradient, totals
 from jaxfl.engine.sweeps.engine import DECILES, FEW
 from jaxfl.engine.sweeps.grid import TUNED, Cell, Grid, Study
 from jaxfl.engine.sweeps.plan import Chunk, Program
@@ -53,6 +53,7 @@ LABELS = {
         "1",
         "eps proven for the release of all these runs; none if they share noise",
     ),
+    "stated": ("1", "whether the user states the event, which nobody checked"),
     "noisy": ("1", "whether the algorithm adds noise; without, nothing is private"),
 }
 SINGLE_RUN = ("round", "client", "coordinate", "eps_spent", "x")  # only in results of single runs
@@ -65,7 +66,7 @@ REPORTED = frozenset(
     }
 )
 PROOF = ("claimed_eps", "delta", "delta_at_claimed", "tried", "eps_of_choice", "broken")
-WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n")
+WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n", "stated")
 
 
 def finish(chunk: Chunk, rounds: Sequence[int], log: Log) -> Arrays:
@@ -153,7 +154,7 @@ def dataset(
             clamped = np.nan_to_num(data["clamped"][1][where]).max() if "clamped" in data else 0.0
             seen = cell._replace(values={**cell.values, "clamped": float(clamped)})
             begun = longer.get(id(cell), 0)
-            facts = _facts(study.algorithm, seen, tried, shared, steepest[study.place], begun)
+            facts = _facts(study, seen, tried, shared, steepest[study.place], begun)
             for name, number in facts.items():
                 name = "delta_of_eps" if name == "delta" and name in names else name
                 variable(name, names, cells, np.nan)[where] = number
@@ -187,9 +188,15 @@ def dataset(
         axis.name: {"values": list(axis.labels), "static": axis.static, "problem": axis.posed}
         for axis in axes
     }
-    text = {"format": results.FORMAT, "kind": "sweep", "axes": spans, **about}
+    said = {"proofs": [_said(study) for study in grid.studies if study.standing.why]}
+    text = {"format": results.FORMAT, "kind": "sweep", "axes": spans, **said, **about}
     out.attrs["config"] = json.dumps(results.plain(text), ensure_ascii=False, default=str)
     return out
+
+
+def _said(study: Study) -> dict[str, Any]:
+    """The runs of which nothing is proven, by their place on the static axes, and why."""
+    return {"place": list(study.place), "kind": study.standing.kind, "why": study.standing.why}
 
 
 def _of_clients(rows: Array, n: int, alike: bool) -> tuple[Array, tuple[str]]:
@@ -241,13 +248,14 @@ def _steepest(study: Study, keys: Sequence[Key]) -> float:
 
 
 def _facts(
-    algorithm: Algorithm, cell: Cell, tried: int, shared: bool, steepest: float, begun: int
+    study: Study, cell: Cell, tried: int, shared: bool, steepest: float, begun: int
 ) -> dict[str, float]:
     """The hyper-parameters of a cell, and the privacy of one run and of all runs tried.
 
     The slots of a batch are those of ``begun`` rounds, if its runs were to end there.  Nothing is
     proven for several runs with ``shared`` noise, which cancels in their difference.
     """
+    algorithm = study.algorithm
     out = {
         f"used_{name}": float(value)
         for name, value in cell.values.items()
@@ -255,11 +263,11 @@ def _facts(
     }
     noisy = results.noisy(algorithm, cell.values)
     out |= dict.fromkeys(PROOF, math.nan)
-    out |= {"noisy": float(noisy), "n": float(cell.facts.n)}
+    out |= {"noisy": float(noisy), "n": float(cell.facts.n), "stated": 0.0}
     if not noisy:
         return {**out, "proven_eps": math.inf, "flag": 0.0}
     facts = cell.facts._replace(rounds=begun) if begun else cell.facts
-    event = released(algorithm, cell.values, facts)
+    event = released(algorithm, cell.values, facts, study.standing)
     claim = algorithm.claim(cell.values, cell.facts)
     report = _report(event, claim, float(cell.values.get("delta", 1e-5)))
     given = {
@@ -271,10 +279,18 @@ def _facts(
     out |= {name: float(number) for name, number in given.items() if number is not None}
     choice = math.inf if shared else _choice(event, tried, report.delta)
     out |= {"tried": float(tried), "eps_of_choice": choice}
+    out["stated"] = float(study.standing.kind == "stated")
+    above = _asked(cell) and exceeds(cell.values["eps"], report.proven)
     broken = steepest > cell.values.get("gradient_bound", math.inf) * (1 + ROUNDING)
     if broken:
         out["broken"] = steepest
-    return {**out, "flag": float(report.flag or broken)}
+    return {**out, "flag": float(report.flag or broken or bool(above))}
+
+
+def _asked(cell: Cell) -> bool:
+    """Whether the noise of a cell was to prove its eps."""
+    source = cell.sources.get("eps")
+    return source is not None and source.origin in (Origin.GIVEN, Origin.DEFAULT)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 from jaxfl.algorithms.registry import PARTS, one_algorithm
 from jaxfl.algorithms.resolution import resolve
+from jaxfl.algorithms.standing import standing
 from jaxfl.core.checks import one_problem
 from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.params import closest, number, reads, varies, whole
 from jaxfl.core.schedules import Schedule, schedule
 from jaxfl.core.types import Algorithm, Problem, ProblemFacts, Source
+from jaxfl.privacy.events import Standing
 from jaxfl.problems.facts import facts_of
 
 __all__ = [
@@ -69,6 +71,7 @@ class Study(NamedTuple):
     algorithm: Algorithm
     problem: Problem
     cells: tuple[Cell, ...]
+    standing: Standing = Standing()  # what may be said of the privacy of its runs
 
 
 class Grid(NamedTuple):
@@ -138,6 +141,7 @@ def lay_out(
             tuple(
                 _cells(algorithm, chosen, spanned, facts(first[id(posed)]), rounds, numbers, noise)
             ),
+            standing(algorithm, posed),
         )
         for place, algorithm, posed, chosen in combined
     ]

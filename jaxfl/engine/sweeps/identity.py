@@ -18,10 +18,11 @@ from jaxfl.core.types import Key, Origin
 from jaxfl.core.version import __version__
 from jaxfl.engine import record
 from jaxfl.engine.loop import Extra
-from jaxfl.engine.record import settings
+from jaxfl.engine.record import joined_proof, settings
 from jaxfl.engine.sweeps.grid import Cell, Grid, Study, with_rounds, within, word
+from jaxfl.privacy.events import Standing
 
-__all__ = ["Part", "about", "drawn", "entire", "part", "same"]
+__all__ = ["Part", "about", "drawn", "entire", "part", "proofs", "same"]
 
 RESUMED = "name another folder, or make the sweep as it was, or a larger one with {extend}"
 USUALLY: dict[str, Any] = {
@@ -49,7 +50,8 @@ def about(
         described = settings(study.algorithm, study.problem, keys[0])
         points = [float(number) for number in described["objective"].split()]
         kept = {name: described[name] for name in SAME}
-        studies.append(kept | {"objective": points} | _numbers(study.cells))
+        proof = {"proof": list(study.standing)}
+        studies.append(kept | proof | {"objective": points} | _numbers(study.cells))
     axes = {axis.name: list(axis.labels) for axis in (*grid.static, *grid.numbers)}
     return {
         "axes": axes,
@@ -119,10 +121,21 @@ def same(
     for before, study in zip(theirs["studies"], mine["studies"], strict=False):
         usual = {name: study["numbers"][name] for name in study.pop("assumed")}
         before.pop("assumed", None)
+        before.pop("proof", None)
+        del study["proof"]
         before.setdefault("eval_records", "all")
         before["numbers"] = usual | before["numbers"]
     extend = {"extend": True}
     record.same(f"{folder} holds another sweep", theirs, mine, way, suggested=extend)
+
+
+def proofs(grid: Grid, stored: Mapping[str, Any], held: Part) -> Grid:
+    """The grid, where nothing more is said of privacy than of the sweep in the folder."""
+    studies = list(grid.studies)
+    for (i, _), before in zip(held.places, stored["studies"], strict=True):
+        found = joined_proof(before.get("proof"), list(studies[i].standing))
+        studies[i] = studies[i]._replace(standing=Standing(*found))  # type: ignore[arg-type]
+    return grid._replace(studies=tuple(studies))
 
 
 # --- a sweep that is part of a larger one --------------------------------------------------------

@@ -50,7 +50,7 @@ from jaxfl.engine.sweeps.fit import (
 )
 from jaxfl.engine.sweeps.gather import LABELS, REPORTED, dataset
 from jaxfl.engine.sweeps.grid import Build, Grid, Problems, lay_out, seeds_of
-from jaxfl.engine.sweeps.identity import Part, about, drawn, entire, part, same
+from jaxfl.engine.sweeps.identity import Part, about, drawn, entire, part, proofs, same
 from jaxfl.engine.sweeps.look import Look, Plan, Progress, counted, parts, show
 from jaxfl.engine.sweeps.placement import placement
 from jaxfl.engine.sweeps.plan import Block, Chunk, Program, continues, programs, sources
@@ -196,6 +196,8 @@ def sweep(
             else:
                 same(folder, manifest, identity)
                 held = entire(laid)
+            laid = proofs(laid, manifest, held)
+            identity = about(laid, keys, *asked)
             old = planned(manifest, laid, held, eval_every)
             made, first = old.made, len(old.made)
             if extend:
@@ -278,6 +280,7 @@ def sweep(
         todo, shapes = [*old.todo, *more], [*old.shapes, *wanted]
         marks = [*old.marks, *(every(made[chunk.program], chunk, eval_every) for chunk in more)]
         alike = manifest and all(manifest[name] == identity[name] for name in ("axes", "seeds"))
+        alike = alike and manifest and _proofs(manifest) == _proofs(identity)
         if more or not alike:
             plan = old._replace(made=made, shapes=shapes, todo=todo, marks=marks).written()
             about_it = {**identity, "drawn": drawn(), "plan": plan}
@@ -553,6 +556,11 @@ def _plan(
         ),
         time,
     )
+
+
+def _proofs(manifest: Mapping[str, Any]) -> list[Any]:
+    """What a manifest says may be said of the privacy of each study."""
+    return [study.get("proof") for study in manifest["studies"]]
 
 
 def _common(records: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Watch:
                 cell.facts,
                 blank,
                 Log(),
-                {},
+                {"proof": list(study.standing)},
             )
             self.spent[c] = Spent(record, planned)
             for s in chunk.seeds:
@@ -117,5 +117,6 @@ class Watch:
         if id(problem) not in self.known:
             self.known[id(problem)] = settings(algorithm, problem, self.keys[0])
             del self.known[id(problem)]["key"]
-        own = {"algorithm": algorithm.name, "parts": dict(algorithm.parts)}
+        own: dict[str, Any] = {"algorithm": algorithm.name, "parts": dict(algorithm.parts)}
+        own["proof"] = list(study.standing)
         return {**self.known[id(problem)], **own, "per_record": algorithm.per_record}

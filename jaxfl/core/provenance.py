@@ -1,0 +1,178 @@
+"""Which parts are jaxfl's own, by what they are made of.
+
+A proof covers parts whose behaviour the tests pin: those that a constructor of jaxfl made of nothing
+but plain data and other such parts.  Constructors register what they make (:func:`made`); afterwards
+every field that a proof rests on must hold the very function that was registered.  A part that the user
+changed (``_replace(scheme=...)``), wrapped or assembled is the user's, whatever its name.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from jaxfl.core.identity import PLAIN, by_identity, identity
+from jaxfl.core.types import (
+    Aggregation,
+    Channel,
+    Compressor,
+    Estimator,
+    Kernel,
+    Local,
+    Mechanism,
+    Participation,
+    Sampler,
+    Server,
+)
+
+__all__ = [
+    "kernel",
+    "made",
+    "made_of",
+    "ours",
+    "own_function",
+    "own_kernel",
+    "own_part",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Rests(NamedTuple):
+    """The fields that proofs rest on."""
+
+    always: tuple[str, ...]  # where each client adds its noise and every message is seen
+    later: tuple[str, ...] = ()  # those that act on noised values there; elsewhere they count too
+
+
+RESTS: dict[type, Rests] = {
+    Sampler: Rests(("draw", "distinct", "capacity", "scheme", "strips", "params")),
+    Participation: Rests(
+        ("draw", "everyone", "capacity", "most", "least", "scheme", "fixed_size", "params")
+    ),
+    Estimator: Rests(
+        (
+            *("sampler", "init", "terms", "points", "sensitivity", "table", "follow", "begin"),
+            *("refresh", "public", "kernel", "jitter", "params"),
+        )
+    ),
+    Mechanism: Rests(("std", "central", "params")),
+    Local: Rests(("init", "run", "message_bound", "close", "params")),
+    Aggregation: Rests(("protect", "recover", "settle", "bits", "hides", "plain", "params")),
+    Compressor: Rests(
+        ("select",), ("code", "omega", "resolve", "capacity", "unbiased", "absolute", "fixed_size")
+    ),
+    Channel: Rests(
+        ("before",), ("init", "after", "receive", "residual", "linear", "remembers", "growth")
+    ),
+    Server: Rests((), ("init", "view", "step", "output")),
+}
+NAMES = frozenset({"name", "params"})  # of other parts, all fields but these
+_known: dict[Hashable, tuple[Any, bool]] = {}  # parts, and whether every event knows what they do
+_functions: dict[int, Any] = {}
+_kernels: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+
+
+def made(make: F) -> F:
+    """Register what a constructor of jaxfl makes, and call it once for the same arguments.
+
+    What it makes of a part or a function of the user's is not registered.
+    """
+    return made_of()(make)
+
+
+def made_of(
+    free: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None, alone: bool = True
+) -> Callable[[F], F]:
+    """Return :func:`made` for a constructor with arguments that may be the user's.
+
+    ``free`` returns their names, from all arguments: no proof rests on these.  Not ``alone``: what the
+    part does depends on hyper-parameters that only the event of its paper reads.
+    """
+
+    def decorate(make: F) -> F:
+        signature = inspect.signature(make)
+
+        @functools.wraps(make)
+        def register(*args: Any, **options: Any) -> Any:
+            part, given = make(*args, **options), signature.bind(*args, **options).arguments
+            allowed = () if free is None else free(given)
+            if all(ours(value) for name, value in given.items() if name not in allowed):
+                for later in (False, True):
+                    _known[_key(part, later)] = part, alone
+            return part
+
+        made: F = by_identity(register)  # type: ignore[assignment]
+        return made
+
+    return decorate
+
+
+def own_function(function: F) -> F:
+    """Register a function of jaxfl that is passed to constructors."""
+    _functions[id(function)] = function
+    return function
+
+
+def kernel(found: Kernel) -> Kernel:
+    """Register a kernel that a constructor of jaxfl made, as long as it lives.
+
+    Its loss may be the user's: a kernel clips the gradients of whatever loss.
+    """
+    first, *others = _of_kernel(found)
+    _kernels[first] = tuple(others)
+    return found
+
+
+def ours(value: Any) -> bool:
+    """Return whether a value is plain data, or a part or a function that jaxfl registered."""
+    kind = type(value)
+    if kind in PLAIN or issubclass(kind, PLAIN[-1]):
+        return True
+    if issubclass(kind, tuple):
+        return own_part(value) or (kind not in RESTS and all(map(ours, tuple.__iter__(value))))
+    return id(value) in _functions
+
+
+def own_part(part: Any, later: bool = True, alone: bool = False) -> bool:
+    """Return whether all that a proof rests on in a part is what one constructor of jaxfl put there.
+
+    Without ``later``, only what acts before the noise counts.  With ``alone``, every event must know
+    what the part does.
+    """
+    found = _known.get(_key(part, later))
+    return found is not None and (found[1] or not alone)
+
+
+def own_kernel(found: Kernel) -> bool:
+    """Return whether a constructor of jaxfl made this kernel."""
+    if type(found) is not Kernel:
+        return False
+    first, *others = _of_kernel(found)
+    try:
+        known = _kernels.get(first)
+    except TypeError:  # no function, and nothing that could be registered
+        return False
+    return known is not None and identity(tuple(others)) == identity(known)
+
+
+def _of_kernel(found: Kernel) -> tuple[Any, ...]:
+    return (
+        *(found.factors, found.inner, found.scale, found.combine, found.contract),
+        *(found.clip, found.link, found.layers),
+    )
+
+
+def _key(part: Any, later: bool) -> Hashable:
+    """Return the identity of what a proof rests on; a part inside counts with all that it rests on."""
+    kind: Any = type(part)
+    if kind in RESTS:
+        rests = RESTS[kind]
+        fields = rests.always + rests.later if later else rests.always
+    else:
+        fields = tuple(name for name in getattr(part, "_fields", ()) if name not in NAMES)
+    values = (getattr(part, name) for name in fields)
+    return kind, later, *(_key(v, True) if type(v) in RESTS else identity(v) for v in values)
