@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
+from scipy.stats import binom, norm
 from told import mistakes, refused
 from vectors import answers, question
 
@@ -308,14 +308,14 @@ def test_all_records_in_every_batch_is_the_full_gradient() -> None:
     assert full.method.endswith("closed form")
 
 
-def test_realisable_attacks_stay_below_the_bounds() -> None:
-    """With replacement: an outlier among opposite ones, N(2kg) mixed, cannot be told apart better."""
-    b, m, T, d = 40, 500, 50, 1e-5
+@pytest.mark.parametrize(("b", "m", "T"), [(40, 500, 50), (40, 40, 5)])
+def test_realisable_attacks_stay_below_the_bounds(b: int, m: int, T: int) -> None:
+    """With replacement: an outlier among opposite ones, N(2kg) mixed over its k draws of b, cannot be
+    told apart better.  b = m draws are no full batch: they may hold a record several times, or not."""
+    d = 1e-5
     e = event("with_replacement", m=m, b=b, T=T, sigma=0.05)
-    profile = WithReplacement(b, m, 1 / (b * 0.05))
-    k, pi, _ = profile.counts
-    w = (1 - float(pi.sum()), *pi.tolist())
-    attack = Pair(w, (0.0, *(2 * k / (b * 0.05)).tolist()), (1.0,), (0.0,))
+    k = np.arange(b + 1)
+    attack = Pair(tuple(binom.pmf(k, b, 1 / m)), tuple(2 * k / (b * 0.05)), (1.0,), (0.0,))
     realised = float(compose([Part(attack, T)], delta=d).eps(d))
     proven = epsilon(e, d).eps
     assert 0.5 * proven < realised <= proven * SLACK
@@ -421,6 +421,19 @@ def test_shuffled_epochs() -> None:
     assert part.status == "D"
     ragged = epsilon(event("shuffled", m=1001, T=20), 1e-5)  # one record is left out each time
     assert ragged.eps <= gdp_eps(g, 1e-5) * SLACK
+
+
+@pytest.mark.parametrize("sigma", [1.0, 1e-3])
+@pytest.mark.parametrize("T", [1, 2, 3])
+def test_part_of_an_epoch_uses_a_record_by_the_share_of_its_places(T: int, sigma: float) -> None:
+    """T batches of 2 hold 2T of the 8 places of a shuffled order, all equally likely.  With almost no
+    noise an attack sees whether the record is used, and delta is the share."""
+    used = [place // 2 < T for place in range(8)]
+    p, eps = np.mean(used), 0.5
+    exact = p * gdp_delta(2 / (2 * sigma), math.log1p(math.expm1(eps) / p))
+    assert sigma == 1 or exact == p
+    part = event("shuffled", m=8, b=2, T=T, sigma=sigma)
+    assert delta(part, eps).delta == pytest.approx(exact, rel=1e-3)
 
 
 def test_adding_a_record_costs_less_than_replacing_one() -> None:
