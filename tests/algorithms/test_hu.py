@@ -10,6 +10,7 @@ import pytest
 from loops import LAM, Draws, clipped, regularizer
 from planned import planned
 from rows import a_problem
+from scipy import stats
 from told import mistakes, refused
 
 import jaxfl
@@ -93,20 +94,24 @@ def test_transcription(part: str, name: str, key: jax.Array) -> None:
 
 
 def test_epochs_go_on_across_rounds_unless_fresh(key: jax.Array) -> None:
-    """Four batches of three, one per round: each record once in every four rounds, or by chance."""
+    """Four batches of three, one per round: each record once in every four rounds, or by chance.
+    Fresh batches are independent: two of them share 3 * 3/12 records in the mean, by the
+    hypergeometric law."""
     used, model = {}, jaxfl.models.least_squares(12)
     rows = np.eye(12, dtype=np.float32)[None], np.ones((1, 12), np.float32)
     problem = jaxfl.make_problem(model, rows, x0=np.zeros(12))
     for fresh in (False, True):
         algorithm, point = jaxfl.algorithm("fedavg", fresh=fresh), {"point": lambda problem, x: x}
         given = {"eval_every": 1, "metrics": point, "lr": 0.1, "batch": 3, "local_steps": 1}
-        run = jaxfl.simulate(algorithm, problem, key, 8, **given)
+        run = jaxfl.simulate(algorithm, problem, key, 40, **given)
         moved = np.abs(np.diff(run.metrics["point"], axis=0)) > 1e-6
         assert (moved.sum(1) == 3).all()
-        used[fresh] = moved[:4].sum(0), moved[4:].sum(0)
-    assert (used[False][0] == 1).all()
-    assert (used[False][1] == 1).all()
-    assert (used[True][0] != 1).any()
+        used[fresh] = moved.astype(int)
+    assert (used[False].reshape(10, 4, 12).sum(1) == 1).all()
+    assert (used[True][:4].sum(0) != 1).any()
+    pairs = (used[True] @ used[True].T)[np.triu_indices(40, 1)]
+    law = stats.hypergeom(12, 3, 3)
+    assert abs(pairs.mean() - law.mean()) < 5 * law.std() / np.sqrt(pairs.size)
 
 
 def test_poisson_batches_have_b_rows_a_step_in_the_mean(key: jax.Array) -> None:
