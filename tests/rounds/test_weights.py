@@ -1,6 +1,7 @@
 """Clients that differ in weight: f = mean_i w_i f_i."""
 
 import dataclasses
+import itertools
 import math
 from typing import Any
 
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from loops import Draws
 from rows import ROWS, Row
 from told import refused
 
@@ -68,20 +70,24 @@ def test_a_client_of_twice_the_weight_is_two_clients(name: str, messages: bool) 
         np.testing.assert_allclose(weighted[name], metrics[name], rtol=1e-4, err_msg=name)
 
 
-def test_federated_averaging_by_the_numbers_of_records() -> None:
-    """Against a NumPy loop: theta_i after 3 steps of the full gradient, x = sum_i n_i theta_i / N."""
-    problem = weighted("samples")
-    rounds, lr = 4, 0.3
-    run = jaxfl.simulate("fedavg", problem, KEY, rounds, sampler="full", local_steps=3, lr=lr)
-    clients, x = records(problem), np.zeros(3)
+@pytest.mark.parametrize("r", [3, 2])
+def test_federated_averaging_by_the_numbers_of_records(r: int) -> None:
+    """Against a NumPy loop: theta_i after 3 steps of the full gradient, x = sum_i n_i theta_i / N.
+    Where r of the n = 3 clients take part: x += (n/r) sum_S n_i/N (theta_i - x)."""
+    problem = dataclasses.replace(weighted("samples"), x0=jnp.zeros(3))
+    rounds, lr, given = 4, 0.3, {} if r == 3 else {"participation": "uniform", "cohort": r}
+    run = jaxfl.simulate(
+        "fedavg", problem, KEY, rounds, sampler="full", local_steps=3, lr=lr, **given
+    )
+    clients, x, draws = records(problem), np.zeros(3), Draws(run)
     N = sum(len(y) for _, y in clients)
-    for _ in range(rounds):
-        new = np.zeros(3)
-        for a, y in clients:
+    for t in range(rounds):
+        new = x.copy()
+        for a, y in (clients[i] for i in draws.cohort(t)):
             theta = x.copy()
             for _ in range(3):
                 theta -= lr * a.T @ (1 / (1 + np.exp(-a @ theta)) - y) / len(y)
-            new += len(y) / N * theta
+            new += 3 / r * len(y) / N * (theta - x)
         x = new
     np.testing.assert_allclose(run.x, x, atol=1e-6)
     assert run.settings["weights"] == "given"
@@ -146,6 +152,18 @@ def test_noise_covers_the_change_by_any_record_or_client(name: str) -> None:
     if name == "private_local_sgd":  # a draw of 4 records, which may be without the one exchanged
         bounds, found = bounds[:1], found[:1]
     np.testing.assert_allclose(found, bounds, rtol=1e-3)
+
+
+@pytest.mark.parametrize("r", range(1, 6))
+def test_the_least_noise_of_a_sum_is_that_of_the_lightest_cohort(r: int) -> None:
+    """``min_S sum_S w_j^2 / w_i^2`` over all sets S of r clients with a client i of m records."""
+    sizes, weights = (4, 10, 10, 30, 30), (2.0, 0.5, 1.0, 1.5, 1.5)
+    problem = weighted(weights, sizes)
+    facts, w = facts_of(problem, 1), np.asarray(problem.weights, float)
+    cohorts = [list(S) for S in itertools.combinations(range(5), r)]
+    for m in set(sizes):
+        least = min(np.sum(w[S] ** 2) / w[i] ** 2 for S in cohorts for i in S if sizes[i] == m)
+        assert facts.noises(r, m) == pytest.approx(least)
 
 
 def _bound(event: Any) -> float:
