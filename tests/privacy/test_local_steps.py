@@ -19,7 +19,7 @@ from jaxfl.core.types import Clients, ProblemFacts
 from jaxfl.engine.ledger import turns
 from jaxfl.parts.sampling import participation, sampler
 from jaxfl.privacy.events import Event, LocalSteps, Mean, NoClaim
-from jaxfl.privacy.gaussian import zcdp_eps
+from jaxfl.privacy.gaussian import gdp_eps, zcdp_eps
 
 pytestmark = pytest.mark.once
 
@@ -120,6 +120,17 @@ def test_convexity_is_used_only_where_it_was_stated_and_fits() -> None:
     stated, _ = event_of("private_local_sgd", problem, convex=True, local_steps=3)
     plain, _ = event_of("private_local_sgd", problem, local_steps=3)
     assert privacy.epsilon(stated, DELTA).eps < 0.6 * privacy.epsilon(plain, DELTA).eps
+
+
+def test_sums_of_unequal_weights_hide_no_more_of_several_steps_than_a_message() -> None:
+    """Amplification by iteration is proved for equal weights alone.  Otherwise the proof is that of
+    a message: in each of 12 passes a record moves it by 2G/gamma, and only its client's noise counts."""
+    weights = np.array([0.5, 0.5, 0.5, 1.5, 1.5, 1.5], np.float32)
+    unequal = dataclasses.replace(equal(), weights=weights)
+    message = float(gdp_eps(2 * 0.7 / 4 / 1.5 * math.sqrt(12), DELTA))
+    for problem, hides in ((unequal, False), (equal(), True)):
+        found, _ = event_of("private_local_sgd", problem, convex=True, local_steps=3)
+        assert (privacy.epsilon(found, DELTA).eps < message) is hides
 
 
 def test_noise_is_calibrated_and_the_papers_noise_is_flagged() -> None:
