@@ -13,9 +13,11 @@ from rows import a_convex_problem, a_problem
 from told import refused
 
 import jaxfl
+from jaxfl.core.types import ProblemFacts
 from jaxfl.engine import checkpoint, results, stopping
 from jaxfl.parts import sampling
 from jaxfl.privacy import epsilon
+from jaxfl.privacy.events import Event, Mean, Sampling
 from jaxfl.privacy.gaussian import gdp_eps
 
 NUMBERS = {"sigma": 0.5, "clip": 1.0, "lr": 0.1}
@@ -133,6 +135,21 @@ def test_noisy_losses_are_accounted_for(clients: bool, key: jax.Array, tmp_path:
     assert agreed(run.extend(24, stop=never)) == pytest.approx(eps(24, 6 + 6), rel=1e-6)
     resumed = jaxfl.simulate(name, problem, key, T, stop=rule, resume=file)  # as after a kill
     assert agreed(resumed) == pytest.approx(eps(T, 6), rel=1e-6)
+
+
+@pytest.mark.parametrize(("adjacency", "both"), [("replace_one", 2), ("zero_out", 1)])
+def test_a_clients_own_noisy_loss_moves_by_the_whole_bound(adjacency: Any, both: int) -> None:
+    """Without a trusted server each client shows its own mean loss: all m records together change
+    it from 0 to B, one alone by B/m."""
+    G, sigma, T, B, s = 1.5, 2.0, 20, 2.0, 0.9
+    rows = Sampling("full", 1, 1)
+    event = Event(rows, Mean(G), sigma, T, "client", adjacency, "local_transcript")
+    facts = ProblemFacts(n=5, m=10, m_max=12, d=8, rounds=T, smoothness=None)
+    rule = stopping.rule(jaxfl.Stop(loss=0.1, bound=B, sigma=s), 0, T, 3)
+    found = stopping.checked(event, stopping.checks({"stop": [rule]}, T), facts)
+    checks = 6  # after rounds 3, 6, ..., 18
+    mu = math.sqrt(T * (both * G / sigma) ** 2 + checks * (B / s) ** 2)
+    assert epsilon(found, DELTA).eps == pytest.approx(float(gdp_eps(mu, DELTA)), rel=1e-6)
 
 
 def test_phases_pay_for_every_check(key: jax.Array) -> None:
