@@ -239,6 +239,20 @@ def test_a_range_holds_all_local_steps() -> None:
     assert plan.values["range"] >= 2 * 0.5 * 4 * 1.0
 
 
+def test_a_range_holds_poisson_batches_that_exceed_their_mean(key: jax.Array) -> None:
+    """Where the clipped gradients of j drawn records agree, the message has norm j G/b.  The largest
+    of 20,000 draws exceeds 2G, and none exceeds that of full slots."""
+    algorithm = jaxfl.algorithm("ldp_sgd", sampler=sampler("poisson"), aggregation=secure_sum())
+    plan = planned(algorithm, a_problem(), 3, lr=0.1, clip=0.7, batch=2, sigma=1e-3)
+    rows, m = plan.body.estimator.sampler, plan.facts.m_max
+    draw = lambda t: jnp.sum(rows.draw(key, t, m, m, plan.hp).weight)  # noqa: E731
+    longest = 0.7 * float(jax.jit(jax.vmap(draw))(jnp.arange(20_000)).max())
+    bound, _ = transcript.message_bound(plan.body, plan.values, plan.facts)
+    assert 2 * 0.7 < longest <= bound * (1 + 1e-6)
+    assert bound == pytest.approx(0.7 * plan.hp.caps["batch"] / 2)
+    assert plan.values["range"] >= 2 * bound
+
+
 def test_the_public_regularizer_is_not_clamped(key: jax.Array) -> None:
     """It is added to the sum: however large, messages hold clipped gradients and noise alone."""
     problem, ends = a_problem(), []
