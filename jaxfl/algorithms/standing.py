@@ -28,11 +28,12 @@ BODIES: dict[type, tuple[str, ...]] = {  # the parts that a proof may rest on
     Federated: (*ALWAYS, *LATER),
     Gossip: (*ALWAYS, "compressor"),
 }
+MADE_OF = ("init", "round", "output", "capacity", "cohort", "params", "reads", "body")
 _rounds: dict[Hashable, Algorithm] = {}  # that compose made, by what they are made of
 _events: dict[
     Hashable, bool
 ] = {}  # with the rounds that they describe: whether a paper's rules did
-_own_events: set[Hashable] = set()  # as long as _rounds holds their algorithms
+_described_by: set[int] = set()  # the functions of these events, which _rounds holds
 
 
 def own_rounds(made: Algorithm) -> Algorithm:
@@ -47,7 +48,7 @@ def ours(made: Algorithm, paper: bool) -> Algorithm:
 
     The event of a ``paper`` knows parts of which the body's own knows nothing.  The first entry counts.
     """
-    _own_events.add(identity(made.event))
+    _described_by.add(id(_function(made.event)))
     _events.setdefault((_key(made), identity(made.event)), paper)
     return own_rounds(made)
 
@@ -62,19 +63,12 @@ def derived(made: Algorithm, origin: Algorithm) -> Algorithm:
 
 def standing(algorithm: Algorithm, problem: Problem | None = None) -> Standing:
     """Return what may be said of the privacy of an algorithm, and of one on this problem."""
-    key, event = _key(algorithm), identity(algorithm.event)
-    if algorithm.event is not None and event not in _own_events:
+    if algorithm.event is not None and id(_function(algorithm.event)) not in _described_by:
         return Standing("stated", f"the user states the event of {algorithm.name!r}")
-    paper = _events.get((key, event))
-    if key not in _rounds:
-        foreign = f"the round of {algorithm.name!r}"
-    elif paper is None:
-        foreign = f"the event of {algorithm.name!r}, which describes other rounds,"
-    else:
-        foreign = next(_foreign(algorithm.body, paper, problem), "")
+    foreign = next(_foreign(algorithm, problem), "")
     if not foreign:
         return Standing()
-    return Standing("none", f"no claim: {foreign} is not jaxfl's own, so {WAY}")
+    return Standing("none", f"no claim: no proof covers {foreign}; {WAY}")
 
 
 def weaker(earlier: Standing, now: Standing) -> Standing:
@@ -88,24 +82,48 @@ def weaker(earlier: Standing, now: Standing) -> Standing:
     return Standing("none", f"no claim: for earlier rounds {earlier.why}, and another one now")
 
 
+def _function(event: Any) -> Any:
+    """The function behind an event, which is the same where an algorithm was copied or sent."""
+    return getattr(event, "func", getattr(event, "__func__", event))
+
+
 def _key(algorithm: Algorithm) -> Hashable:
     """Return what the rounds of an algorithm, and the values that they read, are made of."""
-    return identity(
-        (
-            *(algorithm.init, algorithm.round, algorithm.output, algorithm.capacity),
-            *(algorithm.cohort, algorithm.params, algorithm.reads, algorithm.body),
-        )
-    )
+    return identity(tuple(getattr(algorithm, name) for name in MADE_OF))
 
 
-def _foreign(body: Any, paper: bool, problem: Problem | None) -> Iterator[str]:
+def _foreign(algorithm: Algorithm, problem: Problem | None) -> Iterator[str]:
     """What a proof rests on and jaxfl did not make, in words."""
+    key, body = _key(algorithm), algorithm.body
+    if type(body) not in BODIES:
+        yield f"the body of {algorithm.name!r}, which is not jaxfl's own"
+        return
+    paper = _events.get((key, identity(algorithm.event)), False)
+    yield from _parts(body, paper)
+    if key not in _rounds:
+        yield f"the {_changed(algorithm)} of {algorithm.name!r}, which is not the one of its body"
+    elif (key, identity(algorithm.event)) not in _events:
+        yield f"the event of {algorithm.name!r}, which describes other rounds"
+    if problem is not None and not provenance.own_kernel(problem.model.kernel):
+        yield f"the gradient kernel of the model {problem.model.name!r}, which is not jaxfl's own"
+
+
+def _parts(body: Any, paper: bool) -> Iterator[str]:
+    """The parts that a proof rests on and jaxfl did not make."""
     hidden = body.mechanism.central or body.aggregation is not None
     roles = {"sampler": body.estimator.sampler, "estimator": body.estimator}
     roles |= {role: getattr(body, role) for role in BODIES[type(body)]}
     for role, part in roles.items():
         later = hidden or role not in LATER
         if part is not None and not provenance.own_part(part, later, alone=not paper):
-            yield f"the {role} {part.name!r}"
-    if problem is not None and not provenance.own_kernel(problem.model.kernel):
-        yield f"the gradient kernel of the model {problem.model.name!r}"
+            yield f"the {role} {part.name!r}, which is not jaxfl's own"
+
+
+def _changed(algorithm: Algorithm) -> str:
+    """The field in which an algorithm differs from one that compose made of the same body."""
+    body = identity(algorithm.body)
+    for known in _rounds.values():
+        if identity(known.body) == body:
+            pairs = ((name, getattr(algorithm, name), getattr(known, name)) for name in MADE_OF)
+            return next((n for n, mine, its in pairs if identity(mine) != identity(its)), "body")
+    return "body"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, TypeVar
 
 from jaxfl.core.identity import PLAIN, by_identity, identity
@@ -26,12 +26,13 @@ from jaxfl.core.types import (
     Participation,
     Sampler,
     Server,
+    unbounded,
 )
 
 __all__ = [
     "kernel",
     "made",
-    "made_of",
+    "of_a_paper",
     "ours",
     "own_function",
     "own_kernel",
@@ -66,10 +67,11 @@ RESTS: dict[type, Rests] = {
         ("select",), ("code", "omega", "resolve", "capacity", "unbiased", "absolute", "fixed_size")
     ),
     Channel: Rests(
-        ("before",), ("init", "after", "receive", "residual", "linear", "remembers", "growth")
+        ("before", "linear", "growth"), ("init", "after", "receive", "residual", "remembers")
     ),
     Server: Rests((), ("init", "view", "step", "output")),
 }
+NO_CLAIM: dict[str, Any] = {"linear": False, "growth": unbounded}
 NAMES = frozenset({"name", "params"})  # of other parts, all fields but these
 _known: dict[Hashable, tuple[Any, bool]] = {}  # parts, and whether every event knows what they do
 _functions: dict[int, Any] = {}
@@ -81,34 +83,27 @@ def made(make: F) -> F:
 
     What it makes of a part or a function of the user's is not registered.
     """
-    return made_of()(make)
+    return _registering(make, alone=True)
 
 
-def made_of(
-    free: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None, alone: bool = True
-) -> Callable[[F], F]:
-    """Return :func:`made` for a constructor with arguments that may be the user's.
+def of_a_paper(make: F) -> F:
+    """Return :func:`made` for parts of which only the event of their paper knows what they do."""
+    return _registering(make, alone=False)
 
-    ``free`` returns their names, from all arguments: no proof rests on these.  Not ``alone``: what the
-    part does depends on hyper-parameters that only the event of its paper reads.
-    """
 
-    def decorate(make: F) -> F:
-        signature = inspect.signature(make)
+def _registering(make: F, alone: bool) -> F:
+    signature = inspect.signature(make)
 
-        @functools.wraps(make)
-        def register(*args: Any, **options: Any) -> Any:
-            part, given = make(*args, **options), signature.bind(*args, **options).arguments
-            allowed = () if free is None else free(given)
-            if all(ours(value) for name, value in given.items() if name not in allowed):
-                for later in (False, True):
-                    _known[_key(part, later)] = part, alone
-            return part
+    @functools.wraps(make)
+    def register(*args: Any, **options: Any) -> Any:
+        part = make(*args, **options)
+        if all(map(ours, signature.bind(*args, **options).arguments.values())):
+            _known[_key(part, True)] = _known[_key(part, False)] = part, alone
+            if isinstance(part, Channel):  # a part made anew claims as little
+                _known[_key(part._replace(**NO_CLAIM), False)] = part, alone
+        return part
 
-        made: F = by_identity(register)  # type: ignore[assignment]
-        return made
-
-    return decorate
+    return by_identity(register)  # type: ignore[return-value]
 
 
 def own_function(function: F) -> F:

@@ -12,7 +12,7 @@ in each round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxfl.core.provenance import made, made_of
+from jaxfl.core.provenance import made
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import (
     LARGEST,
@@ -104,12 +104,7 @@ def control() -> Pull:
     return Pull("control", init, lambda x, theta, c, c_i, hp: c - c_i, after, close, broadcasts=2)
 
 
-def _noised(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The optimizer of clients that add noise sees noised gradients alone."""
-    return () if given["mechanism"].central else ("optimizer",)
-
-
-@made_of(free=_noised)
+@made
 def steps(
     estimator: Estimator,
     mechanism: Mechanism,

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.provenance import made, made_of
+from jaxfl.core.provenance import made, of_a_paper
 from jaxfl.core.schedules import Pieces, Schedule, pieces
 from jaxfl.core.subsets import permuted
 from jaxfl.core.types import (
@@ -180,13 +180,13 @@ def shorter(phases: Iterable[Phase], rounds: int) -> list[Phase]:
 # --- traced --------------------------------------------------------------------------------------
 
 
-@made_of(alone=False)
+@of_a_paper
 def noised() -> Mechanism:
     """N(0, sigma_i^2 I) in phase i; sigma is that of the first phase."""
     return gaussian()._replace(std=lambda hp: hp["sigma"] * hp["noise_t"])
 
 
-@made_of(alone=False)
+@of_a_paper
 def phased(base: Sampler) -> Sampler:
     """``base`` on the records of the phase, a slice of one permutation for each client.
 

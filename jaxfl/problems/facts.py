@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core.errors import require
 from jaxfl.core.hosts import on_host
 from jaxfl.core.types import Array, GeneratedSamples, Model, Problem, ProblemFacts, PyTree
 
@@ -26,6 +27,11 @@ def facts_of(problem: Problem, rounds: int | None) -> ProblemFacts:
         smoothness = model.smoothness(problem.train, count)
     sizes = tuple(int(m) for m in np.unique(count))
     linear = model.kernel.link is not None
+    require(
+        sizes[-1] <= problem.m_max,
+        f"A client counts {sizes[-1]} records, and its arrays hold {problem.m_max}",
+        "make the problem with jaxfl.make_problem",
+    )
     return ProblemFacts(
         n=problem.n,
         m=sizes[0],

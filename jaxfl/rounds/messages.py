@@ -79,6 +79,11 @@ def send(
     def one(noise: Key, mask: Key, link: PyTree, work: PyTree) -> Sent:
         g, rest = estimate(noise, work)
         v = channel.before(link, g)
+        require(
+            _like(v, g.shape, g.dtype),
+            f"The before of the channel {channel.name!r} returns {kind_of(v)} for {kind_of(g)}",
+            "return as many values as the estimate has, of the same dtype",
+        )
         if channel.residual is None:
             message, sent = release(body.own, body.compressor, noise, mask, v, t, hp)
             return Sent(g, message, sent, rest, channel.after(link, message, hp))
@@ -162,7 +167,7 @@ def release(
         index, sent = None, jnp.int32(0)
     else:
         chosen = select(pick, v.size, hp)
-        _one_draw(compressor.name, chosen)
+        _one_draw(compressor.name, chosen, v.size)
         value = v.at[chosen.index].get(mode="clip")
         weight = chosen.weight.astype(v.dtype)
         value = weight * (value + draw_noise(mechanism, noise, t, value, hp))
@@ -179,7 +184,7 @@ def release(
     return Message(value, index), sent
 
 
-def _one_draw(name: str, chosen: Any) -> None:
+def _one_draw(name: str, chosen: Any, d: int) -> None:
     """Raise, while tracing, for a draw that would broadcast instead of selecting coordinates."""
     slots: tuple[int, ...] = getattr(getattr(chosen, "index", None), "shape", ())
     fits = isinstance(chosen, Draw) and len(slots) == 1
@@ -188,6 +193,11 @@ def _one_draw(name: str, chosen: Any) -> None:
         f"The select of the compressor {name!r} returns "
         f"{[kind_of(part) for part in chosen] if isinstance(chosen, Draw) else kind_of(chosen)}",
         "return a Draw of the coordinates, as integers, and as many weights",
+    )
+    require(
+        slots[0] <= d,
+        f"The select of the compressor {name!r} has {slots[0]} slots, and there are {d} coordinates",
+        "let its capacity give at most as many",
     )
 
 
