@@ -1,0 +1,199 @@
+"""All that states an eps says the same of parts and events that are not jaxfl's own."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from own import body, usual
+
+import jaxfl
+from jaxfl.algorithms import compose, plain
+from jaxfl.core.errors import JaxflWarning
+from jaxfl.engine import results
+from jaxfl.engine.record import Record
+from jaxfl.parts import mechanisms
+from jaxfl.privacy import events
+from jaxfl.views import rows
+from jaxfl.views.cells import as_sweep
+
+pytestmark = pytest.mark.once
+KEY = jax.random.key(0)
+GIVEN = {"clip": 1.0, "batch": 4, "lr": 0.1, "eps": 1.0, "omega": 0.0}
+
+
+def descent(mechanism: Any = None, event: Any = None, finish: Any = None) -> jaxfl.Algorithm:
+    """The same descent, by the names of its parts, with a mechanism or an event of the user's."""
+    mechanism = mechanisms.gaussian() if mechanism is None else mechanism
+    return compose(
+        "descent", "", "", body(mechanism=mechanism), plain(**GIVEN), event=event, finish=finish
+    )
+
+
+def stated(values: Any, facts: Any) -> Any:
+    """An event of the user's: full batches, as if nobody had more records than 1000."""
+    rows = events.Sampling("full", 1000, 1000)
+    return events.Event(rows, events.Mean(1.0), float(values["sigma"]), int(values["rounds"]))
+
+
+@functools.cache
+def quiet() -> Any:
+    """A mechanism with the name of jaxfl's, and a hundredth of its noise."""
+    return mechanisms.gaussian()._replace(std=lambda hp: hp["sigma"] / 100)
+
+
+MAKE: dict[str, Callable[[], jaxfl.Algorithm]] = {
+    "none": functools.cache(lambda: descent(quiet())),
+    "stated": functools.cache(lambda: descent(event=stated)),
+    "proven": functools.cache(descent),
+}
+WORDS = {"none": "mechanism 'gaussian'", "stated": "stated by the user", "proven": "established"}
+KINDS = list(MAKE)
+
+
+def simulated(kind: str, rounds: int = 2, **how: Any) -> jaxfl.Run:
+    return jaxfl.simulate(MAKE[kind](), usual(), KEY, rounds, **how)
+
+
+def agree(kind: str, eps: Any, text: str = "") -> None:
+    """Every eps is infinite where there is no claim, and no text calls anything else established."""
+    assert np.isinf(eps).all() == (kind == "none"), text
+    assert not text or WORDS[kind] in text
+    assert kind == "proven" or "established" not in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_run_states(kind: str, tmp_path: Path) -> None:
+    heard: list[float] = []
+    run = simulated(kind, callbacks=[lambda now: heard.append(now.eps)])
+    report = run.privacy()
+    agree(kind, report.proven, str(report))
+    agree(kind, run.spent([1, 2]))
+    agree(kind, run.ledger().proven, str(run.ledger()))
+    agree(kind, heard[1:])
+    assert ("nothing proven" in repr(run), "user's event" in repr(run)) == (
+        kind == "none",
+        kind == "stated",
+    )
+    about = results.config(jaxfl.load(run.save(tmp_path / "run.nc")))
+    said = results.privacy(about)
+    assert ("no eps proven" in said, "stated by the user" in said) == (
+        kind == "none",
+        kind == "stated",
+    )
+    assert about["privacy"]["assumes"].startswith("that losses, regularizers")
+    assert ("eps_spent" in run.dataset()) == (kind != "none")
+    if kind == "stated":
+        assert "user's event" in run.dataset()["eps_spent"].attrs["long_name"]
+    assert ("(stated)" in rows.table(as_sweep(run.dataset())).text()) == (kind == "stated")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_sweep_states(kind: str) -> None:
+    heard: list[float] = []
+    how = {"rounds": 2, "seeds": 1, "callbacks": [lambda now: heard.append(now.eps)]}
+    ds = jaxfl.sweep(MAKE[kind](), {"lr": [0.1, 0.2]}, usual(), KEY, **how)
+    agree(kind, ds["proven_eps"].values)
+    agree(kind, [eps for eps in heard if eps])
+    assert ds["stated"].values.tolist() == [[int(kind == "stated")] * 2]
+    table = rows.table(ds)
+    notes = " ".join(table.notes)
+    assert (WORDS["none"] in notes, "user states" in notes) == (kind == "none", kind == "stated")
+    (shown,) = [column for column in table.columns if column.name == "proven_eps"]
+    words = [str(value) for value in shown.values]
+    assert all(("none" in w, "(stated)" in w) == (kind == "none", kind == "stated") for w in words)
+    for figure in jaxfl.views.figures(ds, choose_by="none").values():
+        said = str(figure.get_label())
+        assert ("is proven for" in said or "Each ε is proven" in said) <= (kind == "proven"), said
+        assert (WORDS["none"] in said, "stated by the user" in said) == (
+            kind == "none",
+            kind == "stated",
+        )
+        plt.close(figure)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_questions_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jaxfl.algorithms.registry import ALGORITHMS
+
+    monkeypatch.setitem(ALGORITHMS, "descent", MAKE[kind])
+    numbers = {"samples": 20, "rounds": 2, "clip": 1.0, "batch": 4, "lr": 0.1, "delta": 1e-3}
+    found = jaxfl.account("descent", sigma=0.5, **numbers)
+    agree(kind, found["eps"], f"{found['method']} {found['status']}" * (kind == "none"))
+    assert found["status"] == {"none": "", "stated": "U", "proven": "E"}[kind]
+    found = jaxfl.calibrate("descent", eps=1.0, **numbers)
+    agree(kind, found["eps"])
+    assert 0 < found["sigma"] < np.inf  # the event calibrates nevertheless
+
+
+@pytest.mark.parametrize(("first", "then"), [("none", "proven"), ("proven", "none")])
+def test_no_claim_sticks_to_a_run(first: str, then: str, tmp_path: Path) -> None:
+    """Parts have the same names, so that the run goes on; nothing is proven of all its rounds."""
+    path = tmp_path / "run.npz"
+    simulated(first, checkpoint=path)
+    for rounds, kind in ((4, then), (6, "proven")):
+        run = simulated(kind, rounds, resume=path, checkpoint=path)
+        agree("none", run.privacy().proven, str(run.privacy()))
+
+
+@pytest.mark.parametrize(("first", "then"), [("none", "proven"), ("proven", "none")])
+def test_no_claim_sticks_to_a_sweep(first: str, then: str, tmp_path: Path) -> None:
+    def swept(kind: str, steps: list[float], **how: Any) -> Any:
+        return jaxfl.sweep(
+            MAKE[kind](), {"lr": steps}, usual(), KEY, rounds=2, seeds=1, out=tmp_path, **how
+        )
+
+    agree(first, swept(first, [0.1])["proven_eps"])
+    agree("none", swept(then, [0.1], resume=True)["proven_eps"])
+    agree("none", swept("proven", [0.1, 0.2], extend=True)["proven_eps"])
+    agree("none", swept("proven", [0.1, 0.2], resume=True)["proven_eps"])
+
+
+def test_a_stated_event_does_not_cover_rounds_of_other_code(tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+    simulated("stated", checkpoint=path)
+    report = simulated("proven", 4, resume=path).privacy()
+    assert np.isinf(report.proven)
+    assert "earlier rounds" in report.method
+
+
+def test_a_run_in_memory_keeps_what_it_was() -> None:
+    run = simulated("none")
+    agree("none", run.extend(4).privacy().proven)
+
+
+def test_noise_that_finish_lowers_is_flagged() -> None:
+    def finish(N: Any, noise: Any, facts: Any) -> None:
+        N.values["sigma"] = N["sigma"] / 10
+
+    algorithm = descent(finish=finish)
+    report = jaxfl.simulate(algorithm, usual(), KEY, 2).privacy()
+    assert report.flag
+    assert "eps = 1 was asked for" in report.note
+    ds = jaxfl.sweep(algorithm, {"lr": [0.1]}, usual(), KEY, rounds=2, seeds=1)
+    assert ds["flag"].values.all()
+    assert any("asked for" in note for note in rows.table(ds).notes)
+
+
+def test_what_is_asked_for_is_not_flagged() -> None:
+    run = simulated("proven")
+    assert not run.privacy().flag
+    assert not run.extend(6).privacy().flag  # eps grows with the rounds
+
+
+def test_exports_of_what_nobody_checked_warn() -> None:
+    for kind, words in (("none", "no claim"), ("stated", "nobody checked")):
+        with pytest.warns(JaxflWarning, match=words):
+            simulated(kind).privacy().dp_event()
+
+
+def test_files_that_say_nothing_prove_nothing() -> None:
+    """Those of earlier versions do not say whose parts they ran."""
+    from jaxfl.engine.record import joined_proof
+
+    assert joined_proof(None, ["proven", ""])[0] == "none"
+    assert isinstance(simulated("proven"), Record)
