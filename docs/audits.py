@@ -92,6 +92,10 @@ An audit has {RUNS} runs in each of two worlds; *seconds* is their time on one b
 compilation.  Where *given values* does not say otherwise, a run has 20 rounds with batches of 5 of
 50 records.  `python docs/audits.py > docs/audits.md` writes this page.
 
+The page is about jaxfl's own parts.  `jaxfl audit --import FILE` attacks parts of your own: it compares
+with the eps of the event that the algorithm describes, which nothing proves, and says what it did not
+look at ([privacy](privacy.md)).
+
 Each *statistic* is a number per run, from its messages and the canary's sign in each round.  A
 threshold turns it into a guess of the world:
 

@@ -16,6 +16,7 @@
   declares
 * :mod:`~jaxfl.audit.reference` -- a canary audited in NumPy: one coordinate, Poisson sampling,
   other gradients zero
+* :mod:`~jaxfl.audit.unseen` -- what an attack does not look at, in words
 """
 
 from jaxfl.audit.attack import AuditResult, audit

@@ -24,14 +24,15 @@ import numpy.typing as npt
 from jax.typing import ArrayLike
 
 from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.audit.canary import EventLike, Setup, prepare, takes, trajectory
+from jaxfl.audit.canary import EventLike, Setup, observed, prepare, takes
 from jaxfl.audit.decisions import certify, family
 from jaxfl.audit.ranges import checked
+from jaxfl.audit.unseen import unseen
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import AnyEvent, LocalSteps, Mean, plain_events
+from jaxfl.privacy.events import AnyEvent, LocalSteps, Mean, Stated, Unproven, plain_events
 from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["AuditResult", "audit"]
@@ -48,6 +49,7 @@ class AuditResult(NamedTuple):
     ``plain`` assumes nothing; ``curve`` uses the trade-off curve of the event (None without one), and
     bounds eps if only the amount of noise may be wrong; otherwise it tests the proof.  ``lower`` is the
     one that was larger on the runs that choose the test; each holds with the stated confidence by itself.
+    Where an event is described and nothing is proven, ``described`` is the eps that it would prove.
     """
 
     algorithm: str
@@ -64,6 +66,8 @@ class AuditResult(NamedTuple):
     method: str  # of the proof
     status: str
     seconds: float
+    described: float | None = None  # of an event on which no proof rests
+    unseen: tuple[str, ...] = ()  # what the attack does not look at, where nothing is proven
 
     @property
     def refutes_proof(self) -> bool:
@@ -75,7 +79,29 @@ class AuditResult(NamedTuple):
         """Whether the attack succeeds more often than the claim allows."""
         return self.claimed is not None and self.lower > self.claimed
 
+    @property
+    def refutes_described(self) -> bool:
+        """Whether the attack succeeds more often than the described event allows."""
+        return self.described is not None and self.lower > self.described
+
+    @property
+    def verdict(self) -> str:
+        """What the attack says of an event on which no proof rests; empty for others."""
+        if self.described is None:
+            return ""
+        better = f" ({self.lower:.4g} if only the amount of noise differs)"
+        return (
+            f"{'' if self.refutes_described else 'not '}refuted: at {100 * self.confidence:g} % "
+            f"confidence the true eps is at least {self.plain:.4g}{better * (self.lower > self.plain)}, "
+            f"and the event that this algorithm describes has eps {self.described:.4g}"
+        )
+
     def __str__(self) -> str:
+        runs = f"2 x {self.runs} runs of {self.rounds} rounds in {self.seconds:.1f} s"
+        unseen = f". It did not look at {'; '.join(self.unseen)}" if self.unseen else ""
+        if self.verdict:
+            at = f"delta = {self.delta:g}, proven none ({self.method})"
+            return f"{self.algorithm}: {self.verdict}; {at}; {runs}{unseen}"
         proven = f"{self.proven:.4g}" if math.isfinite(self.proven) else f"none ({self.method})"
         claim = "" if self.claimed is None else f", claimed {self.claimed:.4g}"
         which = "PROOF" if self.refutes_proof else "CLAIM" if self.refutes_claim else ""
@@ -83,7 +109,7 @@ class AuditResult(NamedTuple):
         return (
             f"{self.algorithm}: eps >= {self.lower:.4g} at delta = {self.delta:g} "
             f"({100 * self.confidence:g} % confidence), proven {proven}{claim}; "
-            f"2 x {self.runs} runs of {self.rounds} rounds in {self.seconds:.1f} s{flag}"
+            f"{runs}{flag}{unseen}"
         )
 
 
@@ -130,8 +156,10 @@ def audit(
     asked = {"confidence": confidence, "canary": canary, "chunk": chunk, "claimed": claimed}
     chunk = checked({**asked, "delta": delta}).get("chunk")
     algorithm = one_algorithm(algorithm, numbers)
+    body = algorithm.body
+    silent = body is not None and body.mechanism.std is None and body.local is None
     require(
-        takes(algorithm, "sigma") or event is not None,
+        takes(algorithm, "sigma") or event is not None or not silent,
         f"{algorithm.name} adds no noise, so that no eps holds for it",
         "audit a private algorithm",
     )
@@ -147,8 +175,11 @@ def audit(
     bound = certify(chosen, bounding, family(setup.event), delta, confidence)
 
     proven, method, status = math.inf, "the algorithm has no event", ""
-    if setup.event is not None:
-        proven, _, method, status = epsilon(setup.event, delta)
+    if setup.released is not None:
+        proven, _, method, status = epsilon(setup.released, delta)
+    own = isinstance(setup.released, Unproven | Stated)
+    if own:
+        proven, status = math.inf, ""
     if claimed is None:
         claimed = _claimed(setup)
     return AuditResult(
@@ -166,6 +197,8 @@ def audit(
         method=method,
         status=status,
         seconds=time.perf_counter() - began,
+        described=epsilon(setup.event, delta).eps if own and setup.event is not None else None,
+        unseen=() if setup.proven else unseen(setup, turning),
     )
 
 
@@ -191,8 +224,9 @@ def _attack(
     read: list[Floats] = []
     for first in range(0, runs, chunk):
         # the last piece is as long as the others, so that one program serves all
-        args = (key, first, worlds, turns, problem, setup.hp, setup.step)
-        waiting.append(_seen(setup.algorithm, rounds, setup.sign, chunk, *args))
+        args = (key, first, worlds, turns, problem, setup.hp, setup.unit)
+        how = setup.algorithm, rounds, setup.sign, chunk, setup.listens
+        waiting.append(_seen(*how, *args))
         if first + chunk < fitted:
             continue
         last = first + chunk >= runs
@@ -219,12 +253,13 @@ def _worlds(setup: Setup, canary: float, background: bool) -> tuple[np.ndarray, 
     return worlds, (worlds[0, :, :, 0] != 0).astype(np.float32)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _seen(
     algorithm: Algorithm,
     rounds: int,
     sign: Callable[[Array], Array],
     runs: int,
+    listens: bool,
     key: Key,
     first: ArrayLike,
     worlds: ArrayLike,
@@ -240,8 +275,9 @@ def _seen(
 
     def one(key: Key, rows: Array) -> tuple[Array, Array]:
         train = (rows, turns)[: len(problem.train)]
-        x = trajectory(algorithm, rounds, key, dataclasses.replace(problem, train=train), hp)
-        v = (x[:-1, :, 0] - x[1:, :, 0]) / jnp.asarray(step)[:, None]
+        here = dataclasses.replace(problem, train=train)
+        x, sent = observed(algorithm, rounds, key, here, hp, listens=listens)
+        v = (sent if listens else x[:-1] - x[1:])[..., 0] / jnp.asarray(step)[:, None]
         return v, jax.vmap(sign)(x[:-1, 0])
 
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(runs))

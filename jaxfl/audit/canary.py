@@ -15,7 +15,8 @@ or that repeat their noise would otherwise cancel:
 
 The adversary sees the points at which gradients are evaluated, which are more than the output where
 that is a random iterate or an average.  Where the server steps ``x <- x - eta v`` the increments are
-the messages: ``v_t = (x_t - x_{t+1}) / eta``.
+the messages: ``v_t = (x_t - x_{t+1}) / eta``.  Of parts that are not jaxfl's an audit computes the
+messages, and the adversary sees those of the first client itself.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from jaxfl.algorithms.composition import by_messages
 from jaxfl.algorithms.resolution import build, resolve
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Model, Problem, ProblemFacts, PyTree
-from jaxfl.privacy.events import AnyEvent
+from jaxfl.privacy.events import AnyEvent, NoClaim, Stated, Unproven, described, released
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.kernels import linear_kernel
 from jaxfl.rounds.body import Body
@@ -44,6 +46,8 @@ __all__ = [
     "Setup",
     "canary_model",
     "canary_problem",
+    "observed",
+    "plays",
     "prepare",
     "sign",
     "takes",
@@ -62,10 +66,24 @@ class Setup(NamedTuple):
     values: dict[str, Any]
     facts: ProblemFacts
     hp: Hyper
-    event: AnyEvent | None
+    event: AnyEvent | None  # that is described, whether it is proven or not
     sign: Callable[[Array], Array]  # s(x)
     step: npt.NDArray[np.float64]  # eta of each round, by which increments become messages
     clip: float
+    released: AnyEvent | None  # the same event, with what says that nothing is proven
+    listens: bool  # whether the adversary sees the first client's messages
+
+    @property
+    def unit(self) -> npt.NDArray[np.float64]:
+        """What divides the observed in each round: a message of local steps is an increment, too."""
+        body = self.algorithm.body
+        whole = self.listens and body is not None and body.local is None
+        return np.ones_like(self.step) if whole else self.step
+
+    @property
+    def proven(self) -> bool:
+        """Whether a proof rests on the event."""
+        return not (self.released is None or isinstance(self.released, NoClaim | Unproven | Stated))
 
 
 def takes(algorithm: Algorithm, name: str) -> bool:
@@ -154,19 +172,35 @@ def prepare(
         clock = isinstance(lr, int | float)
         require(clock, "needs a clock, which a constant lr drives", remedy, turning=turning)
         pace = float(given["lr"])
+    if dim == 1 and takes(algorithm, "k") and "omega" not in given:
+        given.setdefault("k", 1)  # the only one there is
     problem = canary_problem(whole("clients", clients, 1), m, dim, turning, pace)
     facts = facts_of(problem, rounds)
     values = resolve(algorithm, given, facts, noise).values
     hp = build(algorithm, values, facts, jnp.dtype(jnp.float32))
-    if event is None:
-        event = algorithm.event
-    described = event(values, facts) if callable(event) else event
+    found: AnyEvent | None = event(values, facts) if callable(event) else event
+    if event is None and algorithm.event is not None:
+        found = released(algorithm, values, facts)
     lr, clip = values.get("lr", 1.0), float(values.get("clip", 1.0))
     step = lr.over(rounds) if isinstance(lr, Schedule) else np.full(rounds, float(lr))
     require(step.min() > 0, "must be above 0", "with no step nothing is released", lr=lr)
-    return Setup(
-        algorithm, problem, dict(values), facts, hp, described, sign(turning, pace), step, clip
+    body, inner = algorithm.body, None if found is None else described(found)
+    seen = sign(turning, pace)
+    setup = Setup(
+        algorithm, problem, dict(values), facts, hp, inner, seen, step, clip, found, False
     )
+    if setup.proven or not plays(algorithm) or not isinstance(body, Body):
+        return setup
+    # one draw of noise for the mean is of the same law where channels are as they declare
+    summed = body.aggregation and body.aggregation.hides and not body.aggregation.plain
+    listens = not (summed or body.mechanism.central)
+    return setup._replace(algorithm=by_messages(algorithm), listens=listens)
+
+
+def plays(algorithm: Algorithm) -> bool:
+    """Whether the rounds are those of the body."""
+    body: Any = algorithm.body
+    return body is not None and (algorithm.init, algorithm.round) == (body.init, body.round)
 
 
 def trajectory(algorithm: Algorithm, rounds: int, key: Key, problem: Problem, hp: Hyper) -> Array:
@@ -174,17 +208,32 @@ def trajectory(algorithm: Algorithm, rounds: int, key: Key, problem: Problem, hp
 
     They are where gradients are evaluated: the server's point, or the point of each node.
     """
-    body = algorithm.body
+    return observed(algorithm, rounds, key, problem, hp, listens=False)[0]
+
+
+def observed(
+    algorithm: Algorithm, rounds: int, key: Key, problem: Problem, hp: Hyper, *, listens: bool
+) -> tuple[Array, Any]:
+    """The points, and what the first client sends, (T, 1, d) and 0 where it is absent."""
+    body: Any = algorithm.body
 
     def seen(state: PyTree) -> Array:
         if body is None:
             return algorithm.output(state)[None]
         return body.server.view(state.server)[None] if isinstance(body, Body) else state.server
 
-    def step(state: PyTree, _: None) -> tuple[PyTree, Array]:
+    def sent(state: PyTree) -> Any:
+        if not listens:
+            return ()
+        view = body.view(key, state, problem, hp)
+        first = (view.clients == 0) & (view.weight > 0)
+        return jnp.sum(jnp.where(first[:, None], view.messages, 0), axis=0)[None]
+
+    def step(state: PyTree, _: None) -> tuple[PyTree, Any]:
+        message = sent(state)
         state, _info = algorithm.round(key, state, problem, hp)
-        return state, seen(state)
+        return state, (seen(state), message)
 
     state, _ = algorithm.init(key, problem, hp)
-    _, x = jax.lax.scan(step, state, length=rounds)
-    return jnp.concatenate([seen(state)[None], x])
+    _, (x, messages) = jax.lax.scan(step, state, length=rounds)
+    return jnp.concatenate([seen(state)[None], x]), messages

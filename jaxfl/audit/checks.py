@@ -211,7 +211,7 @@ def one_run_audit(
         algorithm=setup.algorithm.name,
         lower=one_run_eps(*guessed),
         curve=None if curves is None else curves.one_run_eps(*guessed),
-        proven=math.inf if setup.event is None else epsilon(setup.event, delta).eps,
+        proven=math.inf if setup.released is None else epsilon(setup.released, delta).eps,
         delta=delta,
         confidence=confidence,
         canaries=k,

@@ -105,6 +105,10 @@ def run_audit(words: Sequence[str]) -> None:
     `curve` that the noise has the shape which the accountant assumes; `lower` is the one that promised
     more on half of the runs.  `statistic` is the number by which a run is told apart.
 
+    Of an algorithm with parts of your own (--import FILE) nothing is proven.  `described` is then the eps
+    of the event that it describes, `refutes_described` whether that is below `lower`, `verdict` says so
+    in words, and `did_not_look_at` what the attack cannot see.
+
       jaxfl audit ldp_sgd --samples 1000 --rounds 100 --runs 10000 --batch 50 --eps 5
       jaxfl audit ldp_sgd --samples 1000 --rounds 20 --runs 4000 --batch 100 --clip-mode batch \
             --noise paper --eps 5
@@ -113,6 +117,7 @@ def run_audit(words: Sequence[str]) -> None:
       --rounds T                rounds of each run (default: 100)
       --runs R                  runs on each data set (default: 10000)
       --clients N               number of clients, one of whom holds the record (default: 1)
+      --dim D                   coordinates of the model (default: 1)
       --eps E                   eps that the noise is chosen for (default: 5)
       --claimed E               the claimed eps (default: that of the paper's formula)
       --noise HOW               calibrated (default) or paper: the noise of the paper's formula
@@ -214,6 +219,8 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
             out += [("paper_condition", str(Condition(**condition))) for condition in value]
         elif name == "formula_checked":
             out.append((name, CHECKED[bool(value)]))
+        elif name == "unseen":
+            out += [("did_not_look_at", what) for what in value]
         elif name.startswith("status"):
             out.append((name, STATUS.get(value, "nothing is proven")))
         elif isinstance(value, dict):
@@ -234,7 +241,7 @@ def _audit(
     rounds: int = 100,
     runs: int = 10_000,
     seed: int = 0,
-    clip_mode: str = "example",
+    clip_mode: str | None = None,
     sampler: str | None = None,
     compressor: str | None = None,
     **options: Any,
@@ -243,7 +250,7 @@ def _audit(
 
     finite = options.get("eps") != math.inf
     require(finite, "--eps inf must be finite", "for no noise give --sigma 0")
-    parts: dict[str, Any] = {"clip": clip_mode}
+    parts: dict[str, Any] = {} if clip_mode is None else {"clip": clip_mode}
     if sampler is not None:
         parts["sampler"] = sampling.sampler(sampler)
     if compressor is not None:
@@ -260,6 +267,8 @@ def _audit(
         **found._asdict(),
         "refutes_proof": found.refutes_proof,
         "refutes_claim": found.refutes_claim,
+        "refutes_described": found.refutes_described,
+        "verdict": found.verdict,
     }
 
 

@@ -35,6 +35,8 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
     sampler, sensitivity = body.estimator.sampler, body.estimator.sensitivity
     if body.mechanism.std is None:
         return events.NoClaim("nothing is noised")
+    if "sigma" not in values:
+        return events.NoClaim(f"the noise of {body.mechanism.name} is not a hyper-parameter sigma")
     if sampler.scheme is None:
         return events.NoClaim(f"the scheme of {sampler.name} is not declared")
     if sensitivity is None:

@@ -1,0 +1,300 @@
+"""Audits of parts that are not jaxfl's: what is refuted, and what an audit says that it cannot see."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from planned import federated
+from told import Shell
+
+import jaxfl
+from jaxfl.algorithms import compose
+from jaxfl.audit.attack import AuditResult, audit
+from jaxfl.core.types import Algorithm, Draw, Hyper, Mechanism, Param, Term
+from jaxfl.parts import (
+    aggregations,
+    channels,
+    compressors,
+    estimators,
+    local,
+    mechanisms,
+    sampling,
+    servers,
+)
+from jaxfl.privacy.events import Event, Mean, Sampling, Unproven
+from jaxfl.rounds import Gossip
+from jaxfl.rounds.gossip import averaging
+
+pytestmark = pytest.mark.once
+
+DELTA, WHY = 1e-3, "the part 'mine' is not jaxfl's"
+LOUD, CENTRAL = mechanisms.gaussian(), mechanisms.central()
+WHOLE, SNAPSHOT = (make(sampling.full()) for make in (estimators.minibatch, estimators.svrg))
+QUIET = LOUD._replace(name="mine", std=lambda hp: hp["sigma"] / 100)
+SOME = sampling.without_replacement()
+
+
+def central(values: Any, facts: Any) -> Event:
+    rows, moves = Sampling("full", facts.m, facts.m), Mean(values["clip"] / facts.n)
+    return Event(rows, moves, values["sigma"], int(values["rounds"]), trust="trusted_server")
+
+
+def alone(values: Any, facts: Any) -> Event:
+    rows, moves = Sampling("full", facts.m, facts.m), Mean(values["clip"])
+    return Event(rows, moves, values["sigma"], int(values["rounds"]))
+
+
+def own(event: Any = None, body: Any = None, numbers: Any = None, **parts: Any) -> Algorithm:
+    parts = {"estimator": WHOLE, "server": servers.descent(), **parts}
+    plan = jaxfl.algorithms.plain(**{"clip": 1.0, "eps": 1.0, "lr": 1.0, **(numbers or {})})
+    return compose("mine", "", "", body or federated(**parts), plan, event=event)
+
+
+def attack(algorithm: Algorithm, **options: Any) -> AuditResult:
+    """Four rounds of a client, at the noise for eps = 1, of which nothing is proven."""
+    given = {"rounds": 4, "m": 8, "runs": 400, "delta": DELTA, "key": jax.random.key(0), **options}
+    return audit(algorithm, event=lambda v, f: Unproven(algorithm.event(v, f), WHY), **given)
+
+
+def weighed(part: Any) -> Any:
+    def draw(*args: Any) -> Draw:
+        rows = part.draw(*args)
+        return rows._replace(weight=100 * rows.weight)
+
+    return part._replace(name="mine", draw=draw)
+
+
+def row(which: int) -> Any:
+    """A sampler that always draws the same record."""
+
+    def draw(key: Any, t: Any, count: Any, m: int, hp: Hyper) -> Draw:
+        return Draw(jnp.full(1, which), jnp.ones(1))
+
+    return estimators.minibatch(SOME._replace(name="mine", draw=draw))
+
+
+def changes(name: str, factor: float) -> Any:
+    """An estimator that changes a hyper-parameter before each round."""
+
+    def begin(key: Any, shared: Any, base: Any, x: Any, problem: Any, hp: Hyper) -> Any:
+        values = {**hp.values, name: factor * hp[name]}
+        return shared, base, jnp.int32(0), Hyper(values, hp.capacity)
+
+    return WHOLE._replace(name="mine", begin=begin)
+
+
+def longer(estimator: Any) -> Any:
+    def terms(shared: Any, x: Any, hp: Hyper) -> tuple[Term, ...]:
+        return tuple(t._replace(scale=100 * t.scale) for t in estimator.terms(shared, x, hp))
+
+    return estimator._replace(name="mine", terms=terms)
+
+
+def short(model: Any, hp: Hyper) -> Any:
+    """A kernel whose norms are a hundredth of what they are."""
+    inner = model.kernel.inner
+    return model.kernel._replace(inner=lambda *args: 1e-4 * inner(*args), clip=None)
+
+
+def sends(before: Callable[..., Any], base: Any = None, **more: Any) -> Algorithm:
+    base = base or channels.direct()
+    return own(channel=base._replace(name="mine", before=before), numbers=more)
+
+
+def repeats() -> Algorithm:
+    """Every slot of a message holds the first coordinate, each with its own noise."""
+
+    def select(key: Any, d: int, hp: Hyper) -> Draw:
+        k = hp.caps["k"]
+        return Draw(jnp.zeros(k, jnp.int32), jnp.ones(k))
+
+    compressor = compressors.random_k()._replace(name="mine", select=select)
+    return own(compressor=compressor, numbers={"k": 8, "omega": 0.0})
+
+
+def replaced() -> Algorithm:
+    algorithm = own()
+
+    def round(key: Any, state: Any, problem: Any, hp: Hyper) -> Any:
+        quiet = Hyper({**hp.values, "sigma": hp["sigma"] / 100}, hp.capacity)
+        return algorithm.round(key, state, problem, quiet)
+
+    return algorithm._replace(round=round)
+
+
+def gossip() -> Algorithm:
+    parts = WHOLE, QUIET, compressors.identity(), averaging(), jaxfl.graphs.ring()
+    return own(body=Gossip(*parts))
+
+
+def sums(plain: bool) -> Algorithm:
+    """A plain sum under the name of a secure one."""
+    mine = aggregations.plain_sum()._replace(name="mine", hides=True, plain=plain)
+    return own(aggregation=mine)
+
+
+TWENTY = {"clients": 20}
+BROKEN: dict[str, tuple[Callable[[], Algorithm], dict[str, Any]]] = {
+    "std": (lambda: own(mechanism=QUIET), {}),
+    "no_std": (lambda: own(mechanism=QUIET._replace(std=lambda hp: 0 * hp["sigma"])), {}),
+    "central_std": (
+        lambda: own(central, mechanism=QUIET._replace(central=True)),
+        {"clients": 3},
+    ),
+    "network_std": (gossip, {"clients": 3}),
+    "before": (lambda: sends(lambda link, g: 100 * g), {}),
+    "before_shifted": (
+        lambda: sends(lambda s, g: 100 * g - s, channels.shifted(), shift=0.5),
+        {},
+    ),
+    "before_normalizes": (lambda: sends(lambda link, g: g / (1e-3 + jnp.abs(g))), {}),
+    "select_repeats": (repeats, {"dim": 8}),
+    "begin_sigma": (lambda: own(estimator=changes("sigma", 0.01)), {}),
+    "begin_clip": (lambda: own(estimator=changes("clip", 100.0)), {}),
+    "terms": (lambda: own(estimator=longer(WHOLE)), {}),
+    "differences": (
+        lambda: own(estimator=longer(SNAPSHOT), numbers={"refresh": 0.5}),
+        {"turning": 2},
+    ),
+    "kernel": (
+        lambda: own(estimator=WHOLE._replace(name="mine", kernel=short)),
+        {},
+    ),
+    "rows": (lambda: own(estimator=estimators.minibatch(weighed(sampling.full()))), {}),
+    "first_row": (lambda: own(estimator=row(0), numbers={"batch": 1}), {}),
+    "clients": (
+        lambda: own(central, mechanism=CENTRAL, participation=weighed(sampling.everyone())),
+        {"clients": 3},
+    ),
+    "open_sum": (lambda: sums(True), TWENTY),
+    "local": (
+        lambda: own(
+            alone,
+            local=local.steps(WHOLE, mechanisms.noiseless(), local.free()),
+            numbers={"local_steps": 1},
+        ),
+        {},
+    ),
+    "round": (replaced, {}),
+    "server": (
+        lambda: own(mechanism=QUIET, server=servers.descent()._replace(view=lambda s: 0 * s[0])),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_an_event_that_a_part_breaks_is_refuted(case: str) -> None:
+    make, options = BROKEN[case]
+    found = attack(make(), confidence=0.999, **options)
+    assert found.described == pytest.approx(1.0, rel=1e-3)
+    assert found.refutes_described
+    least = f"refuted: at 99.9 % confidence the true eps is at least {found.plain:.4g} ("
+    assert found.verdict.startswith(least)
+    assert ", and the event that this algorithm describes has eps " in found.verdict
+
+
+def test_nothing_is_refuted_where_parts_do_what_they_declare() -> None:
+    found = attack(own(channel=channels.direct()._replace(name="mine")))
+    assert found.lower < 1
+    assert str(found).startswith("mine: not refuted: at 95 % confidence the true eps is at least ")
+    assert f"proven none ({WHY})" in str(found)
+    assert (found.proven, found.status, found.refutes_proof) == (float("inf"), "", False)
+    (generic,) = found.unseen
+    assert f"It did not look at {generic}" in str(found)
+
+
+MISSED: dict[str, tuple[Callable[[], Algorithm], dict[str, Any]]] = {
+    "which of several coordinates the compressor 'mine' selects: ask for dim = 8": (repeats, {}),
+    "how the sampler 'mine' draws records other than the first": (
+        lambda: own(estimator=row(3), numbers={"batch": 1}),
+        {},
+    ),
+    "what the estimator 'mine' makes of gradients that change: ask for turning = 2": (
+        lambda: own(estimator=longer(SNAPSHOT), numbers={"refresh": 0.5}),
+        {},
+    ),
+    "whom 'mine' lets take part: ask for clients = 3": (
+        lambda: own(participation=weighed(sampling.everyone())),
+        {},
+    ),
+    "whether the aggregation 'mine' hides the messages of a sum": (lambda: sums(False), TWENTY),
+    "what single clients send: of rounds that no parts describe it sees x alone": (replaced, {}),
+    "the messages of single nodes: it sees the points to which they lead": (
+        gossip,
+        {"clients": 3},
+    ),
+}
+
+
+@pytest.mark.parametrize("unseen", MISSED)
+def test_an_audit_says_what_it_does_not_look_at(unseen: str) -> None:
+    make, options = MISSED[unseen]
+    found = attack(make(), runs=100, **options)
+    assert unseen in found.unseen
+    assert found.refutes_described == (make in (replaced, gossip))
+
+
+def test_what_has_no_event_is_audited_too() -> None:
+    """Noise under another name, and draws of no known law."""
+    zeta = Mechanism("mine", lambda hp: hp["zeta"], (Param("zeta", "noise"),))
+    unknown = sampling.poisson()._replace(name="mine", scheme=None)
+    for parts, numbers, words in (
+        ({"mechanism": zeta}, {"zeta": 0.01}, "not a hyper-parameter sigma"),
+        ({"estimator": estimators.minibatch(unknown)}, {"sigma": 0.1, "batch": 2}, "the scheme of"),
+    ):
+        body = federated(**{"estimator": WHOLE, "server": servers.descent(), **parts})
+        plan = jaxfl.algorithms.plain(clip=1.0, lr=1.0, **numbers)
+        algorithm = compose("mine", "", "", body, plan)
+        found = audit(algorithm, rounds=2, m=8, runs=100, key=jax.random.key(0))
+        assert words in found.method
+        assert found.described is None
+        assert found.unseen
+
+
+MINE = """
+import jaxfl
+from jaxfl.parts import channels, compressors, estimators, mechanisms, sampling, servers
+from jaxfl.privacy.events import Event, Mean, Sampling, Stated
+
+def event(values, facts):
+    rows = Sampling("full", facts.m, facts.m)
+    return Stated(Event(rows, Mean(values["clip"]), values["sigma"], int(values["rounds"])))
+
+@jaxfl.register
+def quiet():
+    mechanism = mechanisms.gaussian()._replace(name="mine", std=lambda hp: hp["sigma"] / 100)
+    body = jaxfl.rounds.Federated(
+        estimators.minibatch(sampling.full()), mechanism, compressors.random_k(),
+        channels.direct(), servers.descent(), sampling.everyone(),
+    )
+    plan = jaxfl.algorithms.plain(clip=1.0, sigma=1.0, lr=1.0, k=21, omega=0.0)
+    return jaxfl.algorithms.compose("quiet", "", "", body, plan, event=event)
+"""
+
+
+def test_a_registered_algorithm_is_audited_by_its_name(tmp_path: Path, shell: Shell) -> None:
+    """One that takes no parts, with an event of the user's own, of which nothing is proven."""
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    line = f"audit quiet --import {file} --samples 8 --rounds 4 --runs 400 --delta 1e-3"
+    found = json.loads(shell(f"{line} --json").out)
+    assert (found["proven"], found["claimed"], found["method"]) == (
+        "inf",
+        None,
+        "stated by the user",
+    )
+    assert found["lower"] > found["described"] > 0
+    assert found["refutes_described"] is True
+    assert found["verdict"].startswith("refuted: at 95 % confidence the true eps is at least ")
+    assert found["unseen"]
+    text = shell(line).out
+    for words in (found["verdict"], *(f"did_not_look_at    {what}" for what in found["unseen"])):
+        assert words in text
+    assert "status             nothing is proven" in text
+    assert "no part of quiet named 'clip'" in shell.refused(f"{line} --clip-mode batch")
+    assert "no part of quiet named 'sampler'" in shell.refused(f"{line} --sampler full")
