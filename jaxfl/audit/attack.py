@@ -31,7 +31,7 @@ from jaxfl.audit.unseen import unseen
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
-from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.accountants import Guarantee, epsilon
 from jaxfl.privacy.events import AnyEvent, LocalSteps, Mean, Stated, Unproven, plain_events
 from jaxfl.privacy.gaussian import check_delta
 
@@ -99,17 +99,14 @@ class AuditResult(NamedTuple):
     def __str__(self) -> str:
         runs = f"2 x {self.runs} runs of {self.rounds} rounds in {self.seconds:.1f} s"
         unseen = f". It did not look at {'; '.join(self.unseen)}" if self.unseen else ""
-        if self.verdict:
-            at = f"delta = {self.delta:g}, proven none ({self.method})"
-            return f"{self.algorithm}: {self.verdict}; {at}; {runs}{unseen}"
         proven = f"{self.proven:.4g}" if math.isfinite(self.proven) else f"none ({self.method})"
         claim = "" if self.claimed is None else f", claimed {self.claimed:.4g}"
         which = "PROOF" if self.refutes_proof else "CLAIM" if self.refutes_claim else ""
         flag = f": REFUTES THE {which}" if which else ""
+        sure = "" if self.verdict else f" ({100 * self.confidence:g} % confidence)"
         return (
-            f"{self.algorithm}: eps >= {self.lower:.4g} at delta = {self.delta:g} "
-            f"({100 * self.confidence:g} % confidence), proven {proven}{claim}; "
-            f"{runs}{flag}{unseen}"
+            f"{self.algorithm}: {self.verdict or f'eps >= {self.lower:.4g}'} at delta = {self.delta:g}"
+            f"{sure}, proven {proven}{claim}; {runs}{flag}{unseen}"
         )
 
 
@@ -156,10 +153,8 @@ def audit(
     asked = {"confidence": confidence, "canary": canary, "chunk": chunk, "claimed": claimed}
     chunk = checked({**asked, "delta": delta}).get("chunk")
     algorithm = one_algorithm(algorithm, numbers)
-    body = algorithm.body
-    silent = body is not None and body.mechanism.std is None and body.local is None
     require(
-        takes(algorithm, "sigma") or event is not None or not silent,
+        takes(algorithm, "sigma") or event is not None or not _silent(algorithm),
         f"{algorithm.name} adds no noise, so that no eps holds for it",
         "audit a private algorithm",
     )
@@ -174,19 +169,12 @@ def audit(
     chosen, bounding = (P[begin:half], Q[begin:half]), (P[half:], Q[half:])
     bound = certify(chosen, bounding, family(setup.event), delta, confidence)
 
-    proven, method, status = math.inf, "the algorithm has no event", ""
-    if setup.released is not None:
-        proven, _, method, status = epsilon(setup.released, delta)
-    own = isinstance(setup.released, Unproven | Stated)
-    if own:
-        proven, status = math.inf, ""
-    if claimed is None:
-        claimed = _claimed(setup)
+    proof, described = _accounted(setup, delta)
     return AuditResult(
         algorithm=algorithm.name,
         lower=bound.lower,
-        proven=proven,
-        claimed=claimed,
+        proven=proof.eps,
+        claimed=_claimed(setup) if claimed is None else claimed,
         delta=delta,
         plain=bound.plain,
         curve=bound.curve,
@@ -194,12 +182,28 @@ def audit(
         runs=runs,
         rounds=rounds,
         statistic=STATISTICS[bound.rule.statistic],
-        method=method,
-        status=status,
+        method=proof.method,
+        status=proof.status,
         seconds=time.perf_counter() - began,
-        described=epsilon(setup.event, delta).eps if own and setup.event is not None else None,
+        described=described,
         unseen=() if setup.proven else unseen(setup, turning),
     )
+
+
+def _silent(algorithm: Algorithm) -> bool:
+    """Whether no part adds noise, as far as parts are known."""
+    body = algorithm.body
+    return body is not None and body.mechanism.std is None and body.local is None
+
+
+def _accounted(setup: Setup, delta: float) -> tuple[Guarantee, float | None]:
+    """What is proven, and the eps of an event on which no proof rests."""
+    if setup.released is None or setup.event is None:
+        return Guarantee(math.inf, delta, "the algorithm has no event", ""), None
+    proof = epsilon(setup.released, delta)
+    if isinstance(setup.released, Unproven | Stated):
+        return proof._replace(eps=math.inf, status=""), epsilon(setup.event, delta).eps
+    return proof, None
 
 
 def _claimed(setup: Setup) -> float | None:
