@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from jaxfl.algorithms.registry import OWN_PARTS, TABLES
 from jaxfl.audit.canary import Setup, plays
+from jaxfl.core.provenance import own_part
 from jaxfl.rounds.body import Body
 
 __all__ = ["unseen"]
@@ -18,24 +16,19 @@ def unseen(setup: Setup, turning: bool | int) -> tuple[str, ...]:
     if body is None or not plays(setup.algorithm):
         return (*out, "what single clients send: of rounds that no parts describe it sees x alone")
     sampler, estimator, aggregation = body.estimator.sampler, body.estimator, body.aggregation
-    if _own("sampler", sampler):
+    if not own_part(sampler):
         out.append(f"how the sampler {sampler.name!r} draws records other than the first")
     if estimator.points != 1 and body.local is None and turning is False:
         what = f"what the estimator {estimator.name!r} makes of gradients that change"
         out.append(f"{what}: ask for turning = 2")
-    if body.compressor.select and d == 1 and _own("compressor", body.compressor):
+    if body.compressor.select and d == 1 and not own_part(body.compressor, later=False):
         what = f"which of several coordinates the compressor {body.compressor.name!r} selects"
         out.append(f"{what}: ask for dim = 8")
-    if n == 1 and _own("participation", body.participation):
+    if n == 1 and not own_part(body.participation):
         out.append(f"whom {body.participation.name!r} lets take part: ask for clients = 3")
     hides = aggregation is not None and aggregation.hides and not aggregation.plain
-    if aggregation and hides and _own("aggregation", aggregation):
+    if aggregation and hides and not own_part(aggregation):
         out.append(f"whether the aggregation {aggregation.name!r} hides the messages of a sum")
     if not isinstance(body, Body):
         out.append("the messages of single nodes: it sees the points to which they lead")
     return tuple(out)
-
-
-def _own(kind: str, part: Any) -> bool:
-    """Whether a part is a user's own: jaxfl's are found by their names."""
-    return all(part != TABLES[kind][name]() for name in OWN_PARTS[kind])
