@@ -31,7 +31,7 @@ import jaxfl
 from jaxfl import compressors, estimators, mechanisms, sampling, servers
 from jaxfl.algorithms import compose, plain
 from jaxfl.core.types import Channel, Compressor, Estimator, Mechanism, Param, Sampler
-from jaxfl.parts import aggregations, channels
+from jaxfl.parts import aggregations, channels, localization
 from jaxfl.parts.mechanisms import noiseless
 from jaxfl.rounds import Federated, Gossip, gossip
 
@@ -409,6 +409,15 @@ def hyper_parameters_that_are_not_read() -> Any:
     algorithm = own()
     whole = (p._replace(integer=p.name == "sigma") for p in algorithm.params)
     return algorithm._replace(params=tuple(whole))
+
+
+@case("mechanism")
+def the_mechanism_of_a_paper() -> Any:
+    """Its noise is a share of sigma that only the event of its paper reads."""
+    numbers = plain(clip=1.0, batch=4, lr=0.1, eps=ASKED, omega=0.0, noise_t=0.01)
+    return compose(
+        "own", "", "", body(mechanism=localization.noised()), numbers, reads=("noise_t",)
+    )
 
 
 # --- mixed parts ---------------------------------------------------------------------------------

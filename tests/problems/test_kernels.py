@@ -259,3 +259,16 @@ def test_clip() -> None:
     for bound in (0.0, 1.0, np.inf):
         for found in compiled(entry)(jnp.ones(FEATURES), bound, jnp.ones(B), batch):
             assert np.all(found == 0)
+
+
+def test_an_activation_sees_one_example() -> None:
+    """A user's activation that mixes what it is given moves no other example's gradient."""
+    model = models.mlp(3, (4,), 2, activation=lambda z: jnp.tanh(z - z.mean(0)))
+    rng = np.random.default_rng(0)
+    a, y = rng.normal(size=(B, 3)).astype(np.float32), rng.integers(0, 2, B)
+    x = jnp.asarray(rng.normal(size=model.dim), jnp.float32)
+    others = [
+        model.kernel.contract(jnp.eye(B)[1], model.kernel.factors(x, batch), batch)
+        for batch in ((jnp.asarray(rows), jnp.asarray(y)) for rows in (a, np.float32(a * np.eye(B)[:, [1]])))
+    ]
+    assert np.allclose(*others, rtol=1e-5)

@@ -60,7 +60,8 @@ assert (best.ds["proven_eps"] <= best.ds["eps"] * (1 + 1e-6)).all()
 assert np.abs(run.params["w"] - w).max() < 0.3 and np.isfinite(run.privacy(delta=1e-5).proven)
 assert jnp.allclose(draws.mean(0), v, atol=0.05) and error <= two_levels().omega(40, {}) * float(v @ v)
 assert runs["two_levels"].totals["uplink_bits"] == 1500 * (2 * 32 + 21)
-assert np.isfinite(flipped.privacy().proven) and scheme == "poisson"
+assert "coins" in flipped.privacy().method and scheme == "poisson"
+assert found.described > 3.9 and not found.refutes_described and "coins" in " ".join(found.unseen)
 assert (x == run.x).all() and np.abs(learned - w).max() < 0.3
 """,
     "4-three-epsilons": """
@@ -69,7 +70,8 @@ assert 68 < answers[0]["eps"] < 70
 assert all(one["flag"] for one in answers if one["eps"] > 1.01 * one["claimed_eps"])
 assert 0.6 * sound.proven < sound.lower <= sound.proven <= eps * (1 + 1e-6) and not sound.refutes_proof
 for one in broken.values():
-    assert one.proven == sound.proven < one.lower and one.refutes_proof
+    assert one.proven == float("inf") and one.described == sound.proven < one.lower
+    assert one.refutes_described and not one.refutes_proof
 assert shortcut.refutes_claim and shortcut.lower > shortcut.claimed and shortcut.proven == float("inf")
 """,
     "5-devices": """
