@@ -533,7 +533,7 @@ def with_terms(*terms: Term) -> Callable[..., Any]:
     return at
 
 
-ONE = Term(1.0, (), (1.0,), None)  # type: ignore[arg-type]
+ONE = Term(1.0, (), (1.0,), None)
 
 
 @case("estimator")
@@ -1037,7 +1037,9 @@ def a_kernel_of_another_model() -> Any:
 @case("activation", "proven")
 def an_activation_that_would_mix_examples() -> Any:
     """It is applied to the units of one example, and subtracts their mean."""
-    model = jaxfl.models.mlp(FEATURES, (3,), 2, activation=lambda z: jnp.tanh(z - z.mean(0)))
+    model = jaxfl.models.mlp(
+        FEATURES, (3,), 2, activation=lambda z: jnp.tanh(z - z.mean(0, keepdims=True))
+    )
     return Composed("ldp_sgd", problem=problem_of(model))
 
 

@@ -30,9 +30,11 @@ from own import (
 import jaxfl
 from jaxfl import compressors, estimators, mechanisms, sampling, servers
 from jaxfl.algorithms import compose, plain
+from jaxfl.algorithms.hu.algorithms import PaperRules
 from jaxfl.core.types import Channel, Compressor, Estimator, Mechanism, Param, Sampler
 from jaxfl.parts import aggregations, channels, localization
 from jaxfl.parts.mechanisms import noiseless
+from jaxfl.problems.public import Constraint, Regularizer
 from jaxfl.rounds import Federated, Gossip, gossip
 
 
@@ -154,7 +156,7 @@ class QuietMechanism(Mechanism):
     """A tuple with jaxfl's own entries, whose field is read through a property."""
 
     @property
-    def std(self) -> Any:  # type: ignore[override]
+    def std(self) -> Any:
         return quiet
 
 
@@ -162,7 +164,7 @@ class HeavySampler(Sampler):
     """The same of a sampler."""
 
     @property
-    def draw(self) -> Any:  # type: ignore[override]
+    def draw(self) -> Any:
         return louder(sampling.poisson().draw)
 
 
@@ -170,7 +172,7 @@ class LongChannel(Channel):
     """The same of a channel."""
 
     @property
-    def before(self) -> Any:  # type: ignore[override]
+    def before(self) -> Any:
         return lambda link, g: 100 * g
 
 
@@ -178,7 +180,7 @@ class RepeatingCompressor(Compressor):
     """The same of a sparsifier."""
 
     @property
-    def select(self) -> Any:  # type: ignore[override]
+    def select(self) -> Any:
         ours = compressors.random_k().select
         return lambda key, d, hp: ours(jax.random.key(0), 1, hp)
 
@@ -187,7 +189,7 @@ class LoudEstimator(Estimator):
     """The same of an estimator."""
 
     @property
-    def terms(self) -> Any:  # type: ignore[override]
+    def terms(self) -> Any:
         ours = estimators.minibatch(sampling.poisson()).terms
         return lambda *given: tuple(t._replace(scale=100.0) for t in ours(*given))
 
@@ -317,7 +319,7 @@ def an_attribute_on_a_body() -> Any:
 def an_attribute_after_composing() -> Any:
     """The attribute comes when the algorithm is made already."""
     algorithm = own(body())
-    algorithm.body.begin = lowered(algorithm.body)  # type: ignore[union-attr, attr-defined]
+    algorithm.body.begin = lowered(algorithm.body)
     return algorithm
 
 
@@ -326,7 +328,7 @@ def an_attribute_on_a_body_of_jaxfls() -> Any:
     """The body of an algorithm by name, which equal calls share: of one that no other case makes."""
     algorithm = jaxfl.algorithm("ldp_sgd", noise="per_client", participation="balanced")
     made = algorithm.body
-    made.begin = lowered(made)  # type: ignore[union-attr, attr-defined]
+    made.begin = lowered(made)
     return Composed(algorithm, {"cohort": 2})
 
 
@@ -342,7 +344,7 @@ class Quiet(jaxfl.Algorithm):
     """An algorithm with jaxfl's entries, whose round is read through a property."""
 
     @property
-    def round(self) -> Any:  # type: ignore[override]
+    def round(self) -> Any:
         quiet_body = own(mechanism=mechanisms.gaussian()._replace(std=quiet)).body
         return quiet_body.round
 
@@ -357,7 +359,7 @@ def a_subclass_of_an_algorithm() -> Any:
 def a_body_that_is_replaced_before_the_event() -> Any:
     """The body is without clipping of examples, and the event of the old one stands."""
     algorithm = own()
-    whole = algorithm.body._replace(clip="batch")  # type: ignore[union-attr]
+    whole = algorithm.body._replace(clip="batch")
     return algorithm._replace(body=whole, round=whole.round, init=whole.init)
 
 
@@ -490,8 +492,133 @@ def a_rule_that_counts_coordinates_otherwise() -> Any:
 def a_storage_that_is_replaced() -> Any:
     """A name that jaxfl does not know is put into the body of an algorithm."""
     algorithm = jaxfl.algorithm("soteriafl_sgd")
-    made = algorithm.body._replace(clip="none")  # type: ignore[union-attr]
+    made = algorithm.body._replace(clip="none")
     return algorithm._replace(body=made, round=made.round, init=made.init)
+
+
+# --- jaxfl's parts, put together as jaxfl would not ----------------------------------------------
+
+
+@case("noise", "unproven")
+def a_word_for_no_noise() -> Any:
+    """A body takes any word for how noise is drawn, and with an unknown one draws none."""
+    return own(body(noise="none"))
+
+
+@case("participation", "unproven")
+def a_network_that_takes_turns() -> Any:
+    """All clients of a network take part in every round, and the event counts their turns."""
+    return Composed(network(participation=sampling.balanced()), {"cohort": 1})
+
+
+@case("clip", "proven")
+def a_bound_that_nobody_declares() -> Any:
+    """Rounds clip every gradient to the bound that the event reads, wherever it comes from."""
+    loose = estimators.minibatch(sampling.poisson(), clip_examples=False)
+    numbers = plain(clip=1.0, batch=4, lr=0.1, eps=ASKED, omega=0.0, gradient_bound=0.01)
+    return compose("own", "", "", body(estimator=loose, clip="batch"), numbers)
+
+
+@case("reads", "unproven")
+def a_bound_that_is_taken_away() -> Any:
+    """The same by replacing what rounds read in an algorithm of jaxfl's."""
+    algorithm = jaxfl.algorithm("ldp_sgd", clip="batch")
+    read = tuple(name for name in algorithm.reads or () if name != "gradient_bound")
+    return Composed(algorithm._replace(reads=read), {"gradient_bound": 0.01})
+
+
+@case("plan", "unproven")
+def a_plan_in_which_fewer_than_none_collude() -> Any:
+    """The plan holds a negative number of colluding clients, and a sum counts as one of 1003."""
+    numbers = plain(clip=1.0, batch=4, lr=0.1, eps=ASKED, omega=0.0, colluding=-1000)
+    return compose("own", "", "", body(aggregation=aggregations.secure_sum()), numbers)
+
+
+@case("plan", "refused")
+def a_plan_of_fewer_rounds() -> Any:
+    """Noise is calibrated for one round, and two are run."""
+
+    def numbers(given: Any, facts: Any) -> Any:
+        one = facts._replace(rounds=1)
+        return plain(clip=1.0, batch=4, lr=0.1, eps=ASKED, omega=0.0)(given, one)
+
+    return compose("own", "", "", body(), numbers)
+
+
+@case("event", "unproven")
+def rules_of_jaxfls_for_another_body() -> Any:
+    """The event is a method of jaxfl's class, whose fields the author filled in."""
+    steps = jaxfl.algorithm("private_local_sgd").body
+    rules = PaperRules(steps, once=False, fresh=False, convex=True, plain=True)
+    numbers = plain(clip=1.0, batch=4, lr=0.01, local_steps=5, eps=ASKED, omega=0.0)
+    return compose("own", "", "", body(), numbers, event=rules.event)
+
+
+@case("algorithm", "proven")
+def an_algorithm_after_one_with_an_equal_part() -> Any:
+    """Algorithms by name are kept as well: the true one must not come with the false one's part."""
+    ours, other = alike("fourth")
+    jaxfl.algorithm("ldp_sgd", sampler=other)
+    made = jaxfl.algorithm("ldp_sgd", sampler=ours)
+    assert made.body.estimator.sampler.draw is ours.draw, "the cache returned the other algorithm"
+    return made
+
+
+@case("registry", "unproven")
+def a_part_that_takes_jaxfls_name() -> Any:
+    """The table of names is written to, so that jaxfl's name makes the author's sampler."""
+    sampling.SAMPLERS["in_disguise"] = lambda: sampling.poisson()._replace(
+        draw=louder(sampling.poisson().draw)
+    )
+    try:
+        return jaxfl.algorithm("ldp_sgd", sampler="in_disguise")
+    finally:
+        del sampling.SAMPLERS["in_disguise"]
+
+
+# --- what proofs read of a model -----------------------------------------------------------------
+
+
+def two_steps(model: Any) -> Composed:
+    """mu^2-SGD, whose noise rests on the L and the diameter of a model."""
+    return Composed("mu2_untrusted", {"batch": 1}, problem_of(model))
+
+
+@case("constraint", "proven")
+def a_constraint_that_is_smaller_than_it_says() -> Any:
+    """Increments are clipped to what the diameter of the author's set allows, be it false."""
+    mine = Constraint("mine", lambda x: jnp.clip(x, -50, 50), lambda d: 1e-3)
+    return two_steps(jaxfl.models.logistic(FEATURES, constraint=mine))
+
+
+@case("loss", "proven")
+def a_loss_that_is_less_smooth_than_it_says() -> Any:
+    """Increments are clipped to what the L of the author's loss allows, be it false."""
+
+    def loss(params: Any, example: Any) -> Any:
+        a, y = example
+        return 50 * (a @ params["w"] - y) ** 2
+
+    start = {"w": np.zeros(FEATURES, np.float32)}
+    made = jaxfl.models.custom(start, loss, smoothness=1e-6, constraint="ball:2")
+    return two_steps(made)
+
+
+@case("regularizer", "unproven", word="regularizer|convex|model")
+def a_regularizer_that_says_it_is_convex() -> Any:
+    """Amplification by iteration rests on steps that bring points closer."""
+    wild = Regularizer("mine", lambda x: 50 * jnp.sum(jnp.cos(9 * x)), 0.0, convex=True)
+    made = problem_of(jaxfl.models.logistic(FEATURES, regularizer=wild))
+    hidden = jaxfl.algorithm("private_local_sgd", convex=True)
+    return Composed(hidden, {"local_steps": 5, "lr": 0.01}, made)
+
+
+@case("model", "unproven", word="convex|model")
+def a_model_that_says_it_is_convex() -> Any:
+    """The same by a field of the model."""
+    wild = jaxfl.models.logistic(FEATURES, regularizer="nonconvex:9")._replace(convex=True)
+    hidden = jaxfl.algorithm("private_local_sgd", convex=True)
+    return Composed(hidden, {"local_steps": 5, "lr": 0.01}, problem_of(wild))
 
 
 # --- losses that see more than one example -------------------------------------------------------
@@ -553,7 +680,7 @@ def a_model_that_is_a_subclass() -> Any:
 
     class Loud(jaxfl.types.Model):
         @property
-        def kernel(self) -> Any:  # type: ignore[override]
+        def kernel(self) -> Any:
             ours = jaxfl.models.logistic(FEATURES).kernel
             return ours._replace(clip=lambda F, G, batch: 100 * F)
 

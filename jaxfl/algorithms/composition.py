@@ -68,6 +68,9 @@ def compose(
     """
     if isinstance(body, Federated):
         check_parts(name, {role: getattr(body, role) for role in (*ROLES, "local", "aggregation")})
+    else:
+        why = "does not apply to a network, in which all clients send in every round: take everyone"
+        require(body.participation.everyone, why, participation=body.participation.name)
     for role, ways in WAYS.items():
         choice(role, getattr(body, role), ways)
     sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
@@ -131,7 +134,7 @@ def compose(
         aggregation,
     )
     table = _table(name, (param for owner in owners if owner is not None for param in owner.params))
-    read = (*table, *reads)
+    read = (*table, "gradient_bound", *reads)  # which estimators read where it is given
     # omega is another way to say k, and an aggregation settles its own values once the noise is known
     later = () if aggregation is None else tuple(param.name for param in aggregation.params)
     needs = tuple(name for name in table if name not in ("omega", *later, *follows))

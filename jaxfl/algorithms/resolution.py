@@ -94,6 +94,9 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
         "make the problem with weights='equal'",
     )
     plan = algorithm.plan(given, facts)._replace(given=given)
+    T = int(plan.values["rounds"])
+    why = f"is what was asked for, and the plan of {algorithm.name} is for {T}"
+    require(facts.rounds in (None, T), why, "plan for the rounds of the facts", rounds=facts.rounds)
     for name, value in varying.items():
         numbers = _over(name, value, int(plan.values["rounds"]))
         for extreme in (float(numbers.min()), float(numbers.max())):

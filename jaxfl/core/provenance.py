@@ -23,6 +23,7 @@ from jaxfl.core.types import (
     Kernel,
     Local,
     Mechanism,
+    Model,
     Participation,
     Sampler,
     Server,
@@ -31,9 +32,11 @@ from jaxfl.core.types import (
 
 __all__ = [
     "kernel",
+    "known_convexity",
     "made",
     "of_a_paper",
     "ours",
+    "own_convexity",
     "own_function",
     "own_kernel",
     "own_part",
@@ -75,6 +78,7 @@ NO_CLAIM: dict[str, Any] = {"linear": False, "growth": unbounded}
 NAMES = frozenset({"name", "params"})  # of other parts, all fields but these
 _known: dict[Hashable, tuple[Any, bool]] = {}  # parts, and whether every event knows what they do
 _functions: dict[int, Any] = {}
+_convexity: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _kernels: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
 
@@ -120,6 +124,21 @@ def kernel(found: Kernel) -> Kernel:
     first, *others = _of_kernel(found)
     _kernels[first] = tuple(others)
     return found
+
+
+def known_convexity(model: Model) -> Model:
+    """Register that jaxfl knows whether the losses of a model and its regularizer are convex."""
+    _convexity[model.kernel.factors] = model.regularizer, model.convex
+    return model
+
+
+def own_convexity(model: Model) -> bool:
+    """Return whether jaxfl, and not the user, says that a model is convex."""
+    try:
+        known = _convexity.get(model.kernel.factors)
+    except TypeError:  # no function
+        return False
+    return identity(known) == identity((model.regularizer, model.convex))
 
 
 def ours(value: Any) -> bool:

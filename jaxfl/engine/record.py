@@ -102,11 +102,11 @@ class Record:
         words.append(f"round {t} of {max(t, planned)}")
         if self.log.rounds:
             words.append(f"loss {float(self.log.metrics[-1]['loss']):.5g}")
-        if {"eps", "delta"} <= values.keys() and t <= planned and not self._exposed():
+        if self.standing.kind == "none" and "sigma" in values:
+            words.append("no eps proven")
+        elif {"eps", "delta"} <= values.keys() and t <= planned and not self._exposed():
             kind = "calibrated" if self.sources["sigma"].origin is Origin.CALIBRATED else "claimed"
-            kind = {"none": "nothing proven,", "stated": "user's event,"}.get(
-                self.standing.kind, ""
-            ) + kind
+            kind = f"user's event, {kind}" if self.standing.kind == "stated" else kind
             words.append(f"{kind} eps={values['eps']:.4g} at delta={values['delta']:.3g}")
         return f"Run({', '.join([*words, self.ended.split(':')[0]])})"
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core import provenance
 from jaxfl.core.errors import require
 from jaxfl.core.hosts import on_host
 from jaxfl.core.types import Array, GeneratedSamples, Model, Problem, ProblemFacts, PyTree
@@ -26,7 +27,7 @@ def facts_of(problem: Problem, rounds: int | None) -> ProblemFacts:
     if model.smoothness and not isinstance(problem.train, GeneratedSamples):
         smoothness = model.smoothness(problem.train, count)
     sizes = tuple(int(m) for m in np.unique(count))
-    linear = model.kernel.link is not None
+    contracts = None if model.convex is None else model.convex and model.kernel.link is not None
     require(
         sizes[-1] <= problem.m_max,
         f"A client counts {sizes[-1]} records, and its arrays hold {problem.m_max}",
@@ -42,7 +43,7 @@ def facts_of(problem: Problem, rounds: int | None) -> ProblemFacts:
         sizes=sizes,
         diameter=model.diameter,
         convex=model.convex,
-        contracts=None if model.convex is None else model.convex and linear,
+        contracts=None if contracts and not provenance.own_convexity(model) else contracts,
         constrained=model.project is not None,
         groups=_groups(count, problem.weights),
     )

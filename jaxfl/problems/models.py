@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core import provenance
 from jaxfl.core.checks import bind, instance
 from jaxfl.core.errors import require
 from jaxfl.core.hosts import gathered, on_host
@@ -244,7 +245,7 @@ def _build(
         return out.curvature * (largest_square(train[0], count) + bias) + reg.smoothness
 
     correct = out.correct
-    return Model(
+    made = Model(
         name=name,
         dim=params.dim,
         init=initializer(init, params, fan_in),
@@ -261,6 +262,7 @@ def _build(
         check=check_examples((widths[0],), out, classes),
         convex=(len(widths) == 2 and reg.convex) if out.name in OUTPUTS else None,
     )
+    return provenance.known_convexity(made) if provenance.own_part(reg) else made
 
 
 def largest_square(a: Any, count: Any) -> float:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from jaxfl.core.errors import attempt, require
 from jaxfl.core.params import known, nonnegative, positive
+from jaxfl.core.provenance import made
 from jaxfl.core.types import Array
 from jaxfl.problems.clipping import clip
 
@@ -44,13 +45,16 @@ class Constraint(NamedTuple):
     diameter: Callable[[int], float | None]  # of the set in d dimensions; raises for another d
 
 
-NONE = Regularizer("none", lambda x: jnp.zeros((), x.dtype), 0.0)
 UNCONSTRAINED = Constraint("none", None, lambda d: None)
 
 
+@made
 def no_term() -> Regularizer:
     """No term."""
-    return NONE
+    return Regularizer("none", lambda x: jnp.zeros((), x.dtype), 0.0)
+
+
+NONE = no_term()
 
 
 def unconstrained() -> Constraint:
@@ -58,7 +62,7 @@ def unconstrained() -> Constraint:
     return UNCONSTRAINED
 
 
-@lru_cache
+@made
 def nonconvex(strength: float = 0.2) -> Regularizer:
     """``lambda sum_j x_j^2 / (1 + x_j^2)`` [SoteriaFL]; curvature in [-lambda/2, 2 lambda]."""
     strength = nonnegative("strength", strength)
@@ -70,7 +74,7 @@ def nonconvex(strength: float = 0.2) -> Regularizer:
     )
 
 
-@lru_cache
+@made
 def l2(strength: float) -> Regularizer:
     """``lambda/2 ||x||^2``."""
     strength = nonnegative("strength", strength)

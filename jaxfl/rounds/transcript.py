@@ -112,7 +112,7 @@ def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
     else:
         senders = int(values["cohort"]) if clients.fixed_size else 1
     require(
-        colluding < max(2, senders),
+        0 <= colluding < max(2, senders),
         f"must be less than the {senders} clients of a sum",
         f"ask for at most {senders - 1}",
         colluding=colluding,

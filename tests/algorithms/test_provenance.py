@@ -1,18 +1,30 @@
 """What is proven of compositions with parts of a user's own: the table of :mod:`own`."""
 
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
 import own_proven  # noqa: F401
 import own_tricks  # noqa: F401
 import pytest
-from own import CASES, Case, fits, said
+from own import ASKED, CASES, Case, composed, fits, own, said, usual
+from told import Shell
+
+import jaxfl
+from jaxfl import mechanisms
+from jaxfl.cli import imports
 
 pytestmark = pytest.mark.once
 
+WORDS = {"no claim", "unproven", "stated", "refused", "above", "proven", "open"}
+TABLE = {case.name: case for case in CASES}
+
 
 def test_each_case_has_a_name_and_a_reason() -> None:
-    assert len({case.name for case in CASES}) == len(CASES)
+    assert len(TABLE) == len(CASES)
     assert all(case.why.endswith(".") for case in CASES)
-    found = [case.expected for case in CASES]
-    assert set(found) <= {"no claim", "unproven", "stated", "refused", "above", "proven", "open"}
+    assert {case.expected for case in CASES} == WORDS
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -20,3 +32,117 @@ def test_what_is_stated(case: Case) -> None:
     found = said(case)
     if case.expected != "open":
         assert fits(case, found), f"{case.expected} expected: {case.why}\n{found}"
+
+
+# --- elsewhere -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["no noise at all", "a coordinate twice", "a kernel of ones own"])
+def test_all_who_state_an_eps_state_none(name: str, key: jax.Array) -> None:
+    """Of a run: its report, its line, its rounds, its clients, and its labelled data; and a sweep."""
+    made = composed(TABLE[name])
+    algorithm, problem = made.algorithm, made.problem or usual()
+    given = {"eps": ASKED, "batch": 4}
+    run = jaxfl.simulate(algorithm, problem, key, 2, lr=0.1, **given)
+    assert run.privacy().proven == np.inf
+    assert "calibrated eps" not in repr(run)
+    assert np.isinf(run.spent([1, 2])).all()
+    ledger = run.ledger()
+    assert np.isinf(ledger.proven).all()
+    assert not ledger.status
+    assert "eps_spent" not in run.dataset()
+    found = jaxfl.sweep(algorithm, {"lr": [0.1, 0.2]}, problem, key, 2, numbers=given)
+    assert np.isinf(found["proven_eps"].values).all()
+
+
+def test_a_resumed_run_states_nothing_of_its_first_rounds(tmp_path: Path, key: jax.Array) -> None:
+    """The parts of both have the same names, and those of the first rounds had less noise."""
+    quiet = mechanisms.gaussian()._replace(std=lambda hp: hp["sigma"] / 100)
+    path = tmp_path / "run.npz"
+    jaxfl.simulate(own(mechanism=quiet), usual(), key, 1, eps=ASKED, checkpoint=path)
+    run = jaxfl.simulate(own(), usual(), key, 2, resume=path)
+    assert run.privacy().proven == np.inf
+    assert not run.privacy().status
+
+
+# --- on the command line -------------------------------------------------------------------------
+
+MINE = '''
+import jax.numpy as jnp
+
+import jaxfl
+
+
+@jaxfl.register("compressor")
+def repeats():
+    """Coordinate 0 in every slot."""
+
+    def select(key, d, hp):
+        slots = hp.caps["k"]
+        return jaxfl.types.Draw(jnp.zeros(slots, "int32"), jnp.ones(slots))
+
+    return jaxfl.compressors.random_k()._replace(name="repeats", select=select)
+
+
+@jaxfl.register("sampler")
+def all_rows():
+    """Every row, declared as drawn by chance."""
+    draw = lambda key, t, count, m, hp: jaxfl.types.Draw(None, jnp.ones(m) / hp["batch"])
+    return jaxfl.sampling.poisson()._replace(name="all_rows", draw=draw, strips=False)
+
+
+@jaxfl.register
+def quiet():
+    """LDP-SGD with a hundredth of its noise."""
+    made = jaxfl.algorithm("ldp_sgd")
+    noise = made.body.mechanism._replace(std=lambda hp: hp["sigma"] / 100)
+    body = made.body._replace(mechanism=noise)
+    return made._replace(body=body, round=body.round, init=body.init)
+
+
+@jaxfl.register
+def heavy_ball(**parts):
+    """LDP-SGD with another step of the server."""
+    step = jaxfl.servers.descent()._replace(name="heavy_ball")
+    return jaxfl.algorithm("ldp_sgd", server=step, **parts)
+'''
+NOTED = "--import mine.py --samples 20 --rounds 2 --batch 4 --sigma 1 --delta 1e-3"
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shell:
+    """An empty folder with one file."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MINE)
+    monkeypatch.setattr(imports, "LOADED", {})
+    return Shell(capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "proven"),
+    [
+        ("cdp_sgd --compressor repeats", False),
+        ("ldp_sgd --sampler all_rows", False),
+        ("quiet", False),
+        ("heavy_ball", True),
+        ("cdp_sgd", True),
+    ],
+)
+def test_an_imported_part(shell: Shell, words: str, proven: bool) -> None:
+    """What `account` says of it; a refusal says nothing either."""
+    try:
+        out: Any = shell(f"account {words}", NOTED).out
+    except AssertionError:
+        assert not proven
+        return
+    assert ("established" in out) == proven, out
+
+
+def test_an_imported_run(shell: Shell) -> None:
+    """What `run` and `show` say of it."""
+    given = "--import mine.py --data digits --clients 3 --rounds 2 --eps 1 --batch 4 --lr 0.1"
+    first = shell("run quiet --no-plot --quiet --out a", given)
+    out = first.out + shell("show a").out
+    assert "proven for" not in out, out

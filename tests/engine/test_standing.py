@@ -75,7 +75,7 @@ def test_what_a_run_states(kind: str, tmp_path: Path) -> None:
     agree(kind, run.spent([1, 2]))
     agree(kind, run.ledger().proven, str(run.ledger()))
     agree(kind, heard[1:])
-    assert ("nothing proven" in repr(run), "user's event" in repr(run)) == (
+    assert ("no eps proven" in repr(run), "user's event" in repr(run)) == (
         kind == "none",
         kind == "stated",
     )

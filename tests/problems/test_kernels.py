@@ -269,6 +269,8 @@ def test_an_activation_sees_one_example() -> None:
     x = jnp.asarray(rng.normal(size=model.dim), jnp.float32)
     others = [
         model.kernel.contract(jnp.eye(B)[1], model.kernel.factors(x, batch), batch)
-        for batch in ((jnp.asarray(rows), jnp.asarray(y)) for rows in (a, np.float32(a * np.eye(B)[:, [1]])))
+        for batch in (
+            (jnp.asarray(rows), jnp.asarray(y)) for rows in (a, np.float32(a * np.eye(B)[:, [1]]))
+        )
     ]
     assert np.allclose(*others, rtol=1e-5)

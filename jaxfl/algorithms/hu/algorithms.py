@@ -259,7 +259,8 @@ class PaperRules(NamedTuple):
 
         With shuffled epochs, :class:`jaxfl.privacy.events.LocalSteps`.  With another sampler every
         local step is a release, of which the message is a function; one step under an aggregation
-        is :func:`jaxfl.rounds.transcript.event`.
+        is :func:`jaxfl.rounds.transcript.event`.  What follows from the convexity of losses is stated by
+        the user where jaxfl does not know it.
         """
         body, mechanism = self.body, self.body.mechanism
         if mechanism.std is None:
@@ -289,7 +290,8 @@ class PaperRules(NamedTuple):
             trust: Any = "secure_sum" if hidden else "local_transcript"
             return events.Event(rows, steps, sigma, turns, trust=trust)
 
-        return worst(facts, client)
+        found = worst(facts, client)
+        return events.Stated(found) if convex and facts.contracts is None else found
 
     def _contracts(self, values: Mapping[str, Any], facts: ProblemFacts) -> bool:
         """eta <= 2/L, as far as L is known, and clipped losses that are convex, as far as that is."""

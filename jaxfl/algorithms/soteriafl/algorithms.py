@@ -334,8 +334,7 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     params = NUMBERS + (() if body.mechanism.std is None else NOISE)
     rules = PaperRules(body, kind.rule)
     options = {} if kind.rule.assume is not None else {"formula": None}
-    reads = ("gradient_bound",)
-    return by_rules(globals()[name], kind.paper, rules, params, reads=reads, **options)
+    return by_rules(globals()[name], kind.paper, rules, params, **options)
 
 
 class PaperRules(NamedTuple):
