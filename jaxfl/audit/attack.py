@@ -202,7 +202,11 @@ def _accounted(setup: Setup, delta: float) -> tuple[Guarantee, float | None]:
         return Guarantee(math.inf, delta, "the algorithm has no event", ""), None
     proof = epsilon(setup.released, delta)
     if isinstance(setup.released, Unproven | Stated):
-        return proof._replace(eps=math.inf, status=""), epsilon(setup.event, delta).eps
+        said = "stated by the user: " if isinstance(setup.released, Stated) else ""
+        method = said + proof.method
+        return proof._replace(eps=math.inf, method=method, status=""), epsilon(
+            setup.event, delta
+        ).eps
     return proof, None
 
 

@@ -283,11 +283,8 @@ def test_a_registered_algorithm_is_audited_by_its_name(tmp_path: Path, shell: Sh
     file.write_text(MINE)
     line = f"audit quiet --import {file} --samples 8 --rounds 4 --runs 400 --delta 1e-3"
     found = json.loads(shell(f"{line} --json").out)
-    assert (found["proven"], found["claimed"], found["method"]) == (
-        "inf",
-        None,
-        "stated by the user",
-    )
+    assert (found["proven"], found["claimed"]) == ("inf", None)
+    assert found["method"].startswith("stated by the user: ")
     assert found["lower"] > found["described"] > 0
     assert found["refutes_described"] is True
     assert found["verdict"].startswith("refuted: at 95 % confidence the true eps is at least ")
