@@ -16,6 +16,7 @@ from jaxfl.algorithms import compose, plain
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.engine import results
 from jaxfl.engine.record import Record
+from jaxfl.engine.trackers import Tracker
 from jaxfl.parts import mechanisms
 from jaxfl.privacy import events
 from jaxfl.views import rows
@@ -116,6 +117,25 @@ def test_what_a_sweep_states(kind: str) -> None:
             kind == "stated",
         )
         plt.close(figure)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_trackers_write(kind: str) -> None:
+    class Kept(Tracker):
+        def begin(self, run: Any, parameters: Any) -> Any:
+            return dict(parameters)
+
+        def write(self, there: Any, rows: Any) -> None:
+            there["eps"] = [row.get("eps_spent") for _, row in rows]
+
+        def close(self, there: Any, ended: str) -> None:
+            found.append(there)
+
+    found: list[Any] = []
+    simulated(kind, callbacks=[Kept()])
+    (one,) = found
+    assert ("privacy" in one) == (kind != "proven")
+    assert all((eps is None) == (kind == "none") for eps in one["eps"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
