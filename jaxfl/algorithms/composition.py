@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,72 +66,11 @@ def compose(
     noised message a round: of local steps and of noise at the server nothing is claimed without one.
     ``finish`` adds to a draft what follows from the noise that is used: the names in ``follows``.
     """
-    if isinstance(body, Federated):
-        check_parts(name, {role: getattr(body, role) for role in (*ROLES, "local", "aggregation")})
-    else:
-        why = "does not apply to a network, in which all clients send in every round: take everyone"
-        require(body.participation.everyone, why, participation=body.participation.name)
-    for role, ways in WAYS.items():
-        choice(role, getattr(body, role), ways)
-    sampler, participation, compressor = body.estimator.sampler, body.participation, body.compressor
-    covered = compressor.exact or body.mechanism.std is None or not body.mechanism.central
-    why = (
-        "whose noise is the server's: what compression makes larger than clipping left it, that "
-        "noise does not cover"
-    )
-    applies(covered, name, why, compressor=compressor)
-    local, aggregation = body.local, body.aggregation
-
-    def sized(given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-        """An omega that ``plan`` left alone decides what the compressor makes of it."""
-        found = plan(given, facts)
-        if found.sources.get("omega") != GIVEN:
-            return found
-        made = compressor.resolve(given, facts.d)
-        values = {**found.values, **made}
-        values["omega"] = compressor.omega(facts.d, values)
-        why = dict.fromkeys(made, Source(Origin.THEOREM, ASKED_OMEGA))
-        sources = {**found.sources, **why, "omega": achieved(compressor, asked=True)}
-        return found._replace(values=values, sources=sources)
-
-    def capacity(values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
-        slots = {**sampler.capacity(values, facts), **participation.capacity(values, facts)}
-        more = compressor.capacity(values, facts)
-        both = ", ".join(sorted(slots.keys() & more.keys()))
-        why = f"sets the slots of {both}, which are those of the sampler or of the participation"
-        require(not both, why, "let its capacity leave them alone", compressor=compressor.name)
-        return {**slots, **more}
-
-    def cost(values: Mapping[str, Any], facts: ProblemFacts) -> Cost:
-        down, dense = FLOAT_BITS * facts.d * body.broadcasts, 0
-        if compressor.select is None:  # a code of all, or of the k largest
-            largest = any(param.name == "k" for param in compressor.params)
-            dense = body.uploads * (int(values["k"]) if largest else facts.d)
-        if aggregation is not None:  # masks cover all coordinates, also those that are not sent
-            return Cost(aggregation.bits * facts.d, 0.0, down, dense)
-        message, coordinate = compressor.bits(facts.d, values)
-        return Cost(body.uploads * message, coordinate, down, dense)
-
-    def finished(plan: Plan, noise: Noise, facts: ProblemFacts) -> Resolved:
-        draft = Draft(*noised(plan, noise), plan.asked)
-        if finish is not None:
-            finish(draft, noise, facts)
-        if aggregation is not None:
-            assert isinstance(body, Federated)
-            values = draft.values
-            senders = capacity(values, facts).get("cohort", facts.n)
-            bound = transcript.message_bound(body, values, facts)
-            defaults = aggregation.settle(values, bound, senders, facts.d)
-            for each, (value, why) in defaults.items():
-                draft.set(each, value, Source(Origin.DEFAULT, why))
-        return Resolved(draft.values, draft.sources)
-
+    _check(name, body)
+    sampler, aggregation = body.estimator.sampler, body.aggregation
     owners = (
-        body.estimator,
-        sampler,
-        *(getattr(body, role) for role in ROLES[1:]),
-        local,
-        aggregation,
+        *(body.estimator, sampler, *(getattr(body, role) for role in ROLES[1:])),
+        *(body.local, aggregation),
     )
     table = _table(name, (param for owner in owners if owner is not None for param in owner.params))
     read = (*table, "gradient_bound", *reads)  # which estimators read where it is given
@@ -143,15 +82,16 @@ def compose(
         table |= {COLLUDING.name: COLLUDING}
     if "sigma" in table and "eps" not in table:  # any noise can be calibrated
         table |= {param.name: param for param in PRIVACY if param.name not in table}
+    rules = Rules(body, plan, finish)
     made = Algorithm(
         name=name,
         summary=summary,
         paper=paper,
         params=tuple(table.values()),
-        plan=sized,
-        finish=finished,
-        capacity=capacity,
-        cost=cost,
+        plan=rules.sized,
+        finish=rules.finished,
+        capacity=rules.capacity,
+        cost=rules.cost,
         init=body.init,
         round=body.round,
         output=body.output,
@@ -160,21 +100,104 @@ def compose(
         cited=cited and formula is not None,
         needs=needs,
         reads=read,
-        parts=(
-            *((role, getattr(body, role).name) for role in ROLES),
-            ("local", "none" if local is None else local.name),
-            ("aggregation", "plain_sum" if aggregation is None else aggregation.name),
-            ("sampler", sampler.name),
-            ("clip", body.clip),
-            ("noise", body.noise),
-            *((("graph", body.graph.name),) if isinstance(body, Gossip) else ()),
-            *_storage(name, body),
-        ),
+        parts=_described(name, body),
         per_record=body.clip == "example",
         cohort=body.cohort,
         body=body,
     )
     return ours(made, paper=False) if event is None else own_rounds(made)
+
+
+class Rules(NamedTuple):
+    """What a composition adds to the user's ``plan`` and ``finish``."""
+
+    body: Federated | Gossip
+    plan: Callable[[Mapping[str, Any], ProblemFacts], Plan]
+    finish: Callable[[Draft, Noise, ProblemFacts], None] | None
+
+    def sized(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """An omega that ``plan`` left alone decides what the compressor makes of it."""
+        found, compressor = self.plan(given, facts), self.body.compressor
+        if found.sources.get("omega") != GIVEN:
+            return found
+        made = compressor.resolve(given, facts.d)
+        values = {**found.values, **made}
+        values["omega"] = compressor.omega(facts.d, values)
+        why = dict.fromkeys(made, Source(Origin.THEOREM, ASKED_OMEGA))
+        sources = {**found.sources, **why, "omega": achieved(compressor, asked=True)}
+        return found._replace(values=values, sources=sources)
+
+    def capacity(self, values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
+        """The slots of the parts; raise where a compressor sets those of another part."""
+        sampler, clients = self.body.estimator.sampler, self.body.participation
+        slots = {**sampler.capacity(values, facts), **clients.capacity(values, facts)}
+        more = self.body.compressor.capacity(values, facts)
+        both = ", ".join(sorted(slots.keys() & more.keys()))
+        why = f"sets the slots of {both}, which are those of the sampler or of the participation"
+        way = "let its capacity leave them alone"
+        require(not both, why, way, compressor=self.body.compressor.name)
+        return {**slots, **more}
+
+    def cost(self, values: Mapping[str, Any], facts: ProblemFacts) -> Cost:
+        """The bits of a message, of its coordinates, and of what the server sends."""
+        body, compressor = self.body, self.body.compressor
+        down, dense = FLOAT_BITS * facts.d * body.broadcasts, 0
+        if compressor.select is None:  # a code of all, or of the k largest
+            largest = any(param.name == "k" for param in compressor.params)
+            dense = body.uploads * (int(values["k"]) if largest else facts.d)
+        if (
+            body.aggregation is not None
+        ):  # masks cover all coordinates, also those that are not sent
+            return Cost(body.aggregation.bits * facts.d, 0.0, down, dense)
+        message, coordinate = compressor.bits(facts.d, values)
+        return Cost(body.uploads * message, coordinate, down, dense)
+
+    def finished(self, plan: Plan, noise: Noise, facts: ProblemFacts) -> Resolved:
+        """What follows from the noise, and what an aggregation settles once it is known."""
+        draft, body = Draft(*noised(plan, noise), plan.asked), self.body
+        if self.finish is not None:
+            self.finish(draft, noise, facts)
+        if body.aggregation is not None:
+            assert isinstance(body, Federated)
+            values = draft.values
+            senders = self.capacity(values, facts).get("cohort", facts.n)
+            bound = transcript.message_bound(body, values, facts)
+            defaults = body.aggregation.settle(values, bound, senders, facts.d)
+            for each, (value, why) in defaults.items():
+                draft.set(each, value, Source(Origin.DEFAULT, why))
+        return Resolved(draft.values, draft.sources)
+
+
+def _check(name: str, body: Federated | Gossip) -> None:
+    """Raise unless the parts of a body fit together."""
+    if isinstance(body, Federated):
+        check_parts(name, {role: getattr(body, role) for role in (*ROLES, "local", "aggregation")})
+    else:
+        why = "does not apply to a network, in which all clients send in every round: take everyone"
+        require(body.participation.everyone, why, participation=body.participation.name)
+    for role, ways in WAYS.items():
+        choice(role, getattr(body, role), ways)
+    covered = body.compressor.exact or body.mechanism.std is None or not body.mechanism.central
+    why = (
+        "whose noise is the server's: what compression makes larger than clipping left it, that "
+        "noise does not cover"
+    )
+    applies(covered, name, why, compressor=body.compressor)
+
+
+def _described(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]:
+    """The names of the parts, for the record."""
+    local, aggregation = body.local, body.aggregation
+    return (
+        *((role, getattr(body, role).name) for role in ROLES),
+        ("local", "none" if local is None else local.name),
+        ("aggregation", "plain_sum" if aggregation is None else aggregation.name),
+        ("sampler", body.estimator.sampler.name),
+        ("clip", body.clip),
+        ("noise", body.noise),
+        *((("graph", body.graph.name),) if isinstance(body, Gossip) else ()),
+        *_storage(name, body),
+    )
 
 
 def _table(name: str, params: Iterable[Param]) -> dict[str, Param]:
