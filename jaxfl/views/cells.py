@@ -105,8 +105,10 @@ def stated(ds: xarray.Dataset) -> xarray.DataArray:
 
 def proofs(ds: xarray.Dataset) -> list[str]:
     """Why nothing is proven of some runs, and whose word an eps is, a sentence for each reason."""
-    found = results.config(ds).get("proofs", ())
-    return list(dict.fromkeys(f"{one['why'][:1].upper()}{one['why'][1:]}." for one in found))
+    about = results.config(ds)
+    names = about["axes"]["algorithm"]["values"]
+    found = (f"{names[one['place'][0]]}: {one['why']}." for one in about.get("proofs", ()))
+    return list(dict.fromkeys(found))
 
 
 def axes(ds: xarray.Dataset) -> tuple[str, ...]:
