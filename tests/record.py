@@ -1,0 +1,576 @@
+"""The record of numbers: what every algorithm computes, draws, counts and proves.
+
+python tests/record.py compare [WORD ...]   the differences between the record and this code; exit 1 if any
+python tests/record.py compare --runs       each run of a sweep by `simulate`, with the key that it had
+python tests/record.py write [WORD ...]     record again the cases whose names hold a word, or all
+python tests/record.py show WORD            what is recorded
+
+``--optimized`` compiles as users do, else as cheaply as tests do; ``--jobs N`` takes N processes (2).
+
+`cases.py` lists what is run.  Counts, bits, draws and words are equal exactly, numbers of the host
+(noise, eps) to :data:`HOST`, and what rounds compute to :data:`SINGLE` or :data:`DOUBLE`, relative to the
+largest entry of an array.  Every run has its key, so that it can be made again where seeds become keys
+in another way.  What this code has and the record has not is no difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import gzip
+import hashlib
+import itertools
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scripts
+from cases import DRAWN, EVERY, HALF, KEY, SEEDS, Case, cases, problem_of
+from loops import Draws
+from shorter import flags
+
+import jaxfl
+from jaxfl.algorithms.composition import by_messages
+from jaxfl.algorithms.registry import ALGORITHMS
+from jaxfl.core.errors import InputError
+from jaxfl.engine import results
+
+FILE = Path(__file__).with_name("record.json.gz")
+GROUP = 20  # cases that one process computes before it forgets their programs
+HOST, SINGLE, DOUBLE = 1e-11, 2e-6, 1e-11
+TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
+EXACT = (*TOTALS, "client_rounds", "last_round", "diverged_at", "flag", "noisy", "n", "complete")
+ON_HOST = ("eps_spent", "client_eps", "client_eps_claimed", "tried", "eps_of_choice", "broken")
+DRAWING = {"participation", "sampler", "compressor"}  # parts whose draws differ
+REPORT = {"proven_eps": "proven", "claimed_eps": "claimed"}  # names in sweeps and of reports
+REPORTED = ("proven", "claimed", "delta", "delta_at_claimed")
+POINT = {  # of the model, which sweeps do not return
+    "norm": lambda problem, x: jnp.linalg.norm(x),
+    "projection": lambda problem, x: jnp.cos(jnp.arange(x.size, dtype=x.dtype)) @ x,
+}
+
+Found = dict[str, Any]  # of one run: kind -> name -> value
+Runs = dict[str, Found]  # of a case: label -> run
+
+
+# --- what is kept of a run -----------------------------------------------------------------------
+
+
+def number(value: Any, double: bool = True) -> Any:
+    """As few decimals as give the number back, in double precision or in single."""
+    value = np.asarray(value)
+    if value.ndim:
+        return [number(one, double) for one in value]
+    if value.dtype.kind in "iub":
+        return int(value)
+    return float(value) if double else float(str(np.float32(value)))
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+
+def add(found: Found, kind: str, name: str, value: Any) -> None:
+    found.setdefault(kind, {})[name] = value
+
+
+def add_plain(found: Found, prefix: str, values: Mapping[str, Any]) -> None:
+    """Numbers of the host, and words."""
+    for name, value in values.items():
+        real = isinstance(value, int | float) and not isinstance(value, bool)
+        add(found, "host" if real else "exact", f"{prefix}.{name}", value)
+
+
+def add_variable(found: Found, name: str, values: np.ndarray, double: bool) -> None:
+    """A series or the last of several, by what its name tells of its kind."""
+    if name in EXACT:
+        add(found, "exact", name, number(values))
+    elif name in ON_HOST:
+        add(found, "host", name, number(values))
+    else:
+        last = values if values.ndim < 2 else values[-1]
+        add(found, "single", name, number(last, double))
+
+
+def add_state(found: Found, state: Any, double: bool) -> None:
+    """Whole numbers exactly; of others the norm and one projection, and a digest of all bits."""
+    bits = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        name, values = f"state{jax.tree_util.keystr(path)}", np.asarray(leaf)
+        bits.update(values.tobytes())
+        if values.dtype.kind in "iub":
+            add(found, "exact", name, digest(values.tolist()))
+        else:
+            add(found, "single", name, number(summary(values), double))
+    found["bits"] = bits.hexdigest()[:16]
+
+
+def summary(values: Any) -> np.ndarray:
+    """The norm, and a projection that tells the entries apart."""
+    flat = np.ravel(np.asarray(values)).astype(np.float64)
+    return np.array([np.linalg.norm(flat), flat @ np.cos(np.arange(flat.size))])
+
+
+def words(key: jax.Array) -> list[int]:
+    return [int(word) for word in np.ravel(jax.random.key_data(key))]
+
+
+def key_of(key: Sequence[int]) -> jax.Array:
+    return jax.random.wrap_key_data(np.asarray(key, np.uint32))
+
+
+def add_draws(found: Found, run: jaxfl.Run) -> None:
+    """Cohorts, rows and coordinates, slot by slot, and the noise that clients would draw."""
+    draws = Draws(run)
+    T, n = draws.T, draws.n
+    add(found, "exact", "draws.cohorts", digest([draws.cohort(t) for t in range(T)]))
+    steps = T * int(run.values.get("local_steps", 1))
+    rows = [draws.rows(t, i) for t in range(steps) for i in range(n)]
+    add(found, "exact", "draws.rows", digest(rows))
+    pairs = [draws.message(t, i) for t in range(T) for i in range(n)]
+    places = [np.flatnonzero(mask).tolist() for _, mask in pairs]
+    add(found, "exact", "draws.masks", digest(places))
+    add(found, "single", "draws.noise", number(summary([xi for xi, _ in pairs]), False))
+
+
+def add_report(found: Found, report: Mapping[str, Any]) -> None:
+    """What is claimed and proven, in numbers and in words."""
+    for name in REPORTED:
+        if report[name] is not None:
+            add(found, "host", name, float(report[name]))
+    add(found, "exact", "flag", int(report["flag"]))
+    for name in ("method", "status", "source", "note", "conditions"):
+        add(found, "exact", f"privacy.{name}", results.plain(report[name]))
+
+
+def of_run(run: jaxfl.Run, case: Case, drawn: bool = False) -> Runs:
+    """A run: its data set, what that says of itself, its state and its draws."""
+    ds, found = run.dataset(), {"key": words(run.key)}
+    about = results.config(ds)
+    for name, variable in ds.data_vars.items():
+        add_variable(found, str(name), variable.values, case.double)
+    add(found, "exact", "rounds", ds["round"].values.tolist())
+    add(found, "exact", "ended", about["ended"])
+    add_plain(found, "values", about["values"])
+    add_plain(found, "facts", about["facts"])
+    add(found, "exact", "sources", about["sources"])
+    add(found, "exact", "parts", about["settings"]["parts"])
+    add_report(found, run.privacy()._asdict())
+    add_state(found, run.state, case.double)
+    if drawn:
+        add_draws(found, run)
+    return {"": found}
+
+
+# --- ways to run ---------------------------------------------------------------------------------
+
+
+def algorithm_of(case: Case) -> jaxfl.Algorithm:
+    return jaxfl.algorithm(case.algorithm, **case.parts)
+
+
+def simulated(case: Case, key: Any, rounds: int | None, **more: Any) -> jaxfl.Run:
+    """A run from its beginning, as the case asks for it."""
+    options = {"eval_every": EVERY, "metrics": POINT, **case.options, **more}
+    problem = problem_of(case.problem)
+    return jaxfl.simulate(algorithm_of(case), problem, key, rounds, **options, **case.numbers)
+
+
+def run(case: Case, key: Any) -> Runs:
+    usual = case.algorithm in DRAWN and case.name == f"{case.algorithm}/run"
+    drawn = usual or bool(DRAWING & case.parts.keys())
+    return of_run(simulated(case, key, case.rounds), case, drawn)
+
+
+def resumed(case: Case, key: Any) -> Runs:
+    """From the file that a kill in the middle leaves, and from the last file to more rounds."""
+    moments = scripts.load("tests/cli/test_killed").moments
+    problem, algorithm = problem_of(case.problem), algorithm_of(case)
+    again = {"metrics": POINT, "resume": None}
+    with tempfile.TemporaryDirectory() as scratch:
+        work = Path(scratch) / "work"
+        work.mkdir()
+        file = work / "run.npz"
+        with moments(work, Path(scratch) / "at") as copies:
+            simulated(case, key, case.rounds, checkpoint=file, checkpoint_every=HALF)
+        half = next(copy / file.name for copy in copies if (copy / file.name).exists())
+        ends = {"middle": (half, None), "end": (file, case.rounds + 1)}
+        found: Runs = {}
+        for label, (path, rounds) in ends.items():
+            again["resume"] = path
+            one = jaxfl.simulate(algorithm, problem, key, rounds, **again)
+            found[label] = of_run(one, case)[""]
+    return found
+
+
+def extended(case: Case, key: Any) -> Runs:
+    half = simulated(case, key, HALF)
+    return of_run(half.extend(case.rounds), case)
+
+
+def functions(case: Case, key: Any, messages: bool = False) -> Runs:
+    """The rounds as pure functions in one scan; with ``messages`` what clients send after them."""
+    algorithm, problem = algorithm_of(case), problem_of(case.problem)
+    f = jaxfl.functions(algorithm, problem, case.rounds, messages=messages, **case.numbers)
+    scan = jax.jit(lambda f, run: jax.lax.scan(f.round, run, length=case.rounds))
+    end, counts = scan(f, f.init(key))
+    found: Found = {"key": words(key)}
+    add(found, "single", "x", number(f.output(end), False))
+    for name, values in counts._asdict().items():
+        add(found, "exact", f"counts.{name}", number(values))
+    add_state(found, end.state, False)
+    if messages:
+        for name, values in f.view(end)._asdict().items():
+            if name in ("clients", "words"):
+                add(found, "exact", f"view.{name}", digest(np.asarray(values).tolist()))
+            else:
+                add(found, "single", f"view.{name}", number(summary(values), False))
+    return {"": found}
+
+
+def messages(case: Case, key: Any) -> Runs:
+    """Every message computed: also the run as such."""
+    made = by_messages(algorithm_of(case))
+    options = {"eval_every": EVERY, "metrics": POINT, **case.numbers}
+    whole = jaxfl.simulate(made, problem_of(case.problem), key, case.rounds, **options)
+    return {"run": of_run(whole, case)[""], "view": functions(case, key, True)[""]}
+
+
+# --- sweeps --------------------------------------------------------------------------------------
+
+
+def swept(case: Case, key: Any, grid: Mapping[str, Any] | None = None, **more: Any) -> Any:
+    """The grid of a case, or another, as a data set."""
+    options = {"seeds": SEEDS, "eval_every": EVERY, "metrics": POINT, **case.options, **more}
+    grid = dict(case.grid if grid is None else grid)
+    build: Any = case.algorithm
+    if "algorithm" in grid:
+        build = grid.pop("algorithm")
+    static = {name: grid[name] for name in ("participation",) if name in grid}
+    if static:
+        build = lambda participation: jaxfl.algorithm(case.algorithm, participation=participation)  # noqa: E731
+    names = case.problem.split("+")
+    problem: Any = {name: problem_of(name) for name in names}
+    problem = problem if len(names) > 1 else problem[case.problem]
+    rounds = None if "rounds" in grid else options.pop("rounds", case.rounds)
+    return jaxfl.sweep(build, grid, problem, key, rounds, numbers=case.numbers, **options)
+
+
+def sweep(case: Case, key: Any) -> Runs:
+    return of_sweep(swept(case, key), case, key)
+
+
+def sweep_resumed(case: Case, key: Any) -> Runs:
+    """From the folder that a kill after the first of two chunks leaves."""
+    moments = scripts.load("tests/cli/test_killed").moments
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "sweep"
+        with moments(out, Path(scratch) / "at") as copies:
+            swept(case, key, out=out, runs_at_once=2)
+        half = copies[len(copies) // 2]
+        assert (half / "sweep.json").exists()
+        assert not (half / "result.nc").exists()
+        return of_sweep(swept(case, key, out=half, resume=True, runs_at_once=2), case, key)
+
+
+def sweep_extended(case: Case, key: Any) -> Runs:
+    """One seed of one setting and half the rounds, then all."""
+    few = {name: values[:1] for name, values in case.grid.items()}
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "sweep"
+        swept(case, key, few, out=out, seeds=SEEDS[:1])
+        ds = swept(case, key, out=out, extend=True)
+        longer = swept(case, key, out=out, extend=True, rounds=case.rounds + 2)
+    found = of_sweep(ds, case, key)
+    more = of_sweep(longer, case, key)
+    return {**found, **{f"{label},longer": one for label, one in more.items()}}
+
+
+def of_sweep(ds: Any, case: Case, key: Any) -> Runs:
+    """Each run of a sweep, with its setting and its key."""
+    found: Runs = {}
+    axes = [str(name) for name in results.config(ds)["axes"]]
+    for place in itertools.product(*(range(ds.sizes[axis]) for axis in axes)):
+        cell = ds.isel(dict(zip(axes, place, strict=True)))
+        setting = {}
+        for axis in axes:
+            value = cell[axis].item()
+            setting[axis] = value if isinstance(value, str) else number(value)
+        for seed in ds["seed"].values.tolist():
+            label = ",".join(f"{k}={v}" for k, v in {**setting, "seed": seed}.items())
+            one = of_cell(cell.sel(seed=seed), case)
+            paired = case.options.get("paired", True)
+            one["key"] = words(key_of_seed(case, key, seed, setting, paired))
+            one["setting"] = setting
+            found[label] = one
+    return found
+
+
+def of_cell(ds: Any, case: Case) -> Found:
+    """One run of a sweep, by the names that a run of its own has."""
+    found: Found = {}
+    seen = np.isfinite(ds["messages"].values)
+    add(found, "exact", "rounds", ds["round"].values[seen].tolist())
+    for name, variable in ds.data_vars.items():
+        name, values = REPORT.get(str(name), str(name)), variable.values
+        if "round" in variable.dims:
+            add_variable(found, name, values[seen], case.double)
+        elif name.startswith("used_"):
+            if np.isfinite(values):
+                add(found, "host", name.replace("used_", "values."), number(values))
+        elif name in REPORTED:
+            if not np.isnan(values):
+                add(found, "host", name, number(values))
+        elif not name.startswith("applies_"):
+            add_variable(found, name, values, case.double)
+    return found
+
+
+def key_of_seed(case: Case, key: Any, seed: int, setting: Mapping[str, Any], paired: bool) -> Any:
+    """The rule of 0.2.0: a run is that of its seed, or of its seed and the words of its setting."""
+    key = jax.random.fold_in(key, seed)
+    if paired:
+        return key
+    values = {**case.numbers, **setting}
+    given = sorted((name, value) for name, value in values.items() if name != "algorithm")
+    label = "|".join(
+        f"{k}={v if isinstance(v, str) else format(float(v), '.12g')}" for k, v in given
+    )
+    return jax.random.fold_in(key, zlib.crc32(f"{case.algorithm}|{label}".encode()))
+
+
+def one_of_sweep(case: Case, found: Found) -> Found:
+    """The run of a sweep as `simulate` makes it, with the key and the setting that it had."""
+    setting = dict(found["setting"])
+    name = setting.pop("algorithm", case.algorithm)
+    problem = problem_of(setting.pop("problem", case.problem))
+    rounds = int(setting.pop("rounds", found["exact"]["rounds"][-1]))
+    parts = {k: setting.pop(k) for k in ("participation",) if k in setting}
+    algorithm = jaxfl.algorithm(name, **parts)
+    names = algorithm.names
+    numbers = {k: v for k, v in {**case.numbers, **setting}.items() if k in names}
+    more = {"noise": case.options["noise"]} if "noise" in case.options else {}
+    options = {"eval_every": EVERY, "metrics": POINT, **more}
+    one = jaxfl.simulate(algorithm, problem, key_of(found["key"]), rounds, **options, **numbers)
+    return of_run(one, case)[""]
+
+
+WAYS: dict[str, Callable[[Case, Any], Runs]] = {
+    "run": run,
+    "resumed": resumed,
+    "extended": extended,
+    "functions": functions,
+    "messages": messages,
+    "sweep": sweep,
+    "sweep resumed": sweep_resumed,
+    "sweep extended": sweep_extended,
+}
+
+
+def observed(name: str) -> Runs:
+    """What a case computes now; that it is refused is an observation too."""
+    case = cases()[name]
+    with warnings.catch_warnings(), jax.enable_x64(case.double):
+        warnings.simplefilter("ignore")
+        try:
+            return WAYS[case.how](case, key_of(KEY))
+        except InputError as error:
+            return {"": {"exact": {"refused": True}, "words": str(error)}}
+
+
+# --- comparing -----------------------------------------------------------------------------------
+
+
+def close(a: Any, b: Any, most: float) -> bool:
+    """Whether numbers, or arrays of them, are equal to ``most`` of the largest entry."""
+    if isinstance(a, str) or isinstance(b, str) or a is None or b is None:
+        return bool(a == b)
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if a.shape != b.shape:
+        return False
+    finite = np.abs(a[np.isfinite(a)])
+    scale = float(np.max(finite, initial=0.0))
+    return bool(np.allclose(a, b, rtol=0.0, atol=most * scale, equal_nan=True))
+
+
+def differences(name: str, recorded: Runs, now: Runs, shared: bool = False) -> Iterator[str]:
+    """One line for each; with ``shared`` what one of them lacks is none."""
+    single = DOUBLE if name in cases() and cases()[name].double else SINGLE
+    limits = {"exact": 0.0, "host": HOST, "single": single}
+    for label, old in recorded.items():
+        where = f"{name} [{label}]" if label else name
+        if label not in now:
+            yield f"{where}: it is not there any more"
+            continue
+        new = now[label]
+        if not shared and old.get("key") != new.get("key"):
+            yield f"{where}: key {old.get('key')}, now {new.get('key')}"
+        for kind, most in limits.items():
+            for key, was in old.get(kind, {}).items():
+                here = new.get(kind, {})
+                if key not in here:
+                    if not shared:
+                        yield f"{where}: {kind} {key} is missing"
+                    continue
+                same = was == here[key] if kind == "exact" else close(was, here[key], most)
+                if not same:
+                    yield f"{where}: {kind} {key}: {short(was)}, now {short(here[key])}"
+
+
+def short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 160 else f"{text[:157]}..."
+
+
+def by_runs(name: str, recorded: Runs) -> Runs:
+    """Each recorded run of a sweep by `simulate`."""
+    case = cases()[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {label: one_of_sweep(case, one) for label, one in recorded.items()}
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+def read() -> dict[str, Runs]:
+    content: dict[str, Any] = json.loads(gzip.decompress(FILE.read_bytes()))
+    found: dict[str, Runs] = content["cases"]
+    return found
+
+
+def write(found: Mapping[str, Runs]) -> None:
+    """Sorted, and with no time in it, so that equal numbers are equal files."""
+    versions = {"jaxfl": jaxfl.__version__, "jax": jax.__version__, "numpy": np.__version__}
+    content = {"versions": versions, "cases": dict(sorted(found.items()))}
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+    FILE.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def work(names: Sequence[str], recorded: Mapping[str, Runs] | None, cheap: bool) -> dict[str, Any]:
+    """In a process of its own: what these cases compute, or their sweeps run by run, and CPU seconds."""
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_disable_most_optimizations", cheap)
+    found = {}
+    for name in names:
+        began = time.process_time()
+        try:
+            made = observed(name) if recorded is None else by_runs(name, recorded[name])
+        except Exception as error:  # of one case: the others are still told
+            made = {"": {"exact": {"error": f"{type(error).__name__}: {error}"}}}
+        found[name] = json.loads(json.dumps(made)), time.process_time() - began
+    jax.clear_caches()
+    return found
+
+
+def groups_of(names: Sequence[str]) -> list[list[str]]:
+    """The cases of an algorithm, which share compiled programs, in groups of bounded size."""
+    groups = [list(group) for _, group in itertools.groupby(names, lambda n: n.split("/")[0])]
+    return [group[i : i + GROUP] for group in groups for i in range(0, len(group), GROUP)]
+
+
+def all_of(
+    names: Sequence[str], recorded: Mapping[str, Runs] | None, jobs: int, cheap: bool
+) -> Iterator[dict[str, Runs]]:
+    """The cases, group by group as processes finish them."""
+    if cheap:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags()}"
+    context, total = multiprocessing.get_context("spawn"), 0.0
+    with concurrent.futures.ProcessPoolExecutor(jobs, context) as pool:
+        parts = [
+            pool.submit(work, group, recorded and {n: recorded[n] for n in group}, cheap)
+            for group in groups_of(names)
+        ]
+        for part in concurrent.futures.as_completed(parts):
+            found = part.result()
+            for name, (_, seconds) in found.items():
+                total += seconds
+                print(f"{seconds:6.1f} s  {name}", file=sys.stderr, flush=True)
+            yield {name: runs for name, (runs, _) in found.items()}
+    print(f"{total:.0f} seconds of processors", file=sys.stderr)
+
+
+def compared(recorded: Mapping[str, Runs], now: Mapping[str, Runs], shared: bool) -> int:
+    """Print the differences, and return their number."""
+    lines = [d for name in now for d in differences(name, recorded[name], now[name], shared)]
+    pairs = [(recorded[n][label].get("bits"), one.get("bits"))
+             for n in now for label, one in now[n].items() if label in recorded[n]]  # fmt: skip
+    states = [a == b for a, b in pairs if a and b]
+    print("\n".join(lines), end="\n" if lines else "")
+    print(f"{len(now)} cases, {len(lines)} differences; {sum(states)} of {len(states)} final states "
+          "are equal bit for bit")  # fmt: skip
+    return len(lines)
+
+
+def error_of(runs: Runs) -> str:
+    error: str = runs.get("", {}).get("exact", {}).get("error", "")
+    return error
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=("compare", "write", "show"))
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--runs", action="store_true")
+    parser.add_argument("--optimized", action="store_true")
+    parser.add_argument("--jobs", type=int, default=2)
+    return parser.parse_args()
+
+
+def recorded_again(
+    chosen: Sequence[str], recorded: Mapping[str, Runs], given: argparse.Namespace
+) -> int:
+    """Write what is computed as it comes; a case that fails keeps what it had."""
+    kept, failed = {n: runs for n, runs in recorded.items() if n in cases()}, 0
+    for part in all_of(chosen, None, given.jobs, not given.optimized):
+        for name, runs in part.items():
+            if error := error_of(runs):
+                print(f"{name}: {error}")
+                failed += 1
+            else:
+                kept[name] = runs
+        write(kept)
+    print(f"{len(chosen)} cases, {failed} failed; {FILE.stat().st_size:,} bytes")
+    return int(failed > 0)
+
+
+def main() -> int:
+    given = parsed()
+    recorded = read() if FILE.exists() else {}
+    chosen = [n for n in cases() if not given.words or any(word in n for word in given.words)]
+    if given.command == "show":
+        print(json.dumps({n: recorded[n] for n in chosen if n in recorded}, indent=1))
+        return 0
+    if given.command == "write":
+        return recorded_again(chosen, recorded, given)
+    absent = [n for n in chosen if n not in recorded]
+    absent += [name for name in ALGORITHMS if not any(n.startswith(f"{name}/") for n in recorded)]
+    for name in absent:
+        print(f"{name}: it is not recorded")
+    chosen = [n for n in chosen if n in recorded]
+    if given.runs:
+        chosen = [n for n in chosen if cases()[n].how.startswith("sweep")]
+    now: dict[str, Runs] = {}
+    for part in all_of(chosen, recorded if given.runs else None, given.jobs, not given.optimized):
+        now |= part
+    return int(compared(recorded, now, given.runs) + len(absent) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
