@@ -64,6 +64,7 @@ ENVIRONMENT = {
     "MPLBACKEND": "Agg",
 }
 Process = subprocess.Popen[Any]
+Lose = Callable[[Process], bool]  # kills a worker, if there is any
 
 
 # --- processes -----------------------------------------------------------------------------------
@@ -89,11 +90,6 @@ class Ended(NamedTuple):
     left: int  # processes that it left behind
     hung: bool
 
-    @property
-    def sentence(self) -> str:
-        """The last line that it printed."""
-        return self.text.strip().splitlines()[-1] if self.text.strip() else ""
-
 
 def listing(folder: Path) -> list[tuple[str, int, int]]:
     """Names, times and sizes of all files; one that is just being replaced may be missing."""
@@ -113,16 +109,10 @@ def children(process: Process) -> list[psutil.Process]:
 
 def remaining(family: set[psutil.Process]) -> int:
     """The number of those that do not end by themselves, which are killed."""
-    alive, until = list(family), time.monotonic() + PATIENCE
-    while alive and time.monotonic() < until:
-        time.sleep(0.05)
-        _, alive = psutil.wait_procs(alive, timeout=0)
-        for one in alive.copy():
-            with contextlib.suppress(psutil.Error):
-                if one.status() == psutil.STATUS_ZOMBIE:
-                    alive.remove(one)
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE)
     for one in alive:
-        one.kill()
+        with contextlib.suppress(psutil.Error):
+            one.kill()
     return len(alive)
 
 
@@ -134,7 +124,7 @@ def lose_child(process: Process) -> bool:
     return bool(family)
 
 
-def strike(process: Process, kill: Kill, lose: Callable[[Process], bool]) -> str:
+def strike(process: Process, kill: Kill, lose: Lose) -> str:
     """Kill a process or its worker; what was killed, empty if there is no worker yet."""
     if kill.worker:
         return "a worker lost" if lose(process) else ""
@@ -146,11 +136,8 @@ def strike(process: Process, kill: Kill, lose: Callable[[Process], bool]) -> str
     return kill.signal.name
 
 
-def watch(
-    process: Process, folder: Path, kill: Kill | None, lose: Callable[[Process], bool]
-) -> tuple[str, int, bool, set[psutil.Process]]:
-    """Kill a process at its instant and wait for its end: the fields `killed`, `changes` and `hung`
-    of :class:`Ended`, and the processes that it started."""
+def watch(process: Process, folder: Path, kill: Kill | None, lose: Lose) -> dict[str, Any]:
+    """Kill a process at its instant and wait for its end; the last fields of :class:`Ended`."""
     killed, changes, since, limit = "", 0, 0.0, LIMIT
     family, before, begun = set[psutil.Process](), listing(folder), time.monotonic()
     for turn in itertools.count():
@@ -167,30 +154,26 @@ def watch(
             killed = f"{what} at {now:.2f} s" + f", change {kill.change}" * (kill.change > 0)
             limit = limit if kill.worker else now + PATIENCE
         time.sleep(0.005)
-    return killed, changes, process.poll() is None, family
+    if hung := process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    return {"changes": changes, "killed": killed, "left": remaining(family), "hung": hung}
 
 
 def launch(
-    words: list[str],
-    folder: Path,
-    kill: Kill | None = None,
-    lose: Callable[[Process], bool] = lose_child,
-    **env: str,
+    words: list[str], folder: Path, kill: Kill | None = None, lose: Lose = lose_child, **env: str
 ) -> Ended:
     """Start a command that writes to a folder, kill it, and wait for its end."""
     every, begun = {**os.environ, **env}, time.monotonic()
     with tempfile.TemporaryFile("w+") as out:
-        process = subprocess.Popen(
-            words, stdout=out, stderr=out, cwd=ROOT, env=every, start_new_session=True
-        )
+        where: Any = {"stdout": out, "stderr": out, "cwd": ROOT, "start_new_session": True}
+        process = subprocess.Popen(words, env=every, **where)
         try:
-            killed, changes, hung, family = watch(process, folder, kill, lose)
-        finally:  # it does not end, or this process is interrupted
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-        status, seconds, left = process.wait(), time.monotonic() - begun, remaining(family)
+            how = watch(process, folder, kill, lose)
+        finally:  # this process may be interrupted
+            process.kill()
+        status, seconds = process.wait(), time.monotonic() - begun
         out.seek(0)
-        return Ended(status, out.read(), seconds, changes, killed, left, hung)
+        return Ended(status, out.read().strip(), seconds, **how)
 
 
 def fault(ended: Ended) -> str:
@@ -204,7 +187,7 @@ def fault(ended: Ended) -> str:
     if ended.left:
         return "leaves processes behind"
     if ended.status == 2:
-        one = re.fullmatch(r"jaxfl: error: .*[.?]", ended.sentence)
+        one = re.fullmatch(r"jaxfl: error: .*[.?]", ended.text.split("\n")[-1])
         return "" if one else "refuses without a sentence"
     number = signal.__dict__.get(ended.killed.split(" ")[0], 0)
     right = ended.status in (0, -number, 128 + number)
@@ -238,6 +221,8 @@ def differences(folder: Path, whole: Any, exact: bool) -> list[str]:
         return [f"no result: {type(error).__name__}: {str(error).replace(str(folder), 'X')}"]
     if not exact:
         common = np.intersect1d(found["round"], whole["round"])
+        if whole["round"][-1] not in common:
+            return [f"ends at round {int(found['round'][-1])}, not {int(whole['round'][-1])}"]
         found, whole = found.sel(round=common), whole.sel(round=common)
     if others := set(found.variables) ^ set(whole.variables):
         return [f"other variables: {', '.join(sorted(map(str, others)))}"]
@@ -262,7 +247,7 @@ class Trial:
         how = f"{ended.killed or 'no kill'}, status {ended.status} after {ended.seconds:.1f} s"
         self.story.append(f"{what} ({how})")
         if ended.status == 2:
-            said = ended.sentence.removeprefix("jaxfl: error: ")
+            said = ended.text.split("\n")[-1].removeprefix("jaxfl: error: ")
             self.story.append(f'"{said.replace(str(folder), "X")}"')
         self.wrong += [cause] if (cause := fault(ended)) else []
         return ended
