@@ -89,6 +89,7 @@ class Ended(NamedTuple):
     killed: str  # signal and instant; empty if the process ended before
     left: int  # processes that it left behind
     hung: bool
+    when: float  # seconds at the kill
 
 
 def listing(folder: Path) -> list[tuple[str, int, int]]:
@@ -138,7 +139,7 @@ def strike(process: Process, kill: Kill, lose: Lose) -> str:
 
 def watch(process: Process, folder: Path, kill: Kill | None, lose: Lose) -> dict[str, Any]:
     """Kill a process at its instant and wait for its end; the last fields of :class:`Ended`."""
-    killed, changes, since, limit = "", 0, 0.0, LIMIT
+    killed, changes, since, when, limit = "", 0, 0.0, 0.0, LIMIT
     family, before, begun = set[psutil.Process](), listing(folder), time.monotonic()
     for turn in itertools.count():
         now = time.monotonic() - begun
@@ -152,11 +153,12 @@ def watch(process: Process, folder: Path, kill: Kill | None, lose: Lose) -> dict
         due = kill and not killed and changes >= kill.change and now >= since + kill.seconds
         if kill and due and (what := strike(process, kill, lose)):
             killed = f"{what} at {now:.2f} s" + f", change {kill.change}" * (kill.change > 0)
-            limit = limit if kill.worker else now + PATIENCE
+            when, limit = now, limit if kill.worker else now + PATIENCE
         time.sleep(0.005)
     if hung := process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
-    return {"changes": changes, "killed": killed, "left": remaining(family), "hung": hung}
+    found = {"changes": changes, "killed": killed, "hung": hung, "when": when}
+    return {**found, "left": remaining(family)}
 
 
 def launch(
@@ -190,8 +192,10 @@ def fault(ended: Ended) -> str:
         one = re.fullmatch(r"jaxfl: error: .*[.?]", ended.text.split("\n")[-1])
         return "" if one else "refuses without a sentence"
     number = signal.__dict__.get(ended.killed.split(" ")[0], 0)
-    right = ended.status in (0, -number, 128 + number)
-    return "" if right else f"ends with status {ended.status}"
+    if ended.status not in (0, -number, 128 + number):
+        return f"ends with status {ended.status}"
+    late = ended.status == 0 and number and ended.seconds - ended.when > PATIENCE / 3
+    return "goes on after the signal" if late else ""
 
 
 # --- results -------------------------------------------------------------------------------------
@@ -249,7 +253,9 @@ class Trial:
         if ended.status == 2:
             said = ended.text.split("\n")[-1].removeprefix("jaxfl: error: ")
             self.story.append(f'"{said.replace(str(folder), "X")}"')
-        self.wrong += [cause] if (cause := fault(ended)) else []
+        if cause := fault(ended):
+            self.wrong.append(cause)
+            print(f"seed {self.seed}: {cause}:\n{ended.text}", file=sys.stderr, flush=True)
         return ended
 
     def kill(self, seconds: float, changes: int) -> Kill:
