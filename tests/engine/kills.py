@@ -233,7 +233,8 @@ def differences(folder: Path, whole: Any, exact: bool) -> list[str]:
     names = [name for name in sorted(map(str, whole.variables)) if not TIMED.search(name)]
     how = {name: unequal(found[name].values, whole[name].values, exact) for name in names}
     wrong = [name + words for name, words in how.items() if words]
-    return [f"wrong numbers: {', '.join(wrong)}"] if wrong else []
+    more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+    return [f"wrong numbers: {', '.join(wrong[:4])}{more}"] if wrong else []
 
 
 class Trial:
@@ -316,7 +317,7 @@ def continued(
         what += " without workers" if on and not where else ""
         words = [*(resume if begun else begin), *where]
         ended = trial.launch(what, words, folder, kill, **options)
-        if ended.status == 0 or ended.hung:
+        if ended.status == 0 or (ended.hung and not kill):
             break
         if ended.status == 2 and not begun:
             trial.wrong.append("does not begin again")
@@ -447,7 +448,7 @@ def stepped(trial: Trial, grid: Grid, how: str, out: Path, seconds: float) -> tu
     goal, said = larger(grid, trial.rng) if how else (grid, "")
     kill = trial.kill(seconds, 8) if trial.rng.random() < 0.5 else None
     ended = child(how, goal, said, kill)
-    if ended.status not in (0, 2) and not ended.hung:
+    if ended.status not in (0, 2):
         then, said = "resume", ""
         if trial.rng.random() < 0.3:
             then, (goal, said) = "extend", larger(goal, trial.rng)
