@@ -504,6 +504,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first")
     parser.add_argument("--on", choices=["processes", "ray", "dask"], default="processes")
     args, done, began = parser.parse_args(), list[Trial](), time.monotonic()
+    # children would ignore Ctrl-C as this process does where a shell has put it in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     with tempfile.TemporaryDirectory(prefix="jaxfl-kills-", ignore_cleanup_errors=True) as name:
         os.environ |= ENVIRONMENT | {"JAX_COMPILATION_CACHE_DIR": f"{name}/programs"}
