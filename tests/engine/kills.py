@@ -225,7 +225,7 @@ def differences(folder: Path, whole: Any, exact: bool) -> list[str]:
         return [f"no result: {type(error).__name__}: {str(error).replace(str(folder), 'X')}"]
     if not exact:
         common = np.intersect1d(found["round"], whole["round"])
-        if whole["round"][-1] not in common:
+        if whole["round"].values[-1] not in common:
             return [f"ends at round {int(found['round'][-1])}, not {int(whole['round'][-1])}"]
         found, whole = found.sel(round=common), whole.sel(round=common)
     if others := set(found.variables) ^ set(whole.variables):
