@@ -423,7 +423,8 @@ def differences(name: str, recorded: Runs, now: Runs, shared: bool = False) -> I
                     if not shared:
                         yield f"{where}: {kind} {key} is missing"
                     continue
-                same = was == here[key] if kind == "exact" else close(was, here[key], most)
+                equal = was == here[key] or (was != was and here[key] != here[key])  # NaN is NaN
+                same = equal if kind == "exact" else close(was, here[key], most)
                 if not same:
                     yield f"{where}: {kind} {key}: {short(was)}, now {short(here[key])}"
 

@@ -124,6 +124,8 @@ def test_an_unfinished_sweep_is_finished(
         return
     shell(*resume)
     found, whole = (jaxfl.load(folder / name) for name in ("unfinished", "sweep"))
-    assert set(found.variables) == set(whole.variables)
-    for name, values in whole.data_vars.items():
+    assert set(found.variables) >= set(whole.variables)
+    assert np.isinf(found["proven_eps"]).all()  # its files do not say whose parts they ran
+    proof = ("proven_eps", "delta_at_claimed", "eps_of_choice", "flag")
+    for name, values in whole.drop_vars(proof).data_vars.items():
         np.testing.assert_allclose(found[name], values, ROUNDING, err_msg=str(name))
