@@ -282,7 +282,7 @@ def test_repeated_noise_is_caught_under_sampling_too() -> None:
     broken = algorithm._replace(round=round)
     given: Any = dict(rounds=20, m=40, runs=2000, delta=DELTA, batch=4, clip=1.0, eps=1.0)
     found = audit(broken, key=jax.random.key(0), confidence=1 - 1e-4, **given)
-    assert found.refutes_proof
+    assert found.refutes_described
     assert found.statistic == "spread"
 
 

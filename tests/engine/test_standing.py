@@ -170,6 +170,7 @@ def test_no_claim_sticks_to_a_sweep(first: str, then: str, tmp_path: Path) -> No
         )
 
     agree(first, swept(first, [0.1])["proven_eps"])
+    agree(first, swept(first, [0.1], resume=True)["proven_eps"])
     agree("none", swept(then, [0.1], resume=True)["proven_eps"])
     agree("none", swept("proven", [0.1, 0.2], extend=True)["proven_eps"])
     agree("none", swept("proven", [0.1, 0.2], resume=True)["proven_eps"])

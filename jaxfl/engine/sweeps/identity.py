@@ -117,6 +117,7 @@ def same(
 ) -> None:
     """Raise unless the manifest is that of this sweep; options that are newer have their defaults."""
     theirs = {name: stored.get(name, USUALLY.get(name)) for name in now}
+    theirs["studies"] = [dict(study) for study in theirs["studies"]]
     mine = json.loads(json.dumps(now))
     for before, study in zip(theirs["studies"], mine["studies"], strict=False):
         usual = {name: study["numbers"][name] for name in study.pop("assumed")}
