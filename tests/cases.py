@@ -18,10 +18,6 @@ ROUNDS, HALF, EVERY = 6, 3, 2
 KEY = (0, 11)  # the words of the key of every run
 SEEDS = (0, 3)
 SIGMA = 0.5  # so large that a change of 1e-4 of the noise changes what is recorded
-OTHERWISE: dict[
-    str, dict[str, Any]
-] = {  # numbers that so few rounds need, beside those of `rows.py`
-}
 STUDIED = (
     "ldp_sgd",
     "soteriafl_sgd",
@@ -33,6 +29,7 @@ STUDIED = (
 )
 SWEPT = ("ldp_sgd", "soteriafl_sgd", "private_local_sgd")
 DRAWN = tuple(row.name for row in ROWS if row.quick)  # of whom draws are recorded
+RANGED = ("soteriafl_sgd", "soteriafl_saga")  # whose messages have no bound of their own
 FIRST = "ldp_sgd"  # with what one algorithm shows for all
 COMPRESSED = ("soteriafl_sgd", "sdm_dsgd")
 SAMPLED = ("ldp_sgd", "private_local_sgd")  # of whom every participation and sampler is recorded
@@ -110,8 +107,7 @@ def problem_of(name: str) -> Problem:
 
 def numbers_of(row: Row) -> dict[str, Any]:
     """Those of the common table, with more noise."""
-    noisy = {"sigma": SIGMA} if "sigma" in row.numbers else {}
-    return {**row.numbers, **noisy, **OTHERWISE.get(row.name, {})}
+    return {**row.numbers, **({"sigma": SIGMA} if "sigma" in row.numbers else {})}
 
 
 def of_row(row: Row) -> Iterator[Case]:
@@ -170,7 +166,7 @@ def of_numbers(name: str, numbers: dict[str, Any]) -> Iterator[Case]:
 
 def of_parts(name: str, numbers: dict[str, Any]) -> Iterator[Case]:
     """Every part that an option names, where the algorithm takes it."""
-    cohort = {"cohort": 3}
+    cohort, ring = {"cohort": 3}, {"range": 64.0} if name in RANGED else {}
     free = {k: v for k, v in numbers.items() if k != "k"}
     table: dict[str, list[tuple[str, dict[str, Any]]]] = {
         "noise": [("per_client", numbers)],
@@ -178,8 +174,8 @@ def of_parts(name: str, numbers: dict[str, Any]) -> Iterator[Case]:
         "participation": [("uniform", numbers | cohort), ("poisson", numbers | cohort)],
         "aggregation": [
             ("plain_sum", numbers),
-            ("secure_sum", numbers | {"colluding": 1}),
-            ("masked_sum", numbers),
+            ("secure_sum", numbers | ring | {"colluding": 1}),
+            ("masked_sum", numbers | ring),
         ],
         "clip": [("batch", numbers), ("batch", numbers | {"gradient_bound": 9.0})],
         "graph": [("ring", numbers)],
@@ -187,7 +183,7 @@ def of_parts(name: str, numbers: dict[str, Any]) -> Iterator[Case]:
     if name in SAMPLED:
         table["participation"] += [
             ("balanced", numbers | cohort),
-            ("unreliable", numbers | cohort | {"dropout": 0.3}),
+            ("unreliable", numbers | cohort | {"dropout": 0.3, "threshold": 2}),
         ]
         table["sampler"] = [
             ("full", {k: v for k, v in numbers.items() if k != "batch"}),
