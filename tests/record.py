@@ -392,6 +392,11 @@ def observed(name: str) -> Runs:
 # --- comparing -----------------------------------------------------------------------------------
 
 
+def equal(a: Any, b: Any) -> bool:
+    """Whether words and counts are the same; what is not a number equals itself."""
+    return bool(a == b) or json.dumps(a) == json.dumps(b)
+
+
 def close(a: Any, b: Any, most: float) -> bool:
     """Whether numbers, or arrays of them, are equal to ``most`` of the largest entry."""
     if isinstance(a, str) or isinstance(b, str) or a is None or b is None:
@@ -423,8 +428,7 @@ def differences(name: str, recorded: Runs, now: Runs, shared: bool = False) -> I
                     if not shared:
                         yield f"{where}: {kind} {key} is missing"
                     continue
-                equal = was == here[key] or (was != was and here[key] != here[key])  # NaN is NaN
-                same = equal if kind == "exact" else close(was, here[key], most)
+                same = equal(was, here[key]) if kind == "exact" else close(was, here[key], most)
                 if not same:
                     yield f"{where}: {kind} {key}: {short(was)}, now {short(here[key])}"
 
