@@ -634,7 +634,7 @@ def mixed_by(how: Callable[[Any], Any]) -> Any:
     return jaxfl.models.custom({"w": np.zeros(FEATURES, np.float32)}, loss, name="mixed")
 
 
-@case("loss", "open")
+@case("loss")
 def a_loss_with_a_rule_for_batches() -> Any:
     """`custom_vmap` tells the loss what the other examples of the batch are."""
 
@@ -649,7 +649,7 @@ def a_loss_with_a_rule_for_batches() -> Any:
     return Composed("ldp_sgd", problem=problem_of(mixed_by(size)))
 
 
-@case("loss", "open")
+@case("loss")
 def a_loss_that_calls_the_host() -> Any:
     """`pure_callback` hands a function of NumPy all examples of the batch."""
 

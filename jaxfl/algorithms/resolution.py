@@ -46,6 +46,7 @@ __all__ = [
 NOISES = ("calibrated", "paper")
 ASKED: dict[str, Callable[[float], Asked]] = {"eps": Eps, "sigma": Sigma, "rho": Rho}
 GIVEN = Source(Origin.GIVEN)
+LEAST_CLIP = 1e-17  # squares of smaller norms vanish in 32 bits
 ACCOUNTED = frozenset({"turns", "clamped", "phase"})  # what events read, and no run sets
 
 
@@ -71,7 +72,7 @@ def completed(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, noise: str)
 def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
     """Check the given values, and return ``algorithm.plan`` of them."""
     given = {
-        name: schedule(value) if varies(value) else value
+        name: schedule(value) if varies(value) else _plain(value)
         for name, value in given.items()
         if value is not None
     }
@@ -97,6 +98,10 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
     T = int(plan.values["rounds"])
     why = f"is what was asked for, and the plan of {algorithm.name} is for {T}"
     require(facts.rounds in (None, T), why, "plan for the rounds of the facts", rounds=facts.rounds)
+    G = plan.values.get("clip", 1.0)
+    small = plan.asked is not None and isinstance(G, int | float) and G < LEAST_CLIP
+    why = "is below what the norm of a gradient in 32 bits can be compared with"
+    require(not small, why, f"give at least {LEAST_CLIP:g}", clip=G)
     for name, value in varying.items():
         numbers = _over(name, value, int(plan.values["rounds"]))
         for extreme in (float(numbers.min()), float(numbers.max())):
@@ -113,6 +118,12 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
             "give sigma."
         )
     return plan
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy or JAX as Python's, in which accountants compute."""
+    numeric = isinstance(value, np.generic | np.ndarray | jax.Array)
+    return value.item() if numeric and value.ndim == 0 else value
 
 
 def noise_for(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, how: str) -> Noise:

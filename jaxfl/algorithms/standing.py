@@ -16,12 +16,13 @@ from jaxfl.core import provenance
 from jaxfl.core.identity import identity
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.privacy.events import Standing
+from jaxfl.problems.facts import escapes, example_of
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.gossip import Gossip
 
 __all__ = ["derived", "ours", "own_rounds", "standing", "weaker"]
 
-WAY = "pass an event= of your own to compose, or measure with `jaxfl audit`"
+WAY = "state an event of your own with compose(event=...), or run `jaxfl audit`"
 ALWAYS = ("mechanism", "participation", "local", "aggregation")
 LATER = ("compressor", "channel", "server")  # roles that act on noised values, in part or in whole
 BODIES: dict[type, tuple[str, ...]] = {  # the parts that a proof may rest on
@@ -106,6 +107,8 @@ def _foreign(algorithm: Algorithm, problem: Problem | None) -> Iterator[str]:
         yield f"the event of {algorithm.name!r}, which describes other rounds"
     if problem is not None and not provenance.own_kernel(problem.model.kernel):
         yield f"the gradient kernel of the model {problem.model.name!r}, which is not jaxfl's own"
+    if problem is not None and (beyond := escapes(problem.model, example_of(problem.train))):
+        yield f"the loss of the model {problem.model.name!r}, which may see other examples ({beyond})"
 
 
 def _parts(body: Any, paper: bool) -> Iterator[str]:

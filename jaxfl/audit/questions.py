@@ -354,6 +354,7 @@ def _paper(
 ) -> tuple[Claim | None, AnyEvent]:
     """The paper's claim, and the event with its noise; a paper with rho reads it instead of eps."""
     if not algo.cited:
+        given = {name: value for name, value in given.items() if name not in ("eps", "rho")}
         return None, _released(algo, {**given, "sigma": 1.0}, facts)[1]
     if {"eps", "rho"} <= set(given):
         unread = "eps" if "rho" in algo.names else "rho"

@@ -235,6 +235,8 @@ class Record:
         event = self._released(1, {}, self.facts)
         if isinstance(event, NoClaim):
             return ""
+        if self.ended.startswith("diverged"):
+            return "the run is not finite, and a gradient that is not a number passes clipping"
         limit = stopping.exposed(self.settings, self.algorithm, event)
         return limit and f"the {EXACT[limit]} of protected data may end the run, and has no noise"
 

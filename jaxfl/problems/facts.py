@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -15,8 +16,10 @@ from jaxfl.core.errors import require
 from jaxfl.core.hosts import on_host
 from jaxfl.core.types import Array, GeneratedSamples, Model, Problem, ProblemFacts, PyTree
 
-__all__ = ["example_of", "facts_of", "multiplications"]
+__all__ = ["escapes", "example_of", "facts_of", "multiplications"]
 
+# calls of the host, and functions that say themselves what a batch of them is
+BEYOND = frozenset({"custom_vmap_call", "pure_callback", "io_callback"})
 SLOWER = 4.0  # times as long as one of a product takes a multiplication of a convolution on CPUs
 
 
@@ -72,6 +75,33 @@ def _multiplications(model: Model, treedef: Any, leaves: tuple[Any, ...]) -> flo
     example = jax.tree.unflatten(treedef, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
     x = jax.ShapeDtypeStruct((model.dim,), jnp.float32)
     return max(float(model.dim), _counted(jax.make_jaxpr(model.loss)(x, example).jaxpr))
+
+
+def escapes(model: Model, example: PyTree) -> str:
+    """What of a loss may see more than its example, whatever maps it; empty if nothing may."""
+    leaves, treedef = jax.tree.flatten(example)
+    return _escapes(model, treedef, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+
+
+@functools.lru_cache(maxsize=64)
+def _escapes(model: Model, treedef: Any, leaves: tuple[Any, ...]) -> str:
+    example = jax.tree.unflatten(treedef, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
+    x = jax.ShapeDtypeStruct((model.dim,), jnp.float32)
+    found = {step.primitive.name for step in _steps(jax.make_jaxpr(model.loss)(x, example).jaxpr)}
+    return ", ".join(sorted(found & BEYOND))
+
+
+def _steps(program: Any) -> Iterator[Any]:
+    """All steps of a traced program, those of inner programs among them."""
+    for step in program.eqns:
+        yield step
+        for inner in jax.tree.leaves(list(step.params.values()), is_leaf=_is_program):
+            if _is_program(inner):
+                yield from _steps(getattr(inner, "jaxpr", inner))
+
+
+def _is_program(value: Any) -> bool:
+    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
 
 
 def _counted(program: Any) -> float:

@@ -68,7 +68,8 @@ class Federated(Body):
             memory = Memory(*self.local.init(problem, x))
         links, link = self.channel.init(problem.n, x, self.fused)
         links = packed(links, self.storage)
-        none, server = jnp.int32(0), self.server.init(x, hp)
+        mine = Hyper(dict(hp.values), hp.capacity)  # what a user's server does to it stays there
+        none, server = jnp.int32(0), self.server.init(x, mine)
         state = State(none, server, link, links, memory.shared, memory.local)
         info = Info(none, none, memory.gradients.astype(jnp.int32))
         return self._with_base(state, memory.base), info

@@ -212,7 +212,7 @@ class Scene(NamedTuple):
             for name in names
             if applying(part, name).any()
         ]
-        return ", ".join(words) + " (claimed)" * ("eps" in names and not _meets(part))
+        return ", ".join(words) + " (asked for)" * ("eps" in names and not _meets(part))
 
     def notes(self, points: bool = False) -> list[str]:
         """On values that have no place, or no marker, of their own."""

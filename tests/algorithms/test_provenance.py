@@ -4,16 +4,32 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import own_proven  # noqa: F401
 import own_tricks  # noqa: F401
 import pytest
-from own import ASKED, CASES, Case, composed, fits, own, said, usual
+from own import (
+    ASKED,
+    CASES,
+    FEATURES,
+    Case,
+    Composed,
+    begun,
+    composed,
+    fits,
+    own,
+    problem_of,
+    said,
+    usual,
+)
 from told import Shell
 
 import jaxfl
-from jaxfl import mechanisms
+from jaxfl import mechanisms, servers
 from jaxfl.cli import imports
+from jaxfl.core import provenance
+from jaxfl.core.types import Compressor
 
 pytestmark = pytest.mark.once
 
@@ -63,6 +79,57 @@ def test_a_resumed_run_states_nothing_of_its_first_rounds(tmp_path: Path, key: j
     run = jaxfl.simulate(own(), usual(), key, 2, resume=path)
     assert run.privacy().proven == np.inf
     assert not run.privacy().status
+
+
+def test_a_code_alone_is_covered_whatever_was_made_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It selects nothing; no constructor of jaxfl has to be called first."""
+    monkeypatch.setattr(provenance, "_known", {})
+    mine = Compressor(
+        "mine", code=lambda key, v, hp: v, omega=lambda *_: 0.0, bits=lambda *_: (0.0, 1.0)
+    )
+    assert provenance.own_part(mine, later=False)
+    assert not provenance.own_part(mine)
+
+
+def test_a_server_changes_nothing_that_rounds_read(key: jax.Array) -> None:
+    """Its `init` is given numbers of its own."""
+    plain = servers.descent()
+
+    def init(x: Any, hp: Any) -> Any:
+        hp.values["sigma"] = 0.0 * hp["sigma"]
+        return plain.init(x, hp)
+
+    runs = [
+        jaxfl.simulate(own(server=server), usual(), key, 2, eps=ASKED)
+        for server in (plain, plain._replace(init=init))
+    ]
+    assert np.array_equal(runs[0].x, runs[1].x)
+
+
+def test_accountants_compute_in_double_precision(key: jax.Array) -> None:
+    """A number of another kind is the number that it stands for, or is refused."""
+    given = {"sigma": 1e-3, "batch": 4, "lr": 0.1}
+    half = np.float16(1e-3)
+    found = [
+        begun(Composed(own(), {**given, "eps": None, "clip": clip})).event(2)
+        for clip in (half, float(half))
+    ]
+    assert found[0] == found[1]
+    with pytest.raises(jaxfl.InputError, match="clip = 1e-30"):
+        begun(Composed(own(), {**given, "eps": None, "clip": 1e-30}))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_that_is_not_finite_proves_nothing(key: jax.Array) -> None:
+    """The gradient of one record is not a number, and clipping lets that pass."""
+
+    def loss(p: Any, example: Any) -> Any:
+        return jnp.sqrt((p["w"] @ example[0] * 0.0) ** 2)
+
+    problem = problem_of(jaxfl.models.custom({"w": np.zeros(FEATURES, np.float32)}, loss))
+    report = jaxfl.simulate("ldp_sgd", problem, key, 2, eps=ASKED, batch=4, lr=0.1).privacy()
+    assert report.proven == np.inf
+    assert "not finite" in report.note
 
 
 # --- on the command line -------------------------------------------------------------------------

@@ -265,7 +265,7 @@ def test_an_eps_that_is_not_proven_is_only_claimed(drawn: dict[str, Figure]) -> 
     ds["proven_eps"][0, 0] = np.inf
     draw(ds, ".")
     titles = [ax.get_title() for ax in panels(drawn["curves-loss"])[:2]]
-    assert titles == ["ε = 1 (claimed)", "ε = 5"]
+    assert titles == ["ε = 1 (asked for)", "ε = 5"]
     assert "soteriafl_sgd: no ε proven, where its paper's formula gives 1 to 5." in words(
         drawn["map-loss"]
     )
