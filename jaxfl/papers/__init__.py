@@ -19,8 +19,6 @@
   one page over all of them
 * :mod:`~jaxfl.papers.reshef` -- tables 1 and 2 of Reshef and Levy: DP-mu^2-FL on MNIST
 * :mod:`~jaxfl.papers.soteriafl` -- figures 1 to 8 of SoteriaFL, and when its shifts pay off
-* :mod:`~jaxfl.papers.systems` -- every system of the four papers, and the command that runs it:
-  the page ``systems.md``
 
 >>> "hu-figure-3" in entries()
 True

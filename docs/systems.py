@@ -1,6 +1,6 @@
 """Every system of the four papers, and the command that runs it: the page ``systems.md``.
 
-``python -m jaxfl.papers.systems > jaxfl/papers/systems.md`` writes the page.
+``python docs/systems.py > docs/systems.md`` writes the page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PAGE = Path(__file__).with_name("systems.md")
 def page() -> str:
     """The page, from what the papers' folders declare and the algorithms' own docstrings."""
     lines = [
-        "<!-- Written by `python -m jaxfl.papers.systems`; do not edit by hand. -->",
+        "<!-- Written by `python docs/systems.py`; do not edit by hand. -->",
         "",
         "# Every system of the four papers, and the command that runs it",
         "",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scripts import load
 
 import jaxfl
 from jaxfl.algorithms import gao, hu, reshef, soteriafl
@@ -17,8 +18,6 @@ from jaxfl.cli import main
 from jaxfl.cli.build import algorithm_of
 from jaxfl.cli.options import Setup
 from jaxfl.cli.parser import parse_run
-from jaxfl.engine.results import load
-from jaxfl.papers import systems
 
 pytestmark = pytest.mark.once
 
@@ -47,8 +46,9 @@ def test_no_system_is_missing(folder: Any) -> None:
 
 
 def test_the_page_is_generated() -> None:
+    systems = load("docs/systems")
     written = systems.PAGE.read_text(encoding="utf-8")
-    assert written == systems.page(), "write it again with python -m jaxfl.papers.systems"
+    assert written == systems.page(), "write it again with python docs/systems.py"
     for s in SYSTEMS:
         assert f"| {s.name} | {s.where} | `jaxfl run {s.algorithm}" in written
     for name in jaxfl.ALGORITHMS:
@@ -66,13 +66,13 @@ def runs(name: str, options: str, tmp_path: Path) -> None:
 
     words = [name, *options.split(), "--rounds", "8", "--quiet"]
     assert main(["run", *words, "--no-plot", "--out", str(tmp_path / "run")]) == 0
-    loss = load(tmp_path / "run" / "result.nc")["loss"].values
+    loss = jaxfl.load(tmp_path / "run" / "result.nc")["loss"].values
     assert np.isfinite(loss).all()
     named = {number.name for number in jaxfl.algorithm(name).params}
     axis = "lr" if "lr" in named else "clip"
     words = [name, *options.split(), "--rounds", "8", f"--{axis}", "0.01", "0.02", "--quiet"]
     assert main(["sweep", *words, "--out", str(tmp_path / "sweep")]) == 0
-    ds = load(tmp_path / "sweep" / "result.nc")
+    ds = jaxfl.load(tmp_path / "sweep" / "result.nc")
     assert ds[axis].values.tolist() == [0.01, 0.02]
     assert np.isfinite(ds["loss"].isel(round=-1)).all()
 
