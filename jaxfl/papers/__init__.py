@@ -28,13 +28,13 @@ A new paper is a module with ``ENTRIES`` and one more name in :data:`MODULES`.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 from collections.abc import Callable
 from pathlib import Path
 
-from jaxfl.core.errors import InputError
-from jaxfl.core.params import closest
+from jaxfl import InputError
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
 from jaxfl.papers.report import Report, write, write_overview
 from jaxfl.papers.report import read as read_report
@@ -66,7 +66,9 @@ def entries() -> dict[str, Entry]:
 def entry(name: str) -> Entry:
     """The entry with this name."""
     if name not in entries():
-        raise InputError(closest("figure or table named", name, entries()))
+        near = difflib.get_close_matches(name, entries(), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(entries())}"
+        raise InputError(f"There is no figure or table named {name!r}", hint)
     return entries()[name]
 
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from jaxfl.core.types import Problem
-from jaxfl.data.loaders import load
-from jaxfl.data.preprocess import append_ones, drop_trailing, map_features
-from jaxfl.data.splits import split
-from jaxfl.problems import models
-from jaxfl.problems.problem import make_problem
+from jaxfl import Problem, make_problem, models
+from jaxfl.data import append_ones, drop_trailing, load, map_features, split
 
 __all__ = ["DIMENSION", "SPLITS", "census"]
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from jaxfl.papers.entry import Epsilons, Numbers, Row, estimate
-from jaxfl.views import words
-from jaxfl.views.cells import Array, axes, cells, over_seeds
+from jaxfl.papers.entry import Epsilons, Numbers, Row, estimate, in_words
 
 if TYPE_CHECKING:
     import xarray
@@ -24,14 +23,26 @@ __all__ = [
     "courses",
     "epsilons",
     "find",
+    "name_of",
     "ordered",
     "ordering",
 ]
 
-Window = Callable[[Array], Array]  # the rounds whose mean is judged
+Window = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]  # the rounds whose mean is judged
 DIGITS = 5
 FACTS = ("claimed_eps", "proven_eps", "delta", "used_sigma", "used_eps", "lr")
 ERRORS = 2.0  # standard errors that a difference must exceed
+NAMES = {
+    "grad_norm": "gradient norm",
+    "loss": "training loss",
+    "test_accuracy": "test accuracy",
+    "utility": "utility (running mean of ‖∇f‖²)",
+}
+
+
+def name_of(metric: str) -> str:
+    """A metric in words."""
+    return NAMES[metric]
 
 
 def courses(
@@ -42,22 +53,23 @@ def courses(
     ``METRIC@WINDOW`` is one value per seed: the mean over the rounds of the window.  A cell also has
     its eps, claimed and proven, and the step size that was chosen for it.
     """
-    facts = [name for name in FACTS if name in ds and name not in axes(ds)]
-    flat = cells(ds, "loss", "last_round", *metrics, *facts)
+    axes = [str(name) for name in ds["last_round"].dims if name != "seed"]
+    facts = [name for name in FACTS if name in ds and name not in axes]
     out: list[Numbers] = []
-    for i in range(flat.sizes["cell"]):
-        here = flat.isel(cell=i)
+    for place in np.ndindex(*(ds.sizes[name] for name in axes)):
+        here = ds.isel(dict(zip(axes, place, strict=True)))
         ran = (here["round"] <= here["last_round"].max()).values
-        here = here.isel(round=np.isfinite(here["loss"].values[0]) | ran)
+        here = here.isel(round=np.isfinite(here["loss"].isel(seed=0).values) | ran)
         ticks = here["round"].values
-        found: Numbers = {name: here[name].item() for name in axes(ds)}
+        has = {name: bool(here.get(f"applies_{name}", 1)) for name in axes}
+        found: Numbers = {name: here[name].item() if has[name] else None for name in axes}
         found["round"] = ticks.tolist()
         for metric in metrics:
-            values = here[metric].astype(np.float64)
-            mean, error = over_seeds(values)
+            values = here[metric].transpose("seed", "round").values.astype(np.float64)
+            mean, error = zip(*map(estimate, values.T), strict=True)
             found |= {metric: _short(mean), f"{metric}_error": _short(error)}
             for name, window in windows.items():
-                found[f"{metric}@{name}"] = _short(values[:, window(ticks)].mean("round"))
+                found[f"{metric}@{name}"] = _short(values[:, window(ticks)].mean(1))
         found |= {name: here[name].item() for name in facts if np.isfinite(here[name])}
         out.append(found)
     return out
@@ -76,21 +88,18 @@ def ordered(values: Sequence[Sequence[float]], sign: int) -> bool:
     is paired since seeds share their draws, and no step in between may go against the order by more.
     With a single seed every step must follow the order.
     """
-    import xarray
-
-    each = xarray.DataArray(sign * np.asarray(values, np.float64), dims=("place", "seed"))
-    steps, whole = each.diff("place"), each[-1] - each[0]
-    if each.sizes["seed"] == 1:
+    each = sign * np.asarray(values, np.float64)
+    steps = np.diff(each, axis=0)
+    if each.shape[1] == 1:
         return bool((steps > 0).all())
-    mean, error = over_seeds(steps)
-    total, of_total = over_seeds(whole)
-    return bool((mean + ERRORS * error > 0).all() and total - ERRORS * of_total > 0)
+    forward = all(mean + ERRORS * error > 0 for mean, error in map(estimate, steps))
+    total, of_total = estimate(each[-1] - each[0])
+    return forward and total - ERRORS * of_total > 0
 
 
 def chain(values: Sequence[Sequence[float]]) -> str:
     """Means with standard errors in a row, in words."""
-    found = [words.estimate(*estimate(each), digits=3) for each in values]
-    return ", ".join(" ± ".join(filter(None, pair)) for pair in found)
+    return ", ".join(in_words(estimate(each), digits=3) for each in values)
 
 
 def ordering(what: str, published: str, values: Sequence[Sequence[float]], sign: int) -> Row:

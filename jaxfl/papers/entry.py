@@ -6,18 +6,16 @@ and the picture are functions of that record alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from jaxfl.audit.attack import audit
-from jaxfl.audit.limits import limits, plain_eps
-from jaxfl.engine.sweeps import sweep
-from jaxfl.engine.sweeps.store import MANIFEST
-from jaxfl.privacy.claims import understates
-from jaxfl.views.cells import over_seeds
+from jaxfl import sweep
+from jaxfl.audit import audit
+from jaxfl.views import words
 from jaxfl.views.tables import Estimate
 
 if TYPE_CHECKING:
@@ -34,6 +32,7 @@ __all__ = [
     "Numbers",
     "Row",
     "estimate",
+    "in_words",
     "most",
 ]
 
@@ -42,6 +41,7 @@ Numbers: TypeAlias = dict[str, Any]  # as strict JSON holds them
 SEEDS, FEW = 5, 3
 ATTACKS, FEW_ATTACKS = 1000, 200  # runs of an audit in each of its two worlds
 CONFIDENCE = 0.95  # of the bound
+ROUNDING = 0.01  # of eps
 
 
 class Row(NamedTuple):
@@ -68,7 +68,7 @@ class Epsilons(NamedTuple):
     @property
     def flagged(self) -> bool:
         """Whether the claimed eps is below the proven one, by more than rounding."""
-        return self.claimed is not None and bool(understates(self.claimed, self.proven))
+        return self.claimed is not None and self.proven > self.claimed * (1 + ROUNDING)
 
 
 class Job(NamedTuple):
@@ -101,7 +101,7 @@ class Job(NamedTuple):
         """:func:`jaxfl.sweep` into a folder of that name; resume it if it exists."""
         out = self.folder / name
         self.say(f"{out}:")
-        resume = (out / MANIFEST).exists()
+        resume = (out / "sweep.json").exists()
         given: dict[str, Any] = {"seeds": self.seeds, "say": self.say, **options}
         return sweep(*args, out=out, resume=resume, **given)
 
@@ -136,13 +136,22 @@ def most(runs: int, delta: float) -> float:
 
     Half of the runs choose its rule, the others bound eps.
     """
-    half = runs // 2
-    return float(plain_eps(*limits(half, 0, half, CONFIDENCE), delta))
+    low = ((1 - CONFIDENCE) / 2) ** (1 / (runs // 2))  # of its success [Clopper and Pearson, 1934]
+    return math.log((low - delta) / (1 - low))
 
 
 def estimate(values: Any) -> Estimate:
-    """Mean over seeds with its standard error, of one number per seed."""
-    import xarray
+    """Mean over seeds with its standard error, of one number per seed.
 
-    found = over_seeds(xarray.DataArray(np.asarray(values, np.float64), dims="seed"))
-    return Estimate(*map(float, found))
+    The error is NaN for a single seed.  Both are NaN if a seed diverged: the mean of the others would be
+    biased.  Equal seeds have the error 0, without rounding.
+    """
+    each = np.asarray(values, np.float64)
+    if len(each) == 1 or (each == each[0]).all():
+        return Estimate(float(each[0]), 0.0 if len(each) > 1 else math.nan)
+    return Estimate(float(each.mean()), float(each.std(ddof=1) / len(each) ** 0.5))
+
+
+def in_words(value: Estimate, digits: int = 4) -> str:
+    """A mean and its standard error, where there is one."""
+    return " ± ".join(filter(None, words.estimate(*value, digits=digits)))

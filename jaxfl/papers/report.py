@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
 import json
+import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxfl.core.files import NO_DIGEST, check_digest, reading, replace, sealed
-from jaxfl.core.version import __version__
-from jaxfl.engine.results import plain
-from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
+from jaxfl import InputError
+from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, in_words
 from jaxfl.views import ink
-from jaxfl.views.rows import FLAG, RULE
-from jaxfl.views.tables import Table, by_rows, eps_words, in_words
+from jaxfl.views.tables import Column, Estimate, Table
 
 __all__ = [
     "RECORD",
@@ -29,9 +30,13 @@ __all__ = [
 
 RECORD = "record.json"
 FORMAT = 1
-DIGEST = b'"digest":"'
+NO_DIGEST = "0" * 64  # in the place of a digest while it is computed
 FORMATS = ("png", "pdf")
-FLAGGED = f"{FLAG}: {RULE}, or no eps is proven."
+FLAG = "claim < proven"
+FLAGGED = (
+    f"{FLAG}: the proven eps exceeds that of the paper's formula by more than 1 %, within its theorem "
+    "or not, or no eps is proven."
+)
 VERDICTS = {True: "yes", False: "NO", None: "–"}
 
 
@@ -64,7 +69,7 @@ def write(entry: Entry, job: Job) -> Report:
         "format": FORMAT,
         "digest": NO_DIGEST,
         "name": entry.name,
-        "jaxfl": __version__,
+        "jaxfl": importlib.metadata.version("jaxfl"),
         "fast": job.fast,
         "seeds": job.seeds,
         "seconds": round(seconds, 1),
@@ -72,7 +77,7 @@ def write(entry: Entry, job: Job) -> Report:
     }
     files = [job.folder / RECORD]
     text = json.dumps(about, ensure_ascii=False, separators=(",", ":")) + "\n"
-    _text(files[0], sealed(text.encode(), DIGEST).decode())
+    _text(files[0], text.replace(NO_DIGEST, _digest(text), 1))
     report = read(entry, files[0])  # what is judged and drawn is what the file says
     for end, figure in entry.draw(report.numbers).items():
         files += ink.save(figure, job.folder, f"{entry.name}{end}", FORMATS)
@@ -84,14 +89,17 @@ def write(entry: Entry, job: Job) -> Report:
 
 def read(entry: Entry, path: str | Path) -> Report:
     """The record that :func:`write` left, judged again."""
-    with reading(Path(path), f"record of {entry.name}", "run it again"):
-        content = Path(path).read_bytes()
-        about: dict[str, Any] = json.loads(content)
-        if (about["format"], about["name"]) != (FORMAT, entry.name):
+    text = Path(path).read_bytes().decode(errors="replace")
+    try:
+        about: dict[str, Any] = json.loads(text)
+        known = (FORMAT, entry.name, _digest(text.replace(about["digest"], NO_DIGEST, 1)))
+        if (about["format"], about["name"], about["digest"]) != known:
             raise ValueError
-        check_digest(Path(path), content, DIGEST, "run it again")
         facts = about["fast"], about["seeds"], about["seconds"], about["jaxfl"]
         return Report(entry, about["numbers"], *facts)
+    except (KeyError, TypeError, ValueError):
+        why = f"{path} is damaged, or not a record of {entry.name}"
+        raise InputError(why, "run it again") from None
 
 
 def write_overview(folder: Path, known: Mapping[str, Entry]) -> Path:
@@ -118,11 +126,13 @@ def _summary(reports: Sequence[tuple[Path, Report]]) -> list[str]:
         rows.append((place.name, report.entry.what, met, f"{report.seconds:.0f}"))
         if failed:
             said = " ".join(report.entry.why) or "The reason is not known."
-            each = [f"  - {row.what}: {row.published}; here {in_words(row.ours)}" for row in failed]
+            each = [
+                f"  - {row.what}: {row.published}; here {_in_words(row.ours)}" for row in failed
+            ]
             missed += [f"- {place.name}: {said}", "", *each, ""]
     total = sum(report.seconds for _, report in reports)
     heads = ("", "what", "published values and statements met", "seconds")
-    grid = Table("", by_rows({head: head for head in heads}, rows))
+    grid = Table("", _columns({head: head for head in heads}, rows))
     lines = [grid.markdown(), f"All of it took {total / 60:.0f} minutes by the clock.", ""]
     return lines if not missed else [*lines, "Not met:", "", *missed]
 
@@ -140,7 +150,7 @@ def table(report: Report) -> Table:
         for row in report.rows
     ]
     title = f"{report.entry.name}: {report.entry.what}; {report.entry.paper}"
-    return Table(title, by_rows(heads, rows))
+    return Table(title, _columns(heads, rows))
 
 
 def epsilon_table(report: Report) -> Table:
@@ -158,10 +168,18 @@ def epsilon_table(report: Report) -> Table:
         "note": "",
     }
     rows = [
-        (e.what, e.claimed, eps_words(True, e.proven), e.audited, e.delta, FLAG * e.flagged, e.note)
+        (
+            e.what,
+            e.claimed,
+            "none" if math.isinf(e.proven) else e.proven,
+            e.audited,
+            e.delta,
+            FLAG * e.flagged,
+            e.note,
+        )
         for e in report.epsilons
     ]
-    return Table("", by_rows(heads, rows), (FLAGGED,) * any(e.flagged for e in report.epsilons))
+    return Table("", _columns(heads, rows), (FLAGGED,) * any(e.flagged for e in report.epsilons))
 
 
 def markdown(report: Report, folder: str = "", depth: int = 1) -> str:
@@ -187,6 +205,36 @@ def _seeds(report: Report) -> str:
     return f"mean and standard error of {report.seeds} seeds"
 
 
+def _in_words(ours: Estimate | str) -> str:
+    return ours if isinstance(ours, str) else in_words(ours)
+
+
+def _columns(heads: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> tuple[Column, ...]:
+    each = zip(*rows, strict=True) if rows else [()] * len(heads)
+    return tuple(Column(*head, values) for head, values in zip(heads.items(), each, strict=True))
+
+
+def plain(value: Any) -> Any:
+    """A value as strict JSON can hold it."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numbers and arrays of NumPy and JAX
+        return plain(value.tolist())
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _digest(text: str) -> str:
+    """The digest of a record that has zeros in its place."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _text(path: Path, text: str) -> None:
+    """Write a file at once: a kill leaves the earlier one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace(path, lambda file: file.write(text.encode()))
+    (part := path.with_name(f".{path.name}.part")).write_bytes(text.encode())
+    os.replace(part, path)

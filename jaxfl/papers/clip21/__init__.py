@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxfl.algorithms.registry import algorithm
-from jaxfl.core.types import Algorithm
+from jaxfl import Algorithm, algorithm, sampling
 from jaxfl.papers.census import census
-from jaxfl.papers.courses import ahead, best_of, courses, epsilons, find, ordering
+from jaxfl.papers.courses import ahead, best_of, courses, epsilons, find, name_of, ordering
 from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
-from jaxfl.parts import sampling
 from jaxfl.views.ink import Line, Panel, picture
-from jaxfl.views.words import name_of
 
 if TYPE_CHECKING:
     import xarray

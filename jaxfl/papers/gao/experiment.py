@@ -24,17 +24,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from jaxfl import Problem, algorithm, make_problem, models, sampling, sweep
 from jaxfl.algorithms.gao import theory
-from jaxfl.algorithms.registry import algorithm
-from jaxfl.core.types import Problem
-from jaxfl.data.loaders import load
-from jaxfl.data.preprocess import map_labels
-from jaxfl.data.records import Dataset
-from jaxfl.data.splits import split
-from jaxfl.engine.sweeps import sweep
-from jaxfl.parts import sampling
-from jaxfl.problems import models
-from jaxfl.problems.problem import make_problem
+from jaxfl.data import Dataset, load, map_labels, split
 
 if TYPE_CHECKING:
     import xarray

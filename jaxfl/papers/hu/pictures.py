@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.papers.courses import find
+from jaxfl.papers.courses import epsilons, find, name_of
 from jaxfl.papers.entry import Numbers, estimate
-from jaxfl.privacy.claims import understates
 from jaxfl.views.ink import Line, Panel, picture
-from jaxfl.views.words import name_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,7 +50,7 @@ def comparison(cells: Sequence[Numbers], metric: str) -> dict[str, Figure]:
         panels.append(Panel("", ROUND, name_of(shown), lines))
     for name, words in METHODS.items():
         cell = find(cells, algorithm=name, noise="paper")
-        if understates(cell["claimed_eps"], cell["proven_eps"]):
+        if epsilons(cell, words).flagged:
             flagged.append(f"{cell['proven_eps']:.3g} for {words}")
     note = f"Where ε = 10 is claimed, what is proven is {' and '.join(flagged)}."
     return {"": picture("Adult: private local SGD beside DP-SGD", [panels], [note] * bool(flagged))}

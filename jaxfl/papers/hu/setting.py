@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxfl.algorithms import registry as algorithms
-from jaxfl.core.types import Algorithm, Problem
-from jaxfl.data.loaders import load
-from jaxfl.data.partition import partition
-from jaxfl.data.records import gather
-from jaxfl.data.splits import holdout
+import jaxfl
+from jaxfl import Algorithm, Problem, aggregations, make_problem, models, sampling
+from jaxfl.data import gather, holdout, load, partition
 from jaxfl.papers.entry import Job, Numbers
-from jaxfl.parts import aggregations, sampling
-from jaxfl.problems import models
-from jaxfl.problems.problem import make_problem
 
 if TYPE_CHECKING:
     import xarray
@@ -74,7 +68,7 @@ def algorithm(algorithm: str = "private_local_sgd", aggregation: str = "secure_s
     parts: dict[str, Any] = {"participation": sampling.participation("balanced")}
     if algorithm == "private_local_sgd":
         parts["aggregation"] = aggregations.aggregation(aggregation)
-    return algorithms.algorithm(algorithm, **parts)
+    return jaxfl.algorithm(algorithm, **parts)
 
 
 def attacked(job: Job, cell: Numbers, tau: int, batch: int, rounds: int, hidden: int) -> float:
@@ -87,7 +81,7 @@ def attacked(job: Job, cell: Numbers, tau: int, batch: int, rounds: int, hidden:
     parts: dict[str, Any] = {} if tau == 1 else {"aggregation": aggregations.plain_sum()}
     name = "local_dp_sgd" if tau == 1 else "private_local_sgd"
     return job.audit(
-        algorithms.algorithm(name, **parts),
+        jaxfl.algorithm(name, **parts),
         rounds=-(-rounds * COHORT // DEVICES),
         m=TRAIN,
         delta=DELTA,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from jaxfl.papers.courses import chain, courses, epsilons, find, ordered, ordering
+from jaxfl.papers.courses import chain, courses, epsilons, find, name_of, ordered, ordering
 from jaxfl.papers.entry import Epsilons, Job, Numbers, Row
 from jaxfl.papers.hu import pictures
 from jaxfl.papers.hu.setting import COHORT, DELTA, TRAIN, UNIT, adult, algorithm, attacked, best
-from jaxfl.views.words import name_of
 
 if TYPE_CHECKING:
     import xarray

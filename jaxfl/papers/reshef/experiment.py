@@ -27,12 +27,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxfl.core.types import Problem
-from jaxfl.data.loaders import load
-from jaxfl.data.records import Dataset, from_clients
-from jaxfl.engine.sweeps import sweep
-from jaxfl.problems.models import softmax_regression
-from jaxfl.problems.problem import make_problem
+from jaxfl import Problem, make_problem, models, sweep
+from jaxfl.data import Dataset, from_clients, load
 
 __all__ = ["BAND", "MACHINES", "PUBLISHED", "RHO", "Cell", "dealt", "tables"]
 
@@ -77,7 +73,7 @@ def dealt(data: Dataset, machines: int, samples: int | None = None) -> Problem:
     hands = tuple(
         np.stack([a[i : i + T * machines : machines] for i in range(machines)]) for a in data.train
     )
-    model = softmax_regression(data.train[0].shape[-1], data.classes)
+    model = models.softmax_regression(data.train[0].shape[-1], data.classes)
     clients = from_clients(hands, test=data.test, classes=data.classes, stacked=True)
     return make_problem(model, clients, x0=np.zeros(model.dim, np.float32), name="mnist")
 

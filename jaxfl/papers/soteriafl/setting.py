@@ -7,14 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxfl import Problem, make_problem, models
 from jaxfl.algorithms.soteriafl import theory
-from jaxfl.core.types import Problem
-from jaxfl.data.loaders import load
-from jaxfl.data.preprocess import append_ones, drop_trailing, map_features, scale_spectral
-from jaxfl.data.splits import split
-from jaxfl.problems import models
-from jaxfl.problems.problem import make_problem
-from jaxfl.problems.public import nonconvex
+from jaxfl.data import append_ones, drop_trailing, load, map_features, scale_spectral, split
 
 __all__ = [
     "CLIENTS",
@@ -42,7 +37,7 @@ def a9a(directory: str | None = None) -> Problem:
     """Logistic regression with the nonconvex regularizer, as the authors' code prepares it."""
     rows = map_features(load("a9a", directory=directory), append_ones)
     rows, _ = scale_spectral(drop_trailing(rows, CLIENTS))
-    model = models.logistic(124, regularizer=nonconvex(0.2))
+    model = models.logistic(124, regularizer=models.nonconvex(0.2))
     x0 = np.random.RandomState(0).randn(124) / 5
     return make_problem(model, split(rows, CLIENTS, "by_label"), x0=x0)
 

@@ -6,14 +6,12 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from jaxfl.algorithms import registry as algorithms
-from jaxfl.core.types import Problem
-from jaxfl.papers.courses import ahead, best, courses, epsilons, find, ordering
+import jaxfl
+from jaxfl import Problem, sampling
+from jaxfl.papers.courses import ahead, best, courses, epsilons, find, name_of, ordering
 from jaxfl.papers.entry import ATTACKS, Epsilons, Job, Numbers, Row, estimate, most
 from jaxfl.papers.soteriafl.setting import CONSTANT, DELTA, METHODS, STEPS, numbers, sent
-from jaxfl.parts import sampling
 from jaxfl.views.ink import Line, Panel, picture
-from jaxfl.views.words import name_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,7 +88,7 @@ class Study(NamedTuple):
         rounds = self.quick if job.fast and self.quick else self.rounds
         given = self.given(problem, method) | ({} if batch is None else {"batch": batch})
         parts = {"sampler": sampling.with_replacement()} if way == "batch" else {}
-        algorithm = algorithms.algorithm(method, clip=way, **parts)
+        algorithm = jaxfl.algorithm(method, clip=way, **parts)
         if way == "batch":
             given["noise_constant"] = CONSTANT[method]
         lr, name = self.steps[METHODS.index(method)], f"{method}-{way}"
