@@ -1,4 +1,4 @@
-"""The command line: `jaxfl run`, `show`, `compare`, `plot`, `papers`, `list`, `account` and others.
+"""The command line: `jaxfl run`, `show`, `compare`, `plot`, `list`, `account` and others.
 
 * :mod:`~jaxfl.cli.build` -- build the algorithm and the problem of a :class:`Setup`
 * :mod:`~jaxfl.cli.completion` -- `jaxfl completion SHELL`: a script that completes words
@@ -14,7 +14,6 @@
   results
 * :mod:`~jaxfl.cli.options` -- the options of `jaxfl run`, one field each: shared by parser, help
   and config.json
-* :mod:`~jaxfl.cli.papers` -- `jaxfl papers`: the published figures and tables, listed and reproduced
 * :mod:`~jaxfl.cli.parser` -- parse the command line; every mistake is reported in one sentence
 * :mod:`~jaxfl.cli.profiling` -- `jaxfl profile`: compile time, time by phase, arithmetic and
   traffic beside the machine's own
@@ -55,7 +54,6 @@ from jaxfl.cli.imports import IMPORTING, imported
 from jaxfl.cli.interrupt import Terminated
 from jaxfl.cli.lists import list_parser, run_list
 from jaxfl.cli.look import look_options, look_parser, run_compare, run_plot, run_show
-from jaxfl.cli.papers import papers_parser, run_papers
 from jaxfl.cli.parser import CONFIG, HELP, IMPORT, Parser, parse_run, run_options, run_parser
 from jaxfl.cli.profiling import run_profile
 from jaxfl.cli.questions import (
@@ -179,7 +177,6 @@ def run_help(words: Sequence[str]) -> None:
 
     reference and tools
       list [KIND]             list the available algorithms, models, data sets, partitions and parts
-      papers [run NAME ...]   list the published figures and tables, or reproduce them
       theory                  evaluate SoteriaFL's Tables 1 and 2
       profile [ALGORITHM]     measure the time of each phase of a round
       completion SHELL        print a completion script for bash, zsh or fish
@@ -278,7 +275,6 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "compare": run_compare,
     "plot": run_plot,
     "list": run_list,
-    "papers": run_papers,
     "theory": run_theory,
     "account": run_account,
     "calibrate": run_calibrate,
@@ -308,7 +304,6 @@ PARSERS: dict[str, Callable[[], Parser]] = {
     "compare": functools.partial(look_parser, "compare"),
     "plot": functools.partial(look_parser, "plot"),
     "list": list_parser,
-    "papers": papers_parser,
     "theory": theory_parser,
     "account": functools.partial(question_parser, "account"),
     "calibrate": functools.partial(question_parser, "calibrate"),

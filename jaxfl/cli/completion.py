@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
-from jaxfl import papers
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.audit import questions
 from jaxfl.cli.lists import KINDS, OTHERS, PARTS
@@ -20,7 +19,6 @@ FIRST = {  # the values of arguments, by name
     "algorithm": ALGORITHMS,
     "algorithms": ALGORITHMS,
     "kind": KINDS,
-    "action": ("run",),
     "shell": SHELLS,
     "choose_by": (AUTO, *CRITERIA, "none"),
     "format": ("png", "pdf", "svg"),
@@ -37,7 +35,6 @@ def script(shell: str, parsers: Mapping[str, tuple[str, Callable[[], Parser]]]) 
     whole.add_argument("-h", "--help", action="store_true", help=HELP)
     whole.add_argument("--version", action="store_true", help="print the version")
     commands = whole.add_subparsers()
-    values: dict[str, Iterable[str]] = {**FIRST, "names": [*papers.entries(), "all"]}
     for name, (summary, make) in parsers.items():
         # shtab reads `choices` and `complete` of the actions, which the two parsers share
         one = commands.add_parser(name, parents=[make()], add_help=False, help=summary)
@@ -48,8 +45,8 @@ def script(shell: str, parsers: Mapping[str, tuple[str, Callable[[], Parser]]]) 
         for action in one._actions:
             if action.dest == "name":
                 action.choices = questions.names()
-            elif action.dest in values:
-                action.choices = list(values[action.dest])
+            elif action.dest in FIRST:
+                action.choices = list(FIRST[action.dest])
             elif "FILE" in str(action.metavar):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
             elif action.metavar == "DIR":

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from loops import LAM, Draws, clipped, gradient, regularizer, shrunk
+from papers.reshef import experiment as reshef
 from planned import planned
 from probe import sent, steep
 from rows import a_problem
 from told import mistakes, refused
 
 import jaxfl
-from jaxfl.papers.reshef import experiment as reshef
 from jaxfl.privacy.events import Increments
 from jaxfl.privacy.releases import increments_shift
 

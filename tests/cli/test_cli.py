@@ -564,10 +564,6 @@ MISTAKES = {
     "run ldp_sgd --graph ring": "--graph ring does not apply to ldp_sgd, which has a server",
     "profile ldp_sgdd": "did you mean 'ldp_sgd'",
     "profile ldp_sgd --out x": "--out is an option of `jaxfl run`",
-    "papers run": "No figure is named",
-    "papers run hu-figure-33": "did you mean 'hu-figure-3'?",
-    "papers run h": "no figure or table named 'h'",
-    "papers walk": "There is no `jaxfl papers walk`",
     "theory --omega -1": "must be at least 0",
     "theory 3": "one word too many",
 }

@@ -10,7 +10,6 @@ import pytest
 from scripts import ROOT
 from told import Shell
 
-from jaxfl import papers
 from jaxfl.cli import PARSERS, main
 from jaxfl.cli.completion import SHELLS
 from jaxfl.cli.config import with_config
@@ -51,8 +50,6 @@ FILES = {
         'folder = "out"\nmetric = ["loss"]\n[where]\neps = [1, 5]\nlr = 2',
         "out --csv a --metric loss --where eps=1,5 --where lr=2",
     ),
-    "names of figures": ("papers", "run --fast", 'names = ["hu", "gao"]', "run hu gao --fast"),
-    "others of them": ("papers", "run --fast hu", 'names = ["gao"]\nout = "o"', "run --fast hu --out=o"),
     "a question": (
         "account",
         "--noise_ratio 3",
@@ -139,7 +136,6 @@ COMPLETED = {
     "run --clip-mode b": ("batch",),
     "sweep ldp_gd --lr 1 2 --ep": ("--eps", "--epoch"),
     "sweep ldp_gd cdp_": ("cdp_gd", "cdp_sgd"),
-    "papers run gao-t": ("gao-table-1", "gao-table-2"),
     "account event --noise-m": ("--noise-multiplier",),
     "theory --conf": ("--config",),
     "completion f": ("fish",),
@@ -210,7 +206,6 @@ ANSWERS = {
     "compare SWEEP SWEEP": TABLE,
     "plot RUN --out pictures --format svg": {"files"},
     "list": {*KINDS},
-    "papers": {*papers.entries()},
     "theory": {"values", "table_1", "table_2"},
     f"account ldp_sgd {QUESTION} --sigma 0": {"kind", "sigma", "eps", "delta", "method", "status"},
     f"calibrate event {QUESTION} --eps 2": None,

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray
-
-from jaxfl.papers.gao import experiment as gao
+from papers.gao import experiment as gao
 
 pytestmark = pytest.mark.once
 

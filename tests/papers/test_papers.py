@@ -1,4 +1,4 @@
-"""`jaxfl papers`: the registry, its files, and the verdicts on what was recorded."""
+"""`benchmarks/papers.py`: the registry, its files, and the verdicts on what was recorded."""
 
 import dataclasses
 import json
@@ -12,19 +12,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import papers
 import pytest
-from scripts import ROOT
+from papers.courses import ahead, courses, ordered, ordering
+from papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate, most
+from papers.hu.setting import TRAIN, adult
+from papers.report import RECORD, epsilon_table, write, write_overview
+from papers.soteriafl.setting import METHODS, a9a, mnist, numbers
+from scripts import ROOT, load
 from told import refused
 
 import jaxfl
-from jaxfl import papers
 from jaxfl.audit.limits import clopper_pearson_eps
-from jaxfl.cli import main
-from jaxfl.papers.courses import ahead, courses, ordered, ordering
-from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate, most
-from jaxfl.papers.hu.setting import TRAIN, adult
-from jaxfl.papers.report import RECORD, epsilon_table, write, write_overview
-from jaxfl.papers.soteriafl.setting import METHODS, a9a, mnist, numbers
 from jaxfl.problems.metrics import evaluate_metrics
 from jaxfl.views.ink import Line, Panel, picture
 
@@ -407,7 +406,7 @@ def test_devices_of_adult(data_dir: Path) -> None:
 @pytest.mark.slow  # minutes for each entry; the glimpses below are their code
 @pytest.mark.parametrize("name", list(papers.entries()))
 def test_fast_variants(name: str, data_dir: Path, tmp_path: Path) -> None:
-    """`jaxfl papers run all --fast`, entry by entry: what the paper states is seen in it too."""
+    """`benchmarks/papers.py run all --fast`, entry by entry: what the paper states is seen in it too."""
     report = papers.run(name, tmp_path, fast=True, data=data_dir)
     missed = failed(report) - failed(recorded(name))
     assert not [what for what in missed if not (name.startswith("gao") and "formulas" in what)]
@@ -481,20 +480,50 @@ def test_no_study_is_left_out() -> None:
 # --- the command ---------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def command() -> Any:
+    return load("benchmarks/papers").main
+
+
 def test_the_command_lists_and_runs(
-    small: Entry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: Entry, command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["papers"]) == 0
+    assert command(["list"]) == 0
     assert re.search(r"^small-figure-1 .*2020$", capsys.readouterr().out, re.MULTILINE)
-    assert main(["papers", "run", "small", "--fast", "--out", str(tmp_path)]) == 0
+    assert command(["list", "--json"]) == 0
+    about = {"what": "a figure", "paper": "Nobody, 2020"}
+    assert json.loads(capsys.readouterr().out) == {"small-figure-1": about}
+    words = ["run", "small", "--fast", "--out", str(tmp_path)]
+    assert command(words) == 0
     out = capsys.readouterr().out
     assert "falls with lr" in out
     assert "small-figure-1.pdf" in out
     assert (tmp_path / "small-figure-1-fast" / RECORD).exists()
+    assert command([*words, "--json", "--quiet"]) == 0
+    told = json.loads(capsys.readouterr().out)["small-figure-1"]
+    assert [row["holds"] for row in told["rows"]] == [True, False, None]
+    assert told["epsilons"][0]["proven"] == "inf"
 
 
-def test_families_of_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_families_of_names(command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran: list[str] = []
     monkeypatch.setattr(papers, "run", lambda name, *_, **__: ran.append(name))
-    assert main(["papers", "run", "hu-figure-8", "hu", "--quiet", "--out", str(tmp_path)]) == 0
+    assert command(["run", "hu-figure-8", "hu", "--quiet", "--out", str(tmp_path)]) == 0
     assert ran == ["hu-figure-8", *HU[:-1]]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("run", "required: NAME"),
+        ("run hu-figure-33", "did you mean 'hu-figure-3'?"),
+        ("run h", "no figure or table named 'h'"),
+        ("walk", "invalid choice: 'walk'"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    words: str, says: str, command: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command(words.split())
+    assert says in capsys.readouterr().err

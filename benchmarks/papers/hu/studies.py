@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from jaxfl.papers.courses import chain, courses, epsilons, find, name_of, ordered, ordering
-from jaxfl.papers.entry import Epsilons, Job, Numbers, Row
-from jaxfl.papers.hu import pictures
-from jaxfl.papers.hu.setting import COHORT, DELTA, TRAIN, UNIT, adult, algorithm, attacked, best
+from papers.courses import chain, courses, epsilons, find, name_of, ordered, ordering
+from papers.entry import Epsilons, Job, Numbers, Row
+from papers.hu import pictures
+from papers.hu.setting import COHORT, DELTA, TRAIN, UNIT, adult, algorithm, attacked, best
 
 if TYPE_CHECKING:
     import xarray

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.papers.entry import Epsilons, Numbers, Row, estimate, in_words
+from papers.entry import Epsilons, Numbers, Row, estimate, in_words
 
 if TYPE_CHECKING:
     import xarray

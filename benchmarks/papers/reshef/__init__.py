@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
-from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
-from jaxfl.papers.reshef.experiment import BAND, tables
 from jaxfl.views.tables import Estimate
+from papers.entry import Entry, Epsilons, Job, Numbers, Row
+from papers.reshef.experiment import BAND, tables
 
 __all__ = ["ENTRIES"]
 

@@ -6,9 +6,9 @@ Learning.  2020.  The paper states orderings and prints no numbers.
 
 from __future__ import annotations
 
-from jaxfl.papers.entry import FEW, SEEDS, Entry
-from jaxfl.papers.hu.setting import COHORT, DEVICES, UNIT, WIDTHS
-from jaxfl.papers.hu.studies import Comparison, Convergence, Tradeoff
+from papers.entry import FEW, SEEDS, Entry
+from papers.hu.setting import COHORT, DEVICES, UNIT, WIDTHS
+from papers.hu.studies import Comparison, Convergence, Tradeoff
 
 __all__ = ["ENTRIES"]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from jaxfl.papers.entry import FEW, SEEDS, Entry
-from jaxfl.papers.soteriafl.setting import METHODS, a9a, kept, mnist
-from jaxfl.papers.soteriafl.studies import BITS, Remark, Study
-from jaxfl.papers.soteriafl.when import WHEN
+from papers.entry import FEW, SEEDS, Entry
+from papers.soteriafl.setting import METHODS, a9a, kept, mnist
+from papers.soteriafl.studies import BITS, Remark, Study
+from papers.soteriafl.when import WHEN
 
 __all__ = ["ENTRIES"]
 

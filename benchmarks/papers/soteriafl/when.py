@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxfl.papers.census import DIMENSION, SPLITS, census
-from jaxfl.papers.courses import ERRORS, ahead, best, best_of, chain
-from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
-from jaxfl.papers.soteriafl.setting import DELTA
 from jaxfl.views.ink import Line, Panel, picture
+from papers.census import DIMENSION, SPLITS, census
+from papers.courses import ERRORS, ahead, best, best_of, chain
+from papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
+from papers.soteriafl.setting import DELTA
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jaxfl
 from jaxfl import Problem, sampling
-from jaxfl.papers.courses import ahead, best, courses, epsilons, find, name_of, ordering
-from jaxfl.papers.entry import ATTACKS, Epsilons, Job, Numbers, Row, estimate, most
-from jaxfl.papers.soteriafl.setting import CONSTANT, DELTA, METHODS, STEPS, numbers, sent
 from jaxfl.views.ink import Line, Panel, picture
+from papers.courses import ahead, best, courses, epsilons, find, name_of, ordering
+from papers.entry import ATTACKS, Epsilons, Job, Numbers, Row, estimate, most
+from papers.soteriafl.setting import CONSTANT, DELTA, METHODS, STEPS, numbers, sent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxfl import Algorithm, algorithm, sampling
-from jaxfl.papers.census import census
-from jaxfl.papers.courses import ahead, best_of, courses, epsilons, find, name_of, ordering
-from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
 from jaxfl.views.ink import Line, Panel, picture
+from papers.census import census
+from papers.courses import ahead, best_of, courses, epsilons, find, name_of, ordering
+from papers.entry import Entry, Epsilons, Job, Numbers, Row, estimate
 
 if TYPE_CHECKING:
     import xarray

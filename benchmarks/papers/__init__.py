@@ -1,27 +1,24 @@
-"""Published figures and tables, reproduced: one entry each, over the public API.
+"""Published figures and tables, reproduced: one entry each, with what the reference lists as public.
 
-* :mod:`~jaxfl.papers.census` -- logistic regression on a9a, the problem of those entries that no
+* :mod:`~papers.census` -- logistic regression on a9a, the problem of those entries that no
   paper prints
-* :mod:`~jaxfl.papers.clip21` -- Clip21 beside clipped gradient descent: error feedback removes
+* :mod:`~papers.clip21` -- Clip21 beside clipped gradient descent: error feedback removes
   the bias of clipping
-* :mod:`~jaxfl.papers.courses` -- what a record keeps of a sweep: mean curves, and the values of
+* :mod:`~papers.courses` -- what a record keeps of a sweep: mean curves, and the values of
   each seed that are judged
-* :mod:`~jaxfl.papers.dicesgd` -- DiceSGD beside DP-SGD: what error feedback gains over clipping,
+* :mod:`~papers.dicesgd` -- DiceSGD beside DP-SGD: what error feedback gains over clipping,
   and what its noise proves
-* :mod:`~jaxfl.papers.entry` -- the parts of a published figure or table: values that are
+* :mod:`~papers.entry` -- the parts of a published figure or table: values that are
   measured once, then judged and drawn
-* :mod:`~jaxfl.papers.gao` -- figures 2 and 3, Tables 1 and 2 of Gao, Lowy, Zhou and Wright:
+* :mod:`~papers.gao` -- figures 2 and 3, Tables 1 and 2 of Gao, Lowy, Zhou and Wright:
   localized against one-pass
-* :mod:`~jaxfl.papers.hu` -- figures 3 to 8 of Hu, Guo and Gong: private local SGD on Adult
-* :mod:`~jaxfl.papers.porter` -- PORTER beside decentralized SGD: what privacy, compression and
+* :mod:`~papers.hu` -- figures 3 to 8 of Hu, Guo and Gong: private local SGD on Adult
+* :mod:`~papers.porter` -- PORTER beside decentralized SGD: what privacy, compression and
   connectivity cost a network
-* :mod:`~jaxfl.papers.report` -- from an entry's numbers to its files: record, picture, table, and
+* :mod:`~papers.report` -- from an entry's numbers to its files: record, picture, table, and
   one page over all of them
-* :mod:`~jaxfl.papers.reshef` -- tables 1 and 2 of Reshef and Levy: DP-mu^2-FL on MNIST
-* :mod:`~jaxfl.papers.soteriafl` -- figures 1 to 8 of SoteriaFL, and when its shifts pay off
-
->>> "hu-figure-3" in entries()
-True
+* :mod:`~papers.reshef` -- tables 1 and 2 of Reshef and Levy: DP-mu^2-FL on MNIST
+* :mod:`~papers.soteriafl` -- figures 1 to 8 of SoteriaFL, and when its shifts pay off
 
 A new paper is a module with ``ENTRIES`` and one more name in :data:`MODULES`.
 """
@@ -35,9 +32,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jaxfl import InputError
-from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
-from jaxfl.papers.report import Report, write, write_overview
-from jaxfl.papers.report import read as read_report
+from papers.entry import Entry, Epsilons, Job, Numbers, Row
+from papers.report import Report, write, write_overview
+from papers.report import read as read_report
 
 __all__ = [
     "MODULES",
@@ -59,7 +56,7 @@ MODULES = ("soteriafl", "hu", "gao", "reshef", "clip21", "dicesgd", "porter")
 @functools.cache
 def entries() -> dict[str, Entry]:
     """All entries by name, in the order of the papers."""
-    modules = [importlib.import_module(f"jaxfl.papers.{name}") for name in MODULES]
+    modules = [importlib.import_module(f"papers.{name}") for name in MODULES]
     return {entry.name: entry for module in modules for entry in module.ENTRIES}
 
 

@@ -117,7 +117,7 @@ class Job(NamedTuple):
 class Entry(NamedTuple):
     """One figure or table of a paper."""
 
-    name: str  # as in `jaxfl papers run NAME`
+    name: str  # as in `python benchmarks/papers.py run NAME`
     paper: str
     what: str
     measure: Callable[[Job], Numbers]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxfl import InputError
-from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row, in_words
 from jaxfl.views import ink
 from jaxfl.views.tables import Column, Estimate, Table
+from papers.entry import Entry, Epsilons, Job, Numbers, Row, in_words
 
 __all__ = [
     "RECORD",

@@ -11,7 +11,7 @@ import numpy as np
 import jaxfl
 from jaxfl import Algorithm, Problem, aggregations, make_problem, models, sampling
 from jaxfl.data import gather, holdout, load, partition
-from jaxfl.papers.entry import Job, Numbers
+from papers.entry import Job, Numbers
 
 if TYPE_CHECKING:
     import xarray

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.papers.courses import epsilons, find, name_of
-from jaxfl.papers.entry import Numbers, estimate
 from jaxfl.views.ink import Line, Panel, picture
+from papers.courses import epsilons, find, name_of
+from papers.entry import Numbers, estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,9 +10,9 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jaxfl.papers.entry import Entry, Epsilons, Job, Numbers, Row
-from jaxfl.papers.gao import experiment
 from jaxfl.views.ink import Line, Panel, picture
+from papers.entry import Entry, Epsilons, Job, Numbers, Row
+from papers.gao import experiment
 
 if TYPE_CHECKING:
     import xarray
