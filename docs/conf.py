@@ -19,7 +19,12 @@ import jaxfl
 from jaxfl.cli import COMMANDS, main
 
 HERE = Path(__file__).parent
-PAGES = {"overview": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
+PAGES = {
+    "overview": "README.md",
+    "contributing": "CONTRIBUTING.md",
+    "changelog": "CHANGELOG.md",
+    "security": "SECURITY.md",
+}
 BAR = "\u2223"  # for |v|, which reStructuredText takes for a substitution
 LINK = re.compile(r"\[([^\]]*)\]\(([^)]+)\)")
 OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./benchmarks/[^)]*\)")  # of the site
