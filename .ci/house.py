@@ -4,7 +4,7 @@
     python .ci/house.py
 
 Prints one line per promise and exits with 1 if one is broken. Imports inside functions and under
-TYPE_CHECKING count like all others. CONTRIBUTING.md says why each promise is made.
+TYPE_CHECKING count like all others. docs/developing.md says why each promise is made.
 """
 
 from __future__ import annotations
