@@ -34,7 +34,7 @@ shutil.copytree(HERE.parent / "notebooks", HERE / "notebooks")
 
 project, author, release = "jaxfl", "jaxfl developers", jaxfl.__version__
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "myst_nb"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "furo"
 html_title = "jaxfl"
 html_show_copyright = False
