@@ -1,6 +1,5 @@
 """What a public project needs: metadata, workflows whose scripts exist, links, versions that agree."""
 
-import os
 import re
 import subprocess
 import tomllib
@@ -11,7 +10,6 @@ import pytest
 from scripts import ROOT, load
 
 import jaxfl
-from jaxfl.core.version import deprecated
 
 pytestmark = pytest.mark.once
 
@@ -95,16 +93,6 @@ def test_contributing_is_short_and_its_links_lead_somewhere() -> None:
     for file, anchor in re.findall(r"\]\(([^)#:]+)#?([^)]*)\)", page):
         assert (ROOT / file).exists(), file
         assert not anchor or anchor in anchors, anchor
-
-
-def test_a_deprecated_function_works_and_says_what_to_use() -> None:
-    @deprecated("0.2.0", "use new()")
-    def old(x: int) -> int:
-        return x + 1
-
-    with pytest.warns(DeprecationWarning, match="since jaxfl 0.2.0: use new") as w:
-        assert old(2) == 3
-    assert os.path.samefile(w[0].filename, __file__)
 
 
 def test_the_conda_recipe_asks_for_what_the_package_does() -> None:
